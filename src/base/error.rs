@@ -1,0 +1,122 @@
+//! The one error type of the library and the status numbers of its C interface.
+//!
+//! A [`Status`] is what C sees; an [`Error`] is a status with a sentence that says what
+//! happened and, where there is one, what to do about it. Errors are made on failing paths
+//! only, so they may own a formatted string.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// Outcome of a call of the C interface.
+///
+/// Numbers are append-only: a number once published keeps its meaning for ever.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// The call did what it says.
+    Success = 0,
+    /// An argument is outside what the call accepts; nothing was changed.
+    InvalidArgument = 1,
+    /// The memory asked for cannot be had, even after everything cached was given back.
+    OutOfMemory = 2,
+    /// There is no device of that ordinal.
+    InvalidDevice = 3,
+    /// The pointer was never handed out by this library; nothing was changed.
+    ForeignPointer = 4,
+    /// The pointer is not live any more; nothing was changed.
+    DoubleFree = 5,
+    /// A setting in the environment is wrong; no allocation succeeds until it is mended.
+    InvalidConfiguration = 6,
+    /// No usable driver: the library is missing, too old, or refused to start.
+    DriverUnavailable = 7,
+    /// The driver answered a call with an error other than a shortage of memory.
+    DriverFailed = 8,
+    /// The device or the strategy in force cannot do this.
+    NotSupported = 9,
+    /// The process is a child after `fork`, where no device may be used.
+    ForkedChild = 10,
+    /// A defect of this library was caught at the C boundary.
+    Internal = 11,
+}
+
+impl Status {
+    /// Every status, in the order of the numbers.
+    pub const ALL: [Self; 12] = [
+        Self::Success,
+        Self::InvalidArgument,
+        Self::OutOfMemory,
+        Self::InvalidDevice,
+        Self::ForeignPointer,
+        Self::DoubleFree,
+        Self::InvalidConfiguration,
+        Self::DriverUnavailable,
+        Self::DriverFailed,
+        Self::NotSupported,
+        Self::ForkedChild,
+        Self::Internal,
+    ];
+
+    /// A short lower-case text, NUL-terminated so that C can be given it as it stands.
+    pub const fn text(self) -> &'static std::ffi::CStr {
+        match self {
+            Self::Success => c"success",
+            Self::InvalidArgument => c"invalid argument",
+            Self::OutOfMemory => c"out of memory",
+            Self::InvalidDevice => c"no such device",
+            Self::ForeignPointer => c"pointer not allocated by genesis",
+            Self::DoubleFree => c"pointer already freed",
+            Self::InvalidConfiguration => c"invalid configuration",
+            Self::DriverUnavailable => c"driver unavailable",
+            Self::DriverFailed => c"driver call failed",
+            Self::NotSupported => c"not supported",
+            Self::ForkedChild => c"not usable in a forked child",
+            Self::Internal => c"internal error",
+        }
+    }
+}
+
+/// A failed operation: the status for the caller's program, the message for its reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// What kind of failure it is.
+    pub status: Status,
+    /// One line, without a trailing stop.
+    pub message: Cow<'static, str>,
+}
+
+/// The result of everything that can fail in the library.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error of kind `status` that reads `message`.
+    pub fn new(status: Status, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, message: message.into() }
+    }
+
+    /// An argument is outside what the call accepts.
+    pub fn invalid_argument(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Status::InvalidArgument, message)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_dense_and_texts_distinct() {
+        let mut texts = std::collections::HashSet::new();
+        for (number, status) in Status::ALL.into_iter().enumerate() {
+            assert_eq!(status as usize, number);
+            assert!(texts.insert(status.text()), "{status:?} repeats a text");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! What every layer stands on: units and sizes, identifiers, errors, ranked locks.
+//!
+//! Imports nothing of the project.
+
+pub mod error;
+pub mod id;
+pub mod lock;
+pub mod size;
+
+pub use error::{Error, Result, Status};
+pub use id::{DeviceOrdinal, StreamHandle};

@@ -1,0 +1,112 @@
+//! The settings in force, as plain values: what the option table parses into.
+
+use crate::base::size::{GIB, MIB};
+
+/// Where a block goes: the value of `GENESIS_POOL_TYPE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolType {
+    /// Every request straight to the driver and back.
+    Naive,
+    /// MXNet's *Round*: powers of two up to a cutoff, then its multiples.
+    Round,
+    /// MXNet's *Naive*: page-rounded sizes, reused exactly.
+    Exact,
+    /// Best fit in segments, with splitting and coalescing.
+    Caching,
+}
+
+/// Which device implementation to use: the value of `GENESIS_BACKEND`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendChoice {
+    /// CUDA where the machine has a driver library, otherwise [`Self::Host`] with a warning.
+    Auto,
+    /// The CUDA driver, or an error.
+    Cuda,
+    /// The simulated device with real bytes in host memory.
+    Host,
+    /// The simulated device with addresses only: for replays larger than the machine.
+    Sim,
+}
+
+/// How much the library says: the value of `GENESIS_LOG`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Nothing at all.
+    Off,
+    /// Failures the caller is told of by a status as well.
+    Error,
+    /// What somebody should mend.
+    Warn,
+    /// What was chosen, and each release of cached memory.
+    Info,
+    /// Every driver allocation.
+    Debug,
+}
+
+/// Every setting, with its default. Sizes are in bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The strategy.
+    pub pool_type: PoolType,
+    /// The device implementation.
+    pub backend: BackendChoice,
+    /// The part of each device's memory that may be reserved, in (0, 1].
+    pub memory_fraction: f64,
+    /// The most that may be reserved on each device; `None` for no limit but the fraction.
+    pub memory_limit_bytes: Option<u64>,
+    /// The most that each device keeps cached (reserved and not live); `None` for no limit.
+    pub cache_size_bytes: Option<u64>,
+    /// Round and Exact: the part of each device's memory kept free of cached blocks, in percent.
+    pub pool_reserve_percent: f64,
+    /// Round and Exact: the smallest block, and Exact's rounding; a power of two, at least 512.
+    pub page_size_bytes: u64,
+    /// Round: the largest power of two used as a block size, as an exponent.
+    pub round_linear_cutoff: u32,
+    /// Exact: requests above this are rounded to a multiple of it.
+    pub large_alloc_round_size_bytes: u64,
+    /// Caching: free blocks larger than this are not split; `None` for no limit.
+    pub max_split_size_bytes: Option<u64>,
+    /// Caching: round sizes up to 1/n of a power of two; 0 for off, else a power of two.
+    pub roundup_power2_divisions: u32,
+    /// Start releasing old cached blocks when this part of the memory allowed is reserved;
+    /// `None` for never.
+    pub gc_threshold: Option<f64>,
+    /// Release cached blocks unused for this many allocations; `None` for never.
+    pub gc_age_allocations: Option<u64>,
+    /// Release cached blocks unused for this many seconds; `None` for never.
+    pub gc_age_seconds: Option<f64>,
+    /// How much to say.
+    pub log: LogLevel,
+    /// Simulated backends: how many devices.
+    pub sim_devices: u32,
+    /// Simulated backends: the memory of each device; `None`: 80 GiB for `sim`, half of the
+    /// machine's memory for `host`.
+    pub sim_memory_bytes: Option<u64>,
+}
+
+/// The memory of a device simulated with addresses only, unless said otherwise: an H100's.
+pub const SIM_MEMORY_BYTES: u64 = 80 * GIB;
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            pool_type: PoolType::Caching,
+            backend: BackendChoice::Auto,
+            memory_fraction: 1.0,
+            memory_limit_bytes: None,
+            cache_size_bytes: None,
+            pool_reserve_percent: 5.0,
+            page_size_bytes: 4096,
+            round_linear_cutoff: 24,
+            large_alloc_round_size_bytes: 2 * MIB,
+            max_split_size_bytes: None,
+            roundup_power2_divisions: 0,
+            gc_threshold: None,
+            gc_age_allocations: None,
+            gc_age_seconds: None,
+            log: LogLevel::Warn,
+            sim_devices: 1,
+            sim_memory_bytes: None,
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The contract between the allocator and a device.
+//!
+//! One [`Device`] is one GPU. Methods may be called from any thread at any time, with any
+//! device current; an implementation makes its own device current and restores the caller's.
+//! No method panics, prints, or ends the process. Addresses and sizes are in bytes; an
+//! address is a device address and is never dereferenced here.
+//!
+//! The rules are CUDA's: those of `cuMemAlloc`, of virtual memory management (`cuMemCreate`
+//! and its family) and of streams and events, as NVIDIA's driver API manual states them.
+
+use std::fmt;
+
+use crate::base::{DeviceOrdinal, Error, Status, StreamHandle};
+
+/// A driver's result code, with CUDA's numbers. Newer drivers may answer codes not named
+/// here, so it is a number and not an enumeration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Code(pub i32);
+
+impl Code {
+    /// `CUDA_SUCCESS`.
+    pub const SUCCESS: Self = Self(0);
+    /// `CUDA_ERROR_INVALID_VALUE`.
+    pub const INVALID_VALUE: Self = Self(1);
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub const OUT_OF_MEMORY: Self = Self(2);
+    /// `CUDA_ERROR_NOT_INITIALIZED`.
+    pub const NOT_INITIALIZED: Self = Self(3);
+    /// `CUDA_ERROR_DEINITIALIZED`: the process is exiting and the driver has gone.
+    pub const DEINITIALIZED: Self = Self(4);
+    /// `CUDA_ERROR_INVALID_HANDLE`.
+    pub const INVALID_HANDLE: Self = Self(400);
+    /// `CUDA_ERROR_NOT_FOUND`: also what a driver lacks altogether, such as a symbol.
+    pub const NOT_FOUND: Self = Self(500);
+    /// `CUDA_ERROR_NOT_READY`.
+    pub const NOT_READY: Self = Self(600);
+    /// `CUDA_ERROR_NOT_SUPPORTED`.
+    pub const NOT_SUPPORTED: Self = Self(801);
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`: not permitted while a stream is capturing.
+    pub const STREAM_CAPTURE_UNSUPPORTED: Self = Self(900);
+}
+
+/// The calls a device makes to its driver, as statistics and faults name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Call {
+    /// Loading and starting the driver.
+    Initialize,
+    /// `cuMemGetInfo`.
+    MemoryInfo,
+    /// `cuMemAlloc`.
+    Allocate,
+    /// `cuMemFree`.
+    Free,
+    /// `cuMemAddressReserve`.
+    Reserve,
+    /// `cuMemAddressFree`.
+    Unreserve,
+    /// `cuMemCreate`.
+    Create,
+    /// `cuMemRelease`.
+    Release,
+    /// `cuMemMap`.
+    Map,
+    /// `cuMemSetAccess`.
+    SetAccess,
+    /// `cuMemUnmap`.
+    Unmap,
+    /// `cuEventCreate`.
+    EventCreate,
+    /// `cuEventDestroy`.
+    EventDestroy,
+    /// `cuEventRecord`.
+    EventRecord,
+    /// `cuEventQuery`.
+    EventQuery,
+    /// `cuEventSynchronize`.
+    EventSynchronize,
+    /// `cuStreamWaitEvent`.
+    StreamWait,
+    /// `cuStreamIsCapturing`.
+    StreamIsCapturing,
+    /// `cuCtxSynchronize`.
+    Synchronize,
+    /// `cuMemAllocHost`.
+    HostAllocate,
+    /// `cuMemFreeHost`.
+    HostFree,
+}
+
+impl Call {
+    /// How many kinds of call there are.
+    pub const COUNT: usize = Self::HostFree as usize + 1;
+
+    /// The driver's name for the call.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Initialize => "cuInit",
+            Self::MemoryInfo => "cuMemGetInfo",
+            Self::Allocate => "cuMemAlloc",
+            Self::Free => "cuMemFree",
+            Self::Reserve => "cuMemAddressReserve",
+            Self::Unreserve => "cuMemAddressFree",
+            Self::Create => "cuMemCreate",
+            Self::Release => "cuMemRelease",
+            Self::Map => "cuMemMap",
+            Self::SetAccess => "cuMemSetAccess",
+            Self::Unmap => "cuMemUnmap",
+            Self::EventCreate => "cuEventCreate",
+            Self::EventDestroy => "cuEventDestroy",
+            Self::EventRecord => "cuEventRecord",
+            Self::EventQuery => "cuEventQuery",
+            Self::EventSynchronize => "cuEventSynchronize",
+            Self::StreamWait => "cuStreamWaitEvent",
+            Self::StreamIsCapturing => "cuStreamIsCapturing",
+            Self::Synchronize => "cuCtxSynchronize",
+            Self::HostAllocate => "cuMemAllocHost",
+            Self::HostFree => "cuMemFreeHost",
+        }
+    }
+}
+
+/// A driver call that did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriverError {
+    /// Which call it was.
+    pub call: Call,
+    /// What the driver answered.
+    pub code: Code,
+}
+
+/// The result of a driver call.
+pub type Result<T> = std::result::Result<T, DriverError>;
+
+impl DriverError {
+    /// Whether the driver lacked memory (or, for a reservation, address space).
+    pub fn is_out_of_memory(self) -> bool {
+        self.code == Code::OUT_OF_MEMORY
+    }
+
+    /// Whether the driver is gone because the process is exiting: not worth a word.
+    pub fn is_shutdown(self) -> bool {
+        self.code == Code::DEINITIALIZED
+    }
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} failed with code {}", self.call.name(), self.code.0)?;
+        match self.code {
+            Code::INVALID_VALUE => formatter.write_str(" (invalid value)"),
+            Code::OUT_OF_MEMORY => formatter.write_str(" (out of memory)"),
+            Code::NOT_INITIALIZED => formatter.write_str(" (driver not initialized)"),
+            Code::DEINITIALIZED => formatter.write_str(" (driver shut down)"),
+            Code::INVALID_HANDLE => formatter.write_str(" (invalid handle)"),
+            Code::NOT_FOUND => formatter.write_str(" (not found in this driver)"),
+            Code::NOT_SUPPORTED => formatter.write_str(" (not supported)"),
+            Code::STREAM_CAPTURE_UNSUPPORTED => {
+                formatter.write_str(" (not permitted during stream capture)")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for DriverError {}
+
+impl From<DriverError> for Error {
+    fn from(error: DriverError) -> Self {
+        let status = match error.code {
+            Code::OUT_OF_MEMORY => Status::OutOfMemory,
+            Code::NOT_SUPPORTED => Status::NotSupported,
+            _ => Status::DriverFailed,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+/// An event of the driver, owned by the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Event(pub u64);
+
+/// A piece of physical memory, made by [`Device::create`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemoryHandle(pub u64);
+
+/// What the driver says of a device's memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Free physical memory.
+    pub free_bytes: u64,
+    /// All physical memory.
+    pub total_bytes: u64,
+}
+
+/// What a device has asked of its driver since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Calls, by [`Call`] as an index.
+    pub calls: [u64; Call::COUNT],
+    /// Time spent in them, in nanoseconds: measured on a real driver, virtual (from the cost
+    /// table) on a simulated one.
+    pub nanoseconds: u64,
+}
+
+impl Usage {
+    /// All calls together.
+    pub fn total_calls(&self) -> u64 {
+        self.calls.iter().sum()
+    }
+}
+
+/// One GPU, as far as an allocator is concerned.
+///
+/// **Errors**: every failure is a [`DriverError`] with the driver's own code and leaves the
+/// device as it was before the call. **Threads**: all methods are safe from any thread.
+/// **Re-entrancy**: no method calls back into the library. **Capture**: methods are legal
+/// while a stream of the process captures a graph, except where noted.
+pub trait Device: Send + Sync + fmt::Debug {
+    /// Which device this is.
+    fn ordinal(&self) -> DeviceOrdinal;
+
+    /// The device's marketing name.
+    fn name(&self) -> String;
+
+    /// What has been asked of the driver for this device so far.
+    fn usage(&self) -> Usage;
+
+    /// Free and total physical memory. Slow (microseconds to milliseconds): not for a hot path.
+    fn memory_info(&self) -> Result<MemoryInfo>;
+
+    /// `bytes` of mapped, accessible memory at a fresh address aligned to at least 256 bytes.
+    ///
+    /// `bytes` is not 0. Contents are undefined. May synchronise the device.
+    fn allocate(&self, bytes: u64) -> Result<u64>;
+
+    /// Gives back memory from [`Self::allocate`], by its exact address. Waits for all work of
+    /// the device, so nothing queued before can still touch the memory afterwards.
+    fn free(&self, address: u64) -> Result<()>;
+
+    /// The multiple, in bytes, that sizes, addresses and reservations below must be of; it is
+    /// a power of two. `NOT_SUPPORTED` on a device without virtual memory management.
+    fn granularity(&self) -> Result<u64>;
+
+    /// Reserves `bytes` of address space aligned to `alignment_bytes` (0: to the granularity).
+    /// Takes no physical memory. `OUT_OF_MEMORY` here means address space.
+    fn reserve(&self, bytes: u64, alignment_bytes: u64) -> Result<u64>;
+
+    /// Gives back a whole reservation: the exact address and size, with nothing mapped in it.
+    fn unreserve(&self, address: u64, bytes: u64) -> Result<()>;
+
+    /// Creates `bytes` of physical memory, mapped nowhere.
+    fn create(&self, bytes: u64) -> Result<MemoryHandle>;
+
+    /// Drops the handle. The memory lives on until its last mapping is gone.
+    fn release(&self, handle: MemoryHandle) -> Result<()>;
+
+    /// Maps the whole of a handle of `bytes` at `address`, inside a reservation and where
+    /// nothing is mapped. A handle may be mapped at several addresses. The new mapping cannot
+    /// be accessed until [`Self::set_access`].
+    fn map(&self, address: u64, bytes: u64, handle: MemoryHandle) -> Result<()>;
+
+    /// Lets this device and `peers` read and write `[address, address + bytes)`, all of which
+    /// is mapped, by any number of whole mappings.
+    fn set_access(&self, address: u64, bytes: u64, peers: &[DeviceOrdinal]) -> Result<()>;
+
+    /// Drops the mappings that make up `[address, address + bytes)`: whole ones only. The
+    /// caller has made sure that no queued work still touches them.
+    fn unmap(&self, address: u64, bytes: u64) -> Result<()>;
+
+    /// A new event, with timing disabled. Slow when done concurrently: keep events.
+    fn event_create(&self) -> Result<Event>;
+
+    /// Destroys an event; work already waiting on it is not disturbed.
+    fn event_destroy(&self, event: Event) -> Result<()>;
+
+    /// Makes `event` stand for the work queued on `stream` up to now. Not on a capturing stream.
+    fn event_record(&self, event: Event, stream: StreamHandle) -> Result<()>;
+
+    /// Whether all work that `event` stands for has completed; does not wait. An event never
+    /// recorded is complete.
+    fn event_query(&self, event: Event) -> Result<bool>;
+
+    /// Waits until `event` is complete. Not while the thread's streams capture.
+    fn event_synchronize(&self, event: Event) -> Result<()>;
+
+    /// Work queued on `stream` from now on starts after `event`; the host does not wait.
+    fn stream_wait(&self, stream: StreamHandle, event: Event) -> Result<()>;
+
+    /// Whether `stream` is being captured into a graph.
+    fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool>;
+
+    /// Waits for all work of the device. `STREAM_CAPTURE_UNSUPPORTED` while a stream captures.
+    fn synchronize(&self) -> Result<()>;
+
+    /// `bytes` of page-locked host memory, as a host address. `bytes` is not 0.
+    fn host_allocate(&self, bytes: u64) -> Result<u64>;
+
+    /// Gives back memory from [`Self::host_allocate`].
+    fn host_free(&self, address: u64) -> Result<()>;
+}
