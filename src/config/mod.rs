@@ -1,5 +1,18 @@
 //! The settings: one table of options, the environment read once.
+//!
+//! [`OPTIONS`] is the table: a row says how an option is called, written, checked, shown and
+//! explained, and everything that users see of options is made from the rows. [`Settings`]
+//! holds the values and, in its `Default`, the defaults: no default is written anywhere else.
 
+mod document;
+mod environment;
+mod nearest;
+mod runtime;
 mod settings;
+mod table;
+mod value;
 
+pub use document::{describe, markdown_table};
+pub use runtime::{get, set};
 pub use settings::{BackendChoice, LogLevel, PoolType, SIM_MEMORY_BYTES, Settings};
+pub use table::{Alias, OPTIONS, OptionSpec, Parse};

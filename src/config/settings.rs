@@ -15,6 +15,21 @@ pub enum PoolType {
     Caching,
 }
 
+impl PoolType {
+    /// Every pool type, in the order in which they are listed to users.
+    pub const ALL: &[Self] = &[Self::Naive, Self::Round, Self::Exact, Self::Caching];
+
+    /// The word for it in the environment.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Naive => "Naive",
+            Self::Round => "Round",
+            Self::Exact => "Exact",
+            Self::Caching => "Caching",
+        }
+    }
+}
+
 /// Which device implementation to use: the value of `GENESIS_BACKEND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendChoice {
@@ -26,6 +41,21 @@ pub enum BackendChoice {
     Host,
     /// The simulated device with addresses only: for replays larger than the machine.
     Sim,
+}
+
+impl BackendChoice {
+    /// Every choice, in the order in which they are listed to users.
+    pub const ALL: &[Self] = &[Self::Auto, Self::Cuda, Self::Host, Self::Sim];
+
+    /// The word for it in the environment.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Cuda => "cuda",
+            Self::Host => "host",
+            Self::Sim => "sim",
+        }
+    }
 }
 
 /// How much the library says: the value of `GENESIS_LOG`.
@@ -41,6 +71,22 @@ pub enum LogLevel {
     Info,
     /// Every driver allocation.
     Debug,
+}
+
+impl LogLevel {
+    /// Every level, from the quietest, in the order in which they are listed to users.
+    pub const ALL: &[Self] = &[Self::Off, Self::Error, Self::Warn, Self::Info, Self::Debug];
+
+    /// The word for it in the environment.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
 }
 
 /// Every setting, with its default. Sizes are in bytes.

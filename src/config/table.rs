@@ -1,0 +1,308 @@
+//! The option table: one row for each setting.
+//!
+//! A row is the only place that knows an option's name, its aliases, how its value is written
+//! and checked, and what it means; reading the environment, changing options at run time and
+//! all documentation go through the rows. A row's default is what `show` makes of
+//! `Settings::default()`.
+//!
+//! **Invariants**, tested: names are distinct and start with `GENESIS_`; what `show` writes,
+//! `parse` reads back; each field of [`Settings`] has a row; a `parse` that fails leaves the
+//! settings as they were.
+
+use super::settings::{BackendChoice, LogLevel, PoolType, Settings};
+use super::value::{
+    AUTO, NEVER, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, divisions, fraction, optional,
+    page_bytes, percent, seconds, show_bytes, show_optional, whole, word,
+};
+use crate::base::size::MIB;
+
+/// Reads a trimmed, non-empty value into the settings, or says in a sentence what is wrong
+/// with it and changes nothing.
+pub type Parse = fn(&mut Settings, &str) -> Result<(), String>;
+
+/// A name of another library's that is honoured where the option's own is unset.
+#[derive(Debug)]
+pub struct Alias {
+    /// The environment variable.
+    pub name: &'static str,
+    /// Reads its value, which may be written differently from the option's own.
+    pub parse: Parse,
+}
+
+/// One option.
+#[derive(Debug)]
+pub struct OptionSpec {
+    /// The environment variable, which is also the option's name everywhere else.
+    pub name: &'static str,
+    /// Other names, the one to prefer first.
+    pub aliases: &'static [Alias],
+    /// How a value is written, in words.
+    pub values: &'static str,
+    /// What the option does, in one line.
+    pub summary: &'static str,
+    /// What else there is to know; may be empty.
+    pub help: &'static str,
+    /// Whether the option may be changed after the library has started.
+    pub runtime: bool,
+    /// Reads a value.
+    pub parse: Parse,
+    /// Writes the value in force as `parse` reads it.
+    pub show: fn(&Settings) -> String,
+}
+
+impl OptionSpec {
+    /// The value when nothing is said.
+    pub fn default_value(&self) -> String {
+        (self.show)(&Settings::default())
+    }
+}
+
+/// The row of that name.
+pub(super) fn find(name: &str) -> Option<&'static OptionSpec> {
+    OPTIONS.iter().find(|option| option.name == name)
+}
+
+/// Every option, in the order in which users are shown them.
+pub static OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "GENESIS_POOL_TYPE",
+        aliases: &[Alias { name: "MXNET_GPU_MEM_POOL_TYPE", parse: parse_mxnet_pool_type }],
+        values: "`Naive`, `Round`, `Exact` or `Caching`",
+        summary: "The strategy: where a block goes.",
+        help: "Naive asks the driver for every block, Round and Exact are MXNet's Round and \
+               Naive, Caching splits and joins blocks in segments. MXNet's variable keeps MXNet's \
+               meanings: its Naive is Exact, its Round is Round, its Unpooled is Naive.",
+        runtime: false,
+        parse: |settings, text| {
+            assign(
+                &mut settings.pool_type,
+                word(text, "a pool type", PoolType::ALL, PoolType::name),
+            )
+        },
+        show: |settings| settings.pool_type.name().to_owned(),
+    },
+    OptionSpec {
+        name: "GENESIS_BACKEND",
+        aliases: &[],
+        values: "`auto`, `cuda`, `host` or `sim`",
+        summary: "The device implementation.",
+        help: "auto takes CUDA where the machine has a driver library and otherwise host, with a \
+               warning; host simulates devices with real bytes in host memory, sim with addresses \
+               only.",
+        runtime: false,
+        parse: |settings, text| {
+            let choice = word(text, "a backend", BackendChoice::ALL, BackendChoice::name);
+            assign(&mut settings.backend, choice)
+        },
+        show: |settings| settings.backend.name().to_owned(),
+    },
+    OptionSpec {
+        name: "GENESIS_MEMORY_FRACTION",
+        aliases: &[],
+        values: "a number above 0, at most 1",
+        summary: "The part of each device's memory that may be reserved.",
+        help: "Physical bytes count, cached or live.",
+        runtime: true,
+        parse: |settings, text| assign(&mut settings.memory_fraction, fraction(text)),
+        show: |settings| settings.memory_fraction.to_string(),
+    },
+    OptionSpec {
+        name: "GENESIS_MEMORY_LIMIT",
+        aliases: &[],
+        values: "a size such as `40GB`, or `unlimited`",
+        summary: "The most memory that may be reserved on each device.",
+        help: "0 means unlimited. The fraction limits as well; the smaller of the two holds.",
+        runtime: true,
+        parse: |settings, text| {
+            assign(&mut settings.memory_limit_bytes, optional(text, UNLIMITED, bytes))
+        },
+        show: |settings| show_optional(settings.memory_limit_bytes, UNLIMITED, show_bytes),
+    },
+    OptionSpec {
+        name: "GENESIS_CACHE_SIZE",
+        aliases: &[],
+        values: "a size such as `2GB`, or `unlimited`",
+        summary: "The most memory that each device keeps cached: reserved and not live.",
+        help: "0 keeps nothing cached.",
+        runtime: true,
+        parse: |settings, text| {
+            let read = match bytes(text) {
+                Ok(0) => Ok(Some(0)),
+                _ => optional(text, UNLIMITED, bytes),
+            };
+            assign(&mut settings.cache_size_bytes, read)
+        },
+        show: |settings| show_optional(settings.cache_size_bytes, UNLIMITED, show_bytes),
+    },
+    OptionSpec {
+        name: "GENESIS_POOL_RESERVE",
+        aliases: &[Alias {
+            name: "MXNET_GPU_MEM_POOL_RESERVE",
+            parse: |settings, text| assign(&mut settings.pool_reserve_percent, percent(text)),
+        }],
+        values: "a percentage from 0 to 100",
+        summary: "Round and Exact: the part of each device's memory kept free of cached blocks.",
+        help: "When less than this is free, every cached block is released before the driver is \
+               asked for more.",
+        runtime: false,
+        parse: |settings, text| assign(&mut settings.pool_reserve_percent, percent(text)),
+        show: |settings| settings.pool_reserve_percent.to_string(),
+    },
+    OptionSpec {
+        name: "GENESIS_PAGE_SIZE",
+        aliases: &[
+            Alias { name: "MXNET_GPU_MEM_POOL_PAGE_SIZE", parse: parse_page_size },
+            Alias { name: "MXNET_GPU_POOL_PAGE_SIZE", parse: parse_page_size },
+        ],
+        values: "a size: a power of two, at least 512 bytes",
+        summary: "Round and Exact: the smallest block, and what Exact rounds sizes to.",
+        help: "MXNet documents one spelling of its variable and reads another; both are honoured.",
+        runtime: false,
+        parse: parse_page_size,
+        show: |settings| show_bytes(settings.page_size_bytes),
+    },
+    OptionSpec {
+        name: "GENESIS_ROUND_LINEAR_CUTOFF",
+        aliases: &[Alias {
+            name: "MXNET_GPU_MEM_POOL_ROUND_LINEAR_CUTOFF",
+            parse: parse_round_linear_cutoff,
+        }],
+        values: "an exponent from 9 to 46",
+        summary: "Round: the largest power of two used as a block size; above it, its multiples.",
+        help: "24 means 16 MiB.",
+        runtime: false,
+        parse: parse_round_linear_cutoff,
+        show: |settings| settings.round_linear_cutoff.to_string(),
+    },
+    OptionSpec {
+        name: "GENESIS_LARGE_ALLOC_ROUND_SIZE",
+        aliases: &[Alias {
+            name: "MXNET_GPU_MEM_LARGE_ALLOC_ROUND_SIZE",
+            parse: parse_large_alloc_round_size,
+        }],
+        values: "a size: a multiple of 512 bytes",
+        summary: "Exact: requests above this are rounded to a multiple of it.",
+        help: "MXNet asks only that it be above 0. It need not be a multiple of the page size.",
+        runtime: false,
+        parse: parse_large_alloc_round_size,
+        show: |settings| show_bytes(settings.large_alloc_round_size_bytes),
+    },
+    OptionSpec {
+        name: "GENESIS_MAX_SPLIT_SIZE",
+        aliases: &[],
+        values: "a size of at least 1 MiB, or `unlimited`",
+        summary: "Caching: free blocks larger than this are not split.",
+        help: "0 means unlimited.",
+        runtime: false,
+        parse: |settings, text| {
+            let read = optional(text, UNLIMITED, |text| bytes_from(text, MIB));
+            assign(&mut settings.max_split_size_bytes, read)
+        },
+        show: |settings| show_optional(settings.max_split_size_bytes, UNLIMITED, show_bytes),
+    },
+    OptionSpec {
+        name: "GENESIS_ROUNDUP_POWER2_DIVISIONS",
+        aliases: &[],
+        values: "0, or a power of two",
+        summary: "Caching: round sizes up to this many steps between two powers of two.",
+        help: "With 4, a request of 1200 bytes is rounded to 1280. 0 turns it off.",
+        runtime: false,
+        parse: |settings, text| assign(&mut settings.roundup_power2_divisions, divisions(text)),
+        show: |settings| settings.roundup_power2_divisions.to_string(),
+    },
+    OptionSpec {
+        name: "GENESIS_GC_THRESHOLD",
+        aliases: &[],
+        values: "a number above 0, at most 1, or `never`",
+        summary: "Release old cached blocks once this part of the memory allowed is reserved.",
+        help: "0 means never.",
+        runtime: true,
+        parse: |settings, text| assign(&mut settings.gc_threshold, optional(text, NEVER, fraction)),
+        show: |settings| show_optional(settings.gc_threshold, NEVER, |part| part.to_string()),
+    },
+    OptionSpec {
+        name: "GENESIS_GC_AGE_ALLOCATIONS",
+        aliases: &[],
+        values: "a number of allocations, or `never`",
+        summary: "Release cached blocks unused for this many allocations.",
+        help: "0 means never.",
+        runtime: true,
+        parse: |settings, text| {
+            let read = optional(text, NEVER, |text| whole(text, 1..=u64::MAX));
+            assign(&mut settings.gc_age_allocations, read)
+        },
+        show: |settings| show_optional(settings.gc_age_allocations, NEVER, |age| age.to_string()),
+    },
+    OptionSpec {
+        name: "GENESIS_GC_AGE_SECONDS",
+        aliases: &[],
+        values: "a number of seconds, or `never`",
+        summary: "Release cached blocks unused for this many seconds.",
+        help: "0 means never.",
+        runtime: true,
+        parse: |settings, text| {
+            assign(&mut settings.gc_age_seconds, optional(text, NEVER, seconds))
+        },
+        show: |settings| show_optional(settings.gc_age_seconds, NEVER, |age| age.to_string()),
+    },
+    OptionSpec {
+        name: "GENESIS_LOG",
+        aliases: &[],
+        values: "`off`, `error`, `warn`, `info` or `debug`",
+        summary: "How much the library says on standard error.",
+        help: "",
+        runtime: true,
+        parse: |settings, text| {
+            assign(&mut settings.log, word(text, "a log level", LogLevel::ALL, LogLevel::name))
+        },
+        show: |settings| settings.log.name().to_owned(),
+    },
+    OptionSpec {
+        name: "GENESIS_SIM_DEVICES",
+        aliases: &[],
+        values: "a number from 1 to 64",
+        summary: "Simulated backends: how many devices there are.",
+        help: "",
+        runtime: false,
+        parse: |settings, text| assign(&mut settings.sim_devices, whole(text, 1..=64)),
+        show: |settings| settings.sim_devices.to_string(),
+    },
+    OptionSpec {
+        name: "GENESIS_SIM_MEMORY",
+        aliases: &[],
+        values: "a size of at least 2 MiB, or `auto`",
+        summary: "Simulated backends: the memory of each device.",
+        help: "auto (or 0) means 80 GiB for sim and half of the machine's memory for host.",
+        runtime: false,
+        parse: |settings, text| {
+            let read = optional(text, AUTO, |text| bytes_from(text, 2 * MIB));
+            assign(&mut settings.sim_memory_bytes, read)
+        },
+        show: |settings| show_optional(settings.sim_memory_bytes, AUTO, show_bytes),
+    },
+];
+
+/// Puts what was read into its field, or passes the complaint on.
+fn assign<T>(field: &mut T, read: Read<T>) -> Result<(), String> {
+    read.map(|value| *field = value)
+}
+
+fn parse_page_size(settings: &mut Settings, text: &str) -> Result<(), String> {
+    assign(&mut settings.page_size_bytes, page_bytes(text))
+}
+
+fn parse_round_linear_cutoff(settings: &mut Settings, text: &str) -> Result<(), String> {
+    assign(&mut settings.round_linear_cutoff, whole(text, 9..=46))
+}
+
+fn parse_large_alloc_round_size(settings: &mut Settings, text: &str) -> Result<(), String> {
+    assign(&mut settings.large_alloc_round_size_bytes, aligned_bytes(text))
+}
+
+/// MXNet's names for strategies, with MXNet's meanings.
+fn parse_mxnet_pool_type(settings: &mut Settings, text: &str) -> Result<(), String> {
+    const NAMES: &[(&str, PoolType)] =
+        &[("Naive", PoolType::Exact), ("Round", PoolType::Round), ("Unpooled", PoolType::Naive)];
+    let read = word(text, "a pool type of MXNet's", NAMES, |(name, _)| name);
+    assign(&mut settings.pool_type, read.map(|(_, pool_type)| pool_type))
+}

@@ -1,0 +1,270 @@
+//! Tests of the table by way of the environment.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use super::super::{BackendChoice, LogLevel, OPTIONS, PoolType, Settings};
+use crate::base::size::{GIB, KIB, MIB};
+use crate::base::{Result, Status};
+
+fn read(variables: &[(&str, &str)]) -> Result<(Settings, Vec<String>)> {
+    Settings::from_variables(variables.iter().map(|(name, value)| (name.into(), value.into())))
+}
+
+/// The settings, where no warning is expected.
+fn quiet(variables: &[(&str, &str)]) -> Settings {
+    let (settings, warnings) = read(variables).unwrap();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    settings
+}
+
+fn mistake(variables: &[(&str, &str)]) -> String {
+    let error = read(variables).unwrap_err();
+    assert_eq!(error.status, Status::InvalidConfiguration);
+    error.message.into_owned()
+}
+
+/// No field at its default.
+fn unusual() -> Settings {
+    Settings {
+        pool_type: PoolType::Exact,
+        backend: BackendChoice::Sim,
+        memory_fraction: 0.1 + 0.2,
+        memory_limit_bytes: Some(3 * GIB + 1),
+        cache_size_bytes: Some(0),
+        pool_reserve_percent: 12.5,
+        page_size_bytes: 64 * KIB,
+        round_linear_cutoff: 46,
+        large_alloc_round_size_bytes: 3 * MIB,
+        max_split_size_bytes: Some(20 * MIB),
+        roundup_power2_divisions: 8,
+        gc_threshold: Some(0.8),
+        gc_age_allocations: Some(u64::MAX),
+        gc_age_seconds: Some(1e-9),
+        log: LogLevel::Debug,
+        sim_devices: 64,
+        sim_memory_bytes: Some(1 << 47),
+    }
+}
+
+#[test]
+fn an_empty_environment_gives_the_defaults_and_empty_values_are_unset() {
+    assert_eq!(quiet(&[]), Settings::default());
+    assert_eq!(quiet(&[("GENESIS_POOL_TYPE", ""), ("GENESIS_LOG", " \t")]), Settings::default());
+    let alias = quiet(&[("GENESIS_POOL_TYPE", ""), ("MXNET_GPU_MEM_POOL_TYPE", "Round")]);
+    assert_eq!(alias.pool_type, PoolType::Round);
+}
+
+#[test]
+fn rows_are_well_formed_and_distinct() {
+    let mut names = std::collections::HashSet::new();
+    for option in OPTIONS {
+        assert!(option.name.starts_with("GENESIS_"));
+        assert!(option.summary.ends_with('.') && !option.summary.contains('\n'));
+        assert!(names.insert(option.name), "{} twice", option.name);
+        for alias in option.aliases {
+            assert!(names.insert(alias.name), "{} twice", alias.name);
+        }
+    }
+}
+
+#[test]
+fn what_is_shown_reads_back() {
+    for expected in [Settings::default(), unusual()] {
+        let shown: Vec<(&str, String)> =
+            OPTIONS.iter().map(|option| (option.name, (option.show)(&expected))).collect();
+        let variables: Vec<(&str, &str)> =
+            shown.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        assert_eq!(quiet(&variables), expected);
+    }
+}
+
+/// Setting every option from `unusual` leaves no field at its default, so none lacks a row;
+/// each row changes exactly the field that it shows.
+#[test]
+fn every_field_has_a_row_of_its_own() {
+    let (unusual, default) = (unusual(), Settings::default());
+    // Optional fields are `None` by default, so that each field is printed as one line.
+    let fields = format!("{default:#?}").lines().filter(|line| line.starts_with("    ")).count();
+    for option in OPTIONS {
+        let settings = quiet(&[(option.name, &(option.show)(&unusual))]);
+        for other in OPTIONS {
+            let source = if other.name == option.name { &unusual } else { &default };
+            assert_eq!((other.show)(&settings), (other.show)(source), "{}", option.name);
+        }
+        assert_ne!(settings, default, "{}", option.name);
+    }
+    assert_eq!(fields, OPTIONS.len());
+}
+
+#[test]
+fn values_are_read_in_the_forms_people_write() {
+    let settings = quiet(&[
+        ("GENESIS_POOL_TYPE", " rOUND "),
+        ("GENESIS_CACHE_SIZE", "2GB"),
+        ("GENESIS_MEMORY_LIMIT", "0"),
+        ("GENESIS_MAX_SPLIT_SIZE", "Unlimited"),
+        ("GENESIS_GC_THRESHOLD", "0.0"),
+        ("GENESIS_GC_AGE_SECONDS", "NEVER"),
+        ("GENESIS_SIM_MEMORY", "0GB"),
+        ("GENESIS_PAGE_SIZE", "512"),
+        ("GENESIS_POOL_RESERVE", "-0"),
+        ("GENESIS_LIBRARY", "/usr/lib/libgenesis.so"),
+        ("MXNET_SOMETHING_ELSE", "1"),
+    ]);
+    assert_eq!(
+        settings,
+        Settings {
+            pool_type: PoolType::Round,
+            cache_size_bytes: Some(2 * GIB),
+            page_size_bytes: 512,
+            pool_reserve_percent: 0.0,
+            ..Settings::default()
+        }
+    );
+    assert_eq!(settings.pool_reserve_percent.to_string(), "0");
+    let nothing_cached = quiet(&[("GENESIS_CACHE_SIZE", "0")]);
+    assert_eq!(nothing_cached.cache_size_bytes, Some(0));
+}
+
+#[test]
+fn wrong_values_are_refused_with_what_would_be_right() {
+    const POOLS: &str = "not a pool type; valid: Naive, Round, Exact, Caching";
+    const FRACTION: &str = "not a number above 0 and at most 1";
+    const SIZE: &str = "not a size such as 4096, 512KB or 2GB";
+    const LEVELS: &str = "not a log level; valid: off, error, warn, info, debug";
+    for (name, value, complaint) in [
+        ("GENESIS_POOL_TYPE", "Elastic", POOLS.to_owned()),
+        ("GENESIS_POOL_TYPE", "Rund", format!("{POOLS} (did you mean Round?)")),
+        ("GENESIS_POOL_TYPE", "Unpooled", POOLS.to_owned()),
+        ("GENESIS_BACKEND", "gpu", "not a backend; valid: auto, cuda, host, sim".to_owned()),
+        ("GENESIS_LOG", "3", LEVELS.to_owned()),
+        ("GENESIS_MEMORY_FRACTION", "0", FRACTION.to_owned()),
+        ("GENESIS_MEMORY_FRACTION", "1.01", FRACTION.to_owned()),
+        ("GENESIS_MEMORY_FRACTION", "NaN", FRACTION.to_owned()),
+        ("GENESIS_MEMORY_FRACTION", "80%", FRACTION.to_owned()),
+        ("GENESIS_GC_THRESHOLD", "nan", format!("{FRACTION}, or never")),
+        ("GENESIS_GC_AGE_SECONDS", "inf", "not a number of seconds above 0, or never".to_owned()),
+        ("GENESIS_GC_AGE_SECONDS", "-1", "not a number of seconds above 0, or never".to_owned()),
+        (
+            "GENESIS_GC_AGE_ALLOCATIONS",
+            "1.5",
+            "not a whole number from 1 to 18446744073709551615, or never".to_owned(),
+        ),
+        ("GENESIS_MEMORY_LIMIT", "-1", format!("{SIZE}, or unlimited")),
+        ("GENESIS_MEMORY_LIMIT", "0.8", format!("{SIZE}, or unlimited")),
+        ("GENESIS_CACHE_SIZE", "0.8", format!("{SIZE}, or unlimited")),
+        ("GENESIS_CACHE_SIZE", "lots", format!("{SIZE}, or unlimited")),
+        (
+            "GENESIS_MAX_SPLIT_SIZE",
+            "64k",
+            "not a size from 1MiB to 128TiB, or unlimited".to_owned(),
+        ),
+        ("GENESIS_SIM_MEMORY", "1", "not a size from 2MiB to 128TiB, or auto".to_owned()),
+        ("GENESIS_PAGE_SIZE", "256", "not a size from 512 to 128TiB".to_owned()),
+        ("GENESIS_PAGE_SIZE", "5000", "not a power of two".to_owned()),
+        ("GENESIS_LARGE_ALLOC_ROUND_SIZE", "0", "not a size from 512 to 128TiB".to_owned()),
+        ("GENESIS_LARGE_ALLOC_ROUND_SIZE", "1000", "not a multiple of 512 bytes".to_owned()),
+        ("GENESIS_ROUND_LINEAR_CUTOFF", "8", "not a whole number from 9 to 46".to_owned()),
+        ("GENESIS_ROUND_LINEAR_CUTOFF", "47", "not a whole number from 9 to 46".to_owned()),
+        ("GENESIS_POOL_RESERVE", "101", "not a number from 0 to 100".to_owned()),
+        ("GENESIS_POOL_RESERVE", "nan", "not a number from 0 to 100".to_owned()),
+        ("GENESIS_ROUNDUP_POWER2_DIVISIONS", "3", "not 0 or a power of two".to_owned()),
+        ("GENESIS_SIM_DEVICES", "0", "not a whole number from 1 to 64".to_owned()),
+        (
+            "MXNET_GPU_MEM_POOL_TYPE",
+            "Exact",
+            "not a pool type of MXNet's; valid: Naive, Round, Unpooled".to_owned(),
+        ),
+    ] {
+        assert_eq!(mistake(&[(name, value)]), format!("{name}={value}: {complaint}"));
+    }
+}
+
+#[test]
+fn all_mistakes_come_in_one_message() {
+    let message = mistake(&[
+        ("GENESIS_LOG", "loud"),
+        ("GENESIS_PAGE_SIZE", "7"),
+        ("GENESIS_SIM_DEVICES", "2"),
+    ]);
+    assert_eq!(
+        message,
+        "2 settings are wrong: (1) GENESIS_PAGE_SIZE=7: not a size from 512 to 128TiB \
+         (2) GENESIS_LOG=loud: not a log level; valid: off, error, warn, info, debug"
+    );
+}
+
+#[test]
+fn mxnet_names_have_mxnet_meanings() {
+    for (value, pool_type) in
+        [("Naive", PoolType::Exact), ("round", PoolType::Round), ("Unpooled", PoolType::Naive)]
+    {
+        assert_eq!(quiet(&[("MXNET_GPU_MEM_POOL_TYPE", value)]).pool_type, pool_type);
+    }
+    let settings = quiet(&[
+        ("MXNET_GPU_MEM_POOL_RESERVE", "10"),
+        ("MXNET_GPU_MEM_LARGE_ALLOC_ROUND_SIZE", "4194304"),
+        ("MXNET_GPU_MEM_POOL_ROUND_LINEAR_CUTOFF", "26"),
+        ("MXNET_GPU_POOL_PAGE_SIZE", "8192"),
+    ]);
+    assert_eq!(
+        settings,
+        Settings {
+            pool_reserve_percent: 10.0,
+            large_alloc_round_size_bytes: 4 * MIB,
+            round_linear_cutoff: 26,
+            page_size_bytes: 8192,
+            ..Settings::default()
+        }
+    );
+}
+
+#[test]
+fn the_own_name_wins_over_its_aliases_unread() {
+    let settings = quiet(&[
+        ("MXNET_GPU_MEM_POOL_TYPE", "nonsense"),
+        ("GENESIS_POOL_TYPE", "Naive"),
+        ("MXNET_GPU_MEM_POOL_PAGE_SIZE", "1024"),
+        ("MXNET_GPU_POOL_PAGE_SIZE", "2048"),
+        ("GENESIS_PAGE_SIZE", "512"),
+    ]);
+    assert_eq!((settings.pool_type, settings.page_size_bytes), (PoolType::Naive, 512));
+}
+
+#[test]
+fn of_two_spellings_of_mxnet_the_documented_one_wins_with_a_warning() {
+    let documented = ("MXNET_GPU_MEM_POOL_PAGE_SIZE", "1024");
+    assert_eq!(quiet(&[documented, ("MXNET_GPU_POOL_PAGE_SIZE", "1024")]).page_size_bytes, 1024);
+    let (settings, warnings) = read(&[("MXNET_GPU_POOL_PAGE_SIZE", "2048"), documented]).unwrap();
+    assert_eq!(settings.page_size_bytes, 1024);
+    assert_eq!(
+        warnings,
+        ["MXNET_GPU_MEM_POOL_PAGE_SIZE=1024 wins over MXNET_GPU_POOL_PAGE_SIZE=2048"]
+    );
+}
+
+#[test]
+fn unknown_names_are_warned_of_with_the_nearest() {
+    let (settings, warnings) =
+        read(&[("GENESIS_POOL_TPYE", "Round"), ("GENESIS_FROBNICATE", "1")]).unwrap();
+    assert_eq!(settings, Settings::default());
+    assert_eq!(
+        warnings,
+        [
+            "GENESIS_FROBNICATE is not an option; `genesis options` lists them",
+            "GENESIS_POOL_TPYE is not an option; did you mean GENESIS_POOL_TYPE?",
+        ]
+    );
+}
+
+#[test]
+fn values_that_are_not_utf8_are_refused_and_the_first_of_two_counts() {
+    let bytes = || OsString::from_vec(vec![b'4', 0xff]);
+    let error = Settings::from_variables([("GENESIS_PAGE_SIZE".into(), bytes())].into_iter());
+    assert_eq!(error.unwrap_err().message, "GENESIS_PAGE_SIZE=4\u{fffd}: not valid UTF-8");
+    let unrelated = Settings::from_variables([("PATH".into(), bytes())].into_iter());
+    assert_eq!(unrelated.unwrap(), (Settings::default(), Vec::new()));
+    let twice = quiet(&[("GENESIS_SIM_DEVICES", "2"), ("GENESIS_SIM_DEVICES", "3")]);
+    assert_eq!(twice.sim_devices, 2);
+}

@@ -1,0 +1,152 @@
+//! How values are written: the readers that check them, and the writers that agree.
+//!
+//! A reader takes trimmed text and answers the value or a sentence that says what is wrong
+//! and what would be right. What a writer writes, its reader reads back unchanged.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use super::nearest::nearest;
+use crate::base::size::{ALIGNMENT_BYTES, LARGEST_REQUEST_BYTES, parse_bytes};
+
+/// What every reader answers.
+pub(super) type Read<T> = Result<T, String>;
+
+/// The word for "no limit".
+pub(super) const UNLIMITED: &str = "unlimited";
+/// The word for "not ever".
+pub(super) const NEVER: &str = "never";
+/// The word for "let the library choose".
+pub(super) const AUTO: &str = "auto";
+
+/// One of `all` by its name, in any case.
+pub(super) fn word<T: Copy>(
+    text: &str,
+    what: &str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+) -> Read<T> {
+    if let Some(value) = all.iter().find(|value| name(**value).eq_ignore_ascii_case(text)) {
+        return Ok(*value);
+    }
+    let names: Vec<&str> = all.iter().map(|value| name(*value)).collect();
+    let mut message = format!("not {what}; valid: {}", names.join(", "));
+    if let Some(near) = nearest(text, names.into_iter()) {
+        message += &format!(" (did you mean {near}?)");
+    }
+    Err(message)
+}
+
+/// A value that may be absent: `absent` (in any case) or 0 mean none.
+pub(super) fn optional<T>(
+    text: &str,
+    absent: &str,
+    read: impl Fn(&str) -> Read<T>,
+) -> Read<Option<T>> {
+    if is_zero(text) || text.eq_ignore_ascii_case(absent) {
+        return Ok(None);
+    }
+    read(text).map(Some).map_err(|message| format!("{message}, or {absent}"))
+}
+
+/// What [`optional`] reads back.
+pub(super) fn show_optional<T>(value: Option<T>, absent: &str, show: fn(T) -> String) -> String {
+    value.map_or_else(|| absent.to_owned(), show)
+}
+
+/// Whether `text` is 0, with or without a unit.
+fn is_zero(text: &str) -> bool {
+    text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim_end().parse() == Ok(0.0)
+}
+
+/// A size, in bytes. A part of a byte is no size: it would pass for 0.
+pub(super) fn bytes(text: &str) -> Read<u64> {
+    parse_bytes(text)
+        .filter(|value_bytes| *value_bytes > 0 || is_zero(text))
+        .ok_or_else(|| "not a size such as 4096, 512KB or 2GB".to_owned())
+}
+
+/// A size of at least `least_bytes` and at most the largest there can be, in bytes.
+pub(super) fn bytes_from(text: &str, least_bytes: u64) -> Read<u64> {
+    let value_bytes = bytes(text)?;
+    if (least_bytes..=LARGEST_REQUEST_BYTES).contains(&value_bytes) {
+        Ok(value_bytes)
+    } else {
+        let (least, most) = (show_bytes(least_bytes), show_bytes(LARGEST_REQUEST_BYTES));
+        Err(format!("not a size from {least} to {most}"))
+    }
+}
+
+/// A power of two of at least the alignment of pointers, in bytes.
+pub(super) fn page_bytes(text: &str) -> Read<u64> {
+    let value_bytes = bytes_from(text, ALIGNMENT_BYTES)?;
+    if value_bytes.is_power_of_two() {
+        Ok(value_bytes)
+    } else {
+        Err("not a power of two".to_owned())
+    }
+}
+
+/// A multiple of the alignment of pointers, in bytes.
+pub(super) fn aligned_bytes(text: &str) -> Read<u64> {
+    let value_bytes = bytes_from(text, ALIGNMENT_BYTES)?;
+    if value_bytes % ALIGNMENT_BYTES == 0 {
+        Ok(value_bytes)
+    } else {
+        Err(format!("not a multiple of {ALIGNMENT_BYTES} bytes"))
+    }
+}
+
+/// The size in the largest unit that divides it.
+pub(super) fn show_bytes(value_bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["", "KiB", "MiB", "GiB", "TiB"];
+    let unit = match value_bytes {
+        0 => 0,
+        _ => (value_bytes.trailing_zeros() as usize / 10).min(UNITS.len() - 1),
+    };
+    format!("{}{}", value_bytes >> (10 * unit), UNITS[unit])
+}
+
+/// A whole number in `range`.
+pub(super) fn whole<T: FromStr + PartialOrd + Display>(
+    text: &str,
+    range: RangeInclusive<T>,
+) -> Read<T> {
+    match text.parse() {
+        Ok(value) if range.contains(&value) => Ok(value),
+        _ => Err(format!("not a whole number from {} to {}", range.start(), range.end())),
+    }
+}
+
+/// 0 or a power of two.
+pub(super) fn divisions(text: &str) -> Read<u32> {
+    match text.parse::<u32>() {
+        Ok(value) if value == 0 || value.is_power_of_two() => Ok(value),
+        _ => Err("not 0 or a power of two".to_owned()),
+    }
+}
+
+/// A part of a whole: above 0 and at most 1.
+pub(super) fn fraction(text: &str) -> Read<f64> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value <= 1.0 => Ok(value),
+        _ => Err("not a number above 0 and at most 1".to_owned()),
+    }
+}
+
+/// A percentage: from 0 to 100.
+pub(super) fn percent(text: &str) -> Read<f64> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=100.0).contains(&value) => Ok(value.abs()),
+        _ => Err("not a number from 0 to 100".to_owned()),
+    }
+}
+
+/// A time: seconds, above 0 and finite.
+pub(super) fn seconds(text: &str) -> Read<f64> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err("not a number of seconds above 0".to_owned()),
+    }
+}
