@@ -1,1 +1,26 @@
-//! x
+//! Replays recorded allocation traces through the C interface of `libgenesis.so`.
+//!
+//! ```text
+//! gtr      a trace as a file                → Record
+//! program  a trace prepared for replay      → Call, with compact slots and the live peak
+//! library  libgenesis.so and its functions, looked up by name
+//! streams  the stream handles that a replay passes
+//! engine   the measured loop; passes, threads, samples
+//! report   what a replay found, as plain data
+//! job      one replay, described and run; each in a process of its own
+//! ```
+//!
+//! The library reads its settings once a process, so every strategy is replayed in a process
+//! of its own: see [`job`]. Only the C interface is used, so that what is measured is what a
+//! framework gets, call overhead included.
+
+pub mod engine;
+mod error;
+pub mod gtr;
+pub mod job;
+pub mod library;
+pub mod program;
+pub mod report;
+pub mod streams;
+
+pub use error::{Error, Result};

@@ -1,0 +1,317 @@
+//! The measured loop, and passes of it.
+//!
+//! A pass makes every call of a [`Program`] once on each thread; blocks that it leaves live
+//! are freed, unmeasured, before the next. The loop allocates nothing and looks nothing up:
+//! one table of pointers, indexed by slot. Its own cost is measured by the very same code
+//! with functions that do nothing ([`loop_ns_per_call`]).
+//!
+//! The first pass of a single thread can be *sampled*: it is cut into equal pieces, only the
+//! pieces are timed, and between them the peaks since the piece before are read. So the
+//! course drawn shows the true peaks, and hardly disturbs the time.
+//!
+//! A request that fails leaves an empty slot; frees and records of it are skipped, as a
+//! framework would skip them.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+use crate::library::{Functions, Library, Stats, Status, Stream};
+use crate::program::{Call, Kind, Program};
+use crate::report::{Pass, Sample};
+use crate::streams::{self, Streams};
+
+/// How many times the loop's own cost is measured; the least counts.
+const LOOP_MEASUREMENTS: usize = 3;
+
+/// A program being replayed by one or more threads.
+#[derive(Debug)]
+pub struct Replay<'a> {
+    library: &'a Library,
+    program: &'a Program,
+    threads: Vec<Thread>,
+}
+
+/// The course of a sampled pass.
+#[derive(Clone, Debug, Default)]
+pub struct Course {
+    /// The samples, in order.
+    pub samples: Vec<Sample>,
+    /// The library's fragmentation ratio at the sample with the most live bytes.
+    pub fragmentation_ratio: f64,
+}
+
+/// What one thread replays with.
+#[derive(Debug)]
+struct Thread {
+    streams: Streams,
+    blocks: Blocks,
+}
+
+/// The pointers of a thread's live blocks, by slot.
+#[derive(Debug)]
+struct Blocks(Vec<*mut c_void>);
+
+// SAFETY: the pointers are opaque, and the library takes them from any thread.
+unsafe impl Send for Blocks {}
+
+impl<'a> Replay<'a> {
+    /// Prepares `threads` threads, each with streams and slots of its own.
+    pub fn new(library: &'a Library, program: &'a Program, threads: usize) -> Result<Self> {
+        let backend = library.backend()?;
+        let streams = streams::make(&backend, threads, program.device_count, program.stream_count)?;
+        let threads = streams
+            .into_iter()
+            .map(|streams| Thread { streams, blocks: Blocks::new(program) })
+            .collect();
+        Ok(Self { library, program, threads })
+    }
+
+    /// One pass on every thread at once.
+    pub fn pass(&mut self) -> Result<Pass> {
+        let (program, functions) = (self.program, &self.library.functions);
+        self.measure(|threads| {
+            let outcomes = run_threads(program, functions, threads);
+            let count = outcomes.len() as u32;
+            let elapsed = outcomes.iter().map(|outcome| outcome.0).sum::<Duration>() / count;
+            (elapsed, outcomes.iter().map(|outcome| outcome.1).sum())
+        })
+    }
+
+    /// One pass of the first thread alone, with about `sample_count` samples.
+    pub fn sampled_pass(&mut self, sample_count: usize) -> Result<(Pass, Course)> {
+        let (program, library) = (self.program, self.library);
+        let mut course = Err(crate::Error::failed("nothing was replayed"));
+        let mut pass = self.measure(|threads| {
+            let mut elapsed = Duration::ZERO;
+            let mut failures = 0;
+            course = sample(library, program, sample_count, |calls| {
+                let started = Instant::now();
+                failures += threads[0].run(program, calls, &library.functions);
+                elapsed += started.elapsed();
+            });
+            (elapsed, failures)
+        })?;
+        let course = course?;
+        // Each sample began its peaks anew.
+        let peaks = course.samples.iter().map(|sample| sample.reserved_bytes);
+        pass.reserved_peak_bytes = peaks.max().unwrap_or(0);
+        Ok((pass, course))
+    }
+
+    /// Runs `pass`, which answers the time of a thread and the failures, and frees what it
+    /// leaves live.
+    fn measure(&mut self, pass: impl FnOnce(&mut [Thread]) -> (Duration, u64)) -> Result<Pass> {
+        for device in 0..self.program.device_count {
+            self.library.reset_peaks(device)?;
+        }
+        let before = Totals::read(self.library, self.program.device_count)?;
+        let (elapsed, failures) = pass(&mut self.threads);
+        let after = Totals::read(self.library, self.program.device_count)?;
+        for thread in &mut self.threads {
+            thread.run(self.program, &self.program.leftovers, &self.library.functions);
+        }
+        Ok(Pass {
+            ns_per_call: ns_per_call(elapsed, self.program),
+            reserved_peak_bytes: after.reserved_peak_bytes,
+            driver_calls: after.driver_calls - before.driver_calls,
+            driver_memory_calls: after.driver_memory_calls - before.driver_memory_calls,
+            driver_ns: after.driver_ns - before.driver_ns,
+            failures,
+        })
+    }
+}
+
+/// What the replay's own loop costs a call of `program`, in nanoseconds.
+pub fn loop_ns_per_call(program: &Program) -> Result<f64> {
+    let streams = streams::make("sim", 1, program.device_count, program.stream_count)?;
+    let mut thread = Thread { streams: streams[0].clone(), blocks: Blocks::new(program) };
+    let mut least = Duration::MAX;
+    for _ in 0..LOOP_MEASUREMENTS {
+        let started = Instant::now();
+        thread.run(program, &program.calls, &IDLE);
+        least = least.min(started.elapsed());
+        thread.run(program, &program.leftovers, &IDLE);
+    }
+    Ok(ns_per_call(least, program))
+}
+
+fn ns_per_call(elapsed: Duration, program: &Program) -> f64 {
+    elapsed.as_nanos() as f64 / program.calls.len().max(1) as f64
+}
+
+/// Starts every thread at once; answers the time and the failures of each.
+fn run_threads(
+    program: &Program,
+    functions: &Functions,
+    threads: &mut [Thread],
+) -> Vec<(Duration, u64)> {
+    let start = Barrier::new(threads.len());
+    let run = |thread: &mut Thread| {
+        start.wait();
+        let started = Instant::now();
+        let failures = thread.run(program, &program.calls, functions);
+        (started.elapsed(), failures)
+    };
+    if let [only] = threads {
+        return vec![run(only)];
+    }
+    std::thread::scope(|scope| {
+        let running: Vec<_> =
+            threads.iter_mut().map(|thread| scope.spawn(|| run(thread))).collect();
+        running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+/// Gives `run` the calls of `program` in pieces, and reads the peaks of each piece.
+fn sample(
+    library: &Library,
+    program: &Program,
+    sample_count: usize,
+    mut run: impl FnMut(&[Call]),
+) -> Result<Course> {
+    let piece = program.calls.len().div_ceil(sample_count.max(1)).max(1);
+    let mut course = Course::default();
+    let (mut calls, mut live_bytes, mut most_live_bytes) = (0, 0, 0);
+    for piece in program.calls.chunks(piece) {
+        run(piece);
+        calls += piece.len() as u64;
+        let mut piece_live_bytes = live_bytes;
+        for call in piece {
+            match call.kind {
+                Kind::Allocate => live_bytes += call.requested_bytes,
+                Kind::Free => live_bytes -= call.requested_bytes,
+                Kind::RecordStream | Kind::EmptyCache => {}
+            }
+            piece_live_bytes = piece_live_bytes.max(live_bytes);
+        }
+        let totals = Totals::read(library, program.device_count)?;
+        for device in 0..program.device_count {
+            library.reset_peaks(device)?;
+        }
+        if piece_live_bytes > most_live_bytes {
+            most_live_bytes = piece_live_bytes;
+            course.fragmentation_ratio = totals.fragmentation_ratio;
+        }
+        course.samples.push(Sample {
+            calls,
+            live_bytes: piece_live_bytes,
+            reserved_bytes: totals.reserved_peak_bytes,
+        });
+    }
+    Ok(course)
+}
+
+impl Blocks {
+    fn new(program: &Program) -> Self {
+        Self(vec![null_mut(); program.slot_count])
+    }
+}
+
+impl Thread {
+    fn run(&mut self, program: &Program, calls: &[Call], functions: &Functions) -> u64 {
+        replay(calls, functions, program.stream_count, &self.streams.handles, &mut self.blocks.0)
+    }
+}
+
+/// Makes `calls` in order; answers how many requests failed. This is what is measured.
+#[inline(never)]
+fn replay(
+    calls: &[Call],
+    functions: &Functions,
+    streams_per_device: usize,
+    streams: &[Stream],
+    blocks: &mut [*mut c_void],
+) -> u64 {
+    let mut failures = 0;
+    for call in calls {
+        let requested_bytes = call.requested_bytes as usize;
+        let device = c_int::from(call.device);
+        let stream =
+            streams[usize::from(call.device) * streams_per_device + usize::from(call.stream)];
+        let block = blocks.get_mut(call.slot as usize);
+        // SAFETY: pointers are what the library handed out and has not taken back, or null,
+        // which is skipped; sizes, devices and streams are plain values to it.
+        unsafe {
+            match (call.kind, block) {
+                (Kind::Allocate, Some(block)) => {
+                    *block = (functions.malloc)(requested_bytes, device, stream);
+                    failures += u64::from(block.is_null() && requested_bytes > 0);
+                }
+                (Kind::Free, Some(block)) if !block.is_null() => {
+                    (functions.free)(*block, requested_bytes, device, stream);
+                    *block = null_mut();
+                }
+                (Kind::RecordStream, Some(block)) if !block.is_null() => {
+                    (functions.record_stream)(*block, stream);
+                }
+                (Kind::EmptyCache, _) => {
+                    (functions.cache_empty)(device);
+                }
+                _ => {}
+            }
+        }
+    }
+    failures
+}
+
+/// The library's counters, added up over the devices.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    reserved_peak_bytes: u64,
+    driver_calls: u64,
+    driver_memory_calls: u64,
+    driver_ns: u64,
+    /// The highest of any device.
+    fragmentation_ratio: f64,
+}
+
+impl Totals {
+    fn read(library: &Library, device_count: usize) -> Result<Self> {
+        (0..device_count)
+            .try_fold(Self::default(), |totals, device| Ok(totals.with(&library.stats(device)?)))
+    }
+
+    fn with(self, stats: &Stats) -> Self {
+        Self {
+            reserved_peak_bytes: self.reserved_peak_bytes + stats.reserved_bytes.peak,
+            driver_calls: self.driver_calls + stats.driver_calls,
+            driver_memory_calls: self.driver_memory_calls + stats.driver_memory_calls,
+            driver_ns: self.driver_ns + stats.driver_nanoseconds,
+            fragmentation_ratio: self.fragmentation_ratio.max(stats.fragmentation_ratio),
+        }
+    }
+}
+
+/// Functions that do nothing, at the price of a call.
+const IDLE: Functions = Functions {
+    malloc: idle_malloc,
+    free: idle_free,
+    record_stream: idle_record_stream,
+    cache_empty: idle_cache_empty,
+};
+
+extern "C" fn idle_malloc(requested_bytes: usize, _: c_int, _: Stream) -> *mut c_void {
+    // Never dereferenced; null for size 0 only, as the library's.
+    std::ptr::without_provenance_mut(requested_bytes)
+}
+
+extern "C" fn idle_free(_: *mut c_void, _: usize, _: c_int, _: Stream) {}
+
+extern "C" fn idle_record_stream(_: *mut c_void, _: Stream) -> Status {
+    0
+}
+
+extern "C" fn idle_cache_empty(_: c_int) -> Status {
+    0
+}
+
+/// [`IDLE`], for other loops that state their own cost.
+pub fn idle_functions() -> Functions {
+    IDLE
+}

@@ -1,0 +1,38 @@
+//! The one error type of a replay: a sentence for its reader, and whose fault it is.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A replay that could not be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Error {
+    /// One line, without a trailing stop.
+    pub message: String,
+    /// Whether what was asked is at fault (an unknown strategy, no such file) rather than
+    /// what happened while doing it.
+    pub is_usage: bool,
+}
+
+/// The result of everything that can fail here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// What happened while doing what was asked.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self { message: message.into(), is_usage: false }
+    }
+
+    /// What was asked cannot be done.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { message: message.into(), is_usage: true }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

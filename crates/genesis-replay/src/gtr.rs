@@ -1,0 +1,188 @@
+//! GTR1, the file format of recorded traces.
+//!
+//! The five bytes `GTR1\n`, then records of 16 bytes, little-endian:
+//! `u8 op, u8 device, u16 stream, u32 id, u64 size`. A file may be compressed with Zstandard;
+//! that is told by its first bytes, not by its name. The format grows by new operations and
+//! never by another record layout, so an operation this reader does not know is kept as
+//! [`Action::Unknown`] (a replay skips and counts them). Operation 0 is never assigned: a
+//! file that holds it is damaged, and is refused.
+//!
+//! No input makes the reader panic. An error names the offset, in the uncompressed stream, of
+//! the first byte that is wrong. What records *mean* together is checked by
+//! [`crate::program`], not here.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// What every uncompressed trace starts with.
+const MAGIC: &[u8; 5] = b"GTR1\n";
+/// What a Zstandard frame starts with.
+const ZSTD_MAGIC: &[u8; 4] = &[0x28, 0xB5, 0x2F, 0xFD];
+/// The size of a record, in bytes.
+const RECORD_BYTES: usize = 16;
+/// Zstandard's level for writing: traces are written once and read often.
+const ZSTD_LEVEL: i32 = 19;
+
+/// What a record says happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A block was asked for: `id` is new, `size` may be 0.
+    Allocate,
+    /// The block `id` was freed.
+    Free,
+    /// The block `id` was used on `stream`.
+    RecordStream,
+    /// Cached memory was given back to the device.
+    EmptyCache,
+    /// Iteration number `id` of the program ended.
+    IterationEnd,
+    /// An operation newer than this reader.
+    Unknown(u8),
+}
+
+impl Action {
+    fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => None,
+            1 => Some(Self::Allocate),
+            2 => Some(Self::Free),
+            3 => Some(Self::RecordStream),
+            4 => Some(Self::EmptyCache),
+            5 => Some(Self::IterationEnd),
+            other => Some(Self::Unknown(other)),
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Self::Allocate => 1,
+            Self::Free => 2,
+            Self::RecordStream => 3,
+            Self::EmptyCache => 4,
+            Self::IterationEnd => 5,
+            Self::Unknown(number) => number,
+        }
+    }
+}
+
+/// One record of a trace, as it stands in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What happened.
+    pub action: Action,
+    /// The device, counted from 0.
+    pub device: u8,
+    /// The stream: 0 is the program's main stream, others in order of appearance.
+    pub stream: u16,
+    /// Which block, or which iteration.
+    pub id: u32,
+    /// How many bytes were asked for; 0 where the action has no size.
+    pub requested_bytes: u64,
+}
+
+/// Reads the trace in `path`.
+pub fn read_file(path: &Path) -> Result<Vec<Record>> {
+    let file =
+        File::open(path).map_err(|error| Error::usage(format!("{}: {error}", path.display())))?;
+    read(BufReader::new(file))
+        .map_err(|error| Error { message: format!("{}: {error}", path.display()), ..error })
+}
+
+/// Reads a trace, plain or compressed, to its end.
+pub fn read(mut input: impl Read) -> Result<Vec<Record>> {
+    let mut start = [0; ZSTD_MAGIC.len()];
+    let start_bytes = fill(&mut input, &mut start, 0)?;
+    let whole = (&start[..start_bytes]).chain(input);
+    if start == *ZSTD_MAGIC {
+        let decoder = zstd::Decoder::new(whole).map_err(|error| unreadable(&error, 0))?;
+        read_plain(BufReader::new(decoder))
+    } else {
+        read_plain(whole)
+    }
+}
+
+fn read_plain(mut input: impl Read) -> Result<Vec<Record>> {
+    let mut magic = [0; MAGIC.len()];
+    fill(&mut input, &mut magic, 0)?;
+    if magic != *MAGIC {
+        return Err(Error::usage("not a trace: it does not start with \"GTR1\""));
+    }
+    let mut records = Vec::new();
+    let mut offset = MAGIC.len() as u64;
+    loop {
+        let mut bytes = [0; RECORD_BYTES];
+        match fill(&mut input, &mut bytes, offset)? {
+            0 => return Ok(records),
+            RECORD_BYTES => records.push(decode(&bytes, offset)?),
+            partial => {
+                return Err(Error::usage(format!(
+                    "truncated at byte {offset}: {partial} of the record's {RECORD_BYTES} bytes"
+                )));
+            }
+        }
+        offset += RECORD_BYTES as u64;
+    }
+}
+
+/// Reads until `buffer` is full or the input ends; returns how many bytes were read.
+fn fill(input: &mut impl Read, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(&error, offset + filled as u64)),
+        }
+    }
+    Ok(filled)
+}
+
+fn unreadable(error: &std::io::Error, offset: u64) -> Error {
+    Error::usage(format!("damaged at byte {offset}: {error}"))
+}
+
+fn decode(bytes: &[u8; RECORD_BYTES], offset: u64) -> Result<Record> {
+    let [op, device, s0, s1, i0, i1, i2, i3, size @ ..] = *bytes;
+    let action = Action::from_number(op)
+        .ok_or_else(|| Error::usage(format!("damaged at byte {offset}: operation 0")))?;
+    Ok(Record {
+        action,
+        device,
+        stream: u16::from_le_bytes([s0, s1]),
+        id: u32::from_le_bytes([i0, i1, i2, i3]),
+        requested_bytes: u64::from_le_bytes(size),
+    })
+}
+
+/// Writes `records` to `path`, compressed when its name ends in `.zst`.
+pub fn write_file(path: &Path, records: &[Record]) -> std::io::Result<()> {
+    let mut output = BufWriter::new(File::create(path)?);
+    if path.extension().is_some_and(|extension| extension == "zst") {
+        let mut encoder = zstd::Encoder::new(&mut output, ZSTD_LEVEL)?;
+        write(&mut encoder, records)?;
+        encoder.finish()?;
+    } else {
+        write(&mut output, records)?;
+    }
+    output.flush()
+}
+
+/// Writes a plain trace.
+pub fn write(output: &mut impl Write, records: &[Record]) -> std::io::Result<()> {
+    output.write_all(MAGIC)?;
+    records.iter().try_for_each(|record| output.write_all(&encode(record)))
+}
+
+fn encode(record: &Record) -> [u8; RECORD_BYTES] {
+    let mut bytes = [0; RECORD_BYTES];
+    bytes[0] = record.action.number();
+    bytes[1] = record.device;
+    bytes[2..4].copy_from_slice(&record.stream.to_le_bytes());
+    bytes[4..8].copy_from_slice(&record.id.to_le_bytes());
+    bytes[8..].copy_from_slice(&record.requested_bytes.to_le_bytes());
+    bytes
+}

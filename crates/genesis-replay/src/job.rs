@@ -1,0 +1,185 @@
+//! One replay, described as plain data, and run in a process of its own.
+//!
+//! The library reads its settings once a process and its cache outlives a replay, so jobs
+//! that are to be compared each get a fresh process: [`Job::run_apart`] starts the running
+//! program again with arguments that lead it to [`serve`], gives it the settings as its
+//! environment and the job on its standard input, and reads the outcome from its standard
+//! output. A child that dies leaves no outcome, and that is reported as such.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Replay, loop_ns_per_call};
+use crate::error::{Error, Result};
+use crate::gtr;
+use crate::library::{Library, PATH_VARIABLE};
+use crate::program::Program;
+use crate::report::Report;
+
+/// A trace to replay, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// The trace's file.
+    pub trace: PathBuf,
+    /// The library, as [`crate::library::locate`] found it.
+    pub library: PathBuf,
+    /// Settings that differ from the environment's: variables and values.
+    pub settings: Vec<(String, String)>,
+    /// The most bytes that may be reserved on each device; `None` for no limit.
+    pub limit_bytes: Option<u64>,
+    /// How many threads replay the whole trace at once; at least 1.
+    pub threads: usize,
+    /// How many passes follow the first.
+    pub warm_passes: usize,
+    /// How many samples to take in the first pass (of a single thread).
+    pub sample_count: usize,
+}
+
+/// Told how many of how many passes are done.
+pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
+
+impl Job {
+    /// Runs the job in this process, whose settings are the environment's: those of the job
+    /// are for [`Self::run_apart`].
+    pub fn run(&self, progress: Progress<'_>) -> Result<Report> {
+        let records = gtr::read_file(&self.trace)?;
+        let program = Program::prepare(&records).map_err(|error| Error {
+            message: format!("{}: {error}", self.trace.display()),
+            ..error
+        })?;
+        drop(records);
+        let library = Library::open(&self.library)?;
+        self.check_devices(&library, &program)?;
+        if let Some(limit_bytes) = self.limit_bytes {
+            for device in 0..program.device_count {
+                library.set_memory_limit(device, limit_bytes)?;
+            }
+        }
+        self.measure(&library, &program, progress)
+    }
+
+    fn check_devices(&self, library: &Library, program: &Program) -> Result<()> {
+        let device_count = library.device_count()?;
+        if program.device_count > device_count {
+            return Err(Error::usage(format!(
+                "{} uses {} devices, and there are {device_count}; GENESIS_SIM_DEVICES says \
+                 how many are simulated",
+                self.trace.display(),
+                program.device_count
+            )));
+        }
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        library: &Library,
+        program: &Program,
+        progress: Progress<'_>,
+    ) -> Result<Report> {
+        let threads = self.threads.max(1);
+        let passes = self.warm_passes + 1;
+        progress(0, passes);
+        let mut replay = Replay::new(library, program, threads)?;
+        let (cold, course) = if threads == 1 {
+            let (cold, course) = replay.sampled_pass(self.sample_count)?;
+            (cold, Some(course))
+        } else {
+            (replay.pass()?, None)
+        };
+        progress(1, passes);
+        let mut warm = Vec::with_capacity(self.warm_passes);
+        for done in 2..=passes {
+            warm.push(replay.pass()?);
+            progress(done, passes);
+        }
+        let fragmentation_ratio = course.as_ref().map(|course| course.fragmentation_ratio);
+        let mut samples = course.map(|course| course.samples).unwrap_or_default();
+        if self.sample_count == 0 {
+            samples.clear();
+        }
+        Ok(Report {
+            trace: trace_name(&self.trace),
+            strategy: library.option("GENESIS_POOL_TYPE")?,
+            backend: library.backend()?,
+            version: library.version(),
+            threads,
+            calls: program.calls.len() as u64,
+            iterations: program.iteration_count,
+            unknown_records: program.unknown_records,
+            live_peak_bytes: program.live_peak_bytes.saturating_mul(threads as u64),
+            live_peak_rounded_bytes: program.live_peak_rounded_bytes.saturating_mul(threads as u64),
+            loop_ns_per_call: loop_ns_per_call(program)?,
+            cold,
+            warm,
+            fragmentation_ratio,
+            samples,
+        })
+    }
+
+    /// Runs the job in a process of its own: this program again, with `arguments` that lead
+    /// it to [`serve`].
+    pub fn run_apart(&self, arguments: &[&str]) -> Result<Report> {
+        run_apart(arguments, &self.settings, self)
+    }
+}
+
+/// Runs the job on standard input and writes its outcome to standard output; the other end of
+/// [`Job::run_apart`].
+pub fn serve(progress: Progress<'_>) -> std::io::Result<()> {
+    serve_with(|job: Job| job.run(progress))
+}
+
+/// Starts this program again with `arguments` and `settings`, hands it `task`, and answers
+/// what it makes of it; the other end is [`serve_with`].
+pub fn run_apart<T: Serialize, R: for<'de> Deserialize<'de>>(
+    arguments: &[&str],
+    settings: &[(String, String)],
+    task: &T,
+) -> Result<R> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Error::failed(format!("the replay's own process failed: {error}"))
+    };
+    let program = std::env::current_exe().map_err(|error| failed(&error))?;
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env_remove(PATH_VARIABLE)
+        .envs(settings.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(&error))?;
+    if let Some(mut input) = child.stdin.take() {
+        let task = serde_json::to_vec(task).map_err(|error| failed(&error))?;
+        // A child that died early is reported below, with how it ended.
+        let _ = input.write_all(&task);
+    }
+    let output = child.wait_with_output().map_err(|error| failed(&error))?;
+    serde_json::from_slice::<Result<R>>(&output.stdout)
+        .unwrap_or_else(|_| Err(failed(&output.status)))
+}
+
+/// Reads a task from standard input and writes what `run` makes of it to standard output.
+pub fn serve_with<T: for<'de> Deserialize<'de>, R: Serialize>(
+    run: impl FnOnce(T) -> Result<R>,
+) -> std::io::Result<()> {
+    let mut task = Vec::new();
+    std::io::stdin().read_to_end(&mut task)?;
+    let outcome = match serde_json::from_slice(&task) {
+        Ok(task) => run(task),
+        Err(error) => Err(Error::usage(format!("not a task: {error}"))),
+    };
+    let mut output = std::io::stdout().lock();
+    serde_json::to_writer(&mut output, &outcome)?;
+    output.flush()
+}
+
+/// The name of the trace in `path`: its file name without `.gtr` and `.zst`.
+pub fn trace_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_suffix(".zst").unwrap_or(&name);
+    name.strip_suffix(".gtr").unwrap_or(name).to_owned()
+}

@@ -1,0 +1,321 @@
+//! `libgenesis.so` and the functions of its C interface, looked up by name.
+//!
+//! The library is opened once and never closed: it may be called by destructors and threads
+//! that outlive any owner. The functions are plain pointers, so the measured loop pays what
+//! any C program pays. Handing the library wrong arguments is harmless by its own contract
+//! (a foreign or stale pointer is reported, a wrong stream is ignored), which is why the
+//! wrappers here are safe.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// The file name of the library.
+pub const FILE_NAME: &str = "libgenesis.so";
+/// The environment variable that says where the library is.
+pub const PATH_VARIABLE: &str = "GENESIS_LIBRARY";
+
+/// A `cudaStream_t`.
+pub type Stream = *mut c_void;
+
+/// The number of a `genesis_status`.
+pub type Status = c_int;
+/// `GENESIS_STATUS_SUCCESS`.
+const SUCCESS: Status = 0;
+/// `GENESIS_STATUS_INVALID_CONFIGURATION`: what was asked of the library is at fault.
+const INVALID_CONFIGURATION: Status = 6;
+
+/// `genesis_gauge`: a quantity over time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gauge {
+    /// Now.
+    pub current: u64,
+    /// The highest since the last reset.
+    pub peak: u64,
+    /// Everything ever added.
+    pub total: u64,
+}
+
+/// `genesis_stats`: what the library counts on one device. Sizes are in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// The size of this structure, set by the caller.
+    pub struct_size: usize,
+    /// What callers asked for.
+    pub requested_bytes: Gauge,
+    /// What live blocks take.
+    pub allocated_bytes: Gauge,
+    /// Physical memory held.
+    pub reserved_bytes: Gauge,
+    /// Live blocks and those that wait for a stream.
+    pub active_bytes: Gauge,
+    /// Reserved and not active.
+    pub inactive_bytes: Gauge,
+    /// Blocks handed out.
+    pub allocations: u64,
+    /// Blocks taken back.
+    pub frees: u64,
+    /// Requests served from the cache.
+    pub hits: u64,
+    /// Requests that went to the driver.
+    pub misses: u64,
+    /// Calls of the driver.
+    pub driver_calls: u64,
+    /// Calls of the driver that allocate, map or release memory.
+    pub driver_memory_calls: u64,
+    /// Time in the driver, in nanoseconds; virtual on a simulated device.
+    pub driver_nanoseconds: u64,
+    /// Requests tried again after memory was released.
+    pub retries: u64,
+    /// Requests refused for want of memory.
+    pub out_of_memory_events: u64,
+    /// Blocks reused on another stream than their own.
+    pub cross_stream_reuses: u64,
+    /// Cached and reusable now.
+    pub free_bytes: u64,
+    /// The largest single cached run.
+    pub largest_free_bytes: u64,
+    /// Hits over requests.
+    pub hit_rate: f64,
+    /// The part of reserved memory that is not live.
+    pub fragmentation_ratio: f64,
+    /// How scattered the cached memory is.
+    pub fragmentation_index: f64,
+}
+
+/// Functions of the hot path, as the measured loop calls them.
+#[derive(Clone, Copy, Debug)]
+pub struct Functions {
+    /// `genesis_malloc`.
+    pub malloc: unsafe extern "C" fn(usize, c_int, Stream) -> *mut c_void,
+    /// `genesis_free`.
+    pub free: unsafe extern "C" fn(*mut c_void, usize, c_int, Stream),
+    /// `genesis_block_record_stream`.
+    pub record_stream: unsafe extern "C" fn(*mut c_void, Stream) -> Status,
+    /// `genesis_cache_empty`.
+    pub cache_empty: unsafe extern "C" fn(c_int) -> Status,
+}
+
+/// The library, open for the rest of the process.
+#[derive(Debug)]
+pub struct Library {
+    /// Where it was found.
+    pub path: PathBuf,
+    /// Its hot path.
+    pub functions: Functions,
+    stats_get: unsafe extern "C" fn(c_int, *mut Stats) -> Status,
+    stats_reset_peak: unsafe extern "C" fn(c_int) -> Status,
+    memory_info_get: unsafe extern "C" fn(c_int, *mut usize, *mut usize) -> Status,
+    memory_limit_set: unsafe extern "C" fn(c_int, usize) -> Status,
+    device_count_get: unsafe extern "C" fn(*mut c_int) -> Status,
+    device_name_get: unsafe extern "C" fn(c_int, *mut c_char, usize) -> Status,
+    backend_get: unsafe extern "C" fn(*mut *const c_char) -> Status,
+    option_get: unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> Status,
+    last_error_message_get: unsafe extern "C" fn() -> *const c_char,
+    version_get: unsafe extern "C" fn() -> *const c_char,
+    status_text_get: unsafe extern "C" fn(Status) -> *const c_char,
+}
+
+/// Where the library is: `given`, else what `GENESIS_LIBRARY` says, else beside the running
+/// program, where a build or an installation puts it.
+pub fn locate(given: Option<&Path>) -> Result<PathBuf> {
+    let named = given.map(Path::to_owned).or_else(|| {
+        std::env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
+    });
+    if let Some(path) = named {
+        return if path.is_file() {
+            Ok(path)
+        } else {
+            Err(Error::usage(format!("{}: there is no such library", path.display())))
+        };
+    }
+    let program = std::env::current_exe()
+        .map_err(|error| Error::failed(format!("cannot tell where this program is: {error}")))?;
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    ["", "deps", "..", "../lib"]
+        .into_iter()
+        .map(|beside| folder.join(beside).join(FILE_NAME))
+        .find(|path| path.is_file())
+        .ok_or_else(|| {
+            Error::usage(format!(
+                "{FILE_NAME} is not beside {}: build it with `cargo build --release`, or say \
+                 where it is with --library or {PATH_VARIABLE}",
+                folder.display()
+            ))
+        })
+}
+
+impl Library {
+    /// Opens the library at `path` and looks up every function. It is not called yet, so it
+    /// has not read its settings either.
+    pub fn open(path: &Path) -> Result<Self> {
+        let broken = |error| Error::failed(format!("{}: {error}", path.display()));
+        // SAFETY: loading runs the library's initialisers; it has none that call out.
+        let library = unsafe { libloading::Library::new(path) }.map_err(broken)?;
+        // Never closed: see the note of this module.
+        let library: &'static libloading::Library = Box::leak(Box::new(library));
+        // SAFETY: each name is looked up as the type that the library's header gives it.
+        let opened = unsafe {
+            Self {
+                path: path.to_owned(),
+                functions: Functions {
+                    malloc: *library.get(b"genesis_malloc\0").map_err(broken)?,
+                    free: *library.get(b"genesis_free\0").map_err(broken)?,
+                    record_stream: *library
+                        .get(b"genesis_block_record_stream\0")
+                        .map_err(broken)?,
+                    cache_empty: *library.get(b"genesis_cache_empty\0").map_err(broken)?,
+                },
+                stats_get: *library.get(b"genesis_stats_get\0").map_err(broken)?,
+                stats_reset_peak: *library.get(b"genesis_stats_reset_peak\0").map_err(broken)?,
+                memory_info_get: *library.get(b"genesis_memory_info_get\0").map_err(broken)?,
+                memory_limit_set: *library.get(b"genesis_memory_limit_set\0").map_err(broken)?,
+                device_count_get: *library.get(b"genesis_device_count_get\0").map_err(broken)?,
+                device_name_get: *library.get(b"genesis_device_name_get\0").map_err(broken)?,
+                backend_get: *library.get(b"genesis_backend_get\0").map_err(broken)?,
+                option_get: *library.get(b"genesis_option_get\0").map_err(broken)?,
+                last_error_message_get: *library
+                    .get(b"genesis_last_error_message_get\0")
+                    .map_err(broken)?,
+                version_get: *library.get(b"genesis_version_get\0").map_err(broken)?,
+                status_text_get: *library.get(b"genesis_status_text_get\0").map_err(broken)?,
+            }
+        };
+        Ok(opened)
+    }
+
+    /// `genesis_version_get`.
+    pub fn version(&self) -> String {
+        // SAFETY: the function takes nothing and returns a static text.
+        text(unsafe { (self.version_get)() })
+    }
+
+    /// How many devices there are. The library starts with the first call that needs it, so
+    /// a wrong setting or a missing driver is reported here.
+    pub fn device_count(&self) -> Result<usize> {
+        let mut count = 0;
+        // SAFETY: the library writes one int.
+        self.check(unsafe { (self.device_count_get)(&mut count) })?;
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+
+    /// The marketing name of `device`.
+    pub fn device_name(&self, device: usize) -> Result<String> {
+        let device = ordinal(device);
+        self.fill_text(|buffer, capacity| {
+            // SAFETY: the library writes at most `capacity` bytes, the last a NUL.
+            unsafe { (self.device_name_get)(device, buffer, capacity) }
+        })
+    }
+
+    /// The backend in force: `cuda`, `host` or `sim`.
+    pub fn backend(&self) -> Result<String> {
+        let mut name = std::ptr::null();
+        // SAFETY: the library writes one pointer to a static text.
+        self.check(unsafe { (self.backend_get)(&mut name) })?;
+        Ok(text(name))
+    }
+
+    /// The value in force of the option `name`.
+    pub fn option(&self, name: &str) -> Result<String> {
+        let name = CString::new(name).map_err(|_| Error::usage("a NUL in an option's name"))?;
+        self.fill_text(|buffer, capacity| {
+            // SAFETY: a NUL-terminated name in, at most `capacity` bytes out.
+            unsafe { (self.option_get)(name.as_ptr(), buffer, capacity) }
+        })
+    }
+
+    /// Free and total bytes of `device`.
+    pub fn memory_info(&self, device: usize) -> Result<(u64, u64)> {
+        let (mut free_bytes, mut total_bytes) = (0, 0);
+        // SAFETY: the library writes two sizes.
+        self.check(unsafe {
+            (self.memory_info_get)(ordinal(device), &mut free_bytes, &mut total_bytes)
+        })?;
+        Ok((free_bytes as u64, total_bytes as u64))
+    }
+
+    /// Lets the library reserve at most `limit_bytes` on `device`; 0 for no limit.
+    pub fn set_memory_limit(&self, device: usize, limit_bytes: u64) -> Result<()> {
+        let limit_bytes = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
+        // SAFETY: plain numbers.
+        self.check(unsafe { (self.memory_limit_set)(ordinal(device), limit_bytes) })
+    }
+
+    /// What the library counts on `device`.
+    pub fn stats(&self, device: usize) -> Result<Stats> {
+        let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
+        // SAFETY: the library writes at most `struct_size` bytes.
+        self.check(unsafe { (self.stats_get)(ordinal(device), &mut stats) })?;
+        Ok(stats)
+    }
+
+    /// Starts the peaks of `device` again from what is current.
+    pub fn reset_peaks(&self, device: usize) -> Result<()> {
+        // SAFETY: a plain number.
+        self.check(unsafe { (self.stats_reset_peak)(ordinal(device)) })
+    }
+
+    /// Allocates `requested_bytes` on the null stream of `device` and frees them again.
+    pub fn try_allocation(&self, device: usize, requested_bytes: u64) -> Result<()> {
+        let requested_bytes = usize::try_from(requested_bytes).unwrap_or(usize::MAX);
+        let (device, stream) = (ordinal(device), std::ptr::null_mut());
+        // SAFETY: the null stream always exists; the block is freed by nobody else.
+        unsafe {
+            let block = (self.functions.malloc)(requested_bytes, device, stream);
+            if block.is_null() {
+                return Err(Error::failed(self.last_error_message()));
+            }
+            (self.functions.free)(block, requested_bytes, device, stream);
+        }
+        Ok(())
+    }
+
+    /// Gives back everything cached on every device.
+    pub fn empty_cache(&self) -> Result<()> {
+        // SAFETY: a plain number.
+        self.check(unsafe { (self.functions.cache_empty)(-1) })
+    }
+
+    /// The library's last error on this thread, as a sentence; empty when there is none.
+    pub fn last_error_message(&self) -> String {
+        // SAFETY: the text lives until the thread's next call, and is copied here.
+        text(unsafe { (self.last_error_message_get)() })
+    }
+
+    fn fill_text(&self, fill: impl FnOnce(*mut c_char, usize) -> Status) -> Result<String> {
+        let mut buffer = [0u8; 256];
+        self.check(fill(buffer.as_mut_ptr().cast(), buffer.len()))?;
+        let end = buffer.iter().position(|&byte| byte == 0).unwrap_or(buffer.len());
+        Ok(String::from_utf8_lossy(&buffer[..end]).into_owned())
+    }
+
+    fn check(&self, status: Status) -> Result<()> {
+        if status == SUCCESS {
+            return Ok(());
+        }
+        let mut message = self.last_error_message();
+        if message.is_empty() {
+            // SAFETY: any number is accepted; the text is static.
+            message = text(unsafe { (self.status_text_get)(status) });
+        }
+        Err(Error { message, is_usage: status == INVALID_CONFIGURATION })
+    }
+}
+
+/// A device as the C interface counts it.
+fn ordinal(device: usize) -> c_int {
+    c_int::try_from(device).unwrap_or(c_int::MAX)
+}
+
+/// A copy of a C text; empty for a null pointer.
+fn text(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: not null, and NUL-terminated by the library's contract.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

@@ -1,0 +1,99 @@
+//! What a replay found, as plain data: what `--json` prints.
+//!
+//! Sizes are in bytes, times in nanoseconds. A *call* is a request, a free, a recorded stream
+//! or an emptied cache; times per call are over all of them, and include the replay's own
+//! loop, whose cost stands beside them.
+
+use serde::{Deserialize, Serialize};
+
+/// What one replay of one trace under one strategy found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The trace's name.
+    pub trace: String,
+    /// The strategy in force: `GENESIS_POOL_TYPE`.
+    pub strategy: String,
+    /// The backend in force.
+    pub backend: String,
+    /// The library's version.
+    pub version: String,
+    /// How many threads replayed the whole trace at once, each on streams of its own.
+    pub threads: usize,
+    /// Calls in one pass of one thread.
+    pub calls: u64,
+    /// Iterations of the recorded program.
+    pub iterations: u64,
+    /// Records left out because their operation is newer than this program.
+    pub unknown_records: u64,
+    /// The most bytes live at once, as requested; times the threads.
+    pub live_peak_bytes: u64,
+    /// The same with every request rounded up to a multiple of 512 bytes.
+    pub live_peak_rounded_bytes: u64,
+    /// What a call costs when the library does nothing.
+    pub loop_ns_per_call: f64,
+    /// The first pass, with nothing cached before it.
+    pub cold: Pass,
+    /// Later passes, each after the blocks left live by the one before were freed.
+    pub warm: Vec<Pass>,
+    /// The library's fragmentation ratio when most was live; none with several threads.
+    pub fragmentation_ratio: Option<f64>,
+    /// The course of the first pass; empty unless asked for.
+    pub samples: Vec<Sample>,
+}
+
+/// One pass over the trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pass {
+    /// Time per call; the mean over the threads.
+    pub ns_per_call: f64,
+    /// The most physical memory held at once.
+    pub reserved_peak_bytes: u64,
+    /// Calls of the driver.
+    pub driver_calls: u64,
+    /// Those among them that allocate, map or release memory.
+    pub driver_memory_calls: u64,
+    /// Time in the driver: virtual on a simulated device, and part of the time per call on a
+    /// real one.
+    pub driver_ns: u64,
+    /// Requests refused for want of memory.
+    pub failures: u64,
+}
+
+/// The highest of both quantities since the sample before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Calls made so far.
+    pub calls: u64,
+    /// Bytes that the program has live, as requested.
+    pub live_bytes: u64,
+    /// Physical memory held by the library.
+    pub reserved_bytes: u64,
+}
+
+impl Report {
+    /// The peak of reserved memory over the peak of live memory, in the first pass.
+    pub fn reserved_over_live(&self) -> f64 {
+        self.cold.reserved_peak_bytes as f64 / self.live_peak_bytes as f64
+    }
+
+    /// The median time per call of the warm passes.
+    pub fn warm_ns_per_call(&self) -> Option<f64> {
+        median(self.warm.iter().map(|pass| pass.ns_per_call).collect())
+    }
+
+    /// Requests refused in all passes together.
+    pub fn failures(&self) -> u64 {
+        self.cold.failures + self.warm.iter().map(|pass| pass.failures).sum::<u64>()
+    }
+}
+
+/// The middle of `values`; the mean of the two middle ones where their number is even.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
