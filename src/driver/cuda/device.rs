@@ -1,0 +1,391 @@
+//! One device of the CUDA driver.
+//!
+//! Each method is one driver call, made with the device's primary context current and the
+//! thread's capture mode relaxed, both put back afterwards. The primary context is the one
+//! that the CUDA runtime uses; it is retained at the first call and never released or reset.
+//!
+//! **Locks**: none of our own. The two things found out once, the context and what virtual
+//! memory needs, sit in cells that make a second thread wait for the first.
+//! **Memory**: no method but `name` allocates host memory.
+//! **Not done**: no cache of anything, no retry, no logging; that is the layers' above.
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use cudarc::driver::sys;
+use once_cell::sync::OnceCell;
+
+use super::loader::{Api, RawResult};
+use super::scope::{CurrentContext, RelaxedCapture, check, require};
+use crate::base::{DeviceOrdinal, StreamHandle};
+use crate::driver::{
+    Call, Code, Device, DriverError, Event, MemoryHandle, MemoryInfo, Result, Usage,
+};
+
+/// The most devices that can be given access to one piece of memory, this one included.
+const MAX_ACCESSORS: usize = 64;
+
+/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`: the legacy stream was asked about while a stream
+/// that synchronises with it captures.
+const STREAM_CAPTURE_IMPLICIT: Code = Code(906);
+
+/// A device of the driver. Making one calls nothing.
+#[derive(Debug)]
+pub(super) struct CudaDevice {
+    api: Arc<Api>,
+    ordinal: DeviceOrdinal,
+    context: OnceCell<Context>,
+    virtual_memory: OnceCell<VirtualMemory>,
+    calls: [AtomicU64; Call::COUNT],
+    nanoseconds: AtomicU64,
+}
+
+/// A retained primary context.
+#[derive(Debug)]
+struct Context {
+    device: sys::CUdevice,
+    handle: sys::CUcontext,
+}
+
+// SAFETY: the handle is opaque to us and the driver's functions take it from any thread.
+unsafe impl Send for Context {}
+// SAFETY: as above; nothing is ever written through it here.
+unsafe impl Sync for Context {}
+
+/// What there is to know of virtual memory on this device.
+#[derive(Clone, Copy, Debug)]
+struct VirtualMemory {
+    granularity_bytes: u64,
+    gpu_direct_rdma: bool,
+}
+
+impl CudaDevice {
+    /// Device number `ordinal` of a driver that has been started and has that many.
+    pub(super) fn new(api: Arc<Api>, ordinal: DeviceOrdinal) -> Self {
+        Self {
+            api,
+            ordinal,
+            context: OnceCell::new(),
+            virtual_memory: OnceCell::new(),
+            calls: [const { AtomicU64::new(0) }; Call::COUNT],
+            nanoseconds: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes one driver call: in the device's context, in relaxed capture mode, counted.
+    fn call(&self, call: Call, run: impl FnOnce() -> RawResult) -> Result<()> {
+        self.inside(call, |_| check(call, self.counted(call, run)))
+    }
+
+    /// Runs `work` on behalf of `call` in the device's context and in relaxed capture mode.
+    fn inside<T>(&self, call: Call, work: impl FnOnce(&Context) -> Result<T>) -> Result<T> {
+        let _relaxed = RelaxedCapture::enter(&self.api, call)?;
+        let context = self.context()?;
+        let _current = CurrentContext::enter(&self.api, context.handle, call)?;
+        work(context)
+    }
+
+    /// Runs one driver function and adds it to what [`Device::usage`] reports.
+    fn counted(&self, call: Call, run: impl FnOnce() -> RawResult) -> RawResult {
+        let started = Instant::now();
+        let code = run();
+        let nanoseconds = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        code
+    }
+
+    /// The device's primary context, retained at the first use.
+    fn context(&self) -> Result<&Context> {
+        self.context.get_or_try_init(|| {
+            let call = Call::Initialize;
+            let retain = require(self.api.primary_context_retain, call)?;
+            let device = self.device(call)?;
+            let mut handle = std::ptr::null_mut();
+            // SAFETY: `device` is the driver's own and `handle` is live.
+            check(call, self.counted(call, || unsafe { retain(&mut handle, device) }))?;
+            Ok(Context { device, handle })
+        })
+    }
+
+    /// The driver's name for the device; needs no context.
+    fn device(&self, call: Call) -> Result<sys::CUdevice> {
+        let device_get = require(self.api.device_get, call)?;
+        let mut device = 0;
+        // SAFETY: the driver is started and `device` is live; a wrong ordinal is an error.
+        check(call, unsafe { device_get(&mut device, self.ordinal.0 as c_int) })?;
+        Ok(device)
+    }
+
+    /// What there is to know of virtual memory, found out at the first use. `NOT_SUPPORTED`
+    /// on a device without it.
+    fn virtual_memory(&self) -> Result<VirtualMemory> {
+        self.virtual_memory
+            .get_or_try_init(|| self.inside(Call::Create, |context| self.examine(context.device)))
+            .copied()
+    }
+
+    /// Asks the driver what [`Self::virtual_memory`] keeps.
+    fn examine(&self, device: sys::CUdevice) -> Result<VirtualMemory> {
+        use sys::CUdevice_attribute::{
+            CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED as RDMA,
+            CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED as SUPPORTED,
+        };
+        let call = Call::Create;
+        let attribute = require(self.api.device_attribute, call)?;
+        let granularity = require(self.api.granularity, call)?;
+        let ask = |which| {
+            let mut value = 0;
+            // SAFETY: `device` is the driver's own and `value` is live.
+            check(call, unsafe { attribute(&mut value, which, device) }).map(|()| value != 0)
+        };
+        if !ask(SUPPORTED)? {
+            return Err(DriverError { call, code: Code::NOT_SUPPORTED });
+        }
+        // A driver older than the attribute refuses to be asked.
+        let gpu_direct_rdma = match ask(RDMA) {
+            Err(error) if error.code == Code::INVALID_VALUE => false,
+            answer => answer?,
+        };
+        let properties = properties(self.ordinal, gpu_direct_rdma);
+        let minimum = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
+        let mut granularity_bytes = 0;
+        // SAFETY: both pointers are to live values.
+        check(call, unsafe { granularity(&mut granularity_bytes, &properties, minimum) })?;
+        Ok(VirtualMemory { granularity_bytes: granularity_bytes as u64, gpu_direct_rdma })
+    }
+}
+
+// SAFETY of the calls below: each passes values of the types in `cuda.h` and pointers to live
+// locals that the driver has no use for after the call. Addresses, handles and events are the
+// caller's, who had them from this device; the driver answers an error for any other.
+impl Device for CudaDevice {
+    fn ordinal(&self) -> DeviceOrdinal {
+        self.ordinal
+    }
+
+    fn name(&self) -> String {
+        let mut buffer = [0 as c_char; 256];
+        let length = buffer.len() as c_int;
+        let known = match (self.api.device_name, self.device(Call::Initialize)) {
+            // SAFETY: the driver writes at most `length` characters.
+            (Some(name), Ok(device)) => unsafe { name(buffer.as_mut_ptr(), length, device) == 0 },
+            _ => false,
+        };
+        let bytes = buffer.map(|character| character as u8);
+        match CStr::from_bytes_until_nul(&bytes) {
+            Ok(name) if known && !name.is_empty() => name.to_string_lossy().into_owned(),
+            _ => format!("CUDA device {}", self.ordinal),
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        Usage {
+            calls: std::array::from_fn(|call| self.calls[call].load(Ordering::Relaxed)),
+            nanoseconds: self.nanoseconds.load(Ordering::Relaxed),
+        }
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        let info = require(self.api.memory_info, Call::MemoryInfo)?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: see the head of this implementation.
+        self.call(Call::MemoryInfo, || unsafe { info(&mut free, &mut total) })?;
+        Ok(MemoryInfo { free_bytes: free as u64, total_bytes: total as u64 })
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<u64> {
+        let allocate = require(self.api.memory_allocate, Call::Allocate)?;
+        let mut address = 0;
+        // SAFETY: see the head of this implementation.
+        self.call(Call::Allocate, || unsafe { allocate(&mut address, bytes as usize) })?;
+        Ok(address)
+    }
+
+    fn free(&self, address: u64) -> Result<()> {
+        let free = require(self.api.memory_free, Call::Free)?;
+        // SAFETY: see the head of this implementation.
+        self.call(Call::Free, || unsafe { free(address) })
+    }
+
+    fn granularity(&self) -> Result<u64> {
+        Ok(self.virtual_memory()?.granularity_bytes)
+    }
+
+    fn reserve(&self, bytes: u64, alignment_bytes: u64) -> Result<u64> {
+        let reserve = require(self.api.address_reserve, Call::Reserve)?;
+        let (bytes, alignment_bytes) = (bytes as usize, alignment_bytes as usize);
+        let mut address = 0;
+        // SAFETY: see the head of this implementation. Alignment 0 is the driver's default,
+        // the granularity; the last two arguments ask for no place and no flags.
+        self.call(Call::Reserve, || unsafe {
+            reserve(&mut address, bytes, alignment_bytes, 0, 0)
+        })?;
+        Ok(address)
+    }
+
+    fn unreserve(&self, address: u64, bytes: u64) -> Result<()> {
+        let unreserve = require(self.api.address_free, Call::Unreserve)?;
+        // SAFETY: see the head of this implementation.
+        self.call(Call::Unreserve, || unsafe { unreserve(address, bytes as usize) })
+    }
+
+    fn create(&self, bytes: u64) -> Result<MemoryHandle> {
+        let create = require(self.api.memory_create, Call::Create)?;
+        let properties = properties(self.ordinal, self.virtual_memory()?.gpu_direct_rdma);
+        let mut handle = 0;
+        // SAFETY: see the head of this implementation; there are no flags.
+        self.call(Call::Create, || unsafe { create(&mut handle, bytes as usize, &properties, 0) })?;
+        Ok(MemoryHandle(handle))
+    }
+
+    fn release(&self, handle: MemoryHandle) -> Result<()> {
+        let release = require(self.api.memory_release, Call::Release)?;
+        // SAFETY: see the head of this implementation.
+        self.call(Call::Release, || unsafe { release(handle.0) })
+    }
+
+    fn map(&self, address: u64, bytes: u64, handle: MemoryHandle) -> Result<()> {
+        let map = require(self.api.memory_map, Call::Map)?;
+        // SAFETY: see the head of this implementation; offset and flags must be 0.
+        self.call(Call::Map, || unsafe { map(address, bytes as usize, 0, handle.0, 0) })
+    }
+
+    fn set_access(&self, address: u64, bytes: u64, peers: &[DeviceOrdinal]) -> Result<()> {
+        let set_access = require(self.api.memory_set_access, Call::SetAccess)?;
+        let others = peers.iter().filter(|peer| **peer != self.ordinal);
+        let mut accessors = [access(self.ordinal); MAX_ACCESSORS];
+        let mut count = 1;
+        for peer in others {
+            let slot = accessors
+                .get_mut(count)
+                .ok_or(DriverError { call: Call::SetAccess, code: Code::INVALID_VALUE })?;
+            *slot = access(*peer);
+            count += 1;
+        }
+        // SAFETY: see the head of this implementation; `count` descriptors are filled in.
+        self.call(Call::SetAccess, || unsafe {
+            set_access(address, bytes as usize, accessors.as_ptr(), count)
+        })
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
+        let unmap = require(self.api.memory_unmap, Call::Unmap)?;
+        // SAFETY: see the head of this implementation.
+        self.call(Call::Unmap, || unsafe { unmap(address, bytes as usize) })
+    }
+
+    fn event_create(&self) -> Result<Event> {
+        let create = require(self.api.event_create, Call::EventCreate)?;
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: see the head of this implementation.
+        self.call(Call::EventCreate, || unsafe { create(&mut event, flags) })?;
+        Ok(Event(event as u64))
+    }
+
+    fn event_destroy(&self, event: Event) -> Result<()> {
+        let destroy = require(self.api.event_destroy, Call::EventDestroy)?;
+        // SAFETY: see the head of this implementation.
+        self.call(Call::EventDestroy, || unsafe { destroy(event.0 as sys::CUevent) })
+    }
+
+    fn event_record(&self, event: Event, stream: StreamHandle) -> Result<()> {
+        let record = require(self.api.event_record, Call::EventRecord)?;
+        let (event, stream) = (event.0 as sys::CUevent, stream.0 as sys::CUstream);
+        // SAFETY: see the head of this implementation.
+        self.call(Call::EventRecord, || unsafe { record(event, stream) })
+    }
+
+    fn event_query(&self, event: Event) -> Result<bool> {
+        let query = require(self.api.event_query, Call::EventQuery)?;
+        // SAFETY: see the head of this implementation.
+        match self.call(Call::EventQuery, || unsafe { query(event.0 as sys::CUevent) }) {
+            Err(error) if error.code == Code::NOT_READY => Ok(false),
+            answer => answer.map(|()| true),
+        }
+    }
+
+    fn event_synchronize(&self, event: Event) -> Result<()> {
+        let synchronize = require(self.api.event_synchronize, Call::EventSynchronize)?;
+        let event = event.0 as sys::CUevent;
+        // SAFETY: see the head of this implementation.
+        self.call(Call::EventSynchronize, || unsafe { synchronize(event) })
+    }
+
+    fn stream_wait(&self, stream: StreamHandle, event: Event) -> Result<()> {
+        let wait = require(self.api.stream_wait_event, Call::StreamWait)?;
+        let (stream, event) = (stream.0 as sys::CUstream, event.0 as sys::CUevent);
+        // SAFETY: see the head of this implementation; 0 is the default among the flags.
+        self.call(Call::StreamWait, || unsafe { wait(stream, event, 0) })
+    }
+
+    /// Of the legacy stream this also answers `true` while a stream that synchronises with it
+    /// captures: it takes no part in the capture, but work put on it now would break it.
+    fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool> {
+        let is_capturing = require(self.api.stream_is_capturing, Call::StreamIsCapturing)?;
+        let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
+        let stream = stream.0 as sys::CUstream;
+        let mut status = none;
+        // SAFETY: see the head of this implementation.
+        let answer =
+            self.call(Call::StreamIsCapturing, || unsafe { is_capturing(stream, &mut status) });
+        match answer {
+            Err(error) if error.code == STREAM_CAPTURE_IMPLICIT => Ok(true),
+            answer => answer.map(|()| status != none),
+        }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        let synchronize = require(self.api.context_synchronize, Call::Synchronize)?;
+        // SAFETY: see the head of this implementation.
+        self.call(Call::Synchronize, || unsafe { synchronize() })
+    }
+
+    fn host_allocate(&self, bytes: u64) -> Result<u64> {
+        let allocate = require(self.api.host_allocate, Call::HostAllocate)?;
+        let mut address = std::ptr::null_mut();
+        // SAFETY: see the head of this implementation.
+        self.call(Call::HostAllocate, || unsafe { allocate(&mut address, bytes as usize) })?;
+        Ok(address as u64)
+    }
+
+    fn host_free(&self, address: u64) -> Result<()> {
+        let free = require(self.api.host_free, Call::HostFree)?;
+        // SAFETY: see the head of this implementation.
+        self.call(Call::HostFree, || unsafe { free(address as *mut std::ffi::c_void) })
+    }
+}
+
+/// How physical memory is made: the one property set in use.
+fn properties(ordinal: DeviceOrdinal, gpu_direct_rdma: bool) -> sys::CUmemAllocationProp {
+    sys::CUmemAllocationProp {
+        type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+        location: location(ordinal),
+        win32HandleMetaData: std::ptr::null_mut(),
+        allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
+            compressionType: 0,
+            gpuDirectRDMACapable: gpu_direct_rdma.into(),
+            usage: 0,
+            reserved: [0; 4],
+        },
+    }
+}
+
+/// Reading and writing by one device.
+fn access(ordinal: DeviceOrdinal) -> sys::CUmemAccessDesc {
+    sys::CUmemAccessDesc {
+        location: location(ordinal),
+        flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    }
+}
+
+fn location(ordinal: DeviceOrdinal) -> sys::CUmemLocation {
+    sys::CUmemLocation {
+        type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+        id: ordinal.0 as c_int,
+    }
+}

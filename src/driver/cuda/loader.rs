@@ -1,0 +1,130 @@
+//! Finding the driver: `dlopen`, `dlsym`, and a table of what was found.
+//!
+//! A symbol that a driver lacks is an empty entry and not a failure: the method that needs it
+//! says so. Results are plain integers, because newer drivers answer codes that no enumeration
+//! of today names; for the same reason whatever the driver *writes* is received as an integer.
+//! What we hand in has the types of `cuda.h`, as cudarc transcribes them. The library is never
+//! unloaded, so entries stay valid for as long as the process lives.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ptr::NonNull;
+
+use cudarc::driver::sys;
+
+/// A `CUresult` as the driver returns it.
+pub(super) type RawResult = c_int;
+
+/// A loaded library; dropping it does not unload it.
+#[derive(Debug)]
+pub(super) struct Library {
+    handle: NonNull<c_void>,
+}
+
+impl Library {
+    /// Loads the library `name`, or answers what the system's loader says of it.
+    pub(super) fn load(name: &CStr) -> Result<Self, String> {
+        // SAFETY: `name` is NUL-terminated. Constructors of a driver library expect to be run
+        // by whoever loads it; `RTLD_LOCAL` keeps its symbols from binding anything else.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        NonNull::new(handle).map(|handle| Self { handle }).ok_or_else(|| {
+            // SAFETY: `dlerror` may always be called; its text is this thread's own.
+            let text = unsafe { libc::dlerror() };
+            if text.is_null() {
+                return format!("{} cannot be loaded", name.to_string_lossy());
+            }
+            // SAFETY: not null, so NUL-terminated and valid until this thread's next dl call.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        })
+    }
+
+    /// The address of `symbol`; null where the library has none.
+    pub(super) fn symbol(&self, symbol: &CStr) -> *mut c_void {
+        // SAFETY: the handle is of a library that is loaded for ever.
+        unsafe { libc::dlsym(self.handle.as_ptr(), symbol.as_ptr()) }
+    }
+}
+
+/// Declares the table: for each entry its name, its symbol and the symbol's parameters.
+macro_rules! api {
+    ($($entry:ident = $symbol:literal ($($parameter:ty),*);)*) => {
+        /// The driver's functions, as far as this driver has them.
+        #[derive(Debug)]
+        pub(super) struct Api {
+            $(pub(super) $entry: Option<unsafe extern "C" fn($($parameter),*) -> RawResult>,)*
+        }
+
+        impl Library {
+            /// Looks up every function.
+            pub(super) fn api(&self) -> Api {
+                Api {
+                    // SAFETY: null becomes `None`, and anything else is the address of the
+                    // function that `cuda.h` declares under this name with these parameters.
+                    $($entry: unsafe {
+                        std::mem::transmute::<
+                            *mut c_void,
+                            Option<unsafe extern "C" fn($($parameter),*) -> RawResult>,
+                        >(self.symbol($symbol))
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+api! {
+    initialize = c"cuInit"(c_uint);
+    driver_version = c"cuDriverGetVersion"(*mut c_int);
+    error_name = c"cuGetErrorName"(RawResult, *mut *const c_char);
+    device_count = c"cuDeviceGetCount"(*mut c_int);
+    device_get = c"cuDeviceGet"(*mut sys::CUdevice, c_int);
+    device_name = c"cuDeviceGetName"(*mut c_char, c_int, sys::CUdevice);
+    device_attribute =
+        c"cuDeviceGetAttribute"(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
+    primary_context_retain = c"cuDevicePrimaryCtxRetain"(*mut sys::CUcontext, sys::CUdevice);
+    context_push = c"cuCtxPushCurrent_v2"(sys::CUcontext);
+    context_pop = c"cuCtxPopCurrent_v2"(*mut sys::CUcontext);
+    context_synchronize = c"cuCtxSynchronize"();
+    exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut c_uint);
+    memory_info = c"cuMemGetInfo_v2"(*mut usize, *mut usize);
+    memory_allocate = c"cuMemAlloc_v2"(*mut sys::CUdeviceptr, usize);
+    memory_free = c"cuMemFree_v2"(sys::CUdeviceptr);
+    granularity = c"cuMemGetAllocationGranularity"(
+        *mut usize,
+        *const sys::CUmemAllocationProp,
+        sys::CUmemAllocationGranularity_flags
+    );
+    address_reserve = c"cuMemAddressReserve"(
+        *mut sys::CUdeviceptr,
+        usize,
+        usize,
+        sys::CUdeviceptr,
+        c_ulonglong
+    );
+    address_free = c"cuMemAddressFree"(sys::CUdeviceptr, usize);
+    memory_create = c"cuMemCreate"(
+        *mut sys::CUmemGenericAllocationHandle,
+        usize,
+        *const sys::CUmemAllocationProp,
+        c_ulonglong
+    );
+    memory_release = c"cuMemRelease"(sys::CUmemGenericAllocationHandle);
+    memory_map = c"cuMemMap"(
+        sys::CUdeviceptr,
+        usize,
+        usize,
+        sys::CUmemGenericAllocationHandle,
+        c_ulonglong
+    );
+    memory_set_access =
+        c"cuMemSetAccess"(sys::CUdeviceptr, usize, *const sys::CUmemAccessDesc, usize);
+    memory_unmap = c"cuMemUnmap"(sys::CUdeviceptr, usize);
+    event_create = c"cuEventCreate"(*mut sys::CUevent, c_uint);
+    event_destroy = c"cuEventDestroy_v2"(sys::CUevent);
+    event_record = c"cuEventRecord"(sys::CUevent, sys::CUstream);
+    event_query = c"cuEventQuery"(sys::CUevent);
+    event_synchronize = c"cuEventSynchronize"(sys::CUevent);
+    stream_wait_event = c"cuStreamWaitEvent"(sys::CUstream, sys::CUevent, c_uint);
+    stream_is_capturing = c"cuStreamIsCapturing"(sys::CUstream, *mut c_uint);
+    host_allocate = c"cuMemAllocHost_v2"(*mut *mut c_void, usize);
+    host_free = c"cuMemFreeHost"(*mut c_void);
+}

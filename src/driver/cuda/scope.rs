@@ -1,0 +1,80 @@
+//! What surrounds each driver call: the capture mode and the current context.
+//!
+//! Both belong to the calling thread, which is the framework's: a scope changes one of them
+//! and puts it back when dropped, whatever happened in between. Errors while putting back are
+//! not reported: the call's own answer matters more, and there is nothing else to try.
+
+use std::ffi::c_uint;
+
+use cudarc::driver::sys;
+
+use super::loader::Api;
+use crate::driver::{Call, Code, DriverError, Result};
+
+/// The function in an entry of the table, or the error that `call` cannot be made with this
+/// driver.
+pub(super) fn require<T>(entry: Option<T>, call: Call) -> Result<T> {
+    entry.ok_or(DriverError { call, code: Code::NOT_FOUND })
+}
+
+/// What the driver's answer to `call` means.
+pub(super) fn check(call: Call, code: i32) -> Result<()> {
+    match Code(code) {
+        Code::SUCCESS => Ok(()),
+        code => Err(DriverError { call, code }),
+    }
+}
+
+/// While this lives, the thread may make calls that are refused during stream capture though
+/// they do not disturb it, such as `cuMemAlloc`.
+pub(super) struct RelaxedCapture<'a> {
+    api: &'a Api,
+    previous_mode: c_uint,
+}
+
+impl<'a> RelaxedCapture<'a> {
+    /// Relaxes the thread's capture mode on behalf of `call`.
+    pub(super) fn enter(api: &'a Api, call: Call) -> Result<Self> {
+        let exchange = require(api.exchange_capture_mode, call)?;
+        let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
+        // SAFETY: `mode` is live and holds a valid mode; the driver writes the former one.
+        check(call, unsafe { exchange(&mut mode) })?;
+        Ok(Self { api, previous_mode: mode })
+    }
+}
+
+impl Drop for RelaxedCapture<'_> {
+    fn drop(&mut self) {
+        if let Some(exchange) = self.api.exchange_capture_mode {
+            // SAFETY: the mode is the one the driver gave this thread in `enter`.
+            unsafe { exchange(&mut self.previous_mode) };
+        }
+    }
+}
+
+/// While this lives, a context is the thread's current one.
+pub(super) struct CurrentContext<'a> {
+    api: &'a Api,
+}
+
+impl<'a> CurrentContext<'a> {
+    /// Makes `context` current on behalf of `call`.
+    pub(super) fn enter(api: &'a Api, context: sys::CUcontext, call: Call) -> Result<Self> {
+        let push = require(api.context_push, call)?;
+        require(api.context_pop, call)?;
+        // SAFETY: `context` is a primary context that was retained and is never released.
+        check(call, unsafe { push(context) })?;
+        Ok(Self { api })
+    }
+}
+
+impl Drop for CurrentContext<'_> {
+    fn drop(&mut self) {
+        if let Some(pop) = self.api.context_pop {
+            let mut popped = std::ptr::null_mut();
+            // SAFETY: `enter` pushed onto this thread's stack (the guard is not `Send`, since
+            // it lives in one function), and every call in between left the stack as it was.
+            unsafe { pop(&mut popped) };
+        }
+    }
+}

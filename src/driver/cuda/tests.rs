@@ -1,0 +1,299 @@
+//! The CUDA driver's code against a stand-in for the driver, compiled for each test.
+//!
+//! The stand-in refuses every call made without the device's context or outside the relaxed
+//! capture mode, and every structure filled in wrongly; see its source.
+
+use std::ffi::{CString, c_int, c_long, c_uint, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::base::StreamHandle;
+use crate::driver::DriverError;
+
+const STREAM: StreamHandle = StreamHandle(77);
+
+/// A freshly compiled stand-in: one for each test, because its state is global.
+struct Fake {
+    library: Library,
+    name: CString,
+    path: PathBuf,
+}
+
+impl Fake {
+    fn compile(switches: &[&str]) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let file = format!("genesis-fake-cuda-{}-{number}.so", std::process::id());
+        let path = std::env::temp_dir().join(file);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda/fake_cuda.c");
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+        let status = Command::new(compiler)
+            .args(["-std=gnu11", "-Wall", "-Werror", "-fPIC", "-shared", "-o"])
+            .arg(&path)
+            .args(switches.iter().map(|switch| format!("-D{switch}")))
+            .arg(source)
+            .status()
+            .expect("a C compiler");
+        assert!(status.success());
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        let library = Library::load(&name).unwrap();
+        Self { library, name, path }
+    }
+
+    fn open(&self) -> Platform {
+        open_library(&self.name).unwrap()
+    }
+
+    fn device(&self, index: usize) -> Arc<dyn Device> {
+        Arc::clone(&self.open().devices[index])
+    }
+
+    fn read<T: Copy>(&self, variable: &CStr) -> T {
+        let address = self.library.symbol(variable).cast::<T>();
+        assert!(!address.is_null());
+        // SAFETY: the caller names a variable of that type in the stand-in.
+        unsafe { address.read_volatile() }
+    }
+
+    fn write(&self, variable: &CStr, value: c_int) {
+        let address = self.library.symbol(variable).cast::<c_int>();
+        assert!(!address.is_null());
+        // SAFETY: the caller names an `int` in the stand-in, which the test's thread alone uses.
+        unsafe { address.write_volatile(value) }
+    }
+
+    /// A function of the stand-in that takes nothing and returns an `int`.
+    fn function(&self, name: &CStr) -> extern "C" fn() -> c_int {
+        let address = self.library.symbol(name);
+        assert!(!address.is_null());
+        // SAFETY: the caller names such a function.
+        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(address) }
+    }
+
+    /// The thread's state is as this library found it: no context of ours, no relaxed mode.
+    fn assert_restored(&self, depth: c_int, capture_mode: c_int) {
+        assert_eq!(self.function(c"fake_context_depth")(), depth);
+        assert_eq!(self.function(c"fake_capture_mode")(), capture_mode);
+        let (pushes, pops): (c_long, c_long) = (self.read(c"fake_pushes"), self.read(c"fake_pops"));
+        assert_eq!(pushes, pops + c_long::from(depth));
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// What opening a stand-in with these switches is refused with.
+fn refusal(switches: &[&str]) -> String {
+    let fake = Fake::compile(switches);
+    let error = open_library(&fake.name).unwrap_err();
+    assert_eq!(error.status, Status::DriverUnavailable);
+    error.message.replace(fake.name.to_str().unwrap(), "libcuda.so.1")
+}
+
+fn error(call: Call, code: i32) -> DriverError {
+    DriverError { call, code: Code(code) }
+}
+
+/// Calls every method once, in an order that a real driver would accept.
+fn use_everything(device: &dyn Device) -> crate::driver::Result<()> {
+    let granule_bytes = device.granularity()?;
+    device.memory_info()?;
+    device.free(device.allocate(1000)?)?;
+    device.host_free(device.host_allocate(1000)?)?;
+    let range = device.reserve(4 * granule_bytes, 0)?;
+    let handle = device.create(granule_bytes)?;
+    device.map(range, granule_bytes, handle)?;
+    device.set_access(range, granule_bytes, &[])?;
+    device.unmap(range, granule_bytes)?;
+    device.release(handle)?;
+    device.unreserve(range, 4 * granule_bytes)?;
+    let event = device.event_create()?;
+    device.event_record(event, STREAM)?;
+    device.stream_wait(STREAM, event)?;
+    assert!(device.event_query(event)?);
+    device.event_synchronize(event)?;
+    device.event_destroy(event)?;
+    assert!(!device.stream_is_capturing(STREAM)?);
+    device.synchronize()
+}
+
+#[test]
+fn a_library_that_is_absent_makes_the_driver_unavailable() {
+    let error = open_library(c"libgenesis-there-is-none.so.1").unwrap_err();
+    assert_eq!(error.status, Status::DriverUnavailable);
+    assert!(error.message.contains("libgenesis-there-is-none.so.1: "), "{error}");
+}
+
+#[test]
+fn a_driver_that_does_not_start_says_why() {
+    assert_eq!(
+        refusal(&["INIT_CODE=100"]),
+        "libcuda.so.1 (CUDA 12.4): cuInit failed with code 100 (CUDA_ERROR_NO_DEVICE)"
+    );
+    assert_eq!(
+        refusal(&["INIT_CODE=12345"]),
+        "libcuda.so.1 (CUDA 12.4): cuInit failed with code 12345"
+    );
+    assert_eq!(refusal(&["WITHOUT_INIT"]), "libcuda.so.1 (CUDA 12.4): it has no cuInit");
+    assert_eq!(refusal(&["DEVICE_COUNT=0"]), "libcuda.so.1 (CUDA 12.4): it has no device");
+}
+
+#[test]
+fn opening_makes_no_context_and_the_first_use_makes_one_for_ever() {
+    let fake = Fake::compile(&["DEVICE_COUNT=3"]);
+    let platform = fake.open();
+    assert_eq!((platform.backend, platform.devices.len()), (Backend::Cuda, 3));
+    for (index, device) in platform.devices.iter().enumerate() {
+        assert_eq!(device.ordinal().index(), index);
+        assert_eq!(device.usage().total_calls(), 0);
+    }
+    assert_eq!(platform.devices[0].name(), "Fake GPU 0");
+    assert_eq!(fake.read::<c_long>(c"fake_retains"), 0);
+    for _ in 0..3 {
+        platform.devices[1].synchronize().unwrap();
+    }
+    assert_eq!(fake.read::<c_long>(c"fake_retains"), 1);
+    assert_eq!(platform.devices[1].usage().calls[Call::Initialize as usize], 1);
+    assert_eq!(platform.devices[1].usage().calls[Call::Synchronize as usize], 3);
+    drop(platform);
+    fake.assert_restored(0, 0);
+}
+
+#[test]
+fn every_call_is_made_rightly_counted_and_leaves_the_thread_as_it_was() {
+    for switches in [&["RDMA_SUPPORTED=1"][..], &["RDMA_UNKNOWN"], &[]] {
+        let fake = Fake::compile(switches);
+        let device = fake.device(1);
+        use_everything(&*device).unwrap();
+        fake.assert_restored(0, 0);
+        let usage = device.usage();
+        assert_eq!(usage.calls, [1; Call::COUNT]);
+        assert!(usage.nanoseconds > 0);
+    }
+}
+
+#[test]
+fn the_callers_context_and_capture_mode_survive() {
+    let fake = Fake::compile(&[]);
+    let platform = fake.open();
+    platform.devices[1].synchronize().unwrap();
+    let api = fake.library.api();
+    let mut theirs = std::ptr::null_mut();
+    // SAFETY: the stand-in's contexts are retained only in relaxed mode, entered just before;
+    // afterwards the thread captures in thread-local mode, and pointers are to live locals.
+    unsafe {
+        let mut mode: c_uint = 2;
+        assert_eq!(api.exchange_capture_mode.unwrap()(&mut mode), 0);
+        assert_eq!(api.primary_context_retain.unwrap()(&mut theirs, 1), 0);
+        mode = 1;
+        assert_eq!(api.exchange_capture_mode.unwrap()(&mut mode), 0);
+        assert_eq!(api.context_push.unwrap()(theirs), 0);
+    }
+    let info = platform.devices[0].memory_info().unwrap();
+    assert_eq!(info, crate::driver::MemoryInfo { free_bytes: 1 << 29, total_bytes: 1 << 30 });
+    assert_eq!(platform.devices[0].free(3), Err(error(Call::Free, 1)));
+    fake.assert_restored(1, 1);
+    let mut popped = std::ptr::null_mut();
+    // SAFETY: the context pushed above is on this thread's stack.
+    assert_eq!(unsafe { api.context_pop.unwrap()(&mut popped) }, 0);
+    assert_eq!(popped, theirs);
+}
+
+#[test]
+fn codes_pass_through_whether_known_or_not() {
+    let fake = Fake::compile(&[]);
+    let device = fake.device(0);
+    for code in [2, 4, 700, 12345, -1] {
+        fake.write(c"fake_next_code", code);
+        assert_eq!(device.allocate(4096), Err(error(Call::Allocate, code)));
+        fake.assert_restored(0, 0);
+    }
+    assert!(device.allocate(0).is_err());
+    assert_eq!(device.usage().calls[Call::Allocate as usize], 6);
+}
+
+#[test]
+fn symbols_that_are_absent_are_errors_of_the_methods_that_need_them() {
+    let old = Fake::compile(&["WITHOUT_VMM"]);
+    let device = old.device(0);
+    assert_eq!(device.create(1 << 21), Err(error(Call::Create, 500)));
+    assert_eq!(device.granularity(), Err(error(Call::Create, 500)));
+    assert_eq!(device.unmap(1 << 21, 1 << 21), Err(error(Call::Unmap, 500)));
+    device.free(device.allocate(4096).unwrap()).unwrap();
+    old.assert_restored(0, 0);
+
+    let older = Fake::compile(&["WITHOUT_CAPTURE_MODE"]);
+    assert_eq!(older.device(0).allocate(4096), Err(error(Call::Allocate, 500)));
+    older.assert_restored(0, 0);
+}
+
+#[test]
+fn a_device_without_virtual_memory_says_so() {
+    let fake = Fake::compile(&["VMM_SUPPORTED=0"]);
+    let device = fake.device(0);
+    assert_eq!(device.granularity(), Err(error(Call::Create, 801)));
+    assert_eq!(device.create(1 << 21), Err(error(Call::Create, 801)));
+    fake.assert_restored(0, 0);
+}
+
+#[test]
+fn access_is_given_to_the_owner_and_each_peer_once() {
+    let fake = Fake::compile(&["DEVICE_COUNT=3"]);
+    let device = fake.device(1);
+    let address = device.reserve(1 << 21, 1 << 21).unwrap();
+    let peers: Vec<DeviceOrdinal> = (0..3).map(DeviceOrdinal).collect();
+    device.set_access(address, 1 << 21, &peers).unwrap();
+    assert_eq!(fake.read::<c_long>(c"fake_accessors"), 3);
+    let too_many: Vec<DeviceOrdinal> = (2..66).map(DeviceOrdinal).collect();
+    assert_eq!(device.set_access(address, 1 << 21, &too_many), Err(error(Call::SetAccess, 1)));
+}
+
+#[test]
+fn events_and_captures_are_answered_without_waiting() {
+    let fake = Fake::compile(&[]);
+    let device = fake.device(0);
+    let event = device.event_create().unwrap();
+    fake.write(c"fake_event_ready", 0);
+    assert_eq!(device.event_query(event), Ok(false));
+    fake.write(c"fake_event_ready", 1);
+    assert_eq!(device.event_query(event), Ok(true));
+    for status in [1, 2, 9] {
+        fake.write(c"fake_capture_status", status);
+        assert_eq!(device.stream_is_capturing(STREAM), Ok(true));
+        assert_eq!(device.stream_is_capturing(StreamHandle::LEGACY), Ok(true));
+    }
+    fake.write(c"fake_capture_status", 0);
+    assert_eq!(device.stream_is_capturing(StreamHandle::LEGACY), Ok(false));
+    device.event_destroy(event).unwrap();
+}
+
+#[test]
+fn threads_share_a_device_and_one_context() {
+    let fake = Fake::compile(&[]);
+    let platform = fake.open();
+    let depth = fake.function(c"fake_context_depth");
+    let capture_mode = fake.function(c"fake_capture_mode");
+    std::thread::scope(|scope| {
+        for index in 0..8 {
+            let device = &platform.devices[index % 2];
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    use_everything(&**device).unwrap();
+                    assert_eq!((depth(), capture_mode()), (0, 0));
+                }
+            });
+        }
+    });
+    fake.assert_restored(0, 0);
+    assert_eq!(fake.read::<c_long>(c"fake_retains"), 2);
+    for device in &platform.devices {
+        let mut expected = [4 * 200; Call::COUNT];
+        expected[Call::Initialize as usize] = 1;
+        assert_eq!(device.usage().calls, expected);
+    }
+}

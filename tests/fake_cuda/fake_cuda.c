@@ -1,0 +1,342 @@
+/*
+ * A stand-in for libcuda.so.1 that checks how it is called.
+ *
+ * It has no GPU and hardly any state: it refuses whatever the real driver would refuse
+ * (calls without the right current context, structures filled in wrongly) and what this
+ * project promises never to do (calls outside the relaxed capture mode), and it counts what
+ * has to balance. Structures are spelt out here from CUDA's manual, so that the layouts the
+ * library uses are checked against a second source.
+ *
+ * Compile-time switches: INIT_CODE, DEVICE_COUNT, WITHOUT_INIT, WITHOUT_CAPTURE_MODE,
+ * WITHOUT_VMM (symbols absent), VMM_SUPPORTED, RDMA_SUPPORTED, RDMA_UNKNOWN.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef INIT_CODE
+#define INIT_CODE 0
+#endif
+#ifndef DEVICE_COUNT
+#define DEVICE_COUNT 2
+#endif
+#ifndef VMM_SUPPORTED
+#define VMM_SUPPORTED 1
+#endif
+#ifndef RDMA_SUPPORTED
+#define RDMA_SUPPORTED 0
+#endif
+
+enum {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    NOT_INITIALIZED = 3,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201,
+    INVALID_HANDLE = 400,
+    NOT_READY = 600,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_IMPLICIT = 906,
+};
+
+enum { GLOBAL = 0, RELAXED = 2 };
+enum { GRANULE = 2 << 20, STACK_DEPTH = 16 };
+
+typedef unsigned long long address_t;
+typedef unsigned long long handle_t;
+
+typedef struct { uint32_t type; int id; } location_t;
+typedef struct {
+    uint32_t type;
+    uint32_t requested_handle_types;
+    location_t location;
+    void *win32_handle_meta_data;
+    struct {
+        uint8_t compression_type;
+        uint8_t gpu_direct_rdma_capable;
+        uint16_t usage;
+        uint8_t reserved[4];
+    } flags;
+} properties_t;
+typedef struct { location_t location; uint32_t flags; } access_t;
+
+_Static_assert(sizeof(properties_t) == 32, "properties");
+_Static_assert(offsetof(properties_t, location) == 8, "location");
+_Static_assert(offsetof(properties_t, flags) == 24, "flags");
+_Static_assert(sizeof(access_t) == 12, "access");
+
+/* One context for each device; its address is its handle. */
+static struct { int device; } contexts[DEVICE_COUNT > 0 ? DEVICE_COUNT : 1];
+
+static int initialized;
+static _Thread_local void *stack[STACK_DEPTH];
+static _Thread_local int depth;
+static _Thread_local unsigned capture_mode = GLOBAL;
+
+/* What the tests read and write through dlsym. */
+int fake_next_code;          /* answered by the next checked call, once */
+int fake_event_ready = 1;    /* whether cuEventQuery finds events complete */
+unsigned fake_capture_status;
+long fake_pushes, fake_pops, fake_retains, fake_accessors;
+
+int fake_context_depth(void) { return depth; }
+unsigned fake_capture_mode(void) { return capture_mode; }
+
+/* The device whose context is current, or -1. */
+static int current_device(void) {
+    if (depth == 0) return -1;
+    return (int)((char *)stack[depth - 1] - (char *)contexts) / (int)sizeof contexts[0];
+}
+
+/* What stands at the head of every call that works on a device. */
+static int checked(void) {
+    if (!initialized) return NOT_INITIALIZED;
+    if (current_device() < 0) return INVALID_CONTEXT;
+    if (capture_mode != RELAXED) return CAPTURE_UNSUPPORTED;
+    return __atomic_exchange_n(&fake_next_code, 0, __ATOMIC_SEQ_CST);
+}
+
+#define CHECKED() do { int code_ = checked(); if (code_ != SUCCESS) return code_; } while (0)
+#define REQUIRE(condition, code) do { if (!(condition)) return (code); } while (0)
+
+int cuDriverGetVersion(int *version) { *version = 12040; return SUCCESS; }
+
+int cuGetErrorName(int code, const char **name) {
+    switch (code) {
+    case NO_DEVICE: *name = "CUDA_ERROR_NO_DEVICE"; return SUCCESS;
+    default: *name = NULL; return INVALID_VALUE;
+    }
+}
+
+#ifndef WITHOUT_INIT
+int cuInit(unsigned flags) {
+    REQUIRE(flags == 0, INVALID_VALUE);
+    initialized = INIT_CODE == SUCCESS;
+    return INIT_CODE;
+}
+#endif
+
+int cuDeviceGetCount(int *count) {
+    REQUIRE(initialized, NOT_INITIALIZED);
+    *count = DEVICE_COUNT;
+    return SUCCESS;
+}
+
+int cuDeviceGet(int *device, int ordinal) {
+    REQUIRE(ordinal >= 0 && ordinal < DEVICE_COUNT, INVALID_DEVICE);
+    *device = ordinal;
+    return SUCCESS;
+}
+
+int cuDeviceGetName(char *name, int length, int device) {
+    REQUIRE(length >= 16, INVALID_VALUE);
+    strcpy(name, device == 0 ? "Fake GPU 0" : "Fake GPU n");
+    return SUCCESS;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    REQUIRE(device >= 0 && device < DEVICE_COUNT, INVALID_DEVICE);
+    switch (attribute) {
+    case 102: *value = VMM_SUPPORTED; return SUCCESS;
+#ifndef RDMA_UNKNOWN
+    case 110: *value = RDMA_SUPPORTED; return SUCCESS;
+#endif
+    default: return INVALID_VALUE;
+    }
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    REQUIRE(device >= 0 && device < DEVICE_COUNT, INVALID_DEVICE);
+    REQUIRE(capture_mode == RELAXED, CAPTURE_UNSUPPORTED);
+    __atomic_fetch_add(&fake_retains, 1, __ATOMIC_SEQ_CST);
+    *context = &contexts[device];
+    return SUCCESS;
+}
+
+int cuCtxPushCurrent_v2(void *context) {
+    REQUIRE(depth < STACK_DEPTH && context != NULL, INVALID_VALUE);
+    stack[depth++] = context;
+    __atomic_fetch_add(&fake_pushes, 1, __ATOMIC_SEQ_CST);
+    return SUCCESS;
+}
+
+int cuCtxPopCurrent_v2(void **context) {
+    REQUIRE(depth > 0, INVALID_CONTEXT);
+    *context = stack[--depth];
+    __atomic_fetch_add(&fake_pops, 1, __ATOMIC_SEQ_CST);
+    return SUCCESS;
+}
+
+int cuCtxGetCurrent(void **context) {
+    *context = depth > 0 ? stack[depth - 1] : NULL;
+    return SUCCESS;
+}
+
+#ifndef WITHOUT_CAPTURE_MODE
+int cuThreadExchangeStreamCaptureMode(unsigned *mode) {
+    unsigned former = capture_mode;
+    REQUIRE(*mode <= RELAXED, INVALID_VALUE);
+    capture_mode = *mode;
+    *mode = former;
+    return SUCCESS;
+}
+#endif
+
+int cuCtxSynchronize(void) { CHECKED(); return SUCCESS; }
+
+/* The total tells the devices apart: device n has (n + 1) GiB. */
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
+    CHECKED();
+    *total_bytes = (size_t)(current_device() + 1) << 30;
+    *free_bytes = *total_bytes / 2;
+    return SUCCESS;
+}
+
+int cuMemAlloc_v2(address_t *address, size_t bytes) {
+    CHECKED();
+    REQUIRE(bytes > 0, INVALID_VALUE);
+    *address = (address_t)(uintptr_t)aligned_alloc(512, (bytes + 511) / 512 * 512);
+    return *address ? SUCCESS : 2;
+}
+
+int cuMemFree_v2(address_t address) {
+    CHECKED();
+    REQUIRE(address % 512 == 0, INVALID_VALUE);
+    free((void *)(uintptr_t)address);
+    return SUCCESS;
+}
+
+int cuMemAllocHost_v2(void **address, size_t bytes) {
+    CHECKED();
+    *address = malloc(bytes);
+    return *address ? SUCCESS : 2;
+}
+
+int cuMemFreeHost(void *address) { CHECKED(); free(address); return SUCCESS; }
+
+#ifndef WITHOUT_VMM
+static const address_t RANGE = 0x700000000000ull;
+static const handle_t HANDLE = 0xfeedfacecafe0001ull;
+
+static int properties_are_right(const properties_t *properties) {
+    static const uint8_t zeros[4];
+    return properties->type == 1 && properties->requested_handle_types == 0 &&
+           properties->location.type == 1 && properties->location.id == current_device() &&
+           properties->win32_handle_meta_data == NULL &&
+           properties->flags.compression_type == 0 &&
+           properties->flags.gpu_direct_rdma_capable == RDMA_SUPPORTED &&
+           properties->flags.usage == 0 && memcmp(properties->flags.reserved, zeros, 4) == 0;
+}
+
+int cuMemGetAllocationGranularity(size_t *bytes, const properties_t *properties, int option) {
+    CHECKED();
+    REQUIRE(properties_are_right(properties), INVALID_VALUE);
+    *bytes = option == 0 ? GRANULE : 32 * GRANULE;
+    return SUCCESS;
+}
+
+int cuMemAddressReserve(address_t *address, size_t bytes, size_t alignment, address_t place,
+                        unsigned long long flags) {
+    CHECKED();
+    REQUIRE(bytes % GRANULE == 0 && place == 0 && flags == 0, INVALID_VALUE);
+    REQUIRE(alignment == 0 || alignment % GRANULE == 0, INVALID_VALUE);
+    *address = RANGE;
+    return SUCCESS;
+}
+
+int cuMemAddressFree(address_t address, size_t bytes) {
+    CHECKED();
+    REQUIRE(address == RANGE && bytes % GRANULE == 0, INVALID_VALUE);
+    return SUCCESS;
+}
+
+int cuMemCreate(handle_t *handle, size_t bytes, const properties_t *properties,
+                unsigned long long flags) {
+    CHECKED();
+    REQUIRE(bytes % GRANULE == 0 && flags == 0, INVALID_VALUE);
+    REQUIRE(properties_are_right(properties), INVALID_VALUE);
+    *handle = HANDLE;
+    return SUCCESS;
+}
+
+int cuMemRelease(handle_t handle) {
+    CHECKED();
+    REQUIRE(handle == HANDLE, INVALID_VALUE);
+    return SUCCESS;
+}
+
+int cuMemMap(address_t address, size_t bytes, size_t offset, handle_t handle,
+             unsigned long long flags) {
+    CHECKED();
+    REQUIRE(address % GRANULE == 0 && bytes % GRANULE == 0 && offset == 0, INVALID_VALUE);
+    REQUIRE(handle == HANDLE && flags == 0, INVALID_VALUE);
+    return SUCCESS;
+}
+
+/* The owner stands first, every accessor is a device there is, and none stands twice. */
+int cuMemSetAccess(address_t address, size_t bytes, const access_t *access, size_t count) {
+    CHECKED();
+    REQUIRE(address % GRANULE == 0 && bytes % GRANULE == 0 && count > 0, INVALID_VALUE);
+    REQUIRE(access[0].location.id == current_device(), INVALID_VALUE);
+    for (size_t i = 0; i < count; i++) {
+        REQUIRE(access[i].location.type == 1 && access[i].flags == 3, INVALID_VALUE);
+        REQUIRE(access[i].location.id >= 0 && access[i].location.id < DEVICE_COUNT, INVALID_VALUE);
+        for (size_t j = 0; j < i; j++)
+            REQUIRE(access[i].location.id != access[j].location.id, INVALID_VALUE);
+    }
+    fake_accessors = (long)count;
+    return SUCCESS;
+}
+
+int cuMemUnmap(address_t address, size_t bytes) {
+    CHECKED();
+    REQUIRE(address % GRANULE == 0 && bytes % GRANULE == 0, INVALID_VALUE);
+    return SUCCESS;
+}
+#endif
+
+/* Events are pieces of memory; streams are numbers, of which 77 synchronises with nothing. */
+int cuEventCreate(void **event, unsigned flags) {
+    CHECKED();
+    REQUIRE(flags == 2, INVALID_VALUE);
+    *event = malloc(8);
+    return SUCCESS;
+}
+
+int cuEventDestroy_v2(void *event) { CHECKED(); free(event); return SUCCESS; }
+
+int cuEventRecord(void *event, void *stream) {
+    CHECKED();
+    REQUIRE(event != NULL, INVALID_HANDLE);
+    REQUIRE(stream == NULL || (uintptr_t)stream == 77, INVALID_HANDLE);
+    return SUCCESS;
+}
+
+int cuEventQuery(void *event) {
+    CHECKED();
+    REQUIRE(event != NULL, INVALID_HANDLE);
+    return fake_event_ready ? SUCCESS : NOT_READY;
+}
+
+int cuEventSynchronize(void *event) {
+    CHECKED();
+    REQUIRE(event != NULL, INVALID_HANDLE);
+    return SUCCESS;
+}
+
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
+    CHECKED();
+    REQUIRE(flags == 0 && event != NULL, INVALID_VALUE);
+    REQUIRE((uintptr_t)stream == 77, INVALID_HANDLE);
+    return SUCCESS;
+}
+
+/* While stream 77 captures, asking about the legacy stream is an error of its own. */
+int cuStreamIsCapturing(void *stream, unsigned *status) {
+    CHECKED();
+    if (stream == NULL && fake_capture_status != 0) return CAPTURE_IMPLICIT;
+    *status = (uintptr_t)stream == 77 ? fake_capture_status : 0;
+    return SUCCESS;
+}
