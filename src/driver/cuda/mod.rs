@@ -1,8 +1,8 @@
 //! The real driver: devices of `libcuda.so.1`.
 //!
-//! [`loader`] finds the library and its symbols at run time, so that nothing of CUDA is needed
-//! to build or to load this library; [`scope`] borrows the calling thread's driver state for
-//! the length of a call; [`device`] implements the contract with both. Nothing happens before
+//! `loader` finds the library and its symbols at run time, so that nothing of CUDA is needed
+//! to build or to load this library; `scope` borrows the calling thread's driver state for
+//! the length of a call; `device` implements the contract with both. Nothing happens before
 //! [`open`] is called, and nothing is undone at exit: the driver tears itself down then, and
 //! may be gone before we are.
 #![allow(unsafe_code)]
