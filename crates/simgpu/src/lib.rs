@@ -1,1 +1,53 @@
-//! x
+//! A GPU's memory system in software.
+//!
+//! A [`Machine`] has devices with a capacity, memory allocated whole (`cuMemAlloc`) or by
+//! virtual memory management (`cuMemCreate`, `cuMemMap` and their family), streams that advance
+//! when told, events, waits and stream capture. It obeys the rules of NVIDIA's driver API
+//! manual and answers with CUDA's numbers; nothing here panics, and an error changes nothing.
+//!
+//! It is made for testing allocators, so it carries instruments that a GPU lacks:
+//! - a race detector with vector clocks ([`Machine::touch`], [`Machine::take_violations`]);
+//! - scripted faults ([`Machine::faults`]);
+//! - counts of calls and virtual driver time ([`Machine::usage`], [`CostTable`]);
+//! - an inventory ([`Machine::census`]) and a check of itself ([`Machine::validate`]).
+//!
+//! Where to read on: `machine` (what there is, the one lock), `allocation` and
+//! `virtual_memory` (the calls), `address_space` and `physical` (their tables), `store` (bytes
+//! or none), `stream`, `event`, `capture` (order), `touch`, `race`, `clock` (the detector).
+//!
+//! Not modelled: copies and kernels (only what they touch), managed memory, pools of
+//! `cuMemAllocAsync`, export of handles, contexts other than the primary one.
+
+mod address_space;
+mod allocation;
+mod capture;
+mod clock;
+mod code;
+mod cost;
+mod event;
+mod fault;
+mod instruments;
+mod machine;
+mod physical;
+mod race;
+mod ranges;
+mod slab;
+mod store;
+mod stream;
+mod stream_table;
+mod touch;
+mod validate;
+mod violation;
+mod virtual_memory;
+
+pub use address_space::AddressRange;
+pub use capture::{CaptureMode, Graph, exchange_thread_capture_mode};
+pub use code::{Code, Result};
+pub use cost::{COST_PAGE_BYTES, Cost, CostTable};
+pub use fault::{Faults, Target, Times};
+pub use instruments::{Call, Census, HostWaits, Usage};
+pub use machine::{Config, DeviceConfig, Machine, MemoryInfo, Progress};
+pub use store::StoreKind;
+pub use stream_table::{STREAM_LEGACY, STREAM_PER_THREAD};
+pub use touch::Access;
+pub use violation::{Touch, Violation};

@@ -1,0 +1,189 @@
+//! What was asked of the simulated driver: calls, virtual time, waits of the host.
+//!
+//! Counters are per device and only grow. A call is counted when it is made, whatever it
+//! answers; what depends on size is charged when it succeeds.
+
+use crate::cost::{COST_PAGE_BYTES, CostTable};
+use crate::machine::{Machine, State};
+use crate::{Code, Result};
+
+/// The calls of the simulated driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)] // each is the driver call that `name` returns
+pub enum Call {
+    MemoryInfo,
+    Allocate,
+    Free,
+    AddressRange,
+    Reserve,
+    Unreserve,
+    Create,
+    Release,
+    Map,
+    SetAccess,
+    Unmap,
+    StreamCreate,
+    StreamDestroy,
+    StreamQuery,
+    StreamSynchronize,
+    StreamWait,
+    StreamIsCapturing,
+    BeginCapture,
+    EndCapture,
+    EventCreate,
+    EventDestroy,
+    EventRecord,
+    EventQuery,
+    EventSynchronize,
+    Synchronize,
+    HostAllocate,
+    HostFree,
+}
+
+impl Call {
+    /// How many kinds of call there are.
+    pub const COUNT: usize = Self::HostFree as usize + 1;
+
+    /// CUDA's name for the call.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MemoryInfo => "cuMemGetInfo",
+            Self::Allocate => "cuMemAlloc",
+            Self::Free => "cuMemFree",
+            Self::AddressRange => "cuMemGetAddressRange",
+            Self::Reserve => "cuMemAddressReserve",
+            Self::Unreserve => "cuMemAddressFree",
+            Self::Create => "cuMemCreate",
+            Self::Release => "cuMemRelease",
+            Self::Map => "cuMemMap",
+            Self::SetAccess => "cuMemSetAccess",
+            Self::Unmap => "cuMemUnmap",
+            Self::StreamCreate => "cuStreamCreate",
+            Self::StreamDestroy => "cuStreamDestroy",
+            Self::StreamQuery => "cuStreamQuery",
+            Self::StreamSynchronize => "cuStreamSynchronize",
+            Self::StreamWait => "cuStreamWaitEvent",
+            Self::StreamIsCapturing => "cuStreamIsCapturing",
+            Self::BeginCapture => "cuStreamBeginCapture",
+            Self::EndCapture => "cuStreamEndCapture",
+            Self::EventCreate => "cuEventCreate",
+            Self::EventDestroy => "cuEventDestroy",
+            Self::EventRecord => "cuEventRecord",
+            Self::EventQuery => "cuEventQuery",
+            Self::EventSynchronize => "cuEventSynchronize",
+            Self::Synchronize => "cuCtxSynchronize",
+            Self::HostAllocate => "cuMemAllocHost",
+            Self::HostFree => "cuMemFreeHost",
+        }
+    }
+}
+
+/// How often the host waited for a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostWaits {
+    /// `cuEventSynchronize`, `cuStreamSynchronize` and `cuCtxSynchronize`.
+    pub explicit: u64,
+    /// Waits inside `cuMemFree`.
+    pub implicit: u64,
+    /// Those of either kind that found work unfinished.
+    pub blocked: u64,
+    /// Virtual time of the work they had to sit through, in nanoseconds.
+    pub nanoseconds: u64,
+}
+
+/// What was asked of one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Calls, by [`Call`] as an index.
+    pub calls: [u64; Call::COUNT],
+    /// Virtual time spent in them, in nanoseconds, waits for work not included.
+    pub driver_nanoseconds: u64,
+    /// Waits of the host.
+    pub host_waits: HostWaits,
+}
+
+impl Usage {
+    /// How often `call` was made.
+    pub const fn count(&self, call: Call) -> u64 {
+        self.calls[call as usize]
+    }
+}
+
+impl Default for Usage {
+    fn default() -> Self {
+        Self { calls: [0; Call::COUNT], driver_nanoseconds: 0, host_waits: HostWaits::default() }
+    }
+}
+
+impl Usage {
+    pub(crate) fn charge_call(&mut self, call: Call, costs: &CostTable) {
+        self.calls[call as usize] += 1;
+        self.charge_ns(costs.get(call).base_ns);
+    }
+
+    pub(crate) fn charge_ns(&mut self, nanoseconds: u64) {
+        self.driver_nanoseconds = self.driver_nanoseconds.saturating_add(nanoseconds);
+    }
+
+    /// Charges what depends on how much memory a successful call concerned.
+    pub(crate) fn charge_size(&mut self, call: Call, costs: &CostTable, bytes: u64, mappings: u64) {
+        let cost = costs.get(call);
+        let pages = bytes.div_ceil(COST_PAGE_BYTES);
+        self.charge_ns(cost.per_page_ns.saturating_mul(pages));
+        self.charge_ns(cost.per_mapping_ns.saturating_mul(mappings));
+    }
+}
+
+/// What is alive in a machine; all zero when everything was given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Allocations of `cuMemAlloc`.
+    pub allocations: usize,
+    /// Handles of `cuMemCreate` not released.
+    pub handles: usize,
+    /// Reservations.
+    pub reservations: usize,
+    /// Mappings of handles.
+    pub mappings: usize,
+    /// Events.
+    pub events: usize,
+    /// Pieces of pinned host memory.
+    pub host_allocations: usize,
+    /// Their bytes.
+    pub host_bytes: u64,
+    /// Physical memory in use on all devices, in bytes.
+    pub used_bytes: u64,
+    /// Reserved address space, in bytes.
+    pub reserved_bytes: u64,
+}
+
+impl Machine {
+    /// What was asked of `device` since the machine was made.
+    pub fn usage(&self, device: u32) -> Result<Usage> {
+        let state = self.lock();
+        state.devices.get(device as usize).map(|entry| entry.usage).ok_or(Code::INVALID_DEVICE)
+    }
+
+    /// What is alive now.
+    pub fn census(&self) -> Census {
+        self.lock().census()
+    }
+}
+
+impl State {
+    fn census(&self) -> Census {
+        let allocations = self.space.mappings().filter(|(_, m)| m.is_allocation()).count();
+        Census {
+            allocations,
+            handles: self.physical.iter().filter(|(_, memory)| !memory.released).count(),
+            reservations: self.space.reservations().count(),
+            mappings: self.space.mappings().count() - allocations,
+            events: self.events.len(),
+            host_allocations: self.host_memory.len(),
+            host_bytes: self.host_memory.values().sum(),
+            used_bytes: self.devices.iter().map(|device| device.used_bytes).sum(),
+            reserved_bytes: self.space.reservations().map(|(_, bytes)| bytes).sum(),
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! A machine: its configuration, its state and the one lock around it.
+//!
+//! Every call takes the lock once, for its whole duration; no call waits while it holds it,
+//! because waiting for a simulated device means running its queues. So calls are atomic and
+//! threads are ordered by the lock. With addresses only, a call takes well under a microsecond.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::address_space::AddressSpace;
+use crate::allocation::SmallPages;
+use crate::capture::Capture;
+use crate::event::Event;
+use crate::fault::Script;
+use crate::physical::Memory;
+use crate::race::Detector;
+use crate::slab::Slab;
+use crate::store::Store;
+use crate::stream_table::StreamTable;
+use crate::violation::Violation;
+use crate::{Call, Code, CostTable, Result, StoreKind, Usage};
+
+/// How streams advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Work completes as soon as nothing it waits for is unfinished: at once, unless a stream
+    /// is held.
+    Automatic,
+    /// Work completes when a test advances its stream, or when the host waits for it.
+    Manual,
+}
+
+/// One device of a [`Config`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceConfig {
+    /// Physical memory, in bytes.
+    pub capacity_bytes: u64,
+    /// The granule of virtual memory management and of large allocations, in bytes: a power of
+    /// two, at least 4096.
+    pub granularity_bytes: u64,
+    /// Whether the device has virtual memory management.
+    pub virtual_memory: bool,
+}
+
+/// What a machine is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The devices, by ordinal; 1 to 64.
+    pub devices: Vec<DeviceConfig>,
+    /// Real bytes, or addresses only.
+    pub store: StoreKind,
+    /// All device address space, in bytes; `None`: as much as the store likes to have. Small
+    /// values provoke its exhaustion.
+    pub address_space_bytes: Option<u64>,
+    /// Host memory that may be pinned, in bytes.
+    pub host_memory_bytes: u64,
+    /// How streams advance, to begin with.
+    pub progress: Progress,
+    /// Whether a stream handle never seen before names a non-blocking stream of the device it
+    /// is used with, created then and there.
+    pub implicit_streams: bool,
+    /// Whether a new stream gets the handle of one destroyed before, as on real drivers.
+    pub recycle_stream_handles: bool,
+    /// Whether the race detector is on, to begin with.
+    pub detect_races: bool,
+    /// What calls cost.
+    pub costs: CostTable,
+}
+
+impl Config {
+    /// `devices` devices of `capacity_bytes` with 2 MiB granules and virtual memory management;
+    /// automatic progress, implicit streams, no race detector.
+    pub fn new(store: StoreKind, devices: usize, capacity_bytes: u64) -> Self {
+        let device =
+            DeviceConfig { capacity_bytes, granularity_bytes: 2 << 20, virtual_memory: true };
+        Self {
+            devices: vec![device; devices],
+            store,
+            address_space_bytes: None,
+            host_memory_bytes: 1 << 38,
+            progress: Progress::Automatic,
+            implicit_streams: true,
+            recycle_stream_handles: false,
+            detect_races: false,
+            costs: CostTable::default(),
+        }
+    }
+}
+
+/// A simulated machine. All methods may be called from any thread.
+#[derive(Debug)]
+pub struct Machine {
+    store: StoreKind,
+    state: Mutex<State>,
+}
+
+/// Free and total memory of a device, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// What could still be had.
+    pub free_bytes: u64,
+    /// The device's capacity, also while a fault script limits it.
+    pub total_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) config: Config,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) store: Store,
+    pub(crate) space: AddressSpace,
+    pub(crate) physical: Slab<Memory>,
+    pub(crate) host_memory: HashMap<u64, u64>,
+    pub(crate) streams: StreamTable,
+    pub(crate) events: Slab<Event>,
+    pub(crate) captures: Slab<Capture>,
+    pub(crate) progress: Progress,
+    pub(crate) detector: Option<Detector>,
+    pub(crate) violations: Vec<Violation>,
+    pub(crate) script: Script,
+}
+
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) config: DeviceConfig,
+    /// What may be in use, ≤ capacity.
+    pub(crate) available_bytes: u64,
+    pub(crate) used_bytes: u64,
+    /// Devices whose plain allocations this one may touch, as a bit set.
+    pub(crate) peers: u64,
+    pub(crate) small: SmallPages,
+    pub(crate) usage: Usage,
+}
+
+impl Machine {
+    /// A machine as `config` says. `INVALID_VALUE` if it cannot be, `OUT_OF_MEMORY` if the host
+    /// lacks address space or files.
+    pub fn new(config: Config) -> Result<Arc<Self>> {
+        if config.devices.is_empty() || config.devices.len() > 64 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let capacity_bytes = config.devices.iter().try_fold(0u64, |sum, device| {
+            sum.checked_add(device.capacity_bytes).ok_or(Code::INVALID_VALUE)
+        })?;
+        let count = config.devices.len();
+        let store = Store::new(config.store, count, config.address_space_bytes, capacity_bytes)?;
+        for device in &config.devices {
+            let granule = device.granularity_bytes;
+            if !granule.is_power_of_two() || granule < store.page_bytes().max(4096) {
+                return Err(Code::INVALID_VALUE);
+            }
+        }
+        let (base, bytes) = store.space();
+        let kind = config.store;
+        let state = State {
+            devices: config.devices.iter().map(Device::new).collect(),
+            space: AddressSpace::new(base, bytes),
+            physical: Slab::default(),
+            host_memory: HashMap::new(),
+            streams: StreamTable::new(count as u32),
+            events: Slab::default(),
+            captures: Slab::default(),
+            progress: config.progress,
+            detector: config.detect_races.then(Detector::default),
+            violations: Vec::new(),
+            script: Script::default(),
+            store,
+            config,
+        };
+        Ok(Arc::new(Self { store: kind, state: Mutex::new(state) }))
+    }
+
+    /// What the machine was made of.
+    pub fn config(&self) -> Config {
+        self.lock().config.clone()
+    }
+
+    /// Which store the machine has.
+    pub fn store(&self) -> StoreKind {
+        self.store
+    }
+
+    /// Free and total memory of `device`.
+    pub fn memory_info(&self, device: u32) -> Result<MemoryInfo> {
+        let state = self.enter(device, Call::MemoryInfo)?;
+        let entry = state.device(device)?;
+        Ok(MemoryInfo {
+            free_bytes: entry.available_bytes.saturating_sub(entry.used_bytes),
+            total_bytes: entry.config.capacity_bytes,
+        })
+    }
+
+    /// Lets `device` touch plain allocations of `peer`.
+    pub fn enable_peer_access(&self, device: u32, peer: u32) -> Result<()> {
+        let mut state = self.lock();
+        state.device(peer)?;
+        state.device_mut(device)?.peers |= 1 << peer;
+        Ok(())
+    }
+
+    /// `bytes` of page-locked host memory, as a host address.
+    pub fn host_allocate(&self, device: u32, bytes: u64) -> Result<u64> {
+        let mut state = self.enter(device, Call::HostAllocate)?;
+        state.forbid_in_capture()?;
+        if bytes == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let pinned_bytes: u64 = state.host_memory.values().sum();
+        if bytes > state.config.host_memory_bytes.saturating_sub(pinned_bytes) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let address = state.store.host_allocate(bytes)?;
+        state.host_memory.insert(address, bytes);
+        state.charge_size(device, Call::HostAllocate, bytes, 0);
+        Ok(address)
+    }
+
+    /// Gives back memory from [`Self::host_allocate`], by its exact address.
+    pub fn host_free(&self, device: u32, address: u64) -> Result<()> {
+        let mut state = self.enter(device, Call::HostFree)?;
+        state.forbid_in_capture()?;
+        let bytes = state.host_memory.remove(&address).ok_or(Code::INVALID_VALUE)?;
+        state.store.host_free(address, bytes);
+        state.charge_size(device, Call::HostFree, bytes, 0);
+        Ok(())
+    }
+
+    /// The state, for what is not a driver call.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, for a driver call on `device`: counted, charged, and subject to the script.
+    pub(crate) fn enter(&self, device: u32, call: Call) -> Result<MutexGuard<'_, State>> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let entry = state.devices.get_mut(device as usize).ok_or(Code::INVALID_DEVICE)?;
+        entry.usage.charge_call(call, &state.config.costs);
+        if !state.script.is_empty() {
+            state.apply_script(device, call)?;
+        }
+        Ok(guard)
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        for (address, bytes) in self.host_memory.drain() {
+            self.store.host_free(address, bytes);
+        }
+    }
+}
+
+impl State {
+    pub(crate) fn device(&self, device: u32) -> Result<&Device> {
+        self.devices.get(device as usize).ok_or(Code::INVALID_DEVICE)
+    }
+
+    pub(crate) fn device_mut(&mut self, device: u32) -> Result<&mut Device> {
+        self.devices.get_mut(device as usize).ok_or(Code::INVALID_DEVICE)
+    }
+
+    pub(crate) fn charge_size(&mut self, device: u32, call: Call, bytes: u64, mappings: u64) {
+        if let Some(entry) = self.devices.get_mut(device as usize) {
+            entry.usage.charge_size(call, &self.config.costs, bytes, mappings);
+        }
+    }
+}
+
+impl Device {
+    fn new(config: &DeviceConfig) -> Self {
+        Self {
+            config: config.clone(),
+            available_bytes: config.capacity_bytes,
+            used_bytes: 0,
+            peers: 0,
+            small: SmallPages::new(config.granularity_bytes),
+            usage: Usage::default(),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What stands behind an address: real bytes, or nothing.
+//!
+//! The tables above decide what is legal; a store only carries it out. Both stores own one
+//! contiguous span of addresses, from which the machine hands out every reservation and every
+//! allocation, so addresses are unique over all devices.
+
+mod addresses;
+mod real;
+
+use crate::{Code, Result};
+use addresses::AddressStore;
+use real::RealStore;
+
+/// Which store a machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// Memory that can be read and written through the device's addresses; aliases show the
+    /// same bytes, and an address without access faults.
+    RealBytes,
+    /// Addresses that must never be dereferenced. No system call, any size.
+    AddressesOnly,
+}
+
+/// Where a piece of physical memory lies in its device's file, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    pub(crate) device: u32,
+    pub(crate) offset_bytes: u64,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum Store {
+    Real(RealStore),
+    Addresses(AddressStore),
+}
+
+impl Store {
+    /// A store for `devices` devices with a span of `space_bytes`, or of a size of its own
+    /// choosing, at least `least_space_bytes`.
+    pub(crate) fn new(
+        kind: StoreKind,
+        devices: usize,
+        space_bytes: Option<u64>,
+        least_space_bytes: u64,
+    ) -> Result<Self> {
+        Ok(match kind {
+            StoreKind::RealBytes => {
+                Self::Real(RealStore::new(devices, space_bytes, least_space_bytes)?)
+            }
+            StoreKind::AddressesOnly => Self::Addresses(AddressStore::new(space_bytes)?),
+        })
+    }
+
+    /// The span of device addresses, as start and bytes.
+    pub(crate) fn space(&self) -> (u64, u64) {
+        match self {
+            Self::Real(real) => real.space(),
+            Self::Addresses(addresses) => addresses.space(),
+        }
+    }
+
+    /// The smallest granularity the store can serve, in bytes.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        match self {
+            Self::Real(real) => real.page_bytes(),
+            Self::Addresses(_) => 512,
+        }
+    }
+
+    /// `bytes` of fresh memory of `device`, mapped nowhere.
+    pub(crate) fn create(&mut self, device: u32, bytes: u64) -> Result<Extent> {
+        match self {
+            Self::Real(real) => real.create(device, bytes),
+            Self::Addresses(_) => Ok(Extent { device, offset_bytes: 0, bytes }),
+        }
+    }
+
+    /// Gives the memory of an extent back to the host.
+    pub(crate) fn destroy(&mut self, extent: Extent) {
+        match self {
+            Self::Real(real) => real.destroy(extent),
+            Self::Addresses(_) => {}
+        }
+    }
+
+    /// Shows `extent` at `address`, with or without access.
+    pub(crate) fn map(&mut self, address: u64, extent: Extent, accessible: bool) -> Result<()> {
+        match self {
+            Self::Real(real) => real.map(address, extent, accessible),
+            Self::Addresses(_) => Ok(()),
+        }
+    }
+
+    /// Gives or takes access to a mapped range.
+    pub(crate) fn protect(&mut self, address: u64, bytes: u64, accessible: bool) -> Result<()> {
+        match self {
+            Self::Real(real) => real.protect(address, bytes, accessible),
+            Self::Addresses(_) => Ok(()),
+        }
+    }
+
+    /// Makes a range address space without memory again.
+    pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Result<()> {
+        match self {
+            Self::Real(real) => real.unmap(address, bytes),
+            Self::Addresses(_) => Ok(()),
+        }
+    }
+
+    /// `bytes` of host memory, as an address outside the span of device addresses.
+    pub(crate) fn host_allocate(&mut self, bytes: u64) -> Result<u64> {
+        match self {
+            Self::Real(real) => real.host_allocate(bytes),
+            Self::Addresses(addresses) => addresses.host_allocate(bytes),
+        }
+        .ok_or(Code::OUT_OF_MEMORY)
+    }
+
+    /// Gives back memory from [`Self::host_allocate`], with the same size.
+    pub(crate) fn host_free(&mut self, address: u64, bytes: u64) {
+        match self {
+            Self::Real(real) => real.host_free(address, bytes),
+            Self::Addresses(addresses) => addresses.host_free(address, bytes),
+        }
+    }
+}

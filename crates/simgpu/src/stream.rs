@@ -1,0 +1,298 @@
+//! Streams as queues: what is enqueued, what has completed, waiting for it.
+//!
+//! An operation completes when it is at the head of its queue, its stream is not held, and all
+//! operations it comes after have completed. Those were enqueued before it, so the relation has
+//! no circle, and running what a wait needs always ends: with the wait fulfilled, or at a
+//! stream that a test holds, which is an error and not a hang.
+//!
+//! The legacy stream of a device and its *blocking* streams wait for each other, as CUDA's do;
+//! non-blocking ones (implicit streams among them) are ordered by events alone.
+
+use crate::machine::{Machine, State};
+use crate::stream_table::Operation;
+use crate::{Call, Code, Progress, Result};
+
+impl Machine {
+    /// A new stream of `device`; a `blocking` one is ordered with the legacy stream.
+    pub fn stream_create(&self, device: u32, blocking: bool) -> Result<usize> {
+        let mut state = self.enter(device, Call::StreamCreate)?;
+        Ok(state.create_stream(device, blocking))
+    }
+
+    /// Destroys a stream. Work in its queue is still done.
+    pub fn stream_destroy(&self, device: u32, stream: usize) -> Result<()> {
+        self.enter(device, Call::StreamDestroy)?.destroy_stream(device, stream)
+    }
+
+    /// Whether all work of `stream` has completed.
+    pub fn stream_query(&self, device: u32, stream: usize) -> Result<bool> {
+        let mut state = self.enter(device, Call::StreamQuery)?;
+        let slot = state.stream(device, stream, Call::StreamQuery)?;
+        state.forbid_on_capturing(slot)?;
+        let entry = &state.streams.slots[slot as usize];
+        let is_done = entry.done == entry.enqueued;
+        if is_done {
+            state.observe_stream(slot);
+        }
+        Ok(is_done)
+    }
+
+    /// Waits for all work of `stream`. `LAUNCH_TIMEOUT` if it can never finish.
+    pub fn stream_synchronize(&self, device: u32, stream: usize) -> Result<()> {
+        let mut state = self.enter(device, Call::StreamSynchronize)?;
+        let slot = state.stream(device, stream, Call::StreamSynchronize)?;
+        state.forbid_on_capturing(slot)?;
+        let goal = (slot, state.streams.slots[slot as usize].enqueued);
+        state.wait_for(device, &[goal], false)?;
+        state.observe_stream(slot);
+        Ok(())
+    }
+
+    /// Waits for all work of `device`. `LAUNCH_TIMEOUT` if it can never finish.
+    pub fn synchronize(&self, device: u32) -> Result<()> {
+        let mut state = self.enter(device, Call::Synchronize)?;
+        state.forbid_while_device_captures(device)?;
+        state.wait_for_device(device, false)
+    }
+
+    /// Enqueues work that takes `nanoseconds` of virtual time: a host that waits for it is
+    /// charged so much.
+    pub fn delay(&self, device: u32, stream: usize, nanoseconds: u64) -> Result<()> {
+        let mut state = self.lock();
+        state.device(device)?;
+        let slot = state.stream(device, stream, Call::StreamQuery)?;
+        if state.streams.slots[slot as usize].capture.is_none() {
+            state.enqueue(slot, Vec::new(), nanoseconds)?;
+        }
+        Ok(())
+    }
+
+    /// Completes up to `operations` operations of `stream` and returns how many there were: it
+    /// stops at an empty queue, at a wait that is not fulfilled, and where the stream is held.
+    pub fn advance(&self, device: u32, stream: usize, operations: u64) -> Result<u64> {
+        let mut state = self.lock();
+        state.device(device)?;
+        let slot = state.stream(device, stream, Call::StreamQuery)?;
+        Ok((0..operations).take_while(|_| state.step(slot) == Step::Completed).count() as u64)
+    }
+
+    /// Completes all work of `stream`, and what it waits for.
+    pub fn run_to_idle(&self, device: u32, stream: usize) -> Result<()> {
+        let mut state = self.lock();
+        state.device(device)?;
+        let slot = state.stream(device, stream, Call::StreamQuery)?;
+        let goal = state.streams.slots[slot as usize].enqueued;
+        state.complete(slot, goal).map(|_| ())
+    }
+
+    /// Completes all work of `device`, and what it waits for. The host learns nothing by it.
+    pub fn run_device_to_idle(&self, device: u32) -> Result<()> {
+        let mut state = self.lock();
+        state.device(device)?;
+        for (slot, sequence) in state.goals_of_device(device) {
+            state.complete(slot, sequence)?;
+        }
+        Ok(())
+    }
+
+    /// How many operations of `stream` have not completed.
+    pub fn pending(&self, device: u32, stream: usize) -> Result<u64> {
+        let mut state = self.lock();
+        state.device(device)?;
+        let slot = state.stream(device, stream, Call::StreamQuery)?;
+        let entry = &state.streams.slots[slot as usize];
+        Ok(entry.enqueued - entry.done)
+    }
+
+    /// Holds `stream` back, or lets it go on: held, it completes nothing, and a wait for it is
+    /// answered with `LAUNCH_TIMEOUT`.
+    pub fn hold(&self, device: u32, stream: usize, held: bool) -> Result<()> {
+        let mut state = self.lock();
+        state.device(device)?;
+        let slot = state.stream(device, stream, Call::StreamQuery)?;
+        state.streams.slots[slot as usize].held = held;
+        state.settle();
+        Ok(())
+    }
+
+    /// Changes how streams advance from now on.
+    pub fn set_progress(&self, progress: Progress) {
+        let mut state = self.lock();
+        state.progress = progress;
+        state.settle();
+    }
+}
+
+/// What came of trying to complete one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Completed,
+    /// This one must complete first, as a slot and a number.
+    Blocked(u32, u64),
+    Held,
+    Empty,
+}
+
+impl State {
+    /// Puts an operation at the end of a queue and returns its number.
+    pub(crate) fn enqueue(
+        &mut self,
+        slot: u32,
+        mut after: Vec<(u32, u64)>,
+        duration_ns: u64,
+    ) -> Result<u64> {
+        if self.streams.slots[slot as usize].blocking {
+            self.order_with_legacy(slot, &mut after)?;
+        }
+        if self.detector.is_some() {
+            self.refresh_clock(slot);
+        }
+        let is_ready = self.progress == Progress::Automatic
+            && after.iter().all(|&(other, sequence)| self.is_done(other, sequence));
+        let stream = &mut self.streams.slots[slot as usize];
+        stream.enqueued += 1;
+        if is_ready && !stream.held && stream.queue.is_empty() {
+            stream.done = stream.enqueued;
+        } else {
+            stream.queue.push_back(Operation { after, duration_ns });
+        }
+        let sequence = stream.enqueued;
+        if self.detector.is_some() {
+            stream.clock.advance(slot, sequence);
+        }
+        Ok(sequence)
+    }
+
+    /// Whether operation `sequence` of a stream has completed.
+    pub(crate) fn is_done(&self, slot: u32, sequence: u64) -> bool {
+        self.streams.slots[slot as usize].done >= sequence
+    }
+
+    /// Waits for all work of `device`; the host then knows it.
+    pub(crate) fn wait_for_device(&mut self, device: u32, implicit: bool) -> Result<()> {
+        let goals = self.goals_of_device(device);
+        self.wait_for(device, &goals, implicit)?;
+        for (slot, _) in goals {
+            self.observe_stream(slot);
+        }
+        Ok(())
+    }
+
+    /// Waits until `goals` have completed and charges the wait to `device`.
+    pub(crate) fn wait_for(
+        &mut self,
+        device: u32,
+        goals: &[(u32, u64)],
+        implicit: bool,
+    ) -> Result<()> {
+        let mut waited_ns = 0u64;
+        let mut outcome = Ok(());
+        let is_blocked = goals.iter().any(|&(slot, sequence)| !self.is_done(slot, sequence));
+        for &(slot, sequence) in goals {
+            match self.complete(slot, sequence) {
+                Ok(nanoseconds) => waited_ns = waited_ns.saturating_add(nanoseconds),
+                Err(code) => outcome = outcome.and(Err(code)),
+            }
+        }
+        let waits = &mut self.device_mut(device)?.usage.host_waits;
+        *(if implicit { &mut waits.implicit } else { &mut waits.explicit }) += 1;
+        waits.blocked += u64::from(is_blocked);
+        waits.nanoseconds = waits.nanoseconds.saturating_add(waited_ns);
+        outcome
+    }
+
+    /// Streams of `device` with anything unfinished or unknown to the host, and their ends.
+    fn goals_of_device(&self, device: u32) -> Vec<(u32, u64)> {
+        let detector = self.detector.as_ref();
+        let is_open = |&(slot, sequence): &(u32, u64)| {
+            !self.is_done(slot, sequence)
+                || detector.is_some_and(|detector| detector.host.get(slot) < sequence)
+        };
+        self.streams
+            .of_device(device)
+            .map(|slot| (slot, self.streams.slots[slot as usize].enqueued))
+            .filter(is_open)
+            .collect()
+    }
+
+    /// Runs queues until operation `sequence` of a stream has completed; returns the virtual
+    /// time of what was run.
+    fn complete(&mut self, slot: u32, sequence: u64) -> Result<u64> {
+        let mut elapsed_ns = 0u64;
+        let mut goals = vec![(slot, sequence)];
+        while let Some(&(slot, sequence)) = goals.last() {
+            if self.is_done(slot, sequence) {
+                goals.pop();
+                continue;
+            }
+            let front = self.streams.slots[slot as usize].queue.front();
+            let duration_ns = front.map_or(0, |operation| operation.duration_ns);
+            match self.step(slot) {
+                Step::Completed => elapsed_ns = elapsed_ns.saturating_add(duration_ns),
+                Step::Blocked(other, sequence) => goals.push((other, sequence)),
+                Step::Held | Step::Empty => return Err(Code::LAUNCH_TIMEOUT),
+            }
+        }
+        Ok(elapsed_ns)
+    }
+
+    fn step(&mut self, slot: u32) -> Step {
+        let stream = &self.streams.slots[slot as usize];
+        let Some(operation) = stream.queue.front() else { return Step::Empty };
+        if stream.held {
+            return Step::Held;
+        }
+        let unfinished = |&&(other, sequence): &&(u32, u64)| !self.is_done(other, sequence);
+        if let Some(&(other, sequence)) = operation.after.iter().find(unfinished) {
+            return Step::Blocked(other, sequence);
+        }
+        let stream = &mut self.streams.slots[slot as usize];
+        stream.queue.pop_front();
+        stream.done += 1;
+        Step::Completed
+    }
+
+    /// With automatic progress, completes everything that can be.
+    fn settle(&mut self) {
+        let mut is_moving = self.progress == Progress::Automatic;
+        while is_moving {
+            is_moving = false;
+            for slot in 0..self.streams.slots.len() as u32 {
+                while self.step(slot) == Step::Completed {
+                    is_moving = true;
+                }
+            }
+        }
+    }
+
+    /// Makes the next operation of a blocking stream come after the legacy stream's work, or
+    /// that of the legacy stream after all blocking streams'.
+    fn order_with_legacy(&mut self, slot: u32, after: &mut Vec<(u32, u64)>) -> Result<()> {
+        let legacy = self.streams.slots[slot as usize].device;
+        let others: Vec<u32> = if slot == legacy {
+            let is_other =
+                |&other: &u32| other != legacy && self.streams.slots[other as usize].blocking;
+            self.streams.of_device(legacy).filter(is_other).collect()
+        } else {
+            vec![legacy]
+        };
+        if others.iter().any(|&other| self.streams.slots[other as usize].capture.is_some()) {
+            return Err(Code::STREAM_CAPTURE_IMPLICIT);
+        }
+        for other in others {
+            let sequence = self.streams.slots[other as usize].enqueued;
+            if sequence == 0 {
+                continue;
+            }
+            if !self.is_done(other, sequence) {
+                after.push((other, sequence));
+            }
+            if self.detector.is_some() {
+                let clock = std::mem::take(&mut self.streams.slots[other as usize].clock);
+                self.streams.slots[slot as usize].clock.join(&clock);
+                self.streams.slots[other as usize].clock = clock;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! Streams and their names.
+//!
+//! A *slot* is a stream as the machine counts them: a small dense index, used by queues and
+//! vector clocks. Slots 0 … devices − 1 are the legacy streams. A *handle* is what callers
+//! pass; handles 0 and 1 name the legacy stream of the device of the call, 2 the calling
+//! thread's own stream on that device, and numbers from [`FIRST_HANDLE`] up streams made by
+//! `cuStreamCreate`. Any other handle names an implicit stream of the device of the call,
+//! where the machine allows that.
+//!
+//! A destroyed handle stays known as destroyed, so that its use is an error and is reported.
+//! Its slot is used again once the stream is idle and the host knows it: from then on all that
+//! the old stream did comes before anything new, so sharing a clock component hides no race.
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::clock::Clock;
+use crate::machine::State;
+use crate::violation::Violation;
+use crate::{Call, Code, Result};
+
+/// The legacy default stream, under its explicit name; 0 means the same.
+pub const STREAM_LEGACY: usize = 1;
+/// The default stream of the calling thread.
+pub const STREAM_PER_THREAD: usize = 2;
+
+/// Handles of created streams: from here up, this far apart.
+const FIRST_HANDLE: usize = 0x5700_0000_0000;
+const HANDLE_STEP: usize = 0x100;
+
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    pub(crate) device: u32,
+    pub(crate) handle: usize,
+    /// Whether it is ordered with the legacy stream of its device.
+    pub(crate) blocking: bool,
+    /// Whether a test holds it back, like a kernel that does not end.
+    pub(crate) held: bool,
+    /// How many operations were ever enqueued; the last one's number.
+    pub(crate) enqueued: u64,
+    /// How many of them have completed.
+    pub(crate) done: u64,
+    /// Those that have not: numbers `done + 1 ..= enqueued`.
+    pub(crate) queue: VecDeque<Operation>,
+    /// The capture it takes part in.
+    pub(crate) capture: Option<u64>,
+    /// What comes before its next operation; kept while the detector is on.
+    pub(crate) clock: Clock,
+    /// Which state of the host's knowledge the clock contains.
+    pub(crate) host_version: u64,
+}
+
+/// A piece of queued work. What it touches was judged when it was enqueued.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    /// Operations that must have completed, as slots and numbers.
+    pub(crate) after: Vec<(u32, u64)>,
+    /// How long it takes, in virtual nanoseconds.
+    pub(crate) duration_ns: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct StreamTable {
+    pub(crate) slots: Vec<Stream>,
+    names: HashMap<Name, Entry>,
+    retired: VecDeque<u32>,
+    recyclable: Vec<usize>,
+    created: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Name {
+    Created(usize),
+    Implicit(u32, usize),
+    Thread(u32, u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Live(u32),
+    Destroyed,
+}
+
+impl StreamTable {
+    pub(crate) fn new(devices: u32) -> Self {
+        let legacy = |device| Stream { device, blocking: true, ..Stream::default() };
+        Self {
+            slots: (0..devices).map(legacy).collect(),
+            names: HashMap::new(),
+            retired: VecDeque::new(),
+            recyclable: Vec::new(),
+            created: 0,
+        }
+    }
+
+    /// The slots of the streams of `device`, destroyed ones with work left included.
+    pub(crate) fn of_device(&self, device: u32) -> impl Iterator<Item = u32> {
+        (0u32..)
+            .zip(&self.slots)
+            .filter(move |(_, stream)| stream.device == device)
+            .map(|(slot, _)| slot)
+    }
+}
+
+impl State {
+    /// The slot that `handle` names on `device`; an implicit stream is made if need be.
+    pub(crate) fn stream(&mut self, device: u32, handle: usize, call: Call) -> Result<u32> {
+        let name = match handle {
+            0 | STREAM_LEGACY => return Ok(device),
+            STREAM_PER_THREAD => Name::Thread(device, thread_token()),
+            handle if is_created(handle) => Name::Created(handle),
+            handle => Name::Implicit(device, handle),
+        };
+        match self.streams.names.get(&name) {
+            Some(&Entry::Live(slot)) => Ok(slot),
+            Some(Entry::Destroyed) => {
+                self.report(Violation::DestroyedStream { handle, call });
+                Err(Code::INVALID_HANDLE)
+            }
+            None => {
+                let is_thread = matches!(name, Name::Thread(..));
+                let is_allowed = is_thread || self.config.implicit_streams;
+                if !is_allowed || matches!(name, Name::Created(_)) {
+                    return Err(Code::INVALID_HANDLE);
+                }
+                let slot = self.add_stream(device, handle, is_thread);
+                self.streams.names.insert(name, Entry::Live(slot));
+                Ok(slot)
+            }
+        }
+    }
+
+    pub(crate) fn create_stream(&mut self, device: u32, blocking: bool) -> usize {
+        let recycled = self.streams.recyclable.pop();
+        let handle = recycled.unwrap_or_else(|| {
+            self.streams.created += 1;
+            FIRST_HANDLE + (self.streams.created - 1) * HANDLE_STEP
+        });
+        let slot = self.add_stream(device, handle, blocking);
+        self.streams.names.insert(Name::Created(handle), Entry::Live(slot));
+        handle
+    }
+
+    /// Forgets the handle; the work in the queue stays and is finished like any other.
+    pub(crate) fn destroy_stream(&mut self, device: u32, handle: usize) -> Result<()> {
+        if handle <= STREAM_PER_THREAD {
+            return Err(Code::INVALID_HANDLE);
+        }
+        let slot = self.stream(device, handle, Call::StreamDestroy)?;
+        if let Some(capture) = self.streams.slots[slot as usize].capture.take() {
+            self.invalidate_capture(capture);
+        }
+        let is_created = is_created(handle);
+        let name = if is_created { Name::Created(handle) } else { Name::Implicit(device, handle) };
+        self.streams.names.insert(name, Entry::Destroyed);
+        self.streams.retired.push_back(slot);
+        if is_created && self.config.recycle_stream_handles {
+            self.streams.recyclable.push(handle);
+        }
+        Ok(())
+    }
+
+    fn add_stream(&mut self, device: u32, handle: usize, blocking: bool) -> u32 {
+        let stream = Stream { device, handle, blocking, ..Stream::default() };
+        if let Some(slot) = self.take_retired_slot() {
+            let retired = &mut self.streams.slots[slot as usize];
+            let (enqueued, done) = (retired.enqueued, retired.done);
+            *retired = Stream { enqueued, done, ..stream };
+            return slot;
+        }
+        self.streams.slots.push(stream);
+        self.streams.slots.len() as u32 - 1
+    }
+
+    /// A destroyed stream's slot that may serve again. Only the oldest is looked at: one that
+    /// is not ready goes to the back of the queue.
+    fn take_retired_slot(&mut self) -> Option<u32> {
+        let slot = self.streams.retired.pop_front()?;
+        let stream = &self.streams.slots[slot as usize];
+        let is_idle = stream.done == stream.enqueued;
+        let is_known = self
+            .detector
+            .as_ref()
+            .is_none_or(|detector| detector.host.get(slot) >= stream.enqueued);
+        if is_idle && is_known {
+            return Some(slot);
+        }
+        self.streams.retired.push_back(slot);
+        None
+    }
+}
+
+fn is_created(handle: usize) -> bool {
+    handle >= FIRST_HANDLE && handle % HANDLE_STEP == 0
+}
+
+/// A number of the calling thread's own, never used again.
+pub(crate) fn thread_token() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static TOKEN: Cell<u64> = const { Cell::new(0) };
+    }
+    TOKEN.with(|token| {
+        if token.get() == 0 {
+            token.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        token.get()
+    })
+}

@@ -1,0 +1,145 @@
+//! Virtual memory management: `cuMemAddressReserve`, `cuMemCreate`, `cuMemMap` and their family.
+//!
+//! The rules are CUDA's: sizes and addresses are multiples of the granularity; a handle is
+//! mapped whole, at offset 0, any number of times; access and unmapping concern whole mappings;
+//! a handle may be released while it is mapped and its memory lives until the last mapping
+//! goes; a reservation is given back by its exact address and size with nothing mapped in it.
+
+use crate::address_space::{Mapping, Origin};
+use crate::machine::{Machine, State};
+use crate::physical::Memory;
+use crate::{Call, Code, Result};
+
+impl Machine {
+    /// What sizes and addresses must be multiples of, in bytes. Not a counted call: a constant
+    /// of the device. `NOT_SUPPORTED` without virtual memory management.
+    pub fn granularity(&self, device: u32) -> Result<u64> {
+        self.lock().granule(device)
+    }
+
+    /// Reserves `bytes` of address space at a multiple of `alignment_bytes` (0: the
+    /// granularity; otherwise a power of two). `OUT_OF_MEMORY`: no such range is left.
+    pub fn reserve(&self, device: u32, bytes: u64, alignment_bytes: u64) -> Result<u64> {
+        let mut state = self.enter(device, Call::Reserve)?;
+        let granule = state.granule(device)?;
+        let is_aligned = alignment_bytes == 0 || alignment_bytes.is_power_of_two();
+        if bytes == 0 || bytes % granule != 0 || !is_aligned {
+            return Err(Code::INVALID_VALUE);
+        }
+        let address = state.space.reserve(bytes, alignment_bytes.max(granule))?;
+        state.charge_size(device, Call::Reserve, bytes, 0);
+        Ok(address)
+    }
+
+    /// Gives back a reservation: exact address and size, nothing mapped in it.
+    pub fn unreserve(&self, device: u32, address: u64, bytes: u64) -> Result<()> {
+        let mut state = self.enter(device, Call::Unreserve)?;
+        state.granule(device)?;
+        state.space.unreserve(address, bytes)?;
+        state.charge_size(device, Call::Unreserve, bytes, 0);
+        Ok(())
+    }
+
+    /// `bytes` of physical memory of `device`, mapped nowhere, as a handle.
+    pub fn create(&self, device: u32, bytes: u64) -> Result<u64> {
+        let mut state = self.enter(device, Call::Create)?;
+        let granule = state.granule(device)?;
+        if bytes == 0 || bytes % granule != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        state.claim(device, bytes)?;
+        let extent = state.store.create(device, bytes);
+        let extent = Some(extent.inspect_err(|_| state.disclaim(device, bytes))?);
+        let memory = Memory { device, bytes, extent, mappings: 0, released: false };
+        state.charge_size(device, Call::Create, bytes, 0);
+        Ok(state.physical.insert(memory))
+    }
+
+    /// Gives the handle up. Its memory lives on until its last mapping is gone.
+    pub fn release(&self, device: u32, handle: u64) -> Result<()> {
+        let mut state = self.enter(device, Call::Release)?;
+        state.granule(device)?;
+        let bytes = state.held_memory(handle)?.bytes;
+        if let Some(memory) = state.physical.get_mut(handle) {
+            memory.released = true;
+        }
+        state.reclaim_if_dead(handle);
+        state.charge_size(device, Call::Release, bytes, 0);
+        Ok(())
+    }
+
+    /// Maps the whole of a handle of `bytes` at `address`: inside a reservation, over nothing.
+    /// No device has access yet.
+    pub fn map(&self, device: u32, address: u64, bytes: u64, handle: u64) -> Result<()> {
+        let mut state = self.enter(device, Call::Map)?;
+        state.granule(device)?;
+        let memory = state.held_memory(handle)?;
+        let granule = state.granule(memory.device)?;
+        if bytes != memory.bytes || address % granule != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let extent = memory.extent.ok_or(Code::INVALID_VALUE)?;
+        state.space.check_vacant(address, bytes)?;
+        state.store.map(address, extent, false)?;
+        if let Some(memory) = state.physical.get_mut(handle) {
+            memory.mappings += 1;
+        }
+        let origin = Origin::Handle;
+        let touched = Vec::new();
+        state.space.insert(address, Mapping { bytes, memory: handle, access: 0, origin, touched });
+        state.charge_size(device, Call::Map, bytes, 1);
+        Ok(())
+    }
+
+    /// Lets `devices` read and write `[address, address + bytes)`, which is whole mappings
+    /// without a gap. What other devices may do stays.
+    pub fn set_access(&self, device: u32, address: u64, bytes: u64, devices: &[u32]) -> Result<()> {
+        let mut guard = self.enter(device, Call::SetAccess)?;
+        let state = &mut *guard;
+        state.granule(device)?;
+        let mut access = 0u64;
+        for &accessing in devices {
+            state.device(accessing)?;
+            access |= 1 << accessing;
+        }
+        if access == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let mappings = state.space.check_whole(address, bytes)?;
+        if let Err(code) = state.store.protect(address, bytes, true) {
+            for (start, mapping) in state.space.range_mut(address, bytes) {
+                let had_access = mapping.access != 0;
+                // What cannot be undone either stays readable: no worse than before the call.
+                let _ = state.store.protect(start, mapping.bytes, had_access);
+            }
+            return Err(code);
+        }
+        for (_, mapping) in state.space.range_mut(address, bytes) {
+            mapping.access |= access;
+        }
+        state.charge_size(device, Call::SetAccess, bytes, mappings);
+        Ok(())
+    }
+
+    /// Drops the mappings that make up `[address, address + bytes)`, whole ones only. Does not
+    /// wait for anything: what is still queued then touches nothing, which is a violation.
+    pub fn unmap(&self, device: u32, address: u64, bytes: u64) -> Result<()> {
+        let mut state = self.enter(device, Call::Unmap)?;
+        state.granule(device)?;
+        let mappings = state.space.check_whole(address, bytes)?;
+        state.store.unmap(address, bytes)?;
+        while let Some((start, mapping)) = state.space.remove_first(address, address + bytes) {
+            state.check_untouched(start, &mapping);
+            state.drop_mapping(mapping.memory);
+        }
+        state.charge_size(device, Call::Unmap, bytes, mappings);
+        Ok(())
+    }
+}
+
+impl State {
+    fn granule(&self, device: u32) -> Result<u64> {
+        let config = &self.device(device)?.config;
+        if config.virtual_memory { Ok(config.granularity_bytes) } else { Err(Code::NOT_SUPPORTED) }
+    }
+}

@@ -1,0 +1,186 @@
+//! One device of a `simgpu` machine as a [`Device`].
+//!
+//! Nothing but translation: arguments and results one way, codes and counters the other. As
+//! the real driver's face does, every call is made in relaxed capture mode, so that a capture
+//! of the program forbids none that CUDA can be asked to allow.
+
+use std::sync::Arc;
+
+use simgpu::{CaptureMode, Machine, exchange_thread_capture_mode};
+
+use super::super::{
+    Call, Code, Device, DriverError, Event, MemoryHandle, MemoryInfo, Result, Usage,
+};
+use crate::base::{DeviceOrdinal, StreamHandle};
+
+/// A device of a simulated machine.
+#[derive(Debug)]
+pub struct SimulatedDevice {
+    machine: Arc<Machine>,
+    ordinal: u32,
+}
+
+/// The calls that both sides know. `cuInit` has no counterpart: a machine is always ready.
+const CALLS: [(Call, simgpu::Call); Call::COUNT - 1] = [
+    (Call::MemoryInfo, simgpu::Call::MemoryInfo),
+    (Call::Allocate, simgpu::Call::Allocate),
+    (Call::Free, simgpu::Call::Free),
+    (Call::Reserve, simgpu::Call::Reserve),
+    (Call::Unreserve, simgpu::Call::Unreserve),
+    (Call::Create, simgpu::Call::Create),
+    (Call::Release, simgpu::Call::Release),
+    (Call::Map, simgpu::Call::Map),
+    (Call::SetAccess, simgpu::Call::SetAccess),
+    (Call::Unmap, simgpu::Call::Unmap),
+    (Call::EventCreate, simgpu::Call::EventCreate),
+    (Call::EventDestroy, simgpu::Call::EventDestroy),
+    (Call::EventRecord, simgpu::Call::EventRecord),
+    (Call::EventQuery, simgpu::Call::EventQuery),
+    (Call::EventSynchronize, simgpu::Call::EventSynchronize),
+    (Call::StreamWait, simgpu::Call::StreamWait),
+    (Call::StreamIsCapturing, simgpu::Call::StreamIsCapturing),
+    (Call::Synchronize, simgpu::Call::Synchronize),
+    (Call::HostAllocate, simgpu::Call::HostAllocate),
+    (Call::HostFree, simgpu::Call::HostFree),
+];
+
+impl SimulatedDevice {
+    /// Device `ordinal` of `machine`. With an ordinal the machine does not have, every call
+    /// fails as CUDA's would: with code 101, invalid device.
+    pub fn new(machine: Arc<Machine>, ordinal: u32) -> Self {
+        Self { machine, ordinal }
+    }
+
+    fn ask<T>(
+        &self,
+        call: Call,
+        question: impl FnOnce(&Machine, u32) -> simgpu::Result<T>,
+    ) -> Result<T> {
+        let mode = exchange_thread_capture_mode(CaptureMode::Relaxed);
+        let answer = question(&self.machine, self.ordinal);
+        exchange_thread_capture_mode(mode);
+        answer.map_err(|code| DriverError { call, code: Code(code.0) })
+    }
+}
+
+impl Device for SimulatedDevice {
+    fn ordinal(&self) -> DeviceOrdinal {
+        DeviceOrdinal(self.ordinal)
+    }
+
+    fn name(&self) -> String {
+        match self.machine.store() {
+            simgpu::StoreKind::RealBytes => "Simulated GPU (host memory)".into(),
+            simgpu::StoreKind::AddressesOnly => "Simulated GPU (addresses only)".into(),
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        if let Ok(counted) = self.machine.usage(self.ordinal) {
+            for (call, theirs) in CALLS {
+                usage.calls[call as usize] = counted.count(theirs);
+            }
+            usage.nanoseconds = counted.driver_nanoseconds;
+        }
+        usage
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        let info = self.ask(Call::MemoryInfo, |machine, device| machine.memory_info(device))?;
+        Ok(MemoryInfo { free_bytes: info.free_bytes, total_bytes: info.total_bytes })
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<u64> {
+        self.ask(Call::Allocate, |machine, device| machine.allocate(device, bytes))
+    }
+
+    fn free(&self, address: u64) -> Result<()> {
+        self.ask(Call::Free, |machine, device| machine.free(device, address))
+    }
+
+    fn granularity(&self) -> Result<u64> {
+        self.ask(Call::Create, |machine, device| machine.granularity(device))
+    }
+
+    fn reserve(&self, bytes: u64, alignment_bytes: u64) -> Result<u64> {
+        self.ask(Call::Reserve, |machine, device| machine.reserve(device, bytes, alignment_bytes))
+    }
+
+    fn unreserve(&self, address: u64, bytes: u64) -> Result<()> {
+        self.ask(Call::Unreserve, |machine, device| machine.unreserve(device, address, bytes))
+    }
+
+    fn create(&self, bytes: u64) -> Result<MemoryHandle> {
+        self.ask(Call::Create, |machine, device| machine.create(device, bytes)).map(MemoryHandle)
+    }
+
+    fn release(&self, handle: MemoryHandle) -> Result<()> {
+        self.ask(Call::Release, |machine, device| machine.release(device, handle.0))
+    }
+
+    fn map(&self, address: u64, bytes: u64, handle: MemoryHandle) -> Result<()> {
+        self.ask(Call::Map, |machine, device| machine.map(device, address, bytes, handle.0))
+    }
+
+    fn set_access(&self, address: u64, bytes: u64, peers: &[DeviceOrdinal]) -> Result<()> {
+        let own = [self.ordinal];
+        self.ask(Call::SetAccess, |machine, device| {
+            if peers.is_empty() {
+                return machine.set_access(device, address, bytes, &own);
+            }
+            let devices: Vec<u32> =
+                own.into_iter().chain(peers.iter().map(|peer| peer.0)).collect();
+            machine.set_access(device, address, bytes, &devices)
+        })
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
+        self.ask(Call::Unmap, |machine, device| machine.unmap(device, address, bytes))
+    }
+
+    fn event_create(&self) -> Result<Event> {
+        self.ask(Call::EventCreate, |machine, device| machine.event_create(device, false))
+            .map(Event)
+    }
+
+    fn event_destroy(&self, event: Event) -> Result<()> {
+        self.ask(Call::EventDestroy, |machine, device| machine.event_destroy(device, event.0))
+    }
+
+    fn event_record(&self, event: Event, stream: StreamHandle) -> Result<()> {
+        self.ask(Call::EventRecord, |machine, device| {
+            machine.event_record(device, event.0, stream.0)
+        })
+    }
+
+    fn event_query(&self, event: Event) -> Result<bool> {
+        self.ask(Call::EventQuery, |machine, device| machine.event_query(device, event.0))
+    }
+
+    fn event_synchronize(&self, event: Event) -> Result<()> {
+        self.ask(Call::EventSynchronize, |machine, device| {
+            machine.event_synchronize(device, event.0)
+        })
+    }
+
+    fn stream_wait(&self, stream: StreamHandle, event: Event) -> Result<()> {
+        self.ask(Call::StreamWait, |machine, device| machine.stream_wait(device, stream.0, event.0))
+    }
+
+    fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool> {
+        self.ask(Call::StreamIsCapturing, |machine, device| machine.is_capturing(device, stream.0))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.ask(Call::Synchronize, |machine, device| machine.synchronize(device))
+    }
+
+    fn host_allocate(&self, bytes: u64) -> Result<u64> {
+        self.ask(Call::HostAllocate, |machine, device| machine.host_allocate(device, bytes))
+    }
+
+    fn host_free(&self, address: u64) -> Result<()> {
+        self.ask(Call::HostFree, |machine, device| machine.host_free(device, address))
+    }
+}
