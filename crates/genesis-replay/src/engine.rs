@@ -310,8 +310,3 @@ extern "C" fn idle_record_stream(_: *mut c_void, _: Stream) -> Status {
 extern "C" fn idle_cache_empty(_: c_int) -> Status {
     0
 }
-
-/// [`IDLE`], for other loops that state their own cost.
-pub fn idle_functions() -> Functions {
-    IDLE
-}

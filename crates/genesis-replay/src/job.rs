@@ -120,57 +120,40 @@ impl Job {
         })
     }
 
-    /// Runs the job in a process of its own: this program again, with `arguments` that lead
-    /// it to [`serve`].
+    /// Runs the job in a process of its own, under its settings: this program again, with
+    /// `arguments` that lead it to [`serve`].
     pub fn run_apart(&self, arguments: &[&str]) -> Result<Report> {
-        run_apart(arguments, &self.settings, self)
+        let failed = |error: &dyn std::fmt::Display| {
+            Error::failed(format!("the replay's own process failed: {error}"))
+        };
+        let program = std::env::current_exe().map_err(|error| failed(&error))?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .env_remove(PATH_VARIABLE)
+            .envs(self.settings.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(&error))?;
+        if let Some(mut input) = child.stdin.take() {
+            let job = serde_json::to_vec(self).map_err(|error| failed(&error))?;
+            // A child that died early is reported below, with how it ended.
+            let _ = input.write_all(&job);
+        }
+        let output = child.wait_with_output().map_err(|error| failed(&error))?;
+        serde_json::from_slice::<Result<Report>>(&output.stdout)
+            .unwrap_or_else(|_| Err(failed(&output.status)))
     }
 }
 
 /// Runs the job on standard input and writes its outcome to standard output; the other end of
 /// [`Job::run_apart`].
 pub fn serve(progress: Progress<'_>) -> std::io::Result<()> {
-    serve_with(|job: Job| job.run(progress))
-}
-
-/// Starts this program again with `arguments` and `settings`, hands it `task`, and answers
-/// what it makes of it; the other end is [`serve_with`].
-pub fn run_apart<T: Serialize, R: for<'de> Deserialize<'de>>(
-    arguments: &[&str],
-    settings: &[(String, String)],
-    task: &T,
-) -> Result<R> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Error::failed(format!("the replay's own process failed: {error}"))
-    };
-    let program = std::env::current_exe().map_err(|error| failed(&error))?;
-    let mut child = Command::new(program)
-        .args(arguments)
-        .env_remove(PATH_VARIABLE)
-        .envs(settings.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(&error))?;
-    if let Some(mut input) = child.stdin.take() {
-        let task = serde_json::to_vec(task).map_err(|error| failed(&error))?;
-        // A child that died early is reported below, with how it ended.
-        let _ = input.write_all(&task);
-    }
-    let output = child.wait_with_output().map_err(|error| failed(&error))?;
-    serde_json::from_slice::<Result<R>>(&output.stdout)
-        .unwrap_or_else(|_| Err(failed(&output.status)))
-}
-
-/// Reads a task from standard input and writes what `run` makes of it to standard output.
-pub fn serve_with<T: for<'de> Deserialize<'de>, R: Serialize>(
-    run: impl FnOnce(T) -> Result<R>,
-) -> std::io::Result<()> {
-    let mut task = Vec::new();
-    std::io::stdin().read_to_end(&mut task)?;
-    let outcome = match serde_json::from_slice(&task) {
-        Ok(task) => run(task),
-        Err(error) => Err(Error::usage(format!("not a task: {error}"))),
+    let mut job = Vec::new();
+    std::io::stdin().read_to_end(&mut job)?;
+    let outcome = match serde_json::from_slice::<Job>(&job) {
+        Ok(job) => job.run(progress),
+        Err(error) => Err(Error::usage(format!("not a job: {error}"))),
     };
     let mut output = std::io::stdout().lock();
     serde_json::to_writer(&mut output, &outcome)?;

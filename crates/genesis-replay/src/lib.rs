@@ -8,6 +8,7 @@
 //! engine   the measured loop; passes, threads, samples
 //! report   what a replay found, as plain data
 //! job      one replay, described and run; each in a process of its own
+//! table    numbers set out for people
 //! ```
 //!
 //! The library reads its settings once a process, so every strategy is replayed in a process
@@ -22,5 +23,6 @@ pub mod library;
 pub mod program;
 pub mod report;
 pub mod streams;
+pub mod table;
 
 pub use error::{Error, Result};

@@ -1,2 +1,98 @@
-//! x
-fn main() {}
+//! `cargo xtask`: the project's commands, each written once.
+//!
+//! Continuous integration, the README and people all call these. A command is a list of steps;
+//! a step is another program's command line, echoed before it runs, in the root of the
+//! repository. Nothing is interpreted here but exit statuses.
+
+mod steps;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use steps::{Outcome, Step, root, run, run_all};
+
+/// The trace that the demonstration replays.
+const DEMO_TRACE: &str = "llama7b_lora_ckpt";
+
+/// Genesis's own commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Build in release, then replay a recorded training run under every strategy and draw it
+    Demo,
+    /// Build and test everything
+    Test {
+        /// Passed on to `cargo test`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Everything that continuous integration checks
+    Ci,
+    /// Generate include/genesis.h anew (the library's build script does it)
+    Header,
+    /// Run the benchmarks
+    Bench,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Demo => demo(),
+        Command::Test { arguments } => run_all(&test_steps(&arguments)),
+        Command::Ci => run_all(&ci_steps()),
+        Command::Header => run(&build_library()),
+        Command::Bench => run_all(&[cargo(&["bench", "--bench", "hot_path", "--bench", "replay"])]),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn cargo(arguments: &[&str]) -> Step {
+    Step::new(env!("CARGO"), arguments)
+}
+
+fn build_library() -> Step {
+    cargo(&["build", "--package", "genesis"])
+}
+
+fn test_steps(arguments: &[String]) -> Vec<Step> {
+    // The tests of the C interface load the library that stands beside them, so it is first.
+    let mut test = cargo(&["test", "--workspace"]);
+    test.extend(arguments);
+    vec![build_library(), test]
+}
+
+fn ci_steps() -> Vec<Step> {
+    let mut steps = vec![
+        cargo(&["fmt", "--all", "--check"]),
+        cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]),
+    ];
+    steps.extend(test_steps(&[]));
+    steps.push(Step::new("git", &["diff", "--exit-code", "--", "include"]));
+    steps
+}
+
+fn demo() -> Outcome {
+    run(&cargo(&["build", "--release", "--package", "genesis", "--package", "genesis-cli"]))?;
+    let target = steps::target_folder();
+    let picture = target.join("demo").join(DEMO_TRACE).with_extension("svg");
+    std::fs::create_dir_all(target.join("demo"))
+        .map_err(|error| format!("{}: {error}", target.display()))?;
+    let mut compare = Step::new(target.join("release/genesis"), &["compare"]);
+    compare.extend([root().join("traces").join(DEMO_TRACE).with_extension("gtr.zst")]);
+    compare.extend(["--output".into(), picture.clone()]);
+    run(&compare)?;
+    println!("\nThe picture is in {}", picture.display());
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! What the benchmarks share: jobs in processes of their own, and tables of their times.
+//!
+//! Jobs run on the simulated device, which costs next to nothing itself. Times are medians of
+//! warm passes and include the replay's own loop, whose cost stands in a column of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use genesis::config::PoolType;
+use genesis_replay::job::{self, Job};
+use genesis_replay::table::Table;
+use genesis_replay::{Result, library};
+
+/// The argument that makes the benchmark run one job.
+const JOB_ARGUMENT: &str = "replay-job";
+/// Passes that a median is of.
+const WARM_PASSES: usize = 7;
+/// Room for two threads at once under every strategy.
+const DEVICE_MEMORY: &str = "1TiB";
+
+/// The body of a benchmark's `main`: runs a job when it is one's turn, else `bench` with the
+/// first argument that is no flag.
+pub(crate) fn main(bench: impl FnOnce(&str) -> Result<()>) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = if arguments.iter().any(|argument| argument == JOB_ARGUMENT) {
+        job::serve(&mut |_, _| {}).map_err(|error| error.to_string())
+    } else {
+        let filter = arguments.iter().find(|argument| !argument.starts_with("--"));
+        bench(filter.map_or("", String::as_str)).map_err(|error| error.to_string())
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A name and a trace: one row of a table.
+pub(crate) type Case = (String, PathBuf);
+
+/// The nanoseconds per call of each of `cases` under each strategy, then the loop's own.
+pub(crate) fn measure(cases: &[Case], threads: usize) -> Result<Vec<Vec<f64>>> {
+    let library = library::locate(None)?;
+    let measure_case = |(_, trace): &Case| {
+        let mut row = Vec::new();
+        let mut loop_ns = f64::INFINITY;
+        for pool_type in PoolType::ALL {
+            let report = job(&library, trace, *pool_type, threads).run_apart(&[JOB_ARGUMENT])?;
+            row.push(report.warm_ns_per_call().unwrap_or(f64::NAN));
+            loop_ns = loop_ns.min(report.loop_ns_per_call);
+        }
+        row.push(loop_ns);
+        Ok(row)
+    };
+    cases.iter().map(measure_case).collect()
+}
+
+fn job(library: &Path, trace: &Path, pool_type: PoolType, threads: usize) -> Job {
+    let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    Job {
+        trace: trace.to_owned(),
+        library: library.to_owned(),
+        settings: vec![
+            setting("GENESIS_BACKEND", "sim"),
+            setting("GENESIS_SIM_MEMORY", DEVICE_MEMORY),
+            setting("GENESIS_POOL_TYPE", pool_type.name()),
+        ],
+        limit_bytes: None,
+        threads,
+        warm_passes: WARM_PASSES,
+        sample_count: 0,
+    }
+}
+
+/// Prints a row for each of `cases`, as [`measure`] answers them, and their geometric mean, to
+/// so many decimals.
+pub(crate) fn print(title: &str, decimals: usize, cases: &[Case], rows: &[Vec<f64>]) {
+    let mut headings = vec![title];
+    headings.extend(PoolType::ALL.iter().map(|pool_type| pool_type.name()));
+    headings.push("loop alone");
+    let mut table = Table::new(&headings);
+    let mut add = |name: &str, row: &[f64]| {
+        let numbers = row.iter().map(|number| format!("{number:.decimals$}"));
+        table.add(std::iter::once(name.to_owned()).chain(numbers).collect());
+    };
+    for ((name, _), row) in cases.iter().zip(rows) {
+        add(name, row);
+    }
+    let mean = |column| geometric_mean(rows.iter().map(|row: &Vec<f64>| row[column]));
+    add("geometric mean", &(0..headings.len() - 1).map(mean).collect::<Vec<f64>>());
+    println!("{table}");
+}
+
+fn geometric_mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len() as f64;
+    (values.map(f64::ln).sum::<f64>() / count).exp()
+}

@@ -1,0 +1,222 @@
+//! The command line from outside: what it prints, where, and with which exit status.
+//!
+//! These tests use the library built beside the program, on the simulated device.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use genesis_replay::report::Report;
+
+fn genesis() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_genesis"));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("GENESIS_") || text.starts_with("MXNET_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    genesis().args(arguments).output().unwrap()
+}
+
+fn trace(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
+    folder.join(name).with_extension("gtr.zst").to_string_lossy().into_owned()
+}
+
+fn scratch(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[track_caller]
+fn check_refused(output: &Output, status: i32, message: &str) {
+    assert_eq!(output.status.code(), Some(status), "{}", stderr(output));
+    let error = stderr(output);
+    assert!(error.starts_with("genesis: ") && error.contains(message), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert_eq!(stdout(output), "");
+}
+
+#[test]
+fn a_replay_reports_as_a_table_and_as_json() {
+    let table = run(&["replay", &trace("fsdp_streams"), "--strategy", "Caching"]);
+    assert!(table.status.success(), "{}", stderr(&table));
+    let text = stdout(&table);
+    assert!(text.starts_with("fsdp_streams under Caching on backend sim: 24,177 calls"), "{text}");
+    assert!(text.contains("\ncold ") && text.contains("\nwarm 3 "), "{text}");
+    assert_eq!(stderr(&table), "");
+
+    let json = run(&[
+        "replay",
+        &trace("fsdp_streams"),
+        "--strategy=naive",
+        "--json",
+        "--warm=1",
+        "--samples=50",
+    ]);
+    let report: Report = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&*report.strategy, report.calls, report.warm.len()), ("Naive", 24_177, 1));
+    assert_eq!((report.failures(), report.unknown_records), (0, 0));
+    assert!((49..=50).contains(&report.samples.len()));
+    // Straight to the driver and back: nothing is held beyond what is live.
+    assert!((1.0..1.01).contains(&report.reserved_over_live()), "{}", report.reserved_over_live());
+}
+
+#[test]
+fn a_cache_asks_the_driver_for_nothing_once_warm() {
+    let json = run(&["replay", &trace("gpt2_train"), "--strategy=Caching", "--json"]);
+    let report: Report = serde_json::from_slice(&json.stdout).unwrap();
+    assert!(report.cold.driver_memory_calls > 0);
+    assert_eq!(report.warm.last().unwrap().driver_memory_calls, 0);
+    assert!((1.0..1.2).contains(&report.reserved_over_live()), "{}", report.reserved_over_live());
+}
+
+#[test]
+fn requests_beyond_the_limit_fail_and_are_reported() {
+    let output = run(&["replay", &trace("alternating"), "--strategy=Caching", "--limit=256MB"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stdout(&output);
+    assert!(text.contains("requests failed: out of memory"), "{text}");
+    assert_eq!(stderr(&output), "");
+    let fits = run(&["replay", &trace("alternating"), "--device-memory=4GiB", "--threads=2"]);
+    assert!(fits.status.success(), "{}{}", stdout(&fits), stderr(&fits));
+}
+
+#[test]
+fn a_comparison_has_every_strategy_and_draws_it() {
+    let picture = scratch("compare.svg");
+    let _ = std::fs::remove_file(&picture);
+    let output = genesis()
+        .args(["compare", &trace("alternating"), &trace("fsdp_streams"), "--warm=1", "--output"])
+        .arg(&picture)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let (text, svg) = (stdout(&output), std::fs::read_to_string(&picture).unwrap());
+    for pool_type in genesis::config::PoolType::ALL {
+        let rows = text.lines().filter(|line| line.starts_with(pool_type.name())).count();
+        assert_eq!(rows, 2, "{text}");
+        assert_eq!(svg.matches(pool_type.name()).count(), 2, "the key names every strategy");
+    }
+    for title in ["alternating", "fsdp_streams", "GiB", "live"] {
+        assert!(svg.contains(title), "the picture lacks {title:?}");
+    }
+    let output = run(&["compare", &trace("alternating"), "--strategies=exact,Round", "--json"]);
+    let reports: Vec<Report> = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<&str> = reports.iter().map(|report| &*report.strategy).collect();
+    assert_eq!(names, ["Exact", "Round"]);
+}
+
+#[test]
+fn what_cannot_be_done_is_one_line_and_status_2() {
+    let alternating = trace("alternating");
+    check_refused(&run(&["replay", "/no/such.gtr"]), 2, "/no/such.gtr: ");
+    check_refused(
+        &run(&["replay", &alternating, "--strategy=Cashing"]),
+        2,
+        "GENESIS_POOL_TYPE=Cashing: not a pool type; valid: Naive, Round, Exact, Caching",
+    );
+    check_refused(&run(&["compare", &alternating, "--strategies=Caching,X"]), 2, "=X: not a pool");
+    check_refused(&run(&["replay", &alternating, "--library=/no.so"]), 2, "/no.so: there is no");
+    check_refused(&run(&["replay", &alternating, "--backend=tpu"]), 2, "GENESIS_BACKEND=tpu");
+    check_refused(
+        &run(&["compare", &alternating, "--threads=2", "--output=/tmp/no.svg"]),
+        2,
+        "one thread only",
+    );
+    let damaged = scratch("damaged.gtr");
+    std::fs::write(&damaged, b"GTR1\n123").unwrap();
+    let damaged = damaged.to_string_lossy();
+    check_refused(&run(&["replay", &damaged]), 2, "damaged.gtr: truncated at byte 5: 3 of");
+    assert_eq!(run(&["replay", &alternating, "--limit=lots"]).status.code(), Some(2));
+    assert_eq!(run(&["reply"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_child_that_dies_is_reported() {
+    let source = scratch("dies.c");
+    let library = scratch("libdies.so");
+    std::fs::write(
+        &source,
+        "#include <stdlib.h>\n__attribute__((constructor)) void f(void) { abort(); }\n",
+    )
+    .unwrap();
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
+    assert!(built.unwrap().success());
+    let library = format!("--library={}", library.display());
+    check_refused(
+        &run(&["replay", &trace("alternating"), &library]),
+        1,
+        "own process failed: signal: 6",
+    );
+}
+
+#[test]
+fn options_are_those_of_the_table_with_the_values_in_force() {
+    let output = genesis().arg("options").env("GENESIS_SIM_DEVICES", "3").output().unwrap();
+    assert!(output.status.success());
+    let text = stdout(&output);
+    for option in genesis::config::OPTIONS {
+        assert!(text.contains(option.name) && text.contains(option.summary), "{}", option.name);
+    }
+    assert!(text.contains("GENESIS_SIM_DEVICES=3"), "{text}");
+    assert_eq!(stdout(&run(&["options", "--markdown"])), genesis::config::markdown_table());
+    let wrong = genesis().arg("options").env("GENESIS_SIM_DEVICES", "x").output().unwrap();
+    check_refused(&wrong, 2, "GENESIS_SIM_DEVICES=x");
+}
+
+#[test]
+fn the_doctor_finds_nothing_wrong_with_a_simulated_device() {
+    let output = genesis().arg("doctor").env("GENESIS_BACKEND", "sim").output().unwrap();
+    let text = stdout(&output);
+    assert!(output.status.success(), "{text}");
+    for line in
+        ["ok     library ", "ok     backend   sim: ", "ok     strategy ", "ok     device    0: "]
+    {
+        assert!(text.contains(line), "{line:?} is missing in\n{text}");
+    }
+    assert!(text.ends_with("Nothing is wrong.\n") && !text.contains("WRONG"), "{text}");
+}
+
+#[test]
+fn the_doctor_names_what_is_wrong() {
+    let doctor = |variables: &[(&str, &str)]| {
+        let output = genesis().arg("doctor").envs(variables.iter().copied()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+        stdout(&output)
+    };
+    let text = doctor(&[("GENESIS_BACKEND", "sim"), ("GENESIS_POOL_TIPE", "Naive")]);
+    assert!(text.contains("WRONG  settings  GENESIS_POOL_TIPE is not an option"), "{text}");
+    assert!(text.contains("ok     device    0: ") && text.ends_with("\n1 thing is wrong.\n"));
+    let text = doctor(&[("GENESIS_BACKEND", "sim"), ("GENESIS_POOL_TYPE", "Cashing")]);
+    assert!(text.contains("WRONG  settings  GENESIS_POOL_TYPE=Cashing"), "{text}");
+    let text = doctor(&[("GENESIS_BACKEND", "sim"), ("GENESIS_LIBRARY", "/no/libgenesis.so")]);
+    assert!(text.contains("WRONG  library   /no/libgenesis.so: there is no such"), "{text}");
+    if !Path::new("/dev/nvidiactl").exists() {
+        let text = doctor(&[("GENESIS_BACKEND", "cuda")]);
+        assert!(text.contains("WRONG  driver "), "{text}");
+        assert!(text.contains("GENESIS_BACKEND=host"), "{text}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let mut child =
+        genesis().args(["options"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(stderr(&output), "");
+}

@@ -1,0 +1,78 @@
+//! Steps: command lines of other programs, echoed and run one after the other.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Done, or one line that says what failed.
+pub(crate) type Outcome = Result<(), String>;
+
+/// The command line of another program.
+#[derive(Debug)]
+pub(crate) struct Step {
+    program: OsString,
+    arguments: Vec<OsString>,
+}
+
+impl Step {
+    /// The command line of `program` with `arguments`.
+    pub(crate) fn new(program: impl Into<OsString>, arguments: &[&str]) -> Self {
+        Self { program: program.into(), arguments: arguments.iter().map(Into::into).collect() }
+    }
+
+    /// Appends `arguments`.
+    pub(crate) fn extend<A: AsRef<OsStr>>(&mut self, arguments: impl IntoIterator<Item = A>) {
+        self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+    }
+
+    /// What a person would type.
+    fn text(&self) -> String {
+        let program = Path::new(&self.program).file_name().unwrap_or(&self.program);
+        let words = std::iter::once(program).chain(self.arguments.iter().map(OsString::as_os_str));
+        words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Runs one step in the root of the repository.
+pub(crate) fn run(step: &Step) -> Outcome {
+    eprintln!("\n$ {}", step.text());
+    let status = Command::new(&step.program)
+        .args(&step.arguments)
+        .current_dir(root())
+        .status()
+        .map_err(|error| format!("{}: {error}", step.text()))?;
+    if status.success() { Ok(()) } else { Err(format!("{}: {status}", step.text())) }
+}
+
+/// Runs every step, also after one that failed, and ends with a line for each.
+pub(crate) fn run_all(steps: &[Step]) -> Outcome {
+    let results: Vec<(&Step, Duration, Outcome)> = steps
+        .iter()
+        .map(|step| {
+            let started = Instant::now();
+            let outcome = run(step);
+            (step, started.elapsed(), outcome)
+        })
+        .collect();
+    eprintln!();
+    for (step, elapsed, outcome) in &results {
+        let mark = if outcome.is_ok() { "ok    " } else { "FAILED" };
+        eprintln!("{mark} {:6.1} s  {}", elapsed.as_secs_f64(), step.text());
+    }
+    match results.iter().filter(|(_, _, outcome)| outcome.is_err()).count() {
+        0 => Ok(()),
+        count => Err(format!("{count} of {} steps failed", steps.len())),
+    }
+}
+
+/// The root of the repository.
+pub(crate) fn root() -> &'static Path {
+    // This crate stands two folders below it.
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."))
+}
+
+/// Where cargo builds.
+pub(crate) fn target_folder() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
