@@ -3,9 +3,11 @@
 //! Imports nothing of the project.
 
 pub mod error;
+mod gauge;
 pub mod id;
 pub mod lock;
 pub mod size;
 
 pub use error::{Error, Result, Status};
+pub use gauge::Gauge;
 pub use id::{DeviceOrdinal, StreamHandle};

@@ -1,0 +1,63 @@
+//! The user's out-of-memory callbacks: asked to let go of memory before a request fails.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::base::DeviceOrdinal;
+use crate::base::lock::{Lock, assert_none_held, rank};
+
+/// Called with the device and the bytes wanted; says whether it has freed anything. It may
+/// call the library, and may be called from several threads at once.
+pub type OutOfMemoryCallback = Arc<dyn Fn(DeviceOrdinal, u64) -> bool + Send + Sync>;
+
+/// Names a registered callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallbackId(pub u64);
+
+/// The registered callbacks, in the order they are asked.
+#[derive(Default)]
+pub(super) struct Callbacks {
+    registered: Lock<Registered, { rank::LEAF }>,
+}
+
+#[derive(Default)]
+struct Registered {
+    last_id: u64,
+    callbacks: Vec<(CallbackId, OutOfMemoryCallback)>,
+}
+
+impl Callbacks {
+    pub(super) fn add(&self, callback: OutOfMemoryCallback) -> CallbackId {
+        let mut registered = self.registered.lock();
+        registered.last_id += 1;
+        let id = CallbackId(registered.last_id);
+        registered.callbacks.push((id, callback));
+        id
+    }
+
+    /// Says whether there was such a callback. One being called at the moment still finishes.
+    pub(super) fn remove(&self, id: CallbackId) -> bool {
+        let mut registered = self.registered.lock();
+        let position = registered.callbacks.iter().position(|(other, _)| *other == id);
+        let removed = position.map(|position| registered.callbacks.remove(position));
+        drop(registered);
+        removed.is_some()
+    }
+
+    /// Asks all of them; says whether one has freed anything.
+    pub(super) fn ask(&self, device: DeviceOrdinal, wanted_bytes: u64) -> bool {
+        assert_none_held();
+        let callbacks = self.registered.lock().callbacks.clone();
+        let mut freed = false;
+        for (_, callback) in callbacks {
+            freed |= callback(device, wanted_bytes);
+        }
+        freed
+    }
+}
+
+impl fmt::Debug for Callbacks {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Callbacks").finish_non_exhaustive()
+    }
+}

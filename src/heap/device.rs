@@ -1,0 +1,144 @@
+//! What the lanes of one device share: the supply of segments, events, limits and peaks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::lanes::{LaneIndex, Lanes};
+use crate::base::lock::{Lock, rank};
+use crate::base::{DeviceOrdinal, Result};
+use crate::config::Settings;
+use crate::driver::{Call, Device};
+use crate::memory::Supply;
+use crate::observe::{LaneCounters, Peaks, Statistics, Tallies};
+use crate::order::EventPool;
+
+/// One device of the heap.
+#[derive(Debug)]
+pub(super) struct DeviceHeap {
+    pub(super) ordinal: DeviceOrdinal,
+    pub(super) driver: Arc<dyn Device>,
+    pub(super) supply: Supply,
+    pub(super) events: EventPool,
+    pub(super) lanes: LaneIndex,
+    pub(super) tallies: Tallies,
+    limits: Lock<Limits, { rank::DEVICE }>,
+    /// The most bytes to keep cached; `u64::MAX`: no limit.
+    cache_limit_bytes: AtomicU64,
+    peaks: Lock<Peaks, { rank::DEVICE }>,
+}
+
+/// What the user allows, from which the supply's one number follows.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    fraction: f64,
+    bytes: Option<u64>,
+}
+
+impl DeviceHeap {
+    /// Makes the device ready; the first call to its driver happens here.
+    pub(super) fn open(driver: Arc<dyn Device>, settings: &Settings) -> Result<Self> {
+        let ordinal = driver.ordinal();
+        let device = Self {
+            ordinal,
+            supply: Supply::new(Arc::clone(&driver))?,
+            events: EventPool::new(Arc::clone(&driver)),
+            lanes: LaneIndex::new(ordinal),
+            tallies: Tallies::default(),
+            limits: Lock::new(Limits { fraction: 1.0, bytes: None }),
+            cache_limit_bytes: AtomicU64::new(settings.cache_size_bytes.unwrap_or(u64::MAX)),
+            peaks: Lock::new(Peaks::default()),
+            driver,
+        };
+        device.set_memory_fraction(settings.memory_fraction);
+        device.set_memory_limit(settings.memory_limit_bytes);
+        Ok(device)
+    }
+
+    pub(super) fn memory_fraction(&self) -> f64 {
+        self.limits.lock().fraction
+    }
+
+    pub(super) fn memory_limit(&self) -> Option<u64> {
+        self.limits.lock().bytes
+    }
+
+    pub(super) fn set_memory_fraction(&self, fraction: f64) {
+        let mut limits = self.limits.lock();
+        limits.fraction = fraction;
+        self.apply(*limits);
+    }
+
+    pub(super) fn set_memory_limit(&self, bytes: Option<u64>) {
+        let mut limits = self.limits.lock();
+        limits.bytes = bytes;
+        self.apply(*limits);
+    }
+
+    fn apply(&self, limits: Limits) {
+        // A fraction of 1 leaves it to the driver, which knows what other processes hold.
+        let fraction_bytes = if limits.fraction < 1.0 {
+            (self.supply.total_bytes() as f64 * limits.fraction) as u64
+        } else {
+            u64::MAX
+        };
+        self.supply.set_allowed_bytes(limits.bytes.unwrap_or(u64::MAX).min(fraction_bytes));
+    }
+
+    /// The most bytes the device could reserve: the limit, or all of its memory.
+    pub(super) fn usable_bytes(&self) -> u64 {
+        self.supply.allowed_bytes().min(self.supply.total_bytes())
+    }
+
+    pub(super) fn cache_limit_bytes(&self) -> u64 {
+        self.cache_limit_bytes.load(Relaxed)
+    }
+
+    pub(super) fn set_cache_limit_bytes(&self, bytes: u64) {
+        self.cache_limit_bytes.store(bytes, Relaxed);
+    }
+
+    fn counters<'a>(&self, lanes: &'a Lanes) -> impl Iterator<Item = &'a LaneCounters> + Clone {
+        lanes.of(self.ordinal).map(|lane| &lane.counters)
+    }
+
+    /// Brings peaks and watermarks up to date; says by how many bytes the cache is over its
+    /// limit.
+    #[cold]
+    pub(super) fn refresh_peaks(&self, lanes: &Lanes) -> u64 {
+        let cache_limit = self.cache_limit_bytes();
+        let levels = self.peaks.lock().refresh(self.counters(lanes), cache_limit);
+        levels.inactive.saturating_sub(cache_limit)
+    }
+
+    /// Makes every peak what is there now.
+    pub(super) fn reset_peaks(&self, lanes: &Lanes) {
+        self.supply.reset_peak();
+        self.peaks.lock().reset(self.counters(lanes), self.cache_limit_bytes());
+    }
+
+    /// The device's statistics, but for the largest free block.
+    pub(super) fn statistics(&self, lanes: &Lanes) -> Statistics {
+        let mut peaks = self.peaks.lock();
+        let levels = peaks.refresh(self.counters(lanes), self.cache_limit_bytes());
+        let peak_levels = peaks.levels();
+        drop(peaks);
+        let usage = self.driver.usage();
+        let memory_calls =
+            [Call::Allocate, Call::Free, Call::Create, Call::Release, Call::Map, Call::Unmap]
+                .into_iter()
+                .chain([Call::Reserve, Call::Unreserve, Call::SetAccess]);
+        let mut statistics = Statistics {
+            reserved_bytes: self.supply.gauge(),
+            driver_calls: usage.total_calls(),
+            driver_memory_calls: memory_calls.map(|call| usage.calls[call as usize]).sum(),
+            driver_nanoseconds: usage.nanoseconds,
+            retries: self.tallies.retries.load(Relaxed),
+            out_of_memory_events: self.tallies.out_of_memory_events.load(Relaxed),
+            cross_stream_reuses: self.tallies.cross_stream_reuses.load(Relaxed),
+            ..Statistics::default()
+        };
+        let totals = self.counters(lanes).map(LaneCounters::totals).sum();
+        statistics.set_levels(levels, peak_levels, totals);
+        statistics
+    }
+}

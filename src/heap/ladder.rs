@@ -1,0 +1,225 @@
+//! What is tried, in order, for a request that the lane's own free blocks do not serve.
+//!
+//! | rung | costs |
+//! |---|---|
+//! | blocks whose events have completed meanwhile | event queries |
+//! | a free segment of another stream, behind that stream's fence | a stream wait, on the GPU |
+//! | a new segment, after releasing old ones if the user wants that | a driver allocation |
+//! | — memory is short — | |
+//! | the user's callbacks, then the rungs above again | theirs |
+//! | wait for the device: all free blocks of all streams can be used | a host wait |
+//! | release as many cached segments as are missing, then a new one | driver frees |
+//! | release everything cached, then the smallest segment that will do | driver frees |
+//! | fail, with one line that says why | |
+//!
+//! No lock is held from rung to rung, so other threads go on; a block freed by one of them at
+//! any time is found by the next look at the lane.
+
+use super::Heap;
+use super::device::DeviceHeap;
+use super::lane::Lane;
+use super::release::Choice;
+use crate::base::size::MIB;
+use crate::base::{Result, StreamHandle};
+use crate::driver::{self, Event};
+use crate::memory::{Refusal, Segment};
+use crate::observe::Tallies;
+use crate::order::Readiness;
+
+/// A request on its way up the ladder.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'a> {
+    pub(super) device: &'a DeviceHeap,
+    pub(super) lane: &'a Lane,
+    pub(super) stream: StreamHandle,
+    pub(super) requested_bytes: u64,
+    pub(super) block_bytes: u64,
+}
+
+/// Which segments of other streams a request may take.
+#[derive(Clone, Copy)]
+enum Reach {
+    /// Those that fit well: what their stream loses is about what this one gains.
+    Fitting,
+    /// All that are large enough.
+    Any,
+}
+
+/// A rung that has not served the request says `None`; an error ends the climb.
+type Rung = Result<Option<u64>>;
+
+impl Heap {
+    /// Serves a request that its lane has just missed.
+    #[cold]
+    pub(super) fn allocate_slow(&self, request: &Request<'_>) -> Result<u64> {
+        let served = self.climb(request);
+        request.lane.end_climb();
+        self.settle(request.device);
+        served
+    }
+
+    fn climb(&self, request: &Request<'_>) -> Result<u64> {
+        if let Some(address) = self.without_pressure(request)? {
+            return Ok(address);
+        }
+        Tallies::count(&request.device.tallies.retries);
+        if self.callbacks.ask(request.device.ordinal, request.block_bytes)
+            && let Some(address) = self.without_pressure(request)?
+        {
+            return Ok(address);
+        }
+        if let Some(address) = self.after_waiting(request)? {
+            return Ok(address);
+        }
+        if let Some(address) = self.after_releasing(request)? {
+            return Ok(address);
+        }
+        Tallies::count(&request.device.tallies.out_of_memory_events);
+        Err(self.out_of_memory(request))
+    }
+
+    /// The rungs that neither wait nor release what is not old.
+    fn without_pressure(&self, request: &Request<'_>) -> Rung {
+        if let Some(address) = self.serve_from_lane(request) {
+            return Ok(Some(address));
+        }
+        if let Some(address) = self.serve_from_siblings(request, Reach::Fitting) {
+            return Ok(Some(address));
+        }
+        let segment_bytes = self.sizing.segment_bytes(request.block_bytes);
+        self.make_room(request.device, segment_bytes);
+        self.serve_from_driver(request, segment_bytes)
+    }
+
+    fn after_waiting(&self, request: &Request<'_>) -> Rung {
+        if !self.waiting_would_help(request) || !self.wait_for_device(request.device) {
+            return Ok(None);
+        }
+        if let Some(address) = self.serve_from_lane(request) {
+            return Ok(Some(address));
+        }
+        Ok(self.serve_from_siblings(request, Reach::Any))
+    }
+
+    /// Whether there is something that only an idle device makes available to the request.
+    fn waiting_would_help(&self, request: &Request<'_>) -> bool {
+        self.lanes.of(request.device.ordinal).any(|lane| {
+            let is_sibling = lane.index != request.lane.index;
+            (is_sibling && lane.counters.inactive_bytes() >= request.block_bytes)
+                || !lane.lock().pending.is_empty()
+        })
+    }
+
+    fn after_releasing(&self, request: &Request<'_>) -> Rung {
+        let device = request.device;
+        let segment_bytes = self.sizing.segment_bytes(request.block_bytes);
+        let missing_bytes = self.missing_bytes(device, segment_bytes);
+        if self.release(device, Choice::Oldest { bytes: missing_bytes }) > 0
+            && let Some(address) = self.serve_from_driver(request, segment_bytes)?
+        {
+            return Ok(Some(address));
+        }
+        self.release(device, Choice::All);
+        if let Some(address) = self.serve_from_driver(request, segment_bytes)? {
+            return Ok(Some(address));
+        }
+        let smallest_bytes = request.block_bytes.next_multiple_of(2 * MIB).min(segment_bytes);
+        if smallest_bytes < segment_bytes {
+            return self.serve_from_driver(request, smallest_bytes);
+        }
+        Ok(None)
+    }
+
+    /// How much must be given back before the device can hold `segment_bytes` more.
+    fn missing_bytes(&self, device: &DeviceHeap, segment_bytes: u64) -> u64 {
+        let room = device.supply.allowed_bytes().saturating_sub(device.supply.reserved_bytes());
+        // A driver that does not answer is taken to have nothing.
+        let free = device.driver.memory_info().map_or(0, |info| info.free_bytes);
+        segment_bytes.saturating_sub(room.min(free))
+    }
+
+    /// Polls the lane's events and looks once more.
+    fn serve_from_lane(&self, request: &Request<'_>) -> Option<u64> {
+        let mut state = request.lane.lock();
+        if !state.pending.is_empty() {
+            request.lane.poll(&mut state, &request.device.events);
+        }
+        let state = &mut *state;
+        let slot = state.strategy.take(&mut state.blocks, request.block_bytes);
+        slot.map(|slot| request.lane.hand_out(state, slot, request.requested_bytes).0)
+    }
+
+    /// Takes a whole free segment from another lane of the device.
+    fn serve_from_siblings(&self, request: &Request<'_>, reach: Reach) -> Option<u64> {
+        let block_bytes = request.block_bytes;
+        let largest = match reach {
+            Reach::Fitting => self.sizing.segment_bytes(block_bytes),
+            Reach::Any => self.sizing.largest_usable_bytes(block_bytes),
+        };
+        let siblings = self.lanes.of(request.device.ordinal);
+        for sibling in siblings.filter(|sibling| sibling.index != request.lane.index) {
+            if sibling.counters.inactive_bytes() < block_bytes {
+                continue;
+            }
+            if let Some(segment) = self.withdraw_from(sibling, request, block_bytes..=largest) {
+                Tallies::count(&request.device.tallies.cross_stream_reuses);
+                return Some(self.hand_out_segment(request, segment));
+            }
+        }
+        None
+    }
+
+    /// A segment of `sibling` that the request's stream may use from now on.
+    fn withdraw_from(
+        &self,
+        sibling: &Lane,
+        request: &Request<'_>,
+        bytes: std::ops::RangeInclusive<u64>,
+    ) -> Option<Segment> {
+        let mut state = sibling.lock();
+        if !state.strategy.keeps_blocks() {
+            return None;
+        }
+        let pool = self.sizing.pool(request.block_bytes);
+        let (found, unfenced) = state.find_for_sibling(pool, bytes);
+        let Some((slot, readiness)) = found else {
+            if unfenced {
+                sibling.want_fence();
+            }
+            return None;
+        };
+        if let Readiness::After(event) = readiness {
+            // The donor's lock is held so that the event stays what it is.
+            self.order_after(request, event).ok()?;
+        }
+        Some(sibling.withdraw_segment(&mut state, slot))
+    }
+
+    /// Makes the request's stream wait for `event`, on the GPU. A capturing stream must not
+    /// wait for what lies outside of its graph: there the event has to be complete already.
+    fn order_after(&self, request: &Request<'_>, event: Event) -> driver::Result<()> {
+        let driver = &request.device.driver;
+        if driver.event_query(event)? {
+            return Ok(());
+        }
+        driver.stream_wait(request.stream, event)
+    }
+
+    /// Asks the driver for a segment; `None` when memory is short.
+    fn serve_from_driver(&self, request: &Request<'_>, segment_bytes: u64) -> Rung {
+        let pool = self.sizing.pool(request.block_bytes);
+        match request.device.supply.acquire(segment_bytes, pool) {
+            Ok(segment) => Ok(Some(self.hand_out_segment(request, segment))),
+            Err(Refusal::Limit) => Ok(None),
+            Err(Refusal::Driver(error)) if error.is_out_of_memory() => Ok(None),
+            Err(Refusal::Driver(error)) => Err(error.into()),
+        }
+    }
+
+    /// Gives the lane a segment that no lane holds, and the caller a block of it.
+    fn hand_out_segment(&self, request: &Request<'_>, segment: Segment) -> u64 {
+        let Request { lane, block_bytes, requested_bytes, .. } = *request;
+        let mut state = lane.lock();
+        lane.hand_out_segment(&mut state, segment, block_bytes, requested_bytes)
+    }
+}

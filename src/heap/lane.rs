@@ -1,0 +1,316 @@
+//! A lane: everything the heap keeps for one stream of one device, under one lock.
+//!
+//! A block belongs to the lane of the stream it was allocated on until it is freed; only a
+//! whole free segment changes lanes. Threads that use different streams share nothing here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use crate::base::lock::{Guard, Lock, rank};
+use crate::base::{DeviceOrdinal, StreamHandle};
+use crate::config::Settings;
+use crate::memory::{Block, BlockTable, Directory, Segment, Slot, State};
+use crate::observe::{LaneCounters, Watermark};
+use crate::order::{EventPool, Fence, PendingFrees, Readiness, RecordedStreams, StreamKey};
+use crate::strategy::Strategy;
+
+/// After an event was found not complete, this many allocations go by before a lane asks
+/// again on its hot path; a miss always asks.
+const POLL_INTERVAL: u32 = 16;
+
+/// One lane. Its own cache lines, so that lanes do not slow each other down.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Lane {
+    /// Its index among all lanes of the heap.
+    pub(super) index: u32,
+    /// Its device.
+    pub(super) device: DeviceOrdinal,
+    /// Its stream. Changes only when the lane, holding no block, is given to another stream;
+    /// whoever found the lane by this key checks it again under the lock.
+    key: AtomicU64,
+    /// Set by a lane that missed what this one holds: end the epoch at the next chance.
+    fence_wanted: AtomicBool,
+    /// Counted under the lock, read by anybody.
+    pub(super) counters: LaneCounters,
+    state: Lock<LaneState, { rank::LANE }>,
+}
+
+/// What the lane's lock protects.
+#[derive(Debug)]
+pub(super) struct LaneState {
+    pub(super) blocks: BlockTable,
+    pub(super) strategy: Strategy,
+    pub(super) pending: PendingFrees,
+    pub(super) recorded: RecordedStreams,
+    pub(super) fence: Fence,
+    /// Allocations so far, modulo 2^32: the clock by which cached blocks age.
+    pub(super) tick: u32,
+    /// The tick of the last collection.
+    pub(super) collected_tick: u32,
+    /// Requests on the ladder for this lane, which keep it with its stream.
+    climbing: u32,
+    poll_again_at: u32,
+}
+
+impl Lane {
+    pub(super) fn new(
+        index: u32,
+        device: DeviceOrdinal,
+        key: StreamKey,
+        settings: &Settings,
+        directory: Arc<Directory>,
+    ) -> Self {
+        Self {
+            index,
+            device,
+            key: AtomicU64::new(key.0),
+            fence_wanted: AtomicBool::new(false),
+            counters: LaneCounters::new(),
+            state: Lock::new(LaneState {
+                blocks: BlockTable::new(index, directory),
+                strategy: Strategy::new(settings),
+                pending: PendingFrees::default(),
+                recorded: RecordedStreams::new(),
+                fence: Fence::new(),
+                tick: 0,
+                collected_tick: 0,
+                climbing: 0,
+                poll_again_at: 0,
+            }),
+        }
+    }
+
+    #[inline]
+    pub(super) fn key(&self) -> StreamKey {
+        StreamKey(self.key.load(Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn lock(&self) -> Guard<'_, LaneState, { rank::LANE }> {
+        self.state.lock()
+    }
+
+    /// The lane's state if the lane is still that of `key`.
+    #[inline]
+    pub(super) fn lock_for(&self, key: StreamKey) -> Option<Guard<'_, LaneState, { rank::LANE }>> {
+        let state = self.lock();
+        (self.key() == key).then_some(state)
+    }
+
+    /// Gives the lane to another stream, if it holds nothing.
+    pub(super) fn rekey(&self, key: StreamKey, events: &EventPool) -> bool {
+        let mut state = self.lock();
+        let unused = state.blocks.is_empty() && state.climbing == 0;
+        if unused {
+            state.fence.reset(events);
+            self.fence_wanted.store(false, Relaxed);
+            self.key.store(key.0, Relaxed);
+        }
+        unused
+    }
+
+    /// A request of the lane starts up the ladder; the lane keeps its stream until it is done.
+    pub(super) fn begin_climb(&self, state: &mut LaneState) {
+        state.climbing += 1;
+        self.counters.on_miss();
+    }
+
+    /// A request of the lane is done with the ladder.
+    pub(super) fn end_climb(&self) {
+        self.lock().climbing -= 1;
+    }
+
+    /// Asks for an event on the lane's stream when a call next names it.
+    pub(super) fn want_fence(&self) {
+        self.fence_wanted.store(true, Relaxed);
+    }
+
+    /// The two things to see to before an allocation on `stream`: blocks whose events have
+    /// completed, and a fence that another lane wants. Nothing in the steady state.
+    #[inline]
+    pub(super) fn prepare(&self, state: &mut LaneState, events: &EventPool, stream: StreamHandle) {
+        if state.pending.has_events() && state.tick.wrapping_sub(state.poll_again_at) as i32 >= 0 {
+            self.poll(state, events);
+        }
+        if self.fence_wanted.load(Relaxed) {
+            self.renew_fence(state, events, stream);
+        }
+    }
+
+    #[cold]
+    fn renew_fence(&self, state: &mut LaneState, events: &EventPool, stream: StreamHandle) {
+        self.fence_wanted.store(false, Relaxed);
+        // Without the event the other lane keeps missing, and will ask again.
+        let _ = state.fence.renew(events, stream);
+    }
+
+    /// Frees the blocks whose events have completed.
+    #[cold]
+    pub(super) fn poll(&self, state: &mut LaneState, events: &EventPool) {
+        let mut complete = Vec::new();
+        let LaneState { pending, fence, .. } = state;
+        pending.poll(events, fence.epoch(), |slot| complete.push(slot));
+        for slot in complete {
+            self.one_wait_less(state, slot);
+        }
+        state.poll_again_at = state.tick.wrapping_add(POLL_INTERVAL);
+    }
+
+    /// All work queued before the lane's epoch ended at `epoch` has completed.
+    pub(super) fn device_was_idle(&self, epoch: u32, events: &EventPool) {
+        let mut state = self.lock();
+        state.fence.device_was_idle(epoch);
+        let mut ready = Vec::new();
+        state.pending.device_was_idle(epoch, |slot| ready.push(slot));
+        for slot in ready {
+            self.one_wait_less(&mut state, slot);
+        }
+        self.poll(&mut state, events);
+    }
+
+    fn one_wait_less(&self, state: &mut LaneState, slot: Slot) {
+        let block = state.blocks.get_mut(slot);
+        block.outstanding -= 1;
+        if block.outstanding == 0 {
+            self.counters.on_ready(block.bytes);
+            state.strategy.give(&mut state.blocks, slot);
+        }
+    }
+
+    /// The block in `slot`, just freed, waits for the streams that were recorded for it.
+    pub(super) fn make_pending(&self, state: &mut LaneState, events: &EventPool, slot: Slot) {
+        let LaneState { blocks, recorded, pending, fence, .. } = state;
+        let block = blocks.get_mut(slot);
+        block.state = State::Pending;
+        self.counters.on_pending(block.bytes);
+        while let Some((handle, key, rest)) = recorded.pop(block.recorded) {
+            block.recorded = rest;
+            block.outstanding += 1;
+            // Another thread's default stream cannot be named from here.
+            let event = (key == StreamKey::of(handle)).then(|| events.record(handle));
+            match event {
+                Some(Ok(event)) => pending.wait_for_event(slot, key, event),
+                _ => pending.wait_for_idle(slot, fence.epoch()),
+            }
+        }
+    }
+
+    /// Drops the streams that were recorded for the block in `slot`.
+    pub(super) fn forget_recorded(&self, state: &mut LaneState, slot: Slot) {
+        let block = state.blocks.get_mut(slot);
+        while let Some((_, _, rest)) = state.recorded.pop(block.recorded) {
+            block.recorded = rest;
+        }
+    }
+
+    /// Hands out the block in `slot`, which no structure holds, for `requested_bytes`.
+    #[inline]
+    pub(super) fn hand_out(
+        &self,
+        state: &mut LaneState,
+        slot: Slot,
+        requested_bytes: u64,
+    ) -> (u64, Watermark) {
+        state.tick = state.tick.wrapping_add(1);
+        let block = state.blocks.get_mut(slot);
+        block.state = State::Live;
+        block.requested_bytes = requested_bytes;
+        let address = block.address;
+        let watermark = self.counters.on_allocate(requested_bytes, block.bytes);
+        (address, watermark)
+    }
+
+    /// Takes in a segment that no lane holds and hands out a block at its start.
+    pub(super) fn hand_out_segment(
+        &self,
+        state: &mut LaneState,
+        segment: Segment,
+        block_bytes: u64,
+        requested_bytes: u64,
+    ) -> u64 {
+        let slot = state.blocks.insert(segment);
+        state.strategy.cut(&mut state.blocks, slot, block_bytes);
+        self.counters.set_segments_bytes(state.blocks.segments_bytes());
+        // The caller refreshes the watermarks in any case: the segments have changed.
+        let (address, _) = self.hand_out(state, slot, requested_bytes);
+        address
+    }
+
+    /// Takes in a segment as a free block, freed in the epoch that has just begun.
+    pub(super) fn keep_segment(&self, state: &mut LaneState, segment: Segment) {
+        let slot = state.blocks.insert(segment);
+        let (epoch, tick) = (state.fence.epoch(), state.tick);
+        let block = state.blocks.get_mut(slot);
+        block.freed_epoch = epoch;
+        block.freed_tick = tick;
+        state.strategy.give(&mut state.blocks, slot);
+        self.counters.set_segments_bytes(state.blocks.segments_bytes());
+    }
+
+    /// Takes out a whole free segment.
+    pub(super) fn withdraw_segment(&self, state: &mut LaneState, slot: Slot) -> Segment {
+        state.strategy.withdraw(&mut state.blocks, slot);
+        let segment = state.blocks.remove(slot);
+        self.counters.set_segments_bytes(state.blocks.segments_bytes());
+        segment
+    }
+}
+
+impl LaneState {
+    /// The whole free segments, with their slots.
+    pub(super) fn free_segments(&self) -> impl Iterator<Item = (Slot, &Block)> {
+        self.blocks.iter().filter(|&(slot, block)| {
+            block.state == State::Free && self.blocks.is_whole_segment(slot)
+        })
+    }
+
+    /// Of the whole free segments of `bytes.start()` to `bytes.end()` in `pool`, the smallest
+    /// that another stream may use; and whether there is one that it may not use yet.
+    pub(super) fn find_for_sibling(
+        &self,
+        pool: u8,
+        bytes: std::ops::RangeInclusive<u64>,
+    ) -> (Option<(Slot, Readiness)>, bool) {
+        let mut smallest = u64::MAX;
+        let mut found = None;
+        let mut unfenced = false;
+        for (slot, block) in self.free_segments() {
+            if block.pool != pool || !bytes.contains(&block.bytes) {
+                continue;
+            }
+            match self.fence.readiness(block.freed_epoch) {
+                Readiness::NotYet => unfenced = true,
+                readiness if block.bytes < smallest => {
+                    smallest = block.bytes;
+                    found = Some((slot, readiness));
+                }
+                _ => {}
+            }
+        }
+        (found, unfenced)
+    }
+
+    /// Checks the lane's structures and that its counters agree with its blocks.
+    pub(super) fn validate(&self, counters: &LaneCounters) -> Result<(), String> {
+        self.blocks.validate()?;
+        self.strategy.validate(&self.blocks)?;
+        let bytes_in = |state: State| -> u64 {
+            let blocks = self.blocks.iter().filter(|(_, block)| block.state == state);
+            blocks.map(|(_, block)| block.bytes).sum()
+        };
+        let levels = counters.levels();
+        let (live, pending, free) =
+            (bytes_in(State::Live), bytes_in(State::Pending), bytes_in(State::Free));
+        if levels.allocated != live
+            || levels.active != live + pending
+            || levels.inactive != free
+            || live + pending + free != self.blocks.segments_bytes()
+        {
+            return Err(format!(
+                "live {live}, pending {pending} and free {free} bytes, but counted {levels:?}"
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! All lanes of the heap, and how a stream finds its own without a lock.
+//!
+//! Lanes live in an arena of fixed capacity and are never dropped, so an index found in the
+//! address directory is always good. Each device has an index from stream to lane: an open
+//! hash table of lane numbers in atomics. Readers probe it freely; writers hold its lock.
+//! An entry is a hint: its lane says itself which stream it serves, so an entry that has
+//! become stale is passed over, and a reader that misses looks again under the lock.
+//!
+//! Streams come and go, and the library is not told when one is destroyed. When the arena is
+//! full a lane that holds no block is given to the next stream, so a program that makes and
+//! drops streams for ever runs for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use once_cell::race::OnceBox;
+
+use super::lane::Lane;
+use crate::base::DeviceOrdinal;
+use crate::base::lock::{Lock, rank};
+use crate::config::Settings;
+use crate::memory::Directory;
+use crate::order::{EventPool, StreamKey};
+
+/// The most lanes, i.e. streams with memory at the same time, over all devices.
+pub(super) const MAX_LANES: usize = 4096;
+/// Entries of a device's index; twice the lanes keeps probing short.
+const INDEX_ENTRIES: usize = 2 * MAX_LANES;
+
+/// All lanes, by index.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    arena: Box<[OnceBox<Lane>]>,
+    count: Lock<u32, { rank::DEVICE }>,
+    directory: Arc<Directory>,
+}
+
+/// The lanes of one device, by stream.
+#[derive(Debug)]
+pub(super) struct LaneIndex {
+    device: DeviceOrdinal,
+    /// Lane index + 1; 0: never used.
+    entries: Box<[AtomicU32]>,
+    /// Held by whoever changes entries: how many are used.
+    used: Lock<usize, { rank::LANES }>,
+}
+
+impl Lanes {
+    pub(super) fn new(directory: Arc<Directory>) -> Self {
+        let arena = std::iter::repeat_with(OnceBox::new).take(MAX_LANES).collect();
+        Self { arena, count: Lock::new(0), directory }
+    }
+
+    /// The lane of an index that [`Self::add`] gave.
+    #[inline]
+    pub(super) fn get(&self, index: u32) -> Option<&Lane> {
+        self.arena.get(index as usize)?.get()
+    }
+
+    /// The lanes of `device`.
+    pub(super) fn of(&self, device: DeviceOrdinal) -> impl Iterator<Item = &Lane> + Clone {
+        // Lanes are added in order, so the first gap is the end.
+        let lanes = self.arena.iter().map_while(OnceBox::get);
+        lanes.filter(move |lane| lane.device == device)
+    }
+
+    /// All lanes.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.arena.iter().map_while(OnceBox::get)
+    }
+
+    fn add(&self, device: DeviceOrdinal, key: StreamKey, settings: &Settings) -> Option<&Lane> {
+        let mut count = self.count.lock();
+        let place = self.arena.get(*count as usize)?;
+        let directory = Arc::clone(&self.directory);
+        let lane =
+            place.get_or_init(|| Box::new(Lane::new(*count, device, key, settings, directory)));
+        *count += 1;
+        Some(lane)
+    }
+}
+
+impl LaneIndex {
+    pub(super) fn new(device: DeviceOrdinal) -> Self {
+        let entries = std::iter::repeat_with(AtomicU32::default).take(INDEX_ENTRIES).collect();
+        Self { device, entries, used: Lock::new(0) }
+    }
+
+    /// The lane of the stream `key`, if it has been seen before.
+    #[inline]
+    pub(super) fn find<'a>(&self, lanes: &'a Lanes, key: StreamKey) -> Option<&'a Lane> {
+        // At most half of the entries are used, so the probe ends.
+        for index in probe(key) {
+            let entry = self.entries[index].load(Ordering::Acquire);
+            if entry == 0 {
+                return None;
+            }
+            let lane = lanes.get(entry - 1)?;
+            if lane.key() == key {
+                return Some(lane);
+            }
+        }
+        None
+    }
+
+    /// The lane of the stream `key`: known, new, or one that held nothing and is given to it.
+    /// `None` when there are [`MAX_LANES`] lanes and all hold memory.
+    #[cold]
+    pub(super) fn find_or_add<'a>(
+        &self,
+        lanes: &'a Lanes,
+        key: StreamKey,
+        settings: &Settings,
+        events: &EventPool,
+    ) -> Option<&'a Lane> {
+        let mut used = self.used.lock();
+        if let Some(lane) = self.find(lanes, key) {
+            return Some(lane);
+        }
+        let lane = lanes
+            .add(self.device, key, settings)
+            .or_else(|| lanes.of(self.device).find(|lane| lane.rekey(key, events)))?;
+        if (*used + 1) * 2 > INDEX_ENTRIES {
+            self.rebuild(lanes);
+            *used = lanes.of(self.device).count();
+        } else {
+            self.insert(lane);
+            *used += 1;
+        }
+        Some(lane)
+    }
+
+    fn insert(&self, lane: &Lane) {
+        for index in probe(lane.key()) {
+            if self.entries[index].load(Ordering::Relaxed) == 0 {
+                self.entries[index].store(lane.index + 1, Ordering::Release);
+                return;
+            }
+        }
+    }
+
+    /// Drops stale entries. Readers may miss meanwhile, and then wait for the lock.
+    fn rebuild(&self, lanes: &Lanes) {
+        for entry in &self.entries {
+            entry.store(0, Ordering::Release);
+        }
+        for lane in lanes.of(self.device) {
+            self.insert(lane);
+        }
+    }
+}
+
+/// The entries to look at for `key`, in order.
+#[inline]
+fn probe(key: StreamKey) -> impl Iterator<Item = usize> {
+    let start = (key.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize;
+    (0..INDEX_ENTRIES).map(move |step| (start + step) % INDEX_ENTRIES)
+}

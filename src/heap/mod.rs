@@ -1,0 +1,384 @@
+//! The allocator: a request in, a block out.
+//!
+//! ```text
+//! allocate:  device → size of the block → lane of the stream → lock → strategy → block
+//!                                                               └ a miss → ladder
+//! free:      directory → lane → lock → its record → strategy, or pending on other streams
+//! ```
+//!
+//! In the steady state either is one uncontended lock and some arithmetic: no driver call, no
+//! system call, no host allocation, nothing formatted. Every thread may call everything at any
+//! time. Size, device and stream of a block come from its own record, so [`Heap::free`] takes
+//! the pointer alone.
+//!
+//! Lock order: the index of lanes, one lane, what the device shares (`base::lock::rank`).
+
+mod callbacks;
+mod device;
+mod ladder;
+mod lane;
+mod lanes;
+mod limits;
+mod policy;
+mod release;
+mod report;
+
+pub use callbacks::{CallbackId, OutOfMemoryCallback};
+pub use report::LiveBlock;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use once_cell::sync::OnceCell;
+
+use crate::base::lock::{Guard, Lock, rank};
+use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
+use crate::config::{LogLevel, Settings};
+use crate::driver::{Backend, Device, Platform};
+use crate::memory::{Directory, Slot, State};
+use crate::observe::{Log, Watermark};
+use crate::order::{RecordedStreams, StreamKey};
+use crate::strategy::Sizing;
+use callbacks::Callbacks;
+use device::DeviceHeap;
+use ladder::Request;
+use lane::{Lane, LaneState};
+use lanes::{Lanes, MAX_LANES};
+use policy::Policy;
+
+/// Lanes look for aged segments once in so many allocations.
+const AGING_INTERVAL: u32 = 256;
+
+/// Time since some fixed moment.
+pub type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
+
+/// An allocator over all devices of a platform.
+pub struct Heap {
+    settings: Lock<Settings, { rank::LEAF }>,
+    sizing: Sizing,
+    policy: Policy,
+    directory: Arc<Directory>,
+    lanes: Lanes,
+    backend: Backend,
+    devices: Vec<DeviceSlot>,
+    callbacks: Callbacks,
+    clock: Clock,
+    log: Arc<Log>,
+}
+
+/// A device that may not have been used yet: until then nothing is asked of it.
+#[derive(Debug)]
+struct DeviceSlot {
+    driver: Arc<dyn Device>,
+    heap: OnceCell<DeviceHeap>,
+}
+
+impl Heap {
+    /// A heap over `platform` with the `settings` given, which says what it has to say to `log`.
+    pub fn new(platform: Platform, settings: &Settings, log: Arc<Log>) -> Self {
+        let start = std::time::Instant::now();
+        Self::with_clock(platform, settings, log, Box::new(move || start.elapsed()))
+    }
+
+    /// The same with the time from `clock`.
+    pub fn with_clock(
+        platform: Platform,
+        settings: &Settings,
+        log: Arc<Log>,
+        clock: Clock,
+    ) -> Self {
+        let directory = Arc::new(Directory::new());
+        let slots = platform.devices.into_iter();
+        Self {
+            settings: Lock::new(settings.clone()),
+            sizing: Sizing::new(settings),
+            policy: Policy::new(settings),
+            lanes: Lanes::new(Arc::clone(&directory)),
+            directory,
+            backend: platform.backend,
+            devices: slots.map(|driver| DeviceSlot { driver, heap: OnceCell::new() }).collect(),
+            callbacks: Callbacks::default(),
+            clock,
+            log,
+        }
+    }
+
+    /// `requested_bytes` of memory on `device`, for use on `stream`; address 0 for 0 bytes.
+    ///
+    /// The address is a multiple of 512. Work queued on `stream` from now on may use the
+    /// memory; contents are undefined. `OutOfMemory` comes only after everything cached that
+    /// could help has been tried.
+    #[inline]
+    pub fn allocate(
+        &self,
+        requested_bytes: u64,
+        device: DeviceOrdinal,
+        stream: StreamHandle,
+    ) -> Result<u64> {
+        if requested_bytes == 0 {
+            return Ok(0);
+        }
+        let device = self.device(device)?;
+        let Some(block_bytes) = self.sizing.block_bytes(requested_bytes) else {
+            return Err(too_large(requested_bytes));
+        };
+        let key = StreamKey::of(stream);
+        loop {
+            let lane = self.lane(device, key)?;
+            let Some(mut state) = lane.lock_for(key) else {
+                continue;
+            };
+            let state_ref = &mut *state;
+            lane.prepare(state_ref, &device.events, stream);
+            let Some(slot) = state_ref.strategy.take(&mut state_ref.blocks, block_bytes) else {
+                lane.begin_climb(state_ref);
+                drop(state);
+                let request = Request { device, lane, stream, requested_bytes, block_bytes };
+                return self.allocate_slow(&request);
+            };
+            let (address, watermark) = lane.hand_out(state_ref, slot, requested_bytes);
+            let tick = state_ref.tick;
+            drop(state);
+            if watermark == Watermark::Crossed {
+                self.settle(device);
+            }
+            if self.policy.is_aging() && tick % AGING_INTERVAL == 0 {
+                self.release(device, self.policy.unused());
+            }
+            return Ok(address);
+        }
+    }
+
+    /// Gives back the block at `address`; 0 is no block and fine.
+    ///
+    /// `ForeignPointer` and `DoubleFree` change nothing. `DriverFailed` (Naive only): the
+    /// driver did not take the memory back; it is kept and offered again later.
+    #[inline]
+    pub fn free(&self, address: u64) -> Result<()> {
+        if address == 0 {
+            return Ok(());
+        }
+        let Some((lane, slot)) = self.find(address) else {
+            return Err(self.not_live(address));
+        };
+        let mut state = lane.lock();
+        let state_ref = &mut *state;
+        let is_live =
+            state_ref.blocks.find(slot, address).is_some_and(|block| block.state == State::Live);
+        if !is_live {
+            drop(state);
+            return Err(self.not_live(address));
+        }
+        let (epoch, tick) = (state_ref.fence.epoch(), state_ref.tick);
+        let block = state_ref.blocks.get_mut(slot);
+        block.freed_epoch = epoch;
+        block.freed_tick = tick;
+        if self.policy.is_timing() {
+            block.freed_second = self.seconds();
+        }
+        let watermark = lane.counters.on_free(block.requested_bytes, block.bytes);
+        if block.recorded != RecordedStreams::NONE || !state_ref.strategy.keeps_blocks() {
+            return self.free_slow(lane, state, slot);
+        }
+        state_ref.strategy.give(&mut state_ref.blocks, slot);
+        drop(state);
+        if watermark == Watermark::Crossed
+            && let Some(device) = self.opened(lane.device)
+        {
+            self.settle(device);
+        }
+        Ok(())
+    }
+
+    /// The rest of a free that needs the driver: other streams used the block, or the strategy
+    /// keeps nothing.
+    #[cold]
+    fn free_slow(
+        &self,
+        lane: &Lane,
+        mut state: Guard<'_, LaneState, { rank::LANE }>,
+        slot: Slot,
+    ) -> Result<()> {
+        let Some(device) = self.opened(lane.device) else {
+            return Err(Error::new(Status::Internal, "a block of a device never opened"));
+        };
+        let mut freed = Ok(());
+        if state.strategy.keeps_blocks() {
+            lane.make_pending(&mut state, &device.events, slot);
+            drop(state);
+        } else {
+            // The driver waits for all streams itself.
+            lane.forget_recorded(&mut state, slot);
+            let state_ref = &mut *state;
+            state_ref.strategy.give(&mut state_ref.blocks, slot);
+            let segment = lane.withdraw_segment(state_ref, slot);
+            drop(state);
+            freed = self.release_segment(device, lane, segment);
+        }
+        self.settle(device);
+        freed
+    }
+
+    /// Notes that work on `stream` uses the block at `address`: once freed, the block is
+    /// not reused before the work queued on `stream` until then has completed.
+    pub fn record_stream(&self, address: u64, stream: StreamHandle) -> Result<()> {
+        let Some((lane, slot)) = self.find(address) else {
+            return Err(self.not_live(address));
+        };
+        let mut state = lane.lock();
+        let state_ref = &mut *state;
+        match state_ref.blocks.find(slot, address) {
+            Some(block) if block.state == State::Live => {
+                let key = StreamKey::of(stream);
+                if key != lane.key() {
+                    let first = state_ref.recorded.add(block.recorded, stream, key);
+                    state_ref.blocks.get_mut(slot).recorded = first;
+                }
+                Ok(())
+            }
+            _ => {
+                drop(state);
+                Err(self.not_live(address))
+            }
+        }
+    }
+
+    /// Asks `callback` for memory before a request fails, until it is removed.
+    pub fn add_out_of_memory_callback(&self, callback: OutOfMemoryCallback) -> CallbackId {
+        self.callbacks.add(callback)
+    }
+
+    /// Says whether there was such a callback. A call of it that has begun still finishes.
+    pub fn remove_out_of_memory_callback(&self, id: CallbackId) -> bool {
+        self.callbacks.remove(id)
+    }
+
+    /// Which backend the devices are of.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// The settings in force; limits of single devices may differ.
+    pub fn settings(&self) -> Settings {
+        self.settings.lock().clone()
+    }
+
+    /// Where the heap says what it has to say.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// How many devices there are.
+    pub fn device_count(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// The name of `device`.
+    pub fn device_name(&self, device: DeviceOrdinal) -> Result<String> {
+        Ok(self.slot(device)?.driver.name())
+    }
+
+    /// Checks every structure of the heap; says which invariant does not hold. For tests: it
+    /// takes time linear in the number of blocks, and counters of lanes in use at the same
+    /// moment may be found in between.
+    pub fn validate(&self) -> std::result::Result<(), String> {
+        for device in self.devices.iter().filter_map(|slot| slot.heap.get()) {
+            let mut held_bytes = 0;
+            for lane in self.lanes.of(device.ordinal) {
+                let state = lane.lock();
+                let named =
+                    |error| format!("device {}, lane {}: {error}", device.ordinal, lane.index);
+                state.validate(&lane.counters).map_err(named)?;
+                held_bytes += state.blocks.segments_bytes();
+            }
+            let reserved_bytes = device.supply.reserved_bytes();
+            if held_bytes != reserved_bytes {
+                return Err(format!(
+                    "device {}: lanes hold {held_bytes} bytes, {reserved_bytes} are reserved",
+                    device.ordinal
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The block that the directory has at `address`: what it says now may change until the
+    /// lane is locked.
+    #[inline]
+    fn find(&self, address: u64) -> Option<(&Lane, Slot)> {
+        let entry = self.directory.get(address)?;
+        Some((self.lanes.get(entry.lane)?, entry.slot))
+    }
+
+    #[inline]
+    fn lane(&self, device: &DeviceHeap, key: StreamKey) -> Result<&Lane> {
+        match device.lanes.find(&self.lanes, key) {
+            Some(lane) => Ok(lane),
+            None => self.add_lane(device, key),
+        }
+    }
+
+    #[cold]
+    fn add_lane(&self, device: &DeviceHeap, key: StreamKey) -> Result<&Lane> {
+        let settings = self.settings();
+        let find_or_add = || device.lanes.find_or_add(&self.lanes, key, &settings, &device.events);
+        if let Some(lane) = find_or_add() {
+            return Ok(lane);
+        }
+        // Streams that only cache something make way for one that needs something.
+        self.release(device, release::Choice::All);
+        find_or_add().ok_or_else(|| {
+            let message = format!("more than {MAX_LANES} streams hold memory at the same time");
+            Error::new(Status::OutOfMemory, message)
+        })
+    }
+
+    #[inline]
+    fn device(&self, ordinal: DeviceOrdinal) -> Result<&DeviceHeap> {
+        match self.opened(ordinal) {
+            Some(device) => Ok(device),
+            None => self.open(ordinal),
+        }
+    }
+
+    #[inline]
+    fn opened(&self, ordinal: DeviceOrdinal) -> Option<&DeviceHeap> {
+        self.devices.get(ordinal.index())?.heap.get()
+    }
+
+    /// Opens the device; one that fails is tried again by the next call.
+    #[cold]
+    fn open(&self, ordinal: DeviceOrdinal) -> Result<&DeviceHeap> {
+        let slot = self.slot(ordinal)?;
+        slot.heap.get_or_try_init(|| {
+            DeviceHeap::open(Arc::clone(&slot.driver), &self.settings()).inspect_err(|error| {
+                self.log.write(LogLevel::Error, &format_args!("device {ordinal}: {error}"));
+            })
+        })
+    }
+
+    fn slot(&self, ordinal: DeviceOrdinal) -> Result<&DeviceSlot> {
+        self.devices.get(ordinal.index()).ok_or_else(|| no_such_device(ordinal, self.devices.len()))
+    }
+
+    fn seconds(&self) -> u32 {
+        (self.clock)().as_secs() as u32
+    }
+}
+
+impl std::fmt::Debug for Heap {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Heap").field("devices", &self.devices).finish_non_exhaustive()
+    }
+}
+
+#[cold]
+fn no_such_device(ordinal: DeviceOrdinal, count: usize) -> Error {
+    Error::new(Status::InvalidDevice, format!("no device {ordinal}: there are {count}"))
+}
+
+#[cold]
+fn too_large(requested_bytes: u64) -> Error {
+    let message = format!("a request of {requested_bytes} bytes is larger than any device");
+    Error::new(Status::OutOfMemory, message)
+}

@@ -1,0 +1,254 @@
+//! Giving cached memory back: on request, by age, above the cache limit, and when memory is
+//! short.
+//!
+//! Only whole free segments can go back. They are taken out of their lanes first, one at a
+//! time and without a lock held while the driver is called; a segment that the driver does
+//! not take back returns to its lane, so nothing is ever lost.
+
+use super::Heap;
+use super::device::DeviceHeap;
+use super::lane::{Lane, LaneState};
+use crate::base::lock::assert_none_held;
+use crate::base::{DeviceOrdinal, Result};
+use crate::config::LogLevel;
+use crate::memory::{Block, Segment, Slot, State};
+
+/// Which cached segments to release.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Choice {
+    /// All of them.
+    All,
+    /// The ones unused for longest, until at least so many bytes have gone back.
+    Oldest {
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// Those unused for at least so long; with neither age set, those not used since the
+    /// previous collection.
+    Unused {
+        /// In allocations on the same stream.
+        allocations: Option<u64>,
+        /// In seconds.
+        seconds: Option<f64>,
+    },
+}
+
+/// A segment that may be released, as it was when its lane was looked at.
+struct Candidate {
+    age: u32,
+    lane: u32,
+    slot: Slot,
+    address: u64,
+}
+
+impl Heap {
+    /// Gives everything cached on `device` back to the driver, after waiting for the device
+    /// where freed blocks are still in use by other streams. Gives the bytes released.
+    pub fn empty_cache(&self, device: DeviceOrdinal) -> Result<u64> {
+        let device = self.device(device)?;
+        if self.lanes.of(device.ordinal).any(|lane| !lane.lock().pending.is_empty()) {
+            self.wait_for_device(device);
+        }
+        Ok(self.release_and_settle(device, Choice::All))
+    }
+
+    /// Gives cached memory of `device` back, the longest unused first, until at most
+    /// `target_bytes` are reserved or nothing more can go. Does not wait for other streams.
+    /// Gives the bytes released.
+    pub fn trim(&self, device: DeviceOrdinal, target_bytes: u64) -> Result<u64> {
+        let device = self.device(device)?;
+        self.poll_lanes(device);
+        let bytes = device.supply.reserved_bytes().saturating_sub(target_bytes);
+        Ok(self.release_and_settle(device, Choice::Oldest { bytes }))
+    }
+
+    /// Gives back what `device` has cached and not used for as long as the settings
+    /// `GENESIS_GC_AGE_*` say, or, where they say nothing, since the previous collection.
+    /// Gives the bytes released.
+    pub fn collect_garbage(&self, device: DeviceOrdinal) -> Result<u64> {
+        let device = self.device(device)?;
+        self.poll_lanes(device);
+        let released = self.release_and_settle(device, self.policy.unused());
+        for lane in self.lanes.of(device.ordinal) {
+            let mut state = lane.lock();
+            state.tick = state.tick.wrapping_add(1);
+            state.collected_tick = state.tick;
+        }
+        Ok(released)
+    }
+
+    /// Makes the most of what is free on `device` without giving anything back: takes in
+    /// freed blocks whose streams have finished, and joins free neighbours (which Caching
+    /// otherwise does at each free; Round and Exact never do). Gives the bytes taken in.
+    pub fn compact(&self, device: DeviceOrdinal) -> Result<u64> {
+        let device = self.device(device)?;
+        let inactive_bytes = || -> u64 {
+            self.lanes.of(device.ordinal).map(|lane| lane.counters.inactive_bytes()).sum()
+        };
+        let before = inactive_bytes();
+        self.poll_lanes(device);
+        Ok(inactive_bytes().saturating_sub(before))
+    }
+
+    /// Takes in every block of the device whose events have completed.
+    fn poll_lanes(&self, device: &DeviceHeap) {
+        for lane in self.lanes.of(device.ordinal) {
+            let mut state = lane.lock();
+            if state.pending.has_events() {
+                lane.poll(&mut state, &device.events);
+            }
+        }
+    }
+
+    /// Waits until the device is idle, after which every freed block can be used by every
+    /// stream. Says whether it came to that: not while a stream captures, for one.
+    pub(super) fn wait_for_device(&self, device: &DeviceHeap) -> bool {
+        let lanes = || self.lanes.of(device.ordinal);
+        let epochs: Vec<u32> = lanes().map(|lane| lane.lock().fence.end_epoch()).collect();
+        assert_none_held();
+        if device.driver.synchronize().is_err() {
+            return false;
+        }
+        for (lane, epoch) in lanes().zip(epochs) {
+            lane.device_was_idle(epoch, &device.events);
+        }
+        true
+    }
+
+    /// Before `segment_bytes` more are asked of the driver: what the user wants released.
+    pub(super) fn make_room(&self, device: &DeviceHeap, segment_bytes: u64) {
+        if self.would_touch_reserve(device, segment_bytes) {
+            self.release(device, Choice::All);
+        }
+        if let Some(threshold) = self.policy.gc_threshold() {
+            let threshold_bytes = (device.usable_bytes() as f64 * threshold) as u64;
+            let wanted = device.supply.reserved_bytes().saturating_add(segment_bytes);
+            if wanted > threshold_bytes {
+                self.release(device, Choice::Oldest { bytes: wanted - threshold_bytes });
+            }
+        }
+    }
+
+    /// MXNet's reserve: whether less than its part of the device would remain free.
+    fn would_touch_reserve(&self, device: &DeviceHeap, segment_bytes: u64) -> bool {
+        let reserve_fraction = self.policy.reserve_fraction();
+        if reserve_fraction == 0.0 {
+            return false;
+        }
+        let reserve_bytes = device.supply.total_bytes() as f64 * reserve_fraction;
+        let Ok(info) = device.driver.memory_info() else {
+            return false;
+        };
+        (info.free_bytes.saturating_sub(segment_bytes) as f64) < reserve_bytes
+    }
+
+    /// Brings peaks up to date after segments have changed, and keeps the cache limit.
+    #[cold]
+    pub(super) fn settle(&self, device: &DeviceHeap) {
+        let excess_bytes = device.refresh_peaks(&self.lanes);
+        if excess_bytes > 0 && self.release(device, Choice::Oldest { bytes: excess_bytes }) > 0 {
+            device.refresh_peaks(&self.lanes);
+        }
+    }
+
+    fn release_and_settle(&self, device: &DeviceHeap, choice: Choice) -> u64 {
+        let released = self.release(device, choice);
+        device.refresh_peaks(&self.lanes);
+        released
+    }
+
+    /// Releases segments as `choice` says; gives the bytes released.
+    pub(super) fn release(&self, device: &DeviceHeap, choice: Choice) -> u64 {
+        let wanted_bytes = match choice {
+            Choice::Oldest { bytes } => bytes,
+            Choice::All | Choice::Unused { .. } => u64::MAX,
+        };
+        if wanted_bytes == 0 {
+            return 0;
+        }
+        let mut released_bytes = 0;
+        for candidate in self.candidates(device, choice) {
+            if released_bytes >= wanted_bytes {
+                break;
+            }
+            released_bytes += self.release_one(device, &candidate);
+        }
+        if released_bytes > 0 {
+            let message =
+                format_args!("device {}: released {released_bytes} bytes", device.ordinal);
+            self.log.write(LogLevel::Info, &message);
+        }
+        released_bytes
+    }
+
+    /// What `choice` may release, the longest unused first.
+    fn candidates(&self, device: &DeviceHeap, choice: Choice) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for lane in self.lanes.of(device.ordinal) {
+            let state = lane.lock();
+            let chosen =
+                state.free_segments().filter(|(_, block)| self.is_chosen(choice, &state, block));
+            candidates.extend(chosen.map(|(slot, block)| Candidate {
+                age: state.tick.wrapping_sub(block.freed_tick),
+                lane: lane.index,
+                slot,
+                address: block.address,
+            }));
+        }
+        candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.age));
+        candidates
+    }
+
+    fn is_chosen(&self, choice: Choice, state: &LaneState, block: &Block) -> bool {
+        match choice {
+            Choice::All | Choice::Oldest { .. } => true,
+            Choice::Unused { allocations: None, seconds: None } => {
+                (state.collected_tick.wrapping_sub(block.freed_tick) as i32) > 0
+            }
+            Choice::Unused { allocations, seconds } => {
+                let ticks = state.tick.wrapping_sub(block.freed_tick);
+                let idle_seconds = self.seconds().wrapping_sub(block.freed_second);
+                allocations.is_some_and(|age| u64::from(ticks) >= age)
+                    || seconds.is_some_and(|age| f64::from(idle_seconds) >= age)
+            }
+        }
+    }
+
+    /// Releases a candidate if it is still what it was; gives the bytes released.
+    fn release_one(&self, device: &DeviceHeap, candidate: &Candidate) -> u64 {
+        let Some(lane) = self.lanes.get(candidate.lane) else {
+            return 0;
+        };
+        let mut state = lane.lock();
+        let found = state.blocks.find(candidate.slot, candidate.address);
+        let is_free = found.is_some_and(|block| block.state == State::Free);
+        if !is_free || !state.blocks.is_whole_segment(candidate.slot) {
+            return 0;
+        }
+        let segment = lane.withdraw_segment(&mut state, candidate.slot);
+        drop(state);
+        match self.release_segment(device, lane, segment) {
+            Ok(()) => segment.bytes,
+            Err(_) => 0,
+        }
+    }
+
+    /// Gives a segment withdrawn from `lane` back to the driver, or else to the lane.
+    pub(super) fn release_segment(
+        &self,
+        device: &DeviceHeap,
+        lane: &Lane,
+        segment: Segment,
+    ) -> Result<()> {
+        assert_none_held();
+        device.supply.release(segment).map_err(|error| {
+            lane.keep_segment(&mut lane.lock(), segment);
+            if !error.is_shutdown() {
+                let message =
+                    format_args!("device {}: {error}; the memory is kept", device.ordinal);
+                self.log.write(LogLevel::Error, &message);
+            }
+            error.into()
+        })
+    }
+}

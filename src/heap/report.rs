@@ -1,0 +1,212 @@
+//! What the heap says of itself: statistics, live blocks, and why a request failed.
+
+use std::fmt;
+
+use super::Heap;
+use super::device::DeviceHeap;
+use super::ladder::Request;
+use crate::base::size::Bytes;
+use crate::base::{DeviceOrdinal, Error, Result, Status};
+use crate::config::LogLevel;
+use crate::driver::MemoryInfo;
+use crate::memory::State;
+use crate::observe::Statistics;
+use crate::order::StreamKey;
+
+/// A live block, as its holder may want to see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveBlock {
+    /// The pointer handed out.
+    pub address: u64,
+    /// What was asked for, in bytes.
+    pub requested_bytes: u64,
+    /// The extent of the block, in bytes.
+    pub allocated_bytes: u64,
+    /// The device.
+    pub device: DeviceOrdinal,
+    /// The stream it was allocated on.
+    pub stream: StreamKey,
+}
+
+/// Everything that matters when a request has failed for want of memory.
+#[derive(Clone, Copy, Debug)]
+struct Shortage<'a> {
+    request: &'a Request<'a>,
+    statistics: Statistics,
+    live_blocks: u64,
+    limit_bytes: Option<u64>,
+    driver: Option<MemoryInfo>,
+}
+
+impl Heap {
+    /// The statistics of `device`.
+    pub fn statistics(&self, device: DeviceOrdinal) -> Result<Statistics> {
+        Ok(self.statistics_of(self.device(device)?))
+    }
+
+    fn statistics_of(&self, device: &DeviceHeap) -> Statistics {
+        let mut statistics = device.statistics(&self.lanes);
+        let largest = self.lanes.of(device.ordinal).map(|lane| {
+            let state = lane.lock();
+            state.strategy.largest_free_bytes(&state.blocks)
+        });
+        statistics.largest_free_bytes = largest.max().unwrap_or(0);
+        statistics
+    }
+
+    /// Makes the peaks of `device` what is there now.
+    pub fn reset_peaks(&self, device: DeviceOrdinal) -> Result<()> {
+        self.device(device)?.reset_peaks(&self.lanes);
+        Ok(())
+    }
+
+    /// The live blocks of `device` asked for with at least `least_bytes`, largest first.
+    pub fn largest_allocations(
+        &self,
+        device: DeviceOrdinal,
+        least_bytes: u64,
+    ) -> Result<Vec<LiveBlock>> {
+        let device = self.device(device)?;
+        let mut live = Vec::new();
+        for lane in self.lanes.of(device.ordinal) {
+            let state = lane.lock();
+            let chosen = state.blocks.iter().filter(|(_, block)| {
+                block.state == State::Live && block.requested_bytes >= least_bytes
+            });
+            live.extend(chosen.map(|(_, block)| LiveBlock {
+                address: block.address,
+                requested_bytes: block.requested_bytes,
+                allocated_bytes: block.bytes,
+                device: device.ordinal,
+                stream: lane.key(),
+            }));
+        }
+        live.sort_by_key(|block| (std::cmp::Reverse(block.requested_bytes), block.address));
+        Ok(live)
+    }
+
+    /// The live block that contains `address`. Linear in the number of blocks unless `address`
+    /// is its start.
+    pub fn block_containing(&self, address: u64) -> Result<LiveBlock> {
+        match self.locate(address) {
+            Some((State::Live, block)) => Ok(block),
+            _ => Err(Error::new(
+                Status::ForeignPointer,
+                format!("{address:#x} is not in memory that genesis has handed out"),
+            )),
+        }
+    }
+
+    /// The block of any state that contains `address`.
+    fn locate(&self, address: u64) -> Option<(State, LiveBlock)> {
+        self.lanes.iter().find_map(|lane| {
+            let state = lane.lock();
+            let found = state
+                .blocks
+                .iter()
+                .find(|(_, block)| (block.address..block.address + block.bytes).contains(&address));
+            found.map(|(_, block)| {
+                let live = LiveBlock {
+                    address: block.address,
+                    requested_bytes: block.requested_bytes,
+                    allocated_bytes: block.bytes,
+                    device: lane.device,
+                    stream: lane.key(),
+                };
+                (block.state, live)
+            })
+        })
+    }
+
+    /// Why `address` is not the start of a live block.
+    #[cold]
+    pub(super) fn not_live(&self, address: u64) -> Error {
+        let error = match self.locate(address) {
+            None => Error::new(
+                Status::ForeignPointer,
+                format!(
+                    "{address:#x} was not allocated by genesis, or its memory has been released"
+                ),
+            ),
+            Some((State::Live, block)) => Error::new(
+                Status::ForeignPointer,
+                format!(
+                    "{address:#x} points into the block at {:#x}, not to its start",
+                    block.address
+                ),
+            ),
+            Some(_) => Error::new(Status::DoubleFree, format!("{address:#x} is already free")),
+        };
+        self.log.write(LogLevel::Error, &error);
+        error
+    }
+
+    /// Says in one line why a request failed, to the log and as the error.
+    pub(super) fn out_of_memory(&self, request: &Request<'_>) -> Error {
+        let device = request.device;
+        let statistics = self.statistics_of(device);
+        let limit_bytes = device.supply.allowed_bytes();
+        let shortage = Shortage {
+            request,
+            statistics,
+            live_blocks: statistics.allocations.saturating_sub(statistics.frees),
+            limit_bytes: (limit_bytes != u64::MAX).then_some(limit_bytes),
+            driver: device.driver.memory_info().ok(),
+        };
+        let error = Error::new(Status::OutOfMemory, shortage.to_string());
+        self.log.write(LogLevel::Error, &error);
+        error
+    }
+}
+
+impl Shortage<'_> {
+    /// What the reader can do about it: only what the figures bear out.
+    fn hint(&self) -> &'static str {
+        let wanted = self.request.block_bytes;
+        let cached = self.statistics.free_bytes;
+        let limited = self.limit_bytes.is_some_and(|limit| {
+            self.statistics.reserved_bytes.current.saturating_add(wanted) > limit
+        });
+        if cached >= wanted {
+            "enough is cached, but in pieces: free neighbouring blocks together, or allocate the \
+             largest blocks first"
+        } else if limited {
+            "the limit in force stops it: raise GENESIS_MEMORY_LIMIT or GENESIS_MEMORY_FRACTION"
+        } else if self.driver.is_some_and(|info| {
+            let held_here = self.statistics.reserved_bytes.current;
+            info.total_bytes.saturating_sub(info.free_bytes) > held_here + info.total_bytes / 8
+        }) {
+            "much of the device is held by others: other processes, or other libraries in this one"
+        } else {
+            "nearly all of it is live: use less at a time"
+        }
+    }
+}
+
+impl fmt::Display for Shortage<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { request, statistics, .. } = self;
+        let optional = |bytes: Option<u64>| bytes.map_or("none".to_owned(), |b| b.to_string());
+        write!(
+            formatter,
+            "out of memory: device={} requested_bytes={} ({}) live_bytes={} live_blocks={} \
+             cached_bytes={} largest_free_bytes={} pending_bytes={} reserved_bytes={} \
+             limit_bytes={} driver_free_bytes={} driver_total_bytes={} fragmentation_index={:.3} \
+             hint: {}",
+            request.device.ordinal,
+            request.requested_bytes,
+            Bytes(request.requested_bytes),
+            statistics.allocated_bytes.current,
+            self.live_blocks,
+            statistics.free_bytes,
+            statistics.largest_free_bytes,
+            statistics.active_bytes.current - statistics.allocated_bytes.current,
+            statistics.reserved_bytes.current,
+            optional(self.limit_bytes),
+            optional(self.driver.map(|info| info.free_bytes)),
+            optional(self.driver.map(|info| info.total_bytes)),
+            statistics.fragmentation_index(),
+            self.hint(),
+        )
+    }
+}

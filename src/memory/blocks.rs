@@ -1,0 +1,315 @@
+//! The table of blocks of one lane.
+//!
+//! A *segment* is one allocation of the driver; a *block* is a contiguous part of one. The
+//! blocks of a segment partition it: they form a list in address order (`before`, `after`),
+//! without gaps. A segment is whole when its only block has no neighbour, and only a whole
+//! segment can leave the table.
+//!
+//! Invariants, checked by [`BlockTable::validate`]:
+//!
+//! ```text
+//! block.after  = b  ⇔  b.before = block,  and  block.address + block.bytes = b.address
+//! address is a multiple of 512, bytes > 0; bytes too is one unless the block is a segment
+//! directory[block.address] = (this lane, slot of block)         for every block
+//! segments_bytes = Σ block.bytes
+//! ```
+//!
+//! Slots are stable while a block exists and are reused afterwards. The two `links` of a
+//! block belong to whichever list or tree the strategy keeps it in. The table is used under
+//! its lane's lock only.
+
+use std::sync::Arc;
+
+use super::directory::{Directory, Entry};
+use crate::base::size::ALIGNMENT_BYTES;
+
+/// Index of a block in its lane's table.
+pub type Slot = u32;
+
+/// The slot of no block.
+pub const NO_SLOT: Slot = Slot::MAX;
+
+/// What a block is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// Handed out to the caller.
+    Live,
+    /// Freed by the caller, but streams named by `record_stream` may still use it.
+    Pending,
+    /// Free, and in the strategy's hands.
+    Free,
+    /// No block: the slot waits to be reused.
+    Vacant,
+}
+
+/// One block. Exactly a cache line, because each operation touches one or two of them.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub struct Block {
+    /// First byte.
+    pub address: u64,
+    /// Extent, in bytes.
+    pub bytes: u64,
+    /// What the caller asked for, in bytes, while live.
+    pub requested_bytes: u64,
+    /// The neighbour that ends where this block starts.
+    pub before: Slot,
+    /// The neighbour that starts where this block ends.
+    pub after: Slot,
+    /// Links of the strategy's structure: left and right, or previous and next.
+    pub links: [Slot; 2],
+    /// The lane's epoch when the block was last freed (see `order::fence`).
+    pub freed_epoch: u32,
+    /// The lane's count of allocations, modulo 2^32, when the block was last freed.
+    pub freed_tick: u32,
+    /// Seconds since the heap's start, when the block was last freed.
+    pub freed_second: u32,
+    /// First of the streams named by `record_stream` (see `order::recorded`).
+    pub recorded: u32,
+    /// How many events a pending block still waits for.
+    pub outstanding: u32,
+    /// Which of the strategy's pools the segment belongs to.
+    pub pool: u8,
+    /// What the block is.
+    pub state: State,
+}
+
+/// One allocation of the driver, while it is in no table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// First byte, as the driver gave it.
+    pub address: u64,
+    /// Extent, in bytes, as it was asked of the driver.
+    pub bytes: u64,
+    /// Which of the strategy's pools it belongs to.
+    pub pool: u8,
+}
+
+/// The blocks of one lane.
+#[derive(Debug)]
+pub struct BlockTable {
+    blocks: Vec<Block>,
+    vacant: Slot,
+    count: usize,
+    segments_bytes: u64,
+    lane: u32,
+    directory: Arc<Directory>,
+}
+
+impl BlockTable {
+    /// An empty table for the lane of index `lane`, whose blocks `directory` will know.
+    pub fn new(lane: u32, directory: Arc<Directory>) -> Self {
+        Self { blocks: Vec::new(), vacant: NO_SLOT, count: 0, segments_bytes: 0, lane, directory }
+    }
+
+    /// Whether there is no block.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// All segments together, in bytes.
+    pub fn segments_bytes(&self) -> u64 {
+        self.segments_bytes
+    }
+
+    /// The block in `slot`.
+    #[inline]
+    pub fn get(&self, slot: Slot) -> &Block {
+        &self.blocks[slot as usize]
+    }
+
+    /// The block in `slot`.
+    #[inline]
+    pub fn get_mut(&mut self, slot: Slot) -> &mut Block {
+        &mut self.blocks[slot as usize]
+    }
+
+    /// The block in `slot` if it starts at `address`; `slot` may be out of date.
+    #[inline]
+    pub fn find(&self, slot: Slot, address: u64) -> Option<&Block> {
+        self.blocks.get(slot as usize).filter(|b| b.state != State::Vacant && b.address == address)
+    }
+
+    /// All blocks with their slots, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &Block)> {
+        (0..).zip(&self.blocks).filter(|(_, block)| block.state != State::Vacant)
+    }
+
+    /// Whether the block in `slot` is a segment by itself.
+    #[inline]
+    pub fn is_whole_segment(&self, slot: Slot) -> bool {
+        let block = self.get(slot);
+        block.before == NO_SLOT && block.after == NO_SLOT
+    }
+
+    /// Takes in a segment as one free block.
+    pub fn insert(&mut self, segment: Segment) -> Slot {
+        self.segments_bytes += segment.bytes;
+        self.place(Block {
+            address: segment.address,
+            bytes: segment.bytes,
+            requested_bytes: 0,
+            before: NO_SLOT,
+            after: NO_SLOT,
+            links: [NO_SLOT; 2],
+            freed_epoch: 0,
+            freed_tick: 0,
+            freed_second: 0,
+            recorded: u32::MAX,
+            outstanding: 0,
+            pool: segment.pool,
+            state: State::Free,
+        })
+    }
+
+    /// Takes out a whole segment; the slot is vacant afterwards.
+    pub fn remove(&mut self, slot: Slot) -> Segment {
+        debug_assert!(self.is_whole_segment(slot));
+        let Block { address, bytes, pool, .. } = *self.get(slot);
+        self.segments_bytes -= bytes;
+        self.vacate(slot);
+        Segment { address, bytes, pool }
+    }
+
+    /// Cuts the block in `slot` after `bytes`; returns the slot of the rest, a free block.
+    #[inline]
+    pub fn split(&mut self, slot: Slot, bytes: u64) -> Slot {
+        let whole = self.get_mut(slot);
+        debug_assert!(bytes > 0 && bytes < whole.bytes && bytes % ALIGNMENT_BYTES == 0);
+        let mut rest = Block {
+            address: whole.address + bytes,
+            bytes: whole.bytes - bytes,
+            before: slot,
+            state: State::Free,
+            ..*whole
+        };
+        rest.recorded = u32::MAX;
+        whole.bytes = bytes;
+        let after = whole.after;
+        let rest_slot = self.place(rest);
+        self.get_mut(slot).after = rest_slot;
+        if after != NO_SLOT {
+            self.get_mut(after).before = rest_slot;
+        }
+        rest_slot
+    }
+
+    /// Joins the block in `slot` with the one after it, whose slot becomes vacant.
+    #[inline]
+    pub fn merge_with_after(&mut self, slot: Slot) {
+        let absorbed_slot = self.get(slot).after;
+        let Block { bytes, after, .. } = *self.get(absorbed_slot);
+        self.vacate(absorbed_slot);
+        let block = self.get_mut(slot);
+        block.bytes += bytes;
+        block.after = after;
+        if after != NO_SLOT {
+            self.get_mut(after).before = slot;
+        }
+    }
+
+    #[inline]
+    fn place(&mut self, block: Block) -> Slot {
+        let address = block.address;
+        self.count += 1;
+        let slot = if self.vacant == NO_SLOT {
+            let slot = self.blocks.len() as Slot;
+            self.blocks.push(block);
+            slot
+        } else {
+            let slot = self.vacant;
+            self.vacant = self.get(slot).links[0];
+            *self.get_mut(slot) = block;
+            slot
+        };
+        self.directory.set(address, Entry { lane: self.lane, slot });
+        slot
+    }
+
+    #[inline]
+    fn vacate(&mut self, slot: Slot) {
+        let vacant = self.vacant;
+        let block = self.get_mut(slot);
+        block.state = State::Vacant;
+        block.links[0] = vacant;
+        let address = block.address;
+        self.vacant = slot;
+        self.count -= 1;
+        self.directory.clear(address);
+    }
+
+    /// Checks every invariant of the module's note; says which does not hold.
+    pub fn validate(&self) -> Result<(), String> {
+        let mut count = 0;
+        let mut bytes = 0;
+        for (slot, block) in self.iter() {
+            count += 1;
+            bytes += block.bytes;
+            let entry = Entry { lane: self.lane, slot };
+            if self.directory.get(block.address) != Some(entry) {
+                return Err(format!("block {slot} is not in the directory"));
+            }
+            let is_cut = block.before != NO_SLOT || block.after != NO_SLOT;
+            let aligned = if is_cut { block.address | block.bytes } else { block.address };
+            if block.bytes == 0 || aligned % ALIGNMENT_BYTES != 0 {
+                return Err(format!("block {slot} is empty or misaligned: {block:?}"));
+            }
+            if block.after != NO_SLOT {
+                let after = self.get(block.after);
+                if after.state == State::Vacant
+                    || after.before != slot
+                    || after.address != block.address + block.bytes
+                    || after.pool != block.pool
+                {
+                    return Err(format!("blocks {slot} and {} are no neighbours", block.after));
+                }
+            }
+            if block.before != NO_SLOT && self.get(block.before).after != slot {
+                return Err(format!("block {slot} is not after block {}", block.before));
+            }
+        }
+        if count != self.count || bytes != self.segments_bytes {
+            return Err(format!(
+                "{count} blocks of {bytes} bytes counted, {} of {} recorded",
+                self.count, self.segments_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_a_cache_line() {
+        assert_eq!(size_of::<Block>(), 64);
+    }
+
+    #[test]
+    fn splitting_and_merging_restore_the_segment() {
+        let directory = Arc::new(Directory::new());
+        let mut table = BlockTable::new(3, Arc::clone(&directory));
+        let segment = Segment { address: 0x10_0000, bytes: 4096, pool: 1 };
+        let first = table.insert(segment);
+        let third = table.split(first, 3072);
+        let second = table.split(first, 1024);
+        table.validate().unwrap();
+        assert!(!table.is_whole_segment(second));
+        assert_eq!(directory.get(0x10_0400), Some(Entry { lane: 3, slot: second }));
+        assert!(table.find(third, 0x10_0c00).is_some());
+
+        table.merge_with_after(second);
+        table.validate().unwrap();
+        assert_eq!(directory.get(0x10_0c00), None);
+        assert!(table.find(third, 0x10_0c00).is_none());
+        table.merge_with_after(first);
+        assert!(table.is_whole_segment(first));
+        assert_eq!(table.remove(first), segment);
+        table.validate().unwrap();
+        assert!(table.is_empty());
+        assert_eq!(directory.get(0x10_0000), None);
+    }
+}

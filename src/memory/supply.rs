@@ -1,0 +1,121 @@
+//! Segments from the driver, within the limits of one device.
+//!
+//! The supply counts the physical bytes it holds *before* it asks the driver for more, so
+//! that concurrent requests together never exceed the limit, and takes them off again when
+//! the driver refuses. `reserved ≤ allowed` holds at every moment, except right after the
+//! limit was lowered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::Segment;
+use super::directory::is_representable;
+use crate::base::Gauge;
+use crate::driver::{self, Call, Code, Device, DriverError};
+
+/// Why no segment was had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It would exceed the limit in force; the driver was not asked.
+    Limit,
+    /// The driver's answer.
+    Driver(DriverError),
+}
+
+/// The segments of one device, counted.
+#[derive(Debug)]
+pub struct Supply {
+    device: Arc<dyn Device>,
+    total_bytes: u64,
+    allowed_bytes: AtomicU64,
+    reserved_bytes: AtomicU64,
+    peak_bytes: AtomicU64,
+    cumulative_bytes: AtomicU64,
+}
+
+impl Supply {
+    /// A supply from `device`, limited to all of its memory.
+    pub fn new(device: Arc<dyn Device>) -> driver::Result<Self> {
+        let total_bytes = device.memory_info()?.total_bytes;
+        Ok(Self {
+            device,
+            total_bytes,
+            allowed_bytes: AtomicU64::new(u64::MAX),
+            reserved_bytes: AtomicU64::new(0),
+            peak_bytes: AtomicU64::new(0),
+            cumulative_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// The device's physical memory, in bytes.
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    /// The most that may be reserved, in bytes; `u64::MAX` when the driver alone decides.
+    pub fn allowed_bytes(&self) -> u64 {
+        self.allowed_bytes.load(Relaxed)
+    }
+
+    /// Changes the most that may be reserved; what is reserved already stays.
+    pub fn set_allowed_bytes(&self, bytes: u64) {
+        self.allowed_bytes.store(bytes, Relaxed);
+    }
+
+    /// Physical bytes held now.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.reserved_bytes.load(Relaxed)
+    }
+
+    /// Physical bytes held: now, at the peak, and all that were ever acquired.
+    pub fn gauge(&self) -> Gauge {
+        Gauge {
+            current: self.reserved_bytes(),
+            peak: self.peak_bytes.load(Relaxed),
+            total: self.cumulative_bytes.load(Relaxed),
+        }
+    }
+
+    /// Makes the peak what is held now.
+    pub fn reset_peak(&self) {
+        self.peak_bytes.store(self.reserved_bytes(), Relaxed);
+    }
+
+    /// A segment of `bytes` for `pool`.
+    pub fn acquire(&self, bytes: u64, pool: u8) -> Result<Segment, Refusal> {
+        let allowed_bytes = self.allowed_bytes();
+        let grow = |held: u64| held.checked_add(bytes).filter(|&sum| sum <= allowed_bytes);
+        let held = self.reserved_bytes.fetch_update(Relaxed, Relaxed, grow);
+        let held = held.map_err(|_| Refusal::Limit)? + bytes;
+        match self.allocate_aligned(bytes) {
+            Ok(address) => {
+                self.peak_bytes.fetch_max(held, Relaxed);
+                self.cumulative_bytes.fetch_add(bytes, Relaxed);
+                Ok(Segment { address, bytes, pool })
+            }
+            Err(error) => {
+                self.reserved_bytes.fetch_sub(bytes, Relaxed);
+                Err(Refusal::Driver(error))
+            }
+        }
+    }
+
+    /// Gives a segment back to the driver, which waits for all work of the device. On an
+    /// error the segment is still held and counted.
+    pub fn release(&self, segment: Segment) -> driver::Result<()> {
+        self.device.free(segment.address)?;
+        self.reserved_bytes.fetch_sub(segment.bytes, Relaxed);
+        Ok(())
+    }
+
+    /// Drivers promise 256-byte alignment and give 512; one that does not is not usable.
+    fn allocate_aligned(&self, bytes: u64) -> driver::Result<u64> {
+        let address = self.device.allocate(bytes)?;
+        if address != 0 && is_representable(address) {
+            return Ok(address);
+        }
+        // The address is useless whether or not the driver takes it back.
+        let _ = self.device.free(address);
+        Err(DriverError { call: Call::Allocate, code: Code::NOT_SUPPORTED })
+    }
+}

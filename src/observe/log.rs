@@ -1,0 +1,80 @@
+//! The log: one line a message, to a sink of the caller's or to standard error.
+//!
+//! Nothing is formatted unless the level in force lets it through. The sink is called without
+//! a lock held and may be called by several threads at once.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use crate::base::lock::{Lock, assert_none_held, rank};
+use crate::config::LogLevel;
+
+/// Where messages go.
+pub type Sink = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
+
+/// The log of a heap.
+pub struct Log {
+    level: AtomicU8,
+    sink: Lock<Option<Sink>, { rank::LEAF }>,
+}
+
+impl Log {
+    /// A log that writes messages up to `level` to standard error.
+    pub const fn new(level: LogLevel) -> Self {
+        Self { level: AtomicU8::new(level as u8), sink: Lock::new(None) }
+    }
+
+    /// Changes the level.
+    pub fn set_level(&self, level: LogLevel) {
+        self.level.store(level as u8, Relaxed);
+    }
+
+    /// Changes where messages go; `None`: standard error.
+    pub fn set_sink(&self, sink: Option<Sink>) {
+        let replaced = std::mem::replace(&mut *self.sink.lock(), sink);
+        drop(replaced);
+    }
+
+    /// Says `message` if the level lets it through.
+    pub fn write(&self, level: LogLevel, message: &dyn fmt::Display) {
+        if level as u8 > self.level.load(Relaxed) {
+            return;
+        }
+        assert_none_held();
+        let line = message.to_string();
+        let sink = self.sink.lock().clone();
+        match sink {
+            Some(sink) => sink(level, &line),
+            // A closed standard error is no reason to fail an allocation.
+            None => drop(writeln!(std::io::stderr(), "genesis: {line}")),
+        }
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Log").field("level", &self.level).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_level_decides_what_reaches_the_sink() {
+        let lines = Arc::new(Lock::<Vec<String>, { rank::LEAF }>::new(Vec::new()));
+        let log = Log::new(LogLevel::Warn);
+        let written = Arc::clone(&lines);
+        log.set_sink(Some(Arc::new(move |level, line| {
+            written.lock().push(format!("{level:?} {line}"));
+        })));
+        log.write(LogLevel::Info, &"quiet");
+        log.write(LogLevel::Warn, &"heard");
+        log.set_level(LogLevel::Off);
+        log.write(LogLevel::Error, &"quiet");
+        assert_eq!(*lines.lock(), ["Warn heard"]);
+    }
+}

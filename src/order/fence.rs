@@ -1,0 +1,90 @@
+//! When a lane's free blocks may be used on another stream.
+//!
+//! Recording an event at every free would cost a driver call each, for blocks that nearly
+//! always stay with their stream. Instead frees are counted in *epochs*: a block carries the
+//! epoch it was freed in, and an event recorded on the lane's stream ends the epoch. The event
+//! stands for every free of that epoch and the earlier ones, so one event serves all blocks.
+//!
+//! It is recorded only when another lane has missed what this one holds ([`Fence::renew`]), and
+//! only inside a call that names the stream, when the stream certainly exists.
+//!
+//! ```text
+//! block.freed_epoch ≤ idle_epoch      the device was idle since: use it, nothing to wait for
+//! block.freed_epoch ≤ event's epoch   the other stream waits for the event first
+//! otherwise                           not yet
+//! ```
+
+use super::EventPool;
+use crate::base::StreamHandle;
+use crate::driver::{self, Event};
+
+/// The epochs of one lane.
+#[derive(Debug)]
+pub struct Fence {
+    epoch: u32,
+    event: Option<(Event, u32)>,
+    idle_epoch: u32,
+}
+
+/// What another stream must do before it uses a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Nothing.
+    Ready,
+    /// Wait for this event.
+    After(Event),
+    /// It may not use the block yet.
+    NotYet,
+}
+
+impl Fence {
+    /// A lane in its first epoch.
+    pub fn new() -> Self {
+        Self { epoch: 1, event: None, idle_epoch: 0 }
+    }
+
+    /// The epoch that blocks freed now belong to.
+    #[inline]
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether a block freed in `epoch` may be used on another stream.
+    pub fn readiness(&self, epoch: u32) -> Readiness {
+        match self.event {
+            _ if epoch <= self.idle_epoch => Readiness::Ready,
+            Some((event, covered)) if epoch <= covered => Readiness::After(event),
+            _ => Readiness::NotYet,
+        }
+    }
+
+    /// Ends the epoch with an event on the lane's own stream.
+    pub fn renew(&mut self, events: &EventPool, stream: StreamHandle) -> driver::Result<()> {
+        let event = events.record(stream)?;
+        // Streams that wait for the old event wait for what it stood for then; it may go.
+        if let Some((old, _)) = self.event.replace((event, self.epoch)) {
+            events.put(old);
+        }
+        self.epoch += 1;
+        Ok(())
+    }
+
+    /// Ends the epoch because the device is about to be waited for; gives the epoch to name
+    /// in [`Self::device_was_idle`] afterwards.
+    pub fn end_epoch(&mut self) -> u32 {
+        self.epoch += 1;
+        self.epoch - 1
+    }
+
+    /// The device has been idle since all frees up to `epoch`.
+    pub fn device_was_idle(&mut self, epoch: u32) {
+        self.idle_epoch = self.idle_epoch.max(epoch);
+    }
+
+    /// Starts over for another stream; the lane has no block.
+    pub fn reset(&mut self, events: &EventPool) {
+        if let Some((event, _)) = self.event.take() {
+            events.put(event);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Where a block goes: the free blocks of a lane, and which of them serves a request.
+//!
+//! | `GENESIS_POOL_TYPE` | sizes ([`Sizing`]) | free blocks |
+//! |---|---|---|
+//! | `Naive` | as requested | none are kept |
+//! | `Round`, `Exact` | MXNet's | by exact size, newest first ([`buckets`]) |
+//! | `Caching` | PyTorch's | best fit, split and joined ([`caching`], on [`best_fit`]) |
+//!
+//! A strategy holds the free blocks of one lane and is used under that lane's lock. It asks
+//! nothing of the driver and knows nothing of streams.
+
+mod best_fit;
+mod buckets;
+mod caching;
+mod sizing;
+
+pub use sizing::Sizing;
+
+use buckets::Buckets;
+use caching::Caching;
+
+use crate::config::{PoolType, Settings};
+use crate::memory::{BlockTable, Slot, State};
+
+/// The free blocks of one lane.
+#[derive(Debug)]
+pub enum Strategy {
+    /// Keeps nothing for reuse; a block is free here only until the driver has taken it back.
+    Naive,
+    /// Round and Exact.
+    Buckets(Buckets),
+    /// Caching.
+    Caching(Caching),
+}
+
+impl Strategy {
+    /// The strategy that `settings` ask for, with no free block.
+    pub fn new(settings: &Settings) -> Self {
+        match settings.pool_type {
+            PoolType::Naive => Self::Naive,
+            PoolType::Round | PoolType::Exact => Self::Buckets(Buckets::new()),
+            PoolType::Caching => Self::Caching(Caching::new(settings.max_split_size_bytes)),
+        }
+    }
+
+    /// Whether freed blocks are kept for reuse at all.
+    #[inline]
+    pub fn keeps_blocks(&self) -> bool {
+        !matches!(self, Self::Naive)
+    }
+
+    /// Takes out a free block for `block_bytes`, cut to size, if there is one.
+    #[inline]
+    pub fn take(&mut self, blocks: &mut BlockTable, block_bytes: u64) -> Option<Slot> {
+        match self {
+            Self::Naive => None,
+            Self::Buckets(buckets) => buckets.take(blocks, block_bytes),
+            Self::Caching(caching) => caching.take(blocks, block_bytes),
+        }
+    }
+
+    /// Cuts a block that is not in here to `block_bytes`, and takes in the rest.
+    pub fn cut(&mut self, blocks: &mut BlockTable, slot: Slot, block_bytes: u64) {
+        if let Self::Caching(caching) = self {
+            caching.cut(blocks, slot, block_bytes);
+        }
+    }
+
+    /// Takes in a block, which becomes free and may be joined with its neighbours.
+    #[inline]
+    pub fn give(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        blocks.get_mut(slot).state = State::Free;
+        match self {
+            Self::Naive => {}
+            Self::Buckets(buckets) => buckets.give(blocks, slot),
+            Self::Caching(caching) => caching.give(blocks, slot),
+        }
+    }
+
+    /// Takes out a particular free block.
+    pub fn withdraw(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        match self {
+            Self::Naive => {}
+            Self::Buckets(buckets) => buckets.withdraw(blocks, slot),
+            Self::Caching(caching) => caching.withdraw(blocks, slot),
+        }
+    }
+
+    /// The largest free block, in bytes. Linear in the number of blocks but for Caching.
+    pub fn largest_free_bytes(&self, blocks: &BlockTable) -> u64 {
+        if let Self::Caching(caching) = self {
+            return caching.largest_bytes(blocks);
+        }
+        let free = blocks.iter().filter(|(_, block)| block.state == State::Free);
+        free.map(|(_, block)| block.bytes).max().unwrap_or(0)
+    }
+
+    /// Checks that exactly the free blocks are in here, and the structures that hold them.
+    pub fn validate(&self, blocks: &BlockTable) -> Result<(), String> {
+        let free = blocks.iter().filter(|(_, block)| block.state == State::Free).count();
+        let held = match self {
+            Self::Naive => free,
+            Self::Buckets(buckets) => buckets.validate(blocks)?,
+            Self::Caching(caching) => caching.validate(blocks)?,
+        };
+        if held != free {
+            return Err(format!("{held} blocks held as free, {free} are"));
+        }
+        Ok(())
+    }
+}
