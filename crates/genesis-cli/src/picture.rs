@@ -73,7 +73,7 @@ fn draw_panel(area: &Area<'_>, reports: &[&Report]) -> Drawn {
         .margin_top(14)
         .x_label_area_size(46)
         .y_label_area_size(64)
-        .build_cartesian_2d(0.0..first.calls as f64, 0.0..top_gib)?;
+        .build_cartesian_2d(0.0..first.calls.max(1) as f64, 0.0..top_gib)?;
     chart
         .configure_mesh()
         .disable_x_mesh()
@@ -108,11 +108,10 @@ fn draw_key(area: &Area<'_>, reports: &[&Report]) -> Drawn {
         top += 54;
         let swatch = vec![(8, top), (36, top)];
         area.draw(&PathElement::new(swatch, line_style(number).stroke_width(4)))?;
-        let mut detail = format!(
-            "peak {:.2} GiB, {:.3} × live",
-            gib(report.cold.reserved_peak_bytes),
-            report.reserved_over_live()
-        );
+        let mut detail = format!("peak {:.2} GiB", gib(report.cold.reserved_peak_bytes));
+        if let Some(ratio) = report.reserved_over_live() {
+            detail += &format!(", {ratio:.3} × live");
+        }
         if report.cold.failures > 0 {
             detail = format!("out of memory: {} requests", grouped(report.cold.failures));
         }

@@ -104,10 +104,9 @@ struct Live {
 }
 
 impl Live {
-    fn add(&mut self, bytes: u64) -> Option<()> {
-        self.current_bytes = self.current_bytes.checked_add(bytes)?;
+    fn add(&mut self, bytes: u64) {
+        self.current_bytes += bytes;
         self.peak_bytes = self.peak_bytes.max(self.current_bytes);
-        Some(())
     }
 
     fn remove(&mut self, bytes: u64) {
@@ -122,6 +121,8 @@ struct Builder {
     live: HashMap<u32, Call>,
     empty_slots: Vec<u32>,
     stream_numbers: HashMap<u16, u16>,
+    /// On all devices together, which bounds every other count of bytes.
+    live_rounded_bytes: u64,
     /// Per device: as requested, and rounded.
     live_bytes: Vec<(Live, Live)>,
 }
@@ -152,12 +153,7 @@ impl Builder {
             return Err(Error::usage(format!("block {} is allocated while live", record.id)));
         }
         let requested_bytes = record.requested_bytes;
-        let rounded_bytes = rounded(requested_bytes);
-        let (as_requested, as_rounded) = self.device(record.device);
-        as_requested
-            .add(requested_bytes)
-            .and(rounded_bytes)
-            .and_then(|bytes| as_rounded.add(bytes))
+        self.add_live(record.device, requested_bytes)
             .ok_or_else(|| Error::usage("more bytes are live than 64 bits can count"))?;
         let stream = self.number_stream(record.stream);
         let slot = self.take_slot();
@@ -168,12 +164,24 @@ impl Builder {
         Ok(())
     }
 
+    /// Counts a block; `None` where the bytes of all devices exceed what can be counted.
+    fn add_live(&mut self, device: u8, requested_bytes: u64) -> Option<()> {
+        let rounded_bytes = rounded(requested_bytes)?;
+        self.live_rounded_bytes = self.live_rounded_bytes.checked_add(rounded_bytes)?;
+        let (as_requested, as_rounded) = self.device(device);
+        as_requested.add(requested_bytes);
+        as_rounded.add(rounded_bytes);
+        Some(())
+    }
+
     fn free(&mut self, id: u32) -> Result<()> {
         let allocation = self.live.remove(&id).ok_or_else(|| not_live("freed", id))?;
         let requested_bytes = allocation.requested_bytes;
+        let rounded_bytes = rounded(requested_bytes).unwrap_or(0);
+        self.live_rounded_bytes -= rounded_bytes;
         let (as_requested, as_rounded) = self.device(allocation.device);
         as_requested.remove(requested_bytes);
-        as_rounded.remove(rounded(requested_bytes).unwrap_or(0));
+        as_rounded.remove(rounded_bytes);
         self.empty_slots.push(allocation.slot);
         self.program.calls.push(Call { kind: Kind::Free, ..allocation });
         Ok(())

@@ -71,9 +71,11 @@ pub struct Sample {
 }
 
 impl Report {
-    /// The peak of reserved memory over the peak of live memory, in the first pass.
-    pub fn reserved_over_live(&self) -> f64 {
-        self.cold.reserved_peak_bytes as f64 / self.live_peak_bytes as f64
+    /// The peak of reserved memory over the peak of live memory, in the first pass; none where
+    /// nothing was ever live.
+    pub fn reserved_over_live(&self) -> Option<f64> {
+        let (reserved, live) = (self.cold.reserved_peak_bytes, self.live_peak_bytes);
+        (live > 0).then(|| reserved as f64 / live as f64)
     }
 
     /// The median time per call of the warm passes.
@@ -95,5 +97,18 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
         0 => None,
         odd if odd % 2 == 1 => Some(values[middle]),
         _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_is_the_middle_whatever_the_order() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![7.0]), Some(7.0));
+        assert_eq!(median(vec![9.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 100.0]), Some(3.0));
     }
 }

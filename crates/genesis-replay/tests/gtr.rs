@@ -145,6 +145,9 @@ fn mistakes_are_refused_with_their_place() {
     ] {
         assert_eq!(Program::prepare(&records).unwrap_err().message, message);
     }
+    let half = |device, id| Record { device, ..record(Action::Allocate, 0, id, 1 << 63) };
+    let error = Program::prepare(&[half(0, 1), half(1, 2)]).unwrap_err();
+    assert_eq!(error.message, "record 1: more bytes are live than 64 bits can count");
     let mut bytes = written(&[allocate, allocate]);
     for (bytes, message) in [
         (b"GTR2\n".to_vec(), "not a trace: it does not start with \"GTR1\""),

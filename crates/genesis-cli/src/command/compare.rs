@@ -142,7 +142,7 @@ fn row(report: &Report) -> Vec<String> {
         report.strategy.clone(),
         Bytes(report.cold.reserved_peak_bytes).to_string(),
         Bytes(report.live_peak_bytes).to_string(),
-        format!("{:.3}", report.reserved_over_live()),
+        or_dash(report.reserved_over_live().map(|ratio| format!("{ratio:.3}"))),
         or_dash(report.fragmentation_ratio.map(|ratio| format!("{ratio:.3}"))),
         or_dash(report.warm_ns_per_call().map(|ns| format!("{ns:.1}"))),
         grouped(report.cold.driver_calls),

@@ -50,11 +50,13 @@ fn describe(report: &Report) -> String {
     );
     text += &passes(report).to_string();
     text += &format!(
-        "\nlive peak {} ({} in multiples of 512 B); reserved {:.3} times as much",
+        "\nlive peak {} ({} in multiples of 512 B)",
         Bytes(report.live_peak_bytes),
         Bytes(report.live_peak_rounded_bytes),
-        report.reserved_over_live(),
     );
+    if let Some(ratio) = report.reserved_over_live() {
+        text += &format!("; reserved {ratio:.3} times as much");
+    }
     if let Some(ratio) = report.fragmentation_ratio {
         text += &format!("; fragmentation {ratio:.3} when most was live");
     }
