@@ -5,9 +5,9 @@
 //! one table of pointers, indexed by slot. Its own cost is measured by the very same code
 //! with functions that do nothing ([`loop_ns_per_call`]).
 //!
-//! The first pass of a single thread can be *sampled*: it is cut into equal pieces, only the
-//! pieces are timed, and between them the peaks since the piece before are read. So the
-//! course drawn shows the true peaks, and hardly disturbs the time.
+//! The first pass of a single thread is *sampled*: it is cut into equal pieces, and once more
+//! where most is live; only the pieces are timed, and between them the peaks since the piece
+//! before are read. So the course drawn shows the true peaks, and hardly disturbs the time.
 //!
 //! A request that fails leaves an empty slot; frees and records of it are skipped, as a
 //! framework would skip them.
@@ -39,7 +39,7 @@ pub struct Replay<'a> {
 pub struct Course {
     /// The samples, in order.
     pub samples: Vec<Sample>,
-    /// The library's fragmentation ratio at the sample with the most live bytes.
+    /// The library's fragmentation ratio when most was live.
     pub fragmentation_ratio: f64,
 }
 
@@ -175,12 +175,17 @@ fn sample(
     sample_count: usize,
     mut run: impl FnMut(&[Call]),
 ) -> Result<Course> {
-    let piece = program.calls.len().div_ceil(sample_count.max(1)).max(1);
+    let piece_calls = program.calls.len().div_ceil(sample_count.max(1)).max(1);
     let mut course = Course::default();
-    let (mut calls, mut live_bytes, mut most_live_bytes) = (0, 0, 0);
-    for piece in program.calls.chunks(piece) {
+    let (mut done, mut live_bytes) = (0, 0);
+    while done < program.calls.len() {
+        let mut end = program.calls.len().min(done + piece_calls);
+        if done < program.calls_to_live_peak {
+            end = end.min(program.calls_to_live_peak);
+        }
+        let piece = &program.calls[done..end];
         run(piece);
-        calls += piece.len() as u64;
+        done = end;
         let mut piece_live_bytes = live_bytes;
         for call in piece {
             match call.kind {
@@ -194,12 +199,11 @@ fn sample(
         for device in 0..program.device_count {
             library.reset_peaks(device)?;
         }
-        if piece_live_bytes > most_live_bytes {
-            most_live_bytes = piece_live_bytes;
+        if done == program.calls_to_live_peak {
             course.fragmentation_ratio = totals.fragmentation_ratio;
         }
         course.samples.push(Sample {
-            calls,
+            calls: done as u64,
             live_bytes: piece_live_bytes,
             reserved_bytes: totals.reserved_peak_bytes,
         });

@@ -75,6 +75,8 @@ pub struct Program {
     pub live_peak_bytes: u64,
     /// The same with every request rounded up to a multiple of 512 bytes.
     pub live_peak_rounded_bytes: u64,
+    /// How many calls have been made when most is live on all devices together.
+    pub calls_to_live_peak: usize,
 }
 
 impl Program {
@@ -123,6 +125,7 @@ struct Builder {
     stream_numbers: HashMap<u16, u16>,
     /// On all devices together, which bounds every other count of bytes.
     live_rounded_bytes: u64,
+    most_live_rounded_bytes: u64,
     /// Per device: as requested, and rounded.
     live_bytes: Vec<(Live, Live)>,
 }
@@ -168,6 +171,10 @@ impl Builder {
     fn add_live(&mut self, device: u8, requested_bytes: u64) -> Option<()> {
         let rounded_bytes = rounded(requested_bytes)?;
         self.live_rounded_bytes = self.live_rounded_bytes.checked_add(rounded_bytes)?;
+        if self.live_rounded_bytes > self.most_live_rounded_bytes {
+            self.most_live_rounded_bytes = self.live_rounded_bytes;
+            self.program.calls_to_live_peak = self.program.calls.len() + 1;
+        }
         let (as_requested, as_rounded) = self.device(device);
         as_requested.add(requested_bytes);
         as_rounded.add(rounded_bytes);

@@ -57,9 +57,10 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// A time in milliseconds: `12.3 ms`.
-pub fn milliseconds(nanoseconds: u64) -> String {
-    format!("{:.1} ms", nanoseconds as f64 / 1e6)
+/// A time that people read: `12.3 ms`, and seconds from the first: `1.32 s`.
+pub fn duration(nanoseconds: u64) -> String {
+    let seconds = nanoseconds as f64 / 1e9;
+    if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
 }
 
 #[cfg(test)]
@@ -82,6 +83,7 @@ mod tests {
         {
             assert_eq!(grouped(number), text);
         }
-        assert_eq!(milliseconds(1_234_567), "1.2 ms");
+        assert_eq!(duration(1_234_567), "1.2 ms");
+        assert_eq!(duration(49_214_500_000), "49.21 s");
     }
 }

@@ -14,7 +14,7 @@ use genesis_replay::{Error, Result};
 
 use super::{JOB_COMMAND, ReplayArguments};
 use crate::{Answer, picture, progress};
-use genesis_replay::table::{Table, grouped, milliseconds};
+use genesis_replay::table::{Table, duration, grouped};
 
 /// Points of a line in the picture.
 const SAMPLE_COUNT: usize = 2000;
@@ -147,8 +147,8 @@ fn row(report: &Report) -> Vec<String> {
         or_dash(report.warm_ns_per_call().map(|ns| format!("{ns:.1}"))),
         grouped(report.cold.driver_calls),
         or_dash(warm.map(|pass| grouped(pass.driver_calls))),
-        milliseconds(report.cold.driver_ns),
-        or_dash(warm.map(|pass| milliseconds(pass.driver_ns))),
+        duration(report.cold.driver_ns),
+        or_dash(warm.map(|pass| duration(pass.driver_ns))),
         grouped(report.failures()),
     ]
 }

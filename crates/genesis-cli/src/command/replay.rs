@@ -9,7 +9,7 @@ use genesis_replay::report::{Pass, Report};
 
 use super::{JOB_COMMAND, ReplayArguments};
 use crate::Answer;
-use genesis_replay::table::{Table, grouped, milliseconds};
+use genesis_replay::table::{Table, duration, grouped};
 
 /// Replay a recorded trace and report time, memory and driver calls
 #[derive(Debug, Args)]
@@ -87,7 +87,7 @@ fn passes(report: &Report) -> Table {
             Bytes(pass.reserved_peak_bytes).to_string(),
             grouped(pass.driver_calls),
             grouped(pass.driver_memory_calls),
-            milliseconds(pass.driver_ns),
+            duration(pass.driver_ns),
             grouped(pass.failures),
         ]);
     };
