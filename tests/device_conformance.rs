@@ -1,0 +1,68 @@
+//! One suite for every implementation of the device contract.
+//!
+//! The cases speak to [`genesis::driver::Device`] alone and hold each sentence of its contract
+//! against the device. A [`Subject`] says what a case may assume beyond it: whether addresses
+//! can be dereferenced by the host, and which peer there is. A new implementation is a
+//! function that returns a subject, or the reason why there is none, and one line below.
+//!
+//! Not here: handles already destroyed and other misuse that a real driver may answer with a
+//! crash. The simulated driver's answers to those are tested with it.
+
+#[path = "device_conformance/events.rs"]
+mod events;
+#[path = "device_conformance/memory.rs"]
+mod memory;
+#[path = "device_conformance/subject.rs"]
+mod subject;
+#[path = "device_conformance/threads.rs"]
+mod threads;
+#[path = "device_conformance/virtual_memory.rs"]
+mod virtual_memory;
+
+/// Instantiates every case for the subject that `$open` returns.
+macro_rules! conformance {
+    ($($name:ident: $open:expr;)*) => {
+        $(mod $name {
+            conformance! { @cases $open;
+                memory::describes_itself
+                memory::allocations_are_aligned_and_disjoint
+                memory::allocations_hold_bytes
+                memory::shortage_is_reported_and_harmless
+                memory::only_exact_addresses_are_freed
+                memory::calls_are_counted
+                memory::pinned_host_memory
+                virtual_memory::granularity_is_a_power_of_two
+                virtual_memory::reservations_are_aligned_and_disjoint
+                virtual_memory::wrong_reservations_are_refused
+                virtual_memory::handles_take_memory_until_released
+                virtual_memory::wrong_handle_sizes_are_refused
+                virtual_memory::wrong_mappings_are_refused
+                virtual_memory::aliases_show_the_same_memory
+                virtual_memory::mapped_memory_outlives_its_handle
+                virtual_memory::memory_moves_with_its_handle
+                virtual_memory::access_and_unmapping_concern_whole_mappings
+                virtual_memory::reservations_in_use_stay
+                virtual_memory::peers_are_given_access
+                events::an_event_never_recorded_is_complete
+                events::a_recorded_event_completes
+                events::waits_survive_their_event
+                events::events_may_be_recorded_again
+                events::default_streams_are_not_capturing
+                threads::memory_from_many_threads
+                threads::events_from_many_threads
+            }
+        })*
+    };
+    (@cases $open:expr; $($module:ident::$case:ident)*) => {
+        $(#[test]
+        fn $case() {
+            crate::subject::hold(stringify!($case), $open, crate::$module::$case);
+        })*
+    };
+}
+
+conformance! {
+    simulated_real_bytes: crate::subject::simulated(simgpu::StoreKind::RealBytes);
+    simulated_addresses_only: crate::subject::simulated(simgpu::StoreKind::AddressesOnly);
+    cuda: crate::subject::cuda();
+}

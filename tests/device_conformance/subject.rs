@@ -1,0 +1,108 @@
+//! The devices under test, and what may be assumed of them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use genesis::base::Status;
+use genesis::driver::simulated::SimulatedDevice;
+use genesis::driver::{Device, cuda};
+use simgpu::{Config, Machine, StoreKind};
+
+/// A device and what a case needs to know of it.
+pub(crate) struct Subject {
+    pub(crate) device: Arc<dyn Device>,
+    /// Another device that can be given access to this one's memory.
+    pub(crate) peer: Option<Arc<dyn Device>>,
+    /// Whether the host can read and write device memory through its address.
+    pub(crate) device_bytes: bool,
+    /// Whether pinned host memory can be read and written.
+    pub(crate) host_bytes: bool,
+    /// Run after the case, when everything was given back.
+    pub(crate) epilogue: Box<dyn Fn()>,
+}
+
+/// Runs one case, or says why not. Cases on a real device take turns, since they look at its
+/// free memory.
+pub(crate) fn hold(name: &str, subject: Result<Subject, String>, case: fn(&Subject)) {
+    static TURN: Mutex<()> = Mutex::new(());
+    match subject {
+        Ok(subject) => {
+            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            case(&subject);
+            (subject.epilogue)();
+        }
+        Err(reason) => eprintln!("{name} skipped: {reason}"),
+    }
+}
+
+/// The first of two simulated devices of 1 GiB. Afterwards the machine must be consistent,
+/// without violations, and with nothing left behind.
+pub(crate) fn simulated(store: StoreKind) -> Result<Subject, String> {
+    let mut config = Config::new(store, 2, 1 << 30);
+    config.detect_races = true;
+    let machine = Machine::new(config).map_err(|code| code.to_string())?;
+    let device_bytes = store == StoreKind::RealBytes;
+    Ok(Subject {
+        device: Arc::new(SimulatedDevice::new(machine.clone(), 0)),
+        peer: Some(Arc::new(SimulatedDevice::new(machine.clone(), 1))),
+        device_bytes,
+        host_bytes: device_bytes,
+        epilogue: Box::new(move || {
+            machine.validate().unwrap();
+            assert_eq!(machine.take_violations(), []);
+            assert_eq!(machine.census(), simgpu::Census::default());
+        }),
+    })
+}
+
+/// The first CUDA device, if the machine has a driver. One that is there but fails is a failure.
+pub(crate) fn cuda() -> Result<Subject, String> {
+    let devices = match cuda::open() {
+        Ok(platform) => platform.devices,
+        Err(error) if error.status == Status::DriverUnavailable && !cuda::is_present() => {
+            return Err(error.to_string());
+        }
+        Err(error) => panic!("the CUDA driver is there but does not open: {error}"),
+    };
+    let device = devices.first().cloned().ok_or("no CUDA device")?;
+    let epilogue = Box::new(|| ());
+    Ok(Subject { device, peer: None, device_bytes: false, host_bytes: true, epilogue })
+}
+
+impl Subject {
+    /// Writes a pattern that depends on `seed` over device memory, where that can be done.
+    pub(crate) fn fill(&self, address: u64, bytes: u64, seed: u8) {
+        if self.device_bytes {
+            write_pattern(address, bytes, seed);
+        }
+    }
+
+    /// Checks that [`Self::fill`]'s pattern is there, where that can be done.
+    pub(crate) fn expect(&self, address: u64, bytes: u64, seed: u8) {
+        if self.device_bytes {
+            assert!(has_pattern(address, bytes, seed), "{address:#x} lost its bytes");
+        }
+    }
+}
+
+/// How far apart the bytes of a pattern are: a page has several, a granule is still quick.
+const PATTERN_STEP_BYTES: u64 = 509;
+
+pub(crate) fn write_pattern(address: u64, bytes: u64, seed: u8) {
+    for offset in (0..bytes).step_by(PATTERN_STEP_BYTES as usize) {
+        // SAFETY: the caller holds accessible memory of `bytes` at `address`, and no other
+        // thread uses it; the write is volatile because aliases may show the same byte.
+        unsafe { ((address + offset) as *mut u8).write_volatile(pattern(offset, seed)) };
+    }
+}
+
+pub(crate) fn has_pattern(address: u64, bytes: u64, seed: u8) -> bool {
+    (0..bytes).step_by(PATTERN_STEP_BYTES as usize).all(|offset| {
+        // SAFETY: as in `write_pattern`; every byte read was written before.
+        let byte = unsafe { ((address + offset) as *const u8).read_volatile() };
+        byte == pattern(offset, seed)
+    })
+}
+
+fn pattern(offset: u64, seed: u8) -> u8 {
+    (offset / PATTERN_STEP_BYTES) as u8 ^ seed
+}
