@@ -31,6 +31,16 @@ fn scratch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
+/// A library built from C, as an argument.
+fn built(name: &str, code: &str) -> String {
+    let (source, library) = (scratch(&format!("{name}.c")), scratch(&format!("lib{name}.so")));
+    std::fs::write(&source, code).unwrap();
+    let status =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
+    assert!(status.expect("a C compiler is installed").success());
+    format!("--library={}", library.display())
+}
+
 fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
@@ -147,22 +157,24 @@ fn what_cannot_be_done_is_one_line_and_status_2() {
 
 #[test]
 fn a_child_that_dies_is_reported() {
-    let source = scratch("dies.c");
-    let library = scratch("libdies.so");
-    std::fs::write(
-        &source,
-        "#include <stdlib.h>\n__attribute__((constructor)) void f(void) { abort(); }\n",
-    )
-    .unwrap();
-    let built =
-        Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
-    assert!(built.unwrap().success());
-    let library = format!("--library={}", library.display());
+    let source = "#include <stdlib.h>\n__attribute__((constructor)) void f(void) { abort(); }\n";
+    let library = built("dies", source);
     check_refused(
         &run(&["replay", &trace("alternating"), &library]),
         1,
         "own process failed: signal: 6",
     );
+}
+
+#[test]
+fn a_comparison_of_which_nothing_succeeds_says_why() {
+    let library = built("nothing", "int nothing;\n");
+    let picture = format!("--output={}", scratch("none.svg").display());
+    let output = run(&["compare", &trace("alternating"), &library, &picture]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stdout(&output);
+    assert!(text.contains("failed: alternating under Naive: ") && text.contains("genesis_malloc"));
+    assert_eq!(stderr(&output), "");
 }
 
 #[test]

@@ -52,7 +52,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer> {
     let outcomes = replay_all(arguments, &strategies)?;
     let reports: Vec<Vec<&Report>> =
         outcomes.iter().map(|outcomes| outcomes.iter().flatten().collect()).collect();
-    if let Some(path) = output {
+    // Where every replay failed there is nothing to draw, and the text says why.
+    let is_drawable = reports.iter().any(|reports| !reports.is_empty());
+    if let Some(path) = output.as_ref().filter(|_| is_drawable) {
         picture::draw(path, &reports)?;
     }
     let text = if replay.json {
