@@ -98,15 +98,15 @@ impl Machine {
         let state = &mut *guard;
         state.event(event)?;
         let slot = state.stream(device, stream, Call::StreamWait)?;
-        let capture = state.streams.slots[slot as usize].capture;
         let (other, sequence) = match state.event(event)?.recorded {
             Recorded::Never => return Ok(()),
             Recorded::Captured(captured) => return state.join_capture(slot, captured),
-            Recorded::At { .. } if capture.is_some() => {
-                return Err(Code::STREAM_CAPTURE_ISOLATION);
-            }
             Recorded::At { slot, sequence, .. } => (slot, sequence),
         };
+        if let Some(capture) = state.streams.slots[slot as usize].capture {
+            state.invalidate_capture(capture);
+            return Err(Code::STREAM_CAPTURE_ISOLATION);
+        }
         if state.detector.is_some() {
             let Some(entry) = state.events.get(event) else { return Ok(()) };
             let Recorded::At { clock, .. } = &entry.recorded else { return Ok(()) };

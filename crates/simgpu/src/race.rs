@@ -68,6 +68,11 @@ impl Detector {
         self.host_version += 1;
     }
 
+    /// How many segments are remembered.
+    pub(crate) fn segments(&self) -> usize {
+        self.segments
+    }
+
     /// Remembers nothing of a piece of memory any more.
     pub(crate) fn forget(&mut self, memory: u64) {
         if let Some(segments) = self.shadow.remove(&memory) {
@@ -113,7 +118,7 @@ impl Detector {
         conflicts
     }
 
-    /// How many segments are remembered, and whether they are disjoint and not empty.
+    /// Whether the segments are counted right, disjoint and not empty.
     pub(crate) fn is_consistent(&self) -> bool {
         let total: usize = self.shadow.values().map(BTreeMap::len).sum();
         let disjoint = |segments: &BTreeMap<u64, Segment>| {

@@ -276,7 +276,10 @@ impl State {
         } else {
             vec![legacy]
         };
-        if others.iter().any(|&other| self.streams.slots[other as usize].capture.is_some()) {
+        let captures: Vec<u64> =
+            others.iter().filter_map(|&other| self.streams.slots[other as usize].capture).collect();
+        if !captures.is_empty() {
+            captures.into_iter().for_each(|capture| self.invalidate_capture(capture));
             return Err(Code::STREAM_CAPTURE_IMPLICIT);
         }
         for other in others {

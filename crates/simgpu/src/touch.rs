@@ -75,6 +75,11 @@ impl Machine {
         state.judge(&Arc::new(touch));
     }
 
+    /// How many ranges of memory the race detector remembers touches of; 0 when it is off.
+    pub fn shadow_segments(&self) -> usize {
+        self.lock().detector.as_ref().map_or(0, Detector::segments)
+    }
+
     /// Switches the race detector. Switched on, it knows nothing of what was before.
     pub fn detect_races(&self, on: bool) {
         let mut state = self.lock();
