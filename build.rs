@@ -1,2 +1,44 @@
-//! Being written.
-fn main() {}
+//! Makes `include/genesis.h` from `src/ffi`, as `cbindgen.toml` says.
+//!
+//! The header is committed: whoever links the library needs no Rust. A build rewrites it only
+//! when it differs, and CI fails when a build has changed it.
+
+use std::path::Path;
+use std::{env, fs};
+
+/// Where the items of the C interface are: its functions, and the types they speak of.
+const SOURCES: [&str; 8] = [
+    "src/base/error.rs",
+    "src/base/gauge.rs",
+    "src/config/settings.rs",
+    "src/ffi/allocation.rs",
+    "src/ffi/callbacks.rs",
+    "src/ffi/library.rs",
+    "src/ffi/memory.rs",
+    "src/ffi/statistics.rs",
+];
+
+fn main() {
+    println!("cargo:rerun-if-changed=cbindgen.toml");
+    println!("cargo:rerun-if-changed=src");
+    let root = env::var("CARGO_MANIFEST_DIR").expect("cargo names the package's folder");
+    let root = Path::new(&root);
+    let config = cbindgen::Config::from_file(root.join("cbindgen.toml"))
+        .unwrap_or_else(|error| panic!("cbindgen.toml: {error}"));
+    let mut header = Vec::new();
+    let builder = cbindgen::Builder::new().with_config(config);
+    SOURCES
+        .iter()
+        .fold(builder, |builder, source| builder.with_src(root.join(source)))
+        .generate()
+        .unwrap_or_else(|error| panic!("the header cannot be made: {error}"))
+        .write(&mut header);
+    // Rust's word for what a caller must see to, where C programmers know no other part.
+    let header = String::from_utf8(header).expect("cbindgen writes UTF-8");
+    let header = header.replace("// # Safety\n", "// The caller's part:\n").into_bytes();
+    let path = root.join("include/genesis.h");
+    if fs::read(&path).ok().as_deref() != Some(&header) {
+        // A source tree that cannot be written to has the header as it was released.
+        let _ = fs::write(&path, &header);
+    }
+}

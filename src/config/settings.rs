@@ -60,6 +60,7 @@ impl BackendChoice {
 
 /// How much the library says: the value of `GENESIS_LOG`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(C)]
 pub enum LogLevel {
     /// Nothing at all.
     Off,

@@ -1,1 +1,103 @@
-//! The C boundary.
+//! The C boundary: thin, literal, panic-proof.
+//!
+//! Every function is a few lines: it converts its arguments, calls one function of the heap
+//! inside [`boundary`], and writes its outputs on success only. Names are
+//! `genesis_<noun>_<verb>`; all but the two allocation functions, whose types PyTorch fixes,
+//! and a few that cannot fail return a [`Status`](crate::base::Status). The page of prose that
+//! C programmers read stands in `cbindgen.toml` and from there at the top of
+//! `include/genesis.h`.
+//!
+//! | file | functions |
+//! |---|---|
+//! | `allocation` | malloc, free, what is known of a block |
+//! | `memory` | memory info, limits, giving cached memory back |
+//! | `statistics` | statistics, largest allocations |
+//! | `callbacks` | out-of-memory and log callbacks |
+//! | `library` | version, devices, backend, options, last error |
+//!
+//! `instance` holds the one heap of the process, made by the first call that needs it.
+#![allow(unsafe_code)]
+
+pub mod allocation;
+mod boundary;
+pub mod callbacks;
+mod instance;
+pub mod library;
+pub mod memory;
+pub mod statistics;
+
+use std::ffi::{c_int, c_void};
+
+use crate::base::{DeviceOrdinal, Error, Result, StreamHandle};
+
+/// CUDA's stream object; only ever pointed to.
+#[repr(C)]
+pub struct CUstream_st {
+    _opaque: [u8; 0],
+}
+
+/// A stream of CUDA: the same type as `cudaStream_t` and `CUstream`.
+#[allow(non_camel_case_types)]
+pub type genesis_stream = *mut CUstream_st;
+
+/// What C passes to mean all devices, where a function allows it.
+const ALL_DEVICES: c_int = -1;
+
+fn stream_handle(stream: genesis_stream) -> StreamHandle {
+    StreamHandle(stream as usize)
+}
+
+fn ordinal(device: c_int) -> Result<DeviceOrdinal> {
+    let no_such_device = |_| {
+        Error::new(crate::base::Status::InvalidDevice, format!("{device} is not a device ordinal"))
+    };
+    u32::try_from(device).map(DeviceOrdinal).map_err(no_such_device)
+}
+
+/// Does `operation` for `device`, or for every device if it is [`ALL_DEVICES`]; gives the sum.
+fn for_devices(
+    device: c_int,
+    operation: impl Fn(&crate::heap::Heap, DeviceOrdinal) -> Result<u64>,
+) -> Result<u64> {
+    let heap = instance::heap()?;
+    if device != ALL_DEVICES {
+        return operation(heap, ordinal(device)?);
+    }
+    let mut sum = 0u64;
+    for index in 0..heap.device_count() as u32 {
+        // A device never used holds nothing, and is not opened for that.
+        if heap.is_opened(DeviceOrdinal(index)) {
+            sum = sum.saturating_add(operation(heap, DeviceOrdinal(index))?);
+        }
+    }
+    Ok(sum)
+}
+
+/// Writes what `value` gives to `out`; a null `out` is an error.
+///
+/// # Safety
+/// `out` is null or points to writable memory for a `T`.
+unsafe fn write_required<T>(out: *mut T, value: impl FnOnce() -> Result<T>) -> Result<()> {
+    if out.is_null() {
+        return Err(Error::invalid_argument("an output pointer is null"));
+    }
+    let value = value()?;
+    // SAFETY: not null, and writable by the caller's contract.
+    unsafe { out.write(value) };
+    Ok(())
+}
+
+/// Writes `value` to `out` unless that is null: the caller does not care for it.
+///
+/// # Safety
+/// `out` is null or points to writable memory for a `T`.
+unsafe fn write_optional<T>(out: *mut T, value: T) {
+    if !out.is_null() {
+        // SAFETY: not null, and writable by the caller's contract.
+        unsafe { out.write(value) };
+    }
+}
+
+fn pointer(address: u64) -> *mut c_void {
+    address as usize as *mut c_void
+}

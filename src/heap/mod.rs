@@ -253,6 +253,11 @@ impl Heap {
         self.callbacks.remove(id)
     }
 
+    /// Whether `device` exists and has been used; one that has not holds nothing.
+    pub fn is_opened(&self, device: DeviceOrdinal) -> bool {
+        self.opened(device).is_some()
+    }
+
     /// Which backend the devices are of.
     pub fn backend(&self) -> Backend {
         self.backend

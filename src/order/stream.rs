@@ -26,6 +26,16 @@ impl StreamKey {
     }
 }
 
+impl StreamKey {
+    /// A handle of the queue, to show to people: never to be given to a driver.
+    pub fn handle(self) -> StreamHandle {
+        match self.0 & PER_THREAD_BIT {
+            0 => StreamHandle(self.0 as usize),
+            _ => StreamHandle::PER_THREAD,
+        }
+    }
+}
+
 /// A number no other thread of the process ever has.
 fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);

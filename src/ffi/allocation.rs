@@ -1,0 +1,100 @@
+//! Allocating, freeing, and what is known of a block.
+
+use std::ffi::{c_int, c_void};
+
+use super::{boundary, genesis_stream, instance, ordinal, pointer, stream_handle, write_required};
+use crate::base::Status;
+use crate::heap::LiveBlock;
+
+/// What is known of a live block.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BlockInfo {
+    /// The pointer that was handed out.
+    pub address: *mut c_void,
+    /// What was asked for, in bytes.
+    pub requested_bytes: usize,
+    /// The extent of the block, in bytes.
+    pub allocated_bytes: usize,
+    /// The stream it was allocated on.
+    pub stream: genesis_stream,
+    /// The device.
+    pub device: c_int,
+}
+
+impl From<LiveBlock> for BlockInfo {
+    fn from(block: LiveBlock) -> Self {
+        Self {
+            address: pointer(block.address),
+            requested_bytes: block.requested_bytes as usize,
+            allocated_bytes: block.allocated_bytes as usize,
+            stream: block.stream.handle().0 as genesis_stream,
+            device: block.device.0 as c_int,
+        }
+    }
+}
+
+/// Allocates `size` bytes on `device` for use on `stream`.
+///
+/// Returns a pointer aligned to 512 bytes, or NULL: without noise for size 0, else with a last
+/// error. Contents are undefined. Any thread; any device may be current.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_malloc(
+    size: usize,
+    device: c_int,
+    stream: genesis_stream,
+) -> *mut c_void {
+    let allocated = boundary::call(|| {
+        if size == 0 {
+            return Ok(0);
+        }
+        instance::heap()?.allocate(size as u64, ordinal(device)?, stream_handle(stream))
+    });
+    pointer(allocated.unwrap_or(0))
+}
+
+/// Frees the block at `ptr`, which may be NULL.
+///
+/// Only `ptr` is looked at: the other arguments are there because PyTorch passes them, and the
+/// shorter call `genesis_free(ptr, device, stream)` is as good. A pointer that is not a live
+/// block's is left alone and reported as the last error. Any thread; no driver call unless
+/// `genesis_block_record_stream` was called for the block or the strategy is Naive.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_free(
+    ptr: *mut c_void,
+    size: usize,
+    device: c_int,
+    stream: genesis_stream,
+) {
+    // Whatever the caller passed in their place: with three arguments, not even these.
+    let _ = (size, device, stream);
+    let _ = boundary::call(|| {
+        if ptr.is_null() {
+            return Ok(());
+        }
+        instance::heap()?.free(ptr as u64)
+    });
+}
+
+/// Notes that work on `stream`, other than the block's own, uses the block at `ptr`: once
+/// freed, it is not reused before all work queued on `stream` by then has completed. The
+/// stream must exist until the block is freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_block_record_stream(ptr: *mut c_void, stream: genesis_stream) -> Status {
+    boundary::status(|| instance::heap()?.record_stream(ptr as u64, stream_handle(stream)))
+}
+
+/// Writes to `info` what is known of the live block that contains `ptr`, which need not be
+/// its start.
+///
+/// # Safety
+/// `info` is NULL, which is an error, or points to a writable `genesis_block_info`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_block_info_get(
+    ptr: *const c_void,
+    info: *mut BlockInfo,
+) -> Status {
+    let get = || Ok(instance::heap()?.block_containing(ptr as u64)?.into());
+    // SAFETY: the caller's contract.
+    boundary::status(|| unsafe { write_required(info, get) })
+}

@@ -1,0 +1,103 @@
+//! What stands between C and everything else: panics stop here, and errors become a status
+//! and the thread's last error.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::instance;
+use crate::base::{Error, Result, Status};
+use crate::config::LogLevel;
+
+/// The last call of a thread that failed.
+struct LastError {
+    status: Status,
+    message: CString,
+}
+
+thread_local! {
+    static LAST: RefCell<LastError> =
+        RefCell::new(LastError { status: Status::Success, message: CString::default() });
+}
+
+/// Runs `body`; an error or a panic becomes the thread's last error and the status returned.
+pub(super) fn status(body: impl FnOnce() -> Result<()>) -> Status {
+    match call(body) {
+        Ok(()) => Status::Success,
+        Err(error) => error.status,
+    }
+}
+
+/// Runs `body`; an error or a panic becomes the thread's last error and `None`.
+#[inline]
+pub(super) fn call<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    // Unwinding releases the locks held; the structures behind them are checked by tests, and
+    // a defect in them is worse answered by ending the host program.
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(fail(error)),
+        Err(payload) => Err(fail(defect(&*payload))),
+    }
+}
+
+#[cold]
+fn fail(error: Error) -> Error {
+    // A thread that is ending has no last error any more.
+    let _ = LAST.try_with(|last| {
+        if let Ok(mut last) = last.try_borrow_mut() {
+            last.status = error.status;
+            last.message = to_c_string(&error.message);
+        }
+    });
+    error
+}
+
+#[cold]
+fn defect(payload: &(dyn Any + Send)) -> Error {
+    let text = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    let error = Error::new(Status::Internal, format!("internal error: {text}"));
+    // The log must not turn one defect into two.
+    let _ = catch_unwind(AssertUnwindSafe(|| instance::log().write(LogLevel::Error, &error)));
+    error
+}
+
+/// The status of the thread's last error.
+pub(super) fn last_status() -> Status {
+    LAST.try_with(|last| last.borrow().status).unwrap_or(Status::Success)
+}
+
+/// The message of the thread's last error; good until the thread's next failing call.
+pub(super) fn last_message() -> *const c_char {
+    LAST.try_with(|last| last.borrow().message.as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// Forgets the thread's last error.
+pub(super) fn clear_last() {
+    let _ = LAST.try_with(|last| {
+        *last.borrow_mut() = LastError { status: Status::Success, message: CString::default() };
+    });
+}
+
+/// `text` up to its first NUL.
+pub(super) fn to_c_string(text: &str) -> CString {
+    let until_nul = text.split('\0').next().unwrap_or_default();
+    CString::new(until_nul).unwrap_or_default()
+}
+
+/// The UTF-8 text at `pointer`.
+///
+/// # Safety
+/// `pointer` is null or points to a NUL-terminated string that outlives the result.
+pub(super) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str> {
+    if pointer.is_null() {
+        return Err(Error::invalid_argument(format!("the {what} is null")));
+    }
+    // SAFETY: not null, and a string by the caller's contract.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map_err(|_| Error::invalid_argument(format!("the {what} is not UTF-8")))
+}

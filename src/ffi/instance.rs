@@ -1,0 +1,134 @@
+//! The one heap of the process.
+//!
+//! It is made by the first call that needs it, from the environment and from options set
+//! before; nothing happens when the library is loaded, and nothing is torn down at exit: by
+//! then the driver may be gone, and the process's memory goes back anyway. A heap that could
+//! not be made stays so: the environment is read once.
+//!
+//! After `fork` a CUDA driver may not be used. A child that inherits the heap is told by a
+//! flag, which every call looks at before it takes a lock that another thread of the parent
+//! may have held.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use once_cell::sync::{Lazy, OnceCell};
+
+use crate::base::lock::{Lock, rank};
+use crate::base::{Error, Result, Status};
+use crate::config::{self, LogLevel, Settings};
+use crate::driver;
+use crate::heap::Heap;
+use crate::observe::Log;
+
+static HEAP: OnceCell<Result<Heap>> = OnceCell::new();
+static LOG: Lazy<Arc<Log>> = Lazy::new(|| Arc::new(Log::new(LogLevel::Warn)));
+/// Options set before the heap was made, in order.
+static STAGED: Lock<Vec<(String, String)>, { rank::LEAF }> = Lock::new(Vec::new());
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// The heap, made if need be.
+#[inline]
+pub(super) fn heap() -> Result<&'static Heap> {
+    match HEAP.get() {
+        Some(Ok(heap)) if !FORKED.load(Relaxed) => Ok(heap),
+        _ => heap_slow(),
+    }
+}
+
+#[cold]
+fn heap_slow() -> Result<&'static Heap> {
+    if FORKED.load(Relaxed) {
+        return Err(forked());
+    }
+    HEAP.get_or_init(make).as_ref().map_err(Clone::clone)
+}
+
+/// The heap if it has been made; nothing was allocated otherwise.
+#[inline]
+pub(super) fn heap_if_made() -> Result<Option<&'static Heap>> {
+    match HEAP.get() {
+        _ if FORKED.load(Relaxed) => Err(forked()),
+        Some(Ok(heap)) => Ok(Some(heap)),
+        _ => Ok(None),
+    }
+}
+
+/// The log of the process.
+pub(super) fn log() -> &'static Log {
+    &LOG
+}
+
+/// Sets an option: at once if the heap is there, else when it is made.
+pub(super) fn set_option(name: &str, value: &str) -> Result<()> {
+    if let Some(heap) = heap_if_made()? {
+        let mut settings = heap.settings();
+        config::set(&mut settings, name, value, true)?;
+        heap.apply(&settings);
+        return Ok(());
+    }
+    config::set(&mut Settings::default(), name, value, false)?;
+    STAGED.lock().push((name.to_owned(), value.to_owned()));
+    Ok(())
+}
+
+/// The value in force of an option.
+pub(super) fn option(name: &str) -> Result<String> {
+    match heap_if_made()? {
+        Some(heap) => config::get(&heap.settings(), name),
+        None => config::get(&settings()?.0, name),
+    }
+}
+
+/// What the environment and the options set so far ask for, with warnings.
+fn settings() -> Result<(Settings, Vec<String>)> {
+    let (mut settings, warnings) = Settings::from_environment()?;
+    let staged = STAGED.lock().clone();
+    for (name, value) in &staged {
+        config::set(&mut settings, name, value, false)?;
+    }
+    Ok((settings, warnings))
+}
+
+fn make() -> Result<Heap> {
+    watch_for_fork();
+    keep_panics_quiet();
+    let made = settings().and_then(|(settings, warnings)| {
+        LOG.set_level(settings.log);
+        for warning in warnings {
+            LOG.write(LogLevel::Warn, &warning);
+        }
+        let platform = driver::open(&settings)?;
+        if let Some(notice) = &platform.notice {
+            LOG.write(LogLevel::Warn, notice);
+        }
+        Ok(Heap::new(platform, &settings, Arc::clone(&LOG)))
+    });
+    if let Err(error) = &made {
+        LOG.write(LogLevel::Error, error);
+    }
+    made
+}
+
+fn forked() -> Error {
+    Error::new(
+        Status::ForkedChild,
+        "this process is a fork of one that used the device; only exec makes it usable again",
+    )
+}
+
+fn watch_for_fork() {
+    extern "C" fn in_child() {
+        FORKED.store(true, Relaxed);
+    }
+    // SAFETY: the handler only stores to an atomic, which is safe in a child of any state.
+    // Where it cannot be registered, a fork is as unguarded as with any other CUDA library.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
+/// A panic is reported by the boundary, through the log; the default report on standard
+/// error would be one too many. Tests want it.
+fn keep_panics_quiet() {
+    #[cfg(not(test))]
+    std::panic::set_hook(Box::new(|_| {}));
+}

@@ -1,0 +1,154 @@
+//! Statistics of a device, and its largest live blocks.
+
+use std::ffi::c_int;
+
+use super::allocation::BlockInfo;
+use super::{boundary, instance, ordinal, write_required};
+use crate::base::{Error, Gauge, Status};
+use crate::observe::Statistics;
+
+/// The statistics of one device.
+///
+/// Set `struct_size` to `sizeof(genesis_stats)` before the call: as many bytes are written, so
+/// a program keeps working with a library whose struct has grown.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// The size of the struct as the caller knows it, in bytes.
+    pub struct_size: usize,
+    /// Bytes that callers asked for and hold.
+    pub requested_bytes: Gauge,
+    /// Bytes of the blocks that callers hold.
+    pub allocated_bytes: Gauge,
+    /// Physical bytes held from the driver.
+    pub reserved_bytes: Gauge,
+    /// Bytes of blocks held, or freed while another stream may still use them.
+    pub active_bytes: Gauge,
+    /// Bytes reserved and not active: cached, ready for reuse.
+    pub inactive_bytes: Gauge,
+    /// Blocks handed out.
+    pub allocations: u64,
+    /// Blocks freed.
+    pub frees: u64,
+    /// Allocations served from free blocks of their own stream.
+    pub hits: u64,
+    /// All other allocations.
+    pub misses: u64,
+    /// Calls to the driver.
+    pub driver_calls: u64,
+    /// Those of them that allocate, free, create, map or reserve memory.
+    pub driver_memory_calls: u64,
+    /// Time spent in the driver, in nanoseconds: measured, or virtual on a simulated device.
+    pub driver_nanoseconds: u64,
+    /// Requests tried again after memory was found short.
+    pub retries: u64,
+    /// Requests that failed for want of memory.
+    pub out_of_memory_events: u64,
+    /// Segments that moved from one stream to another.
+    pub cross_stream_reuses: u64,
+    /// Bytes free in the cache now.
+    pub free_bytes: u64,
+    /// The largest free block in the cache now, in bytes.
+    pub largest_free_bytes: u64,
+    /// hits / allocations; 0 before the first allocation.
+    pub hit_rate: f64,
+    /// (reserved − allocated) / reserved: the part of the memory held that is not in use.
+    pub fragmentation_ratio: f64,
+    /// 1 − largest free block / all free bytes: how scattered free memory is.
+    pub fragmentation_index: f64,
+}
+
+impl Stats {
+    fn new(struct_size: usize, statistics: &Statistics) -> Self {
+        Self {
+            struct_size,
+            requested_bytes: statistics.requested_bytes,
+            allocated_bytes: statistics.allocated_bytes,
+            reserved_bytes: statistics.reserved_bytes,
+            active_bytes: statistics.active_bytes,
+            inactive_bytes: statistics.inactive_bytes,
+            allocations: statistics.allocations,
+            frees: statistics.frees,
+            hits: statistics.hits,
+            misses: statistics.misses,
+            driver_calls: statistics.driver_calls,
+            driver_memory_calls: statistics.driver_memory_calls,
+            driver_nanoseconds: statistics.driver_nanoseconds,
+            retries: statistics.retries,
+            out_of_memory_events: statistics.out_of_memory_events,
+            cross_stream_reuses: statistics.cross_stream_reuses,
+            free_bytes: statistics.free_bytes,
+            largest_free_bytes: statistics.largest_free_bytes,
+            hit_rate: statistics.hit_rate(),
+            fragmentation_ratio: statistics.fragmentation_ratio(),
+            fragmentation_index: statistics.fragmentation_index(),
+        }
+    }
+}
+
+/// Writes the statistics of `device` to `stats`, whose `struct_size` the caller has set.
+///
+/// # Safety
+/// `stats` is NULL, which is an error, or points to `stats->struct_size` writable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_stats_get(device: c_int, stats: *mut Stats) -> Status {
+    boundary::status(|| {
+        if stats.is_null() {
+            return Err(Error::invalid_argument("stats is null"));
+        }
+        // SAFETY: not null; by the caller's contract at least the size can be read.
+        let struct_size = unsafe { (&raw const (*stats).struct_size).read() };
+        if struct_size < size_of::<usize>() + size_of::<Gauge>() {
+            let message =
+                format!("stats->struct_size is {struct_size}: set it to the struct's size");
+            return Err(Error::invalid_argument(message));
+        }
+        let written = Stats::new(struct_size, &instance::heap()?.statistics(ordinal(device)?)?);
+        let bytes = struct_size.min(size_of::<Stats>());
+        // SAFETY: both are at least `bytes` long, the caller's by its contract, and apart.
+        unsafe {
+            std::ptr::copy_nonoverlapping((&raw const written).cast::<u8>(), stats.cast(), bytes);
+        };
+        Ok(())
+    })
+}
+
+/// Makes every peak of `device` what is there now.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_stats_reset_peak(device: c_int) -> Status {
+    boundary::status(|| instance::heap()?.reset_peaks(ordinal(device)?))
+}
+
+/// Writes the live blocks of `device` asked for with at least `least_bytes`, largest first, to
+/// `blocks`, as many as `capacity` allows; and to `count` how many there are in all.
+///
+/// Linear in the number of blocks.
+///
+/// # Safety
+/// `blocks` points to room for `capacity` elements, or `capacity` is 0; `count` is NULL, which
+/// is an error, or points to a writable `size_t`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_largest_allocations_get(
+    device: c_int,
+    least_bytes: usize,
+    blocks: *mut BlockInfo,
+    capacity: usize,
+    count: *mut usize,
+) -> Status {
+    boundary::status(|| {
+        if blocks.is_null() && capacity > 0 {
+            return Err(Error::invalid_argument("blocks is null though capacity is not 0"));
+        }
+        let get = || {
+            let heap = instance::heap()?;
+            let live = heap.largest_allocations(ordinal(device)?, least_bytes as u64)?;
+            for (index, block) in live.iter().take(capacity).enumerate() {
+                // SAFETY: `index < capacity`, and there is room for so many by the contract.
+                unsafe { blocks.add(index).write((*block).into()) };
+            }
+            Ok(live.len())
+        };
+        // SAFETY: the caller's contract.
+        unsafe { write_required(count, get) }
+    })
+}
