@@ -11,6 +11,20 @@
 //! - counts of calls and virtual driver time ([`Machine::usage`], [`CostTable`]);
 //! - an inventory ([`Machine::census`]) and a check of itself ([`Machine::validate`]).
 //!
+//! ```
+//! use simgpu::{Access, Config, Machine, StoreKind};
+//!
+//! let mut config = Config::new(StoreKind::AddressesOnly, 1, 80 << 30);
+//! config.detect_races = true;
+//! let machine = Machine::new(config)?;
+//! let address = machine.allocate(0, 1 << 20)?;
+//! let (producer, consumer) = (0x10, 0x20); // any handle names a stream
+//! machine.touch(0, producer, address, 1 << 20, Access::Write, "fill")?;
+//! machine.touch(0, consumer, address, 1 << 20, Access::Read, "use")?;
+//! assert_eq!(machine.take_violations().len(), 1); // nothing orders the two
+//! # Ok::<(), simgpu::Code>(())
+//! ```
+//!
 //! Where to read on: `machine` (what there is, the one lock), `allocation` and
 //! `virtual_memory` (the calls), `address_space` and `physical` (their tables), `store` (bytes
 //! or none), `stream`, `event`, `capture` (order), `touch`, `race`, `clock` (the detector).

@@ -60,7 +60,7 @@ impl Machine {
     pub fn delay(&self, device: u32, stream: usize, nanoseconds: u64) -> Result<()> {
         let mut state = self.lock();
         state.device(device)?;
-        let slot = state.stream(device, stream, Call::StreamQuery)?;
+        let slot = state.stream(device, stream, None)?;
         if state.streams.slots[slot as usize].capture.is_none() {
             state.enqueue(slot, Vec::new(), nanoseconds)?;
         }
@@ -72,7 +72,7 @@ impl Machine {
     pub fn advance(&self, device: u32, stream: usize, operations: u64) -> Result<u64> {
         let mut state = self.lock();
         state.device(device)?;
-        let slot = state.stream(device, stream, Call::StreamQuery)?;
+        let slot = state.stream(device, stream, None)?;
         Ok((0..operations).take_while(|_| state.step(slot) == Step::Completed).count() as u64)
     }
 
@@ -80,7 +80,7 @@ impl Machine {
     pub fn run_to_idle(&self, device: u32, stream: usize) -> Result<()> {
         let mut state = self.lock();
         state.device(device)?;
-        let slot = state.stream(device, stream, Call::StreamQuery)?;
+        let slot = state.stream(device, stream, None)?;
         let goal = state.streams.slots[slot as usize].enqueued;
         state.complete(slot, goal).map(|_| ())
     }
@@ -99,7 +99,7 @@ impl Machine {
     pub fn pending(&self, device: u32, stream: usize) -> Result<u64> {
         let mut state = self.lock();
         state.device(device)?;
-        let slot = state.stream(device, stream, Call::StreamQuery)?;
+        let slot = state.stream(device, stream, None)?;
         let entry = &state.streams.slots[slot as usize];
         Ok(entry.enqueued - entry.done)
     }
@@ -109,7 +109,7 @@ impl Machine {
     pub fn hold(&self, device: u32, stream: usize, held: bool) -> Result<()> {
         let mut state = self.lock();
         state.device(device)?;
-        let slot = state.stream(device, stream, Call::StreamQuery)?;
+        let slot = state.stream(device, stream, None)?;
         state.streams.slots[slot as usize].held = held;
         state.settle();
         Ok(())

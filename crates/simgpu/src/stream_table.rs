@@ -104,8 +104,14 @@ impl StreamTable {
 }
 
 impl State {
-    /// The slot that `handle` names on `device`; an implicit stream is made if need be.
-    pub(crate) fn stream(&mut self, device: u32, handle: usize, call: Call) -> Result<u32> {
+    /// The slot that `handle` names on `device`, for a driver call (`None`: for a touch or a
+    /// test); an implicit stream is made if need be.
+    pub(crate) fn stream(
+        &mut self,
+        device: u32,
+        handle: usize,
+        call: impl Into<Option<Call>>,
+    ) -> Result<u32> {
         let name = match handle {
             0 | STREAM_LEGACY => return Ok(device),
             STREAM_PER_THREAD => Name::Thread(device, thread_token()),
@@ -115,7 +121,7 @@ impl State {
         match self.streams.names.get(&name) {
             Some(&Entry::Live(slot)) => Ok(slot),
             Some(Entry::Destroyed) => {
-                self.report(Violation::DestroyedStream { handle, call });
+                self.report(Violation::DestroyedStream { handle, call: call.into() });
                 Err(Code::INVALID_HANDLE)
             }
             None => {

@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
+use crate::Result;
 use crate::address_space::Mapping;
 use crate::capture::CapturedTouch;
 use crate::machine::{Machine, State};
 use crate::race::Detector;
 use crate::violation::{Touch, Violation};
-use crate::{Call, Result};
 
 /// What a touch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Machine {
     ) -> Result<()> {
         let mut state = self.lock();
         state.device(device)?;
-        let slot = state.stream(device, stream, Call::StreamWait)?;
+        let slot = state.stream(device, stream, None)?;
         if let Some(capture) = state.streams.slots[slot as usize].capture {
             let label = label.to_owned();
             state.capture_touch(capture, CapturedTouch { address, bytes, access, label });

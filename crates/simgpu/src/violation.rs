@@ -75,8 +75,8 @@ pub enum Violation {
     DestroyedStream {
         /// The stream.
         handle: usize,
-        /// The call.
-        call: Call,
+        /// The driver call; `None`: a touch, or a test that moves the stream on.
+        call: Option<Call>,
     },
 }
 
@@ -119,7 +119,8 @@ impl fmt::Display for Violation {
                 formatter.write_str("was not known to be complete")
             }
             Self::DestroyedStream { handle, call } => {
-                write!(formatter, "{} was given the destroyed stream {handle:#x}", call.name())
+                let name = call.map_or("a touch", Call::name);
+                write!(formatter, "{name} was given the destroyed stream {handle:#x}")
             }
         }
     }

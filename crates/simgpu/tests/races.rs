@@ -112,7 +112,8 @@ fn events_order_streams_transitively() {
 
 #[test]
 fn what_the_host_saw_complete_comes_before_what_it_enqueues() {
-    let observers: [&dyn Fn(&Machine, u64); 5] = [
+    type Observer<'a> = &'a dyn Fn(&Machine, u64);
+    let observers: [Observer<'_>; 5] = [
         &|machine, event| {
             machine.run_device_to_idle(0).unwrap();
             assert!(machine.event_query(0, event).unwrap());
