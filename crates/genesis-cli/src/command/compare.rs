@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::Args;
 use genesis::base::size::Bytes;
 use genesis::config::PoolType;
+use genesis_replay::job::{Job, trace_name};
 use genesis_replay::report::Report;
 use genesis_replay::{Error, Result};
 
@@ -73,23 +74,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer> {
 
 /// Every trace under every strategy; outcomes by trace. What was asked for wrongly ends it.
 fn replay_all(arguments: &Arguments, strategies: &[&str]) -> Result<Vec<Vec<Outcome>>> {
-    let bar = progress::replays(arguments.traces.len() * strategies.len());
     let sample_count = if arguments.output.is_some() { SAMPLE_COUNT } else { 0 };
-    let replay = |trace: &PathBuf, strategy: &&str| {
-        let job = arguments.replay.job(trace, Some(strategy), sample_count)?;
-        let name = genesis_replay::job::trace_name(trace);
-        bar.set_message(format!("{name} under {strategy}"));
+    let job = |trace: &PathBuf, strategy: &&str| {
+        arguments.replay.job(trace, Some(strategy), sample_count)
+    };
+    // All jobs first, so that a mistake in one is found before any runs.
+    let jobs = arguments
+        .traces
+        .iter()
+        .map(|trace| strategies.iter().map(|strategy| job(trace, strategy)).collect())
+        .collect::<Result<Vec<Vec<Job>>>>()?;
+    let bar = progress::replays(jobs.iter().map(Vec::len).sum());
+    let replay = |job: &Job, strategy: &&str| {
+        let name = format!("{} under {strategy}", trace_name(&job.trace));
+        bar.set_message(name.clone());
         let outcome = job.run_apart(&[JOB_COMMAND]);
         bar.inc(1);
         match outcome {
             Err(error) if error.is_usage => Err(error),
-            outcome => Ok(outcome.map_err(|error| format!("{name} under {strategy}: {error}"))),
+            outcome => Ok(outcome.map_err(|error| format!("{name}: {error}"))),
         }
     };
-    let outcomes = arguments
-        .traces
+    let outcomes = jobs
         .iter()
-        .map(|trace| strategies.iter().map(|strategy| replay(trace, strategy)).collect())
+        .map(|jobs| jobs.iter().zip(strategies).map(|(job, name)| replay(job, name)).collect())
         .collect();
     bar.finish_and_clear();
     outcomes

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use genesis::base::size::parse_bytes;
+use genesis::config::Settings;
 use genesis_replay::job::Job;
-use genesis_replay::{Result, library};
+use genesis_replay::{Error, Result, library};
 
 /// The hidden command that runs one job from standard input.
 pub(crate) const JOB_COMMAND: &str = "replay-job";
@@ -56,6 +57,7 @@ impl ReplayArguments {
             // Every refused request would be a line; the report counts them.
             set("GENESIS_LOG", "off");
         }
+        check(&settings)?;
         Ok(Job {
             trace: trace.to_owned(),
             library: library::locate(self.library.as_deref())?,
@@ -65,6 +67,16 @@ impl ReplayArguments {
             warm_passes: self.warm.into(),
             sample_count,
         })
+    }
+}
+
+/// Refuses `settings` that the library would refuse on top of this environment: said here, it
+/// is said once, and before anything runs.
+fn check(settings: &[(String, String)]) -> Result<()> {
+    let own = settings.iter().map(|(name, value)| (name.into(), value.into()));
+    match Settings::from_variables(own.chain(std::env::vars_os())) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::usage(error.message)),
     }
 }
 
