@@ -1,5 +1,6 @@
 //! The user's out-of-memory callbacks: asked to let go of memory before a request fails.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ use crate::base::DeviceOrdinal;
 use crate::base::lock::{Lock, assert_none_held, rank};
 
 /// Called with the device and the bytes wanted; says whether it has freed anything. It may
-/// call the library, and may be called from several threads at once.
+/// call the library, and may be called from several threads at once. When memory is short for
+/// a request of its own, no callback is asked for that one: it could go on for ever.
 pub type OutOfMemoryCallback = Arc<dyn Fn(DeviceOrdinal, u64) -> bool + Send + Sync>;
 
 /// Names a registered callback.
@@ -18,6 +20,10 @@ pub struct CallbackId(pub u64);
 #[derive(Default)]
 pub(super) struct Callbacks {
     registered: Lock<Registered, { rank::LEAF }>,
+}
+
+thread_local! {
+    static IS_ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
 #[derive(Default)]
@@ -47,12 +53,32 @@ impl Callbacks {
     /// Asks all of them; says whether one has freed anything.
     pub(super) fn ask(&self, device: DeviceOrdinal, wanted_bytes: u64) -> bool {
         assert_none_held();
+        let Some(_asking) = Asking::begin() else {
+            return false;
+        };
         let callbacks = self.registered.lock().callbacks.clone();
         let mut freed = false;
         for (_, callback) in callbacks {
             freed |= callback(device, wanted_bytes);
         }
         freed
+    }
+}
+
+/// While it lives, its thread is inside a callback.
+struct Asking;
+
+impl Asking {
+    /// `None` when the thread is inside a callback already.
+    fn begin() -> Option<Self> {
+        let nested = IS_ASKING.with(|asking| asking.replace(true));
+        (!nested).then_some(Self)
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        IS_ASKING.with(|asking| asking.set(false));
     }
 }
 

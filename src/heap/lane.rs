@@ -127,15 +127,26 @@ impl Lane {
     }
 
     /// The two things to see to before an allocation on `stream`: blocks whose events have
-    /// completed, and a fence that another lane wants. Nothing in the steady state.
+    /// completed, and a fence that another lane wants. Nothing in the steady state. Says
+    /// whether blocks have become free, so that the watermarks must be set anew.
     #[inline]
-    pub(super) fn prepare(&self, state: &mut LaneState, events: &EventPool, stream: StreamHandle) {
-        if state.pending.has_events() && state.tick.wrapping_sub(state.poll_again_at) as i32 >= 0 {
-            self.poll(state, events);
+    pub(super) fn prepare(
+        &self,
+        state: &mut LaneState,
+        events: &EventPool,
+        stream: StreamHandle,
+    ) -> Watermark {
+        let mut watermark = Watermark::Within;
+        if state.pending.has_events()
+            && state.tick.wrapping_sub(state.poll_again_at) as i32 >= 0
+            && self.poll(state, events)
+        {
+            watermark = Watermark::Crossed;
         }
         if self.fence_wanted.load(Relaxed) {
             self.renew_fence(state, events, stream);
         }
+        watermark
     }
 
     #[cold]
@@ -145,16 +156,17 @@ impl Lane {
         let _ = state.fence.renew(events, stream);
     }
 
-    /// Frees the blocks whose events have completed.
+    /// Frees the blocks whose events have completed; says whether an event had.
     #[cold]
-    pub(super) fn poll(&self, state: &mut LaneState, events: &EventPool) {
+    pub(super) fn poll(&self, state: &mut LaneState, events: &EventPool) -> bool {
         let mut complete = Vec::new();
         let LaneState { pending, fence, .. } = state;
         pending.poll(events, fence.epoch(), |slot| complete.push(slot));
-        for slot in complete {
+        for &slot in &complete {
             self.one_wait_less(state, slot);
         }
         state.poll_again_at = state.tick.wrapping_add(POLL_INTERVAL);
+        !complete.is_empty()
     }
 
     /// All work queued before the lane's epoch ended at `epoch` has completed.

@@ -6,8 +6,8 @@
 //! An entry is a hint: its lane says itself which stream it serves, so an entry that has
 //! become stale is passed over, and a reader that misses looks again under the lock.
 //!
-//! Streams come and go, and the library is not told when one is destroyed. When the arena is
-//! full a lane that holds no block is given to the next stream, so a program that makes and
+//! Streams come and go, and the library is not told when one is destroyed. When a device has
+//! all its lanes, one that holds no block is given to the next stream, so a program that makes and
 //! drops streams for ever runs for ever.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::config::Settings;
 use crate::memory::Directory;
 use crate::order::{EventPool, StreamKey};
 
-/// The most lanes, i.e. streams with memory at the same time, over all devices.
+/// The most lanes of a device, i.e. streams that hold memory of it at the same time.
 pub(super) const MAX_LANES: usize = 4096;
 /// Entries of a device's index; twice the lanes keeps probing short.
 const INDEX_ENTRIES: usize = 2 * MAX_LANES;
@@ -41,13 +41,23 @@ pub(super) struct LaneIndex {
     device: DeviceOrdinal,
     /// Lane index + 1; 0: never used.
     entries: Box<[AtomicU32]>,
-    /// Held by whoever changes entries: how many are used.
-    used: Lock<usize, { rank::LANES }>,
+    /// Held by whoever changes entries.
+    used: Lock<Used, { rank::LANES }>,
+}
+
+/// How much of an index is in use.
+#[derive(Debug, Default)]
+struct Used {
+    /// Entries that are not 0, stale ones among them.
+    entries: usize,
+    /// Lanes of the device.
+    lanes: usize,
 }
 
 impl Lanes {
-    pub(super) fn new(directory: Arc<Directory>) -> Self {
-        let arena = std::iter::repeat_with(OnceBox::new).take(MAX_LANES).collect();
+    pub(super) fn new(directory: Arc<Directory>, device_count: usize) -> Self {
+        let capacity = MAX_LANES * device_count;
+        let arena = std::iter::repeat_with(OnceBox::new).take(capacity).collect();
         Self { arena, count: Lock::new(0), directory }
     }
 
@@ -83,7 +93,7 @@ impl Lanes {
 impl LaneIndex {
     pub(super) fn new(device: DeviceOrdinal) -> Self {
         let entries = std::iter::repeat_with(AtomicU32::default).take(INDEX_ENTRIES).collect();
-        Self { device, entries, used: Lock::new(0) }
+        Self { device, entries, used: Lock::default() }
     }
 
     /// The lane of the stream `key`, if it has been seen before.
@@ -117,15 +127,19 @@ impl LaneIndex {
         if let Some(lane) = self.find(lanes, key) {
             return Some(lane);
         }
-        let lane = lanes
-            .add(self.device, key, settings)
-            .or_else(|| lanes.of(self.device).find(|lane| lane.rekey(key, events)))?;
-        if (*used + 1) * 2 > INDEX_ENTRIES {
+        let lane = if used.lanes < MAX_LANES {
+            let lane = lanes.add(self.device, key, settings)?;
+            used.lanes += 1;
+            lane
+        } else {
+            lanes.of(self.device).find(|lane| lane.rekey(key, events))?
+        };
+        if (used.entries + 1) * 2 > INDEX_ENTRIES {
             self.rebuild(lanes);
-            *used = lanes.of(self.device).count();
+            used.entries = used.lanes;
         } else {
             self.insert(lane);
-            *used += 1;
+            used.entries += 1;
         }
         Some(lane)
     }

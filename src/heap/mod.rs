@@ -88,12 +88,13 @@ impl Heap {
         clock: Clock,
     ) -> Self {
         let directory = Arc::new(Directory::new());
+        let platform_device_count = platform.devices.len();
         let slots = platform.devices.into_iter();
         Self {
             settings: Lock::new(settings.clone()),
             sizing: Sizing::new(settings),
             policy: Policy::new(settings),
-            lanes: Lanes::new(Arc::clone(&directory)),
+            lanes: Lanes::new(Arc::clone(&directory), platform_device_count),
             directory,
             backend: platform.backend,
             devices: slots.map(|driver| DeviceSlot { driver, heap: OnceCell::new() }).collect(),
@@ -129,7 +130,7 @@ impl Heap {
                 continue;
             };
             let state_ref = &mut *state;
-            lane.prepare(state_ref, &device.events, stream);
+            let prepared = lane.prepare(state_ref, &device.events, stream);
             let Some(slot) = state_ref.strategy.take(&mut state_ref.blocks, block_bytes) else {
                 lane.begin_climb(state_ref);
                 drop(state);
@@ -139,7 +140,7 @@ impl Heap {
             let (address, watermark) = lane.hand_out(state_ref, slot, requested_bytes);
             let tick = state_ref.tick;
             drop(state);
-            if watermark == Watermark::Crossed {
+            if watermark == Watermark::Crossed || prepared == Watermark::Crossed {
                 self.settle(device);
             }
             if self.policy.is_aging() && tick % AGING_INTERVAL == 0 {
@@ -333,7 +334,10 @@ impl Heap {
         // Streams that only cache something make way for one that needs something.
         self.release(device, release::Choice::All);
         find_or_add().ok_or_else(|| {
-            let message = format!("more than {MAX_LANES} streams hold memory at the same time");
+            let message = format!(
+                "more than {MAX_LANES} streams hold memory of device {} at the same time",
+                device.ordinal
+            );
             Error::new(Status::OutOfMemory, message)
         })
     }

@@ -87,7 +87,9 @@ impl Heap {
         };
         let before = inactive_bytes();
         self.poll_lanes(device);
-        Ok(inactive_bytes().saturating_sub(before))
+        let taken_bytes = inactive_bytes().saturating_sub(before);
+        self.settle(device);
+        Ok(taken_bytes)
     }
 
     /// Takes in every block of the device whose events have completed.
@@ -153,7 +155,7 @@ impl Heap {
 
     fn release_and_settle(&self, device: &DeviceHeap, choice: Choice) -> u64 {
         let released = self.release(device, choice);
-        device.refresh_peaks(&self.lanes);
+        self.settle(device);
         released
     }
 

@@ -195,15 +195,22 @@ impl BlockTable {
         rest_slot
     }
 
-    /// Joins the block in `slot` with the one after it, whose slot becomes vacant.
+    /// Joins the block in `slot` with the one after it, whose slot becomes vacant. The whole
+    /// counts as freed when the part freed last was.
     #[inline]
     pub fn merge_with_after(&mut self, slot: Slot) {
         let absorbed_slot = self.get(slot).after;
-        let Block { bytes, after, .. } = *self.get(absorbed_slot);
+        let Block { bytes, after, freed_epoch, freed_tick, freed_second, .. } =
+            *self.get(absorbed_slot);
         self.vacate(absorbed_slot);
         let block = self.get_mut(slot);
         block.bytes += bytes;
         block.after = after;
+        block.freed_epoch = block.freed_epoch.max(freed_epoch);
+        block.freed_second = block.freed_second.max(freed_second);
+        if freed_tick.wrapping_sub(block.freed_tick) as i32 > 0 {
+            block.freed_tick = freed_tick;
+        }
         if after != NO_SLOT {
             self.get_mut(after).before = slot;
         }

@@ -1,7 +1,9 @@
-//! Free blocks ordered by size and address: find the smallest that fits.
+//! Free blocks in order of size: find the smallest that fits.
 //!
-//! The order is that of the key `(bytes, address)`, so among equal sizes the lowest address
-//! goes first, which keeps long-lived blocks together. Two steps lead to it:
+//! The order is that of the [`Key`] `(bytes, whole segment?, address)`. Among blocks of equal
+//! size a part of a segment goes before a whole segment, which can still be given back or
+//! serve another stream, and then the lowest address goes first, which keeps long-lived
+//! blocks together. Two steps lead to the order:
 //!
 //! 1. **Bins.** Sizes are counted in units of 512 bytes. Up to 32 units each size has a bin;
 //!    above, each doubling is cut into 32 bins of equal width, so that every block of a later
@@ -91,12 +93,12 @@ impl BestFit {
     /// Takes out a block that is here.
     #[inline]
     pub fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
-        let Block { bytes, address, links, .. } = *blocks.get(slot);
+        let Block { bytes, links, .. } = *blocks.get(slot);
         let bin = bin_of(bytes);
         let place = if self.roots[bin] == slot {
             Place::Root(bin)
         } else {
-            parent_place(blocks, self.roots[bin], (bytes, address), slot)
+            parent_place(blocks, self.roots[bin], slot)
         };
         if links[LEFT] == NO_SLOT || links[RIGHT] == NO_SLOT {
             let only = if links[LEFT] == NO_SLOT { links[RIGHT] } else { links[LEFT] };
@@ -236,10 +238,14 @@ fn priority(slot: Slot) -> u32 {
     slot.wrapping_add(1).wrapping_mul(0x9E37_79B1)
 }
 
+/// What blocks are ordered by. A block is whole, or not, as long as it is here: its
+/// neighbours, being live, cannot go before it has been taken out to be joined with them.
+type Key = (u64, bool, u64);
+
 #[inline]
-fn key_of(blocks: &BlockTable, slot: Slot) -> (u64, u64) {
+fn key_of(blocks: &BlockTable, slot: Slot) -> Key {
     let block = blocks.get(slot);
-    (block.bytes, block.address)
+    (block.bytes, blocks.is_whole_segment(slot), block.address)
 }
 
 /// The first block in order with at least `bytes`, in the tree of `node`.
@@ -271,7 +277,8 @@ fn leftmost(blocks: &BlockTable, mut node: Slot) -> Slot {
 
 /// The link that leads to `slot`, which is below `node` and has `key`.
 #[inline]
-fn parent_place(blocks: &BlockTable, mut node: Slot, key: (u64, u64), slot: Slot) -> Place {
+fn parent_place(blocks: &BlockTable, mut node: Slot, slot: Slot) -> Place {
+    let key = key_of(blocks, slot);
     loop {
         let side = if key < key_of(blocks, node) { LEFT } else { RIGHT };
         let child = blocks.get(node).links[side];

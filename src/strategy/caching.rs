@@ -1,5 +1,6 @@
 //! Best fit in segments, with splitting and coalescing: the policy of PyTorch's
-//! `CUDACachingAllocator`, whose memory use it therefore equals, on faster structures.
+//! `CUDACachingAllocator` on faster structures. It takes blocks of equal size in another order
+//! (see [`BestFit`]), which on the recorded programs holds as much memory as PyTorch's or less.
 //!
 //! Small and large blocks live in segments of their own kind (`Sizing::pool`). A block larger
 //! than the request is split when the rest is worth keeping: at least 512 bytes among small
@@ -60,8 +61,7 @@ impl Caching {
     /// Takes in a freed block, joined with its free neighbours.
     #[inline]
     pub fn give(&mut self, blocks: &mut BlockTable, slot: Slot) {
-        let Block { before, after, pool, freed_epoch, freed_tick, freed_second, .. } =
-            *blocks.get(slot);
+        let Block { before, after, pool, .. } = *blocks.get(slot);
         let pool = &mut self.pools[pool as usize];
         if after != NO_SLOT && blocks.get(after).state == State::Free {
             pool.remove(blocks, after);
@@ -72,11 +72,6 @@ impl Caching {
             pool.remove(blocks, before);
             blocks.merge_with_after(before);
             joined = before;
-            // The whole is as old as its part freed last, which is the one given here.
-            let block = blocks.get_mut(joined);
-            block.freed_epoch = freed_epoch;
-            block.freed_tick = freed_tick;
-            block.freed_second = freed_second;
         }
         pool.insert(blocks, joined);
     }
