@@ -7,8 +7,8 @@
 //! become stale is passed over, and a reader that misses looks again under the lock.
 //!
 //! Streams come and go, and the library is not told when one is destroyed. When a device has
-//! all its lanes, one that holds no block is given to the next stream, so a program that makes and
-//! drops streams for ever runs for ever.
+//! all the lanes it may have, one that holds no block is given to the next stream, so a
+//! program that makes and drops streams for ever runs for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -88,13 +88,13 @@ impl Heap {
         clock: Clock,
     ) -> Self {
         let directory = Arc::new(Directory::new());
-        let platform_device_count = platform.devices.len();
+        let device_count = platform.devices.len();
         let slots = platform.devices.into_iter();
         Self {
             settings: Lock::new(settings.clone()),
             sizing: Sizing::new(settings),
             policy: Policy::new(settings),
-            lanes: Lanes::new(Arc::clone(&directory), platform_device_count),
+            lanes: Lanes::new(Arc::clone(&directory), device_count),
             directory,
             backend: platform.backend,
             devices: slots.map(|driver| DeviceSlot { driver, heap: OnceCell::new() }).collect(),

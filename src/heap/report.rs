@@ -163,22 +163,21 @@ impl Shortage<'_> {
     /// What the reader can do about it: only what the figures bear out.
     fn hint(&self) -> &'static str {
         let wanted = self.request.block_bytes;
-        let cached = self.statistics.free_bytes;
-        let limited = self.limit_bytes.is_some_and(|limit| {
-            self.statistics.reserved_bytes.current.saturating_add(wanted) > limit
-        });
-        if cached >= wanted {
+        let reserved = self.statistics.reserved_bytes.current;
+        let would_fit = |bytes: u64| reserved.saturating_add(wanted) <= bytes;
+        let total = self.driver.map_or(u64::MAX, |info| info.total_bytes);
+        if self.statistics.free_bytes >= wanted {
             "enough is cached, but in pieces: free neighbouring blocks together, or allocate the \
              largest blocks first"
-        } else if limited {
+        } else if wanted > total {
+            "it is larger than the device: split it"
+        } else if self.limit_bytes.is_some_and(|limit| !would_fit(limit)) {
             "the limit in force stops it: raise GENESIS_MEMORY_LIMIT or GENESIS_MEMORY_FRACTION"
-        } else if self.driver.is_some_and(|info| {
-            let held_here = self.statistics.reserved_bytes.current;
-            info.total_bytes.saturating_sub(info.free_bytes) > held_here + info.total_bytes / 8
-        }) {
-            "much of the device is held by others: other processes, or other libraries in this one"
+        } else if would_fit(total) {
+            "it would fit, but part of the device is held by others: other processes, or other \
+             libraries in this one"
         } else {
-            "nearly all of it is live: use less at a time"
+            "live blocks leave too little room: use less at a time"
         }
     }
 }

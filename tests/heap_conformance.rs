@@ -1,0 +1,101 @@
+//! One suite for every strategy: what a heap promises, whatever its policy.
+//!
+//! Each case is a function of a [`Subject`], a strategy and a store of the simulated device.
+//! Every strategy runs every case on both stores; where strategies differ by design (Naive
+//! keeps nothing, only Caching splits) the case says so. A new strategy is one line below.
+
+#[path = "heap_conformance/basics.rs"]
+mod basics;
+#[path = "heap_conformance/limits.rs"]
+mod limits;
+#[path = "heap_conformance/release.rs"]
+mod release;
+#[path = "heap_conformance/shortage.rs"]
+mod shortage;
+#[path = "heap_conformance/statistics.rs"]
+mod statistics;
+#[path = "heap_conformance/streams.rs"]
+mod streams;
+mod support;
+
+/// Makes every case a test of the strategy and store named.
+macro_rules! conformance {
+    ($($name:ident: $pool:ident on $store:ident;)*) => {
+        $(mod $name {
+            const SUBJECT: super::support::Subject = super::support::Subject {
+                pool_type: genesis::config::PoolType::$pool,
+                store: simgpu::StoreKind::$store,
+            };
+            conformance! { @cases
+                basics::zero_bytes_are_address_zero
+                basics::addresses_are_aligned_and_disjoint
+                basics::bytes_survive_what_happens_around_them
+                basics::absurd_sizes_are_refused
+                basics::unknown_devices_are_refused
+                basics::foreign_pointers_are_reported_and_harmless
+                basics::double_frees_are_reported_and_harmless
+                basics::devices_are_independent
+                basics::block_sizes_are_the_strategys
+                basics::nothing_is_asked_of_a_device_not_used
+                streams::same_stream_reuses_at_once
+                streams::another_stream_waits_for_the_event
+                streams::another_stream_takes_nothing_without_an_event
+                streams::recorded_streams_delay_reuse
+                streams::recording_the_own_stream_changes_nothing
+                streams::a_capturing_recorded_stream_delays_until_idle
+                streams::a_joined_block_is_as_fresh_as_its_freshest_part
+                streams::a_destroyed_stream_is_never_touched
+                streams::names_of_the_default_stream_are_one
+                streams::each_threads_default_stream_is_its_own
+                streams::streams_come_and_go
+                streams::streams_of_one_device_leave_room_for_another
+                limits::a_fraction_of_the_memory
+                limits::a_limit_in_bytes
+                limits::threads_together_keep_the_limit
+                limits::the_cache_limit
+                limits::the_cache_limit_holds_when_waiting_blocks_become_free
+                limits::the_reserve
+                limits::the_collection_threshold
+                limits::age_in_allocations
+                limits::age_in_seconds
+                limits::settings_change_at_run_time
+                limits::memory_info_counts_the_cache_as_free
+                release::trim_to_a_target
+                release::trim_releases_the_longest_unused_first
+                release::emptying_the_cache_keeps_what_is_live
+                release::emptying_the_cache_waits_for_other_streams
+                release::garbage_is_what_two_collections_saw_unused
+                release::compaction_takes_in_what_has_finished
+                shortage::callbacks_are_asked_until_removed
+                shortage::callbacks_may_use_the_heap
+                shortage::the_line_has_every_figure
+                shortage::the_hint_is_true
+                shortage::sixty_then_seventy_of_eighty
+                shortage::every_second_block_of_a_full_device
+                shortage::memory_comes_from_another_streams_cache
+                statistics::levels_and_totals
+                statistics::peaks_and_their_reset
+                statistics::hits_and_misses
+                statistics::fragmentation
+                statistics::largest_allocations_first
+            }
+        })*
+    };
+    (@cases $($module:ident::$case:ident)*) => {
+        $(#[test]
+        fn $case() {
+            super::$module::$case(SUBJECT);
+        })*
+    };
+}
+
+conformance! {
+    naive_real: Naive on RealBytes;
+    naive_addresses: Naive on AddressesOnly;
+    round_real: Round on RealBytes;
+    round_addresses: Round on AddressesOnly;
+    exact_real: Exact on RealBytes;
+    exact_addresses: Exact on AddressesOnly;
+    caching_real: Caching on RealBytes;
+    caching_addresses: Caching on AddressesOnly;
+}

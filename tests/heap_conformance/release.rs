@@ -1,0 +1,106 @@
+//! Giving memory back on request.
+
+use genesis::base::size::MIB;
+
+use crate::support::{A, B, DEVICE, Rig, Subject};
+
+/// A segment of its own in every strategy, and rounded by none.
+const BLOCK_BYTES: u64 = 16 * MIB;
+
+pub fn trim_to_a_target(subject: Subject) {
+    let rig = subject.plan().start();
+    cache_three(&rig);
+    if subject.keeps_blocks() {
+        assert_eq!(rig.reserved_bytes(), 7 * BLOCK_BYTES);
+        assert_eq!(rig.heap.trim(DEVICE, 7 * BLOCK_BYTES), Ok(0));
+        assert_eq!(rig.heap.trim(DEVICE, 6 * BLOCK_BYTES), Ok(BLOCK_BYTES));
+        assert_eq!(rig.heap.trim(DEVICE, 6 * BLOCK_BYTES - 1), Ok(BLOCK_BYTES));
+        assert_eq!(rig.heap.trim(DEVICE, 0), Ok(BLOCK_BYTES), "the rest is live");
+    }
+    assert_eq!(rig.heap.trim(DEVICE, 0), Ok(0));
+    assert_eq!(rig.machine.census().used_bytes, 4 * BLOCK_BYTES);
+    rig.finish();
+}
+
+pub fn trim_releases_the_longest_unused_first(subject: Subject) {
+    if !subject.keeps_blocks() {
+        return;
+    }
+    let rig = subject.plan().start();
+    let [first, second, third] = cache_three(&rig);
+    rig.heap.trim(DEVICE, 6 * BLOCK_BYTES).unwrap();
+    let mut left = [rig.allocate(BLOCK_BYTES, A), rig.allocate(BLOCK_BYTES, A)];
+    let mut expected = [second, third];
+    left.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(left, expected, "{first:#x} was freed first");
+    rig.finish();
+}
+
+pub fn emptying_the_cache_keeps_what_is_live(subject: Subject) {
+    let rig = subject.plan().start();
+    let live = [rig.allocate(100, A), rig.allocate(3 * MIB, B), rig.allocate(BLOCK_BYTES, B)];
+    cache_three(&rig);
+    let released = rig.heap.empty_cache(DEVICE).unwrap();
+    assert_eq!(released, if subject.keeps_blocks() { 3 * BLOCK_BYTES } else { 0 });
+    for address in live {
+        rig.touch(address, if address == live[0] { A } else { B });
+    }
+    assert_eq!(rig.heap.empty_cache(DEVICE), Ok(0));
+    rig.finish();
+}
+
+pub fn emptying_the_cache_waits_for_other_streams(subject: Subject) {
+    let rig = subject.plan().start();
+    let block = rig.allocate(BLOCK_BYTES, A);
+    rig.record(block, B);
+    rig.touch(block, B);
+    rig.free(block);
+    if subject.keeps_blocks() {
+        assert_eq!(rig.heap.trim(DEVICE, 0), Ok(0), "trim does not wait");
+        assert_eq!(rig.heap.empty_cache(DEVICE), Ok(BLOCK_BYTES));
+    }
+    assert_eq!(rig.machine.census().used_bytes, 0);
+    rig.finish();
+}
+
+pub fn garbage_is_what_two_collections_saw_unused(subject: Subject) {
+    let rig = subject.plan().start();
+    let [first, ..] = cache_three(&rig);
+    assert_eq!(rig.heap.collect_garbage(DEVICE), Ok(0), "unused, but only just");
+    let used = rig.allocate(BLOCK_BYTES, A);
+    rig.free(used);
+    let kept_bytes = if subject.keeps_blocks() { BLOCK_BYTES } else { 0 };
+    assert_eq!(rig.heap.collect_garbage(DEVICE), Ok(2 * kept_bytes), "not {first:#x} alone");
+    assert_eq!(rig.statistics().inactive_bytes.current, kept_bytes);
+    assert_eq!(rig.heap.collect_garbage(DEVICE), Ok(kept_bytes));
+    rig.finish();
+}
+
+pub fn compaction_takes_in_what_has_finished(subject: Subject) {
+    let rig = subject.plan().start();
+    let block = rig.allocate(BLOCK_BYTES, A);
+    rig.record(block, B);
+    rig.touch(block, B);
+    rig.free(block);
+    assert_eq!(rig.heap.compact(DEVICE), Ok(0), "B is not done");
+    rig.run(B);
+    let taken_bytes = if subject.keeps_blocks() { BLOCK_BYTES } else { 0 };
+    assert_eq!(rig.heap.compact(DEVICE), Ok(taken_bytes));
+    assert_eq!(rig.heap.compact(DEVICE), Ok(0));
+    assert_eq!(rig.reserved_bytes(), taken_bytes, "nothing is given back");
+    assert_eq!(rig.statistics().inactive_bytes.peak, taken_bytes);
+    rig.finish();
+}
+
+/// Leaves three blocks cached on A, freed in this order with an allocation between, by which
+/// the lane tells their ages; two such allocations of 32 MiB stay live.
+fn cache_three(rig: &Rig) -> [u64; 3] {
+    let blocks = [(); 3].map(|()| rig.allocate_and_touch(BLOCK_BYTES, A));
+    rig.free(blocks[0]);
+    rig.allocate(2 * BLOCK_BYTES, A);
+    rig.free(blocks[1]);
+    rig.allocate(2 * BLOCK_BYTES, A);
+    rig.free(blocks[2]);
+    blocks
+}
