@@ -4,6 +4,8 @@
 //! a step is another program's command line, echoed before it runs, in the root of the
 //! repository. Nothing is interpreted here but exit statuses.
 
+mod generated;
+mod prerequisites;
 mod steps;
 
 use std::process::ExitCode;
@@ -33,10 +35,10 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Everything that continuous integration checks
-    Ci,
-    /// Generate include/genesis.h anew (the library's build script does it)
-    Header,
+    /// Check what must hold beside the tests: format, lints, and that generated files are current
+    Lint,
+    /// Generate include/genesis.h and the README's table of options anew
+    Generate,
     /// Run the benchmarks
     Bench,
 }
@@ -44,9 +46,9 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo => demo(),
-        Command::Test { arguments } => run_all(&test_steps(&arguments)),
-        Command::Ci => run_all(&ci_steps()),
-        Command::Header => run(&build_library()),
+        Command::Test { arguments } => test(&arguments),
+        Command::Lint => lint(),
+        Command::Generate => generated::write(),
         Command::Bench => run_all(&[cargo(&["bench", "--bench", "hot_path", "--bench", "replay"])]),
     };
     match outcome {
@@ -66,21 +68,21 @@ fn build_library() -> Step {
     cargo(&["build", "--package", "genesis"])
 }
 
-fn test_steps(arguments: &[String]) -> Vec<Step> {
+fn test(arguments: &[String]) -> Outcome {
+    prerequisites::install()?;
     // The tests of the C interface load the library that stands beside them, so it is first.
     let mut test = cargo(&["test", "--workspace"]);
     test.extend(arguments);
-    vec![build_library(), test]
+    run_all(&[build_library(), test])
 }
 
-fn ci_steps() -> Vec<Step> {
-    let mut steps = vec![
+fn lint() -> Outcome {
+    generated::write()?;
+    run_all(&[
         cargo(&["fmt", "--all", "--check"]),
         cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]),
-    ];
-    steps.extend(test_steps(&[]));
-    steps.push(Step::new("git", &["diff", "--exit-code", "--", "include"]));
-    steps
+        Step::new("git", &["diff", "--exit-code", "--", generated::HEADER, generated::README]),
+    ])
 }
 
 fn demo() -> Outcome {
