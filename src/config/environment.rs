@@ -1,7 +1,7 @@
 //! Reading the environment: variables in, settings and warnings out.
 //!
-//! The environment comes in as a value, so that tests and tools bring their own; the one
-//! function that looks at the process's is [`Settings::from_environment`]. For each option the
+//! The environment comes in as a value, so that tests and tools bring their own; the only
+//! functions that look at the process's are those named `…_environment`. For each option the
 //! first name that is set decides: its own, then its aliases in order. A variable that is
 //! empty or blank is unset. Everything wrong is reported in one message; nothing is taken
 //! from an environment that has anything wrong in it.
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 
 use super::nearest::nearest;
-use super::settings::Settings;
+use super::settings::{LogLevel, Settings};
 use super::table::{OPTIONS, OptionSpec, Parse};
 use crate::base::{Error, Result, Status};
 
@@ -24,6 +24,17 @@ impl Settings {
     /// The settings that the process's environment asks for, with warnings for the user.
     pub fn from_environment() -> Result<(Self, Vec<String>)> {
         Self::from_variables(std::env::vars_os())
+    }
+
+    /// How much may be said while nothing else is known: what `GENESIS_LOG` asks for, if that
+    /// can be read, even where another variable is wrong.
+    pub fn log_level_from_environment() -> LogLevel {
+        let mut settings = Self::default();
+        if let Ok(text) = std::env::var("GENESIS_LOG") {
+            // A mistake in it is reported with all others.
+            let _ = super::set(&mut settings, "GENESIS_LOG", &text, false);
+        }
+        settings.log
     }
 
     /// The settings that `variables` ask for, with warnings for the user.

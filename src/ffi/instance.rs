@@ -93,6 +93,7 @@ fn settings() -> Result<(Settings, Vec<String>)> {
 fn make() -> Result<Heap> {
     watch_for_fork();
     keep_panics_quiet();
+    LOG.set_level(Settings::log_level_from_environment());
     let made = settings().and_then(|(settings, warnings)| {
         LOG.set_level(settings.log);
         for warning in warnings {
@@ -102,6 +103,12 @@ fn make() -> Result<Heap> {
         if let Some(notice) = &platform.notice {
             LOG.write(LogLevel::Warn, notice);
         }
+        let (backend, pool_type) = (platform.backend.name(), settings.pool_type.name());
+        let devices = platform.devices.len();
+        LOG.write(
+            LogLevel::Info,
+            &format_args!("strategy {pool_type} on backend {backend}, {devices} devices"),
+        );
         Ok(Heap::new(platform, &settings, Arc::clone(&LOG)))
     });
     if let Err(error) = &made {
