@@ -41,7 +41,13 @@ fn heap_slow() -> Result<&'static Heap> {
     if FORKED.load(Relaxed) {
         return Err(forked());
     }
-    HEAP.get_or_init(make).as_ref().map_err(Clone::clone)
+    let mut messages = Vec::new();
+    let heap = HEAP.get_or_init(|| make(&mut messages));
+    // Only now: whoever receives them may call the library.
+    for (level, message) in messages {
+        LOG.write(level, &message);
+    }
+    heap.as_ref().map_err(Clone::clone)
 }
 
 /// The heap if it has been made; nothing was allocated otherwise.
@@ -90,29 +96,23 @@ fn settings() -> Result<(Settings, Vec<String>)> {
     Ok((settings, warnings))
 }
 
-fn make() -> Result<Heap> {
+/// Makes the heap; what there is to say of it goes to `messages`.
+fn make(messages: &mut Vec<(LogLevel, String)>) -> Result<Heap> {
     watch_for_fork();
     keep_panics_quiet();
     LOG.set_level(Settings::log_level_from_environment());
     let made = settings().and_then(|(settings, warnings)| {
         LOG.set_level(settings.log);
-        for warning in warnings {
-            LOG.write(LogLevel::Warn, &warning);
-        }
+        messages.extend(warnings.into_iter().map(|warning| (LogLevel::Warn, warning)));
         let platform = driver::open(&settings)?;
-        if let Some(notice) = &platform.notice {
-            LOG.write(LogLevel::Warn, notice);
-        }
-        let (backend, pool_type) = (platform.backend.name(), settings.pool_type.name());
-        let devices = platform.devices.len();
-        LOG.write(
-            LogLevel::Info,
-            &format_args!("strategy {pool_type} on backend {backend}, {devices} devices"),
-        );
+        messages.extend(platform.notice.clone().map(|notice| (LogLevel::Warn, notice)));
+        let (pool_type, backend) = (settings.pool_type.name(), platform.backend.name());
+        let chosen = format!("{pool_type} on {backend}, {} devices", platform.devices.len());
+        messages.push((LogLevel::Info, chosen));
         Ok(Heap::new(platform, &settings, Arc::clone(&LOG)))
     });
     if let Err(error) = &made {
-        LOG.write(LogLevel::Error, error);
+        messages.push((LogLevel::Error, error.to_string()));
     }
     made
 }

@@ -22,7 +22,7 @@ use super::release::Choice;
 use crate::base::size::MIB;
 use crate::base::{Result, StreamHandle};
 use crate::config::LogLevel;
-use crate::driver::{self, Event};
+use crate::driver::{self, Call, Code, DriverError, Event};
 use crate::memory::{Refusal, Segment};
 use crate::observe::Tallies;
 use crate::order::Readiness;
@@ -54,7 +54,7 @@ impl Heap {
     #[cold]
     pub(super) fn allocate_slow(&self, request: &Request<'_>) -> Result<u64> {
         let served = self.climb(request);
-        request.lane.end_climb();
+        request.lane.end_climb(served.is_ok());
         self.settle(request.device);
         served
     }
@@ -202,6 +202,12 @@ impl Heap {
         let driver = &request.device.driver;
         if driver.event_query(event)? {
             return Ok(());
+        }
+        if driver.stream_is_capturing(request.stream)? {
+            return Err(DriverError {
+                call: Call::StreamWait,
+                code: Code::STREAM_CAPTURE_UNSUPPORTED,
+            });
         }
         driver.stream_wait(request.stream, event)
     }

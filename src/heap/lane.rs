@@ -113,12 +113,15 @@ impl Lane {
     /// A request of the lane starts up the ladder; the lane keeps its stream until it is done.
     pub(super) fn begin_climb(&self, state: &mut LaneState) {
         state.climbing += 1;
-        self.counters.on_miss();
     }
 
     /// A request of the lane is done with the ladder.
-    pub(super) fn end_climb(&self) {
-        self.lock().climbing -= 1;
+    pub(super) fn end_climb(&self, served: bool) {
+        let mut state = self.lock();
+        state.climbing -= 1;
+        if served {
+            self.counters.on_miss();
+        }
     }
 
     /// Asks for an event on the lane's stream when a call next names it.

@@ -114,7 +114,7 @@ impl LaneCounters {
         self.pending_bytes.store(pending - allocated, Relaxed);
     }
 
-    /// The lane could not serve a request from its own free blocks. Lane lock held.
+    /// An allocation just counted was not served from the lane's own free blocks. Lane lock held.
     pub fn on_miss(&self) {
         add(&self.misses, 1);
     }
