@@ -1,7 +1,6 @@
 //! The user's out-of-memory callbacks: asked to let go of memory before a request fails.
 
 use std::cell::Cell;
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -51,13 +50,9 @@ impl Callbacks {
         removed.is_some()
     }
 
-    /// Asks all of them; says whether one has freed anything. A callback that runs short of
-    /// memory itself is not asked again for that.
+    /// Asks all of them; says whether one has freed anything.
     pub(super) fn ask(&self, device: DeviceOrdinal, wanted_bytes: u64) -> bool {
         assert_none_held();
-        let Some(_asking) = Asking::enter() else {
-            return false;
-        };
         let Some(_asking) = Asking::begin() else {
             return false;
         };
@@ -84,25 +79,6 @@ impl Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         IS_ASKING.with(|asking| asking.set(false));
-    }
-}
-
-/// While this lives, the thread is asking callbacks.
-struct Asking;
-
-thread_local! {
-    static IS_ASKING: Cell<bool> = const { Cell::new(false) };
-}
-
-impl Asking {
-    fn enter() -> Option<Self> {
-        (!IS_ASKING.replace(true)).then_some(Self)
-    }
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        IS_ASKING.set(false);
     }
 }
 
