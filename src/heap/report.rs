@@ -5,11 +5,12 @@ use std::fmt;
 use super::Heap;
 use super::device::DeviceHeap;
 use super::ladder::Request;
+use super::lane::Lane;
 use crate::base::size::Bytes;
 use crate::base::{DeviceOrdinal, Error, Result, Status};
 use crate::config::LogLevel;
 use crate::driver::MemoryInfo;
-use crate::memory::State;
+use crate::memory::{Block, State};
 use crate::observe::Statistics;
 use crate::order::StreamKey;
 
@@ -73,13 +74,7 @@ impl Heap {
             let chosen = state.blocks.iter().filter(|(_, block)| {
                 block.state == State::Live && block.requested_bytes >= least_bytes
             });
-            live.extend(chosen.map(|(_, block)| LiveBlock {
-                address: block.address,
-                requested_bytes: block.requested_bytes,
-                allocated_bytes: block.bytes,
-                device: device.ordinal,
-                stream: lane.key(),
-            }));
+            live.extend(chosen.map(|(_, block)| describe(lane, block)));
         }
         live.sort_by_key(|block| (std::cmp::Reverse(block.requested_bytes), block.address));
         Ok(live)
@@ -99,22 +94,17 @@ impl Heap {
 
     /// The block of any state that contains `address`.
     fn locate(&self, address: u64) -> Option<(State, LiveBlock)> {
+        if let Some((lane, slot)) = self.find(address)
+            && let Some(block) = lane.lock().blocks.find(slot, address)
+        {
+            return Some((block.state, describe(lane, block)));
+        }
         self.lanes.iter().find_map(|lane| {
             let state = lane.lock();
-            let found = state
-                .blocks
-                .iter()
-                .find(|(_, block)| (block.address..block.address + block.bytes).contains(&address));
-            found.map(|(_, block)| {
-                let live = LiveBlock {
-                    address: block.address,
-                    requested_bytes: block.requested_bytes,
-                    allocated_bytes: block.bytes,
-                    device: lane.device,
-                    stream: lane.key(),
-                };
-                (block.state, live)
-            })
+            let mut blocks = state.blocks.iter().map(|(_, block)| block);
+            let found = blocks
+                .find(|block| (block.address..block.address + block.bytes).contains(&address));
+            found.map(|block| (block.state, describe(lane, block)))
         })
     }
 
@@ -156,6 +146,16 @@ impl Heap {
         let error = Error::new(Status::OutOfMemory, shortage.to_string());
         self.log.write(LogLevel::Error, &error);
         error
+    }
+}
+
+fn describe(lane: &Lane, block: &Block) -> LiveBlock {
+    LiveBlock {
+        address: block.address,
+        requested_bytes: block.requested_bytes,
+        allocated_bytes: block.bytes,
+        device: lane.device,
+        stream: lane.key(),
     }
 }
 

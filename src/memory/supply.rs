@@ -1,9 +1,9 @@
 //! Segments from the driver, within the limits of one device.
 //!
-//! The supply counts the physical bytes it holds *before* it asks the driver for more, so
-//! that concurrent requests together never exceed the limit, and takes them off again when
-//! the driver refuses. `reserved ≤ allowed` holds at every moment, except right after the
-//! limit was lowered.
+//! The supply *claims* physical bytes before it asks the driver for them, so that concurrent
+//! requests together never exceed the limit, and drops the claim when the driver refuses.
+//! `reserved ≤ claimed ≤ allowed` holds at every moment, except right after the limit was
+//! lowered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,6 +28,8 @@ pub struct Supply {
     device: Arc<dyn Device>,
     total_bytes: u64,
     allowed_bytes: AtomicU64,
+    /// Held, or being asked of the driver right now.
+    claimed_bytes: AtomicU64,
     reserved_bytes: AtomicU64,
     peak_bytes: AtomicU64,
     cumulative_bytes: AtomicU64,
@@ -41,6 +43,7 @@ impl Supply {
             device,
             total_bytes,
             allowed_bytes: AtomicU64::new(u64::MAX),
+            claimed_bytes: AtomicU64::new(0),
             reserved_bytes: AtomicU64::new(0),
             peak_bytes: AtomicU64::new(0),
             cumulative_bytes: AtomicU64::new(0),
@@ -84,17 +87,18 @@ impl Supply {
     /// A segment of `bytes` for `pool`.
     pub fn acquire(&self, bytes: u64, pool: u8) -> Result<Segment, Refusal> {
         let allowed_bytes = self.allowed_bytes();
-        let grow = |held: u64| held.checked_add(bytes).filter(|&sum| sum <= allowed_bytes);
-        let held = self.reserved_bytes.fetch_update(Relaxed, Relaxed, grow);
-        let held = held.map_err(|_| Refusal::Limit)? + bytes;
+        let grow = |claimed: u64| claimed.checked_add(bytes).filter(|&sum| sum <= allowed_bytes);
+        let claimed = self.claimed_bytes.fetch_update(Relaxed, Relaxed, grow);
+        claimed.map_err(|_| Refusal::Limit)?;
         match self.allocate_aligned(bytes) {
             Ok(address) => {
-                self.peak_bytes.fetch_max(held, Relaxed);
+                let reserved_bytes = self.reserved_bytes.fetch_add(bytes, Relaxed) + bytes;
+                self.peak_bytes.fetch_max(reserved_bytes, Relaxed);
                 self.cumulative_bytes.fetch_add(bytes, Relaxed);
                 Ok(Segment { address, bytes, pool })
             }
             Err(error) => {
-                self.reserved_bytes.fetch_sub(bytes, Relaxed);
+                self.claimed_bytes.fetch_sub(bytes, Relaxed);
                 Err(Refusal::Driver(error))
             }
         }
@@ -103,9 +107,18 @@ impl Supply {
     /// Gives a segment back to the driver, which waits for all work of the device. On an
     /// error the segment is still held and counted.
     pub fn release(&self, segment: Segment) -> driver::Result<()> {
-        self.device.free(segment.address)?;
+        // First, so that bytes which another thread gets at once are not counted twice.
         self.reserved_bytes.fetch_sub(segment.bytes, Relaxed);
-        Ok(())
+        match self.device.free(segment.address) {
+            Ok(()) => {
+                self.claimed_bytes.fetch_sub(segment.bytes, Relaxed);
+                Ok(())
+            }
+            Err(error) => {
+                self.reserved_bytes.fetch_add(segment.bytes, Relaxed);
+                Err(error)
+            }
+        }
     }
 
     /// Drivers promise 256-byte alignment and give 512; one that does not is not usable.
