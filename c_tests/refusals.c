@@ -1,0 +1,124 @@
+/* What cannot be served or is no block is refused, reported, and harms nothing. */
+#include "check.h"
+
+/* Pointers that are no blocks are also reported in the log. */
+static int reports;
+
+static void count_report(void *user_data, genesis_log_level level, const char *message)
+{
+    CHECK(user_data == &reports);
+    CHECK(level == GENESIS_LOG_LEVEL_ERROR);
+    CHECK(message[0] != '\0' && strchr(message, '\n') == NULL);
+    reports++;
+}
+
+static void *refused(size_t size, int device)
+{
+    void *block = genesis_malloc(size, device, STREAM(0));
+    CHECK(block == NULL);
+    return block;
+}
+
+static void sizes(void)
+{
+    const size_t absurd[] = {SIZE_MAX, SIZE_MAX - 510, SIZE_MAX - 511, SIZE_MAX / 2 + 1,
+                             ((size_t)1 << 47) + 1};
+    for (size_t index = 0; index < LENGTH(absurd); index++) {
+        CHECK_REPORTS(GENESIS_STATUS_OUT_OF_MEMORY, refused(absurd[index], 0));
+        unsigned char *small = block_of(100, STREAM(0));
+        fill(small, 100, 1);
+        genesis_free(small, 100, 0, STREAM(0));
+    }
+    /* Not absurd, but more than there is. */
+    CHECK_REPORTS(GENESIS_STATUS_OUT_OF_MEMORY, refused((size_t)1 << 46, 0));
+    CHECK(stats_of(0).out_of_memory_events == 1);
+    CHECK(reports == 1);
+}
+
+static void devices(void)
+{
+    const int absent[] = {99, 1, -1, INT_MIN, INT_MAX};
+    for (size_t index = 0; index < LENGTH(absent); index++) {
+        CHECK_REPORTS(GENESIS_STATUS_INVALID_DEVICE, refused(512, absent[index]));
+        CHECK_REPORTS(GENESIS_STATUS_INVALID_DEVICE, refused(SIZE_MAX, absent[index]));
+    }
+    CHECK(reports == 1);
+}
+
+static void expect_foreign(void *pointer)
+{
+    const int before = reports;
+    CHECK_REPORTS(GENESIS_STATUS_FOREIGN_POINTER, genesis_free(pointer, 512, 0, STREAM(0)));
+    CHECK(reports == before + 1);
+}
+
+static void foreign_pointers(unsigned char *live)
+{
+    int on_stack = 0;
+    void *from_malloc = malloc(512);
+    expect_foreign(&on_stack);
+    expect_foreign(from_malloc);
+    expect_foreign(&reports);
+    expect_foreign((void *)(uintptr_t)1);
+    expect_foreign((void *)(uintptr_t)512);
+    expect_foreign((void *)UINTPTR_MAX);
+    expect_foreign((void *)(UINTPTR_MAX - 511));
+    expect_foreign(live + 1);
+    expect_foreign(live + 512);
+    expect_foreign(live + 4095);
+    free(from_malloc);
+}
+
+static void double_frees(void)
+{
+    unsigned char *blocks[3];
+    for (size_t index = 0; index < 3; index++) {
+        blocks[index] = block_of(4096, STREAM(0));
+    }
+    for (size_t index = 0; index < 3; index++) {
+        genesis_free(blocks[index], 4096, 0, STREAM(0));
+    }
+    /* Naive has given the memory back, and with it any memory of the pointer. */
+    const genesis_status expected = strategy_is("Naive") ? GENESIS_STATUS_FOREIGN_POINTER
+                                                         : GENESIS_STATUS_DOUBLE_FREE;
+    for (size_t index = 0; index < 3; index++) {
+        const int before = reports;
+        CHECK_REPORTS(expected, genesis_free(blocks[index], 4096, 0, STREAM(0)));
+        CHECK_REPORTS(expected, genesis_block_record_stream(blocks[index], STREAM(1)));
+        CHECK(reports == before + 2);
+    }
+}
+
+/* Size, device and stream of a free are not looked at. */
+static void wrong_arguments(void)
+{
+    const genesis_stats before = stats_of(0);
+    unsigned char *block = block_of(3000, STREAM(0));
+    genesis_last_error_clear();
+    genesis_free(block, SIZE_MAX, -7, STREAM(9));
+    CHECK(genesis_last_error_get() == GENESIS_STATUS_SUCCESS);
+    const genesis_stats after = stats_of(0);
+    CHECK(after.requested_bytes.current == before.requested_bytes.current);
+    CHECK(after.allocated_bytes.current == before.allocated_bytes.current);
+}
+
+int main(void)
+{
+    CHECK_OK(genesis_log_callback_set(count_report, &reports));
+    sizes();
+    devices();
+    unsigned char *live = block_of(4096, STREAM(0));
+    fill(live, 4096, 0x5a);
+    foreign_pointers(live);
+    double_frees();
+    wrong_arguments();
+    CHECK(is_filled(live, 4096, 0x5a));
+    genesis_block_info info;
+    CHECK_OK(genesis_block_info_get(live, &info));
+    CHECK(info.requested_bytes == 4096);
+    const genesis_stats stats = stats_of(0);
+    CHECK(stats.requested_bytes.current == 4096);
+    CHECK(stats.allocations == stats.frees + 1);
+    genesis_free(live, 4096, 0, STREAM(0));
+    return 0;
+}
