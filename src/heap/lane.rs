@@ -51,6 +51,8 @@ pub(super) struct LaneState {
     /// Requests on the ladder for this lane, which keep it with its stream.
     climbing: u32,
     poll_again_at: u32,
+    /// Empty but while polling; kept so that polling allocates nothing.
+    complete: Vec<Slot>,
 }
 
 impl Lane {
@@ -77,6 +79,7 @@ impl Lane {
                 collected_tick: 0,
                 climbing: 0,
                 poll_again_at: 0,
+                complete: Vec::new(),
             }),
         }
     }
@@ -162,26 +165,30 @@ impl Lane {
     /// Frees the blocks whose events have completed; says whether an event had.
     #[cold]
     pub(super) fn poll(&self, state: &mut LaneState, events: &EventPool) -> bool {
-        let mut complete = Vec::new();
-        let LaneState { pending, fence, .. } = state;
+        let LaneState { pending, fence, complete, .. } = state;
         pending.poll(events, fence.epoch(), |slot| complete.push(slot));
-        for &slot in &complete {
-            self.one_wait_less(state, slot);
-        }
         state.poll_again_at = state.tick.wrapping_add(POLL_INTERVAL);
-        !complete.is_empty()
+        self.take_in_complete(state)
     }
 
     /// All work queued before the lane's epoch ended at `epoch` has completed.
     pub(super) fn device_was_idle(&self, epoch: u32, events: &EventPool) {
         let mut state = self.lock();
         state.fence.device_was_idle(epoch);
-        let mut ready = Vec::new();
-        state.pending.device_was_idle(epoch, |slot| ready.push(slot));
-        for slot in ready {
-            self.one_wait_less(&mut state, slot);
-        }
+        let LaneState { pending, complete, .. } = &mut *state;
+        pending.device_was_idle(epoch, |slot| complete.push(slot));
+        self.take_in_complete(&mut state);
         self.poll(&mut state, events);
+    }
+
+    /// Counts off the waits that are over; says whether there was one.
+    fn take_in_complete(&self, state: &mut LaneState) -> bool {
+        for index in 0..state.complete.len() {
+            self.one_wait_less(state, state.complete[index]);
+        }
+        let some = !state.complete.is_empty();
+        state.complete.clear();
+        some
     }
 
     fn one_wait_less(&self, state: &mut LaneState, slot: Slot) {

@@ -1,0 +1,251 @@
+//! The steady state costs arithmetic and nothing else.
+//!
+//! Recorded programs are replayed until the heap knows them, then once more under three
+//! instruments: the driver's count of calls, an allocator that counts what this thread asks of
+//! the host, and a process that the kernel kills at its first system call. A program on one
+//! stream passes all three; one that shares blocks between streams must ask for events, so it
+//! is held to no memory call and no host memory. Naive is the exception by design.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::path::Path;
+
+use genesis::base::size::GIB;
+use genesis::base::{DeviceOrdinal, StreamHandle};
+use genesis::config::PoolType;
+use genesis_replay::gtr;
+use genesis_replay::program::{Call, Kind, Program};
+use simgpu::{Progress, StoreKind};
+
+use support::{A, Rig, Subject};
+
+const CACHING: [PoolType; 3] = [PoolType::Round, PoolType::Exact, PoolType::Caching];
+
+#[test]
+fn one_stream_asks_nothing_of_anybody() {
+    let program = recorded("gpt2_train");
+    for pool_type in CACHING {
+        let mut replay = Replay::warm(&program, pool_type);
+        let (calls, host_allocations) = (replay.rig.calls(), host_allocations());
+        replay.pass().unwrap();
+        assert_eq!(host_allocations_since(host_allocations), 0, "{pool_type:?}: host memory");
+        assert_eq!(replay.rig.calls(), calls, "{pool_type:?}: driver calls");
+        replay.rig.finish();
+    }
+}
+
+#[test]
+fn streams_that_share_ask_for_events_only() {
+    let program = recorded("fsdp_streams");
+    for pool_type in CACHING {
+        let mut replay = Replay::warm(&program, pool_type);
+        let memory_calls = replay.rig.statistics().driver_memory_calls;
+        let host_waits = replay.rig.usage().host_waits;
+        let host_allocations = host_allocations();
+        replay.pass().unwrap();
+        assert_eq!(host_allocations_since(host_allocations), 0, "{pool_type:?}: host memory");
+        assert_eq!(replay.rig.usage().host_waits, host_waits, "{pool_type:?}: host waits");
+        let after = replay.rig.statistics().driver_memory_calls;
+        assert_eq!(after, memory_calls, "{pool_type:?}: driver calls for memory");
+        replay.rig.finish();
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn one_stream_makes_no_system_call() {
+    let program = recorded("gpt2_train");
+    for pool_type in CACHING {
+        let mut replay = Replay::warm(&program, pool_type);
+        let ended = jail::run(|| replay.pass().is_ok());
+        assert_eq!(ended, jail::Ended::Well, "{pool_type:?}");
+    }
+}
+
+/// The jail itself: one system call is enough, and a failure is told from success.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_jail_holds() {
+    assert_eq!(jail::run(|| true), jail::Ended::Well);
+    assert_eq!(jail::run(|| false), jail::Ended::Badly);
+    // SAFETY: asks for a number.
+    let calls_the_system = || unsafe { libc::getppid() } != 0;
+    assert_eq!(jail::run(calls_the_system), jail::Ended::AtASystemCall);
+}
+
+#[test]
+fn naive_asks_the_driver_every_time() {
+    let rig = rig_for(PoolType::Naive, 1);
+    let before = rig.calls();
+    for _ in 0..10 {
+        let block = rig.allocate(512, A);
+        rig.free(block);
+    }
+    assert!(rig.calls() >= before + 20);
+    rig.finish();
+}
+
+fn recorded(name: &str) -> Program {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{name}.gtr.zst"));
+    Program::prepare(&gtr::read_file(&path).unwrap()).unwrap()
+}
+
+fn rig_for(pool_type: PoolType, devices: usize) -> Rig {
+    let subject = Subject { pool_type, store: StoreKind::AddressesOnly };
+    let mut plan = subject.plan().devices(devices, 80 * GIB);
+    plan.machine.detect_races = false;
+    plan.machine.progress = Progress::Automatic;
+    plan.start()
+}
+
+/// A program with the heap it runs on and a place for each pointer.
+struct Replay<'a> {
+    program: &'a Program,
+    rig: Rig,
+    pointers: Vec<u64>,
+}
+
+impl<'a> Replay<'a> {
+    /// Replays `program` until its heap knows it.
+    fn warm(program: &'a Program, pool_type: PoolType) -> Self {
+        let rig = rig_for(pool_type, program.device_count);
+        let mut replay = Self { program, rig, pointers: vec![0; program.slot_count] };
+        for _ in 0..4 {
+            replay.pass().unwrap();
+        }
+        replay
+    }
+
+    /// The whole program once, to its last free.
+    fn pass(&mut self) -> Result<(), genesis::base::Error> {
+        for call in self.program.calls.iter().chain(&self.program.leftovers) {
+            self.call(call)?;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: &Call) -> Result<(), genesis::base::Error> {
+        let heap = &self.rig.heap;
+        let device = DeviceOrdinal(u32::from(call.device));
+        // Stream 0 of the trace is the main one; the machine makes streams of any handle.
+        let stream = StreamHandle(A.0 + usize::from(call.stream) * 0x100);
+        let pointer = &mut self.pointers[call.slot as usize];
+        match call.kind {
+            Kind::Allocate => *pointer = heap.allocate(call.requested_bytes, device, stream)?,
+            Kind::Free => heap.free(*pointer)?,
+            Kind::RecordStream => heap.record_stream(*pointer, stream)?,
+            // What a program gives back it must ask for again.
+            Kind::EmptyCache => {}
+        }
+        Ok(())
+    }
+}
+
+/// Counts what each thread asks of the host's allocator.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+// SAFETY: everything is passed on to the system's allocator as it stands.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+fn host_allocations() -> u64 {
+    ALLOCATIONS.get()
+}
+
+fn host_allocations_since(before: u64) -> u64 {
+    host_allocations() - before
+}
+
+#[cfg(target_os = "linux")]
+mod jail {
+    //! A child process in which the kernel permits nothing but to end.
+
+    /// How a jailed piece of work ended.
+    #[derive(Debug, PartialEq, Eq)]
+    pub enum Ended {
+        /// It said that it went well.
+        Well,
+        /// It said that it did not.
+        Badly,
+        /// The kernel killed it.
+        AtASystemCall,
+        /// The kernel would not build the jail, or something else went wrong: a wait status.
+        Otherwise(i32),
+    }
+
+    const NO_JAIL: i32 = 77;
+
+    /// Runs `work` in a child that is killed at the first system call but `exit_group`.
+    pub fn run(work: impl FnOnce() -> bool) -> Ended {
+        // SAFETY: the child touches only what `work` owns, and ends without returning; no
+        // other thread of this process holds a lock that `work` takes.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "fork failed");
+        if child == 0 {
+            let code = match lock_up() {
+                Ok(()) => i32::from(!work()),
+                Err(()) => NO_JAIL,
+            };
+            // SAFETY: ends the child at once, without destructors.
+            unsafe { libc::_exit(code) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(waited, child);
+        if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSYS {
+            return Ended::AtASystemCall;
+        }
+        match libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)) {
+            Some(0) => Ended::Well,
+            Some(1) => Ended::Badly,
+            _ => Ended::Otherwise(status),
+        }
+    }
+
+    /// Gives up all system calls but `exit_group` for good.
+    fn lock_up() -> Result<(), ()> {
+        let statement =
+            |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+        let exit_group = libc::SYS_exit_group as u32;
+        // Load the call's number; is it exit_group? then allow it, else kill the process.
+        let mut filter = [
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+            libc::sock_filter {
+                code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+                jt: 0,
+                jf: 1,
+                k: exit_group,
+            },
+            statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+            statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: plain numbers; concerns this process only.
+        let locked = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0
+            // SAFETY: `program` and the filter it points to live through the call.
+            && unsafe {
+                libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+            } == 0;
+        if locked { Ok(()) } else { Err(()) }
+    }
+}
