@@ -72,7 +72,8 @@ impl Asking {
     /// `None` when the thread is inside a callback already.
     fn begin() -> Option<Self> {
         let nested = IS_ASKING.with(|asking| asking.replace(true));
-        (!nested).then_some(Self)
+        // Not `then_some`: its value would be dropped, and so end what the outer one has begun.
+        (!nested).then(|| Self)
     }
 }
 
