@@ -102,7 +102,8 @@ typedef struct {
 
 // Called when memory on `device` is short by about `wanted_bytes`, before the request fails
 // and on its thread; returns whether it has freed anything (not 0). It may call any function
-// of the library, may run on several threads at once, and must not throw.
+// of the library, may run on several threads at once, and must not throw. When memory is short
+// for a request of its own, no callback is asked for that one.
 typedef int (*genesis_out_of_memory_callback)(void *user_data, int device, size_t wanted_bytes);
 
 // Called with each message of the library; the text is good until it returns. It may run on

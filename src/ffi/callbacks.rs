@@ -10,7 +10,8 @@ use crate::heap::CallbackId;
 
 /// Called when memory on `device` is short by about `wanted_bytes`, before the request fails
 /// and on its thread; returns whether it has freed anything (not 0). It may call any function
-/// of the library, may run on several threads at once, and must not throw.
+/// of the library, may run on several threads at once, and must not throw. When memory is short
+/// for a request of its own, no callback is asked for that one.
 #[allow(non_camel_case_types)]
 pub type genesis_out_of_memory_callback = Option<
     unsafe extern "C" fn(user_data: *mut c_void, device: c_int, wanted_bytes: usize) -> c_int,
@@ -86,6 +87,7 @@ pub unsafe extern "C" fn genesis_log_callback_set(
 ) -> Status {
     let user_data = UserData(user_data);
     boundary::status(|| {
+        instance::refuse_forked_child()?;
         instance::log().set_sink(callback.map(|callback| -> crate::observe::Sink {
             Arc::new(move |level, line| {
                 let message = boundary::to_c_string(line);

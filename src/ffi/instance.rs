@@ -10,7 +10,10 @@
 //! may have held.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use once_cell::sync::{Lazy, OnceCell};
 
@@ -38,9 +41,9 @@ pub(super) fn heap() -> Result<&'static Heap> {
 
 #[cold]
 fn heap_slow() -> Result<&'static Heap> {
-    if FORKED.load(Relaxed) {
-        return Err(forked());
-    }
+    refuse_forked_child()?;
+    // Before the heap is begun: a child forked while it is being made would wait for ever.
+    watch_for_fork();
     let mut messages = Vec::new();
     let heap = HEAP.get_or_init(|| make(&mut messages));
     // Only now: whoever receives them may call the library.
@@ -53,11 +56,16 @@ fn heap_slow() -> Result<&'static Heap> {
 /// The heap if it has been made; nothing was allocated otherwise.
 #[inline]
 pub(super) fn heap_if_made() -> Result<Option<&'static Heap>> {
+    refuse_forked_child()?;
     match HEAP.get() {
-        _ if FORKED.load(Relaxed) => Err(forked()),
         Some(Ok(heap)) => Ok(Some(heap)),
         _ => Ok(None),
     }
+}
+
+/// An error in a child of a process that has used the library: locks may be held for ever.
+pub(super) fn refuse_forked_child() -> Result<()> {
+    if FORKED.load(Relaxed) { Err(forked()) } else { Ok(()) }
 }
 
 /// The log of the process.
@@ -98,7 +106,6 @@ fn settings() -> Result<(Settings, Vec<String>)> {
 
 /// Makes the heap; what there is to say of it goes to `messages`.
 fn make(messages: &mut Vec<(LogLevel, String)>) -> Result<Heap> {
-    watch_for_fork();
     keep_panics_quiet();
     LOG.set_level(Settings::log_level_from_environment());
     let made = settings().and_then(|(settings, warnings)| {
@@ -125,12 +132,18 @@ fn forked() -> Error {
 }
 
 fn watch_for_fork() {
+    static IS_WATCHED: AtomicBool = AtomicBool::new(false);
     extern "C" fn in_child() {
         FORKED.store(true, Relaxed);
     }
-    // SAFETY: the handler only stores to an atomic, which is safe in a child of any state.
-    // Where it cannot be registered, a fork is as unguarded as with any other CUDA library.
+    if IS_WATCHED.load(Acquire) {
+        return;
+    }
+    // SAFETY: the handler only stores to an atomic, which is safe in a child of any state, and
+    // harmless twice when two threads come here at once. Where it cannot be registered, a fork
+    // is as unguarded as with any other CUDA library.
     let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    IS_WATCHED.store(true, Release);
 }
 
 /// A panic is reported by the boundary, through the log; the default report on standard
