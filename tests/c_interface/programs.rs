@@ -86,7 +86,9 @@ pub fn compile(prefix: &str, source: &str, language: Language, linked: bool) -> 
     command.arg(sources().join(source)).args(["-x", "none", "-o"]).arg(&unfinished);
     if linked {
         let library_path = library.to_str().expect("the build folder's name is UTF-8");
-        command.args(["-L", library_path, "-lgenesis", &format!("-Wl,-rpath,{library_path}")]);
+        // Cargo's LD_LIBRARY_PATH has the older copy first: the program's own path wins over it.
+        let run_path = format!("-Wl,--disable-new-dtags,-rpath,{library_path}");
+        command.args(["-L", library_path, "-lgenesis", &run_path]);
     }
     command.args(["-pthread", "-ldl"]);
     let output = command.output().expect("a C compiler is installed");

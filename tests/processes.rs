@@ -1,0 +1,244 @@
+//! The library and the process it lives in: fork, exit, loading, and the environment.
+//!
+//! Each case is a C program of `c_tests/processes`, compiled here and run as a process of its
+//! own with an environment of its own.
+
+#[path = "c_interface/programs.rs"]
+mod programs;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use genesis::base::Status;
+use genesis::config::PoolType;
+use programs::Language::C99;
+use programs::{command, compile, library_folder, run, run_silently, text};
+
+/// A program of `c_tests/processes`, compiled for one test alone.
+fn program(test: &str, source: &str) -> PathBuf {
+    compile(test, &format!("processes/{source}"), C99, source != "loading.c")
+}
+
+/// Runs a case of a program under every strategy: it must end well and say nothing.
+fn ends_well(test: &str, source: &str, case: &str) {
+    let program = program(test, source);
+    for pool_type in PoolType::ALL {
+        let mut command = command(&program);
+        command.arg(case).env("GENESIS_POOL_TYPE", pool_type.name());
+        assert_eq!(run_silently(&mut command), "");
+    }
+}
+
+#[test]
+fn a_forked_child_is_refused_and_its_parent_goes_on() {
+    ends_well("after_use", "fork.c", "after_use");
+}
+
+#[test]
+fn a_child_forked_before_the_first_use_works() {
+    ends_well("before_use", "fork.c", "before_use");
+}
+
+#[test]
+fn a_fork_while_threads_allocate_does_not_hang() {
+    ends_well("hammered", "fork.c", "hammered");
+}
+
+#[test]
+fn a_fork_during_the_first_use_does_not_hang() {
+    ends_well("during_first_use", "fork.c", "during_first_use");
+}
+
+#[test]
+fn a_process_may_end_at_any_time() {
+    for case in [
+        "with_live_blocks",
+        "from_thread",
+        "main_thread_first",
+        "in_thread_destructors",
+        "at_once",
+        "at_exit",
+        "while_others_work",
+    ] {
+        ends_well("ending", "ending.c", case);
+    }
+}
+
+#[test]
+fn loading_alone_does_nothing() {
+    let mut command = command(program("alone", "loading.c"));
+    command.arg("alone").arg(library_folder().join("libgenesis.so"));
+    // Nothing in the environment is looked at before the first use.
+    command.env("GENESIS_POOL_TYPE", "Rund").env("GENESIS_NONSENSE", "1");
+    run_silently(&mut command);
+}
+
+#[test]
+fn the_library_may_be_closed() {
+    let program = program("closing", "loading.c");
+    for pool_type in PoolType::ALL {
+        let mut command = command(&program);
+        command.arg("use").arg(library_folder().join("libgenesis.so"));
+        run_silently(command.env("GENESIS_POOL_TYPE", pool_type.name()));
+    }
+}
+
+#[test]
+fn a_thousand_threads_have_a_stream_each() {
+    let program = program("crowd", "crowd.c");
+    for pool_type in PoolType::ALL {
+        run_silently(command(&program).env("GENESIS_POOL_TYPE", pool_type.name()));
+    }
+}
+
+/// What `probe.c` says in an environment, with sizes to allocate; and what is on standard error.
+fn probe(program: &Path, variables: &[(&str, &str)], sizes: &[u64]) -> (Vec<String>, Vec<String>) {
+    let mut command = command(program);
+    command.envs(variables.iter().copied()).args(sizes.iter().map(u64::to_string));
+    let output = run(&mut command);
+    let lines = |bytes| text(bytes).lines().map(str::to_owned).collect();
+    (lines(&output.stdout), lines(&output.stderr))
+}
+
+/// What blocks of `sizes` take in an environment that has nothing wrong in it.
+fn allocated(program: &Path, variables: &[(&str, &str)], sizes: &[u64]) -> Vec<u64> {
+    // Addresses only: sizes may be those of a large device.
+    let mut all = vec![("GENESIS_BACKEND", "sim"), ("GENESIS_SIM_MEMORY", "512GB")];
+    all.extend(variables);
+    let (said, warnings) = probe(program, &all, sizes);
+    assert_eq!(warnings, [""; 0], "{variables:?}");
+    assert_eq!(said[0], "backend=sim");
+    let bytes = |line: &String| line.split(": ").nth(1).and_then(|bytes| bytes.parse().ok());
+    said[1..].iter().map(|line| bytes(line).unwrap_or_else(|| panic!("{line}"))).collect()
+}
+
+/// Every size is refused with `status`, and standard error has one line, which is `message`.
+fn is_refused(program: &Path, variables: &[(&str, &str)], status: Status, message: &str) {
+    let (said, errors) = probe(program, variables, &[1, 4096, 1 << 40]);
+    assert_eq!(errors, [format!("genesis: {message}")]);
+    let refusal = |size| format!("{size}: status={} {message}", status as i32);
+    let expected = ["1", "4096", "1099511627776"].map(refusal);
+    assert_eq!(said, [&["backend=none".to_owned()], &expected[..]].concat());
+}
+
+#[test]
+fn a_wrong_setting_is_one_error_and_no_allocation_succeeds() {
+    let names: Vec<&str> = PoolType::ALL.iter().map(|pool_type| pool_type.name()).collect();
+    let program = program("wrong", "probe.c");
+    let valid = names.join(", ");
+    is_refused(
+        &program,
+        &[("GENESIS_POOL_TYPE", "Rund")],
+        Status::InvalidConfiguration,
+        &format!("GENESIS_POOL_TYPE=Rund: not a pool type; valid: {valid} (did you mean Round?)"),
+    );
+    is_refused(
+        &program,
+        &[("MXNET_GPU_MEM_POOL_TYPE", "Caching")],
+        Status::InvalidConfiguration,
+        "MXNET_GPU_MEM_POOL_TYPE=Caching: not a pool type of MXNet's; valid: Naive, Round, Unpooled",
+    );
+    is_refused(
+        &program,
+        &[("GENESIS_MEMORY_FRACTION", "2"), ("GENESIS_BACKEND", "opencl")],
+        Status::InvalidConfiguration,
+        "2 settings are wrong: (1) GENESIS_BACKEND=opencl: not a backend; valid: auto, cuda, \
+         host, sim (2) GENESIS_MEMORY_FRACTION=2: not a number above 0 and at most 1",
+    );
+}
+
+#[test]
+fn an_unknown_variable_is_one_warning() {
+    let program = program("unknown", "probe.c");
+    let (said, warnings) = probe(&program, &[("GENESIS_POOL_TIPE", "Round")], &[1, 1]);
+    assert_eq!(said.len(), 3);
+    assert_eq!(said[0], "backend=host");
+    assert_eq!(
+        warnings,
+        ["genesis: GENESIS_POOL_TIPE is not an option; did you mean GENESIS_POOL_TYPE?"]
+    );
+    let quiet = [("GENESIS_POOL_TIPE", "Round"), ("GENESIS_LOG", "error")];
+    assert_eq!(probe(&program, &quiet, &[1]).1, [""; 0]);
+}
+
+/// Sizes that tell MXNet's strategies and ours apart, and what MXNet makes of them.
+const SIZES: [u64; 8] =
+    [1, 4_097, 1_048_577, 2_097_153, 10_485_760, 16_777_217, 34_603_008, 17_179_869_185];
+const MXNET_NAIVE: [u64; 8] =
+    [4_096, 8_192, 1_052_672, 4_194_304, 10_485_760, 18_874_368, 35_651_584, 17_181_966_336];
+const MXNET_ROUND: [u64; 8] =
+    [4_096, 8_192, 2_097_152, 4_194_304, 16_777_216, 33_554_432, 50_331_648, 17_196_646_400];
+
+#[test]
+fn mxnet_names_have_mxnet_meanings() {
+    let program = program("mxnet", "probe.c");
+    let under = |variables: &[_]| allocated(&program, variables, &SIZES);
+    let mxnet = "MXNET_GPU_MEM_POOL_TYPE";
+    assert_eq!(under(&[(mxnet, "Naive")]), MXNET_NAIVE);
+    assert_eq!(under(&[(mxnet, "Round")]), MXNET_ROUND);
+    assert_eq!(under(&[(mxnet, "Unpooled")]), SIZES);
+    // Our own variable wins, and has our own meanings.
+    assert_eq!(under(&[("GENESIS_POOL_TYPE", "Exact")]), MXNET_NAIVE);
+    assert_eq!(under(&[("GENESIS_POOL_TYPE", "Round"), (mxnet, "Naive")]), MXNET_ROUND);
+    assert_eq!(under(&[("GENESIS_POOL_TYPE", "Naive"), (mxnet, "Naive")]), SIZES);
+}
+
+#[test]
+fn mxnet_sizes_are_honoured_under_every_spelling() {
+    let program = program("mxnet_sizes", "probe.c");
+    let documented = ("MXNET_GPU_MEM_POOL_PAGE_SIZE", "8192");
+    let in_code = ("MXNET_GPU_POOL_PAGE_SIZE", "16384");
+    let naive = ("MXNET_GPU_MEM_POOL_TYPE", "Naive");
+    let round = ("MXNET_GPU_MEM_POOL_TYPE", "Round");
+    for pool_type in [naive, round] {
+        assert_eq!(allocated(&program, &[pool_type, documented], &[1, 8193]), [8192, 16384]);
+        assert_eq!(allocated(&program, &[pool_type, in_code], &[1, 16385]), [16384, 32768]);
+        let ours = ("GENESIS_PAGE_SIZE", "512");
+        assert_eq!(allocated(&program, &[pool_type, documented, in_code, ours], &[1]), [512]);
+    }
+    let (said, warnings) = probe(&program, &[naive, documented, in_code], &[1]);
+    assert_eq!(said[1], "1: 8192");
+    let both = "MXNET_GPU_MEM_POOL_PAGE_SIZE=8192 wins over MXNET_GPU_POOL_PAGE_SIZE=16384";
+    assert_eq!(warnings, [format!("genesis: {both}")]);
+
+    let cutoff = ("MXNET_GPU_MEM_POOL_ROUND_LINEAR_CUTOFF", "20");
+    let sizes = [1_000_000, 1_048_577, 2_097_153];
+    assert_eq!(allocated(&program, &[round, cutoff], &sizes), [1 << 20, 2 << 20, 3 << 20]);
+    let large = ("MXNET_GPU_MEM_LARGE_ALLOC_ROUND_SIZE", "1048576");
+    assert_eq!(allocated(&program, &[naive, large], &sizes), [1_003_520, 2 << 20, 3 << 20]);
+}
+
+/// Whether this machine has a CUDA driver's library.
+fn has_driver() -> bool {
+    let paths = Command::new("ldconfig").arg("-p").output();
+    paths.is_ok_and(|paths| text(&paths.stdout).contains("libcuda.so.1"))
+}
+
+#[test]
+fn without_a_driver_auto_warns_once_and_takes_the_host() {
+    let program = program("auto", "probe.c");
+    let (said, warnings) = probe(&program, &[("GENESIS_BACKEND", "auto")], &[1, 1, 1]);
+    if has_driver() {
+        assert_ne!(said[0], "backend=host", "a driver that is there is never passed over");
+        return;
+    }
+    assert_eq!(said[0], "backend=host");
+    assert!(said[1..].iter().all(|line| !line.contains("status")), "{said:?}");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].starts_with("genesis: no CUDA driver ("), "{warnings:?}");
+    assert!(warnings[0].contains("GENESIS_BACKEND=host"), "{warnings:?}");
+}
+
+#[test]
+fn without_a_driver_cuda_is_an_error() {
+    let program = program("cuda", "probe.c");
+    let (said, errors) = probe(&program, &[("GENESIS_BACKEND", "cuda")], &[1, 4096]);
+    if has_driver() && said[0] == "backend=cuda" {
+        return;
+    }
+    assert_eq!(said[0], "backend=none");
+    let status = format!("status={}", Status::DriverUnavailable as i32);
+    assert!(said[1..].iter().all(|line| line.contains(&status)), "{said:?}");
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].starts_with("genesis: libcuda.so.1"), "{errors:?}");
+}
