@@ -10,8 +10,12 @@
 //! nothing of the driver and knows nothing of streams.
 
 mod best_fit;
+#[cfg(test)]
+mod best_fit_tests;
 mod buckets;
 mod caching;
+#[cfg(test)]
+mod caching_tests;
 mod sizing;
 
 pub use sizing::Sizing;
