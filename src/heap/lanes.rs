@@ -24,8 +24,9 @@ use crate::order::{EventPool, StreamKey};
 
 /// The most lanes of a device, i.e. streams that hold memory of it at the same time.
 pub(super) const MAX_LANES: usize = 4096;
-/// Entries of a device's index; twice the lanes keeps probing short.
-const INDEX_ENTRIES: usize = 2 * MAX_LANES;
+/// Entries of a device's index: at most half are used, and at most half of those stale, so
+/// probes are short and rebuilding is rare.
+const INDEX_ENTRIES: usize = 4 * MAX_LANES;
 
 /// All lanes, by index.
 #[derive(Debug)]
@@ -52,6 +53,9 @@ struct Used {
     entries: usize,
     /// Lanes of the device.
     lanes: usize,
+    /// Which of them is the next to be given away if it holds nothing: each in its turn, so
+    /// that a stream just met keeps its lane for long.
+    hand: usize,
 }
 
 impl Lanes {
@@ -132,7 +136,10 @@ impl LaneIndex {
             used.lanes += 1;
             lane
         } else {
-            lanes.of(self.device).find(|lane| lane.rekey(key, events))?
+            let round = lanes.of(self.device).cycle().skip(used.hand).take(used.lanes);
+            let (steps, lane) = (1..).zip(round).find(|(_, lane)| lane.rekey(key, events))?;
+            used.hand = (used.hand + steps) % used.lanes;
+            lane
         };
         if (used.entries + 1) * 2 > INDEX_ENTRIES {
             self.rebuild(lanes);

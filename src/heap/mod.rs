@@ -18,6 +18,8 @@ mod device;
 mod ladder;
 mod lane;
 mod lanes;
+#[cfg(test)]
+mod lanes_tests;
 mod limits;
 mod policy;
 mod release;

@@ -19,6 +19,8 @@ mod fence;
 mod pending;
 mod recorded;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use events::EventPool;
 pub use fence::{Fence, Readiness};

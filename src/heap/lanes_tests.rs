@@ -1,0 +1,117 @@
+//! Lanes for more streams than there can be lanes: which are given to other streams, and
+//! what the index says of them.
+
+use std::sync::Arc;
+
+use simgpu::{Config, Machine, StoreKind};
+
+use super::lanes::{LaneIndex, Lanes, MAX_LANES};
+use crate::base::DeviceOrdinal;
+use crate::config::Settings;
+use crate::driver::simulated::SimulatedDevice;
+use crate::memory::{Directory, Segment};
+use crate::order::{EventPool, StreamKey};
+
+const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
+
+/// The lanes of two devices, and the index of the first.
+struct House {
+    lanes: Lanes,
+    index: LaneIndex,
+    settings: Settings,
+    events: EventPool,
+}
+
+impl House {
+    fn new() -> Self {
+        let machine = Machine::new(Config::new(StoreKind::AddressesOnly, 1, 1 << 30)).unwrap();
+        Self {
+            lanes: Lanes::new(Arc::new(Directory::new()), 2),
+            index: LaneIndex::new(DEVICE),
+            settings: Settings::default(),
+            events: EventPool::new(Arc::new(SimulatedDevice::new(machine, 0))),
+        }
+    }
+
+    /// The number of the lane for the stream `key`, made if need be.
+    fn lane(&self, key: u64) -> Option<u32> {
+        let Self { lanes, index, settings, events } = self;
+        let lane = index.find_or_add(lanes, StreamKey(key), settings, events)?;
+        assert_eq!(lane.key(), StreamKey(key));
+        assert_eq!(self.find(key), Some(lane.index));
+        Some(lane.index)
+    }
+
+    fn find(&self, key: u64) -> Option<u32> {
+        self.index.find(&self.lanes, StreamKey(key)).map(|lane| lane.index)
+    }
+
+    /// Gives the lane a block, which keeps it with its stream.
+    fn occupy(&self, lane: u32) {
+        let address = (u64::from(lane) + 1) << 24;
+        let segment = Segment { address, bytes: 512, pool: 0 };
+        self.lanes.get(lane).unwrap().lock().blocks.insert(segment);
+    }
+}
+
+#[test]
+fn a_stream_finds_its_lane_again() {
+    let house = House::new();
+    assert_eq!(house.find(1), None);
+    // Keys that collide: the same but for bits that the hash may drop.
+    let keys: Vec<u64> = (0..500).map(|n| n << 52 | n << 20 | 0x8000).collect();
+    let lanes: Vec<u32> = keys.iter().map(|&key| house.lane(key).unwrap()).collect();
+    for (key, lane) in keys.iter().zip(&lanes) {
+        assert_eq!(house.lane(*key), Some(*lane));
+    }
+    assert_eq!(house.lanes.of(DEVICE).count(), 500);
+    assert_eq!(house.lanes.of(DeviceOrdinal(1)).count(), 0);
+}
+
+#[test]
+fn empty_lanes_go_to_new_streams_and_full_ones_stay() {
+    let house = House::new();
+    for key in 0..MAX_LANES as u64 {
+        let lane = house.lane(key + 1).unwrap();
+        if key % 2 == 0 {
+            house.occupy(lane);
+        }
+    }
+    for key in 10_000..10_000 + MAX_LANES as u64 {
+        house.lane(key).unwrap();
+    }
+    assert_eq!(house.lanes.of(DEVICE).count(), MAX_LANES, "none was added");
+    for key in 0..MAX_LANES as u64 {
+        assert_eq!(house.find(key + 1).is_some(), key % 2 == 0, "stream {key}");
+    }
+    // What the index still says of a stream long gone is not believed.
+    let last = house.lane(20_000).unwrap();
+    assert_eq!(house.lanes.get(last).unwrap().key(), StreamKey(20_000));
+}
+
+#[test]
+fn there_is_an_end_when_all_hold_memory() {
+    let house = House::new();
+    for key in 1..=MAX_LANES as u64 {
+        house.occupy(house.lane(key).unwrap());
+    }
+    assert_eq!(house.lane(9999), None);
+    assert_eq!(house.lane(17), house.find(17), "those there are go on");
+    // Another device has lanes of its own.
+    let other = LaneIndex::new(DeviceOrdinal(1));
+    let found = other.find_or_add(&house.lanes, StreamKey(17), &house.settings, &house.events);
+    assert_eq!(found.unwrap().device, DeviceOrdinal(1));
+}
+
+#[test]
+fn a_lane_with_a_request_on_its_way_stays() {
+    let house = House::new();
+    let lane = house.lanes.get(house.lane(1).unwrap()).unwrap();
+    lane.begin_climb(&mut lane.lock());
+    assert!(!lane.rekey(StreamKey(2), &house.events));
+    lane.end_climb(true);
+    let stale = lane.key();
+    assert!(lane.rekey(StreamKey(2), &house.events));
+    assert!(lane.lock_for(stale).is_none(), "whoever found it by its old key looks again");
+    assert!(lane.lock_for(StreamKey(2)).is_some());
+}

@@ -1,0 +1,178 @@
+//! Fences and pending frees over a simulated device whose streams stand still.
+
+use std::sync::Arc;
+
+use simgpu::{Call, CaptureMode, Config, Machine, Progress, StoreKind, Target, Times};
+
+use super::{EventPool, Fence, PendingFrees, Readiness, StreamKey};
+use crate::base::StreamHandle;
+use crate::driver::Code;
+use crate::driver::simulated::SimulatedDevice;
+
+const A: StreamHandle = StreamHandle(0xA000);
+const B: StreamHandle = StreamHandle(0xB000);
+const UNKNOWN: simgpu::Code = simgpu::Code(12345);
+
+fn machine() -> (Arc<Machine>, EventPool) {
+    let mut config = Config::new(StoreKind::AddressesOnly, 1, 1 << 30);
+    config.progress = Progress::Manual;
+    let machine = Machine::new(config).unwrap();
+    let device = SimulatedDevice::new(Arc::clone(&machine), 0);
+    (machine, EventPool::new(Arc::new(device)))
+}
+
+fn queries(machine: &Machine) -> u64 {
+    machine.usage(0).unwrap().count(Call::EventQuery)
+}
+
+/// Enqueues work on `stream`, so that an event recorded after it is not complete.
+fn work(machine: &Machine, stream: StreamHandle) {
+    machine.delay(0, stream.0, 1).unwrap();
+}
+
+#[test]
+fn an_event_covers_the_epochs_before_it() {
+    let (machine, events) = machine();
+    let mut fence = Fence::new();
+    let first = fence.epoch();
+    assert_eq!(fence.readiness(first), Readiness::NotYet);
+    fence.renew(&events, A).unwrap();
+    let second = fence.epoch();
+    assert!(second > first);
+    assert!(matches!(fence.readiness(first), Readiness::After(_)));
+    assert_eq!(fence.readiness(second), Readiness::NotYet);
+    fence.renew(&events, A).unwrap();
+    assert_eq!(fence.readiness(first), fence.readiness(second));
+    assert!(matches!(fence.readiness(second), Readiness::After(_)));
+    // The event that was replaced serves again.
+    for _ in 0..10 {
+        fence.renew(&events, A).unwrap();
+    }
+    assert_eq!(machine.census().events, 2);
+    fence.reset(&events);
+    assert_eq!(fence.readiness(fence.epoch()), Readiness::NotYet);
+}
+
+#[test]
+fn idleness_covers_what_was_freed_before_it() {
+    let (_, events) = machine();
+    let mut fence = Fence::new();
+    let before = fence.epoch();
+    let ended = fence.end_epoch();
+    let during = fence.epoch();
+    assert_eq!(ended, before);
+    assert_eq!(fence.readiness(before), Readiness::NotYet, "not before it has come to that");
+    fence.device_was_idle(ended);
+    assert_eq!(fence.readiness(before), Readiness::Ready);
+    assert_eq!(fence.readiness(during), Readiness::NotYet, "freed while waiting");
+    fence.renew(&events, A).unwrap();
+    assert_eq!(fence.readiness(before), Readiness::Ready);
+    assert!(matches!(fence.readiness(during), Readiness::After(_)));
+    fence.device_was_idle(0);
+    assert_eq!(fence.readiness(before), Readiness::Ready, "older news changes nothing");
+}
+
+#[test]
+fn a_fence_that_cannot_be_had_changes_nothing() {
+    let (machine, events) = machine();
+    let mut fence = Fence::new();
+    machine.begin_capture(0, A.0, CaptureMode::Global).unwrap();
+    let refused = fence.renew(&events, A).unwrap_err();
+    assert_eq!(refused.code, Code::STREAM_CAPTURE_UNSUPPORTED);
+    machine.end_capture(0, A.0).expect("the capture is still valid");
+    for call in [Call::StreamIsCapturing, Call::EventCreate, Call::EventRecord] {
+        machine.faults().fail(Target::call(call), 1, Times::Once, UNKNOWN);
+        assert_eq!(fence.renew(&events, A).unwrap_err().code, Code(12345), "{call:?}");
+        assert_eq!(fence.readiness(fence.epoch()), Readiness::NotYet);
+    }
+    fence.renew(&events, A).unwrap();
+    assert_eq!(machine.census().events, 1, "the event of the failed recording serves again");
+}
+
+#[test]
+fn a_stream_is_polled_no_further_than_it_has_come() {
+    let (machine, events) = machine();
+    let mut pending = PendingFrees::default();
+    assert!(pending.is_empty() && !pending.has_events());
+    for slot in 0..5 {
+        work(&machine, A);
+        pending.wait_for_event(slot, StreamKey::of(A), events.record(A).unwrap());
+    }
+    let poll = |pending: &mut PendingFrees| {
+        let mut out = Vec::new();
+        pending.poll(&events, 1, |slot| out.push(slot));
+        out
+    };
+    assert_eq!(poll(&mut pending), []);
+    assert_eq!(queries(&machine), 1);
+    machine.advance(0, A.0, 4).unwrap(); // work and event of the first two
+    assert_eq!(poll(&mut pending), [0, 1]);
+    assert_eq!(queries(&machine), 4);
+    machine.run_to_idle(0, A.0).unwrap();
+    assert_eq!(poll(&mut pending), [2, 3, 4]);
+    assert!(pending.is_empty());
+    assert_eq!(poll(&mut pending), []);
+    assert_eq!(machine.census().events, 5);
+    for _ in 0..5 {
+        events.record(A).unwrap();
+    }
+    assert_eq!(machine.census().events, 5, "all came back");
+}
+
+#[test]
+fn a_block_comes_out_once_for_each_of_its_streams() {
+    let (machine, events) = machine();
+    let mut pending = PendingFrees::default();
+    for stream in [A, B] {
+        work(&machine, stream);
+        pending.wait_for_event(7, StreamKey::of(stream), events.record(stream).unwrap());
+    }
+    let mut out = Vec::new();
+    machine.run_to_idle(0, B.0).unwrap();
+    pending.poll(&events, 1, |slot| out.push(slot));
+    assert_eq!(out, [7]);
+    assert!(pending.has_events());
+    machine.run_to_idle(0, A.0).unwrap();
+    pending.poll(&events, 1, |slot| out.push(slot));
+    assert_eq!(out, [7, 7]);
+}
+
+#[test]
+fn what_no_event_tells_waits_for_an_idle_device() {
+    let (machine, events) = machine();
+    let mut pending = PendingFrees::default();
+    pending.wait_for_idle(1, 3);
+    pending.wait_for_idle(2, 5);
+    work(&machine, A);
+    pending.wait_for_event(3, StreamKey::of(A), events.record(A).unwrap());
+    machine.faults().fail(Target::call(Call::EventQuery), 1, Times::Once, UNKNOWN);
+    let mut out = Vec::new();
+    pending.poll(&events, 4, |slot| out.push(slot));
+    assert_eq!(out, [], "the driver would not say: not before the device is idle");
+    assert!(!pending.has_events() && !pending.is_empty());
+    pending.device_was_idle(3, |slot| out.push(slot));
+    assert_eq!(out, [1]);
+    pending.device_was_idle(4, |slot| out.push(slot));
+    assert_eq!(out, [1, 3]);
+    pending.device_was_idle(9, |slot| out.push(slot));
+    assert_eq!(out, [1, 3, 2]);
+    assert!(pending.is_empty());
+}
+
+#[test]
+fn many_streams_come_and_go() {
+    let (machine, events) = machine();
+    let mut pending = PendingFrees::default();
+    let mut out = 0;
+    for n in 0..1000 {
+        let stream = StreamHandle(0x10_0000 + n);
+        work(&machine, stream);
+        pending.wait_for_event(n as u32, StreamKey::of(stream), events.record(stream).unwrap());
+        if n % 3 == 0 {
+            machine.run_device_to_idle(0).unwrap();
+            pending.poll(&events, 1, |_| out += 1);
+        }
+    }
+    assert_eq!(out, 1000);
+    assert!(pending.is_empty());
+}
