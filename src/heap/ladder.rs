@@ -93,7 +93,9 @@ impl Heap {
     }
 
     fn after_waiting(&self, request: &Request<'_>) -> Rung {
-        if !self.waiting_would_help(request) || !self.wait_for_device(request.device) {
+        // To try to wait while the stream is captured would spoil the capture.
+        let may_wait = request.device.driver.stream_is_capturing(request.stream) == Ok(false);
+        if !may_wait || !self.waiting_would_help(request) || !self.wait_for_device(request.device) {
             return Ok(None);
         }
         if let Some(address) = self.serve_from_lane(request) {

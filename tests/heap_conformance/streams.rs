@@ -129,6 +129,23 @@ pub fn a_capturing_recorded_stream_delays_until_idle(subject: Subject) {
     rig.finish();
 }
 
+/// Waiting for the device is forbidden while a stream is captured, and would spoil the capture.
+pub fn a_shortage_leaves_a_capture_alone(subject: Subject) {
+    let rig = subject.plan().capacity(64 * MIB).start();
+    let waiting = rig.allocate(BLOCK_BYTES, A);
+    rig.record(waiting, C);
+    rig.touch(waiting, C);
+    rig.free(waiting);
+    rig.machine.begin_capture(0, B.0, CaptureMode::Global).unwrap();
+    let captured = rig.heap.allocate(BLOCK_BYTES, DEVICE, B);
+    assert_eq!(captured.is_ok(), !subject.keeps_blocks(), "the memory still waits for C");
+    rig.machine.end_capture(0, B.0).expect("the capture is still valid");
+    if subject.keeps_blocks() {
+        rig.allocate_and_touch(BLOCK_BYTES, B);
+    }
+    rig.finish();
+}
+
 /// A block that waited for another stream joins neighbours freed after it: what is joined must
 /// not be handed to a third stream behind an event that is older than those frees.
 pub fn a_joined_block_is_as_fresh_as_its_freshest_part(subject: Subject) {
