@@ -48,7 +48,7 @@ fn bench_in(folder: &Path, filter: &str) -> Result<()> {
     if cases.is_empty() {
         return Err(Error::usage(format!("no case is called like {filter:?}")));
     }
-    let mut rows = measure(&cases, 1)?;
+    let mut rows = measure(&cases, 1, 1)?;
     // An allocation and a free are two calls.
     rows.iter_mut().flatten().for_each(|ns| *ns *= 2.0);
     print("ns per allocation and free", 1, &cases, &rows);

@@ -1,8 +1,10 @@
 //! Recorded programs through the C interface: nanoseconds per call, by trace and strategy.
 //!
 //! First one thread, then two at once, each of which replays the whole trace on streams of its
-//! own against the same device; the time is then that of a call in one thread, and threads
-//! that share nothing would take as long as one alone (given a processor each).
+//! own against the same device; the time is then that of a call in one thread. What two
+//! threads lose has two causes: what they share in the library, and what they share in the
+//! machine (caches, memory, clock speed, other guests). So two *processes* are measured as
+//! well, which share the second only.
 //!
 //! `cargo bench --bench replay -- TEXT` replays only traces with that text in their names.
 
@@ -21,16 +23,22 @@ fn main() -> ExitCode {
 
 fn bench(filter: &str) -> Result<()> {
     let cases = cases(filter)?;
-    let alone = measure(&cases, 1)?;
+    let alone = measure(&cases, 1, 1)?;
     print("ns/op, one thread", 1, &cases, &alone);
-    let together = measure(&cases, 2)?;
-    print("ns/op, two threads", 1, &cases, &together);
-    let ratio = |(two, one): (&Vec<f64>, &Vec<f64>)| -> Vec<f64> {
-        two.iter().zip(one).map(|(two, one)| two / one).collect()
-    };
-    let ratios: Vec<Vec<f64>> = together.iter().zip(&alone).map(ratio).collect();
-    print("two threads / one", 2, &cases, &ratios);
+    let threads = measure(&cases, 1, 2)?;
+    print("ns/op, two threads", 1, &cases, &threads);
+    let processes = measure(&cases, 2, 1)?;
+    print("two threads / one", 2, &cases, &ratios(&threads, &alone));
+    print("two processes / one", 2, &cases, &ratios(&processes, &alone));
+    print("threads / processes", 2, &cases, &ratios(&threads, &processes));
     Ok(())
+}
+
+fn ratios(dividends: &[Vec<f64>], divisors: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let divide = |(dividends, divisors): (&Vec<f64>, &Vec<f64>)| {
+        dividends.iter().zip(divisors).map(|(dividend, divisor)| dividend / divisor).collect()
+    };
+    dividends.iter().zip(divisors).map(divide).collect()
 }
 
 /// The recorded traces whose names contain `filter`, by name.

@@ -15,6 +15,8 @@
 //! No lock is held from rung to rung, so other threads go on; a block freed by one of them at
 //! any time is found by the next look at the lane.
 
+use std::ops::RangeInclusive;
+
 use super::Heap;
 use super::device::DeviceHeap;
 use super::lane::Lane;
@@ -164,7 +166,7 @@ impl Heap {
             if sibling.counters.inactive_bytes() < block_bytes {
                 continue;
             }
-            if let Some(segment) = self.withdraw_from(sibling, request, block_bytes..=largest) {
+            if let Some(segment) = self.withdraw_from(sibling, request, &(block_bytes..=largest)) {
                 Tallies::count(&request.device.tallies.cross_stream_reuses);
                 return Some(self.hand_out_segment(request, segment));
             }
@@ -177,14 +179,10 @@ impl Heap {
         &self,
         sibling: &Lane,
         request: &Request<'_>,
-        bytes: std::ops::RangeInclusive<u64>,
+        bytes: &RangeInclusive<u64>,
     ) -> Option<Segment> {
         let mut state = sibling.lock();
-        if !state.strategy.keeps_blocks() {
-            return None;
-        }
-        let pool = self.sizing.pool(request.block_bytes);
-        let (found, unfenced) = state.find_for_sibling(pool, bytes);
+        let (found, unfenced) = state.find_for_sibling(bytes);
         let Some((slot, readiness)) = found else {
             if unfenced {
                 sibling.want_fence();

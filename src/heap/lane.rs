@@ -3,6 +3,7 @@
 //! A block belongs to the lane of the stream it was allocated on until it is freed; only a
 //! whole free segment changes lanes. Threads that use different streams share nothing here.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -287,29 +288,28 @@ impl LaneState {
         })
     }
 
-    /// Of the whole free segments of `bytes.start()` to `bytes.end()` in `pool`, the smallest
-    /// that another stream may use; and whether there is one that it may not use yet.
+    /// Of the whole free segments that could serve `bytes.start()` and have at most
+    /// `bytes.end()`, the smallest that another stream may use; and whether there is one that
+    /// it may not use yet.
     pub(super) fn find_for_sibling(
         &self,
-        pool: u8,
-        bytes: std::ops::RangeInclusive<u64>,
+        bytes: &RangeInclusive<u64>,
     ) -> (Option<(Slot, Readiness)>, bool) {
         let mut smallest = u64::MAX;
         let mut found = None;
         let mut unfenced = false;
-        for (slot, block) in self.free_segments() {
-            if block.pool != pool || !bytes.contains(&block.bytes) {
-                continue;
+        self.strategy.visit(&self.blocks, bytes, &mut |slot, block| {
+            if block.bytes >= smallest || !self.blocks.is_whole_segment(slot) {
+                return;
             }
             match self.fence.readiness(block.freed_epoch) {
                 Readiness::NotYet => unfenced = true,
-                readiness if block.bytes < smallest => {
+                readiness => {
                     smallest = block.bytes;
                     found = Some((slot, readiness));
                 }
-                _ => {}
             }
-        }
+        });
         (found, unfenced)
     }
 

@@ -161,9 +161,9 @@ impl LaneCounters {
         let levels = self.levels();
         let requested_ceiling = levels.requested.saturating_add(room.requested);
         let allocated_room = room.allocated.min(room.active);
-        self.requested_ceiling.store(requested_ceiling, Relaxed);
-        self.allocated_ceiling.store(levels.allocated.saturating_add(allocated_room), Relaxed);
-        self.allocated_floor.store(levels.allocated.saturating_sub(room.inactive), Relaxed);
+        set(&self.requested_ceiling, requested_ceiling);
+        set(&self.allocated_ceiling, levels.allocated.saturating_add(allocated_room));
+        set(&self.allocated_floor, levels.allocated.saturating_sub(room.inactive));
     }
 }
 
@@ -237,6 +237,13 @@ impl Peaks {
     ) {
         self.levels = Levels::default();
         self.refresh(lanes, inactive_limit);
+    }
+}
+
+/// Writes only what differs: the lane's own thread has the cache line.
+fn set(watermark: &AtomicU64, bytes: u64) {
+    if watermark.load(Relaxed) != bytes {
+        watermark.store(bytes, Relaxed);
     }
 }
 

@@ -16,6 +16,8 @@
 //!
 //! Nothing is allocated: the trees run through the blocks' links.
 
+use std::ops::RangeInclusive;
+
 use crate::base::size::ALIGNMENT_BYTES;
 use crate::memory::{Block, BlockTable, NO_SLOT, Slot};
 
@@ -61,6 +63,21 @@ impl BestFit {
             }
         }
         self.next_occupied(bin + 1).map(|bin| leftmost(blocks, self.roots[bin]))
+    }
+
+    /// Shows `visit` the free blocks with sizes in `bytes`, in no order.
+    pub fn visit(
+        &self,
+        blocks: &BlockTable,
+        bytes: &RangeInclusive<u64>,
+        visit: &mut impl FnMut(Slot, &Block),
+    ) {
+        let last_bin = if *bytes.end() >> 48 == 0 { bin_of(*bytes.end()) } else { BINS - 1 };
+        let mut next = bin_of(*bytes.start());
+        while let Some(bin) = self.next_occupied(next).filter(|&bin| bin <= last_bin) {
+            visit_tree(blocks, self.roots[bin], bytes, visit);
+            next = bin + 1;
+        }
     }
 
     /// The largest free block, in bytes; 0 when there is none.
@@ -224,7 +241,29 @@ fn collect(blocks: &BlockTable, slot: Slot, in_order: &mut Vec<Slot>) -> Result<
     collect(blocks, links[RIGHT], in_order)
 }
 
-/// The bin of blocks of `bytes`, which is at most 2^48.
+/// Shows `visit` the blocks of the tree of `node` with sizes in `bytes`.
+fn visit_tree(
+    blocks: &BlockTable,
+    node: Slot,
+    bytes: &RangeInclusive<u64>,
+    visit: &mut impl FnMut(Slot, &Block),
+) {
+    if node == NO_SLOT {
+        return;
+    }
+    let block = blocks.get(node);
+    if block.bytes >= *bytes.start() {
+        visit_tree(blocks, block.links[LEFT], bytes, visit);
+    }
+    if bytes.contains(&block.bytes) {
+        visit(node, block);
+    }
+    if block.bytes <= *bytes.end() {
+        visit_tree(blocks, block.links[RIGHT], bytes, visit);
+    }
+}
+
+/// The bin of blocks of `bytes`, which is below 2^48.
 #[inline]
 fn bin_of(bytes: u64) -> usize {
     let units = (bytes / ALIGNMENT_BYTES).max(1);

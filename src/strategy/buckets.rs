@@ -50,6 +50,21 @@ impl Buckets {
         Some(slot)
     }
 
+    /// Shows `visit` the free blocks of exactly `block_bytes`, the newest first.
+    pub fn visit(
+        &self,
+        blocks: &BlockTable,
+        block_bytes: u64,
+        visit: &mut impl FnMut(Slot, &Block),
+    ) {
+        let mut slot = self.entries[self.probe(block_bytes)].newest;
+        while slot != NO_SLOT {
+            let block = blocks.get(slot);
+            visit(slot, block);
+            slot = block.links[OLDER];
+        }
+    }
+
     /// Takes in a free block.
     #[inline]
     pub fn give(&mut self, blocks: &mut BlockTable, slot: Slot) {

@@ -7,6 +7,8 @@
 //! blocks, more than 1 MiB among large ones. A freed block is joined with its free neighbours
 //! at once, so no two free blocks of a segment are ever neighbours.
 
+use std::ops::RangeInclusive;
+
 use super::best_fit::BestFit;
 use super::sizing::{COMMON_SEGMENT_BYTES, LARGE_POOL, SMALL_BLOCK_LIMIT_BYTES, SMALL_POOL};
 use crate::base::size::ALIGNMENT_BYTES;
@@ -80,6 +82,17 @@ impl Caching {
     pub fn withdraw(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let pool = blocks.get(slot).pool;
         self.pools[pool as usize].remove(blocks, slot);
+    }
+
+    /// Shows `visit` the free blocks that could serve `bytes.start()` and have at most
+    /// `bytes.end()`, in no order.
+    pub fn visit(
+        &self,
+        blocks: &BlockTable,
+        bytes: &RangeInclusive<u64>,
+        visit: &mut impl FnMut(Slot, &Block),
+    ) {
+        self.pools[pool_of(*bytes.start())].visit(blocks, bytes, visit);
     }
 
     /// The largest free block, in bytes.

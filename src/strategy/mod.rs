@@ -23,8 +23,10 @@ pub use sizing::Sizing;
 use buckets::Buckets;
 use caching::Caching;
 
+use std::ops::RangeInclusive;
+
 use crate::config::{PoolType, Settings};
-use crate::memory::{BlockTable, Slot, State};
+use crate::memory::{Block, BlockTable, Slot, State};
 
 /// The free blocks of one lane.
 #[derive(Debug)]
@@ -60,6 +62,21 @@ impl Strategy {
             Self::Naive => None,
             Self::Buckets(buckets) => buckets.take(blocks, block_bytes),
             Self::Caching(caching) => caching.take(blocks, block_bytes),
+        }
+    }
+
+    /// Shows `visit` the free blocks that could serve `bytes.start()` and have at most
+    /// `bytes.end()`, in no order.
+    pub fn visit(
+        &self,
+        blocks: &BlockTable,
+        bytes: &RangeInclusive<u64>,
+        visit: &mut impl FnMut(Slot, &Block),
+    ) {
+        match self {
+            Self::Naive => {}
+            Self::Buckets(buckets) => buckets.visit(blocks, *bytes.start(), visit),
+            Self::Caching(caching) => caching.visit(blocks, bytes, visit),
         }
     }
 

@@ -104,9 +104,6 @@ impl<'a> Replay<'a> {
     /// Runs `pass`, which answers the time of a thread and the failures, and frees what it
     /// leaves live.
     fn measure(&mut self, pass: impl FnOnce(&mut [Thread]) -> (Duration, u64)) -> Result<Pass> {
-        for device in 0..self.program.device_count {
-            self.library.reset_peaks(device)?;
-        }
         let before = Totals::read(self.library, self.program.device_count)?;
         let (elapsed, failures) = pass(&mut self.threads);
         let after = Totals::read(self.library, self.program.device_count)?;

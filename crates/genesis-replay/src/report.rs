@@ -46,7 +46,7 @@ pub struct Report {
 pub struct Pass {
     /// Time per call; the mean over the threads.
     pub ns_per_call: f64,
-    /// The most physical memory held at once.
+    /// The most physical memory held at once up to the end of the pass.
     pub reserved_peak_bytes: u64,
     /// Calls of the driver.
     pub driver_calls: u64,
