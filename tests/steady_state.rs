@@ -10,29 +10,37 @@ mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::path::Path;
 
-use genesis::base::size::GIB;
-use genesis::base::{DeviceOrdinal, StreamHandle};
 use genesis::config::PoolType;
-use genesis_replay::gtr;
-use genesis_replay::program::{Call, Kind, Program};
-use simgpu::{Progress, StoreKind};
 
-use support::{A, Rig, Subject};
+use support::A;
+use support::replay::{Replay, recorded, rig_for};
 
 const CACHING: [PoolType; 3] = [PoolType::Round, PoolType::Exact, PoolType::Caching];
+/// The recorded programs that use one stream.
+const ON_ONE_STREAM: [&str; 7] = [
+    "alternating",
+    "bert_large_var",
+    "diffusion_buckets",
+    "gpt2_train",
+    "llama1b_full_var",
+    "llama7b_lora_ckpt",
+    "opt13_recompute_var",
+];
 
 #[test]
 fn one_stream_asks_nothing_of_anybody() {
-    let program = recorded("gpt2_train");
-    for pool_type in CACHING {
-        let mut replay = Replay::warm(&program, pool_type);
-        let (calls, host_allocations) = (replay.rig.calls(), host_allocations());
-        replay.pass().unwrap();
-        assert_eq!(host_allocations_since(host_allocations), 0, "{pool_type:?}: host memory");
-        assert_eq!(replay.rig.calls(), calls, "{pool_type:?}: driver calls");
-        replay.rig.finish();
+    for name in ON_ONE_STREAM {
+        let program = recorded(name);
+        for pool_type in CACHING {
+            let mut replay = Replay::warm(&program, pool_type);
+            let (calls, host_allocations) = (replay.rig.calls(), host_allocations());
+            replay.pass().unwrap();
+            let host_allocations = host_allocations_since(host_allocations);
+            assert_eq!(host_allocations, 0, "{name}, {pool_type:?}: host memory");
+            assert_eq!(replay.rig.calls(), calls, "{name}, {pool_type:?}: driver calls");
+            replay.rig.finish();
+        }
     }
 }
 
@@ -85,62 +93,6 @@ fn naive_asks_the_driver_every_time() {
     }
     assert!(rig.calls() >= before + 20);
     rig.finish();
-}
-
-fn recorded(name: &str) -> Program {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{name}.gtr.zst"));
-    Program::prepare(&gtr::read_file(&path).unwrap()).unwrap()
-}
-
-fn rig_for(pool_type: PoolType, devices: usize) -> Rig {
-    let subject = Subject { pool_type, store: StoreKind::AddressesOnly };
-    let mut plan = subject.plan().devices(devices, 80 * GIB);
-    plan.machine.detect_races = false;
-    plan.machine.progress = Progress::Automatic;
-    plan.start()
-}
-
-/// A program with the heap it runs on and a place for each pointer.
-struct Replay<'a> {
-    program: &'a Program,
-    rig: Rig,
-    pointers: Vec<u64>,
-}
-
-impl<'a> Replay<'a> {
-    /// Replays `program` until its heap knows it.
-    fn warm(program: &'a Program, pool_type: PoolType) -> Self {
-        let rig = rig_for(pool_type, program.device_count);
-        let mut replay = Self { program, rig, pointers: vec![0; program.slot_count] };
-        for _ in 0..4 {
-            replay.pass().unwrap();
-        }
-        replay
-    }
-
-    /// The whole program once, to its last free.
-    fn pass(&mut self) -> Result<(), genesis::base::Error> {
-        for call in self.program.calls.iter().chain(&self.program.leftovers) {
-            self.call(call)?;
-        }
-        Ok(())
-    }
-
-    fn call(&mut self, call: &Call) -> Result<(), genesis::base::Error> {
-        let heap = &self.rig.heap;
-        let device = DeviceOrdinal(u32::from(call.device));
-        // Stream 0 of the trace is the main one; the machine makes streams of any handle.
-        let stream = StreamHandle(A.0 + usize::from(call.stream) * 0x100);
-        let pointer = &mut self.pointers[call.slot as usize];
-        match call.kind {
-            Kind::Allocate => *pointer = heap.allocate(call.requested_bytes, device, stream)?,
-            Kind::Free => heap.free(*pointer)?,
-            Kind::RecordStream => heap.record_stream(*pointer, stream)?,
-            // What a program gives back it must ask for again.
-            Kind::EmptyCache => {}
-        }
-        Ok(())
-    }
 }
 
 /// Counts what each thread asks of the host's allocator.

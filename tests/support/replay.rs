@@ -1,0 +1,86 @@
+//! Recorded programs, replayed on a heap in this process.
+
+use std::path::Path;
+
+use genesis::base::size::GIB;
+use genesis::base::{DeviceOrdinal, Error, StreamHandle};
+use genesis::config::PoolType;
+use genesis_replay::gtr;
+use genesis_replay::program::{Call, Kind, Program};
+use simgpu::{Progress, StoreKind};
+
+use super::{A, Rig, Subject};
+
+/// Room for every program under every strategy.
+const DEVICE_BYTES: u64 = 1024 * GIB;
+/// After so many passes a program's heap has all it needs.
+const WARM_UP_PASSES: usize = 4;
+
+/// The recorded program `name`.
+pub fn recorded(name: &str) -> Program {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{name}.gtr.zst"));
+    Program::prepare(&gtr::read_file(&path).unwrap()).unwrap()
+}
+
+/// A heap over devices with addresses only, whose work completes at once.
+pub fn rig_for(pool_type: PoolType, devices: usize) -> Rig {
+    let subject = Subject { pool_type, store: StoreKind::AddressesOnly };
+    let mut plan = subject.plan().devices(devices, DEVICE_BYTES);
+    plan.machine.detect_races = false;
+    plan.machine.progress = Progress::Automatic;
+    plan.start()
+}
+
+/// A program with the heap it runs on and a place for each pointer.
+pub struct Replay<'a> {
+    pub rig: Rig,
+    program: &'a Program,
+    pointers: Vec<u64>,
+}
+
+impl<'a> Replay<'a> {
+    /// A program that has not started.
+    pub fn new(program: &'a Program, pool_type: PoolType) -> Self {
+        let rig = rig_for(pool_type, program.device_count);
+        Self { program, rig, pointers: vec![0; program.slot_count] }
+    }
+
+    /// A program that its heap knows.
+    pub fn warm(program: &'a Program, pool_type: PoolType) -> Self {
+        let mut replay = Self::new(program, pool_type);
+        for _ in 0..WARM_UP_PASSES {
+            replay.pass().unwrap();
+        }
+        replay
+    }
+
+    /// The whole program once, to its last free, but for giving memory back: what a program
+    /// gives back it must ask for again.
+    pub fn pass(&mut self) -> Result<(), Error> {
+        let calls = self.program.calls.iter().chain(&self.program.leftovers);
+        for call in calls.filter(|call| call.kind != Kind::EmptyCache) {
+            self.call(call)?;
+        }
+        Ok(())
+    }
+
+    /// The program as it was recorded, up to where the recording ends.
+    pub fn run(&mut self) -> Result<(), Error> {
+        self.program.calls.iter().try_for_each(|call| self.call(call))
+    }
+
+    fn call(&mut self, call: &Call) -> Result<(), Error> {
+        let heap = &self.rig.heap;
+        let device = DeviceOrdinal(u32::from(call.device));
+        // Stream 0 of the trace is the main one; the machine makes streams of any handle.
+        let stream = StreamHandle(A.0 + usize::from(call.stream) * 0x100);
+        let pointer = &mut self.pointers[call.slot as usize];
+        match call.kind {
+            Kind::Allocate => *pointer = heap.allocate(call.requested_bytes, device, stream)?,
+            Kind::Free => heap.free(*pointer)?,
+            Kind::RecordStream => heap.record_stream(*pointer, stream)?,
+            Kind::EmptyCache => drop(heap.empty_cache(device)?),
+        }
+        Ok(())
+    }
+}
