@@ -8,6 +8,8 @@
 mod basics;
 #[path = "heap_conformance/limits.rs"]
 mod limits;
+#[path = "heap_conformance/pools.rs"]
+mod pools;
 #[path = "heap_conformance/release.rs"]
 mod release;
 #[path = "heap_conformance/shortage.rs"]
@@ -61,6 +63,13 @@ macro_rules! conformance {
                 limits::age_in_seconds
                 limits::settings_change_at_run_time
                 limits::memory_info_counts_the_cache_as_free
+                pools::a_pool_takes_nothing_and_gives_nothing
+                pools::addresses_stay_until_the_last_release
+                pools::a_shortage_does_not_take_a_pools_memory
+                pools::what_is_live_at_the_release_goes_back_later
+                pools::pools_do_not_mix
+                pools::misuse_of_pools_is_reported
+                pools::a_capture_is_not_disturbed
                 release::trim_to_a_target
                 release::trim_releases_the_longest_unused_first
                 release::emptying_the_cache_keeps_what_is_live

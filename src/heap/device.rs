@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::lane::{Lane, LaneState};
 use super::lanes::{LaneIndex, Lanes};
+use super::pools::Pools;
 use crate::base::lock::{Lock, rank};
-use crate::base::{DeviceOrdinal, Result};
+use crate::base::{DeviceOrdinal, Result, StreamHandle};
 use crate::config::Settings;
 use crate::driver::{Call, Device};
 use crate::memory::Supply;
-use crate::observe::{LaneCounters, Peaks, Statistics, Tallies};
+use crate::observe::{LaneCounters, Peaks, Statistics, Tallies, Watermark};
 use crate::order::EventPool;
 
 /// One device of the heap.
@@ -20,6 +22,7 @@ pub(super) struct DeviceHeap {
     pub(super) supply: Supply,
     pub(super) events: EventPool,
     pub(super) lanes: LaneIndex,
+    pub(super) pools: Pools,
     pub(super) tallies: Tallies,
     limits: Lock<Limits, { rank::DEVICE }>,
     /// The most bytes to keep cached; `u64::MAX`: no limit.
@@ -43,6 +46,7 @@ impl DeviceHeap {
             supply: Supply::new(Arc::clone(&driver))?,
             events: EventPool::new(Arc::clone(&driver)),
             lanes: LaneIndex::new(ordinal),
+            pools: Pools::default(),
             tallies: Tallies::default(),
             limits: Lock::new(Limits { fraction: 1.0, bytes: None }),
             cache_limit_bytes: AtomicU64::new(settings.cache_size_bytes.unwrap_or(u64::MAX)),
@@ -52,6 +56,21 @@ impl DeviceHeap {
         device.set_memory_fraction(settings.memory_fraction);
         device.set_memory_limit(settings.memory_limit_bytes);
         Ok(device)
+    }
+
+    /// Sees to what `lane` has to do before an allocation on `stream`; nothing while a stream
+    /// may be capturing. Says whether the watermarks must be set anew.
+    #[inline]
+    pub(super) fn prepare(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        stream: StreamHandle,
+    ) -> Watermark {
+        match self.pools.is_routing() {
+            false => lane.prepare(state, &self.events, stream),
+            true => Watermark::Within,
+        }
     }
 
     pub(super) fn memory_fraction(&self) -> f64 {

@@ -39,6 +39,13 @@ pub(super) struct Request<'a> {
     pub(super) block_bytes: u64,
 }
 
+impl Request<'_> {
+    /// Whether `lane` may lend to the request's: another one of the same pool.
+    fn is_sibling(&self, lane: &Lane) -> bool {
+        lane.index != self.lane.index && lane.pool() == self.lane.pool()
+    }
+}
+
 /// Which segments of other streams a request may take.
 #[derive(Clone, Copy)]
 enum Reach {
@@ -95,8 +102,9 @@ impl Heap {
     }
 
     fn after_waiting(&self, request: &Request<'_>) -> Rung {
-        // To try to wait while the stream is captured would spoil the capture.
-        let may_wait = request.device.driver.stream_is_capturing(request.stream) == Ok(false);
+        // To try to wait while a stream is captured would spoil the capture.
+        let may_wait = !request.device.pools.is_routing()
+            && request.device.driver.stream_is_capturing(request.stream) == Ok(false);
         if !may_wait || !self.waiting_would_help(request) || !self.wait_for_device(request.device) {
             return Ok(None);
         }
@@ -109,8 +117,7 @@ impl Heap {
     /// Whether there is something that only an idle device makes available to the request.
     fn waiting_would_help(&self, request: &Request<'_>) -> bool {
         self.lanes.of(request.device.ordinal).any(|lane| {
-            let is_sibling = lane.index != request.lane.index;
-            (is_sibling && lane.counters.inactive_bytes() >= request.block_bytes)
+            (request.is_sibling(lane) && lane.counters.inactive_bytes() >= request.block_bytes)
                 || !lane.lock().pending.is_empty()
         })
     }
@@ -146,7 +153,7 @@ impl Heap {
     /// Polls the lane's events and looks once more.
     fn serve_from_lane(&self, request: &Request<'_>) -> Option<u64> {
         let mut state = request.lane.lock();
-        if !state.pending.is_empty() {
+        if !state.pending.is_empty() && !request.device.pools.is_routing() {
             request.lane.poll(&mut state, &request.device.events);
         }
         let state = &mut *state;
@@ -162,7 +169,7 @@ impl Heap {
             Reach::Any => self.sizing.largest_usable_bytes(block_bytes),
         };
         let siblings = self.lanes.of(request.device.ordinal);
-        for sibling in siblings.filter(|sibling| sibling.index != request.lane.index) {
+        for sibling in siblings.filter(|sibling| request.is_sibling(sibling)) {
             if sibling.counters.inactive_bytes() < block_bytes {
                 continue;
             }

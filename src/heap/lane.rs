@@ -5,8 +5,9 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use super::pools::PoolNumber;
 use crate::base::lock::{Guard, Lock, rank};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::config::Settings;
@@ -27,14 +28,24 @@ pub(super) struct Lane {
     pub(super) index: u32,
     /// Its device.
     pub(super) device: DeviceOrdinal,
-    /// Its stream. Changes only when the lane, holding no block, is given to another stream;
-    /// whoever found the lane by this key checks it again under the lock.
-    key: AtomicU64,
+    /// Its [`LaneKey`], in two words. Changes only when the lane, holding no block, is given
+    /// to another stream; whoever found the lane by its key checks it again under the lock.
+    stream: AtomicU64,
+    pool: AtomicU32,
     /// Set by a lane that missed what this one holds: end the epoch at the next chance.
     fence_wanted: AtomicBool,
     /// Counted under the lock, read by anybody.
     pub(super) counters: LaneCounters,
     state: Lock<LaneState, { rank::LANE }>,
+}
+
+/// Whose lane it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LaneKey {
+    /// The stream whose work the blocks are in order with.
+    pub(super) stream: StreamKey,
+    /// The pool the memory belongs to.
+    pub(super) pool: PoolNumber,
 }
 
 /// What the lane's lock protects.
@@ -60,14 +71,15 @@ impl Lane {
     pub(super) fn new(
         index: u32,
         device: DeviceOrdinal,
-        key: StreamKey,
+        key: LaneKey,
         settings: &Settings,
         directory: Arc<Directory>,
     ) -> Self {
         Self {
             index,
             device,
-            key: AtomicU64::new(key.0),
+            stream: AtomicU64::new(key.stream.0),
+            pool: AtomicU32::new(key.pool.0),
             fence_wanted: AtomicBool::new(false),
             counters: LaneCounters::new(),
             state: Lock::new(LaneState {
@@ -86,8 +98,18 @@ impl Lane {
     }
 
     #[inline]
-    pub(super) fn key(&self) -> StreamKey {
-        StreamKey(self.key.load(Relaxed))
+    pub(super) fn key(&self) -> LaneKey {
+        LaneKey { stream: self.stream(), pool: self.pool() }
+    }
+
+    #[inline]
+    pub(super) fn stream(&self) -> StreamKey {
+        StreamKey(self.stream.load(Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn pool(&self) -> PoolNumber {
+        PoolNumber(self.pool.load(Relaxed))
     }
 
     #[inline]
@@ -97,21 +119,28 @@ impl Lane {
 
     /// The lane's state if the lane is still that of `key`.
     #[inline]
-    pub(super) fn lock_for(&self, key: StreamKey) -> Option<Guard<'_, LaneState, { rank::LANE }>> {
+    pub(super) fn lock_for(&self, key: LaneKey) -> Option<Guard<'_, LaneState, { rank::LANE }>> {
         let state = self.lock();
         (self.key() == key).then_some(state)
     }
 
     /// Gives the lane to another stream, if it holds nothing.
-    pub(super) fn rekey(&self, key: StreamKey, events: &EventPool) -> bool {
+    pub(super) fn rekey(&self, key: LaneKey, events: &EventPool) -> bool {
         let mut state = self.lock();
         let unused = state.blocks.is_empty() && state.climbing == 0;
         if unused {
             state.fence.reset(events);
             self.fence_wanted.store(false, Relaxed);
-            self.key.store(key.0, Relaxed);
+            self.stream.store(key.stream.0, Relaxed);
+            self.pool.store(key.pool.0, Relaxed);
         }
         unused
+    }
+
+    /// Whether freed blocks stay here: always in a private pool, whose addresses must.
+    #[inline]
+    pub(super) fn keeps_blocks(&self, state: &LaneState) -> bool {
+        state.strategy.keeps_blocks() || self.pool() != PoolNumber::COMMON
     }
 
     /// A request of the lane starts up the ladder; the lane keeps its stream until it is done.

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use once_cell::race::OnceBox;
 
-use super::lane::Lane;
+use super::lane::{Lane, LaneKey};
 use crate::base::DeviceOrdinal;
 use crate::base::lock::{Lock, rank};
 use crate::config::Settings;
 use crate::memory::Directory;
-use crate::order::{EventPool, StreamKey};
+use crate::order::EventPool;
 
 /// The most lanes of a device, i.e. streams that hold memory of it at the same time.
 pub(super) const MAX_LANES: usize = 4096;
@@ -83,7 +83,7 @@ impl Lanes {
         self.arena.iter().map_while(OnceBox::get)
     }
 
-    fn add(&self, device: DeviceOrdinal, key: StreamKey, settings: &Settings) -> Option<&Lane> {
+    fn add(&self, device: DeviceOrdinal, key: LaneKey, settings: &Settings) -> Option<&Lane> {
         let mut count = self.count.lock();
         let place = self.arena.get(*count as usize)?;
         let directory = Arc::clone(&self.directory);
@@ -102,7 +102,7 @@ impl LaneIndex {
 
     /// The lane of the stream `key`, if it has been seen before.
     #[inline]
-    pub(super) fn find<'a>(&self, lanes: &'a Lanes, key: StreamKey) -> Option<&'a Lane> {
+    pub(super) fn find<'a>(&self, lanes: &'a Lanes, key: LaneKey) -> Option<&'a Lane> {
         // At most half of the entries are used, so the probe ends.
         for index in probe(key) {
             let entry = self.entries[index].load(Ordering::Acquire);
@@ -123,7 +123,7 @@ impl LaneIndex {
     pub(super) fn find_or_add<'a>(
         &self,
         lanes: &'a Lanes,
-        key: StreamKey,
+        key: LaneKey,
         settings: &Settings,
         events: &EventPool,
     ) -> Option<&'a Lane> {
@@ -173,7 +173,8 @@ impl LaneIndex {
 
 /// The entries to look at for `key`, in order.
 #[inline]
-fn probe(key: StreamKey) -> impl Iterator<Item = usize> {
-    let start = (key.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize;
+fn probe(key: LaneKey) -> impl Iterator<Item = usize> {
+    let mixed = key.stream.0 ^ (u64::from(key.pool.0) << 32);
+    let start = (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize;
     (0..INDEX_ENTRIES).map(move |step| (start + step) % INDEX_ENTRIES)
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use simgpu::{Config, Machine, StoreKind};
 
+use super::lane::LaneKey;
 use super::lanes::{LaneIndex, Lanes, MAX_LANES};
+use super::pools::PoolNumber;
 use crate::base::DeviceOrdinal;
 use crate::config::Settings;
 use crate::driver::simulated::SimulatedDevice;
@@ -13,6 +15,11 @@ use crate::memory::{Directory, Segment};
 use crate::order::{EventPool, StreamKey};
 
 const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
+
+/// The key of the lane for a stream outside of all pools.
+fn common(stream: u64) -> LaneKey {
+    LaneKey { stream: StreamKey(stream), pool: PoolNumber::COMMON }
+}
 
 /// The lanes of two devices, and the index of the first.
 struct House {
@@ -36,14 +43,14 @@ impl House {
     /// The number of the lane for the stream `key`, made if need be.
     fn lane(&self, key: u64) -> Option<u32> {
         let Self { lanes, index, settings, events } = self;
-        let lane = index.find_or_add(lanes, StreamKey(key), settings, events)?;
-        assert_eq!(lane.key(), StreamKey(key));
+        let lane = index.find_or_add(lanes, common(key), settings, events)?;
+        assert_eq!(lane.key(), common(key));
         assert_eq!(self.find(key), Some(lane.index));
         Some(lane.index)
     }
 
     fn find(&self, key: u64) -> Option<u32> {
-        self.index.find(&self.lanes, StreamKey(key)).map(|lane| lane.index)
+        self.index.find(&self.lanes, common(key)).map(|lane| lane.index)
     }
 
     /// Gives the lane a block, which keeps it with its stream.
@@ -86,7 +93,7 @@ fn empty_lanes_go_to_new_streams_and_full_ones_stay() {
     }
     // What the index still says of a stream long gone is not believed.
     let last = house.lane(20_000).unwrap();
-    assert_eq!(house.lanes.get(last).unwrap().key(), StreamKey(20_000));
+    assert_eq!(house.lanes.get(last).unwrap().key(), common(20_000));
 }
 
 #[test]
@@ -99,7 +106,7 @@ fn there_is_an_end_when_all_hold_memory() {
     assert_eq!(house.lane(17), house.find(17), "those there are go on");
     // Another device has lanes of its own.
     let other = LaneIndex::new(DeviceOrdinal(1));
-    let found = other.find_or_add(&house.lanes, StreamKey(17), &house.settings, &house.events);
+    let found = other.find_or_add(&house.lanes, common(17), &house.settings, &house.events);
     assert_eq!(found.unwrap().device, DeviceOrdinal(1));
 }
 
@@ -108,10 +115,10 @@ fn a_lane_with_a_request_on_its_way_stays() {
     let house = House::new();
     let lane = house.lanes.get(house.lane(1).unwrap()).unwrap();
     lane.begin_climb(&mut lane.lock());
-    assert!(!lane.rekey(StreamKey(2), &house.events));
+    assert!(!lane.rekey(common(2), &house.events));
     lane.end_climb(true);
     let stale = lane.key();
-    assert!(lane.rekey(StreamKey(2), &house.events));
+    assert!(lane.rekey(common(2), &house.events));
     assert!(lane.lock_for(stale).is_none(), "whoever found it by its old key looks again");
-    assert!(lane.lock_for(StreamKey(2)).is_some());
+    assert!(lane.lock_for(common(2)).is_some());
 }

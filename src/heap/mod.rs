@@ -22,10 +22,12 @@ mod lanes;
 mod lanes_tests;
 mod limits;
 mod policy;
+mod pools;
 mod release;
 mod report;
 
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
+pub use pools::{PoolFilter, PoolId};
 pub use report::LiveBlock;
 
 use std::sync::Arc;
@@ -44,9 +46,10 @@ use crate::strategy::Sizing;
 use callbacks::Callbacks;
 use device::DeviceHeap;
 use ladder::Request;
-use lane::{Lane, LaneState};
+use lane::{Lane, LaneKey, LaneState};
 use lanes::{Lanes, MAX_LANES};
 use policy::Policy;
+use pools::PoolNumber;
 
 /// Lanes look for aged segments once in so many allocations.
 const AGING_INTERVAL: u32 = 256;
@@ -125,14 +128,18 @@ impl Heap {
         let Some(block_bytes) = self.sizing.block_bytes(requested_bytes) else {
             return Err(too_large(requested_bytes));
         };
-        let key = StreamKey::of(stream);
+        let pool = match device.pools.is_routing() {
+            false => PoolNumber::COMMON,
+            true => device.pools.route(stream),
+        };
+        let key = LaneKey { stream: StreamKey::of(stream), pool };
         loop {
             let lane = self.lane(device, key)?;
             let Some(mut state) = lane.lock_for(key) else {
                 continue;
             };
             let state_ref = &mut *state;
-            let prepared = lane.prepare(state_ref, &device.events, stream);
+            let prepared = device.prepare(lane, state_ref, stream);
             let Some(slot) = state_ref.strategy.take(&mut state_ref.blocks, block_bytes) else {
                 lane.begin_climb(state_ref);
                 drop(state);
@@ -180,7 +187,7 @@ impl Heap {
             block.freed_second = self.seconds();
         }
         let watermark = lane.counters.on_free(block.requested_bytes, block.bytes);
-        if block.recorded != RecordedStreams::NONE || !state_ref.strategy.keeps_blocks() {
+        if block.recorded != RecordedStreams::NONE || !lane.keeps_blocks(state_ref) {
             return self.free_slow(lane, state, slot);
         }
         state_ref.strategy.give(&mut state_ref.blocks, slot);
@@ -206,7 +213,7 @@ impl Heap {
             return Err(Error::new(Status::Internal, "a block of a device never opened"));
         };
         let mut freed = Ok(());
-        if state.strategy.keeps_blocks() {
+        if lane.keeps_blocks(&state) {
             lane.make_pending(&mut state, &device.events, slot);
             drop(state);
         } else {
@@ -233,7 +240,7 @@ impl Heap {
         match state_ref.blocks.find(slot, address) {
             Some(block) if block.state == State::Live => {
                 let key = StreamKey::of(stream);
-                if key != lane.key() {
+                if key != lane.stream() {
                     let first = state_ref.recorded.add(block.recorded, stream, key);
                     state_ref.blocks.get_mut(slot).recorded = first;
                 }
@@ -319,7 +326,7 @@ impl Heap {
     }
 
     #[inline]
-    fn lane(&self, device: &DeviceHeap, key: StreamKey) -> Result<&Lane> {
+    fn lane(&self, device: &DeviceHeap, key: LaneKey) -> Result<&Lane> {
         match device.lanes.find(&self.lanes, key) {
             Some(lane) => Ok(lane),
             None => self.add_lane(device, key),
@@ -327,7 +334,7 @@ impl Heap {
     }
 
     #[cold]
-    fn add_lane(&self, device: &DeviceHeap, key: StreamKey) -> Result<&Lane> {
+    fn add_lane(&self, device: &DeviceHeap, key: LaneKey) -> Result<&Lane> {
         let settings = self.settings();
         let find_or_add = || device.lanes.find_or_add(&self.lanes, key, &settings, &device.events);
         if let Some(lane) = find_or_add() {

@@ -8,12 +8,14 @@
 use super::Heap;
 use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
+use super::pools::PoolNumber;
 use crate::base::lock::assert_none_held;
 use crate::base::{DeviceOrdinal, Result};
 use crate::config::LogLevel;
 use crate::memory::{Block, Segment, Slot, State};
 
-/// Which cached segments to release.
+/// Which cached segments to release. None of a private pool that is held, and none at all
+/// while a stream may be capturing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Choice {
     /// All of them.
@@ -31,6 +33,8 @@ pub(super) enum Choice {
         /// In seconds.
         seconds: Option<f64>,
     },
+    /// Those of private pools that are not held any more.
+    Orphaned,
 }
 
 /// A segment that may be released, as it was when its lane was looked at.
@@ -94,6 +98,9 @@ impl Heap {
 
     /// Takes in every block of the device whose events have completed.
     fn poll_lanes(&self, device: &DeviceHeap) {
+        if device.pools.is_routing() {
+            return;
+        }
         for lane in self.lanes.of(device.ordinal) {
             let mut state = lane.lock();
             if state.pending.has_events() {
@@ -105,6 +112,9 @@ impl Heap {
     /// Waits until the device is idle, after which every freed block can be used by every
     /// stream. Says whether it came to that: not while a stream captures, for one.
     pub(super) fn wait_for_device(&self, device: &DeviceHeap) -> bool {
+        if device.pools.is_routing() {
+            return false;
+        }
         let lanes = || self.lanes.of(device.ordinal);
         let epochs: Vec<u32> = lanes().map(|lane| lane.lock().fence.end_epoch()).collect();
         assert_none_held();
@@ -163,9 +173,9 @@ impl Heap {
     pub(super) fn release(&self, device: &DeviceHeap, choice: Choice) -> u64 {
         let wanted_bytes = match choice {
             Choice::Oldest { bytes } => bytes,
-            Choice::All | Choice::Unused { .. } => u64::MAX,
+            Choice::All | Choice::Unused { .. } | Choice::Orphaned => u64::MAX,
         };
-        if wanted_bytes == 0 {
+        if wanted_bytes == 0 || device.pools.is_routing() {
             return 0;
         }
         let mut released_bytes = 0;
@@ -187,6 +197,11 @@ impl Heap {
     fn candidates(&self, device: &DeviceHeap, choice: Choice) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for lane in self.lanes.of(device.ordinal) {
+            let pool = lane.pool();
+            let is_common = pool == PoolNumber::COMMON;
+            if choice == Choice::Orphaned && is_common || !is_common && device.pools.is_held(pool) {
+                continue;
+            }
             let state = lane.lock();
             let chosen =
                 state.free_segments().filter(|(_, block)| self.is_chosen(choice, &state, block));
@@ -203,7 +218,7 @@ impl Heap {
 
     fn is_chosen(&self, choice: Choice, state: &LaneState, block: &Block) -> bool {
         match choice {
-            Choice::All | Choice::Oldest { .. } => true,
+            Choice::All | Choice::Oldest { .. } | Choice::Orphaned => true,
             Choice::Unused { allocations: None, seconds: None } => {
                 (state.collected_tick.wrapping_sub(block.freed_tick) as i32) > 0
             }

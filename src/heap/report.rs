@@ -155,7 +155,7 @@ fn describe(lane: &Lane, block: &Block) -> LiveBlock {
         requested_bytes: block.requested_bytes,
         allocated_bytes: block.bytes,
         device: lane.device,
-        stream: lane.key(),
+        stream: lane.stream(),
     }
 }
 

@@ -1,0 +1,184 @@
+//! Private pools: memory set apart for a graph capture or for whoever asks.
+//!
+//! A captured graph holds the addresses its work used, so memory that was freed during the
+//! capture may be reused by that graph only, and must stay where it is until the graph is gone.
+//! Between [`Heap::begin_pool`] and [`Heap::end_pool`] the requests whose stream passes the
+//! pool's filter are served from lanes of the pool's own, which share nothing with the others:
+//! they neither take segments from outside nor lose any, until as many
+//! [`Heap::release_pool`] as there were begins have come. Then what is free goes back to the
+//! driver, which waits for all work of the device: a graph may be replayed on any stream, so no
+//! event of a lane's own stream tells when its memory is out of use. What is still live goes
+//! back once it has been freed, with the next release of cached memory.
+//!
+//! A stream may be capturing while any pool of its device is begun, so meanwhile nothing there
+//! is waited for, polled or given back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::Heap;
+use super::release::Choice;
+use crate::base::lock::{Lock, assert_none_held, rank};
+use crate::base::{DeviceOrdinal, Error, Result, StreamHandle};
+
+/// Names a private pool, as PyTorch does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolId(pub u64, pub u64);
+
+/// Says whether requests on a stream, made by the calling thread, belong to a pool.
+pub type PoolFilter = Arc<dyn Fn(StreamHandle) -> bool + Send + Sync>;
+
+/// A pool's number among all that a device has had; never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PoolNumber(pub(super) u32);
+
+impl PoolNumber {
+    /// What requests are served from unless a pool claims them.
+    pub(super) const COMMON: Self = Self(0);
+}
+
+/// The private pools of one device.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    routing: AtomicBool,
+    state: Lock<State, { rank::DEVICE }>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last_number: u32,
+    held: Vec<Held>,
+    routes: Vec<Route>,
+}
+
+/// A pool whose addresses must stay.
+#[derive(Debug)]
+struct Held {
+    id: PoolId,
+    number: PoolNumber,
+    /// Begins less releases.
+    uses: u64,
+}
+
+/// A pool that is begun and not ended.
+#[derive(Clone)]
+struct Route {
+    id: PoolId,
+    number: PoolNumber,
+    filter: PoolFilter,
+}
+
+impl Pools {
+    /// Whether a pool is begun, so that a stream of the device may be capturing.
+    #[inline]
+    pub(super) fn is_routing(&self) -> bool {
+        self.routing.load(Relaxed)
+    }
+
+    /// The pool that a request on `stream` belongs to.
+    #[cold]
+    pub(super) fn route(&self, stream: StreamHandle) -> PoolNumber {
+        // Filters are the caller's code: no lock is held while they run.
+        let routes = self.state.lock().routes.clone();
+        assert_none_held();
+        let claimed = routes.iter().find(|route| (route.filter)(stream));
+        claimed.map_or(PoolNumber::COMMON, |route| route.number)
+    }
+
+    /// Whether the segments of a pool's lanes must stay where they are.
+    pub(super) fn is_held(&self, number: PoolNumber) -> bool {
+        self.state.lock().held.iter().any(|held| held.number == number)
+    }
+
+    fn begin(&self, id: PoolId, filter: PoolFilter) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.routes.iter().any(|route| route.id == id) {
+            return Err(misuse(id, "is begun already"));
+        }
+        let number = match state.held.iter_mut().find(|held| held.id == id) {
+            Some(held) => {
+                held.uses += 1;
+                held.number
+            }
+            None => {
+                state.last_number += 1;
+                let number = PoolNumber(state.last_number);
+                state.held.push(Held { id, number, uses: 1 });
+                number
+            }
+        };
+        state.routes.push(Route { id, number, filter });
+        self.routing.store(true, Relaxed);
+        Ok(())
+    }
+
+    fn end(&self, id: PoolId) -> Result<()> {
+        let mut state = self.state.lock();
+        let position = state.routes.iter().position(|route| route.id == id);
+        let ended = position.map(|position| state.routes.remove(position));
+        self.routing.store(!state.routes.is_empty(), Relaxed);
+        // The filter may be the caller's code to drop: not under the lock.
+        drop(state);
+        ended.map(drop).ok_or_else(|| misuse(id, "is not begun"))
+    }
+
+    fn release(&self, id: PoolId) -> Result<()> {
+        let mut state = self.state.lock();
+        let Some(position) = state.held.iter().position(|held| held.id == id) else {
+            return Err(misuse(id, "is not held"));
+        };
+        state.held[position].uses -= 1;
+        if state.held[position].uses == 0 {
+            state.held.swap_remove(position);
+        }
+        Ok(())
+    }
+}
+
+impl Heap {
+    /// From now on requests on `device` whose stream passes `filter` are served from the
+    /// private pool `pool`, which is made if it is not held.
+    ///
+    /// The filter runs in the thread of each request, without a lock held, and must not call
+    /// the library. `InvalidArgument` if the pool is begun already.
+    pub fn begin_pool(
+        &self,
+        device: DeviceOrdinal,
+        pool: PoolId,
+        filter: PoolFilter,
+    ) -> Result<()> {
+        self.device(device)?.pools.begin(pool, filter)
+    }
+
+    /// Ends what [`Self::begin_pool`] began; the pool keeps its memory. Requests that other
+    /// threads are making at this moment may still be served from it.
+    pub fn end_pool(&self, device: DeviceOrdinal, pool: PoolId) -> Result<()> {
+        self.device(device)?.pools.end(pool)
+    }
+
+    /// Gives up one of the uses that [`Self::begin_pool`] counted. With the last, what is free
+    /// in the pool goes back to the driver, at once unless another pool is begun.
+    pub fn release_pool(&self, device: DeviceOrdinal, pool: PoolId) -> Result<()> {
+        let device = self.device(device)?;
+        device.pools.release(pool)?;
+        let of_no_pool = |number| number != PoolNumber::COMMON && !device.pools.is_held(number);
+        let has_pending = |lane: &super::lane::Lane| !lane.lock().pending.is_empty();
+        if self.lanes.of(device.ordinal).any(|lane| of_no_pool(lane.pool()) && has_pending(lane)) {
+            self.wait_for_device(device);
+        }
+        self.release(device, Choice::Orphaned);
+        device.refresh_peaks(&self.lanes);
+        Ok(())
+    }
+}
+
+fn misuse(PoolId(first, second): PoolId, what: &str) -> Error {
+    Error::invalid_argument(format!("the private pool ({first}, {second}) {what}"))
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Route").field("id", &self.id).finish_non_exhaustive()
+    }
+}
