@@ -84,6 +84,9 @@ pub fn a_shortage_does_not_take_a_pools_memory(subject: Subject) {
     rig.free(block);
     rig.end(POOL);
     assert_eq!(rig.refusal(3 * BLOCK_BYTES, B), Status::OutOfMemory);
+    let rest = rig.allocate(2 * BLOCK_BYTES, B);
+    assert_eq!(rig.refusal(2 * BLOCK_BYTES, B), Status::OutOfMemory, "as large as the pool's");
+    rig.free(rest);
     rig.release(POOL);
     let large = rig.allocate(3 * BLOCK_BYTES, B);
     rig.free(large);
