@@ -37,11 +37,13 @@ pub enum Status {
     ForkedChild = 10,
     /// A defect of this library was caught at the C boundary.
     Internal = 11,
+    /// A file cannot be opened or written.
+    FileFailed = 12,
 }
 
 impl Status {
     /// Every status, in the order of the numbers.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Success,
         Self::InvalidArgument,
         Self::OutOfMemory,
@@ -54,6 +56,7 @@ impl Status {
         Self::NotSupported,
         Self::ForkedChild,
         Self::Internal,
+        Self::FileFailed,
     ];
 
     /// A short lower-case text, NUL-terminated so that C can be given it as it stands.
@@ -71,6 +74,7 @@ impl Status {
             Self::NotSupported => c"not supported",
             Self::ForkedChild => c"not usable in a forked child",
             Self::Internal => c"internal error",
+            Self::FileFailed => c"file cannot be written",
         }
     }
 }

@@ -124,6 +124,10 @@ pub struct Settings {
     pub gc_age_seconds: Option<f64>,
     /// How much to say.
     pub log: LogLevel,
+    /// The file to record every call to, from the start; `None` for no recording.
+    pub trace: Option<String>,
+    /// The longest that a recorded call waits to be written, in seconds.
+    pub trace_flush_seconds: f64,
     /// Simulated backends: how many devices.
     pub sim_devices: u32,
     /// Simulated backends: the memory of each device; `None`: 80 GiB for `sim`, half of the
@@ -152,6 +156,8 @@ impl Default for Settings {
             gc_age_allocations: None,
             gc_age_seconds: None,
             log: LogLevel::Warn,
+            trace: None,
+            trace_flush_seconds: 1.0,
             sim_devices: 1,
             sim_memory_bytes: None,
         }

@@ -11,8 +11,8 @@
 
 use super::settings::{BackendChoice, LogLevel, PoolType, Settings};
 use super::value::{
-    AUTO, NEVER, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, divisions, fraction, optional,
-    page_bytes, percent, seconds, show_bytes, show_optional, whole, word,
+    AUTO, NEVER, OFF, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, divisions, fraction,
+    optional, page_bytes, percent, seconds, show_bytes, show_optional, whole, word,
 };
 use crate::base::size::MIB;
 
@@ -256,6 +256,29 @@ pub static OPTIONS: &[OptionSpec] = &[
             assign(&mut settings.log, word(text, "a log level", LogLevel::ALL, LogLevel::name))
         },
         show: |settings| settings.log.name().to_owned(),
+    },
+    OptionSpec {
+        name: "GENESIS_TRACE",
+        aliases: &[],
+        values: "the path of a file, or `off`",
+        summary: "Record every allocation and free to this file, for `genesis replay`.",
+        help: "Compressed where the name ends in .zst; %p stands for the process's number. A \
+               recording that cannot be made is a warning and nothing else.",
+        runtime: false,
+        parse: |settings, text| {
+            assign(&mut settings.trace, optional(text, OFF, |path| Ok(path.to_owned())))
+        },
+        show: |settings| show_optional(settings.trace.clone(), OFF, |path| path),
+    },
+    OptionSpec {
+        name: "GENESIS_TRACE_FLUSH_SECONDS",
+        aliases: &[],
+        values: "a number of seconds",
+        summary: "The longest that a recorded call waits to be written to the file.",
+        help: "A process that crashes loses at most so much of its recording.",
+        runtime: false,
+        parse: |settings, text| assign(&mut settings.trace_flush_seconds, seconds(text)),
+        show: |settings| settings.trace_flush_seconds.to_string(),
     },
     OptionSpec {
         name: "GENESIS_SIM_DEVICES",

@@ -42,6 +42,8 @@ fn unusual() -> Settings {
         gc_age_allocations: Some(u64::MAX),
         gc_age_seconds: Some(1e-9),
         log: LogLevel::Debug,
+        trace: Some("/tmp/a trace-%p.gtr.zst".to_owned()),
+        trace_flush_seconds: 0.25,
         sim_devices: 64,
         sim_memory_bytes: Some(1 << 47),
     }
@@ -106,6 +108,7 @@ fn values_are_read_in_the_forms_people_write() {
         ("GENESIS_MAX_SPLIT_SIZE", "Unlimited"),
         ("GENESIS_GC_THRESHOLD", "0.0"),
         ("GENESIS_GC_AGE_SECONDS", "NEVER"),
+        ("GENESIS_TRACE", "OFF"),
         ("GENESIS_SIM_MEMORY", "0GB"),
         ("GENESIS_PAGE_SIZE", "512"),
         ("GENESIS_POOL_RESERVE", "-0"),
@@ -144,6 +147,7 @@ fn wrong_values_are_refused_with_what_would_be_right() {
         ("GENESIS_MEMORY_FRACTION", "NaN", FRACTION.to_owned()),
         ("GENESIS_MEMORY_FRACTION", "80%", FRACTION.to_owned()),
         ("GENESIS_GC_THRESHOLD", "nan", format!("{FRACTION}, or never")),
+        ("GENESIS_TRACE_FLUSH_SECONDS", "0", "not a number of seconds above 0".to_owned()),
         ("GENESIS_GC_AGE_SECONDS", "inf", "not a number of seconds above 0, or never".to_owned()),
         ("GENESIS_GC_AGE_SECONDS", "-1", "not a number of seconds above 0, or never".to_owned()),
         (

@@ -17,6 +17,8 @@ pub(super) type Read<T> = Result<T, String>;
 pub(super) const UNLIMITED: &str = "unlimited";
 /// The word for "not ever".
 pub(super) const NEVER: &str = "never";
+/// The word for "not at all".
+pub(super) const OFF: &str = "off";
 /// The word for "let the library choose".
 pub(super) const AUTO: &str = "auto";
 
