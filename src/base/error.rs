@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use super::Shortage;
+
 /// Outcome of a call of the C interface.
 ///
 /// Numbers are append-only: a number once published keeps its meaning for ever.
@@ -80,12 +82,14 @@ impl Status {
 }
 
 /// A failed operation: the status for the caller's program, the message for its reader.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Error {
     /// What kind of failure it is.
     pub status: Status,
     /// One line, without a trailing stop.
     pub message: Cow<'static, str>,
+    /// The figures, where a device's memory was short.
+    pub shortage: Option<Box<Shortage>>,
 }
 
 /// The result of everything that can fail in the library.
@@ -94,12 +98,22 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error of kind `status` that reads `message`.
     pub fn new(status: Status, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: message.into(), shortage: None }
     }
 
     /// An argument is outside what the call accepts.
     pub fn invalid_argument(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Status::InvalidArgument, message)
+    }
+}
+
+impl From<Shortage> for Error {
+    fn from(shortage: Shortage) -> Self {
+        Self {
+            status: Status::OutOfMemory,
+            message: shortage.to_string().into(),
+            shortage: Some(Box::new(shortage)),
+        }
     }
 }
 

@@ -6,8 +6,10 @@ pub mod error;
 mod gauge;
 pub mod id;
 pub mod lock;
+mod shortage;
 pub mod size;
 
 pub use error::{Error, Result, Status};
 pub use gauge::Gauge;
 pub use id::{DeviceOrdinal, StreamHandle};
+pub use shortage::Shortage;

@@ -1,16 +1,14 @@
 //! What the heap says of itself: statistics, live blocks, and why a request failed.
 
-use std::fmt;
+use std::ops::Range;
 
 use super::Heap;
 use super::device::DeviceHeap;
 use super::ladder::Request;
 use super::lane::Lane;
-use crate::base::size::Bytes;
-use crate::base::{DeviceOrdinal, Error, Result, Status};
+use crate::base::{DeviceOrdinal, Error, Result, Shortage, Status};
 use crate::config::LogLevel;
-use crate::driver::MemoryInfo;
-use crate::memory::{Block, State};
+use crate::memory::{Block, NO_SLOT, State};
 use crate::observe::Statistics;
 use crate::order::StreamKey;
 
@@ -27,16 +25,6 @@ pub struct LiveBlock {
     pub device: DeviceOrdinal,
     /// The stream it was allocated on.
     pub stream: StreamKey,
-}
-
-/// Everything that matters when a request has failed for want of memory.
-#[derive(Clone, Copy, Debug)]
-struct Shortage<'a> {
-    request: &'a Request<'a>,
-    statistics: Statistics,
-    live_blocks: u64,
-    limit_bytes: Option<u64>,
-    driver: Option<MemoryInfo>,
 }
 
 impl Heap {
@@ -92,6 +80,29 @@ impl Heap {
         }
     }
 
+    /// The driver's allocation that holds the live block containing `address`. Linear in the
+    /// number of its blocks, and else like [`Self::block_containing`].
+    pub fn segment_containing(&self, address: u64) -> Result<Range<u64>> {
+        let address = self.block_containing(address)?.address;
+        let Some((lane, slot)) = self.find(address) else {
+            return Err(self.not_live(address));
+        };
+        let state = lane.lock();
+        // Between the two looks the block may have been freed, and its slot reused.
+        let Some(block) = state.blocks.find(slot, address) else {
+            drop(state);
+            return Err(self.not_live(address));
+        };
+        let (mut first, mut last) = (block, block);
+        while first.before != NO_SLOT {
+            first = state.blocks.get(first.before);
+        }
+        while last.after != NO_SLOT {
+            last = state.blocks.get(last.after);
+        }
+        Ok(first.address..last.address + last.bytes)
+    }
+
     /// The block of any state that contains `address`.
     fn locate(&self, address: u64) -> Option<(State, LiveBlock)> {
         if let Some((lane, slot)) = self.find(address)
@@ -136,14 +147,22 @@ impl Heap {
         let device = request.device;
         let statistics = self.statistics_of(device);
         let limit_bytes = device.supply.allowed_bytes();
-        let shortage = Shortage {
-            request,
-            statistics,
+        let driver = device.driver.memory_info().ok();
+        let error = Error::from(Shortage {
+            device: device.ordinal,
+            requested_bytes: request.requested_bytes,
+            block_bytes: request.block_bytes,
+            live_bytes: statistics.allocated_bytes.current,
             live_blocks: statistics.allocations.saturating_sub(statistics.frees),
+            cached_bytes: statistics.free_bytes,
+            largest_free_bytes: statistics.largest_free_bytes,
+            pending_bytes: statistics.active_bytes.current - statistics.allocated_bytes.current,
+            reserved_bytes: statistics.reserved_bytes.current,
             limit_bytes: (limit_bytes != u64::MAX).then_some(limit_bytes),
-            driver: device.driver.memory_info().ok(),
-        };
-        let error = Error::new(Status::OutOfMemory, shortage.to_string());
+            driver_free_bytes: driver.map(|info| info.free_bytes),
+            driver_total_bytes: driver.map(|info| info.total_bytes),
+            fragmentation_index: statistics.fragmentation_index(),
+        });
         self.log.write(LogLevel::Error, &error);
         error
     }
@@ -156,56 +175,5 @@ fn describe(lane: &Lane, block: &Block) -> LiveBlock {
         allocated_bytes: block.bytes,
         device: lane.device,
         stream: lane.stream(),
-    }
-}
-
-impl Shortage<'_> {
-    /// What the reader can do about it: only what the figures bear out.
-    fn hint(&self) -> &'static str {
-        let wanted = self.request.block_bytes;
-        let reserved = self.statistics.reserved_bytes.current;
-        let would_fit = |bytes: u64| reserved.saturating_add(wanted) <= bytes;
-        let total = self.driver.map_or(u64::MAX, |info| info.total_bytes);
-        if self.statistics.free_bytes >= wanted {
-            "enough is cached, but in pieces: free neighbouring blocks together, or allocate the \
-             largest blocks first"
-        } else if wanted > total {
-            "it is larger than the device: split it"
-        } else if self.limit_bytes.is_some_and(|limit| !would_fit(limit)) {
-            "the limit in force stops it: raise GENESIS_MEMORY_LIMIT or GENESIS_MEMORY_FRACTION"
-        } else if would_fit(total) {
-            "it would fit, but part of the device is held by others: other processes, or other \
-             libraries in this one"
-        } else {
-            "live blocks leave too little room: use less at a time"
-        }
-    }
-}
-
-impl fmt::Display for Shortage<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { request, statistics, .. } = self;
-        let optional = |bytes: Option<u64>| bytes.map_or("none".to_owned(), |b| b.to_string());
-        write!(
-            formatter,
-            "out of memory: device={} requested_bytes={} ({}) live_bytes={} live_blocks={} \
-             cached_bytes={} largest_free_bytes={} pending_bytes={} reserved_bytes={} \
-             limit_bytes={} driver_free_bytes={} driver_total_bytes={} fragmentation_index={:.3} \
-             hint: {}",
-            request.device.ordinal,
-            request.requested_bytes,
-            Bytes(request.requested_bytes),
-            statistics.allocated_bytes.current,
-            self.live_blocks,
-            statistics.free_bytes,
-            statistics.largest_free_bytes,
-            statistics.active_bytes.current - statistics.allocated_bytes.current,
-            statistics.reserved_bytes.current,
-            optional(self.limit_bytes),
-            optional(self.driver.map(|info| info.free_bytes)),
-            optional(self.driver.map(|info| info.total_bytes)),
-            statistics.fragmentation_index(),
-            self.hint(),
-        )
     }
 }

@@ -1,0 +1,90 @@
+//! The figures of a request that failed for want of memory.
+//!
+//! Gathered once, at the moment of the failure, and carried by the error: the line in the log,
+//! the last error and whatever a framework raises all speak of the same moment.
+
+use std::fmt;
+
+use super::DeviceOrdinal;
+use super::size::Bytes;
+
+/// Everything that matters when a request has failed for want of memory. Displays as one line
+/// of `name=value` pairs and a hint.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shortage {
+    /// The device.
+    pub device: DeviceOrdinal,
+    /// What was asked for, in bytes.
+    pub requested_bytes: u64,
+    /// The block that would have served it, in bytes.
+    pub block_bytes: u64,
+    /// Bytes of the blocks that callers hold.
+    pub live_bytes: u64,
+    /// How many blocks callers hold.
+    pub live_blocks: u64,
+    /// Bytes free in the cache.
+    pub cached_bytes: u64,
+    /// The largest free run in the cache, in bytes.
+    pub largest_free_bytes: u64,
+    /// Bytes of blocks freed that another stream may still use.
+    pub pending_bytes: u64,
+    /// Physical bytes held from the driver.
+    pub reserved_bytes: u64,
+    /// The most that may be held, in bytes, if anything limits it.
+    pub limit_bytes: Option<u64>,
+    /// What the driver has free, in bytes; `None` if it did not say.
+    pub driver_free_bytes: Option<u64>,
+    /// All memory of the device, in bytes; `None` if the driver did not say.
+    pub driver_total_bytes: Option<u64>,
+    /// 1 − largest free run / all that is cached, in [0, 1].
+    pub fragmentation_index: f64,
+}
+
+impl Shortage {
+    /// What the reader can do about it: only what the figures bear out.
+    pub fn hint(&self) -> &'static str {
+        let wanted = self.block_bytes;
+        let would_fit = |bytes: u64| self.reserved_bytes.saturating_add(wanted) <= bytes;
+        let total = self.driver_total_bytes.unwrap_or(u64::MAX);
+        if self.cached_bytes >= wanted {
+            "enough is cached, but in pieces: free neighbouring blocks together, or allocate the \
+             largest blocks first"
+        } else if wanted > total {
+            "it is larger than the device: split it"
+        } else if self.limit_bytes.is_some_and(|limit| !would_fit(limit)) {
+            "the limit in force stops it: raise GENESIS_MEMORY_LIMIT or GENESIS_MEMORY_FRACTION"
+        } else if would_fit(total) {
+            "it would fit, but part of the device is held by others: other processes, or other \
+             libraries in this one"
+        } else {
+            "live blocks leave too little room: use less at a time"
+        }
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let optional = |bytes: Option<u64>| bytes.map_or("none".to_owned(), |b| b.to_string());
+        write!(
+            formatter,
+            "out of memory: device={} requested_bytes={} ({}) live_bytes={} live_blocks={} \
+             cached_bytes={} largest_free_bytes={} pending_bytes={} reserved_bytes={} \
+             limit_bytes={} driver_free_bytes={} driver_total_bytes={} fragmentation_index={:.3} \
+             hint: {}",
+            self.device,
+            self.requested_bytes,
+            Bytes(self.requested_bytes),
+            self.live_bytes,
+            self.live_blocks,
+            self.cached_bytes,
+            self.largest_free_bytes,
+            self.pending_bytes,
+            self.reserved_bytes,
+            optional(self.limit_bytes),
+            optional(self.driver_free_bytes),
+            optional(self.driver_total_bytes),
+            self.fragmentation_index,
+            self.hint(),
+        )
+    }
+}
