@@ -70,6 +70,8 @@ typedef enum {
     GENESIS_STATUS_FORKED_CHILD = 10,
     // A defect of this library was caught at the C boundary.
     GENESIS_STATUS_INTERNAL = 11,
+    // A file cannot be opened or written.
+    GENESIS_STATUS_FILE_FAILED = 12,
 } genesis_status;
 
 // How much the library says: the value of `GENESIS_LOG`.
@@ -85,6 +87,16 @@ typedef enum {
     // Every driver allocation.
     GENESIS_LOG_LEVEL_DEBUG,
 } genesis_log_level;
+
+// Which blocks statistics are of: the pools that PyTorch's allocator tells apart.
+typedef enum {
+    // All.
+    GENESIS_POOL_ALL = 0,
+    // Those of at most 1 MiB.
+    GENESIS_POOL_SMALL = 1,
+    // Those above 1 MiB.
+    GENESIS_POOL_LARGE = 2,
+} genesis_pool;
 
 // What is known of a live block.
 typedef struct {
@@ -168,6 +180,34 @@ typedef struct {
     // 1 − largest free block / all free bytes: how scattered free memory is.
     double fragmentation_index;
 } genesis_stats;
+
+// The statistics of the blocks and segments of one pool of one device, each as PyTorch's
+// `memory_stats` names it; what it calls freed is total − current.
+//
+// Set `struct_size` to `sizeof(genesis_pool_stats)` before the call, as with `genesis_stats`.
+typedef struct {
+    // The size of the struct as the caller knows it, in bytes.
+    size_t struct_size;
+    // Bytes of the blocks that callers hold.
+    genesis_gauge allocated_bytes;
+    // Physical bytes held from the driver.
+    genesis_gauge reserved_bytes;
+    // Bytes of blocks held, or freed while another stream may still use them.
+    genesis_gauge active_bytes;
+    // Bytes of free blocks that are parts of segments. Where several streams hold such, the
+    // true peak is at most this one.
+    genesis_gauge inactive_split_bytes;
+    // Bytes that callers asked for and hold.
+    genesis_gauge requested_bytes;
+    // Blocks that callers hold.
+    genesis_gauge allocation;
+    // Segments held from the driver.
+    genesis_gauge segment;
+    // Blocks held, or freed while another stream may still use them.
+    genesis_gauge active;
+    // Free blocks that are parts of segments, like `inactive_split_bytes`.
+    genesis_gauge inactive_split;
+} genesis_pool_stats;
 
 #ifdef __cplusplus
 extern "C" {
@@ -347,6 +387,13 @@ genesis_status genesis_memory_compact(int device, size_t *reusable_bytes);
 // The caller's part:
 // `stats` is NULL, which is an error, or points to `stats->struct_size` writable bytes.
 genesis_status genesis_stats_get(int device, genesis_stats *stats);
+
+// Writes the statistics of `pool`, a `genesis_pool`, of `device` to `stats`, whose
+// `struct_size` the caller has set.
+//
+// The caller's part:
+// `stats` is NULL, which is an error, or points to `stats->struct_size` writable bytes.
+genesis_status genesis_pool_stats_get(int device, int pool, genesis_pool_stats *stats);
 
 // Makes every peak of `device` what is there now.
 genesis_status genesis_stats_reset_peak(int device);

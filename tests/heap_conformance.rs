@@ -85,6 +85,8 @@ macro_rules! conformance {
                 shortage::memory_comes_from_another_streams_cache
                 statistics::levels_and_totals
                 statistics::peaks_and_their_reset
+                statistics::pools_of_sizes
+                statistics::free_parts_of_segments
                 statistics::hits_and_misses
                 statistics::fragmentation
                 statistics::largest_allocations_first

@@ -11,3 +11,34 @@ pub struct Gauge {
     /// The sum of all increases since the start.
     pub total: u64,
 }
+
+impl Gauge {
+    /// The quantity has grown by `amount`.
+    #[inline]
+    pub fn add(&mut self, amount: u64) {
+        self.current += amount;
+        self.total += amount;
+        self.peak = self.peak.max(self.current);
+    }
+
+    /// The quantity has shrunk by `amount`.
+    #[inline]
+    pub fn take(&mut self, amount: u64) {
+        self.current -= amount;
+    }
+
+    /// Makes the peak what is there now.
+    pub fn reset_peak(&mut self) {
+        self.peak = self.current;
+    }
+
+    /// Two quantities as one. Their peaks need not have come together, so the peak is at most
+    /// what this says.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            current: self.current + other.current,
+            peak: self.peak + other.peak,
+            total: self.total + other.total,
+        }
+    }
+}

@@ -17,6 +17,37 @@ pub const ALIGNMENT_BYTES: u64 = 512;
 /// before any arithmetic is done on it.
 pub const LARGEST_REQUEST_BYTES: u64 = 1 << 47;
 
+/// Blocks up to this size, in bytes, are small.
+pub const SMALL_BLOCK_LIMIT_BYTES: u64 = MIB;
+
+/// The two kinds of blocks that PyTorch's allocator keeps, and counts, apart: its small pool
+/// and its large pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SizeClass {
+    /// Blocks of at most [`SMALL_BLOCK_LIMIT_BYTES`].
+    Small,
+    /// All others.
+    Large,
+}
+
+impl SizeClass {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Small, Self::Large];
+
+    /// The class of a block of `block_bytes`.
+    #[inline]
+    pub const fn of(block_bytes: u64) -> Self {
+        if block_bytes > SMALL_BLOCK_LIMIT_BYTES { Self::Large } else { Self::Small }
+    }
+
+    /// The class as an index into a table of both.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
 /// `bytes` rounded up to a multiple of `multiple_bytes`, or `None` above `u64::MAX`.
 pub const fn round_up(bytes: u64, multiple_bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(multiple_bytes)

@@ -4,8 +4,9 @@ use std::ffi::c_int;
 
 use super::allocation::BlockInfo;
 use super::{boundary, instance, ordinal, write_required};
-use crate::base::{Error, Gauge, Status};
-use crate::observe::Statistics;
+use crate::base::size::SizeClass;
+use crate::base::{Error, Gauge, Result, Status};
+use crate::observe::{PoolStatistics, Statistics};
 
 /// The statistics of one device.
 ///
@@ -92,25 +93,96 @@ impl Stats {
 /// `stats` is NULL, which is an error, or points to `stats->struct_size` writable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_stats_get(device: c_int, stats: *mut Stats) -> Status {
-    boundary::status(|| {
-        if stats.is_null() {
-            return Err(Error::invalid_argument("stats is null"));
+    let get = |struct_size| {
+        let statistics = instance::heap()?.statistics(ordinal(device)?)?;
+        Ok(Stats::new(struct_size, &statistics))
+    };
+    // SAFETY: the caller's contract; the struct begins with its size.
+    boundary::status(|| unsafe { write_sized(stats, get) })
+}
+
+/// Which blocks statistics are of: the pools that PyTorch's allocator tells apart.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pool {
+    /// All.
+    All = 0,
+    /// Those of at most 1 MiB.
+    Small = 1,
+    /// Those above 1 MiB.
+    Large = 2,
+}
+
+/// The statistics of the blocks and segments of one pool of one device, each as PyTorch's
+/// `memory_stats` names it; what it calls freed is total − current.
+///
+/// Set `struct_size` to `sizeof(genesis_pool_stats)` before the call, as with `genesis_stats`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PoolStats {
+    /// The size of the struct as the caller knows it, in bytes.
+    pub struct_size: usize,
+    /// Bytes of the blocks that callers hold.
+    pub allocated_bytes: Gauge,
+    /// Physical bytes held from the driver.
+    pub reserved_bytes: Gauge,
+    /// Bytes of blocks held, or freed while another stream may still use them.
+    pub active_bytes: Gauge,
+    /// Bytes of free blocks that are parts of segments. Where several streams hold such, the
+    /// true peak is at most this one.
+    pub inactive_split_bytes: Gauge,
+    /// Bytes that callers asked for and hold.
+    pub requested_bytes: Gauge,
+    /// Blocks that callers hold.
+    pub allocation: Gauge,
+    /// Segments held from the driver.
+    pub segment: Gauge,
+    /// Blocks held, or freed while another stream may still use them.
+    pub active: Gauge,
+    /// Free blocks that are parts of segments, like `inactive_split_bytes`.
+    pub inactive_split: Gauge,
+}
+
+impl PoolStats {
+    fn new(struct_size: usize, statistics: &PoolStatistics) -> Self {
+        Self {
+            struct_size,
+            allocated_bytes: statistics.allocated_bytes,
+            reserved_bytes: statistics.reserved_bytes,
+            active_bytes: statistics.active_bytes,
+            inactive_split_bytes: statistics.inactive_split_bytes,
+            requested_bytes: statistics.requested_bytes,
+            allocation: statistics.allocation,
+            segment: statistics.segment,
+            active: statistics.active,
+            inactive_split: statistics.inactive_split,
         }
-        // SAFETY: not null; by the caller's contract at least the size can be read.
-        let struct_size = unsafe { (&raw const (*stats).struct_size).read() };
-        if struct_size < size_of::<usize>() + size_of::<Gauge>() {
-            let message =
-                format!("stats->struct_size is {struct_size}: set it to the struct's size");
-            return Err(Error::invalid_argument(message));
-        }
-        let written = Stats::new(struct_size, &instance::heap()?.statistics(ordinal(device)?)?);
-        let bytes = struct_size.min(size_of::<Stats>());
-        // SAFETY: both are at least `bytes` long, the caller's by its contract, and apart.
-        unsafe {
-            std::ptr::copy_nonoverlapping((&raw const written).cast::<u8>(), stats.cast(), bytes);
+    }
+}
+
+/// Writes the statistics of `pool`, a `genesis_pool`, of `device` to `stats`, whose
+/// `struct_size` the caller has set.
+///
+/// # Safety
+/// `stats` is NULL, which is an error, or points to `stats->struct_size` writable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_pool_stats_get(
+    device: c_int,
+    pool: c_int,
+    stats: *mut PoolStats,
+) -> Status {
+    let get = |struct_size| {
+        let class = match pool {
+            pool if pool == Pool::All as c_int => None,
+            pool if pool == Pool::Small as c_int => Some(SizeClass::Small),
+            pool if pool == Pool::Large as c_int => Some(SizeClass::Large),
+            _ => return Err(Error::invalid_argument(format!("{pool} is not a genesis_pool"))),
         };
-        Ok(())
-    })
+        let statistics = instance::heap()?.pool_statistics(ordinal(device)?, class)?;
+        Ok(PoolStats::new(struct_size, &statistics))
+    };
+    // SAFETY: the caller's contract; the struct begins with its size.
+    boundary::status(|| unsafe { write_sized(stats, get) })
 }
 
 /// Makes every peak of `device` what is there now.
@@ -151,4 +223,26 @@ pub unsafe extern "C" fn genesis_largest_allocations_get(
         // SAFETY: the caller's contract.
         unsafe { write_required(count, get) }
     })
+}
+
+/// Writes what `get` gives to the struct at `out`, as much of it as the caller knows. The struct
+/// begins with its size, which the caller has set and `get` is told.
+///
+/// # Safety
+/// `out` is null, or points to a size and as many writable bytes as that says.
+unsafe fn write_sized<T>(out: *mut T, get: impl FnOnce(usize) -> Result<T>) -> Result<()> {
+    if out.is_null() {
+        return Err(Error::invalid_argument("stats is null"));
+    }
+    // SAFETY: not null; by the contract the size can be read.
+    let struct_size = unsafe { out.cast::<usize>().read() };
+    if struct_size < size_of::<usize>() + size_of::<Gauge>() {
+        let message = format!("stats->struct_size is {struct_size}: set it to the struct's size");
+        return Err(Error::invalid_argument(message));
+    }
+    let written = get(struct_size)?;
+    let bytes = struct_size.min(size_of::<T>());
+    // SAFETY: both are at least `bytes` long, the caller's by the contract, and apart.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const written).cast::<u8>(), out.cast(), bytes) };
+    Ok(())
 }

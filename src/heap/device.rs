@@ -7,12 +7,16 @@ use super::lane::{Lane, LaneState};
 use super::lanes::{LaneIndex, Lanes};
 use super::pools::Pools;
 use crate::base::lock::{Lock, rank};
+use crate::base::size::SizeClass;
 use crate::base::{DeviceOrdinal, Result, StreamHandle};
 use crate::config::Settings;
 use crate::driver::{Call, Device};
 use crate::memory::Supply;
-use crate::observe::{LaneCounters, Peaks, Statistics, Tallies, Watermark};
+use crate::observe::{
+    LaneCounters, Peaks, PoolStatistics, Snapshot, Statistics, Tallies, Totals, Watermark,
+};
 use crate::order::EventPool;
+use crate::strategy::SplitFree;
 
 /// One device of the heap.
 #[derive(Debug)]
@@ -131,23 +135,37 @@ impl DeviceHeap {
 
     /// Makes every peak what is there now.
     pub(super) fn reset_peaks(&self, lanes: &Lanes) {
+        for lane in lanes.of(self.ordinal) {
+            lane.lock().strategy.reset_peaks();
+        }
         self.supply.reset_peak();
         self.peaks.lock().reset(self.counters(lanes), self.cache_limit_bytes());
     }
 
+    /// The levels now, with peaks that are up to date.
+    fn levels(&self, lanes: &Lanes) -> (Snapshot, Snapshot) {
+        let mut peaks = self.peaks.lock();
+        let now = peaks.refresh(self.counters(lanes), self.cache_limit_bytes());
+        (now, peaks.levels())
+    }
+
+    fn totals(&self, lanes: &Lanes, classes: &[SizeClass]) -> Totals {
+        let of_lane = |counters: &LaneCounters| -> Totals {
+            classes.iter().map(|class| counters.totals(*class)).sum()
+        };
+        self.counters(lanes).map(of_lane).sum()
+    }
+
     /// The device's statistics, but for the largest free block.
     pub(super) fn statistics(&self, lanes: &Lanes) -> Statistics {
-        let mut peaks = self.peaks.lock();
-        let levels = peaks.refresh(self.counters(lanes), self.cache_limit_bytes());
-        let peak_levels = peaks.levels();
-        drop(peaks);
+        let (now, peaks) = self.levels(lanes);
         let usage = self.driver.usage();
         let memory_calls =
             [Call::Allocate, Call::Free, Call::Create, Call::Release, Call::Map, Call::Unmap]
                 .into_iter()
                 .chain([Call::Reserve, Call::Unreserve, Call::SetAccess]);
         let mut statistics = Statistics {
-            reserved_bytes: self.supply.gauge(),
+            reserved_bytes: self.supply.reserved(None),
             driver_calls: usage.total_calls(),
             driver_memory_calls: memory_calls.map(|call| usage.calls[call as usize]).sum(),
             driver_nanoseconds: usage.nanoseconds,
@@ -156,8 +174,38 @@ impl DeviceHeap {
             cross_stream_reuses: self.tallies.cross_stream_reuses.load(Relaxed),
             ..Statistics::default()
         };
-        let totals = self.counters(lanes).map(LaneCounters::totals).sum();
-        statistics.set_levels(levels, peak_levels, totals);
+        let totals = self.totals(lanes, &SizeClass::ALL);
+        let misses = self.counters(lanes).map(LaneCounters::misses).sum();
+        statistics.set_levels(&now, &peaks, totals, misses);
+        statistics
+    }
+
+    /// The statistics of the blocks of `class`, or of all.
+    pub(super) fn pool_statistics(
+        &self,
+        lanes: &Lanes,
+        class: Option<SizeClass>,
+    ) -> PoolStatistics {
+        let (now, peaks) = self.levels(lanes);
+        let classes = class.as_ref().map_or(&SizeClass::ALL[..], std::slice::from_ref);
+        let totals = self.totals(lanes, classes);
+        let mut statistics = match class {
+            Some(class) => {
+                let index = class.index();
+                PoolStatistics::new(&now.classes[index], &peaks.classes[index], totals)
+            }
+            None => PoolStatistics::new(&now.all, &peaks.all, totals),
+        };
+        statistics.segment = self.supply.segments(class);
+        statistics.reserved_bytes = self.supply.reserved(class);
+        for lane in lanes.of(self.ordinal) {
+            let state = lane.lock();
+            for class in classes {
+                let SplitFree { blocks, bytes } = state.strategy.split(*class);
+                statistics.inactive_split = statistics.inactive_split.plus(blocks);
+                statistics.inactive_split_bytes = statistics.inactive_split_bytes.plus(bytes);
+            }
+        }
         statistics
     }
 }

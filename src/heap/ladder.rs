@@ -21,7 +21,7 @@ use super::Heap;
 use super::device::DeviceHeap;
 use super::lane::Lane;
 use super::release::Choice;
-use crate::base::size::MIB;
+use crate::base::size::{MIB, SizeClass};
 use crate::base::{Result, StreamHandle};
 use crate::config::LogLevel;
 use crate::driver::{self, Call, Code, DriverError, Event};
@@ -221,10 +221,10 @@ impl Heap {
 
     /// Asks the driver for a segment; `None` when memory is short.
     fn serve_from_driver(&self, request: &Request<'_>, segment_bytes: u64) -> Rung {
-        let pool = self.sizing.pool(request.block_bytes);
+        let class = SizeClass::of(request.block_bytes);
         let message = format_args!("device {}: {segment_bytes} bytes more", request.device.ordinal);
         self.log.write(LogLevel::Debug, &message);
-        match request.device.supply.acquire(segment_bytes, pool) {
+        match request.device.supply.acquire(segment_bytes, class) {
             Ok(segment) => Ok(Some(self.hand_out_segment(request, segment))),
             Err(Refusal::Limit) => Ok(None),
             Err(Refusal::Driver(error)) if error.is_out_of_memory() => Ok(None),

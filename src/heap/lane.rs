@@ -225,7 +225,7 @@ impl Lane {
         let block = state.blocks.get_mut(slot);
         block.outstanding -= 1;
         if block.outstanding == 0 {
-            self.counters.on_ready(block.bytes);
+            self.counters.on_ready(block.class, block.bytes);
             state.strategy.give(&mut state.blocks, slot);
         }
     }
@@ -235,7 +235,7 @@ impl Lane {
         let LaneState { blocks, recorded, pending, fence, .. } = state;
         let block = blocks.get_mut(slot);
         block.state = State::Pending;
-        self.counters.on_pending(block.bytes);
+        self.counters.on_pending(block.class, block.bytes);
         while let Some((handle, key, rest)) = recorded.pop(block.recorded) {
             block.recorded = rest;
             block.outstanding += 1;
@@ -269,7 +269,7 @@ impl Lane {
         block.state = State::Live;
         block.requested_bytes = requested_bytes;
         let address = block.address;
-        let watermark = self.counters.on_allocate(requested_bytes, block.bytes);
+        let watermark = self.counters.on_allocate(block.class, requested_bytes, block.bytes);
         (address, watermark)
     }
 
@@ -350,16 +350,17 @@ impl LaneState {
             let blocks = self.blocks.iter().filter(|(_, block)| block.state == state);
             blocks.map(|(_, block)| block.bytes).sum()
         };
-        let levels = counters.levels();
+        let snapshot = counters.snapshot();
+        let levels = snapshot.all;
         let (live, pending, free) =
             (bytes_in(State::Live), bytes_in(State::Pending), bytes_in(State::Free));
         if levels.allocated != live
             || levels.active != live + pending
-            || levels.inactive != free
+            || snapshot.inactive != free
             || live + pending + free != self.blocks.segments_bytes()
         {
             return Err(format!(
-                "live {live}, pending {pending} and free {free} bytes, but counted {levels:?}"
+                "live {live}, pending {pending} and free {free} bytes, but counted {snapshot:?}"
             ));
         }
         Ok(())

@@ -9,6 +9,7 @@ use super::lane::LaneKey;
 use super::lanes::{LaneIndex, Lanes, MAX_LANES};
 use super::pools::PoolNumber;
 use crate::base::DeviceOrdinal;
+use crate::base::size::SizeClass;
 use crate::config::Settings;
 use crate::driver::simulated::SimulatedDevice;
 use crate::memory::{Directory, Segment};
@@ -56,7 +57,7 @@ impl House {
     /// Gives the lane a block, which keeps it with its stream.
     fn occupy(&self, lane: u32) {
         let address = (u64::from(lane) + 1) << 24;
-        let segment = Segment { address, bytes: 512, pool: 0 };
+        let segment = Segment { address, bytes: 512, class: SizeClass::Small };
         self.lanes.get(lane).unwrap().lock().blocks.insert(segment);
     }
 }

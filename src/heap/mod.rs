@@ -186,7 +186,7 @@ impl Heap {
         if self.policy.is_timing() {
             block.freed_second = self.seconds();
         }
-        let watermark = lane.counters.on_free(block.requested_bytes, block.bytes);
+        let watermark = lane.counters.on_free(block.class, block.requested_bytes, block.bytes);
         if block.recorded != RecordedStreams::NONE || !lane.keeps_blocks(state_ref) {
             return self.free_slow(lane, state, slot);
         }

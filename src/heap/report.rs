@@ -6,10 +6,11 @@ use super::Heap;
 use super::device::DeviceHeap;
 use super::ladder::Request;
 use super::lane::Lane;
+use crate::base::size::SizeClass;
 use crate::base::{DeviceOrdinal, Error, Result, Shortage, Status};
 use crate::config::LogLevel;
 use crate::memory::{Block, NO_SLOT, State};
-use crate::observe::Statistics;
+use crate::observe::{PoolStatistics, Statistics};
 use crate::order::StreamKey;
 
 /// A live block, as its holder may want to see it.
@@ -41,6 +42,15 @@ impl Heap {
         });
         statistics.largest_free_bytes = largest.max().unwrap_or(0);
         statistics
+    }
+
+    /// The statistics of the blocks and segments of `device`: of one size class, or of all.
+    pub fn pool_statistics(
+        &self,
+        device: DeviceOrdinal,
+        class: Option<SizeClass>,
+    ) -> Result<PoolStatistics> {
+        Ok(self.device(device)?.pool_statistics(&self.lanes, class))
     }
 
     /// Makes the peaks of `device` what is there now.

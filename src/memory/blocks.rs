@@ -21,7 +21,7 @@
 use std::sync::Arc;
 
 use super::directory::{Directory, Entry};
-use crate::base::size::ALIGNMENT_BYTES;
+use crate::base::size::{ALIGNMENT_BYTES, SizeClass};
 
 /// Index of a block in its lane's table.
 pub type Slot = u32;
@@ -69,8 +69,8 @@ pub struct Block {
     pub recorded: u32,
     /// How many events a pending block still waits for.
     pub outstanding: u32,
-    /// Which of the strategy's pools the segment belongs to.
-    pub pool: u8,
+    /// Which size class the segment is for.
+    pub class: SizeClass,
     /// What the block is.
     pub state: State,
 }
@@ -82,8 +82,8 @@ pub struct Segment {
     pub address: u64,
     /// Extent, in bytes, as it was asked of the driver.
     pub bytes: u64,
-    /// Which of the strategy's pools it belongs to.
-    pub pool: u8,
+    /// Which size class it is for.
+    pub class: SizeClass,
 }
 
 /// The blocks of one lane.
@@ -158,7 +158,7 @@ impl BlockTable {
             freed_second: 0,
             recorded: u32::MAX,
             outstanding: 0,
-            pool: segment.pool,
+            class: segment.class,
             state: State::Free,
         })
     }
@@ -166,10 +166,10 @@ impl BlockTable {
     /// Takes out a whole segment; the slot is vacant afterwards.
     pub fn remove(&mut self, slot: Slot) -> Segment {
         debug_assert!(self.is_whole_segment(slot));
-        let Block { address, bytes, pool, .. } = *self.get(slot);
+        let Block { address, bytes, class, .. } = *self.get(slot);
         self.segments_bytes -= bytes;
         self.vacate(slot);
-        Segment { address, bytes, pool }
+        Segment { address, bytes, class }
     }
 
     /// Cuts the block in `slot` after `bytes`; returns the slot of the rest, a free block.
@@ -267,7 +267,7 @@ impl BlockTable {
                 if after.state == State::Vacant
                     || after.before != slot
                     || after.address != block.address + block.bytes
-                    || after.pool != block.pool
+                    || after.class != block.class
                 {
                     return Err(format!("blocks {slot} and {} are no neighbours", block.after));
                 }
@@ -299,7 +299,7 @@ mod tests {
     fn splitting_and_merging_restore_the_segment() {
         let directory = Arc::new(Directory::new());
         let mut table = BlockTable::new(3, Arc::clone(&directory));
-        let segment = Segment { address: 0x10_0000, bytes: 4096, pool: 1 };
+        let segment = Segment { address: 0x10_0000, bytes: 4096, class: SizeClass::Small };
         let first = table.insert(segment);
         let third = table.split(first, 3072);
         let second = table.split(first, 1024);

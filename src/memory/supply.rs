@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::Segment;
 use super::directory::is_representable;
 use crate::base::Gauge;
+use crate::base::size::SizeClass;
 use crate::driver::{self, Call, Code, Device, DriverError};
 
 /// Why no segment was had.
@@ -30,9 +31,52 @@ pub struct Supply {
     allowed_bytes: AtomicU64,
     /// Held, or being asked of the driver right now.
     claimed_bytes: AtomicU64,
-    reserved_bytes: AtomicU64,
-    peak_bytes: AtomicU64,
-    cumulative_bytes: AtomicU64,
+    all: Meters,
+    classes: [Meters; 2],
+}
+
+/// What is held, of one size class or of both.
+#[derive(Debug, Default)]
+struct Meters {
+    bytes: Meter,
+    segments: Meter,
+}
+
+/// A quantity that any thread may change.
+#[derive(Debug, Default)]
+struct Meter {
+    current: AtomicU64,
+    peak: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Meter {
+    fn add(&self, amount: u64) {
+        self.put_back(amount);
+        self.total.fetch_add(amount, Relaxed);
+    }
+
+    /// Undoes a [`Self::take`].
+    fn put_back(&self, amount: u64) {
+        let current = self.current.fetch_add(amount, Relaxed) + amount;
+        self.peak.fetch_max(current, Relaxed);
+    }
+
+    fn take(&self, amount: u64) {
+        self.current.fetch_sub(amount, Relaxed);
+    }
+
+    fn reset_peak(&self) {
+        self.peak.store(self.current.load(Relaxed), Relaxed);
+    }
+
+    fn gauge(&self) -> Gauge {
+        Gauge {
+            current: self.current.load(Relaxed),
+            peak: self.peak.load(Relaxed),
+            total: self.total.load(Relaxed),
+        }
+    }
 }
 
 impl Supply {
@@ -44,9 +88,8 @@ impl Supply {
             total_bytes,
             allowed_bytes: AtomicU64::new(u64::MAX),
             claimed_bytes: AtomicU64::new(0),
-            reserved_bytes: AtomicU64::new(0),
-            peak_bytes: AtomicU64::new(0),
-            cumulative_bytes: AtomicU64::new(0),
+            all: Meters::default(),
+            classes: Default::default(),
         })
     }
 
@@ -67,35 +110,45 @@ impl Supply {
 
     /// Physical bytes held now.
     pub fn reserved_bytes(&self) -> u64 {
-        self.reserved_bytes.load(Relaxed)
+        self.all.bytes.current.load(Relaxed)
     }
 
-    /// Physical bytes held: now, at the peak, and all that were ever acquired.
-    pub fn gauge(&self) -> Gauge {
-        Gauge {
-            current: self.reserved_bytes(),
-            peak: self.peak_bytes.load(Relaxed),
-            total: self.cumulative_bytes.load(Relaxed),
+    /// Physical bytes held: now, at the peak, and all that were ever acquired; for blocks of
+    /// `class`, or for all.
+    pub fn reserved(&self, class: Option<SizeClass>) -> Gauge {
+        self.meters(class).bytes.gauge()
+    }
+
+    /// The same, counted in segments.
+    pub fn segments(&self, class: Option<SizeClass>) -> Gauge {
+        self.meters(class).segments.gauge()
+    }
+
+    fn meters(&self, class: Option<SizeClass>) -> &Meters {
+        class.map_or(&self.all, |class| &self.classes[class.index()])
+    }
+
+    /// Makes each peak what is held now.
+    pub fn reset_peak(&self) {
+        for meters in self.classes.iter().chain([&self.all]) {
+            meters.bytes.reset_peak();
+            meters.segments.reset_peak();
         }
     }
 
-    /// Makes the peak what is held now.
-    pub fn reset_peak(&self) {
-        self.peak_bytes.store(self.reserved_bytes(), Relaxed);
-    }
-
-    /// A segment of `bytes` for `pool`.
-    pub fn acquire(&self, bytes: u64, pool: u8) -> Result<Segment, Refusal> {
+    /// A segment of `bytes` for blocks of `class`.
+    pub fn acquire(&self, bytes: u64, class: SizeClass) -> Result<Segment, Refusal> {
         let allowed_bytes = self.allowed_bytes();
         let grow = |claimed: u64| claimed.checked_add(bytes).filter(|&sum| sum <= allowed_bytes);
         let claimed = self.claimed_bytes.fetch_update(Relaxed, Relaxed, grow);
         claimed.map_err(|_| Refusal::Limit)?;
         match self.allocate_aligned(bytes) {
             Ok(address) => {
-                let reserved_bytes = self.reserved_bytes.fetch_add(bytes, Relaxed) + bytes;
-                self.peak_bytes.fetch_max(reserved_bytes, Relaxed);
-                self.cumulative_bytes.fetch_add(bytes, Relaxed);
-                Ok(Segment { address, bytes, pool })
+                for meters in [&self.all, self.meters(Some(class))] {
+                    meters.bytes.add(bytes);
+                    meters.segments.add(1);
+                }
+                Ok(Segment { address, bytes, class })
             }
             Err(error) => {
                 self.claimed_bytes.fetch_sub(bytes, Relaxed);
@@ -108,14 +161,21 @@ impl Supply {
     /// error the segment is still held and counted.
     pub fn release(&self, segment: Segment) -> driver::Result<()> {
         // First, so that bytes which another thread gets at once are not counted twice.
-        self.reserved_bytes.fetch_sub(segment.bytes, Relaxed);
+        let both = [&self.all, self.meters(Some(segment.class))];
+        for meters in both {
+            meters.bytes.take(segment.bytes);
+            meters.segments.take(1);
+        }
         match self.device.free(segment.address) {
             Ok(()) => {
                 self.claimed_bytes.fetch_sub(segment.bytes, Relaxed);
                 Ok(())
             }
             Err(error) => {
-                self.reserved_bytes.fetch_add(segment.bytes, Relaxed);
+                for meters in both {
+                    meters.bytes.put_back(segment.bytes);
+                    meters.segments.put_back(1);
+                }
                 Err(error)
             }
         }

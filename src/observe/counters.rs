@@ -15,23 +15,34 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What one lane counts. Bytes, except for the counts.
+use crate::base::size::SizeClass;
+
+/// What one lane counts.
 #[derive(Debug, Default)]
 pub struct LaneCounters {
+    classes: [ClassCounters; 2],
+    misses: AtomicU64,
+    segments_bytes: AtomicU64,
+}
+
+/// What one lane counts of the blocks of one size class. Bytes, except for counts of blocks.
+#[derive(Debug, Default)]
+struct ClassCounters {
     requested_total: AtomicU64,
     requested_freed: AtomicU64,
     allocated_total: AtomicU64,
     allocated_freed: AtomicU64,
     allocations: AtomicU64,
     frees: AtomicU64,
-    misses: AtomicU64,
     pending_bytes: AtomicU64,
-    segments_bytes: AtomicU64,
-    /// The most `requested` bytes before the sums must be made.
+    pending_blocks: AtomicU64,
+    /// The most live bytes, as requested, before the sums must be made.
     requested_ceiling: AtomicU64,
-    /// The most `allocated` bytes before the sums must be made.
+    /// The most live bytes, of blocks, before the sums must be made.
     allocated_ceiling: AtomicU64,
-    /// The fewest `allocated` bytes, i.e. the most inactive ones, before the sums must be made.
+    /// The most live blocks before the sums must be made.
+    blocks_ceiling: AtomicU64,
+    /// The fewest live bytes, i.e. the most inactive ones, before the sums must be made.
     allocated_floor: AtomicU64,
 }
 
@@ -45,16 +56,35 @@ pub enum Watermark {
     Crossed,
 }
 
-/// Bytes of several kinds at one moment, of a lane or of a device.
+impl Watermark {
+    fn crossed_if(crossed: bool) -> Self {
+        if crossed { Self::Crossed } else { Self::Within }
+    }
+}
+
+/// Blocks of one or both size classes at one moment, of a lane or of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Levels {
-    /// As asked for by the caller, live.
+    /// Live bytes, as asked for by the caller.
     pub requested: u64,
-    /// Of live blocks.
+    /// Live bytes, of blocks.
     pub allocated: u64,
-    /// Of live blocks and of freed ones that other streams may still use.
+    /// Bytes of blocks live, or freed but perhaps still in use by other streams.
     pub active: u64,
-    /// Reserved and not active: cached.
+    /// Live blocks.
+    pub blocks: u64,
+    /// Blocks live, or freed but perhaps still in use by other streams.
+    pub active_blocks: u64,
+}
+
+/// All levels at one moment, of a lane or of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// By size class.
+    pub classes: [Levels; 2],
+    /// Of both together.
+    pub all: Levels,
+    /// Bytes reserved and not active: cached.
     pub inactive: u64,
 }
 
@@ -71,8 +101,66 @@ pub struct Totals {
     pub allocations: u64,
     /// Blocks freed.
     pub frees: u64,
-    /// Allocations not served from the lane's own free blocks.
-    pub misses: u64,
+}
+
+impl ClassCounters {
+    #[inline]
+    fn on_allocate(&self, requested: u64, allocated: u64) -> Watermark {
+        let blocks = add(&self.allocations, 1) - self.frees.load(Relaxed);
+        let requested = add(&self.requested_total, requested) - self.requested_freed.load(Relaxed);
+        let allocated = add(&self.allocated_total, allocated) - self.allocated_freed.load(Relaxed);
+        Watermark::crossed_if(
+            requested > self.requested_ceiling.load(Relaxed)
+                || allocated > self.allocated_ceiling.load(Relaxed)
+                || blocks > self.blocks_ceiling.load(Relaxed),
+        )
+    }
+
+    #[inline]
+    fn on_free(&self, requested: u64, allocated: u64) -> Watermark {
+        add(&self.frees, 1);
+        add(&self.requested_freed, requested);
+        let freed = add(&self.allocated_freed, allocated);
+        let allocated = self.allocated_total.load(Relaxed) - freed;
+        Watermark::crossed_if(allocated < self.allocated_floor.load(Relaxed))
+    }
+
+    fn levels(&self) -> Levels {
+        // A reader without the lock may see a free before its allocation: hence saturating.
+        let difference = |total: &AtomicU64, gone: u64| total.load(Relaxed).saturating_sub(gone);
+        let requested_freed = self.requested_freed.load(Relaxed);
+        let allocated_freed = self.allocated_freed.load(Relaxed);
+        let frees = self.frees.load(Relaxed);
+        let allocated = difference(&self.allocated_total, allocated_freed);
+        let blocks = difference(&self.allocations, frees);
+        Levels {
+            requested: difference(&self.requested_total, requested_freed),
+            allocated,
+            active: allocated + self.pending_bytes.load(Relaxed),
+            blocks,
+            active_blocks: blocks + self.pending_blocks.load(Relaxed),
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        Totals {
+            requested: self.requested_total.load(Relaxed),
+            allocated: self.allocated_total.load(Relaxed),
+            freed: self.allocated_freed.load(Relaxed),
+            allocations: self.allocations.load(Relaxed),
+            frees: self.frees.load(Relaxed),
+        }
+    }
+
+    fn set_watermarks(&self, room: Levels, inactive_room: u64) {
+        let levels = self.levels();
+        let allocated_room = room.allocated.min(room.active);
+        let blocks_room = room.blocks.min(room.active_blocks);
+        set(&self.requested_ceiling, levels.requested.saturating_add(room.requested));
+        set(&self.allocated_ceiling, levels.allocated.saturating_add(allocated_room));
+        set(&self.blocks_ceiling, levels.blocks.saturating_add(blocks_room));
+        set(&self.allocated_floor, levels.allocated.saturating_sub(inactive_room));
+    }
 }
 
 impl LaneCounters {
@@ -83,35 +171,28 @@ impl LaneCounters {
 
     /// A block of `allocated` bytes was handed out for `requested` ones. Lane lock held.
     #[inline]
-    pub fn on_allocate(&self, requested: u64, allocated: u64) -> Watermark {
-        add(&self.allocations, 1);
-        let requested = add(&self.requested_total, requested) - self.requested_freed.load(Relaxed);
-        let allocated = add(&self.allocated_total, allocated) - self.allocated_freed.load(Relaxed);
-        let crossed = requested > self.requested_ceiling.load(Relaxed)
-            || allocated > self.allocated_ceiling.load(Relaxed);
-        if crossed { Watermark::Crossed } else { Watermark::Within }
+    pub fn on_allocate(&self, class: SizeClass, requested: u64, allocated: u64) -> Watermark {
+        self.classes[class.index()].on_allocate(requested, allocated)
     }
 
     /// A block was freed and is free at once. Lane lock held.
     #[inline]
-    pub fn on_free(&self, requested: u64, allocated: u64) -> Watermark {
-        add(&self.frees, 1);
-        add(&self.requested_freed, requested);
-        let freed = add(&self.allocated_freed, allocated);
-        let allocated = self.allocated_total.load(Relaxed) - freed;
-        let crossed = allocated < self.allocated_floor.load(Relaxed);
-        if crossed { Watermark::Crossed } else { Watermark::Within }
+    pub fn on_free(&self, class: SizeClass, requested: u64, allocated: u64) -> Watermark {
+        self.classes[class.index()].on_free(requested, allocated)
     }
 
     /// A block just freed waits for other streams; the watermarks must be set anew.
-    pub fn on_pending(&self, allocated: u64) {
-        add(&self.pending_bytes, allocated);
+    pub fn on_pending(&self, class: SizeClass, allocated: u64) {
+        let counters = &self.classes[class.index()];
+        add(&counters.pending_bytes, allocated);
+        add(&counters.pending_blocks, 1);
     }
 
     /// A pending block has become free; the watermarks must be set anew.
-    pub fn on_ready(&self, allocated: u64) {
-        let pending = self.pending_bytes.load(Relaxed);
-        self.pending_bytes.store(pending - allocated, Relaxed);
+    pub fn on_ready(&self, class: SizeClass, allocated: u64) {
+        let counters = &self.classes[class.index()];
+        add(&counters.pending_bytes, allocated.wrapping_neg());
+        add(&counters.pending_blocks, 1u64.wrapping_neg());
     }
 
     /// An allocation just counted was not served from the lane's own free blocks. Lane lock held.
@@ -126,44 +207,25 @@ impl LaneCounters {
 
     /// The lane's free bytes, about: exact while nothing happens.
     pub fn inactive_bytes(&self) -> u64 {
-        self.levels().inactive
+        self.snapshot().inactive
     }
 
-    /// The lane's bytes by kind.
-    pub fn levels(&self) -> Levels {
-        let requested_freed = self.requested_freed.load(Relaxed);
-        let allocated_freed = self.allocated_freed.load(Relaxed);
-        // A reader without the lock may see a free before its allocation: hence saturating.
-        let allocated = self.allocated_total.load(Relaxed).saturating_sub(allocated_freed);
-        let active = allocated + self.pending_bytes.load(Relaxed);
-        Levels {
-            requested: self.requested_total.load(Relaxed).saturating_sub(requested_freed),
-            allocated,
-            active,
-            inactive: self.segments_bytes.load(Relaxed).saturating_sub(active),
-        }
+    /// The lane's levels.
+    pub fn snapshot(&self) -> Snapshot {
+        let classes = SizeClass::ALL.map(|class| self.classes[class.index()].levels());
+        let all = classes[0].zip(classes[1], u64::saturating_add);
+        let inactive = self.segments_bytes.load(Relaxed).saturating_sub(all.active);
+        Snapshot { classes, all, inactive }
     }
 
-    /// The lane's sums since the start.
-    pub fn totals(&self) -> Totals {
-        Totals {
-            requested: self.requested_total.load(Relaxed),
-            allocated: self.allocated_total.load(Relaxed),
-            freed: self.allocated_freed.load(Relaxed),
-            allocations: self.allocations.load(Relaxed),
-            frees: self.frees.load(Relaxed),
-            misses: self.misses.load(Relaxed),
-        }
+    /// The lane's sums since the start, of blocks of `class`.
+    pub fn totals(&self, class: SizeClass) -> Totals {
+        self.classes[class.index()].totals()
     }
 
-    /// Hands the lane its share of the room below the device's peaks.
-    fn set_watermarks(&self, room: Levels) {
-        let levels = self.levels();
-        let requested_ceiling = levels.requested.saturating_add(room.requested);
-        let allocated_room = room.allocated.min(room.active);
-        set(&self.requested_ceiling, requested_ceiling);
-        set(&self.allocated_ceiling, levels.allocated.saturating_add(allocated_room));
-        set(&self.allocated_floor, levels.allocated.saturating_sub(room.inactive));
+    /// How many allocations were misses.
+    pub fn misses(&self) -> u64 {
+        self.misses.load(Relaxed)
     }
 }
 
@@ -173,14 +235,28 @@ impl Levels {
             requested: f(self.requested, other.requested),
             allocated: f(self.allocated, other.allocated),
             active: f(self.active, other.active),
+            blocks: f(self.blocks, other.blocks),
+            active_blocks: f(self.active_blocks, other.active_blocks),
+        }
+    }
+}
+
+impl Snapshot {
+    fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            classes: SizeClass::ALL.map(|class| {
+                let index = class.index();
+                self.classes[index].zip(other.classes[index], &f)
+            }),
+            all: self.all.zip(other.all, &f),
             inactive: f(self.inactive, other.inactive),
         }
     }
 }
 
-impl std::iter::Sum for Levels {
-    fn sum<I: Iterator<Item = Self>>(levels: I) -> Self {
-        levels.fold(Self::default(), |sum, lane| sum.zip(lane, u64::saturating_add))
+impl std::iter::Sum for Snapshot {
+    fn sum<I: Iterator<Item = Self>>(snapshots: I) -> Self {
+        snapshots.fold(Self::default(), |sum, lane| sum.zip(lane, u64::saturating_add))
     }
 }
 
@@ -192,7 +268,6 @@ impl std::iter::Sum for Totals {
             freed: sum.freed.wrapping_add(lane.freed),
             allocations: sum.allocations + lane.allocations,
             frees: sum.frees + lane.frees,
-            misses: sum.misses + lane.misses,
         })
     }
 }
@@ -200,12 +275,12 @@ impl std::iter::Sum for Totals {
 /// The peaks of one device. Kept under a lock of the device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peaks {
-    levels: Levels,
+    levels: Snapshot,
 }
 
 impl Peaks {
     /// The highest sums so far.
-    pub fn levels(&self) -> Levels {
+    pub fn levels(&self) -> Snapshot {
         self.levels
     }
 
@@ -216,15 +291,20 @@ impl Peaks {
         &mut self,
         lanes: impl Iterator<Item = &'a LaneCounters> + Clone,
         inactive_limit: u64,
-    ) -> Levels {
-        let sums: Levels = lanes.clone().map(LaneCounters::levels).sum();
+    ) -> Snapshot {
+        let sums: Snapshot = lanes.clone().map(LaneCounters::snapshot).sum();
         self.levels = self.levels.zip(sums, u64::max);
-        let shares = lanes.clone().count().max(1) as u64;
         let mut bounds = self.levels;
         bounds.inactive = bounds.inactive.min(inactive_limit);
-        let room = bounds.zip(sums, |bound, sum| bound.saturating_sub(sum) / shares);
+        let room = bounds.zip(sums, u64::saturating_sub);
+        // A class has the room below its own peak, and half of the room below that of both.
+        let lane_count = lanes.clone().count().max(1) as u64;
+        let shares =
+            room.classes.map(|own| own.zip(room.all, |own, both| own.min(both / 2) / lane_count));
         for lane in lanes {
-            lane.set_watermarks(room);
+            for (class, share) in lane.classes.iter().zip(shares) {
+                class.set_watermarks(share, room.inactive / 2 / lane_count);
+            }
         }
         sums
     }
@@ -235,7 +315,7 @@ impl Peaks {
         lanes: impl Iterator<Item = &'a LaneCounters> + Clone,
         inactive_limit: u64,
     ) {
-        self.levels = Levels::default();
+        self.levels = Snapshot::default();
         self.refresh(lanes, inactive_limit);
     }
 }
@@ -259,43 +339,45 @@ fn add(counter: &AtomicU64, n: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Two lanes in turn, against peaks computed after each operation from the plain sums.
+    /// Small blocks are those of up to 600 bytes here.
+    fn class(bytes: u64) -> SizeClass {
+        if bytes > 600 { SizeClass::Large } else { SizeClass::Small }
+    }
+
+    /// Three lanes in turn, against peaks computed after each operation from the plain sums.
     #[test]
     fn peaks_of_sums_are_exact() {
         let lanes = [LaneCounters::new(), LaneCounters::new(), LaneCounters::new()];
         let mut peaks = Peaks::default();
         let mut live: [Vec<u64>; 3] = Default::default();
-        let mut expected = Levels::default();
         let mut refreshes = 0;
         let mut random = 12345u64;
         for lane in &lanes {
             lane.set_segments_bytes(1 << 20);
         }
-        peaks.refresh(lanes.iter(), u64::MAX);
+        let mut expected = peaks.refresh(lanes.iter(), u64::MAX);
         for _ in 0..20_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let which = (random >> 33) as usize % 3;
             let watermark = if (random >> 40) % 100 < 52 && live[which].len() < 500 {
                 let bytes = (random >> 50) % 1000 + 1;
                 live[which].push(bytes);
-                lanes[which].on_allocate(bytes, bytes * 2)
+                lanes[which].on_allocate(class(bytes), bytes, bytes * 2)
             } else if let Some(bytes) = live[which].pop() {
-                lanes[which].on_free(bytes, bytes * 2)
+                lanes[which].on_free(class(bytes), bytes, bytes * 2)
             } else {
                 continue;
             };
-            let sums: Levels = lanes.iter().map(LaneCounters::levels).sum();
+            let sums: Snapshot = lanes.iter().map(LaneCounters::snapshot).sum();
             expected = expected.zip(sums, u64::max);
             if watermark == Watermark::Crossed {
                 peaks.refresh(lanes.iter(), u64::MAX);
                 refreshes += 1;
             }
-            assert_eq!(peaks.levels().requested, expected.requested);
-            assert_eq!(peaks.levels().allocated, expected.allocated);
-            assert_eq!(peaks.levels().active, expected.active);
+            assert_eq!(peaks.levels(), expected);
         }
         assert!(refreshes < 10_000, "{refreshes} refreshes: the watermarks save nothing");
         peaks.reset(lanes.iter(), u64::MAX);
-        assert_eq!(peaks.levels(), lanes.iter().map(LaneCounters::levels).sum());
+        assert_eq!(peaks.levels(), lanes.iter().map(LaneCounters::snapshot).sum());
     }
 }

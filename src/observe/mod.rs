@@ -4,6 +4,6 @@ mod counters;
 mod log;
 mod stats;
 
-pub use counters::{LaneCounters, Peaks, Watermark};
+pub use counters::{LaneCounters, Peaks, Snapshot, Totals, Watermark};
 pub use log::{Log, Sink};
-pub use stats::{Statistics, Tallies};
+pub use stats::{PoolStatistics, Statistics, Tallies};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::counters::{Levels, Totals};
+use super::counters::{Levels, Snapshot, Totals};
 use crate::base::Gauge;
 
 /// What a device counts on its slow paths.
@@ -64,17 +64,18 @@ pub struct Statistics {
 
 impl Statistics {
     /// Fills in what the counters of the lanes say: levels now, their peaks, and totals.
-    pub fn set_levels(&mut self, levels: Levels, peaks: Levels, totals: Totals) {
-        let gauge = |current, peak, total| Gauge { current, peak, total };
-        self.requested_bytes = gauge(levels.requested, peaks.requested, totals.requested);
-        self.allocated_bytes = gauge(levels.allocated, peaks.allocated, totals.allocated);
-        self.active_bytes = gauge(levels.active, peaks.active, totals.allocated);
-        self.inactive_bytes = gauge(levels.inactive, peaks.inactive, totals.freed);
+    pub fn set_levels(&mut self, now: &Snapshot, peaks: &Snapshot, totals: Totals, misses: u64) {
+        let of_blocks = PoolStatistics::new(&now.all, &peaks.all, totals);
+        self.requested_bytes = of_blocks.requested_bytes;
+        self.allocated_bytes = of_blocks.allocated_bytes;
+        self.active_bytes = of_blocks.active_bytes;
+        self.inactive_bytes =
+            Gauge { current: now.inactive, peak: peaks.inactive, total: totals.freed };
         self.allocations = totals.allocations;
         self.frees = totals.frees;
-        self.misses = totals.misses;
-        self.hits = totals.allocations.saturating_sub(totals.misses);
-        self.free_bytes = levels.inactive;
+        self.misses = misses;
+        self.hits = totals.allocations.saturating_sub(misses);
+        self.free_bytes = now.inactive;
     }
 
     /// The part of allocations that were hits, in [0, 1]; 0 before the first.
@@ -92,6 +93,46 @@ impl Statistics {
     pub fn fragmentation_index(&self) -> f64 {
         let scattered = self.free_bytes.saturating_sub(self.largest_free_bytes);
         ratio(scattered, self.free_bytes)
+    }
+}
+
+/// The statistics of the blocks and segments of one size class, or of both, of one device: what
+/// PyTorch's allocator counts of its small pool, its large pool, and all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStatistics {
+    /// Bytes that callers asked for and hold.
+    pub requested_bytes: Gauge,
+    /// Bytes of the blocks that callers hold.
+    pub allocated_bytes: Gauge,
+    /// Physical bytes held from the driver.
+    pub reserved_bytes: Gauge,
+    /// Bytes of blocks held, or freed while another stream may still use them.
+    pub active_bytes: Gauge,
+    /// Bytes of free blocks that are parts of segments. Where several streams hold such, the
+    /// peak is at most what is said.
+    pub inactive_split_bytes: Gauge,
+    /// Blocks that callers hold.
+    pub allocation: Gauge,
+    /// Segments held from the driver.
+    pub segment: Gauge,
+    /// Blocks held, or freed while another stream may still use them.
+    pub active: Gauge,
+    /// Free blocks that are parts of segments, like `inactive_split_bytes`.
+    pub inactive_split: Gauge,
+}
+
+impl PoolStatistics {
+    /// What the counters of the lanes say; nothing of segments and free blocks yet.
+    pub fn new(now: &Levels, peaks: &Levels, totals: Totals) -> Self {
+        let gauge = |current, peak, total| Gauge { current, peak, total };
+        Self {
+            requested_bytes: gauge(now.requested, peaks.requested, totals.requested),
+            allocated_bytes: gauge(now.allocated, peaks.allocated, totals.allocated),
+            active_bytes: gauge(now.active, peaks.active, totals.allocated),
+            allocation: gauge(now.blocks, peaks.blocks, totals.allocations),
+            active: gauge(now.active_blocks, peaks.active_blocks, totals.allocations),
+            ..Self::default()
+        }
     }
 }
 

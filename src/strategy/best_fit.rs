@@ -18,6 +18,7 @@
 
 use std::ops::RangeInclusive;
 
+use crate::base::Gauge;
 use crate::base::size::ALIGNMENT_BYTES;
 use crate::memory::{Block, BlockTable, NO_SLOT, Slot};
 
@@ -37,6 +38,16 @@ pub struct BestFit {
     /// Bit `b` of word `w`: bin `w * 64 + b` is not empty.
     occupied: Box<[u64; WORDS]>,
     roots: Box<[Slot; BINS]>,
+    split: SplitFree,
+}
+
+/// Free blocks that are parts of segments: cached, but not to be given back.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SplitFree {
+    /// How many.
+    pub blocks: Gauge,
+    /// How large together.
+    pub bytes: Gauge,
 }
 
 /// Where a link to a node is kept.
@@ -49,7 +60,11 @@ enum Place {
 impl BestFit {
     /// No free block.
     pub fn new() -> Self {
-        Self { occupied: Box::new([0; WORDS]), roots: Box::new([NO_SLOT; BINS]) }
+        Self {
+            occupied: Box::new([0; WORDS]),
+            roots: Box::new([NO_SLOT; BINS]),
+            split: SplitFree::default(),
+        }
     }
 
     /// The smallest free block of at least `bytes`; it stays here.
@@ -96,7 +111,12 @@ impl BestFit {
     /// Takes in a free block.
     #[inline]
     pub fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
-        let bin = bin_of(blocks.get(slot).bytes);
+        let bytes = blocks.get(slot).bytes;
+        if !blocks.is_whole_segment(slot) {
+            self.split.blocks.add(1);
+            self.split.bytes.add(bytes);
+        }
+        let bin = bin_of(bytes);
         let root = self.roots[bin];
         if root == NO_SLOT {
             blocks.get_mut(slot).links = [NO_SLOT; 2];
@@ -111,6 +131,10 @@ impl BestFit {
     #[inline]
     pub fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let Block { bytes, links, .. } = *blocks.get(slot);
+        if !blocks.is_whole_segment(slot) {
+            self.split.blocks.take(1);
+            self.split.bytes.take(bytes);
+        }
         let bin = bin_of(bytes);
         let place = if self.roots[bin] == slot {
             Place::Root(bin)
@@ -126,6 +150,17 @@ impl BestFit {
         if self.roots[bin] == NO_SLOT {
             self.occupied[bin / WORD_BITS] &= !(1 << (bin % WORD_BITS));
         }
+    }
+
+    /// The free blocks here that are parts of segments.
+    pub fn split(&self) -> SplitFree {
+        self.split
+    }
+
+    /// Makes the peaks of [`Self::split`] what is there now.
+    pub fn reset_peaks(&mut self) {
+        self.split.blocks.reset_peak();
+        self.split.bytes.reset_peak();
     }
 
     /// Descends to where `slot`'s priority belongs and splits what is below around its key.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::best_fit::BestFit;
-use crate::base::size::{ALIGNMENT_BYTES, MIB};
+use crate::base::size::{ALIGNMENT_BYTES, MIB, SizeClass};
 use crate::memory::{BlockTable, Directory, Segment, Slot};
 
 /// A table of blocks, some of them in the structure and in the set.
@@ -22,7 +22,7 @@ impl Pair {
     fn new(sizes: impl Iterator<Item = u64>) -> Self {
         let mut blocks = BlockTable::new(0, Arc::new(Directory::new()));
         let place = |(n, bytes): (u64, u64)| {
-            blocks.insert(Segment { address: (n + 1) << 32, bytes, pool: 0 })
+            blocks.insert(Segment { address: (n + 1) << 32, bytes, class: SizeClass::Small })
         };
         let outside: Vec<Slot> = (0..).zip(sizes).map(place).collect();
         let (tested, oracle) = (BestFit::new(), BTreeSet::new());

@@ -162,6 +162,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::base::size::SizeClass;
     use crate::memory::{Directory, Segment};
 
     #[test]
@@ -170,7 +171,11 @@ mod tests {
         let mut buckets = Buckets::new();
         let slots: Vec<Slot> = (1..=600u64)
             .map(|n| {
-                blocks.insert(Segment { address: n << 30, bytes: (n % 300 + 1) * 512, pool: 0 })
+                blocks.insert(Segment {
+                    address: n << 30,
+                    bytes: (n % 300 + 1) * 512,
+                    class: SizeClass::Small,
+                })
             })
             .collect();
         for &slot in &slots {
@@ -193,7 +198,11 @@ mod tests {
         let mut blocks = BlockTable::new(0, Arc::new(Directory::new()));
         let mut buckets = Buckets::new();
         for n in 1..10_000u64 {
-            let slot = blocks.insert(Segment { address: 1 << 30, bytes: n * 512, pool: 0 });
+            let slot = blocks.insert(Segment {
+                address: 1 << 30,
+                bytes: n * 512,
+                class: SizeClass::Small,
+            });
             buckets.give(&mut blocks, slot);
             assert_eq!(buckets.take(&mut blocks, n * 512), Some(slot));
             blocks.remove(slot);

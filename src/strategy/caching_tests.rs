@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::caching::Caching;
-use super::sizing::{LARGE_POOL, SMALL_POOL};
-use crate::base::size::{KIB, MIB};
+use crate::base::size::{KIB, MIB, SizeClass};
 use crate::memory::{BlockTable, Directory, Segment, Slot, State};
 
 const SEGMENT_ADDRESS: u64 = 1 << 40;
@@ -16,15 +15,15 @@ struct Lane {
 }
 
 impl Lane {
-    fn new(bytes: u64, pool: u8, max_split_bytes: Option<u64>) -> Self {
+    fn new(bytes: u64, class: SizeClass, max_split_bytes: Option<u64>) -> Self {
         let blocks = BlockTable::new(0, Arc::new(Directory::new()));
         let mut lane = Self { blocks, caching: Caching::new(max_split_bytes) };
-        lane.add_segment(SEGMENT_ADDRESS, bytes, pool);
+        lane.add_segment(SEGMENT_ADDRESS, bytes, class);
         lane
     }
 
-    fn add_segment(&mut self, address: u64, bytes: u64, pool: u8) {
-        let slot = self.blocks.insert(Segment { address, bytes, pool });
+    fn add_segment(&mut self, address: u64, bytes: u64, class: SizeClass) {
+        let slot = self.blocks.insert(Segment { address, bytes, class });
         self.caching.give(&mut self.blocks, slot);
     }
 
@@ -61,7 +60,7 @@ fn small_blocks_split_down_to_the_alignment() {
     for (taken, rest) in [(2 * MIB, vec![]), (2 * MIB - 512, vec![512]), (512, vec![2 * MIB - 512])]
     {
         // Requests above 1 MiB never come to the small pool; there the size is cut directly.
-        let mut lane = Lane::new(2 * MIB, SMALL_POOL, None);
+        let mut lane = Lane::new(2 * MIB, SizeClass::Small, None);
         let slot = lane.take(MIB).unwrap().0;
         lane.give(slot);
         lane.caching.withdraw(&mut lane.blocks, slot);
@@ -81,7 +80,7 @@ fn large_blocks_split_only_above_a_mebibyte_of_rest() {
         (19 * MIB - 512, 19 * MIB - 512),
         (2 * MIB, 2 * MIB),
     ] {
-        let mut lane = Lane::new(20 * MIB, LARGE_POOL, None);
+        let mut lane = Lane::new(20 * MIB, SizeClass::Large, None);
         let (_, bytes) = lane.take(taken).unwrap();
         assert_eq!(bytes, expected, "for {taken}");
         assert_eq!(lane.free_sizes().iter().sum::<u64>(), 20 * MIB - expected);
@@ -90,9 +89,9 @@ fn large_blocks_split_only_above_a_mebibyte_of_rest() {
 
 #[test]
 fn pools_are_kept_apart() {
-    let mut lane = Lane::new(20 * MIB, LARGE_POOL, None);
+    let mut lane = Lane::new(20 * MIB, SizeClass::Large, None);
     assert_eq!(lane.take(MIB), None, "a small request has its own segments");
-    lane.add_segment(2 * SEGMENT_ADDRESS, 2 * MIB, SMALL_POOL);
+    lane.add_segment(2 * SEGMENT_ADDRESS, 2 * MIB, SizeClass::Small);
     assert_eq!(lane.take(MIB).unwrap().1, MIB);
     assert_eq!(lane.take(MIB + 512).unwrap().1, MIB + 512);
     assert_eq!(lane.caching.largest_bytes(&lane.blocks), 20 * MIB - MIB - 512);
@@ -101,7 +100,7 @@ fn pools_are_kept_apart() {
 #[test]
 fn neighbours_are_joined_in_every_order() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let mut lane = Lane::new(20 * MIB, LARGE_POOL, None);
+        let mut lane = Lane::new(20 * MIB, SizeClass::Large, None);
         let slots = [5 * MIB, 4 * MIB, 6 * MIB].map(|bytes| lane.take(bytes).unwrap().0);
         for (epoch, index) in (1..).zip(order) {
             lane.blocks.get_mut(slots[index]).freed_epoch = epoch;
@@ -119,7 +118,7 @@ fn neighbours_are_joined_in_every_order() {
 #[test]
 fn a_late_block_does_not_make_its_neighbours_older() {
     for late in [0, 1] {
-        let mut lane = Lane::new(20 * MIB, LARGE_POOL, None);
+        let mut lane = Lane::new(20 * MIB, SizeClass::Large, None);
         let slots = [8 * MIB, 12 * MIB].map(|bytes| lane.take(bytes).unwrap().0);
         for (index, slot) in slots.into_iter().enumerate() {
             let freed = if index == late { 3 } else { 9 };
@@ -136,20 +135,20 @@ fn a_late_block_does_not_make_its_neighbours_older() {
 
 #[test]
 fn oversize_blocks_are_kept_for_oversize_requests() {
-    let mut lane = Lane::new(64 * MIB, LARGE_POOL, Some(32 * MIB));
+    let mut lane = Lane::new(64 * MIB, SizeClass::Large, Some(32 * MIB));
     assert_eq!(lane.take(8 * MIB), None, "not for a smaller request");
     assert_eq!(lane.take(40 * MIB), None, "20 MiB and more would be wasted");
     let (slot, bytes) = lane.take(44 * MIB + 512).unwrap();
     assert_eq!(bytes, 64 * MIB, "an oversize block is not split");
     lane.give(slot);
     // Below the limit everything is as usual.
-    lane.add_segment(2 * SEGMENT_ADDRESS, 20 * MIB, LARGE_POOL);
+    lane.add_segment(2 * SEGMENT_ADDRESS, 20 * MIB, SizeClass::Large);
     assert_eq!(lane.take(8 * MIB).unwrap().1, 8 * MIB);
 }
 
 #[test]
 fn the_smallest_that_fits_is_taken() {
-    let mut lane = Lane::new(2 * MIB, SMALL_POOL, None);
+    let mut lane = Lane::new(2 * MIB, SizeClass::Small, None);
     let sizes = [64 * KIB, 4 * KIB, 32 * KIB, 4 * KIB, 16 * KIB, 4 * KIB];
     let slots = sizes.map(|bytes| lane.take(bytes).unwrap().0);
     let addresses = slots.map(|slot| lane.blocks.get(slot).address);

@@ -18,6 +18,7 @@ mod caching;
 mod caching_tests;
 mod sizing;
 
+pub use best_fit::SplitFree;
 pub use sizing::Sizing;
 
 use buckets::Buckets;
@@ -25,6 +26,7 @@ use caching::Caching;
 
 use std::ops::RangeInclusive;
 
+use crate::base::size::SizeClass;
 use crate::config::{PoolType, Settings};
 use crate::memory::{Block, BlockTable, Slot, State};
 
@@ -114,6 +116,21 @@ impl Strategy {
         }
         let free = blocks.iter().filter(|(_, block)| block.state == State::Free);
         free.map(|(_, block)| block.bytes).max().unwrap_or(0)
+    }
+
+    /// The free blocks of `class` that are parts of segments: only Caching has such.
+    pub fn split(&self, class: SizeClass) -> SplitFree {
+        match self {
+            Self::Caching(caching) => caching.split(class),
+            Self::Naive | Self::Buckets(_) => SplitFree::default(),
+        }
+    }
+
+    /// Makes the peaks of [`Self::split`] what is there now.
+    pub fn reset_peaks(&mut self) {
+        if let Self::Caching(caching) = self {
+            caching.reset_peaks();
+        }
     }
 
     /// Checks that exactly the free blocks are in here, and the structures that hold them.

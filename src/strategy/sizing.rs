@@ -2,16 +2,11 @@
 //!
 //! Pure arithmetic, the same for all lanes, so it is done outside their locks.
 
-use crate::base::size::{ALIGNMENT_BYTES, LARGEST_REQUEST_BYTES, MIB, round_up};
+use crate::base::size::{
+    ALIGNMENT_BYTES, LARGEST_REQUEST_BYTES, MIB, SMALL_BLOCK_LIMIT_BYTES, round_up,
+};
 use crate::config::{PoolType, Settings};
 
-/// The pools that Caching keeps apart; the other strategies use [`SMALL_POOL`] alone.
-pub const SMALL_POOL: u8 = 0;
-/// Caching's pool for blocks above [`SMALL_BLOCK_LIMIT_BYTES`].
-pub const LARGE_POOL: u8 = 1;
-
-/// Caching serves blocks up to this size, in bytes, from segments of their own kind.
-pub const SMALL_BLOCK_LIMIT_BYTES: u64 = MIB;
 /// Caching's segments for small blocks, in bytes.
 const SMALL_SEGMENT_BYTES: u64 = 2 * MIB;
 /// Caching puts large blocks below this size, in bytes, together in common segments …
@@ -98,15 +93,6 @@ impl Sizing {
             }
         };
         (bytes <= LARGEST_REQUEST_BYTES).then_some(bytes)
-    }
-
-    /// The pool that serves blocks of `block_bytes`.
-    #[inline]
-    pub fn pool(self, block_bytes: u64) -> u8 {
-        match self {
-            Self::Caching { .. } if block_bytes > SMALL_BLOCK_LIMIT_BYTES => LARGE_POOL,
-            _ => SMALL_POOL,
-        }
     }
 
     /// The largest free block that can serve `block_bytes` at all, in bytes.

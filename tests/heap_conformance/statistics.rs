@@ -1,7 +1,10 @@
 //! Statistics: exact after every operation.
 
-use genesis::base::size::{KIB, MIB};
+use genesis::base::Gauge;
+use genesis::base::size::{KIB, MIB, SizeClass};
 use genesis::config::PoolType;
+use genesis::heap::LiveBlock;
+use genesis::observe::PoolStatistics;
 
 use crate::support::{A, B, DEVICE, Random, Rig, Subject};
 
@@ -70,6 +73,115 @@ pub fn peaks_and_their_reset(subject: Subject) {
     let more = rig.allocate(4 * MIB, A);
     rig.free(more);
     assert_eq!(rig.statistics().requested_bytes.peak, 6 * MIB);
+    rig.finish();
+}
+
+/// What a test counts of one size class, or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counted {
+    allocation: Gauge,
+    allocated_bytes: Gauge,
+    requested_bytes: Gauge,
+}
+
+impl Counted {
+    fn add(&mut self, block: &LiveBlock) {
+        self.allocation.add(1);
+        self.allocated_bytes.add(block.allocated_bytes);
+        self.requested_bytes.add(block.requested_bytes);
+    }
+
+    fn take(&mut self, block: &LiveBlock) {
+        self.allocation.take(1);
+        self.allocated_bytes.take(block.allocated_bytes);
+        self.requested_bytes.take(block.requested_bytes);
+    }
+
+    fn of(statistics: &PoolStatistics) -> Self {
+        Self {
+            allocation: statistics.allocation,
+            allocated_bytes: statistics.allocated_bytes,
+            requested_bytes: statistics.requested_bytes,
+        }
+    }
+}
+
+/// After each of many operations on two streams, levels, peaks and totals of small blocks, of
+/// large ones and of all are exactly what they must be.
+pub fn pools_of_sizes(subject: Subject) {
+    const CLASSES: [Option<SizeClass>; 3] = [None, Some(SizeClass::Small), Some(SizeClass::Large)];
+    let rig = subject.plan().start();
+    let mut random = Random(7);
+    let mut live: Vec<LiveBlock> = Vec::new();
+    let mut counted = [Counted::default(); 3];
+    for step in 0..600 {
+        let belongs = |class: Option<SizeClass>, block: &LiveBlock| {
+            class.is_none_or(|class| class == SizeClass::of(block.allocated_bytes))
+        };
+        if random.below(100) < 55 && live.len() < 100 {
+            let most_bytes = if random.below(2) == 0 { 64 * KIB } else { 4 * MIB };
+            let stream = if random.below(2) == 0 { A } else { B };
+            let address = rig.allocate(1 + random.below(most_bytes), stream);
+            let block = rig.heap.block_containing(address).unwrap();
+            live.push(block);
+            for (class, counted) in CLASSES.iter().zip(&mut counted) {
+                if belongs(*class, &block) {
+                    counted.add(&block);
+                }
+            }
+        } else if !live.is_empty() {
+            let block = live.swap_remove(random.below(live.len() as u64) as usize);
+            rig.free(block.address);
+            for (class, counted) in CLASSES.iter().zip(&mut counted) {
+                if belongs(*class, &block) {
+                    counted.take(&block);
+                }
+            }
+        }
+        if step == 300 {
+            rig.heap.reset_peaks(DEVICE).unwrap();
+            for counted in &mut counted {
+                counted.allocation.reset_peak();
+                counted.allocated_bytes.reset_peak();
+                counted.requested_bytes.reset_peak();
+            }
+        }
+        for (class, counted) in CLASSES.iter().zip(&counted) {
+            let statistics = rig.heap.pool_statistics(DEVICE, *class).unwrap();
+            assert_eq!(Counted::of(&statistics), *counted, "step {step}, {class:?}");
+            assert_eq!(statistics.active, statistics.allocation, "nothing waits for a stream");
+        }
+    }
+    let [all, small, large] = CLASSES.map(|class| rig.heap.pool_statistics(DEVICE, class).unwrap());
+    assert_eq!(all.reserved_bytes, rig.statistics().reserved_bytes);
+    assert_eq!(
+        all.reserved_bytes.current,
+        small.reserved_bytes.current + large.reserved_bytes.current
+    );
+    assert_eq!(all.segment.current, small.segment.current + large.segment.current);
+    rig.finish();
+}
+
+pub fn free_parts_of_segments(subject: Subject) {
+    let rig = subject.plan().start();
+    let blocks: Vec<u64> = (0..3).map(|_| rig.allocate(5 * MIB, A)).collect();
+    let split = |rig: &Rig| rig.heap.pool_statistics(DEVICE, Some(SizeClass::Large)).unwrap();
+    if !subject.splits_blocks() {
+        rig.free(blocks[1]);
+        assert_eq!(split(&rig).inactive_split, Gauge::default());
+        return rig.finish();
+    }
+    // Of the segment of 20 MiB, 5 are left; then the block in the middle makes a second part.
+    assert_eq!(split(&rig).inactive_split_bytes.current, 5 * MIB);
+    rig.free(blocks[1]);
+    assert_eq!(split(&rig).inactive_split.current, 2);
+    assert_eq!(split(&rig).inactive_split_bytes.current, 10 * MIB);
+    rig.free(blocks[2]);
+    assert_eq!(split(&rig).inactive_split.current, 1, "joined");
+    assert_eq!(split(&rig).inactive_split_bytes.current, 15 * MIB);
+    rig.free(blocks[0]);
+    assert_eq!(split(&rig).inactive_split.current, 0, "a whole segment is no part");
+    assert_eq!(split(&rig).inactive_split_bytes.peak, 15 * MIB);
     rig.finish();
 }
 

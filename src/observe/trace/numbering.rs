@@ -1,0 +1,166 @@
+//! From events to the records of a trace: addresses become ids, streams become numbers.
+//!
+//! Runs on the writing thread, so the threads that call the library pay nothing for it. A
+//! block has an id from its allocation to its free; the map from live addresses to ids is all
+//! that is kept. Ids are given out in order, and over again after 2^32 blocks, but for those
+//! of blocks still live. Streams are numbered in order of appearance, so the first to be used
+//! is 0.
+//!
+//! What is not in the map is not in the trace: a block allocated before the recording began, a
+//! pointer that never was a block, a second free. They are left out and counted. A block that
+//! is allocated at the address of a live one shows that a free was missed, which is possible
+//! only where a program frees a block twice; the free is then put in.
+//!
+//! A request for 0 bytes is given NULL, which is never freed: its record is followed at once by
+//! its free.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::event::{Action, Event};
+
+/// The size of a record, in bytes.
+pub(super) const RECORD_BYTES: usize = 16;
+
+/// A record of a trace. Its layout is described in `traces/README.md`.
+pub(super) type Record = [u8; RECORD_BYTES];
+
+/// What is known of everything recorded so far.
+#[derive(Debug, Default)]
+pub(super) struct Numbering {
+    live: HashMap<u64, Block, BuildHasherDefault<AddressHasher>>,
+    stream_numbers: HashMap<u64, u16>,
+    next_id: u32,
+    /// The ids of live blocks, once ids are given out again.
+    ids_in_use: Option<HashSet<u32>>,
+    /// Records made.
+    pub(super) records: u64,
+    /// Frees and recorded streams left out, because their block is not in the trace.
+    pub(super) left_out: u64,
+    /// Streams that had to share the last number.
+    pub(super) streams_folded: u64,
+}
+
+/// A live block.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    id: u32,
+    stream: u16,
+    device: u8,
+}
+
+impl Numbering {
+    /// Gives the records that `event` makes, none to two, to `write`.
+    #[inline]
+    pub(super) fn add(&mut self, event: Event, mut write: impl FnMut(Record)) {
+        match event.action {
+            Action::Allocate => self.allocate(event, &mut write),
+            Action::Free => match self.live.remove(&event.address) {
+                Some(block) => self.free(block, &mut write),
+                None => self.left_out += 1,
+            },
+            Action::RecordStream => match self.live.get(&event.address).copied() {
+                Some(block) => {
+                    let stream = self.number(event.stream);
+                    self.record(Action::RecordStream, Block { stream, ..block }, 0, &mut write);
+                }
+                None => self.left_out += 1,
+            },
+            Action::EmptyCache => {
+                let device = Block { id: 0, stream: 0, device: event.device };
+                self.record(Action::EmptyCache, device, 0, &mut write);
+            }
+            Action::EndIteration => {
+                let iteration = Block { id: event.amount as u32, stream: 0, device: 0 };
+                self.record(Action::EndIteration, iteration, 0, &mut write);
+            }
+        }
+    }
+
+    fn allocate(&mut self, event: Event, write: &mut impl FnMut(Record)) {
+        let stream = self.number(event.stream);
+        let block = Block { id: self.fresh_id(), stream, device: event.device };
+        if event.address == 0 {
+            self.record(Action::Allocate, block, event.amount, write);
+            self.free(block, write);
+            return;
+        }
+        if let Some(missed) = self.live.insert(event.address, block) {
+            self.free(missed, write);
+        }
+        self.record(Action::Allocate, block, event.amount, write);
+    }
+
+    fn free(&mut self, block: Block, write: &mut impl FnMut(Record)) {
+        if let Some(ids) = &mut self.ids_in_use {
+            ids.remove(&block.id);
+        }
+        self.record(Action::Free, block, 0, write);
+    }
+
+    /// An id that no live block has.
+    fn fresh_id(&mut self) -> u32 {
+        loop {
+            let id = self.next_id;
+            let is_free = self.ids_in_use.as_mut().is_none_or(|ids| ids.insert(id));
+            self.next_id = id.wrapping_add(1);
+            if self.next_id == 0 && self.ids_in_use.is_none() {
+                let live = self.live.values().map(|block| block.id);
+                self.ids_in_use = Some(live.chain([id]).collect());
+            }
+            if is_free {
+                return id;
+            }
+        }
+    }
+
+    fn number(&mut self, stream: u64) -> u16 {
+        let next = self.stream_numbers.len();
+        if let Some(number) = self.stream_numbers.get(&stream) {
+            return *number;
+        }
+        let number = u16::try_from(next).unwrap_or_else(|_| {
+            self.streams_folded += 1;
+            u16::MAX
+        });
+        self.stream_numbers.insert(stream, number);
+        number
+    }
+
+    fn record(&mut self, action: Action, of: Block, size: u64, write: &mut impl FnMut(Record)) {
+        let mut record = [0; RECORD_BYTES];
+        record[0] = action as u8;
+        record[1] = of.device;
+        record[2..4].copy_from_slice(&of.stream.to_le_bytes());
+        record[4..8].copy_from_slice(&of.id.to_le_bytes());
+        record[8..].copy_from_slice(&size.to_le_bytes());
+        self.records += 1;
+        write(record);
+    }
+}
+
+/// Spreads addresses, which are multiples of 512 and not chosen by an adversary, over the map:
+/// Fibonacci hashing with the high half folded in.
+#[derive(Debug, Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(self.0 ^ u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, address: u64) {
+        let product = u128::from(address) * 0x9E37_79B9_7F4A_7C15_F39C;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+}
+
+#[cfg(test)]
+#[path = "numbering_tests.rs"]
+mod tests;

@@ -1,0 +1,163 @@
+//! The ring between the threads that call the library and the thread that writes the trace.
+//!
+//! A bounded queue with many producers and one consumer, without locks. A producer takes the
+//! next sequence number (the one read-modify-write of a recorded call) and owns the slot of
+//! that number until it publishes the number in the slot's stamp. The consumer reads slots in
+//! the order of the numbers, waits for a stamp that is not there yet, and says now and then up
+//! to where it has read: slots below may be taken for the next lap.
+//!
+//! Invariants: `read ≤ taken`; a slot's stamp is the number of its latest event plus one;
+//! slot n is written only while `n − read < CAPACITY`. A slot is written by one producer at a
+//! time, because numbers `CAPACITY` apart are never in use together.
+//!
+//! The numbers are the order of the trace. They agree with every order that a program can
+//! observe: where one call returns before another begins, on whatever threads, its number is
+//! lower, as all numbers come from one atomic.
+//!
+//! A full ring makes its producers wait: a trace with holes would be of no use.
+
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use super::event::Words;
+
+/// Events in the ring: 4 MiB, two milliseconds of the busiest program there can be and seconds
+/// of a usual one.
+pub(super) const CAPACITY: usize = 1 << 17;
+/// A producer wakes the consumer each time so many more numbers were taken.
+pub(super) const WAKE_INTERVAL: u64 = CAPACITY as u64 / 4;
+
+/// The ring.
+#[derive(Debug)]
+pub(super) struct Ring {
+    taken: OwnLine,
+    read: OwnLine,
+    slots: Box<[Slot; CAPACITY]>,
+}
+
+/// Written by others than its neighbours are: on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct OwnLine(AtomicU64);
+
+#[derive(Debug, Default)]
+#[repr(align(32))]
+struct Slot {
+    stamp: AtomicU64,
+    words: [AtomicU64; 3],
+}
+
+impl Ring {
+    pub(super) fn new() -> Self {
+        let slots: Box<[Slot]> = std::iter::repeat_with(Slot::default).take(CAPACITY).collect();
+        let slots = slots.try_into().unwrap_or_else(|_| unreachable!("CAPACITY slots were made"));
+        Self { taken: OwnLine::default(), read: OwnLine::default(), slots }
+    }
+
+    /// Appends an event; waits while the ring is full. `wake` wakes the consumer.
+    #[inline]
+    pub(super) fn push(&self, words: Words, wake: impl Fn()) {
+        let number = self.taken.0.fetch_add(1, Relaxed);
+        if number - self.read() >= CAPACITY as u64 {
+            self.wait_for_room(number, &wake);
+        }
+        let slot = self.slot(number);
+        for (place, word) in slot.words.iter().zip(words) {
+            place.store(word, Relaxed);
+        }
+        slot.stamp.store(number + 1, Release);
+        if number % WAKE_INTERVAL == 0 {
+            wake();
+        }
+    }
+
+    #[cold]
+    fn wait_for_room(&self, number: u64, wake: &dyn Fn()) {
+        let mut patience = Patience::default();
+        while number - self.read() >= CAPACITY as u64 {
+            wake();
+            patience.wait();
+        }
+    }
+
+    /// How many numbers have been taken: events that are there, or are being written.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.0.load(Acquire)
+    }
+
+    /// Up to where the consumer has read.
+    #[inline]
+    pub(super) fn read(&self) -> u64 {
+        self.read.0.load(Acquire)
+    }
+
+    /// The event of a number that has been taken and not been released, for the one consumer;
+    /// waits for its producer.
+    pub(super) fn get(&self, number: u64) -> Words {
+        let slot = self.slot(number);
+        let mut patience = Patience::default();
+        while slot.stamp.load(Acquire) != number + 1 {
+            patience.wait();
+        }
+        slot.words.each_ref().map(|word| word.load(Relaxed))
+    }
+
+    /// Lets producers have the slots of all numbers below `number`, for the one consumer.
+    pub(super) fn release(&self, number: u64) {
+        self.read.0.store(number, Release);
+    }
+
+    #[inline]
+    fn slot(&self, number: u64) -> &Slot {
+        &self.slots[number as usize % CAPACITY]
+    }
+}
+
+/// Waiting for another thread: at first it is running, then it may need our processor, then it
+/// is waiting itself.
+#[derive(Default)]
+struct Patience {
+    rounds: u32,
+}
+
+impl Patience {
+    fn wait(&mut self) {
+        self.rounds += 1;
+        match self.rounds {
+            0..100 => std::hint::spin_loop(),
+            100..200 => std::thread::yield_now(),
+            _ => std::thread::sleep(std::time::Duration::from_micros(100)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_many_threads_arrive_once_and_in_the_order_of_each() {
+        const THREADS: u64 = 4;
+        const EVENTS: u64 = CAPACITY as u64; // so the ring is full and laps
+        let ring = Ring::new();
+        let mut next = [0; THREADS as usize];
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let ring = &ring;
+                scope.spawn(move || {
+                    (0..EVENTS).for_each(|n| ring.push([thread, n, !(thread ^ n)], || ()));
+                });
+            }
+            for number in 0..THREADS * EVENTS {
+                let [thread, n, check] = ring.get(number);
+                assert_eq!(check, !(thread ^ n), "torn");
+                assert_eq!(next[thread as usize], n, "out of order");
+                next[thread as usize] += 1;
+                ring.release(number + 1);
+            }
+        });
+        assert_eq!((next, ring.read()), ([EVENTS; 4], ring.taken()));
+    }
+}
