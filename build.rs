@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Where the items of the C interface are: its functions, and the types they speak of.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
@@ -16,6 +16,7 @@ const SOURCES: [&str; 8] = [
     "src/ffi/library.rs",
     "src/ffi/memory.rs",
     "src/ffi/statistics.rs",
+    "src/ffi/trace.rs",
 ];
 
 fn main() {

@@ -412,6 +412,28 @@ genesis_status genesis_largest_allocations_get(int device,
                                                size_t capacity,
                                                size_t *count);
 
+// Starts recording every call to the file at `path`, which is made or emptied: compressed if
+// the name ends in ".zst"; "%p" in it stands for the process's number.
+//
+// `GENESIS_STATUS_INVALID_ARGUMENT` while a recording is being made,
+// `GENESIS_STATUS_FILE_FAILED` if the file cannot be written. One that fails later ends the
+// recording with a warning in the log, and nothing else.
+//
+// The caller's part:
+// `path` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_trace_start(const char *path);
+
+// Writes everything recorded so far to the file: what a crash from now on cannot take away.
+// `GENESIS_STATUS_INVALID_ARGUMENT` if nothing is being recorded.
+genesis_status genesis_trace_flush(void);
+
+// Ends the recording and closes its file, which has then every call that returned before.
+// `GENESIS_STATUS_INVALID_ARGUMENT` if nothing is being recorded.
+genesis_status genesis_trace_stop(void);
+
+// Notes in the recording, if there is one, that iteration `number` of the program has ended.
+genesis_status genesis_trace_iteration(uint32_t number);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

@@ -2,7 +2,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{boundary, genesis_stream, instance, ordinal, pointer, stream_handle, write_required};
+use super::{
+    boundary, genesis_stream, instance, ordinal, pointer, stream_handle, trace, write_required,
+};
 use crate::base::Status;
 use crate::heap::LiveBlock;
 
@@ -45,10 +47,15 @@ pub extern "C" fn genesis_malloc(
     stream: genesis_stream,
 ) -> *mut c_void {
     let allocated = boundary::call(|| {
+        let stream = stream_handle(stream);
         if size == 0 {
+            trace::nothing_allocated(device, stream);
             return Ok(0);
         }
-        instance::heap()?.allocate(size as u64, ordinal(device)?, stream_handle(stream))
+        let device = ordinal(device)?;
+        let address = instance::heap()?.allocate(size as u64, device, stream)?;
+        trace::allocated(address, size, device, stream);
+        Ok(address)
     });
     pointer(allocated.unwrap_or(0))
 }
@@ -72,7 +79,9 @@ pub extern "C" fn genesis_free(
         if ptr.is_null() {
             return Ok(());
         }
-        instance::heap()?.free(ptr as u64)
+        let heap = instance::heap()?;
+        trace::freeing(ptr as u64);
+        heap.free(ptr as u64)
     });
 }
 
@@ -81,7 +90,11 @@ pub extern "C" fn genesis_free(
 /// stream must exist until the block is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_block_record_stream(ptr: *mut c_void, stream: genesis_stream) -> Status {
-    boundary::status(|| instance::heap()?.record_stream(ptr as u64, stream_handle(stream)))
+    boundary::status(|| {
+        let (heap, stream) = (instance::heap()?, stream_handle(stream));
+        trace::stream_recorded(ptr as u64, stream);
+        heap.record_stream(ptr as u64, stream)
+    })
 }
 
 /// Writes to `info` what is known of the live block that contains `ptr`, which need not be

@@ -116,12 +116,22 @@ fn make(messages: &mut Vec<(LogLevel, String)>) -> Result<Heap> {
         let (pool_type, backend) = (settings.pool_type.name(), platform.backend.name());
         let chosen = format!("{pool_type} on {backend}, {} devices", platform.devices.len());
         messages.push((LogLevel::Info, chosen));
+        record(&settings, messages);
         Ok(Heap::new(platform, &settings, Arc::clone(&LOG)))
     });
     if let Err(error) = &made {
         messages.push((LogLevel::Error, error.to_string()));
     }
     made
+}
+
+/// Starts the recording that the settings ask for; without it everything works as well.
+fn record(settings: &Settings, messages: &mut Vec<(LogLevel, String)>) {
+    if let Some(path) = &settings.trace
+        && let Err(error) = super::trace::start(path, settings, &LOG)
+    {
+        messages.push((LogLevel::Warn, format!("GENESIS_TRACE: not recording: {error}")));
+    }
 }
 
 fn forked() -> Error {

@@ -2,8 +2,9 @@
 
 use std::ffi::c_int;
 
-use super::{boundary, for_devices, instance, ordinal, write_optional, write_required};
+use super::{boundary, for_devices, instance, ordinal, trace, write_optional, write_required};
 use crate::base::Status;
+use crate::heap::Heap;
 
 /// Writes the free and total memory of `device`, in bytes, as a caller may count on it: within
 /// the limits in force, with cached memory counted as free. Either output may be NULL.
@@ -97,7 +98,11 @@ pub unsafe extern "C" fn genesis_cache_limit_get(device: c_int, bytes: *mut usiz
 /// May wait for the device. Live blocks stay, and so does what shares a segment with them.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_cache_empty(device: c_int) -> Status {
-    boundary::status(|| for_devices(device, |heap, device| heap.empty_cache(device)).map(drop))
+    let empty = |heap: &Heap, device| {
+        trace::cache_emptied(device);
+        heap.empty_cache(device)
+    };
+    boundary::status(|| for_devices(device, empty).map(drop))
 }
 
 /// Gives cached memory of `device` (−1: of every device in use) back, the longest unused

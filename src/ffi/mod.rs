@@ -12,6 +12,7 @@
 //! | `allocation` | malloc, free, what is known of a block |
 //! | `memory` | memory info, limits, giving cached memory back |
 //! | `statistics` | statistics, largest allocations |
+//! | `trace` | recording what the program asks |
 //! | `callbacks` | out-of-memory and log callbacks |
 //! | `library` | version, devices, backend, options, last error |
 //!
@@ -25,6 +26,7 @@ mod instance;
 pub mod library;
 pub mod memory;
 pub mod statistics;
+pub mod trace;
 
 use std::ffi::{c_int, c_void};
 

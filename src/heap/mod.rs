@@ -28,6 +28,7 @@ mod report;
 
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use pools::{PoolFilter, PoolId};
+pub use crate::order::StreamKey;
 pub use report::LiveBlock;
 
 use std::sync::Arc;
@@ -41,7 +42,7 @@ use crate::config::{LogLevel, Settings};
 use crate::driver::{Backend, Device, Platform};
 use crate::memory::{Directory, Slot, State};
 use crate::observe::{Log, Watermark};
-use crate::order::{RecordedStreams, StreamKey};
+use crate::order::RecordedStreams;
 use crate::strategy::Sizing;
 use callbacks::Callbacks;
 use device::DeviceHeap;

@@ -32,10 +32,7 @@ mod writer;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Builder, JoinHandle, Thread};
 use std::time::Duration;
@@ -67,7 +64,7 @@ pub struct Target {
 /// What a recording has come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Records in the file.
+    /// Records made.
     pub records: u64,
     /// Frees and recorded streams left out, because their block was allocated before the
     /// recording began, or never.
@@ -103,7 +100,7 @@ struct Session {
 #[derive(Clone, Debug)]
 struct Link {
     name: Arc<str>,
-    log: Arc<Log>,
+    log: &'static Log,
     commands: Sender<Command>,
     thread: Thread,
     failure: Failure,
@@ -117,11 +114,7 @@ impl Recorder {
     /// A recorder that is off.
     #[expect(clippy::new_without_default, reason = "a recorder is a static, never a default")]
     pub const fn new() -> Self {
-        Self {
-            is_on: AtomicBool::new(false),
-            ring: OnceCell::new(),
-            state: Lock::new(State::Idle),
-        }
+        Self { is_on: AtomicBool::new(false), ring: OnceCell::new(), state: Lock::new(State::Idle) }
     }
 
     /// Whether calls are to be recorded.
@@ -190,7 +183,7 @@ impl Recorder {
     /// is being made, as `open` fails, and with `FileFailed` where the file takes nothing.
     pub fn start(
         &'static self,
-        log: Arc<Log>,
+        log: &'static Log,
         open: impl FnOnce() -> Result<Target>,
     ) -> Result<()> {
         assert_none_held();
@@ -206,12 +199,7 @@ impl Recorder {
             Ok(session) => (State::Recording(session), Ok(())),
             Err(error) => (State::Idle, Err(error)),
         };
-        let is_on = outcome.is_ok();
         *self.state.lock() = state;
-        // A file that failed at once has switched the recorder off, and must not be overtaken.
-        if is_on && self.link().is_some_and(|link| link.failure.get().is_none()) {
-            self.is_on.store(true, Release);
-        }
         outcome
     }
 
@@ -270,7 +258,7 @@ impl Recorder {
         }
     }
 
-    fn spawn(&'static self, target: Target, log: Arc<Log>) -> Result<Session> {
+    fn spawn(&'static self, target: Target, log: &'static Log) -> Result<Session> {
         let ring = self.ring.get_or_init(Ring::new);
         let output = Output::new(target.file, target.is_compressed)
             .map_err(|error| file_failed(&target.name, &error))?;
@@ -285,11 +273,17 @@ impl Recorder {
         };
         let name: Arc<str> = target.name.into();
         let failure = Failure::default();
-        let (its_name, its_log, its_failure) = (name.clone(), log.clone(), failure.clone());
+        let (its_name, its_failure) = (name.clone(), failure.clone());
+        // On before the thread is there: one whose file fails at once switches it off for good.
+        self.is_on.store(true, Relaxed);
         let thread = Builder::new()
             .name("genesis-trace".to_owned())
-            .spawn(move || self.write(writer, &its_name, &its_log, &its_failure))
-            .map_err(|error| file_failed(&name, &error))?;
+            .spawn(move || self.write(writer, &its_name, log, &its_failure))
+            .map_err(|error| {
+                self.is_on.store(false, Relaxed);
+                discard(ring);
+                file_failed(&name, &format_args!("no thread to write it: {error}"))
+            })?;
         let link = Link { name, log, commands: sender, thread: thread.thread().clone(), failure };
         Ok(Session { link, thread })
     }
@@ -303,11 +297,10 @@ impl Recorder {
         };
         self.is_on.store(false, Relaxed);
         discard(writer.ring);
-        let summary = writer.summary();
         let _ = failure.set(error.clone());
         // Only now: with it go the commands that nobody will answer.
         drop(writer);
-        log.write(LogLevel::Warn, &format_args!("recording has ended: {error}; {summary}"));
+        log.write(LogLevel::Warn, &format_args!("recording has ended: {error}"));
     }
 }
 
@@ -322,9 +315,11 @@ impl Link {
         // Where it does not arrive, the answer does not either.
         let _ = self.commands.send(command(sender));
         self.thread.unpark();
-        receive(&answer, patience).map_err(|reason| match self.failure.get() {
-            Some(error) => error.clone(),
-            None => file_failed(&self.name, &format_args!("not written yet: {reason}")),
+        receive(&answer, patience).map_err(|reason| match (self.failure.get(), reason) {
+            (Some(error), _) => error.clone(),
+            (None, RecvTimeoutError::Timeout) => file_failed(&self.name, &"not all written yet"),
+            // Somebody else has stopped the recording, which has written everything.
+            (None, RecvTimeoutError::Disconnected) => not_recording(),
         })
     }
 }

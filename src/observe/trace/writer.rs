@@ -50,9 +50,11 @@ impl Writer<'_> {
                 self.output.flush()?;
                 // Whoever asked may have lost its patience.
                 match command {
-                    Command::Flush(answer) => drop(answer.try_send(self.summary())),
+                    Command::Flush(answer) => {
+                        let _ = answer.try_send(self.summary());
+                    }
                     Command::Stop(answer) => {
-                        drop(answer.try_send(self.summary()));
+                        let _ = answer.try_send(self.summary());
                         return Ok(());
                     }
                 }
