@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Where the items of the C interface are: its functions, and the types they speak of.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 11] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
@@ -16,12 +16,15 @@ const SOURCES: [&str; 9] = [
     "src/ffi/library.rs",
     "src/ffi/memory.rs",
     "src/ffi/statistics.rs",
+    "src/ffi/torch/hooks.rs",
+    "src/ffi/torch/pools.rs",
     "src/ffi/trace.rs",
 ];
 
 fn main() {
     println!("cargo:rerun-if-changed=cbindgen.toml");
     println!("cargo:rerun-if-changed=src");
+    tell_where_std_function_is_known();
     let root = env::var("CARGO_MANIFEST_DIR").expect("cargo names the package's folder");
     let root = Path::new(&root);
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml"))
@@ -41,5 +44,15 @@ fn main() {
     if fs::read(&path).ok().as_deref() != Some(&header) {
         // A source tree that cannot be written to has the header as it was released.
         let _ = fs::write(&path, &header);
+    }
+}
+
+/// Sets `std_function_known` where the layout of libstdc++'s `std::function` and the way it is
+/// passed are known; `cbindgen.toml` says the same to C programmers.
+fn tell_where_std_function_is_known() {
+    println!("cargo:rustc-check-cfg=cfg(std_function_known)");
+    let target = |what: &str| env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default();
+    if target("OS") == "linux" && ["x86_64", "aarch64"].contains(&target("ARCH").as_str()) {
+        println!("cargo:rustc-cfg=std_function_known");
     }
 }

@@ -25,8 +25,9 @@
  *
  * ERRORS. Functions return a genesis_status, or NULL (genesis_malloc), or nothing
  * (genesis_free); each failure also sets the thread's last error: a status and one line that
- * says what happened. Success leaves the last error as it was. No call aborts, exits, throws
- * or lets a panic out. Pointers that are not live blocks (never allocated here, or freed
+ * says what happened. Success leaves the last error as it was. No call aborts, exits or lets
+ * a panic out, and none throws, except that a PyTorch which calls genesis_malloc gets its own
+ * exceptions. Pointers that are not live blocks (never allocated here, or freed
  * before) are reported and otherwise harmless. A wrong value in the environment fails every
  * call with GENESIS_STATUS_INVALID_CONFIGURATION and a line that names the valid ones.
  *
@@ -41,6 +42,12 @@
 
 /* A stream of CUDA: the same type as cudaStream_t and CUstream. */
 typedef struct CUstream_st *genesis_stream;
+
+/* PyTorch's private pools come with a std::function, which is understood as libstdc++ has it
+ * on Linux on these processors; elsewhere the functions of such pools are left out. */
+#if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
+#define GENESIS_HAS_TORCH_POOLS
+#endif
 
 // Outcome of a call of the C interface.
 //
@@ -217,6 +224,9 @@ extern "C" {
 //
 // Returns a pointer aligned to 512 bytes, or NULL: without noise for size 0, else with a last
 // error. Contents are undefined. Any thread; any device may be current.
+//
+// Where PyTorch is the caller, a failure is an exception of its own: torch.OutOfMemoryError
+// when memory is short, else RuntimeError.
 void *genesis_malloc(size_t size, int device, genesis_stream stream);
 
 // Frees the block at `ptr`, which may be NULL.
@@ -411,6 +421,68 @@ genesis_status genesis_largest_allocations_get(int device,
                                                genesis_block_info *blocks,
                                                size_t capacity,
                                                size_t *count);
+
+// For `set_init_fn`: PyTorch starts to use CUDA and sees `device_count` devices.
+//
+// Reads the environment, so that a wrong setting is reported now and not by the first tensor.
+void genesis_torch_init(int device_count);
+
+// For `set_reset_fn`: gives everything cached on all devices back to the driver.
+//
+// PyTorch calls it for `torch.cuda.empty_cache()` and before it captures a graph.
+void genesis_torch_reset(void);
+
+// For `set_memory_fraction_fn`: limits the memory held on `device` to a part of all of it,
+// from 0 to 1; with 0 nothing more can be allocated.
+void genesis_torch_memory_fraction_set(double fraction, int device);
+
+// For `set_base_alloc_fn`: the start of the driver's allocation that contains the live block
+// at `ptr`, and its extent in bytes to `size`, which may be NULL.
+//
+// That is what another process gets to see when the memory is shared with it: a handle stands
+// for a whole allocation of the driver, and PyTorch sends the distance from its start along.
+// For memory that is not from here NULL; under PyTorch a RuntimeError, as with its own
+// allocator.
+//
+// The caller's part:
+// `size` is NULL or points to a writable `size_t`.
+void *genesis_torch_base_get(void *ptr, size_t *size);
+
+// For `set_record_stream_fn`: work on `stream` uses the block that contains `ptr`; see
+// `genesis_block_record_stream`.
+//
+// Memory that is not from here is passed over: PyTorch calls this for any tensor, and it may
+// share the memory of another process or library.
+void genesis_torch_record_stream(void *ptr, genesis_stream stream);
+
+#if defined(GENESIS_HAS_TORCH_POOLS)
+// For `set_begin_allocate_to_pool`: from now on requests on `device` are served from the
+// private pool named by the two numbers, if `filter` says so of their stream.
+//
+// `filter` is a `std::function<bool(cudaStream_t)> *` of libstdc++. It is copied, called by
+// the threads that allocate, one at a time, and destroyed when the pool is ended; it must not
+// call this library. Memory of the pool stays where it is until the pool is released. If the
+// pool cannot be begun, PyTorch gets a RuntimeError, and any other caller a last error.
+//
+// The caller's part:
+// `filter` is NULL, which is an error, or points to such a function.
+void genesis_torch_pool_begin(int device,
+                              uint64_t pool_first,
+                              uint64_t pool_second,
+                              const void *filter);
+#endif
+
+#if defined(GENESIS_HAS_TORCH_POOLS)
+// For `set_end_allocate_to_pool_fn`: ends what `genesis_torch_pool_begin` began. The pool keeps
+// its memory.
+void genesis_torch_pool_end(int device, uint64_t pool_first, uint64_t pool_second);
+#endif
+
+#if defined(GENESIS_HAS_TORCH_POOLS)
+// For `set_release_pool`: gives up one use of a pool, counted by `genesis_torch_pool_begin`.
+// With the last, its free memory goes back to the driver.
+void genesis_torch_pool_release(int device, uint64_t pool_first, uint64_t pool_second);
+#endif
 
 // Starts recording every call to the file at `path`, which is made or emptied: compressed if
 // the name ends in ".zst"; "%p" in it stands for the process's number.

@@ -62,8 +62,11 @@ fn names(text: &str, is_followed: impl Fn(&str) -> bool) -> Names {
 /// The functions that `src/ffi` exports.
 fn exported_by_sources() -> Names {
     let mut found = Names::new();
-    for entry in fs::read_dir(root().join("src/ffi")).unwrap() {
-        let source = fs::read_to_string(entry.unwrap().path()).unwrap();
+    let folders = ["src/ffi", "src/ffi/torch"].map(|folder| root().join(folder));
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    for file in files {
+        let source = fs::read_to_string(file).unwrap();
         for item in source.split("#[unsafe(no_mangle)]").skip(1) {
             let (signature, _) = item.split_once('(').expect("a function has arguments");
             found.extend(signature.split_whitespace().last().map(str::to_owned));

@@ -3,10 +3,11 @@
 use std::ffi::{c_int, c_void};
 
 use super::{
-    boundary, genesis_stream, instance, ordinal, pointer, stream_handle, trace, write_required,
+    boundary, genesis_stream, instance, ordinal, pointer, stream_handle, torch, trace,
+    write_required,
 };
-use crate::base::Status;
-use crate::heap::LiveBlock;
+use crate::base::{Result, Status};
+use crate::heap::{Heap, LiveBlock};
 
 /// What is known of a live block.
 #[repr(C)]
@@ -40,8 +41,11 @@ impl From<LiveBlock> for BlockInfo {
 ///
 /// Returns a pointer aligned to 512 bytes, or NULL: without noise for size 0, else with a last
 /// error. Contents are undefined. Any thread; any device may be current.
+///
+/// Where PyTorch is the caller, a failure is an exception of its own: torch.OutOfMemoryError
+/// when memory is short, else RuntimeError.
 #[unsafe(no_mangle)]
-pub extern "C" fn genesis_malloc(
+pub extern "C-unwind" fn genesis_malloc(
     size: usize,
     device: c_int,
     stream: genesis_stream,
@@ -57,7 +61,10 @@ pub extern "C" fn genesis_malloc(
         trace::allocated(address, size, device, stream);
         Ok(address)
     });
-    pointer(allocated.unwrap_or(0))
+    match allocated {
+        Ok(address) => pointer(address),
+        Err(error) => torch::fail_allocation(error, size, device),
+    }
 }
 
 /// Frees the block at `ptr`, which may be NULL.
@@ -90,11 +97,14 @@ pub extern "C" fn genesis_free(
 /// stream must exist until the block is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_block_record_stream(ptr: *mut c_void, stream: genesis_stream) -> Status {
-    boundary::status(|| {
-        let (heap, stream) = (instance::heap()?, stream_handle(stream));
-        trace::stream_recorded(ptr as u64, stream);
-        heap.record_stream(ptr as u64, stream)
-    })
+    boundary::status(|| record_stream(instance::heap()?, ptr as u64, stream))
+}
+
+/// Notes that work on `stream` uses the block at `address`.
+pub(super) fn record_stream(heap: &Heap, address: u64, stream: genesis_stream) -> Result<()> {
+    let stream = stream_handle(stream);
+    trace::stream_recorded(address, stream);
+    heap.record_stream(address, stream)
 }
 
 /// Writes to `info` what is known of the live block that contains `ptr`, which need not be

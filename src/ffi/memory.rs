@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use super::{boundary, for_devices, instance, ordinal, trace, write_optional, write_required};
-use crate::base::Status;
+use crate::base::{Result, Status};
 use crate::heap::Heap;
 
 /// Writes the free and total memory of `device`, in bytes, as a caller may count on it: within
@@ -98,11 +98,16 @@ pub unsafe extern "C" fn genesis_cache_limit_get(device: c_int, bytes: *mut usiz
 /// May wait for the device. Live blocks stay, and so does what shares a segment with them.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_cache_empty(device: c_int) -> Status {
+    boundary::status(|| empty_cache(device))
+}
+
+/// Gives everything cached on `device` back, or on every one if it is `ALL_DEVICES`.
+pub(super) fn empty_cache(device: c_int) -> Result<()> {
     let empty = |heap: &Heap, device| {
         trace::cache_emptied(device);
         heap.empty_cache(device)
     };
-    boundary::status(|| for_devices(device, empty).map(drop))
+    for_devices(device, empty).map(drop)
 }
 
 /// Gives cached memory of `device` (−1: of every device in use) back, the longest unused

@@ -15,6 +15,7 @@
 //! | `trace` | recording what the program asks |
 //! | `callbacks` | out-of-memory and log callbacks |
 //! | `library` | version, devices, backend, options, last error |
+//! | `torch` | PyTorch's hooks and exceptions |
 //!
 //! `instance` holds the one heap of the process, made by the first call that needs it.
 #![allow(unsafe_code)]
@@ -26,6 +27,7 @@ mod instance;
 pub mod library;
 pub mod memory;
 pub mod statistics;
+pub mod torch;
 pub mod trace;
 
 use std::ffi::{c_int, c_void};

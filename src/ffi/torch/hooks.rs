@@ -1,0 +1,107 @@
+//! The hooks that need nothing of C++: `set_init_fn`, `set_reset_fn`, `set_memory_fraction_fn`,
+//! `set_base_alloc_fn` and `set_record_stream_fn` take the addresses of these functions.
+
+use std::ffi::{c_int, c_void};
+
+use super::hook;
+use crate::base::{Result, Status};
+use crate::config::LogLevel;
+use crate::driver::Backend;
+use crate::ffi::{
+    ALL_DEVICES, allocation, boundary, genesis_stream, instance, memory, ordinal, pointer,
+    write_optional,
+};
+
+/// For `set_init_fn`: PyTorch starts to use CUDA and sees `device_count` devices.
+///
+/// Reads the environment, so that a wrong setting is reported now and not by the first tensor.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_torch_init(device_count: c_int) {
+    hook("genesis_torch_init", || {
+        let heap = instance::heap()?;
+        let own_count = heap.device_count();
+        if usize::try_from(device_count) != Ok(own_count) {
+            let seen = format!("PyTorch sees {device_count} devices, genesis {own_count}");
+            heap.log().write(LogLevel::Warn, &seen);
+        }
+        let backend = heap.backend();
+        if backend != Backend::Cuda {
+            let useless = format!(
+                "PyTorch is using CUDA, genesis the backend {}: no kernel can use its memory",
+                backend.name()
+            );
+            heap.log().write(LogLevel::Warn, &useless);
+        }
+        Ok(())
+    });
+}
+
+/// For `set_reset_fn`: gives everything cached on all devices back to the driver.
+///
+/// PyTorch calls it for `torch.cuda.empty_cache()` and before it captures a graph.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_torch_reset() {
+    hook("genesis_torch_reset", || memory::empty_cache(ALL_DEVICES));
+}
+
+/// For `set_memory_fraction_fn`: limits the memory held on `device` to a part of all of it,
+/// from 0 to 1; with 0 nothing more can be allocated.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_torch_memory_fraction_set(fraction: f64, device: c_int) {
+    hook("genesis_torch_memory_fraction_set", || {
+        // PyTorch allows 0, which elsewhere is a mistake; this is 0 bytes of any device.
+        let fraction = if fraction == 0.0 { f64::MIN_POSITIVE } else { fraction };
+        instance::heap()?.set_memory_fraction(ordinal(device)?, fraction)
+    });
+}
+
+/// For `set_base_alloc_fn`: the start of the driver's allocation that contains the live block
+/// at `ptr`, and its extent in bytes to `size`, which may be NULL.
+///
+/// That is what another process gets to see when the memory is shared with it: a handle stands
+/// for a whole allocation of the driver, and PyTorch sends the distance from its start along.
+/// For memory that is not from here NULL; under PyTorch a RuntimeError, as with its own
+/// allocator.
+///
+/// # Safety
+/// `size` is NULL or points to a writable `size_t`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn genesis_torch_base_get(
+    ptr: *mut c_void,
+    size: *mut usize,
+) -> *mut c_void {
+    let base = boundary::call(|| {
+        let segment = instance::heap()?.segment_containing(ptr as u64)?;
+        // SAFETY: the caller's contract.
+        unsafe { write_optional(size, (segment.end - segment.start) as usize) };
+        Ok(pointer(segment.start))
+    });
+    match base {
+        Ok(base) => base,
+        Err(error) => super::fail(error),
+    }
+}
+
+/// For `set_record_stream_fn`: work on `stream` uses the block that contains `ptr`; see
+/// `genesis_block_record_stream`.
+///
+/// Memory that is not from here is passed over: PyTorch calls this for any tensor, and it may
+/// share the memory of another process or library.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_torch_record_stream(ptr: *mut c_void, stream: genesis_stream) {
+    hook("genesis_torch_record_stream", || {
+        if ptr.is_null() {
+            return Ok(());
+        }
+        record_stream(ptr as u64, stream)
+    });
+}
+
+fn record_stream(address: u64, stream: genesis_stream) -> Result<()> {
+    let heap = instance::heap()?;
+    match heap.block_containing(address) {
+        Ok(block) => allocation::record_stream(heap, block.address, stream),
+        Err(error) if error.status == Status::ForeignPointer => Ok(()),
+        Err(error) => Err(error),
+    }
+}

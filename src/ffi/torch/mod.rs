@@ -1,0 +1,51 @@
+//! What PyTorch wants of a pluggable allocator beyond malloc and free.
+//!
+//! `torch.cuda.memory.CUDAPluggableAllocator` takes eight more functions, each optional and each
+//! of a C++ type. They are exported here under those types as C sees them, so that PyTorch can
+//! be given their addresses; no C++ is compiled in, and nothing of PyTorch is linked.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `hooks` | initialisation, cache, limits, the base of an allocation, other streams |
+//! | `pools` | private pools: begin, end, release |
+//! | `std_function` | `std::function` as libstdc++ lays it out |
+//! | `catching` | calls of C++ code that may throw |
+//! | `failure` | what a request that failed looks like to its caller |
+//! | `caller` | who called |
+//! | `exception` | PyTorch's own exceptions, made and thrown |
+//! | `object` | loaded shared objects and their symbols |
+//!
+//! A hook that returns nothing reports what goes wrong as the thread's last error and to the
+//! log. Where PyTorch would go on to use memory that it has not got, it gets an exception.
+
+mod caller;
+#[cfg(std_function_known)]
+mod catching;
+mod exception;
+mod failure;
+pub mod hooks;
+mod object;
+#[cfg(std_function_known)]
+pub mod pools;
+#[cfg(std_function_known)]
+mod std_function;
+
+pub(super) use failure::{fail, fail_allocation};
+
+use super::{boundary, instance};
+use crate::base::{Result, Status};
+use crate::config::LogLevel;
+
+/// Runs the body of the hook `name`, which has no way to return an error.
+fn hook(name: &str, body: impl FnOnce() -> Result<()>) {
+    let Err(error) = boundary::call(body) else {
+        return;
+    };
+    // In a forked child the log's lock may be held for ever.
+    if error.status != Status::ForkedChild {
+        let _ = boundary::call(|| {
+            instance::log().write(LogLevel::Error, &format_args!("{name}: {error}"));
+            Ok(())
+        });
+    }
+}

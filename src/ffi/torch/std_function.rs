@@ -1,0 +1,110 @@
+//! `std::function<bool(cudaStream_t)>` as libstdc++ lays it out: called, copied and destroyed
+//! from here.
+//!
+//! ```text
+//! storage[2]   what is stored, or a pointer to it
+//! manager      manager(&to, &from, 2) copies what is stored, manager(&it, &it, 3) destroys it
+//! invoker      invoker(&storage, &arguments…) calls it
+//! ```
+//!
+//! The layout has been part of libstdc++'s ABI since C++11. A function of another library, such
+//! as libc++, cannot be told for certain; where the two pointers are not addresses of code in
+//! any loaded object, it is refused.
+
+use std::ffi::c_void;
+use std::mem::transmute;
+use std::ptr::null;
+
+use super::catching::{self, Function, Thrown};
+use super::object::Object;
+use crate::base::{Error, Result, StreamHandle};
+
+/// What a manager is asked to do.
+const COPY: usize = 2;
+const DESTROY: usize = 3;
+
+/// A function object of C++, and the only owner of what it holds.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct StdFunction {
+    storage: [usize; 2],
+    manager: usize,
+    invoker: usize,
+}
+
+// What it holds is not tied to a thread: PyTorch calls and destroys it from whichever one needs
+// memory or ends the pool. Only calls at the same time are not: `&StdFunction` gives none.
+
+impl StdFunction {
+    /// A copy of the function at `source`.
+    ///
+    /// # Safety
+    /// `source` is null or points to a `std::function<bool(cudaStream_t)>`.
+    pub(super) unsafe fn copy_of(source: *const c_void) -> Result<Self> {
+        if source.is_null() {
+            return Err(Error::invalid_argument("the filter of a private pool is null"));
+        }
+        // SAFETY: not null; by the contract a struct of this layout is there.
+        let Self { storage, manager, invoker } = unsafe { &*source.cast::<Self>() };
+        if *manager == 0 {
+            return Err(Error::invalid_argument("the filter of a private pool is empty"));
+        }
+        if !is_code(*manager) || !is_code(*invoker) {
+            return Err(Error::invalid_argument(
+                "the filter of a private pool is not a std::function of libstdc++",
+            ));
+        }
+        let mut storage_copy = *storage;
+        // SAFETY: the manager copies from one function's storage to another's, which has no
+        // owner yet.
+        let copied = unsafe {
+            catching::call(
+                function(*manager),
+                storage_copy.as_mut_ptr().cast(),
+                storage.as_ptr().cast(),
+                COPY,
+            )
+        };
+        match copied {
+            Ok(_) => Ok(Self { storage: storage_copy, manager: *manager, invoker: *invoker }),
+            Err(Thrown) => {
+                Err(Error::invalid_argument("copying the filter of a private pool threw"))
+            }
+        }
+    }
+
+    /// Calls it with `stream`.
+    pub(super) fn call(&mut self, stream: StreamHandle) -> std::result::Result<bool, Thrown> {
+        let storage = self.storage.as_mut_ptr().cast();
+        // SAFETY: the invoker's own storage, and a reference to the one argument.
+        unsafe { catching::call(function(self.invoker), storage, (&raw const stream.0).cast(), 0) }
+    }
+}
+
+impl Drop for StdFunction {
+    fn drop(&mut self) {
+        let storage = self.storage.as_mut_ptr();
+        // SAFETY: the owner destroys what it holds, once. A destructor that throws has not
+        // destroyed it, and there is nobody to tell.
+        let _ = unsafe {
+            catching::call(
+                function(self.manager),
+                storage.cast(),
+                storage.cast_const().cast(),
+                DESTROY,
+            )
+        };
+    }
+}
+
+fn is_code(address: usize) -> bool {
+    address != 0 && Object::containing(address).is_some()
+}
+
+/// # Safety
+/// A function is at `address`; what it is, its caller knows.
+unsafe fn function(address: usize) -> Function {
+    debug_assert_ne!(address as *const c_void, null());
+    // SAFETY: the caller's contract.
+    unsafe { transmute::<usize, Function>(address) }
+}
