@@ -1,0 +1,222 @@
+"""libgenesis.so: finding it, its functions with their C types, and its errors.
+
+The library is loaded once, when a function of it is first asked for, and never unloaded. Which
+one: the file that ``GENESIS_LIBRARY`` names, else the copy beside this package (in a wheel),
+else the build tree's, release before debug. Loading it starts nothing: no driver call is made
+before the first one that needs a device, so a process may still fork.
+
+A library may lack functions: it may be older than this package, or built for a platform without
+them. :func:`has` says whether one is there; asking for one that is not is an error that says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+from typing import Any, Optional
+
+FILE_NAME = "libgenesis.so"
+
+
+class GenesisError(RuntimeError):
+    """A call of the library failed; the text is the library's own line on it."""
+
+    #: The number of the failure: a ``genesis_status`` of genesis.h.
+    status: int
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class InvalidArgumentError(GenesisError, ValueError):
+    """An argument is outside what the call accepts; nothing was changed."""
+
+
+class ConfigurationError(GenesisError, ValueError):
+    """A setting in the environment is wrong; no allocation succeeds until it is mended."""
+
+
+class OutOfMemoryError(GenesisError, MemoryError):
+    """The memory asked for cannot be had, even after everything cached was given back."""
+
+
+class LibraryNotFoundError(OSError):
+    """There is no libgenesis.so where it is looked for, or it cannot be loaded."""
+
+
+SUCCESS = 0
+INVALID_ARGUMENT = 1
+_ERRORS = {
+    INVALID_ARGUMENT: InvalidArgumentError,
+    2: OutOfMemoryError,
+    3: InvalidArgumentError,  # no such device
+    6: ConfigurationError,
+}
+
+
+class Gauge(ctypes.Structure):
+    """``genesis_gauge``."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in ("current", "peak", "total")]
+
+
+class CStats(ctypes.Structure):
+    """``genesis_stats``."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        *(
+            (name, Gauge)
+            for name in (
+                "requested_bytes",
+                "allocated_bytes",
+                "reserved_bytes",
+                "active_bytes",
+                "inactive_bytes",
+            )
+        ),
+        *(
+            (name, ctypes.c_uint64)
+            for name in (
+                "allocations",
+                "frees",
+                "hits",
+                "misses",
+                "driver_calls",
+                "driver_memory_calls",
+                "driver_nanoseconds",
+                "retries",
+                "out_of_memory_events",
+                "cross_stream_reuses",
+                "free_bytes",
+                "largest_free_bytes",
+            )
+        ),
+        *(
+            (name, ctypes.c_double)
+            for name in ("hit_rate", "fragmentation_ratio", "fragmentation_index")
+        ),
+    ]
+
+
+class CPoolStats(ctypes.Structure):
+    """``genesis_pool_stats``."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        *(
+            (name, Gauge)
+            for name in (
+                "allocated_bytes",
+                "reserved_bytes",
+                "active_bytes",
+                "inactive_split_bytes",
+                "requested_bytes",
+                "allocation",
+                "segment",
+                "active",
+                "inactive_split",
+            )
+        ),
+    ]
+
+
+_Status = ctypes.c_int
+_Text = ctypes.c_char_p
+_Int = ctypes.c_int
+_Size = ctypes.c_size_t
+_Pointer = ctypes.POINTER
+
+#: Result and arguments of each function that Python calls.
+_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "genesis_version_get": (_Text, []),
+    "genesis_status_text_get": (_Text, [_Int]),
+    "genesis_last_error_message_get": (_Text, []),
+    "genesis_option_set": (_Status, [_Text, _Text]),
+    "genesis_option_get": (_Status, [_Text, _Text, _Size]),
+    "genesis_memory_info_get": (_Status, [_Int, _Pointer(_Size), _Pointer(_Size)]),
+    "genesis_memory_fraction_get": (_Status, [_Int, _Pointer(ctypes.c_double)]),
+    "genesis_cache_empty": (_Status, [_Int]),
+    "genesis_stats_get": (_Status, [_Int, _Pointer(CStats)]),
+    "genesis_stats_reset_peak": (_Status, [_Int]),
+    "genesis_pool_stats_get": (_Status, [_Int, _Int, _Pointer(CPoolStats)]),
+    "genesis_trace_start": (_Status, [_Text]),
+    "genesis_trace_flush": (_Status, []),
+    "genesis_trace_iteration": (_Status, [ctypes.c_uint32]),
+    "genesis_trace_stop": (_Status, []),
+}
+
+
+def _candidates() -> list[Path]:
+    named = os.environ.get("GENESIS_LIBRARY")
+    if named:
+        return [Path(named)]
+    package = Path(__file__).resolve().parent
+    target = os.environ.get("CARGO_TARGET_DIR")
+    root = package.parent.parent
+    build = root / target if target else root / "target"
+    return [package / FILE_NAME, build / "release" / FILE_NAME, build / "debug" / FILE_NAME]
+
+
+@functools.lru_cache(maxsize=None)
+def path() -> Path:
+    """The library's file."""
+    candidates = _candidates()
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate.resolve()
+    looked = ", ".join(str(candidate) for candidate in candidates)
+    raise LibraryNotFoundError(
+        f"{FILE_NAME} was not found (looked for {looked}); build it with "
+        "`cargo build --release`, or let GENESIS_LIBRARY name it"
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def _load() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path()))
+    except OSError as error:
+        if isinstance(error, LibraryNotFoundError):
+            raise
+        raise LibraryNotFoundError(f"{path()} cannot be loaded: {error}") from error
+
+
+@functools.lru_cache(maxsize=None)
+def has(name: str) -> bool:
+    """Whether the library has a function of that name."""
+    return hasattr(_load(), name)
+
+
+@functools.lru_cache(maxsize=None)
+def function(name: str) -> Any:
+    """The function ``name``, with its C types."""
+    if not has(name):
+        raise NotImplementedError(f"{path()} has no {name}: it is older than this package")
+    loaded = getattr(_load(), name)
+    loaded.restype, loaded.argtypes = _PROTOTYPES[name]
+    return loaded
+
+
+def address(name: str) -> Optional[int]:
+    """The address of a function that other code will call, or ``None`` if there is none."""
+    if not has(name):
+        return None
+    return ctypes.cast(getattr(_load(), name), ctypes.c_void_p).value
+
+
+def check(status: int) -> None:
+    """Raises what the library says of a call that has just failed on this thread."""
+    if status == SUCCESS:
+        return
+    line = function("genesis_last_error_message_get")() or b""
+    text = line or function("genesis_status_text_get")(status)
+    raise _ERRORS.get(status, GenesisError)(status, text.decode(errors="replace"))
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Calls a function that returns a status, and raises if it failed."""
+    check(function(name)(*arguments))

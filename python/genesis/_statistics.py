@@ -1,0 +1,115 @@
+"""Statistics of a device as plain values, and the few calls about memory as a whole."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, fields
+from typing import Any
+
+from . import _library
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """One quantity of a device."""
+
+    #: The value now.
+    current: int
+    #: The highest value since the start or the last reset of peaks.
+    peak: int
+    #: The sum of all increases since the start.
+    total: int
+
+    @property
+    def freed(self) -> int:
+        """The sum of all decreases since the start."""
+        return self.total - self.current
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The statistics of one device, as genesis.h explains them; sizes in bytes."""
+
+    requested_bytes: Gauge
+    allocated_bytes: Gauge
+    reserved_bytes: Gauge
+    active_bytes: Gauge
+    inactive_bytes: Gauge
+    allocations: int
+    frees: int
+    hits: int
+    misses: int
+    driver_calls: int
+    driver_memory_calls: int
+    driver_nanoseconds: int
+    retries: int
+    out_of_memory_events: int
+    cross_stream_reuses: int
+    free_bytes: int
+    largest_free_bytes: int
+    hit_rate: float
+    fragmentation_ratio: float
+    fragmentation_index: float
+
+
+@dataclass(frozen=True)
+class PoolStats:
+    """What one kind of blocks of a device adds up to; sizes in bytes, the last four are counts."""
+
+    allocated_bytes: Gauge
+    reserved_bytes: Gauge
+    active_bytes: Gauge
+    inactive_split_bytes: Gauge
+    requested_bytes: Gauge
+    allocation: Gauge
+    segment: Gauge
+    active: Gauge
+    inactive_split: Gauge
+
+
+#: The kinds of blocks, as PyTorch names them, with the numbers of ``genesis_pool``.
+POOLS = {"all": 0, "small_pool": 1, "large_pool": 2}
+
+
+def stats(device: int = 0) -> Stats:
+    """The statistics of ``device``."""
+    raw = _library.CStats(struct_size=ctypes.sizeof(_library.CStats))
+    _library.call("genesis_stats_get", device, ctypes.byref(raw))
+    return Stats(**{field.name: _value(getattr(raw, field.name)) for field in fields(Stats)})
+
+
+def pool_stats(device: int, pool: str) -> PoolStats:
+    """The statistics of one kind of blocks of ``device``: a key of :data:`POOLS`."""
+    raw = _library.CPoolStats(struct_size=ctypes.sizeof(_library.CPoolStats))
+    _library.call("genesis_pool_stats_get", device, POOLS[pool], ctypes.byref(raw))
+    names = [field.name for field in fields(PoolStats)]
+    return PoolStats(**{name: _value(getattr(raw, name)) for name in names})
+
+
+def reset_peak_stats(device: int = 0) -> None:
+    """Makes every peak of ``device`` what is there now."""
+    _library.call("genesis_stats_reset_peak", device)
+
+
+def empty_cache(device: int = -1) -> None:
+    """Gives everything cached on ``device`` (−1: on every device in use) back to the driver."""
+    _library.call("genesis_cache_empty", device)
+
+
+def memory_info(device: int = 0) -> tuple[int, int]:
+    """Free and total bytes of ``device`` as a caller may count on them: within the limits in
+    force, with cached memory counted as free."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    _library.call("genesis_memory_info_get", device, ctypes.byref(free), ctypes.byref(total))
+    return free.value, total.value
+
+
+def memory_fraction(device: int = 0) -> float:
+    """The part of the memory of ``device`` that may be reserved."""
+    fraction = ctypes.c_double()
+    _library.call("genesis_memory_fraction_get", device, ctypes.byref(fraction))
+    return fraction.value
+
+
+def _value(raw: Any) -> Any:
+    return Gauge(raw.current, raw.peak, raw.total) if isinstance(raw, _library.Gauge) else raw

@@ -1,0 +1,58 @@
+"""Options by their short names: ``pool_type`` for ``GENESIS_POOL_TYPE``, and so on.
+
+The library keeps the one table of options (``genesis options`` prints it); nothing is repeated
+here, so names, values and suggestions are always those of the library that is loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Union
+
+from . import _library
+
+_PREFIX = "GENESIS_"
+_CAPACITY_BYTES = 4096
+
+Value = Union[str, int, float, None]
+
+
+def get(name: str) -> str:
+    """The value in force of the option ``name``."""
+    buffer = ctypes.create_string_buffer(_CAPACITY_BYTES)
+    status = _library.function("genesis_option_get")(_variable(name), buffer, _CAPACITY_BYTES)
+    _check(name, status)
+    return buffer.value.decode()
+
+
+def set(name: str, value: Value) -> None:
+    """Sets the option ``name``; ``None`` puts the default back.
+
+    Before the first allocation every option may be set, and wins over the environment;
+    afterwards those that ``genesis options`` marks as changeable.
+    """
+    text = "" if value is None else str(value)
+    _check(name, _library.function("genesis_option_set")(_variable(name), text.encode()))
+
+
+def _variable(name: str) -> bytes:
+    return (_PREFIX + name.upper()).encode()
+
+
+def _check(name: str, status: int) -> None:
+    """Raises the library's line, in the words of the caller; a wrong name is a TypeError, as
+    with any unknown keyword argument."""
+    try:
+        _library.check(status)
+    except _library.InvalidArgumentError as error:
+        line = str(error)
+        if line.startswith(f"{_PREFIX}{name.upper()} is not an option"):
+            raise TypeError(_in_short_names(line)) from None
+        raise
+
+
+def _in_short_names(line: str) -> str:
+    words = line.split(" ")
+    return " ".join(
+        word[len(_PREFIX) :].lower() if word.startswith(_PREFIX) else word for word in words
+    )

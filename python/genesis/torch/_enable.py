@@ -1,0 +1,85 @@
+"""Direct mode: Genesis in the place of PyTorch's allocator.
+
+PyTorch lets its allocator be replaced once, before CUDA has started in the process. So does
+:func:`enable`; whatever can be wrong is found before anything is changed.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Optional
+
+import torch
+
+from .. import options as _options
+from . import _plug, _replacements
+
+_lock = threading.Lock()
+_enabled_with: Optional[dict[str, _options.Value]] = None
+
+
+def enable(**options: _options.Value) -> None:
+    """Makes Genesis PyTorch's allocator, with all hooks and statistics.
+
+    ``options`` are Genesis's, in lower case and without prefix: ``pool_type="Caching"``,
+    ``memory_fraction=0.9``, ``memory_limit="40GB"``; they win over the environment.
+
+    Call it once, before anything uses CUDA; a second call with the same options does nothing.
+    Raises ``TypeError`` for a name that is no option's, :class:`genesis.InvalidArgumentError`
+    for a wrong value, :class:`genesis.ConfigurationError` for a wrong environment, and
+    ``RuntimeError`` when it is too late.
+    """
+    global _enabled_with
+    with _lock:
+        if _enabled_with is not None:
+            _check_same(options, _enabled_with)
+            return
+        _check_in_time()
+        for name in ("pool_type", *options):
+            _options.get(name)  # finds wrong names, and a wrong environment, before any change
+        for name, value in options.items():
+            _options.set(name, value)
+        try:
+            torch.cuda.memory.change_current_allocator(_plug.allocator())
+        except RuntimeError as error:
+            raise RuntimeError(
+                "genesis.torch.enable: PyTorch refused the allocator, because one is in use "
+                f"or was chosen before: {error}"
+            ) from error
+        _replacements.install()
+        _enabled_with = dict(options)
+
+
+def is_enabled() -> bool:
+    """Whether :func:`enable` has been called in this process."""
+    return _enabled_with is not None
+
+
+def restore() -> None:
+    """Puts back the functions of PyTorch that :func:`enable` replaced.
+
+    Genesis stays the allocator, so most of them then raise, as with any other pluggable one.
+    """
+    _replacements.remove()
+
+
+def _check_same(options: dict[str, _options.Value], before: dict[str, _options.Value]) -> None:
+    if options != before:
+        raise RuntimeError(
+            f"genesis.torch.enable was called before with {_show(before)}, and cannot be called "
+            f"again with {_show(options)}; genesis.options.set changes what can still change"
+        )
+
+
+def _show(options: dict[str, _options.Value]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in options.items()) or "no options"
+
+
+def _check_in_time() -> None:
+    if torch.version.cuda is None:
+        raise RuntimeError("genesis.torch.enable: this PyTorch was built without CUDA")
+    if torch.cuda.is_initialized():
+        raise RuntimeError(
+            "genesis.torch.enable came too late: CUDA is already in use in this process; call it "
+            "right after `import torch`, before any tensor or module moves to the GPU"
+        )

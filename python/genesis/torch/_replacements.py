@@ -1,0 +1,65 @@
+"""Functions of PyTorch that a pluggable allocator does not answer, answered by Genesis.
+
+``torch.cuda.memory_stats`` and everything built on it end in functions of ``torch._C`` that
+raise unless PyTorch's own allocator is current. Exactly those are replaced, in the one place
+where all callers look them up, so that the Python functions above them, and names imported from
+them earlier, work unchanged. ``mem_get_info`` is the exception: it asks the driver, to which
+cached memory is used; it is replaced where it is defined and where it is exported.
+
+What Genesis's hooks answer already (``empty_cache``, ``set_per_process_memory_fraction``) is
+left alone. :func:`remove` puts everything back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Union
+
+import torch
+from torch.cuda._utils import _get_device_index
+
+from .. import _statistics
+from . import _torch_stats
+
+_Device = Union[torch.device, int, str, None]
+
+_originals: list[tuple[Any, str, Any]] = []
+
+
+def install() -> None:
+    """Replaces; does nothing if they are replaced already."""
+    if _originals:
+        return
+    for owner, name, replacement in _replacements():
+        if hasattr(owner, name):
+            _originals.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, replacement)
+
+
+def remove() -> None:
+    """Puts back what was replaced."""
+    while _originals:
+        owner, name, original = _originals.pop()
+        setattr(owner, name, original)
+
+
+def mem_get_info(device: _Device = None) -> tuple[int, int]:
+    """Free and total memory of a device in bytes, with what Genesis has cached counted as free,
+    and within the limits in force."""
+    torch.cuda.init()
+    return _statistics.memory_info(_get_device_index(device, optional=True))
+
+
+def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
+    return [
+        (torch._C, "_cuda_memoryStats", _torch_stats.nested),
+        (torch._C, "_cuda_resetPeakMemoryStats", _torch_stats.reset_peak),
+        (torch._C, "_cuda_resetAccumulatedMemoryStats", _torch_stats.reset_accumulated),
+        (torch._C, "_cuda_getMemoryFraction", _statistics.memory_fraction),
+        # torch.accelerator's names for the same.
+        (torch._C, "_accelerator_getDeviceStats", _torch_stats.nested),
+        (torch._C, "_accelerator_resetPeakStats", _torch_stats.reset_peak),
+        (torch._C, "_accelerator_resetAccumulatedStats", _torch_stats.reset_accumulated),
+        (torch._C, "_accelerator_getMemoryInfo", _statistics.memory_info),
+        (torch.cuda.memory, "mem_get_info", mem_get_info),
+        (torch.cuda, "mem_get_info", mem_get_info),
+    ]

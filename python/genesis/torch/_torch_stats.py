@@ -1,0 +1,109 @@
+"""Genesis's statistics in the form, and with the keys, of PyTorch's own allocator.
+
+PyTorch's ``allocated`` and ``freed`` are sums since the start or since
+``reset_accumulated_memory_stats``. Genesis counts from the start only, so a reset notes where the
+sums stood and later answers subtract that; nothing but these answers is affected.
+
+Three keys are there for completeness and always 0, as PyTorch answers them for cudaMallocAsync:
+``num_sync_all_streams`` and the two ``oversize_…``, which Genesis does not count.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from .. import _statistics, options as _options
+from .._statistics import Gauge, PoolStats
+
+_METRICS = [metric.name for metric in fields(PoolStats)]
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """Everything of one device at one moment."""
+
+    pools: dict[str, PoolStats]
+    device: _statistics.Stats
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Where the sums of a device stood at the last reset."""
+
+    retries: int = 0
+    out_of_memory_events: int = 0
+    #: By kind of blocks and metric: all increases and all decreases.
+    gauges: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+
+
+_lock = threading.Lock()
+_sums_at_reset: dict[int, _Sums] = {}
+
+
+def nested(device: int) -> dict[str, Any]:
+    """What ``torch.cuda.memory_stats_as_nested_dict`` answers."""
+    figures = _read(device)
+    with _lock:
+        base = _sums_at_reset.get(device, _Sums())
+    result: dict[str, Any] = {
+        metric: {
+            pool: _in_torch_words(getattr(stats, metric), base.gauges.get((pool, metric), (0, 0)))
+            for pool, stats in figures.pools.items()
+        }
+        for metric in _METRICS
+    }
+    segments = result["segment"]["all"]
+    result["num_alloc_retries"] = figures.device.retries - base.retries
+    result["num_ooms"] = figures.device.out_of_memory_events - base.out_of_memory_events
+    result["num_device_alloc"] = segments["allocated"]
+    result["num_device_free"] = segments["freed"]
+    result["max_split_size"] = _max_split_bytes()
+    result["num_sync_all_streams"] = 0
+    for name in ("oversize_allocations", "oversize_segments"):
+        result[name] = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
+    return result
+
+
+def reset_peak(device: int) -> None:
+    """Makes every peak what is there now."""
+    _statistics.reset_peak_stats(device)
+
+
+def reset_accumulated(device: int) -> None:
+    """Lets all sums count from now."""
+    figures = _read(device)
+    gauges = {
+        (pool, metric): (getattr(stats, metric).total, getattr(stats, metric).freed)
+        for pool, stats in figures.pools.items()
+        for metric in _METRICS
+    }
+    sums = _Sums(figures.device.retries, figures.device.out_of_memory_events, gauges)
+    with _lock:
+        _sums_at_reset[device] = sums
+
+
+def _read(device: int) -> _Figures:
+    pools = {pool: _statistics.pool_stats(device, pool) for pool in _statistics.POOLS}
+    return _Figures(pools, _statistics.stats(device))
+
+
+def _max_split_bytes() -> int:
+    """The option as PyTorch writes it: −1 for no limit."""
+    text = _options.get("max_split_size")
+    size = re.fullmatch(r"(\d+) ?(?:([KMGT])iB)?", text)
+    if size is None:
+        return -1
+    return int(size[1]) << (10 * " KMGT".index(size[2] or " "))
+
+
+def _in_torch_words(gauge: Gauge, base: tuple[int, int]) -> dict[str, int]:
+    allocated, freed = base
+    return {
+        "current": gauge.current,
+        "peak": gauge.peak,
+        "allocated": gauge.total - allocated,
+        "freed": gauge.freed - freed,
+    }

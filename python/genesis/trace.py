@@ -1,0 +1,51 @@
+"""The recorder: every allocation and free of this process, written to a file that
+``genesis replay`` and ``genesis compare`` read.
+
+``GENESIS_TRACE`` in the environment records a whole process; these functions a part of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Iterator, Union
+
+from . import _library
+
+_Path = Union[str, "os.PathLike[str]"]
+
+
+def available() -> bool:
+    """Whether the library that is loaded can record."""
+    return _library.has("genesis_trace_start")
+
+
+def start(path: _Path) -> None:
+    """Begins to record to ``path``: compressed if it ends in ``.zst``; ``%p`` in it stands for
+    the process's number."""
+    _library.call("genesis_trace_start", os.fsencode(path))
+
+
+def flush() -> None:
+    """Writes everything recorded so far to the file."""
+    _library.call("genesis_trace_flush")
+
+
+def iteration(number: int) -> None:
+    """Notes that iteration ``number`` of the program has ended."""
+    _library.call("genesis_trace_iteration", number)
+
+
+def stop() -> None:
+    """Ends the recording and closes its file."""
+    _library.call("genesis_trace_stop")
+
+
+@contextlib.contextmanager
+def recording(path: _Path) -> Iterator[None]:
+    """Records to ``path`` for as long as the block runs."""
+    start(path)
+    try:
+        yield
+    finally:
+        stop()
