@@ -89,7 +89,7 @@ fn describe(shortage: &Shortage, text: &mut String) {
         .map_or("no limit".to_owned(), |limit| format!("a limit of {}", Bytes(limit)));
     let _ = write!(
         text,
-        "Genesis holds {} on GPU {device}, with {limit}: {} live in {} blocks, {} freed but still \
+        "Genesis holds {} on GPU {device}, with {limit}: {} live (blocks: {}), {} freed but still \
          in use by other streams, {} cached, of which the largest free run is {} (fragmentation \
          index {:.3}). Hint: {}.",
         Bytes(shortage.reserved_bytes),
