@@ -5,6 +5,7 @@
 //! repository. Nothing is interpreted here but exit statuses.
 
 mod generated;
+mod peers;
 mod prerequisites;
 mod steps;
 
@@ -41,6 +42,7 @@ enum Command {
     Generate,
     /// Run the benchmarks
     Bench,
+    Peers(peers::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Test { arguments } => test(&arguments),
         Command::Lint => lint(),
         Command::Generate => generated::write(),
+        Command::Peers(arguments) => peers::peers(&arguments),
         Command::Bench => run_all(&[cargo(&["bench", "--bench", "hot_path", "--bench", "replay"])]),
     };
     match outcome {

@@ -1,0 +1,128 @@
+// Another allocator behind the part of Genesis's C interface that a replay calls.
+//
+// `genesis replay --library libpeer_NAME.so` then measures it with the very loop, threads,
+// streams and samples that measure Genesis. An adapter defines `struct Peer` and includes this
+// file last; the functions of `Peer` are inlined here, so the adapter costs a few instructions
+// and no second call.
+//
+//   static constexpr const char *name, *version;
+//   static void start();                               throws when there is no device
+//   static void *allocate(size_t bytes, stream);       throws when memory is short
+//   static void release(void *, size_t bytes, stream);
+//   static genesis_status record_stream(void *, stream);
+//   static void empty_cache();
+//
+// Only device 0 exists. A request that throws answers NULL, as Genesis does; anything else that
+// throws ends the process and with it the measurement, rather than spoil it. The signatures are those of the generated header, which is included. Memory and driver
+// calls are not the peer's own word but the stand-in's.
+#pragma once
+
+#include <genesis.h>
+
+#include <exception>
+#include <string>
+
+#include "stand_in.hpp"
+
+namespace peer {
+
+inline thread_local std::string last_error;
+
+// Starts the peer once; every later call answers what the first did.
+inline genesis_status start() {
+    static const genesis_status started = [] {
+        try {
+            Peer::start();
+            return GENESIS_STATUS_SUCCESS;
+        } catch (const std::exception &error) {
+            // The first line says it; what follows is a backtrace.
+            last_error = error.what();
+            last_error.resize(std::min(last_error.find('\n'), last_error.size()));
+            return GENESIS_STATUS_DRIVER_UNAVAILABLE;
+        }
+    }();
+    return started;
+}
+
+// Runs `action`; an exception ends the process.
+template <typename Action>
+auto surely(Action action) noexcept {
+    return action();
+}
+
+inline genesis_status write_text(const char *text, char *buffer, size_t capacity) noexcept {
+    if (!buffer || std::strlen(text) >= capacity) return GENESIS_STATUS_INVALID_ARGUMENT;
+    std::strcpy(buffer, text);
+    return GENESIS_STATUS_SUCCESS;
+}
+
+}  // namespace peer
+
+extern "C" {
+
+void *genesis_malloc(size_t size, int, genesis_stream stream) {
+    if (size == 0) return nullptr;
+    try {
+        return Peer::allocate(size, stream);
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+void genesis_free(void *ptr, size_t size, int, genesis_stream stream) {
+    peer::surely([=] {
+        if (ptr) Peer::release(ptr, size, stream);
+    });
+}
+
+genesis_status genesis_block_record_stream(void *ptr, genesis_stream stream) {
+    return peer::surely([=] { return Peer::record_stream(ptr, stream); });
+}
+
+genesis_status genesis_cache_empty(int) {
+    peer::surely([] { Peer::empty_cache(); });
+    return GENESIS_STATUS_SUCCESS;
+}
+
+genesis_status genesis_stats_get(int device, genesis_stats *stats) {
+    if (!stats) return GENESIS_STATUS_INVALID_ARGUMENT;
+    genesis_stats all{};
+    all.struct_size = std::min(stats->struct_size, sizeof all);
+    const genesis_status status = stand_in::report(device, all);
+    if (status == GENESIS_STATUS_SUCCESS) std::memcpy(stats, &all, all.struct_size);
+    return status;
+}
+
+genesis_status genesis_stats_reset_peak(int device) { return stand_in::reset_peak(device); }
+
+genesis_status genesis_device_count_get(int *count) {
+    const genesis_status started = peer::start();
+    if (started == GENESIS_STATUS_SUCCESS) *count = 1;
+    return started;
+}
+
+genesis_status genesis_backend_get(const char **name) {
+    *name = "cuda";
+    return GENESIS_STATUS_SUCCESS;
+}
+
+genesis_status genesis_device_name_get(int, char *buffer, size_t capacity) {
+    return peer::write_text("", buffer, capacity);
+}
+
+genesis_status genesis_option_get(const char *name, char *buffer, size_t capacity) {
+    if (std::strcmp(name, "GENESIS_POOL_TYPE") != 0) return GENESIS_STATUS_INVALID_ARGUMENT;
+    return peer::write_text(Peer::name, buffer, capacity);
+}
+
+// The size of the device is the stand-in's affair, and the only limit that all peers obey.
+genesis_status genesis_memory_limit_set(int, size_t) { return GENESIS_STATUS_NOT_SUPPORTED; }
+genesis_status genesis_memory_info_get(int, size_t *, size_t *) {
+    return GENESIS_STATUS_NOT_SUPPORTED;
+}
+
+const char *genesis_version_get(void) { return Peer::version; }
+const char *genesis_last_error_message_get(void) { return peer::last_error.c_str(); }
+const char *genesis_status_text_get(int) { return "the peer failed"; }
+
+}  // extern "C"

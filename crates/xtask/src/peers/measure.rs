@@ -1,0 +1,131 @@
+//! Measuring: each replay in a process of its own, on a device of the size it is given.
+//!
+//! Times are measured one process at a time, everybody in turn and round after round, so that
+//! whatever else the machine does falls on all. The *smallest device* is found by bisection
+//! between the live peak, below which nothing completes, and the peak that was reserved where
+//! memory was ample; each probe is one pass in a fresh process, and complete means that no
+//! request was refused. Probes count and do not time, so they run side by side.
+
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use genesis_replay::report::Report;
+
+use super::subjects::{Subject, Tools};
+use super::trace::Trace;
+use super::{Measured, Rounds, failed};
+
+/// Passes of a process after the first.
+const WARM_PASSES: usize = 3;
+/// A device on which no subject runs short, even with two threads: 1 TiB.
+const AMPLE_BYTES: u64 = 1 << 40;
+/// Devices are whole pages of this size.
+const PAGE_BYTES: u64 = 2 << 20;
+/// The smallest device is found to this part of the live peak.
+const RESOLUTION: f64 = 0.001;
+/// How often a device that proves too small to start the search from is doubled.
+const MOST_DOUBLINGS: usize = 4;
+
+/// How one process replays.
+#[derive(Clone, Copy, Debug)]
+struct Replay {
+    threads: usize,
+    warm_passes: usize,
+    device_bytes: u64,
+}
+
+/// Replays `trace` with one thread and with two.
+pub(super) fn times(tools: &Tools, trace: &Trace, subject: &Subject) -> Result<Measured, String> {
+    let on_threads = |threads| {
+        let how = Replay { threads, warm_passes: WARM_PASSES, device_bytes: AMPLE_BYTES };
+        let report = replay(tools, trace, subject, how)?;
+        match report.failures() {
+            0 => Ok(Rounds(vec![report])),
+            failures => Err(format!("{failures} requests failed with ample memory")),
+        }
+    };
+    Ok(Measured { single: on_threads(1)?, double: on_threads(2)?, smallest_device_bytes: None })
+}
+
+/// The smallest device for each of `searches`: a trace, a subject and its measurement, into
+/// which the answer is written.
+pub(super) fn smallest_devices(
+    tools: &Tools,
+    mut searches: Vec<(&Trace, &Subject, &mut Measured)>,
+) -> Result<(), String> {
+    let count = searches.len();
+    let done = AtomicUsize::new(0);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(count);
+    let queue = Mutex::new(searches.iter_mut());
+    let next = || queue.lock().ok()?.next();
+    std::thread::scope(|scope| {
+        let work = || {
+            while let Some((trace, subject, measured)) = next() {
+                let found = smallest_device(tools, trace, subject, measured.single.first())?;
+                let number = done.fetch_add(1, Ordering::Relaxed) + 1;
+                let over_live = found as f64 / trace.live_peak_bytes as f64;
+                eprintln!(
+                    "[{number}/{count}] {} under {}: completes on {over_live:.3} × live",
+                    trace.name, subject.name
+                );
+                measured.smallest_device_bytes = Some(found);
+            }
+            Ok(())
+        };
+        let running: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        running.into_iter().try_for_each(|worker| {
+            worker.join().unwrap_or_else(|_| Err("a search panicked".to_owned()))
+        })
+    })
+}
+
+fn smallest_device(
+    tools: &Tools,
+    trace: &Trace,
+    subject: &Subject,
+    ample: &Report,
+) -> Result<u64, String> {
+    let completes = |pages: u64| {
+        let device_bytes = pages * PAGE_BYTES;
+        let how = Replay { threads: 1, warm_passes: 0, device_bytes };
+        Ok::<_, String>(replay(tools, trace, subject, how)?.failures() == 0)
+    };
+    let mut too_small = (trace.live_peak_bytes - 1) / PAGE_BYTES;
+    let mut enough = ample.cold.reserved_peak_bytes.div_ceil(PAGE_BYTES).max(too_small + 1);
+    for doubling in 0.. {
+        if completes(enough)? {
+            break;
+        }
+        if doubling == MOST_DOUBLINGS {
+            return Err(format!("{} does not complete under {}", trace.name, subject.name));
+        }
+        (too_small, enough) = (enough, enough * 2);
+    }
+    let resolution = (trace.live_peak_bytes as f64 * RESOLUTION) as u64 / PAGE_BYTES;
+    while enough - too_small > resolution.max(1) {
+        let middle = too_small + (enough - too_small) / 2;
+        if completes(middle)? { enough = middle } else { too_small = middle }
+    }
+    Ok(enough * PAGE_BYTES)
+}
+
+fn replay(tools: &Tools, trace: &Trace, subject: &Subject, how: Replay) -> Result<Report, String> {
+    let Replay { threads, warm_passes, device_bytes } = how;
+    let mut command = Command::new(&tools.genesis);
+    command.arg("replay").arg(&trace.path).args(["--json", "--backend", "cuda", "--library"]);
+    command.arg(&subject.library);
+    command.args(["--threads", &threads.to_string(), "--warm", &warm_passes.to_string()]);
+    if let Some(strategy) = &subject.strategy {
+        command.args(["--strategy", strategy]);
+    }
+    command.envs(subject.settings.iter().map(|(name, value)| (name, value)));
+    super::driver::put_beneath(&mut command, &tools.driver_folder, device_bytes);
+    let output =
+        command.stdin(Stdio::null()).output().map_err(|error| failed(&tools.genesis, &error))?;
+    // A replay with refused requests ends with a status of its own, and with its report.
+    serde_json::from_slice(&output.stdout).map_err(|_| {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        format!("{} under {}: {}: {errors}", trace.name, subject.name, output.status)
+    })
+}

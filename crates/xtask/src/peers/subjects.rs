@@ -1,0 +1,150 @@
+//! Who is measured: the peers, each behind an adapter, and every strategy of Genesis.
+//!
+//! An adapter (`benches/peers`) is a library with the functions of Genesis's C interface that a
+//! replay calls. The program that replays, its loop, threads and samples, and the driver
+//! stand-in beneath are the same for all.
+
+use std::path::{Path, PathBuf};
+
+use super::install::{Packages, RMM_VERSION, TORCH_VERSION};
+use super::trace::Trace;
+use super::{cargo_build, failed};
+use crate::steps::{Outcome, Step, root, run};
+
+/// Everything that was built for the measurement.
+#[derive(Debug)]
+pub(super) struct Tools {
+    /// The `genesis` program.
+    pub(super) genesis: PathBuf,
+    /// The driver stand-in, under CUDA's own library names.
+    pub(super) driver_folder: PathBuf,
+    adapters: PathBuf,
+}
+
+/// One allocator as it is measured.
+#[derive(Clone, Debug)]
+pub(super) struct Subject {
+    /// Its name on the page.
+    pub(super) name: String,
+    /// The library that a replay opens.
+    pub(super) library: PathBuf,
+    /// The value of `--strategy`, for Genesis.
+    pub(super) strategy: Option<String>,
+    /// Environment variables of its process.
+    pub(super) settings: Vec<(&'static str, String)>,
+    /// Whether it can be told that another stream uses a block.
+    pub(super) has_record_stream: bool,
+}
+
+impl Subject {
+    /// Whether all that `trace` asks for can be done.
+    pub(super) fn can_replay(&self, trace: &Trace) -> bool {
+        self.has_record_stream || !trace.records_streams
+    }
+}
+
+/// The name of the subject that times are compared with.
+pub(super) const YARDSTICK: &str = "PyTorch native";
+
+impl Tools {
+    /// Builds Genesis, the stand-in and the adapters; files go to `folder`.
+    pub(super) fn build(folder: &Path, packages: &Packages) -> Result<Self, String> {
+        let release = cargo_build()?;
+        let tools = Self {
+            genesis: release.join("genesis"),
+            driver_folder: folder.join("driver"),
+            adapters: folder.join("adapters"),
+        };
+        for folder in [&tools.driver_folder, &tools.adapters] {
+            std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+        }
+        super::driver::install(&release, &tools.driver_folder)?;
+        tools.compile_torch(packages)?;
+        tools.compile_rmm(packages)?;
+        tools.compile_genesis(&release)?;
+        Ok(tools)
+    }
+
+    fn compile_torch(&self, packages: &Packages) -> Outcome {
+        let libraries = packages.path("torch/lib");
+        let mut compile = self.compiler("torch", TORCH_VERSION, packages);
+        compile.extend(["-isystem".into(), packages.path("torch/include")]);
+        compile.extend(["-L".into(), libraries.clone()]);
+        compile.extend(["-lc10_cuda", "-lc10"]);
+        compile.extend([format!("-Wl,-rpath,{}", libraries.display())]);
+        run(&compile)
+    }
+
+    fn compile_rmm(&self, packages: &Packages) -> Outcome {
+        let mut compile = self.compiler("rmm_pool", RMM_VERSION, packages);
+        compile.extend([
+            "-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE",
+            "-DSPDLOG_FMT_EXTERNAL",
+            "-DFMT_HEADER_ONLY",
+            "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP",
+        ]);
+        for inside in ["", "/rapids", "/rapids/libcudacxx"] {
+            let folder = packages.path(&format!("librmm/include{inside}"));
+            compile.extend(["-isystem".into(), folder]);
+        }
+        run(&compile)
+    }
+
+    fn compile_genesis(&self, release: &Path) -> Outcome {
+        let mut compile = self.bare_compiler("genesis");
+        compile.extend(["-L".into(), release.to_owned()]);
+        // The adapter names nothing of the library that the linker could see it needs.
+        compile.extend(["-Wl,--no-as-needed", "-lgenesis"]);
+        compile.extend([format!("-Wl,-rpath,{}", release.display())]);
+        run(&compile)
+    }
+
+    fn bare_compiler(&self, name: &str) -> Step {
+        let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+        let flags = ["-std=c++17", "-O2", "-DNDEBUG", "-Wall", "-Wextra", "-fPIC", "-shared"];
+        let mut compile = Step::new(compiler, &flags);
+        compile.extend(["-I".into(), root().join("include")]);
+        compile.extend(["-o".into(), self.adapter(name)]);
+        compile.extend([root().join("benches/peers").join(name).with_extension("cpp")]);
+        compile
+    }
+
+    fn compiler(&self, name: &str, version: &str, packages: &Packages) -> Step {
+        let mut compile = self.bare_compiler(name);
+        compile.extend([format!("-DPEER_VERSION=\"{version}\"")]);
+        compile.extend(["-isystem".into(), packages.path("nvidia/cu13/include")]);
+        compile
+    }
+
+    fn adapter(&self, name: &str) -> PathBuf {
+        self.adapters.join(format!("libpeer_{name}.so"))
+    }
+
+    /// Everyone, the peers first; of Genesis the `strategies` given.
+    pub(super) fn subjects(&self, strategies: &[String]) -> Vec<Subject> {
+        let peer = |name: &str, adapter: &str, settings, has_record_stream| Subject {
+            name: name.to_owned(),
+            library: self.adapter(adapter),
+            strategy: None,
+            settings,
+            has_record_stream,
+        };
+        let expandable = vec![("PYTORCH_ALLOC_CONF", "expandable_segments:True".to_owned())];
+        let quiet = vec![("RMM_DEBUG_LOG_FILE", "/dev/null".to_owned())];
+        let genesis = strategies.iter().map(|strategy| Subject {
+            name: format!("Genesis {strategy}"),
+            library: self.adapter("genesis"),
+            strategy: Some(strategy.clone()),
+            settings: Vec::new(),
+            has_record_stream: true,
+        });
+        [
+            peer(YARDSTICK, "torch", Vec::new(), true),
+            peer("PyTorch expandable", "torch", expandable, true),
+            peer("RMM pool", "rmm_pool", quiet, false),
+        ]
+        .into_iter()
+        .chain(genesis)
+        .collect()
+    }
+}
