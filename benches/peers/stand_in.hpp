@@ -1,7 +1,8 @@
 // What the driver stand-in counts: the same measure of memory, the same count of calls and the
 // same price list for everybody.
 //
-// The stand-in is found among the libraries already loaded, and never loaded from here.
+// The stand-in is found among the libraries already loaded, and never loaded from here. It has
+// one device in these measurements, so its sums over devices are that device's.
 #pragma once
 
 #include <genesis.h>
@@ -15,33 +16,38 @@
 
 namespace stand_in {
 
-// As the stand-in writes it (`simcuda_usage_get`).
-struct Usage {
-    std::uint64_t calls;
-    std::uint64_t memory_calls;
-    std::uint64_t nanoseconds;
-    std::uint64_t used_bytes;
-    std::uint64_t peak_used_bytes;
-};
+// The function `name` of the stand-in; null where there is no stand-in.
+template <typename Function>
+Function *find(const char *name) {
+    return reinterpret_cast<Function *>(dlsym(RTLD_DEFAULT, name));
+}
 
 // Writes what was counted on `device` over those members of `stats`.
 inline genesis_status report(int device, genesis_stats &stats) {
-    using Get = int (*)(int device, Usage *usage);
-    static const auto get = reinterpret_cast<Get>(dlsym(RTLD_DEFAULT, "simcuda_usage_get"));
-    Usage usage;
-    if (!get || get(device, &usage) != 0) return GENESIS_STATUS_DRIVER_UNAVAILABLE;
-    stats.reserved_bytes.current = usage.used_bytes;
-    stats.reserved_bytes.peak = usage.peak_used_bytes;
-    stats.driver_calls = usage.calls;
-    stats.driver_memory_calls = usage.memory_calls;
-    stats.driver_nanoseconds = usage.nanoseconds;
+    static const auto census = find<std::int64_t(const char *what)>("simcuda_census");
+    static const auto peak_bytes = find<std::int64_t(int device)>("simcuda_peak_bytes");
+    static const auto calls = find<std::int64_t(const char *name)>("simcuda_calls");
+    static const auto nanoseconds = find<std::int64_t()>("simcuda_driver_nanoseconds");
+    if (!census || !peak_bytes || !calls || !nanoseconds || peak_bytes(device) < 0) {
+        return GENESIS_STATUS_DRIVER_UNAVAILABLE;
+    }
+    std::int64_t memory_calls = 0;
+    for (const char *name :
+         {"cuMemAlloc", "cuMemFree", "cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate",
+          "cuMemRelease", "cuMemMap", "cuMemSetAccess", "cuMemUnmap"}) {
+        memory_calls += calls(name);
+    }
+    stats.reserved_bytes.current = census("used_bytes");
+    stats.reserved_bytes.peak = peak_bytes(device);
+    stats.driver_calls = calls("all");
+    stats.driver_memory_calls = memory_calls;
+    stats.driver_nanoseconds = nanoseconds();
     return GENESIS_STATUS_SUCCESS;
 }
 
 // Makes the peak of `device` what is in use now.
 inline genesis_status reset_peak(int device) {
-    using Reset = int (*)(int device);
-    static const auto reset = reinterpret_cast<Reset>(dlsym(RTLD_DEFAULT, "simcuda_peak_reset"));
+    static const auto reset = find<int(int device)>("simcuda_peak_reset");
     const bool is_done = reset && reset(device) == 0;
     return is_done ? GENESIS_STATUS_SUCCESS : GENESIS_STATUS_DRIVER_UNAVAILABLE;
 }

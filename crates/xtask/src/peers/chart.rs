@@ -21,6 +21,8 @@ type Value = fn(&Measured, &Measured) -> Option<f64>;
 
 const WIDTH: u32 = 1240;
 const ROW_HEIGHT: u32 = 44;
+/// Over how much of a row its dots are spread, so that equal ones stand side by side.
+const ROW_SPREAD: f64 = 30.0;
 const NAMES_WIDTH: u32 = 190;
 const HEAD_HEIGHT: u32 = 110;
 const AXIS_HEIGHT: u32 = 40;
@@ -115,12 +117,11 @@ fn draw_panel(area: &Area<'_>, results: &Results, title: &str, value: Value) -> 
         let line = vec![(0, row_middle(row)), (width as i32 + 20, row_middle(row))];
         area.draw(&PathElement::new(line, GRID))?;
     }
+    let spread = ROW_SPREAD / results.subjects.len() as f64;
     for &(row, subject, value) in &dots {
-        area.draw(&Circle::new(
-            (place(value), row_middle(row)),
-            6,
-            colour(subject).mix(0.85).filled(),
-        ))?;
+        let aside = spread * (subject as f64 + 0.5) - ROW_SPREAD / 2.0;
+        let middle = (place(value), row_middle(row) + aside as i32);
+        area.draw(&Circle::new(middle, 5, colour(subject).mix(0.85).filled()))?;
     }
     let style = (FONT, 15).into_font().color(&INK).pos(below);
     Ok(area.draw(&Text::new(title, (width as i32 / 2, bottom + 20), style))?)

@@ -78,7 +78,7 @@ struct Results {
 }
 
 impl Rounds {
-    /// The first report: memory and driver calls are the same in every round.
+    /// The first report: memory and driver calls of one thread are the same in every round.
     fn first(&self) -> &Report {
         &self.0[0]
     }

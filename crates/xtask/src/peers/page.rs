@@ -62,7 +62,7 @@ const SECTIONS: [Section; 8] = [
     (
         "Memory reserved over memory live, two threads",
         "As the first table, with two threads: over twice the live peak of the program, though \
-         the two need not peak at once.",
+         the two need not peak at once; how they meet differs from run to run.",
         |measured, _| measured.double.first().reserved_over_live().map(ratio),
     ),
     (
@@ -109,8 +109,8 @@ fn introduction() -> String {
          - **The same driver.** Everybody runs on `crates/simcuda`, CUDA's own symbols over a \
          software model. It counts physical memory, calls and their price; work on streams is \
          complete at once. So memory and driver calls are exact and repeatable, and times are \
-         those of the allocators' own code: what kernels, and a real driver's locks, do to them \
-         is not in them.\n\
+         those of the allocators' own code and of the stand-in's, which weighs on whoever calls \
+         the driver often (Naive, and RMM's pool with an event for each free).\n\
          - **Compare within the page.** Nanoseconds depend on the machine and on what else it \
          does; ratios in one run are what counts.\n\
          - PyTorch native is PyTorch {TORCH_VERSION} without options, expandable is the same \
