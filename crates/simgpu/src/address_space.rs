@@ -71,6 +71,37 @@ impl Machine {
     }
 }
 
+/// For whoever plays the driver; none of these is a call of its own.
+impl Machine {
+    /// The allocation or mapping that contains `address`.
+    pub fn find(&self, address: u64) -> Option<AddressRange> {
+        let state = self.lock();
+        let (base, mapping) = state.space.containing(address)?;
+        let device = state.physical.get(mapping.memory)?.device;
+        Some(AddressRange { device, base, bytes: mapping.bytes })
+    }
+
+    /// All device addresses there can be, as start and bytes.
+    pub fn address_span(&self) -> (u64, u64) {
+        self.lock().space.span()
+    }
+
+    /// Whether `[address, address + bytes)` is mapped without a gap and some device has access:
+    /// with real bytes the host can read and write it.
+    pub fn is_accessible(&self, address: u64, bytes: u64) -> bool {
+        let state = self.lock();
+        let Some(end) = address.checked_add(bytes) else { return false };
+        let mut next = address;
+        while next < end {
+            match state.space.containing(next) {
+                Some((base, mapping)) if mapping.access != 0 => next = base + mapping.bytes,
+                _ => return false,
+            }
+        }
+        true
+    }
+}
+
 impl AddressSpace {
     pub(crate) fn new(base: u64, bytes: u64) -> Self {
         let mut free = Ranges::default();

@@ -14,7 +14,7 @@ use std::cell::Cell;
 
 use crate::machine::{Machine, State};
 use crate::stream_table::thread_token;
-use crate::touch::Access;
+use crate::touch::{Access, Rights};
 use crate::{Call, Code, Result};
 
 /// How far a capture keeps unsafe calls away; CUDA's numbers.
@@ -29,10 +29,26 @@ pub enum CaptureMode {
     Relaxed = 2,
 }
 
+/// What is known of the capture that a stream takes part in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaptureInfo {
+    /// The capture's number, never used again and never 0.
+    pub id: u64,
+    /// Whether nothing has invalidated it yet.
+    pub is_valid: bool,
+}
+
 /// What a capture recorded: touches, to be enqueued by [`Machine::graph_launch`].
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     touches: Vec<CapturedTouch>,
+}
+
+impl Graph {
+    /// How many touches it holds, those of no bytes included.
+    pub fn touch_count(&self) -> usize {
+        self.touches.len()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -40,6 +56,7 @@ pub(crate) struct CapturedTouch {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) access: Access,
+    pub(crate) rights: Rights,
     pub(crate) label: String,
 }
 
@@ -111,10 +128,20 @@ impl Machine {
         Ok(state.streams.slots[slot as usize].capture.is_some())
     }
 
+    /// The capture that `stream` takes part in, if any. Legal at any time; counts as asking
+    /// whether it captures.
+    pub fn capture_info(&self, device: u32, stream: usize) -> Result<Option<CaptureInfo>> {
+        let mut state = self.enter(device, Call::StreamIsCapturing)?;
+        let slot = state.stream(device, stream, Call::StreamIsCapturing)?;
+        let Some(id) = state.streams.slots[slot as usize].capture else { return Ok(None) };
+        let is_valid = state.captures.get(id).is_some_and(|capture| capture.is_valid);
+        Ok(Some(CaptureInfo { id, is_valid }))
+    }
+
     /// Enqueues what `graph` recorded on `stream`.
     pub fn graph_launch(&self, device: u32, stream: usize, graph: &Graph) -> Result<()> {
         for touch in &graph.touches {
-            self.touch(device, stream, touch.address, touch.bytes, touch.access, &touch.label)?;
+            self.enqueue_touch(device, stream, touch.clone())?;
         }
         Ok(())
     }

@@ -45,6 +45,37 @@ impl Call {
     /// How many kinds of call there are.
     pub const COUNT: usize = Self::HostFree as usize + 1;
 
+    /// Every kind, by its number.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::MemoryInfo,
+        Self::Allocate,
+        Self::Free,
+        Self::AddressRange,
+        Self::Reserve,
+        Self::Unreserve,
+        Self::Create,
+        Self::Release,
+        Self::Map,
+        Self::SetAccess,
+        Self::Unmap,
+        Self::StreamCreate,
+        Self::StreamDestroy,
+        Self::StreamQuery,
+        Self::StreamSynchronize,
+        Self::StreamWait,
+        Self::StreamIsCapturing,
+        Self::BeginCapture,
+        Self::EndCapture,
+        Self::EventCreate,
+        Self::EventDestroy,
+        Self::EventRecord,
+        Self::EventQuery,
+        Self::EventSynchronize,
+        Self::Synchronize,
+        Self::HostAllocate,
+        Self::HostFree,
+    ];
+
     /// CUDA's name for the call.
     pub const fn name(self) -> &'static str {
         match self {
@@ -84,7 +115,7 @@ impl Call {
 pub struct HostWaits {
     /// `cuEventSynchronize`, `cuStreamSynchronize` and `cuCtxSynchronize`.
     pub explicit: u64,
-    /// Waits inside `cuMemFree`.
+    /// Waits inside other calls: `cuMemFree`, and copies to and from the host.
     pub implicit: u64,
     /// Those of either kind that found work unfinished.
     pub blocked: u64,
@@ -163,6 +194,20 @@ impl Machine {
     pub fn usage(&self, device: u32) -> Result<Usage> {
         let state = self.lock();
         state.devices.get(device as usize).map(|entry| entry.usage).ok_or(Code::INVALID_DEVICE)
+    }
+
+    /// The most physical memory of `device` that was in use at once, in bytes: since the
+    /// machine was made, or since [`Self::reset_peak`].
+    pub fn peak_used_bytes(&self, device: u32) -> Result<u64> {
+        self.lock().device(device).map(|entry| entry.peak_used_bytes)
+    }
+
+    /// Makes the peak of `device` what is in use now.
+    pub fn reset_peak(&self, device: u32) -> Result<()> {
+        let mut state = self.lock();
+        let entry = state.device_mut(device)?;
+        entry.peak_used_bytes = entry.used_bytes;
+        Ok(())
     }
 
     /// What is alive now.

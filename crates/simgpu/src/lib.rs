@@ -55,7 +55,7 @@ mod violation;
 mod virtual_memory;
 
 pub use address_space::AddressRange;
-pub use capture::{CaptureMode, Graph, exchange_thread_capture_mode};
+pub use capture::{CaptureInfo, CaptureMode, Graph, exchange_thread_capture_mode};
 pub use code::{Code, Result};
 pub use cost::{COST_PAGE_BYTES, Cost, CostTable};
 pub use fault::{Faults, Target, Times};

@@ -54,6 +54,8 @@ pub struct Config {
     pub address_space_bytes: Option<u64>,
     /// Host memory that may be pinned, in bytes.
     pub host_memory_bytes: u64,
+    /// Whether pinned host memory can be read and written, whatever the store.
+    pub host_bytes: bool,
     /// How streams advance, to begin with.
     pub progress: Progress,
     /// Whether a stream handle never seen before names a non-blocking stream of the device it
@@ -78,6 +80,7 @@ impl Config {
             store,
             address_space_bytes: None,
             host_memory_bytes: 1 << 38,
+            host_bytes: store == StoreKind::RealBytes,
             progress: Progress::Automatic,
             implicit_streams: true,
             recycle_stream_handles: false,
@@ -126,6 +129,8 @@ pub(crate) struct Device {
     /// What may be in use, ≤ capacity.
     pub(crate) available_bytes: u64,
     pub(crate) used_bytes: u64,
+    /// The most that ever was in use, since it was last asked to be forgotten.
+    pub(crate) peak_used_bytes: u64,
     /// Devices whose plain allocations this one may touch, as a bit set.
     pub(crate) peers: u64,
     pub(crate) small: SmallPages,
@@ -143,7 +148,7 @@ impl Machine {
             sum.checked_add(device.capacity_bytes).ok_or(Code::INVALID_VALUE)
         })?;
         let count = config.devices.len();
-        let store = Store::new(config.store, count, config.address_space_bytes, capacity_bytes)?;
+        let store = Store::new(&config, capacity_bytes)?;
         for device in &config.devices {
             let granule = device.granularity_bytes;
             if !granule.is_power_of_two() || granule < store.page_bytes().max(4096) {
@@ -273,6 +278,7 @@ impl Device {
             config: config.clone(),
             available_bytes: config.capacity_bytes,
             used_bytes: 0,
+            peak_used_bytes: 0,
             peers: 0,
             small: SmallPages::new(config.granularity_bytes),
             usage: Usage::default(),

@@ -29,6 +29,7 @@ impl State {
             return Err(Code::OUT_OF_MEMORY);
         }
         entry.used_bytes += bytes;
+        entry.peak_used_bytes = entry.peak_used_bytes.max(entry.used_bytes);
         Ok(())
     }
 

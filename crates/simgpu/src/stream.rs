@@ -48,6 +48,19 @@ impl Machine {
         Ok(())
     }
 
+    /// Waits for all work of `stream` as part of another call, such as a copy to the host: not
+    /// a call of its own.
+    pub fn wait_within_call(&self, device: u32, stream: usize) -> Result<()> {
+        let mut state = self.lock();
+        state.device(device)?;
+        let slot = state.stream(device, stream, None)?;
+        state.forbid_on_capturing(slot)?;
+        let goal = (slot, state.streams.slots[slot as usize].enqueued);
+        state.wait_for(device, &[goal], true)?;
+        state.observe_stream(slot);
+        Ok(())
+    }
+
     /// Waits for all work of `device`. `LAUNCH_TIMEOUT` if it can never finish.
     pub fn synchronize(&self, device: u32) -> Result<()> {
         let mut state = self.enter(device, Call::Synchronize)?;

@@ -23,6 +23,15 @@ pub enum Access {
     Write,
 }
 
+/// Whose access a touch needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rights {
+    /// That of the device of the stream.
+    Own,
+    /// Anybody's: copies between devices go through the owner.
+    Any,
+}
+
 /// The part of a touch that lies in one mapping.
 #[derive(Clone, Copy, Debug)]
 struct Part {
@@ -47,20 +56,46 @@ impl Machine {
         access: Access,
         label: &str,
     ) -> Result<()> {
+        let work =
+            CapturedTouch { address, bytes, access, rights: Rights::Own, label: label.into() };
+        self.enqueue_touch(device, stream, work)
+    }
+
+    /// [`Self::touch`] by a copy, which may reach memory of devices that are not peers.
+    pub fn copy_touch(
+        &self,
+        device: u32,
+        stream: usize,
+        address: u64,
+        bytes: u64,
+        access: Access,
+        label: &str,
+    ) -> Result<()> {
+        let work =
+            CapturedTouch { address, bytes, access, rights: Rights::Any, label: label.into() };
+        self.enqueue_touch(device, stream, work)
+    }
+
+    pub(crate) fn enqueue_touch(
+        &self,
+        device: u32,
+        stream: usize,
+        work: CapturedTouch,
+    ) -> Result<()> {
         let mut state = self.lock();
         state.device(device)?;
         let slot = state.stream(device, stream, None)?;
         if let Some(capture) = state.streams.slots[slot as usize].capture {
-            let label = label.to_owned();
-            state.capture_touch(capture, CapturedTouch { address, bytes, access, label });
+            state.capture_touch(capture, work);
             return Ok(());
         }
         let sequence = state.enqueue(slot, Vec::new(), 0)?;
         if state.detector.is_some() {
             let device = state.streams.slots[slot as usize].device;
-            let (stream, label) = (Some(stream), label.to_owned());
+            let CapturedTouch { address, bytes, access, rights, label } = work;
+            let stream = Some(stream);
             let touch = Touch { device, stream, sequence, address, bytes, access, label, slot };
-            state.judge(&Arc::new(touch));
+            state.judge(&Arc::new(touch), rights);
         }
         Ok(())
     }
@@ -72,7 +107,7 @@ impl Machine {
         let (label, slot) = (label.to_owned(), u32::MAX);
         let touch =
             Touch { device: 0, stream: None, sequence: 0, address, bytes, access, label, slot };
-        state.judge(&Arc::new(touch));
+        state.judge(&Arc::new(touch), Rights::Any);
     }
 
     /// How many ranges of memory the race detector remembers touches of; 0 when it is off.
@@ -94,7 +129,7 @@ impl Machine {
 
 impl State {
     /// Judges one touch, part by part, and remembers it.
-    fn judge(&mut self, touch: &Arc<Touch>) {
+    fn judge(&mut self, touch: &Arc<Touch>, rights: Rights) {
         if self.detector.is_none() {
             return;
         }
@@ -104,7 +139,7 @@ impl State {
                 let touch = touch.clone();
                 return self.report(Violation::TouchUnmapped { touch, address });
             };
-            if touch.stream.is_some() && !self.may_access(touch.device, part) {
+            if touch.stream.is_some() && !self.may_access(touch.device, part, rights) {
                 let touch = touch.clone();
                 return self.report(Violation::TouchWithoutAccess { touch, address });
             }
@@ -142,8 +177,11 @@ impl State {
         Some(Part { mapping_address: start, memory, address, offset_bytes, bytes })
     }
 
-    fn may_access(&self, device: u32, part: Part) -> bool {
+    fn may_access(&self, device: u32, part: Part, rights: Rights) -> bool {
         let Some(mapping) = self.space.get(part.mapping_address) else { return false };
+        if rights == Rights::Any {
+            return mapping.access != 0;
+        }
         let peers = match self.device(device) {
             Ok(entry) if mapping.is_allocation() => entry.peers,
             _ => 0,

@@ -1,9 +1,10 @@
 //! The store without bytes: numbers that look like addresses.
 //!
 //! Device addresses lie in [2^40, 2^47 − 2^40), below the end of a 47-bit user address space
-//! as real ones do; pinned host memory lies below them, so the two are never confused. Nothing
-//! here is mapped: dereferencing such an address faults.
+//! as real ones do; pinned host memory lies below them, so the two are never confused, or is real
+//! where the machine wants it so. No device address is mapped: dereferencing one faults.
 
+use super::real;
 use crate::ranges::Ranges;
 use crate::{Code, Result};
 
@@ -19,18 +20,22 @@ const HOST_PAGE_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct AddressStore {
     space_bytes: u64,
-    host: Ranges,
+    /// Numbers for host memory; `None` where host memory is real.
+    host: Option<Ranges>,
 }
 
 impl AddressStore {
-    pub(crate) fn new(space_bytes: Option<u64>) -> Result<Self> {
+    pub(crate) fn new(space_bytes: Option<u64>, host_bytes: bool) -> Result<Self> {
         let space_bytes = space_bytes.unwrap_or(DEVICE_SPACE_BYTES);
         if space_bytes > DEVICE_SPACE_BYTES {
             return Err(Code::INVALID_VALUE);
         }
-        let mut host = Ranges::default();
-        host.give(HOST_BASE, HOST_SPACE_BYTES);
-        Ok(Self { space_bytes, host })
+        let numbers = || {
+            let mut host = Ranges::default();
+            host.give(HOST_BASE, HOST_SPACE_BYTES);
+            host
+        };
+        Ok(Self { space_bytes, host: (!host_bytes).then(numbers) })
     }
 
     pub(crate) fn space(&self) -> (u64, u64) {
@@ -38,12 +43,19 @@ impl AddressStore {
     }
 
     pub(crate) fn host_allocate(&mut self, bytes: u64) -> Option<u64> {
-        self.host.take(rounded(bytes)?, HOST_PAGE_BYTES)
+        match &mut self.host {
+            Some(host) => host.take(rounded(bytes)?, HOST_PAGE_BYTES),
+            None => real::host_allocate(bytes),
+        }
     }
 
     pub(crate) fn host_free(&mut self, address: u64, bytes: u64) {
-        if let Some(bytes) = rounded(bytes) {
-            self.host.give(address, bytes);
+        match (&mut self.host, rounded(bytes)) {
+            (Some(host), Some(bytes)) => {
+                host.give(address, bytes);
+            }
+            (Some(_), None) => {}
+            (None, _) => real::host_free(address, bytes),
         }
     }
 }

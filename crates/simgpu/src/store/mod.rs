@@ -7,7 +7,7 @@
 mod addresses;
 mod real;
 
-use crate::{Code, Result};
+use crate::{Code, Config, Result};
 use addresses::AddressStore;
 use real::RealStore;
 
@@ -36,19 +36,17 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    /// A store for `devices` devices with a span of `space_bytes`, or of a size of its own
-    /// choosing, at least `least_space_bytes`.
-    pub(crate) fn new(
-        kind: StoreKind,
-        devices: usize,
-        space_bytes: Option<u64>,
-        least_space_bytes: u64,
-    ) -> Result<Self> {
-        Ok(match kind {
+    /// The store that `config` asks for, with at least `least_space_bytes` of addresses where
+    /// it leaves their number open.
+    pub(crate) fn new(config: &Config, least_space_bytes: u64) -> Result<Self> {
+        let space_bytes = config.address_space_bytes;
+        Ok(match config.store {
             StoreKind::RealBytes => {
-                Self::Real(RealStore::new(devices, space_bytes, least_space_bytes)?)
+                Self::Real(RealStore::new(config.devices.len(), space_bytes, least_space_bytes)?)
             }
-            StoreKind::AddressesOnly => Self::Addresses(AddressStore::new(space_bytes)?),
+            StoreKind::AddressesOnly => {
+                Self::Addresses(AddressStore::new(space_bytes, config.host_bytes)?)
+            }
         })
     }
 
@@ -111,7 +109,7 @@ impl Store {
     /// `bytes` of host memory, as an address outside the span of device addresses.
     pub(crate) fn host_allocate(&mut self, bytes: u64) -> Result<u64> {
         match self {
-            Self::Real(real) => real.host_allocate(bytes),
+            Self::Real(_) => real::host_allocate(bytes),
             Self::Addresses(addresses) => addresses.host_allocate(bytes),
         }
         .ok_or(Code::OUT_OF_MEMORY)
@@ -120,7 +118,7 @@ impl Store {
     /// Gives back memory from [`Self::host_allocate`], with the same size.
     pub(crate) fn host_free(&mut self, address: u64, bytes: u64) {
         match self {
-            Self::Real(real) => real.host_free(address, bytes),
+            Self::Real(_) => real::host_free(address, bytes),
             Self::Addresses(addresses) => addresses.host_free(address, bytes),
         }
     }

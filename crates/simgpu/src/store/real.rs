@@ -123,19 +123,6 @@ impl RealStore {
         if mapped == libc::MAP_FAILED { Err(Code::OUT_OF_MEMORY) } else { Ok(()) }
     }
 
-    pub(crate) fn host_allocate(&mut self, bytes: u64) -> Option<u64> {
-        let access = protection(true);
-        let bytes = usize::try_from(bytes).ok()?;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice disturbs nobody.
-        let mapped = unsafe { libc::mmap(ptr::null_mut(), bytes, access, ANONYMOUS, -1, 0) };
-        (mapped != libc::MAP_FAILED).then_some(mapped as u64)
-    }
-
-    pub(crate) fn host_free(&mut self, address: u64, bytes: u64) {
-        // SAFETY: the tables pass exactly what host_allocate returned, once.
-        unsafe { libc::munmap(address as *mut c_void, bytes as usize) };
-    }
-
     /// `address` as a pointer, if the range is whole pages inside the span.
     fn place(&self, address: u64, bytes: u64) -> Result<*mut c_void> {
         let offset = address.checked_sub(self.base).ok_or(Code::INVALID_VALUE)?;
@@ -147,6 +134,21 @@ impl RealStore {
             Err(Code::INVALID_VALUE)
         }
     }
+}
+
+/// `bytes` of real host memory, as an address.
+pub(crate) fn host_allocate(bytes: u64) -> Option<u64> {
+    let access = protection(true);
+    let bytes = usize::try_from(bytes).ok()?;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice disturbs nobody.
+    let mapped = unsafe { libc::mmap(ptr::null_mut(), bytes, access, ANONYMOUS, -1, 0) };
+    (mapped != libc::MAP_FAILED).then_some(mapped as u64)
+}
+
+/// Gives back what [`host_allocate`] gave, with the same size.
+pub(crate) fn host_free(address: u64, bytes: u64) {
+    // SAFETY: the tables pass exactly what host_allocate returned, once.
+    unsafe { libc::munmap(address as *mut c_void, bytes as usize) };
 }
 
 impl Drop for RealStore {

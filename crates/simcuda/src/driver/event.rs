@@ -1,0 +1,76 @@
+//! Events.
+
+use std::ffi::{c_int, c_uint};
+
+use simgpu::Code;
+
+use crate::call::{driver, put};
+use crate::current;
+
+/// `CU_EVENT_DISABLE_TIMING`.
+pub(crate) const DISABLE_TIMING: c_uint = 2;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuEventCreate(event: *mut u64, flags: c_uint) -> c_int {
+    driver("cuEventCreate", format_args!("{flags}"), |simulation| {
+        let device = current::driver_device()?;
+        let timing = flags & DISABLE_TIMING == 0;
+        // SAFETY: see the head of `driver`.
+        unsafe { put(event, simulation.machine.event_create(device, timing)?) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventDestroy_v2(event: u64) -> c_int {
+    driver("cuEventDestroy_v2", format_args!("{event:#x}"), |simulation| {
+        simulation.machine.event_destroy(current::driver_device()?, event)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventRecord(event: u64, stream: usize) -> c_int {
+    driver("cuEventRecord", format_args!("{event:#x}, {stream:#x}"), |simulation| {
+        simulation.machine.event_record(current::driver_device()?, event, stream)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventRecordWithFlags(event: u64, stream: usize, flags: c_uint) -> c_int {
+    driver(
+        "cuEventRecordWithFlags",
+        format_args!("{event:#x}, {stream:#x}, {flags}"),
+        |simulation| simulation.machine.event_record(current::driver_device()?, event, stream),
+    )
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventQuery(event: u64) -> c_int {
+    driver("cuEventQuery", format_args!("{event:#x}"), |simulation| {
+        match simulation.machine.event_query(current::driver_device()?, event)? {
+            true => Ok(()),
+            false => Err(Code::NOT_READY),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuEventSynchronize(event: u64) -> c_int {
+    driver("cuEventSynchronize", format_args!("{event:#x}"), |simulation| {
+        simulation.machine.event_synchronize(current::driver_device()?, event)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuEventElapsedTime_v2(milliseconds: *mut f32, start: u64, end: u64) -> c_int {
+    driver("cuEventElapsedTime_v2", format_args!("{start:#x}, {end:#x}"), |simulation| {
+        let nanoseconds = simulation.machine.event_elapsed_ns(start, end)?;
+        // SAFETY: see the head of `driver`.
+        unsafe { put(milliseconds, nanoseconds as f32 / 1e6) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuEventElapsedTime(milliseconds: *mut f32, start: u64, end: u64) -> c_int {
+    // SAFETY: the same function under its old name.
+    unsafe { cuEventElapsedTime_v2(milliseconds, start, end) }
+}

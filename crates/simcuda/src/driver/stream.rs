@@ -1,0 +1,201 @@
+//! Streams.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use simgpu::{Code, STREAM_LEGACY, STREAM_PER_THREAD};
+
+use crate::call::{Answer, driver, put, put_if};
+use crate::host_functions::HostFunction;
+use crate::{capture, current, streams};
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamCreate(stream: *mut usize, flags: c_uint) -> c_int {
+    driver("cuStreamCreate", format_args!("{flags}"), |simulation| {
+        let device = current::driver_device()?;
+        // SAFETY: see the head of `driver`.
+        unsafe { put(stream, streams::create(simulation, device, flags, 0)?) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamCreateWithPriority(
+    stream: *mut usize,
+    flags: c_uint,
+    priority: c_int,
+) -> c_int {
+    driver("cuStreamCreateWithPriority", format_args!("{flags}, {priority}"), |simulation| {
+        let device = current::driver_device()?;
+        // SAFETY: see the head of `driver`.
+        unsafe { put(stream, streams::create(simulation, device, flags, priority)?) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamDestroy_v2(stream: usize) -> c_int {
+    driver("cuStreamDestroy_v2", format_args!("{stream:#x}"), |simulation| {
+        streams::destroy(simulation, current::driver_device()?, stream)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamQuery(stream: usize) -> c_int {
+    driver("cuStreamQuery", format_args!("{stream:#x}"), |simulation| {
+        match simulation.machine.stream_query(current::driver_device()?, stream)? {
+            true => Ok(()),
+            false => Err(Code::NOT_READY),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamSynchronize(stream: usize) -> c_int {
+    driver("cuStreamSynchronize", format_args!("{stream:#x}"), |simulation| {
+        simulation.machine.stream_synchronize(current::driver_device()?, stream)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamWaitEvent(stream: usize, event: u64, flags: c_uint) -> c_int {
+    driver("cuStreamWaitEvent", format_args!("{stream:#x}, {event:#x}, {flags}"), |simulation| {
+        simulation.machine.stream_wait(current::driver_device()?, stream, event)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamGetPriority(stream: usize, priority: *mut c_int) -> c_int {
+    driver("cuStreamGetPriority", format_args!("{stream:#x}"), |simulation| {
+        let known = simulation.streams.get(current::driver_device()?, stream)?;
+        // SAFETY: see the head of `driver`.
+        unsafe { put(priority, known.priority) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamGetFlags(stream: usize, flags: *mut c_uint) -> c_int {
+    driver("cuStreamGetFlags", format_args!("{stream:#x}"), |simulation| {
+        let known = simulation.streams.get(current::driver_device()?, stream)?;
+        // SAFETY: see the head of `driver`.
+        unsafe { put(flags, known.flags) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamGetId(stream: usize, id: *mut u64) -> c_int {
+    driver("cuStreamGetId", format_args!("{stream:#x}"), |simulation| {
+        let known = simulation.streams.get(current::driver_device()?, stream)?;
+        // SAFETY: see the head of `driver`.
+        unsafe { put(id, known.id) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamGetDevice(stream: usize, device: *mut c_int) -> c_int {
+    driver("cuStreamGetDevice", format_args!("{stream:#x}"), |simulation| {
+        let known = simulation.streams.get(current::driver_device()?, stream)?;
+        // SAFETY: see the head of `driver`.
+        unsafe { put(device, known.device as c_int) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamGetCtx(stream: usize, context: *mut usize) -> c_int {
+    driver("cuStreamGetCtx", format_args!("{stream:#x}"), |simulation| {
+        let known = simulation.streams.get(current::driver_device()?, stream)?;
+        // SAFETY: see the head of `driver`.
+        unsafe { put(context, current::context_handle(known.device)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLaunchHostFunc(
+    stream: usize,
+    function: Option<unsafe extern "C" fn(*mut c_void)>,
+    data: *mut c_void,
+) -> c_int {
+    driver("cuLaunchHostFunc", format_args!("{stream:#x}"), |simulation| {
+        let function = function.ok_or(Code::INVALID_VALUE)?;
+        let function = HostFunction::Plain(function, data as usize);
+        simulation.host_functions.add(simulation, current::driver_device()?, stream, function)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamBeginCapture_v2(stream: usize, mode: c_int) -> c_int {
+    driver("cuStreamBeginCapture_v2", format_args!("{stream:#x}, {mode}"), |simulation| {
+        let mode = capture::mode(mode)?;
+        simulation.machine.begin_capture(current::driver_device()?, stream, mode)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamEndCapture(stream: usize, graph: *mut u64) -> c_int {
+    driver("cuStreamEndCapture", format_args!("{stream:#x}"), |simulation| {
+        let captured = simulation.machine.end_capture(current::driver_device()?, stream)?;
+        // SAFETY: see the head of `driver`.
+        unsafe { put(graph, simulation.graphs.add(captured)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamIsCapturing(stream: usize, status: *mut c_int) -> c_int {
+    driver("cuStreamIsCapturing", format_args!("{stream:#x}"), |simulation| {
+        let (answer, _) = capture::status(simulation, current::driver_device()?, stream)?;
+        // SAFETY: see the head of `driver`.
+        unsafe { put(status, answer) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
+    stream: usize,
+    status: *mut c_int,
+    id: *mut u64,
+    graph: *mut u64,
+    dependencies: *mut usize,
+    dependency_count: *mut usize,
+) -> c_int {
+    driver("cuStreamGetCaptureInfo_v2", format_args!("{stream:#x}"), |simulation| {
+        let device = current::driver_device()?;
+        // SAFETY: see the head of `driver`.
+        unsafe {
+            put_if(dependencies, 0);
+            put_if(dependency_count, 0);
+            capture::put_info(simulation, device, stream, status, id, graph)
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
+    stream: usize,
+    status: *mut c_int,
+    id: *mut u64,
+    graph: *mut u64,
+    dependencies: *mut usize,
+    edges: *mut usize,
+    dependency_count: *mut usize,
+) -> c_int {
+    // SAFETY: see the head of `driver`.
+    unsafe {
+        put_if(edges, 0);
+        cuStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, dependency_count)
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamWriteValue32_v2(
+    stream: usize,
+    address: u64,
+    _value: u32,
+    flags: c_uint,
+) -> c_int {
+    let arguments = format_args!("{stream:#x}, {address:#x}, {flags}");
+    driver("cuStreamWriteValue32_v2", arguments, |simulation| -> Answer {
+        let device = current::driver_device()?;
+        let label = "cuStreamWriteValue32";
+        simulation.machine.copy_touch(device, stream, address, 4, simgpu::Access::Write, label)
+    })
+}
+
+/// Handles that name default streams are CUDA's.
+const _: () = assert!(STREAM_LEGACY == 1 && STREAM_PER_THREAD == 2);

@@ -1,0 +1,185 @@
+//! Virtual memory management.
+
+use std::ffi::{c_int, c_uint};
+
+use simgpu::Code;
+
+use crate::call::{Answer, driver, put};
+use crate::current;
+use crate::simulation::Simulation;
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE` and `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const LOCATION_DEVICE: c_uint = 1;
+const ALLOCATION_PINNED: c_uint = 1;
+
+/// `CUmemLocation`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Location {
+    kind: c_uint,
+    id: c_int,
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Properties {
+    kind: c_uint,
+    handle_types: c_uint,
+    location: Location,
+    win32: usize,
+    compression: u8,
+    gpu_direct_rdma: u8,
+    usage: u16,
+    reserved: [u8; 4],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct AccessDescription {
+    location: Location,
+    flags: c_uint,
+}
+
+const _: () = assert!(size_of::<Properties>() == 32 && size_of::<AccessDescription>() == 12);
+
+/// The device that the properties ask for memory of. What can be shared between processes is
+/// not supported.
+///
+/// # Safety
+/// `properties` is null or valid.
+unsafe fn device_of(simulation: &Simulation, properties: *const Properties) -> Answer<u32> {
+    if properties.is_null() {
+        return Err(Code::INVALID_VALUE);
+    }
+    // SAFETY: not null, so valid.
+    let properties = unsafe { properties.read() };
+    if properties.kind != ALLOCATION_PINNED || properties.location.kind != LOCATION_DEVICE {
+        return Err(Code::INVALID_VALUE);
+    }
+    if properties.handle_types != 0 {
+        return Err(Code::NOT_SUPPORTED);
+    }
+    simulation.device(properties.location.id)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemGetAllocationGranularity(
+    bytes: *mut usize,
+    properties: *const Properties,
+    option: c_uint,
+) -> c_int {
+    driver("cuMemGetAllocationGranularity", format_args!("{option}"), |simulation| {
+        // SAFETY: see the head of `driver`.
+        unsafe {
+            let device = device_of(simulation, properties)?;
+            put(bytes, simulation.machine.granularity(device)? as usize)
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemAddressReserve(
+    address: *mut u64,
+    bytes: usize,
+    alignment: usize,
+    wish: u64,
+    flags: u64,
+) -> c_int {
+    let arguments = format_args!("{bytes}, {alignment}, {wish:#x}, {flags}");
+    driver("cuMemAddressReserve", arguments, |simulation| {
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        // A wish for a place need not be granted.
+        let device = current::top().unwrap_or(0);
+        let reserved = simulation.machine.reserve(device, bytes as u64, alignment as u64)?;
+        // SAFETY: see the head of `driver`.
+        unsafe { put(address, reserved) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemAddressFree(address: u64, bytes: usize) -> c_int {
+    driver("cuMemAddressFree", format_args!("{address:#x}, {bytes}"), |simulation| {
+        simulation.machine.unreserve(current::top().unwrap_or(0), address, bytes as u64)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemCreate(
+    handle: *mut u64,
+    bytes: usize,
+    properties: *const Properties,
+    flags: u64,
+) -> c_int {
+    driver("cuMemCreate", format_args!("{bytes}, {flags}"), |simulation| {
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: see the head of `driver`.
+        unsafe {
+            let device = device_of(simulation, properties)?;
+            put(handle, simulation.machine.create(device, bytes as u64)?)
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemRelease(handle: u64) -> c_int {
+    driver("cuMemRelease", format_args!("{handle:#x}"), |simulation| {
+        simulation.machine.release(current::top().unwrap_or(0), handle)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemMap(
+    address: u64,
+    bytes: usize,
+    offset: usize,
+    handle: u64,
+    flags: u64,
+) -> c_int {
+    let arguments = format_args!("{address:#x}, {bytes}, {offset}, {handle:#x}, {flags}");
+    driver("cuMemMap", arguments, |simulation| {
+        if offset != 0 || flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        simulation.machine.map(current::top().unwrap_or(0), address, bytes as u64, handle)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemSetAccess(
+    address: u64,
+    bytes: usize,
+    descriptions: *const AccessDescription,
+    count: usize,
+) -> c_int {
+    driver("cuMemSetAccess", format_args!("{address:#x}, {bytes}, {count}"), |simulation| {
+        const READ_WRITE: c_uint = 3;
+        if descriptions.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: see the head of `driver`: the array has `count` elements.
+        let descriptions = unsafe { std::slice::from_raw_parts(descriptions, count) };
+        let mut devices = Vec::with_capacity(count);
+        for description in descriptions {
+            let is_device = description.location.kind == LOCATION_DEVICE;
+            if !is_device || description.flags != READ_WRITE {
+                return Err(Code::NOT_SUPPORTED);
+            }
+            devices.push(simulation.device(description.location.id)?);
+        }
+        let caller = current::top().unwrap_or(0);
+        simulation.machine.set_access(caller, address, bytes as u64, &devices)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemUnmap(address: u64, bytes: usize) -> c_int {
+    driver("cuMemUnmap", format_args!("{address:#x}, {bytes}"), |simulation| {
+        simulation.machine.unmap(current::top().unwrap_or(0), address, bytes as u64)
+    })
+}

@@ -1,0 +1,141 @@
+//! Kernels: what a program registered, and launches of it.
+//!
+//! A kernel does nothing; a launch is an operation of its stream, captured like any other.
+//! Registration happens while libraries are loaded, tens of thousands of times, so it only
+//! notes two pointers. What a launch touches is `touches`' business.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use simgpu::{Access, Code};
+
+use crate::call::Answer;
+use crate::code::{INVALID_DEVICE_FUNCTION, INVALID_SYMBOL};
+use crate::simulation::Simulation;
+
+/// Threads and shared memory of a block, and threads of a multiprocessor, on the one kind of
+/// device there is.
+pub(crate) const MOST_BLOCK_THREADS: i32 = 1024;
+pub(crate) const MOST_PROCESSOR_THREADS: i32 = 2048;
+pub(crate) const MOST_PROCESSOR_BLOCKS: i32 = 32;
+
+static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+
+#[derive(Default)]
+struct Registry {
+    /// Names by the address of the host's stub, which is the kernel's handle.
+    kernels: HashMap<usize, &'static CStr>,
+    /// Variables of device memory by the address of the host's shadow.
+    variables: HashMap<usize, Variable>,
+    /// Kernels that modules were asked for, by name: handle 1 is the first, and so on.
+    named: Vec<String>,
+}
+
+/// A variable of device memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Variable {
+    pub(crate) bytes: usize,
+    /// Where it lies on each device that has asked, once it has.
+    address: Option<(u32, u64)>,
+}
+
+/// Handles of kernels that are known by name only: nothing lies there.
+const FIRST_NAMED: usize = 0x5b00_0000_0000;
+const NAMED_STEP: usize = 16;
+
+fn registry() -> MutexGuard<'static, Option<Registry>> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Registers a kernel of the program.
+///
+/// # Safety
+/// `name` is null or a string that stays as it is for as long as kernels may be launched.
+pub(crate) unsafe fn register(stub: *const c_void, name: *const c_char) {
+    let name = if name.is_null() {
+        c"a kernel"
+    } else {
+        // SAFETY: not null, so a string that stays, by this function's contract.
+        unsafe { CStr::from_ptr(name) }
+    };
+    registry().get_or_insert_default().kernels.insert(stub as usize, name);
+}
+
+/// Registers a variable of the program.
+pub(crate) fn register_variable(shadow: *const c_void, bytes: usize) {
+    let variable = Variable { bytes, address: None };
+    registry().get_or_insert_default().variables.insert(shadow as usize, variable);
+}
+
+/// A handle for the kernel `name` of a module.
+pub(crate) fn named(name: &CStr) -> usize {
+    let name = name.to_string_lossy();
+    let mut guard = registry();
+    let named = &mut guard.get_or_insert_default().named;
+    let index = named.iter().position(|known| *known == name).unwrap_or_else(|| {
+        named.push(name.into_owned());
+        named.len() - 1
+    });
+    FIRST_NAMED + index * NAMED_STEP
+}
+
+/// The name of a kernel.
+pub(crate) fn name(handle: usize) -> Answer<String> {
+    let guard = registry();
+    let known = guard.as_ref().ok_or(INVALID_DEVICE_FUNCTION)?;
+    if let Some(name) = known.kernels.get(&handle) {
+        return Ok(name.to_string_lossy().into_owned());
+    }
+    let index = handle.checked_sub(FIRST_NAMED).map(|offset| offset / NAMED_STEP);
+    index.and_then(|index| known.named.get(index)).cloned().ok_or(INVALID_DEVICE_FUNCTION)
+}
+
+/// A variable of the program and where it lies: its memory is had from the device at the first
+/// asking, once for all devices, and never given back.
+pub(crate) fn variable(
+    simulation: &Simulation,
+    device: u32,
+    shadow: usize,
+) -> Answer<(u64, usize)> {
+    let mut guard = registry();
+    let known = guard.get_or_insert_default().variables.get_mut(&shadow);
+    let variable = known.ok_or(INVALID_SYMBOL)?;
+    if let Some((_, address)) = variable.address {
+        return Ok((address, variable.bytes));
+    }
+    let address = simulation.machine.allocate(device, variable.bytes.max(1) as u64)?;
+    variable.address = Some((device, address));
+    Ok((address, variable.bytes))
+}
+
+/// Device memory that variables of programs take, in bytes as the machine counts them.
+pub(crate) fn variable_bytes() -> u64 {
+    placed_variables(|variable| (variable.bytes.max(1) as u64).next_multiple_of(512)).sum()
+}
+
+/// How many variables of programs have device memory.
+pub(crate) fn variable_count() -> usize {
+    placed_variables(|_| ()).count()
+}
+
+fn placed_variables<T>(of: impl Fn(&Variable) -> T) -> impl Iterator<Item = T> {
+    let guard = registry();
+    let variables = guard.iter().flat_map(|known| known.variables.values());
+    let placed: Vec<T> = variables.filter(|one| one.address.is_some()).map(of).collect();
+    placed.into_iter()
+}
+
+/// Enqueues a kernel.
+pub(crate) fn launch(simulation: &Simulation, device: u32, stream: usize, handle: usize) -> Answer {
+    let name = name(handle)?;
+    simulation.machine.touch(device, stream, 0, 0, Access::Read, &name)
+}
+
+/// How many blocks of so many threads fit on a multiprocessor.
+pub(crate) fn blocks_per_processor(block_threads: i32) -> Answer<i32> {
+    if !(1..=MOST_BLOCK_THREADS).contains(&block_threads) {
+        return Err(Code::INVALID_VALUE);
+    }
+    Ok((MOST_PROCESSOR_THREADS / block_threads).clamp(1, MOST_PROCESSOR_BLOCKS))
+}

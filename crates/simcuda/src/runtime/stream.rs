@@ -1,0 +1,184 @@
+//! Streams and their capture.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use simgpu::Code;
+
+use crate::call::{put, put_if, runtime};
+use crate::host_functions::HostFunction;
+use crate::{capture, current, streams};
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamCreate(stream: *mut usize) -> c_int {
+    // SAFETY: see the head of `runtime`.
+    unsafe { cudaStreamCreateWithPriority(stream, 0, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamCreateWithFlags(stream: *mut usize, flags: c_uint) -> c_int {
+    // SAFETY: see the head of `runtime`.
+    unsafe { cudaStreamCreateWithPriority(stream, flags, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamCreateWithPriority(
+    stream: *mut usize,
+    flags: c_uint,
+    priority: c_int,
+) -> c_int {
+    runtime("cudaStreamCreateWithPriority", format_args!("{flags}, {priority}"), |simulation| {
+        let device = current::runtime_device();
+        // SAFETY: see the head of `runtime`.
+        unsafe { put(stream, streams::create(simulation, device, flags, priority)?) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaStreamDestroy(stream: usize) -> c_int {
+    runtime("cudaStreamDestroy", format_args!("{stream:#x}"), |simulation| {
+        streams::destroy(simulation, current::runtime_device(), stream)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaStreamQuery(stream: usize) -> c_int {
+    runtime("cudaStreamQuery", format_args!("{stream:#x}"), |simulation| {
+        match simulation.machine.stream_query(current::runtime_device(), stream)? {
+            true => Ok(()),
+            false => Err(Code::NOT_READY),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaStreamSynchronize(stream: usize) -> c_int {
+    runtime("cudaStreamSynchronize", format_args!("{stream:#x}"), |simulation| {
+        simulation.machine.stream_synchronize(current::runtime_device(), stream)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaStreamWaitEvent(stream: usize, event: u64, flags: c_uint) -> c_int {
+    runtime("cudaStreamWaitEvent", format_args!("{stream:#x}, {event:#x}, {flags}"), |simulation| {
+        simulation.machine.stream_wait(current::runtime_device(), stream, event)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamGetPriority(stream: usize, priority: *mut c_int) -> c_int {
+    runtime("cudaStreamGetPriority", format_args!("{stream:#x}"), |simulation| {
+        let known = simulation.streams.get(current::runtime_device(), stream)?;
+        // SAFETY: see the head of `runtime`.
+        unsafe { put(priority, known.priority) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamGetFlags(stream: usize, flags: *mut c_uint) -> c_int {
+    runtime("cudaStreamGetFlags", format_args!("{stream:#x}"), |simulation| {
+        let known = simulation.streams.get(current::runtime_device(), stream)?;
+        // SAFETY: see the head of `runtime`.
+        unsafe { put(flags, known.flags) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamGetId(stream: usize, id: *mut u64) -> c_int {
+    runtime("cudaStreamGetId", format_args!("{stream:#x}"), |simulation| {
+        let known = simulation.streams.get(current::runtime_device(), stream)?;
+        // SAFETY: see the head of `runtime`.
+        unsafe { put(id, known.id) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamGetDevice(stream: usize, device: *mut c_int) -> c_int {
+    runtime("cudaStreamGetDevice", format_args!("{stream:#x}"), |simulation| {
+        let known = simulation.streams.get(current::runtime_device(), stream)?;
+        // SAFETY: see the head of `runtime`.
+        unsafe { put(device, known.device as c_int) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaLaunchHostFunc(
+    stream: usize,
+    function: Option<unsafe extern "C" fn(*mut c_void)>,
+    data: *mut c_void,
+) -> c_int {
+    runtime("cudaLaunchHostFunc", format_args!("{stream:#x}"), |simulation| {
+        let function = function.ok_or(Code::INVALID_VALUE)?;
+        let function = HostFunction::Plain(function, data as usize);
+        simulation.host_functions.add(simulation, current::runtime_device(), stream, function)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaStreamAddCallback(
+    stream: usize,
+    function: Option<unsafe extern "C" fn(usize, c_int, *mut c_void)>,
+    data: *mut c_void,
+    _flags: c_uint,
+) -> c_int {
+    runtime("cudaStreamAddCallback", format_args!("{stream:#x}"), |simulation| {
+        let function = function.ok_or(Code::INVALID_VALUE)?;
+        let function = HostFunction::Callback(function, data as usize);
+        simulation.host_functions.add(simulation, current::runtime_device(), stream, function)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaStreamBeginCapture(stream: usize, mode: c_int) -> c_int {
+    runtime("cudaStreamBeginCapture", format_args!("{stream:#x}, {mode}"), |simulation| {
+        let mode = capture::mode(mode)?;
+        simulation.machine.begin_capture(current::runtime_device(), stream, mode)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamEndCapture(stream: usize, graph: *mut u64) -> c_int {
+    runtime("cudaStreamEndCapture", format_args!("{stream:#x}"), |simulation| {
+        let captured = simulation.machine.end_capture(current::runtime_device(), stream)?;
+        // SAFETY: see the head of `runtime`.
+        unsafe { put(graph, simulation.graphs.add(captured)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamIsCapturing(stream: usize, status: *mut c_int) -> c_int {
+    runtime("cudaStreamIsCapturing", format_args!("{stream:#x}"), |simulation| {
+        let (answer, _) = capture::status(simulation, current::runtime_device(), stream)?;
+        // SAFETY: see the head of `runtime`.
+        unsafe { put(status, answer) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaStreamGetCaptureInfo(
+    stream: usize,
+    status: *mut c_int,
+    id: *mut u64,
+    graph: *mut u64,
+    dependencies: *mut usize,
+    edges: *mut usize,
+    dependency_count: *mut usize,
+) -> c_int {
+    runtime("cudaStreamGetCaptureInfo", format_args!("{stream:#x}"), |simulation| {
+        let device = current::runtime_device();
+        // SAFETY: see the head of `runtime`.
+        unsafe {
+            put_if(dependencies, 0);
+            put_if(edges, 0);
+            put_if(dependency_count, 0);
+            capture::put_info(simulation, device, stream, status, id, graph)
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaThreadExchangeStreamCaptureMode(mode: *mut c_int) -> c_int {
+    runtime("cudaThreadExchangeStreamCaptureMode", format_args!(""), |_| {
+        // SAFETY: see the head of `runtime`.
+        unsafe { capture::exchange_mode(mode) }
+    })
+}

@@ -1,0 +1,194 @@
+//! What the environment asks for, read once.
+//!
+//! | variable | default | meaning |
+//! |---|---|---|
+//! | `SIMCUDA_MEMORY` | `80GiB` | memory of each device: bytes, or with `KiB`, `MiB`, `GiB` |
+//! | `SIMCUDA_DEVICES` | `1` | how many devices; `CUDA_VISIBLE_DEVICES` may hide some |
+//! | `SIMCUDA_STORE` | `addresses` | `bytes`: device memory is real, and copies move it |
+//! | `SIMCUDA_PROGRESS` | `automatic` | `manual`: streams advance when waited for or told |
+//! | `SIMCUDA_RACES` | `on` | `off`: no race detector |
+//! | `SIMCUDA_KERNEL_TOUCHES` | `on` | `off`: launches touch nothing (see `touches`) |
+//! | `SIMCUDA_ON_VIOLATION` | `report` | `abort`: the first race or misuse ends the process |
+//! | `SIMCUDA_FAULTS` | none | `call:nth:code[:times]`, separated by commas |
+//! | `SIMCUDA_LOG` | none | a file that gets one line for each call |
+//!
+//! A value that cannot be understood is an error that names it: no device is there then.
+
+use std::env;
+
+use simgpu::{Progress, StoreKind};
+
+/// Memory of a device where nothing is said, in bytes.
+const DEFAULT_MEMORY_BYTES: u64 = 80 << 30;
+/// The most devices a machine may have.
+const MOST_DEVICES: u32 = 64;
+
+/// The environment's wishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) memory_bytes: u64,
+    /// Devices that are visible; may be 0.
+    pub(crate) devices: u32,
+    pub(crate) store: StoreKind,
+    pub(crate) progress: Progress,
+    pub(crate) detect_races: bool,
+    pub(crate) kernel_touches: bool,
+    pub(crate) abort_on_violation: bool,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) log_path: Option<String>,
+}
+
+/// From the `nth` call of `call` on (1: the first), `times` calls answer `code`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) call: String,
+    pub(crate) nth: u64,
+    pub(crate) code: i32,
+    pub(crate) times: u64,
+}
+
+impl Settings {
+    /// Reads the environment, or says what in it is wrong.
+    pub(crate) fn read() -> Result<Self, String> {
+        Self::parse(|name| env::var(name).ok())
+    }
+
+    fn parse(get: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let choice = |name: &str, no: &str, yes: &str, default: bool| match get(name).as_deref() {
+            None | Some("") => Ok(default),
+            Some(value) if value == yes => Ok(true),
+            Some(value) if value == no => Ok(false),
+            Some(value) => Err(format!("{name}={value}: it is {no} or {yes}")),
+        };
+        let memory_bytes = match get("SIMCUDA_MEMORY") {
+            None => DEFAULT_MEMORY_BYTES,
+            Some(text) => parse_bytes(&text)
+                .filter(|&bytes| bytes > 0)
+                .ok_or(format!("SIMCUDA_MEMORY={text}: it is a size such as 80GiB"))?,
+        };
+        let installed = match get("SIMCUDA_DEVICES") {
+            None => 1,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|&count| count <= MOST_DEVICES)
+                .ok_or(format!("SIMCUDA_DEVICES={text}: it is 0 to {MOST_DEVICES}"))?,
+        };
+        let devices = visible_devices(installed, get("CUDA_VISIBLE_DEVICES").as_deref());
+        let bytes = choice("SIMCUDA_STORE", "addresses", "bytes", false)?;
+        let manual = choice("SIMCUDA_PROGRESS", "automatic", "manual", false)?;
+        let faults = get("SIMCUDA_FAULTS").unwrap_or_default();
+        Ok(Self {
+            memory_bytes,
+            devices,
+            store: if bytes { StoreKind::RealBytes } else { StoreKind::AddressesOnly },
+            progress: if manual { Progress::Manual } else { Progress::Automatic },
+            detect_races: choice("SIMCUDA_RACES", "off", "on", true)?,
+            kernel_touches: choice("SIMCUDA_KERNEL_TOUCHES", "off", "on", true)?,
+            abort_on_violation: choice("SIMCUDA_ON_VIOLATION", "report", "abort", false)?,
+            faults: faults
+                .split(',')
+                .filter(|rule| !rule.trim().is_empty())
+                .map(parse_fault)
+                .collect::<Result<_, _>>()?,
+            log_path: get("SIMCUDA_LOG").filter(|path| !path.is_empty()),
+        })
+    }
+}
+
+/// How many devices a program sees: CUDA's list of ordinals ends at the first wrong one.
+fn visible_devices(installed: u32, list: Option<&str>) -> u32 {
+    let Some(list) = list else { return installed };
+    let is_there = |entry: &&str| entry.trim().parse().is_ok_and(|one: u32| one < installed);
+    list.split(',').take_while(is_there).count() as u32
+}
+
+fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
+        _ => return None,
+    };
+    digits.trim().parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn parse_fault(rule: &str) -> Result<Fault, String> {
+    let wrong = || format!("SIMCUDA_FAULTS: {rule}: it is call:nth:code or call:nth:code:times");
+    let parts: Vec<&str> = rule.trim().split(':').collect();
+    let number = |index: usize| parts.get(index).and_then(|text| text.parse::<u64>().ok());
+    let times = match parts.len() {
+        3 => 1,
+        4 if parts[3] == "*" => u64::MAX,
+        4 => number(3).ok_or_else(wrong)?,
+        _ => return Err(wrong()),
+    };
+    let nth = number(1).filter(|&nth| nth > 0).ok_or_else(wrong)?;
+    let code = number(2).and_then(|code| i32::try_from(code).ok()).ok_or_else(wrong)?;
+    Ok(Fault { call: parts[0].to_owned(), nth, code, times })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(pairs: &[(&str, &str)]) -> Result<Settings, String> {
+        Settings::parse(|name| {
+            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn everything_has_a_default() {
+        let settings = parse(&[]).unwrap();
+        assert_eq!((settings.memory_bytes, settings.devices), (80 << 30, 1));
+        assert_eq!(settings.store, StoreKind::AddressesOnly);
+        assert!(settings.detect_races && !settings.abort_on_violation);
+    }
+
+    #[test]
+    fn every_value_is_understood() {
+        let settings = parse(&[
+            ("SIMCUDA_MEMORY", "16GiB"),
+            ("SIMCUDA_DEVICES", "4"),
+            ("CUDA_VISIBLE_DEVICES", "2,0,9,1"),
+            ("SIMCUDA_STORE", "bytes"),
+            ("SIMCUDA_PROGRESS", "manual"),
+            ("SIMCUDA_RACES", "off"),
+            ("SIMCUDA_FAULTS", "cuMemAlloc:5:2,cudaMalloc:1:700:*"),
+        ])
+        .unwrap();
+        assert_eq!((settings.memory_bytes, settings.devices), (16 << 30, 2));
+        assert_eq!((settings.store, settings.progress), (StoreKind::RealBytes, Progress::Manual));
+        assert!(!settings.detect_races);
+        let rule = |call: &str, nth, code, times| Fault { call: call.into(), nth, code, times };
+        let expected = [rule("cuMemAlloc", 5, 2, 1), rule("cudaMalloc", 1, 700, u64::MAX)];
+        assert_eq!(settings.faults, expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (name, value) in [
+            ("SIMCUDA_MEMORY", "much"),
+            ("SIMCUDA_MEMORY", "0"),
+            ("SIMCUDA_DEVICES", "65"),
+            ("SIMCUDA_STORE", "byte"),
+            ("SIMCUDA_FAULTS", "cuMemAlloc:0:2"),
+            ("SIMCUDA_FAULTS", "cuMemAlloc:5"),
+        ] {
+            let message = parse(&[(name, value)]).unwrap_err();
+            assert!(message.contains(name) && message.contains(value), "{message}");
+        }
+    }
+
+    #[test]
+    fn hidden_devices_are_not_counted() {
+        for (list, count) in [("", 0), ("-1", 0), ("0", 1), ("1,0", 2), ("GPU-1", 0)] {
+            assert_eq!(visible_devices(2, Some(list)), count, "{list:?}");
+        }
+        assert_eq!(visible_devices(2, None), 2);
+    }
+}

@@ -1,0 +1,178 @@
+//! The one machine of the process, made at the first call that needs it.
+//!
+//! Beside the machine stand the tables of what CUDA hands out and `simgpu` does not know:
+//! stream properties, graphs, registered host memory, functions waiting for their stream. Each
+//! has a lock of its own, taken last and never held across a call into the machine or the
+//! program.
+//!
+//! Loading the library does nothing; a fork makes the child's driver answer `NOT_INITIALIZED`
+//! and the end of the process makes it answer `DEINITIALIZED`, as CUDA's own does.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use simgpu::{Call, Code, Config, Machine, Target, Times};
+
+use crate::graphs::Graphs;
+use crate::host_functions::HostFunctions;
+use crate::host_memory::HostMemory;
+use crate::log::Log;
+use crate::pools::Pools;
+use crate::script::Script;
+use crate::settings::Settings;
+use crate::streams::Streams;
+use crate::violations::Violations;
+
+/// All device addresses, in bytes: far below where the host's own memory lies, so that an
+/// address tells which of the two it is.
+const ADDRESS_SPACE_BYTES: u64 = 32 << 40;
+
+/// The machine and what stands beside it.
+#[derive(Debug)]
+pub(crate) struct Simulation {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) settings: Settings,
+    pub(crate) log: Log,
+    pub(crate) script: Script,
+    pub(crate) violations: Violations,
+    pub(crate) streams: Streams,
+    pub(crate) graphs: Graphs,
+    pub(crate) host_memory: HostMemory,
+    pub(crate) host_functions: HostFunctions,
+    pub(crate) pools: Pools,
+    /// For each device, the peers it was given access to, as a bit set.
+    peers: Vec<AtomicU64>,
+}
+
+/// What the driver's life has come to.
+const NEW: u8 = 0;
+const FORKED: u8 = 1;
+const ENDED: u8 = 2;
+
+static LIFE: AtomicU8 = AtomicU8::new(NEW);
+static STARTED: AtomicBool = AtomicBool::new(false);
+static SIMULATION: OnceLock<Option<Simulation>> = OnceLock::new();
+
+/// The simulation, or why there is none: the driver's own codes for no device, for a forked
+/// child and for a process that is exiting.
+pub(crate) fn simulation() -> Result<&'static Simulation, Code> {
+    match LIFE.load(Ordering::Acquire) {
+        NEW => {}
+        FORKED => return Err(crate::code::NOT_INITIALIZED),
+        _ => return Err(crate::code::DEINITIALIZED),
+    }
+    SIMULATION.get_or_init(Simulation::open).as_ref().ok_or(crate::code::NO_DEVICE)
+}
+
+/// The simulation if there already is one, whatever the driver's life has come to: for reports.
+pub(crate) fn existing() -> Option<&'static Simulation> {
+    if LIFE.load(Ordering::Acquire) == FORKED { None } else { SIMULATION.get()?.as_ref() }
+}
+
+/// `cuInit`: from now on driver calls are answered.
+pub(crate) fn start() -> Result<(), Code> {
+    simulation()?;
+    if !STARTED.swap(true, Ordering::AcqRel) {
+        // SAFETY: both register functions of this library that take nothing and only store to
+        // an atomic; the C library keeps them no longer than this library is loaded.
+        unsafe {
+            libc::pthread_atfork(None, None, Some(after_fork));
+            libc::atexit(at_exit);
+        }
+    }
+    Ok(())
+}
+
+/// Whether [`start`] has succeeded.
+pub(crate) fn is_started() -> bool {
+    STARTED.load(Ordering::Acquire)
+}
+
+unsafe extern "C" fn after_fork() {
+    LIFE.store(FORKED, Ordering::Release);
+}
+
+extern "C" fn at_exit() {
+    LIFE.store(ENDED, Ordering::Release);
+}
+
+impl Simulation {
+    fn open() -> Option<Self> {
+        let complain = |message: String| eprintln!("simcuda: {message}");
+        let settings = Settings::read().map_err(complain).ok()?;
+        if settings.devices == 0 {
+            return None;
+        }
+        let mut config =
+            Config::new(settings.store, settings.devices as usize, settings.memory_bytes);
+        if settings.store == simgpu::StoreKind::AddressesOnly {
+            config.address_space_bytes = Some(ADDRESS_SPACE_BYTES);
+        }
+        config.host_bytes = true;
+        config.implicit_streams = false;
+        config.progress = settings.progress;
+        config.detect_races = settings.detect_races;
+        let machine = Machine::new(config);
+        let machine = machine.map_err(|code| complain(format!("no machine: {code}"))).ok()?;
+        let log = Log::open(settings.log_path.as_deref()).map_err(complain).ok()?;
+        let script = Script::default();
+        for fault in &settings.faults {
+            fail(&machine, &script, &fault.call, fault.nth, fault.code, fault.times);
+        }
+        Some(Self {
+            machine,
+            log,
+            script,
+            violations: Violations::new(settings.abort_on_violation),
+            streams: Streams::default(),
+            graphs: Graphs::default(),
+            host_memory: HostMemory::default(),
+            host_functions: HostFunctions::default(),
+            pools: Pools::default(),
+            peers: (0..settings.devices).map(|_| AtomicU64::new(0)).collect(),
+            settings,
+        })
+    }
+
+    /// Lets `device` touch plain allocations of `peer`; once is enough, as CUDA insists.
+    pub(crate) fn enable_peer(&self, device: u32, peer: u32) -> Result<(), Code> {
+        if device == peer {
+            return Err(Code::INVALID_DEVICE);
+        }
+        let bit = 1 << peer;
+        let before = self.peers[device as usize].fetch_or(bit, Ordering::AcqRel);
+        if before & bit != 0 {
+            return Err(crate::code::PEER_ACCESS_ALREADY_ENABLED);
+        }
+        self.machine.enable_peer_access(device, peer)
+    }
+
+    /// Device `ordinal` as the machine counts it.
+    pub(crate) fn device(&self, ordinal: i32) -> Result<u32, Code> {
+        let device = u32::try_from(ordinal).map_err(|_| Code::INVALID_DEVICE)?;
+        if device < self.settings.devices { Ok(device) } else { Err(Code::INVALID_DEVICE) }
+    }
+}
+
+/// Makes calls of one name fail: by the machine where it is one of the machine's calls, however
+/// the program reaches it, and else at the symbol of that name.
+pub(crate) fn fail(
+    machine: &Machine,
+    script: &Script,
+    call: &str,
+    nth: u64,
+    code: i32,
+    times: u64,
+) {
+    match machine_call(call) {
+        Some(call) => {
+            machine.faults().fail(Target::call(call), nth, Times::Count(times), Code(code));
+        }
+        None => script.add(call, nth, code, times),
+    }
+}
+
+/// The machine's call of that name, if there is one.
+pub(crate) fn machine_call(name: &str) -> Option<Call> {
+    Call::ALL.into_iter().find(|call| call.name() == name)
+}
