@@ -157,3 +157,14 @@ fn row_middle(row: usize) -> i32 {
 fn colour(number: usize) -> RGBColor {
     COLOURS[number % COLOURS.len()]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::marks;
+
+    #[test]
+    fn marks_are_round_and_few() {
+        assert_eq!(marks(0.94, 3.5), [1.0, 1.5, 2.0, 3.0]);
+        assert_eq!(marks(0.05, 12.0), [0.1, 0.3, 1.0, 3.0, 10.0]);
+    }
+}

@@ -25,7 +25,7 @@ const PAGE_BYTES: u64 = 2 << 20;
 /// The smallest device is found to this part of the live peak.
 const RESOLUTION: f64 = 0.001;
 /// How often a device that proves too small to start the search from is doubled.
-const MOST_DOUBLINGS: usize = 4;
+const MOST_DOUBLINGS: u32 = 4;
 
 /// How one process replays.
 #[derive(Clone, Copy, Debug)]
@@ -89,25 +89,39 @@ fn smallest_device(
     let completes = |pages: u64| {
         let device_bytes = pages * PAGE_BYTES;
         let how = Replay { threads: 1, warm_passes: 0, device_bytes };
-        Ok::<_, String>(replay(tools, trace, subject, how)?.failures() == 0)
+        Ok(replay(tools, trace, subject, how)?.failures() == 0)
     };
-    let mut too_small = (trace.live_peak_bytes - 1) / PAGE_BYTES;
-    let mut enough = ample.cold.reserved_peak_bytes.div_ceil(PAGE_BYTES).max(too_small + 1);
-    for doubling in 0.. {
-        if completes(enough)? {
-            break;
+    let too_small = (trace.live_peak_bytes - 1) / PAGE_BYTES;
+    let guess = ample.cold.reserved_peak_bytes.div_ceil(PAGE_BYTES).max(too_small + 1);
+    let resolution = (trace.live_peak_bytes as f64 * RESOLUTION) as u64 / PAGE_BYTES;
+    let found = least(too_small, guess, resolution.max(1), completes)?;
+    let nothing = || format!("{} does not complete under {}", trace.name, subject.name);
+    found.map(|pages| pages * PAGE_BYTES).ok_or_else(nothing)
+}
+
+/// The least number above `too_small` for which `completes` holds, at most `resolution` too
+/// high: by bisection below `guess`, which is doubled where it proves too small itself. None
+/// where that does not help.
+fn least(
+    mut too_small: u64,
+    guess: u64,
+    resolution: u64,
+    completes: impl Fn(u64) -> Result<bool, String>,
+) -> Result<Option<u64>, String> {
+    let mut enough = guess;
+    let mut doublings = 0;
+    while !completes(enough)? {
+        if doublings == MOST_DOUBLINGS {
+            return Ok(None);
         }
-        if doubling == MOST_DOUBLINGS {
-            return Err(format!("{} does not complete under {}", trace.name, subject.name));
-        }
+        doublings += 1;
         (too_small, enough) = (enough, enough * 2);
     }
-    let resolution = (trace.live_peak_bytes as f64 * RESOLUTION) as u64 / PAGE_BYTES;
-    while enough - too_small > resolution.max(1) {
+    while enough - too_small > resolution {
         let middle = too_small + (enough - too_small) / 2;
         if completes(middle)? { enough = middle } else { too_small = middle }
     }
-    Ok(enough * PAGE_BYTES)
+    Ok(Some(enough))
 }
 
 fn replay(tools: &Tools, trace: &Trace, subject: &Subject, how: Replay) -> Result<Report, String> {
@@ -128,4 +142,25 @@ fn replay(tools: &Tools, trace: &Trace, subject: &Subject, how: Replay) -> Resul
         let errors = String::from_utf8_lossy(&output.stderr);
         format!("{} under {}: {}: {errors}", trace.name, subject.name, output.status)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::least;
+
+    #[test]
+    fn bisection_finds_the_least_wherever_it_lies() {
+        for threshold in 101..=300 {
+            let completes = |pages| Ok(pages >= threshold);
+            assert_eq!(least(100, 150, 1, completes), Ok(Some(threshold)));
+            let about = least(100, 150, 10, completes).unwrap().unwrap();
+            assert!((threshold..threshold + 10).contains(&about), "{threshold}: {about}");
+        }
+    }
+
+    #[test]
+    fn what_never_completes_and_what_cannot_be_run_are_told_apart() {
+        assert_eq!(least(100, 150, 1, |_| Ok(false)), Ok(None));
+        assert_eq!(least(100, 150, 1, |_| Err("no".to_owned())), Err("no".to_owned()));
+    }
 }
