@@ -63,7 +63,7 @@ pub extern "C-unwind" fn genesis_malloc(
     });
     match allocated {
         Ok(address) => pointer(address),
-        Err(error) => torch::fail_allocation(error, size, device),
+        Err(error) => torch::fail_allocation(error, size),
     }
 }
 

@@ -100,7 +100,7 @@ static void a_shortage_is_torchs_own_error(void)
                            "capacity of 256.00 MiB of which 192.00 MiB is free. Genesis holds "
                            "64.00 MiB on GPU 0, with no limit: 64.00 MiB live (blocks: 1), 0 B "
                            "freed but still in use by other streams, 0 B cached, of which the "
-                           "largest free run is 0 B (fragmentation index 0.000). Hint: it is "
+                           "largest free run is 0 B (fragmentation index 0.000). A hint: it is "
                            "larger than the device: split it."));
     }
     CHECK_OK(genesis_memory_limit_set(0, 128 * MIB));

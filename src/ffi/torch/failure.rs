@@ -7,7 +7,7 @@
 //! everybody where PyTorch's exceptions are not found. A forked child gets NULL too: the loader
 //! may not be asked there, and PyTorch itself refuses to use CUDA in one.
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CString, c_void};
 use std::fmt::Write as _;
 use std::ptr::null_mut;
 
@@ -17,14 +17,10 @@ use crate::base::size::Bytes;
 use crate::base::{Error, Shortage, Status};
 use crate::ffi::boundary;
 
-/// Ends a request for `requested_bytes` on `device` that failed with `error`.
+/// Ends a request for `requested_bytes` that failed with `error`.
 #[cold]
 #[inline(never)]
-pub(in crate::ffi) fn fail_allocation(
-    error: Error,
-    requested_bytes: usize,
-    device: c_int,
-) -> *mut c_void {
+pub(in crate::ffi) fn fail_allocation(error: Error, requested_bytes: usize) -> *mut c_void {
     end(error, |error| {
         if error.status != Status::OutOfMemory {
             return in_own_name(error);
@@ -33,7 +29,7 @@ pub(in crate::ffi) fn fail_allocation(
             format!("CUDA out of memory. Tried to allocate {}. ", Bytes(requested_bytes as u64));
         match &error.shortage {
             Some(shortage) => describe(shortage, &mut text),
-            None => drop(write!(text, "GPU {device}: {error}.")),
+            None => drop(write!(text, "Genesis: {error}.")),
         }
         text
     })
@@ -91,7 +87,7 @@ fn describe(shortage: &Shortage, text: &mut String) {
         text,
         "Genesis holds {} on GPU {device}, with {limit}: {} live (blocks: {}), {} freed but still \
          in use by other streams, {} cached, of which the largest free run is {} (fragmentation \
-         index {:.3}). Hint: {}.",
+         index {:.3}). A hint: {}.",
         Bytes(shortage.reserved_bytes),
         Bytes(shortage.live_bytes),
         shortage.live_blocks,
