@@ -11,6 +11,8 @@ use crate::simulation::Simulation;
 /// `CU_MEM_LOCATION_TYPE_DEVICE` and `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const LOCATION_DEVICE: c_uint = 1;
 const ALLOCATION_PINNED: c_uint = 1;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const HANDLE_POSIX: c_uint = 1;
 
 /// `CUmemLocation`.
 #[repr(C)]
@@ -44,8 +46,8 @@ struct AccessDescription {
 
 const _: () = assert!(size_of::<Properties>() == 32 && size_of::<AccessDescription>() == 12);
 
-/// The device that the properties ask for memory of. What can be shared between processes is
-/// not supported.
+/// The device that the properties ask for memory of. Memory may be meant for sharing by file
+/// descriptor, as PyTorch's always is; exporting it is what is not there.
 ///
 /// # Safety
 /// `properties` is null or valid.
@@ -58,7 +60,7 @@ unsafe fn device_of(simulation: &Simulation, properties: *const Properties) -> A
     if properties.kind != ALLOCATION_PINNED || properties.location.kind != LOCATION_DEVICE {
         return Err(Code::INVALID_VALUE);
     }
-    if properties.handle_types != 0 {
+    if properties.handle_types & !HANDLE_POSIX != 0 {
         return Err(Code::NOT_SUPPORTED);
     }
     simulation.device(properties.location.id)
