@@ -105,6 +105,7 @@ subjects! {
     statistics: "statistics.c";
     streams: "streams.c";
     threads: "threads.c";
+    trace: "trace.c";
 }
 
 #[test]

@@ -147,12 +147,9 @@ pub(super) fn start(path: &str, settings: &Settings, log: &'static Log) -> Resul
     let open = || {
         let file = open(Path::new(&path))
             .map_err(|error| Error::new(Status::FileFailed, format!("{path}: {error}")))?;
-        Ok(Target {
-            is_compressed: path.ends_with(".zst"),
-            name: path,
-            file: Box::new(file),
-            flush_interval: Duration::from_secs_f64(seconds),
-        })
+        let (is_compressed, flush_interval) =
+            (path.ends_with(".zst"), Duration::from_secs_f64(seconds));
+        Ok(Target { name: path, file, is_compressed, flush_interval })
     };
     without_signals(|| RECORDER.start(log, open))
 }

@@ -29,7 +29,7 @@ mod output;
 mod ring;
 mod writer;
 
-use std::io::Write;
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -50,11 +50,12 @@ use ring::Ring;
 use writer::{Command, Writer, discard};
 
 /// Where a recording goes, and how.
+#[derive(Debug)]
 pub struct Target {
     /// What it is called in messages: its path.
     pub name: String,
     /// The file, empty.
-    pub file: Box<dyn Write + Send>,
+    pub file: File,
     /// Whether to compress it, with Zstandard.
     pub is_compressed: bool,
     /// The longest that something recorded waits to be written.
@@ -355,12 +356,6 @@ impl std::fmt::Display for Summary {
             write!(formatter, ", {} streams not told apart", self.streams_folded)?;
         }
         Ok(())
-    }
-}
-
-impl std::fmt::Debug for Target {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Target").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

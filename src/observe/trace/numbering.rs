@@ -140,7 +140,7 @@ impl Numbering {
 }
 
 /// Spreads addresses, which are multiples of 512 and not chosen by an adversary, over the map:
-/// Fibonacci hashing with the high half folded in.
+/// both halves of a product with 2^64 divided by the golden ratio.
 #[derive(Debug, Default)]
 struct AddressHasher(u64);
 
@@ -156,7 +156,7 @@ impl Hasher for AddressHasher {
     }
 
     fn write_u64(&mut self, address: u64) {
-        let product = u128::from(address) * 0x9E37_79B9_7F4A_7C15_F39C;
+        let product = u128::from(address) * 0x9E37_79B9_7F4A_7C15;
         self.0 = product as u64 ^ (product >> 64) as u64;
     }
 }

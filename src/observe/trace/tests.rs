@@ -1,1 +1,122 @@
+//! The recorder with files of its own: what it refuses, and that nobody waits for ever.
 
+use std::path::PathBuf;
+
+use super::*;
+
+const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
+
+/// A recorder and a log that live as long as a process's own.
+fn recorder() -> (&'static Recorder, &'static Log) {
+    (Box::leak(Box::new(Recorder::new())), Box::leak(Box::new(Log::new(LogLevel::Off))))
+}
+
+fn path(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("genesis-{}-{name}", std::process::id()))
+}
+
+fn target(path: &std::path::Path) -> Result<Target> {
+    let name = path.display().to_string();
+    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(|error| file_failed(&name, &error))?;
+    Ok(Target { name, file, is_compressed: false, flush_interval: Duration::from_secs(3600) })
+}
+
+#[test]
+fn one_recording_at_a_time() {
+    let (recorder, log) = recorder();
+    let path = path("one");
+    for misuse in [recorder.flush(), recorder.stop(None)] {
+        assert_eq!(misuse.unwrap_err(), not_recording());
+    }
+    for _ in 0..2 {
+        recorder.start(log, || target(&path)).unwrap();
+        let second = recorder.start(log, || unreachable!("nothing is opened"));
+        assert_eq!(second.unwrap_err().status, Status::InvalidArgument);
+        recorder.allocated(0x1000, 1, DEVICE, 0);
+        assert_eq!(recorder.flush().unwrap().records, 1);
+        assert_eq!(path.metadata().unwrap().len(), 5 + 16);
+        recorder.freeing(0x1000);
+        recorder.freeing(0x2000);
+        let summary = recorder.stop(None).unwrap();
+        assert_eq!(summary, Summary { records: 2, left_out: 1, streams_folded: 0 });
+        assert_eq!(path.metadata().unwrap().len(), 5 + 32);
+        assert!(!recorder.is_on());
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+/// A full ring makes threads wait, and nothing is lost.
+#[test]
+fn more_than_the_ring_holds() {
+    const THREADS: u64 = 3;
+    const BLOCKS: u64 = ring::CAPACITY as u64;
+    let (recorder, log) = recorder();
+    let path = path("full");
+    recorder.start(log, || target(&path)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                for block in 1..=BLOCKS {
+                    recorder.allocated((thread << 40 | block) << 9, 1, DEVICE, thread);
+                }
+            });
+        }
+    });
+    assert_eq!(recorder.stop(None).unwrap().records, THREADS * BLOCKS);
+    assert_eq!(path.metadata().unwrap().len(), 5 + 16 * THREADS * BLOCKS);
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// A thread that saw the recorder on may come late: its event belongs to no recording.
+#[test]
+fn events_between_recordings_are_in_neither() {
+    let (recorder, log) = recorder();
+    let path = path("late");
+    recorder.start(log, || target(&path)).unwrap();
+    recorder.stop(None).unwrap();
+    recorder.allocated(0x1000, 1, DEVICE, 0);
+    recorder.start(log, || target(&path)).unwrap();
+    recorder.freeing(0x1000);
+    let summary = recorder.stop(None).unwrap();
+    assert_eq!((summary.records, summary.left_out), (0, 1));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_file_that_refuses_ends_the_recording_and_holds_nobody_up() {
+    let (recorder, log) = recorder();
+    let full = std::path::Path::new("/dev/full");
+    let error = recorder.start(log, || target(full)).unwrap_err();
+    assert_eq!(error.status, Status::FileFailed);
+    assert!(error.message.starts_with("/dev/full: No space left on device"), "{error}");
+    assert!(!recorder.is_on());
+
+    // A pipe that nobody reads any more takes the beginning, and then nothing.
+    let (reader, writer) = std::io::pipe().unwrap();
+    let file = File::from(std::os::fd::OwnedFd::from(writer));
+    let pipe = Target {
+        name: "a pipe".to_owned(),
+        file,
+        is_compressed: true,
+        flush_interval: Duration::from_secs(3600),
+    };
+    recorder.start(log, || Ok(pipe)).unwrap();
+    drop(reader);
+    // As callers do: only while it is on.
+    for block in (1..).take_while(|_| recorder.is_on()) {
+        recorder.allocated(block << 9, 1, DEVICE, 0);
+    }
+    for failed in [recorder.flush(), recorder.flush(), recorder.stop(None)] {
+        assert_eq!(failed.unwrap_err().status, Status::FileFailed);
+    }
+    assert!(!recorder.is_on());
+    assert_eq!(recorder.stop(None).unwrap_err(), not_recording());
+
+    // And another may begin.
+    let path = path("after");
+    recorder.start(log, || target(&path)).unwrap();
+    recorder.stop(None).unwrap();
+    std::fs::remove_file(&path).unwrap();
+}

@@ -1,0 +1,402 @@
+//! The recorder: what is recorded is what happened, and reads back as such.
+//!
+//! In this process through the C functions, one test at a time as there is one recorder; and
+//! in processes of their own (`c_tests/processes/tracing.c`) where the process is to end.
+
+#[path = "c_interface/programs.rs"]
+mod programs;
+#[allow(dead_code)]
+mod support;
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+
+use genesis::base::Status;
+use genesis::ffi::allocation::{genesis_block_record_stream, genesis_free, genesis_malloc};
+use genesis::ffi::genesis_stream;
+use genesis::ffi::library::genesis_option_set;
+use genesis::ffi::memory::genesis_cache_empty;
+use genesis::ffi::statistics::{Stats, genesis_stats_get, genesis_stats_reset_peak};
+use genesis::ffi::trace::{
+    genesis_trace_flush, genesis_trace_iteration, genesis_trace_start, genesis_trace_stop,
+};
+use genesis_replay::gtr::{self, Action, Record};
+use genesis_replay::program::{Kind, Program};
+use programs::Language::C99;
+use programs::{command, compile, run, run_silently, text};
+
+/// The recorder of this process, which tests use in turn; with addresses only.
+fn recorder() -> MutexGuard<'static, ()> {
+    static RECORDER: Mutex<()> = Mutex::new(());
+    let guard = RECORDER.lock().unwrap_or_else(PoisonError::into_inner);
+    for (name, value) in [
+        (c"GENESIS_BACKEND", c"sim"),
+        (c"GENESIS_SIM_MEMORY", c"1TiB"),
+        (c"GENESIS_TRACE_FLUSH_SECONDS", c"0.01"),
+    ] {
+        // Refused once the library has started, and then set already.
+        // SAFETY: both are strings.
+        let _ = unsafe { genesis_option_set(name.as_ptr(), value.as_ptr()) };
+    }
+    guard
+}
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+fn start(path: &Path) {
+    let path = CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: a string.
+    assert_eq!(unsafe { genesis_trace_start(path.as_ptr()) }, Status::Success);
+}
+
+fn stop() {
+    assert_eq!(genesis_trace_stop(), Status::Success);
+}
+
+fn stream(number: u64) -> genesis_stream {
+    ((number + 1) * 0x1000) as usize as genesis_stream
+}
+
+fn allocate(bytes: u64, on: u64) -> usize {
+    let block = genesis_malloc(bytes as usize, 0, stream(on));
+    assert!(!block.is_null() || bytes == 0);
+    block as usize
+}
+
+fn free(block: usize) {
+    genesis_free(block as *mut c_void, 0, 0, stream(0));
+}
+
+fn requested_peak() -> u64 {
+    let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
+    // SAFETY: as long as it says.
+    assert_eq!(unsafe { genesis_stats_get(0, &mut stats) }, Status::Success);
+    stats.requested_bytes.peak
+}
+
+/// Makes the calls of a program, to the last free.
+fn make_calls(program: &Program) {
+    let mut blocks = vec![0; program.slot_count];
+    for call in program.calls.iter().chain(&program.leftovers) {
+        let (block, on) = (&mut blocks[call.slot as usize], u64::from(call.stream));
+        match call.kind {
+            Kind::Allocate => *block = allocate(call.requested_bytes, on),
+            Kind::Free => free(*block),
+            Kind::RecordStream => {
+                let recorded = genesis_block_record_stream(*block as *mut c_void, stream(on));
+                assert_eq!(recorded, Status::Success);
+            }
+            Kind::EmptyCache => assert_eq!(genesis_cache_empty(0), Status::Success),
+        }
+    }
+}
+
+/// A recorded trace, replayed and recorded once more, is the same program: every call, block,
+/// stream and size, in order, and so the same live peak, which the statistics agree with.
+#[test]
+fn a_recorded_program_replays_as_itself() {
+    let _guard = recorder();
+    for name in ["fsdp_streams", "alternating"] {
+        let mut program = support::replay::recorded(name);
+        let (plain, compressed) = (path(&format!("{name}.gtr")), path(&format!("{name}.gtr.zst")));
+        for path in [&plain, &compressed] {
+            assert_eq!(genesis_stats_reset_peak(0), Status::Success);
+            start(path);
+            make_calls(&program);
+            stop();
+            assert_eq!(requested_peak(), program.live_peak_bytes);
+        }
+        let records = gtr::read_file(&plain).unwrap();
+        assert_eq!(gtr::read_file(&compressed).unwrap(), records);
+        let again = Program::prepare(&records).unwrap();
+        let leftovers = std::mem::take(&mut program.leftovers);
+        program.calls.extend(leftovers);
+        program.iteration_count = 0;
+        assert!(again == program, "{name}: not the same program");
+        let sizes = [&plain, &compressed].map(|path| path.metadata().unwrap().len());
+        assert!(sizes[1] * 3 < sizes[0], "{sizes:?}");
+    }
+}
+
+/// Pieces of a compressed trace are frames, and readers take them for one stream.
+#[test]
+fn what_was_flushed_can_be_read_while_the_program_runs() {
+    let _guard = recorder();
+    for name in ["flushed.gtr", "flushed.gtr.zst"] {
+        let path = path(name);
+        start(&path);
+        for round in 1..=20 {
+            let block = allocate(round * 1000, 0);
+            free(block);
+            assert_eq!(genesis_trace_iteration(round as u32), Status::Success);
+            assert_eq!(genesis_trace_flush(), Status::Success);
+            let records = gtr::read_file(&path).unwrap();
+            assert_eq!(records.len() as u64, 3 * round);
+            let last = records.last().unwrap();
+            assert_eq!((last.action, u64::from(last.id)), (Action::IterationEnd, round));
+        }
+        stop();
+        assert_eq!(gtr::read_file(&path).unwrap().len(), 60);
+    }
+}
+
+#[test]
+fn nothing_asked_for_is_recorded_and_blocks_live_before_are_not() {
+    let _guard = recorder();
+    let path = path("before.gtr");
+    let before = allocate(5000, 0);
+    start(&path);
+    assert_eq!(allocate(0, 0), 0);
+    let after = allocate(7000, 0);
+    free(before);
+    stop();
+    free(after);
+    let block =
+        |action, id, requested_bytes| Record { action, device: 0, stream: 0, id, requested_bytes };
+    assert_eq!(
+        gtr::read_file(&path).unwrap(),
+        [
+            block(Action::Allocate, 0, 0),
+            block(Action::Free, 0, 0),
+            block(Action::Allocate, 1, 7000)
+        ]
+    );
+}
+
+/// Two handles of the default stream are one stream, the threads' own streams are several.
+#[test]
+fn streams_are_told_apart_as_the_library_does() {
+    let _guard = recorder();
+    let path = path("streams.gtr");
+    start(&path);
+    let allocate = |handle: usize| {
+        let block = genesis_malloc(512, 0, handle as genesis_stream);
+        free(block as usize);
+    };
+    for handle in [0, 1, 2, 0x5000, 2] {
+        allocate(handle);
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| allocate(2));
+    });
+    stop();
+    let allocated = |record: &Record| record.action == Action::Allocate;
+    let records = gtr::read_file(&path).unwrap();
+    let streams: Vec<u16> =
+        records.iter().filter(|record| allocated(record)).map(|record| record.stream).collect();
+    assert_eq!(streams, [0, 0, 1, 2, 1, 3]);
+}
+
+/// Threads allocate on streams of their own and on a shared one, and free each other's blocks.
+#[test]
+fn threads_are_recorded_in_an_order_that_can_have_been() {
+    const THREADS: u64 = 4;
+    const BLOCKS: u64 = 60_000;
+    let _guard = recorder();
+    for name in ["threads.gtr", "threads.gtr.zst"] {
+        let path = path(name);
+        start(&path);
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..THREADS).map(|_| mpsc::channel::<usize>()).unzip();
+        std::thread::scope(|scope| {
+            for (thread, inbox) in (0..).zip(receivers) {
+                let next = senders[((thread + 1) % THREADS) as usize].clone();
+                scope.spawn(move || {
+                    for block in 0..BLOCKS {
+                        // No two sizes are equal: a record says whose it is.
+                        let size = 1 + block * THREADS + thread;
+                        let given = allocate(size, if block % 3 == 0 { 99 } else { thread });
+                        if block % 2 == 0 {
+                            free(given)
+                        } else {
+                            next.send(given).unwrap()
+                        }
+                        inbox.try_iter().for_each(free);
+                    }
+                    drop(next);
+                    inbox.iter().for_each(free);
+                });
+            }
+            drop(senders);
+        });
+        stop();
+        let records = gtr::read_file(&path).unwrap();
+        // Every free is of a block that is live, and no block is allocated while live.
+        let program = Program::prepare(&records).unwrap();
+        assert_eq!(program.calls.len() as u64, 2 * THREADS * BLOCKS);
+        assert_eq!(program.leftovers, []);
+        let mut next = HashMap::new();
+        for record in records.iter().filter(|record| record.action == Action::Allocate) {
+            let (thread, block) =
+                ((record.requested_bytes - 1) % THREADS, (record.requested_bytes - 1) / THREADS);
+            let expected = next.entry(thread).or_insert(0);
+            assert_eq!(block, *expected, "thread {thread} out of order");
+            *expected += 1;
+        }
+        assert_eq!(next.into_values().collect::<Vec<_>>(), [BLOCKS; THREADS as usize]);
+    }
+}
+
+/// Recordings begin and end while threads work: each is a program of its own.
+#[test]
+fn recordings_may_begin_and_end_at_any_time() {
+    let _guard = recorder();
+    let path = path("restarted.gtr");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let blocks: Vec<usize> =
+                        (1..20).map(|n| allocate(n * 512, (thread + n) % 3)).collect();
+                    blocks.into_iter().for_each(free);
+                }
+            });
+        }
+        for _ in 0..30 {
+            start(&path);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            stop();
+            let program = Program::prepare(&gtr::read_file(&path).unwrap()).unwrap();
+            assert!(program.slot_count <= 3 * 19, "{} blocks live", program.slot_count);
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+/// A case of `tracing.c`, recorded to files of either kind: its path, and how it ended.
+fn traced(case: &str) -> [(PathBuf, Output); 2] {
+    let program = compile(case, "processes/tracing.c", C99, true);
+    ["gtr", "gtr.zst"].map(|extension| {
+        let path = path(&format!("{case}.{extension}"));
+        let _ = std::fs::remove_file(&path);
+        let mut command = command(&program);
+        // Only what is said flushes, but in the case that waits for it.
+        let seconds = if case == "crash_after_a_while" { "0.05" } else { "1000" };
+        command.arg(case).env("GENESIS_TRACE", &path);
+        command.env("GENESIS_BACKEND", "sim").env("GENESIS_TRACE_FLUSH_SECONDS", seconds);
+        (path, command.output().unwrap())
+    })
+}
+
+/// How many blocks of 512 and of 1024 bytes a trace allocates.
+fn blocks(path: &Path) -> (usize, usize) {
+    let program = Program::prepare(&gtr::read_file(path).unwrap()).unwrap();
+    let count = |bytes| {
+        let of_size = |call: &&_| {
+            let call: &genesis_replay::program::Call = call;
+            call.kind == Kind::Allocate && call.requested_bytes == bytes
+        };
+        program.calls.iter().filter(of_size).count()
+    };
+    (count(512), count(1024))
+}
+
+#[test]
+fn a_process_that_ends_well_has_all_of_it() {
+    for (path, output) in traced("end_well") {
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        assert_eq!(blocks(&path), (1000, 0));
+    }
+}
+
+#[test]
+fn a_crash_leaves_what_was_flushed() {
+    for case in ["crash", "crash_after_a_while"] {
+        for (path, output) in traced(case) {
+            // `timeout` says so with a status, or by the same signal.
+            let is_abort = output.status.signal() == Some(libc::SIGABRT)
+                || output.status.code() == Some(128 + libc::SIGABRT);
+            assert!(is_abort, "{output:?}");
+            assert_eq!(
+                text(&output.stderr).replace("timeout: the monitored command dumped core\n", ""),
+                ""
+            );
+            assert_eq!(blocks(&path).0, 1000, "{case}");
+        }
+    }
+}
+
+/// Left without a word, a process loses at most what the ring and a piece hold.
+#[test]
+fn little_is_lost_without_any_flush() {
+    for (path, output) in traced("leave_at_once") {
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        // 131,072 events in the ring, 65,536 records in the piece.
+        let kept = gtr::read_file(&path).unwrap().len();
+        assert!(kept >= 800_000 - 131_072 - 65_536 - 1024 && kept <= 800_000, "{kept}");
+    }
+}
+
+#[test]
+fn a_forked_child_is_not_recorded() {
+    for (path, output) in traced("fork_in_the_middle") {
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        assert_eq!(blocks(&path), (1000, 1000));
+    }
+}
+
+#[test]
+fn a_full_disk_is_a_warning_and_the_end_of_the_recording() {
+    for (path, output) in traced("run_out_of_disk") {
+        assert!(output.status.success(), "{output:?}");
+        let warning = format!("genesis: recording has ended: {}: File too large", path.display());
+        let lines = text(&output.stderr);
+        assert!(lines.starts_with(&warning) && lines.lines().count() == 1, "{lines}");
+        // What was whole before is whole still.
+        assert!(blocks(&path).0 >= 1000);
+    }
+}
+
+#[test]
+fn the_programs_signals_are_its_own() {
+    for (path, output) in traced("be_signalled") {
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        assert_eq!(blocks(&path), (1000, 0));
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_made_is_one_warning() {
+    let program = compile("unwritable", "processes/tracing.c", C99, true);
+    for (path, reason) in [
+        ("/nowhere/at/all.gtr", "No such file or directory (os error 2)"),
+        ("/dev/full", "No space left on device (os error 28)"),
+    ] {
+        let output = run(command(&program).arg("end_well").env("GENESIS_TRACE", path));
+        let warning = format!("genesis: GENESIS_TRACE: not recording: {path}: {reason}\n");
+        assert_eq!(text(&output.stderr), warning);
+    }
+}
+
+#[test]
+fn processes_have_files_of_their_own() {
+    let _guard = recorder();
+    let program = compile("own_file", "processes/tracing.c", C99, true);
+    let folder = path("own_files");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir(&folder).unwrap();
+    for _ in 0..2 {
+        let path = folder.join("rank-%p.gtr");
+        run_silently(command(&program).arg("end_well").env("GENESIS_TRACE", path));
+    }
+    let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap().path()).collect();
+    assert_eq!(files.len(), 2, "{files:?}");
+    assert!(files.iter().all(|path| blocks(path) == (1000, 0)));
+    // A file that another process is recording to stays its own.
+    let taken = folder.join("taken.gtr");
+    start(&taken);
+    let block = allocate(512, 0);
+    let output = run(command(&program).arg("end_well").env("GENESIS_TRACE", &taken));
+    assert!(text(&output.stderr).contains("another process is recording to it"), "{output:?}");
+    free(block);
+    stop();
+    assert_eq!(gtr::read_file(&taken).unwrap().len(), 2);
+}
