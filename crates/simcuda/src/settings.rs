@@ -6,6 +6,7 @@
 //! | `SIMCUDA_DEVICES` | `1` | how many devices; `CUDA_VISIBLE_DEVICES` may hide some |
 //! | `SIMCUDA_STORE` | `addresses` | `bytes`: device memory is real, and copies move it |
 //! | `SIMCUDA_PROGRESS` | `automatic` | `manual`: streams advance when waited for or told |
+//! | `SIMCUDA_ADDRESSES` | `ascending` | `descending`: memory comes from high addresses down |
 //! | `SIMCUDA_RACES` | `on` | `off`: no race detector |
 //! | `SIMCUDA_KERNEL_TOUCHES` | `on` | `off`: launches touch nothing (see `touches`) |
 //! | `SIMCUDA_ON_VIOLATION` | `report` | `abort`: the first race or misuse ends the process |
@@ -31,6 +32,7 @@ pub(crate) struct Settings {
     pub(crate) devices: u32,
     pub(crate) store: StoreKind,
     pub(crate) progress: Progress,
+    pub(crate) descending_addresses: bool,
     pub(crate) detect_races: bool,
     pub(crate) kernel_touches: bool,
     pub(crate) abort_on_violation: bool,
@@ -83,6 +85,7 @@ impl Settings {
             devices,
             store: if bytes { StoreKind::RealBytes } else { StoreKind::AddressesOnly },
             progress: if manual { Progress::Manual } else { Progress::Automatic },
+            descending_addresses: choice("SIMCUDA_ADDRESSES", "ascending", "descending", false)?,
             detect_races: choice("SIMCUDA_RACES", "off", "on", true)?,
             kernel_touches: choice("SIMCUDA_KERNEL_TOUCHES", "off", "on", true)?,
             abort_on_violation: choice("SIMCUDA_ON_VIOLATION", "report", "abort", false)?,
@@ -157,13 +160,14 @@ mod tests {
             ("CUDA_VISIBLE_DEVICES", "2,0,9,1"),
             ("SIMCUDA_STORE", "bytes"),
             ("SIMCUDA_PROGRESS", "manual"),
+            ("SIMCUDA_ADDRESSES", "descending"),
             ("SIMCUDA_RACES", "off"),
             ("SIMCUDA_FAULTS", "cuMemAlloc:5:2,cudaMalloc:1:700:*"),
         ])
         .unwrap();
         assert_eq!((settings.memory_bytes, settings.devices), (16 << 30, 2));
         assert_eq!((settings.store, settings.progress), (StoreKind::RealBytes, Progress::Manual));
-        assert!(!settings.detect_races);
+        assert!(settings.descending_addresses && !settings.detect_races);
         let rule = |call: &str, nth, code, times| Fault { call: call.into(), nth, code, times };
         let expected = [rule("cuMemAlloc", 5, 2, 1), rule("cudaMalloc", 1, 700, u64::MAX)];
         assert_eq!(settings.faults, expected);

@@ -108,6 +108,7 @@ impl Simulation {
         if settings.store == simgpu::StoreKind::AddressesOnly {
             config.address_space_bytes = Some(ADDRESS_SPACE_BYTES);
         }
+        config.descending_addresses = settings.descending_addresses;
         config.host_bytes = true;
         config.implicit_streams = false;
         config.progress = settings.progress;

@@ -103,8 +103,9 @@ impl Machine {
 }
 
 impl AddressSpace {
-    pub(crate) fn new(base: u64, bytes: u64) -> Self {
-        let mut free = Ranges::default();
+    /// All of `[base, base + bytes)`, handed out from its start or from its end.
+    pub(crate) fn new(base: u64, bytes: u64, descending: bool) -> Self {
+        let mut free = if descending { Ranges::taken_from_end() } else { Ranges::default() };
         if bytes > 0 {
             free.give(base, bytes);
         }

@@ -5,6 +5,7 @@
 //! threads are ordered by the lock. With addresses only, a call takes well under a microsecond.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::address_space::AddressSpace;
@@ -52,6 +53,9 @@ pub struct Config {
     /// All device address space, in bytes; `None`: as much as the store likes to have. Small
     /// values provoke its exhaustion.
     pub address_space_bytes: Option<u64>,
+    /// Whether address space is handed out from its end: an allocator that prefers low
+    /// addresses then takes the youngest memory first, and otherwise the oldest.
+    pub descending_addresses: bool,
     /// Host memory that may be pinned, in bytes.
     pub host_memory_bytes: u64,
     /// Whether pinned host memory can be read and written, whatever the store.
@@ -79,6 +83,7 @@ impl Config {
             devices: vec![device; devices],
             store,
             address_space_bytes: None,
+            descending_addresses: false,
             host_memory_bytes: 1 << 38,
             host_bytes: store == StoreKind::RealBytes,
             progress: Progress::Automatic,
@@ -94,6 +99,8 @@ impl Config {
 #[derive(Debug)]
 pub struct Machine {
     store: StoreKind,
+    /// Whether there may be violations, told without the lock.
+    pub(crate) has_violations: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -120,6 +127,8 @@ pub(crate) struct State {
     pub(crate) progress: Progress,
     pub(crate) detector: Option<Detector>,
     pub(crate) violations: Vec<Violation>,
+    /// Shared with the machine: see [`Machine::take_violations`].
+    pub(crate) has_violations: Arc<AtomicBool>,
     pub(crate) script: Script,
 }
 
@@ -157,9 +166,10 @@ impl Machine {
         }
         let (base, bytes) = store.space();
         let kind = config.store;
+        let has_violations = Arc::default();
         let state = State {
             devices: config.devices.iter().map(Device::new).collect(),
-            space: AddressSpace::new(base, bytes),
+            space: AddressSpace::new(base, bytes, config.descending_addresses),
             physical: Slab::default(),
             host_memory: HashMap::new(),
             streams: StreamTable::new(count as u32),
@@ -168,11 +178,12 @@ impl Machine {
             progress: config.progress,
             detector: config.detect_races.then(Detector::default),
             violations: Vec::new(),
+            has_violations: Arc::clone(&has_violations),
             script: Script::default(),
             store,
             config,
         };
-        Ok(Arc::new(Self { store: kind, state: Mutex::new(state) }))
+        Ok(Arc::new(Self { store: kind, has_violations, state: Mutex::new(state) }))
     }
 
     /// What the machine was made of.

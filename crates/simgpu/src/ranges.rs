@@ -11,6 +11,7 @@ pub(crate) struct Ranges {
     by_start: BTreeMap<u64, u64>,
     by_size: BTreeSet<(u64, u64)>,
     seam_bytes: Option<u64>,
+    takes_from_end: bool,
 }
 
 impl Ranges {
@@ -19,13 +20,24 @@ impl Ranges {
         Self { seam_bytes: Some(seam_bytes), ..Self::default() }
     }
 
-    /// The smallest free range that holds `bytes` at a multiple of `alignment_bytes`.
+    /// No free ranges; what is taken comes from the end of one.
+    pub(crate) fn taken_from_end() -> Self {
+        Self { takes_from_end: true, ..Self::default() }
+    }
+
+    /// Takes `bytes` at a multiple of `alignment_bytes` from the smallest free range that holds
+    /// them.
     pub(crate) fn take(&mut self, bytes: u64, alignment_bytes: u64) -> Option<u64> {
         let (range_start, range_bytes, start) =
             self.by_size.range((bytes, 0)..).find_map(|&(range_bytes, range_start)| {
-                let start = range_start.checked_next_multiple_of(alignment_bytes)?;
-                let end = start.checked_add(bytes)?;
-                (end <= range_start + range_bytes).then_some((range_start, range_bytes, start))
+                let last = range_start + range_bytes - bytes;
+                let start = if self.takes_from_end {
+                    last - last % alignment_bytes
+                } else {
+                    range_start.checked_next_multiple_of(alignment_bytes)?
+                };
+                let is_inside = (range_start..=last).contains(&start);
+                is_inside.then_some((range_start, range_bytes, start))
             })?;
         self.remove(range_start, range_bytes);
         self.insert(range_start, start - range_start);
@@ -103,6 +115,17 @@ mod tests {
         assert_eq!(ranges.take(0x6000, 1), None);
         assert_eq!(ranges.give(0x4000, 0x1000), (0x3000, 0x7000));
         assert_eq!(ranges.give(0x1000, 0x2000), (0x1000, 0x9000));
+        assert!(ranges.is_consistent());
+    }
+
+    #[test]
+    fn the_end_of_a_range_goes_first_where_that_is_wanted() {
+        let mut ranges = Ranges::taken_from_end();
+        ranges.give(0x1000, 0x9000);
+        assert_eq!(ranges.take(0x1000, 0x4000), Some(0x8000));
+        assert_eq!(ranges.take(0x1000, 0x1000), Some(0x9000), "the smaller hole is preferred");
+        assert_eq!(ranges.take(0x1000, 0x1000), Some(0x7000));
+        assert_eq!(ranges.take(0x6000, 0x4000), None, "inside, but at no multiple");
         assert!(ranges.is_consistent());
     }
 
