@@ -6,13 +6,15 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use simgpu::{Access, Code};
 
 use crate::call::Answer;
 use crate::code::{INVALID_DEVICE_FUNCTION, INVALID_SYMBOL};
 use crate::simulation::Simulation;
+use crate::touches::Shape;
 
 /// Threads and shared memory of a block, and threads of a multiprocessor, on the one kind of
 /// device there is.
@@ -24,12 +26,21 @@ static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
 
 #[derive(Default)]
 struct Registry {
-    /// Names by the address of the host's stub, which is the kernel's handle.
-    kernels: HashMap<usize, &'static CStr>,
+    /// Kernels by handle: the address of the host's stub, or a number of ours.
+    kernels: HashMap<usize, Kernel>,
     /// Variables of device memory by the address of the host's shadow.
     variables: HashMap<usize, Variable>,
-    /// Kernels that modules were asked for, by name: handle 1 is the first, and so on.
-    named: Vec<String>,
+    /// How many kernels are known by name only.
+    named: usize,
+}
+
+/// A kernel; what it touches is found out at its first launch.
+#[derive(Clone)]
+enum Kernel {
+    /// Registered by a library, under a constant of that library.
+    Registered(&'static CStr),
+    /// Asked for by name, or launched before.
+    Known(Arc<Shape>),
 }
 
 /// A variable of device memory.
@@ -59,7 +70,8 @@ pub(crate) unsafe fn register(stub: *const c_void, name: *const c_char) {
         // SAFETY: not null, so a string that stays, by this function's contract.
         unsafe { CStr::from_ptr(name) }
     };
-    registry().get_or_insert_default().kernels.insert(stub as usize, name);
+    let kernel = Kernel::Registered(name);
+    registry().get_or_insert_default().kernels.insert(stub as usize, kernel);
 }
 
 /// Registers a variable of the program.
@@ -72,23 +84,52 @@ pub(crate) fn register_variable(shadow: *const c_void, bytes: usize) {
 pub(crate) fn named(name: &CStr) -> usize {
     let name = name.to_string_lossy();
     let mut guard = registry();
-    let named = &mut guard.get_or_insert_default().named;
-    let index = named.iter().position(|known| *known == name).unwrap_or_else(|| {
-        named.push(name.into_owned());
-        named.len() - 1
-    });
-    FIRST_NAMED + index * NAMED_STEP
+    let registry = guard.get_or_insert_default();
+    let known = (0..registry.named).map(|index| FIRST_NAMED + index * NAMED_STEP);
+    let is_it = |handle: &usize| match registry.kernels.get(handle) {
+        Some(Kernel::Known(shape)) => shape.name == name,
+        _ => false,
+    };
+    if let Some(handle) = known.into_iter().find(is_it) {
+        return handle;
+    }
+    let handle = FIRST_NAMED + registry.named * NAMED_STEP;
+    registry.named += 1;
+    registry.kernels.insert(handle, Kernel::Known(Arc::new(Shape::of(&name))));
+    handle
 }
 
-/// The name of a kernel.
-pub(crate) fn name(handle: usize) -> Answer<String> {
+/// Whether there is a kernel of that handle.
+pub(crate) fn check(handle: usize) -> Answer {
     let guard = registry();
-    let known = guard.as_ref().ok_or(INVALID_DEVICE_FUNCTION)?;
-    if let Some(name) = known.kernels.get(&handle) {
-        return Ok(name.to_string_lossy().into_owned());
+    let is_known = guard.as_ref().is_some_and(|registry| registry.kernels.contains_key(&handle));
+    if is_known { Ok(()) } else { Err(INVALID_DEVICE_FUNCTION) }
+}
+
+/// A kernel as the log names it.
+pub(crate) struct Named(pub(crate) usize);
+
+impl fmt::Display for Named {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match shape(self.0) {
+            Ok(shape) => formatter.write_str(&shape.name),
+            Err(_) => write!(formatter, "{:#x}", self.0),
+        }
     }
-    let index = handle.checked_sub(FIRST_NAMED).map(|offset| offset / NAMED_STEP);
-    index.and_then(|index| known.named.get(index)).cloned().ok_or(INVALID_DEVICE_FUNCTION)
+}
+
+/// The shape of a kernel, worked out once.
+fn shape(handle: usize) -> Answer<Arc<Shape>> {
+    let mut guard = registry();
+    let kernel = guard.as_mut().and_then(|registry| registry.kernels.get_mut(&handle));
+    let kernel = kernel.ok_or(INVALID_DEVICE_FUNCTION)?;
+    if let Kernel::Registered(name) = kernel {
+        *kernel = Kernel::Known(Arc::new(Shape::of(&name.to_string_lossy())));
+    }
+    match kernel {
+        Kernel::Known(shape) => Ok(shape.clone()),
+        Kernel::Registered(_) => Err(INVALID_DEVICE_FUNCTION),
+    }
 }
 
 /// A variable of the program and where it lies: its memory is had from the device at the first
@@ -126,10 +167,29 @@ fn placed_variables<T>(of: impl Fn(&Variable) -> T) -> impl Iterator<Item = T> {
     placed.into_iter()
 }
 
-/// Enqueues a kernel.
-pub(crate) fn launch(simulation: &Simulation, device: u32, stream: usize, handle: usize) -> Answer {
-    let name = name(handle)?;
-    simulation.machine.touch(device, stream, 0, 0, Access::Read, &name)
+/// Enqueues a kernel and what it touches.
+///
+/// # Safety
+/// `arguments` is null or has a pointer to each argument that the kernel's declaration says.
+pub(crate) unsafe fn launch(
+    simulation: &Simulation,
+    device: u32,
+    stream: usize,
+    handle: usize,
+    arguments: *const *const c_void,
+) -> Answer {
+    let shape = shape(handle)?;
+    let machine = &simulation.machine;
+    machine.touch(device, stream, 0, 0, Access::Read, &shape.name)?;
+    if !simulation.settings.kernel_touches || !simulation.settings.detect_races {
+        return Ok(());
+    }
+    // SAFETY: by this function's contract.
+    unsafe { shape.pointers(arguments) }.try_for_each(|pointer| {
+        let Some(range) = machine.find(pointer.address) else { return Ok(()) };
+        let (address, bytes) = pointer.extent(range);
+        machine.touch(device, stream, address, bytes, pointer.access, &shape.name)
+    })
 }
 
 /// How many blocks of so many threads fit on a multiprocessor.

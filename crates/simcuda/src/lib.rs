@@ -39,5 +39,6 @@ mod settings;
 mod simulation;
 mod streams;
 mod stubs;
+mod touches;
 mod transfers;
 mod violations;

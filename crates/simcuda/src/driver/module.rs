@@ -76,7 +76,7 @@ unsafe extern "C" fn cuModuleGetFunction(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuFuncGetAttribute(value: *mut c_int, which: c_int, function: usize) -> c_int {
     driver("cuFuncGetAttribute", format_args!("{which}, {function:#x}"), |_| {
-        kernels::name(function)?;
+        kernels::check(function)?;
         let answer = match which {
             0 => kernels::MOST_BLOCK_THREADS,
             4 => 32,
@@ -91,14 +91,14 @@ unsafe extern "C" fn cuFuncGetAttribute(value: *mut c_int, which: c_int, functio
 #[unsafe(no_mangle)]
 extern "C" fn cuFuncSetAttribute(function: usize, which: c_int, value: c_int) -> c_int {
     driver("cuFuncSetAttribute", format_args!("{function:#x}, {which}, {value}"), |_| {
-        kernels::name(function).map(|_| ())
+        kernels::check(function)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuFuncSetCacheConfig(function: usize, preference: c_int) -> c_int {
     driver("cuFuncSetCacheConfig", format_args!("{function:#x}, {preference}"), |_| {
-        kernels::name(function).map(|_| ())
+        kernels::check(function)
     })
 }
 
@@ -111,14 +111,14 @@ unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
 ) -> c_int {
     let arguments = format_args!("{function:#x}, {threads}, {shared_bytes}");
     driver("cuOccupancyMaxActiveBlocksPerMultiprocessor", arguments, |_| {
-        kernels::name(function)?;
+        kernels::check(function)?;
         // SAFETY: see the head of `driver`.
         unsafe { put(blocks, kernels::blocks_per_processor(threads)?) }
     })
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuLaunchKernel(
+unsafe extern "C" fn cuLaunchKernel(
     function: usize,
     _grid_x: c_uint,
     _grid_y: c_uint,
@@ -128,16 +128,19 @@ extern "C" fn cuLaunchKernel(
     _block_z: c_uint,
     _shared_bytes: c_uint,
     stream: usize,
-    _parameters: *mut *mut c_void,
+    parameters: *const *const c_void,
     _extra: *mut *mut c_void,
 ) -> c_int {
-    driver("cuLaunchKernel", format_args!("{function:#x}, {stream:#x}"), |simulation| {
-        kernels::launch(simulation, current::driver_device()?, stream, function)
+    let arguments = format_args!("{}, {stream:#x}", kernels::Named(function));
+    driver("cuLaunchKernel", arguments, |simulation| {
+        let device = current::driver_device()?;
+        // SAFETY: see the head of `driver`.
+        unsafe { kernels::launch(simulation, device, stream, function, parameters) }
     })
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuLaunchCooperativeKernel(
+unsafe extern "C" fn cuLaunchCooperativeKernel(
     function: usize,
     _grid_x: c_uint,
     _grid_y: c_uint,
@@ -147,10 +150,13 @@ extern "C" fn cuLaunchCooperativeKernel(
     _block_z: c_uint,
     _shared_bytes: c_uint,
     stream: usize,
-    _parameters: *mut *mut c_void,
+    parameters: *const *const c_void,
 ) -> c_int {
-    driver("cuLaunchCooperativeKernel", format_args!("{function:#x}, {stream:#x}"), |simulation| {
-        kernels::launch(simulation, current::driver_device()?, stream, function)
+    let arguments = format_args!("{}, {stream:#x}", kernels::Named(function));
+    driver("cuLaunchCooperativeKernel", arguments, |simulation| {
+        let device = current::driver_device()?;
+        // SAFETY: see the head of `driver`.
+        unsafe { kernels::launch(simulation, device, stream, function, parameters) }
     })
 }
 
@@ -158,14 +164,15 @@ extern "C" fn cuLaunchCooperativeKernel(
 unsafe extern "C" fn cuLaunchKernelEx(
     configuration: *const LaunchConfiguration,
     function: usize,
-    _parameters: *mut *mut c_void,
+    parameters: *const *const c_void,
     _extra: *mut *mut c_void,
 ) -> c_int {
     driver("cuLaunchKernelEx", format_args!("{function:#x}"), |simulation| {
         // SAFETY: see the head of `driver`.
         let configuration = unsafe { configuration.as_ref() }.ok_or(Code::INVALID_VALUE)?;
         let device = current::driver_device()?;
-        kernels::launch(simulation, device, configuration.stream, function)
+        // SAFETY: see the head of `driver`.
+        unsafe { kernels::launch(simulation, device, configuration.stream, function, parameters) }
     })
 }
 

@@ -144,65 +144,81 @@ unsafe extern "C" fn __cudaPopCallConfiguration(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __cudaGetKernel(kernel: *mut usize, stub: usize) -> c_int {
     runtime("__cudaGetKernel", format_args!("{stub:#x}"), |_| {
-        kernels::name(stub)?;
+        kernels::check(stub)?;
         // SAFETY: see the head of `runtime`.
         unsafe { put(kernel, stub) }
     })
 }
 
-fn launch(name: &'static str, kernel: usize, stream: usize) -> c_int {
-    runtime(name, format_args!("{kernel:#x}, {stream:#x}"), |simulation| {
-        kernels::launch(simulation, current::runtime_device(), stream, kernel)
+/// Enqueues a kernel on behalf of the runtime function `name`.
+///
+/// # Safety
+/// As for [`kernels::launch`].
+unsafe fn launch(
+    name: &'static str,
+    kernel: usize,
+    stream: usize,
+    arguments: *const *const c_void,
+) -> c_int {
+    runtime(name, format_args!("{}, {stream:#x}", kernels::Named(kernel)), |simulation| {
+        let device = current::runtime_device();
+        // SAFETY: by this function's contract.
+        unsafe { kernels::launch(simulation, device, stream, kernel, arguments) }
     })
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn __cudaLaunchKernel(
+unsafe extern "C" fn __cudaLaunchKernel(
     kernel: usize,
     _grid: Dimensions,
     _block: Dimensions,
-    _arguments: *mut *mut c_void,
+    arguments: *const *const c_void,
     _shared_bytes: usize,
     stream: usize,
 ) -> c_int {
-    launch("__cudaLaunchKernel", kernel, stream)
+    // SAFETY: see the head of `runtime`.
+    unsafe { launch("__cudaLaunchKernel", kernel, stream, arguments) }
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudaLaunchKernel(
+unsafe extern "C" fn cudaLaunchKernel(
     kernel: usize,
     _grid: Dimensions,
     _block: Dimensions,
-    _arguments: *mut *mut c_void,
+    arguments: *const *const c_void,
     _shared_bytes: usize,
     stream: usize,
 ) -> c_int {
-    launch("cudaLaunchKernel", kernel, stream)
+    // SAFETY: see the head of `runtime`.
+    unsafe { launch("cudaLaunchKernel", kernel, stream, arguments) }
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudaLaunchCooperativeKernel(
+unsafe extern "C" fn cudaLaunchCooperativeKernel(
     kernel: usize,
     _grid: Dimensions,
     _block: Dimensions,
-    _arguments: *mut *mut c_void,
+    arguments: *const *const c_void,
     _shared_bytes: usize,
     stream: usize,
 ) -> c_int {
-    launch("cudaLaunchCooperativeKernel", kernel, stream)
+    // SAFETY: see the head of `runtime`.
+    unsafe { launch("cudaLaunchCooperativeKernel", kernel, stream, arguments) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaLaunchKernelExC(
     configuration: *const LaunchConfiguration,
     kernel: usize,
-    _arguments: *mut *mut c_void,
+    arguments: *const *const c_void,
 ) -> c_int {
     // SAFETY: see the head of `runtime`.
     let stream = unsafe { configuration.as_ref() }.map(|configuration| configuration.stream);
-    runtime("cudaLaunchKernelExC", format_args!("{kernel:#x}, {stream:x?}"), |simulation| {
+    runtime("cudaLaunchKernelExC", format_args!("{}", kernels::Named(kernel)), |simulation| {
         let stream = stream.ok_or(Code::INVALID_VALUE)?;
-        kernels::launch(simulation, current::runtime_device(), stream, kernel)
+        let device = current::runtime_device();
+        // SAFETY: see the head of `runtime`.
+        unsafe { kernels::launch(simulation, device, stream, kernel, arguments) }
     })
 }
 
@@ -212,7 +228,7 @@ unsafe extern "C" fn cudaFuncGetAttributes(
     kernel: usize,
 ) -> c_int {
     runtime("cudaFuncGetAttributes", format_args!("{kernel:#x}"), |_| {
-        kernels::name(kernel)?;
+        kernels::check(kernel)?;
         let answer = FunctionAttributes {
             most_block_threads: kernels::MOST_BLOCK_THREADS,
             registers: 32,
@@ -230,12 +246,12 @@ unsafe extern "C" fn cudaFuncGetAttributes(
 #[unsafe(no_mangle)]
 extern "C" fn cudaFuncSetAttribute(kernel: usize, which: c_int, value: c_int) -> c_int {
     runtime("cudaFuncSetAttribute", format_args!("{kernel:#x}, {which}, {value}"), |_| {
-        kernels::name(kernel).map(|_| ())
+        kernels::check(kernel)
     })
 }
 
 fn occupancy(kernel: usize, threads: c_int, blocks: *mut c_int) -> Answer {
-    kernels::name(kernel)?;
+    kernels::check(kernel)?;
     // SAFETY: see the head of `runtime`.
     unsafe { put(blocks, kernels::blocks_per_processor(threads)?) }
 }
