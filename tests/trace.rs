@@ -9,14 +9,16 @@ mod programs;
 mod support;
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 use genesis::base::Status;
+use genesis::config::LogLevel;
 use genesis::ffi::allocation::{genesis_block_record_stream, genesis_free, genesis_malloc};
+use genesis::ffi::callbacks::genesis_log_callback_set;
 use genesis::ffi::genesis_stream;
 use genesis::ffi::library::genesis_option_set;
 use genesis::ffi::memory::genesis_cache_empty;
@@ -55,8 +57,23 @@ fn start(path: &Path) {
     assert_eq!(unsafe { genesis_trace_start(path.as_ptr()) }, Status::Success);
 }
 
-fn stop() {
+/// Ends the recording; gives what the log says of it.
+fn stop() -> String {
+    static SAID: Mutex<String> = Mutex::new(String::new());
+    unsafe extern "C" fn listen(_: *mut c_void, _: LogLevel, message: *const c_char) {
+        // SAFETY: the library passes a string.
+        let message = unsafe { CStr::from_ptr(message) };
+        *SAID.lock().unwrap() = message.to_str().unwrap().to_owned();
+    }
+    // SAFETY: the callback needs no data; the texts are strings.
+    unsafe {
+        genesis_log_callback_set(Some(listen), std::ptr::null_mut());
+        genesis_option_set(c"GENESIS_LOG".as_ptr(), c"info".as_ptr());
+    }
     assert_eq!(genesis_trace_stop(), Status::Success);
+    // SAFETY: as above.
+    unsafe { genesis_option_set(c"GENESIS_LOG".as_ptr(), c"warn".as_ptr()) };
+    std::mem::take(&mut *SAID.lock().unwrap())
 }
 
 fn stream(number: u64) -> genesis_stream {
@@ -155,7 +172,8 @@ fn nothing_asked_for_is_recorded_and_blocks_live_before_are_not() {
     assert_eq!(allocate(0, 0), 0);
     let after = allocate(7000, 0);
     free(before);
-    stop();
+    let said = stop();
+    assert!(said.ends_with("3 records, 1 left out as their blocks were there before it"), "{said}");
     free(after);
     let block =
         |action, id, requested_bytes| Record { action, device: 0, stream: 0, id, requested_bytes };
@@ -211,7 +229,7 @@ fn threads_are_recorded_in_an_order_that_can_have_been() {
                     for block in 0..BLOCKS {
                         // No two sizes are equal: a record says whose it is.
                         let size = 1 + block * THREADS + thread;
-                        let given = allocate(size, if block % 3 == 0 { 99 } else { thread });
+                        let given = allocate(size, if block % 8 == 0 { thread } else { 99 });
                         if block % 2 == 0 {
                             free(given)
                         } else {
@@ -225,7 +243,9 @@ fn threads_are_recorded_in_an_order_that_can_have_been() {
             }
             drop(senders);
         });
-        stop();
+        // Nothing left out, nothing put in: no free was recorded after its block was reused.
+        let said = format!("recorded to {}: {} records", path.display(), 2 * THREADS * BLOCKS);
+        assert_eq!(stop(), said);
         let records = gtr::read_file(&path).unwrap();
         // Every free is of a block that is live, and no block is allocated while live.
         let program = Program::prepare(&records).unwrap();

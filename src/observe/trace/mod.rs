@@ -70,6 +70,9 @@ pub struct Summary {
     /// Frees and recorded streams left out, because their block was allocated before the
     /// recording began, or never.
     pub left_out: u64,
+    /// Frees put in where a block was handed out again without one: the program has freed a
+    /// block twice.
+    pub put_in: u64,
     /// Streams beyond the 65,535 that can be told apart: all of them share one number.
     pub streams_folded: u64,
 }
@@ -351,6 +354,9 @@ impl std::fmt::Display for Summary {
         if self.left_out > 0 {
             let left_out = self.left_out;
             write!(formatter, ", {left_out} left out as their blocks were there before it")?;
+        }
+        if self.put_in > 0 {
+            write!(formatter, ", {} frees put in where a block was freed twice", self.put_in)?;
         }
         if self.streams_folded > 0 {
             write!(formatter, ", {} streams not told apart", self.streams_folded)?;

@@ -9,7 +9,7 @@
 //! What is not in the map is not in the trace: a block allocated before the recording began, a
 //! pointer that never was a block, a second free. They are left out and counted. A block that
 //! is allocated at the address of a live one shows that a free was missed, which is possible
-//! only where a program frees a block twice; the free is then put in.
+//! only where a program frees a block twice; the free is then put in, and counted.
 //!
 //! A request for 0 bytes is given NULL, which is never freed: its record is followed at once by
 //! its free.
@@ -37,6 +37,8 @@ pub(super) struct Numbering {
     pub(super) records: u64,
     /// Frees and recorded streams left out, because their block is not in the trace.
     pub(super) left_out: u64,
+    /// Frees put in.
+    pub(super) put_in: u64,
     /// Streams that had to share the last number.
     pub(super) streams_folded: u64,
 }
@@ -86,6 +88,7 @@ impl Numbering {
             return;
         }
         if let Some(missed) = self.live.insert(event.address, block) {
+            self.put_in += 1;
             self.free(missed, write);
         }
         self.record(Action::Allocate, block, event.amount, write);

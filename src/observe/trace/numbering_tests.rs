@@ -69,8 +69,10 @@ fn what_is_not_in_the_trace_is_left_out_and_counted() {
 
 #[test]
 fn a_missed_free_is_put_in() {
-    let made = records(&mut Numbering::default(), &[allocate(0x1000), allocate(0x1000)]);
+    let mut numbering = Numbering::default();
+    let made = records(&mut numbering, &[allocate(0x1000), allocate(0x1000)]);
     assert_eq!(made, [(1, 3, 0, 0, 100), (2, 3, 0, 0, 0), (1, 3, 0, 1, 100)]);
+    assert_eq!(numbering.put_in, 1);
 }
 
 #[test]

@@ -95,6 +95,7 @@ impl Writer<'_> {
         Summary {
             records: self.numbering.records,
             left_out: self.numbering.left_out,
+            put_in: self.numbering.put_in,
             streams_folded: self.numbering.streams_folded,
         }
     }
