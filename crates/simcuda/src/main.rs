@@ -1,0 +1,84 @@
+//! `simcuda COMMAND…`: runs a program on simulated GPUs.
+//!
+//! ```sh
+//! simcuda python train.py                   # 80 GiB, one device
+//! SIMCUDA_DEVICES=2 SIMCUDA_MEMORY=16GiB simcuda python train.py
+//! simcuda --install FOLDER                  # only lays out the library, and says how to use it
+//! ```
+//!
+//! The library stands beside this program (or in `deps/` there, while tests run). It is linked
+//! into a folder under the driver's name, where `LD_LIBRARY_PATH` finds it, and preloaded, which
+//! puts its symbols before those of the runtime, cuBLAS and cuDNN.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::{env, fs, io};
+
+/// What cargo calls the library, and what programs look for.
+const BUILT_NAME: &str = "libsimcuda.so";
+const DRIVER_NAME: &str = "libcuda.so.1";
+/// The folder beside this program.
+const FOLDER: &str = "simcuda-libraries";
+
+fn main() -> ExitCode {
+    match run(env::args_os().skip(1).collect()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("simcuda: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Vec<OsString>) -> Result<(), String> {
+    let here = env::current_exe().map_err(|error| format!("where am I? {error}"))?;
+    let here = here.parent().unwrap_or(Path::new("."));
+    match arguments.as_slice() {
+        [option, folder] if option == "--install" => {
+            let folder = PathBuf::from(folder);
+            install(here, &folder)?;
+            for (name, value) in environment(&folder) {
+                println!("{name}={}", value.display());
+            }
+            Ok(())
+        }
+        [program, rest @ ..] if !program.to_string_lossy().starts_with('-') => {
+            let folder = here.join(FOLDER);
+            install(here, &folder)?;
+            let error = Command::new(program).args(rest).envs(environment(&folder)).exec();
+            Err(format!("{}: {error}", program.to_string_lossy()))
+        }
+        _ => Err("usage: simcuda COMMAND… | simcuda --install FOLDER".to_owned()),
+    }
+}
+
+/// Links the library into `folder` under the driver's name. Links are put in place whole, so
+/// several processes may do so at once.
+fn install(here: &Path, folder: &Path) -> Result<(), String> {
+    let failed = |error: io::Error| format!("{}: {error}", folder.display());
+    let library = newest(&[here.join(BUILT_NAME), here.join("deps").join(BUILT_NAME)])
+        .ok_or_else(|| format!("{BUILT_NAME} is not in {}: build it first", here.display()))?;
+    fs::create_dir_all(folder).map_err(failed)?;
+    let fresh = folder.join(format!("{DRIVER_NAME}.{}", std::process::id()));
+    std::os::unix::fs::symlink(library, &fresh).map_err(failed)?;
+    fs::rename(&fresh, folder.join(DRIVER_NAME)).map_err(failed)
+}
+
+/// What a program must be started with.
+fn environment(folder: &Path) -> [(&'static str, PathBuf); 2] {
+    let mut search = folder.as_os_str().to_owned();
+    if let Some(former) = env::var_os("LD_LIBRARY_PATH").filter(|former| !former.is_empty()) {
+        search.push(":");
+        search.push(former);
+    }
+    [("LD_LIBRARY_PATH", search.into()), ("LD_PRELOAD", folder.join(DRIVER_NAME))]
+}
+
+/// The file that was written last, as an absolute path.
+fn newest(candidates: &[PathBuf]) -> Option<PathBuf> {
+    let written = |path: &&PathBuf| fs::metadata(path).and_then(|file| file.modified()).ok();
+    let there = candidates.iter().filter(|path| path.is_file());
+    there.max_by_key(written).and_then(|path| path.canonicalize().ok())
+}
