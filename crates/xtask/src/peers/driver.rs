@@ -28,6 +28,8 @@ pub(super) fn put_beneath(command: &mut Command, folder: &Path, device_bytes: u6
         .env("LD_LIBRARY_PATH", folder)
         .env("LD_PRELOAD", folder.join(DRIVER_NAME))
         .env("SIMCUDA_MEMORY", device_bytes.to_string())
+        // PyTorch's published figures were recorded so, and it prefers low addresses.
+        .env("SIMCUDA_ADDRESSES", "descending")
         // What the detector costs is no part of an allocator's time.
         .env("SIMCUDA_RACES", "off");
 }

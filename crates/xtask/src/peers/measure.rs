@@ -4,7 +4,8 @@
 //! whatever else the machine does falls on all. The *smallest device* is found by bisection
 //! between the live peak, below which nothing completes, and the peak that was reserved where
 //! memory was ample; each probe is one pass in a fresh process, and complete means that no
-//! request was refused. Probes count and do not time, so they run side by side.
+//! request was refused. Completing is not strictly monotonic in the size, so near the threshold
+//! the answer is one of several. Probes count and do not time, so they run side by side.
 
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -16,12 +17,14 @@ use super::subjects::{Subject, Tools};
 use super::trace::Trace;
 use super::{Measured, Rounds, failed};
 
+/// How variables begin that would change what is measured.
+const SETTINGS: [&str; 5] = ["GENESIS_", "MXNET_", "PYTORCH_", "RMM_", "SIMCUDA_"];
 /// Passes of a process after the first.
 const WARM_PASSES: usize = 3;
 /// A device on which no subject runs short, even with two threads: 1 TiB.
 const AMPLE_BYTES: u64 = 1 << 40;
-/// Devices are whole pages of this size.
-const PAGE_BYTES: u64 = 2 << 20;
+/// Devices tried are multiples of this size.
+const STEP_BYTES: u64 = 64 << 10;
 /// The smallest device is found to this part of the live peak.
 const RESOLUTION: f64 = 0.001;
 /// How often a device that proves too small to start the search from is doubled.
@@ -86,17 +89,17 @@ fn smallest_device(
     subject: &Subject,
     ample: &Report,
 ) -> Result<u64, String> {
-    let completes = |pages: u64| {
-        let device_bytes = pages * PAGE_BYTES;
+    let completes = |steps: u64| {
+        let device_bytes = steps * STEP_BYTES;
         let how = Replay { threads: 1, warm_passes: 0, device_bytes };
         Ok(replay(tools, trace, subject, how)?.failures() == 0)
     };
-    let too_small = (trace.live_peak_bytes - 1) / PAGE_BYTES;
-    let guess = ample.cold.reserved_peak_bytes.div_ceil(PAGE_BYTES).max(too_small + 1);
-    let resolution = (trace.live_peak_bytes as f64 * RESOLUTION) as u64 / PAGE_BYTES;
+    let too_small = (trace.live_peak_bytes - 1) / STEP_BYTES;
+    let guess = ample.cold.reserved_peak_bytes.div_ceil(STEP_BYTES).max(too_small + 1);
+    let resolution = (trace.live_peak_bytes as f64 * RESOLUTION) as u64 / STEP_BYTES;
     let found = least(too_small, guess, resolution.max(1), completes)?;
     let nothing = || format!("{} does not complete under {}", trace.name, subject.name);
-    found.map(|pages| pages * PAGE_BYTES).ok_or_else(nothing)
+    found.map(|steps| steps * STEP_BYTES).ok_or_else(nothing)
 }
 
 /// The least number above `too_small` for which `completes` holds, at most `resolution` too
@@ -132,6 +135,11 @@ fn replay(tools: &Tools, trace: &Trace, subject: &Subject, how: Replay) -> Resul
     command.args(["--threads", &threads.to_string(), "--warm", &warm_passes.to_string()]);
     if let Some(strategy) = &subject.strategy {
         command.args(["--strategy", strategy]);
+    }
+    for (name, _) in std::env::vars_os() {
+        if SETTINGS.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
     }
     command.envs(subject.settings.iter().map(|(name, value)| (name, value)));
     super::driver::put_beneath(&mut command, &tools.driver_folder, device_bytes);
