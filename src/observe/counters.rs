@@ -23,6 +23,10 @@ pub struct LaneCounters {
     classes: [ClassCounters; 2],
     misses: AtomicU64,
     segments_bytes: AtomicU64,
+    /// Of both classes together.
+    ceilings: Ceilings,
+    /// The fewest live bytes, i.e. the most inactive ones, before the sums must be made.
+    allocated_floor: AtomicU64,
 }
 
 /// What one lane counts of the blocks of one size class. Bytes, except for counts of blocks.
@@ -36,14 +40,23 @@ struct ClassCounters {
     frees: AtomicU64,
     pending_bytes: AtomicU64,
     pending_blocks: AtomicU64,
-    /// The most live bytes, as requested, before the sums must be made.
-    requested_ceiling: AtomicU64,
-    /// The most live bytes, of blocks, before the sums must be made.
-    allocated_ceiling: AtomicU64,
-    /// The most live blocks before the sums must be made.
-    blocks_ceiling: AtomicU64,
-    /// The fewest live bytes, i.e. the most inactive ones, before the sums must be made.
-    allocated_floor: AtomicU64,
+    ceilings: Ceilings,
+}
+
+/// How much may be live before the sums must be made.
+#[derive(Debug, Default)]
+struct Ceilings {
+    requested: AtomicU64,
+    allocated: AtomicU64,
+    blocks: AtomicU64,
+}
+
+/// What is live, as far as the lane's own thread needs it.
+#[derive(Clone, Copy)]
+struct Live {
+    requested: u64,
+    allocated: u64,
+    blocks: u64,
 }
 
 /// Whether a lane has crossed one of its watermarks.
@@ -54,12 +67,6 @@ pub enum Watermark {
     Within,
     /// [`Peaks::refresh`] must be called, once the lane's lock is released.
     Crossed,
-}
-
-impl Watermark {
-    fn crossed_if(crossed: bool) -> Self {
-        if crossed { Self::Crossed } else { Self::Within }
-    }
 }
 
 /// Blocks of one or both size classes at one moment, of a lane or of a device.
@@ -103,26 +110,47 @@ pub struct Totals {
     pub frees: u64,
 }
 
-impl ClassCounters {
+impl Ceilings {
     #[inline]
-    fn on_allocate(&self, requested: u64, allocated: u64) -> Watermark {
-        let blocks = add(&self.allocations, 1) - self.frees.load(Relaxed);
-        let requested = add(&self.requested_total, requested) - self.requested_freed.load(Relaxed);
-        let allocated = add(&self.allocated_total, allocated) - self.allocated_freed.load(Relaxed);
-        Watermark::crossed_if(
-            requested > self.requested_ceiling.load(Relaxed)
-                || allocated > self.allocated_ceiling.load(Relaxed)
-                || blocks > self.blocks_ceiling.load(Relaxed),
-        )
+    fn are_below(&self, live: Live) -> bool {
+        live.requested > self.requested.load(Relaxed)
+            || live.allocated > self.allocated.load(Relaxed)
+            || live.blocks > self.blocks.load(Relaxed)
     }
 
+    /// Puts the ceilings so far above `levels` as there is `room`.
+    fn set(&self, levels: Levels, room: Levels) {
+        let allocated_room = room.allocated.min(room.active);
+        let blocks_room = room.blocks.min(room.active_blocks);
+        set(&self.requested, levels.requested.saturating_add(room.requested));
+        set(&self.allocated, levels.allocated.saturating_add(allocated_room));
+        set(&self.blocks, levels.blocks.saturating_add(blocks_room));
+    }
+}
+
+impl Live {
     #[inline]
-    fn on_free(&self, requested: u64, allocated: u64) -> Watermark {
-        add(&self.frees, 1);
-        add(&self.requested_freed, requested);
-        let freed = add(&self.allocated_freed, allocated);
-        let allocated = self.allocated_total.load(Relaxed) - freed;
-        Watermark::crossed_if(allocated < self.allocated_floor.load(Relaxed))
+    fn plus(self, other: Self) -> Self {
+        Self {
+            requested: self.requested + other.requested,
+            allocated: self.allocated + other.allocated,
+            blocks: self.blocks + other.blocks,
+        }
+    }
+}
+
+impl ClassCounters {
+    /// Lane lock held: nobody changes what is read.
+    #[inline]
+    fn live(&self) -> Live {
+        let difference = |total: &AtomicU64, gone: &AtomicU64| {
+            total.load(Relaxed).wrapping_sub(gone.load(Relaxed))
+        };
+        Live {
+            requested: difference(&self.requested_total, &self.requested_freed),
+            allocated: difference(&self.allocated_total, &self.allocated_freed),
+            blocks: difference(&self.allocations, &self.frees),
+        }
     }
 
     fn levels(&self) -> Levels {
@@ -151,16 +179,6 @@ impl ClassCounters {
             frees: self.frees.load(Relaxed),
         }
     }
-
-    fn set_watermarks(&self, room: Levels, inactive_room: u64) {
-        let levels = self.levels();
-        let allocated_room = room.allocated.min(room.active);
-        let blocks_room = room.blocks.min(room.active_blocks);
-        set(&self.requested_ceiling, levels.requested.saturating_add(room.requested));
-        set(&self.allocated_ceiling, levels.allocated.saturating_add(allocated_room));
-        set(&self.blocks_ceiling, levels.blocks.saturating_add(blocks_room));
-        set(&self.allocated_floor, levels.allocated.saturating_sub(inactive_room));
-    }
 }
 
 impl LaneCounters {
@@ -172,13 +190,30 @@ impl LaneCounters {
     /// A block of `allocated` bytes was handed out for `requested` ones. Lane lock held.
     #[inline]
     pub fn on_allocate(&self, class: SizeClass, requested: u64, allocated: u64) -> Watermark {
-        self.classes[class.index()].on_allocate(requested, allocated)
+        let counters = &self.classes[class.index()];
+        add(&counters.allocations, 1);
+        add(&counters.requested_total, requested);
+        add(&counters.allocated_total, allocated);
+        let live = counters.live();
+        let other = self.classes[1 - class.index()].live();
+        if counters.ceilings.are_below(live) || self.ceilings.are_below(live.plus(other)) {
+            return Watermark::Crossed;
+        }
+        Watermark::Within
     }
 
     /// A block was freed and is free at once. Lane lock held.
     #[inline]
     pub fn on_free(&self, class: SizeClass, requested: u64, allocated: u64) -> Watermark {
-        self.classes[class.index()].on_free(requested, allocated)
+        let counters = &self.classes[class.index()];
+        add(&counters.frees, 1);
+        add(&counters.requested_freed, requested);
+        add(&counters.allocated_freed, allocated);
+        let live = counters.live().plus(self.classes[1 - class.index()].live());
+        if live.allocated < self.allocated_floor.load(Relaxed) {
+            return Watermark::Crossed;
+        }
+        Watermark::Within
     }
 
     /// A block just freed waits for other streams; the watermarks must be set anew.
@@ -216,6 +251,16 @@ impl LaneCounters {
         let all = classes[0].zip(classes[1], u64::saturating_add);
         let inactive = self.segments_bytes.load(Relaxed).saturating_sub(all.active);
         Snapshot { classes, all, inactive }
+    }
+
+    /// Gives the lane its share of the room below the device's peaks.
+    fn set_watermarks(&self, room: &Snapshot) {
+        let levels = self.snapshot();
+        for (class, counters) in self.classes.iter().enumerate() {
+            counters.ceilings.set(levels.classes[class], room.classes[class]);
+        }
+        self.ceilings.set(levels.all, room.all);
+        set(&self.allocated_floor, levels.all.allocated.saturating_sub(room.inactive));
     }
 
     /// The lane's sums since the start, of blocks of `class`.
@@ -297,14 +342,10 @@ impl Peaks {
         let mut bounds = self.levels;
         bounds.inactive = bounds.inactive.min(inactive_limit);
         let room = bounds.zip(sums, u64::saturating_sub);
-        // A class has the room below its own peak, and half of the room below that of both.
         let lane_count = lanes.clone().count().max(1) as u64;
-        let shares =
-            room.classes.map(|own| own.zip(room.all, |own, both| own.min(both / 2) / lane_count));
+        let share = room.zip(Snapshot::default(), |room, _| room / lane_count);
         for lane in lanes {
-            for (class, share) in lane.classes.iter().zip(shares) {
-                class.set_watermarks(share, room.inactive / 2 / lane_count);
-            }
+            lane.set_watermarks(&share);
         }
         sums
     }
@@ -338,6 +379,27 @@ fn add(counter: &AtomicU64, n: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A block that comes and goes at the peak is within the watermarks of a lone lane.
+    #[test]
+    fn going_up_to_the_peak_again_is_no_crossing() {
+        let lane = LaneCounters::new();
+        let mut peaks = Peaks::default();
+        let class = SizeClass::Small;
+        lane.set_segments_bytes(4096);
+        let mut crossings = 0;
+        let mut look = |watermark| {
+            if watermark == Watermark::Crossed {
+                peaks.refresh([&lane].into_iter(), u64::MAX);
+                crossings += 1;
+            }
+        };
+        for _ in 0..10 {
+            look(lane.on_allocate(class, 500, 512));
+            look(lane.on_free(class, 500, 512));
+        }
+        assert_eq!(crossings, 2, "the first time up, and the first time down");
+    }
 
     /// Small blocks are those of up to 600 bytes here.
     fn class(bytes: u64) -> SizeClass {
