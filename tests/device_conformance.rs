@@ -12,6 +12,8 @@
 mod events;
 #[path = "device_conformance/memory.rs"]
 mod memory;
+#[path = "device_conformance/simcuda.rs"]
+mod simcuda;
 #[path = "device_conformance/subject.rs"]
 mod subject;
 #[path = "device_conformance/threads.rs"]
@@ -65,4 +67,5 @@ conformance! {
     simulated_real_bytes: crate::subject::simulated(simgpu::StoreKind::RealBytes);
     simulated_addresses_only: crate::subject::simulated(simgpu::StoreKind::AddressesOnly);
     cuda: crate::subject::cuda();
+    cuda_on_simcuda: crate::simcuda::subject();
 }

@@ -16,9 +16,12 @@
 //! int      simcuda_limit(int device, int64_t bytes);    // memory there may be; < 0: all again
 //! int      simcuda_fail(const char *call, int64_t nth, int code, int64_t times);
 //! int      simcuda_faults_clear(void);
+//! int      simcuda_set(const char *variable, const char *value); // instead of the environment
 //! int      simcuda_touch(int device, void *stream, void *address, size_t bytes, int writes);
 //! const char *simcuda_validate(void);                   // what is wrong inside; NULL: nothing
 //! ```
+//!
+//! `simcuda_set` has effect before the first call of CUDA only, and answers 1 after it.
 //!
 //! Answers of −1 mean: no such name, or no simulation yet. `census` knows `used_bytes` (device
 //! memory, without variables of programs), `reserved_bytes` (addresses), `allocations`,
@@ -33,7 +36,7 @@ use std::sync::Mutex;
 use simgpu::{Access, Call, Code, Progress};
 
 use crate::simulation::{Simulation, existing, fail, machine_call};
-use crate::{code, kernels};
+use crate::{code, kernels, settings};
 
 /// The text at `text`, if it is one.
 ///
@@ -109,6 +112,19 @@ unsafe extern "C" fn simcuda_census(what: *const c_char) -> i64 {
         _ => return -1,
     };
     count as i64
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn simcuda_set(variable: *const c_char, value: *const c_char) -> c_int {
+    // SAFETY: the caller passes strings.
+    let (Some(variable), Some(value)) = (unsafe { read(variable) }, unsafe { read(value) }) else {
+        return Code::INVALID_VALUE.0;
+    };
+    if existing().is_some() {
+        return Code::INVALID_VALUE.0;
+    }
+    settings::set(variable, value);
+    0
 }
 
 /// Something of every device, added up.

@@ -16,6 +16,7 @@
 //! A value that cannot be understood is an error that names it: no device is there then.
 
 use std::env;
+use std::sync::{Mutex, PoisonError};
 
 use simgpu::{Progress, StoreKind};
 
@@ -40,6 +41,15 @@ pub(crate) struct Settings {
     pub(crate) log_path: Option<String>,
 }
 
+/// What stands in for variables of the environment.
+static OVERRIDES: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+
+/// Puts `value` in the place of what the environment says of `name`.
+pub(crate) fn set(name: &str, value: &str) {
+    let mut overrides = OVERRIDES.lock().unwrap_or_else(PoisonError::into_inner);
+    overrides.push((name.to_owned(), value.to_owned()));
+}
+
 /// From the `nth` call of `call` on (1: the first), `times` calls answer `code`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -52,7 +62,11 @@ pub(crate) struct Fault {
 impl Settings {
     /// Reads the environment, or says what in it is wrong.
     pub(crate) fn read() -> Result<Self, String> {
-        Self::parse(|name| env::var(name).ok())
+        let overrides = OVERRIDES.lock().unwrap_or_else(PoisonError::into_inner);
+        let overridden = |name: &str| {
+            overrides.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+        };
+        Self::parse(|name| overridden(name).or_else(|| env::var(name).ok()))
     }
 
     fn parse(get: impl Fn(&str) -> Option<String>) -> Result<Self, String> {

@@ -34,8 +34,8 @@ pub fn is_present() -> bool {
     Library::load(LIBRARY_NAME).is_ok()
 }
 
-/// [`open`] for a library of any name.
-fn open_library(name: &CStr) -> Result<Platform> {
+/// [`open`] for a library of any name or path: for tests, which bring a driver of their own.
+pub fn open_library(name: &CStr) -> Result<Platform> {
     let unavailable = |message: String| Error::new(Status::DriverUnavailable, message);
     let library = Library::load(name).map_err(unavailable)?;
     let api = Arc::new(library.api());
