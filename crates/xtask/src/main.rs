@@ -8,6 +8,7 @@ mod generated;
 mod peers;
 mod prerequisites;
 mod steps;
+mod torch;
 
 use std::process::ExitCode;
 
@@ -36,6 +37,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Install PyTorch, and run its tests on a simulated GPU
+    TestTorch {
+        /// Passed on to pytest
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Check what must hold beside the tests: format, lints, and that generated files are current
     Lint,
     /// Generate include/genesis.h and the README's table of options anew
@@ -49,6 +56,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo => demo(),
         Command::Test { arguments } => test(&arguments),
+        Command::TestTorch { arguments } => torch::test(&arguments),
         Command::Lint => lint(),
         Command::Generate => generated::write(),
         Command::Peers(arguments) => peers::peers(&arguments),

@@ -1,0 +1,62 @@
+//! `cargo xtask test-torch`: the tests that run the real PyTorch on simcuda, without a GPU.
+//!
+//! PyTorch's CUDA build comes from the package registry into a virtual environment under cargo's
+//! target folder (about 5 GB; installed once). The libraries are built in release, as users have
+//! them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::steps::{self, Outcome, Step, run, run_all};
+
+/// The version of PyTorch that the tests are written for.
+const PYTORCH: &str = "2.11.0";
+/// What is installed beside it.
+const PACKAGES: [&str; 2] = ["numpy", "pytest"];
+
+/// Installs what is missing, builds, and runs `tests/torch`; `arguments` go to pytest.
+pub(crate) fn test(arguments: &[String]) -> Outcome {
+    let python = install()?;
+    let packages = ["--package", "genesis", "--package", "genesis-cli", "--package", "simcuda"];
+    let mut build = crate::cargo(&["build", "--release"]);
+    build.extend(packages);
+    run(&build)?;
+    let built = steps::target_folder().join("release");
+    let mut library = std::ffi::OsString::from("GENESIS_LIBRARY=");
+    library.push(built.join("libgenesis.so"));
+    let mut tests = Step::new("env", &[]);
+    tests.extend([library, built.join("simcuda").into(), python.into()]);
+    tests.extend(["-m", "pytest", "-p", "no:cacheprovider", "tests/torch"]);
+    tests.extend(arguments);
+    run_all(&[tests])
+}
+
+/// The virtual environment's Python, with everything that the tests import.
+fn install() -> Result<PathBuf, String> {
+    let environment = steps::target_folder().join("torch-venv");
+    let python = environment.join("bin/python");
+    if has_packages(&python) {
+        return Ok(python);
+    }
+    let mut create = Step::new("python3", &["-m", "venv"]);
+    create.extend([&environment]);
+    run(&create)?;
+    let mut install = Step::new(&python, &["-m", "pip", "install", "--quiet"]);
+    install.extend([format!("torch=={PYTORCH}")]);
+    install.extend(PACKAGES);
+    run(&install)?;
+    Ok(python)
+}
+
+fn has_packages(python: &Path) -> bool {
+    let mut script = format!(
+        "from importlib.metadata import version; \
+         assert version('torch').split('+')[0] == '{PYTORCH}'"
+    );
+    for package in PACKAGES {
+        script += &format!("; version('{package}')");
+    }
+    let mut command = Command::new(python);
+    command.args(["-c", &script]).stdin(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}

@@ -1,0 +1,24 @@
+"""The tests need the real PyTorch, the library, and simcuda in the place of CUDA:
+``cargo xtask test-torch`` builds, installs and sets all that up."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    folders = [str(ROOT), str(ROOT.parent.parent / "python")]
+    sys.path[:0] = folders
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        folders + os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    ).rstrip(os.pathsep)
+    from support import simcuda
+
+    if not simcuda.is_there():
+        raise pytest.UsageError("run these tests with `cargo xtask test-torch`")

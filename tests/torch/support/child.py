@@ -1,0 +1,120 @@
+"""The process a program runs in: sets its mode up, runs it, and takes stock.
+
+Endings, each after the device is idle:
+
+``freed``  the program has let go of everything: nothing is live in Genesis; what it holds from
+           the driver is, to the byte, what the driver says it has given; and after emptying the
+           cache that is nothing.
+``live``   blocks may be live, also while the process exits; what Genesis holds is, to the byte,
+           what the driver has given.
+``any``    nothing is checked: for programs that never reach the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.util
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import torch
+
+import genesis
+import genesis.torch
+from support import simcuda
+
+
+def main() -> None:
+    arguments = json.loads(sys.argv[1])
+    # Their own kernels are not there without a GPU.
+    torch.backends.cudnn.enabled = False
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    function = load(arguments["file"], arguments["function"])
+    with mode(arguments["mode"]):
+        value = function()
+    Path(arguments["result"]).write_text(json.dumps(value))
+    take_stock(arguments["ending"])
+    found = simcuda.violations()
+    if arguments["violations"]:
+        assert found > 0, "the race detector was expected to find something"
+    else:
+        assert found == 0, simcuda.violations_text()
+
+
+def load(file: str, name: str) -> Callable[[], Any]:
+    specification = importlib.util.spec_from_file_location(Path(file).stem, file)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    # Worker processes look for functions there.
+    sys.modules[specification.name] = module
+    specification.loader.exec_module(module)
+    function = getattr(module, name)
+    return getattr(function, "program", function)
+
+
+@contextlib.contextmanager
+def mode(name: str) -> Iterator[None]:
+    if name == "two_symbols":
+        plug = torch.cuda.memory.CUDAPluggableAllocator(
+            str(genesis.library_path()), "genesis_malloc", "genesis_free"
+        )
+        torch.cuda.memory.change_current_allocator(plug)
+        yield
+    elif name == "enabled":
+        genesis.torch.enable()
+        yield
+    elif name == "mem_pool":
+        pool = genesis.torch.mem_pool()
+        with torch.cuda.use_mem_pool(pool):
+            yield
+        del pool
+    elif name == "native":
+        yield
+    else:
+        raise ValueError(name)
+
+
+def take_stock(ending: str) -> None:
+    if ending == "any":
+        return
+    devices = range(torch.cuda.device_count())
+    for device in devices:
+        torch.cuda.synchronize(device)
+    if ending == "freed":
+        free_everything()
+    stats = [genesis.stats(device) for device in devices]
+    held = sum(one.reserved_bytes.current for one in stats)
+    held += sum(bytes_of_pytorchs_own(device) for device in devices)
+    assert held == simcuda.used_bytes(), (held, simcuda.used_bytes(), stats)
+    if ending == "freed":
+        for one in stats:
+            assert one.allocated_bytes.current == one.requested_bytes.current == 0, one
+            assert one.allocations == one.frees, one
+        torch.cuda.empty_cache()
+        genesis.empty_cache()
+        assert simcuda.used_bytes() == 0, simcuda.used_bytes()
+
+
+def free_everything() -> None:
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()
+    if torch.cuda.get_allocator_backend() == "native":
+        # Segments that PyTorch's allocator has from Genesis go back with its cache.
+        torch.cuda.empty_cache()
+
+
+def bytes_of_pytorchs_own(device: int) -> int:
+    """What PyTorch's allocator, in a mode that keeps it, has from the driver itself. It counts
+    what it has from Genesis as reserved, too."""
+    if torch.cuda.get_allocator_backend() != "native":
+        return 0
+    return torch.cuda.memory_reserved(device) - genesis.stats(device).allocated_bytes.current
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error", ResourceWarning)
+    main()

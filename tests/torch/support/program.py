@@ -1,0 +1,88 @@
+"""Test functions that are programs: each runs in a process of its own, since PyTorch's allocator
+can be chosen once a process, and since how a process ends is part of what is tested.
+
+``@program(modes=…)`` makes a test of a function, one for each mode:
+
+===============  =====================================================================
+``two_symbols``  the library plugged in by the names of two functions, nothing else
+``enabled``      ``genesis.torch.enable()``
+``mem_pool``     the program runs within ``torch.cuda.use_mem_pool(genesis.torch.mem_pool())``
+``native``       PyTorch's allocator; the program does the rest
+===============  =====================================================================
+
+A program passes if its process ends with 0 and silent standard error, the race detector found
+nothing, and every byte is accounted for (:mod:`support.child`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+import pytest
+
+TIMEOUT_SECONDS = 120
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def program(
+    modes: Sequence[str] = ("enabled",),
+    env: Optional[Mapping[str, str]] = None,
+    ending: str = "freed",
+    violations: bool = False,
+) -> Callable[[Callable[[], Any]], Callable[..., None]]:
+    """Makes a test of a program. ``ending`` says what is checked when it has returned (see
+    :mod:`support.child`); with ``violations`` the race detector is expected to find some."""
+
+    def decorate(function: Callable[[], Any]) -> Callable[..., None]:
+        @pytest.mark.parametrize("mode", modes)
+        def test(mode: str) -> None:
+            run(function, mode, env, ending, violations)
+
+        functools.update_wrapper(test, function)
+        del test.__wrapped__  # pytest reads the arguments of what it finds there
+        test.program = function  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+def run(
+    function: Callable[[], Any],
+    mode: str,
+    env: Optional[Mapping[str, str]] = None,
+    ending: str = "freed",
+    violations: bool = False,
+) -> Any:
+    """Runs a function of a test file as a program, and returns what it returned, as JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder, "result.json")
+        arguments = {
+            "file": inspect.getsourcefile(function),
+            "function": function.__name__,
+            "mode": mode,
+            "ending": ending,
+            "violations": violations,
+            "result": str(result),
+        }
+        finished = subprocess.run(
+            [sys.executable, "-m", "support.child", json.dumps(arguments)],
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+        said = f"{finished.stdout}{finished.stderr}"
+        assert finished.returncode == 0, f"exit status {finished.returncode}\n{said}"
+        if not violations:
+            assert finished.stderr == "", f"standard error is not silent:\n{said}"
+        return json.loads(result.read_text())

@@ -1,0 +1,115 @@
+"""Memory runs out: PyTorch's own exception, with a message that helps, and life goes on."""
+
+from __future__ import annotations
+
+import torch
+
+import genesis
+import genesis.torch
+from support import simcuda
+from support.program import program
+
+GIB = 1 << 30
+
+
+def block(n: int) -> torch.Tensor:
+    return torch.empty(n, dtype=torch.uint8, device="cuda")
+
+
+@program(modes=("two_symbols", "enabled"))
+def test_sixty_then_seventy_of_eighty() -> None:
+    """Cached memory that is in the way goes, however the cache came about."""
+    sixty = block(60 * GIB)
+    del sixty
+    seventy = block(70 * GIB)
+    assert simcuda.used_bytes() == 70 * GIB
+    del seventy
+
+
+@program()
+def test_sixty_then_seventy_of_eighty_in_a_pool() -> None:
+    with genesis.torch.pool():
+        sixty = block(60 * GIB)
+        del sixty
+        seventy = block(70 * GIB)
+        del seventy
+
+
+@program(modes=("two_symbols", "enabled"))
+def test_pytorchs_own_exception_and_life_goes_on() -> None:
+    kept = block(50 * GIB)
+    try:
+        block(40 * GIB)
+    except torch.OutOfMemoryError as error:
+        message = str(error)
+    else:
+        raise AssertionError("80 GiB do not hold 90")
+    for figure in ("40.00 GiB", "50.00 GiB", "80.00 GiB", "hint"):
+        assert figure in message, message
+    assert torch.cuda.cudart().cudaGetLastError() == torch.cuda.cudart().cudaError.success
+    assert block(1024).numel() == 1024
+    assert block(20 * GIB).numel() == 20 * GIB
+    assert genesis.stats(0).out_of_memory_events == 1
+    del kept
+
+
+@program(modes=("two_symbols", "enabled"))
+def test_in_the_middle_of_a_training_step() -> None:
+    """Also raised out of autograd's own thread."""
+
+    class Hungry(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
+            block(100 * GIB)
+            return gradient
+
+    x = torch.zeros(8, device="cuda", requires_grad=True)
+    for _ in range(2):
+        try:
+            Hungry.apply(x).sum().backward()
+        except torch.OutOfMemoryError:
+            continue
+        raise AssertionError("80 GiB do not hold 100")
+    (x * 2).sum().backward()
+    assert x.grad is not None
+
+
+@program()
+def test_pytorch_counts_it() -> None:
+    try:
+        block(100 * GIB)
+    except torch.OutOfMemoryError:
+        pass
+    stats = torch.cuda.memory_stats()
+    assert stats["num_ooms"] == 1
+    assert stats["num_alloc_retries"] >= 1
+    torch.cuda.reset_accumulated_memory_stats()
+    assert torch.cuda.memory_stats()["num_ooms"] == 0
+
+
+@program(modes=("mem_pool",))
+def test_beneath_pytorchs_own_allocator() -> None:
+    kept = block(50 * GIB)
+    try:
+        block(40 * GIB)
+    except torch.OutOfMemoryError:
+        pass
+    else:
+        raise AssertionError("80 GiB do not hold 90")
+    assert block(20 * GIB).numel() == 20 * GIB
+    del kept
+
+
+@program(modes=("two_symbols", "enabled"))
+def test_sizes_that_are_mistakes() -> None:
+    for n in (1 << 46, (1 << 62) - 1):
+        try:
+            block(n)
+        except (torch.OutOfMemoryError, RuntimeError):
+            continue
+        raise AssertionError(n)
+    assert block(0).numel() == 0
