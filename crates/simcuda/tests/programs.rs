@@ -40,7 +40,7 @@ fn the_driver_answers_as_cuda_does() {
     let environment =
         [("SIMCUDA_STORE", "bytes"), ("SIMCUDA_MEMORY", "1GiB"), ("SIMCUDA_DEVICES", "2")];
     let said = pass("driver", &environment);
-    assert_eq!(said.matches("cuMulticastCreate is not implemented").count(), 1, "{said}");
+    assert_eq!(said.matches("cuTexRefCreate is not implemented").count(), 1, "{said}");
 }
 
 #[test]

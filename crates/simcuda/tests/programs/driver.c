@@ -131,10 +131,10 @@ static void entry_points(void) {
     EXPECT(find("cuStreamGetCaptureInfo_v2"), function);
     OK(cuGetProcAddress_v2, "cuStreamGetCaptureInfo", &function, 13000, (uint64_t)0, &status);
     EXPECT(find("cuStreamGetCaptureInfo_v3"), function);
-    OK(cuGetProcAddress_v2, "cuMulticastCreate", &function, 13000, (uint64_t)0, &status);
+    OK(cuGetProcAddress_v2, "cuTexRefCreate", &function, 13000, (uint64_t)0, &status);
     EXPECT(0, function);
     EXPECT(1, status);
-    EXPECT(NOT_FOUND, CALL(cuGetProcAddress, "cuMulticastCreate", &function, 13000, (uint64_t)0));
+    EXPECT(NOT_FOUND, CALL(cuGetProcAddress, "cuTexRefCreate", &function, 13000, (uint64_t)0));
 }
 
 int main(void) {
