@@ -10,12 +10,10 @@
 
 mod common;
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use common::{Case, measure, print};
-use genesis_replay::job::trace_name;
-use genesis_replay::{Error, Result};
+use common::{cases, measure, print};
+use genesis_replay::Result;
 
 fn main() -> ExitCode {
     common::main(bench)
@@ -39,23 +37,4 @@ fn ratios(dividends: &[Vec<f64>], divisors: &[Vec<f64>]) -> Vec<Vec<f64>> {
         dividends.iter().zip(divisors).map(|(dividend, divisor)| dividend / divisor).collect()
     };
     dividends.iter().zip(divisors).map(divide).collect()
-}
-
-/// The recorded traces whose names contain `filter`, by name.
-fn cases(filter: &str) -> Result<Vec<Case>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
-    let entries = std::fs::read_dir(&folder)
-        .map_err(|error| Error::usage(format!("{}: {error}", folder.display())))?;
-    let mut cases: Vec<Case> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "zst"))
-        .map(|path| (trace_name(&path), path))
-        .filter(|(name, _)| name.contains(filter))
-        .collect();
-    cases.sort();
-    if cases.is_empty() {
-        return Err(Error::usage(format!("no trace is called like {filter:?}")));
-    }
-    Ok(cases)
 }

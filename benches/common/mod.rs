@@ -2,17 +2,18 @@
 //!
 //! Jobs run on the simulated device, which costs next to nothing itself. Times are medians of
 //! warm passes and include the replay's own loop, whose cost stands in a column of its own.
+#![allow(dead_code)] // each benchmark uses a part of it
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use genesis::config::PoolType;
-use genesis_replay::job::{self, Job};
+use genesis_replay::job::{self, Job, trace_name};
 use genesis_replay::table::Table;
-use genesis_replay::{Result, library};
+use genesis_replay::{Error, Result, library};
 
 /// The argument that makes the benchmark run one job.
-const JOB_ARGUMENT: &str = "replay-job";
+pub(crate) const JOB_ARGUMENT: &str = "replay-job";
 /// Passes that a median is of.
 const WARM_PASSES: usize = 21;
 /// Room for two threads at once under every strategy.
@@ -39,6 +40,25 @@ pub(crate) fn main(bench: impl FnOnce(&str) -> Result<()>) -> ExitCode {
 
 /// A name and a trace: one row of a table.
 pub(crate) type Case = (String, PathBuf);
+
+/// The recorded traces whose names contain `filter`, by name.
+pub(crate) fn cases(filter: &str) -> Result<Vec<Case>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    let entries = std::fs::read_dir(&folder)
+        .map_err(|error| Error::usage(format!("{}: {error}", folder.display())))?;
+    let mut cases: Vec<Case> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "zst"))
+        .map(|path| (trace_name(&path), path))
+        .filter(|(name, _)| name.contains(filter))
+        .collect();
+    cases.sort();
+    if cases.is_empty() {
+        return Err(Error::usage(format!("no trace is called like {filter:?}")));
+    }
+    Ok(cases)
+}
 
 /// The nanoseconds per call of each of `cases` under each strategy, then the loop's own, in
 /// each of so many processes at once with so many threads each.
@@ -67,7 +87,8 @@ pub(crate) fn measure(cases: &[Case], processes: usize, threads: usize) -> Resul
     cases.iter().map(measure_case).collect()
 }
 
-fn job(library: &Path, trace: &Path, pool_type: PoolType, threads: usize) -> Job {
+/// The replay of `trace` under a strategy, on the simulated device.
+pub(crate) fn job(library: &Path, trace: &Path, pool_type: PoolType, threads: usize) -> Job {
     let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     Job {
         trace: trace.to_owned(),

@@ -201,9 +201,9 @@ fn end_with_the_process() {
             forked => forked,
         });
     }
-    // SAFETY: the function lives as long as the process, as the library stays loaded. Where it
-    // cannot be registered, what the last flush wrote is what there is.
     REGISTERED.call_once(|| {
+        // SAFETY: the function lives as long as the process, as the library stays loaded. Where
+        // it cannot be registered, what the last flush wrote is what there is.
         let _ = unsafe { libc::atexit(at_exit) };
     });
 }

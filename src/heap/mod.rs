@@ -26,9 +26,9 @@ mod pools;
 mod release;
 mod report;
 
+pub use crate::order::StreamKey;
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use pools::{PoolFilter, PoolId};
-pub use crate::order::StreamKey;
 pub use report::LiveBlock;
 
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! GTR1, the file format of recorded traces.
 //!
 //! The five bytes `GTR1\n`, then records of 16 bytes, little-endian:
-//! `u8 op, u8 device, u16 stream, u32 id, u64 size`. A file may be compressed with Zstandard;
-//! that is told by its first bytes, not by its name. The format grows by new operations and
+//! `u8 op, u8 device, u16 stream, u32 id, u64 size`. A file may be compressed with Zstandard,
+//! in one frame or, as the library's recorder writes it, in one for each piece; that is told by
+//! its first bytes, not by its name. The format grows by new operations and
 //! never by another record layout, so an operation this reader does not know is kept as
 //! [`Action::Unknown`] (a replay skips and counts them). Operation 0 is never assigned: a
 //! file that holds it is damaged, and is refused.

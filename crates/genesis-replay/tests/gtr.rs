@@ -47,6 +47,21 @@ proptest! {
     }
 
     #[test]
+    fn frames_in_a_row_are_one_trace(
+        records in prop::collection::vec(any_record(), 0..50),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
+    ) {
+        let plain = written(&records);
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(plain.len())).collect();
+        cuts.extend([0, plain.len()]);
+        cuts.sort_unstable();
+        let pieces = cuts.windows(2).map(|ends| &plain[ends[0]..ends[1]]);
+        let frames: Vec<u8> =
+            pieces.flat_map(|piece| zstd::encode_all(piece, 1).unwrap()).collect();
+        prop_assert_eq!(&read(&frames[..]).unwrap(), &records);
+    }
+
+    #[test]
     fn every_truncation_is_an_error(
         records in prop::collection::vec(any_record(), 1..20), cut in any::<prop::sample::Index>(),
     ) {
