@@ -32,11 +32,26 @@ pub(crate) struct Pools {
 struct Table {
     /// Bytes by address, for blocks handed out.
     live: HashMap<u64, (u32, u64)>,
-    /// Blocks freed, each with its device, its bytes and the event behind it.
-    freed: Vec<(u64, u32, u64, u64)>,
+    freed: Vec<Freed>,
     used: HashMap<u32, u64>,
     high: HashMap<u32, u64>,
     attributes: HashMap<(u32, i32), u64>,
+}
+
+/// A block freed, and the event behind it on a device.
+#[derive(Clone, Copy, Debug)]
+struct Freed {
+    address: u64,
+    device: u32,
+    event: u64,
+}
+
+impl Table {
+    fn subtract(&mut self, device: u32, bytes: u64) {
+        if let Some(used) = self.used.get_mut(&device) {
+            *used -= bytes;
+        }
+    }
 }
 
 impl Pools {
@@ -95,17 +110,15 @@ pub(crate) fn allocate(
 
 /// Frees in stream order.
 pub(crate) fn free(simulation: &Simulation, device: u32, address: u64, stream: usize) -> Answer {
+    let stream_device = simulation.streams.get(device, stream)?.device;
     let (owner, bytes) =
         simulation.pools.lock().live.remove(&address).ok_or(Code::INVALID_VALUE)?;
     relaxed(|| {
-        let stream_device = simulation.streams.get(device, stream)?.device;
         let event = simulation.machine.event_create(stream_device, false)?;
         simulation.machine.event_record(stream_device, event, stream)?;
         let mut table = simulation.pools.lock();
-        table.freed.push((address, stream_device, event, bytes));
-        if let Some(used) = table.used.get_mut(&owner) {
-            *used -= bytes;
-        }
+        table.freed.push(Freed { address, device: stream_device, event });
+        table.subtract(owner, bytes);
         drop(table);
         give_back(simulation, false)
     })
@@ -113,23 +126,40 @@ pub(crate) fn free(simulation: &Simulation, device: u32, address: u64, stream: u
 
 /// Gives back what is freed and no longer used; with `waits`, all that is freed.
 pub(crate) fn give_back(simulation: &Simulation, waits: bool) -> Answer {
-    let machine = &simulation.machine;
     let freed = std::mem::take(&mut simulation.pools.lock().freed);
-    let mut kept = Vec::new();
+    let mut outcome = Ok(());
     for entry in freed {
-        let (address, device, event, _) = entry;
-        if waits {
-            machine.event_synchronize(device, event)?;
+        match give_back_one(simulation, entry, waits) {
+            Ok(true) => continue,
+            Ok(false) => {}
+            Err(code) => outcome = outcome.and(Err(code)),
         }
-        if machine.event_query(device, event)? {
-            machine.event_destroy(device, event)?;
-            machine.free(device, address)?;
-        } else {
-            kept.push(entry);
-        }
+        simulation.pools.lock().freed.push(entry);
     }
-    simulation.pools.lock().freed.append(&mut kept);
-    Ok(())
+    outcome
+}
+
+/// Gives back one block if its event is complete.
+fn give_back_one(simulation: &Simulation, entry: Freed, waits: bool) -> Answer<bool> {
+    let Freed { address, device, event } = entry;
+    let machine = &simulation.machine;
+    if waits {
+        machine.event_synchronize(device, event)?;
+    }
+    if !machine.event_query(device, event)? {
+        return Ok(false);
+    }
+    machine.free(device, address)?;
+    machine.event_destroy(device, event)?;
+    Ok(true)
+}
+
+/// A block was given back by `cudaFree`, which is allowed.
+pub(crate) fn forget(simulation: &Simulation, address: u64) {
+    let mut table = simulation.pools.lock();
+    if let Some((device, bytes)) = table.live.remove(&address) {
+        table.subtract(device, bytes);
+    }
 }
 
 /// An attribute of a pool: sizes in bytes, or a switch.

@@ -2,8 +2,8 @@
 //!
 //! Beside the machine stand the tables of what CUDA hands out and `simgpu` does not know:
 //! stream properties, graphs, registered host memory, functions waiting for their stream. Each
-//! has a lock of its own, taken last and never held across a call into the machine or the
-//! program.
+//! has a lock of its own, taken before the machine's and never held while a function of the
+//! program runs.
 //!
 //! Loading the library does nothing; a fork makes the child's driver answer `NOT_INITIALIZED`
 //! and the end of the process makes it answer `DEINITIALIZED`, as CUDA's own does.

@@ -6,7 +6,7 @@ use simgpu::Code;
 
 use crate::call::{Answer, driver, put, put_if};
 use crate::simulation::Simulation;
-use crate::{current, host_memory};
+use crate::{current, host_memory, pools};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int {
@@ -33,7 +33,9 @@ unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFree_v2(address: u64) -> c_int {
     driver("cuMemFree_v2", format_args!("{address:#x}"), |simulation| {
-        simulation.machine.free(current::driver_device()?, address)
+        simulation.machine.free(current::driver_device()?, address)?;
+        pools::forget(simulation, address);
+        Ok(())
     })
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use simgpu::Code;
 
 use crate::call::{put, put_if, runtime};
-use crate::{current, host_memory};
+use crate::{current, host_memory, pools};
 
 /// `cudaPointerAttributes`.
 #[repr(C)]
@@ -32,7 +32,11 @@ unsafe extern "C" fn cudaMalloc(address: *mut u64, bytes: usize) -> c_int {
 extern "C" fn cudaFree(address: u64) -> c_int {
     runtime("cudaFree", format_args!("{address:#x}"), |simulation| {
         let device = current::runtime_device();
-        if address == 0 { Ok(()) } else { simulation.machine.free(device, address) }
+        if address != 0 {
+            simulation.machine.free(device, address)?;
+            pools::forget(simulation, address);
+        }
+        Ok(())
     })
 }
 

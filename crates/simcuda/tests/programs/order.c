@@ -122,6 +122,9 @@ static void freeing_under_work(void) {
     OK(cuDeviceGetDefaultMemPool, &pool, 0);
     OK(cuMemPoolTrimTo, pool, (size_t)0);
     EXPECT(0, LONG(simcuda_census, "pool_blocks"));
+    OK(cuMemAllocAsync, &other, (size_t)BYTES, one);
+    OK(cuMemFree_v2, other);
+    EXPECT(0, LONG(simcuda_census, "pool_blocks"));
     OK(cuStreamCreate, &fleeting, 1u);
     OK(cuStreamDestroy_v2, fleeting);
     EXPECT(INVALID_HANDLE, CALL(cuMemsetD8Async, block, 1, (size_t)1, fleeting));
