@@ -349,7 +349,8 @@ fn little_is_lost_without_any_flush() {
     for (path, output) in traced("leave_at_once") {
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         // 131,072 events in the ring, 65,536 records in the piece, which is looked at every 1024.
-        let kept = gtr::read_file(&path).unwrap().len();
+        // It may have ended in the middle of a write.
+        let kept = gtr::recover_file(&path).unwrap().records.len();
         assert!((800_000 - 131_072 - 66_560..=800_000).contains(&kept), "{kept}");
     }
 }

@@ -84,16 +84,43 @@ pub struct Record {
     pub requested_bytes: u64,
 }
 
-/// Reads the trace in `path`.
-pub fn read_file(path: &Path) -> Result<Vec<Record>> {
-    let file =
-        File::open(path).map_err(|error| Error::usage(format!("{}: {error}", path.display())))?;
-    read(BufReader::new(file))
-        .map_err(|error| Error { message: format!("{}: {error}", path.display()), ..error })
+/// What can be read of a trace that may be damaged, as a crash leaves it while it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// The records before the damage, or all.
+    pub records: Vec<Record>,
+    /// What is wrong, and where.
+    pub damage: Option<Error>,
 }
 
-/// Reads a trace, plain or compressed, to its end.
-pub fn read(mut input: impl Read) -> Result<Vec<Record>> {
+/// Reads the trace in `path`, which must be whole.
+pub fn read_file(path: &Path) -> Result<Vec<Record>> {
+    recover_file(path)?.whole()
+}
+
+/// Reads the trace in `path` up to where it is damaged, if it is. What is no trace is an error.
+pub fn recover_file(path: &Path) -> Result<Recovered> {
+    let named = |error: Error| Error { message: format!("{}: {error}", path.display()), ..error };
+    let file = File::open(path).map_err(|error| named(Error::usage(error.to_string())))?;
+    let recovered = recover(BufReader::new(file)).map_err(named)?;
+    Ok(Recovered { damage: recovered.damage.map(named), ..recovered })
+}
+
+/// Reads a trace, plain or compressed, which must be whole.
+pub fn read(input: impl Read) -> Result<Vec<Record>> {
+    recover(input)?.whole()
+}
+
+impl Recovered {
+    fn whole(self) -> Result<Vec<Record>> {
+        match self.damage {
+            None => Ok(self.records),
+            Some(damage) => Err(damage),
+        }
+    }
+}
+
+fn recover(mut input: impl Read) -> Result<Recovered> {
     let mut start = [0; ZSTD_MAGIC.len()];
     let start_bytes = fill(&mut input, &mut start, 0)?;
     let whole = (&start[..start_bytes]).chain(input);
@@ -105,26 +132,33 @@ pub fn read(mut input: impl Read) -> Result<Vec<Record>> {
     }
 }
 
-fn read_plain(mut input: impl Read) -> Result<Vec<Record>> {
+fn read_plain(mut input: impl Read) -> Result<Recovered> {
     let mut magic = [0; MAGIC.len()];
     fill(&mut input, &mut magic, 0)?;
     if magic != *MAGIC {
         return Err(Error::usage("not a trace: it does not start with \"GTR1\""));
     }
-    let mut records = Vec::new();
+    let mut recovered = Recovered::default();
     let mut offset = MAGIC.len() as u64;
     loop {
-        let mut bytes = [0; RECORD_BYTES];
-        match fill(&mut input, &mut bytes, offset)? {
-            0 => return Ok(records),
-            RECORD_BYTES => records.push(decode(&bytes, offset)?),
-            partial => {
-                return Err(Error::usage(format!(
-                    "truncated at byte {offset}: {partial} of the record's {RECORD_BYTES} bytes"
-                )));
-            }
+        match read_record(&mut input, offset) {
+            Ok(Some(record)) => recovered.records.push(record),
+            Ok(None) => return Ok(recovered),
+            Err(damage) => return Ok(Recovered { damage: Some(damage), ..recovered }),
         }
         offset += RECORD_BYTES as u64;
+    }
+}
+
+/// The record at `offset`, or `None` where the trace ends.
+fn read_record(input: &mut impl Read, offset: u64) -> Result<Option<Record>> {
+    let mut bytes = [0; RECORD_BYTES];
+    match fill(input, &mut bytes, offset)? {
+        0 => Ok(None),
+        RECORD_BYTES => decode(&bytes, offset).map(Some),
+        partial => Err(Error::usage(format!(
+            "truncated at byte {offset}: {partial} of the record's {RECORD_BYTES} bytes"
+        ))),
     }
 }
 

@@ -45,12 +45,12 @@ impl Job {
     /// Runs the job in this process, whose settings are the environment's: those of the job
     /// are for [`Self::run_apart`].
     pub fn run(&self, progress: Progress<'_>) -> Result<Report> {
-        let records = gtr::read_file(&self.trace)?;
-        let program = Program::prepare(&records).map_err(|error| Error {
+        let trace = gtr::recover_file(&self.trace)?;
+        let program = Program::prepare(&trace.records).map_err(|error| Error {
             message: format!("{}: {error}", self.trace.display()),
             ..error
         })?;
-        drop(records);
+        drop(trace.records);
         let library = Library::open(&self.library)?;
         self.check_devices(&library, &program)?;
         if let Some(limit_bytes) = self.limit_bytes {
@@ -58,7 +58,8 @@ impl Job {
                 library.set_memory_limit(device, limit_bytes)?;
             }
         }
-        self.measure(&library, &program, progress)
+        let report = self.measure(&library, &program, progress)?;
+        Ok(Report { damage: trace.damage.map(|damage| damage.message), ..report })
     }
 
     fn check_devices(&self, library: &Library, program: &Program) -> Result<()> {
@@ -110,6 +111,7 @@ impl Job {
             calls: program.calls.len() as u64,
             iterations: program.iteration_count,
             unknown_records: program.unknown_records,
+            damage: None,
             live_peak_bytes: program.live_peak_bytes.saturating_mul(threads as u64),
             live_peak_rounded_bytes: program.live_peak_rounded_bytes.saturating_mul(threads as u64),
             loop_ns_per_call: loop_ns_per_call(program)?,

@@ -25,6 +25,8 @@ pub struct Report {
     pub iterations: u64,
     /// Records left out because their operation is newer than this program.
     pub unknown_records: u64,
+    /// Where the trace is damaged, and only what stands before was replayed.
+    pub damage: Option<String>,
     /// The most bytes live at once, as requested; times the threads.
     pub live_peak_bytes: u64,
     /// The same with every request rounded up to a multiple of 512 bytes.

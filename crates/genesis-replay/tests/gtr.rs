@@ -1,6 +1,6 @@
 //! The trace format: what is written is read back, and no bytes make the reader panic.
 
-use genesis_replay::gtr::{Action, Record, read, read_file, write, write_file};
+use genesis_replay::gtr::{Action, Record, read, read_file, recover_file, write, write_file};
 use genesis_replay::program::{Kind, Program};
 use proptest::prelude::*;
 
@@ -177,6 +177,33 @@ fn mistakes_are_refused_with_their_place() {
     ] {
         assert_eq!(read(&bytes[..]).unwrap_err().message, message);
     }
+}
+
+/// What a crash leaves: pieces that were written whole, and a part of the next.
+#[test]
+fn what_stands_before_the_damage_can_be_recovered() {
+    let records: Vec<Record> = (0..1000).map(|id| record(Action::Allocate, 0, id, 8)).collect();
+    let plain = written(&records);
+    let (first, second) = plain.split_at(5 + 16 * 600);
+    let frame = |piece| zstd::encode_all(piece, 1).unwrap();
+    let (frames, torn) = (frame(first), frame(second));
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("torn.gtr");
+    for (whole, torn) in [(first, second), (&frames[..], &torn[..])] {
+        for kept in [1, torn.len() / 2 + 1, torn.len() - 1] {
+            std::fs::write(&path, [whole, &torn[..kept]].concat()).unwrap();
+            let recovered = recover_file(&path).unwrap();
+            assert!(recovered.records.len() >= 600);
+            assert_eq!(recovered.records, records[..recovered.records.len()]);
+            let damage = recovered.damage.expect("it ends in the middle");
+            assert_eq!(read_file(&path).unwrap_err(), damage);
+            assert!(damage.message.contains("torn.gtr: "), "{damage}");
+        }
+        std::fs::write(&path, whole).unwrap();
+        let recovered = recover_file(&path).unwrap();
+        assert_eq!((recovered.records.len(), recovered.damage), (600, None));
+    }
+    std::fs::write(&path, "nothing of the kind").unwrap();
+    assert!(recover_file(&path).is_err());
 }
 
 #[test]

@@ -61,6 +61,9 @@ fn describe(report: &Report) -> String {
         text += &format!("; fragmentation {ratio:.3} when most was live");
     }
     text += &format!("\nof each ns/op {:.1} are the replay's own loop\n", report.loop_ns_per_call);
+    if let Some(damage) = &report.damage {
+        text += &format!("replayed to where the trace is damaged only: {damage}\n");
+    }
     if report.unknown_records > 0 {
         text += &format!("{} records of unknown operations skipped\n", report.unknown_records);
     }
