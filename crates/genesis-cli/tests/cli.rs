@@ -155,6 +155,18 @@ fn what_cannot_be_done_is_one_line_and_status_2() {
     assert_eq!(run(&["reply"]).status.code(), Some(2));
 }
 
+/// As a process leaves it that was killed while it wrote.
+#[test]
+fn a_torn_trace_is_replayed_to_where_it_is_whole() {
+    let whole = std::fs::read(trace("alternating")).unwrap();
+    let torn = scratch("torn.gtr.zst");
+    std::fs::write(&torn, [&whole[..], &whole[..100]].concat()).unwrap();
+    let output = run(&["replay", &torn.to_string_lossy()]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("12,000 calls"), "{output:?}");
+    assert!(text.contains("to where the trace is damaged only: "), "{text}");
+}
+
 #[test]
 fn a_child_that_dies_is_reported() {
     let source = "#include <stdlib.h>\n__attribute__((constructor)) void f(void) { abort(); }\n";

@@ -98,7 +98,8 @@ pub fn read_file(path: &Path) -> Result<Vec<Record>> {
     recover_file(path)?.whole()
 }
 
-/// Reads the trace in `path` up to where it is damaged, if it is. What is no trace is an error.
+/// Reads the trace in `path` up to where it is damaged, if it is. What is no trace is an error,
+/// and so is one damaged before its first record.
 pub fn recover_file(path: &Path) -> Result<Recovered> {
     let named = |error: Error| Error { message: format!("{}: {error}", path.display()), ..error };
     let file = File::open(path).map_err(|error| named(Error::usage(error.to_string())))?;
@@ -144,6 +145,7 @@ fn read_plain(mut input: impl Read) -> Result<Recovered> {
         match read_record(&mut input, offset) {
             Ok(Some(record)) => recovered.records.push(record),
             Ok(None) => return Ok(recovered),
+            Err(damage) if recovered.records.is_empty() => return Err(damage),
             Err(damage) => return Ok(Recovered { damage: Some(damage), ..recovered }),
         }
         offset += RECORD_BYTES as u64;

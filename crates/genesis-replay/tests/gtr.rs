@@ -202,8 +202,10 @@ fn what_stands_before_the_damage_can_be_recovered() {
         let recovered = recover_file(&path).unwrap();
         assert_eq!((recovered.records.len(), recovered.damage), (600, None));
     }
-    std::fs::write(&path, "nothing of the kind").unwrap();
-    assert!(recover_file(&path).is_err());
+    for hopeless in [&b"nothing of the kind"[..], &plain[..20], &frames[..20]] {
+        std::fs::write(&path, hopeless).unwrap();
+        assert!(recover_file(&path).is_err());
+    }
 }
 
 #[test]
