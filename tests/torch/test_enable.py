@@ -9,7 +9,7 @@ import torch
 
 import genesis
 import genesis.torch
-from support.program import program
+from support.program import OUT_OF_MEMORY, program
 
 
 def raises(kind: type[BaseException], pattern: str, call: Callable[[], Any]) -> None:
@@ -21,7 +21,7 @@ def raises(kind: type[BaseException], pattern: str, call: Callable[[], Any]) -> 
         raise AssertionError(f"{kind.__name__} expected")
 
 
-@program(modes=("native",))
+@program(modes=("native",), says=OUT_OF_MEMORY)
 def test_options_are_set() -> None:
     genesis.torch.enable(pool_type="Round", memory_fraction=0.9, memory_limit=1 << 30)
     assert genesis.options.get("pool_type") == "Round"
@@ -49,11 +49,12 @@ def test_what_is_wrong_is_said_and_changes_nothing() -> None:
     assert torch.cuda.get_allocator_backend() != "native"
 
 
-@program(modes=("native",), ending="live")
+@program(modes=("native",))
 def test_too_late() -> None:
-    torch.zeros(1, device="cuda")
+    tensor = torch.zeros(1, device="cuda")
     raises(RuntimeError, "too late", genesis.torch.enable)
     assert torch.cuda.memory_allocated() == 512, "PyTorch's allocator goes on"
+    del tensor
 
 
 @program(modes=("two_symbols",))

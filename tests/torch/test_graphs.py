@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from typing import Callable
 
 import torch
@@ -53,10 +54,6 @@ def test_capture_replay_reset() -> None:
 
 @program(modes=("enabled",))
 def test_a_graphs_memory_stays_until_reset_and_then_returns() -> None:
-    torch.zeros(1, device="cuda")
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_reserved()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         x = torch.zeros(64 * MIB, dtype=torch.uint8, device="cuda")
@@ -65,12 +62,15 @@ def test_a_graphs_memory_stays_until_reset_and_then_returns() -> None:
     del y
     torch.cuda.empty_cache()
     held = torch.cuda.memory_reserved()
-    assert held >= before + 128 * MIB, "the graph still writes there when it is replayed"
+    assert held >= 128 * MIB, "the graph still writes there when it is replayed"
     graph.replay()
     torch.cuda.synchronize()
     graph.reset()
     torch.cuda.empty_cache()
-    assert torch.cuda.memory_reserved() == before
+    assert torch.cuda.memory_reserved() == 2 * MIB, "where PyTorch keeps the generator's state"
+    del graph
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() == 0
 
 
 @program(modes=("enabled",))
@@ -81,20 +81,27 @@ def test_graphs_that_share_a_pool() -> None:
     outputs = []
     for graph in graphs:
         with torch.cuda.graph(graph, pool=pool):
-            outputs.append(torch.zeros(8 * MIB, dtype=torch.uint8, device="cuda") + 1)
+            outputs.append(torch.zeros(32 * MIB, dtype=torch.uint8, device="cuda") + 1)
     for graph in graphs:
         graph.replay()
     torch.cuda.synchronize()
     outputs.clear()
-    for index, graph in enumerate(graphs):
-        assert torch.cuda.memory_reserved() > 0, f"{len(graphs) - index} graphs are left"
-        graph.reset()
+    while graphs:
+        torch.cuda.empty_cache()
+        assert torch.cuda.memory_reserved() >= 3 * 32 * MIB, f"{len(graphs)} graphs are left"
+        graphs.pop().reset()
+    del graph
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() == 0
 
 
 @program(modes=("enabled",))
 def test_graphed_callables_train() -> None:
+    # PyTorch says so of any program like this one, whatever its allocator.
+    torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
+    # Nor has autograd's thread called the runtime before: an allocation served from the cache
+    # does not.
+    warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA")
     network = model()
     sample = torch.zeros(64, 1024, device="cuda", requires_grad=True)
     graphed = torch.cuda.make_graphed_callables(network, (sample,))

@@ -6,7 +6,7 @@ import torch
 
 import genesis
 from support import simcuda
-from support.program import program
+from support.program import OUT_OF_MEMORY, program
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -24,7 +24,7 @@ def refused(n: int) -> bool:
     return False
 
 
-@program()
+@program(says=OUT_OF_MEMORY)
 def test_the_fraction_of_a_process_is_kept() -> None:
     torch.cuda.set_per_process_memory_fraction(0.25)
     assert torch.cuda.get_per_process_memory_fraction() == 0.25

@@ -12,7 +12,7 @@ use crate::steps::{self, Outcome, Step, run, run_all};
 /// The version of PyTorch that the tests are written for.
 const PYTORCH: &str = "2.11.0";
 /// What is installed beside it.
-const PACKAGES: [&str; 2] = ["numpy", "pytest"];
+const PACKAGES: [&str; 3] = ["numpy", "pytest", "pytest-xdist"];
 
 /// Installs what is missing, builds, and runs `tests/torch`; `arguments` go to pytest.
 pub(crate) fn test(arguments: &[String]) -> Outcome {
@@ -26,7 +26,7 @@ pub(crate) fn test(arguments: &[String]) -> Outcome {
     library.push(built.join("libgenesis.so"));
     let mut tests = Step::new("env", &[]);
     tests.extend([library, built.join("simcuda").into(), python.into()]);
-    tests.extend(["-m", "pytest", "-p", "no:cacheprovider", "tests/torch"]);
+    tests.extend(["-m", "pytest", "-p", "no:cacheprovider", "-n", "auto", "tests/torch"]);
     tests.extend(arguments);
     run_all(&[tests])
 }

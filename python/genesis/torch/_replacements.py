@@ -55,7 +55,9 @@ def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
         (torch._C, "_cuda_resetPeakMemoryStats", _torch_stats.reset_peak),
         (torch._C, "_cuda_resetAccumulatedMemoryStats", _torch_stats.reset_accumulated),
         (torch._C, "_cuda_getMemoryFraction", _statistics.memory_fraction),
-        # torch.accelerator's names for the same.
+        # torch.accelerator's names for the same; it asks PyTorch's own allocator, used or not.
+        (torch._C, "_accelerator_isAllocatorInitialized", torch.cuda.is_initialized),
+        (torch._C, "_accelerator_emptyCache", torch.cuda.empty_cache),
         (torch._C, "_accelerator_getDeviceStats", _torch_stats.nested),
         (torch._C, "_accelerator_resetPeakStats", _torch_stats.reset_peak),
         (torch._C, "_accelerator_resetAccumulatedStats", _torch_stats.reset_accumulated),

@@ -68,10 +68,13 @@ def mode(name: str) -> Iterator[None]:
         genesis.torch.enable()
         yield
     elif name == "mem_pool":
-        pool = genesis.torch.mem_pool()
-        with torch.cuda.use_mem_pool(pool):
+        with contextlib.ExitStack() as stack:
+            for device in range(torch.cuda.device_count()):
+                with torch.cuda.device(device):
+                    pool = genesis.torch.mem_pool()
+                stack.enter_context(torch.cuda.use_mem_pool(pool, device))
+                del pool
             yield
-        del pool
     elif name == "native":
         yield
     else:

@@ -20,6 +20,7 @@ import functools
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,20 +32,25 @@ import pytest
 TIMEOUT_SECONDS = 120
 ROOT = Path(__file__).resolve().parent.parent
 
+#: What Genesis says when it has to refuse a request.
+OUT_OF_MEMORY = "genesis: out of memory: "
+
 
 def program(
     modes: Sequence[str] = ("enabled",),
     env: Optional[Mapping[str, str]] = None,
     ending: str = "freed",
     violations: bool = False,
+    says: Optional[str] = None,
 ) -> Callable[[Callable[[], Any]], Callable[..., None]]:
     """Makes a test of a program. ``ending`` says what is checked when it has returned (see
-    :mod:`support.child`); with ``violations`` the race detector is expected to find some."""
+    :mod:`support.child`); with ``violations`` the race detector is expected to find some;
+    ``says`` is what every line on standard error matches, where it is not silent."""
 
     def decorate(function: Callable[[], Any]) -> Callable[..., None]:
         @pytest.mark.parametrize("mode", modes)
         def test(mode: str) -> None:
-            run(function, mode, env, ending, violations)
+            run(function, mode, env, ending, violations, says)
 
         functools.update_wrapper(test, function)
         del test.__wrapped__  # pytest reads the arguments of what it finds there
@@ -60,6 +66,7 @@ def run(
     env: Optional[Mapping[str, str]] = None,
     ending: str = "freed",
     violations: bool = False,
+    says: Optional[str] = None,
 ) -> Any:
     """Runs a function of a test file as a program, and returns what it returned, as JSON."""
     with tempfile.TemporaryDirectory() as folder:
@@ -83,6 +90,11 @@ def run(
         )
         said = f"{finished.stdout}{finished.stderr}"
         assert finished.returncode == 0, f"exit status {finished.returncode}\n{said}"
-        if not violations:
-            assert finished.stderr == "", f"standard error is not silent:\n{said}"
+        if violations:
+            says = "simcuda: "
+        lines = finished.stderr.splitlines()
+        if says is None:
+            assert lines == [], f"standard error is not silent:\n{said}"
+        else:
+            assert lines and all(re.match(says, line) for line in lines), said
         return json.loads(result.read_text())

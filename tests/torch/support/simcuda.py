@@ -28,6 +28,11 @@ def violations_text() -> str:
     return text.value.decode(errors="replace")
 
 
+def last_runtime_error() -> int:
+    """CUDA's number of the last error of this thread, which it forgets thereby; 0: none."""
+    return int(_preloaded.cudaGetLastError())
+
+
 def used_bytes() -> int:
     """Memory that the driver has given, on all devices together."""
     census = _preloaded.simcuda_census
