@@ -5,6 +5,7 @@
 //! repository. Nothing is interpreted here but exit statuses.
 
 mod generated;
+mod gpu;
 mod peers;
 mod prerequisites;
 mod steps;
@@ -50,6 +51,7 @@ enum Command {
     /// Run the benchmarks
     Bench,
     Peers(peers::Arguments),
+    Gpu(gpu::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Lint => lint(),
         Command::Generate => generated::write(),
         Command::Peers(arguments) => peers::peers(&arguments),
+        Command::Gpu(arguments) => gpu::gpu(&arguments),
         Command::Bench => run_all(&[cargo(&["bench", "--bench", "hot_path", "--bench", "replay"])]),
     };
     match outcome {

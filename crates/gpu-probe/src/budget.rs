@@ -1,0 +1,41 @@
+//! Time: everything together ends within a limit, however slow one part is.
+//!
+//! Each section has a limit of its own and gets what is left of the whole where that is less.
+//! What a section does not use is left for the sections after it, but lengthens none of them.
+
+use std::time::{Duration, Instant};
+
+/// What is left of the time for everything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    ending: Instant,
+}
+
+impl Budget {
+    /// `total` from `now` on.
+    pub(crate) fn new(now: Instant, total: Duration) -> Self {
+        Self { ending: now + total }
+    }
+
+    /// How long a section with the `limit` given may take from `now` on.
+    pub(crate) fn grant(&self, now: Instant, limit: Duration) -> Duration {
+        self.ending.saturating_duration_since(now).min(limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_get_their_limit_or_what_is_left() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let limit = Duration::from_secs(60);
+        let budget = Budget::new(start, Duration::from_secs(100));
+        assert_eq!(budget.grant(at(0), limit), limit);
+        assert_eq!(budget.grant(at(40), limit), limit);
+        assert_eq!(budget.grant(at(70), limit), Duration::from_secs(30));
+        assert_eq!(budget.grant(at(101), limit), Duration::ZERO);
+    }
+}

@@ -1,0 +1,257 @@
+//! The calls that are measured, and at which sizes.
+
+use std::time::Instant;
+
+use super::Kind;
+use super::samples::{Bench, Subject};
+use crate::driver::{Answer, CaptureMode, Driver, Gate, Stream};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// From a page to what a large tensor takes.
+const SIZES: [u64; 6] = [2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, 2 * GIB];
+/// How many mappings of a page one call covers.
+const MAPPING_COUNTS: [u64; 3] = [16, 128, 512];
+/// Threads that create events at the same time.
+const THREADS: usize = 8;
+
+type Group = fn(&mut Bench<'_>) -> Answer;
+
+/// Names and measurements; each stands on its own.
+pub(super) const GROUPS: [(&str, Group); 9] = [
+    ("memory info", memory_info),
+    ("plain memory", plain_memory),
+    ("address space", address_space),
+    ("virtual memory", virtual_memory),
+    ("many mappings", many_mappings),
+    ("events", events),
+    ("events of many threads", events_of_many_threads),
+    ("streams and captures", streams),
+    ("host memory", host_memory),
+];
+
+const fn kind(name: &'static str, driver_name: &'static str) -> Subject {
+    let kind = Kind { name, driver_name };
+    Subject { kind, bytes: 0, mappings: 0, remark: None }
+}
+
+fn memory_info(bench: &mut Bench<'_>) -> Answer {
+    let driver = bench.driver;
+    bench.one(kind("MemoryInfo", "cuMemGetInfo"), || driver.memory_info().map(|_| ()))
+}
+
+fn plain_memory(bench: &mut Bench<'_>) -> Answer {
+    let driver = bench.driver;
+    for bytes in [4 * KIB].into_iter().chain(SIZES) {
+        let allocate = kind("Allocate", "cuMemAlloc").bytes(bytes);
+        let free = kind("Free", "cuMemFree").bytes(bytes);
+        bench.several([allocate, free], |timer| {
+            let address = timer.time(0, || driver.allocate(bytes))?;
+            timer.time(1, || driver.free(address))
+        })?;
+    }
+    let address = driver.allocate(MIB)?;
+    let range = kind("AddressRange", "cuMemGetAddressRange");
+    bench.one(range, || driver.address_range(address + 4096).map(|_| ()))?;
+    driver.free(address)
+}
+
+fn address_space(bench: &mut Bench<'_>) -> Answer {
+    let driver = bench.driver;
+    for bytes in SIZES.into_iter().chain([16 * GIB, 128 * GIB]) {
+        let reserve = kind("Reserve", "cuMemAddressReserve").bytes(bytes);
+        let unreserve = kind("Unreserve", "cuMemAddressFree").bytes(bytes);
+        bench.several([reserve, unreserve], |timer| {
+            let address = timer.time(0, || driver.reserve(bytes))?;
+            timer.time(1, || driver.unreserve(address, bytes))
+        })?;
+    }
+    Ok(())
+}
+
+/// One handle of each size.
+fn virtual_memory(bench: &mut Bench<'_>) -> Answer {
+    let driver = bench.driver;
+    for bytes in SIZES {
+        let of = |name, driver_name| kind(name, driver_name).bytes(bytes).mappings(1);
+        let address = driver.reserve(bytes)?;
+        let subjects = [
+            of("Create", "cuMemCreate").mappings(0),
+            of("Map", "cuMemMap"),
+            of("SetAccess", "cuMemSetAccess"),
+            of("Unmap", "cuMemUnmap"),
+            of("Release", "cuMemRelease").mappings(0),
+        ];
+        bench.several(subjects, |timer| {
+            let handle = timer.time(0, || driver.create(bytes))?;
+            timer.time(1, || driver.map(address, bytes, handle))?;
+            timer.time(2, || driver.set_access(address, bytes))?;
+            timer.time(3, || driver.unmap(address, bytes))?;
+            timer.time(4, || driver.release(handle))
+        })?;
+        driver.unreserve(address, bytes)?;
+    }
+    Ok(())
+}
+
+/// Calls that cover many mappings of one page each.
+fn many_mappings(bench: &mut Bench<'_>) -> Answer {
+    let driver = bench.driver;
+    let page = driver.granularity(false)?;
+    for count in MAPPING_COUNTS {
+        let bytes = count * page;
+        let of = |name, driver_name| kind(name, driver_name).bytes(bytes).mappings(count);
+        let address = driver.reserve(bytes)?;
+        let handles = (0..count).map(|_| driver.create(page)).collect::<Answer<Vec<u64>>>()?;
+        let subjects = [of("SetAccess", "cuMemSetAccess"), of("Unmap", "cuMemUnmap")];
+        bench.several(subjects, |timer| {
+            for (index, handle) in (0..).zip(&handles) {
+                driver.map(address + index * page, page, *handle)?;
+            }
+            timer.time(0, || driver.set_access(address, bytes))?;
+            timer.time(1, || driver.unmap(address, bytes))
+        })?;
+        handles.iter().try_for_each(|handle| driver.release(*handle))?;
+        driver.unreserve(address, bytes)?;
+    }
+    Ok(())
+}
+
+fn events(bench: &mut Bench<'_>) -> Answer {
+    let driver = bench.driver;
+    let (stream, other) = (driver.stream_create()?, driver.stream_create()?);
+    let subjects = [
+        kind("EventCreate", "cuEventCreate"),
+        kind("EventRecord", "cuEventRecord"),
+        kind("StreamWait", "cuStreamWaitEvent"),
+        kind("EventSynchronize", "cuEventSynchronize"),
+        kind("EventQuery", "cuEventQuery"),
+        kind("EventDestroy", "cuEventDestroy"),
+    ];
+    bench.several(subjects, |timer| {
+        let event = timer.time(0, || driver.event_create(false))?;
+        timer.time(1, || driver.event_record(event, stream))?;
+        timer.time(2, || driver.stream_wait(other, event))?;
+        driver.stream_synchronize(stream)?;
+        timer.time(3, || driver.event_synchronize(event))?;
+        timer.time(4, || driver.event_query(event))?;
+        timer.time(5, || driver.event_destroy(event))
+    })?;
+    timed_events(bench, stream)?;
+    pending_events(bench, stream)
+}
+
+fn timed_events(bench: &mut Bench<'_>, stream: Stream) -> Answer {
+    let driver = bench.driver;
+    let event = driver.event_create(true)?;
+    let subjects = [
+        kind("EventRecord", "cuEventRecord").remark("with timing"),
+        kind("EventQuery", "cuEventQuery").remark("with timing"),
+    ];
+    bench.several(subjects, |timer| {
+        timer.time(0, || driver.event_record(event, stream))?;
+        driver.stream_synchronize(stream)?;
+        timer.time(1, || driver.event_query(event)).map(|_| ())
+    })?;
+    driver.event_destroy(event)
+}
+
+/// Events behind work that has not finished. The gate opens by itself after half a second, so
+/// there are as many samples as fit.
+fn pending_events(bench: &mut Bench<'_>, stream: Stream) -> Answer {
+    const COUNT: usize = 500;
+    let driver = bench.driver;
+    if driver.is_simulated() {
+        return Ok(());
+    }
+    let event = driver.event_create(false)?;
+    let gate = Gate::close(driver, stream)?;
+    let (mut records, mut queries) = (Vec::new(), Vec::new());
+    for _ in 0..COUNT {
+        let started_ns = driver.now_ns();
+        driver.event_record(event, stream)?;
+        let recorded_ns = driver.now_ns();
+        let is_complete = driver.event_query(event)?;
+        let queried_ns = driver.now_ns();
+        if is_complete || !gate.is_closed() {
+            break;
+        }
+        records.push(recorded_ns - started_ns);
+        queries.push(queried_ns - recorded_ns);
+    }
+    gate.open();
+    driver.stream_synchronize(stream)?;
+    bench.add(kind("EventRecord", "cuEventRecord").remark("work pending"), records);
+    bench.add(kind("EventQuery", "cuEventQuery").remark("work pending"), queries);
+    driver.event_destroy(event)
+}
+
+fn events_of_many_threads(bench: &mut Bench<'_>) -> Answer {
+    let driver = bench.driver;
+    if driver.is_simulated() {
+        return Ok(()); // virtual time is one clock for all threads
+    }
+    let samples = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| create_events(driver))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join().unwrap_or(Ok(Vec::new())));
+        joined.collect::<Answer<Vec<Vec<u64>>>>()
+    })?;
+    bench.add(
+        kind("EventCreate", "cuEventCreate").remark("from 8 threads at once"),
+        samples.concat(),
+    );
+    Ok(())
+}
+
+/// Creates events and answers how long each took, in nanoseconds.
+fn create_events(driver: &Driver) -> Answer<Vec<u64>> {
+    const COUNT: usize = 200;
+    driver.enter()?;
+    let mut created = Vec::new();
+    let mut samples = Vec::new();
+    for _ in 0..COUNT {
+        let started = Instant::now();
+        created.push(driver.event_create(false)?);
+        samples.push(started.elapsed().as_nanos() as u64);
+    }
+    created.into_iter().try_for_each(|event| driver.event_destroy(event))?;
+    Ok(samples)
+}
+
+fn streams(bench: &mut Bench<'_>) -> Answer {
+    let driver = bench.driver;
+    let subjects = [
+        kind("StreamCreate", "cuStreamCreate"),
+        kind("StreamQuery", "cuStreamQuery"),
+        kind("StreamSynchronize", "cuStreamSynchronize"),
+        kind("StreamIsCapturing", "cuStreamIsCapturing"),
+        kind("BeginCapture", "cuStreamBeginCapture"),
+        kind("EndCapture", "cuStreamEndCapture"),
+        kind("StreamDestroy", "cuStreamDestroy"),
+    ];
+    bench.several(subjects, |timer| {
+        let stream = timer.time(0, || driver.stream_create())?;
+        timer.time(1, || driver.stream_query(stream))?;
+        timer.time(2, || driver.stream_synchronize(stream))?;
+        timer.time(3, || driver.is_capturing(stream))?;
+        timer.time(4, || driver.begin_capture(stream, CaptureMode::Relaxed))?;
+        timer.time(5, || driver.end_capture(stream))?;
+        timer.time(6, || driver.stream_destroy(stream))
+    })?;
+    bench.one(kind("Synchronize", "cuCtxSynchronize"), || driver.synchronize())
+}
+
+fn host_memory(bench: &mut Bench<'_>) -> Answer {
+    let driver = bench.driver;
+    for bytes in [2 * MIB, 32 * MIB, 256 * MIB] {
+        let allocate = kind("HostAllocate", "cuMemAllocHost").bytes(bytes);
+        let free = kind("HostFree", "cuMemFreeHost").bytes(bytes);
+        bench.several([allocate, free], |timer| {
+            let address = timer.time(0, || driver.host_allocate(bytes))?;
+            timer.time(1, || driver.host_free(address))
+        })?;
+    }
+    Ok(())
+}

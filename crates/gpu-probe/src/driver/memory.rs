@@ -1,0 +1,137 @@
+//! Memory: plain, virtual and of the host.
+
+use std::ffi::c_void;
+
+use super::{Access, Answer, Driver, Location, Properties, Stream, call};
+
+impl Driver {
+    /// Free and total memory, in bytes.
+    pub(crate) fn memory_info(&self) -> Answer<(u64, u64)> {
+        let (mut free, mut total) = (0, 0);
+        call!(self, cuMemGetInfo_v2(&mut free, &mut total))?;
+        Ok((free as u64, total as u64))
+    }
+
+    pub(crate) fn allocate(&self, bytes: u64) -> Answer<u64> {
+        let mut address = 0;
+        call!(self, cuMemAlloc_v2(&mut address, bytes as usize))?;
+        Ok(address)
+    }
+
+    pub(crate) fn free(&self, address: u64) -> Answer {
+        call!(self, cuMemFree_v2(address))
+    }
+
+    /// Start and length of the allocation that `address` is in.
+    pub(crate) fn address_range(&self, address: u64) -> Answer<(u64, u64)> {
+        let (mut base, mut bytes) = (0, 0);
+        call!(self, cuMemGetAddressRange_v2(&mut base, &mut bytes, address))?;
+        Ok((base, bytes as u64))
+    }
+
+    /// Page-locked memory of the host.
+    pub(crate) fn host_allocate(&self, bytes: u64) -> Answer<u64> {
+        let mut address = 0;
+        call!(self, cuMemAllocHost_v2(&mut address, bytes as usize))?;
+        Ok(address)
+    }
+
+    pub(crate) fn host_free(&self, address: u64) -> Answer {
+        call!(self, cuMemFreeHost(address))
+    }
+
+    /// The granularity of physical memory, in bytes: the least, or what is recommended.
+    pub(crate) fn granularity(&self, recommended: bool) -> Answer<u64> {
+        let mut bytes = 0;
+        let properties = self.properties();
+        let which = i32::from(recommended);
+        call!(self, cuMemGetAllocationGranularity(&mut bytes, &properties, which))?;
+        Ok(bytes as u64)
+    }
+
+    pub(crate) fn reserve(&self, bytes: u64) -> Answer<u64> {
+        let mut address = 0;
+        call!(self, cuMemAddressReserve(&mut address, bytes as usize, 0, 0, 0))?;
+        Ok(address)
+    }
+
+    pub(crate) fn unreserve(&self, address: u64, bytes: u64) -> Answer {
+        call!(self, cuMemAddressFree(address, bytes as usize))
+    }
+
+    /// Physical memory, mapped nowhere.
+    pub(crate) fn create(&self, bytes: u64) -> Answer<u64> {
+        let mut handle = 0;
+        let properties = self.properties();
+        call!(self, cuMemCreate(&mut handle, bytes as usize, &properties, 0))?;
+        Ok(handle)
+    }
+
+    pub(crate) fn release(&self, handle: u64) -> Answer {
+        call!(self, cuMemRelease(handle))
+    }
+
+    /// Maps `bytes` of a handle, from `offset_bytes` in it on.
+    pub(crate) fn map_at(
+        &self,
+        address: u64,
+        bytes: u64,
+        offset_bytes: u64,
+        handle: u64,
+    ) -> Answer {
+        call!(self, cuMemMap(address, bytes as usize, offset_bytes as usize, handle, 0))
+    }
+
+    pub(crate) fn map(&self, address: u64, bytes: u64, handle: u64) -> Answer {
+        self.map_at(address, bytes, 0, handle)
+    }
+
+    /// Lets the device read and write.
+    pub(crate) fn set_access(&self, address: u64, bytes: u64) -> Answer {
+        const READ_AND_WRITE: i32 = 3;
+        let access = Access { location: self.location(), flags: READ_AND_WRITE };
+        call!(self, cuMemSetAccess(address, bytes as usize, &access, 1))
+    }
+
+    pub(crate) fn unmap(&self, address: u64, bytes: u64) -> Answer {
+        call!(self, cuMemUnmap(address, bytes as usize))
+    }
+
+    /// Enqueues filling `bytes`, a multiple of 4, with `value`.
+    pub(crate) fn fill(&self, address: u64, bytes: u64, value: u32, stream: Stream) -> Answer {
+        call!(self, cuMemsetD32Async(address, value, bytes as usize / 4, stream.0))
+    }
+
+    /// Enqueues a copy within the device.
+    pub(crate) fn copy(&self, to: u64, from: u64, bytes: u64, stream: Stream) -> Answer {
+        call!(self, cuMemcpyDtoDAsync_v2(to, from, bytes as usize, stream.0))
+    }
+
+    /// The words at `address`, once the work before this call on the legacy stream is done.
+    pub(crate) fn read(&self, address: u64, words: usize) -> Answer<Vec<u32>> {
+        let mut values = vec![0u32; words];
+        let to: *mut c_void = values.as_mut_ptr().cast();
+        call!(self, cuMemcpyDtoH_v2(to, address, words * 4))?;
+        Ok(values)
+    }
+
+    fn location(&self) -> Location {
+        const DEVICE: i32 = 1;
+        Location { kind: DEVICE, id: self.device }
+    }
+
+    /// Plain memory of the device, as Genesis asks for it but for RDMA.
+    fn properties(&self) -> Properties {
+        const PINNED: i32 = 1;
+        Properties {
+            kind: PINNED,
+            handle_kinds: 0,
+            location: self.location(),
+            windows_metadata: std::ptr::null_mut(),
+            compression: 0,
+            rdma: 0,
+            usage: 0,
+            reserved: [0; 4],
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The driver's own functions, found by name, as the probes call them.
+//!
+//! Genesis's device puts every call into a relaxed capture mode and its own context; the probes
+//! ask what happens without that, and time calls alone, so they call the driver themselves.
+//! Handles are integers, as `cuda.h` defines them on 64-bit Linux. What the driver lacks is an
+//! error of the call that needs it, so one probe fails and not all.
+//!
+//! SAFETY of the calls (`call!`): the functions have the parameters that `cuda.h` declares for
+//! their symbols; pointers are to live locals, which the driver does not use after the call.
+//! Addresses and handles are the probe's own, and a driver answers an error for others.
+
+mod gate;
+mod kernels;
+mod memory;
+mod streams;
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::time::Instant;
+
+pub(crate) use gate::Gate;
+pub(crate) use kernels::Writer;
+pub(crate) use streams::{CaptureMode, Event, Stream};
+
+/// A driver function that did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) call: &'static str,
+    pub(crate) code: i32,
+}
+
+/// What a driver function came to.
+pub(crate) type Answer<T = ()> = Result<T, Failure>;
+
+/// `CUDA_ERROR_NOT_FOUND`: here also what a driver lacks altogether.
+const NOT_FOUND: i32 = 500;
+/// `CUDA_ERROR_NOT_READY`.
+const NOT_READY: i32 = 600;
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} answered {}", self.call, self.code)
+    }
+}
+
+impl From<Failure> for String {
+    fn from(failure: Failure) -> Self {
+        failure.to_string()
+    }
+}
+
+/// `CUmemLocation`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Location {
+    kind: c_int,
+    id: c_int,
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Properties {
+    kind: c_int,
+    handle_kinds: c_int,
+    location: Location,
+    windows_metadata: *mut c_void,
+    compression: u8,
+    rdma: u8,
+    usage: u16,
+    reserved: [u8; 4],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    location: Location,
+    flags: c_int,
+}
+
+/// Of simcuda: virtual time spent in calls, in nanoseconds.
+type VirtualClock = unsafe extern "C" fn() -> i64;
+
+type HostFunction = unsafe extern "C" fn(*mut c_void);
+
+macro_rules! api {
+    ($($name:ident($($parameter:ty),*);)*) => {
+        /// The functions, as far as the driver has them.
+        #[allow(non_snake_case)]
+        #[derive(Debug)]
+        struct Api {
+            $($name: Option<unsafe extern "C" fn($($parameter),*) -> c_int>,)*
+        }
+
+        impl Api {
+            fn find(library: *mut c_void) -> Self {
+                Self {
+                    $($name: {
+                        let name = concat!(stringify!($name), "\0");
+                        // SAFETY: the name is NUL-terminated, the library is never unloaded.
+                        let address = unsafe { libc::dlsym(library, name.as_ptr().cast()) };
+                        // SAFETY: null becomes `None`; anything else is the function that
+                        // `cuda.h` declares under this name with these parameters.
+                        unsafe {
+                            std::mem::transmute::<
+                                *mut c_void,
+                                Option<unsafe extern "C" fn($($parameter),*) -> c_int>,
+                            >(address)
+                        }
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+api! {
+    cuInit(c_uint);
+    cuDriverGetVersion(*mut c_int);
+    cuDeviceGet(*mut c_int, c_int);
+    cuDeviceGetName(*mut c_char, c_int, c_int);
+    cuDevicePrimaryCtxRetain(*mut usize, c_int);
+    cuCtxSetCurrent(usize);
+    cuCtxSynchronize();
+    cuMemGetInfo_v2(*mut usize, *mut usize);
+    cuMemAlloc_v2(*mut u64, usize);
+    cuMemFree_v2(u64);
+    cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
+    cuMemAllocHost_v2(*mut u64, usize);
+    cuMemFreeHost(u64);
+    cuMemGetAllocationGranularity(*mut usize, *const Properties, c_int);
+    cuMemAddressReserve(*mut u64, usize, usize, u64, u64);
+    cuMemAddressFree(u64, usize);
+    cuMemCreate(*mut u64, usize, *const Properties, u64);
+    cuMemRelease(u64);
+    cuMemMap(u64, usize, usize, u64, u64);
+    cuMemSetAccess(u64, usize, *const Access, usize);
+    cuMemUnmap(u64, usize);
+    cuMemsetD32Async(u64, c_uint, usize, usize);
+    cuMemcpyDtoDAsync_v2(u64, u64, usize, usize);
+    cuMemcpyDtoH_v2(*mut c_void, u64, usize);
+    cuEventCreate(*mut usize, c_uint);
+    cuEventDestroy_v2(usize);
+    cuEventRecord(usize, usize);
+    cuEventQuery(usize);
+    cuEventSynchronize(usize);
+    cuStreamCreate(*mut usize, c_uint);
+    cuStreamDestroy_v2(usize);
+    cuStreamQuery(usize);
+    cuStreamSynchronize(usize);
+    cuStreamWaitEvent(usize, usize, c_uint);
+    cuStreamIsCapturing(usize, *mut c_int);
+    cuStreamGetId(usize, *mut u64);
+    cuStreamBeginCapture_v2(usize, c_uint);
+    cuStreamEndCapture(usize, *mut usize);
+    cuThreadExchangeStreamCaptureMode(*mut c_uint);
+    cuGraphDestroy(usize);
+    cuLaunchHostFunc(usize, HostFunction, *mut c_void);
+    cuModuleLoadData(*mut usize, *const c_char);
+    cuModuleGetFunction(*mut usize, usize, *const c_char);
+    cuLaunchKernel(
+        usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize,
+        *mut *mut c_void, *mut *mut c_void
+    );
+}
+
+/// Calls a driver function, or says that there is none.
+macro_rules! call {
+    ($driver:expr, $name:ident($($argument:expr),*)) => {{
+        let name = stringify!($name);
+        match $driver.api.$name {
+            // SAFETY: see the head of this module.
+            Some(function) => $crate::driver::check(name, unsafe { function($($argument),*) }),
+            None => Err($crate::driver::Failure { call: name, code: $crate::driver::NOT_FOUND }),
+        }
+    }};
+}
+use call;
+
+fn check(call: &'static str, code: c_int) -> Answer {
+    if code == 0 { Ok(()) } else { Err(Failure { call, code }) }
+}
+
+/// The driver, started, with the primary context of its first device.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    api: Api,
+    device: c_int,
+    context: usize,
+    virtual_clock: Option<VirtualClock>,
+    opened: Instant,
+}
+
+impl Driver {
+    /// Loads and starts the driver, and makes its context current on this thread.
+    pub(crate) fn open() -> Result<Self, String> {
+        // SAFETY: the name is NUL-terminated; a driver's constructors expect to be run.
+        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
+        if library.is_null() {
+            return Err("libcuda.so.1 cannot be loaded: there is no CUDA driver".to_owned());
+        }
+        // SAFETY: the name is NUL-terminated, the library is never unloaded; simcuda alone has
+        // the function, of this type.
+        let virtual_clock = unsafe {
+            let address = libc::dlsym(library, c"simcuda_driver_nanoseconds".as_ptr());
+            std::mem::transmute::<*mut c_void, Option<VirtualClock>>(address)
+        };
+        let api = Api::find(library);
+        let opened = Instant::now();
+        let mut driver = Self { api, device: 0, context: 0, virtual_clock, opened };
+        call!(driver, cuInit(0))?;
+        let (mut device, mut context) = (0, 0);
+        call!(driver, cuDeviceGet(&mut device, 0))?;
+        call!(driver, cuDevicePrimaryCtxRetain(&mut context, device))?;
+        (driver.device, driver.context) = (device, context);
+        driver.enter()?;
+        Ok(driver)
+    }
+
+    /// Makes the context current on the calling thread: each new thread's first call.
+    pub(crate) fn enter(&self) -> Answer {
+        call!(self, cuCtxSetCurrent(self.context))
+    }
+
+    /// Whether this is simcuda and no driver of a GPU.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.virtual_clock.is_some()
+    }
+
+    /// Nanoseconds since the driver was opened; those of the cost table on simcuda.
+    pub(crate) fn now_ns(&self) -> u64 {
+        match self.virtual_clock {
+            // SAFETY: it takes nothing and may be called at any time.
+            Some(clock) => unsafe { clock() }.max(0) as u64,
+            None => self.opened.elapsed().as_nanos() as u64,
+        }
+    }
+
+    /// The device's name.
+    pub(crate) fn name(&self) -> Answer<String> {
+        let mut text = [0 as c_char; 256];
+        call!(self, cuDeviceGetName(text.as_mut_ptr(), text.len() as c_int, self.device))?;
+        let bytes = text.map(|character| character as u8);
+        let name = CStr::from_bytes_until_nul(&bytes).unwrap_or_default();
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// The version of CUDA that the driver is of, as in `13.0`.
+    pub(crate) fn cuda_version(&self) -> Answer<String> {
+        let mut version = 0;
+        call!(self, cuDriverGetVersion(&mut version))?;
+        Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
+    }
+
+    /// Waits for all work of the device.
+    pub(crate) fn synchronize(&self) -> Answer {
+        call!(self, cuCtxSynchronize())
+    }
+}

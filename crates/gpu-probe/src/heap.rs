@@ -1,0 +1,298 @@
+//! Every strategy on the driver at hand: random work whose bytes are checked, and what a call
+//! takes when it is served from what is held.
+//!
+//! Blocks of random sizes are allocated on several streams and filled there with a number of
+//! their own, some are used on a second stream and recorded, and before each is freed, windows
+//! of it are copied into a log, all in stream order and without waiting. A block given out too
+//! early, or twice, or whose pages moved, shows in the log as somebody else's number. The log is
+//! read once in a while, when the device is idle. So that early would show, streams are held back
+//! now and then (not for a strategy that waits for them at every free, nor on the simulated
+//! driver, whose race detector needs no delay).
+//!
+//! One process a strategy: what the driver says is free before and after says what stayed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use genesis::base::{DeviceOrdinal, Status, StreamHandle};
+use genesis::config::{LogLevel, PoolType, Settings};
+use genesis::driver::cuda;
+use genesis::heap::Heap;
+use genesis::observe::Log;
+use serde::{Deserialize, Serialize};
+
+use crate::driver::{Driver, Event, Gate, Stream};
+
+const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
+const STREAMS: usize = 4;
+/// The largest block: sizes are spread evenly over their magnitudes.
+const LARGEST_BLOCK_BITS: u32 = 26;
+/// The most that is live at once, and the most of the device's memory: one in so many parts.
+const MOST_LIVE_BYTES: u64 = 4 << 30;
+const MOST_LIVE_PART: u64 = 16;
+/// Of each block its beginning, middle and end are looked at.
+const WINDOWS: usize = 3;
+const WINDOW_BYTES: u64 = 512;
+/// Blocks checked between two looks at the log.
+const LOG_BLOCKS: usize = 2048;
+/// A stream is held back once in so many steps, for half as many.
+const STEPS_BETWEEN_GATES: u64 = 64;
+/// What is allocated and freed to time the hot path.
+const HOT_BYTES: u64 = 1 << 20;
+const HOT_PAIRS: u32 = 1000;
+const HOT_BATCHES: usize = 101;
+
+/// What one strategy made of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Trial {
+    pub(crate) strategy: String,
+    pub(crate) allocations: u64,
+    /// Blocks whose bytes were not the ones written; anything but 0 is a defect.
+    pub(crate) wrong_blocks: u64,
+    pub(crate) checked_blocks: u64,
+    pub(crate) live_peak_bytes: u64,
+    pub(crate) reserved_peak_bytes: u64,
+    pub(crate) driver_calls: u64,
+    /// Memory that the driver had less of at the end than at the start, once all was released.
+    pub(crate) missing_bytes: u64,
+    /// Median time of an allocation and its free, served from what is held.
+    pub(crate) hot_pair_ns: f64,
+}
+
+/// The names of all strategies.
+pub(crate) fn strategies() -> impl Iterator<Item = &'static str> {
+    PoolType::ALL.iter().map(|strategy| strategy.name())
+}
+
+/// Runs the strategy called `name` for `limit`.
+pub(crate) fn run(name: &str, limit: Duration) -> Result<Trial, String> {
+    let strategy = PoolType::ALL.iter().find(|strategy| strategy.name() == name);
+    let pool_type = *strategy.ok_or_else(|| format!("{name} is no strategy"))?;
+    let platform = cuda::open().map_err(|error| error.to_string())?;
+    let settings = Settings { pool_type, log: LogLevel::Error, ..Settings::default() };
+    let heap = Heap::new(platform, &settings, Arc::new(Log::new(settings.log)));
+    let driver = Driver::open()?;
+    let holds_back = pool_type != PoolType::Naive && !driver.is_simulated();
+    let mut trial = Run::new(&driver, &heap, holds_back)?;
+    // Streams, the log and the driver's own needs come first, so that they are not missed.
+    let free_before = driver.memory_info()?.0;
+    let ending = Instant::now() + limit;
+    while Instant::now() < ending {
+        trial.step()?;
+    }
+    trial.finish()?;
+    let hot_pair_ns = hot_pair_ns(&heap, trial.streams[0])?;
+    said(heap.empty_cache(DEVICE))?;
+    said(heap.validate())?;
+    let statistics = said(heap.statistics(DEVICE))?;
+    let free_after = driver.memory_info()?.0;
+    Ok(Trial {
+        strategy: name.to_owned(),
+        allocations: trial.allocations,
+        wrong_blocks: trial.wrong_blocks,
+        checked_blocks: trial.checked_blocks,
+        live_peak_bytes: statistics.requested_bytes.peak,
+        reserved_peak_bytes: statistics.reserved_bytes.peak,
+        driver_calls: statistics.driver_calls,
+        missing_bytes: free_before.saturating_sub(free_after),
+        hot_pair_ns,
+    })
+}
+
+fn said<T>(result: Result<T, impl std::fmt::Display>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
+fn handle(stream: Stream) -> StreamHandle {
+    StreamHandle(stream.0)
+}
+
+fn hot_pair_ns(heap: &Heap, stream: Stream) -> Result<f64, String> {
+    let mut batches = Vec::new();
+    for _ in 0..HOT_BATCHES {
+        let started = Instant::now();
+        for _ in 0..HOT_PAIRS {
+            let address = said(heap.allocate(HOT_BYTES, DEVICE, handle(stream)))?;
+            said(heap.free(address))?;
+        }
+        batches.push(started.elapsed().as_nanos() as f64 / f64::from(HOT_PAIRS));
+        // A strategy that keeps nothing asks the driver each time: one batch says enough.
+        if started.elapsed() > Duration::from_millis(100) {
+            break;
+        }
+    }
+    batches.sort_by(f64::total_cmp);
+    Ok(batches[batches.len() / 2])
+}
+
+/// A live block.
+#[derive(Debug)]
+struct Block {
+    address: u64,
+    bytes: u64,
+    value: u32,
+    /// The stream of the last work on it.
+    stream: usize,
+}
+
+/// The work on a heap so far.
+struct Run<'a> {
+    driver: &'a Driver,
+    heap: &'a Heap,
+    streams: Vec<Stream>,
+    event: Event,
+    holds_back: bool,
+    gate: Option<Gate>,
+    most_live_bytes: u64,
+    live_bytes: u64,
+    blocks: Vec<Block>,
+    /// Memory of the device for the windows of [`LOG_BLOCKS`] blocks.
+    log_address: u64,
+    /// The value expected of each block in the log.
+    logged: Vec<u32>,
+    random: u64,
+    allocations: u64,
+    checked_blocks: u64,
+    wrong_blocks: u64,
+}
+
+impl<'a> Run<'a> {
+    fn new(driver: &'a Driver, heap: &'a Heap, holds_back: bool) -> Result<Self, String> {
+        let streams: Result<Vec<Stream>, _> =
+            (0..STREAMS).map(|_| driver.stream_create()).collect();
+        let log_bytes = (LOG_BLOCKS * WINDOWS) as u64 * WINDOW_BYTES;
+        Ok(Self {
+            driver,
+            heap,
+            streams: streams?,
+            event: driver.event_create(false)?,
+            holds_back,
+            gate: None,
+            most_live_bytes: MOST_LIVE_BYTES.min(driver.memory_info()?.0 / MOST_LIVE_PART),
+            live_bytes: 0,
+            blocks: Vec::new(),
+            log_address: driver.allocate(log_bytes)?,
+            logged: Vec::new(),
+            random: 0x9E37_79B9_7F4A_7C15,
+            allocations: 0,
+            checked_blocks: 0,
+            wrong_blocks: 0,
+        })
+    }
+
+    /// A number below `bound` (xorshift: Marsaglia, "Xorshift RNGs", 2003).
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % bound
+    }
+
+    /// Allocates, or uses on another stream, or frees: more of the last when much is live.
+    fn step(&mut self) -> Result<(), String> {
+        if self.holds_back {
+            self.move_gate()?;
+        }
+        let is_full = self.live_bytes >= self.most_live_bytes;
+        let is_filling = self.below(self.most_live_bytes) >= self.live_bytes;
+        match self.below(8) {
+            _ if self.blocks.is_empty() => self.allocate(),
+            0 => self.use_elsewhere(),
+            _ if is_full || !is_filling => self.free(),
+            1..=2 => self.free(),
+            _ => self.allocate(),
+        }
+    }
+
+    /// Now and then holds a stream back, or lets it go on.
+    fn move_gate(&mut self) -> Result<(), String> {
+        if self.gate.is_some() {
+            if self.below(STEPS_BETWEEN_GATES / 2) == 0 {
+                self.gate = None;
+            }
+        } else if self.below(STEPS_BETWEEN_GATES) == 0 {
+            let stream = self.streams[self.below(STREAMS as u64) as usize];
+            self.gate = Some(Gate::close(self.driver, stream)?);
+        }
+        Ok(())
+    }
+
+    fn allocate(&mut self) -> Result<(), String> {
+        let bits = self.below(u64::from(LARGEST_BLOCK_BITS)) as u32;
+        // Whole words, so that fills reach the end.
+        let bytes = ((1 << bits) + self.below(1 << bits)).next_multiple_of(4);
+        let stream = self.below(STREAMS as u64) as usize;
+        let address = match self.heap.allocate(bytes, DEVICE, handle(self.streams[stream])) {
+            Ok(address) => address,
+            // A device that others use as well may be short at any time.
+            Err(error) if error.status == Status::OutOfMemory => return self.free(),
+            Err(error) => return Err(error.to_string()),
+        };
+        self.allocations += 1;
+        let value = self.allocations as u32;
+        self.driver.fill(address, bytes, value, self.streams[stream])?;
+        self.live_bytes += bytes;
+        self.blocks.push(Block { address, bytes, value, stream });
+        Ok(())
+    }
+
+    /// Lets another stream write the block, after the last that did. The stream it was allocated
+    /// on does not wait for that: it is the heap's business not to reuse the block too early.
+    fn use_elsewhere(&mut self) -> Result<(), String> {
+        let index = self.below(self.blocks.len() as u64) as usize;
+        let next = self.below(STREAMS as u64) as usize;
+        let block = &mut self.blocks[index];
+        let (last, other) = (self.streams[block.stream], self.streams[next]);
+        self.driver.event_record(self.event, last)?;
+        self.driver.stream_wait(other, self.event)?;
+        block.value = !block.value;
+        block.stream = next;
+        self.driver.fill(block.address, block.bytes, block.value, other)?;
+        said(self.heap.record_stream(block.address, handle(other)))
+    }
+
+    fn free(&mut self) -> Result<(), String> {
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
+        let index = self.below(self.blocks.len() as u64) as usize;
+        let block = self.blocks.swap_remove(index);
+        let stream = self.streams[block.stream];
+        let window_bytes = WINDOW_BYTES.min(block.bytes);
+        let last = block.bytes - window_bytes;
+        for (number, offset) in [0, last / 2 / 4 * 4, last].into_iter().enumerate() {
+            let to = self.window(self.logged.len(), number);
+            // Windows of small blocks are filled up with what is expected.
+            self.driver.fill(to, WINDOW_BYTES, block.value, stream)?;
+            self.driver.copy(to, block.address + offset, window_bytes, stream)?;
+        }
+        self.logged.push(block.value);
+        self.live_bytes -= block.bytes;
+        said(self.heap.free(block.address))?;
+        if self.logged.len() == LOG_BLOCKS { self.read_log() } else { Ok(()) }
+    }
+
+    fn window(&self, entry: usize, number: usize) -> u64 {
+        self.log_address + (entry * WINDOWS + number) as u64 * WINDOW_BYTES
+    }
+
+    fn read_log(&mut self) -> Result<(), String> {
+        self.gate = None;
+        self.driver.synchronize()?;
+        let words = WINDOWS * WINDOW_BYTES as usize / 4;
+        let log = self.driver.read(self.log_address, self.logged.len() * words)?;
+        for (found, expected) in log.chunks(words).zip(self.logged.drain(..)) {
+            self.checked_blocks += 1;
+            self.wrong_blocks += u64::from(found.iter().any(|word| *word != expected));
+        }
+        Ok(())
+    }
+
+    /// Frees and checks everything that is left.
+    fn finish(&mut self) -> Result<(), String> {
+        while !self.blocks.is_empty() {
+            self.free()?;
+        }
+        self.read_log()
+    }
+}

@@ -1,0 +1,261 @@
+//! The page: a report in Markdown, for people.
+
+use std::fmt::Write;
+
+use crate::costs::{Costs, Price, Row};
+use crate::facts::{Fact, Verdict};
+use crate::heap::Trial;
+use crate::report::{Check, Machine, Report, Section, Suite, Training};
+
+const NOTHING: &str = "–";
+
+/// The whole page.
+pub(crate) fn render(report: &Report) -> String {
+    let mut page = String::from("# Genesis on a GPU\n\n");
+    page += &head(&report.machine, report.seconds);
+    page += &section("Facts", &report.facts, |facts| facts_table(facts));
+    page += &section("Conformance", &report.conformance, suite);
+    page += &section("Strategies on the driver", &report.heap, |trials| trials_table(trials));
+    page += &section("Cost of driver calls", &report.costs, costs);
+    page += &section("A statically linked runtime", &report.static_runtime, |all| checks(all));
+    page += &section("PyTorch training", &report.training, |all| training(all));
+    page
+}
+
+fn head(machine: &Machine, seconds: f64) -> String {
+    let mut text =
+        String::from("Written by `cargo xtask gpu`; the same in [gpu.json](gpu.json).\n\n");
+    if machine.simulated {
+        text += "> **No GPU: this run was made on the simulated driver** (`crates/simcuda`). The \
+                 times of driver calls are those of `simgpu`'s cost table, and answers about the \
+                 driver are the simulation's: they show that the probes work and what the \
+                 simulation claims, and say nothing of a real driver. Kernels do nothing.\n\n";
+    }
+    text += "| | |\n|---|---|\n";
+    let used = bytes(machine.used_bytes);
+    let memory = format!("{}, {used} in use at the start", bytes(machine.memory_bytes));
+    let driver = match &machine.driver {
+        Some(release) => format!("{release}, CUDA {}", machine.cuda),
+        None => format!("CUDA {}", machine.cuda),
+    };
+    for (name, value) in [
+        ("GPU", &machine.gpu),
+        ("memory", &memory),
+        ("driver", &driver),
+        ("Genesis", &machine.genesis),
+        ("system", &machine.system),
+        ("date", &machine.date),
+        ("the run took", &format!("{seconds:.0} s")),
+    ] {
+        let _ = writeln!(text, "| {name} | {} |", cell(value));
+    }
+    text
+}
+
+fn section<T>(title: &str, section: &Section<T>, body: impl Fn(&T) -> String) -> String {
+    let mut text = format!("\n## {title}\n\n");
+    if let Some(result) = &section.result {
+        text += &body(result);
+    }
+    for note in &section.notes {
+        let _ = writeln!(text, "\n*{note}*");
+    }
+    text
+}
+
+/// `rows` under `heads`; the first column is text, the others are numbers.
+fn table(heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut text = format!("| {} |\n|---|{}\n", heads.join(" | "), "---:|".repeat(heads.len() - 1));
+    for row in rows {
+        let cells: Vec<String> = row.iter().map(|value| cell(value)).collect();
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+    }
+    text
+}
+
+fn cell(value: &str) -> String {
+    value.replace('|', "\\|").replace('\n', " ")
+}
+
+fn facts_table(facts: &[Fact]) -> String {
+    let count = |verdict| facts.iter().filter(|fact| fact.verdict == verdict).count();
+    let mut text = format!(
+        "{} of {} as expected, {} different, {} not observed.\n\n\
+         | question | expected | observed | |\n|---|---|---|---|\n",
+        count(Verdict::AsExpected),
+        facts.len(),
+        count(Verdict::Different),
+        count(Verdict::NotObserved)
+    );
+    for fact in facts {
+        let [question, expected, observed] =
+            [&fact.question, &fact.expected, &fact.observed].map(|value| cell(value));
+        let verdict = fact.verdict.text();
+        let _ = writeln!(text, "| {question} | {expected} | {observed} | {verdict} |");
+    }
+    text
+}
+
+fn suite(suite: &Suite) -> String {
+    let all = suite.passed.len() + suite.failed.len();
+    let mut text = format!("{} of {all} cases of the device suite passed.\n", suite.passed.len());
+    for name in &suite.failed {
+        let _ = writeln!(text, "- **failed**: `{name}`");
+    }
+    text
+}
+
+fn trials_table(trials: &[Trial]) -> String {
+    let heads = [
+        "strategy",
+        "allocations",
+        "blocks checked",
+        "wrong",
+        "live peak",
+        "reserved peak",
+        "driver calls",
+        "not given back",
+        "hot pair, ns",
+    ];
+    let intro = "Random sizes on four streams, some blocks used on a second one; every block is \
+                 filled with a number of its own and checked before it is freed. Then one MiB \
+                 allocated and freed over and over.\n\n";
+    let row = |trial: &Trial| {
+        vec![
+            trial.strategy.clone(),
+            trial.allocations.to_string(),
+            trial.checked_blocks.to_string(),
+            if trial.wrong_blocks == 0 {
+                "0".into()
+            } else {
+                format!("**{}**", trial.wrong_blocks)
+            },
+            bytes(trial.live_peak_bytes),
+            bytes(trial.reserved_peak_bytes),
+            trial.driver_calls.to_string(),
+            bytes(trial.missing_bytes),
+            format!("{:.0}", trial.hot_pair_ns),
+        ]
+    };
+    intro.to_owned() + &table(&heads, trials.iter().map(row))
+}
+
+fn costs(costs: &Costs) -> String {
+    let heads = ["call", "size", "mappings", "median", "p99", "least", "samples"];
+    let number = |value: u64| if value == 0 { NOTHING.to_owned() } else { value.to_string() };
+    let row = |row: &Row| {
+        let remark = row.remark.as_ref().map_or(String::new(), |remark| format!(", {remark}"));
+        vec![
+            format!("{}{remark}", row.driver_call),
+            if row.bytes == 0 { NOTHING.to_owned() } else { bytes(row.bytes) },
+            number(row.mappings),
+            duration(row.median_ns),
+            duration(row.p99_ns),
+            duration(row.least_ns),
+            row.samples.to_string(),
+        ]
+    };
+    let mut text = table(&heads, costs.rows.iter().map(row));
+    for left_out in &costs.left_out {
+        let _ = writeln!(text, "\n*Left out: {left_out}.*");
+    }
+    text += "\nAs a cost table for `crates/simgpu/src/cost.rs` (call, base, per page of 2 MiB, per \
+             mapping, in nanoseconds):\n\n```rust\n";
+    for price in &costs.prices {
+        text += &table_entry(price);
+    }
+    text + "```\n"
+}
+
+/// An entry as `cost.rs` has it.
+fn table_entry(price: &Price) -> String {
+    let Price { call, base_ns, per_page_ns, per_mapping_ns } = price;
+    let [base, page, mapping] = [*base_ns, *per_page_ns, *per_mapping_ns].map(grouped);
+    format!("(Call::{call}, {base}, {page}, {mapping}),\n")
+}
+
+fn checks(checks: &[Check]) -> String {
+    let row = |check: &Check| {
+        let verdict = if check.passed { "passed" } else { "**failed**" };
+        format!("| {} | {verdict} | {} |\n", cell(&check.name), cell(&check.detail))
+    };
+    let rows: String = checks.iter().map(row).collect();
+    format!("| check | | |\n|---|---|---|\n{rows}")
+}
+
+fn training(runs: &[Training]) -> String {
+    let heads = [
+        "model and allocator",
+        "batch",
+        "step, one length",
+        "step, lengths vary",
+        "peak allocated",
+        "peak reserved",
+        "largest batch",
+    ];
+    let row = |run: &Training| {
+        let of = &run.outcome;
+        let milliseconds =
+            |value: Option<f64>| value.map_or(NOTHING.into(), |ms| format!("{ms:.1} ms"));
+        let memory = |value: Option<u64>| value.map_or(NOTHING.into(), bytes);
+        let largest = match (of.largest_batch, of.smallest_too_large) {
+            (None, _) => NOTHING.to_owned(),
+            (Some(fits), Some(too_large)) if too_large == fits + 1 => fits.to_string(),
+            (Some(fits), Some(too_large)) => format!("{fits} (not {too_large})"),
+            (Some(fits), None) => format!("{fits} or more"),
+        };
+        vec![
+            format!("{}, {}", run.model, run.allocator),
+            of.batch.map_or(NOTHING.into(), |batch| batch.to_string()),
+            milliseconds(of.fixed_step_ms),
+            milliseconds(of.varied_step_ms),
+            memory(of.peak_allocated_bytes),
+            memory(of.peak_reserved_bytes),
+            largest,
+        ]
+    };
+    let mut text = table(&heads, runs.iter().map(row));
+    if let Some(limit_bytes) = runs.iter().find_map(|run| run.outcome.limit_bytes) {
+        let _ = writeln!(text, "\nMemory was limited to {} for all.", bytes(limit_bytes));
+    }
+    for run in runs {
+        if let Some(error) = &run.outcome.error {
+            let _ = writeln!(text, "\n*{}, {}: {error}*", run.model, run.allocator);
+        }
+    }
+    text
+}
+
+/// A number of bytes in the largest unit that leaves a whole number, or two decimals.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let unit = ((63 - count.max(1).leading_zeros()) / 10).min(UNITS.len() as u32 - 1);
+    let scaled = count as f64 / f64::powi(1024.0, unit as i32);
+    let name = UNITS[unit as usize];
+    if scaled.fract() == 0.0 { format!("{scaled} {name}") } else { format!("{scaled:.2} {name}") }
+}
+
+fn duration(nanoseconds: u64) -> String {
+    let value = nanoseconds as f64;
+    match nanoseconds {
+        0..1_000 => format!("{nanoseconds} ns"),
+        1_000..1_000_000 => format!("{:.2} µs", value / 1e3),
+        _ => format!("{:.2} ms", value / 1e6),
+    }
+}
+
+/// A number as Rust source has it, in groups of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push('_');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! The page says what the report holds, and what is missing from it.
+
+use super::*;
+use crate::report::Outcome;
+
+fn nothing<T>(note: &str) -> Section<T> {
+    Section { seconds: 0.0, limit_seconds: 1.0, notes: vec![note.to_owned()], result: None }
+}
+
+fn empty_report() -> Report {
+    Report {
+        machine: Machine { gpu: "A GPU".to_owned(), ..Machine::default() },
+        seconds: 12.3,
+        facts: nothing("no facts"),
+        conformance: nothing("no suite"),
+        heap: nothing("no trials"),
+        costs: nothing("no costs"),
+        static_runtime: nothing("no compiler"),
+        training: nothing("no PyTorch"),
+    }
+}
+
+#[test]
+fn what_is_missing_has_its_reason() {
+    let page = render(&empty_report());
+    for text in ["A GPU", "12 s", "*no compiler*", "*no PyTorch*", "*no facts*"] {
+        assert!(page.contains(text), "{text} in {page}");
+    }
+    assert!(!page.contains("simulated driver"));
+}
+
+#[test]
+fn simulation_is_said_first() {
+    let mut report = empty_report();
+    report.machine.simulated = true;
+    let page = render(&report);
+    let said = page.find("simulated driver").unwrap();
+    assert!(said < page.find("## ").unwrap());
+}
+
+#[test]
+fn defects_are_found_and_shown() {
+    let mut report = empty_report();
+    assert!(!report.has_defects());
+    let suite = Suite { passed: vec!["one".into()], failed: vec!["cuda::two".into()] };
+    report.conformance.result = Some(suite);
+    assert!(report.has_defects());
+    let mut unfinished = empty_report();
+    unfinished.heap.result = Some(Vec::new());
+    assert!(unfinished.has_defects());
+    let page = render(&report);
+    assert!(page.contains("1 of 2 cases") && page.contains("**failed**: `cuda::two`"), "{page}");
+}
+
+#[test]
+fn prices_can_be_pasted() {
+    let price = Price {
+        call: "Unmap".to_owned(),
+        base_ns: 2_000,
+        per_page_ns: 50,
+        per_mapping_ns: 1_018_000,
+    };
+    assert_eq!(table_entry(&price), "(Call::Unmap, 2_000, 50, 1_018_000),\n");
+}
+
+#[test]
+fn the_largest_batch_is_what_is_known() {
+    let row = |largest_batch, smallest_too_large| {
+        let outcome = Outcome { largest_batch, smallest_too_large, ..Outcome::default() };
+        training(&[Training { model: "m".into(), allocator: "a".into(), outcome }])
+    };
+    assert!(row(Some(7), Some(8)).contains("| 7 |"));
+    assert!(row(Some(7), Some(12)).contains("| 7 (not 12) |"));
+    assert!(row(Some(7), None).contains("| 7 or more |"));
+    assert!(row(None, None).contains("| – |"));
+}
+
+#[test]
+fn cells_stay_cells() {
+    let rows = vec![vec!["a|b".to_owned(), "c\nd".to_owned()]];
+    assert_eq!(table(&["x", "y"], rows), "| x | y |\n|---|---:|\n| a\\|b | c d |\n");
+}
+
+#[test]
+fn units() {
+    assert_eq!(bytes(0), "0 bytes");
+    assert_eq!(bytes(512), "512 bytes");
+    assert_eq!(bytes(2 << 20), "2 MiB");
+    assert_eq!(bytes((3 << 30) / 2), "1.50 GiB");
+    assert_eq!(duration(999), "999 ns");
+    assert_eq!(duration(1_500), "1.50 µs");
+    assert_eq!(duration(2_500_000), "2.50 ms");
+    assert_eq!(grouped(0), "0");
+    assert_eq!(grouped(1_234_567), "1_234_567");
+}

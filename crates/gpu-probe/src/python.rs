@@ -1,0 +1,140 @@
+//! Training runs under PyTorch: two models, four allocators, a process each.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::budget::Budget;
+use crate::child::{self, Finished};
+use crate::folder::Folder;
+use crate::report::{Outcome, Training};
+use crate::sections::Found;
+
+/// The models of `training.py`, and how a report calls them.
+const MODELS: [(&str, &str); 2] = [("gpt2", "GPT-2 class, 124 M"), ("llama", "Llama class, 1.1 B")];
+/// The allocators of `training.py`, and how a report calls them.
+const ALLOCATORS: [(&str, &str); 4] = [
+    ("native", "PyTorch native"),
+    ("expandable", "PyTorch expandable segments"),
+    ("plain", "Genesis by two symbols"),
+    ("enabled", "genesis.torch.enable()"),
+];
+/// What every allocator may reserve, or the whole device where that is less: enough that batches
+/// are told apart, and little enough that the largest is found in seconds.
+const LIMIT_BYTES: u64 = 64 << 30;
+/// Importing PyTorch may take this long.
+const IMPORT_TIME: Duration = Duration::from_secs(60);
+/// A run that has less than this says nothing.
+const LEAST_TIME: Duration = Duration::from_secs(5);
+
+/// The Python to use: the one asked for, else `python3`.
+pub(crate) fn find(asked: Option<&Path>) -> PathBuf {
+    asked.map_or_else(|| PathBuf::from("python3"), Path::to_owned)
+}
+
+/// Every model under every allocator; what is not reached in `limit` is left out.
+pub(crate) fn training(folder: &Folder, python: &Path, limit: Duration) -> Found<Vec<Training>> {
+    let budget = Budget::new(Instant::now(), limit);
+    if let Err(reason) = can_train(folder, python, budget.grant(Instant::now(), IMPORT_TIME)) {
+        return Found::skipped(format!("Skipped: {reason}."));
+    }
+    let mut found = Found { result: Some(Vec::new()), notes: notes(folder) };
+    let mut left = MODELS.len() * ALLOCATORS.len();
+    for (model, model_name) in MODELS {
+        for (allocator, allocator_name) in ALLOCATORS {
+            let granted = budget.grant(Instant::now(), limit) / left as u32;
+            left -= 1;
+            eprintln!("  {model_name}, {allocator_name} (at most {:.0} s)", granted.as_secs_f64());
+            let outcome = run(folder, python, [model, allocator], granted);
+            found.result.get_or_insert_default().push(Training {
+                model: model_name.to_owned(),
+                allocator: allocator_name.to_owned(),
+                outcome,
+            });
+        }
+    }
+    found
+}
+
+fn notes(folder: &Folder) -> Vec<String> {
+    let mut notes = vec![
+        "A batch fits if eight steps of varying lengths run in it from an empty cache, within the \
+         same limit for everybody."
+            .to_owned(),
+    ];
+    if folder.simulated {
+        notes.push(
+            "On the simulated driver kernels do nothing: times are those of the host alone; \
+             memory and batches are what the allocators make of the real requests."
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+/// Whether PyTorch is there and sees a device.
+fn can_train(folder: &Folder, python: &Path, limit: Duration) -> Result<(), String> {
+    const SCRIPT: &str = "import torch; assert torch.version.cuda, 'this PyTorch has no CUDA'; \
+                          assert torch.cuda.is_available(), 'PyTorch sees no device'";
+    let mut command = command(folder, python);
+    command.args(["-c", SCRIPT]);
+    let finished = child::run(command, limit)?;
+    if finished.is_success() {
+        return Ok(());
+    }
+    Err(format!("no PyTorch with CUDA can be used ({})", finished.reason()))
+}
+
+fn command(folder: &Folder, python: &Path) -> Command {
+    let mut command = folder.command(python);
+    command.env("GENESIS_LIBRARY", folder.path("lib/libgenesis.so"));
+    // What is there already may be how PyTorch itself is found.
+    let before = std::env::var_os("PYTHONPATH").unwrap_or_default();
+    let paths = [folder.path("python")].into_iter().chain(std::env::split_paths(&before));
+    if let Ok(paths) = std::env::join_paths(paths) {
+        command.env("PYTHONPATH", paths);
+    }
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    if folder.simulated {
+        folder.preload_simulated(&mut command);
+        // What the detector costs is no part of an allocator's time.
+        command.env("SIMCUDA_RACES", "off");
+    }
+    command
+}
+
+fn run(folder: &Folder, python: &Path, what: [&str; 2], limit: Duration) -> Outcome {
+    let failed = |error: String| Outcome { error: Some(error), ..Outcome::default() };
+    if limit < LEAST_TIME {
+        return failed("no time was left".to_owned());
+    }
+    let program = match folder.file("programs/training.py") {
+        Ok(program) => program,
+        Err(reason) => return failed(reason),
+    };
+    let [model, allocator] = what;
+    let mut command = command(folder, python);
+    command.arg(program).args([model, allocator]);
+    command.args(["--limit-bytes", &LIMIT_BYTES.to_string()]);
+    // It looks at the clock between steps, and some are slow to start with.
+    command.args(["--seconds", &limit.mul_f64(0.7).as_secs_f64().to_string()]);
+    match allocator {
+        "expandable" => command.env("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+        "native" => &mut command,
+        _ => command.env("GENESIS_MEMORY_LIMIT", LIMIT_BYTES.to_string()),
+    };
+    match child::run(command, limit) {
+        Ok(finished) => outcome(&finished),
+        Err(error) => failed(error),
+    }
+}
+
+/// What a run has said, also one that did not end well.
+fn outcome(finished: &Finished) -> Outcome {
+    let said = finished.output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    let mut outcome: Outcome = said.unwrap_or_default();
+    if !finished.is_success() {
+        outcome.error = Some(finished.reason());
+    }
+    outcome
+}

@@ -1,0 +1,143 @@
+//! Everything a run found out, as it is kept in JSON.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::costs::Costs;
+use crate::facts::Fact;
+use crate::heap::{self, Trial};
+
+/// What was run, on what, and when.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    /// Whether the driver was simcuda and there was no GPU.
+    pub(crate) simulated: bool,
+    pub(crate) gpu: String,
+    pub(crate) memory_bytes: u64,
+    /// Of this, in use before anything was asked: the driver's own, and other programs'.
+    pub(crate) used_bytes: u64,
+    /// The version of CUDA that the driver is of.
+    pub(crate) cuda: String,
+    /// The release of the driver, where the system says it.
+    pub(crate) driver: Option<String>,
+    pub(crate) genesis: String,
+    pub(crate) system: String,
+    pub(crate) date: String,
+}
+
+/// One section of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Section<T> {
+    pub(crate) seconds: f64,
+    pub(crate) limit_seconds: f64,
+    /// What must be known beside the result, or why there is none.
+    pub(crate) notes: Vec<String>,
+    pub(crate) result: Option<T>,
+}
+
+/// How a suite of tests went.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Suite {
+    pub(crate) passed: Vec<String>,
+    pub(crate) failed: Vec<String>,
+}
+
+/// A training run: one model under one allocator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Training {
+    pub(crate) model: String,
+    pub(crate) allocator: String,
+    pub(crate) outcome: Outcome,
+}
+
+/// What a training run came to; absent figures were not reached.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) pytorch: Option<String>,
+    pub(crate) limit_bytes: Option<u64>,
+    pub(crate) batch: Option<u64>,
+    /// Median time of a step, all sequences of one length.
+    pub(crate) fixed_step_ms: Option<f64>,
+    /// Median time of a step, lengths varying.
+    pub(crate) varied_step_ms: Option<f64>,
+    pub(crate) peak_allocated_bytes: Option<u64>,
+    pub(crate) peak_reserved_bytes: Option<u64>,
+    /// The largest batch known to fit within the limit.
+    pub(crate) largest_batch: Option<u64>,
+    /// The smallest batch known not to.
+    pub(crate) smallest_too_large: Option<u64>,
+    /// What went wrong, if anything did.
+    pub(crate) error: Option<String>,
+}
+
+/// A check made by a program of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Check {
+    pub(crate) name: String,
+    pub(crate) passed: bool,
+    pub(crate) detail: String,
+}
+
+/// A whole run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) machine: Machine,
+    pub(crate) seconds: f64,
+    pub(crate) facts: Section<Vec<Fact>>,
+    pub(crate) conformance: Section<Suite>,
+    pub(crate) heap: Section<Vec<Trial>>,
+    pub(crate) costs: Section<Costs>,
+    pub(crate) static_runtime: Section<Vec<Check>>,
+    pub(crate) training: Section<Vec<Training>>,
+}
+
+impl Report {
+    /// Whether what was run found Genesis, or what it is built on, at fault.
+    pub(crate) fn has_defects(&self) -> bool {
+        let suite = self.conformance.result.iter().any(|suite| !suite.failed.is_empty());
+        // A strategy that is missing has not come to its end.
+        let trials = self.heap.result.iter().any(|trials| {
+            trials.len() < heap::strategies().count()
+                || trials.iter().any(|trial| trial.wrong_blocks > 0)
+        });
+        let checks = self.static_runtime.result.iter().flatten().any(|check| !check.passed);
+        suite || trials || checks
+    }
+}
+
+/// Today's date in UTC, as in `2026-01-31`.
+pub(crate) fn today() -> String {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    date((since_epoch.as_secs() / 86_400) as i64)
+}
+
+/// The date so many days after 1970-01-01 (Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms", 2013).
+fn date(days: i64) -> String {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        for (days, text) in
+            [(0, "1970-01-01"), (59, "1970-03-01"), (19_782, "2024-02-29"), (20_454, "2026-01-01")]
+        {
+            assert_eq!(date(days), text);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The sections of a run, each within its time: which programs are started, and how what they
+//! print becomes a result.
+//!
+//! A section that cannot be run has a note that says why, and no result. None stops the others.
+
+use std::time::{Duration, Instant};
+
+use crate::budget::Budget;
+use crate::child::{self, Finished};
+use crate::costs::Costs;
+use crate::facts::{Fact, PROBES, Verdict};
+use crate::folder::Folder;
+use crate::heap::{self, Trial};
+use crate::report::{Section, Suite};
+
+/// What a section has found, and what there is to say about it.
+pub(crate) struct Found<T> {
+    pub(crate) result: Option<T>,
+    pub(crate) notes: Vec<String>,
+}
+
+impl<T> Found<T> {
+    /// A section that was not run, because of `reason`.
+    pub(crate) fn skipped(reason: impl Into<String>) -> Self {
+        Self { result: None, notes: vec![reason.into()] }
+    }
+}
+
+impl<T> From<Result<T, String>> for Found<T> {
+    fn from(result: Result<T, String>) -> Self {
+        match result {
+            Ok(value) => Self { result: Some(value), notes: Vec::new() },
+            Err(reason) => Self::skipped(reason),
+        }
+    }
+}
+
+/// Runs a section within its `limit` and what is left of the budget.
+pub(crate) fn section<T>(
+    title: &str,
+    budget: &Budget,
+    limit: Duration,
+    run: impl FnOnce(Duration) -> Found<T>,
+) -> Section<T> {
+    let started = Instant::now();
+    let granted = budget.grant(started, limit);
+    eprintln!("{title} (at most {:.0} s)", granted.as_secs_f64());
+    let found = match granted.is_zero() {
+        true => Found::skipped("Not run: no time was left."),
+        false => run(granted),
+    };
+    for note in &found.notes {
+        eprintln!("  {note}");
+    }
+    Section {
+        seconds: started.elapsed().as_secs_f64(),
+        limit_seconds: limit.as_secs_f64(),
+        notes: found.notes,
+        result: found.result,
+    }
+}
+
+/// Every probe of the driver, each in a process of its own.
+pub(crate) fn facts(folder: &Folder, limit: Duration) -> Found<Vec<Fact>> {
+    /// More than any probe needs: gates open by themselves.
+    const MOST_TIME: Duration = Duration::from_secs(20);
+    let budget = Budget::new(Instant::now(), limit);
+    let facts = PROBES.iter().map(|probe| {
+        let granted = budget.grant(Instant::now(), MOST_TIME);
+        let mut command = folder.probe(&["fact", probe.name]);
+        if folder.simulated {
+            // Work must be able to be pending, and must have bytes to be read back.
+            command.env("SIMCUDA_PROGRESS", "manual").env("SIMCUDA_STORE", "bytes");
+            command.env("SIMCUDA_MEMORY", "8GiB");
+        }
+        let finished = child::run(command, granted);
+        let fact = finished.and_then(|finished| finished.value::<Fact>());
+        let fact = fact.unwrap_or_else(|reason| probe.fact(Err(reason)));
+        if fact.verdict != Verdict::AsExpected {
+            eprintln!("  {}: {} (expected: {})", fact.name, fact.observed, fact.expected);
+        }
+        fact
+    });
+    Found { result: Some(facts.collect()), notes: Vec::new() }
+}
+
+/// The suite that every implementation of a device must pass, on the real one.
+pub(crate) fn conformance(folder: &Folder, limit: Duration) -> Found<Suite> {
+    run_suite(folder, limit).into()
+}
+
+fn run_suite(folder: &Folder, limit: Duration) -> Result<Suite, String> {
+    let mut command = folder.command(folder.file("bin/device_conformance")?);
+    // The suite can also bring a simulated driver of its own, which is of no interest here.
+    command.args(["cuda::", "--skip", "simcuda::"]);
+    let finished = child::run(command, limit)?;
+    let suite = suite(&finished.output);
+    if suite.passed.is_empty() && suite.failed.is_empty() {
+        return Err(format!("No case of the suite ran: {}.", finished.reason()));
+    }
+    if !finished.is_success() && suite.failed.is_empty() {
+        return Err(format!("The suite did not end well: {}.", finished.reason()));
+    }
+    Ok(suite)
+}
+
+/// The cases in the output of a test program.
+fn suite(output: &str) -> Suite {
+    let ended = |ending: &str| {
+        let cases =
+            output.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(ending));
+        cases.map(|name| name.trim_end_matches(" ...").to_owned()).collect()
+    };
+    Suite { passed: ended(" ok"), failed: ended(" FAILED") }
+}
+
+/// Every strategy, in a process of its own.
+pub(crate) fn strategies(folder: &Folder, limit: Duration) -> Found<Vec<Trial>> {
+    let names: Vec<&str> = heap::strategies().collect();
+    let each = limit / names.len().max(1) as u32;
+    // Half of the time is for starting, ending and the timing of the hot path.
+    let seconds = (each / 2).as_secs_f64().to_string();
+    let mut found = Found { result: Some(Vec::new()), notes: Vec::new() };
+    for name in names {
+        let mut command = folder.probe(&["heap", name, "--seconds", &seconds]);
+        if folder.simulated {
+            command.env("SIMCUDA_STORE", "bytes").env("SIMCUDA_MEMORY", "4GiB");
+            command.env("SIMCUDA_ON_VIOLATION", "abort");
+        }
+        match child::run(command, each).and_then(|finished| finished.value()) {
+            Ok(trial) => found.result.get_or_insert_default().push(trial),
+            Err(reason) => found.notes.push(format!("{name}: {reason}")),
+        }
+    }
+    found
+}
+
+/// What driver calls cost.
+pub(crate) fn costs(folder: &Folder, limit: Duration) -> Found<Costs> {
+    // What is under way when its time is over needs a little more.
+    let seconds = limit.mul_f64(0.8).as_secs_f64().to_string();
+    let mut command = folder.probe(&["costs", "--seconds", &seconds]);
+    if folder.simulated {
+        command.env("SIMCUDA_RACES", "off");
+    }
+    child::run(command, limit).and_then(|finished: Finished| finished.value()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_read_from_what_tests_print() {
+        let output = "running 3 tests\ntest cuda::one ... ok\ntest cuda::two ... FAILED\n\
+                      test cuda::three ... ok\n\nfailures:\n    cuda::two\n\
+                      test result: FAILED. 2 passed; 1 failed\n";
+        let suite = suite(output);
+        assert_eq!(suite.passed, ["cuda::one", "cuda::three"]);
+        assert_eq!(suite.failed, ["cuda::two"]);
+    }
+
+    #[test]
+    fn a_section_without_time_says_so() {
+        let budget = Budget::new(Instant::now(), Duration::ZERO);
+        let section = section::<u32>("title", &budget, Duration::from_secs(9), |_| unreachable!());
+        assert!(section.result.is_none() && section.notes[0].contains("no time"));
+        assert_eq!(section.limit_seconds, 9.0);
+    }
+}

@@ -1,0 +1,175 @@
+//! The folder that is carried to a machine with a GPU; `gpu-probe` describes what is in it.
+//!
+//! Everything is built in release, as users have it. Nothing in the folder names a place on the
+//! machine that built it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::steps::{Outcome, Step, root, run, target_folder};
+
+/// The program that runs everything, in the folder.
+pub(super) const RUN: &str = "run";
+
+/// Finds the folder it stands in, so it may be called from anywhere and by any name.
+const RUN_SCRIPT: &str = "#!/bin/sh\n\
+    # Measures this machine's GPU. Results go to gpu.json and gpu.md in --output; see --help.\n\
+    exec \"$(dirname \"$(readlink -f \"$0\")\")/bin/gpu-probe\" run \"$@\"\n";
+
+/// What is built, and where it goes.
+const BUILT: [(&str, &str); 3] = [
+    ("gpu-probe", "bin/gpu-probe"),
+    ("libgenesis.so", "lib/libgenesis.so"),
+    ("libsimcuda.so", "simulated/libcuda.so.1"),
+];
+/// What is copied from the repository, and where it goes.
+const COPIED: [(&str, &str); 3] = [
+    ("include/genesis.h", "include/genesis.h"),
+    ("crates/gpu-probe/programs/training.py", "programs/training.py"),
+    ("crates/gpu-probe/programs/static_runtime.c", "programs/static_runtime.c"),
+];
+const PYTHON_PACKAGE: &str = "python/genesis";
+const SUITE: &str = "device_conformance";
+
+/// Makes the folder, or makes it anew.
+pub(super) fn build(folder: &Path) -> Outcome {
+    run(&crate::cargo(&[
+        "build",
+        "--release",
+        "--package",
+        "genesis",
+        "--package",
+        "gpu-probe",
+        "--package",
+        "simcuda",
+    ]))?;
+    let release = target_folder().join("release");
+    for (built, place) in BUILT {
+        copy(&release.join(built), &folder.join(place))?;
+    }
+    let suite_program = folder.join("bin").join(SUITE);
+    copy(&suite()?, &suite_program)?;
+    // What debuggers need is most of the size, and is of no use without the sources.
+    let mut strip = Step::new("strip", &["--strip-debug"]);
+    strip.extend(BUILT.iter().map(|(_, place)| folder.join(place)));
+    strip.extend([suite_program]);
+    run(&strip)?;
+    for (original, place) in COPIED {
+        copy(&root().join(original), &folder.join(place))?;
+    }
+    copy_sources(&root().join(PYTHON_PACKAGE), &folder.join(PYTHON_PACKAGE))?;
+    write(&folder.join("version"), &version())?;
+    let script = folder.join(RUN);
+    write(&script, RUN_SCRIPT)?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).map_err(named(&script))?;
+    eprintln!("\n{} can be carried; run it with {}", folder.display(), script.display());
+    Ok(())
+}
+
+/// Builds the suite of devices; cargo says where it put the program.
+fn suite() -> Result<PathBuf, String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["test", "--release", "--no-run", "--package", "genesis", "--test", SUITE])
+        .args(["--message-format", "json-render-diagnostics"])
+        .current_dir(root())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cargo test: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("the suite {SUITE} was not built: {}", output.status));
+    }
+    executable(&String::from_utf8_lossy(&output.stdout))
+        .ok_or_else(|| format!("cargo does not say where the suite {SUITE} is"))
+}
+
+/// The program of the suite in cargo's messages, one a line.
+fn executable(messages: &str) -> Option<PathBuf> {
+    messages.lines().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        if message["target"]["name"] != SUITE {
+            return None;
+        }
+        message["executable"].as_str().map(PathBuf::from)
+    })
+}
+
+/// The version, and the state of the repository.
+fn version() -> String {
+    let output =
+        Command::new("git").args(["describe", "--always", "--dirty"]).current_dir(root()).output();
+    let state = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    format!("{} ({})\n", env!("CARGO_PKG_VERSION"), state.unwrap_or_default())
+}
+
+/// Copies Python's sources, folder by folder.
+fn copy_sources(from: &Path, to: &Path) -> Outcome {
+    for entry in fs::read_dir(from).map_err(named(from))? {
+        let path = entry.map_err(named(from))?.path();
+        let Some(name) = path.file_name() else { continue };
+        if path.is_dir() {
+            if name != "__pycache__" {
+                copy_sources(&path, &to.join(name))?;
+            }
+        } else if path.extension().is_some_and(|extension| extension == "py") {
+            copy(&path, &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies a file. The old one is removed first: it may be a program that runs.
+fn copy(from: &Path, to: &Path) -> Outcome {
+    make_room(to)?;
+    fs::copy(from, to).map(|_| ()).map_err(named(from))
+}
+
+fn write(path: &Path, text: &str) -> Outcome {
+    make_room(path)?;
+    fs::write(path, text).map_err(named(path))
+}
+
+fn make_room(path: &Path) -> Outcome {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(named(folder))?;
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(named(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn named(path: &Path) -> impl Fn(std::io::Error) -> String {
+    let path = path.display().to_string();
+    move |error| format!("{path}: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_suites_program_is_found_among_messages() {
+        let messages = r#"not a message
+{"reason":"compiler-artifact","target":{"name":"genesis"},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"device_conformance"},"executable":"/t/d-1"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(executable(messages), Some(PathBuf::from("/t/d-1")));
+        assert_eq!(executable("{\"reason\":\"build-finished\"}"), None);
+    }
+
+    #[test]
+    fn sources_are_copied_over_old_ones() {
+        let folder = std::env::temp_dir().join(format!("bundle-{}", std::process::id()));
+        let [from, to] = ["from", "to"].map(|name| folder.join(name));
+        write(&from.join("inner/a.py"), "new").unwrap();
+        write(&from.join("inner/a.txt"), "").unwrap();
+        write(&from.join("__pycache__/a.py"), "").unwrap();
+        write(&to.join("inner/a.py"), "old").unwrap();
+        copy_sources(&from, &to).unwrap();
+        assert_eq!(fs::read_to_string(to.join("inner/a.py")).unwrap(), "new");
+        assert!(!to.join("inner/a.txt").exists() && !to.join("__pycache__").exists());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

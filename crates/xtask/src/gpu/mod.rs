@@ -1,0 +1,52 @@
+//! `cargo xtask gpu`: everything worth knowing where a GPU is.
+//!
+//! `crates/gpu-probe` does the measuring; this builds the folder that it runs from (`bundle`),
+//! starts it, and has the results written where the project keeps them. The folder runs without
+//! cargo and without this repository: `DIR/run` on the machine with the GPU.
+
+mod bundle;
+
+use std::path::{Path, PathBuf};
+
+use crate::steps::{Outcome, Step, root, run, target_folder};
+
+/// Where the results go, from the root of the repository.
+const RESULTS: &str = "docs/benchmarks";
+
+/// Measure a GPU and its driver, and Genesis on them; without one, show it on a simulated driver
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Only build: make FOLDER, which can be carried to a machine with a GPU; there, FOLDER/run
+    #[arg(long, value_name = "FOLDER", conflicts_with = "run")]
+    build: Option<PathBuf>,
+    /// Only run, from a folder built before
+    #[arg(long, value_name = "FOLDER")]
+    run: Option<PathBuf>,
+    /// The Python that has PyTorch [default: python3]
+    #[arg(long, value_name = "PROGRAM")]
+    python: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn gpu(arguments: &Arguments) -> Outcome {
+    if let Some(folder) = &arguments.build {
+        return bundle::build(folder);
+    }
+    if let Some(folder) = &arguments.run {
+        return measure(folder, arguments.python.as_deref());
+    }
+    let folder = target_folder().join("gpu");
+    bundle::build(&folder)?;
+    measure(&folder, arguments.python.as_deref())
+}
+
+fn measure(folder: &Path, python: Option<&Path>) -> Outcome {
+    let program = std::path::absolute(folder.join(bundle::RUN))
+        .map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut step = Step::new(program, &["--output"]);
+    step.extend([root().join(RESULTS)]);
+    if let Some(python) = python {
+        step.extend([Path::new("--python"), python]);
+    }
+    run(&step)
+}
