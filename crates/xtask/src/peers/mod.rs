@@ -146,10 +146,11 @@ fn measure_all(arguments: &Arguments, folder: &Path) -> Result<Results, String> 
     let packages = Packages::install(folder)?;
     let tools = Tools::build(folder, &packages)?;
     let subjects = tools.subjects(&strategies(&tools)?);
+    let circumstances = page::circumstances();
     let mut measured = measure_times(&tools, &traces, &subjects, arguments.rounds)?;
     measure_smallest(&tools, &traces, &subjects, &mut measured)?;
     Ok(Results {
-        circumstances: page::circumstances(),
+        circumstances,
         subjects: subjects.into_iter().map(|subject| subject.name).collect(),
         traces: traces.into_iter().map(|trace| trace.name).collect(),
         measured,

@@ -169,6 +169,7 @@ pub(super) fn circumstances() -> Vec<(String, String)> {
     [
         ("date", said_by("date", &["-u", "+%Y-%m-%d"])),
         ("processor", format!("{}, {cores} cores for the run", processor())),
+        ("load when it began", load()),
         ("system", said_by("uname", &["-sr"])),
         ("Genesis", said_by("git", &["describe", "--always", "--dirty"])),
         ("PyTorch", TORCH_VERSION.to_owned()),
@@ -177,6 +178,13 @@ pub(super) fn circumstances() -> Vec<(String, String)> {
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .to_vec()
+}
+
+/// What else the machine did: it is in the times.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let minute = text.split_whitespace().next().unwrap_or("unknown");
+    format!("{minute} processes running, on average over a minute")
 }
 
 fn processor() -> String {
