@@ -211,8 +211,8 @@ impl<'a> Run<'a> {
                 self.gate = None;
             }
         } else if self.below(STEPS_BETWEEN_GATES) == 0 {
-            let stream = self.streams[self.below(STREAMS as u64) as usize];
-            self.gate = Some(Gate::close(self.driver, stream)?);
+            let index = self.below(STREAMS as u64) as usize;
+            self.gate = Some(Gate::close(self.driver, self.streams[index])?);
         }
         Ok(())
     }
