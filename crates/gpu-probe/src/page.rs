@@ -218,6 +218,9 @@ fn training(runs: &[Training]) -> String {
     if let Some(limit_bytes) = runs.iter().find_map(|run| run.outcome.limit_bytes) {
         let _ = writeln!(text, "\nMemory was limited to {} for all.", bytes(limit_bytes));
     }
+    if let Some(version) = runs.iter().find_map(|run| run.outcome.pytorch.as_ref()) {
+        let _ = writeln!(text, "\nPyTorch {version}.");
+    }
     for run in runs {
         if let Some(error) = &run.outcome.error {
             let _ = writeln!(text, "\n*{}, {}: {error}*", run.model, run.allocator);
