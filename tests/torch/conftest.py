@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -13,11 +12,7 @@ ROOT = Path(__file__).resolve().parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    folders = [str(ROOT), str(ROOT.parent.parent / "python")]
-    sys.path[:0] = folders
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        folders + os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    ).rstrip(os.pathsep)
+    sys.path[:0] = [str(ROOT), str(ROOT.parent.parent / "python")]
     from support import simcuda
 
     if not simcuda.is_there():

@@ -31,6 +31,7 @@ import pytest
 
 TIMEOUT_SECONDS = 120
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGE_FOLDER = ROOT.parent.parent / "python"
 
 #: What Genesis says when it has to refuse a request.
 OUT_OF_MEMORY = "genesis: out of memory: "
@@ -82,7 +83,7 @@ def run(
         finished = subprocess.run(
             [sys.executable, "-m", "support.child", json.dumps(arguments)],
             cwd=ROOT,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, "PYTHONPATH": str(PACKAGE_FOLDER), **(env or {})},
             capture_output=True,
             text=True,
             timeout=TIMEOUT_SECONDS,

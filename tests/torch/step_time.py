@@ -1,0 +1,65 @@
+"""How long a training step takes on the host with Genesis and with PyTorch's own allocator.
+
+    target/release/simcuda target/torch-venv/bin/python tests/torch/step_time.py [PAIRS]
+
+Without a GPU a step is what the host does: Python, PyTorch's dispatch, launches that do nothing,
+and the allocator. Runs come in pairs, one after the other in processes of their own, and what is
+said is the median over the pairs of the ratio within a pair: so what else the machine does counts
+little. Not a test; speed is measured and never asserted.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+sys.path[:0] = [str(ROOT), str(ROOT.parent.parent / "python")]
+
+import torch
+
+from support.models import Shape, Transformer, loss_of
+from support.program import run
+
+WARM_UP_STEPS = 5
+STEPS = 30
+DEFAULT_PAIRS = 7
+#: Without what would cost more than the allocator.
+QUIET = {"SIMCUDA_RACES": "off", "SIMCUDA_KERNEL_TOUCHES": "off"}
+
+
+def training_steps() -> float:
+    """The median time of a step, in seconds."""
+    with torch.device("cuda"):
+        model = Transformer(Shape())
+    optimizer = torch.optim.AdamW(model.parameters())
+    seconds = []
+    for _ in range(WARM_UP_STEPS + STEPS):
+        started = time.perf_counter()
+        loss_of(model, torch.zeros(4, 512, dtype=torch.long, device="cuda")).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds[WARM_UP_STEPS:])
+
+
+def main() -> None:
+    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_PAIRS
+    print("| mode | ms a step | of PyTorch's own |\n|---|---|---|")
+    for mode in ("enabled", "two_symbols"):
+        times, ratios = [], []
+        for number in range(pairs):
+            # Each goes first as often as the other.
+            order = (mode, "native") if number % 2 else ("native", mode)
+            seconds = {name: run(training_steps, name, QUIET, ending="any") for name in order}
+            times.append(seconds[mode])
+            ratios.append(seconds[mode] / seconds["native"])
+        milliseconds, ratio = statistics.median(times) * 1e3, statistics.median(ratios)
+        print(f"| {mode} | {milliseconds:.2f} | {ratio:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
