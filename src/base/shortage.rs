@@ -56,6 +56,9 @@ impl Shortage {
         } else if would_fit(total) {
             "it would fit, but part of the device is held by others: other processes, or other \
              libraries in this one"
+        } else if self.live_bytes.saturating_add(wanted) <= total {
+            "cached memory that cannot be given back now leaves too little room: parts of segments \
+             with live blocks, private pools, blocks that streams still use"
         } else {
             "live blocks leave too little room: use less at a time"
         }

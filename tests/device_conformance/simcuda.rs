@@ -81,9 +81,17 @@ fn library() -> &'static Library {
             }
             Library {
                 path,
-                count_violations: std::mem::transmute::<*mut c_void, _>(find(c"simcuda_check")),
-                census: std::mem::transmute::<*mut c_void, _>(find(c"simcuda_census")),
-                validate: std::mem::transmute::<*mut c_void, _>(find(c"simcuda_validate")),
+                count_violations: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> i64>(
+                    find(c"simcuda_check"),
+                ),
+                census: std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(*const std::ffi::c_char) -> i64,
+                >(find(c"simcuda_census")),
+                validate: std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn() -> *const std::ffi::c_char,
+                >(find(c"simcuda_validate")),
             }
         }
     })

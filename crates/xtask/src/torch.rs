@@ -26,7 +26,8 @@ pub(crate) fn test(arguments: &[String]) -> Outcome {
     library.push(built.join("libgenesis.so"));
     let mut tests = Step::new("env", &[]);
     tests.extend([library, built.join("simcuda").into(), python.into()]);
-    tests.extend(["-m", "pytest", "-p", "no:cacheprovider", "-n", "auto", "tests/torch"]);
+    tests.extend(["-m", "pytest", "-p", "no:cacheprovider", "-n", "auto"]);
+    tests.extend(["tests/torch", "crates/simcuda/tests"]);
     tests.extend(arguments);
     run_all(&[tests])
 }
