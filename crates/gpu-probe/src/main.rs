@@ -161,7 +161,7 @@ fn examine(folder: &mut Folder, choice: Choice) -> Result<Machine, String> {
         driver: own("nvidia-smi", &["--query-gpu=driver_version", "--format=csv,noheader"])
             .filter(|_| !asked.simulated),
         genesis: folder.version(),
-        system: own("uname", &["-srm"]).unwrap_or_default(),
+        system: own("uname", &["-sm"]).unwrap_or_default(),
         date: report::today(),
         ..asked
     })

@@ -170,7 +170,7 @@ pub(super) fn circumstances() -> Vec<(String, String)> {
         ("date", said_by("date", &["-u", "+%Y-%m-%d"])),
         ("processor", format!("{}, {cores} cores for the run", processor())),
         ("load when it began", load()),
-        ("system", said_by("uname", &["-sr"])),
+        ("system", said_by("uname", &["-sm"])),
         ("Genesis", said_by("git", &["describe", "--always", "--dirty"])),
         ("PyTorch", TORCH_VERSION.to_owned()),
         ("RMM", RMM_VERSION.to_owned()),
