@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Sequence
 
 ROOT = Path(__file__).resolve().parent
 sys.path[:0] = [str(ROOT), str(ROOT.parent.parent / "python")]
@@ -23,42 +24,60 @@ import torch
 from support.models import Shape, Transformer, loss_of
 from support.program import run
 
-WARM_UP_STEPS = 5
-STEPS = 30
+WARM_UP_ROUNDS = 5
+ROUNDS = 30
 DEFAULT_PAIRS = 7
 #: Without what would cost more than the allocator.
 QUIET = {"SIMCUDA_RACES": "off", "SIMCUDA_KERNEL_TOUCHES": "off"}
 
 
-def training_steps() -> float:
-    """The median time of a step, in seconds."""
+def fixed_lengths() -> float:
+    return time_of_a_step(Shape(), [512])
+
+
+def varying_lengths() -> float:
+    return time_of_a_step(Shape(), [128, 513, 64, 1000, 77, 512, 333, 900])
+
+
+def checkpointed() -> float:
+    return time_of_a_step(Shape(checkpointed=True), [512])
+
+
+PROGRAMS = (fixed_lengths, varying_lengths, checkpointed)
+
+
+def time_of_a_step(shape: Shape, lengths: Sequence[int]) -> float:
+    """The median time of a step, in seconds, over rounds of one step for each length."""
     with torch.device("cuda"):
-        model = Transformer(Shape())
+        model = Transformer(shape)
     optimizer = torch.optim.AdamW(model.parameters())
     seconds = []
-    for _ in range(WARM_UP_STEPS + STEPS):
+    for _ in range(WARM_UP_ROUNDS + ROUNDS):
         started = time.perf_counter()
-        loss_of(model, torch.zeros(4, 512, dtype=torch.long, device="cuda")).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds[WARM_UP_STEPS:])
+        for length in lengths:
+            loss_of(model, torch.zeros(4, length, dtype=torch.long, device="cuda")).backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            torch.cuda.synchronize()
+        seconds.append((time.perf_counter() - started) / len(lengths))
+    return statistics.median(seconds[WARM_UP_ROUNDS:])
 
 
 def main() -> None:
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_PAIRS
-    print("| mode | ms a step | of PyTorch's own |\n|---|---|---|")
-    for mode in ("enabled", "two_symbols"):
-        times, ratios = [], []
-        for number in range(pairs):
-            # Each goes first as often as the other.
-            order = (mode, "native") if number % 2 else ("native", mode)
-            seconds = {name: run(training_steps, name, QUIET, ending="any") for name in order}
-            times.append(seconds[mode])
-            ratios.append(seconds[mode] / seconds["native"])
-        milliseconds, ratio = statistics.median(times) * 1e3, statistics.median(ratios)
-        print(f"| {mode} | {milliseconds:.2f} | {ratio:.3f} |", flush=True)
+    print("| program | mode | ms a step | of PyTorch's own |\n|---|---|---|---|")
+    for program in PROGRAMS:
+        for mode in ("enabled", "two_symbols"):
+            times, ratios = [], []
+            for number in range(pairs):
+                # Each goes first as often as the other.
+                order = (mode, "native") if number % 2 else ("native", mode)
+                seconds = {name: run(program, name, QUIET, ending="any") for name in order}
+                times.append(seconds[mode])
+                ratios.append(seconds[mode] / seconds["native"])
+            milliseconds, ratio = statistics.median(times) * 1e3, statistics.median(ratios)
+            name = program.__name__.replace("_", " ")
+            print(f"| {name} | {mode} | {milliseconds:.2f} | {ratio:.3f} |", flush=True)
 
 
 if __name__ == "__main__":
