@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use crate::steps::{self, Outcome, Step, run, run_all};
 
-/// The version of PyTorch that the tests are written for.
-const PYTORCH: &str = "2.11.0";
+/// The version of PyTorch that the tests are written for and the peers are measured with.
+pub(crate) const PYTORCH_VERSION: &str = "2.11.0";
 /// What is installed beside it.
 const PACKAGES: [&str; 3] = ["numpy", "pytest", "pytest-xdist"];
 
@@ -43,7 +43,7 @@ fn install() -> Result<PathBuf, String> {
     create.extend([&environment]);
     run(&create)?;
     let mut install = Step::new(&python, &["-m", "pip", "install", "--quiet"]);
-    install.extend([format!("torch=={PYTORCH}")]);
+    install.extend([format!("torch=={PYTORCH_VERSION}")]);
     install.extend(PACKAGES);
     run(&install)?;
     Ok(python)
@@ -52,7 +52,7 @@ fn install() -> Result<PathBuf, String> {
 fn has_packages(python: &Path) -> bool {
     let mut script = format!(
         "from importlib.metadata import version; \
-         assert version('torch').split('+')[0] == '{PYTORCH}'"
+         assert version('torch').split('+')[0] == '{PYTORCH_VERSION}'"
     );
     for package in PACKAGES {
         script += &format!("; version('{package}')");

@@ -8,16 +8,15 @@ use std::process::Command;
 
 use super::failed;
 use crate::steps::{Outcome, Step, run};
+use crate::torch::PYTORCH_VERSION;
 
-/// The version of PyTorch measured.
-pub(super) const TORCH_VERSION: &str = "2.11.0";
 /// The version of RMM measured: of the last release that is headers only.
 pub(super) const RMM_VERSION: &str = "24.12.1";
 
 /// Packages and versions: the peers, then the CUDA headers of the version that the PyTorch
 /// wheel was built for.
 const PACKAGES: [(&str, &str); 4] = [
-    ("torch", TORCH_VERSION),
+    ("torch", PYTORCH_VERSION),
     ("librmm-cu12", RMM_VERSION),
     ("nvidia-cuda-runtime", "13.0.96"),
     ("nvidia-cuda-crt", "13.0.88"),

@@ -6,10 +6,11 @@ use std::process::Command;
 use genesis_replay::report::Pass;
 use genesis_replay::table::{duration, grouped};
 
-use super::install::{RMM_VERSION, TORCH_VERSION};
+use super::install::RMM_VERSION;
 use super::subjects::YARDSTICK;
 use super::{Measured, Results, Rounds};
 use crate::steps::root;
+use crate::torch::PYTORCH_VERSION;
 
 const NOTHING: &str = "–";
 
@@ -114,7 +115,7 @@ fn introduction() -> String {
          the driver often (Naive, and RMM's pool with an event for each free).\n\
          - **Compare within the page.** Nanoseconds depend on the machine and on what else it \
          does; ratios in one run are what counts.\n\
-         - PyTorch native is PyTorch {TORCH_VERSION} without options, expandable is the same \
+         - PyTorch native is PyTorch {PYTORCH_VERSION} without options, expandable is the same \
          with `expandable_segments:True`. RMM pool is `pool_memory_resource` of RMM \
          {RMM_VERSION} over `cuda_memory_resource`, with no initial size and no maximum, so it \
          doubles as it grows; it has no `record_stream`, so programs that need one are left \
@@ -172,7 +173,7 @@ pub(super) fn circumstances() -> Vec<(String, String)> {
         ("load when it began", load()),
         ("system", said_by("uname", &["-sm"])),
         ("Genesis", said_by("git", &["describe", "--always", "--dirty"])),
-        ("PyTorch", TORCH_VERSION.to_owned()),
+        ("PyTorch", PYTORCH_VERSION.to_owned()),
         ("RMM", RMM_VERSION.to_owned()),
         ("compilers", format!("{}; {}", said_by("rustc", &["-V"]), said_by("c++", &["--version"]))),
     ]

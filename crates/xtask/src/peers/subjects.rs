@@ -6,10 +6,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::install::{Packages, RMM_VERSION, TORCH_VERSION};
+use super::install::{Packages, RMM_VERSION};
 use super::trace::Trace;
 use super::{cargo_build, failed};
 use crate::steps::{Outcome, Step, root, run};
+use crate::torch::PYTORCH_VERSION;
 
 /// Everything that was built for the measurement.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl Tools {
 
     fn compile_torch(&self, packages: &Packages) -> Outcome {
         let libraries = packages.path("torch/lib");
-        let mut compile = self.compiler("torch", TORCH_VERSION, packages);
+        let mut compile = self.compiler("torch", PYTORCH_VERSION, packages);
         compile.extend(["-isystem".into(), packages.path("torch/include")]);
         compile.extend(["-L".into(), libraries.clone()]);
         compile.extend(["-lc10_cuda", "-lc10"]);
