@@ -40,7 +40,7 @@ pub(crate) fn uuid(ordinal: u32) -> [u8; 16] {
     uuid
 }
 
-static ATTRIBUTES: [(i32, i32); 92] = [
+static ATTRIBUTES: [(i32, i32); 93] = [
     (1, 1024),        // threads per block
     (2, 1024),        // block, x
     (3, 1024),        // block, y
@@ -125,6 +125,7 @@ static ATTRIBUTES: [(i32, i32); 92] = [
     (106, 32),          // blocks per multiprocessor
     (108, 32_768_000),  // persisting L2
     (109, 134_213_632), // access policy window
+    (110, 1),           // virtual memory for RDMA
     (111, 1024),        // reserved shared memory per block
     (112, 1),           // sparse arrays
     (115, 1),           // memory pools

@@ -3,11 +3,13 @@
 //! A copy is one or two touches on its stream, a fill is one: rows of a pitched one are touched
 //! one by one, so that what lies between them stays untouched. Bytes are moved when the call is
 //! made, not when the stream comes to it; with addresses only, what is read from a device is
-//! zeros. On a capturing stream the touches go into the graph and no bytes move.
+//! zeros. On a capturing stream the touches go into the graph and no bytes move. Copies between
+//! a device and the host that wait are counted and charged as the machine's own are; their host
+//! side is any memory of the program's, which is why the bytes are moved here.
 
 use std::ptr;
 
-use simgpu::{Access, Code, StoreKind};
+use simgpu::{Access, Call, Code, StoreKind};
 
 use crate::call::Answer;
 use crate::simulation::Simulation;
@@ -111,13 +113,18 @@ pub(crate) unsafe fn copy(
     if !direction.permits(to_device, from_device) {
         return Err(Code::INVALID_VALUE);
     }
+    if waits && to_device != from_device {
+        let call = if to_device { Call::CopyToDevice } else { Call::CopyToHost };
+        let bytes = to.width_bytes * to.count;
+        work.simulation.machine.count_copy(work.device, call, bytes)?;
+    }
     if from_device {
         work.touch(from, Access::Read)?;
     }
     if to_device {
         work.touch(to, Access::Write)?;
     }
-    if work.simulation.machine.is_capturing(work.device, work.stream)? {
+    if work.simulation.machine.is_capturing_within_call(work.device, work.stream)? {
         return Ok(());
     }
     let is_real = work.simulation.settings.store == StoreKind::RealBytes;
@@ -152,7 +159,8 @@ pub(crate) unsafe fn fill<const N: usize>(work: Work<'_>, to: Rows, value: [u8; 
         return Err(Code::INVALID_VALUE);
     }
     work.touch(to, Access::Write)?;
-    let is_capturing = work.simulation.machine.is_capturing(work.device, work.stream)?;
+    let is_capturing =
+        work.simulation.machine.is_capturing_within_call(work.device, work.stream)?;
     if is_capturing || work.simulation.settings.store != StoreKind::RealBytes {
         return Ok(());
     }

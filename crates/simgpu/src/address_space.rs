@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, State};
 use crate::ranges::Ranges;
 use crate::{Call, Code, Result, Touch};
 
@@ -89,11 +89,16 @@ impl Machine {
     /// Whether `[address, address + bytes)` is mapped without a gap and some device has access:
     /// with real bytes the host can read and write it.
     pub fn is_accessible(&self, address: u64, bytes: u64) -> bool {
-        let state = self.lock();
+        self.lock().is_accessible(address, bytes)
+    }
+}
+
+impl State {
+    pub(crate) fn is_accessible(&self, address: u64, bytes: u64) -> bool {
         let Some(end) = address.checked_add(bytes) else { return false };
         let mut next = address;
         while next < end {
-            match state.space.containing(next) {
+            match self.space.containing(next) {
                 Some((base, mapping)) if mapping.access != 0 => next = base + mapping.bytes,
                 _ => return false,
             }
@@ -182,6 +187,11 @@ impl AddressSpace {
     }
 
     /// The mappings of a range that [`Self::check_whole`] found good.
+    pub(crate) fn range(&self, address: u64, bytes: u64) -> impl Iterator<Item = (u64, &Mapping)> {
+        self.mappings.range(address..address + bytes).map(|(&start, mapping)| (start, mapping))
+    }
+
+    /// [`Self::range`], to be changed.
     pub(crate) fn range_mut(
         &mut self,
         address: u64,

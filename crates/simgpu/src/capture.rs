@@ -14,7 +14,7 @@ use std::cell::Cell;
 
 use crate::machine::{Machine, State};
 use crate::stream_table::thread_token;
-use crate::touch::{Access, Rights};
+use crate::touch::{Access, Rights, Work};
 use crate::{Call, Code, Result};
 
 /// How far a capture keeps unsafe calls away; CUDA's numbers.
@@ -58,6 +58,20 @@ pub(crate) struct CapturedTouch {
     pub(crate) access: Access,
     pub(crate) rights: Rights,
     pub(crate) label: String,
+}
+
+impl CapturedTouch {
+    fn work(&self) -> Work<'_> {
+        let Self { address, bytes, access, rights, ref label } = *self;
+        Work { address, bytes, access, rights, label }
+    }
+}
+
+impl From<Work<'_>> for CapturedTouch {
+    fn from(work: Work<'_>) -> Self {
+        let Work { address, bytes, access, rights, label } = work;
+        Self { address, bytes, access, rights, label: label.to_owned() }
+    }
 }
 
 #[derive(Debug)]
@@ -128,6 +142,14 @@ impl Machine {
         Ok(state.streams.slots[slot as usize].capture.is_some())
     }
 
+    /// [`Self::is_capturing`] as part of another call: not a call of its own.
+    pub fn is_capturing_within_call(&self, device: u32, stream: usize) -> Result<bool> {
+        let mut state = self.lock();
+        state.device(device)?;
+        let slot = state.stream(device, stream, None)?;
+        Ok(state.streams.slots[slot as usize].capture.is_some())
+    }
+
     /// The capture that `stream` takes part in, if any. Legal at any time; counts as asking
     /// whether it captures.
     pub fn capture_info(&self, device: u32, stream: usize) -> Result<Option<CaptureInfo>> {
@@ -141,7 +163,7 @@ impl Machine {
     /// Enqueues what `graph` recorded on `stream`.
     pub fn graph_launch(&self, device: u32, stream: usize, graph: &Graph) -> Result<()> {
         for touch in &graph.touches {
-            self.enqueue_touch(device, stream, touch.clone())?;
+            self.lock().enqueue_touch(device, stream, touch.work())?;
         }
         Ok(())
     }

@@ -17,6 +17,8 @@ impl Code {
     pub const OUT_OF_MEMORY: Self = Self(2);
     /// `CUDA_ERROR_INVALID_DEVICE`.
     pub const INVALID_DEVICE: Self = Self(101);
+    /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.
+    pub const PEER_ACCESS_UNSUPPORTED: Self = Self(217);
     /// `CUDA_ERROR_INVALID_HANDLE`.
     pub const INVALID_HANDLE: Self = Self(400);
     /// `CUDA_ERROR_ILLEGAL_STATE`.
@@ -25,6 +27,8 @@ impl Code {
     pub const NOT_READY: Self = Self(600);
     /// `CUDA_ERROR_LAUNCH_TIMEOUT`: a wait that can never finish, because a stream is held.
     pub const LAUNCH_TIMEOUT: Self = Self(702);
+    /// `CUDA_ERROR_NOT_PERMITTED`.
+    pub const NOT_PERMITTED: Self = Self(800);
     /// `CUDA_ERROR_NOT_SUPPORTED`.
     pub const NOT_SUPPORTED: Self = Self(801);
     /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
@@ -50,10 +54,12 @@ impl Code {
             Self::INVALID_VALUE => "INVALID_VALUE",
             Self::OUT_OF_MEMORY => "OUT_OF_MEMORY",
             Self::INVALID_DEVICE => "INVALID_DEVICE",
+            Self::PEER_ACCESS_UNSUPPORTED => "PEER_ACCESS_UNSUPPORTED",
             Self::INVALID_HANDLE => "INVALID_HANDLE",
             Self::ILLEGAL_STATE => "ILLEGAL_STATE",
             Self::NOT_READY => "NOT_READY",
             Self::LAUNCH_TIMEOUT => "LAUNCH_TIMEOUT",
+            Self::NOT_PERMITTED => "NOT_PERMITTED",
             Self::NOT_SUPPORTED => "NOT_SUPPORTED",
             Self::STREAM_CAPTURE_UNSUPPORTED => "STREAM_CAPTURE_UNSUPPORTED",
             Self::STREAM_CAPTURE_INVALIDATED => "STREAM_CAPTURE_INVALIDATED",

@@ -39,11 +39,14 @@ pub enum Call {
     Synchronize,
     HostAllocate,
     HostFree,
+    CopyToHost,
+    CopyToDevice,
+    CanAccessPeer,
 }
 
 impl Call {
     /// How many kinds of call there are.
-    pub const COUNT: usize = Self::HostFree as usize + 1;
+    pub const COUNT: usize = Self::CanAccessPeer as usize + 1;
 
     /// Every kind, by its number.
     pub const ALL: [Self; Self::COUNT] = [
@@ -74,6 +77,9 @@ impl Call {
         Self::Synchronize,
         Self::HostAllocate,
         Self::HostFree,
+        Self::CopyToHost,
+        Self::CopyToDevice,
+        Self::CanAccessPeer,
     ];
 
     /// CUDA's name for the call.
@@ -106,6 +112,9 @@ impl Call {
             Self::Synchronize => "cuCtxSynchronize",
             Self::HostAllocate => "cuMemAllocHost",
             Self::HostFree => "cuMemFreeHost",
+            Self::CopyToHost => "cuMemcpyDtoH",
+            Self::CopyToDevice => "cuMemcpyHtoD",
+            Self::CanAccessPeer => "cuDeviceCanAccessPeer",
         }
     }
 }
@@ -225,8 +234,8 @@ impl State {
             reservations: self.space.reservations().count(),
             mappings: self.space.mappings().count() - allocations,
             events: self.events.len(),
-            host_allocations: self.host_memory.len(),
-            host_bytes: self.host_memory.values().sum(),
+            host_allocations: self.host_memory.count(),
+            host_bytes: self.host_memory.bytes(),
             used_bytes: self.devices.iter().map(|device| device.used_bytes).sum(),
             reserved_bytes: self.space.reservations().map(|(_, bytes)| bytes).sum(),
         }

@@ -27,9 +27,10 @@
 //!
 //! Where to read on: `machine` (what there is, the one lock), `allocation` and
 //! `virtual_memory` (the calls), `address_space` and `physical` (their tables), `store` (bytes
-//! or none), `stream`, `event`, `capture` (order), `touch`, `race`, `clock` (the detector).
+//! or none), `host_memory` (pinned memory and copies to and from it), `stream`, `event`,
+//! `capture` (order), `touch`, `race`, `clock` (the detector).
 //!
-//! Not modelled: copies and kernels (only what they touch), managed memory, pools of
+//! Not modelled: kernels and other copies (only what they touch), managed memory, pools of
 //! `cuMemAllocAsync`, export of handles, contexts other than the primary one.
 
 mod address_space;
@@ -40,6 +41,7 @@ mod code;
 mod cost;
 mod event;
 mod fault;
+mod host_memory;
 mod instruments;
 mod machine;
 mod physical;
@@ -65,3 +67,4 @@ pub use store::StoreKind;
 pub use stream_table::{STREAM_LEGACY, STREAM_PER_THREAD};
 pub use touch::Access;
 pub use violation::{Touch, Violation};
+pub use virtual_memory::HandleProperties;

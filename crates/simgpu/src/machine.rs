@@ -4,7 +4,6 @@
 //! because waiting for a simulated device means running its queues. So calls are atomic and
 //! threads are ordered by the lock. With addresses only, a call takes well under a microsecond.
 
-use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,12 +12,14 @@ use crate::allocation::SmallPages;
 use crate::capture::Capture;
 use crate::event::Event;
 use crate::fault::Script;
+use crate::host_memory::HostMemory;
 use crate::physical::Memory;
 use crate::race::Detector;
 use crate::slab::Slab;
 use crate::store::Store;
 use crate::stream_table::StreamTable;
 use crate::violation::Violation;
+use crate::virtual_memory::HandleProperties;
 use crate::{Call, Code, CostTable, Result, StoreKind, Usage};
 
 /// How streams advance.
@@ -41,6 +42,8 @@ pub struct DeviceConfig {
     pub granularity_bytes: u64,
     /// Whether the device has virtual memory management.
     pub virtual_memory: bool,
+    /// What handles of the device can be made to have.
+    pub handles: HandleProperties,
 }
 
 /// What a machine is made of.
@@ -60,6 +63,8 @@ pub struct Config {
     pub host_memory_bytes: u64,
     /// Whether pinned host memory can be read and written, whatever the store.
     pub host_bytes: bool,
+    /// Whether devices can be given access to each other's memory.
+    pub peer_access: bool,
     /// How streams advance, to begin with.
     pub progress: Progress,
     /// Whether a stream handle never seen before names a non-blocking stream of the device it
@@ -75,10 +80,15 @@ pub struct Config {
 
 impl Config {
     /// `devices` devices of `capacity_bytes` with 2 MiB granules and virtual memory management;
-    /// automatic progress, implicit streams, no race detector.
+    /// handles that can be shared by file descriptor and used for RDMA but not shared over a
+    /// fabric; peer access, automatic progress, implicit streams, no race detector.
     pub fn new(store: StoreKind, devices: usize, capacity_bytes: u64) -> Self {
-        let device =
-            DeviceConfig { capacity_bytes, granularity_bytes: 2 << 20, virtual_memory: true };
+        let device = DeviceConfig {
+            capacity_bytes,
+            granularity_bytes: 2 << 20,
+            virtual_memory: true,
+            handles: HandleProperties { posix: true, fabric: false, rdma: true },
+        };
         Self {
             devices: vec![device; devices],
             store,
@@ -86,6 +96,7 @@ impl Config {
             descending_addresses: false,
             host_memory_bytes: 1 << 38,
             host_bytes: store == StoreKind::RealBytes,
+            peer_access: true,
             progress: Progress::Automatic,
             implicit_streams: true,
             recycle_stream_handles: false,
@@ -120,7 +131,7 @@ pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) space: AddressSpace,
     pub(crate) physical: Slab<Memory>,
-    pub(crate) host_memory: HashMap<u64, u64>,
+    pub(crate) host_memory: HostMemory,
     pub(crate) streams: StreamTable,
     pub(crate) events: Slab<Event>,
     pub(crate) captures: Slab<Capture>,
@@ -171,7 +182,7 @@ impl Machine {
             devices: config.devices.iter().map(Device::new).collect(),
             space: AddressSpace::new(base, bytes, config.descending_addresses),
             physical: Slab::default(),
-            host_memory: HashMap::new(),
+            host_memory: HostMemory::default(),
             streams: StreamTable::new(count as u32),
             events: Slab::default(),
             captures: Slab::default(),
@@ -206,38 +217,22 @@ impl Machine {
         })
     }
 
-    /// Lets `device` touch plain allocations of `peer`.
+    /// Whether `device` can be given access to memory of `peer`; not to its own, as CUDA has it.
+    pub fn can_access_peer(&self, device: u32, peer: u32) -> Result<bool> {
+        let state = self.enter(device, Call::CanAccessPeer)?;
+        state.device(peer)?;
+        Ok(device != peer && state.config.peer_access)
+    }
+
+    /// Lets `device` touch plain allocations of `peer`. `PEER_ACCESS_UNSUPPORTED` where
+    /// [`Self::can_access_peer`] says no.
     pub fn enable_peer_access(&self, device: u32, peer: u32) -> Result<()> {
         let mut state = self.lock();
         state.device(peer)?;
+        if device == peer || !state.config.peer_access {
+            return Err(Code::PEER_ACCESS_UNSUPPORTED);
+        }
         state.device_mut(device)?.peers |= 1 << peer;
-        Ok(())
-    }
-
-    /// `bytes` of page-locked host memory, as a host address.
-    pub fn host_allocate(&self, device: u32, bytes: u64) -> Result<u64> {
-        let mut state = self.enter(device, Call::HostAllocate)?;
-        state.forbid_in_capture()?;
-        if bytes == 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        let pinned_bytes: u64 = state.host_memory.values().sum();
-        if bytes > state.config.host_memory_bytes.saturating_sub(pinned_bytes) {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        let address = state.store.host_allocate(bytes)?;
-        state.host_memory.insert(address, bytes);
-        state.charge_size(device, Call::HostAllocate, bytes, 0);
-        Ok(address)
-    }
-
-    /// Gives back memory from [`Self::host_allocate`], by its exact address.
-    pub fn host_free(&self, device: u32, address: u64) -> Result<()> {
-        let mut state = self.enter(device, Call::HostFree)?;
-        state.forbid_in_capture()?;
-        let bytes = state.host_memory.remove(&address).ok_or(Code::INVALID_VALUE)?;
-        state.store.host_free(address, bytes);
-        state.charge_size(device, Call::HostFree, bytes, 0);
         Ok(())
     }
 

@@ -51,14 +51,7 @@ impl Machine {
     /// Waits for all work of `stream` as part of another call, such as a copy to the host: not
     /// a call of its own.
     pub fn wait_within_call(&self, device: u32, stream: usize) -> Result<()> {
-        let mut state = self.lock();
-        state.device(device)?;
-        let slot = state.stream(device, stream, None)?;
-        state.forbid_on_capturing(slot)?;
-        let goal = (slot, state.streams.slots[slot as usize].enqueued);
-        state.wait_for(device, &[goal], true)?;
-        state.observe_stream(slot);
-        Ok(())
+        self.lock().wait_within_call(device, stream)
     }
 
     /// Waits for all work of `device`. `LAUNCH_TIMEOUT` if it can never finish.
@@ -179,6 +172,16 @@ impl State {
     /// Whether operation `sequence` of a stream has completed.
     pub(crate) fn is_done(&self, slot: u32, sequence: u64) -> bool {
         self.streams.slots[slot as usize].done >= sequence
+    }
+
+    pub(crate) fn wait_within_call(&mut self, device: u32, stream: usize) -> Result<()> {
+        self.device(device)?;
+        let slot = self.stream(device, stream, None)?;
+        self.forbid_on_capturing(slot)?;
+        let goal = (slot, self.streams.slots[slot as usize].enqueued);
+        self.wait_for(device, &[goal], true)?;
+        self.observe_stream(slot);
+        Ok(())
     }
 
     /// Waits for all work of `device`; the host then knows it.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::address_space::Mapping;
-use crate::capture::CapturedTouch;
 use crate::machine::{Machine, State};
 use crate::race::Detector;
 use crate::violation::{Touch, Violation};
@@ -30,6 +29,16 @@ pub(crate) enum Rights {
     Own,
     /// Anybody's: copies between devices go through the owner.
     Any,
+}
+
+/// A touch about to be enqueued.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work<'a> {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) access: Access,
+    pub(crate) rights: Rights,
+    pub(crate) label: &'a str,
 }
 
 /// The part of a touch that lies in one mapping.
@@ -56,9 +65,8 @@ impl Machine {
         access: Access,
         label: &str,
     ) -> Result<()> {
-        let work =
-            CapturedTouch { address, bytes, access, rights: Rights::Own, label: label.into() };
-        self.enqueue_touch(device, stream, work)
+        let work = Work { address, bytes, access, rights: Rights::Own, label };
+        self.lock().enqueue_touch(device, stream, work)
     }
 
     /// [`Self::touch`] by a copy, which may reach memory of devices that are not peers.
@@ -71,33 +79,8 @@ impl Machine {
         access: Access,
         label: &str,
     ) -> Result<()> {
-        let work =
-            CapturedTouch { address, bytes, access, rights: Rights::Any, label: label.into() };
-        self.enqueue_touch(device, stream, work)
-    }
-
-    pub(crate) fn enqueue_touch(
-        &self,
-        device: u32,
-        stream: usize,
-        work: CapturedTouch,
-    ) -> Result<()> {
-        let mut state = self.lock();
-        state.device(device)?;
-        let slot = state.stream(device, stream, None)?;
-        if let Some(capture) = state.streams.slots[slot as usize].capture {
-            state.capture_touch(capture, work);
-            return Ok(());
-        }
-        let sequence = state.enqueue(slot, Vec::new(), 0)?;
-        if state.detector.is_some() {
-            let device = state.streams.slots[slot as usize].device;
-            let CapturedTouch { address, bytes, access, rights, label } = work;
-            let stream = Some(stream);
-            let touch = Touch { device, stream, sequence, address, bytes, access, label, slot };
-            state.judge(&Arc::new(touch), rights);
-        }
-        Ok(())
+        let work = Work { address, bytes, access, rights: Rights::Any, label };
+        self.lock().enqueue_touch(device, stream, work)
     }
 
     /// The host itself touches `[address, address + bytes)`, here and now: all conflicting work
@@ -128,6 +111,31 @@ impl Machine {
 }
 
 impl State {
+    /// Enqueues a touch, or puts it into the capture of its stream. Without a capture and with
+    /// the detector off it costs what any operation does: nothing is looked up or allocated.
+    pub(crate) fn enqueue_touch(
+        &mut self,
+        device: u32,
+        stream: usize,
+        work: Work<'_>,
+    ) -> Result<()> {
+        self.device(device)?;
+        let slot = self.stream(device, stream, None)?;
+        if let Some(capture) = self.streams.slots[slot as usize].capture {
+            self.capture_touch(capture, work.into());
+            return Ok(());
+        }
+        let sequence = self.enqueue(slot, Vec::new(), 0)?;
+        if self.detector.is_some() {
+            let device = self.streams.slots[slot as usize].device;
+            let Work { address, bytes, access, rights, label } = work;
+            let (stream, label) = (Some(stream), label.to_owned());
+            let touch = Touch { device, stream, sequence, address, bytes, access, label, slot };
+            self.judge(&Arc::new(touch), rights);
+        }
+        Ok(())
+    }
+
     /// Judges one touch, part by part, and remembers it.
     fn judge(&mut self, touch: &Arc<Touch>, rights: Rights) {
         if self.detector.is_none() {

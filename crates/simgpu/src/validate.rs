@@ -17,6 +17,7 @@ impl Machine {
         state.check_mappings()?;
         state.check_small_pages()?;
         state.check_streams()?;
+        ensure(state.host_memory.is_consistent(), || "pinned memory is torn".into())?;
         match &state.detector {
             Some(detector) if !detector.is_consistent() => Err("the shadow is torn".into()),
             _ => Ok(()),

@@ -10,11 +10,38 @@ use crate::machine::{Machine, State};
 use crate::physical::Memory;
 use crate::{Call, Code, Result};
 
+/// What a handle can be used for besides mapping it in this process: what is asked of one, or
+/// what a device can make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandleProperties {
+    /// It can be shared with other processes as a file descriptor.
+    pub posix: bool,
+    /// It can be shared with other machines of one fabric.
+    pub fabric: bool,
+    /// Devices other than GPUs can reach its memory: GPUDirect RDMA.
+    pub rdma: bool,
+}
+
+impl HandleProperties {
+    /// Whether whoever can make these can make `wanted`.
+    const fn cover(self, wanted: Self) -> bool {
+        (self.posix || !wanted.posix)
+            && (self.fabric || !wanted.fabric)
+            && (self.rdma || !wanted.rdma)
+    }
+}
+
 impl Machine {
     /// What sizes and addresses must be multiples of, in bytes. Not a counted call: a constant
     /// of the device. `NOT_SUPPORTED` without virtual memory management.
     pub fn granularity(&self, device: u32) -> Result<u64> {
         self.lock().granule(device)
+    }
+
+    /// [`Self::granularity`] of handles with `properties`. `NOT_SUPPORTED` where the device
+    /// makes none.
+    pub fn granularity_with(&self, device: u32, properties: HandleProperties) -> Result<u64> {
+        self.lock().granule_with(device, properties)
     }
 
     /// Reserves `bytes` of address space at a multiple of `alignment_bytes` (0: the
@@ -42,8 +69,19 @@ impl Machine {
 
     /// `bytes` of physical memory of `device`, mapped nowhere, as a handle.
     pub fn create(&self, device: u32, bytes: u64) -> Result<u64> {
+        self.create_with(device, bytes, HandleProperties::default())
+    }
+
+    /// [`Self::create`] with `properties`; `NOT_SUPPORTED` where the device makes no such
+    /// handle.
+    pub fn create_with(
+        &self,
+        device: u32,
+        bytes: u64,
+        properties: HandleProperties,
+    ) -> Result<u64> {
         let mut state = self.enter(device, Call::Create)?;
-        let granule = state.granule(device)?;
+        let granule = state.granule_with(device, properties)?;
         if bytes == 0 || bytes % granule != 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -92,7 +130,8 @@ impl Machine {
     }
 
     /// Lets `devices` read and write `[address, address + bytes)`, which is whole mappings
-    /// without a gap. What other devices may do stays.
+    /// without a gap. What other devices may do stays. `INVALID_DEVICE` for one that is no peer
+    /// of the memory's own.
     pub fn set_access(&self, device: u32, address: u64, bytes: u64, devices: &[u32]) -> Result<()> {
         let mut guard = self.enter(device, Call::SetAccess)?;
         let state = &mut *guard;
@@ -106,6 +145,9 @@ impl Machine {
             return Err(Code::INVALID_VALUE);
         }
         let mappings = state.space.check_whole(address, bytes)?;
+        if !state.config.peer_access {
+            state.check_owned(address, bytes, access)?;
+        }
         if let Err(code) = state.store.protect(address, bytes, true) {
             for (start, mapping) in state.space.range_mut(address, bytes) {
                 let had_access = mapping.access != 0;
@@ -141,5 +183,20 @@ impl State {
     fn granule(&self, device: u32) -> Result<u64> {
         let config = &self.device(device)?.config;
         if config.virtual_memory { Ok(config.granularity_bytes) } else { Err(Code::NOT_SUPPORTED) }
+    }
+
+    fn granule_with(&self, device: u32, properties: HandleProperties) -> Result<u64> {
+        let granule = self.granule(device)?;
+        let can_make = self.device(device)?.config.handles;
+        if can_make.cover(properties) { Ok(granule) } else { Err(Code::NOT_SUPPORTED) }
+    }
+
+    /// Whether each mapping of a range is of memory whose own device alone `access` names.
+    fn check_owned(&self, address: u64, bytes: u64, access: u64) -> Result<()> {
+        let is_owned = self.space.range(address, bytes).all(|(_, mapping)| {
+            let memory = self.physical.get(mapping.memory);
+            memory.is_some_and(|memory| access == 1 << memory.device)
+        });
+        if is_owned { Ok(()) } else { Err(Code::INVALID_DEVICE) }
     }
 }

@@ -1,8 +1,8 @@
 //! Memory: what is counted, what is refused, what is left behind.
 
 use simgpu::{
-    AddressRange, Call, Census, Code, Config, DeviceConfig, Machine, MemoryInfo, Progress,
-    StoreKind, Target, Times,
+    AddressRange, Call, Census, Code, Config, Machine, MemoryInfo, Progress, StoreKind, Target,
+    Times,
 };
 use std::sync::Arc;
 
@@ -208,10 +208,9 @@ fn impossible_machines_are_refused() {
     assert_eq!(config(|config| config.devices[0].granularity_bytes = 3 << 20), invalid);
     assert_eq!(config(|config| config.devices[0].granularity_bytes = 512), invalid);
     assert_eq!(config(|config| config.address_space_bytes = Some(1 << 48)), invalid);
-    let device =
-        DeviceConfig { capacity_bytes: 1 << 20, granularity_bytes: 65536, virtual_memory: true };
-    let mut config = Config::new(StoreKind::RealBytes, 1, 0);
-    config.devices = vec![device; 64];
+    let mut config = Config::new(StoreKind::RealBytes, 1, 1 << 20);
+    config.devices[0].granularity_bytes = 65536;
+    config.devices = vec![config.devices[0].clone(); 64];
     assert!(Machine::new(config).is_ok());
 }
 

@@ -20,7 +20,7 @@ const THREADS: usize = 8;
 type Group = fn(&mut Bench<'_>) -> Answer;
 
 /// Names and measurements; each stands on its own.
-pub(super) const GROUPS: [(&str, Group); 9] = [
+pub(super) const GROUPS: [(&str, Group); 10] = [
     ("memory info", memory_info),
     ("plain memory", plain_memory),
     ("address space", address_space),
@@ -30,6 +30,7 @@ pub(super) const GROUPS: [(&str, Group); 9] = [
     ("events of many threads", events_of_many_threads),
     ("streams and captures", streams),
     ("host memory", host_memory),
+    ("copies", copies),
 ];
 
 const fn kind(name: &'static str, driver_name: &'static str) -> Subject {
@@ -252,6 +253,23 @@ fn host_memory(bench: &mut Bench<'_>) -> Answer {
             let address = timer.time(0, || driver.host_allocate(bytes))?;
             timer.time(1, || driver.host_free(address))
         })?;
+    }
+    Ok(())
+}
+
+/// Copies between the device and page-locked memory that the host waits for.
+fn copies(bench: &mut Bench<'_>) -> Answer {
+    let driver = bench.driver;
+    for bytes in [2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB] {
+        let (host, address) = (driver.host_allocate(bytes)?, driver.allocate(bytes)?);
+        let out = kind("CopyToHost", "cuMemcpyDtoH").bytes(bytes);
+        let back = kind("CopyToDevice", "cuMemcpyHtoD").bytes(bytes);
+        bench.several([out, back], |timer| {
+            timer.time(0, || driver.copy_to_host(host, address, bytes))?;
+            timer.time(1, || driver.copy_to_device(address, host, bytes))
+        })?;
+        driver.free(address)?;
+        driver.host_free(host)?;
     }
     Ok(())
 }

@@ -115,6 +115,16 @@ impl Driver {
         Ok(values)
     }
 
+    /// Copies device memory into page-locked memory of the host, and waits for it.
+    pub(crate) fn copy_to_host(&self, host: u64, address: u64, bytes: u64) -> Answer {
+        call!(self, cuMemcpyDtoH_v2(host as *mut c_void, address, bytes as usize))
+    }
+
+    /// The other way round.
+    pub(crate) fn copy_to_device(&self, address: u64, host: u64, bytes: u64) -> Answer {
+        call!(self, cuMemcpyHtoD_v2(address, host as *const c_void, bytes as usize))
+    }
+
     fn location(&self) -> Location {
         const DEVICE: i32 = 1;
         Location { kind: DEVICE, id: self.device }

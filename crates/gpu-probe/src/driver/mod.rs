@@ -140,6 +140,7 @@ api! {
     cuMemsetD32Async(u64, c_uint, usize, usize);
     cuMemcpyDtoDAsync_v2(u64, u64, usize, usize);
     cuMemcpyDtoH_v2(*mut c_void, u64, usize);
+    cuMemcpyHtoD_v2(u64, *const c_void, usize);
     cuEventCreate(*mut usize, c_uint);
     cuEventDestroy_v2(usize);
     cuEventRecord(usize, usize);

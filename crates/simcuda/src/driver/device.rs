@@ -96,8 +96,9 @@ unsafe extern "C" fn cuDeviceGetPCIBusId(text: *mut c_char, length: c_int, devic
 unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) -> c_int {
     driver("cuDeviceCanAccessPeer", format_args!("{device}, {peer}"), |simulation| {
         let (device, peer) = (simulation.device(device)?, simulation.device(peer)?);
+        let answer = simulation.machine.can_access_peer(device, peer)?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(can, c_int::from(device != peer)) }
+        unsafe { put(can, c_int::from(answer)) }
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use simgpu::Code;
+use simgpu::{Code, HandleProperties};
 
 use crate::call::{Answer, driver, put};
 use crate::current;
@@ -11,8 +11,9 @@ use crate::simulation::Simulation;
 /// `CU_MEM_LOCATION_TYPE_DEVICE` and `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const LOCATION_DEVICE: c_uint = 1;
 const ALLOCATION_PINNED: c_uint = 1;
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR` and `CU_MEM_HANDLE_TYPE_FABRIC`, bits of a set.
 const HANDLE_POSIX: c_uint = 1;
+const HANDLE_FABRIC: c_uint = 8;
 
 /// `CUmemLocation`.
 #[repr(C)]
@@ -46,12 +47,16 @@ struct AccessDescription {
 
 const _: () = assert!(size_of::<Properties>() == 32 && size_of::<AccessDescription>() == 12);
 
-/// The device that the properties ask for memory of. Memory may be meant for sharing by file
-/// descriptor, as PyTorch's always is; exporting it is what is not there.
+/// The device that the properties ask for memory of, and what its handle is to be good for.
+/// Memory may be meant for sharing by file descriptor, as PyTorch's always is; exporting it is
+/// what is not there.
 ///
 /// # Safety
 /// `properties` is null or valid.
-unsafe fn device_of(simulation: &Simulation, properties: *const Properties) -> Answer<u32> {
+unsafe fn wanted(
+    simulation: &Simulation,
+    properties: *const Properties,
+) -> Answer<(u32, HandleProperties)> {
     if properties.is_null() {
         return Err(Code::INVALID_VALUE);
     }
@@ -60,10 +65,15 @@ unsafe fn device_of(simulation: &Simulation, properties: *const Properties) -> A
     if properties.kind != ALLOCATION_PINNED || properties.location.kind != LOCATION_DEVICE {
         return Err(Code::INVALID_VALUE);
     }
-    if properties.handle_types & !HANDLE_POSIX != 0 {
+    if properties.handle_types & !(HANDLE_POSIX | HANDLE_FABRIC) != 0 {
         return Err(Code::NOT_SUPPORTED);
     }
-    simulation.device(properties.location.id)
+    let handle = HandleProperties {
+        posix: properties.handle_types & HANDLE_POSIX != 0,
+        fabric: properties.handle_types & HANDLE_FABRIC != 0,
+        rdma: properties.gpu_direct_rdma != 0,
+    };
+    Ok((simulation.device(properties.location.id)?, handle))
 }
 
 #[unsafe(no_mangle)]
@@ -75,8 +85,8 @@ unsafe extern "C" fn cuMemGetAllocationGranularity(
     driver("cuMemGetAllocationGranularity", format_args!("{option}"), |simulation| {
         // SAFETY: see the head of `driver`.
         unsafe {
-            let device = device_of(simulation, properties)?;
-            put(bytes, simulation.machine.granularity(device)? as usize)
+            let (device, handle) = wanted(simulation, properties)?;
+            put(bytes, simulation.machine.granularity_with(device, handle)? as usize)
         }
     })
 }
@@ -122,8 +132,8 @@ unsafe extern "C" fn cuMemCreate(
         }
         // SAFETY: see the head of `driver`.
         unsafe {
-            let device = device_of(simulation, properties)?;
-            put(handle, simulation.machine.create(device, bytes as u64)?)
+            let (device, properties) = wanted(simulation, properties)?;
+            put(handle, simulation.machine.create_with(device, bytes as u64, properties)?)
         }
     })
 }

@@ -109,8 +109,9 @@ extern "C" fn cudaDeviceSynchronize() -> c_int {
 unsafe extern "C" fn cudaDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) -> c_int {
     runtime("cudaDeviceCanAccessPeer", format_args!("{device}, {peer}"), |simulation| {
         let (device, peer) = (simulation.device(device)?, simulation.device(peer)?);
+        let answer = simulation.machine.can_access_peer(device, peer)?;
         // SAFETY: see the head of `runtime`.
-        unsafe { put(can, c_int::from(device != peer)) }
+        unsafe { put(can, c_int::from(answer)) }
     })
 }
 

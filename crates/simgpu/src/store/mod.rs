@@ -106,6 +106,15 @@ impl Store {
         }
     }
 
+    /// Moves bytes between a device range that is accessible and a host range that is pinned;
+    /// neither overlaps the other.
+    pub(crate) fn copy(&self, to: u64, from: u64, bytes: u64) {
+        match self {
+            Self::Real(real) => real.copy(to, from, bytes),
+            Self::Addresses(_) => {}
+        }
+    }
+
     /// `bytes` of host memory, as an address outside the span of device addresses.
     pub(crate) fn host_allocate(&mut self, bytes: u64) -> Result<u64> {
         match self {

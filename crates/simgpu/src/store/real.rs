@@ -123,6 +123,14 @@ impl RealStore {
         if mapped == libc::MAP_FAILED { Err(Code::OUT_OF_MEMORY) } else { Ok(()) }
     }
 
+    pub(crate) fn copy(&self, to: u64, from: u64, bytes: u64) {
+        // SAFETY: one range lies in our span, is mapped and accessible; the other is memory of
+        // `host_allocate` that is still there; the tables checked both and hold the machine's
+        // lock, without which neither goes. Nothing but raw pointers ever points there, and a
+        // program that writes there meanwhile has a race of its own, on any bytes.
+        unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes as usize) };
+    }
+
     /// `address` as a pointer, if the range is whole pages inside the span.
     fn place(&self, address: u64, bytes: u64) -> Result<*mut c_void> {
         let offset = address.checked_sub(self.base).ok_or(Code::INVALID_VALUE)?;
