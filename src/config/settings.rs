@@ -58,6 +58,31 @@ impl BackendChoice {
     }
 }
 
+/// How memory can be shared with other processes: the value of `GENESIS_HANDLE_TYPE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandleType {
+    /// Not at all.
+    None,
+    /// As POSIX file descriptors, within the machine.
+    Posix,
+    /// By fabric handles, over the machines of an NVLink domain.
+    Fabric,
+}
+
+impl HandleType {
+    /// Every type, in the order in which they are listed to users.
+    pub const ALL: &[Self] = &[Self::None, Self::Posix, Self::Fabric];
+
+    /// The word for it in the environment.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Posix => "posix",
+            Self::Fabric => "fabric",
+        }
+    }
+}
+
 /// How much the library says: the value of `GENESIS_LOG`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(C)]
@@ -115,6 +140,13 @@ pub struct Settings {
     pub max_split_size_bytes: Option<u64>,
     /// Caching: round sizes up to 1/n of a power of two; 0 for off, else a power of two.
     pub roundup_power2_divisions: u32,
+    /// Elastic: how memory can be shared with other processes, where the device can.
+    pub handle_type: HandleType,
+    /// Elastic: whether memory is made for GPUDirect RDMA, where the device can.
+    pub rdma: bool,
+    /// Elastic: requests of at least this size get memory from one handle of their own; `None`
+    /// for no request.
+    pub single_handle_size_bytes: Option<u64>,
     /// Start releasing old cached blocks when this part of the memory allowed is reserved;
     /// `None` for never.
     pub gc_threshold: Option<f64>,
@@ -152,6 +184,9 @@ impl Default for Settings {
             large_alloc_round_size_bytes: 2 * MIB,
             max_split_size_bytes: None,
             roundup_power2_divisions: 0,
+            handle_type: HandleType::None,
+            rdma: true,
+            single_handle_size_bytes: None,
             gc_threshold: None,
             gc_age_allocations: None,
             gc_age_seconds: None,

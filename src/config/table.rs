@@ -9,10 +9,11 @@
 //! `parse` reads back; each field of [`Settings`] has a row; a `parse` that fails leaves the
 //! settings as they were.
 
-use super::settings::{BackendChoice, LogLevel, PoolType, Settings};
+use super::settings::{BackendChoice, HandleType, LogLevel, PoolType, Settings};
 use super::value::{
     AUTO, NEVER, OFF, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, divisions, fraction,
-    optional, page_bytes, percent, seconds, show_bytes, show_optional, whole, word,
+    optional, page_bytes, percent, seconds, show_bytes, show_optional, show_switch, switch, whole,
+    word,
 };
 use crate::base::size::MIB;
 
@@ -209,6 +210,43 @@ pub static OPTIONS: &[OptionSpec] = &[
         runtime: false,
         parse: |settings, text| assign(&mut settings.roundup_power2_divisions, divisions(text)),
         show: |settings| settings.roundup_power2_divisions.to_string(),
+    },
+    OptionSpec {
+        name: "GENESIS_HANDLE_TYPE",
+        aliases: &[],
+        values: "`none`, `posix` or `fabric`",
+        summary: "Elastic: how its memory can be shared with other processes.",
+        help: "posix is a file descriptor, within the machine; fabric reaches other machines and \
+               needs an IMEX channel. Where a device cannot, memory is made without.",
+        runtime: false,
+        parse: |settings, text| {
+            let handle_type = word(text, "a handle type", HandleType::ALL, HandleType::name);
+            assign(&mut settings.handle_type, handle_type)
+        },
+        show: |settings| settings.handle_type.name().to_owned(),
+    },
+    OptionSpec {
+        name: "GENESIS_RDMA",
+        aliases: &[],
+        values: "`on` or `off`",
+        summary: "Elastic: whether its memory is made for GPUDirect RDMA.",
+        help: "Where a device cannot, memory is made without.",
+        runtime: false,
+        parse: |settings, text| assign(&mut settings.rdma, switch(text)),
+        show: |settings| show_switch(settings.rdma).to_owned(),
+    },
+    OptionSpec {
+        name: "GENESIS_SINGLE_HANDLE_SIZE",
+        aliases: &[],
+        values: "a size of at least 2 MiB, or `never`",
+        summary: "Elastic: requests of at least this size get memory from one handle of their own.",
+        help: "NCCL and RDMA may fail to register memory made of several handles. 0 means never.",
+        runtime: false,
+        parse: |settings, text| {
+            let read = optional(text, NEVER, |text| bytes_from(text, 2 * MIB));
+            assign(&mut settings.single_handle_size_bytes, read)
+        },
+        show: |settings| show_optional(settings.single_handle_size_bytes, NEVER, show_bytes),
     },
     OptionSpec {
         name: "GENESIS_GC_THRESHOLD",

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use super::super::{BackendChoice, LogLevel, OPTIONS, PoolType, Settings};
+use super::super::{BackendChoice, HandleType, LogLevel, OPTIONS, PoolType, Settings};
 use crate::base::size::{GIB, KIB, MIB};
 use crate::base::{Result, Status};
 
@@ -38,6 +38,9 @@ fn unusual() -> Settings {
         large_alloc_round_size_bytes: 3 * MIB,
         max_split_size_bytes: Some(20 * MIB),
         roundup_power2_divisions: 8,
+        handle_type: HandleType::Fabric,
+        rdma: false,
+        single_handle_size_bytes: Some(32 * MIB),
         gc_threshold: Some(0.8),
         gc_age_allocations: Some(u64::MAX),
         gc_age_seconds: Some(1e-9),
@@ -109,6 +112,9 @@ fn values_are_read_in_the_forms_people_write() {
         ("GENESIS_GC_THRESHOLD", "0.0"),
         ("GENESIS_GC_AGE_SECONDS", "NEVER"),
         ("GENESIS_TRACE", "OFF"),
+        ("GENESIS_RDMA", "OFF"),
+        ("GENESIS_HANDLE_TYPE", "Posix"),
+        ("GENESIS_SINGLE_HANDLE_SIZE", "0"),
         ("GENESIS_SIM_MEMORY", "0GB"),
         ("GENESIS_PAGE_SIZE", "512"),
         ("GENESIS_POOL_RESERVE", "-0"),
@@ -122,6 +128,8 @@ fn values_are_read_in_the_forms_people_write() {
             cache_size_bytes: Some(2 * GIB),
             page_size_bytes: 512,
             pool_reserve_percent: 0.0,
+            handle_type: HandleType::Posix,
+            rdma: false,
             ..Settings::default()
         }
     );
@@ -174,6 +182,13 @@ fn wrong_values_are_refused_with_what_would_be_right() {
         ("GENESIS_POOL_RESERVE", "101", "not a number from 0 to 100".to_owned()),
         ("GENESIS_POOL_RESERVE", "nan", "not a number from 0 to 100".to_owned()),
         ("GENESIS_ROUNDUP_POWER2_DIVISIONS", "3", "not 0 or a power of two".to_owned()),
+        ("GENESIS_HANDLE_TYPE", "fd", "not a handle type; valid: none, posix, fabric".to_owned()),
+        ("GENESIS_RDMA", "1", "not a switch; valid: on, off".to_owned()),
+        (
+            "GENESIS_SINGLE_HANDLE_SIZE",
+            "1MB",
+            "not a size from 2MiB to 128TiB, or never".to_owned(),
+        ),
         ("GENESIS_SIM_DEVICES", "0", "not a whole number from 1 to 64".to_owned()),
         (
             "MXNET_GPU_MEM_POOL_TYPE",

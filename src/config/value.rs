@@ -19,6 +19,8 @@ pub(super) const UNLIMITED: &str = "unlimited";
 pub(super) const NEVER: &str = "never";
 /// The word for "not at all".
 pub(super) const OFF: &str = "off";
+/// The word for "do it".
+pub(super) const ON: &str = "on";
 /// The word for "let the library choose".
 pub(super) const AUTO: &str = "auto";
 
@@ -38,6 +40,16 @@ pub(super) fn word<T: Copy>(
         message += &format!(" (did you mean {near}?)");
     }
     Err(message)
+}
+
+/// On or off.
+pub(super) fn switch(text: &str) -> Read<bool> {
+    word(text, "a switch", &[true, false], show_switch)
+}
+
+/// What [`switch`] reads back.
+pub(super) const fn show_switch(value: bool) -> &'static str {
+    if value { ON } else { OFF }
 }
 
 /// A value that may be absent: `absent` (in any case) or 0 mean none.
