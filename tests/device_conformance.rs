@@ -8,6 +8,8 @@
 //! Not here: handles already destroyed and other misuse that a real driver may answer with a
 //! crash. The simulated driver's answers to those are tested with it.
 
+#[path = "device_conformance/copies.rs"]
+mod copies;
 #[path = "device_conformance/events.rs"]
 mod events;
 #[path = "device_conformance/memory.rs"]
@@ -33,11 +35,16 @@ macro_rules! conformance {
                 memory::only_exact_addresses_are_freed
                 memory::calls_are_counted
                 memory::pinned_host_memory
+                copies::bytes_go_to_a_device_and_back
+                copies::contents_survive_a_change_of_memory
+                copies::copies_are_counted_and_wait
                 virtual_memory::granularity_is_a_power_of_two
                 virtual_memory::reservations_are_aligned_and_disjoint
                 virtual_memory::wrong_reservations_are_refused
                 virtual_memory::handles_take_memory_until_released
                 virtual_memory::wrong_handle_sizes_are_refused
+                virtual_memory::options_are_given_or_refused
+                virtual_memory::wishes_that_cannot_be_granted_cost_nothing_else
                 virtual_memory::wrong_mappings_are_refused
                 virtual_memory::aliases_show_the_same_memory
                 virtual_memory::mapped_memory_outlives_its_handle

@@ -34,6 +34,8 @@ impl Code {
     pub const NOT_FOUND: Self = Self(500);
     /// `CUDA_ERROR_NOT_READY`.
     pub const NOT_READY: Self = Self(600);
+    /// `CUDA_ERROR_NOT_PERMITTED`.
+    pub const NOT_PERMITTED: Self = Self(800);
     /// `CUDA_ERROR_NOT_SUPPORTED`.
     pub const NOT_SUPPORTED: Self = Self(801);
     /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`: not permitted while a stream is capturing.
@@ -86,11 +88,17 @@ pub enum Call {
     HostAllocate,
     /// `cuMemFreeHost`.
     HostFree,
+    /// `cuMemcpyDtoH`.
+    CopyToHost,
+    /// `cuMemcpyHtoD`.
+    CopyToDevice,
+    /// `cuDeviceCanAccessPeer`.
+    CanAccessPeer,
 }
 
 impl Call {
     /// How many kinds of call there are.
-    pub const COUNT: usize = Self::HostFree as usize + 1;
+    pub const COUNT: usize = Self::CanAccessPeer as usize + 1;
 
     /// The driver's name for the call.
     pub const fn name(self) -> &'static str {
@@ -116,6 +124,9 @@ impl Call {
             Self::Synchronize => "cuCtxSynchronize",
             Self::HostAllocate => "cuMemAllocHost",
             Self::HostFree => "cuMemFreeHost",
+            Self::CopyToHost => "cuMemcpyDtoH",
+            Self::CopyToDevice => "cuMemcpyHtoD",
+            Self::CanAccessPeer => "cuDeviceCanAccessPeer",
         }
     }
 }
@@ -154,6 +165,7 @@ impl fmt::Display for DriverError {
             Code::DEINITIALIZED => formatter.write_str(" (driver shut down)"),
             Code::INVALID_HANDLE => formatter.write_str(" (invalid handle)"),
             Code::NOT_FOUND => formatter.write_str(" (not found in this driver)"),
+            Code::NOT_PERMITTED => formatter.write_str(" (not permitted)"),
             Code::NOT_SUPPORTED => formatter.write_str(" (not supported)"),
             Code::STREAM_CAPTURE_UNSUPPORTED => {
                 formatter.write_str(" (not permitted during stream capture)")
@@ -183,6 +195,29 @@ pub struct Event(pub u64);
 /// A piece of physical memory, made by [`Device::create`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryHandle(pub u64);
+
+/// How physical memory can be shared with other processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shareable {
+    /// Not at all.
+    #[default]
+    None,
+    /// As a POSIX file descriptor, within the machine.
+    PosixFd,
+    /// By a fabric handle, over the machines of an NVLink domain. The process needs access to
+    /// an IMEX channel.
+    Fabric,
+}
+
+/// What physical memory is to be good for besides being mapped in this process. The default
+/// is nothing, which every device with virtual memory management can give.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandleOptions {
+    /// How it can be shared.
+    pub shareable: Shareable,
+    /// Whether network cards and other devices can reach it: GPUDirect RDMA.
+    pub rdma: bool,
+}
 
 /// What the driver says of a device's memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,9 +273,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// the device, so nothing queued before can still touch the memory afterwards.
     fn free(&self, address: u64) -> Result<()>;
 
-    /// The multiple, in bytes, that sizes, addresses and reservations below must be of; it is
-    /// a power of two. `NOT_SUPPORTED` on a device without virtual memory management.
-    fn granularity(&self) -> Result<u64>;
+    /// The multiple, in bytes, that sizes, addresses and reservations below must be of where
+    /// memory is created with `options`; it is a power of two, and always the same. Memory of
+    /// several kinds in one reservation needs the largest of theirs. `NOT_SUPPORTED` on a device
+    /// without virtual memory management, and where it is known already that the device lacks
+    /// one of the options: that this succeeds does not mean that [`Self::create`] will.
+    fn granularity(&self, options: HandleOptions) -> Result<u64>;
 
     /// Reserves `bytes` of address space aligned to `alignment_bytes` (0: to the granularity).
     /// Takes no physical memory. `OUT_OF_MEMORY` here means address space.
@@ -249,8 +287,11 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Gives back a whole reservation: the exact address and size, with nothing mapped in it.
     fn unreserve(&self, address: u64, bytes: u64) -> Result<()>;
 
-    /// Creates `bytes` of physical memory, mapped nowhere.
-    fn create(&self, bytes: u64) -> Result<MemoryHandle>;
+    /// Creates `bytes` of physical memory with all of `options`, mapped nowhere.
+    ///
+    /// `NOT_SUPPORTED` or `NOT_PERMITTED` where the device or the process lacks what one of the
+    /// options takes; no option is left out silently (see [`super::Handles`] for who does).
+    fn create(&self, bytes: u64, options: HandleOptions) -> Result<MemoryHandle>;
 
     /// Drops the handle. The memory lives on until its last mapping is gone.
     fn release(&self, handle: MemoryHandle) -> Result<()>;
@@ -261,8 +302,14 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn map(&self, address: u64, bytes: u64, handle: MemoryHandle) -> Result<()>;
 
     /// Lets this device and `peers` read and write `[address, address + bytes)`, all of which
-    /// is mapped, by any number of whole mappings.
+    /// is mapped, by any number of whole mappings. Each peer is a device that, asked by
+    /// [`Self::can_access_peer`], can access this one.
     fn set_access(&self, address: u64, bytes: u64, peers: &[DeviceOrdinal]) -> Result<()>;
+
+    /// Whether this device can be given access to memory of `peer`; to its own it always can.
+    /// `INVALID_DEVICE` (101) where the driver has no device of that ordinal. The answer is
+    /// always the same: ask once.
+    fn can_access_peer(&self, peer: DeviceOrdinal) -> Result<bool>;
 
     /// Drops the mappings that make up `[address, address + bytes)`: whole ones only. The
     /// caller has made sure that no queued work still touches them.
@@ -298,4 +345,20 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// Gives back memory from [`Self::host_allocate`].
     fn host_free(&self, address: u64) -> Result<()>;
+
+    /// Copies `bytes` (not 0) from `[device_address, …)`, mapped without a gap and accessible,
+    /// to `[host_address, …)`, which lies in one piece of memory from [`Self::host_allocate`]
+    /// that nobody else uses meanwhile. A real driver does not check the host's side.
+    ///
+    /// Returns when the bytes are there. The copy is work on the legacy stream: the caller has
+    /// made sure, by [`Self::synchronize`] or by events found complete, that work on other
+    /// streams that touches the range is over. Not while a stream captures: one that the legacy
+    /// stream synchronises with would lose its capture. An error of earlier work may show up
+    /// here, as in every call that waits; then nothing is known of the bytes.
+    fn copy_to_host(&self, host_address: u64, device_address: u64, bytes: u64) -> Result<()>;
+
+    /// Copies `bytes` the other way, from `[host_address, …)` to `[device_address, …)`, under
+    /// the rules of [`Self::copy_to_host`]. Returns when the host's memory may be used again
+    /// and work enqueued on any stream from now on sees the bytes.
+    fn copy_to_device(&self, device_address: u64, host_address: u64, bytes: u64) -> Result<()>;
 }

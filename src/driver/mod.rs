@@ -1,12 +1,18 @@
 //! The device: one trait that is the whole contract, and what implements it.
 //!
 //! [`cuda`] speaks to a real driver through its own loader; [`simulated`] to the crate
-//! `simgpu`. Everything above this layer sees [`Device`] alone. [`open`] picks the backend.
+//! `simgpu`. Everything above this layer sees [`Device`] alone. [`open`] picks the backend;
+//! [`Handles`] creates memory with as many of the wished-for options as a device can give.
 
 pub mod cuda;
 mod device;
+mod handles;
 mod platform;
 pub mod simulated;
 
-pub use device::{Call, Code, Device, DriverError, Event, MemoryHandle, MemoryInfo, Result, Usage};
+pub use device::{
+    Call, Code, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
+    Shareable, Usage,
+};
+pub use handles::Handles;
 pub use platform::{Backend, Platform, open};

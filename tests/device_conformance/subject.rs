@@ -4,8 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use genesis::base::Status;
 use genesis::driver::simulated::SimulatedDevice;
-use genesis::driver::{Device, cuda};
+use genesis::driver::{Device, HandleOptions, Shareable, cuda};
 use simgpu::{Config, Machine, StoreKind};
+
+/// Memory that is good for nothing special.
+pub(crate) const PLAIN: HandleOptions = HandleOptions { shareable: Shareable::None, rdma: false };
 
 /// A device and what a case needs to know of it.
 pub(crate) struct Subject {

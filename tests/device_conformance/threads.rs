@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use genesis::base::StreamHandle;
 
-use crate::subject::Subject;
+use crate::subject::{PLAIN, Subject};
 
 const THREADS: u8 = 8;
 const ROUNDS: u8 = 20;
@@ -14,7 +14,7 @@ const ROUNDS: u8 = 20;
 pub(crate) fn memory_from_many_threads(subject: &Subject) {
     let live: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
     let device = &*subject.device;
-    let granule = device.granularity().unwrap();
+    let granule = device.granularity(PLAIN).unwrap();
     let bytes_are_real = subject.device_bytes;
     let enter = |address: u64, bytes: u64| {
         let mut live = live.lock().unwrap();
@@ -41,7 +41,7 @@ pub(crate) fn memory_from_many_threads(subject: &Subject) {
                     exercise(address, bytes, thread);
 
                     let base = device.reserve(2 * granule, 0).unwrap();
-                    let handle = device.create(granule).unwrap();
+                    let handle = device.create(granule, PLAIN).unwrap();
                     device.map(base + granule, granule, handle).unwrap();
                     device.set_access(base + granule, granule, &[]).unwrap();
                     enter(base, 2 * granule);

@@ -1,18 +1,19 @@
 //! Reservations, handles, mappings and access.
 
-use genesis::driver::{Code, Device, DriverError, MemoryHandle};
+use genesis::base::DeviceOrdinal;
+use genesis::driver::{Code, Device, DriverError, HandleOptions, Handles, MemoryHandle, Shareable};
 
-use crate::subject::Subject;
+use crate::subject::{PLAIN, Subject};
 
 pub(crate) fn granularity_is_a_power_of_two(subject: &Subject) {
-    let granule = subject.device.granularity().unwrap();
+    let granule = subject.device.granularity(PLAIN).unwrap();
     assert!(granule.is_power_of_two() && granule >= 4096);
-    assert_eq!(subject.device.granularity(), Ok(granule));
+    assert_eq!(subject.device.granularity(PLAIN), Ok(granule));
 }
 
 pub(crate) fn reservations_are_aligned_and_disjoint(subject: &Subject) {
     let device = &subject.device;
-    let granule = device.granularity().unwrap();
+    let granule = device.granularity(PLAIN).unwrap();
     let free_bytes = device.memory_info().unwrap().free_bytes;
     let total_bytes = device.memory_info().unwrap().total_bytes;
     let mut ranges = Vec::new();
@@ -37,7 +38,7 @@ pub(crate) fn reservations_are_aligned_and_disjoint(subject: &Subject) {
 
 pub(crate) fn wrong_reservations_are_refused(subject: &Subject) {
     let device = &subject.device;
-    let granule = device.granularity().unwrap();
+    let granule = device.granularity(PLAIN).unwrap();
     for (bytes, alignment_bytes) in [(0, 0), (granule + 512, 0), (granule, 3 * granule)] {
         refused(device.reserve(bytes, alignment_bytes));
     }
@@ -52,16 +53,16 @@ pub(crate) fn wrong_reservations_are_refused(subject: &Subject) {
 
 pub(crate) fn handles_take_memory_until_released(subject: &Subject) {
     let device = &subject.device;
-    let granule = device.granularity().unwrap();
+    let granule = device.granularity(PLAIN).unwrap();
     let before = device.memory_info().unwrap();
-    let handles: Vec<_> = (0..64).map(|_| device.create(granule).unwrap()).collect();
+    let handles: Vec<_> = (0..64).map(|_| device.create(granule, PLAIN).unwrap()).collect();
     for (index, handle) in handles.iter().enumerate() {
         assert!(!handles[..index].contains(handle), "{handle:?} given out twice");
     }
     let during = device.memory_info().unwrap();
     assert!(during.free_bytes < before.free_bytes);
     assert_eq!(during.total_bytes, before.total_bytes);
-    let error = device.create(before.total_bytes.next_multiple_of(granule)).unwrap_err();
+    let error = device.create(before.total_bytes.next_multiple_of(granule), PLAIN).unwrap_err();
     assert!(error.is_out_of_memory());
     for handle in handles {
         device.release(handle).unwrap();
@@ -71,17 +72,68 @@ pub(crate) fn handles_take_memory_until_released(subject: &Subject) {
 
 pub(crate) fn wrong_handle_sizes_are_refused(subject: &Subject) {
     let device = &subject.device;
-    let granule = device.granularity().unwrap();
+    let granule = device.granularity(PLAIN).unwrap();
     for bytes in [0, 512, granule - 1, granule + 512] {
-        refused(device.create(bytes));
+        refused(device.create(bytes, PLAIN));
+    }
+}
+
+pub(crate) fn options_are_given_or_refused(subject: &Subject) {
+    let device = &*subject.device;
+    let plain_granule = device.granularity(PLAIN).unwrap();
+    for options in every_option() {
+        let promised = device.granularity(options);
+        if let Ok(granule) = promised {
+            assert!(granule.is_power_of_two());
+            assert_eq!(device.granularity(options), Ok(granule), "{options:?}");
+        }
+        let granule = promised.unwrap_or(plain_granule).max(plain_granule);
+        match device.create(granule, options) {
+            Ok(handle) => {
+                assert!(promised.is_ok(), "{options:?}");
+                let base = device.reserve(granule, granule).unwrap();
+                device.map(base, granule, handle).unwrap();
+                device.set_access(base, granule, &[]).unwrap();
+                subject.fill(base, granule, 6);
+                subject.expect(base, granule, 6);
+                dismantle(device, base, granule, &[handle]);
+            }
+            // Drivers older than a handle type find its number invalid.
+            Err(error) => assert!(
+                matches!(error.code, Code::NOT_SUPPORTED | Code::NOT_PERMITTED)
+                    || (error.code == Code::INVALID_VALUE && options.shareable != Shareable::None),
+                "{options:?}: {error}"
+            ),
+        }
+    }
+}
+
+pub(crate) fn wishes_that_cannot_be_granted_cost_nothing_else(subject: &Subject) {
+    let device = &*subject.device;
+    for wished in every_option() {
+        let handles = Handles::open(subject.device.clone(), wished).unwrap();
+        let granule = handles.granularity_bytes();
+        assert_eq!(granule % device.granularity(PLAIN).unwrap(), 0);
+        let created = [(); 2].map(|()| handles.create(granule).unwrap());
+        let given = handles.options();
+        assert!(given.shareable == wished.shareable || given.shareable == Shareable::None);
+        assert!(wished.rdma || !given.rdma);
+        // What was given is what the device gives when it is asked for it alone.
+        device.release(device.create(granule, given).unwrap()).unwrap();
+        let base = device.reserve(2 * granule, granule).unwrap();
+        for (place, handle) in [base, base + granule].into_iter().zip(created) {
+            device.map(place, granule, handle).unwrap();
+        }
+        device.set_access(base, 2 * granule, &[]).unwrap();
+        dismantle(device, base, 2 * granule, &created);
     }
 }
 
 pub(crate) fn wrong_mappings_are_refused(subject: &Subject) {
     let device = &*subject.device;
-    let granule = device.granularity().unwrap();
+    let granule = device.granularity(PLAIN).unwrap();
     let base = device.reserve(4 * granule, 0).unwrap();
-    let handle = device.create(2 * granule).unwrap();
+    let handle = device.create(2 * granule, PLAIN).unwrap();
     for (address, bytes) in [
         (base, granule),                   // part of the handle
         (base, 4 * granule),               // more than the handle
@@ -92,7 +144,7 @@ pub(crate) fn wrong_mappings_are_refused(subject: &Subject) {
         refused(device.map(address, bytes, handle));
     }
     device.map(base + granule, 2 * granule, handle).unwrap();
-    let other = device.create(2 * granule).unwrap();
+    let other = device.create(2 * granule, PLAIN).unwrap();
     for address in [base, base + granule, base + 2 * granule] {
         refused(device.map(address, 2 * granule, other));
     }
@@ -108,7 +160,7 @@ pub(crate) fn wrong_mappings_are_refused(subject: &Subject) {
 
 pub(crate) fn aliases_show_the_same_memory(subject: &Subject) {
     let device = &*subject.device;
-    let granule = device.granularity().unwrap();
+    let granule = device.granularity(PLAIN).unwrap();
     let (base, handles) = mapped(device, &[granule]);
     let alias = device.reserve(3 * granule, 0).unwrap();
     let free_bytes = device.memory_info().unwrap().free_bytes;
@@ -132,7 +184,7 @@ pub(crate) fn aliases_show_the_same_memory(subject: &Subject) {
 
 pub(crate) fn mapped_memory_outlives_its_handle(subject: &Subject) {
     let device = &*subject.device;
-    let granule = device.granularity().unwrap();
+    let granule = device.granularity(PLAIN).unwrap();
     let before = device.memory_info().unwrap().free_bytes;
     let (base, handles) = mapped(device, &[8 * granule]);
     subject.fill(base, 8 * granule, 5);
@@ -148,7 +200,7 @@ pub(crate) fn mapped_memory_outlives_its_handle(subject: &Subject) {
 
 pub(crate) fn memory_moves_with_its_handle(subject: &Subject) {
     let device = &*subject.device;
-    let granule = device.granularity().unwrap();
+    let granule = device.granularity(PLAIN).unwrap();
     let (base, handles) = mapped(device, &[granule, granule]);
     subject.fill(base, granule, 10);
     subject.fill(base + granule, granule, 20);
@@ -164,7 +216,7 @@ pub(crate) fn memory_moves_with_its_handle(subject: &Subject) {
 
 pub(crate) fn access_and_unmapping_concern_whole_mappings(subject: &Subject) {
     let device = &*subject.device;
-    let granule = device.granularity().unwrap();
+    let granule = device.granularity(PLAIN).unwrap();
     let sizes = [2 * granule, granule, 3 * granule];
     let (base, handles) = mapped(device, &sizes);
     subject.fill(base, 6 * granule, 77);
@@ -187,9 +239,9 @@ pub(crate) fn access_and_unmapping_concern_whole_mappings(subject: &Subject) {
 
 pub(crate) fn reservations_in_use_stay(subject: &Subject) {
     let device = &*subject.device;
-    let granule = device.granularity().unwrap();
+    let granule = device.granularity(PLAIN).unwrap();
     let base = device.reserve(2 * granule, 0).unwrap();
-    let handle = device.create(granule).unwrap();
+    let handle = device.create(granule, PLAIN).unwrap();
     device.map(base + granule, granule, handle).unwrap();
     refused(device.unreserve(base, 2 * granule));
     device.set_access(base + granule, granule, &[]).unwrap();
@@ -201,15 +253,25 @@ pub(crate) fn reservations_in_use_stay(subject: &Subject) {
 }
 
 pub(crate) fn peers_are_given_access(subject: &Subject) {
-    let Some(peer) = &subject.peer else { return };
     let device = &*subject.device;
-    let granule = device.granularity().unwrap().max(peer.granularity().unwrap());
+    assert_eq!(device.can_access_peer(device.ordinal()), Ok(true), "its own memory");
+    assert!(device.can_access_peer(DeviceOrdinal(10_000)).is_err());
+    let Some(peer) = &subject.peer else { return };
+    assert_eq!(peer.can_access_peer(device.ordinal()), Ok(true));
+    let granule = device.granularity(PLAIN).unwrap().max(peer.granularity(PLAIN).unwrap());
     let (base, handles) = mapped(device, &[granule, granule]);
     device.set_access(base, 2 * granule, &[peer.ordinal()]).unwrap();
     subject.fill(base, 2 * granule, 2);
     subject.expect(base, 2 * granule, 2);
     assert_eq!(peer.memory_info().unwrap().free_bytes, peer.memory_info().unwrap().total_bytes);
     dismantle(device, base, 2 * granule, &handles);
+}
+
+/// Every way of sharing, with and without RDMA.
+fn every_option() -> impl Iterator<Item = HandleOptions> {
+    [Shareable::None, Shareable::PosixFd, Shareable::Fabric]
+        .into_iter()
+        .flat_map(|shareable| [false, true].map(|rdma| HandleOptions { shareable, rdma }))
 }
 
 /// A reservation filled with accessible mappings of `sizes` bytes, side by side.
@@ -219,7 +281,7 @@ fn mapped(device: &dyn Device, sizes: &[u64]) -> (u64, Vec<MemoryHandle>) {
     let mut address = base;
     let mut handles = Vec::new();
     for &bytes in sizes {
-        let handle = device.create(bytes).unwrap();
+        let handle = device.create(bytes, PLAIN).unwrap();
         device.map(address, bytes, handle).unwrap();
         handles.push(handle);
         address += bytes;

@@ -8,7 +8,8 @@
  * library uses are checked against a second source.
  *
  * Compile-time switches: INIT_CODE, DEVICE_COUNT, WITHOUT_INIT, WITHOUT_CAPTURE_MODE,
- * WITHOUT_VMM (symbols absent), VMM_SUPPORTED, RDMA_SUPPORTED, RDMA_UNKNOWN.
+ * WITHOUT_VMM (symbols absent), VMM_SUPPORTED, RDMA_SUPPORTED, RDMA_UNKNOWN, FABRIC_CODE (what
+ * creating memory with a fabric handle is answered with).
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -26,6 +27,9 @@
 #endif
 #ifndef RDMA_SUPPORTED
 #define RDMA_SUPPORTED 0
+#endif
+#ifndef FABRIC_CODE
+#define FABRIC_CODE 0
 #endif
 
 enum {
@@ -80,6 +84,7 @@ int fake_next_code;          /* answered by the next checked call, once */
 int fake_event_ready = 1;    /* whether cuEventQuery finds events complete */
 unsigned fake_capture_status;
 long fake_pushes, fake_pops, fake_retains, fake_accessors;
+int fake_handle_types, fake_rdma; /* what memory was last created with */
 
 int fake_context_depth(void) { return depth; }
 unsigned fake_capture_mode(void) { return capture_mode; }
@@ -145,6 +150,14 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 #endif
     default: return INVALID_VALUE;
     }
+}
+
+/* A device can access those of lower ordinals, so that it matters who asks about whom. */
+int cuDeviceCanAccessPeer(int *can, int device, int peer) {
+    REQUIRE(device >= 0 && device < DEVICE_COUNT, INVALID_DEVICE);
+    REQUIRE(peer >= 0 && peer < DEVICE_COUNT && peer != device, INVALID_DEVICE);
+    *can = device > peer;
+    return SUCCESS;
 }
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
@@ -216,24 +229,47 @@ int cuMemAllocHost_v2(void **address, size_t bytes) {
 
 int cuMemFreeHost(void *address) { CHECKED(); free(address); return SUCCESS; }
 
+int cuMemcpyDtoH_v2(void *to, address_t from, size_t bytes) {
+    CHECKED();
+    REQUIRE(to != NULL && from != 0 && bytes > 0, INVALID_VALUE);
+    memcpy(to, (const void *)(uintptr_t)from, bytes);
+    return SUCCESS;
+}
+
+int cuMemcpyHtoD_v2(address_t to, const void *from, size_t bytes) {
+    CHECKED();
+    REQUIRE(to != 0 && from != NULL && bytes > 0, INVALID_VALUE);
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    return SUCCESS;
+}
+
 #ifndef WITHOUT_VMM
 static const address_t RANGE = 0x700000000000ull;
 static const handle_t HANDLE = 0xfeedfacecafe0001ull;
 
+enum { POSIX = 1, FABRIC = 8 };
+
 static int properties_are_right(const properties_t *properties) {
     static const uint8_t zeros[4];
-    return properties->type == 1 && properties->requested_handle_types == 0 &&
+    const uint32_t types = properties->requested_handle_types;
+    return properties->type == 1 && (types == 0 || types == POSIX || types == FABRIC) &&
            properties->location.type == 1 && properties->location.id == current_device() &&
            properties->win32_handle_meta_data == NULL &&
            properties->flags.compression_type == 0 &&
-           properties->flags.gpu_direct_rdma_capable == RDMA_SUPPORTED &&
+           properties->flags.gpu_direct_rdma_capable <= RDMA_SUPPORTED &&
            properties->flags.usage == 0 && memcmp(properties->flags.reserved, zeros, 4) == 0;
+}
+
+/* Each property has a granule of its own. */
+static size_t granule(const properties_t *properties) {
+    if (properties->requested_handle_types == FABRIC) return 8 * (size_t)GRANULE;
+    return properties->flags.gpu_direct_rdma_capable ? 2 * GRANULE : GRANULE;
 }
 
 int cuMemGetAllocationGranularity(size_t *bytes, const properties_t *properties, int option) {
     CHECKED();
     REQUIRE(properties_are_right(properties), INVALID_VALUE);
-    *bytes = option == 0 ? GRANULE : 32 * GRANULE;
+    *bytes = option == 0 ? granule(properties) : 32 * granule(properties);
     return SUCCESS;
 }
 
@@ -255,8 +291,12 @@ int cuMemAddressFree(address_t address, size_t bytes) {
 int cuMemCreate(handle_t *handle, size_t bytes, const properties_t *properties,
                 unsigned long long flags) {
     CHECKED();
-    REQUIRE(bytes % GRANULE == 0 && flags == 0, INVALID_VALUE);
     REQUIRE(properties_are_right(properties), INVALID_VALUE);
+    REQUIRE(bytes % granule(properties) == 0 && flags == 0, INVALID_VALUE);
+    if (properties->requested_handle_types == FABRIC && FABRIC_CODE != 0) return FABRIC_CODE;
+    __atomic_store_n(&fake_handle_types, (int)properties->requested_handle_types,
+                     __ATOMIC_SEQ_CST);
+    __atomic_store_n(&fake_rdma, properties->flags.gpu_direct_rdma_capable, __ATOMIC_SEQ_CST);
     *handle = HANDLE;
     return SUCCESS;
 }

@@ -5,11 +5,11 @@
 //! that the CUDA runtime uses; it is retained at the first call and never released or reset.
 //!
 //! **Locks**: none of our own. The two things found out once, the context and what virtual
-//! memory needs, sit in cells that make a second thread wait for the first.
+//! memory can do, sit in cells that make a second thread wait for the first.
 //! **Memory**: no method but `name` allocates host memory.
 //! **Not done**: no cache of anything, no retry, no logging; that is the layers' above.
 
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -21,11 +21,15 @@ use super::loader::{Api, RawResult};
 use super::scope::{CurrentContext, RelaxedCapture, check, require};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{
-    Call, Code, Device, DriverError, Event, MemoryHandle, MemoryInfo, Result, Usage,
+    Call, Code, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
+    Shareable, Usage,
 };
 
 /// The most devices that can be given access to one piece of memory, this one included.
 const MAX_ACCESSORS: usize = 64;
+
+/// `CU_MEM_HANDLE_TYPE_FABRIC`, which `cuda.h` has from CUDA 12.3 on; older drivers refuse it.
+const HANDLE_TYPE_FABRIC: sys::CUmemAllocationHandleType = sys::CUmemAllocationHandleType(8);
 
 /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`: the legacy stream was asked about while a stream
 /// that synchronises with it captures.
@@ -54,11 +58,11 @@ unsafe impl Send for Context {}
 // SAFETY: as above; nothing is ever written through it here.
 unsafe impl Sync for Context {}
 
-/// What there is to know of virtual memory on this device.
+/// What there is to know of virtual memory on a device that has it.
 #[derive(Clone, Copy, Debug)]
 struct VirtualMemory {
-    granularity_bytes: u64,
-    gpu_direct_rdma: bool,
+    /// Whether its memory can be made fit for GPUDirect RDMA.
+    rdma: bool,
 }
 
 impl CudaDevice {
@@ -102,7 +106,7 @@ impl CudaDevice {
         self.context.get_or_try_init(|| {
             let call = Call::Initialize;
             let retain = require(self.api.primary_context_retain, call)?;
-            let device = self.device(call)?;
+            let device = self.device(self.ordinal, call)?;
             let mut handle = std::ptr::null_mut();
             // SAFETY: `device` is the driver's own and `handle` is live.
             check(call, self.counted(call, || unsafe { retain(&mut handle, device) }))?;
@@ -110,12 +114,12 @@ impl CudaDevice {
         })
     }
 
-    /// The driver's name for the device; needs no context.
-    fn device(&self, call: Call) -> Result<sys::CUdevice> {
+    /// The driver's name for a device; needs no context.
+    fn device(&self, ordinal: DeviceOrdinal, call: Call) -> Result<sys::CUdevice> {
         let device_get = require(self.api.device_get, call)?;
         let mut device = 0;
         // SAFETY: the driver is started and `device` is live; a wrong ordinal is an error.
-        check(call, unsafe { device_get(&mut device, self.ordinal.0 as c_int) })?;
+        check(call, unsafe { device_get(&mut device, ordinal.0 as c_int) })?;
         Ok(device)
     }
 
@@ -135,7 +139,7 @@ impl CudaDevice {
         };
         let call = Call::Create;
         let attribute = require(self.api.device_attribute, call)?;
-        let granularity = require(self.api.granularity, call)?;
+        require(self.api.granularity, call)?;
         let ask = |which| {
             let mut value = 0;
             // SAFETY: `device` is the driver's own and `value` is live.
@@ -145,16 +149,21 @@ impl CudaDevice {
             return Err(DriverError { call, code: Code::NOT_SUPPORTED });
         }
         // A driver older than the attribute refuses to be asked.
-        let gpu_direct_rdma = match ask(RDMA) {
+        let rdma = match ask(RDMA) {
             Err(error) if error.code == Code::INVALID_VALUE => false,
             answer => answer?,
         };
-        let properties = properties(self.ordinal, gpu_direct_rdma);
-        let minimum = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
-        let mut granularity_bytes = 0;
-        // SAFETY: both pointers are to live values.
-        check(call, unsafe { granularity(&mut granularity_bytes, &properties, minimum) })?;
-        Ok(VirtualMemory { granularity_bytes: granularity_bytes as u64, gpu_direct_rdma })
+        Ok(VirtualMemory { rdma })
+    }
+
+    /// The properties that stand for `options`, on a device with virtual memory. RDMA is refused here, because what a driver does
+    /// with the flag on a device without it is nowhere said; handle types are refused by it.
+    fn properties(&self, options: HandleOptions) -> Result<sys::CUmemAllocationProp> {
+        let virtual_memory = self.virtual_memory()?;
+        if options.rdma && !virtual_memory.rdma {
+            return Err(DriverError { call: Call::Create, code: Code::NOT_SUPPORTED });
+        }
+        Ok(properties(self.ordinal, options))
     }
 }
 
@@ -169,7 +178,8 @@ impl Device for CudaDevice {
     fn name(&self) -> String {
         let mut buffer = [0 as c_char; 256];
         let length = buffer.len() as c_int;
-        let known = match (self.api.device_name, self.device(Call::Initialize)) {
+        let device = self.device(self.ordinal, Call::Initialize);
+        let known = match (self.api.device_name, device) {
             // SAFETY: the driver writes at most `length` characters.
             (Some(name), Ok(device)) => unsafe { name(buffer.as_mut_ptr(), length, device) == 0 },
             _ => false,
@@ -210,8 +220,17 @@ impl Device for CudaDevice {
         self.call(Call::Free, || unsafe { free(address) })
     }
 
-    fn granularity(&self) -> Result<u64> {
-        Ok(self.virtual_memory()?.granularity_bytes)
+    fn granularity(&self, options: HandleOptions) -> Result<u64> {
+        let call = Call::Create;
+        let granularity = require(self.api.granularity, call)?;
+        let properties = self.properties(options)?;
+        let minimum = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
+        let mut bytes = 0;
+        self.inside(call, |_| {
+            // SAFETY: see the head of this implementation.
+            check(call, unsafe { granularity(&mut bytes, &properties, minimum) })
+        })?;
+        Ok(bytes as u64)
     }
 
     fn reserve(&self, bytes: u64, alignment_bytes: u64) -> Result<u64> {
@@ -232,9 +251,9 @@ impl Device for CudaDevice {
         self.call(Call::Unreserve, || unsafe { unreserve(address, bytes as usize) })
     }
 
-    fn create(&self, bytes: u64) -> Result<MemoryHandle> {
+    fn create(&self, bytes: u64, options: HandleOptions) -> Result<MemoryHandle> {
         let create = require(self.api.memory_create, Call::Create)?;
-        let properties = properties(self.ordinal, self.virtual_memory()?.gpu_direct_rdma);
+        let properties = self.properties(options)?;
         let mut handle = 0;
         // SAFETY: see the head of this implementation; there are no flags.
         self.call(Call::Create, || unsafe { create(&mut handle, bytes as usize, &properties, 0) })?;
@@ -269,6 +288,19 @@ impl Device for CudaDevice {
         self.call(Call::SetAccess, || unsafe {
             set_access(address, bytes as usize, accessors.as_ptr(), count)
         })
+    }
+
+    fn can_access_peer(&self, peer: DeviceOrdinal) -> Result<bool> {
+        let call = Call::CanAccessPeer;
+        if peer == self.ordinal {
+            return Ok(true);
+        }
+        let can_access = require(self.api.can_access_peer, call)?;
+        let (device, peer) = (self.device(self.ordinal, call)?, self.device(peer, call)?);
+        let mut answer = 0;
+        // SAFETY: see the head of this implementation. It is about devices and takes no context.
+        check(call, self.counted(call, || unsafe { can_access(&mut answer, device, peer) }))?;
+        Ok(answer != 0)
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
@@ -355,20 +387,41 @@ impl Device for CudaDevice {
     fn host_free(&self, address: u64) -> Result<()> {
         let free = require(self.api.host_free, Call::HostFree)?;
         // SAFETY: see the head of this implementation.
-        self.call(Call::HostFree, || unsafe { free(address as *mut std::ffi::c_void) })
+        self.call(Call::HostFree, || unsafe { free(address as *mut c_void) })
+    }
+
+    fn copy_to_host(&self, host_address: u64, device_address: u64, bytes: u64) -> Result<()> {
+        let copy = require(self.api.copy_to_host, Call::CopyToHost)?;
+        let (to, bytes) = (host_address as *mut c_void, bytes as usize);
+        // SAFETY: see the head of this implementation; that the host's side is memory of
+        // `host_allocate` with room for the bytes, and in nobody else's use, is the contract's.
+        self.call(Call::CopyToHost, || unsafe { copy(to, device_address, bytes) })
+    }
+
+    fn copy_to_device(&self, device_address: u64, host_address: u64, bytes: u64) -> Result<()> {
+        let copy = require(self.api.copy_to_device, Call::CopyToDevice)?;
+        let (from, bytes) = (host_address as *const c_void, bytes as usize);
+        // SAFETY: as in `copy_to_host`.
+        self.call(Call::CopyToDevice, || unsafe { copy(device_address, from, bytes) })
     }
 }
 
-/// How physical memory is made: the one property set in use.
-fn properties(ordinal: DeviceOrdinal, gpu_direct_rdma: bool) -> sys::CUmemAllocationProp {
+/// How physical memory with `options` is asked for.
+fn properties(ordinal: DeviceOrdinal, options: HandleOptions) -> sys::CUmemAllocationProp {
+    use sys::CUmemAllocationHandleType as HandleType;
+    let handle_type = match options.shareable {
+        Shareable::None => HandleType::CU_MEM_HANDLE_TYPE_NONE,
+        Shareable::PosixFd => HandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        Shareable::Fabric => HANDLE_TYPE_FABRIC,
+    };
     sys::CUmemAllocationProp {
         type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-        requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+        requestedHandleTypes: handle_type,
         location: location(ordinal),
         win32HandleMetaData: std::ptr::null_mut(),
         allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
             compressionType: 0,
-            gpuDirectRDMACapable: gpu_direct_rdma.into(),
+            gpuDirectRDMACapable: options.rdma.into(),
             usage: 0,
             reserved: [0; 4],
         },

@@ -80,6 +80,7 @@ api! {
     device_name = c"cuDeviceGetName"(*mut c_char, c_int, sys::CUdevice);
     device_attribute =
         c"cuDeviceGetAttribute"(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
+    can_access_peer = c"cuDeviceCanAccessPeer"(*mut c_int, sys::CUdevice, sys::CUdevice);
     primary_context_retain = c"cuDevicePrimaryCtxRetain"(*mut sys::CUcontext, sys::CUdevice);
     context_push = c"cuCtxPushCurrent_v2"(sys::CUcontext);
     context_pop = c"cuCtxPopCurrent_v2"(*mut sys::CUcontext);
@@ -127,4 +128,6 @@ api! {
     stream_is_capturing = c"cuStreamIsCapturing"(sys::CUstream, *mut c_uint);
     host_allocate = c"cuMemAllocHost_v2"(*mut *mut c_void, usize);
     host_free = c"cuMemFreeHost"(*mut c_void);
+    copy_to_host = c"cuMemcpyDtoH_v2"(*mut c_void, sys::CUdeviceptr, usize);
+    copy_to_device = c"cuMemcpyHtoD_v2"(sys::CUdeviceptr, *const c_void, usize);
 }

@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::base::StreamHandle;
-use crate::driver::DriverError;
+use crate::driver::{DriverError, HandleOptions, Handles, Shareable};
 
 const STREAM: StreamHandle = StreamHandle(77);
+/// Memory that is good for nothing special.
+const PLAIN: HandleOptions = HandleOptions { shareable: Shareable::None, rdma: false };
 
 /// A freshly compiled stand-in: one for each test, because its state is global.
 struct Fake {
@@ -101,12 +103,16 @@ fn error(call: Call, code: i32) -> DriverError {
 
 /// Calls every method once, in an order that a real driver would accept.
 fn use_everything(device: &dyn Device) -> crate::driver::Result<()> {
-    let granule_bytes = device.granularity()?;
+    let granule_bytes = device.granularity(PLAIN)?;
     device.memory_info()?;
-    device.free(device.allocate(1000)?)?;
-    device.host_free(device.host_allocate(1000)?)?;
+    let (address, host_address) = (device.allocate(1000)?, device.host_allocate(1000)?);
+    device.copy_to_host(host_address, address, 1000)?;
+    device.copy_to_device(address, host_address, 1000)?;
+    device.free(address)?;
+    device.host_free(host_address)?;
+    device.can_access_peer(DeviceOrdinal(1 - device.ordinal().0))?;
     let range = device.reserve(4 * granule_bytes, 0)?;
-    let handle = device.create(granule_bytes)?;
+    let handle = device.create(granule_bytes, PLAIN)?;
     device.map(range, granule_bytes, handle)?;
     device.set_access(range, granule_bytes, &[])?;
     device.unmap(range, granule_bytes)?;
@@ -221,8 +227,8 @@ fn codes_pass_through_whether_known_or_not() {
 fn symbols_that_are_absent_are_errors_of_the_methods_that_need_them() {
     let old = Fake::compile(&["WITHOUT_VMM"]);
     let device = old.device(0);
-    assert_eq!(device.create(1 << 21), Err(error(Call::Create, 500)));
-    assert_eq!(device.granularity(), Err(error(Call::Create, 500)));
+    assert_eq!(device.create(1 << 21, PLAIN), Err(error(Call::Create, 500)));
+    assert_eq!(device.granularity(PLAIN), Err(error(Call::Create, 500)));
     assert_eq!(device.unmap(1 << 21, 1 << 21), Err(error(Call::Unmap, 500)));
     device.free(device.allocate(4096).unwrap()).unwrap();
     old.assert_restored(0, 0);
@@ -236,8 +242,8 @@ fn symbols_that_are_absent_are_errors_of_the_methods_that_need_them() {
 fn a_device_without_virtual_memory_says_so() {
     let fake = Fake::compile(&["VMM_SUPPORTED=0"]);
     let device = fake.device(0);
-    assert_eq!(device.granularity(), Err(error(Call::Create, 801)));
-    assert_eq!(device.create(1 << 21), Err(error(Call::Create, 801)));
+    assert_eq!(device.granularity(PLAIN), Err(error(Call::Create, 801)));
+    assert_eq!(device.create(1 << 21, PLAIN), Err(error(Call::Create, 801)));
     fake.assert_restored(0, 0);
 }
 
@@ -251,6 +257,87 @@ fn access_is_given_to_the_owner_and_each_peer_once() {
     assert_eq!(fake.read::<c_long>(c"fake_accessors"), 3);
     let too_many: Vec<DeviceOrdinal> = (2..66).map(DeviceOrdinal).collect();
     assert_eq!(device.set_access(address, 1 << 21, &too_many), Err(error(Call::SetAccess, 1)));
+}
+
+#[test]
+fn memory_is_asked_for_with_exactly_the_options_given() {
+    let fake = Fake::compile(&["RDMA_SUPPORTED=1"]);
+    let device = fake.device(0);
+    for (shareable, handle_types, granules) in
+        [(Shareable::None, 0, 1), (Shareable::PosixFd, 1, 1), (Shareable::Fabric, 8, 8)]
+    {
+        for rdma in [false, true] {
+            let options = HandleOptions { shareable, rdma };
+            let granule_bytes = (1 << 21) * if rdma { granules.max(2) } else { granules };
+            assert_eq!(device.granularity(options), Ok(granule_bytes), "{options:?}");
+            device.create(granule_bytes, options).unwrap();
+            assert_eq!(fake.read::<c_int>(c"fake_handle_types"), handle_types);
+            assert_eq!(fake.read::<c_int>(c"fake_rdma"), c_int::from(rdma));
+        }
+    }
+    fake.assert_restored(0, 0);
+}
+
+#[test]
+fn rdma_is_refused_where_the_device_does_not_promise_it() {
+    for switches in [&["RDMA_SUPPORTED=0"][..], &["RDMA_SUPPORTED=1", "RDMA_UNKNOWN"]] {
+        let fake = Fake::compile(switches);
+        let device = fake.device(0);
+        let options = HandleOptions { shareable: Shareable::PosixFd, rdma: true };
+        assert_eq!(device.granularity(options), Err(error(Call::Create, 801)));
+        assert_eq!(device.create(1 << 21, options), Err(error(Call::Create, 801)));
+        device.create(1 << 21, HandleOptions { rdma: false, ..options }).unwrap();
+    }
+}
+
+#[test]
+fn a_fabric_refused_costs_the_fabric_alone_and_no_granularity() {
+    for code in [1, 800, 801] {
+        let fake = Fake::compile(&["RDMA_SUPPORTED=1", &format!("FABRIC_CODE={code}")]);
+        let wished = HandleOptions { shareable: Shareable::Fabric, rdma: true };
+        let device = fake.device(0);
+        assert_eq!(device.create(1 << 24, wished), Err(error(Call::Create, code)));
+        let handles = Handles::open(device, wished).unwrap();
+        assert_eq!((handles.options(), handles.granularity_bytes()), (wished, 1 << 24));
+        handles.create(1 << 24).unwrap();
+        assert_eq!(fake.read::<c_int>(c"fake_handle_types"), 0);
+        assert_eq!(fake.read::<c_int>(c"fake_rdma"), 1);
+        let left = HandleOptions { shareable: Shareable::None, rdma: true };
+        assert_eq!((handles.options(), handles.granularity_bytes()), (left, 1 << 24));
+    }
+}
+
+#[test]
+fn a_device_is_asked_about_another_without_a_context() {
+    let fake = Fake::compile(&["DEVICE_COUNT=3"]);
+    let device = fake.device(1);
+    let can_access = |peer| device.can_access_peer(DeviceOrdinal(peer));
+    assert_eq!([0, 1, 2].map(can_access), [Ok(true), Ok(true), Ok(false)]);
+    assert_eq!(can_access(3), Err(error(Call::CanAccessPeer, 101)));
+    assert_eq!(device.usage().calls[Call::CanAccessPeer as usize], 2, "not about itself");
+    assert_eq!(fake.read::<c_long>(c"fake_retains"), 0);
+}
+
+#[test]
+fn copies_move_bytes_both_ways() {
+    let fake = Fake::compile(&[]);
+    let device = fake.device(0);
+    let [from, to] = [(); 2].map(|()| device.host_allocate(1000).unwrap());
+    let address = device.allocate(1000).unwrap();
+    // SAFETY: 1000 bytes of this test's own each, as the stand-in's memory is the host's.
+    unsafe {
+        (from as *mut u8).write_bytes(7, 1000);
+        (to as *mut u8).write_bytes(0, 1000);
+    }
+    device.copy_to_device(address, from, 1000).unwrap();
+    device.copy_to_host(to, address, 999).unwrap();
+    // SAFETY: as above.
+    let copied = unsafe { std::slice::from_raw_parts(to as *const u8, 1000) };
+    assert!(copied[..999].iter().all(|&byte| byte == 7) && copied[999] == 0);
+    fake.write(c"fake_next_code", 700);
+    assert_eq!(device.copy_to_host(to, address, 1), Err(error(Call::CopyToHost, 700)));
+    assert_eq!(device.copy_to_device(address, to, 0), Err(error(Call::CopyToDevice, 1)));
+    fake.assert_restored(0, 0);
 }
 
 #[test]

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use simgpu::{CaptureMode, Machine, exchange_thread_capture_mode};
+use simgpu::{CaptureMode, HandleProperties, Machine, exchange_thread_capture_mode};
 
 use super::super::{
-    Call, Code, Device, DriverError, Event, MemoryHandle, MemoryInfo, Result, Usage,
+    Call, Code, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
+    Shareable, Usage,
 };
 use crate::base::{DeviceOrdinal, StreamHandle};
 
@@ -42,6 +43,9 @@ const CALLS: [(Call, simgpu::Call); Call::COUNT - 1] = [
     (Call::Synchronize, simgpu::Call::Synchronize),
     (Call::HostAllocate, simgpu::Call::HostAllocate),
     (Call::HostFree, simgpu::Call::HostFree),
+    (Call::CopyToHost, simgpu::Call::CopyToHost),
+    (Call::CopyToDevice, simgpu::Call::CopyToDevice),
+    (Call::CanAccessPeer, simgpu::Call::CanAccessPeer),
 ];
 
 impl SimulatedDevice {
@@ -99,8 +103,10 @@ impl Device for SimulatedDevice {
         self.ask(Call::Free, |machine, device| machine.free(device, address))
     }
 
-    fn granularity(&self) -> Result<u64> {
-        self.ask(Call::Create, |machine, device| machine.granularity(device))
+    fn granularity(&self, options: HandleOptions) -> Result<u64> {
+        self.ask(Call::Create, |machine, device| {
+            machine.granularity_with(device, properties(options))
+        })
     }
 
     fn reserve(&self, bytes: u64, alignment_bytes: u64) -> Result<u64> {
@@ -111,8 +117,11 @@ impl Device for SimulatedDevice {
         self.ask(Call::Unreserve, |machine, device| machine.unreserve(device, address, bytes))
     }
 
-    fn create(&self, bytes: u64) -> Result<MemoryHandle> {
-        self.ask(Call::Create, |machine, device| machine.create(device, bytes)).map(MemoryHandle)
+    fn create(&self, bytes: u64, options: HandleOptions) -> Result<MemoryHandle> {
+        let created = self.ask(Call::Create, |machine, device| {
+            machine.create_with(device, bytes, properties(options))
+        });
+        created.map(MemoryHandle)
     }
 
     fn release(&self, handle: MemoryHandle) -> Result<()> {
@@ -133,6 +142,13 @@ impl Device for SimulatedDevice {
                 own.into_iter().chain(peers.iter().map(|peer| peer.0)).collect();
             machine.set_access(device, address, bytes, &devices)
         })
+    }
+
+    fn can_access_peer(&self, peer: DeviceOrdinal) -> Result<bool> {
+        if peer.0 == self.ordinal {
+            return Ok(true);
+        }
+        self.ask(Call::CanAccessPeer, |machine, device| machine.can_access_peer(device, peer.0))
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
@@ -182,5 +198,25 @@ impl Device for SimulatedDevice {
 
     fn host_free(&self, address: u64) -> Result<()> {
         self.ask(Call::HostFree, |machine, device| machine.host_free(device, address))
+    }
+
+    fn copy_to_host(&self, host_address: u64, device_address: u64, bytes: u64) -> Result<()> {
+        self.ask(Call::CopyToHost, |machine, device| {
+            machine.copy_to_host(device, host_address, device_address, bytes)
+        })
+    }
+
+    fn copy_to_device(&self, device_address: u64, host_address: u64, bytes: u64) -> Result<()> {
+        self.ask(Call::CopyToDevice, |machine, device| {
+            machine.copy_to_device(device, device_address, host_address, bytes)
+        })
+    }
+}
+
+fn properties(options: HandleOptions) -> HandleProperties {
+    HandleProperties {
+        posix: options.shareable == Shareable::PosixFd,
+        fabric: options.shareable == Shareable::Fabric,
+        rdma: options.rdma,
     }
 }

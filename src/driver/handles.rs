@@ -1,0 +1,235 @@
+//! Physical memory with the options that were wished for, as far as a device gives them.
+//!
+//! Whether memory can be had with an option may show only when it is created: a driver that
+//! knows fabric handles refuses them to a process without an IMEX channel, though the device's
+//! attribute and the granularity promise them. So the option sets are tried in order, from all
+//! that was wished for to nothing: a set is given up when the driver refuses it and a later one
+//! succeeds, and is not tried again.
+//!
+//! A refusal is `NOT_SUPPORTED`, `NOT_PERMITTED`, or `INVALID_VALUE`, which a driver older than
+//! a handle type answers. Lack of memory is none.
+//!
+//! **Invariants**: the sets end with the plain one; which is in force only moves towards it; the
+//! granularity is the largest of all sets', so that what was laid out for one fits the next.
+//! **Locks**: none. Threads that find out the same thing at the same time ask once each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Code, Device, DriverError, HandleOptions, MemoryHandle, Result, Shareable};
+use crate::config::{HandleType, Settings};
+
+impl HandleOptions {
+    /// What the settings wish for.
+    pub fn wished(settings: &Settings) -> Self {
+        let shareable = match settings.handle_type {
+            HandleType::None => Shareable::None,
+            HandleType::Posix => Shareable::PosixFd,
+            HandleType::Fabric => Shareable::Fabric,
+        };
+        Self { shareable, rdma: settings.rdma }
+    }
+}
+
+/// Creates memory of one device. Methods may be called from any thread.
+#[derive(Debug)]
+pub struct Handles {
+    device: Arc<dyn Device>,
+    /// The option sets, from the most wishful to the plain one.
+    sets: Vec<HandleOptions>,
+    /// Which of them is in force.
+    in_force: AtomicUsize,
+    granularity_bytes: u64,
+}
+
+impl Handles {
+    /// Finds out what of `wished` the device is known to lack. Creates nothing.
+    ///
+    /// `NOT_SUPPORTED` on a device without virtual memory management.
+    pub fn open(device: Arc<dyn Device>, wished: HandleOptions) -> Result<Self> {
+        let plain = HandleOptions::default();
+        let granularity_bytes = device.granularity(plain)?;
+        let (sets, in_force) = (vec![plain], AtomicUsize::new(0));
+        let mut handles = Self { device, sets, in_force, granularity_bytes };
+        if wished.rdma {
+            handles.add(HandleOptions { rdma: true, ..plain })?;
+        }
+        if wished.shareable != Shareable::None {
+            let rdma = handles.options().rdma;
+            handles.add(HandleOptions { rdma, ..wished })?;
+        }
+        Ok(handles)
+    }
+
+    /// The multiple, in bytes, that sizes and addresses of this memory must be of: a power of
+    /// two, whatever options are left out later.
+    pub const fn granularity_bytes(&self) -> u64 {
+        self.granularity_bytes
+    }
+
+    /// The options in force: those that the next memory is asked for with. Until the first was
+    /// created, it may yet turn out that the device lacks some.
+    pub fn options(&self) -> HandleOptions {
+        self.sets[self.in_force.load(Ordering::Relaxed)]
+    }
+
+    /// Creates `bytes` of physical memory with the options in force, or with fewer where the
+    /// driver refuses them: then those are in force from now on.
+    ///
+    /// Fails as [`Device::create`] does; with a refusal only if even plain memory is refused.
+    pub fn create(&self, bytes: u64) -> Result<MemoryHandle> {
+        let mut set = self.in_force.load(Ordering::Relaxed);
+        loop {
+            match self.device.create(bytes, self.sets[set]) {
+                Err(error) if is_refusal(error) && set + 1 < self.sets.len() => set += 1,
+                Err(error) => return Err(error),
+                Ok(handle) => {
+                    self.in_force.fetch_max(set, Ordering::Relaxed);
+                    return Ok(handle);
+                }
+            }
+        }
+    }
+
+    /// Adds a set in front of the others, unless the device is known to lack it.
+    fn add(&mut self, set: HandleOptions) -> Result<()> {
+        match self.device.granularity(set) {
+            Ok(bytes) => {
+                self.sets.insert(0, set);
+                self.granularity_bytes = self.granularity_bytes.max(bytes);
+                Ok(())
+            }
+            Err(error) if is_refusal(error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_refusal(error: DriverError) -> bool {
+    matches!(error.code, Code::NOT_SUPPORTED | Code::NOT_PERMITTED | Code::INVALID_VALUE)
+}
+
+#[cfg(test)]
+mod tests {
+    use simgpu::{Call, Config, HandleProperties, Machine, StoreKind, Target, Times};
+
+    use super::*;
+    use crate::driver::simulated::SimulatedDevice;
+
+    const GRANULE: u64 = 2 << 20;
+    const ALL: HandleProperties = HandleProperties { posix: true, fabric: true, rdma: true };
+
+    fn machine(can_make: HandleProperties) -> Arc<Machine> {
+        let mut config = Config::new(StoreKind::AddressesOnly, 1, 1 << 30);
+        config.devices[0].handles = can_make;
+        Machine::new(config).unwrap()
+    }
+
+    fn handles(machine: &Arc<Machine>, wished: HandleOptions) -> Handles {
+        let device = Arc::new(SimulatedDevice::new(Arc::clone(machine), 0));
+        Handles::open(device, wished).unwrap()
+    }
+
+    fn options(shareable: Shareable, rdma: bool) -> HandleOptions {
+        HandleOptions { shareable, rdma }
+    }
+
+    fn creations(machine: &Machine) -> u64 {
+        machine.usage(0).unwrap().count(Call::Create)
+    }
+
+    #[test]
+    fn what_a_device_has_is_given_and_what_it_is_known_to_lack_is_not_asked_for() {
+        let wishes = [Shareable::None, Shareable::PosixFd, Shareable::Fabric]
+            .into_iter()
+            .flat_map(|shareable| [false, true].map(|rdma| options(shareable, rdma)));
+        for wished in wishes {
+            for can_make in [
+                ALL,
+                HandleProperties { rdma: false, ..ALL },
+                HandleProperties { fabric: false, ..ALL },
+                HandleProperties { posix: false, fabric: false, rdma: true },
+                HandleProperties::default(),
+            ] {
+                let machine = machine(can_make);
+                let handles = handles(&machine, wished);
+                let has_type = match wished.shareable {
+                    Shareable::None => true,
+                    Shareable::PosixFd => can_make.posix,
+                    Shareable::Fabric => can_make.fabric,
+                };
+                let shareable = if has_type { wished.shareable } else { Shareable::None };
+                let given = options(shareable, wished.rdma && can_make.rdma);
+                assert_eq!(handles.options(), given, "{wished:?} of {can_make:?}");
+                assert_eq!(handles.granularity_bytes(), GRANULE);
+                handles.create(GRANULE).unwrap();
+                assert_eq!((handles.options(), creations(&machine)), (given, 1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_type_refused_at_creation_is_left_out_and_not_tried_again() {
+        for code in [Code::NOT_PERMITTED, Code::NOT_SUPPORTED, Code::INVALID_VALUE] {
+            let machine = machine(ALL);
+            let handles = handles(&machine, options(Shareable::Fabric, true));
+            let fail = |times| {
+                machine.faults().fail(Target::call(Call::Create), 1, times, simgpu::Code(code.0));
+            };
+            fail(Times::Once);
+            handles.create(GRANULE).unwrap();
+            assert_eq!(handles.options(), options(Shareable::None, true));
+            assert_eq!(creations(&machine), 2);
+            handles.create(GRANULE).unwrap();
+            assert_eq!(creations(&machine), 3);
+            // Should RDMA be refused as well, that is left out too.
+            fail(Times::Once);
+            handles.create(GRANULE).unwrap();
+            assert_eq!((handles.options(), creations(&machine)), (HandleOptions::default(), 5));
+            // And at last a refusal is an error.
+            fail(Times::Once);
+            assert_eq!(handles.create(GRANULE).unwrap_err().code, code);
+            assert_eq!(creations(&machine), 6);
+        }
+    }
+
+    #[test]
+    fn errors_that_are_no_refusals_leave_the_options_alone() {
+        let machine = machine(ALL);
+        let wished = options(Shareable::Fabric, true);
+        let handles = handles(&machine, wished);
+        let error = handles.create(2 << 30).unwrap_err();
+        assert!(error.is_out_of_memory());
+        // A wrong size is refused with every set, which says nothing of any.
+        assert_eq!(handles.create(GRANULE / 2).unwrap_err().code, Code::INVALID_VALUE);
+        machine.faults().fail(Target::call(Call::Create), 1, Times::Once, simgpu::Code(4));
+        assert!(handles.create(GRANULE).unwrap_err().is_shutdown());
+        assert_eq!(handles.options(), wished);
+        // Nor does a refusal where memory lacks without the option.
+        let rule = Target::call(Call::Create);
+        machine.faults().fail(rule, 1, Times::Once, simgpu::Code::NOT_PERMITTED);
+        assert!(handles.create(2 << 30).unwrap_err().is_out_of_memory());
+        assert_eq!(handles.options(), wished);
+    }
+
+    #[test]
+    fn a_device_without_virtual_memory_makes_none() {
+        let mut config = Config::new(StoreKind::AddressesOnly, 1, 1 << 30);
+        config.devices[0].virtual_memory = false;
+        let device = Arc::new(SimulatedDevice::new(Machine::new(config).unwrap(), 0));
+        let error = Handles::open(device, HandleOptions::default()).unwrap_err();
+        assert_eq!(error.code, Code::NOT_SUPPORTED);
+    }
+
+    #[test]
+    fn settings_are_wishes() {
+        let default = HandleOptions::wished(&Settings::default());
+        assert_eq!(default, options(Shareable::None, true));
+        for (handle_type, shareable) in
+            [(HandleType::Posix, Shareable::PosixFd), (HandleType::Fabric, Shareable::Fabric)]
+        {
+            let settings = Settings { handle_type, rdma: false, ..Settings::default() };
+            assert_eq!(HandleOptions::wished(&settings), options(shareable, false));
+        }
+    }
+}
