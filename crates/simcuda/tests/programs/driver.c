@@ -58,6 +58,13 @@ static void copies_move_bytes(void) {
     EXPECT(4, in[0]);
     EXPECT(1, in[4095]);
     EXPECT(INVALID_VALUE, CALL(cuMemsetD32_v2, first + 2, 0u, (size_t)1));
+    /* Copies that wait are the machine's calls, by whatever name they come. */
+    int64_t calls = LONG(simcuda_calls, "cuMemcpyDtoH");
+    OK(simcuda_fail, "cuMemcpyDtoH", (int64_t)2, 700, (int64_t)1);
+    OK(cuMemcpyDtoH_v2, in, first, sizeof in);
+    EXPECT(700, CALL(cuMemcpy, (address_t)(uintptr_t)in, first, sizeof in));
+    OK(cuMemcpyDtoHAsync_v2, in, first, sizeof in, (void *)0);
+    EXPECT(calls + 2, LONG(simcuda_calls, "cuMemcpyDtoH"));
     OK(cuMemGetAddressRange_v2, &base, &size, second + 100000);
     EXPECT(second, base);
     EXPECT((size_t)8 << 20, size);
@@ -104,8 +111,10 @@ static void virtual_memory(void) {
     OK(cuMemCreate, &handle, granule, &properties, (uint64_t)0);
     EXPECT(NOT_SUPPORTED, CALL(cuMemExportToShareableHandle, &range, handle, 1, (uint64_t)0));
     OK(cuMemRelease, handle);
-    properties.handle_types = 2;
-    EXPECT(NOT_SUPPORTED, CALL(cuMemCreate, &handle, granule, &properties, (uint64_t)0));
+    for (uint32_t type = 2; type <= 8; type *= 4) { /* a handle of Windows, a fabric's */
+        properties.handle_types = type;
+        EXPECT(NOT_SUPPORTED, CALL(cuMemCreate, &handle, granule, &properties, (uint64_t)0));
+    }
 }
 
 static void host_memory(void) {
