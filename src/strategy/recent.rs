@@ -6,9 +6,10 @@
 //! Wulf ("Quick Fit: An Efficient Algorithm for Heap Storage Allocation", 1988); the survey of
 //! Wilson, Johnstone, Neely and Boles ("Dynamic Storage Allocation: A Survey and Critical
 //! Review", 1995) discusses it under "deferred coalescing", with its price: blocks that wait
-//! are holes that cannot serve larger requests. The price is bounded here by keeping one block
-//! a size, and few sizes, and the owner can have all of them back ([`Recent::pop`]) before a
-//! request is given up.
+//! are holes that cannot serve larger requests, and where blocks lie comes to depend on what
+//! was freed before, so that a periodic program need not repeat its addresses. The price is
+//! bounded here by keeping one block a size, and few sizes, and the owner can have all of them
+//! back ([`Recent::pop`]) before a request is given up.
 //!
 //! A direct-mapped cache: a size has exactly one place, found by a multiplicative hash, and a
 //! block that is put in displaces whatever was there, of the same size or another. A block in
