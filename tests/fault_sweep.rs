@@ -21,10 +21,17 @@ use simgpu::{Access, Call, Code, StoreKind, Target, Times};
 use support::{A, B, C, DEVICE, Rig, Subject};
 
 /// The kinds of call the program makes of the heap's driver.
-const KINDS: [Call; 9] = [
+const KINDS: [Call; 16] = [
     Call::MemoryInfo,
     Call::Allocate,
     Call::Free,
+    Call::Reserve,
+    Call::Unreserve,
+    Call::Create,
+    Call::Release,
+    Call::Map,
+    Call::SetAccess,
+    Call::Unmap,
     Call::EventCreate,
     Call::EventRecord,
     Call::EventQuery,
@@ -53,6 +60,11 @@ fn exact() {
 #[test]
 fn caching() {
     sweep(PoolType::Caching);
+}
+
+#[test]
+fn elastic() {
+    sweep(PoolType::Elastic);
 }
 
 /// What came of each step: `None` for success.

@@ -110,4 +110,6 @@ conformance! {
     exact_addresses: Exact on AddressesOnly;
     caching_real: Caching on RealBytes;
     caching_addresses: Caching on AddressesOnly;
+    elastic_real: Elastic on RealBytes;
+    elastic_addresses: Elastic on AddressesOnly;
 }

@@ -52,11 +52,16 @@ fn caching() {
     run(PoolType::Caching, "caching");
 }
 
+#[test]
+fn elastic() {
+    run(PoolType::Elastic, "elastic");
+}
+
 /// The instruments themselves: a program that uses blocks on streams the heap was not told of
 /// is exactly what a heap that ignores `record_stream` would make of a correct one.
 #[test]
 fn the_detector_finds_a_stream_that_was_not_recorded() {
-    for pool_type in [PoolType::Round, PoolType::Exact, PoolType::Caching] {
+    for pool_type in [PoolType::Round, PoolType::Exact, PoolType::Caching, PoolType::Elastic] {
         let seed = Seed::pick("the_detector_finds_a_stream_that_was_not_recorded");
         let rig = start(pool_type, |_| {});
         let oracle = Arc::new(Oracle::new(DEVICES));
@@ -110,12 +115,15 @@ fn run(pool_type: PoolType, name: &'static str) {
 fn assert_everything_happened(rig: &Rig) {
     for ordinal in (0..DEVICES as u32).map(DeviceOrdinal) {
         let statistics = rig.heap.statistics(ordinal).unwrap();
-        let keeps_blocks = rig.heap.settings().pool_type != PoolType::Naive;
+        let pool_type = rig.heap.settings().pool_type;
+        let keeps_blocks = pool_type != PoolType::Naive;
         assert!(statistics.allocations > 50_000, "{statistics:?}");
         assert!(statistics.out_of_memory_events > 100, "{statistics:?}");
         assert!(statistics.retries >= statistics.out_of_memory_events, "{statistics:?}");
         assert!(statistics.reserved_bytes.peak <= CAPACITY_BYTES, "{statistics:?}");
-        assert!(statistics.cross_stream_reuses > 10 || !keeps_blocks, "{statistics:?}");
+        // Elastic moves memory between streams only where the device has no more.
+        let least_reuses = if pool_type == PoolType::Elastic { 1 } else { 10 };
+        assert!(statistics.cross_stream_reuses >= least_reuses || !keeps_blocks, "{statistics:?}");
         assert!(statistics.hits > 5_000 || !keeps_blocks, "{statistics:?}");
     }
 }

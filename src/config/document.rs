@@ -81,7 +81,7 @@ mod tests {
         for line in table.lines() {
             assert_eq!(line.matches('|').count(), 5, "{line}");
         }
-        assert!(table.contains("| `GENESIS_POOL_TYPE` | `Caching` |"), "{table}");
+        assert!(table.contains("| `GENESIS_POOL_TYPE` | `Elastic` |"), "{table}");
         assert!(table.contains("`MXNET_GPU_MEM_POOL_PAGE_SIZE`, then `MXNET_GPU_POOL_PAGE_SIZE`"));
     }
 }

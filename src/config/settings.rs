@@ -13,11 +13,13 @@ pub enum PoolType {
     Exact,
     /// Best fit in segments, with splitting and coalescing.
     Caching,
+    /// Segregated fit in addresses under which memory is moved without waiting.
+    Elastic,
 }
 
 impl PoolType {
     /// Every pool type, in the order in which they are listed to users.
-    pub const ALL: &[Self] = &[Self::Naive, Self::Round, Self::Exact, Self::Caching];
+    pub const ALL: &[Self] = &[Self::Naive, Self::Round, Self::Exact, Self::Caching, Self::Elastic];
 
     /// The word for it in the environment.
     pub const fn name(self) -> &'static str {
@@ -26,6 +28,7 @@ impl PoolType {
             Self::Round => "Round",
             Self::Exact => "Exact",
             Self::Caching => "Caching",
+            Self::Elastic => "Elastic",
         }
     }
 }
@@ -173,7 +176,7 @@ pub const SIM_MEMORY_BYTES: u64 = 80 * GIB;
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            pool_type: PoolType::Caching,
+            pool_type: PoolType::Elastic,
             backend: BackendChoice::Auto,
             memory_fraction: 1.0,
             memory_limit_bytes: None,

@@ -68,10 +68,12 @@ pub static OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "GENESIS_POOL_TYPE",
         aliases: &[Alias { name: "MXNET_GPU_MEM_POOL_TYPE", parse: parse_mxnet_pool_type }],
-        values: "`Naive`, `Round`, `Exact` or `Caching`",
+        values: "`Naive`, `Round`, `Exact`, `Caching` or `Elastic`",
         summary: "The strategy: where a block goes.",
         help: "Naive asks the driver for every block, Round and Exact are MXNet's Round and \
-               Naive, Caching splits and joins blocks in segments. MXNet's variable keeps MXNet's \
+               Naive, Caching splits and joins blocks in segments, Elastic \
+               also moves the memory under free blocks to where it is needed; on a device \
+               without virtual memory management it is Caching. MXNet's variable keeps MXNet's \
                meanings: its Naive is Exact, its Round is Round, its Unpooled is Naive.",
         runtime: false,
         parse: |settings, text| {

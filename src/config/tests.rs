@@ -140,12 +140,12 @@ fn values_are_read_in_the_forms_people_write() {
 
 #[test]
 fn wrong_values_are_refused_with_what_would_be_right() {
-    const POOLS: &str = "not a pool type; valid: Naive, Round, Exact, Caching";
+    const POOLS: &str = "not a pool type; valid: Naive, Round, Exact, Caching, Elastic";
     const FRACTION: &str = "not a number above 0 and at most 1";
     const SIZE: &str = "not a size such as 4096, 512KB or 2GB";
     const LEVELS: &str = "not a log level; valid: off, error, warn, info, debug";
     for (name, value, complaint) in [
-        ("GENESIS_POOL_TYPE", "Elastic", POOLS.to_owned()),
+        ("GENESIS_POOL_TYPE", "Stretchy", POOLS.to_owned()),
         ("GENESIS_POOL_TYPE", "Rund", format!("{POOLS} (did you mean Round?)")),
         ("GENESIS_POOL_TYPE", "Unpooled", POOLS.to_owned()),
         ("GENESIS_BACKEND", "gpu", "not a backend; valid: auto, cuda, host, sim".to_owned()),

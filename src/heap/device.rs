@@ -9,21 +9,26 @@ use super::pools::Pools;
 use crate::base::lock::{Lock, rank};
 use crate::base::size::SizeClass;
 use crate::base::{DeviceOrdinal, Result, StreamHandle};
-use crate::config::Settings;
-use crate::driver::{Call, Device};
-use crate::memory::Supply;
+use crate::config::{LogLevel, PoolType, Settings};
+use crate::driver::{Call, Device, HandleOptions};
+use crate::memory::{Pages, Supply};
 use crate::observe::{
-    LaneCounters, Peaks, PoolStatistics, Snapshot, Statistics, Tallies, Totals, Watermark,
+    LaneCounters, Log, Peaks, PoolStatistics, Snapshot, Statistics, Tallies, Totals, Watermark,
 };
 use crate::order::EventPool;
-use crate::strategy::SplitFree;
+use crate::strategy::{Sizing, SplitFree};
 
 /// One device of the heap.
 #[derive(Debug)]
 pub(super) struct DeviceHeap {
     pub(super) ordinal: DeviceOrdinal,
     pub(super) driver: Arc<dyn Device>,
+    /// The strategy in force.
+    pub(super) pool_type: PoolType,
+    pub(super) sizing: Sizing,
     pub(super) supply: Supply,
+    /// Elastic's memory; the others have segments.
+    pub(super) pages: Option<Pages>,
     pub(super) events: EventPool,
     pub(super) lanes: LaneIndex,
     pub(super) pools: Pools,
@@ -43,11 +48,24 @@ struct Limits {
 
 impl DeviceHeap {
     /// Makes the device ready; the first call to its driver happens here.
-    pub(super) fn open(driver: Arc<dyn Device>, settings: &Settings) -> Result<Self> {
+    pub(super) fn open(driver: Arc<dyn Device>, settings: &Settings, log: &Log) -> Result<Self> {
         let ordinal = driver.ordinal();
+        let pages = match settings.pool_type {
+            PoolType::Elastic => Pages::open(Arc::clone(&driver), HandleOptions::wished(settings))?,
+            _ => None,
+        };
+        let mut settings = settings.clone();
+        if settings.pool_type == PoolType::Elastic && pages.is_none() {
+            let message = "has no virtual memory management: Caching instead of Elastic";
+            log.write(LogLevel::Warn, &format_args!("device {ordinal} {message}"));
+            settings.pool_type = PoolType::Caching;
+        }
         let device = Self {
             ordinal,
+            pool_type: settings.pool_type,
+            sizing: Sizing::new(&settings),
             supply: Supply::new(Arc::clone(&driver))?,
+            pages,
             events: EventPool::new(Arc::clone(&driver)),
             lanes: LaneIndex::new(ordinal),
             pools: Pools::default(),
@@ -140,6 +158,12 @@ impl DeviceHeap {
         }
         self.supply.reset_peak();
         self.peaks.lock().reset(self.counters(lanes), self.cache_limit_bytes());
+    }
+
+    /// The most bytes that were active at a time, or will be once `more_bytes` are handed out.
+    pub(super) fn peak_active_bytes(&self, lanes: &Lanes, more_bytes: u64) -> u64 {
+        let (now, peaks) = self.levels(lanes);
+        peaks.all.active.max(now.all.active + more_bytes)
     }
 
     /// The levels now, with peaks that are up to date.

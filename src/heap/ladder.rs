@@ -41,7 +41,7 @@ pub(super) struct Request<'a> {
 
 impl Request<'_> {
     /// Whether `lane` may lend to the request's: another one of the same pool.
-    fn is_sibling(&self, lane: &Lane) -> bool {
+    pub(super) fn is_sibling(&self, lane: &Lane) -> bool {
         lane.index != self.lane.index && lane.pool() == self.lane.pool()
     }
 }
@@ -56,7 +56,7 @@ enum Reach {
 }
 
 /// A rung that has not served the request says `None`; an error ends the climb.
-type Rung = Result<Option<u64>>;
+pub(super) type Rung = Result<Option<u64>>;
 
 impl Heap {
     /// Serves a request that its lane has just missed.
@@ -90,13 +90,16 @@ impl Heap {
 
     /// The rungs that neither wait nor release what is not old.
     fn without_pressure(&self, request: &Request<'_>) -> Rung {
+        if let Some(pages) = &request.device.pages {
+            return self.serve_from_extents(request, pages);
+        }
         if let Some(address) = self.serve_from_lane(request) {
             return Ok(Some(address));
         }
         if let Some(address) = self.serve_from_siblings(request, Reach::Fitting) {
             return Ok(Some(address));
         }
-        let segment_bytes = self.sizing.segment_bytes(request.block_bytes);
+        let segment_bytes = request.device.sizing.segment_bytes(request.block_bytes);
         self.make_room(request.device, segment_bytes);
         self.serve_from_driver(request, segment_bytes)
     }
@@ -107,6 +110,9 @@ impl Heap {
             && request.device.driver.stream_is_capturing(request.stream) == Ok(false);
         if !may_wait || !self.waiting_would_help(request) || !self.wait_for_device(request.device) {
             return Ok(None);
+        }
+        if let Some(pages) = &request.device.pages {
+            return self.serve_from_extents(request, pages);
         }
         if let Some(address) = self.serve_from_lane(request) {
             return Ok(Some(address));
@@ -124,7 +130,12 @@ impl Heap {
 
     fn after_releasing(&self, request: &Request<'_>) -> Rung {
         let device = request.device;
-        let segment_bytes = self.sizing.segment_bytes(request.block_bytes);
+        let segment_bytes = device.sizing.segment_bytes(request.block_bytes);
+        if let Some(pages) = &device.pages {
+            // What other pools have left, and nobody may take before it went back.
+            self.release(device, Choice::All);
+            return self.serve_from_extents(request, pages);
+        }
         let missing_bytes = self.missing_bytes(device, segment_bytes);
         if self.release(device, Choice::Oldest { bytes: missing_bytes }) > 0
             && let Some(address) = self.serve_from_driver(request, segment_bytes)?
@@ -151,7 +162,7 @@ impl Heap {
     }
 
     /// Polls the lane's events and looks once more.
-    fn serve_from_lane(&self, request: &Request<'_>) -> Option<u64> {
+    pub(super) fn serve_from_lane(&self, request: &Request<'_>) -> Option<u64> {
         let mut state = request.lane.lock();
         if !state.pending.is_empty() && !request.device.pools.is_routing() {
             request.lane.poll(&mut state, &request.device.events);
@@ -165,8 +176,8 @@ impl Heap {
     fn serve_from_siblings(&self, request: &Request<'_>, reach: Reach) -> Option<u64> {
         let block_bytes = request.block_bytes;
         let largest = match reach {
-            Reach::Fitting => self.sizing.segment_bytes(block_bytes),
-            Reach::Any => self.sizing.largest_usable_bytes(block_bytes),
+            Reach::Fitting => request.device.sizing.segment_bytes(block_bytes),
+            Reach::Any => request.device.sizing.largest_usable_bytes(block_bytes),
         };
         let siblings = self.lanes.of(request.device.ordinal);
         for sibling in siblings.filter(|sibling| request.is_sibling(sibling)) {
@@ -205,7 +216,7 @@ impl Heap {
 
     /// Makes the request's stream wait for `event`, on the GPU. A capturing stream must not
     /// wait for what lies outside of its graph: there the event has to be complete already.
-    fn order_after(&self, request: &Request<'_>, event: Event) -> driver::Result<()> {
+    pub(super) fn order_after(&self, request: &Request<'_>, event: Event) -> driver::Result<()> {
         let driver = &request.device.driver;
         if driver.event_query(event)? {
             return Ok(());
@@ -228,7 +239,7 @@ impl Heap {
             Ok(segment) => Ok(Some(self.hand_out_segment(request, segment))),
             Err(Refusal::Limit) => Ok(None),
             Err(Refusal::Driver(error)) if error.is_out_of_memory() => Ok(None),
-            Err(Refusal::Driver(error)) => Err(error.into()),
+            Err(Refusal::Driver(error) | Refusal::AddressSpace(error)) => Err(error.into()),
         }
     }
 

@@ -265,6 +265,7 @@ impl Lane {
         requested_bytes: u64,
     ) -> (u64, Watermark) {
         state.tick = state.tick.wrapping_add(1);
+        state.blocks.list(slot);
         let block = state.blocks.get_mut(slot);
         block.state = State::Live;
         block.requested_bytes = requested_bytes;
@@ -283,7 +284,7 @@ impl Lane {
     ) -> u64 {
         let slot = state.blocks.insert(segment);
         state.strategy.cut(&mut state.blocks, slot, block_bytes);
-        self.counters.set_segments_bytes(state.blocks.segments_bytes());
+        self.counters.set_backed_bytes(state.blocks.backed_bytes());
         // The caller refreshes the watermarks in any case: the segments have changed.
         let (address, _) = self.hand_out(state, slot, requested_bytes);
         address
@@ -297,14 +298,14 @@ impl Lane {
         block.freed_epoch = epoch;
         block.freed_tick = tick;
         state.strategy.give(&mut state.blocks, slot);
-        self.counters.set_segments_bytes(state.blocks.segments_bytes());
+        self.counters.set_backed_bytes(state.blocks.backed_bytes());
     }
 
     /// Takes out a whole free segment.
     pub(super) fn withdraw_segment(&self, state: &mut LaneState, slot: Slot) -> Segment {
         state.strategy.withdraw(&mut state.blocks, slot);
         let segment = state.blocks.remove(slot);
-        self.counters.set_segments_bytes(state.blocks.segments_bytes());
+        self.counters.set_backed_bytes(state.blocks.backed_bytes());
         segment
     }
 }
@@ -357,7 +358,7 @@ impl LaneState {
         if levels.allocated != live
             || levels.active != live + pending
             || snapshot.inactive != free
-            || live + pending + free != self.blocks.segments_bytes()
+            || live + pending + free != self.blocks.backed_bytes()
         {
             return Err(format!(
                 "live {live}, pending {pending} and free {free} bytes, but counted {snapshot:?}"

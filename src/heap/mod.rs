@@ -15,6 +15,7 @@
 
 mod callbacks;
 mod device;
+mod elastic;
 mod ladder;
 mod lane;
 mod lanes;
@@ -43,7 +44,6 @@ use crate::driver::{Backend, Device, Platform};
 use crate::memory::{Directory, Slot, State};
 use crate::observe::{Log, Watermark};
 use crate::order::RecordedStreams;
-use crate::strategy::Sizing;
 use callbacks::Callbacks;
 use device::DeviceHeap;
 use ladder::Request;
@@ -61,7 +61,6 @@ pub type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
 /// An allocator over all devices of a platform.
 pub struct Heap {
     settings: Lock<Settings, { rank::LEAF }>,
-    sizing: Sizing,
     policy: Policy,
     directory: Arc<Directory>,
     lanes: Lanes,
@@ -98,7 +97,6 @@ impl Heap {
         let slots = platform.devices.into_iter();
         Self {
             settings: Lock::new(settings.clone()),
-            sizing: Sizing::new(settings),
             policy: Policy::new(settings),
             lanes: Lanes::new(Arc::clone(&directory), device_count),
             directory,
@@ -126,7 +124,7 @@ impl Heap {
             return Ok(0);
         }
         let device = self.device(device)?;
-        let Some(block_bytes) = self.sizing.block_bytes(requested_bytes) else {
+        let Some(block_bytes) = device.sizing.block_bytes(requested_bytes) else {
             return Err(too_large(requested_bytes));
         };
         let pool = match device.pools.is_routing() {
@@ -305,7 +303,10 @@ impl Heap {
                 let named =
                     |error| format!("device {}, lane {}: {error}", device.ordinal, lane.index);
                 state.validate(&lane.counters).map_err(named)?;
-                held_bytes += state.blocks.segments_bytes();
+                held_bytes += state.blocks.backed_bytes();
+            }
+            if let Some(pages) = &device.pages {
+                held_bytes += self.validate_pages(device, pages)?;
             }
             let reserved_bytes = device.supply.reserved_bytes();
             if held_bytes != reserved_bytes {
@@ -336,7 +337,7 @@ impl Heap {
 
     #[cold]
     fn add_lane(&self, device: &DeviceHeap, key: LaneKey) -> Result<&Lane> {
-        let settings = self.settings();
+        let settings = Settings { pool_type: device.pool_type, ..self.settings() };
         let find_or_add = || device.lanes.find_or_add(&self.lanes, key, &settings, &device.events);
         if let Some(lane) = find_or_add() {
             return Ok(lane);
@@ -370,9 +371,11 @@ impl Heap {
     fn open(&self, ordinal: DeviceOrdinal) -> Result<&DeviceHeap> {
         let slot = self.slot(ordinal)?;
         slot.heap.get_or_try_init(|| {
-            DeviceHeap::open(Arc::clone(&slot.driver), &self.settings()).inspect_err(|error| {
-                self.log.write(LogLevel::Error, &format_args!("device {ordinal}: {error}"));
-            })
+            DeviceHeap::open(Arc::clone(&slot.driver), &self.settings(), &self.log).inspect_err(
+                |error| {
+                    self.log.write(LogLevel::Error, &format_args!("device {ordinal}: {error}"));
+                },
+            )
         })
     }
 

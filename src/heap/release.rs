@@ -12,7 +12,7 @@ use super::pools::PoolNumber;
 use crate::base::lock::assert_none_held;
 use crate::base::{DeviceOrdinal, Result};
 use crate::config::LogLevel;
-use crate::memory::{Block, Segment, Slot, State};
+use crate::memory::{Block, ExtentId, Segment, Slot, State};
 
 /// Which cached segments to release. None of a private pool that is held, and none at all
 /// while a stream may be capturing.
@@ -37,12 +37,36 @@ pub(super) enum Choice {
     Orphaned,
 }
 
-/// A segment that may be released, as it was when its lane was looked at.
+impl Choice {
+    /// Whether `released_bytes` are enough.
+    fn is_met(self, released_bytes: u64) -> bool {
+        matches!(self, Self::Oldest { bytes } if bytes <= released_bytes)
+    }
+
+    /// The same after `released_bytes` have gone back.
+    fn less(self, released_bytes: u64) -> Self {
+        match self {
+            Self::Oldest { bytes } => Self::Oldest { bytes: bytes.saturating_sub(released_bytes) },
+            choice => choice,
+        }
+    }
+}
+
+/// Memory that may be released, as it was when its lane was looked at.
 struct Candidate {
     age: u32,
     lane: u32,
-    slot: Slot,
     address: u64,
+    piece: Piece,
+}
+
+/// What the driver takes back as one.
+#[derive(Clone, Copy)]
+enum Piece {
+    /// A whole free segment.
+    Segment(Slot),
+    /// An extent whose bytes are all free.
+    Extent(ExtentId),
 }
 
 impl Heap {
@@ -53,17 +77,22 @@ impl Heap {
         if self.lanes.of(device.ordinal).any(|lane| !lane.lock().pending.is_empty()) {
             self.wait_for_device(device);
         }
-        Ok(self.release_and_settle(device, Choice::All))
+        let released = self.release(device, Choice::All);
+        self.settle(device);
+        Ok(released)
     }
 
     /// Gives cached memory of `device` back, the longest unused first, until at most
-    /// `target_bytes` are reserved or nothing more can go. Does not wait for other streams.
+    /// `target_bytes` are reserved or nothing more can go. Does not wait for
+    /// other streams that use a block.
     /// Gives the bytes released.
     pub fn trim(&self, device: DeviceOrdinal, target_bytes: u64) -> Result<u64> {
         let device = self.device(device)?;
         self.poll_lanes(device);
         let bytes = device.supply.reserved_bytes().saturating_sub(target_bytes);
-        Ok(self.release_and_settle(device, Choice::Oldest { bytes }))
+        let released = self.release(device, Choice::Oldest { bytes });
+        self.settle(device);
+        Ok(released)
     }
 
     /// Gives back what `device` has cached and not used for as long as the settings
@@ -72,7 +101,8 @@ impl Heap {
     pub fn collect_garbage(&self, device: DeviceOrdinal) -> Result<u64> {
         let device = self.device(device)?;
         self.poll_lanes(device);
-        let released = self.release_and_settle(device, self.policy.unused());
+        let released = self.release(device, self.policy.unused());
+        self.settle(device);
         for lane in self.lanes.of(device.ordinal) {
             let mut state = lane.lock();
             state.tick = state.tick.wrapping_add(1);
@@ -83,7 +113,7 @@ impl Heap {
 
     /// Makes the most of what is free on `device` without giving anything back: takes in
     /// freed blocks whose streams have finished, and joins free neighbours (which Caching
-    /// otherwise does at each free; Round and Exact never do). Gives the bytes taken in.
+    /// and Elastic do at each free, Round and Exact never). Gives the bytes taken in.
     pub fn compact(&self, device: DeviceOrdinal) -> Result<u64> {
         let device = self.device(device)?;
         let inactive_bytes = || -> u64 {
@@ -105,6 +135,9 @@ impl Heap {
             let mut state = lane.lock();
             if state.pending.has_events() {
                 lane.poll(&mut state, &device.events);
+            }
+            if device.pages.is_some() {
+                state.fence.poll(&device.events);
             }
         }
     }
@@ -163,27 +196,19 @@ impl Heap {
         }
     }
 
-    fn release_and_settle(&self, device: &DeviceHeap, choice: Choice) -> u64 {
-        let released = self.release(device, choice);
-        self.settle(device);
-        released
-    }
-
-    /// Releases segments as `choice` says; gives the bytes released.
+    /// Releases memory as `choice` says; gives the bytes released. What the device may still be
+    /// using is waited for: by the driver when it takes a segment back, by the heap before it
+    /// unmaps an extent.
     pub(super) fn release(&self, device: &DeviceHeap, choice: Choice) -> u64 {
-        let wanted_bytes = match choice {
-            Choice::Oldest { bytes } => bytes,
-            Choice::All | Choice::Unused { .. } | Choice::Orphaned => u64::MAX,
-        };
-        if wanted_bytes == 0 || device.pools.is_routing() {
+        if device.pools.is_routing() {
             return 0;
         }
-        let mut released_bytes = 0;
-        for candidate in self.candidates(device, choice) {
-            if released_bytes >= wanted_bytes {
-                break;
+        let mut released_bytes = self.release_idle(device, choice);
+        if device.pages.is_some() {
+            let choice = choice.less(released_bytes);
+            if self.candidates(device, choice).next().is_some() && self.wait_for_device(device) {
+                released_bytes += self.release_idle(device, choice);
             }
-            released_bytes += self.release_one(device, &candidate);
         }
         if released_bytes > 0 {
             let message =
@@ -193,9 +218,34 @@ impl Heap {
         released_bytes
     }
 
+    /// Releases what `choice` says as far as the heap need not wait for it.
+    fn release_idle(&self, device: &DeviceHeap, choice: Choice) -> u64 {
+        let mut released_bytes = 0;
+        if let Some(pages) = &device.pages {
+            released_bytes += self.release_resting(device, pages);
+        }
+        for candidate in self.candidates(device, choice) {
+            if choice.is_met(released_bytes) {
+                break;
+            }
+            released_bytes += self.release_one(device, &candidate);
+        }
+        if let Some(pages) = &device.pages {
+            self.release_bare_areas(device, pages);
+        }
+        released_bytes
+    }
+
     /// What `choice` may release, the longest unused first.
-    fn candidates(&self, device: &DeviceHeap, choice: Choice) -> Vec<Candidate> {
+    fn candidates(
+        &self,
+        device: &DeviceHeap,
+        choice: Choice,
+    ) -> impl Iterator<Item = Candidate> + use<> {
         let mut candidates = Vec::new();
+        if choice.is_met(0) {
+            return candidates.into_iter();
+        }
         for lane in self.lanes.of(device.ordinal) {
             let pool = lane.pool();
             let is_common = pool == PoolNumber::COMMON;
@@ -203,17 +253,29 @@ impl Heap {
                 continue;
             }
             let state = lane.lock();
-            let chosen =
-                state.free_segments().filter(|(_, block)| self.is_chosen(choice, &state, block));
-            candidates.extend(chosen.map(|(slot, block)| Candidate {
-                age: state.tick.wrapping_sub(block.freed_tick),
-                lane: lane.index,
-                slot,
-                address: block.address,
-            }));
+            let mut add = |state: &LaneState, block: &Block, address, piece| {
+                if self.is_chosen(choice, state, block) {
+                    let age = state.tick.wrapping_sub(block.freed_tick);
+                    candidates.push(Candidate { age, lane: lane.index, address, piece });
+                }
+            };
+            match &device.pages {
+                None => {
+                    for (slot, block) in state.free_segments() {
+                        add(&state, block, block.address, Piece::Segment(slot));
+                    }
+                }
+                Some(pages) => {
+                    let extents = pages.extents();
+                    let granule_bytes = pages.granule_bytes();
+                    state.visit_free_extents(&extents, granule_bytes, |block, address, id| {
+                        add(&state, block, address, Piece::Extent(id));
+                    });
+                }
+            }
         }
         candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.age));
-        candidates
+        candidates.into_iter()
     }
 
     fn is_chosen(&self, choice: Choice, state: &LaneState, block: &Block) -> bool {
@@ -236,13 +298,20 @@ impl Heap {
         let Some(lane) = self.lanes.get(candidate.lane) else {
             return 0;
         };
+        let slot = match (candidate.piece, &device.pages) {
+            (Piece::Segment(slot), _) => slot,
+            (Piece::Extent(id), Some(pages)) => {
+                return self.release_extent(device, pages, lane, id, candidate.address);
+            }
+            (Piece::Extent(_), None) => return 0,
+        };
         let mut state = lane.lock();
-        let found = state.blocks.find(candidate.slot, candidate.address);
+        let found = state.blocks.find(slot, candidate.address);
         let is_free = found.is_some_and(|block| block.state == State::Free);
-        if !is_free || !state.blocks.is_whole_segment(candidate.slot) {
+        if !is_free || !state.blocks.is_whole_segment(slot) {
             return 0;
         }
-        let segment = lane.withdraw_segment(&mut state, candidate.slot);
+        let segment = lane.withdraw_segment(&mut state, slot);
         drop(state);
         match self.release_segment(device, lane, segment) {
             Ok(()) => segment.bytes,

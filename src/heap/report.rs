@@ -104,10 +104,10 @@ impl Heap {
             return Err(self.not_live(address));
         };
         let (mut first, mut last) = (block, block);
-        while first.before != NO_SLOT {
+        while first.before != NO_SLOT && state.blocks.get(first.before).state.is_backed() {
             first = state.blocks.get(first.before);
         }
-        while last.after != NO_SLOT {
+        while last.after != NO_SLOT && state.blocks.get(last.after).state.is_backed() {
             last = state.blocks.get(last.after);
         }
         Ok(first.address..last.address + last.bytes)
@@ -122,7 +122,8 @@ impl Heap {
         }
         self.lanes.iter().find_map(|lane| {
             let state = lane.lock();
-            let mut blocks = state.blocks.iter().map(|(_, block)| block);
+            let blocks = state.blocks.iter().map(|(_, block)| block);
+            let mut blocks = blocks.filter(|block| block.state != State::Unmapped);
             let found = blocks
                 .find(|block| (block.address..block.address + block.bytes).contains(&address));
             found.map(|block| (block.state, describe(lane, block)))

@@ -1,18 +1,24 @@
 //! The table of blocks of one lane.
 //!
-//! A *segment* is one allocation of the driver; a *block* is a contiguous part of one. The
-//! blocks of a segment partition it: they form a list in address order (`before`, `after`),
-//! without gaps. A segment is whole when its only block has no neighbour, and only a whole
-//! segment can leave the table.
+//! A *segment* is one allocation of the driver, an *area* one reservation of address space; a
+//! *block* is a contiguous part of either. The blocks of a segment or an area partition it:
+//! they form a list in address order (`before`, `after`), without gaps. A segment is whole
+//! when its only block has no neighbour, and only a whole segment can leave the table. The
+//! memory of an area comes and goes under its addresses (see `memory::extents`): the blocks
+//! that have memory are *backed*, the others hold the place.
 //!
 //! Invariants, checked by [`BlockTable::validate`]:
 //!
 //! ```text
 //! block.after  = b  ⇔  b.before = block,  and  block.address + block.bytes = b.address
 //! address is a multiple of 512, bytes > 0; bytes too is one unless the block is a segment
-//! directory[block.address] = (this lane, slot of block)         for every block
-//! segments_bytes = Σ block.bytes
+//! directory[block.address] = (this lane, slot of block)         for every listed block
+//! backed_bytes = Σ block.bytes of the backed blocks
 //! ```
+//!
+//! A block is listed when it is first handed out, and stays so while it exists; the directory is
+//! not told when it ends. So what the directory says is a hint, and [`BlockTable::find`] checks
+//! it; in return, cutting and joining touch no line of the directory.
 //!
 //! Slots are stable while a block exists and are reused afterwards. The two `links` of a
 //! block belong to whichever list or tree the strategy keeps it in. The table is used under
@@ -39,8 +45,22 @@ pub enum State {
     Pending,
     /// Free, and in the strategy's hands.
     Free,
+    /// Addresses of an area whose memory is in use at other addresses; still mapped.
+    Shadow,
+    /// Addresses of an area with nothing mapped.
+    Unmapped,
+    /// Addresses of an area at which somebody is mapping or unmapping, without the lock.
+    Claimed,
     /// No block: the slot waits to be reused.
     Vacant,
+}
+
+impl State {
+    /// Whether a block of this state has memory of its own.
+    #[inline]
+    pub fn is_backed(self) -> bool {
+        matches!(self, Self::Live | Self::Pending | Self::Free)
+    }
 }
 
 /// One block. Exactly a cache line, because each operation touches one or two of them.
@@ -73,9 +93,11 @@ pub struct Block {
     pub class: SizeClass,
     /// What the block is.
     pub state: State,
+    /// Whether the directory leads here.
+    is_listed: bool,
 }
 
-/// One allocation of the driver, while it is in no table.
+/// One allocation of the driver, or one reservation of address space, while it is in no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// First byte, as the driver gave it.
@@ -92,7 +114,7 @@ pub struct BlockTable {
     blocks: Vec<Block>,
     vacant: Slot,
     count: usize,
-    segments_bytes: u64,
+    backed_bytes: u64,
     lane: u32,
     directory: Arc<Directory>,
 }
@@ -100,17 +122,17 @@ pub struct BlockTable {
 impl BlockTable {
     /// An empty table for the lane of index `lane`, whose blocks `directory` will know.
     pub fn new(lane: u32, directory: Arc<Directory>) -> Self {
-        Self { blocks: Vec::new(), vacant: NO_SLOT, count: 0, segments_bytes: 0, lane, directory }
+        Self { blocks: Vec::new(), vacant: NO_SLOT, count: 0, backed_bytes: 0, lane, directory }
     }
 
-    /// Whether there is no block.
+    /// Whether nothing is mapped: there is no block but of bare addresses.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.iter().all(|(_, block)| block.state == State::Unmapped)
     }
 
-    /// All segments together, in bytes.
-    pub fn segments_bytes(&self) -> u64 {
-        self.segments_bytes
+    /// All backed blocks together, in bytes.
+    pub fn backed_bytes(&self) -> u64 {
+        self.backed_bytes
     }
 
     /// The block in `slot`.
@@ -131,6 +153,12 @@ impl BlockTable {
         self.blocks.get(slot as usize).filter(|b| b.state != State::Vacant && b.address == address)
     }
 
+    /// The listed block that starts at `address`, if it is in this table.
+    pub fn slot_at(&self, address: u64) -> Option<Slot> {
+        let entry = self.directory.get(address).filter(|entry| entry.lane == self.lane)?;
+        self.find(entry.slot, address).map(|_| entry.slot)
+    }
+
     /// All blocks with their slots, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (Slot, &Block)> {
         (0..).zip(&self.blocks).filter(|(_, block)| block.state != State::Vacant)
@@ -145,7 +173,16 @@ impl BlockTable {
 
     /// Takes in a segment as one free block.
     pub fn insert(&mut self, segment: Segment) -> Slot {
-        self.segments_bytes += segment.bytes;
+        self.backed_bytes += segment.bytes;
+        self.insert_as(segment, State::Free)
+    }
+
+    /// Takes in an area as one block of bare addresses.
+    pub fn insert_area(&mut self, area: Segment) -> Slot {
+        self.insert_as(area, State::Unmapped)
+    }
+
+    fn insert_as(&mut self, segment: Segment, state: State) -> Slot {
         self.place(Block {
             address: segment.address,
             bytes: segment.bytes,
@@ -159,20 +196,35 @@ impl BlockTable {
             recorded: u32::MAX,
             outstanding: 0,
             class: segment.class,
-            state: State::Free,
+            state,
+            is_listed: false,
         })
     }
 
-    /// Takes out a whole segment; the slot is vacant afterwards.
+    /// Takes out a whole segment or area; the slot is vacant afterwards.
     pub fn remove(&mut self, slot: Slot) -> Segment {
         debug_assert!(self.is_whole_segment(slot));
-        let Block { address, bytes, class, .. } = *self.get(slot);
-        self.segments_bytes -= bytes;
+        let Block { address, bytes, class, state, .. } = *self.get(slot);
+        if state.is_backed() {
+            self.backed_bytes -= bytes;
+        }
         self.vacate(slot);
         Segment { address, bytes, class }
     }
 
-    /// Cuts the block in `slot` after `bytes`; returns the slot of the rest, a free block.
+    /// Gives the block in `slot` another state, which may give it memory or take it.
+    pub fn turn(&mut self, slot: Slot, state: State) {
+        let block = &mut self.blocks[slot as usize];
+        let was_backed = std::mem::replace(&mut block.state, state).is_backed();
+        match (was_backed, state.is_backed()) {
+            (false, true) => self.backed_bytes += block.bytes,
+            (true, false) => self.backed_bytes -= block.bytes,
+            _ => {}
+        }
+    }
+
+    /// Cuts the block in `slot` after `bytes`; returns the slot of the rest, which is in the
+    /// same state.
     #[inline]
     pub fn split(&mut self, slot: Slot, bytes: u64) -> Slot {
         let whole = self.get_mut(slot);
@@ -181,7 +233,7 @@ impl BlockTable {
             address: whole.address + bytes,
             bytes: whole.bytes - bytes,
             before: slot,
-            state: State::Free,
+            is_listed: false,
             ..*whole
         };
         rest.recorded = u32::MAX;
@@ -193,6 +245,16 @@ impl BlockTable {
             self.get_mut(after).before = rest_slot;
         }
         rest_slot
+    }
+
+    /// Makes the directory lead to the block in `slot`.
+    #[inline]
+    pub fn list(&mut self, slot: Slot) {
+        let block = &mut self.blocks[slot as usize];
+        if !block.is_listed {
+            block.is_listed = true;
+            self.directory.set(block.address, Entry { lane: self.lane, slot });
+        }
     }
 
     /// Joins the block in `slot` with the one after it, whose slot becomes vacant. The whole
@@ -218,20 +280,16 @@ impl BlockTable {
 
     #[inline]
     fn place(&mut self, block: Block) -> Slot {
-        let address = block.address;
         self.count += 1;
-        let slot = if self.vacant == NO_SLOT {
-            let slot = self.blocks.len() as Slot;
+        if self.vacant == NO_SLOT {
             self.blocks.push(block);
-            slot
+            self.blocks.len() as Slot - 1
         } else {
             let slot = self.vacant;
             self.vacant = self.get(slot).links[0];
             *self.get_mut(slot) = block;
             slot
-        };
-        self.directory.set(address, Entry { lane: self.lane, slot });
-        slot
+        }
     }
 
     #[inline]
@@ -240,10 +298,8 @@ impl BlockTable {
         let block = self.get_mut(slot);
         block.state = State::Vacant;
         block.links[0] = vacant;
-        let address = block.address;
         self.vacant = slot;
         self.count -= 1;
-        self.directory.clear(address);
     }
 
     /// Checks every invariant of the module's note; says which does not hold.
@@ -252,9 +308,11 @@ impl BlockTable {
         let mut bytes = 0;
         for (slot, block) in self.iter() {
             count += 1;
-            bytes += block.bytes;
+            bytes += if block.state.is_backed() { block.bytes } else { 0 };
             let entry = Entry { lane: self.lane, slot };
-            if self.directory.get(block.address) != Some(entry) {
+            let is_found = self.directory.get(block.address) == Some(entry);
+            let is_free = matches!(block.state, State::Free | State::Unmapped | State::Claimed);
+            if block.is_listed && !is_found || !block.is_listed && !is_free {
                 return Err(format!("block {slot} is not in the directory"));
             }
             let is_cut = block.before != NO_SLOT || block.after != NO_SLOT;
@@ -276,10 +334,10 @@ impl BlockTable {
                 return Err(format!("block {slot} is not after block {}", block.before));
             }
         }
-        if count != self.count || bytes != self.segments_bytes {
+        if count != self.count || bytes != self.backed_bytes {
             return Err(format!(
                 "{count} blocks of {bytes} bytes counted, {} of {} recorded",
-                self.count, self.segments_bytes
+                self.count, self.backed_bytes
             ));
         }
         Ok(())
@@ -305,18 +363,19 @@ mod tests {
         let second = table.split(first, 1024);
         table.validate().unwrap();
         assert!(!table.is_whole_segment(second));
+        assert_eq!(directory.get(0x10_0400), None, "it was not handed out");
+        table.list(second);
         assert_eq!(directory.get(0x10_0400), Some(Entry { lane: 3, slot: second }));
         assert!(table.find(third, 0x10_0c00).is_some());
 
         table.merge_with_after(second);
         table.validate().unwrap();
-        assert_eq!(directory.get(0x10_0c00), None);
         assert!(table.find(third, 0x10_0c00).is_none());
         table.merge_with_after(first);
         assert!(table.is_whole_segment(first));
         assert_eq!(table.remove(first), segment);
         table.validate().unwrap();
         assert!(table.is_empty());
-        assert_eq!(directory.get(0x10_0000), None);
+        assert!(table.find(second, 0x10_0400).is_none());
     }
 }

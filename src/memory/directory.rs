@@ -15,8 +15,8 @@
 //! nothing for large blocks.
 //!
 //! **Threads.** Any thread may read at any time. An entry is written only by a thread that
-//! holds the lock of the lane it names; a reader therefore takes that lock and checks the
-//! block again before it believes what it read.
+//! holds the lock of the lane it names, and never cleared: it may be out of date. A reader
+//! therefore takes that lock and checks the block before it believes what it read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,8 +49,6 @@ pub struct Entry {
 }
 
 impl Entry {
-    const EMPTY: u64 = 0;
-
     fn encode(self) -> u64 {
         (u64::from(self.lane) + 1) << 32 | u64::from(self.slot)
     }
@@ -89,12 +87,6 @@ impl Directory {
     #[inline]
     pub fn set(&self, address: u64, entry: Entry) {
         self.word(address).store(entry.encode(), Ordering::Release);
-    }
-
-    /// Forgets the block that starts at `address`.
-    #[inline]
-    pub fn clear(&self, address: u64) {
-        self.word(address).store(Entry::EMPTY, Ordering::Release);
     }
 
     #[inline]
@@ -144,8 +136,8 @@ mod tests {
             assert_eq!(found, Entry { lane: u32::MAX - 1, slot: slot as u32 });
             assert_eq!(directory.get(address + 1), None, "inside a unit");
         }
-        directory.clear(512);
-        assert_eq!(directory.get(512), None);
+        directory.set(512, Entry { lane: 7, slot: 8 });
+        assert_eq!(directory.get(512), Some(Entry { lane: 7, slot: 8 }));
         assert_eq!(directory.get(0).unwrap().slot, 0);
     }
 

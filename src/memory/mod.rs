@@ -3,8 +3,12 @@
 
 mod blocks;
 mod directory;
+mod extents;
+mod pages;
 mod supply;
 
 pub use blocks::{Block, BlockTable, NO_SLOT, Segment, Slot, State};
 pub use directory::Directory;
+pub use extents::{ExtentId, Extents, View};
+pub use pages::Pages;
 pub use supply::{Refusal, Supply};

@@ -1,4 +1,4 @@
-//! Segments from the driver, within the limits of one device.
+//! Physical memory from the driver, within the limits of one device.
 //!
 //! The supply *claims* physical bytes before it asks the driver for them, so that concurrent
 //! requests together never exceed the limit, and drops the claim when the driver refuses.
@@ -21,6 +21,8 @@ pub enum Refusal {
     Limit,
     /// The driver's answer.
     Driver(DriverError),
+    /// The driver's answer to a reservation: there is memory, but no addresses for it.
+    AddressSpace(DriverError),
 }
 
 /// The segments of one device, counted.
@@ -138,20 +140,14 @@ impl Supply {
 
     /// A segment of `bytes` for blocks of `class`.
     pub fn acquire(&self, bytes: u64, class: SizeClass) -> Result<Segment, Refusal> {
-        let allowed_bytes = self.allowed_bytes();
-        let grow = |claimed: u64| claimed.checked_add(bytes).filter(|&sum| sum <= allowed_bytes);
-        let claimed = self.claimed_bytes.fetch_update(Relaxed, Relaxed, grow);
-        claimed.map_err(|_| Refusal::Limit)?;
+        self.claim(bytes)?;
         match self.allocate_aligned(bytes) {
             Ok(address) => {
-                for meters in [&self.all, self.meters(Some(class))] {
-                    meters.bytes.add(bytes);
-                    meters.segments.add(1);
-                }
+                self.count(bytes, class);
                 Ok(Segment { address, bytes, class })
             }
             Err(error) => {
-                self.claimed_bytes.fetch_sub(bytes, Relaxed);
+                self.disclaim(bytes);
                 Err(Refusal::Driver(error))
             }
         }
@@ -160,24 +156,66 @@ impl Supply {
     /// Gives a segment back to the driver, which waits for all work of the device. On an
     /// error the segment is still held and counted.
     pub fn release(&self, segment: Segment) -> driver::Result<()> {
+        self.release_with(segment.bytes, segment.class, || self.device.free(segment.address))
+    }
+
+    /// Counts `bytes` as given back, which `give_back` does; on an error they are still held.
+    pub fn release_with(
+        &self,
+        bytes: u64,
+        class: SizeClass,
+        give_back: impl FnOnce() -> driver::Result<()>,
+    ) -> driver::Result<()> {
         // First, so that bytes which another thread gets at once are not counted twice.
-        let both = [&self.all, self.meters(Some(segment.class))];
+        let both = [&self.all, self.meters(Some(class))];
         for meters in both {
-            meters.bytes.take(segment.bytes);
+            meters.bytes.take(bytes);
             meters.segments.take(1);
         }
-        match self.device.free(segment.address) {
+        match give_back() {
             Ok(()) => {
-                self.claimed_bytes.fetch_sub(segment.bytes, Relaxed);
+                self.disclaim(bytes);
                 Ok(())
             }
             Err(error) => {
                 for meters in both {
-                    meters.bytes.put_back(segment.bytes);
+                    meters.bytes.put_back(bytes);
                     meters.segments.put_back(1);
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Sets `bytes` of what is allowed aside, before the driver is asked for them.
+    pub fn claim(&self, bytes: u64) -> Result<(), Refusal> {
+        let allowed_bytes = self.allowed_bytes();
+        let grow = |claimed: u64| claimed.checked_add(bytes).filter(|&sum| sum <= allowed_bytes);
+        let claimed = self.claimed_bytes.fetch_update(Relaxed, Relaxed, grow);
+        claimed.map(drop).map_err(|_| Refusal::Limit)
+    }
+
+    /// Gives up a claim to bytes that are not held.
+    pub fn disclaim(&self, bytes: u64) {
+        self.claimed_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Counts one piece of claimed memory, now held, for blocks of `class`.
+    pub fn count(&self, bytes: u64, class: SizeClass) {
+        for meters in [&self.all, self.meters(Some(class))] {
+            meters.bytes.add(bytes);
+            meters.segments.add(1);
+        }
+    }
+
+    /// A piece held for blocks of one class is for another from now on.
+    pub fn reclassify(&self, bytes: u64, from: SizeClass, to: SizeClass) {
+        if from != to {
+            let (from, to) = (self.meters(Some(from)), self.meters(Some(to)));
+            from.bytes.take(bytes);
+            from.segments.take(1);
+            to.bytes.put_back(bytes);
+            to.segments.put_back(1);
         }
     }
 

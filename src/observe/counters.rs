@@ -22,7 +22,7 @@ use crate::base::size::SizeClass;
 pub struct LaneCounters {
     classes: [ClassCounters; 2],
     misses: AtomicU64,
-    segments_bytes: AtomicU64,
+    backed_bytes: AtomicU64,
     /// Of both classes together.
     ceilings: Ceilings,
     /// The fewest live bytes, i.e. the most inactive ones, before the sums must be made.
@@ -235,9 +235,9 @@ impl LaneCounters {
         add(&self.misses, 1);
     }
 
-    /// The lane's segments are `bytes` together now; the watermarks must be set anew.
-    pub fn set_segments_bytes(&self, bytes: u64) {
-        self.segments_bytes.store(bytes, Relaxed);
+    /// The lane's backed blocks are `bytes` together now; the watermarks must be set anew.
+    pub fn set_backed_bytes(&self, bytes: u64) {
+        self.backed_bytes.store(bytes, Relaxed);
     }
 
     /// The lane's free bytes, about: exact while nothing happens.
@@ -249,7 +249,7 @@ impl LaneCounters {
     pub fn snapshot(&self) -> Snapshot {
         let classes = SizeClass::ALL.map(|class| self.classes[class.index()].levels());
         let all = classes[0].zip(classes[1], u64::saturating_add);
-        let inactive = self.segments_bytes.load(Relaxed).saturating_sub(all.active);
+        let inactive = self.backed_bytes.load(Relaxed).saturating_sub(all.active);
         Snapshot { classes, all, inactive }
     }
 
@@ -386,7 +386,7 @@ mod tests {
         let lane = LaneCounters::new();
         let mut peaks = Peaks::default();
         let class = SizeClass::Small;
-        lane.set_segments_bytes(4096);
+        lane.set_backed_bytes(4096);
         let mut crossings = 0;
         let mut look = |watermark| {
             if watermark == Watermark::Crossed {
@@ -415,7 +415,7 @@ mod tests {
         let mut refreshes = 0;
         let mut random = 12345u64;
         for lane in &lanes {
-            lane.set_segments_bytes(1 << 20);
+            lane.set_backed_bytes(1 << 20);
         }
         let mut expected = peaks.refresh(lanes.iter(), u64::MAX);
         for _ in 0..20_000 {

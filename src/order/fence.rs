@@ -81,6 +81,23 @@ impl Fence {
         self.idle_epoch = self.idle_epoch.max(epoch);
     }
 
+    /// Whether all work queued on the stream before the end of `epoch` is known to be complete.
+    #[inline]
+    pub fn is_idle(&self, epoch: u32) -> bool {
+        epoch <= self.idle_epoch
+    }
+
+    /// Asks whether the event is complete, and needs it no more if it is.
+    pub fn poll(&mut self, events: &EventPool) {
+        if let Some((event, covered)) = self.event
+            && events.device().event_query(event) == Ok(true)
+        {
+            events.put(event);
+            self.event = None;
+            self.device_was_idle(covered);
+        }
+    }
+
     /// Starts over for another stream; the lane has no block.
     pub fn reset(&mut self, events: &EventPool) {
         if let Some((event, _)) = self.event.take() {

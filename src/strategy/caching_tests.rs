@@ -30,6 +30,7 @@ impl Lane {
     /// Takes a block; gives its slot and size.
     fn take(&mut self, bytes: u64) -> Option<(Slot, u64)> {
         let slot = self.caching.take(&mut self.blocks, bytes)?;
+        self.blocks.list(slot);
         self.blocks.get_mut(slot).state = State::Live;
         self.check();
         Some((slot, self.blocks.get(slot).bytes))
@@ -64,8 +65,9 @@ fn small_blocks_split_down_to_the_alignment() {
         let slot = lane.take(MIB).unwrap().0;
         lane.give(slot);
         lane.caching.withdraw(&mut lane.blocks, slot);
-        lane.blocks.get_mut(slot).state = State::Live;
         lane.caching.cut(&mut lane.blocks, slot, taken);
+        lane.blocks.list(slot);
+        lane.blocks.get_mut(slot).state = State::Live;
         lane.check();
         assert_eq!(lane.free_sizes(), rest);
     }

@@ -5,6 +5,7 @@
 //! | `Naive` | as requested | none are kept |
 //! | `Round`, `Exact` | MXNet's | by exact size, newest first ([`buckets`]) |
 //! | `Caching` | PyTorch's | best fit, split and joined ([`caching`], on [`best_fit`]) |
+//! | `Elastic` | multiples of 512 bytes, small ones in classes | segregated fit, split and joined ([`elastic`], on [`segregated`]) |
 //!
 //! A strategy holds the free blocks of one lane and is used under that lane's lock. It asks
 //! nothing of the driver and knows nothing of streams.
@@ -16,6 +17,10 @@ mod buckets;
 mod caching;
 #[cfg(test)]
 mod caching_tests;
+mod elastic;
+mod segregated;
+#[cfg(test)]
+mod segregated_tests;
 mod sizing;
 
 pub use best_fit::SplitFree;
@@ -23,6 +28,7 @@ pub use sizing::Sizing;
 
 use buckets::Buckets;
 use caching::Caching;
+use elastic::Elastic;
 
 use std::ops::RangeInclusive;
 
@@ -39,6 +45,8 @@ pub enum Strategy {
     Buckets(Buckets),
     /// Caching.
     Caching(Caching),
+    /// Elastic.
+    Elastic(Elastic),
 }
 
 impl Strategy {
@@ -48,6 +56,7 @@ impl Strategy {
             PoolType::Naive => Self::Naive,
             PoolType::Round | PoolType::Exact => Self::Buckets(Buckets::new()),
             PoolType::Caching => Self::Caching(Caching::new(settings.max_split_size_bytes)),
+            PoolType::Elastic => Self::Elastic(Elastic::new()),
         }
     }
 
@@ -64,6 +73,7 @@ impl Strategy {
             Self::Naive => None,
             Self::Buckets(buckets) => buckets.take(blocks, block_bytes),
             Self::Caching(caching) => caching.take(blocks, block_bytes),
+            Self::Elastic(elastic) => elastic.take(blocks, block_bytes),
         }
     }
 
@@ -79,6 +89,7 @@ impl Strategy {
             Self::Naive => {}
             Self::Buckets(buckets) => buckets.visit(blocks, *bytes.start(), visit),
             Self::Caching(caching) => caching.visit(blocks, bytes, visit),
+            Self::Elastic(elastic) => elastic.visit(blocks, bytes, visit),
         }
     }
 
@@ -97,6 +108,7 @@ impl Strategy {
             Self::Naive => {}
             Self::Buckets(buckets) => buckets.give(blocks, slot),
             Self::Caching(caching) => caching.give(blocks, slot),
+            Self::Elastic(elastic) => elastic.give(blocks, slot),
         }
     }
 
@@ -106,30 +118,36 @@ impl Strategy {
             Self::Naive => {}
             Self::Buckets(buckets) => buckets.withdraw(blocks, slot),
             Self::Caching(caching) => caching.withdraw(blocks, slot),
+            Self::Elastic(elastic) => elastic.withdraw(blocks, slot),
         }
     }
 
-    /// The largest free block, in bytes. Linear in the number of blocks but for Caching.
+    /// The largest free block, in bytes. Linear in the number of blocks for Round and Exact.
     pub fn largest_free_bytes(&self, blocks: &BlockTable) -> u64 {
-        if let Self::Caching(caching) = self {
-            return caching.largest_bytes(blocks);
+        match self {
+            Self::Caching(caching) => return caching.largest_bytes(blocks),
+            Self::Elastic(elastic) => return elastic.largest_bytes(blocks),
+            Self::Naive | Self::Buckets(_) => {}
         }
         let free = blocks.iter().filter(|(_, block)| block.state == State::Free);
         free.map(|(_, block)| block.bytes).max().unwrap_or(0)
     }
 
-    /// The free blocks of `class` that are parts of segments: only Caching has such.
+    /// The free blocks of `class` that are parts of segments: only Caching and Elastic have such.
     pub fn split(&self, class: SizeClass) -> SplitFree {
         match self {
             Self::Caching(caching) => caching.split(class),
+            Self::Elastic(elastic) => elastic.split(class),
             Self::Naive | Self::Buckets(_) => SplitFree::default(),
         }
     }
 
     /// Makes the peaks of [`Self::split`] what is there now.
     pub fn reset_peaks(&mut self) {
-        if let Self::Caching(caching) = self {
-            caching.reset_peaks();
+        match self {
+            Self::Caching(caching) => caching.reset_peaks(),
+            Self::Elastic(elastic) => elastic.reset_peaks(),
+            Self::Naive | Self::Buckets(_) => {}
         }
     }
 
@@ -140,6 +158,7 @@ impl Strategy {
             Self::Naive => free,
             Self::Buckets(buckets) => buckets.validate(blocks)?,
             Self::Caching(caching) => caching.validate(blocks)?,
+            Self::Elastic(elastic) => elastic.validate(blocks)?,
         };
         if held != free {
             return Err(format!("{held} blocks held as free, {free} are"));

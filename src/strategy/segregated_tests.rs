@@ -1,10 +1,10 @@
-//! [`Segregated`] against a sorted set, and with [`Recent`] in a small allocator that joins
-//! and splits, against the ranges it has handed out.
+//! [`Segregated`] against a sorted set, and in a lane that joins and splits, [`Elastic`],
+//! against the ranges it has handed out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::recent::Recent;
+use super::elastic::Elastic;
 use super::segregated::Segregated;
 use crate::base::size::{ALIGNMENT_BYTES, KIB, MIB, SizeClass};
 use crate::memory::{BlockTable, Directory, NO_SLOT, Segment, Slot, State};
@@ -207,11 +207,10 @@ fn validation_notices_what_is_wrong() {
     spoil(|pair| pair.blocks.get_mut(1).links[0] = 1);
 }
 
-/// The two structures as an allocator uses them, without a driver and without sizes kept apart.
+/// A lane's free blocks, with what it has handed out.
 struct Allocator {
     blocks: BlockTable,
-    recent: Recent,
-    segregated: Segregated,
+    elastic: Elastic,
     /// What is handed out: address → size and slot.
     live: BTreeMap<u64, (u64, Slot)>,
     segments_bytes: u64,
@@ -220,23 +219,26 @@ struct Allocator {
 impl Allocator {
     fn new(segments: u64, bytes: u64) -> Self {
         let mut blocks = BlockTable::new(0, Arc::new(Directory::new()));
-        let mut segregated = Segregated::new();
+        let mut elastic = Elastic::new();
         for number in 0..segments {
-            let slot = blocks.insert(segment(number, bytes));
-            segregated.insert(&mut blocks, slot);
+            for (half, class) in SizeClass::ALL.into_iter().enumerate() {
+                let segment = segment(2 * number + half as u64, bytes / 2);
+                let slot = blocks.insert(Segment { class, ..segment });
+                elastic.give(&mut blocks, slot);
+            }
         }
-        let segments_bytes = segments * bytes;
-        Self { blocks, recent: Recent::new(), segregated, live: BTreeMap::new(), segments_bytes }
+        Self { blocks, elastic, live: BTreeMap::new(), segments_bytes: segments * bytes }
     }
 
     fn allocate(&mut self, bytes: u64) -> bool {
-        let Some(slot) = self.recent.take(bytes).or_else(|| self.cut(bytes)) else {
+        let Some(slot) = self.elastic.take(&mut self.blocks, bytes) else {
             return false;
         };
         let block = self.blocks.get_mut(slot);
         block.state = State::Live;
         assert_eq!(block.bytes, bytes);
         let address = block.address;
+        self.blocks.list(slot);
         let before = self.live.range(..=address).next_back();
         assert!(before.is_none_or(|(start, (bytes, _))| start + bytes <= address));
         let after = self.live.range(address..).next();
@@ -245,58 +247,10 @@ impl Allocator {
         true
     }
 
-    fn cut(&mut self, bytes: u64) -> Option<Slot> {
-        let mut found = self.segregated.find(&self.blocks, bytes);
-        if found.is_none() {
-            self.flush();
-            found = self.segregated.find(&self.blocks, bytes);
-        }
-        let slot = found?;
-        self.segregated.remove(&mut self.blocks, slot);
-        if self.blocks.get(slot).bytes > bytes {
-            let rest = self.blocks.split(slot, bytes);
-            self.segregated.insert(&mut self.blocks, rest);
-        }
-        Some(slot)
-    }
-
     fn free(&mut self, address: u64) {
         let (_, slot) = self.live.remove(&address).unwrap();
         self.blocks.get_mut(slot).state = State::Free;
-        if let Some(displaced) = self.recent.put(&self.blocks, slot) {
-            self.join(displaced);
-        }
-    }
-
-    fn flush(&mut self) {
-        while let Some(slot) = self.recent.pop() {
-            self.join(slot);
-        }
-        assert_eq!(self.recent.held_bytes(), 0);
-    }
-
-    fn join(&mut self, slot: Slot) {
-        let mut joined = slot;
-        let after = self.blocks.get(slot).after;
-        if self.can_join(after) {
-            self.segregated.remove(&mut self.blocks, after);
-            self.blocks.merge_with_after(slot);
-        }
-        let before = self.blocks.get(slot).before;
-        if self.can_join(before) {
-            self.segregated.remove(&mut self.blocks, before);
-            self.blocks.merge_with_after(before);
-            joined = before;
-        }
-        self.segregated.insert(&mut self.blocks, joined);
-    }
-
-    fn can_join(&self, neighbour: Slot) -> bool {
-        if neighbour == NO_SLOT {
-            return false;
-        }
-        let block = self.blocks.get(neighbour);
-        block.state == State::Free && !self.recent.holds(block.bytes, neighbour)
+        self.elastic.give(&mut self.blocks, slot);
     }
 
     /// Every block is in exactly one place, and together they are the segments.
@@ -304,14 +258,12 @@ impl Allocator {
         self.blocks.validate().unwrap();
         let free = self.blocks.iter().filter(|(_, block)| block.state == State::Free);
         let free: BTreeMap<Slot, u64> = free.map(|(slot, block)| (slot, block.bytes)).collect();
-        let mut held: Vec<(Slot, u64)> = self.recent.iter().collect();
-        assert_eq!(self.recent.validate(&self.blocks), Ok(held.len()));
-        let searched = self.segregated.validate(&self.blocks).unwrap();
-        assert_eq!(held.len() + searched, free.len());
-        self.segregated.visit(&self.blocks, &(0..=u64::MAX), &mut |slot, block| {
-            held.push((slot, block.bytes));
+        assert_eq!(self.elastic.validate(&self.blocks), Ok(free.len()));
+        let mut held = BTreeMap::new();
+        self.elastic.visit(&self.blocks, &(0..=u64::MAX), &mut |slot, block| {
+            held.insert(slot, block.bytes);
         });
-        assert_eq!(held.into_iter().collect::<BTreeMap<_, _>>(), free);
+        assert_eq!(held, free);
         let live_bytes: u64 = self.live.values().map(|(bytes, _)| bytes).sum();
         assert_eq!(live_bytes + free.values().sum::<u64>(), self.segments_bytes);
     }
@@ -345,11 +297,11 @@ fn nothing_is_lost_and_nothing_handed_out_twice() {
         assert!(refused > 0, "{distinct_sizes} sizes never filled the segments");
         let addresses: Vec<u64> = allocator.live.keys().copied().collect();
         addresses.into_iter().for_each(|address| allocator.free(address));
-        allocator.flush();
         allocator.check();
-        assert_eq!(allocator.blocks.iter().count() as u64, segments, "all joined again");
-        assert_eq!(allocator.segregated.find(&allocator.blocks, segment_bytes + 512), None);
-        assert_eq!(allocator.segregated.split().bytes.current, 0);
-        assert!(allocator.segregated.split().bytes.peak > 64 * KIB);
+        assert_eq!(allocator.blocks.iter().count() as u64, 2 * segments, "all joined again");
+        assert!(!allocator.allocate(segment_bytes / 2 + 512));
+        let split = SizeClass::ALL.map(|class| allocator.elastic.split(class).bytes);
+        assert_eq!(split.map(|bytes| bytes.current), [0, 0]);
+        assert!(split.iter().all(|bytes| bytes.peak > 64 * KIB));
     }
 }

@@ -16,6 +16,11 @@ pub const COMMON_SEGMENT_BYTES: u64 = 20 * MIB;
 /// Caching rounds segments for one larger block to a multiple of this, in bytes.
 const SEGMENT_MULTIPLE_BYTES: u64 = 2 * MIB;
 
+/// Elastic has this many sizes from one power of two to the next …
+const CLASSES_PER_DOUBLING: u64 = 8;
+/// … up to this one, in bytes.
+const CLASSES_LIMIT_BYTES: u64 = 256 * 1024;
+
 /// The sizes of one strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizing {
@@ -37,6 +42,8 @@ pub enum Sizing {
         /// The unit of large sizes, in bytes.
         large_bytes: u64,
     },
+    /// Multiples of 512 bytes; small ones in eight classes a doubling.
+    Elastic,
     /// Multiples of 512 bytes in segments; the sizes of PyTorch's `CUDACachingAllocator`.
     Caching {
         /// Round up to this part of a power of two; 0: only to 512 bytes.
@@ -54,6 +61,7 @@ impl Sizing {
             PoolType::Exact => {
                 Self::Exact { page_bytes, large_bytes: settings.large_alloc_round_size_bytes }
             }
+            PoolType::Elastic => Self::Elastic,
             PoolType::Caching => {
                 Self::Caching { power2_divisions: settings.roundup_power2_divisions }
             }
@@ -81,6 +89,11 @@ impl Sizing {
                 let paged = round_up(requested_bytes, page_bytes)?;
                 if paged > large_bytes { round_up(paged, large_bytes)? } else { paged }
             }
+            Self::Elastic if requested_bytes <= CLASSES_LIMIT_BYTES => {
+                let doubling = 1 << ((requested_bytes - 1) | 1).ilog2();
+                round_up(requested_bytes, ALIGNMENT_BYTES.max(doubling / CLASSES_PER_DOUBLING))?
+            }
+            Self::Elastic => round_up(requested_bytes, ALIGNMENT_BYTES)?,
             Self::Caching { power2_divisions } => {
                 let aligned = round_up(requested_bytes, ALIGNMENT_BYTES)?;
                 let divisions = u64::from(power2_divisions);
@@ -98,7 +111,7 @@ impl Sizing {
     /// The largest free block that can serve `block_bytes` at all, in bytes.
     pub fn largest_usable_bytes(self, block_bytes: u64) -> u64 {
         match self {
-            Self::Caching { .. } => u64::MAX,
+            Self::Caching { .. } | Self::Elastic => u64::MAX,
             _ => block_bytes,
         }
     }
@@ -108,7 +121,9 @@ impl Sizing {
         match self {
             Self::Caching { .. } if block_bytes <= SMALL_BLOCK_LIMIT_BYTES => SMALL_SEGMENT_BYTES,
             Self::Caching { .. } if block_bytes < COMMON_BLOCK_LIMIT_BYTES => COMMON_SEGMENT_BYTES,
-            Self::Caching { .. } => block_bytes.next_multiple_of(SEGMENT_MULTIPLE_BYTES),
+            Self::Caching { .. } | Self::Elastic => {
+                block_bytes.next_multiple_of(SEGMENT_MULTIPLE_BYTES)
+            }
             _ => block_bytes,
         }
     }
@@ -144,11 +159,24 @@ mod tests {
 
     #[test]
     fn absurd_sizes_are_refused_by_all() {
-        for sizing in [Sizing::Naive, ROUND, EXACT, CACHING] {
+        for sizing in [Sizing::Naive, ROUND, EXACT, CACHING, Sizing::Elastic] {
             for requested in [u64::MAX, u64::MAX - 510, (1 << 47) + 1] {
                 assert_eq!(sizing.block_bytes(requested), None, "{sizing:?} {requested}");
             }
         }
+    }
+
+    #[test]
+    fn elastics_classes_waste_at_most_an_eighth() {
+        let mut sizes = std::collections::BTreeSet::new();
+        for requested in (1..=CLASSES_LIMIT_BYTES).step_by(37) {
+            let bytes = Sizing::Elastic.block_bytes(requested).unwrap();
+            assert!(bytes >= requested && bytes % ALIGNMENT_BYTES == 0);
+            assert!(bytes - requested < ALIGNMENT_BYTES.max(requested / 8), "{requested}");
+            sizes.insert(bytes);
+        }
+        assert_eq!(sizes.len(), 8 + 8 * 6, "8 multiples of 512, then 8 for each of 6 doublings");
+        assert_eq!(Sizing::Elastic.block_bytes(CLASSES_LIMIT_BYTES + 1), Some(262_656));
     }
 
     #[test]

@@ -188,6 +188,10 @@ pub fn block_sizes_are_the_strategys(subject: Subject) {
             PoolType::Exact => assert_eq!(block.allocated_bytes, exact, "{requested}"),
             PoolType::Round => assert_eq!(block.allocated_bytes, round, "{requested}"),
             PoolType::Naive => assert_eq!(block.allocated_bytes, requested),
+            PoolType::Elastic => {
+                let least = requested.next_multiple_of(512);
+                assert!((least..=least + least / 8).contains(&block.allocated_bytes));
+            }
             // A large block keeps a rest of up to 1 MiB that is not worth splitting off.
             PoolType::Caching => {
                 let kept = block.allocated_bytes - caching;

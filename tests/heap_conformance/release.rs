@@ -10,15 +10,16 @@ const BLOCK_BYTES: u64 = 16 * MIB;
 pub fn trim_to_a_target(subject: Subject) {
     let rig = subject.plan().start();
     cache_three(&rig);
+    let held_bytes = rig.reserved_bytes();
+    let cached_bytes = if subject.keeps_blocks() { 3 * BLOCK_BYTES } else { 0 };
     if subject.keeps_blocks() {
-        assert_eq!(rig.reserved_bytes(), 7 * BLOCK_BYTES);
-        assert_eq!(rig.heap.trim(DEVICE, 7 * BLOCK_BYTES), Ok(0));
-        assert_eq!(rig.heap.trim(DEVICE, 6 * BLOCK_BYTES), Ok(BLOCK_BYTES));
-        assert_eq!(rig.heap.trim(DEVICE, 6 * BLOCK_BYTES - 1), Ok(BLOCK_BYTES));
+        assert_eq!(rig.heap.trim(DEVICE, held_bytes), Ok(0));
+        assert_eq!(rig.heap.trim(DEVICE, held_bytes - BLOCK_BYTES), Ok(BLOCK_BYTES));
+        assert_eq!(rig.heap.trim(DEVICE, held_bytes - BLOCK_BYTES - 1), Ok(BLOCK_BYTES));
         assert_eq!(rig.heap.trim(DEVICE, 0), Ok(BLOCK_BYTES), "the rest is live");
     }
     assert_eq!(rig.heap.trim(DEVICE, 0), Ok(0));
-    assert_eq!(rig.machine.census().used_bytes, 4 * BLOCK_BYTES);
+    assert_eq!(rig.machine.census().used_bytes, held_bytes - cached_bytes);
     rig.finish();
 }
 
@@ -28,7 +29,7 @@ pub fn trim_releases_the_longest_unused_first(subject: Subject) {
     }
     let rig = subject.plan().start();
     let [first, second, third] = cache_three(&rig);
-    rig.heap.trim(DEVICE, 6 * BLOCK_BYTES).unwrap();
+    rig.heap.trim(DEVICE, rig.reserved_bytes() - BLOCK_BYTES).unwrap();
     let mut left = [rig.allocate(BLOCK_BYTES, A), rig.allocate(BLOCK_BYTES, A)];
     let mut expected = [second, third];
     left.sort_unstable();
@@ -72,7 +73,9 @@ pub fn garbage_is_what_two_collections_saw_unused(subject: Subject) {
     rig.free(used);
     let kept_bytes = if subject.keeps_blocks() { BLOCK_BYTES } else { 0 };
     assert_eq!(rig.heap.collect_garbage(DEVICE), Ok(2 * kept_bytes), "not {first:#x} alone");
-    assert_eq!(rig.statistics().inactive_bytes.current, kept_bytes);
+    let inactive_bytes = rig.statistics().inactive_bytes.current;
+    let small_bytes = 2 * MIB; // around what cache_three has allocated in between
+    assert!((kept_bytes..kept_bytes + small_bytes).contains(&inactive_bytes));
     assert_eq!(rig.heap.collect_garbage(DEVICE), Ok(kept_bytes));
     rig.finish();
 }
@@ -93,14 +96,17 @@ pub fn compaction_takes_in_what_has_finished(subject: Subject) {
     rig.finish();
 }
 
-/// Leaves three blocks cached on A, freed in this order with an allocation between, by which
-/// the lane tells their ages; two such allocations of 32 MiB stay live.
+/// Leaves three blocks cached on A, each beside a live one, and freed in this order with an
+/// allocation between, by which the lane tells their ages.
 fn cache_three(rig: &Rig) -> [u64; 3] {
-    let blocks = [(); 3].map(|()| rig.allocate_and_touch(BLOCK_BYTES, A));
-    rig.free(blocks[0]);
-    rig.allocate(2 * BLOCK_BYTES, A);
-    rig.free(blocks[1]);
-    rig.allocate(2 * BLOCK_BYTES, A);
-    rig.free(blocks[2]);
+    let blocks = [(); 3].map(|()| {
+        let block = rig.allocate_and_touch(BLOCK_BYTES, A);
+        rig.allocate(BLOCK_BYTES, A);
+        block
+    });
+    for block in blocks {
+        rig.free(block);
+        rig.allocate(512, A);
+    }
     blocks
 }

@@ -7,6 +7,7 @@ use std::thread;
 
 use genesis::base::size::MIB;
 use genesis::base::{DeviceOrdinal, StreamHandle};
+use genesis::config::PoolType;
 use simgpu::{Call, CaptureMode};
 
 use crate::support::{A, B, C, DEVICE, Rig, Subject};
@@ -43,7 +44,8 @@ pub fn another_stream_waits_for_the_event(subject: Subject) {
     let second = rig.allocate_and_touch(BLOCK_BYTES, B);
     if subject.keeps_blocks() {
         assert_ne!(first, block);
-        assert_eq!(second, block);
+        // Elastic maps the memory at another address.
+        assert!(second == block || subject.pool_type == PoolType::Elastic);
         assert_eq!(rig.statistics().cross_stream_reuses, 1);
         assert_eq!(rig.usage().host_waits.explicit, 0, "the host waits for nothing");
         rig.machine.advance(0, B.0, 100).unwrap();

@@ -45,7 +45,7 @@ impl Subject {
 
     /// Whether blocks are cut from larger segments and joined again.
     pub fn splits_blocks(self) -> bool {
-        self.pool_type == PoolType::Caching
+        matches!(self.pool_type, PoolType::Caching | PoolType::Elastic)
     }
 
     pub fn plan(self) -> Plan {

@@ -1,0 +1,177 @@
+//! Extents and addresses back to the driver.
+//!
+//! An extent whose bytes are all free goes back when every view of it can be unmapped: when
+//! the work that was queued on the lane of each view, until blocks last lay there, is known
+//! to be complete. Nothing here waits; callers that may wait do so before.
+
+use super::super::Heap;
+use super::super::device::DeviceHeap;
+use super::super::ladder::Request;
+use super::super::lane::Lane;
+use crate::base::lock::assert_none_held;
+use crate::config::LogLevel;
+use crate::memory::{ExtentId, Pages, State, View};
+
+/// Shadows are remembered up to this many times the memory that is held …
+const MOST_SHADOW_SHARE: u64 = 4;
+/// … and up to this many views for each extent.
+const MOST_VIEWS_PER_EXTENT: usize = 8;
+/// So many views more are kept in any case.
+const LEAST_VIEWS: usize = 64;
+
+impl Heap {
+    /// Gives the extent at home at `address` back if its bytes are all free and nothing may
+    /// still use them; says how many bytes went back.
+    pub(in super::super) fn release_extent(
+        &self,
+        device: &DeviceHeap,
+        pages: &Pages,
+        lane: &Lane,
+        id: ExtentId,
+        address: u64,
+    ) -> u64 {
+        let (bytes, epoch) = {
+            let mut state = lane.lock();
+            let mut extents = pages.extents();
+            let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
+            let home = extents.get(id).and_then(|extent| extent.home);
+            let is_home =
+                home.is_some_and(|home| (home.lane, home.address) == (lane.index, address));
+            let is_idle = state
+                .free_block_around(address, bytes)
+                .is_some_and(|slot| state.fence.is_idle(state.blocks.get(slot).freed_epoch));
+            let detached = match is_home && is_idle {
+                true => lane.detach(&mut state, &mut extents, id, address),
+                false => None,
+            };
+            let Some(epoch) = detached else { return 0 };
+            (bytes, epoch)
+        };
+        if self.unmap_all(pages, id) && self.destroy(device, pages, id) {
+            return bytes;
+        }
+        // What has a view to return to is as it was; the rest waits for the next need.
+        let mut state = lane.lock();
+        let slot = state.block_at(address, State::Shadow);
+        let mut extents = pages.extents();
+        if let Some(slot) = slot {
+            lane.adopt(&mut state, &mut extents, id, slot, epoch);
+        } else if extents.get(id).is_some() && !extents.resting().contains(&id) {
+            extents.rest(id);
+        }
+        0
+    }
+
+    /// Gives the extents at rest back to the driver.
+    pub(in super::super) fn release_resting(&self, device: &DeviceHeap, pages: &Pages) -> u64 {
+        let resting: Vec<ExtentId> = pages.extents().resting().to_vec();
+        let mut released_bytes = 0;
+        for id in resting {
+            let bytes = {
+                let mut extents = pages.extents();
+                if !extents.wake(id) {
+                    continue;
+                }
+                extents.get(id).map_or(0, |extent| extent.bytes)
+            };
+            if !self.unmap_all(pages, id) {
+                pages.extents().rest(id);
+            } else if self.destroy(device, pages, id) {
+                released_bytes += bytes;
+            }
+        }
+        released_bytes
+    }
+
+    /// Gives the areas of all lanes back in which nothing is mapped.
+    pub(in super::super) fn release_bare_areas(&self, device: &DeviceHeap, pages: &Pages) {
+        for lane in self.lanes.of(device.ordinal) {
+            let bare = lane.lock().remove_bare_areas();
+            for area in bare {
+                if pages.unreserve(area.address, area.bytes).is_err() {
+                    lane.lock().add_area(area);
+                }
+            }
+        }
+    }
+
+    /// Unmaps the oldest shadows while there are too many, as far as they are out of use.
+    pub(super) fn drop_excess_shadows(&self, request: &Request<'_>, pages: &Pages) {
+        loop {
+            let oldest = {
+                let mut extents = pages.extents();
+                let held_bytes = request.device.supply.reserved_bytes();
+                let is_excess = extents.shadow_bytes() > MOST_SHADOW_SHARE * held_bytes
+                    || extents.view_count() > MOST_VIEWS_PER_EXTENT * extents.count() + LEAST_VIEWS;
+                if !is_excess || request.device.pools.is_routing() {
+                    return;
+                }
+                extents.pop_oldest_shadow()
+            };
+            let Some((id, view)) = oldest else { return };
+            if !self.unmap_shadow(pages, id, view) {
+                pages.extents().unpop_oldest_shadow(id, view);
+                // An event on this stream, for the next time.
+                request.lane.want_fence();
+                return;
+            }
+        }
+    }
+
+    /// Unmaps every view of an extent that is at home nowhere; says whether all are gone.
+    fn unmap_all(&self, pages: &Pages, id: ExtentId) -> bool {
+        let views = pages.extents().get(id).map(|extent| extent.shadows.clone());
+        let views = views.unwrap_or_default();
+        let is_idle = |view: &View| {
+            self.lanes.get(view.lane).is_some_and(|lane| lane.lock().fence.is_idle(view.left_epoch))
+        };
+        views.iter().all(is_idle) && views.iter().all(|view| self.unmap_shadow(pages, id, *view))
+    }
+
+    /// Unmaps a shadow if the work queued through it is known to be complete.
+    fn unmap_shadow(&self, pages: &Pages, id: ExtentId, view: View) -> bool {
+        let Some(lane) = self.lanes.get(view.lane) else {
+            return false;
+        };
+        let claimed = {
+            let mut state = lane.lock();
+            if !state.fence.is_idle(view.left_epoch) {
+                return false;
+            }
+            let slot = state.block_at(view.address, State::Shadow);
+            slot.inspect(|&slot| state.blocks.turn(slot, State::Claimed))
+        };
+        let Some(slot) = claimed else {
+            return false;
+        };
+        assert_none_held();
+        let unmapped = pages.unmap(id, view.address);
+        let mut state = lane.lock();
+        match unmapped {
+            Ok(()) => state.make_bare(slot),
+            Err(_) => state.blocks.turn(slot, State::Shadow),
+        }
+        unmapped.is_ok()
+    }
+
+    /// Gives up an extent that was never at home; if the driver keeps a view of it, it rests.
+    pub(super) fn discard(&self, device: &DeviceHeap, pages: &Pages, id: ExtentId) {
+        if self.unmap_all(pages, id) {
+            self.destroy(device, pages, id);
+        } else {
+            pages.extents().rest(id);
+        }
+    }
+
+    /// Releases an extent that has no view; says whether the driver took it.
+    pub(super) fn destroy(&self, device: &DeviceHeap, pages: &Pages, id: ExtentId) -> bool {
+        let destroyed = pages.destroy(&device.supply, id);
+        if let Err(error) = destroyed
+            && !error.is_shutdown()
+        {
+            let message = format_args!("device {}: {error}; the memory is kept", device.ordinal);
+            self.log.write(LogLevel::Error, &message);
+        }
+        destroyed.is_ok()
+    }
+}

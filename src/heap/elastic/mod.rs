@@ -1,0 +1,297 @@
+//! Elastic's rungs of the ladder: memory that goes where it is needed, without a wait.
+//!
+//! What a request lacks is found in this order:
+//!
+//! | from | costs |
+//! |---|---|
+//! | new extents, while what is held stays within the *slack* over what was ever live | driver calls |
+//! | a remembered stretch of addresses, whose extents are free elsewhere | bookkeeping |
+//! | free extents of this lane, mapped again side by side | a mapping each, no wait |
+//! | free extents of other lanes of the pool, behind their fences | and a wait on the GPU |
+//! | new extents for what is still missing | driver calls |
+//!
+//! New memory is laid behind the free block that leaves the least to be added, so that the tail
+//! of one extent serves together with the next. A view that an extent has left stays mapped, as
+//! a shadow: remembered, until there are too many of them. Then the oldest are unmapped, once
+//! the work queued through them is known to be complete.
+
+mod area;
+mod gather;
+mod give_back;
+
+use super::Heap;
+use super::device::DeviceHeap;
+use super::ladder::{Request, Rung};
+use crate::base::lock::assert_none_held;
+use crate::base::size::{Bytes, GIB, MIB, SizeClass};
+use crate::base::{Error, Status};
+use crate::config::LogLevel;
+use crate::driver::DriverError;
+use crate::memory::{ExtentId, Pages, Refusal, Segment, State};
+use area::Laid;
+use gather::Moved;
+
+/// What is held may exceed what was live at the peak by this part …
+const SLACK_PART: u64 = 128;
+/// … and by this many bytes in any case.
+const LEAST_SLACK_BYTES: u64 = 16 * MIB;
+/// New extents are at least this large where the slack allows it, in bytes, for small blocks …
+const SMALL_GROWTH_BYTES: u64 = 2 * MIB;
+/// … and for large ones, but at most a part of the device's memory …
+const LARGE_GROWTH_BYTES: u64 = 20 * MIB;
+const GROWTH_PART: u64 = 1024;
+/// … that are smaller than this, in bytes; an extent for a larger one is for it alone.
+const OWN_EXTENT_BYTES: u64 = 10 * MIB;
+/// A lane's first area is this large, in bytes, for small blocks …
+const SMALL_AREA_BYTES: u64 = 64 * MIB;
+/// … and for large ones. Each further one doubles what the lane has, so that there are few; a
+/// request that is larger has one of its size.
+const LARGE_AREA_BYTES: u64 = GIB;
+/// Between two looks at a lane another thread may take what was laid for this one: so often a
+/// request tries again before it counts as failed.
+const ATTEMPTS: usize = 16;
+
+/// What came of an attempt to lay memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The lane has more free memory.
+    More,
+    /// Memory is short.
+    Short,
+}
+
+impl Heap {
+    /// Serves a request from extents, new or moved.
+    pub(super) fn serve_from_extents(&self, request: &Request<'_>, pages: &Pages) -> Rung {
+        for _ in 0..ATTEMPTS {
+            if let Some(address) = self.serve_from_lane(request) {
+                return Ok(Some(address));
+            }
+            if self.extend(request, pages)? == Outcome::Short {
+                return Ok(None);
+            }
+        }
+        Ok(None)
+    }
+
+    fn extend(&self, request: &Request<'_>, pages: &Pages) -> crate::base::Result<Outcome> {
+        let Request { device, lane, block_bytes, .. } = *request;
+        let class = SizeClass::of(block_bytes);
+        let granule = pages.granule_bytes();
+        let site = lane.lock().find_site(class, block_bytes, granule);
+        self.make_room(device, site.missing_bytes);
+        let slack_bytes = self.slack_bytes(device, block_bytes) / granule * granule;
+        if site.missing_bytes <= slack_bytes {
+            let unit_bytes = match class {
+                SizeClass::Small => SMALL_GROWTH_BYTES,
+                SizeClass::Large if block_bytes < OWN_EXTENT_BYTES => {
+                    LARGE_GROWTH_BYTES.min(device.supply.total_bytes() / GROWTH_PART)
+                }
+                SizeClass::Large => 0,
+            };
+            let unit_bytes = unit_bytes.min(slack_bytes).next_multiple_of(granule);
+            let growth_bytes = site.missing_bytes.max(unit_bytes.min(site.room_bytes));
+            if self.lay(request, pages, &[], growth_bytes, site.continued)? == Outcome::More {
+                return Ok(Outcome::More);
+            }
+        }
+        if lane.pool() != super::pools::PoolNumber::COMMON {
+            // A captured graph knows where its memory is.
+            return self.lay(request, pages, &[], site.missing_bytes, site.continued);
+        }
+        if self.restore(request, pages) {
+            return Ok(Outcome::More);
+        }
+        let mut moved = self.gather(request, pages, site.missing_bytes, site.continued);
+        let bytes_of = |moved: &[Moved]| moved.iter().map(|extent| extent.bytes).sum::<u64>();
+        let mut missing_bytes = site.missing_bytes;
+        if site.continued.is_some() && bytes_of(&moved) > site.room_bytes {
+            // They are too much for that place: then all that is needed goes elsewhere.
+            missing_bytes = block_bytes.next_multiple_of(granule);
+            let more_bytes = missing_bytes.saturating_sub(bytes_of(&moved));
+            moved.extend(self.gather(request, pages, more_bytes, None));
+        }
+        let growth_bytes = missing_bytes.saturating_sub(bytes_of(&moved));
+        let laid = self.lay(request, pages, &moved, growth_bytes, site.continued)?;
+        self.drop_excess_shadows(request, pages);
+        Ok(laid)
+    }
+
+    /// How much more may be held, for a request of `more_bytes`, before memory must be moved.
+    fn slack_bytes(&self, device: &DeviceHeap, more_bytes: u64) -> u64 {
+        let wanted_bytes = device.peak_active_bytes(&self.lanes, more_bytes);
+        let slack_bytes = (wanted_bytes / SLACK_PART).max(LEAST_SLACK_BYTES);
+        (wanted_bytes + slack_bytes).saturating_sub(device.supply.reserved_bytes())
+    }
+
+    /// Lays the extents `moved` and `growth_bytes` of new ones side by side in the lane's
+    /// addresses, behind the free block at `continued` if that can still be. If not all of it
+    /// can be had, everything is as it was.
+    fn lay(
+        &self,
+        request: &Request<'_>,
+        pages: &Pages,
+        moved: &[Moved],
+        growth_bytes: u64,
+        continued: Option<u64>,
+    ) -> crate::base::Result<Outcome> {
+        let Request { device, lane, block_bytes, .. } = *request;
+        assert_none_held();
+        let class = SizeClass::of(block_bytes);
+        // What comes from another stream is in order behind this one's next event.
+        let epoch_here = lane.lock().fence.epoch();
+        let epoch = |extent: &Moved| match extent.lane == lane.index {
+            true => extent.epoch,
+            false => epoch_here,
+        };
+        let mut laid: Vec<Laid> = moved
+            .iter()
+            .map(|extent| Laid { id: extent.id, bytes: extent.bytes, epoch: epoch(extent) })
+            .collect();
+        let result = self
+            .create(device, pages, growth_bytes, class, &mut laid)
+            .and_then(|()| self.map(request, pages, &laid, continued));
+        match result {
+            Ok(()) => {
+                for extent in moved {
+                    pages.reclassify(&device.supply, extent.id, class);
+                }
+                Ok(Outcome::More)
+            }
+            Err(refusal) => {
+                self.bring_back(pages, moved);
+                for created in &laid[moved.len()..] {
+                    self.discard(device, pages, created.id);
+                }
+                match refusal {
+                    Refusal::Limit => Ok(Outcome::Short),
+                    Refusal::Driver(error) if error.is_out_of_memory() => Ok(Outcome::Short),
+                    Refusal::Driver(error) => Err(error.into()),
+                    Refusal::AddressSpace(error) => Err(no_addresses(device, block_bytes, error)),
+                }
+            }
+        }
+    }
+
+    /// New extents of `bytes` together, appended to `created`.
+    fn create(
+        &self,
+        device: &DeviceHeap,
+        pages: &Pages,
+        bytes: u64,
+        class: SizeClass,
+        created: &mut Vec<Laid>,
+    ) -> Result<(), Refusal> {
+        if bytes > 0 {
+            let message = format_args!("device {}: {bytes} bytes more", device.ordinal);
+            self.log.write(LogLevel::Debug, &message);
+            let id = pages.create(&device.supply, bytes, class)?;
+            created.push(Laid { id, bytes, epoch: 0 });
+        }
+        Ok(())
+    }
+
+    /// Maps extents side by side in the lane's addresses and makes them free blocks there.
+    fn map(
+        &self,
+        request: &Request<'_>,
+        pages: &Pages,
+        laid: &[Laid],
+        continued: Option<u64>,
+    ) -> Result<(), Refusal> {
+        let Request { device, lane, block_bytes, .. } = *request;
+        let class = SizeClass::of(block_bytes);
+        let bytes = laid.iter().map(|extent| extent.bytes).sum();
+        let claimed = lane.lock().claim(class, continued, bytes);
+        let (slot, address) = match claimed {
+            Some(claimed) => claimed,
+            None => {
+                self.add_area(device, pages, request, bytes)?;
+                let claimed = lane.lock().claim(class, None, bytes);
+                // Another thread may have been faster: then memory is short for now.
+                claimed.ok_or(Refusal::Limit)?
+            }
+        };
+        let ids: Vec<ExtentId> = laid.iter().map(|extent| extent.id).collect();
+        let mapped = pages.map(&ids, lane.index, address);
+        let mut state = lane.lock();
+        lane.settle_claim(&mut state, &mut pages.extents(), laid, slot, mapped.is_ok());
+        mapped.map_err(Refusal::Driver)
+    }
+
+    /// Checks the extents of a device against the lanes whose blocks lie in them; gives the
+    /// bytes that are in no lane.
+    pub(super) fn validate_pages(
+        &self,
+        device: &DeviceHeap,
+        pages: &Pages,
+    ) -> std::result::Result<u64, String> {
+        let named = |error: String| format!("device {}: {error}", device.ordinal);
+        let (homes, resting_bytes) = {
+            let extents = pages.extents();
+            extents.validate().map_err(named)?;
+            let homes: Vec<_> = extents.iter().map(|(id, extent)| (id, extent.clone())).collect();
+            (homes, extents.resting_bytes())
+        };
+        let lane_of = |index: u32| self.lanes.get(index);
+        for (id, extent) in &homes {
+            if let Some(home) = extent.home {
+                let end = home.address + extent.bytes;
+                let backed = lane_of(home.lane)
+                    .is_some_and(|lane| lane.lock().is_backed(home.address, end, extent.class));
+                if !backed {
+                    return Err(named(format!("extent {id} has no blocks at {:#x}", home.address)));
+                }
+            }
+            for view in &extent.shadows {
+                let is_shadow = lane_of(view.lane).is_some_and(|lane| {
+                    lane.lock().block_at(view.address, State::Shadow).is_some()
+                });
+                if !is_shadow {
+                    return Err(named(format!("no shadow of extent {id} at {:#x}", view.address)));
+                }
+            }
+        }
+        Ok(resting_bytes)
+    }
+
+    /// Reserves addresses for at least `bytes`.
+    fn add_area(
+        &self,
+        device: &DeviceHeap,
+        pages: &Pages,
+        request: &Request<'_>,
+        bytes: u64,
+    ) -> Result<(), Refusal> {
+        let class = SizeClass::of(request.block_bytes);
+        let first_bytes = match class {
+            SizeClass::Small => SMALL_AREA_BYTES,
+            SizeClass::Large => LARGE_AREA_BYTES,
+        };
+        let granule = pages.granule_bytes();
+        let usual_bytes = request.lane.lock().area_bytes(class).max(first_bytes);
+        let area_bytes = usual_bytes.next_multiple_of(granule).max(bytes);
+        let mut reserved = pages.reserve(area_bytes).map(|address| (address, area_bytes));
+        if reserved.is_err_and(DriverError::is_out_of_memory) {
+            // There may be no such gap and yet one that will do, perhaps after areas out of use
+            // are gone.
+            self.release_bare_areas(device, pages);
+            reserved = pages.reserve(bytes).map(|address| (address, bytes));
+        }
+        let (address, bytes) = reserved.map_err(Refusal::AddressSpace)?;
+        request.lane.lock().add_area(Segment { address, bytes, class });
+        Ok(())
+    }
+}
+
+/// A shortage of addresses, which giving memory back does not mend.
+#[cold]
+fn no_addresses(device: &DeviceHeap, block_bytes: u64, error: DriverError) -> Error {
+    let status = match error.is_out_of_memory() {
+        true => Status::OutOfMemory,
+        false => Status::DriverFailed,
+    };
+    let ordinal = device.ordinal;
+    let bytes = Bytes(block_bytes);
+    Error::new(status, format!("device {ordinal}: no address space for {bytes}: {error}"))
+}

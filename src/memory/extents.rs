@@ -1,0 +1,287 @@
+//! The physical memory of one device, in pieces, and the addresses each piece is seen at.
+//!
+//! An *extent* is one handle of the driver (`cuMemCreate`): a multiple of the granularity, mapped
+//! whole or not at all. A *view* is one mapping of it. An extent may have several views in
+//! several lanes, but the blocks cut from its bytes lie in at most one of them, its *home*;
+//! blocks elsewhere are [`State::Shadow`](super::State). Giving an extent another home is
+//! bookkeeping; the driver is asked only for a view that is not there yet. So memory moves
+//! between addresses without a wait: the views left behind are dropped later, when the work
+//! queued through them is known to be complete, or are used again.
+//!
+//! ```text
+//! views[v.address] = extent                  for every view v of every extent
+//! home ∈ views of the extent, or none        none: on its way, or at rest
+//! a shadow never left (number 0) is not accessible, and becomes no home
+//! no two views overlap
+//! a resting extent has no home;   shadow_bytes = Σ bytes of views that are no home
+//! ```
+//!
+//! The table asks nothing of the driver and is used under one lock of the device, on slow
+//! paths only.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use crate::base::size::SizeClass;
+use crate::driver::MemoryHandle;
+
+/// Index of an extent.
+pub type ExtentId = u32;
+
+/// One mapping of an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The lane whose area the address lies in.
+    pub lane: u32,
+    /// First byte.
+    pub address: u64,
+    /// The lane's epoch when blocks last lay here; 0: never.
+    pub left_epoch: u32,
+    /// Counts the views ever left, so that the one left longest ago is known.
+    number: u64,
+}
+
+impl View {
+    /// Whether blocks have lain here, so that they may again.
+    pub fn is_remembered(&self) -> bool {
+        self.number != 0
+    }
+}
+
+/// One handle of the driver.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    /// The driver's name for it.
+    pub handle: MemoryHandle,
+    /// How much memory it is, in bytes.
+    pub bytes: u64,
+    /// Which blocks it is for.
+    pub class: SizeClass,
+    /// Where its blocks are.
+    pub home: Option<View>,
+    /// Where else it is mapped.
+    pub shadows: Vec<View>,
+    /// The search that last found it free.
+    pub found_by: u64,
+}
+
+/// The extents of one device.
+#[derive(Debug, Default)]
+pub struct Extents {
+    /// `None`: the index waits to be used again.
+    table: Vec<Option<Extent>>,
+    unused: Vec<ExtentId>,
+    views: BTreeMap<u64, ExtentId>,
+    /// Extents without a home, kept for the next need.
+    resting: Vec<ExtentId>,
+    /// Shadows, the one left longest ago in front, with their numbers; those that have become
+    /// homes again, or are gone, are passed over.
+    left: VecDeque<(ExtentId, u64)>,
+    last_number: u64,
+    shadow_bytes: u64,
+    searches: u64,
+    count: usize,
+}
+
+impl Extents {
+    /// How many extents there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// All views that are no home together, in bytes.
+    pub fn shadow_bytes(&self) -> u64 {
+        self.shadow_bytes
+    }
+
+    /// How many views there are.
+    pub fn view_count(&self) -> usize {
+        self.views.len()
+    }
+
+    /// The extent `id`.
+    pub fn get(&self, id: ExtentId) -> Option<&Extent> {
+        self.table.get(id as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, id: ExtentId) -> Option<&mut Extent> {
+        self.table.get_mut(id as usize)?.as_mut()
+    }
+
+    /// Takes in a new extent, with no view.
+    pub fn add(&mut self, handle: MemoryHandle, bytes: u64, class: SizeClass) -> ExtentId {
+        let extent = Extent { handle, bytes, class, home: None, shadows: Vec::new(), found_by: 0 };
+        self.count += 1;
+        match self.unused.pop() {
+            Some(id) => {
+                self.table[id as usize] = Some(extent);
+                id
+            }
+            None => {
+                self.table.push(Some(extent));
+                self.table.len() as ExtentId - 1
+            }
+        }
+    }
+
+    /// Forgets an extent that has no view.
+    pub fn remove(&mut self, id: ExtentId) {
+        if let Some(extent) = self.table.get_mut(id as usize).and_then(Option::take) {
+            debug_assert!(extent.home.is_none() && extent.shadows.is_empty());
+            self.count -= 1;
+            self.unused.push(id);
+        }
+    }
+
+    /// The extent is for blocks of `class` from now on; gives what it was for.
+    pub fn set_class(&mut self, id: ExtentId, class: SizeClass) -> Option<SizeClass> {
+        self.get_mut(id).map(|extent| std::mem::replace(&mut extent.class, class))
+    }
+
+    /// The views that lie wholly within `range`, by address, with their extents.
+    pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, ExtentId)> + '_ {
+        let end = range.end;
+        self.views.range(range).map(|(&address, &id)| (address, id)).filter(
+            move |&(address, id)| self.get(id).is_some_and(|extent| address + extent.bytes <= end),
+        )
+    }
+
+    /// The extent mapped at `address`, which is the view's first byte.
+    pub fn at(&self, address: u64) -> Option<ExtentId> {
+        self.views.get(&address).copied()
+    }
+
+    /// Notes a new view of the extent, which is a shadow until it is made the home.
+    pub fn add_view(&mut self, id: ExtentId, lane: u32, address: u64) {
+        let Some(extent) = self.get_mut(id) else { return };
+        extent.shadows.push(View { lane, address, left_epoch: 0, number: 0 });
+        self.shadow_bytes += extent.bytes;
+        self.views.insert(address, id);
+    }
+
+    /// Forgets a shadow that has been unmapped.
+    pub fn remove_view(&mut self, id: ExtentId, address: u64) {
+        let Some(extent) = self.get_mut(id) else { return };
+        extent.shadows.retain(|view| view.address != address);
+        self.shadow_bytes -= extent.bytes;
+        self.views.remove(&address);
+    }
+
+    /// The home becomes a shadow, left in `epoch` of its lane.
+    pub fn leave_home(&mut self, id: ExtentId, epoch: u32) {
+        let number = self.last_number + 1;
+        let Some(extent) = self.get_mut(id) else { return };
+        let Some(home) = extent.home.take() else { return };
+        extent.shadows.push(View { left_epoch: epoch, number, ..home });
+        self.shadow_bytes += extent.bytes;
+        self.last_number = number;
+        self.left.push_back((id, number));
+        if self.left.len() > 2 * self.views.len() + 64 {
+            let left = std::mem::take(&mut self.left);
+            self.left = left.into_iter().filter(|&(id, n)| self.shadow(id, n).is_some()).collect();
+        }
+    }
+
+    fn shadow(&self, id: ExtentId, number: u64) -> Option<View> {
+        self.get(id)?.shadows.iter().copied().find(|view| view.number == number)
+    }
+
+    /// The shadow at `address` becomes the home of an extent that has none.
+    pub fn come_home(&mut self, id: ExtentId, address: u64) {
+        let Some(extent) = self.get_mut(id) else { return };
+        debug_assert!(extent.home.is_none());
+        let position = extent.shadows.iter().position(|view| view.address == address);
+        extent.home = position.map(|position| extent.shadows.swap_remove(position));
+        self.shadow_bytes -= extent.bytes;
+    }
+
+    /// Keeps an extent that has no home for the next need.
+    pub fn rest(&mut self, id: ExtentId) {
+        self.resting.push(id);
+    }
+
+    /// The extents at rest.
+    pub fn resting(&self) -> &[ExtentId] {
+        &self.resting
+    }
+
+    /// The extents at rest together, in bytes.
+    pub fn resting_bytes(&self) -> u64 {
+        self.resting.iter().filter_map(|&id| self.get(id)).map(|extent| extent.bytes).sum()
+    }
+
+    /// Takes a particular extent from those at rest.
+    pub fn wake(&mut self, id: ExtentId) -> bool {
+        let position = self.resting.iter().position(|&resting| resting == id);
+        position.map(|position| self.resting.swap_remove(position)).is_some()
+    }
+
+    /// The shadow left longest ago; the next call gives the next.
+    pub fn pop_oldest_shadow(&mut self) -> Option<(ExtentId, View)> {
+        while let Some((id, number)) = self.left.pop_front() {
+            if let Some(view) = self.shadow(id, number) {
+                return Some((id, view));
+            }
+        }
+        None
+    }
+
+    /// Puts back what [`Self::pop_oldest_shadow`] gave.
+    pub fn unpop_oldest_shadow(&mut self, id: ExtentId, view: View) {
+        self.left.push_front((id, view.number));
+    }
+
+    /// A number for a new search, to mark what it finds.
+    pub fn new_search(&mut self) -> u64 {
+        self.searches += 1;
+        self.searches
+    }
+
+    /// Notes that `search` has found the extent free.
+    pub fn mark(&mut self, id: ExtentId, search: u64) {
+        if let Some(extent) = self.get_mut(id) {
+            extent.found_by = search;
+        }
+    }
+
+    /// All extents with their indices.
+    pub fn iter(&self) -> impl Iterator<Item = (ExtentId, &Extent)> {
+        (0..).zip(&self.table).filter_map(|(id, extent)| Some((id, extent.as_ref()?)))
+    }
+
+    /// Checks every invariant of the module's note; says which does not hold.
+    pub fn validate(&self) -> Result<(), String> {
+        let mut views = 0;
+        let mut shadow_bytes = 0;
+        for (id, extent) in self.iter() {
+            for view in extent.shadows.iter().chain(&extent.home) {
+                views += 1;
+                if self.at(view.address) != Some(id) {
+                    return Err(format!("extent {id} is not found at {:#x}", view.address));
+                }
+            }
+            shadow_bytes += extent.bytes * extent.shadows.len() as u64;
+            if self.resting.contains(&id) == extent.home.is_some() {
+                return Err(format!("extent {id} rests and has a home, or has neither"));
+            }
+        }
+        let mut end = 0;
+        for (&address, &id) in &self.views {
+            if address < end {
+                return Err(format!("the view at {address:#x} overlaps the one before"));
+            }
+            end = address + self.get(id).map_or(0, |extent| extent.bytes);
+        }
+        if views != self.views.len() || shadow_bytes != self.shadow_bytes {
+            return Err(format!(
+                "{views} views, {shadow_bytes} bytes of shadows counted; {} and {} recorded",
+                self.views.len(),
+                self.shadow_bytes
+            ));
+        }
+        if self.iter().count() != self.count {
+            return Err(format!("{} extents recorded", self.count));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Physical memory from the driver in extents, and where they are mapped: the driver's side of
+//! `memory::extents`, for one device.
+//!
+//! Every function here may call the driver, so no lock is held by its caller. What a call has
+//! done is in the table when it returns, also when it fails half way: views that were made
+//! stay known until they are unmapped, and an extent that cannot be released rests until it
+//! is needed or can be.
+
+use std::sync::Arc;
+
+use super::directory::is_representable;
+use super::extents::{ExtentId, Extents};
+use super::supply::{Refusal, Supply};
+use crate::base::lock::{Guard, Lock, rank};
+use crate::base::size::SizeClass;
+use crate::driver::{self, Call, Code, Device, DriverError, HandleOptions, Handles};
+
+/// The extents of one device and their views.
+#[derive(Debug)]
+pub struct Pages {
+    device: Arc<dyn Device>,
+    handles: Handles,
+    extents: Lock<Extents, { rank::DEVICE }>,
+}
+
+impl Pages {
+    /// The pages of `device`, with the options `wished` for as far as it gives them; `None` if
+    /// it has no virtual memory management.
+    pub fn open(device: Arc<dyn Device>, wished: HandleOptions) -> driver::Result<Option<Self>> {
+        let handles = match Handles::open(Arc::clone(&device), wished) {
+            Ok(handles) => handles,
+            Err(error) if error.code == Code::NOT_SUPPORTED => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(Some(Self { device, handles, extents: Lock::default() }))
+    }
+
+    /// What sizes of extents are multiples of, in bytes.
+    pub fn granule_bytes(&self) -> u64 {
+        self.handles.granularity_bytes()
+    }
+
+    /// The table of extents and views.
+    pub fn extents(&self) -> Guard<'_, Extents, { rank::DEVICE }> {
+        self.extents.lock()
+    }
+
+    /// Reserves `bytes` of address space, a multiple of the granule.
+    pub fn reserve(&self, bytes: u64) -> driver::Result<u64> {
+        let address = self.device.reserve(bytes, 0)?;
+        if address == 0 || !is_representable(address) {
+            // The address is useless whether or not the driver takes it back.
+            let _ = self.device.unreserve(address, bytes);
+            return Err(DriverError { call: Call::Reserve, code: Code::NOT_SUPPORTED });
+        }
+        Ok(address)
+    }
+
+    /// Gives back a whole reservation with nothing mapped in it.
+    pub fn unreserve(&self, address: u64, bytes: u64) -> driver::Result<()> {
+        self.device.unreserve(address, bytes)
+    }
+
+    /// An extent of `bytes` that is mapped nowhere: one at rest of that size, or a new one.
+    pub fn create(
+        &self,
+        supply: &Supply,
+        bytes: u64,
+        class: SizeClass,
+    ) -> Result<ExtentId, Refusal> {
+        let woken = {
+            let mut extents = self.extents.lock();
+            let fits = |id: &ExtentId| extents.get(*id).is_some_and(|e| e.bytes == bytes);
+            let found = extents.resting().iter().copied().find(fits);
+            found.filter(|&id| extents.wake(id))
+        };
+        if let Some(id) = woken {
+            self.reclassify(supply, id, class);
+            return Ok(id);
+        }
+        supply.claim(bytes)?;
+        match self.handles.create(bytes) {
+            Ok(handle) => {
+                supply.count(bytes, class);
+                Ok(self.extents.lock().add(handle, bytes, class))
+            }
+            Err(error) => {
+                supply.disclaim(bytes);
+                Err(Refusal::Driver(error))
+            }
+        }
+    }
+
+    /// The extent is for blocks of `class` from now on.
+    pub fn reclassify(&self, supply: &Supply, id: ExtentId, class: SizeClass) {
+        let mut extents = self.extents.lock();
+        let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
+        if let Some(before) = extents.set_class(id, class) {
+            supply.reclassify(bytes, before, class);
+        }
+    }
+
+    /// Releases an extent that has no view. On an error it rests.
+    pub fn destroy(&self, supply: &Supply, id: ExtentId) -> driver::Result<()> {
+        let Some((handle, bytes, class)) =
+            self.extents.lock().get(id).map(|extent| (extent.handle, extent.bytes, extent.class))
+        else {
+            return Ok(());
+        };
+        let released = supply.release_with(bytes, class, || self.device.release(handle));
+        let mut extents = self.extents.lock();
+        match released {
+            Ok(()) => extents.remove(id),
+            Err(_) => extents.rest(id),
+        }
+        released
+    }
+
+    /// Maps extents side by side from `address` in an area of `lane`, as shadows that may be
+    /// accessed. On an error nothing of it stays mapped but what the driver refused to unmap,
+    /// which is a shadow that nobody may access, and no home will be.
+    pub fn map(&self, ids: &[ExtentId], lane: u32, address: u64) -> driver::Result<()> {
+        let mut end = address;
+        let mut mapped = Ok(());
+        for &id in ids {
+            let extent = self.extents.lock().get(id).map(|extent| (extent.handle, extent.bytes));
+            let Some((handle, bytes)) = extent else { continue };
+            mapped = self.device.map(end, bytes, handle);
+            if mapped.is_err() {
+                break;
+            }
+            self.extents.lock().add_view(id, lane, end);
+            end += bytes;
+        }
+        let mapped = mapped.and_then(|()| self.device.set_access(address, end - address, &[]));
+        if mapped.is_err() {
+            let views: Vec<(u64, ExtentId)> = self.extents.lock().within(address..end).collect();
+            for (start, id) in views {
+                // What stays is unmapped with the extent.
+                let _ = self.unmap(id, start);
+            }
+        }
+        mapped
+    }
+
+    /// Drops the shadow of an extent at `address`. All work queued through it is complete.
+    pub fn unmap(&self, id: ExtentId, address: u64) -> driver::Result<()> {
+        let bytes = self.extents.lock().get(id).map_or(0, |extent| extent.bytes);
+        self.device.unmap(address, bytes)?;
+        self.extents.lock().remove_view(id, address);
+        Ok(())
+    }
+}
