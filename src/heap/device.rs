@@ -166,6 +166,11 @@ impl DeviceHeap {
         peaks.all.active.max(now.all.active + more_bytes)
     }
 
+    /// All bytes ever freed.
+    pub(super) fn freed_bytes(&self, lanes: &Lanes) -> u64 {
+        self.totals(lanes, &SizeClass::ALL).freed
+    }
+
     /// The levels now, with peaks that are up to date.
     fn levels(&self, lanes: &Lanes) -> (Snapshot, Snapshot) {
         let mut peaks = self.peaks.lock();

@@ -34,14 +34,22 @@ use gather::Moved;
 /// What is held may exceed what was live at the peak by this part …
 const SLACK_PART: u64 = 128;
 /// … and by this many bytes in any case.
-const LEAST_SLACK_BYTES: u64 = 16 * MIB;
-/// New extents are at least this large where the slack allows it, in bytes, for small blocks …
+const LEAST_SLACK_BYTES: u64 = 30 * MIB;
+/// Memory grows by at least this much where the slack allows it, in bytes, for small blocks …
 const SMALL_GROWTH_BYTES: u64 = 2 * MIB;
-/// … and for large ones, but at most a part of the device's memory …
-const LARGE_GROWTH_BYTES: u64 = 20 * MIB;
-const GROWTH_PART: u64 = 1024;
+/// … and for large ones …
+const LARGE_GROWTH_BYTES: u64 = 32 * MIB;
 /// … that are smaller than this, in bytes; an extent for a larger one is for it alone.
-const OWN_EXTENT_BYTES: u64 = 10 * MIB;
+const OWN_EXTENT_BYTES: u64 = 16 * MIB;
+/// Extents are at most this part of what was live at the peak, or this many bytes …
+const EXTENT_PART: u64 = 200;
+const EXTENT_BYTES: u64 = 32 * MIB;
+/// … or this many as long as less than a part of what is held was ever freed …
+const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
+const STEADY_PART: u64 = 3;
+/// … and in any case at most this part of the memory that the device has left: where there is
+/// plenty, few driver calls count, and where there is little, every page.
+const ROOM_PART: u64 = 4096;
 /// A lane's first area is this large, in bytes, for small blocks …
 const SMALL_AREA_BYTES: u64 = 64 * MIB;
 /// … and for large ones. Each further one doubles what the lane has, so that there are few; a
@@ -84,11 +92,10 @@ impl Heap {
         if site.missing_bytes <= slack_bytes {
             let unit_bytes = match class {
                 SizeClass::Small => SMALL_GROWTH_BYTES,
-                SizeClass::Large if block_bytes < OWN_EXTENT_BYTES => {
-                    LARGE_GROWTH_BYTES.min(device.supply.total_bytes() / GROWTH_PART)
-                }
+                SizeClass::Large if block_bytes < OWN_EXTENT_BYTES => LARGE_GROWTH_BYTES,
                 SizeClass::Large => 0,
             };
+            let unit_bytes = unit_bytes.min(coarsest_bytes(device));
             let unit_bytes = unit_bytes.min(slack_bytes).next_multiple_of(granule);
             let growth_bytes = site.missing_bytes.max(unit_bytes.min(site.room_bytes));
             if self.lay(request, pages, &[], growth_bytes, site.continued)? == Outcome::More {
@@ -173,6 +180,19 @@ impl Heap {
         }
     }
 
+    /// The largest that new extents should be: what hardly anything was freed beside is large and
+    /// stays whole; once programs free and allocate in turn, an extent that one block keeps
+    /// from the others should be little beside all that is held.
+    fn extent_bytes(&self, device: &DeviceHeap) -> u64 {
+        let freed_bytes = device.freed_bytes(&self.lanes);
+        let is_growing = freed_bytes < device.supply.reserved_bytes() / STEADY_PART;
+        let bytes = match is_growing {
+            true => GROWING_EXTENT_BYTES,
+            false => (device.peak_active_bytes(&self.lanes, 0) / EXTENT_PART).max(EXTENT_BYTES),
+        };
+        bytes.min(coarsest_bytes(device))
+    }
+
     /// New extents of `bytes` together, appended to `created`.
     fn create(
         &self,
@@ -182,11 +202,23 @@ impl Heap {
         class: SizeClass,
         created: &mut Vec<Laid>,
     ) -> Result<(), Refusal> {
-        if bytes > 0 {
-            let message = format_args!("device {}: {bytes} bytes more", device.ordinal);
-            self.log.write(LogLevel::Debug, &message);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let message = format_args!("device {}: {bytes} bytes more", device.ordinal);
+        self.log.write(LogLevel::Debug, &message);
+        let granule = pages.granule_bytes();
+        let extent_bytes = self.extent_bytes(device).max(granule);
+        let count = bytes.div_ceil(extent_bytes);
+        let mut rest_bytes = bytes;
+        for left in (1..=count).rev() {
+            let bytes = (rest_bytes / left).next_multiple_of(granule).min(rest_bytes);
+            if bytes == 0 {
+                break;
+            }
             let id = pages.create(&device.supply, bytes, class)?;
             created.push(Laid { id, bytes, epoch: 0 });
+            rest_bytes -= bytes;
         }
         Ok(())
     }
@@ -294,4 +326,9 @@ fn no_addresses(device: &DeviceHeap, block_bytes: u64, error: DriverError) -> Er
     let ordinal = device.ordinal;
     let bytes = Bytes(block_bytes);
     Error::new(status, format!("device {ordinal}: no address space for {bytes}: {error}"))
+}
+
+/// The largest that a piece of new memory may be for the room the device has.
+fn coarsest_bytes(device: &DeviceHeap) -> u64 {
+    device.usable_bytes().saturating_sub(device.supply.reserved_bytes()) / ROOM_PART
 }
