@@ -52,6 +52,8 @@ pub(super) struct LaneKey {
 #[derive(Debug)]
 pub(super) struct LaneState {
     pub(super) blocks: BlockTable,
+    /// The blocks of bare addresses (see `super::elastic`).
+    pub(super) bare: Vec<Slot>,
     pub(super) strategy: Strategy,
     pub(super) pending: PendingFrees,
     pub(super) recorded: RecordedStreams,
@@ -84,6 +86,7 @@ impl Lane {
             counters: LaneCounters::new(),
             state: Lock::new(LaneState {
                 blocks: BlockTable::new(index, directory),
+                bare: Vec::new(),
                 strategy: Strategy::new(settings),
                 pending: PendingFrees::default(),
                 recorded: RecordedStreams::new(),

@@ -268,8 +268,8 @@ impl Heap {
                 Some(pages) => {
                     let extents = pages.extents();
                     let granule_bytes = pages.granule_bytes();
-                    state.visit_free_extents(&extents, granule_bytes, |block, address, id| {
-                        add(&state, block, address, Piece::Extent(id));
+                    state.visit_free_extents(&extents, granule_bytes, |slot, address, id| {
+                        add(&state, state.blocks.get(slot), address, Piece::Extent(id));
                     });
                 }
             }

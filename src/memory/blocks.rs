@@ -12,11 +12,11 @@
 //! ```text
 //! block.after  = b  ⇔  b.before = block,  and  block.address + block.bytes = b.address
 //! address is a multiple of 512, bytes > 0; bytes too is one unless the block is a segment
-//! directory[block.address] = (this lane, slot of block)         for every listed block
+//! directory[block.address] = (this lane, slot of block)    live, pending and shadow blocks
 //! backed_bytes = Σ block.bytes of the backed blocks
 //! ```
 //!
-//! A block is listed when it is first handed out, and stays so while it exists; the directory is
+//! A block is listed in the directory when it is handed out or becomes a shadow; the directory is
 //! not told when it ends. So what the directory says is a hint, and [`BlockTable::find`] checks
 //! it; in return, cutting and joining touch no line of the directory.
 //!
@@ -93,8 +93,6 @@ pub struct Block {
     pub class: SizeClass,
     /// What the block is.
     pub state: State,
-    /// Whether the directory leads here.
-    is_listed: bool,
 }
 
 /// One allocation of the driver, or one reservation of address space, while it is in no table.
@@ -197,7 +195,6 @@ impl BlockTable {
             outstanding: 0,
             class: segment.class,
             state,
-            is_listed: false,
         })
     }
 
@@ -209,6 +206,9 @@ impl BlockTable {
             self.backed_bytes -= bytes;
         }
         self.vacate(slot);
+        if class == SizeClass::Large {
+            self.directory.forget(address..address + bytes);
+        }
         Segment { address, bytes, class }
     }
 
@@ -233,7 +233,6 @@ impl BlockTable {
             address: whole.address + bytes,
             bytes: whole.bytes - bytes,
             before: slot,
-            is_listed: false,
             ..*whole
         };
         rest.recorded = u32::MAX;
@@ -250,11 +249,8 @@ impl BlockTable {
     /// Makes the directory lead to the block in `slot`.
     #[inline]
     pub fn list(&mut self, slot: Slot) {
-        let block = &mut self.blocks[slot as usize];
-        if !block.is_listed {
-            block.is_listed = true;
-            self.directory.set(block.address, Entry { lane: self.lane, slot });
-        }
+        let Block { address, class, .. } = *self.get(slot);
+        self.directory.set(address, class, Entry { lane: self.lane, slot });
     }
 
     /// Joins the block in `slot` with the one after it, whose slot becomes vacant. The whole
@@ -311,8 +307,8 @@ impl BlockTable {
             bytes += if block.state.is_backed() { block.bytes } else { 0 };
             let entry = Entry { lane: self.lane, slot };
             let is_found = self.directory.get(block.address) == Some(entry);
-            let is_free = matches!(block.state, State::Free | State::Unmapped | State::Claimed);
-            if block.is_listed && !is_found || !block.is_listed && !is_free {
+            let is_listed = matches!(block.state, State::Live | State::Pending | State::Shadow);
+            if is_listed && !is_found {
                 return Err(format!("block {slot} is not in the directory"));
             }
             let is_cut = block.before != NO_SLOT || block.after != NO_SLOT;

@@ -1,74 +1,117 @@
 //! From an address to the block that starts there, in O(1), without a lock and without hashing.
 //!
-//! A radix tree over the 57 bits of an address, as in a processor's page tables and in
+//! Two radix trees over the 57 bits of an address, as in a processor's page tables and in
 //! tcmalloc's page map (Ghemawat and Menage, "TCMalloc: Thread-Caching Malloc", section
-//! "Central heap"), with one entry for every 512 bytes that start a block:
+//! "Central heap"). Two blocks of the large class start more than a mebibyte apart, so their
+//! tree has one entry for each mebibyte, which says where in it the block starts; the tree of
+//! the small class has one for every 512 bytes:
 //!
 //! ```text
-//! address  56 ........ 42 | 41 ...... 29 | 28 ...... 16 | 15 .... 9 | 8 .. 0
+//! large    56 ....... 45 | 44 ....... 33 | 32 ...... 20 | 19 ............... 0
+//!          root, 2^12      upper, 2^12     leaf, 2^13     in the entry
+//! small    56 ........ 42 | 41 ...... 29 | 28 ...... 16 | 15 .... 9 | 8 .... 0
 //!          root, 2^15      upper, 2^13     lower, 2^13    leaf, 2^7   in the unit
 //! ```
 //!
-//! Inner nodes are made on first use and live as long as the directory: there are as many as
-//! the address space touched needs, and addresses are reused. A leaf is 1 KiB and covers
-//! 64 KiB, so the whole costs at most 1.6 % of memory cut into 512-byte blocks, and next to
-//! nothing for large blocks.
+//! Nodes are made on first use and live as long as the directory: there are as many as the
+//! address space touched needs, and addresses are reused. Large blocks cost 8 KiB for each
+//! gibibyte, small ones at most 1.6 % of the addresses they start in.
 //!
 //! **Threads.** Any thread may read at any time. An entry is written only by a thread that
-//! holds the lock of the lane it names, and never cleared: it may be out of date. A reader
-//! therefore takes that lock and checks the block before it believes what it read.
+//! holds the lock of the lane it names, or that takes the addresses out of that lane's table;
+//! it may be out of date. A reader therefore takes that lock and checks the block before it
+//! believes what it read.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 
 use super::Slot;
+use crate::base::size::{MIB, SizeClass};
 
+const ADDRESS_BITS: u32 = 57;
+/// Addresses are multiples of 512.
 const UNIT_BITS: u32 = 9;
-const LEAF_BITS: u32 = 7;
-const INNER_BITS: u32 = 13;
-const ROOT_BITS: u32 = 15;
-const LEAF_SHIFT: u32 = UNIT_BITS;
-const LOWER_SHIFT: u32 = LEAF_SHIFT + LEAF_BITS;
-const UPPER_SHIFT: u32 = LOWER_SHIFT + INNER_BITS;
-const ROOT_SHIFT: u32 = UPPER_SHIFT + INNER_BITS;
-const ADDRESS_BITS: u32 = ROOT_SHIFT + ROOT_BITS;
 
-type Leaf = [AtomicU64; 1 << LEAF_BITS];
-type Lower = [OnceBox<Leaf>; 1 << INNER_BITS];
-type Upper = [OnceBox<Lower>; 1 << INNER_BITS];
-type Root = [OnceBox<Upper>; 1 << ROOT_BITS];
+/// One tree from addresses to words: levels of a number of bits, the last of which stands at
+/// `LEAF_SHIFT`.
+mod small {
+    pub(super) const LEAF_SHIFT: u32 = super::UNIT_BITS;
+    pub(super) const LEAF_BITS: u32 = 7;
+    pub(super) const LOWER_SHIFT: u32 = LEAF_SHIFT + LEAF_BITS;
+    pub(super) const INNER_BITS: u32 = 13;
+    pub(super) const UPPER_SHIFT: u32 = LOWER_SHIFT + INNER_BITS;
+    pub(super) const ROOT_SHIFT: u32 = UPPER_SHIFT + INNER_BITS;
+    pub(super) const ROOT_BITS: u32 = super::ADDRESS_BITS - ROOT_SHIFT;
+}
+
+mod large {
+    pub(super) const LEAF_SHIFT: u32 = super::MIB.ilog2();
+    pub(super) const LEAF_BITS: u32 = 13;
+    pub(super) const UPPER_SHIFT: u32 = LEAF_SHIFT + LEAF_BITS;
+    pub(super) const UPPER_BITS: u32 = 12;
+    pub(super) const ROOT_SHIFT: u32 = UPPER_SHIFT + UPPER_BITS;
+    pub(super) const ROOT_BITS: u32 = super::ADDRESS_BITS - ROOT_SHIFT;
+}
+
+type SmallLeaf = [AtomicU64; 1 << small::LEAF_BITS];
+type SmallLower = [OnceBox<SmallLeaf>; 1 << small::INNER_BITS];
+type SmallUpper = [OnceBox<SmallLower>; 1 << small::INNER_BITS];
+type SmallRoot = [OnceBox<SmallUpper>; 1 << small::ROOT_BITS];
+type LargeLeaf = [AtomicU64; 1 << large::LEAF_BITS];
+type LargeUpper = [OnceBox<LargeLeaf>; 1 << large::UPPER_BITS];
+type LargeRoot = [OnceBox<LargeUpper>; 1 << large::ROOT_BITS];
 
 /// Where a block's record is: which lane's table, and which slot of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Index of the lane.
+    /// Index of the lane, below 2^20.
     pub lane: u32,
     /// Slot in the lane's block table.
     pub slot: Slot,
 }
 
+/// A word: the lane and one, so that no entry is 0; where in its mebibyte the block starts, in
+/// units of 512 bytes; the slot.
+const LANE_SHIFT: u32 = 43;
+const PLACE_SHIFT: u32 = 32;
+const PLACE_BITS: u32 = large::LEAF_SHIFT - UNIT_BITS;
+
 impl Entry {
-    fn encode(self) -> u64 {
-        (u64::from(self.lane) + 1) << 32 | u64::from(self.slot)
+    #[inline]
+    fn encode(self, address: u64) -> u64 {
+        (u64::from(self.lane) + 1) << LANE_SHIFT
+            | place(address) << PLACE_SHIFT
+            | u64::from(self.slot)
     }
 
-    fn decode(word: u64) -> Option<Self> {
-        let lane = (word >> 32) as u32;
-        (lane != 0).then(|| Self { lane: lane - 1, slot: word as u32 })
+    /// The entry that `word` is for a block at `address`.
+    #[inline]
+    fn decode(word: u64, address: u64) -> Option<Self> {
+        let lane = (word >> LANE_SHIFT) as u32;
+        let is_there = word >> PLACE_SHIFT & ((1 << PLACE_BITS) - 1) == place(address);
+        (lane != 0 && is_there).then(|| Self { lane: lane - 1, slot: word as u32 })
     }
+}
+
+/// Where in its mebibyte `address` is, in units.
+#[inline]
+fn place(address: u64) -> u64 {
+    address >> UNIT_BITS & ((1 << PLACE_BITS) - 1)
 }
 
 /// The map from block addresses to their records.
 #[derive(Debug)]
 pub struct Directory {
-    root: Box<Root>,
+    small: Box<SmallRoot>,
+    large: Box<LargeRoot>,
 }
 
 impl Directory {
     /// A directory with no entry.
     pub fn new() -> Self {
-        Self { root: boxed_array() }
+        Self { small: boxed_array(), large: boxed_array() }
     }
 
     /// The block that starts at `address`, if there is one.
@@ -77,29 +120,69 @@ impl Directory {
         if !is_representable(address) {
             return None;
         }
-        let upper = self.root[index(address, ROOT_SHIFT, ROOT_BITS)].get()?;
-        let lower = upper[index(address, UPPER_SHIFT, INNER_BITS)].get()?;
-        let leaf = lower[index(address, LOWER_SHIFT, INNER_BITS)].get()?;
-        Entry::decode(leaf[index(address, LEAF_SHIFT, LEAF_BITS)].load(Ordering::Acquire))
-    }
-
-    /// Makes `entry` the block that starts at `address`, which is representable.
-    #[inline]
-    pub fn set(&self, address: u64, entry: Entry) {
-        self.word(address).store(entry.encode(), Ordering::Release);
+        self.get_large(address).or_else(|| self.get_small(address))
     }
 
     #[inline]
-    fn word(&self, address: u64) -> &AtomicU64 {
+    fn get_large(&self, address: u64) -> Option<Entry> {
+        let upper = self.large[index(address, large::ROOT_SHIFT, large::ROOT_BITS)].get()?;
+        let leaf = upper[index(address, large::UPPER_SHIFT, large::UPPER_BITS)].get()?;
+        let word = &leaf[index(address, large::LEAF_SHIFT, large::LEAF_BITS)];
+        Entry::decode(word.load(Ordering::Acquire), address)
+    }
+
+    #[inline]
+    fn get_small(&self, address: u64) -> Option<Entry> {
+        let upper = self.small[index(address, small::ROOT_SHIFT, small::ROOT_BITS)].get()?;
+        let lower = upper[index(address, small::UPPER_SHIFT, small::INNER_BITS)].get()?;
+        let leaf = lower[index(address, small::LOWER_SHIFT, small::INNER_BITS)].get()?;
+        let word = &leaf[index(address, small::LEAF_SHIFT, small::LEAF_BITS)];
+        Entry::decode(word.load(Ordering::Acquire), address)
+    }
+
+    /// Makes `entry` the block of `class` that starts at `address`, which is representable.
+    #[inline]
+    pub fn set(&self, address: u64, class: SizeClass, entry: Entry) {
         debug_assert!(is_representable(address));
-        let upper = self.root[index(address, ROOT_SHIFT, ROOT_BITS)].get_or_init(boxed_array);
-        let lower = upper[index(address, UPPER_SHIFT, INNER_BITS)].get_or_init(boxed_array);
-        let leaf = lower[index(address, LOWER_SHIFT, INNER_BITS)].get_or_init(boxed_array);
-        &leaf[index(address, LEAF_SHIFT, LEAF_BITS)]
+        let word = match class {
+            SizeClass::Small => self.small_word(address),
+            SizeClass::Large => self.large_word(address),
+        };
+        word.store(entry.encode(address), Ordering::Release);
+    }
+
+    /// Forgets the large blocks that started in `range`, whose addresses may be for small ones
+    /// next. Small ones are found only where no large one is.
+    pub fn forget(&self, range: Range<u64>) {
+        let mut address = range.start;
+        while address < range.end {
+            self.large_word(address).store(0, Ordering::Release);
+            address = (address & !(MIB - 1)) + MIB;
+        }
+    }
+
+    #[inline]
+    fn small_word(&self, address: u64) -> &AtomicU64 {
+        let upper = &self.small[index(address, small::ROOT_SHIFT, small::ROOT_BITS)];
+        let upper = upper.get_or_init(boxed_array);
+        let lower = &upper[index(address, small::UPPER_SHIFT, small::INNER_BITS)];
+        let lower = lower.get_or_init(boxed_array);
+        let leaf = &lower[index(address, small::LOWER_SHIFT, small::INNER_BITS)];
+        let leaf = leaf.get_or_init(boxed_array);
+        &leaf[index(address, small::LEAF_SHIFT, small::LEAF_BITS)]
+    }
+
+    #[inline]
+    fn large_word(&self, address: u64) -> &AtomicU64 {
+        let upper = &self.large[index(address, large::ROOT_SHIFT, large::ROOT_BITS)];
+        let upper = upper.get_or_init(boxed_array);
+        let leaf = &upper[index(address, large::UPPER_SHIFT, large::UPPER_BITS)];
+        let leaf = leaf.get_or_init(boxed_array);
+        &leaf[index(address, large::LEAF_SHIFT, large::LEAF_BITS)]
     }
 }
 
-/// Whether an address can start a block: aligned to a unit and inside the tree.
+/// Whether an address can start a block: aligned to a unit and inside the trees.
 #[inline]
 pub fn is_representable(address: u64) -> bool {
     address % (1 << UNIT_BITS) == 0 && address >> ADDRESS_BITS == 0
@@ -111,6 +194,7 @@ fn index(address: u64, shift: u32, bits: u32) -> usize {
 }
 
 /// An array made in place on the heap: the nodes are too large for a small thread's stack.
+#[cold]
 fn boxed_array<T: Default, const N: usize>() -> Box<[T; N]> {
     let elements: Box<[T]> = std::iter::repeat_with(T::default).take(N).collect();
     match elements.try_into() {
@@ -125,20 +209,37 @@ mod tests {
 
     #[test]
     fn finds_exactly_what_was_set() {
+        for class in SizeClass::ALL {
+            let directory = Directory::new();
+            let addresses = [0, MIB + 512, 0x7f00_0000_0000, 0x7f00_0010_0200, (1 << 57) - 512];
+            for (slot, &address) in addresses.iter().enumerate() {
+                assert_eq!(directory.get(address), None);
+                let entry = Entry { lane: (1 << 20) - 1, slot: slot as u32 };
+                directory.set(address, class, entry);
+            }
+            for (slot, &address) in addresses.iter().enumerate() {
+                let found = directory.get(address).unwrap();
+                assert_eq!(found, Entry { lane: (1 << 20) - 1, slot: slot as u32 });
+                assert_eq!(directory.get(address + 1), None, "inside a unit");
+                assert_eq!(directory.get(address ^ 1024), None, "beside it");
+            }
+            directory.set(512, class, Entry { lane: 7, slot: u32::MAX });
+            assert_eq!(directory.get(512), Some(Entry { lane: 7, slot: u32::MAX }));
+        }
+    }
+
+    #[test]
+    fn small_blocks_take_over_addresses_of_large_ones() {
         let directory = Directory::new();
-        let addresses = [0, 512, 0x7f00_0000_0000, 0x7f00_0000_0200, (1 << 57) - 512];
-        for (slot, &address) in addresses.iter().enumerate() {
-            assert_eq!(directory.get(address), None);
-            directory.set(address, Entry { lane: u32::MAX - 1, slot: slot as u32 });
-        }
-        for (slot, &address) in addresses.iter().enumerate() {
-            let found = directory.get(address).unwrap();
-            assert_eq!(found, Entry { lane: u32::MAX - 1, slot: slot as u32 });
-            assert_eq!(directory.get(address + 1), None, "inside a unit");
-        }
-        directory.set(512, Entry { lane: 7, slot: 8 });
-        assert_eq!(directory.get(512), Some(Entry { lane: 7, slot: 8 }));
-        assert_eq!(directory.get(0).unwrap().slot, 0);
+        let start = 5 * MIB + 512;
+        directory.set(start, SizeClass::Large, Entry { lane: 1, slot: 1 });
+        directory.set(start + 2 * MIB, SizeClass::Large, Entry { lane: 1, slot: 2 });
+        directory.forget(start..start + 2 * MIB);
+        assert_eq!(directory.get(start), None);
+        directory.set(start, SizeClass::Small, Entry { lane: 2, slot: 3 });
+        directory.set(start + 512, SizeClass::Small, Entry { lane: 2, slot: 4 });
+        assert_eq!(directory.get(start), Some(Entry { lane: 2, slot: 3 }));
+        assert_eq!(directory.get(start + 512), Some(Entry { lane: 2, slot: 4 }));
     }
 
     #[test]

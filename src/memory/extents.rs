@@ -22,6 +22,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use super::Slot;
 use crate::base::size::SizeClass;
 use crate::driver::MemoryHandle;
 
@@ -61,8 +62,10 @@ pub struct Extent {
     pub home: Option<View>,
     /// Where else it is mapped.
     pub shadows: Vec<View>,
-    /// The search that last found it free.
-    pub found_by: u64,
+    /// Its first home, the lane and the address, while it is mapped there.
+    pub origin: Option<(u32, u64)>,
+    /// The search that last found it free, and the slot of the free block around it then.
+    pub found: (u64, Slot),
 }
 
 /// The extents of one device.
@@ -110,7 +113,15 @@ impl Extents {
 
     /// Takes in a new extent, with no view.
     pub fn add(&mut self, handle: MemoryHandle, bytes: u64, class: SizeClass) -> ExtentId {
-        let extent = Extent { handle, bytes, class, home: None, shadows: Vec::new(), found_by: 0 };
+        let extent = Extent {
+            handle,
+            bytes,
+            class,
+            home: None,
+            shadows: Vec::new(),
+            origin: None,
+            found: (0, 0),
+        };
         self.count += 1;
         match self.unused.pop() {
             Some(id) => {
@@ -131,11 +142,6 @@ impl Extents {
             self.count -= 1;
             self.unused.push(id);
         }
-    }
-
-    /// The extent is for blocks of `class` from now on; gives what it was for.
-    pub fn set_class(&mut self, id: ExtentId, class: SizeClass) -> Option<SizeClass> {
-        self.get_mut(id).map(|extent| std::mem::replace(&mut extent.class, class))
     }
 
     /// The views that lie wholly within `range`, by address, with their extents.
@@ -163,6 +169,7 @@ impl Extents {
     pub fn remove_view(&mut self, id: ExtentId, address: u64) {
         let Some(extent) = self.get_mut(id) else { return };
         extent.shadows.retain(|view| view.address != address);
+        extent.origin = extent.origin.filter(|origin| origin.1 != address);
         self.shadow_bytes -= extent.bytes;
         self.views.remove(&address);
     }
@@ -186,13 +193,17 @@ impl Extents {
         self.get(id)?.shadows.iter().copied().find(|view| view.number == number)
     }
 
-    /// The shadow at `address` becomes the home of an extent that has none.
-    pub fn come_home(&mut self, id: ExtentId, address: u64) {
-        let Some(extent) = self.get_mut(id) else { return };
+    /// The shadow at `address` becomes the home of an extent that has none, for blocks of
+    /// `class`; gives what it was for.
+    pub fn come_home(&mut self, id: ExtentId, address: u64, class: SizeClass) -> SizeClass {
+        let Some(extent) = self.get_mut(id) else { return class };
         debug_assert!(extent.home.is_none());
         let position = extent.shadows.iter().position(|view| view.address == address);
         extent.home = position.map(|position| extent.shadows.swap_remove(position));
+        extent.origin = extent.origin.or(extent.home.map(|home| (home.lane, home.address)));
+        let before = std::mem::replace(&mut extent.class, class);
         self.shadow_bytes -= extent.bytes;
+        before
     }
 
     /// Keeps an extent that has no home for the next need.
@@ -237,10 +248,10 @@ impl Extents {
         self.searches
     }
 
-    /// Notes that `search` has found the extent free.
-    pub fn mark(&mut self, id: ExtentId, search: u64) {
+    /// Notes that `search` has found the extent free, in the block in `slot`.
+    pub fn mark(&mut self, id: ExtentId, search: u64, slot: Slot) {
         if let Some(extent) = self.get_mut(id) {
-            extent.found_by = search;
+            extent.found = (search, slot);
         }
     }
 

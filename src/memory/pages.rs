@@ -75,7 +75,6 @@ impl Pages {
             found.filter(|&id| extents.wake(id))
         };
         if let Some(id) = woken {
-            self.reclassify(supply, id, class);
             return Ok(id);
         }
         supply.claim(bytes)?;
@@ -88,15 +87,6 @@ impl Pages {
                 supply.disclaim(bytes);
                 Err(Refusal::Driver(error))
             }
-        }
-    }
-
-    /// The extent is for blocks of `class` from now on.
-    pub fn reclassify(&self, supply: &Supply, id: ExtentId, class: SizeClass) {
-        let mut extents = self.extents.lock();
-        let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
-        if let Some(before) = extents.set_class(id, class) {
-            supply.reclassify(bytes, before, class);
         }
     }
 

@@ -4,9 +4,11 @@
 //! these functions change which are. All run under the lane's lock and ask nothing of the
 //! driver.
 
+use std::cmp::Reverse;
+
 use super::super::lane::{Lane, LaneState};
 use crate::base::size::SizeClass;
-use crate::memory::{Block, ExtentId, Extents, NO_SLOT, Segment, Slot, State};
+use crate::memory::{Block, ExtentId, Extents, NO_SLOT, Segment, Slot, State, Supply};
 
 /// Where memory for a request would best go.
 #[derive(Clone, Copy, Debug)]
@@ -28,14 +30,24 @@ pub(super) struct Laid {
     pub(super) epoch: u32,
 }
 
+/// An extent that is to leave its home.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving {
+    pub(super) id: ExtentId,
+    /// Where its home begins.
+    pub(super) address: u64,
+    /// The free block around it.
+    pub(super) slot: Slot,
+}
+
 impl LaneState {
     /// Where the least memory would be needed for a block of `block_bytes`; the smallest such
     /// place, so that large ones stay.
     pub(super) fn find_site(&self, class: SizeClass, block_bytes: u64, granule: u64) -> Site {
         let afresh_bytes = block_bytes.next_multiple_of(granule);
         let mut best = Site { continued: None, missing_bytes: afresh_bytes, room_bytes: 0 };
-        for (_, bare) in self.blocks.iter() {
-            if bare.state != State::Unmapped || bare.class != class {
+        for bare in self.bare.iter().map(|&slot| self.blocks.get(slot)) {
+            if bare.class != class {
                 continue;
             }
             let before = (bare.before != NO_SLOT).then(|| self.blocks.get(bare.before));
@@ -61,8 +73,9 @@ impl LaneState {
         bytes: u64,
     ) -> Option<(Slot, u64)> {
         let mut found: Option<(Slot, u64)> = None;
-        for (slot, bare) in self.blocks.iter() {
-            if bare.state != State::Unmapped || bare.class != class || bare.bytes < bytes {
+        for &slot in &self.bare {
+            let bare = self.blocks.get(slot);
+            if bare.class != class || bare.bytes < bytes {
                 continue;
             }
             if bare.before != NO_SLOT && Some(self.blocks.get(bare.before).address) == continued {
@@ -74,8 +87,10 @@ impl LaneState {
             }
         }
         let (slot, room_bytes) = found?;
+        self.bare.retain(|&other| other != slot);
         if room_bytes > bytes {
-            self.blocks.split(slot, bytes);
+            let rest = self.blocks.split(slot, bytes);
+            self.bare.push(rest);
         }
         self.blocks.turn(slot, State::Claimed);
         Some((slot, self.blocks.get(slot).address))
@@ -89,16 +104,20 @@ impl LaneState {
 
     /// Takes in a reservation as bare addresses.
     pub(super) fn add_area(&mut self, area: Segment) {
-        self.blocks.insert_area(area);
+        let slot = self.blocks.insert_area(area);
+        self.bare.push(slot);
     }
 
     /// Takes out the areas with nothing mapped in them, to be given back.
     pub(super) fn remove_bare_areas(&mut self) -> Vec<Segment> {
-        let is_bare = |slot: Slot, block: &Block| {
-            block.state == State::Unmapped && self.blocks.is_whole_segment(slot)
-        };
-        let bare: Vec<Slot> =
-            self.blocks.iter().filter(|&(slot, block)| is_bare(slot, block)).map(|b| b.0).collect();
+        let mut bare = Vec::new();
+        self.bare.retain(|&slot| {
+            let is_area = self.blocks.is_whole_segment(slot);
+            if is_area {
+                bare.push(slot);
+            }
+            !is_area
+        });
         bare.into_iter().map(|slot| self.blocks.remove(slot)).collect()
     }
 
@@ -107,10 +126,13 @@ impl LaneState {
         self.blocks.turn(slot, State::Unmapped);
         let Block { before, after, .. } = *self.blocks.get(slot);
         if after != NO_SLOT && self.blocks.get(after).state == State::Unmapped {
+            self.bare.retain(|&other| other != after);
             self.blocks.merge_with_after(slot);
         }
         if before != NO_SLOT && self.blocks.get(before).state == State::Unmapped {
             self.blocks.merge_with_after(before);
+        } else {
+            self.bare.push(slot);
         }
     }
 
@@ -150,16 +172,17 @@ impl LaneState {
         found
     }
 
-    /// Shows `visit` every extent whose bytes are all free, with the block they lie in.
+    /// Shows `visit` every extent whose bytes are all free, with the slot of the block they lie
+    /// in.
     pub(in super::super) fn visit_free_extents(
         &self,
         extents: &Extents,
         granule: u64,
-        mut visit: impl FnMut(&Block, u64, ExtentId),
+        mut visit: impl FnMut(Slot, u64, ExtentId),
     ) {
-        let mut visit_block = |_, block: &Block| {
+        let mut visit_block = |slot, block: &Block| {
             for (address, id) in extents.within(block.address..block.address + block.bytes) {
-                visit(block, address, id);
+                visit(slot, address, id);
             }
         };
         self.strategy.visit(&self.blocks, &(granule..=u64::MAX), &mut visit_block);
@@ -167,17 +190,18 @@ impl LaneState {
 }
 
 impl Lane {
-    /// The free bytes of an extent at `address` leave for another place: a shadow stays. Gives
-    /// the epoch they were freed in, or `None` if they are not free any more.
+    /// The free bytes of an extent at `address`, in the free block in `slot`, leave for another
+    /// place: a shadow stays. Gives the epoch they were freed in. What is left of the block
+    /// before `address` keeps the slot, so several extents of a block can leave from its end on.
     pub(super) fn detach(
         &self,
         state: &mut LaneState,
         extents: &mut Extents,
         id: ExtentId,
         address: u64,
-    ) -> Option<u32> {
-        let bytes = extents.get(id)?.bytes;
-        let slot = state.free_block_around(address, bytes)?;
+        slot: Slot,
+    ) -> u32 {
+        let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
         let LaneState { blocks, strategy, .. } = state;
         strategy.withdraw(blocks, slot);
         let Block { address: start, bytes: free_bytes, freed_epoch, .. } = *blocks.get(slot);
@@ -191,7 +215,22 @@ impl Lane {
         }
         extents.leave_home(id, freed_epoch);
         self.counters.set_backed_bytes(blocks.backed_bytes());
-        Some(freed_epoch)
+        freed_epoch
+    }
+
+    /// Several extents leave at once: see [`Self::detach`]. Gives the epochs, in the order in
+    /// which `leaving` is afterwards.
+    pub(super) fn detach_all(
+        &self,
+        state: &mut LaneState,
+        extents: &mut Extents,
+        leaving: &mut [Leaving],
+    ) -> Vec<u32> {
+        leaving.sort_unstable_by_key(|leaving| (leaving.slot, Reverse(leaving.address)));
+        let detach = |leaving: &Leaving| {
+            self.detach(state, extents, leaving.id, leaving.address, leaving.slot)
+        };
+        leaving.iter().map(detach).collect()
     }
 
     /// The shadow in `slot` becomes the home of its extent, and a free block: one that counts
@@ -203,12 +242,14 @@ impl Lane {
         id: ExtentId,
         slot: Slot,
         epoch: u32,
+        supply: &Supply,
     ) {
         let LaneState { blocks, strategy, .. } = state;
         blocks.turn(slot, State::Free);
         let block = blocks.get_mut(slot);
         block.freed_epoch = epoch;
-        extents.come_home(id, block.address);
+        let before = extents.come_home(id, block.address, block.class);
+        supply.reclassify(block.bytes, before, block.class);
         strategy.give(blocks, slot);
         self.counters.set_backed_bytes(blocks.backed_bytes());
     }
@@ -222,6 +263,7 @@ impl Lane {
         laid: &[Laid],
         slot: Slot,
         is_accessible: bool,
+        supply: &Supply,
     ) {
         let mut rest = Some(slot);
         for &Laid { id, bytes, epoch } in laid {
@@ -234,7 +276,7 @@ impl Lane {
                     state.blocks.list(part);
                     state.blocks.get_mut(part).freed_tick = state.tick;
                     if is_accessible {
-                        self.adopt(state, extents, id, part, epoch);
+                        self.adopt(state, extents, id, part, epoch, supply);
                     }
                 }
                 _ => state.make_bare(part),

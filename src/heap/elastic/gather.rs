@@ -6,8 +6,10 @@
 //! pool behind their fences, to be mapped side by side.
 
 use super::super::Heap;
+use super::super::device::DeviceHeap;
 use super::super::ladder::Request;
 use super::super::lane::{Lane, LaneState};
+use super::area::Leaving;
 use crate::base::size::SizeClass;
 use crate::memory::{Block, ExtentId, Extents, NO_SLOT, Pages, Slot, State};
 use crate::observe::Tallies;
@@ -29,11 +31,10 @@ pub(super) struct Moved {
 }
 
 /// A free extent that may be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 struct Candidate {
-    id: ExtentId,
     bytes: u64,
-    address: u64,
+    leaving: Leaving,
 }
 
 /// A part of an area on the way to a remembered stretch.
@@ -42,39 +43,64 @@ struct Part {
     slot: Slot,
     address: u64,
     bytes: u64,
-    /// The extent to bring home, where the part is a shadow.
-    absent: Option<(ExtentId, u64)>,
+    /// The extent to bring back, where the part is a shadow.
+    absent: Option<Leaving>,
 }
 
 impl Heap {
+    /// Brings the lane's free extents back to where they were first, side by side as they were
+    /// created; says whether there were any. So a program that repeats itself finds its memory
+    /// each time as it was the time before.
+    pub(super) fn return_home(&self, request: &Request<'_>, pages: &Pages) -> bool {
+        let supply = &request.device.supply;
+        let lane = request.lane;
+        let mut guard = lane.lock();
+        let state = &mut *guard;
+        let mut extents = pages.extents();
+        let mut away = Vec::new();
+        state.visit_free_extents(&extents, pages.granule_bytes(), |slot, address, id| {
+            let origin = extents.get(id).and_then(|extent| extent.origin);
+            if origin.is_some_and(|(at, home)| at == lane.index && home != address) {
+                away.push(Leaving { id, address, slot });
+            }
+        });
+        let epochs = lane.detach_all(state, &mut extents, &mut away);
+        for (returning, epoch) in away.iter().zip(epochs) {
+            let origin = extents.get(returning.id).and_then(|extent| extent.origin);
+            let home = origin.map_or(returning.address, |(_, home)| home);
+            if let Some(slot) = state.block_at(home, State::Shadow) {
+                lane.adopt(state, &mut extents, returning.id, slot, epoch, supply);
+            }
+        }
+        !away.is_empty()
+    }
+
     /// Makes a free block for the request out of a remembered stretch, if there is one.
     pub(super) fn restore(&self, request: &Request<'_>, pages: &Pages) -> bool {
+        let supply = &request.device.supply;
         let lane = request.lane;
         let mut guard = lane.lock();
         let state = &mut *guard;
         let mut extents = pages.extents();
         let class = SizeClass::of(request.block_bytes);
-        let search = extents.new_search();
         let mut free = Vec::new();
-        state.visit_free_extents(&extents, pages.granule_bytes(), |_, _, id| free.push(id));
-        for id in free {
-            extents.mark(id, search);
+        state.visit_free_extents(&extents, pages.granule_bytes(), |slot, _, id| {
+            free.push((id, slot));
+        });
+        let search = extents.new_search();
+        for &(id, slot) in &free {
+            extents.mark(id, search, slot);
         }
-        let Some(stretch) = remembered_stretch(state, &extents, class, request.block_bytes, search)
-        else {
-            return false;
-        };
-        for part in stretch {
-            if let Some((id, home)) = part.absent
-                && let Some(epoch) = lane.detach(state, &mut extents, id, home)
-            {
-                if let Some(before) = extents.set_class(id, class) {
-                    request.device.supply.reclassify(part.bytes, before, class);
-                }
-                lane.adopt(state, &mut extents, id, part.slot, epoch);
-            }
+        let stretch = Stretches { state, extents: &extents, lane: lane.index, class, search }
+            .with_fewest_absent(&free, request.block_bytes);
+        let mut leaving: Vec<Leaving> = stretch.iter().filter_map(|part| part.absent).collect();
+        let epochs = lane.detach_all(state, &mut extents, &mut leaving);
+        for (extent, epoch) in leaving.iter().zip(epochs) {
+            let is_of = |part: &&Part| part.absent.is_some_and(|absent| absent.id == extent.id);
+            let Some(part) = stretch.iter().find(is_of) else { continue };
+            lane.adopt(state, &mut extents, extent.id, part.slot, epoch, supply);
         }
-        true
+        !stretch.is_empty()
     }
 
     /// Takes free extents from where they are, at least `wanted_bytes` together if there are
@@ -131,19 +157,18 @@ impl Heap {
         let (mut fence, mut unfenced) = (None, false);
         {
             let extents = pages.extents();
-            state.visit_free_extents(&extents, pages.granule_bytes(), |block, address, id| {
+            state.visit_free_extents(&extents, pages.granule_bytes(), |slot, address, id| {
+                let block = state.blocks.get(slot);
                 let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
                 if Some(block.address) == spared && is_own || bytes > largest_bytes {
                     return;
                 }
                 match state.fence.readiness(block.freed_epoch) {
-                    Readiness::NotYet if !is_own => unfenced = true,
-                    Readiness::After(event) if !is_own => {
-                        fence = Some(event);
-                        candidates.push(Candidate { id, bytes, address });
-                    }
-                    _ => candidates.push(Candidate { id, bytes, address }),
+                    Readiness::NotYet if !is_own => return unfenced = true,
+                    Readiness::After(event) if !is_own => fence = Some(event),
+                    _ => {}
                 }
+                candidates.push(Candidate { bytes, leaving: Leaving { id, address, slot } });
             });
         }
         if unfenced {
@@ -156,20 +181,25 @@ impl Heap {
             return Vec::new();
         }
         let mut extents = pages.extents();
-        let detach = |Candidate { id, bytes, address }| {
-            let epoch = lane.detach(state, &mut extents, id, address)?;
+        let mut leaving: Vec<Leaving> =
+            choose(candidates, wanted_bytes).into_iter().map(|chosen| chosen.leaving).collect();
+        let epochs = lane.detach_all(state, &mut extents, &mut leaving);
+        let moved = |(&Leaving { id, address, .. }, epoch): (&Leaving, u32)| {
+            let bytes = extents.get(id)?.bytes;
             Some(Moved { id, bytes, lane: lane.index, address, epoch })
         };
-        choose(candidates, wanted_bytes).into_iter().filter_map(detach).collect()
+        leaving.iter().zip(epochs).filter_map(moved).collect()
     }
 
     /// Brings extents that could not be used elsewhere back to where they were.
-    pub(super) fn bring_back(&self, pages: &Pages, moved: &[Moved]) {
+    pub(super) fn bring_back(&self, device: &DeviceHeap, pages: &Pages, moved: &[Moved]) {
+        let supply = &device.supply;
         for extent in moved {
             let Some(lane) = self.lanes.get(extent.lane) else { continue };
             let mut state = lane.lock();
             if let Some(slot) = state.block_at(extent.address, State::Shadow) {
-                lane.adopt(&mut state, &mut pages.extents(), extent.id, slot, extent.epoch);
+                let mut extents = pages.extents();
+                lane.adopt(&mut state, &mut extents, extent.id, slot, extent.epoch, supply);
             }
         }
     }
@@ -190,74 +220,118 @@ fn choose(mut candidates: Vec<Candidate>, wanted_bytes: u64) -> Vec<Candidate> {
     chosen
 }
 
-/// The stretch of at least `block_bytes` that takes the fewest extents from their homes.
-fn remembered_stretch(
-    state: &LaneState,
-    extents: &Extents,
+/// A search for remembered stretches of one lane.
+struct Stretches<'a> {
+    state: &'a LaneState,
+    extents: &'a Extents,
+    lane: u32,
     class: SizeClass,
-    block_bytes: u64,
+    /// The extents marked with it are free.
     search: u64,
-) -> Option<Vec<Part>> {
-    let mut best: Option<Vec<Part>> = None;
-    let heads = state.blocks.iter().filter(|(_, block)| block.before == NO_SLOT);
-    for (head, _) in heads.filter(|(_, block)| block.class == class) {
-        let mut window = std::collections::VecDeque::new();
-        let (mut window_bytes, mut absent) = (0, 0);
-        let mut slot = head;
-        while slot != NO_SLOT {
-            let block = state.blocks.get(slot);
-            let Some(part) = part_of(slot, block, extents, search) else {
-                window.clear();
-                (window_bytes, absent) = (0, 0);
-                slot = block.after;
+}
+
+impl Stretches<'_> {
+    /// The stretch of at least `block_bytes` that takes the fewest extents from their homes;
+    /// empty if there is none. Of the `free` extents the shadows are looked at, and what lies
+    /// around them.
+    fn with_fewest_absent(&self, free: &[(ExtentId, Slot)], block_bytes: u64) -> Vec<Part> {
+        let shadows = free.iter().filter_map(|&(id, _)| self.extents.get(id));
+        let mut addresses: Vec<u64> = shadows
+            .flat_map(|extent| &extent.shadows)
+            .filter(|view| view.lane == self.lane && view.is_remembered())
+            .map(|view| view.address)
+            .collect();
+        addresses.sort_unstable();
+        let (mut best, mut fewest) = (Vec::new(), usize::MAX);
+        let mut seen_until = 0;
+        for address in addresses {
+            if address < seen_until {
                 continue;
-            };
-            window_bytes += part.bytes;
-            absent += usize::from(part.absent.is_some());
-            window.push_back(part);
-            while let Some(&Part { bytes, absent: first, .. }) = window.front()
-                && window_bytes - bytes >= block_bytes
+            }
+            let whole = self.whole_stretch(address);
+            let Some(last) = whole.last() else { continue };
+            seen_until = last.address + last.bytes;
+            if let Some((window, absent)) = fewest_absent(&whole, block_bytes)
+                && absent < fewest
             {
-                window_bytes -= bytes;
-                absent -= usize::from(first.is_some());
-                window.pop_front();
+                (best, fewest) = (window.to_vec(), absent);
             }
-            let fewer = best.as_ref().is_none_or(|best| {
-                absent < best.iter().filter(|part| part.absent.is_some()).count()
-            });
-            if window_bytes >= block_bytes && fewer && homes_are_elsewhere(&window, window_bytes) {
-                best = Some(window.iter().copied().collect());
+        }
+        best
+    }
+
+    /// All that can be made whole around the shadow at `address`.
+    fn whole_stretch(&self, address: u64) -> Vec<Part> {
+        let blocks = &self.state.blocks;
+        let Some(mut slot) = blocks.slot_at(address) else {
+            return Vec::new();
+        };
+        if self.part(slot).is_none() || blocks.get(slot).class != self.class {
+            return Vec::new();
+        }
+        while let before = blocks.get(slot).before
+            && before != NO_SLOT
+            && self.part(before).is_some()
+        {
+            slot = before;
+        }
+        let mut parts = Vec::new();
+        while slot != NO_SLOT
+            && let Some(part) = self.part(slot)
+        {
+            parts.push(part);
+            slot = blocks.get(slot).after;
+        }
+        parts
+    }
+
+    /// The block in `slot` as a part of a stretch, if it can be one.
+    fn part(&self, slot: Slot) -> Option<Part> {
+        let Block { address, bytes, state, .. } = *self.state.blocks.get(slot);
+        let absent = match state {
+            State::Free => None,
+            State::Shadow => {
+                let id = self.extents.at(address)?;
+                let extent = self.extents.get(id).filter(|found| found.found.0 == self.search)?;
+                let mut remembered = extent.shadows.iter().filter(|view| view.is_remembered());
+                let home = extent.home.filter(|_| remembered.any(|v| v.address == address))?;
+                Some(Leaving { id, address: home.address, slot: extent.found.1 })
             }
-            slot = block.after;
+            _ => return None,
+        };
+        Some(Part { slot, address, bytes, absent })
+    }
+}
+
+/// The window of at least `block_bytes` in which the fewest extents are absent, and how many.
+fn fewest_absent(parts: &[Part], block_bytes: u64) -> Option<(&[Part], usize)> {
+    let mut best: Option<(&[Part], usize)> = None;
+    let (mut first, mut bytes, mut absent) = (0, 0, 0);
+    for (last, part) in parts.iter().enumerate() {
+        bytes += part.bytes;
+        absent += usize::from(part.absent.is_some());
+        while bytes - parts[first].bytes >= block_bytes {
+            bytes -= parts[first].bytes;
+            absent -= usize::from(parts[first].absent.is_some());
+            first += 1;
+        }
+        let window = &parts[first..=last];
+        let is_better = best.is_none_or(|(_, fewest)| absent < fewest);
+        if bytes >= block_bytes && is_better && homes_are_elsewhere(window, bytes) {
+            best = Some((window, absent));
         }
     }
     best
 }
 
-fn part_of(slot: Slot, block: &Block, extents: &Extents, search: u64) -> Option<Part> {
-    let Block { address, bytes, .. } = *block;
-    match block.state {
-        State::Free => Some(Part { slot, address, bytes, absent: None }),
-        State::Shadow => {
-            let id = extents.at(address)?;
-            let extent = extents.get(id).filter(|extent| extent.found_by == search)?;
-            let is_remembered =
-                extent.shadows.iter().any(|view| view.address == address && view.is_remembered());
-            let home = extent.home.filter(|_| is_remembered)?;
-            Some(Part { slot, address, bytes, absent: Some((id, home.address)) })
-        }
-        _ => None,
-    }
-}
-
-/// Whether no extent of the stretch is at home in the stretch itself, and none is in it twice.
-fn homes_are_elsewhere(window: &std::collections::VecDeque<Part>, window_bytes: u64) -> bool {
-    let Some(start) = window.front().map(|part| part.address) else {
+/// Whether no extent of the window is at home in the window itself, and none is in it twice.
+fn homes_are_elsewhere(window: &[Part], window_bytes: u64) -> bool {
+    let Some(start) = window.first().map(|part| part.address) else {
         return false;
     };
     let absent = || window.iter().filter_map(|part| part.absent);
-    let mut ids: Vec<ExtentId> = absent().map(|(id, _)| id).collect();
+    let mut ids: Vec<ExtentId> = absent().map(|extent| extent.id).collect();
     ids.sort_unstable();
     ids.windows(2).all(|pair| pair[0] != pair[1])
-        && absent().all(|(_, home)| !(start..start + window_bytes).contains(&home))
+        && absent().all(|extent| !(start..start + window_bytes).contains(&extent.address))
 }

@@ -37,15 +37,11 @@ impl Heap {
             let home = extents.get(id).and_then(|extent| extent.home);
             let is_home =
                 home.is_some_and(|home| (home.lane, home.address) == (lane.index, address));
-            let is_idle = state
+            let around = state
                 .free_block_around(address, bytes)
-                .is_some_and(|slot| state.fence.is_idle(state.blocks.get(slot).freed_epoch));
-            let detached = match is_home && is_idle {
-                true => lane.detach(&mut state, &mut extents, id, address),
-                false => None,
-            };
-            let Some(epoch) = detached else { return 0 };
-            (bytes, epoch)
+                .filter(|&slot| is_home && state.fence.is_idle(state.blocks.get(slot).freed_epoch));
+            let Some(slot) = around else { return 0 };
+            (bytes, lane.detach(&mut state, &mut extents, id, address, slot))
         };
         if self.unmap_all(pages, id) && self.destroy(device, pages, id) {
             return bytes;
@@ -55,7 +51,7 @@ impl Heap {
         let slot = state.block_at(address, State::Shadow);
         let mut extents = pages.extents();
         if let Some(slot) = slot {
-            lane.adopt(&mut state, &mut extents, id, slot, epoch);
+            lane.adopt(&mut state, &mut extents, id, slot, epoch, &device.supply);
         } else if extents.get(id).is_some() && !extents.resting().contains(&id) {
             extents.rest(id);
         }

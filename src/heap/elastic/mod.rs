@@ -86,6 +86,11 @@ impl Heap {
         let Request { device, lane, block_bytes, .. } = *request;
         let class = SizeClass::of(block_bytes);
         let granule = pages.granule_bytes();
+        if lane.pool() == super::pools::PoolNumber::COMMON
+            && self.return_home(request, pages)
+        {
+            return Ok(Outcome::More);
+        }
         let site = lane.lock().find_site(class, block_bytes, granule);
         self.make_room(device, site.missing_bytes);
         let slack_bytes = self.slack_bytes(device, block_bytes) / granule * granule;
@@ -159,14 +164,9 @@ impl Heap {
             .create(device, pages, growth_bytes, class, &mut laid)
             .and_then(|()| self.map(request, pages, &laid, continued));
         match result {
-            Ok(()) => {
-                for extent in moved {
-                    pages.reclassify(&device.supply, extent.id, class);
-                }
-                Ok(Outcome::More)
-            }
+            Ok(()) => Ok(Outcome::More),
             Err(refusal) => {
-                self.bring_back(pages, moved);
+                self.bring_back(device, pages, moved);
                 for created in &laid[moved.len()..] {
                     self.discard(device, pages, created.id);
                 }
@@ -247,7 +247,8 @@ impl Heap {
         let ids: Vec<ExtentId> = laid.iter().map(|extent| extent.id).collect();
         let mapped = pages.map(&ids, lane.index, address);
         let mut state = lane.lock();
-        lane.settle_claim(&mut state, &mut pages.extents(), laid, slot, mapped.is_ok());
+        let extents = &mut pages.extents();
+        lane.settle_claim(&mut state, extents, laid, slot, mapped.is_ok(), &device.supply);
         mapped.map_err(Refusal::Driver)
     }
 
