@@ -15,7 +15,7 @@ use crate::memory::{ExtentId, Pages, State, View};
 /// Shadows are remembered up to this many times the memory that is held …
 const MOST_SHADOW_SHARE: u64 = 4;
 /// … and up to this many views for each extent.
-const MOST_VIEWS_PER_EXTENT: usize = 8;
+const MOST_VIEWS_PER_EXTENT: usize = 4;
 /// So many views more are kept in any case.
 const LEAST_VIEWS: usize = 64;
 
@@ -105,10 +105,18 @@ impl Heap {
                 extents.pop_oldest_shadow()
             };
             let Some((id, view)) = oldest else { return };
+            if let Some(lane) = self.lanes.get(view.lane) {
+                let mut state = lane.lock();
+                if !state.fence.is_idle(view.left_epoch) {
+                    state.fence.poll(&request.device.events);
+                }
+            }
             if !self.unmap_shadow(pages, id, view) {
                 pages.extents().unpop_oldest_shadow(id, view);
-                // An event on this stream, for the next time.
-                request.lane.want_fence();
+                // An event on its stream, for the next time.
+                if let Some(lane) = self.lanes.get(view.lane) {
+                    lane.want_fence();
+                }
                 return;
             }
         }
