@@ -34,16 +34,16 @@ use gather::Moved;
 /// What is held may exceed what was live at the peak by this part …
 const SLACK_PART: u64 = 128;
 /// … and by this many bytes in any case.
-const LEAST_SLACK_BYTES: u64 = 30 * MIB;
+const LEAST_SLACK_BYTES: u64 = 50 * MIB;
 /// Memory grows by at least this much where the slack allows it, in bytes, for small blocks …
 const SMALL_GROWTH_BYTES: u64 = 2 * MIB;
 /// … and for large ones …
-const LARGE_GROWTH_BYTES: u64 = 32 * MIB;
+const LARGE_GROWTH_BYTES: u64 = 16 * MIB;
 /// … that are smaller than this, in bytes; an extent for a larger one is for it alone.
 const OWN_EXTENT_BYTES: u64 = 16 * MIB;
 /// Extents are at most this part of what was live at the peak, or this many bytes …
 const EXTENT_PART: u64 = 200;
-const EXTENT_BYTES: u64 = 32 * MIB;
+const EXTENT_BYTES: u64 = 16 * MIB;
 /// … or this many as long as less than a part of what is held was ever freed …
 const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
 const STEADY_PART: u64 = 3;
