@@ -165,7 +165,7 @@ impl Heap {
     pub(super) fn serve_from_lane(&self, request: &Request<'_>) -> Option<u64> {
         let mut state = request.lane.lock();
         if !state.pending.is_empty() && !request.device.pools.is_routing() {
-            request.lane.poll(&mut state, &request.device.events);
+            let _ = request.lane.poll(&mut state, &request.device.events);
         }
         let state = &mut *state;
         let slot = state.strategy.take(&mut state.blocks, request.block_bytes);

@@ -176,11 +176,8 @@ impl Lane {
         stream: StreamHandle,
     ) -> Watermark {
         let mut watermark = Watermark::Within;
-        if state.pending.has_events()
-            && state.tick.wrapping_sub(state.poll_again_at) as i32 >= 0
-            && self.poll(state, events)
-        {
-            watermark = Watermark::Crossed;
+        if state.pending.has_events() && state.tick.wrapping_sub(state.poll_again_at) as i32 >= 0 {
+            watermark = self.poll(state, events);
         }
         if self.fence_wanted.load(Relaxed) {
             self.renew_fence(state, events, stream);
@@ -195,9 +192,9 @@ impl Lane {
         let _ = state.fence.renew(events, stream);
     }
 
-    /// Frees the blocks whose events have completed; says whether an event had.
+    /// Frees the blocks whose events have completed.
     #[cold]
-    pub(super) fn poll(&self, state: &mut LaneState, events: &EventPool) -> bool {
+    pub(super) fn poll(&self, state: &mut LaneState, events: &EventPool) -> Watermark {
         let LaneState { pending, fence, complete, .. } = state;
         pending.poll(events, fence.epoch(), |slot| complete.push(slot));
         state.poll_again_at = state.tick.wrapping_add(POLL_INTERVAL);
@@ -210,35 +207,44 @@ impl Lane {
         state.fence.device_was_idle(epoch);
         let LaneState { pending, complete, .. } = &mut *state;
         pending.device_was_idle(epoch, |slot| complete.push(slot));
-        self.take_in_complete(&mut state);
-        self.poll(&mut state, events);
+        // Whoever waited brings the watermarks up to date.
+        let _ = self.take_in_complete(&mut state);
+        let _ = self.poll(&mut state, events);
     }
 
-    /// Counts off the waits that are over; says whether there was one.
-    fn take_in_complete(&self, state: &mut LaneState) -> bool {
+    /// Counts off the waits that are over.
+    fn take_in_complete(&self, state: &mut LaneState) -> Watermark {
+        let mut watermark = Watermark::Within;
         for index in 0..state.complete.len() {
-            self.one_wait_less(state, state.complete[index]);
+            if self.one_wait_less(state, state.complete[index]) == Watermark::Crossed {
+                watermark = Watermark::Crossed;
+            }
         }
-        let some = !state.complete.is_empty();
         state.complete.clear();
-        some
+        watermark
     }
 
-    fn one_wait_less(&self, state: &mut LaneState, slot: Slot) {
+    fn one_wait_less(&self, state: &mut LaneState, slot: Slot) -> Watermark {
         let block = state.blocks.get_mut(slot);
         block.outstanding -= 1;
-        if block.outstanding == 0 {
-            self.counters.on_ready(block.class, block.bytes);
-            state.strategy.give(&mut state.blocks, slot);
+        if block.outstanding > 0 {
+            return Watermark::Within;
         }
+        let watermark = self.counters.on_ready(block.class, block.bytes);
+        state.strategy.give(&mut state.blocks, slot);
+        watermark
     }
 
     /// The block in `slot`, just freed, waits for the streams that were recorded for it.
-    pub(super) fn make_pending(&self, state: &mut LaneState, events: &EventPool, slot: Slot) {
+    pub(super) fn make_pending(
+        &self,
+        state: &mut LaneState,
+        events: &EventPool,
+        slot: Slot,
+    ) -> Watermark {
         let LaneState { blocks, recorded, pending, fence, .. } = state;
         let block = blocks.get_mut(slot);
         block.state = State::Pending;
-        self.counters.on_pending(block.class, block.bytes);
         while let Some((handle, key, rest)) = recorded.pop(block.recorded) {
             block.recorded = rest;
             block.outstanding += 1;
@@ -249,6 +255,7 @@ impl Lane {
                 _ => pending.wait_for_idle(slot, fence.epoch()),
             }
         }
+        self.counters.on_pending(block.class, block.bytes)
     }
 
     /// Drops the streams that were recorded for the block in `slot`.

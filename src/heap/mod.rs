@@ -211,19 +211,21 @@ impl Heap {
         let Some(device) = self.opened(lane.device) else {
             return Err(Error::new(Status::Internal, "a block of a device never opened"));
         };
-        let mut freed = Ok(());
         if lane.keeps_blocks(&state) {
-            lane.make_pending(&mut state, &device.events, slot);
+            let watermark = lane.make_pending(&mut state, &device.events, slot);
             drop(state);
-        } else {
-            // The driver waits for all streams itself.
-            lane.forget_recorded(&mut state, slot);
-            let state_ref = &mut *state;
-            state_ref.strategy.give(&mut state_ref.blocks, slot);
-            let segment = lane.withdraw_segment(state_ref, slot);
-            drop(state);
-            freed = self.release_segment(device, lane, segment);
+            if watermark == Watermark::Crossed {
+                self.settle(device);
+            }
+            return Ok(());
         }
+        // The driver waits for all streams itself.
+        lane.forget_recorded(&mut state, slot);
+        let state_ref = &mut *state;
+        state_ref.strategy.give(&mut state_ref.blocks, slot);
+        let segment = lane.withdraw_segment(state_ref, slot);
+        drop(state);
+        let freed = self.release_segment(device, lane, segment);
         self.settle(device);
         freed
     }

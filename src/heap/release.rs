@@ -134,7 +134,7 @@ impl Heap {
         for lane in self.lanes.of(device.ordinal) {
             let mut state = lane.lock();
             if state.pending.has_events() {
-                lane.poll(&mut state, &device.events);
+                let _ = lane.poll(&mut state, &device.events);
             }
             if device.pages.is_some() {
                 state.fence.poll(&device.events);

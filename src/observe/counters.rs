@@ -209,25 +209,44 @@ impl LaneCounters {
         add(&counters.frees, 1);
         add(&counters.requested_freed, requested);
         add(&counters.allocated_freed, allocated);
-        let live = counters.live().plus(self.classes[1 - class.index()].live());
-        if live.allocated < self.allocated_floor.load(Relaxed) {
-            return Watermark::Crossed;
-        }
-        Watermark::Within
+        self.inactive_watermark()
     }
 
-    /// A block just freed waits for other streams; the watermarks must be set anew.
-    pub fn on_pending(&self, class: SizeClass, allocated: u64) {
+    /// A block just freed waits for other streams. It is active still, so the lane may go up
+    /// and down from where it is now as it could before. Lane lock held.
+    pub fn on_pending(&self, class: SizeClass, allocated: u64) -> Watermark {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated);
         add(&counters.pending_blocks, 1);
+        for ceilings in [&counters.ceilings, &self.ceilings] {
+            lower(&ceilings.allocated, allocated);
+            lower(&ceilings.blocks, 1);
+        }
+        lower(&self.allocated_floor, allocated);
+        self.inactive_watermark()
     }
 
-    /// A pending block has become free; the watermarks must be set anew.
-    pub fn on_ready(&self, class: SizeClass, allocated: u64) {
+    /// A pending block has become free: the lane has as much more room for active blocks, and
+    /// less for inactive ones. Lane lock held.
+    pub fn on_ready(&self, class: SizeClass, allocated: u64) -> Watermark {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated.wrapping_neg());
         add(&counters.pending_blocks, 1u64.wrapping_neg());
+        for ceilings in [&counters.ceilings, &self.ceilings] {
+            raise(&ceilings.allocated, allocated);
+            raise(&ceilings.blocks, 1);
+        }
+        raise(&self.allocated_floor, allocated);
+        self.inactive_watermark()
+    }
+
+    #[inline]
+    fn inactive_watermark(&self) -> Watermark {
+        let live = self.classes[0].live().plus(self.classes[1].live());
+        match live.allocated < self.allocated_floor.load(Relaxed) {
+            true => Watermark::Crossed,
+            false => Watermark::Within,
+        }
     }
 
     /// An allocation just counted was not served from the lane's own free blocks. Lane lock held.
@@ -366,6 +385,16 @@ fn set(watermark: &AtomicU64, bytes: u64) {
     if watermark.load(Relaxed) != bytes {
         watermark.store(bytes, Relaxed);
     }
+}
+
+/// Moves a watermark down, from where it stands.
+fn lower(watermark: &AtomicU64, bytes: u64) {
+    watermark.store(watermark.load(Relaxed).saturating_sub(bytes), Relaxed);
+}
+
+/// Moves a watermark up, from where it stands.
+fn raise(watermark: &AtomicU64, bytes: u64) {
+    watermark.store(watermark.load(Relaxed).saturating_add(bytes), Relaxed);
 }
 
 /// Adds to a counter that only the caller may write; gives the sum.

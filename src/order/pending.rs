@@ -2,7 +2,7 @@
 //!
 //! Each block waits for one event a stream; the events of a stream complete in the order they
 //! were recorded, so a queue per stream is polled from its head and no further than the first
-//! event that is not complete. A stream whose event could not be had (it is being captured,
+//! event that is not complete; once the head is, the newest is asked for next. A stream whose event could not be had (it is being captured,
 //! it is another thread's default stream, the driver failed) leaves the block waiting for the
 //! next time the whole device is known idle.
 
@@ -67,6 +67,7 @@ impl PendingFrees {
     /// `epoch` is the lane's current one.
     pub fn poll(&mut self, events: &EventPool, epoch: u32, mut out: impl FnMut(Slot)) {
         for queue in &mut self.queues {
+            let mut may_ask_newest = true;
             while let Some(&(event, slot)) = queue.waiting.front() {
                 match events.device().event_query(event) {
                     Ok(false) => break,
@@ -76,6 +77,18 @@ impl PendingFrees {
                 events.put(event);
                 queue.waiting.pop_front();
                 self.events -= 1;
+                // The newest complete means all are: one question for many blocks.
+                if std::mem::take(&mut may_ask_newest)
+                    && queue.waiting.len() > 1
+                    && let Some(&(newest, _)) = queue.waiting.back()
+                    && events.device().event_query(newest) == Ok(true)
+                {
+                    self.events -= queue.waiting.len();
+                    for (event, slot) in queue.waiting.drain(..) {
+                        out(slot);
+                        events.put(event);
+                    }
+                }
             }
         }
     }

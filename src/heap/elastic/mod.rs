@@ -33,8 +33,9 @@ use gather::Moved;
 
 /// What is held may exceed what was live at the peak by this part …
 const SLACK_PART: u64 = 128;
-/// … and by this many bytes in any case.
+/// … and by this many bytes in any case, or by this part of the device if that is less.
 const LEAST_SLACK_BYTES: u64 = 50 * MIB;
+const LEAST_SLACK_PART: u64 = 256;
 /// Memory grows by at least this much where the slack allows it, in bytes, for small blocks …
 const SMALL_GROWTH_BYTES: u64 = 2 * MIB;
 /// … and for large ones …
@@ -86,9 +87,7 @@ impl Heap {
         let Request { device, lane, block_bytes, .. } = *request;
         let class = SizeClass::of(block_bytes);
         let granule = pages.granule_bytes();
-        if lane.pool() == super::pools::PoolNumber::COMMON
-            && self.return_home(request, pages)
-        {
+        if lane.pool() == super::pools::PoolNumber::COMMON && self.return_home(request, pages) {
             return Ok(Outcome::More);
         }
         let site = lane.lock().find_site(class, block_bytes, granule);
@@ -132,7 +131,8 @@ impl Heap {
     /// How much more may be held, for a request of `more_bytes`, before memory must be moved.
     fn slack_bytes(&self, device: &DeviceHeap, more_bytes: u64) -> u64 {
         let wanted_bytes = device.peak_active_bytes(&self.lanes, more_bytes);
-        let slack_bytes = (wanted_bytes / SLACK_PART).max(LEAST_SLACK_BYTES);
+        let least_bytes = LEAST_SLACK_BYTES.min(device.usable_bytes() / LEAST_SLACK_PART);
+        let slack_bytes = (wanted_bytes / SLACK_PART).max(least_bytes);
         (wanted_bytes + slack_bytes).saturating_sub(device.supply.reserved_bytes())
     }
 
