@@ -38,6 +38,7 @@ macro_rules! conformance {
                 basics::double_frees_are_reported_and_harmless
                 basics::devices_are_independent
                 basics::block_sizes_are_the_strategys
+                basics::large_blocks_have_one_handle_if_asked_for
                 basics::nothing_is_asked_of_a_device_not_used
                 streams::same_stream_reuses_at_once
                 streams::another_stream_waits_for_the_event

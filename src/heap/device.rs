@@ -27,6 +27,8 @@ pub(super) struct DeviceHeap {
     pub(super) pool_type: PoolType,
     pub(super) sizing: Sizing,
     pub(super) supply: Supply,
+    /// Elastic: requests of at least this many bytes get one extent each.
+    pub(super) single_handle_bytes: u64,
     /// Elastic's memory; the others have segments.
     pub(super) pages: Option<Pages>,
     pub(super) events: EventPool,
@@ -65,6 +67,10 @@ impl DeviceHeap {
             pool_type: settings.pool_type,
             sizing: Sizing::new(&settings),
             supply: Supply::new(Arc::clone(&driver))?,
+            single_handle_bytes: match &pages {
+                Some(_) => settings.single_handle_size_bytes.unwrap_or(u64::MAX),
+                None => u64::MAX,
+            },
             pages,
             events: EventPool::new(Arc::clone(&driver)),
             lanes: LaneIndex::new(ordinal),

@@ -139,7 +139,11 @@ impl Heap {
             };
             let state_ref = &mut *state;
             let prepared = device.prepare(lane, state_ref, stream);
-            let Some(slot) = state_ref.strategy.take(&mut state_ref.blocks, block_bytes) else {
+            let taken = match block_bytes < device.single_handle_bytes {
+                true => state_ref.strategy.take(&mut state_ref.blocks, block_bytes),
+                false => None,
+            };
+            let Some(slot) = taken else {
                 lane.begin_climb(state_ref);
                 drop(state);
                 let request = Request { device, lane, stream, requested_bytes, block_bytes };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use genesis::base::size::{GIB, KIB, MIB};
 use genesis::base::{DeviceOrdinal, Status};
 use genesis::config::PoolType;
-use simgpu::StoreKind;
+use simgpu::{Call, StoreKind};
 
 use crate::support::{A, B, DEVICE, Random, Subject, status_of};
 
@@ -208,5 +208,28 @@ pub fn nothing_is_asked_of_a_device_not_used(subject: Subject) {
     let address = rig.heap.allocate(512, DeviceOrdinal(1), A).unwrap();
     rig.free(address);
     assert_eq!(rig.calls(), 0);
+    rig.finish();
+}
+
+/// For NCCL and RDMA: Elastic's blocks are made of many handles unless it is told otherwise.
+pub fn large_blocks_have_one_handle_if_asked_for(subject: Subject) {
+    let plan = subject.plan().set(|settings| settings.single_handle_size_bytes = Some(16 * MIB));
+    let rig = plan.start();
+    if subject.pool_type != PoolType::Elastic {
+        return rig.finish();
+    }
+    let creations = || rig.usage().count(Call::Create);
+    let block = rig.allocate_and_touch(39 * MIB, A);
+    assert_eq!(creations(), 1);
+    assert_eq!(rig.heap.block_containing(block).unwrap().allocated_bytes, 40 * MIB);
+    let beside = rig.allocate_and_touch(512 * 1024 * 3, A);
+    assert_eq!(creations(), 2, "nothing shares the handle");
+    rig.free(block);
+    assert_eq!(rig.allocate_and_touch(38 * MIB, A), block, "little is wasted");
+    rig.free(block);
+    let small = rig.allocate_and_touch(16 * MIB, A);
+    assert_eq!(creations(), 3, "too much would be");
+    rig.free(beside);
+    rig.free(small);
     rig.finish();
 }

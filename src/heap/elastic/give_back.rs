@@ -11,6 +11,7 @@ use super::super::lane::Lane;
 use crate::base::lock::assert_none_held;
 use crate::config::LogLevel;
 use crate::memory::{ExtentId, Pages, State, View};
+use crate::order::Readiness;
 
 /// Shadows are remembered up to this many times the memory that is held …
 const MOST_SHADOW_SHARE: u64 = 4;
@@ -113,8 +114,10 @@ impl Heap {
             }
             if !self.unmap_shadow(pages, id, view) {
                 pages.extents().unpop_oldest_shadow(id, view);
-                // An event on its stream, for the next time.
-                if let Some(lane) = self.lanes.get(view.lane) {
+                // An event on its stream, for the next time, unless there is one to wait for.
+                if let Some(lane) = self.lanes.get(view.lane)
+                    && lane.lock().fence.readiness(view.left_epoch) == Readiness::NotYet
+                {
                     lane.want_fence();
                 }
                 return;

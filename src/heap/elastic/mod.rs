@@ -18,6 +18,7 @@
 mod area;
 mod gather;
 mod give_back;
+mod single;
 
 use super::Heap;
 use super::device::DeviceHeap;
@@ -72,6 +73,9 @@ enum Outcome {
 impl Heap {
     /// Serves a request from extents, new or moved.
     pub(super) fn serve_from_extents(&self, request: &Request<'_>, pages: &Pages) -> Rung {
+        if request.block_bytes >= request.device.single_handle_bytes {
+            return self.serve_with_one_extent(request, pages);
+        }
         for _ in 0..ATTEMPTS {
             if let Some(address) = self.serve_from_lane(request) {
                 return Ok(Some(address));
@@ -149,7 +153,6 @@ impl Heap {
     ) -> crate::base::Result<Outcome> {
         let Request { device, lane, block_bytes, .. } = *request;
         assert_none_held();
-        let class = SizeClass::of(block_bytes);
         // What comes from another stream is in order behind this one's next event.
         let epoch_here = lane.lock().fence.epoch();
         let epoch = |extent: &Moved| match extent.lane == lane.index {
@@ -161,7 +164,7 @@ impl Heap {
             .map(|extent| Laid { id: extent.id, bytes: extent.bytes, epoch: epoch(extent) })
             .collect();
         let result = self
-            .create(device, pages, growth_bytes, class, &mut laid)
+            .create(request, pages, growth_bytes, &mut laid)
             .and_then(|()| self.map(request, pages, &laid, continued));
         match result {
             Ok(()) => Ok(Outcome::More),
@@ -196,19 +199,23 @@ impl Heap {
     /// New extents of `bytes` together, appended to `created`.
     fn create(
         &self,
-        device: &DeviceHeap,
+        request: &Request<'_>,
         pages: &Pages,
         bytes: u64,
-        class: SizeClass,
         created: &mut Vec<Laid>,
     ) -> Result<(), Refusal> {
         if bytes == 0 {
             return Ok(());
         }
+        let Request { device, block_bytes, .. } = *request;
+        let class = SizeClass::of(block_bytes);
         let message = format_args!("device {}: {bytes} bytes more", device.ordinal);
         self.log.write(LogLevel::Debug, &message);
         let granule = pages.granule_bytes();
-        let extent_bytes = self.extent_bytes(device).max(granule);
+        let extent_bytes = match block_bytes < device.single_handle_bytes {
+            true => self.extent_bytes(device).max(granule),
+            false => bytes,
+        };
         let count = bytes.div_ceil(extent_bytes);
         let mut rest_bytes = bytes;
         for left in (1..=count).rev() {
