@@ -7,6 +7,7 @@
 //! back and checks that the machine agrees: nothing leaked, nothing raced, nothing torn.
 #![allow(dead_code)] // each test binary uses a part of it
 
+pub mod host_memory;
 pub mod replay;
 
 use std::sync::{Arc, Mutex};

@@ -24,8 +24,12 @@ pub fn recorded(name: &str) -> Program {
 
 /// A heap over devices with addresses only, whose work completes at once.
 pub fn rig_for(pool_type: PoolType, devices: usize) -> Rig {
+    rig_on(pool_type, devices, DEVICE_BYTES)
+}
+
+fn rig_on(pool_type: PoolType, devices: usize, device_bytes: u64) -> Rig {
     let subject = Subject { pool_type, store: StoreKind::AddressesOnly };
-    let mut plan = subject.plan().devices(devices, DEVICE_BYTES);
+    let mut plan = subject.plan().devices(devices, device_bytes);
     plan.machine.detect_races = false;
     plan.machine.progress = Progress::Automatic;
     plan.start()
@@ -41,17 +45,26 @@ pub struct Replay<'a> {
 impl<'a> Replay<'a> {
     /// A program that has not started.
     pub fn new(program: &'a Program, pool_type: PoolType) -> Self {
-        let rig = rig_for(pool_type, program.device_count);
+        Self::on(program, pool_type, DEVICE_BYTES)
+    }
+
+    /// The same on devices of `device_bytes`.
+    pub fn on(program: &'a Program, pool_type: PoolType, device_bytes: u64) -> Self {
+        let rig = rig_on(pool_type, program.device_count, device_bytes);
         Self { program, rig, pointers: vec![0; program.slot_count] }
     }
 
     /// A program that its heap knows.
     pub fn warm(program: &'a Program, pool_type: PoolType) -> Self {
         let mut replay = Self::new(program, pool_type);
-        for _ in 0..WARM_UP_PASSES {
-            replay.pass().unwrap();
-        }
+        replay.passes(WARM_UP_PASSES);
         replay
+    }
+
+    /// So many passes.
+    #[track_caller]
+    pub fn passes(&mut self, count: usize) {
+        (0..count).for_each(|_| self.pass().unwrap());
     }
 
     /// The whole program once, to its last free, but for giving memory back: what a program

@@ -1,0 +1,23 @@
+//! What only Elastic promises: memory goes where it is needed.
+//!
+//! Freed memory serves any request of as many bytes, wherever it lies and whichever stream it
+//! was freed on; blocks that are live keep their bytes; and neither address space nor mappings
+//! nor the host's memory grow with the number of requests. The devices here are small, so that
+//! memory has to move all the time.
+
+#[path = "elastic/checkerboard.rs"]
+mod checkerboard;
+mod support;
+
+use genesis::config::PoolType;
+use simgpu::StoreKind;
+
+use support::Subject;
+use support::host_memory::Counting;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const ADDRESSES: Subject =
+    Subject { pool_type: PoolType::Elastic, store: StoreKind::AddressesOnly };
+const REAL: Subject = Subject { pool_type: PoolType::Elastic, store: StoreKind::RealBytes };
