@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::elastic::Slack;
 use super::lane::{Lane, LaneState};
 use super::lanes::{LaneIndex, Lanes};
 use super::pools::Pools;
@@ -31,6 +32,7 @@ pub(super) struct DeviceHeap {
     pub(super) single_handle_bytes: u64,
     /// Elastic's memory; the others have segments.
     pub(super) pages: Option<Pages>,
+    pub(super) slack: Slack,
     pub(super) events: EventPool,
     pub(super) lanes: LaneIndex,
     pub(super) pools: Pools,
@@ -72,6 +74,7 @@ impl DeviceHeap {
                 None => u64::MAX,
             },
             pages,
+            slack: Slack::default(),
             events: EventPool::new(Arc::clone(&driver)),
             lanes: LaneIndex::new(ordinal),
             pools: Pools::default(),

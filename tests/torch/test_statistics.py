@@ -15,6 +15,7 @@ from support.program import program, run
 MIB = 1 << 20
 POOLS = ("all", "small_pool", "large_pool")
 VALUES = ("current", "peak", "allocated", "freed")
+AS_PYTORCH = {"GENESIS_POOL_TYPE": "Caching"}
 
 
 def small_and_large_blocks() -> dict[str, Any]:
@@ -37,7 +38,7 @@ def training() -> dict[str, Any]:
 
 def test_the_keys_and_the_values_are_pytorchs_own() -> None:
     native = run(small_and_large_blocks, "native", ending="any")
-    ours = run(small_and_large_blocks, "enabled")
+    ours = run(small_and_large_blocks, "enabled", AS_PYTORCH)
     assert list(ours) == list(native)
     # Of parts of segments PyTorch counts what an operation adds up to, Genesis each block that
     # is cut or joined; and its peak over both pools is a bound.
@@ -54,7 +55,7 @@ def test_the_keys_and_the_values_are_pytorchs_own() -> None:
 
 def test_a_training_run_has_the_same_live_memory() -> None:
     native = run(training, "native", ending="any")
-    ours = run(training, "enabled")
+    ours = run(training, "enabled", AS_PYTORCH)
     for metric in ("allocated_bytes", "requested_bytes", "allocation"):
         for pool in POOLS:
             for value in VALUES:
@@ -67,15 +68,16 @@ def test_everything_built_on_the_statistics_answers() -> None:
     assert torch.cuda.memory_stats() == {}, "as long as CUDA is not in use"
     tensor = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")
     assert torch.cuda.memory_allocated() == 3 * MIB
-    assert torch.cuda.memory_reserved() == 20 * MIB
+    reserved = torch.cuda.memory_reserved()
+    assert 3 * MIB <= reserved <= 20 * MIB
     del tensor
     assert torch.cuda.memory_allocated() == 0
     assert torch.cuda.max_memory_allocated() == 3 * MIB
-    assert torch.cuda.max_memory_reserved() == 20 * MIB
+    assert torch.cuda.max_memory_reserved() == reserved
     nested = torch.cuda.memory_stats_as_nested_dict()
     assert nested["allocated_bytes"]["large_pool"]["freed"] == 3 * MIB
     summary = torch.cuda.memory_summary()
-    assert "GPU reserved memory" in summary and "20480 KiB" in summary, summary
+    assert "GPU reserved memory" in summary and f"{reserved // 1024} KiB" in summary, summary
     assert torch.cuda.memory_summary(abbreviated=True)
     assert torch.cuda.memory.memory_stats is torch.cuda.memory_stats
     assert torch.accelerator.memory_allocated() == 0

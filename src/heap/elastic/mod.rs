@@ -19,6 +19,9 @@ mod area;
 mod gather;
 mod give_back;
 mod single;
+mod slack;
+
+pub(super) use slack::Slack;
 
 use super::Heap;
 use super::device::DeviceHeap;
@@ -32,11 +35,6 @@ use crate::memory::{ExtentId, Pages, Refusal, Segment, State};
 use area::Laid;
 use gather::Moved;
 
-/// What is held may exceed what was live at the peak by this part …
-const SLACK_PART: u64 = 128;
-/// … and by this many bytes in any case, or by this part of the device if that is less.
-const LEAST_SLACK_BYTES: u64 = 50 * MIB;
-const LEAST_SLACK_PART: u64 = 256;
 /// Memory grows by at least this much where the slack allows it, in bytes, for small blocks …
 const SMALL_GROWTH_BYTES: u64 = 2 * MIB;
 /// … and for large ones …
@@ -128,16 +126,18 @@ impl Heap {
         }
         let growth_bytes = missing_bytes.saturating_sub(bytes_of(&moved));
         let laid = self.lay(request, pages, &moved, growth_bytes, site.continued)?;
+        if !moved.is_empty() {
+            device.slack.note_move(device.peak_active_bytes(&self.lanes, block_bytes));
+        }
         self.drop_excess_shadows(request, pages);
         Ok(laid)
     }
 
     /// How much more may be held, for a request of `more_bytes`, before memory must be moved.
     fn slack_bytes(&self, device: &DeviceHeap, more_bytes: u64) -> u64 {
-        let wanted_bytes = device.peak_active_bytes(&self.lanes, more_bytes);
-        let least_bytes = LEAST_SLACK_BYTES.min(device.usable_bytes() / LEAST_SLACK_PART);
-        let slack_bytes = (wanted_bytes / SLACK_PART).max(least_bytes);
-        (wanted_bytes + slack_bytes).saturating_sub(device.supply.reserved_bytes())
+        let peak_bytes = device.peak_active_bytes(&self.lanes, more_bytes);
+        let slack_bytes = device.slack.bytes(peak_bytes, device.usable_bytes());
+        (peak_bytes + slack_bytes).saturating_sub(device.supply.reserved_bytes())
     }
 
     /// Lays the extents `moved` and `growth_bytes` of new ones side by side in the lane's
