@@ -9,6 +9,6 @@ mod supply;
 
 pub use blocks::{Block, BlockTable, NO_SLOT, Segment, Slot, State};
 pub use directory::Directory;
-pub use extents::{ExtentId, Extents, View};
+pub use extents::{Extent, ExtentId, Extents, View};
 pub use pages::Pages;
 pub use supply::{Refusal, Supply};

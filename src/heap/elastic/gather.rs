@@ -60,7 +60,12 @@ impl Heap {
         let mut away = Vec::new();
         state.visit_free_extents(&extents, pages.granule_bytes(), |slot, address, id| {
             let origin = extents.get(id).and_then(|extent| extent.origin);
-            if origin.is_some_and(|(at, home)| at == lane.index && home != address) {
+            // A shadow that somebody is unmapping is no home any more.
+            if let Some((at, home)) = origin
+                && at == lane.index
+                && home != address
+                && state.block_at(home, State::Shadow).is_some()
+            {
                 away.push(Leaving { id, address, slot });
             }
         });

@@ -10,7 +10,7 @@ use super::super::ladder::Request;
 use super::super::lane::Lane;
 use crate::base::lock::assert_none_held;
 use crate::config::LogLevel;
-use crate::memory::{ExtentId, Pages, State, View};
+use crate::memory::{Extent, ExtentId, Pages, State, View};
 use crate::order::Readiness;
 
 /// Shadows are remembered up to this many times the memory that is held …
@@ -112,7 +112,8 @@ impl Heap {
                     state.fence.poll(&request.device.events);
                 }
             }
-            if !self.unmap_shadow(pages, id, view) {
+            // A view that an extent on its way has just left may be what it has to return to.
+            if !self.unmap_shadow(pages, id, view, |extent| extent.home.is_some()) {
                 pages.extents().unpop_oldest_shadow(id, view);
                 // An event on its stream, for the next time, unless there is one to wait for.
                 if let Some(lane) = self.lanes.get(view.lane)
@@ -132,17 +133,29 @@ impl Heap {
         let is_idle = |view: &View| {
             self.lanes.get(view.lane).is_some_and(|lane| lane.lock().fence.is_idle(view.left_epoch))
         };
-        views.iter().all(is_idle) && views.iter().all(|view| self.unmap_shadow(pages, id, *view))
+        views.iter().all(is_idle)
+            && views.iter().all(|view| self.unmap_shadow(pages, id, *view, |_| true))
     }
 
-    /// Unmaps a shadow if the work queued through it is known to be complete.
-    fn unmap_shadow(&self, pages: &Pages, id: ExtentId, view: View) -> bool {
+    /// Unmaps a shadow of an extent of which `may_go` holds, if the work queued through it is
+    /// known to be complete.
+    fn unmap_shadow(
+        &self,
+        pages: &Pages,
+        id: ExtentId,
+        view: View,
+        may_go: impl Fn(&Extent) -> bool,
+    ) -> bool {
         let Some(lane) = self.lanes.get(view.lane) else {
             return false;
         };
         let claimed = {
             let mut state = lane.lock();
-            if !state.fence.is_idle(view.left_epoch) {
+            let may_go = {
+                let extents = pages.extents();
+                extents.at(view.address) == Some(id) && extents.get(id).is_some_and(&may_go)
+            };
+            if !may_go || !state.fence.is_idle(view.left_epoch) {
                 return false;
             }
             let slot = state.block_at(view.address, State::Shadow);

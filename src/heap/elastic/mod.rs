@@ -93,6 +93,10 @@ impl Heap {
             return Ok(Outcome::More);
         }
         let site = lane.lock().find_site(class, block_bytes, granule);
+        if site.missing_bytes == 0 {
+            // Another thread has just freed what is needed.
+            return Ok(Outcome::More);
+        }
         self.make_room(device, site.missing_bytes);
         let slack_bytes = self.slack_bytes(device, block_bytes) / granule * granule;
         if site.missing_bytes <= slack_bytes {

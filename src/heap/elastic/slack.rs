@@ -18,7 +18,7 @@ const LEAST_PART: u64 = 256;
 /// … and by as much again for so many moves at the same peak …
 const MOVES: u64 = 4;
 /// … up to this part.
-const MOST_PART: u64 = 16;
+const MOST_PART: u64 = 8;
 /// A peak is a new one when it is higher by this part.
 const NEW_PEAK_PART: u64 = 1000;
 
@@ -71,6 +71,7 @@ mod tests {
         }
         assert_eq!(slack.bytes(peak, 80 * GIB), peak / PART + peak / MOST_PART);
         assert_eq!(slack.bytes(2 * peak, 80 * GIB), 2 * peak / PART);
-        assert_eq!(slack.bytes(GIB, GIB), GIB / LEAST_PART);
+        assert_eq!(slack.bytes(GIB, 80 * GIB), LEAST_BYTES);
+        assert_eq!(slack.bytes(GIB / 64, GIB), GIB / LEAST_PART, "on a small device");
     }
 }
