@@ -4,6 +4,7 @@
 //!
 //! | from | costs |
 //! |---|---|
+//! | the lane's own free extents, brought home: side by side they may be enough | bookkeeping |
 //! | new extents, while what is held stays within the *slack* over what was ever live | driver calls |
 //! | a remembered stretch of addresses, whose extents are free elsewhere | bookkeeping |
 //! | free extents of this lane, mapped again side by side | a mapping each, no wait |
