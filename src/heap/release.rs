@@ -56,8 +56,17 @@ impl Choice {
 struct Candidate {
     age: u32,
     lane: u32,
+    /// Of no private pool.
+    is_common: bool,
     address: u64,
     piece: Piece,
+}
+
+/// What has been waited for before memory is released.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    No,
+    ForDevice,
 }
 
 /// What the driver takes back as one.
@@ -203,11 +212,11 @@ impl Heap {
         if device.pools.is_routing() {
             return 0;
         }
-        let mut released_bytes = self.release_idle(device, choice);
+        let mut released_bytes = self.release_idle(device, choice, Waited::No);
         if device.pages.is_some() {
             let choice = choice.less(released_bytes);
             if self.candidates(device, choice).next().is_some() && self.wait_for_device(device) {
-                released_bytes += self.release_idle(device, choice);
+                released_bytes += self.release_idle(device, choice, Waited::ForDevice);
             }
         }
         if released_bytes > 0 {
@@ -218,8 +227,10 @@ impl Heap {
         released_bytes
     }
 
-    /// Releases what `choice` says as far as the heap need not wait for it.
-    fn release_idle(&self, device: &DeviceHeap, choice: Choice) -> u64 {
+    /// Releases what `choice` says as far as the heap need not wait for it. What was a private
+    /// pool's may be in use by a graph on any stream, of which no lane's fence tells: the driver
+    /// waits for that when it takes a segment, but not when an extent is unmapped.
+    fn release_idle(&self, device: &DeviceHeap, choice: Choice, waited: Waited) -> u64 {
         let mut released_bytes = 0;
         if let Some(pages) = &device.pages {
             released_bytes += self.release_resting(device, pages);
@@ -228,7 +239,10 @@ impl Heap {
             if choice.is_met(released_bytes) {
                 break;
             }
-            released_bytes += self.release_one(device, &candidate);
+            let is_known_idle = candidate.is_common || waited == Waited::ForDevice;
+            if is_known_idle || device.pages.is_none() {
+                released_bytes += self.release_one(device, &candidate);
+            }
         }
         if let Some(pages) = &device.pages {
             self.release_bare_areas(device, pages);
@@ -256,7 +270,8 @@ impl Heap {
             let mut add = |state: &LaneState, block: &Block, address, piece| {
                 if self.is_chosen(choice, state, block) {
                     let age = state.tick.wrapping_sub(block.freed_tick);
-                    candidates.push(Candidate { age, lane: lane.index, address, piece });
+                    let lane = lane.index;
+                    candidates.push(Candidate { age, lane, is_common, address, piece });
                 }
             };
             match &device.pages {
