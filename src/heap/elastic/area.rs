@@ -142,6 +142,12 @@ impl LaneState {
         (self.blocks.get(slot).state == state).then_some(slot)
     }
 
+    /// The shadow of the extent `id` at `address`, if it is there.
+    pub(super) fn shadow_of(&self, extents: &Extents, id: ExtentId, address: u64) -> Option<Slot> {
+        let is_there = extents.at(address) == Some(id);
+        self.block_at(address, State::Shadow).filter(|_| is_there)
+    }
+
     /// Whether `[address, end)` is made up of backed blocks of `class`. Linear in the number
     /// of blocks.
     pub(super) fn is_backed(&self, address: u64, end: u64, class: SizeClass) -> bool {

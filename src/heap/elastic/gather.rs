@@ -202,8 +202,8 @@ impl Heap {
         for extent in moved {
             let Some(lane) = self.lanes.get(extent.lane) else { continue };
             let mut state = lane.lock();
-            if let Some(slot) = state.block_at(extent.address, State::Shadow) {
-                let mut extents = pages.extents();
+            let mut extents = pages.extents();
+            if let Some(slot) = state.shadow_of(&extents, extent.id, extent.address) {
                 lane.adopt(&mut state, &mut extents, extent.id, slot, extent.epoch, supply);
             }
         }

@@ -49,9 +49,8 @@ impl Heap {
         }
         // What has a view to return to is as it was; the rest waits for the next need.
         let mut state = lane.lock();
-        let slot = state.block_at(address, State::Shadow);
         let mut extents = pages.extents();
-        if let Some(slot) = slot {
+        if let Some(slot) = state.shadow_of(&extents, id, address) {
             lane.adopt(&mut state, &mut extents, id, slot, epoch, &device.supply);
         } else if extents.get(id).is_some() && !extents.resting().contains(&id) {
             extents.rest(id);
@@ -153,7 +152,9 @@ impl Heap {
             let mut state = lane.lock();
             let may_go = {
                 let extents = pages.extents();
-                extents.at(view.address) == Some(id) && extents.get(id).is_some_and(&may_go)
+                // It may have been a home again meanwhile, or be another extent's shadow.
+                let is_as_seen = |extent: &&Extent| extent.shadows.contains(&view);
+                extents.get(id).filter(is_as_seen).is_some_and(&may_go)
             };
             if !may_go || !state.fence.is_idle(view.left_epoch) {
                 return false;
