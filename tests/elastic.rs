@@ -5,9 +5,15 @@
 //! nor the host's memory grow with the number of requests. The devices here are small, so that
 //! memory has to move all the time.
 
+#[path = "elastic/addresses.rs"]
+mod addresses;
 #[path = "elastic/checkerboard.rs"]
 mod checkerboard;
+#[path = "elastic/pools.rs"]
+mod pools;
 mod support;
+#[path = "elastic/threads.rs"]
+mod threads;
 
 use genesis::config::PoolType;
 use simgpu::StoreKind;
