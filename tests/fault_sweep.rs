@@ -1,7 +1,8 @@
 //! Every driver call fails in turn: nothing may be lost, nothing may be wrong.
 //!
-//! A fixed program (growth, cross-stream use, trimming, shortage) runs once to count the calls
-//! of each kind that it makes. Then it runs again for each call, with that call failing: once,
+//! A fixed program (growth, cross-stream use, trimming, shortage; for Elastic another in which
+//! memory moves in every way there is) runs once to count the calls of each kind that it makes.
+//! Then it runs again for each call, with that call failing: once,
 //! and from there on until the driver is well again; with a shortage of memory, an unknown
 //! code, and the code of a driver that has shut down. Each time:
 //!
@@ -12,11 +13,14 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use genesis::base::size::MIB;
 use genesis::base::{DeviceOrdinal, Error, Status, StreamHandle};
 use genesis::config::PoolType;
-use simgpu::{Access, Call, Code, StoreKind, Target, Times};
+use genesis::heap::PoolId;
+use genesis::observe::Statistics;
+use simgpu::{Access, Call, CaptureMode, Code, StoreKind, Target, Times, Usage};
 
 use support::{A, B, C, DEVICE, Rig, Subject};
 
@@ -39,41 +43,81 @@ const KINDS: [Call; 16] = [
     Call::StreamIsCapturing,
     Call::Synchronize,
 ];
+/// Those it makes of its own.
+const OWN_KINDS: [Call; 2] = [Call::BeginCapture, Call::EndCapture];
 const UNKNOWN: Code = Code(12345);
 const SHUT_DOWN: Code = Code(4);
 
 #[test]
 fn naive() {
-    sweep(PoolType::Naive);
+    sweep(PoolType::Naive, GENERAL);
 }
 
 #[test]
 fn round() {
-    sweep(PoolType::Round);
+    sweep(PoolType::Round, GENERAL);
 }
 
 #[test]
 fn exact() {
-    sweep(PoolType::Exact);
+    sweep(PoolType::Exact, GENERAL);
 }
 
 #[test]
 fn caching() {
-    sweep(PoolType::Caching);
+    sweep(PoolType::Caching, GENERAL);
 }
 
 #[test]
 fn elastic() {
-    sweep(PoolType::Elastic);
+    sweep(PoolType::Elastic, GENERAL);
 }
+
+/// A second program for Elastic: a device of eight pages.
+#[test]
+fn elastic_moving_memory() {
+    let program = Program { capacity_bytes: 16 * MIB, run: Run::move_memory };
+    let seen = sweep(PoolType::Elastic, program);
+    assert_eq!(
+        seen,
+        Seen { grown: true, moved: true, stolen: true, restored: true, dropped: true }
+    );
+}
+
+/// What to sweep, and on what.
+#[derive(Clone, Copy)]
+struct Program {
+    capacity_bytes: u64,
+    run: fn(&mut Run),
+}
+
+const GENERAL: Program = Program { capacity_bytes: 64 * MIB, run: Run::use_everything };
 
 /// What came of each step: `None` for success.
 type Outcomes = Vec<(&'static str, Option<Status>)>;
 
-fn sweep(pool_type: PoolType) {
-    let reference = Run::start_with(pool_type, |_| {});
+/// Where memory for requests has come from, as their driver calls tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// From the driver.
+    grown: bool,
+    /// From other addresses of the lane.
+    moved: bool,
+    /// From another stream.
+    stolen: bool,
+    /// From addresses it had before, with nothing mapped.
+    restored: bool,
+    /// And shadows were unmapped on the way.
+    dropped: bool,
+}
+
+/// Says what was seen where nothing failed.
+fn sweep(pool_type: PoolType, program: Program) -> Seen {
+    let reference = Run::start_with(pool_type, program, |_| {});
     let counts = KINDS.map(|call| reference.rig.usage().count(call));
-    let all_calls = reference.rig.calls();
+    let own_calls: u64 = OWN_KINDS.map(|call| reference.rig.usage().count(call)).iter().sum();
+    let all_calls = reference.rig.calls() - own_calls;
+    let seen = reference.seen;
     assert_eq!(counts.iter().sum::<u64>(), all_calls, "a kind of call is not in the list");
     let expected = reference.finish();
     assert!(expected.iter().any(|step| step.1.is_some()), "memory never ran out: {expected:?}");
@@ -83,7 +127,7 @@ fn sweep(pool_type: PoolType) {
             for code in [Code::OUT_OF_MEMORY, UNKNOWN, SHUT_DOWN] {
                 for times in [Times::Once, Times::Forever] {
                     let what = format!("{pool_type:?}: {} {nth}, {code}, {times:?}", call.name());
-                    let run = Run::start_with(pool_type, |rig| {
+                    let run = Run::start_with(pool_type, program, |rig| {
                         rig.machine.faults().fail(Target::call(call), nth, times, code);
                     });
                     let outcomes = run.finish();
@@ -98,6 +142,7 @@ fn sweep(pool_type: PoolType) {
         }
     }
     assert!(absorbed > 0, "no fault was absorbed");
+    seen
 }
 
 /// A step that fails where it did not before must say what the code means. A fault in looking
@@ -123,19 +168,25 @@ struct Run {
     outcomes: Outcomes,
     /// Start → end of each live block.
     live: BTreeMap<u64, u64>,
+    seen: Seen,
 }
 
 impl Run {
     /// Runs the program after `prepare`.
-    fn start_with(pool_type: PoolType, prepare: impl FnOnce(&Rig)) -> Self {
+    fn start_with(pool_type: PoolType, program: Program, prepare: impl FnOnce(&Rig)) -> Self {
         let subject = Subject { pool_type, store: StoreKind::AddressesOnly };
-        let rig = subject.plan().capacity(64 * MIB).start();
+        let rig = subject.plan().capacity(program.capacity_bytes).start();
         prepare(&rig);
-        let mut run = Self { rig, outcomes: Vec::new(), live: BTreeMap::new() };
-        run.grow_and_use_across_streams();
-        run.move_between_streams();
-        run.run_short();
+        let seen = Seen::default();
+        let mut run = Self { rig, outcomes: Vec::new(), live: BTreeMap::new(), seen };
+        (program.run)(&mut run);
         run
+    }
+
+    fn use_everything(&mut self) {
+        self.grow_and_use_across_streams();
+        self.move_between_streams();
+        self.run_short();
     }
 
     fn grow_and_use_across_streams(&mut self) {
@@ -179,6 +230,77 @@ impl Run {
         self.allocate("afresh", 700, C);
     }
 
+    fn move_memory(&mut self) {
+        self.move_within_a_stream();
+        self.move_to_another_stream();
+        self.move_on_and_on();
+        self.move_beside_a_capture();
+    }
+
+    /// Every second page, as one block, and so again.
+    fn move_within_a_stream(&mut self) {
+        let pages = [(); 8].map(|()| self.allocate("page", 2 * MIB, A));
+        pages.iter().step_by(2).for_each(|&page| self.free("page", page));
+        for _ in 0..2 {
+            let stretch = self.allocate("every second page", 8 * MIB, A);
+            self.free("every second page", stretch);
+            let apart = [(); 4].map(|()| self.allocate("apart again", 2 * MIB, A));
+            apart.into_iter().for_each(|page| self.free("apart", page));
+        }
+        pages.iter().skip(1).step_by(2).for_each(|&page| self.free("page", page));
+    }
+
+    /// Without an event, with one, and back.
+    fn move_to_another_stream(&mut self) {
+        let kept = self.allocate("kept", 2 * MIB, A);
+        let first = self.allocate("before an event", 4 * MIB, B);
+        let small = self.allocate("makes the event", 700, A);
+        let second = self.allocate("behind the event", 6 * MIB, B);
+        self.free("first", first);
+        self.free("second", second);
+        self.free("kept", kept);
+        self.free("small", small);
+        let back = self.allocate("back", 8 * MIB, A);
+        self.free("back", back);
+    }
+
+    /// Any four of eight pages as one block, until there are so many views that the oldest go.
+    fn move_on_and_on(&mut self) {
+        let mut pages = [(); 8].map(|()| self.allocate("page", 2 * MIB, A));
+        let fours = (0..256u32).filter(|set| set.count_ones() == 4).step_by(5);
+        for set in fours {
+            let is_chosen = |index: &usize| set >> index & 1 == 1;
+            (0..8).filter(is_chosen).for_each(|index| self.free("page", pages[index]));
+            let block = self.allocate("four pages", 8 * MIB, A);
+            self.rig.run(A);
+            self.free("four pages", block);
+            for index in (0..8).filter(is_chosen) {
+                pages[index] = self.allocate("page again", 2 * MIB, A);
+            }
+        }
+        pages.into_iter().for_each(|page| self.free("page", page));
+    }
+
+    /// While a stream captures into a pool, the others' memory moves on.
+    fn move_beside_a_capture(&mut self) {
+        self.note("trim", self.rig.heap.trim(DEVICE, 10 * MIB).map(drop));
+        let pool = PoolId(0, 1);
+        self.rig.machine.begin_capture(0, C.0, CaptureMode::Global).unwrap();
+        let filter = Arc::new(|stream| stream == C);
+        self.note("begin", self.rig.heap.begin_pool(DEVICE, pool, filter));
+        let captured = self.allocate("captured", 3 * MIB, C);
+        let pages = [(); 4].map(|()| self.allocate("beside the capture", 2 * MIB, A));
+        pages.iter().step_by(2).for_each(|&page| self.free("beside the capture", page));
+        self.allocate("moved beside the capture", 4 * MIB, A);
+        self.free("captured", captured);
+        self.allocate("captured again", 4 * MIB, C);
+        self.allocate("too much for now", 12 * MIB, B);
+        self.note("end", self.rig.heap.end_pool(DEVICE, pool));
+        self.rig.machine.end_capture(0, C.0).expect("nothing has disturbed it");
+        self.note("release", self.rig.heap.release_pool(DEVICE, pool));
+        self.note("empty", self.rig.heap.empty_cache(DEVICE).map(drop));
+    }
+
     /// Allocates a block and uses it.
     fn allocate(&mut self, step: &'static str, bytes: u64, stream: StreamHandle) -> Option<u64> {
         let address = self.claim(step, bytes, stream)?;
@@ -187,8 +309,15 @@ impl Run {
     }
 
     fn claim(&mut self, step: &'static str, bytes: u64, stream: StreamHandle) -> Option<u64> {
+        let (usage, handles) = (self.rig.usage(), self.rig.machine.census().handles);
+        // To ask a device for statistics opens it, which is for the allocation to do.
+        let is_opened = self.rig.heap.is_opened(DEVICE);
+        let statistics = if is_opened { self.rig.statistics() } else { Statistics::default() };
         let allocated = self.rig.heap.allocate(bytes, DEVICE, stream);
         let address = allocated.as_ref().ok().copied();
+        if address.is_some() {
+            self.see(&usage, &statistics, handles);
+        }
         self.note(step, allocated.map(drop));
         let start = address?;
         assert!(start != 0 && start % 512 == 0, "{step}: {start:#x}");
@@ -197,6 +326,19 @@ impl Run {
         assert!(before.is_none_or(|(_, &other_end)| other_end <= start), "{step} overlaps");
         self.live.insert(start, end);
         address
+    }
+
+    /// Notes where memory for an allocation came from, that was served since the figures given.
+    fn see(&mut self, usage: &Usage, statistics: &Statistics, handles: usize) {
+        let (usage_now, now) = (self.rig.usage(), self.rig.statistics());
+        let made = |call: Call| usage_now.count(call) > usage.count(call);
+        let is_stolen = now.cross_stream_reuses > statistics.cross_stream_reuses;
+        let is_grown = self.rig.machine.census().handles > handles;
+        self.seen.grown |= is_grown;
+        self.seen.stolen |= is_stolen;
+        self.seen.moved |= made(Call::Map) && !is_grown && !is_stolen;
+        self.seen.restored |= now.misses > statistics.misses && !made(Call::Map);
+        self.seen.dropped |= made(Call::Unmap) && !made(Call::Release);
     }
 
     fn free(&mut self, step: &'static str, address: Option<u64>) {
