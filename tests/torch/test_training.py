@@ -79,8 +79,8 @@ def test_two_devices() -> None:
         assert genesis.stats(device).allocations > 0
 
 
-@program(modes=("enabled",))
-def test_a_steady_program_stops_asking_the_driver() -> None:
+def driver_memory_calls_of_steady_steps(warm_up: int) -> tuple[int, int]:
+    """The driver calls for memory, and the requests, of five steps after ``warm_up`` others."""
     with torch.device("cuda"):
         model = Transformer(Shape(layers=2))
     optimizer = torch.optim.AdamW(model.parameters())
@@ -90,11 +90,25 @@ def test_a_steady_program_stops_asking_the_driver() -> None:
         optimizer.step()
         optimizer.zero_grad()
 
-    for _ in range(12):  # Elastic gives a program that moves memory on and on a little more
+    for _ in range(warm_up):
         step()
     before = genesis.stats(0)
     for _ in range(5):
         step()
     after = genesis.stats(0)
-    assert after.allocations > before.allocations
-    assert after.driver_memory_calls == before.driver_memory_calls
+    calls = after.driver_memory_calls - before.driver_memory_calls
+    return calls, after.allocations - before.allocations
+
+
+@program(modes=("enabled",), env={"GENESIS_POOL_TYPE": "Caching"})
+def test_a_steady_program_stops_asking_the_driver() -> None:
+    calls, allocations = driver_memory_calls_of_steady_steps(3)
+    assert allocations > 0 and calls == 0
+
+
+@program(modes=("enabled",))
+def test_a_steady_program_hardly_asks_the_driver_under_elastic() -> None:
+    """This one lives at its peak all the time; Caching holds 1.4 times that peak for it, Elastic
+    up to 1.2, and moves memory now and then."""
+    calls, allocations = driver_memory_calls_of_steady_steps(40)
+    assert allocations > 0 and calls <= allocations * 0.05, (calls, allocations)

@@ -10,7 +10,7 @@ use super::super::ladder::Request;
 use super::super::lane::Lane;
 use crate::base::lock::assert_none_held;
 use crate::config::LogLevel;
-use crate::memory::{Extent, ExtentId, Pages, State, View};
+use crate::memory::{Extent, ExtentId, Extents, Pages, State, View};
 use crate::order::Readiness;
 
 /// Shadows are remembered up to this many times the memory that is held …
@@ -93,13 +93,24 @@ impl Heap {
 
     /// Unmaps the oldest shadows while there are too many, as far as they are out of use.
     pub(super) fn drop_excess_shadows(&self, request: &Request<'_>, pages: &Pages) {
+        let held_bytes = request.device.supply.reserved_bytes();
+        self.drop_shadows_while(request, pages, |extents| {
+            extents.shadow_bytes() > MOST_SHADOW_SHARE * held_bytes
+                || extents.view_count() > MOST_VIEWS_PER_EXTENT * extents.count() + LEAST_VIEWS
+        });
+    }
+
+    /// Unmaps shadows, the oldest first, while `is_wanted` and as far as they are out of use.
+    pub(super) fn drop_shadows_while(
+        &self,
+        request: &Request<'_>,
+        pages: &Pages,
+        is_wanted: impl Fn(&Extents) -> bool,
+    ) {
         loop {
             let oldest = {
                 let mut extents = pages.extents();
-                let held_bytes = request.device.supply.reserved_bytes();
-                let is_excess = extents.shadow_bytes() > MOST_SHADOW_SHARE * held_bytes
-                    || extents.view_count() > MOST_VIEWS_PER_EXTENT * extents.count() + LEAST_VIEWS;
-                if !is_excess || request.device.pools.is_routing() {
+                if !is_wanted(&extents) || request.device.pools.is_routing() {
                     return;
                 }
                 extents.pop_oldest_shadow()

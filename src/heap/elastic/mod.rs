@@ -250,10 +250,17 @@ impl Heap {
         let (slot, address) = match claimed {
             Some(claimed) => claimed,
             None => {
-                self.add_area(device, pages, request, bytes)?;
-                let claimed = lane.lock().claim(class, None, bytes);
-                // Another thread may have been faster: then memory is short for now.
-                claimed.ok_or(Refusal::Limit)?
+                let added = self.add_area(device, pages, request, bytes);
+                if added.is_err() {
+                    // What is remembered only takes addresses: without it there may be enough.
+                    self.drop_shadows_while(request, pages, |_| true);
+                }
+                match (lane.lock().claim(class, None, bytes), added) {
+                    (Some(claimed), _) => claimed,
+                    (None, Err(refusal)) => return Err(refusal),
+                    // Another thread was faster: then memory is short for now.
+                    (None, Ok(())) => return Err(Refusal::Limit),
+                }
             }
         };
         let ids: Vec<ExtentId> = laid.iter().map(|extent| extent.id).collect();

@@ -15,10 +15,11 @@ const PART: u64 = 128;
 /// … and by this many bytes in any case, or by this part of the device if that is less …
 const LEAST_BYTES: u64 = 50 * MIB;
 const LEAST_PART: u64 = 256;
-/// … and by as much again for so many moves at the same peak …
+/// … and by a part more for every so many moves at the same peak …
 const MOVES: u64 = 4;
-/// … up to this part.
-const MOST_PART: u64 = 8;
+const MOVES_PART: u64 = 128;
+/// … up to this one.
+const MOST_PART: u64 = 5;
 /// A peak is a new one when it is higher by this part.
 const NEW_PEAK_PART: u64 = 1000;
 
@@ -34,7 +35,7 @@ impl Slack {
     pub(super) fn bytes(&self, peak_bytes: u64, usable_bytes: u64) -> u64 {
         self.see(peak_bytes);
         let least_bytes = LEAST_BYTES.min(usable_bytes / LEAST_PART);
-        let for_moves = peak_bytes / PART * (self.moves.load(Relaxed) / MOVES);
+        let for_moves = peak_bytes / MOVES_PART * (self.moves.load(Relaxed) / MOVES);
         (peak_bytes / PART).max(least_bytes) + for_moves.min(peak_bytes / MOST_PART)
     }
 
@@ -65,7 +66,7 @@ mod tests {
         for _ in 0..MOVES {
             slack.note_move(peak + peak / 2000);
         }
-        assert_eq!(slack.bytes(peak, 80 * GIB), 2 * (peak / PART));
+        assert_eq!(slack.bytes(peak, 80 * GIB), peak / PART + peak / MOVES_PART);
         for _ in 0..1000 {
             slack.note_move(peak);
         }
