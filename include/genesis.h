@@ -80,6 +80,8 @@ typedef enum {
     GENESIS_STATUS_INTERNAL = 11,
     // A file cannot be opened or written.
     GENESIS_STATUS_FILE_FAILED = 12,
+    // Something is under way that this would disturb; nothing was changed.
+    GENESIS_STATUS_BUSY = 13,
 } genesis_status;
 
 // How much the library says: the value of `GENESIS_LOG`.

@@ -41,11 +41,13 @@ pub enum Status {
     Internal = 11,
     /// A file cannot be opened or written.
     FileFailed = 12,
+    /// Something is under way that this would disturb; nothing was changed.
+    Busy = 13,
 }
 
 impl Status {
     /// Every status, in the order of the numbers.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Success,
         Self::InvalidArgument,
         Self::OutOfMemory,
@@ -59,6 +61,7 @@ impl Status {
         Self::ForkedChild,
         Self::Internal,
         Self::FileFailed,
+        Self::Busy,
     ];
 
     /// A short lower-case text, NUL-terminated so that C can be given it as it stands.
@@ -77,6 +80,7 @@ impl Status {
             Self::ForkedChild => c"not usable in a forked child",
             Self::Internal => c"internal error",
             Self::FileFailed => c"file cannot be written",
+            Self::Busy => c"busy",
         }
     }
 }

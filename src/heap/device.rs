@@ -37,6 +37,8 @@ pub(super) struct DeviceHeap {
     pub(super) lanes: LaneIndex,
     pub(super) pools: Pools,
     pub(super) tallies: Tallies,
+    /// Pinned host memory, by address, that is to be given back and could not be yet.
+    pub(super) unpinned: Lock<Vec<u64>, { rank::DEVICE }>,
     limits: Lock<Limits, { rank::DEVICE }>,
     /// The most bytes to keep cached; `u64::MAX`: no limit.
     cache_limit_bytes: AtomicU64,
@@ -79,6 +81,7 @@ impl DeviceHeap {
             lanes: LaneIndex::new(ordinal),
             pools: Pools::default(),
             tallies: Tallies::default(),
+            unpinned: Lock::default(),
             limits: Lock::new(Limits { fraction: 1.0, bytes: None }),
             cache_limit_bytes: AtomicU64::new(settings.cache_size_bytes.unwrap_or(u64::MAX)),
             peaks: Lock::new(Peaks::default()),

@@ -40,9 +40,11 @@ pub(super) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Whether `lane` may lend to the request's: another one of the same pool.
+    /// Whether `lane` may lend to the request's: another one of the same pool, or none of a
+    /// private pool on either side. What is free has no tag.
     pub(super) fn is_sibling(&self, lane: &Lane) -> bool {
-        lane.index != self.lane.index && lane.pool() == self.lane.pool()
+        let (own, other) = (self.lane.pool(), lane.pool());
+        lane.index != self.lane.index && (own == other || !own.is_private() && !other.is_private())
     }
 }
 

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use super::elastic::PausedExtent;
 use super::pools::PoolNumber;
 use crate::base::lock::{Guard, Lock, rank};
 use crate::base::{DeviceOrdinal, StreamHandle};
@@ -67,6 +68,8 @@ pub(super) struct LaneState {
     poll_again_at: u32,
     /// Empty but while polling; kept so that polling allocates nothing.
     complete: Vec<Slot>,
+    /// Where memory is away of blocks that are paused, by address.
+    pub(super) paused: Vec<PausedExtent>,
 }
 
 impl Lane {
@@ -96,6 +99,7 @@ impl Lane {
                 climbing: 0,
                 poll_again_at: 0,
                 complete: Vec::new(),
+                paused: Vec::new(),
             }),
         }
     }
@@ -143,7 +147,7 @@ impl Lane {
     /// Whether freed blocks stay here: always in a private pool, whose addresses must.
     #[inline]
     pub(super) fn keeps_blocks(&self, state: &LaneState) -> bool {
-        state.strategy.keeps_blocks() || self.pool() != PoolNumber::COMMON
+        state.strategy.keeps_blocks() || self.pool().is_private()
     }
 
     /// A request of the lane starts up the ladder; the lane keeps its stream until it is done.
@@ -224,6 +228,12 @@ impl Lane {
         watermark
     }
 
+    /// Counts what the lane holds: its backed blocks, and the paused ones, which are as live as
+    /// others to whoever asks.
+    pub(super) fn count_held(&self, blocks: &BlockTable) {
+        self.counters.set_held_bytes(blocks.backed_bytes() + blocks.paused_bytes());
+    }
+
     fn one_wait_less(&self, state: &mut LaneState, slot: Slot) -> Watermark {
         let block = state.blocks.get_mut(slot);
         block.outstanding -= 1;
@@ -294,7 +304,7 @@ impl Lane {
     ) -> u64 {
         let slot = state.blocks.insert(segment);
         state.strategy.cut(&mut state.blocks, slot, block_bytes);
-        self.counters.set_backed_bytes(state.blocks.backed_bytes());
+        self.count_held(&state.blocks);
         // The caller refreshes the watermarks in any case: the segments have changed.
         let (address, _) = self.hand_out(state, slot, requested_bytes);
         address
@@ -308,14 +318,14 @@ impl Lane {
         block.freed_epoch = epoch;
         block.freed_tick = tick;
         state.strategy.give(&mut state.blocks, slot);
-        self.counters.set_backed_bytes(state.blocks.backed_bytes());
+        self.count_held(&state.blocks);
     }
 
     /// Takes out a whole free segment.
     pub(super) fn withdraw_segment(&self, state: &mut LaneState, slot: Slot) -> Segment {
         state.strategy.withdraw(&mut state.blocks, slot);
         let segment = state.blocks.remove(slot);
-        self.counters.set_backed_bytes(state.blocks.backed_bytes());
+        self.count_held(&state.blocks);
         segment
     }
 }
@@ -363,17 +373,18 @@ impl LaneState {
         };
         let snapshot = counters.snapshot();
         let levels = snapshot.all;
-        let (live, pending, free) =
-            (bytes_in(State::Live), bytes_in(State::Pending), bytes_in(State::Free));
-        if levels.allocated != live
-            || levels.active != live + pending
+        let [live, paused, pending, free] =
+            [State::Live, State::Paused, State::Pending, State::Free].map(bytes_in);
+        if levels.allocated != live + paused
+            || levels.active != live + paused + pending
             || snapshot.inactive != free
             || live + pending + free != self.blocks.backed_bytes()
         {
             return Err(format!(
-                "live {live}, pending {pending} and free {free} bytes, but counted {snapshot:?}"
+                "live {live}, paused {paused}, pending {pending} and free {free} bytes, but \
+                 counted {snapshot:?}"
             ));
         }
-        Ok(())
+        self.validate_paused()
     }
 }

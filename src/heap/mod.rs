@@ -26,6 +26,7 @@ mod policy;
 mod pools;
 mod release;
 mod report;
+mod tags;
 
 pub use crate::order::StreamKey;
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
@@ -51,6 +52,7 @@ use lane::{Lane, LaneKey, LaneState};
 use lanes::{Lanes, MAX_LANES};
 use policy::Policy;
 use pools::PoolNumber;
+use tags::Tags;
 
 /// Lanes look for aged segments once in so many allocations.
 const AGING_INTERVAL: u32 = 256;
@@ -67,6 +69,7 @@ pub struct Heap {
     backend: Backend,
     devices: Vec<DeviceSlot>,
     callbacks: Callbacks,
+    tags: Tags,
     clock: Clock,
     log: Arc<Log>,
 }
@@ -103,6 +106,7 @@ impl Heap {
             backend: platform.backend,
             devices: slots.map(|driver| DeviceSlot { driver, heap: OnceCell::new() }).collect(),
             callbacks: Callbacks::default(),
+            tags: Tags::new(),
             clock,
             log,
         }
@@ -127,9 +131,9 @@ impl Heap {
         let Some(block_bytes) = device.sizing.block_bytes(requested_bytes) else {
             return Err(too_large(requested_bytes));
         };
-        let pool = match device.pools.is_routing() {
-            false => PoolNumber::COMMON,
-            true => device.pools.route(stream),
+        let pool = match device.pools.is_plain() {
+            true => PoolNumber::COMMON,
+            false => self.route(device, stream),
         };
         let key = LaneKey { stream: StreamKey::of(stream), pool };
         loop {
@@ -179,8 +183,7 @@ impl Heap {
         let is_live =
             state_ref.blocks.find(slot, address).is_some_and(|block| block.state == State::Live);
         if !is_live {
-            drop(state);
-            return Err(self.not_live(address));
+            return self.free_unusual(lane, state, slot, address);
         }
         let (epoch, tick) = (state_ref.fence.epoch(), state_ref.tick);
         let block = state_ref.blocks.get_mut(slot);
@@ -201,6 +204,24 @@ impl Heap {
             self.settle(device);
         }
         Ok(())
+    }
+
+    /// Frees what is no live block with memory: a paused one, or none.
+    #[cold]
+    fn free_unusual(
+        &self,
+        lane: &Lane,
+        state: Guard<'_, LaneState, { rank::LANE }>,
+        slot: Slot,
+        address: u64,
+    ) -> Result<()> {
+        match state.blocks.find(slot, address) {
+            Some(block) if block.state == State::Paused => self.free_paused(lane, state, slot),
+            _ => {
+                drop(state);
+                Err(self.not_live(address))
+            }
+        }
     }
 
     /// The rest of a free that needs the driver: other streams used the block, or the strategy
@@ -243,7 +264,7 @@ impl Heap {
         let mut state = lane.lock();
         let state_ref = &mut *state;
         match state_ref.blocks.find(slot, address) {
-            Some(block) if block.state == State::Live => {
+            Some(block) if matches!(block.state, State::Live | State::Paused) => {
                 let key = StreamKey::of(stream);
                 if key != lane.stream() {
                     let first = state_ref.recorded.add(block.recorded, stream, key);

@@ -15,7 +15,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use super::Heap;
 use super::release::Choice;
@@ -29,19 +29,38 @@ pub struct PoolId(pub u64, pub u64);
 /// Says whether requests on a stream, made by the calling thread, belong to a pool.
 pub type PoolFilter = Arc<dyn Fn(StreamHandle) -> bool + Send + Sync>;
 
-/// A pool's number among all that a device has had; never used again.
+/// A pool's number among all that a device has had, never used again; or, with a bit to tell
+/// them apart, a tag's among all of the heap (`heap::tags`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PoolNumber(pub(super) u32);
+
+const TAG_BIT: u32 = 1 << 31;
 
 impl PoolNumber {
     /// What requests are served from unless a pool claims them.
     pub(super) const COMMON: Self = Self(0);
+
+    /// What requests under the tag of that position are served from.
+    pub(super) fn of_tag(position: u32) -> Self {
+        Self(TAG_BIT | position)
+    }
+
+    /// Whether it is a private pool's: one whose memory must stay where it is.
+    #[inline]
+    pub(super) fn is_private(self) -> bool {
+        self != Self::COMMON && self.0 & TAG_BIT == 0
+    }
 }
 
+/// Bits of a device's mode: a private pool is begun, or
+const ROUTING: u8 = 1;
+/// a tag may have been begun since the start.
+const TAGGED: u8 = 2;
+
 /// The private pools of one device.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pools {
-    routing: AtomicBool,
+    mode: AtomicU8,
     state: Lock<State, { rank::DEVICE }>,
 }
 
@@ -69,21 +88,50 @@ struct Route {
     filter: PoolFilter,
 }
 
+impl Default for Pools {
+    fn default() -> Self {
+        Self { mode: AtomicU8::new(TAGGED), state: Lock::default() }
+    }
+}
+
 impl Pools {
+    /// Whether every request is the common pool's.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.mode.load(Relaxed) == 0
+    }
+
     /// Whether a pool is begun, so that a stream of the device may be capturing.
     #[inline]
     pub(super) fn is_routing(&self) -> bool {
-        self.routing.load(Relaxed)
+        self.mode.load(Relaxed) & ROUTING != 0
     }
 
-    /// The pool that a request on `stream` belongs to.
+    /// Whether the calling thread may have begun a tag.
+    pub(super) fn is_tagged(&self) -> bool {
+        self.mode.load(Relaxed) & TAGGED != 0
+    }
+
+    /// Says whether threads may have begun a tag. The registry of tags is locked.
+    pub(super) fn set_tagged(&self, tagged: bool) {
+        self.set(TAGGED, tagged);
+    }
+
+    fn set(&self, bit: u8, value: bool) {
+        match value {
+            true => self.mode.fetch_or(bit, Relaxed),
+            false => self.mode.fetch_and(!bit, Relaxed),
+        };
+    }
+
+    /// The private pool that claims a request on `stream`.
     #[cold]
-    pub(super) fn route(&self, stream: StreamHandle) -> PoolNumber {
+    pub(super) fn route(&self, stream: StreamHandle) -> Option<PoolNumber> {
         // Filters are the caller's code: no lock is held while they run.
         let routes = self.state.lock().routes.clone();
         assert_none_held();
         let claimed = routes.iter().find(|route| (route.filter)(stream));
-        claimed.map_or(PoolNumber::COMMON, |route| route.number)
+        claimed.map(|route| route.number)
     }
 
     /// Whether the segments of a pool's lanes must stay where they are.
@@ -109,7 +157,7 @@ impl Pools {
             }
         };
         state.routes.push(Route { id, number, filter });
-        self.routing.store(true, Relaxed);
+        self.set(ROUTING, true);
         Ok(())
     }
 
@@ -117,7 +165,7 @@ impl Pools {
         let mut state = self.state.lock();
         let position = state.routes.iter().position(|route| route.id == id);
         let ended = position.map(|position| state.routes.remove(position));
-        self.routing.store(!state.routes.is_empty(), Relaxed);
+        self.set(ROUTING, !state.routes.is_empty());
         // The filter may be the caller's code to drop: not under the lock.
         drop(state);
         ended.map(drop).ok_or_else(|| misuse(id, "is not begun"))
@@ -162,7 +210,7 @@ impl Heap {
     pub fn release_pool(&self, device: DeviceOrdinal, pool: PoolId) -> Result<()> {
         let device = self.device(device)?;
         device.pools.release(pool)?;
-        let of_no_pool = |number| number != PoolNumber::COMMON && !device.pools.is_held(number);
+        let of_no_pool = |number: PoolNumber| number.is_private() && !device.pools.is_held(number);
         let has_pending = |lane: &super::lane::Lane| !lane.lock().pending.is_empty();
         if self.lanes.of(device.ordinal).any(|lane| of_no_pool(lane.pool()) && has_pending(lane)) {
             self.wait_for_device(device);

@@ -8,10 +8,10 @@
 use super::Heap;
 use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
-use super::pools::PoolNumber;
 use crate::base::lock::assert_none_held;
 use crate::base::{DeviceOrdinal, Result};
 use crate::config::LogLevel;
+use crate::driver;
 use crate::memory::{Block, ExtentId, Segment, Slot, State};
 
 /// Which cached segments to release. None of a private pool that is held, and none at all
@@ -154,19 +154,19 @@ impl Heap {
     /// Waits until the device is idle, after which every freed block can be used by every
     /// stream. Says whether it came to that: not while a stream captures, for one.
     pub(super) fn wait_for_device(&self, device: &DeviceHeap) -> bool {
-        if device.pools.is_routing() {
-            return false;
-        }
+        !device.pools.is_routing() && self.synchronize(device).is_ok()
+    }
+
+    /// Waits until the device is idle. No stream captures, as far as is known.
+    pub(super) fn synchronize(&self, device: &DeviceHeap) -> driver::Result<()> {
         let lanes = || self.lanes.of(device.ordinal);
         let epochs: Vec<u32> = lanes().map(|lane| lane.lock().fence.end_epoch()).collect();
         assert_none_held();
-        if device.driver.synchronize().is_err() {
-            return false;
-        }
+        device.driver.synchronize()?;
         for (lane, epoch) in lanes().zip(epochs) {
             lane.device_was_idle(epoch, &device.events);
         }
-        true
+        Ok(())
     }
 
     /// Before `segment_bytes` more are asked of the driver: what the user wants released.
@@ -262,7 +262,7 @@ impl Heap {
         }
         for lane in self.lanes.of(device.ordinal) {
             let pool = lane.pool();
-            let is_common = pool == PoolNumber::COMMON;
+            let is_common = !pool.is_private();
             if choice == Choice::Orphaned && is_common || !is_common && device.pools.is_held(pool) {
                 continue;
             }

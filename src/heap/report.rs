@@ -70,7 +70,8 @@ impl Heap {
         for lane in self.lanes.of(device.ordinal) {
             let state = lane.lock();
             let chosen = state.blocks.iter().filter(|(_, block)| {
-                block.state == State::Live && block.requested_bytes >= least_bytes
+                matches!(block.state, State::Live | State::Paused)
+                    && block.requested_bytes >= least_bytes
             });
             live.extend(chosen.map(|(_, block)| describe(lane, block)));
         }
@@ -82,7 +83,7 @@ impl Heap {
     /// is its start.
     pub fn block_containing(&self, address: u64) -> Result<LiveBlock> {
         match self.locate(address) {
-            Some((State::Live, block)) => Ok(block),
+            Some((State::Live | State::Paused, block)) => Ok(block),
             _ => Err(Error::new(
                 Status::ForeignPointer,
                 format!("{address:#x} is not in memory that genesis has handed out"),
@@ -140,7 +141,7 @@ impl Heap {
                     "{address:#x} was not allocated by genesis, or its memory has been released"
                 ),
             ),
-            Some((State::Live, block)) => Error::new(
+            Some((State::Live | State::Paused, block)) => Error::new(
                 Status::ForeignPointer,
                 format!(
                     "{address:#x} points into the block at {:#x}, not to its start",

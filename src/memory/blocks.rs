@@ -12,8 +12,8 @@
 //! ```text
 //! block.after  = b  ⇔  b.before = block,  and  block.address + block.bytes = b.address
 //! address is a multiple of 512, bytes > 0; bytes too is one unless the block is a segment
-//! directory[block.address] = (this lane, slot of block)    live, pending and shadow blocks
-//! backed_bytes = Σ block.bytes of the backed blocks
+//! directory[block.address] = (this lane, slot of block)    live, pending, shadow, paused
+//! backed_bytes = Σ block.bytes of the backed blocks;  paused_bytes, of the paused ones
 //! ```
 //!
 //! A block is listed in the directory when it is handed out or becomes a shadow; the directory is
@@ -51,6 +51,10 @@ pub enum State {
     Unmapped,
     /// Addresses of an area at which somebody is mapping or unmapping, without the lock.
     Claimed,
+    /// Handed out, but its memory is away until its tag is resumed (see `heap::elastic::pause`).
+    Paused,
+    /// Nobody's addresses beside paused blocks: what comes back with theirs.
+    Absent,
     /// No block: the slot waits to be reused.
     Vacant,
 }
@@ -113,6 +117,7 @@ pub struct BlockTable {
     vacant: Slot,
     count: usize,
     backed_bytes: u64,
+    paused_bytes: u64,
     lane: u32,
     directory: Arc<Directory>,
 }
@@ -120,7 +125,8 @@ pub struct BlockTable {
 impl BlockTable {
     /// An empty table for the lane of index `lane`, whose blocks `directory` will know.
     pub fn new(lane: u32, directory: Arc<Directory>) -> Self {
-        Self { blocks: Vec::new(), vacant: NO_SLOT, count: 0, backed_bytes: 0, lane, directory }
+        let (blocks, vacant) = (Vec::new(), NO_SLOT);
+        Self { blocks, vacant, count: 0, backed_bytes: 0, paused_bytes: 0, lane, directory }
     }
 
     /// Whether nothing is mapped: there is no block but of bare addresses.
@@ -131,6 +137,11 @@ impl BlockTable {
     /// All backed blocks together, in bytes.
     pub fn backed_bytes(&self) -> u64 {
         self.backed_bytes
+    }
+
+    /// All paused blocks together, in bytes.
+    pub fn paused_bytes(&self) -> u64 {
+        self.paused_bytes
     }
 
     /// The block in `slot`.
@@ -215,10 +226,15 @@ impl BlockTable {
     /// Gives the block in `slot` another state, which may give it memory or take it.
     pub fn turn(&mut self, slot: Slot, state: State) {
         let block = &mut self.blocks[slot as usize];
-        let was_backed = std::mem::replace(&mut block.state, state).is_backed();
-        match (was_backed, state.is_backed()) {
+        let before = std::mem::replace(&mut block.state, state);
+        match (before.is_backed(), state.is_backed()) {
             (false, true) => self.backed_bytes += block.bytes,
             (true, false) => self.backed_bytes -= block.bytes,
+            _ => {}
+        }
+        match (before == State::Paused, state == State::Paused) {
+            (false, true) => self.paused_bytes += block.bytes,
+            (true, false) => self.paused_bytes -= block.bytes,
             _ => {}
         }
     }
@@ -301,13 +317,15 @@ impl BlockTable {
     /// Checks every invariant of the module's note; says which does not hold.
     pub fn validate(&self) -> Result<(), String> {
         let mut count = 0;
-        let mut bytes = 0;
+        let (mut bytes, mut paused_bytes) = (0, 0);
         for (slot, block) in self.iter() {
             count += 1;
             bytes += if block.state.is_backed() { block.bytes } else { 0 };
+            paused_bytes += if block.state == State::Paused { block.bytes } else { 0 };
             let entry = Entry { lane: self.lane, slot };
             let is_found = self.directory.get(block.address) == Some(entry);
-            let is_listed = matches!(block.state, State::Live | State::Pending | State::Shadow);
+            let is_listed =
+                matches!(block.state, State::Live | State::Pending | State::Shadow | State::Paused);
             if is_listed && !is_found {
                 return Err(format!("block {slot} is not in the directory"));
             }
@@ -335,6 +353,9 @@ impl BlockTable {
                 "{count} blocks of {bytes} bytes counted, {} of {} recorded",
                 self.count, self.backed_bytes
             ));
+        }
+        if paused_bytes != self.paused_bytes {
+            return Err(format!("{paused_bytes} bytes paused, {} recorded", self.paused_bytes));
         }
         Ok(())
     }

@@ -10,10 +10,11 @@
 //!
 //! ```text
 //! views[v.address] = extent                  for every view v of every extent
-//! home ∈ views of the extent, or none        none: on its way, or at rest
-//! a shadow never left (number 0) is not accessible, and becomes no home
+//! home ∈ views of the extent, or none        none: on its way, at rest, or set aside
+//! a shadow never left (number 0) is not accessible, and becomes no home, unless its extent is
+//!     set aside: then it is where the home was or will be, for blocks that are paused
 //! no two views overlap
-//! a resting extent has no home;   shadow_bytes = Σ bytes of views that are no home
+//! an extent at rest or set aside has no home;   shadow_bytes = Σ bytes of views that are no home
 //! ```
 //!
 //! The table asks nothing of the driver and is used under one lock of the device, on slow
@@ -66,6 +67,8 @@ pub struct Extent {
     pub origin: Option<(u32, u64)>,
     /// The search that last found it free, and the slot of the free block around it then.
     pub found: (u64, Slot),
+    /// Whether it is in the hands of whoever pauses or resumes what lay in it.
+    pub is_set_aside: bool,
 }
 
 /// The extents of one device.
@@ -121,6 +124,7 @@ impl Extents {
             shadows: Vec::new(),
             origin: None,
             found: (0, 0),
+            is_set_aside: false,
         };
         self.count += 1;
         match self.unused.pop() {
@@ -165,13 +169,35 @@ impl Extents {
         self.views.insert(address, id);
     }
 
-    /// Forgets a shadow that has been unmapped.
-    pub fn remove_view(&mut self, id: ExtentId, address: u64) {
-        let Some(extent) = self.get_mut(id) else { return };
-        extent.shadows.retain(|view| view.address != address);
+    /// Forgets a shadow that is about to be unmapped; gives what [`Self::put_back_view`] takes.
+    pub fn remove_view(&mut self, id: ExtentId, address: u64) -> Option<View> {
+        let extent = self.get_mut(id)?;
+        let position = extent.shadows.iter().position(|view| view.address == address)?;
+        let view = extent.shadows.swap_remove(position);
         extent.origin = extent.origin.filter(|origin| origin.1 != address);
-        self.shadow_bytes -= extent.bytes;
+        let bytes = extent.bytes;
+        self.shadow_bytes -= bytes;
         self.views.remove(&address);
+        Some(view)
+    }
+
+    /// Undoes [`Self::remove_view`]: the driver has not unmapped it.
+    pub fn put_back_view(&mut self, id: ExtentId, view: View) {
+        let Some(extent) = self.get_mut(id) else { return };
+        extent.shadows.push(view);
+        self.shadow_bytes += extent.bytes;
+        self.views.insert(view.address, id);
+    }
+
+    /// The extent has no home from now on, and is nobody's but the caller's, until it comes
+    /// home or rests. Where it was at home it stays mapped.
+    pub fn set_aside(&mut self, id: ExtentId) {
+        let Some(extent) = self.get_mut(id) else { return };
+        extent.is_set_aside = true;
+        if let Some(home) = extent.home.take() {
+            extent.shadows.push(View { left_epoch: 0, number: 0, ..home });
+            self.shadow_bytes += extent.bytes;
+        }
     }
 
     /// The home becomes a shadow, left in `epoch` of its lane.
@@ -198,6 +224,7 @@ impl Extents {
     pub fn come_home(&mut self, id: ExtentId, address: u64, class: SizeClass) -> SizeClass {
         let Some(extent) = self.get_mut(id) else { return class };
         debug_assert!(extent.home.is_none());
+        extent.is_set_aside = false;
         let position = extent.shadows.iter().position(|view| view.address == address);
         extent.home = position.map(|position| extent.shadows.swap_remove(position));
         extent.origin = extent.origin.or(extent.home.map(|home| (home.lane, home.address)));
@@ -209,6 +236,9 @@ impl Extents {
     /// Keeps an extent that has no home for the next need.
     pub fn rest(&mut self, id: ExtentId) {
         self.resting.push(id);
+        if let Some(extent) = self.get_mut(id) {
+            extent.is_set_aside = false;
+        }
     }
 
     /// The extents at rest.
@@ -216,9 +246,11 @@ impl Extents {
         &self.resting
     }
 
-    /// The extents at rest together, in bytes.
-    pub fn resting_bytes(&self) -> u64 {
-        self.resting.iter().filter_map(|&id| self.get(id)).map(|extent| extent.bytes).sum()
+    /// The extents at rest or set aside together, in bytes.
+    pub fn homeless_bytes(&self) -> u64 {
+        let resting = self.resting.iter().filter_map(|&id| self.get(id));
+        let aside = self.iter().map(|(_, extent)| extent).filter(|extent| extent.is_set_aside);
+        resting.chain(aside).map(|extent| extent.bytes).sum()
     }
 
     /// Takes a particular extent from those at rest.
@@ -272,8 +304,9 @@ impl Extents {
                 }
             }
             shadow_bytes += extent.bytes * extent.shadows.len() as u64;
-            if self.resting.contains(&id) == extent.home.is_some() {
-                return Err(format!("extent {id} rests and has a home, or has neither"));
+            let places = [extent.home.is_some(), self.resting.contains(&id), extent.is_set_aside];
+            if places.into_iter().filter(|&is_there| is_there).count() != 1 {
+                return Err(format!("extent {id}: home, rest and aside are {places:?}"));
             }
         }
         let mut end = 0;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::directory::is_representable;
 use super::extents::{ExtentId, Extents};
 use super::supply::{Refusal, Supply};
+use crate::base::DeviceOrdinal;
 use crate::base::lock::{Guard, Lock, rank};
 use crate::base::size::SizeClass;
 use crate::driver::{self, Call, Code, Device, DriverError, HandleOptions, Handles};
@@ -21,6 +22,8 @@ pub struct Pages {
     device: Arc<dyn Device>,
     handles: Handles,
     extents: Lock<Extents, { rank::DEVICE }>,
+    /// The devices that may access whatever is mapped here.
+    peers: Lock<Vec<DeviceOrdinal>, { rank::DEVICE }>,
 }
 
 impl Pages {
@@ -32,7 +35,7 @@ impl Pages {
             Err(error) if error.code == Code::NOT_SUPPORTED => return Ok(None),
             Err(error) => return Err(error),
         };
-        Ok(Some(Self { device, handles, extents: Lock::default() }))
+        Ok(Some(Self { device, handles, extents: Lock::default(), peers: Lock::default() }))
     }
 
     /// What sizes of extents are multiples of, in bytes.
@@ -122,7 +125,7 @@ impl Pages {
             self.extents.lock().add_view(id, lane, end);
             end += bytes;
         }
-        let mapped = mapped.and_then(|()| self.device.set_access(address, end - address, &[]));
+        let mapped = mapped.and_then(|()| self.allow_access(address, end - address));
         if mapped.is_err() {
             let views: Vec<(u64, ExtentId)> = self.extents.lock().within(address..end).collect();
             for (start, id) in views {
@@ -133,11 +136,53 @@ impl Pages {
         mapped
     }
 
+    /// Lets this device and its peers access `[address, address + bytes)`, which is whole views.
+    pub fn allow_access(&self, address: u64, bytes: u64) -> driver::Result<()> {
+        // Read when the views are in the table already: whoever adds a peer now finds them.
+        let peers = self.peers.lock().clone();
+        self.device.set_access(address, bytes, &peers)
+    }
+
     /// Drops the shadow of an extent at `address`. All work queued through it is complete.
     pub fn unmap(&self, id: ExtentId, address: u64) -> driver::Result<()> {
         let bytes = self.extents.lock().get(id).map_or(0, |extent| extent.bytes);
-        self.device.unmap(address, bytes)?;
-        self.extents.lock().remove_view(id, address);
+        // Out of the table first: what is in there is mapped.
+        let view = self.extents.lock().remove_view(id, address);
+        self.device.unmap(address, bytes).inspect_err(|_| {
+            if let Some(view) = view {
+                self.extents.lock().put_back_view(id, view);
+            }
+        })
+    }
+
+    /// Lets `peer` access whatever is mapped here, now and later. One caller at a time. On an
+    /// error, what is mapped later is as before; of what is mapped, some may be accessible.
+    pub fn add_peer(&self, peer: DeviceOrdinal) -> driver::Result<()> {
+        {
+            let mut peers = self.peers.lock();
+            if peers.contains(&peer) {
+                return Ok(());
+            }
+            peers.push(peer);
+        }
+        self.allow_everywhere(peer).inspect_err(|_| {
+            self.peers.lock().retain(|&other| other != peer);
+        })
+    }
+
+    fn allow_everywhere(&self, peer: DeviceOrdinal) -> driver::Result<()> {
+        let mut views: Vec<(u64, u64, ExtentId)> = Vec::new();
+        for (id, extent) in self.extents.lock().iter() {
+            let of_extent = extent.shadows.iter().chain(&extent.home);
+            views.extend(of_extent.map(|view| (view.address, extent.bytes, id)));
+        }
+        for (address, bytes, id) in views {
+            if let Err(error) = self.device.set_access(address, bytes, &[peer])
+                && self.extents.lock().at(address) == Some(id)
+            {
+                return Err(error);
+            }
+        }
         Ok(())
     }
 }

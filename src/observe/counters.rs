@@ -22,7 +22,7 @@ use crate::base::size::SizeClass;
 pub struct LaneCounters {
     classes: [ClassCounters; 2],
     misses: AtomicU64,
-    backed_bytes: AtomicU64,
+    held_bytes: AtomicU64,
     /// Of both classes together.
     ceilings: Ceilings,
     /// The fewest live bytes, i.e. the most inactive ones, before the sums must be made.
@@ -254,9 +254,10 @@ impl LaneCounters {
         add(&self.misses, 1);
     }
 
-    /// The lane's backed blocks are `bytes` together now; the watermarks must be set anew.
-    pub fn set_backed_bytes(&self, bytes: u64) {
-        self.backed_bytes.store(bytes, Relaxed);
+    /// The lane's blocks, but for bare addresses, are `bytes` together now; the watermarks must be
+    /// set anew.
+    pub fn set_held_bytes(&self, bytes: u64) {
+        self.held_bytes.store(bytes, Relaxed);
     }
 
     /// The lane's free bytes, about: exact while nothing happens.
@@ -268,7 +269,7 @@ impl LaneCounters {
     pub fn snapshot(&self) -> Snapshot {
         let classes = SizeClass::ALL.map(|class| self.classes[class.index()].levels());
         let all = classes[0].zip(classes[1], u64::saturating_add);
-        let inactive = self.backed_bytes.load(Relaxed).saturating_sub(all.active);
+        let inactive = self.held_bytes.load(Relaxed).saturating_sub(all.active);
         Snapshot { classes, all, inactive }
     }
 
@@ -415,7 +416,7 @@ mod tests {
         let lane = LaneCounters::new();
         let mut peaks = Peaks::default();
         let class = SizeClass::Small;
-        lane.set_backed_bytes(4096);
+        lane.set_held_bytes(4096);
         let mut crossings = 0;
         let mut look = |watermark| {
             if watermark == Watermark::Crossed {
@@ -444,7 +445,7 @@ mod tests {
         let mut refreshes = 0;
         let mut random = 12345u64;
         for lane in &lanes {
-            lane.set_backed_bytes(1 << 20);
+            lane.set_held_bytes(1 << 20);
         }
         let mut expected = peaks.refresh(lanes.iter(), u64::MAX);
         for _ in 0..20_000 {

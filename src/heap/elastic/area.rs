@@ -220,7 +220,7 @@ impl Lane {
             strategy.give(blocks, part);
         }
         extents.leave_home(id, freed_epoch);
-        self.counters.set_backed_bytes(blocks.backed_bytes());
+        self.count_held(blocks);
         freed_epoch
     }
 
@@ -257,7 +257,7 @@ impl Lane {
         let before = extents.come_home(id, block.address, block.class);
         supply.reclassify(block.bytes, before, block.class);
         strategy.give(blocks, slot);
-        self.counters.set_backed_bytes(blocks.backed_bytes());
+        self.count_held(blocks);
     }
 
     /// The claimed addresses from `slot` on carry views of `laid` now, side by side: each is

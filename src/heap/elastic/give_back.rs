@@ -20,6 +20,15 @@ const MOST_VIEWS_PER_EXTENT: usize = 4;
 /// So many views more are kept in any case.
 const LEAST_VIEWS: usize = 64;
 
+/// Why a shadow was not unmapped.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kept {
+    /// Work may still use it, or another thread is unmapping it.
+    InUse,
+    /// The driver refused.
+    Driver(crate::driver::DriverError),
+}
+
 impl Heap {
     /// Gives the extent at home at `address` back if its bytes are all free and nothing may
     /// still use them; says how many bytes went back.
@@ -156,9 +165,18 @@ impl Heap {
         view: View,
         may_go: impl Fn(&Extent) -> bool,
     ) -> bool {
-        let Some(lane) = self.lanes.get(view.lane) else {
-            return false;
-        };
+        self.try_unmap_shadow(pages, id, view, may_go).is_ok()
+    }
+
+    /// The same, but it says why not.
+    pub(super) fn try_unmap_shadow(
+        &self,
+        pages: &Pages,
+        id: ExtentId,
+        view: View,
+        may_go: impl Fn(&Extent) -> bool,
+    ) -> Result<(), Kept> {
+        let lane = self.lanes.get(view.lane).ok_or(Kept::InUse)?;
         let claimed = {
             let mut state = lane.lock();
             let may_go = {
@@ -168,14 +186,12 @@ impl Heap {
                 extents.get(id).filter(is_as_seen).is_some_and(&may_go)
             };
             if !may_go || !state.fence.is_idle(view.left_epoch) {
-                return false;
+                return Err(Kept::InUse);
             }
             let slot = state.block_at(view.address, State::Shadow);
             slot.inspect(|&slot| state.blocks.turn(slot, State::Claimed))
         };
-        let Some(slot) = claimed else {
-            return false;
-        };
+        let slot = claimed.ok_or(Kept::InUse)?;
         assert_none_held();
         let unmapped = pages.unmap(id, view.address);
         let mut state = lane.lock();
@@ -183,7 +199,7 @@ impl Heap {
             Ok(()) => state.make_bare(slot),
             Err(_) => state.blocks.turn(slot, State::Shadow),
         }
-        unmapped.is_ok()
+        unmapped.map_err(Kept::Driver)
     }
 
     /// Gives up an extent that was never at home; if the driver keeps a view of it, it rests.

@@ -19,10 +19,15 @@
 mod area;
 mod gather;
 mod give_back;
+mod pause;
+mod paused;
+mod peers;
 mod single;
 mod slack;
 
 pub(super) use slack::Slack;
+
+pub(super) use paused::PausedExtent;
 
 use super::Heap;
 use super::device::DeviceHeap;
@@ -90,7 +95,7 @@ impl Heap {
         let Request { device, lane, block_bytes, .. } = *request;
         let class = SizeClass::of(block_bytes);
         let granule = pages.granule_bytes();
-        if lane.pool() == super::pools::PoolNumber::COMMON && self.return_home(request, pages) {
+        if !lane.pool().is_private() && self.return_home(request, pages) {
             return Ok(Outcome::More);
         }
         let site = lane.lock().find_site(class, block_bytes, granule);
@@ -113,7 +118,7 @@ impl Heap {
                 return Ok(Outcome::More);
             }
         }
-        if lane.pool() != super::pools::PoolNumber::COMMON {
+        if lane.pool().is_private() {
             // A captured graph knows where its memory is.
             return self.lay(request, pages, &[], site.missing_bytes, site.continued);
         }
@@ -279,11 +284,11 @@ impl Heap {
         pages: &Pages,
     ) -> std::result::Result<u64, String> {
         let named = |error: String| format!("device {}: {error}", device.ordinal);
-        let (homes, resting_bytes) = {
+        let (homes, homeless_bytes) = {
             let extents = pages.extents();
             extents.validate().map_err(named)?;
             let homes: Vec<_> = extents.iter().map(|(id, extent)| (id, extent.clone())).collect();
-            (homes, extents.resting_bytes())
+            (homes, extents.homeless_bytes())
         };
         let lane_of = |index: u32| self.lanes.get(index);
         for (id, extent) in &homes {
@@ -297,14 +302,16 @@ impl Heap {
             }
             for view in &extent.shadows {
                 let is_shadow = lane_of(view.lane).is_some_and(|lane| {
-                    lane.lock().block_at(view.address, State::Shadow).is_some()
+                    let state = lane.lock();
+                    state.block_at(view.address, State::Shadow).is_some()
+                        || extent.is_set_aside && state.has_paused(view.address, *id)
                 });
                 if !is_shadow {
                     return Err(named(format!("no shadow of extent {id} at {:#x}", view.address)));
                 }
             }
         }
-        Ok(resting_bytes)
+        Ok(homeless_bytes)
     }
 
     /// Reserves addresses for at least `bytes`.
