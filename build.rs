@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Where the items of the C interface are: its functions, and the types they speak of.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 13] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
@@ -15,7 +15,9 @@ const SOURCES: [&str; 11] = [
     "src/ffi/callbacks.rs",
     "src/ffi/library.rs",
     "src/ffi/memory.rs",
+    "src/ffi/peers.rs",
     "src/ffi/statistics.rs",
+    "src/ffi/tags.rs",
     "src/ffi/torch/hooks.rs",
     "src/ffi/torch/pools.rs",
     "src/ffi/trace.rs",

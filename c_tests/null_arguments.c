@@ -42,6 +42,14 @@ static void all_of_them(void)
     REFUSES_NULL(genesis_largest_allocations_get(0, 0, NULL, 1, &count));
     CHECK(count == 7);
 
+    uint64_t generation = 7;
+    REFUSES_NULL(genesis_tag_push(NULL));
+    REFUSES_NULL(genesis_tag_pause(NULL, 1));
+    REFUSES_NULL(genesis_tag_resume(NULL));
+    REFUSES_NULL(genesis_tag_generation_get(NULL, &generation));
+    REFUSES_NULL(genesis_tag_generation_get("weights", NULL));
+    CHECK(generation == 7);
+
     CHECK_OK(genesis_memory_info_get(0, NULL, NULL));
     CHECK_OK(genesis_cache_trim(0, 0, NULL));
     CHECK_OK(genesis_garbage_collect(0, NULL));

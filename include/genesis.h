@@ -395,6 +395,13 @@ genesis_status genesis_garbage_collect(int device, size_t *released_bytes);
 // `reusable_bytes` is NULL or points to a writable `size_t`.
 genesis_status genesis_memory_compact(int device, size_t *reusable_bytes);
 
+// From now on work on device `peer` may access all memory of `device`: what is held, and what
+// will be. Where it may already, and for a device itself, it does nothing. It cannot be undone.
+//
+// `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic, and where the driver knows
+// no way from `peer` to `device`.
+genesis_status genesis_peer_access_enable(int device, int peer);
+
 // Writes the statistics of `device` to `stats`, whose `struct_size` the caller has set.
 //
 // The caller's part:
@@ -424,6 +431,54 @@ genesis_status genesis_largest_allocations_get(int device,
                                                genesis_block_info *blocks,
                                                size_t capacity,
                                                size_t *count);
+
+// From now on the calling thread's allocations are of the tag `tag`, until the matching
+// `genesis_tag_pop`; tags nest, and the innermost counts. A block keeps the tag it was allocated
+// with. Allocations for a graph that is being captured are the graph's, whatever the tag.
+//
+// `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic. On a device without
+// virtual memory management a tag does nothing.
+//
+// The caller's part:
+// `tag` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_tag_push(const char *tag);
+
+// Ends the innermost tag of the calling thread.
+genesis_status genesis_tag_pop(void);
+
+// Gives the physical memory of the tag `tag` back to the driver, on all devices. Live blocks
+// keep their addresses, and with `keep_contents` (not 0) their contents, in pinned host memory,
+// for `genesis_tag_resume`; without, the contents are undefined then. Until then no work may
+// touch them. Freeing them is fine, and what is allocated under the tag meanwhile is not paused.
+// Where nothing of the tag has memory, it does nothing.
+//
+// Waits for all devices. `GENESIS_STATUS_INVALID_ARGUMENT` for a tag that was never pushed.
+// `GENESIS_STATUS_BUSY` while a graph is being captured, while freed blocks of the tag still
+// wait for a stream, and while another thread pauses or resumes. After any failure everything
+// is as it was; should the driver refuse that, too, `genesis_tag_resume` makes it whole.
+//
+// The caller's part:
+// `tag` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_tag_pause(const char *tag, int keep_contents);
+
+// Makes the memory of the tag `tag` what it was before `genesis_tag_pause`: at the same
+// addresses, with the contents that were kept. Where nothing is paused, it does nothing.
+//
+// `GENESIS_STATUS_OUT_OF_MEMORY` if as much cannot be had within the limits, after what is cached
+// has gone back; else as `genesis_tag_pause`. After a failure the tag is still paused, with
+// what was kept.
+//
+// The caller's part:
+// `tag` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_tag_resume(const char *tag);
+
+// Writes to `generation` how often memory of the tag `tag` has come back. Whoever has registered
+// that memory, with NCCL or for RDMA, registers it again when this has changed.
+//
+// The caller's part:
+// `tag` is NULL, which is an error, or a NUL-terminated string; `generation` is NULL, which is
+// an error, or points to a writable `uint64_t`.
+genesis_status genesis_tag_generation_get(const char *tag, uint64_t *generation);
 
 // For `set_init_fn`: PyTorch starts to use CUDA and sees `device_count` devices.
 //

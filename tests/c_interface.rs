@@ -104,6 +104,7 @@ subjects! {
     refusals: "refusals.c";
     statistics: "statistics.c";
     streams: "streams.c";
+    tags: "tags.c";
     threads: "threads.c";
     trace: "trace.c";
 }

@@ -157,6 +157,7 @@ fn numbers_of_statuses_never_change() {
         (10, "not usable in a forked child"),
         (11, "internal error"),
         (12, "file cannot be written"),
+        (13, "busy"),
     ];
     assert_eq!(published.len(), Status::ALL.len(), "add new statuses to this list");
     for (number, text) in published {

@@ -53,6 +53,7 @@ fn a_fork_during_the_first_use_does_not_hang() {
 fn a_process_may_end_at_any_time() {
     for case in [
         "with_live_blocks",
+        "with_paused_blocks",
         "from_thread",
         "main_thread_first",
         "in_thread_destructors",

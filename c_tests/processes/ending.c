@@ -18,6 +18,18 @@ static void hold_blocks(void)
     }
 }
 
+/* Only Elastic has tags. */
+static void pause_blocks(void)
+{
+    if (!strategy_is("Elastic")) {
+        return;
+    }
+    CHECK_OK(genesis_tag_push("weights"));
+    hold_blocks();
+    CHECK_OK(genesis_tag_pop());
+    CHECK_OK(genesis_tag_pause("weights", 1));
+}
+
 static void *hammer(void *argument)
 {
     const genesis_stream stream = STREAM(*(int *)argument);
@@ -118,6 +130,9 @@ int main(int count, char **arguments)
     } else if (strcmp(how, "while_others_work") == 0) {
         hold_blocks();
         start_hammers();
+    } else if (strcmp(how, "with_paused_blocks") == 0) {
+        pause_blocks();
+        CHECK(atexit(free_and_allocate) == 0);
     } else {
         CHECK(strcmp(how, "with_live_blocks") == 0);
         hold_blocks();

@@ -84,6 +84,12 @@ static void be_refused(void)
     FORKED(genesis_cache_trim(0, 0, &bytes));
     FORKED(genesis_garbage_collect(0, &bytes));
     FORKED(genesis_memory_compact(0, &bytes));
+    FORKED(genesis_tag_push("weights"));
+    FORKED(genesis_tag_pop());
+    FORKED(genesis_tag_pause("weights", 1));
+    FORKED(genesis_tag_resume("weights"));
+    FORKED(genesis_tag_generation_get("weights", &id));
+    FORKED(genesis_peer_access_enable(0, 0));
     FORKED(genesis_stats_get(0, &stats));
     FORKED(genesis_stats_reset_peak(0));
     FORKED(genesis_largest_allocations_get(0, 0, NULL, 0, &bytes));
@@ -127,15 +133,35 @@ static void exec_afresh(void)
     execl("/proc/self/exe", "fork", "use", (char *)NULL);
 }
 
+/* A block that is paused while there are children; NULL where there are no tags. */
+static unsigned char *paused_block(void)
+{
+    if (!strategy_is("Elastic")) {
+        return NULL;
+    }
+    CHECK_OK(genesis_tag_push("weights"));
+    unsigned char *block = block_of(MIB, STREAM(0));
+    CHECK_OK(genesis_tag_pop());
+    fill(block, MIB, 0x5a);
+    CHECK_OK(genesis_tag_pause("weights", 1));
+    return block;
+}
+
 static void after_use(void)
 {
     inherited = block_of(4096, STREAM(0));
     fill(inherited, 4096, 0x3c);
+    unsigned char *paused = paused_block();
     in_child(be_refused);
     in_child(be_refused_in_a_grandchild);
     in_child(exec_afresh);
     /* The parent goes on, its block untouched by the children's frees. */
     CHECK(is_filled(inherited, 4096, 0x3c));
+    if (paused != NULL) {
+        CHECK_OK(genesis_tag_resume("weights"));
+        CHECK(is_filled(paused, MIB, 0x5a));
+        genesis_free(paused, 0, STREAM(0));
+    }
     CHECK(stats_of(0).requested_bytes.current == 4096);
     genesis_free(inherited, 0, STREAM(0));
     use_it();

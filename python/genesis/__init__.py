@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from . import options, trace
 from ._library import (
+    BusyError,
     ConfigurationError,
     GenesisError,
     InvalidArgumentError,
@@ -16,8 +17,10 @@ from ._library import (
     path as library_path,
 )
 from ._statistics import Gauge, PoolStats, Stats, empty_cache, memory_info, pool_stats, stats
+from ._tags import enable_peer_access, generation, pause, resume, tag
 
 __all__ = [
+    "BusyError",
     "ConfigurationError",
     "Gauge",
     "GenesisError",
@@ -27,11 +30,16 @@ __all__ = [
     "PoolStats",
     "Stats",
     "empty_cache",
+    "enable_peer_access",
+    "generation",
     "library_path",
     "memory_info",
     "options",
+    "pause",
     "pool_stats",
+    "resume",
     "stats",
+    "tag",
     "trace",
     "version",
 ]

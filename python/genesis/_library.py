@@ -43,6 +43,10 @@ class OutOfMemoryError(GenesisError, MemoryError):
     """The memory asked for cannot be had, even after everything cached was given back."""
 
 
+class BusyError(GenesisError):
+    """Something is under way that the call would disturb; nothing was changed."""
+
+
 class LibraryNotFoundError(OSError):
     """There is no libgenesis.so where it is looked for, or it cannot be loaded."""
 
@@ -54,6 +58,7 @@ _ERRORS = {
     2: OutOfMemoryError,
     3: InvalidArgumentError,  # no such device
     6: ConfigurationError,
+    13: BusyError,
 }
 
 
@@ -143,6 +148,12 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_stats_get": (_Status, [_Int, _Pointer(CStats)]),
     "genesis_stats_reset_peak": (_Status, [_Int]),
     "genesis_pool_stats_get": (_Status, [_Int, _Int, _Pointer(CPoolStats)]),
+    "genesis_tag_push": (_Status, [_Text]),
+    "genesis_tag_pop": (_Status, []),
+    "genesis_tag_pause": (_Status, [_Text, _Int]),
+    "genesis_tag_resume": (_Status, [_Text]),
+    "genesis_tag_generation_get": (_Status, [_Text, _Pointer(ctypes.c_uint64)]),
+    "genesis_peer_access_enable": (_Status, [_Int, _Int]),
     "genesis_trace_start": (_Status, [_Text]),
     "genesis_trace_flush": (_Status, []),
     "genesis_trace_iteration": (_Status, [ctypes.c_uint32]),

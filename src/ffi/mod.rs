@@ -12,6 +12,8 @@
 //! | `allocation` | malloc, free, what is known of a block |
 //! | `memory` | memory info, limits, giving cached memory back |
 //! | `statistics` | statistics, largest allocations |
+//! | `tags` | allocations by tag, paused and resumed |
+//! | `peers` | access for other devices |
 //! | `trace` | recording what the program asks |
 //! | `callbacks` | out-of-memory and log callbacks |
 //! | `library` | version, devices, backend, options, last error |
@@ -26,7 +28,9 @@ pub mod callbacks;
 mod instance;
 pub mod library;
 pub mod memory;
+pub mod peers;
 pub mod statistics;
+pub mod tags;
 pub mod torch;
 pub mod trace;
 

@@ -2,6 +2,7 @@
 //! tells the heap of every stream that uses a block.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use genesis::base::size::{KIB, MIB};
 use genesis::base::{DeviceOrdinal, Status, StreamHandle};
@@ -42,16 +43,22 @@ pub struct Worker {
     /// An event of each device, to order streams with.
     events: Vec<u64>,
     last_freed: u64,
+    /// Its own tag, under which some of its blocks lie: only Elastic has such.
+    tag: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Live {
     address: u64,
     requested_bytes: u64,
+    allocated_bytes: u64,
     device: u32,
     stream: usize,
     /// The other stream that reads it, if one does; nobody writes it from then on.
     reader: Option<usize>,
+    is_tagged: bool,
+    /// Nobody touches it until its tag is resumed.
+    is_paused: bool,
 }
 
 impl Worker {
@@ -59,7 +66,10 @@ impl Worker {
         let events =
             (0..DEVICES as u32).map(|device| rig.machine.event_create(device, false).unwrap());
         let events = events.collect();
-        Self { rig, oracle, random, conduct, live: Vec::new(), events, last_freed: 0 }
+        static WORKERS: AtomicU64 = AtomicU64::new(0);
+        let is_elastic = rig.heap.settings().pool_type == PoolType::Elastic;
+        let tag = is_elastic.then(|| format!("worker {}", WORKERS.fetch_add(1, Relaxed)));
+        Self { rig, oracle, random, conduct, live: Vec::new(), events, last_freed: 0, tag }
     }
 
     pub fn run(&mut self, operations: u64) {
@@ -92,6 +102,8 @@ impl Worker {
             880..960 => self.advance(),
             960..985 => self.order_streams(),
             985..992 => self.misuse(),
+            992..994 => self.pause(),
+            994..996 => self.resume(),
             _ => self.give_back(),
         }
     }
@@ -130,7 +142,16 @@ impl Worker {
         let (device, stream) = (self.pick_device(), self.pick_stream());
         let requested_bytes = self.pick_bytes();
         let ordinal = DeviceOrdinal(device);
-        match self.rig.heap.allocate(requested_bytes, ordinal, StreamHandle(stream)) {
+        let tag = self.tag.clone().filter(|_| self.random.below(4) == 0);
+        let is_tagged = tag.is_some();
+        if let Some(tag) = tag {
+            self.rig.heap.begin_tag(&tag).unwrap();
+        }
+        let allocated = self.rig.heap.allocate(requested_bytes, ordinal, StreamHandle(stream));
+        if is_tagged {
+            self.rig.heap.end_tag().unwrap();
+        }
+        match allocated {
             Ok(0) => assert_eq!(requested_bytes, 0),
             Ok(address) => {
                 assert!(requested_bytes != 0 && requested_bytes <= CAPACITY_BYTES);
@@ -139,7 +160,16 @@ impl Worker {
                 assert_eq!(block.requested_bytes, requested_bytes);
                 let end = address + block.allocated_bytes;
                 self.oracle.claim(device as usize, address, end, requested_bytes).unwrap();
-                let live = Live { address, requested_bytes, device, stream, reader: None };
+                let live = Live {
+                    address,
+                    requested_bytes,
+                    allocated_bytes: block.allocated_bytes,
+                    device,
+                    stream,
+                    reader: None,
+                    is_tagged,
+                    is_paused: false,
+                };
                 self.touch(&live, stream, Access::Write);
                 self.live.push(live);
             }
@@ -187,6 +217,9 @@ impl Worker {
         };
         let live = self.live.swap_remove(index);
         self.oracle.disclaim(live.device as usize, live.address, live.requested_bytes);
+        if live.is_paused {
+            self.oracle.resume(live.device as usize, live.allocated_bytes);
+        }
         self.rig.heap.free(live.address).unwrap();
         self.last_freed = live.address;
     }
@@ -197,6 +230,9 @@ impl Worker {
             return;
         };
         let mut live = self.live[index];
+        if live.is_paused {
+            return;
+        }
         let reader = self.pick_stream();
         if live.reader.is_none() {
             live.reader = Some(reader);
@@ -216,6 +252,9 @@ impl Worker {
             return;
         };
         let live = self.live[index];
+        if live.is_paused {
+            return;
+        }
         let access = if live.reader.is_none() { Access::Write } else { Access::Read };
         self.touch(&live, live.stream, access);
     }
@@ -264,6 +303,43 @@ impl Worker {
                 ),
             }
         }
+    }
+
+    /// Pauses the worker's own tag. Another worker may be about its own at the moment.
+    fn pause(&mut self) {
+        let Some(tag) = &self.tag else { return };
+        let keep_contents = self.random.below(2) == 0;
+        match self.rig.heap.pause(tag, keep_contents) {
+            Ok(()) => {
+                for live in self.live.iter_mut().filter(|live| live.is_tagged && !live.is_paused) {
+                    live.is_paused = true;
+                    self.oracle.pause(live.device as usize, live.allocated_bytes);
+                }
+            }
+            // It has not been used yet.
+            Err(error) if error.status == Status::InvalidArgument => {}
+            Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
+        }
+    }
+
+    /// Resumes it, if there is enough memory.
+    fn resume(&mut self) {
+        let Some(tag) = &self.tag else { return };
+        match self.rig.heap.resume(tag) {
+            Ok(()) => {
+                for live in self.live.iter_mut().filter(|live| live.is_paused) {
+                    live.is_paused = false;
+                    self.oracle.resume(live.device as usize, live.allocated_bytes);
+                }
+            }
+            Err(error) if error.status == Status::InvalidArgument => {}
+            Err(error) if error.status == Status::OutOfMemory => {}
+            Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
+        }
+    }
+
+    fn is_beside_others(&self, status: Status) -> bool {
+        !self.conduct.is_alone && status == Status::Busy
     }
 
     fn give_back(&mut self) {

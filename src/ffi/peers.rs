@@ -1,0 +1,16 @@
+//! Other devices that may access a device's memory.
+
+use std::ffi::c_int;
+
+use super::{boundary, instance, ordinal};
+use crate::base::Status;
+
+/// From now on work on device `peer` may access all memory of `device`: what is held, and what
+/// will be. Where it may already, and for a device itself, it does nothing. It cannot be undone.
+///
+/// `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic, and where the driver knows
+/// no way from `peer` to `device`.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_peer_access_enable(device: c_int, peer: c_int) -> Status {
+    boundary::status(|| instance::heap()?.enable_peer_access(ordinal(device)?, ordinal(peer)?))
+}

@@ -1,0 +1,80 @@
+"""Tags: memory of tensors is paused and resumed by name, with real bytes behind it."""
+
+from __future__ import annotations
+
+import torch
+
+import genesis
+from support import simcuda
+from support.program import program
+
+REAL_BYTES = {"SIMCUDA_STORE": "bytes", "SIMCUDA_MEMORY": "4GiB"}
+
+
+def values(first: int) -> torch.Tensor:
+    """20 MB on the host; kernels do nothing here, but copies do."""
+    return torch.arange(first, first + 5_000_000, dtype=torch.int32)
+
+
+@program(env=REAL_BYTES)
+def test_values_of_a_paused_tag_come_back() -> None:
+    with genesis.tag("weights"):
+        weights = values(1).cuda()
+    other = values(2).cuda()
+    address, used = weights.data_ptr(), simcuda.used_bytes()
+    for resumes in (1, 2):
+        genesis.pause("weights")
+        genesis.pause("weights")
+        assert simcuda.used_bytes() <= used - weights.nbytes
+        assert torch.cuda.memory_allocated() >= weights.nbytes + other.nbytes
+        assert torch.equal(other.cpu(), values(2))
+        genesis.resume("weights")
+        assert weights.data_ptr() == address
+        assert torch.equal(weights.cpu(), values(1))
+        assert genesis.generation("weights") == resumes
+
+
+@program(env=REAL_BYTES)
+def test_dropped_contents_are_written_anew() -> None:
+    with genesis.tag("kv"):
+        cache = values(1).cuda()
+        with genesis.tag("weights"):
+            weights = values(2).cuda()
+    genesis.pause("kv", keep=False)
+    assert torch.equal(weights.cpu(), values(2))
+    genesis.resume("kv")
+    cache.copy_(values(3))
+    assert torch.equal(cache.cpu(), values(3))
+
+
+@program(env=REAL_BYTES)
+def test_tensors_come_and_go_while_their_tag_is_paused() -> None:
+    with genesis.tag("weights"):
+        kept, gone = values(1).cuda(), values(2).cuda()
+    genesis.pause("weights")
+    del gone
+    with genesis.tag("weights"):
+        new = values(3).cuda()
+    assert torch.equal(new.cpu(), values(3))
+    genesis.resume("weights")
+    assert torch.equal(kept.cpu(), values(1))
+    assert torch.equal(new.cpu(), values(3))
+
+
+@program()
+def test_misuse_is_reported() -> None:
+    for misuse in (genesis.pause, genesis.resume, genesis.generation):
+        try:
+            misuse("no such tag")
+        except genesis.InvalidArgumentError as error:
+            assert "no such tag" in str(error)
+            continue
+        raise AssertionError(misuse)
+
+
+@program(env={"SIMCUDA_DEVICES": "2"})
+def test_a_peer_is_enabled() -> None:
+    tensor = torch.empty(1 << 20, device="cuda:0")
+    genesis.enable_peer_access(0, 1)
+    genesis.enable_peer_access(0, 1)
+    assert tensor.to("cuda:1").device.index == 1
