@@ -3,8 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use super::{
-    boundary, genesis_stream, instance, ordinal, pointer, stream_handle, torch, trace,
-    write_required,
+    boundary, genesis_stream, instance, ordinal, pointer, stream_handle, torch, write_required,
 };
 use crate::base::{Result, Status};
 use crate::heap::{Heap, LiveBlock};
@@ -53,13 +52,14 @@ pub extern "C-unwind" fn genesis_malloc(
     let allocated = boundary::call(|| {
         let stream = stream_handle(stream);
         if size == 0 {
-            trace::nothing_allocated(device, stream);
-            return Ok(0);
+            // It is only told; without noise, whatever is wrong.
+            return match (instance::heap_if_made(), ordinal(device)) {
+                (Ok(Some(heap)), Ok(device)) => heap.allocate(0, device, stream),
+                _ => Ok(0),
+            };
         }
         let device = ordinal(device)?;
-        let address = instance::heap()?.allocate(size as u64, device, stream)?;
-        trace::allocated(address, size, device, stream);
-        Ok(address)
+        instance::heap()?.allocate(size as u64, device, stream)
     });
     match allocated {
         Ok(address) => pointer(address),
@@ -86,9 +86,7 @@ pub extern "C" fn genesis_free(
         if ptr.is_null() {
             return Ok(());
         }
-        let heap = instance::heap()?;
-        trace::freeing(ptr as u64);
-        heap.free(ptr as u64)
+        instance::heap()?.free(ptr as u64)
     });
 }
 
@@ -102,9 +100,7 @@ pub extern "C" fn genesis_block_record_stream(ptr: *mut c_void, stream: genesis_
 
 /// Notes that work on `stream` uses the block at `address`.
 pub(super) fn record_stream(heap: &Heap, address: u64, stream: genesis_stream) -> Result<()> {
-    let stream = stream_handle(stream);
-    trace::stream_recorded(address, stream);
-    heap.record_stream(address, stream)
+    heap.record_stream(address, stream_handle(stream))
 }
 
 /// Writes to `info` what is known of the live block that contains `ptr`, which need not be

@@ -17,14 +17,17 @@ use std::sync::atomic::{
 
 use once_cell::sync::{Lazy, OnceCell};
 
+use super::clock;
 use crate::base::lock::{Lock, rank};
 use crate::base::{Error, Result, Status};
 use crate::config::{self, LogLevel, Settings};
 use crate::driver;
-use crate::heap::Heap;
-use crate::observe::Log;
+use crate::heap::{Heap, Surroundings};
+use crate::observe::{EventStream, Log};
 
 static HEAP: OnceCell<Result<Heap>> = OnceCell::new();
+/// What the library did, for whoever wants to know.
+pub(super) static EVENTS: EventStream = EventStream::new(clock::ticks);
 static LOG: Lazy<Arc<Log>> = Lazy::new(|| Arc::new(Log::new(LogLevel::Warn)));
 /// Options set before the heap was made, in order.
 static STAGED: Lock<Vec<(String, String)>, { rank::LEAF }> = Lock::new(Vec::new());
@@ -117,7 +120,8 @@ fn make(messages: &mut Vec<(LogLevel, String)>) -> Result<Heap> {
         let chosen = format!("{pool_type} on {backend}, {} devices", platform.devices.len());
         messages.push((LogLevel::Info, chosen));
         record(&settings, messages);
-        Ok(Heap::new(platform, &settings, Arc::clone(&LOG)))
+        let surroundings = Surroundings { events: &EVENTS, ..Surroundings::new(Arc::clone(&LOG)) };
+        Ok(Heap::new(platform, &settings, surroundings))
     });
     if let Err(error) = &made {
         messages.push((LogLevel::Error, error.to_string()));

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use super::{boundary, for_devices, instance, ordinal, trace, write_optional, write_required};
+use super::{boundary, for_devices, instance, ordinal, write_optional, write_required};
 use crate::base::{Result, Status};
 use crate::heap::Heap;
 
@@ -103,11 +103,7 @@ pub extern "C" fn genesis_cache_empty(device: c_int) -> Status {
 
 /// Gives everything cached on `device` back, or on every one if it is `ALL_DEVICES`.
 pub(super) fn empty_cache(device: c_int) -> Result<()> {
-    let empty = |heap: &Heap, device| {
-        trace::cache_emptied(device);
-        heap.empty_cache(device)
-    };
-    for_devices(device, empty).map(drop)
+    for_devices(device, Heap::empty_cache).map(drop)
 }
 
 /// Gives cached memory of `device` (−1: of every device in use) back, the longest unused

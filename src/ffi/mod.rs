@@ -19,12 +19,14 @@
 //! | `library` | version, devices, backend, options, last error |
 //! | `torch` | PyTorch's hooks and exceptions |
 //!
+//! `clock` is what events are stamped with.
 //! `instance` holds the one heap of the process, made by the first call that needs it.
 #![allow(unsafe_code)]
 
 pub mod allocation;
 mod boundary;
 pub mod callbacks;
+mod clock;
 mod instance;
 pub mod library;
 pub mod memory;

@@ -1,15 +1,12 @@
-//! Recording what the program asks of the library: the recorder of the process, and the places
-//! where calls are recorded.
+//! Recording what the program asks of the library: the recorder of the process.
 //!
 //! The recorder itself is `observe::Recorder`; here stand what it may not know: the file, the
 //! signals, the end of the process. Its thread takes none of the program's signals, as the
 //! program does not expect handlers to run there; so a closed pipe or a file size limit is an
 //! error of the write and not the end of the process.
 //!
-//! Functions named for what happened are called by whoever offers C a way to do it. They cost
-//! a load where nothing is recorded.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_void};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
@@ -19,11 +16,11 @@ use std::path::Path;
 use std::sync::Once;
 use std::time::Duration;
 
+use super::instance::EVENTS;
 use super::{boundary, instance};
-use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
+use crate::base::{DeviceOrdinal, Error, Result, Status};
 use crate::config::Settings;
-use crate::heap::StreamKey;
-use crate::observe::{Log, Recorder, Target};
+use crate::observe::{Action, Event, Log, Recorder, Target};
 
 static RECORDER: Recorder = Recorder::new();
 
@@ -77,65 +74,12 @@ pub extern "C" fn genesis_trace_stop() -> Status {
 pub extern "C" fn genesis_trace_iteration(number: u32) -> Status {
     boundary::status(|| {
         instance::refuse_forked_child()?;
-        if RECORDER.is_on() {
-            RECORDER.iteration_ended(number);
+        if EVENTS.is_on() {
+            let amount = number.into();
+            EVENTS.note(Event { amount, ..Event::new(Action::EndIteration, DeviceOrdinal(0)) });
         }
         Ok(())
     })
-}
-
-/// A request was served.
-#[inline]
-pub(super) fn allocated(
-    address: u64,
-    requested_bytes: usize,
-    device: DeviceOrdinal,
-    stream: StreamHandle,
-) {
-    #[inline(never)]
-    fn record(address: u64, requested_bytes: usize, device: DeviceOrdinal, stream: StreamHandle) {
-        RECORDER.allocated(address, requested_bytes as u64, device, StreamKey::of(stream).0);
-    }
-    if RECORDER.is_on() {
-        record(address, requested_bytes, device, stream);
-    }
-}
-
-/// A request for 0 bytes was answered with NULL.
-#[cold]
-pub(super) fn nothing_allocated(device: c_int, stream: StreamHandle) {
-    if let Ok(device) = super::ordinal(device)
-        && instance::refuse_forked_child().is_ok()
-    {
-        allocated(0, 0, device, stream);
-    }
-}
-
-/// The block at `address` is about to be freed.
-#[inline]
-pub(super) fn freeing(address: u64) {
-    #[inline(never)]
-    fn record(address: u64) {
-        RECORDER.freeing(address);
-    }
-    if RECORDER.is_on() {
-        record(address);
-    }
-}
-
-/// The block at `address` is about to be used on `stream`.
-#[inline]
-pub(super) fn stream_recorded(address: u64, stream: StreamHandle) {
-    if RECORDER.is_on() {
-        RECORDER.stream_recorded(address, StreamKey::of(stream).0);
-    }
-}
-
-/// What `device` has cached is about to be given back.
-pub(super) fn cache_emptied(device: DeviceOrdinal) {
-    if RECORDER.is_on() {
-        RECORDER.cache_emptied(device);
-    }
 }
 
 /// Starts a recording to the file at `path`.
@@ -151,7 +95,7 @@ pub(super) fn start(path: &str, settings: &Settings, log: &'static Log) -> Resul
             (path.ends_with(".zst"), Duration::from_secs_f64(seconds));
         Ok(Target { name: path, file, is_compressed, flush_interval })
     };
-    without_signals(|| RECORDER.start(log, open))
+    without_signals(|| RECORDER.start(&EVENTS, log, open))
 }
 
 /// The file at `path`, made or emptied, unless another process is recording to it.

@@ -14,7 +14,8 @@ use crate::config::{LogLevel, PoolType, Settings};
 use crate::driver::{Call, Device, HandleOptions};
 use crate::memory::{Pages, Supply};
 use crate::observe::{
-    LaneCounters, Log, Peaks, PoolStatistics, Snapshot, Statistics, Tallies, Totals, Watermark,
+    EventStream, LaneCounters, Log, Peaks, PoolStatistics, Snapshot, Statistics, Tallies, Totals,
+    Watermark,
 };
 use crate::order::EventPool;
 use crate::strategy::{Sizing, SplitFree};
@@ -54,10 +55,17 @@ struct Limits {
 
 impl DeviceHeap {
     /// Makes the device ready; the first call to its driver happens here.
-    pub(super) fn open(driver: Arc<dyn Device>, settings: &Settings, log: &Log) -> Result<Self> {
+    pub(super) fn open(
+        driver: Arc<dyn Device>,
+        settings: &Settings,
+        log: &Log,
+        observer: &'static EventStream,
+    ) -> Result<Self> {
         let ordinal = driver.ordinal();
         let pages = match settings.pool_type {
-            PoolType::Elastic => Pages::open(Arc::clone(&driver), HandleOptions::wished(settings))?,
+            PoolType::Elastic => {
+                Pages::open(Arc::clone(&driver), HandleOptions::wished(settings), observer)?
+            }
             _ => None,
         };
         let mut settings = settings.clone();
@@ -70,7 +78,7 @@ impl DeviceHeap {
             ordinal,
             pool_type: settings.pool_type,
             sizing: Sizing::new(&settings),
-            supply: Supply::new(Arc::clone(&driver))?,
+            supply: Supply::new(Arc::clone(&driver), observer)?,
             single_handle_bytes: match &pages {
                 Some(_) => settings.single_handle_size_bytes.unwrap_or(u64::MAX),
                 None => u64::MAX,

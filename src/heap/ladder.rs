@@ -67,6 +67,12 @@ impl Heap {
         let served = self.climb(request);
         request.lane.end_climb(served.is_ok());
         self.settle(request.device);
+        if let Ok(address) = served
+            && self.events.is_on()
+        {
+            let Request { device, stream, requested_bytes, .. } = *request;
+            self.note_miss(device.ordinal, stream, requested_bytes, address);
+        }
         served
     }
 

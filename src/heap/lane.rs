@@ -13,7 +13,7 @@ use crate::base::lock::{Guard, Lock, rank};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::config::Settings;
 use crate::memory::{Block, BlockTable, Directory, Segment, Slot, State};
-use crate::observe::{LaneCounters, Watermark};
+use crate::observe::{Action, Event, EventStream, LaneCounters, Watermark};
 use crate::order::{EventPool, Fence, PendingFrees, Readiness, RecordedStreams, StreamKey};
 use crate::strategy::Strategy;
 
@@ -37,6 +37,7 @@ pub(super) struct Lane {
     fence_wanted: AtomicBool,
     /// Counted under the lock, read by anybody.
     pub(super) counters: LaneCounters,
+    observer: &'static EventStream,
     state: Lock<LaneState, { rank::LANE }>,
 }
 
@@ -79,6 +80,7 @@ impl Lane {
         key: LaneKey,
         settings: &Settings,
         directory: Arc<Directory>,
+        observer: &'static EventStream,
     ) -> Self {
         Self {
             index,
@@ -87,6 +89,7 @@ impl Lane {
             pool: AtomicU32::new(key.pool.0),
             fence_wanted: AtomicBool::new(false),
             counters: LaneCounters::new(),
+            observer,
             state: Lock::new(LaneState {
                 blocks: BlockTable::new(index, directory),
                 bare: Vec::new(),
@@ -241,6 +244,8 @@ impl Lane {
             return Watermark::Within;
         }
         let watermark = self.counters.on_ready(block.class, block.bytes);
+        let (address, bytes) = (block.address, block.bytes);
+        self.note(Action::Ready, address, bytes);
         state.strategy.give(&mut state.blocks, slot);
         watermark
     }
@@ -265,7 +270,16 @@ impl Lane {
                 _ => pending.wait_for_idle(slot, fence.epoch()),
             }
         }
+        self.note(Action::Pending, block.address, block.bytes);
         self.counters.on_pending(block.class, block.bytes)
+    }
+
+    fn note(&self, action: Action, address: u64, bytes: u64) {
+        if self.observer.is_on() {
+            let event = Event::new(action, self.device);
+            let stream = self.stream().0;
+            self.observer.note(Event { stream, address, bytes, ..event });
+        }
     }
 
     /// Drops the streams that were recorded for the block in `slot`.
@@ -276,7 +290,8 @@ impl Lane {
         }
     }
 
-    /// Hands out the block in `slot`, which no structure holds, for `requested_bytes`.
+    /// Hands out the block in `slot`, which no structure holds, for `requested_bytes`: its
+    /// address and its bytes.
     #[inline]
     pub(super) fn hand_out(
         &self,

@@ -20,6 +20,7 @@ use crate::base::DeviceOrdinal;
 use crate::base::lock::{Lock, rank};
 use crate::config::Settings;
 use crate::memory::Directory;
+use crate::observe::EventStream;
 use crate::order::EventPool;
 
 /// The most lanes of a device, i.e. streams that hold memory of it at the same time.
@@ -34,6 +35,7 @@ pub(super) struct Lanes {
     arena: Box<[OnceBox<Lane>]>,
     count: Lock<u32, { rank::DEVICE }>,
     directory: Arc<Directory>,
+    observer: &'static EventStream,
 }
 
 /// The lanes of one device, by stream.
@@ -59,10 +61,14 @@ struct Used {
 }
 
 impl Lanes {
-    pub(super) fn new(directory: Arc<Directory>, device_count: usize) -> Self {
+    pub(super) fn new(
+        directory: Arc<Directory>,
+        device_count: usize,
+        observer: &'static EventStream,
+    ) -> Self {
         let capacity = MAX_LANES * device_count;
         let arena = std::iter::repeat_with(OnceBox::new).take(capacity).collect();
-        Self { arena, count: Lock::new(0), directory }
+        Self { arena, count: Lock::new(0), directory, observer }
     }
 
     /// The lane of an index that [`Self::add`] gave.
@@ -87,8 +93,9 @@ impl Lanes {
         let mut count = self.count.lock();
         let place = self.arena.get(*count as usize)?;
         let directory = Arc::clone(&self.directory);
-        let lane =
-            place.get_or_init(|| Box::new(Lane::new(*count, device, key, settings, directory)));
+        let lane = place.get_or_init(|| {
+            Box::new(Lane::new(*count, device, key, settings, directory, self.observer))
+        });
         *count += 1;
         Some(lane)
     }

@@ -1,6 +1,7 @@
 //! Lanes for more streams than there can be lanes: which are given to other streams, and
 //! what the index says of them.
 
+use crate::observe::EventStream;
 use std::sync::Arc;
 
 use simgpu::{Config, Machine, StoreKind};
@@ -34,7 +35,7 @@ impl House {
     fn new() -> Self {
         let machine = Machine::new(Config::new(StoreKind::AddressesOnly, 1, 1 << 30)).unwrap();
         Self {
-            lanes: Lanes::new(Arc::new(Directory::new()), 2),
+            lanes: Lanes::new(Arc::new(Directory::new()), 2, EventStream::silent()),
             index: LaneIndex::new(DEVICE),
             settings: Settings::default(),
             events: EventPool::new(Arc::new(SimulatedDevice::new(machine, 0))),

@@ -22,6 +22,7 @@ mod lanes;
 #[cfg(test)]
 mod lanes_tests;
 mod limits;
+mod notes;
 mod policy;
 mod pools;
 mod release;
@@ -43,7 +44,7 @@ use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::config::{LogLevel, Settings};
 use crate::driver::{Backend, Device, Platform};
 use crate::memory::{Directory, Slot, State};
-use crate::observe::{Log, Watermark};
+use crate::observe::{EventStream, Log, Watermark};
 use crate::order::RecordedStreams;
 use callbacks::Callbacks;
 use device::DeviceHeap;
@@ -72,6 +73,25 @@ pub struct Heap {
     tags: Tags,
     clock: Clock,
     log: Arc<Log>,
+    events: &'static EventStream,
+}
+
+/// Whom a heap talks to.
+pub struct Surroundings {
+    /// Where it says what it has to say.
+    pub log: Arc<Log>,
+    /// What it tells of all that happens.
+    pub events: &'static EventStream,
+    /// Where it has the time from.
+    pub clock: Clock,
+}
+
+impl Surroundings {
+    /// A log, the time since now, and nobody who wants to know of events.
+    pub fn new(log: Arc<Log>) -> Self {
+        let start = std::time::Instant::now();
+        Self { log, events: EventStream::silent(), clock: Box::new(move || start.elapsed()) }
+    }
 }
 
 /// A device that may not have been used yet: until then nothing is asked of it.
@@ -82,26 +102,16 @@ struct DeviceSlot {
 }
 
 impl Heap {
-    /// A heap over `platform` with the `settings` given, which says what it has to say to `log`.
-    pub fn new(platform: Platform, settings: &Settings, log: Arc<Log>) -> Self {
-        let start = std::time::Instant::now();
-        Self::with_clock(platform, settings, log, Box::new(move || start.elapsed()))
-    }
-
-    /// The same with the time from `clock`.
-    pub fn with_clock(
-        platform: Platform,
-        settings: &Settings,
-        log: Arc<Log>,
-        clock: Clock,
-    ) -> Self {
+    /// A heap over `platform` with the `settings` given.
+    pub fn new(platform: Platform, settings: &Settings, surroundings: Surroundings) -> Self {
+        let Surroundings { log, events, clock } = surroundings;
         let directory = Arc::new(Directory::new());
         let device_count = platform.devices.len();
         let slots = platform.devices.into_iter();
         Self {
             settings: Lock::new(settings.clone()),
             policy: Policy::new(settings),
-            lanes: Lanes::new(Arc::clone(&directory), device_count),
+            lanes: Lanes::new(Arc::clone(&directory), device_count, events),
             directory,
             backend: platform.backend,
             devices: slots.map(|driver| DeviceSlot { driver, heap: OnceCell::new() }).collect(),
@@ -109,6 +119,7 @@ impl Heap {
             tags: Tags::new(),
             clock,
             log,
+            events,
         }
     }
 
@@ -125,6 +136,9 @@ impl Heap {
         stream: StreamHandle,
     ) -> Result<u64> {
         if requested_bytes == 0 {
+            if self.events.is_on() {
+                self.note_allocated(device, stream, 0, (0, 0), false);
+            }
             return Ok(0);
         }
         let device = self.device(device)?;
@@ -155,7 +169,12 @@ impl Heap {
             };
             let (address, watermark) = lane.hand_out(state_ref, slot, requested_bytes);
             let tick = state_ref.tick;
+            let noted_bytes = self.events.is_on().then(|| state_ref.blocks.get(slot).bytes);
             drop(state);
+            if let Some(bytes) = noted_bytes {
+                let block = (address, bytes);
+                self.note_allocated(device.ordinal, stream, requested_bytes, block, false);
+            }
             if watermark == Watermark::Crossed || prepared == Watermark::Crossed {
                 self.settle(device);
             }
@@ -174,6 +193,9 @@ impl Heap {
     pub fn free(&self, address: u64) -> Result<()> {
         if address == 0 {
             return Ok(());
+        }
+        if self.events.is_on() {
+            self.note_freeing(address);
         }
         let Some((lane, slot)) = self.find(address) else {
             return Err(self.not_live(address));
@@ -258,6 +280,9 @@ impl Heap {
     /// Notes that work on `stream` uses the block at `address`: once freed, the block is
     /// not reused before the work queued on `stream` until then has completed.
     pub fn record_stream(&self, address: u64, stream: StreamHandle) -> Result<()> {
+        if self.events.is_on() {
+            self.note_stream(address, stream);
+        }
         let Some((lane, slot)) = self.find(address) else {
             return Err(self.not_live(address));
         };
@@ -398,11 +423,11 @@ impl Heap {
     fn open(&self, ordinal: DeviceOrdinal) -> Result<&DeviceHeap> {
         let slot = self.slot(ordinal)?;
         slot.heap.get_or_try_init(|| {
-            DeviceHeap::open(Arc::clone(&slot.driver), &self.settings(), &self.log).inspect_err(
-                |error| {
-                    self.log.write(LogLevel::Error, &format_args!("device {ordinal}: {error}"));
-                },
-            )
+            let driver = Arc::clone(&slot.driver);
+            let opened = DeviceHeap::open(driver, &self.settings(), &self.log, self.events);
+            opened.inspect_err(|error| {
+                self.log.write(LogLevel::Error, &format_args!("device {ordinal}: {error}"));
+            })
         })
     }
 

@@ -13,6 +13,7 @@ use crate::base::{DeviceOrdinal, Result};
 use crate::config::LogLevel;
 use crate::driver;
 use crate::memory::{Block, ExtentId, Segment, Slot, State};
+use crate::observe::Action;
 
 /// Which cached segments to release. None of a private pool that is held, and none at all
 /// while a stream may be capturing.
@@ -83,6 +84,7 @@ impl Heap {
     /// where freed blocks are still in use by other streams. Gives the bytes released.
     pub fn empty_cache(&self, device: DeviceOrdinal) -> Result<u64> {
         let device = self.device(device)?;
+        self.note_of_device(Action::EmptyCache, device.ordinal, 0);
         if self.lanes.of(device.ordinal).any(|lane| !lane.lock().pending.is_empty()) {
             self.wait_for_device(device);
         }
@@ -220,6 +222,7 @@ impl Heap {
             }
         }
         if released_bytes > 0 {
+            self.note_of_device(Action::Trim, device.ordinal, released_bytes);
             let message =
                 format_args!("device {}: released {released_bytes} bytes", device.ordinal);
             self.log.write(LogLevel::Info, &message);

@@ -175,6 +175,7 @@ impl Heap {
             driver_total_bytes: driver.map(|info| info.total_bytes),
             fragmentation_index: statistics.fragmentation_index(),
         });
+        self.note_out_of_memory(device.ordinal, request.stream, request.requested_bytes);
         self.log.write(LogLevel::Error, &error);
         error
     }

@@ -15,11 +15,13 @@ use crate::base::DeviceOrdinal;
 use crate::base::lock::{Guard, Lock, rank};
 use crate::base::size::SizeClass;
 use crate::driver::{self, Call, Code, Device, DriverError, HandleOptions, Handles};
+use crate::observe::{Action, Event, EventStream};
 
 /// The extents of one device and their views.
 #[derive(Debug)]
 pub struct Pages {
     device: Arc<dyn Device>,
+    events: &'static EventStream,
     handles: Handles,
     extents: Lock<Extents, { rank::DEVICE }>,
     /// The devices that may access whatever is mapped here.
@@ -27,15 +29,19 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// The pages of `device`, with the options `wished` for as far as it gives them; `None` if
+    /// The pages of `device`, which tell `events`, with the options `wished` for as far as it gives them; `None` if
     /// it has no virtual memory management.
-    pub fn open(device: Arc<dyn Device>, wished: HandleOptions) -> driver::Result<Option<Self>> {
+    pub fn open(
+        device: Arc<dyn Device>,
+        wished: HandleOptions,
+        events: &'static EventStream,
+    ) -> driver::Result<Option<Self>> {
         let handles = match Handles::open(Arc::clone(&device), wished) {
             Ok(handles) => handles,
             Err(error) if error.code == Code::NOT_SUPPORTED => return Ok(None),
             Err(error) => return Err(error),
         };
-        Ok(Some(Self { device, handles, extents: Lock::default(), peers: Lock::default() }))
+        Ok(Some(Self { device, events, handles, extents: Lock::default(), peers: Lock::default() }))
     }
 
     /// What sizes of extents are multiples of, in bytes.
@@ -83,7 +89,7 @@ impl Pages {
         supply.claim(bytes)?;
         match self.handles.create(bytes) {
             Ok(handle) => {
-                supply.count(bytes, class);
+                supply.count(bytes, class, 0);
                 Ok(self.extents.lock().add(handle, bytes, class))
             }
             Err(error) => {
@@ -100,7 +106,7 @@ impl Pages {
         else {
             return Ok(());
         };
-        let released = supply.release_with(bytes, class, || self.device.release(handle));
+        let released = supply.release_with(bytes, class, 0, || self.device.release(handle));
         let mut extents = self.extents.lock();
         match released {
             Ok(()) => extents.remove(id),
@@ -123,6 +129,7 @@ impl Pages {
                 break;
             }
             self.extents.lock().add_view(id, lane, end);
+            self.note(Action::Map, end, bytes);
             end += bytes;
         }
         let mapped = mapped.and_then(|()| self.allow_access(address, end - address));
@@ -152,7 +159,16 @@ impl Pages {
             if let Some(view) = view {
                 self.extents.lock().put_back_view(id, view);
             }
-        })
+        })?;
+        self.note(Action::Unmap, address, bytes);
+        Ok(())
+    }
+
+    fn note(&self, action: Action, address: u64, bytes: u64) {
+        if self.events.is_on() {
+            let event = Event::new(action, self.device.ordinal());
+            self.events.note(Event { address, bytes, ..event });
+        }
     }
 
     /// Lets `peer` access whatever is mapped here, now and later. One caller at a time. On an

@@ -13,6 +13,7 @@ use super::directory::is_representable;
 use crate::base::Gauge;
 use crate::base::size::SizeClass;
 use crate::driver::{self, Call, Code, Device, DriverError};
+use crate::observe::{Action, Event, EventStream};
 
 /// Why no segment was had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,7 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct Supply {
     device: Arc<dyn Device>,
+    events: &'static EventStream,
     total_bytes: u64,
     allowed_bytes: AtomicU64,
     /// Held, or being asked of the driver right now.
@@ -82,11 +84,12 @@ impl Meter {
 }
 
 impl Supply {
-    /// A supply from `device`, limited to all of its memory.
-    pub fn new(device: Arc<dyn Device>) -> driver::Result<Self> {
+    /// A supply from `device`, limited to all of its memory, which tells `events`.
+    pub fn new(device: Arc<dyn Device>, events: &'static EventStream) -> driver::Result<Self> {
         let total_bytes = device.memory_info()?.total_bytes;
         Ok(Self {
             device,
+            events,
             total_bytes,
             allowed_bytes: AtomicU64::new(u64::MAX),
             claimed_bytes: AtomicU64::new(0),
@@ -143,7 +146,7 @@ impl Supply {
         self.claim(bytes)?;
         match self.allocate_aligned(bytes) {
             Ok(address) => {
-                self.count(bytes, class);
+                self.count(bytes, class, address);
                 Ok(Segment { address, bytes, class })
             }
             Err(error) => {
@@ -156,14 +159,17 @@ impl Supply {
     /// Gives a segment back to the driver, which waits for all work of the device. On an
     /// error the segment is still held and counted.
     pub fn release(&self, segment: Segment) -> driver::Result<()> {
-        self.release_with(segment.bytes, segment.class, || self.device.free(segment.address))
+        let Segment { address, bytes, class } = segment;
+        self.release_with(bytes, class, address, || self.device.free(address))
     }
 
-    /// Counts `bytes` as given back, which `give_back` does; on an error they are still held.
+    /// Counts `bytes` at `address` (0: at none) as given back, which `give_back` does; on an
+    /// error they are still held.
     pub fn release_with(
         &self,
         bytes: u64,
         class: SizeClass,
+        address: u64,
         give_back: impl FnOnce() -> driver::Result<()>,
     ) -> driver::Result<()> {
         // First, so that bytes which another thread gets at once are not counted twice.
@@ -175,6 +181,7 @@ impl Supply {
         match give_back() {
             Ok(()) => {
                 self.disclaim(bytes);
+                self.note(Action::Release, address, bytes);
                 Ok(())
             }
             Err(error) => {
@@ -200,11 +207,20 @@ impl Supply {
         self.claimed_bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// Counts one piece of claimed memory, now held, for blocks of `class`.
-    pub fn count(&self, bytes: u64, class: SizeClass) {
+    /// Counts one piece of claimed memory, now held at `address` (0: at none), for blocks of
+    /// `class`.
+    pub fn count(&self, bytes: u64, class: SizeClass, address: u64) {
         for meters in [&self.all, self.meters(Some(class))] {
             meters.bytes.add(bytes);
             meters.segments.add(1);
+        }
+        self.note(Action::Reserve, address, bytes);
+    }
+
+    fn note(&self, action: Action, address: u64, bytes: u64) {
+        if self.events.is_on() {
+            let event = Event::new(action, self.device.ordinal());
+            self.events.note(Event { address, bytes, ..event });
         }
     }
 

@@ -1,12 +1,15 @@
 //! What happened: counters kept on the hot path, statistics made from them, the log, and the
-//! recorder of traces.
+//! stream of events with those who take them in.
 
+mod addresses;
 mod counters;
+mod events;
 mod log;
 mod stats;
 mod trace;
 
 pub use counters::{LaneCounters, Peaks, Snapshot, Totals, Watermark};
+pub use events::{Action, Consumer, Event, EventStream, Names, SiteFinder, Subscription, Ticks};
 pub use log::{Log, Sink};
 pub use stats::{PoolStatistics, Statistics, Tallies};
 pub use trace::{Recorder, Summary, Target};

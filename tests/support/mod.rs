@@ -18,7 +18,7 @@ use genesis::base::{DeviceOrdinal, Result, Status, StreamHandle};
 use genesis::config::{LogLevel, PoolType, Settings};
 use genesis::driver::simulated::SimulatedDevice;
 use genesis::driver::{Backend, Device, Platform};
-use genesis::heap::Heap;
+use genesis::heap::{Heap, Surroundings};
 use genesis::observe::{Log, Statistics};
 use simgpu::{Access, Config, Machine, Progress, StoreKind, Usage};
 
@@ -99,10 +99,11 @@ impl Plan {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let written = Arc::clone(&lines);
         log.set_sink(Some(Arc::new(move |_, line| written.lock().unwrap().push(line.into()))));
-        let heap = match self.clock {
-            Some(clock) => Heap::with_clock(platform, &self.settings, log, clock),
-            None => Heap::new(platform, &self.settings, log),
-        };
+        let mut surroundings = Surroundings::new(log);
+        if let Some(clock) = self.clock {
+            surroundings.clock = clock;
+        }
+        let heap = Heap::new(platform, &self.settings, surroundings);
         Rig { machine, heap: Arc::new(heap), lines }
     }
 }

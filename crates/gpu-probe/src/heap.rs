@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use genesis::base::{DeviceOrdinal, Status, StreamHandle};
 use genesis::config::{LogLevel, PoolType, Settings};
 use genesis::driver::cuda;
-use genesis::heap::Heap;
+use genesis::heap::{Heap, Surroundings};
 use genesis::observe::Log;
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +70,7 @@ pub(crate) fn run(name: &str, limit: Duration) -> Result<Trial, String> {
     let pool_type = *strategy.ok_or_else(|| format!("{name} is no strategy"))?;
     let platform = cuda::open().map_err(|error| error.to_string())?;
     let settings = Settings { pool_type, log: LogLevel::Error, ..Settings::default() };
-    let heap = Heap::new(platform, &settings, Arc::new(Log::new(settings.log)));
+    let heap = Heap::new(platform, &settings, Surroundings::new(Arc::new(Log::new(settings.log))));
     let driver = Driver::open()?;
     let holds_back = pool_type != PoolType::Naive && !driver.is_simulated();
     let mut trial = Run::new(&driver, &heap, holds_back)?;

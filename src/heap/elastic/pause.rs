@@ -34,6 +34,7 @@ use crate::base::{Error, Result, Status};
 use crate::config::LogLevel;
 use crate::driver::{self, Call, Code, DriverError};
 use crate::memory::{Pages, Refusal, Slot};
+use crate::observe::Action;
 
 /// A record of a lane, as it was when it was looked at, on its way.
 struct Piece<'a> {
@@ -76,6 +77,9 @@ impl Heap {
         if paused.is_err() {
             self.take_back(tag);
         }
+        if paused.is_ok() {
+            self.note_tag(Action::Pause, name);
+        }
         self.settle_all();
         paused
     }
@@ -100,6 +104,7 @@ impl Heap {
             Ok(()) => {
                 self.settle_in(&pieces);
                 self.tags.count_resume(name);
+                self.note_tag(Action::Resume, name);
             }
             Err(_) => self.send_back(&pieces),
         }

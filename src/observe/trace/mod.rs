@@ -1,53 +1,33 @@
 //! The recorder: every call of a running program, in a file that `genesis replay` reads.
 //!
 //! ```text
-//! threads of the program                            one thread of ours
-//! event ── ring (event, ring) ──────────────────▶ writer ─ numbering ─ output ─▶ file
+//! collector (observe::events) ──▶ writer ─ numbering ─ output ─▶ file
 //! ```
 //!
-//! A recorded call costs its thread one number from an atomic and four stores: no lock, no
-//! system call, no host allocation. Everything else is done by the writing thread, which
-//! exists only while there is a recording. Where nothing is recorded, a call costs the one
-//! relaxed load of [`Recorder::is_on`].
-//!
-//! **Order.** A free is recorded before it is done, an allocation after: so where a block's
-//! memory is handed out again, the free that made it possible comes first in the trace, on
-//! whatever threads. What a thread does stands in the order in which it did it.
+//! A consumer of the one stream of events, of which it takes those that a trace has.
 //!
 //! **What a crash loses** is what was not written yet: the calls of the last flush interval,
-//! and never more than a ring and a piece hold. Pieces that were written stay readable.
+//! and never more than the ring and a piece hold. Pieces that were written stay readable.
 //!
-//! **Fork.** The child has no writing thread. The boundary refuses its calls before they come
-//! here, so it neither records nor waits, and the parent's file is the parent's alone.
+//! **Fork.** The parent's file is the parent's alone: the child has no collecting thread.
 //!
-//! The file comes in opened, the key of a stream comes in as a number: this layer knows
-//! nothing of either. Blocks live when the recording begins are not in the trace.
+//! The file comes in opened. Blocks live when the recording begins are not in the trace.
 
-mod event;
 mod numbering;
 mod output;
-mod ring;
 mod writer;
 
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::thread::{Builder, JoinHandle, Thread};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use once_cell::sync::OnceCell;
-
-use super::Log;
+use super::{EventStream, Log, Subscription};
 use crate::base::lock::{Lock, assert_none_held, rank};
-use crate::base::{DeviceOrdinal, Error, Result, Status};
+use crate::base::{Error, Result, Status};
 use crate::config::LogLevel;
-use event::{Action, Event};
 use numbering::Numbering;
 use output::Output;
-use ring::Ring;
-use writer::{Command, Writer, discard};
+use writer::Writer;
 
 /// Where a recording goes, and how.
 #[derive(Debug)]
@@ -80,9 +60,6 @@ pub struct Summary {
 /// The recorder of a process, off at first.
 #[derive(Debug)]
 pub struct Recorder {
-    is_on: AtomicBool,
-    /// Made by the first recording, and kept for the next.
-    ring: OnceCell<Ring>,
     state: Lock<State, { rank::LEAF }>,
 }
 
@@ -94,111 +71,45 @@ enum State {
     Recording(Session),
 }
 
-#[derive(Debug)]
+#[derive(Clone)]
 struct Session {
-    link: Link,
-    thread: JoinHandle<()>,
-}
-
-/// What it takes to talk to a writing thread.
-#[derive(Clone, Debug)]
-struct Link {
     name: Arc<str>,
     log: &'static Log,
-    commands: Sender<Command>,
-    thread: Thread,
-    failure: Failure,
+    events: &'static EventStream,
+    writer: Arc<Mutex<Writer>>,
+    subscription: Subscription,
 }
-
-/// Why the writing thread ended before its time. Once it is there, the thread is done with the
-/// recorder.
-type Failure = Arc<OnceCell<Error>>;
 
 impl Recorder {
     /// A recorder that is off.
     #[expect(clippy::new_without_default, reason = "a recorder is a static, never a default")]
     pub const fn new() -> Self {
-        Self { is_on: AtomicBool::new(false), ring: OnceCell::new(), state: Lock::new(State::Idle) }
+        Self { state: Lock::new(State::Idle) }
     }
 
-    /// Whether calls are to be recorded.
-    #[inline]
-    pub fn is_on(&self) -> bool {
-        self.is_on.load(Relaxed)
-    }
-
-    /// Records that `address` was handed out, or NULL (0) for 0 bytes. `stream` is the key of
-    /// its queue.
-    #[inline]
-    pub fn allocated(
-        &self,
-        address: u64,
-        requested_bytes: u64,
-        device: DeviceOrdinal,
-        stream: u64,
-    ) {
-        let device = device.0 as u8;
-        let action = Action::Allocate;
-        self.push(Event { action, device, stream, address, amount: requested_bytes });
-    }
-
-    /// Records that the block at `address` is about to be freed.
-    #[inline]
-    pub fn freeing(&self, address: u64) {
-        self.push(Event { action: Action::Free, device: 0, stream: 0, address, amount: 0 });
-    }
-
-    /// Records that the block at `address` is used on the queue of the key `stream`.
-    #[inline]
-    pub fn stream_recorded(&self, address: u64, stream: u64) {
-        self.push(Event { action: Action::RecordStream, device: 0, stream, address, amount: 0 });
-    }
-
-    /// Records that the cache of `device` is being emptied.
-    pub fn cache_emptied(&self, device: DeviceOrdinal) {
-        let device = device.0 as u8;
-        self.push(Event { action: Action::EmptyCache, device, stream: 0, address: 0, amount: 0 });
-    }
-
-    /// Records that iteration `number` of the program has ended.
-    pub fn iteration_ended(&self, number: u32) {
-        let amount = number.into();
-        self.push(Event { action: Action::EndIteration, device: 0, stream: 0, address: 0, amount });
-    }
-
-    #[inline]
-    fn push(&self, event: Event) {
-        // There is a ring whenever it is on.
-        if let Some(ring) = self.ring.get() {
-            ring.push(event.pack(), || self.wake());
-        }
-    }
-
-    #[cold]
-    fn wake(&self) {
-        if let Some(link) = self.link() {
-            link.thread.unpark();
-        }
-    }
-
-    /// Starts a recording to what `open` opens, and opens it only when it can be.
+    /// Starts a recording of `events` to what `open` opens, and opens it only when it can be.
     ///
     /// What happens to it later is said to `log`. Fails with `InvalidArgument` while another
     /// is being made, as `open` fails, and with `FileFailed` where the file takes nothing.
     pub fn start(
-        &'static self,
+        &self,
+        events: &'static EventStream,
         log: &'static Log,
         open: impl FnOnce() -> Result<Target>,
     ) -> Result<()> {
         assert_none_held();
-        self.begin_change(|state| match state {
-            State::Recording(session) if session.link.failure.get().is_none() => {
-                Err(format!("already recording to {}", session.link.name))
+        let before = self.begin_change(|state| match state {
+            State::Recording(session) if session.subscription.outcome().is_ok() => {
+                Err(format!("already recording to {}", session.name))
             }
             State::Changing => Err("a recording is just being started or stopped".to_owned()),
             State::Idle | State::Recording(_) => Ok(()),
         })?;
-        let started = open().and_then(|target| self.spawn(target, log));
+        if let State::Recording(failed) = before {
+            // Its failure has been said.
+            let _ = events.detach(&failed.subscription, None);
+        }
+        let started = open().and_then(|target| Session::start(target, events, log));
         let (state, outcome) = match started {
             Ok(session) => (State::Recording(session), Ok(())),
             Err(error) => (State::Idle, Err(error)),
@@ -213,8 +124,12 @@ impl Recorder {
     /// where the file has refused.
     pub fn flush(&self) -> Result<Summary> {
         assert_none_held();
-        let link = self.link().ok_or_else(not_recording)?;
-        link.ask(Command::Flush, None)
+        let session = match &*self.state.lock() {
+            State::Recording(session) => session.clone(),
+            State::Idle | State::Changing => return Err(not_recording()),
+        };
+        session.subscription.flush()?;
+        session.summary()
     }
 
     /// Ends the recording: everything recorded is written, and the file closed.
@@ -227,22 +142,18 @@ impl Recorder {
             State::Recording(_) => Ok(()),
             State::Idle | State::Changing => Err(NOT_RECORDING.to_owned()),
         })?;
-        let State::Recording(Session { link, thread }) = state else { return Err(not_recording()) };
-        self.is_on.store(false, Relaxed);
-        let answer = link.ask(Command::Stop, patience);
-        if answer.is_err() && link.failure.get().is_none() {
+        let State::Recording(session) = state else { return Err(not_recording()) };
+        let detached = session.events.detach(&session.subscription, patience);
+        if detached.is_err() && session.subscription.outcome().is_ok() {
             // It is still writing: no other recording can begin.
-            return answer;
-        }
-        if answer.is_ok() {
-            // It has nothing left to do. One that failed may be in the middle of this call.
-            drop(thread.join());
+            return detached.and_then(|()| session.summary());
         }
         *self.state.lock() = State::Idle;
-        if let Ok(summary) = &answer {
-            link.log.write(LogLevel::Info, &format_args!("recorded to {}: {summary}", link.name));
-        }
-        answer
+        detached?;
+        let summary = session.summary()?;
+        let (name, log) = (&session.name, session.log);
+        log.write(LogLevel::Info, &format_args!("recorded to {name}: {summary}"));
+        Ok(summary)
     }
 
     /// Takes the state out, if `may` lets it; nobody else can until a new one is put in.
@@ -254,87 +165,38 @@ impl Recorder {
         may(&state).map_err(Error::invalid_argument)?;
         Ok(std::mem::replace(&mut *state, State::Changing))
     }
+}
 
-    fn link(&self) -> Option<Link> {
-        match &*self.state.lock() {
-            State::Recording(session) => Some(session.link.clone()),
-            State::Idle | State::Changing => None,
+impl Session {
+    fn start(target: Target, events: &'static EventStream, log: &'static Log) -> Result<Self> {
+        let name: Arc<str> = target.name.into();
+        let output = Output::new(target.file, target.is_compressed)
+            .map_err(|error| file_failed(&name, &error))?;
+        let flush_interval = target.flush_interval;
+        let writer = Arc::new(Mutex::new(Writer {
+            name: Arc::clone(&name),
+            log,
+            output,
+            flush_interval,
+            flush_at: Instant::now() + flush_interval,
+            numbering: Numbering::default(),
+        }));
+        let consumer = Arc::clone(&writer);
+        let subscription = events.attach(consumer)?;
+        Ok(Self { name, log, events, writer, subscription })
+    }
+
+    fn summary(&self) -> Result<Summary> {
+        match self.writer.lock() {
+            Ok(writer) => Ok(writer.summary()),
+            Err(_) => Err(file_failed(&self.name, &"the recorder has a defect")),
         }
     }
-
-    fn spawn(&'static self, target: Target, log: &'static Log) -> Result<Session> {
-        let ring = self.ring.get_or_init(Ring::new);
-        let output = Output::new(target.file, target.is_compressed)
-            .map_err(|error| file_failed(&target.name, &error))?;
-        let (sender, commands) = channel();
-        let writer = Writer {
-            ring,
-            commands,
-            output,
-            flush_interval: target.flush_interval,
-            first: ring.taken(),
-            numbering: Numbering::default(),
-        };
-        let name: Arc<str> = target.name.into();
-        let failure = Failure::default();
-        let (its_name, its_failure) = (name.clone(), failure.clone());
-        // On before the thread is there: one whose file fails at once switches it off for good.
-        self.is_on.store(true, Relaxed);
-        let thread = Builder::new()
-            .name("genesis-trace".to_owned())
-            .spawn(move || self.write(writer, &its_name, log, &its_failure))
-            .map_err(|error| {
-                self.is_on.store(false, Relaxed);
-                discard(ring);
-                file_failed(&name, &format_args!("no thread to write it: {error}"))
-            })?;
-        let link = Link { name, log, commands: sender, thread: thread.thread().clone(), failure };
-        Ok(Session { link, thread })
-    }
-
-    /// The body of the writing thread.
-    fn write(&self, mut writer: Writer<'_>, name: &str, log: &Log, failure: &Failure) {
-        let error = match catch_unwind(AssertUnwindSafe(|| writer.run())) {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => file_failed(name, &error),
-            Err(_) => Error::new(Status::Internal, format!("{name}: the recorder has a defect")),
-        };
-        self.is_on.store(false, Relaxed);
-        discard(writer.ring);
-        let _ = failure.set(error.clone());
-        // Only now: with it go the commands that nobody will answer.
-        drop(writer);
-        log.write(LogLevel::Warn, &format_args!("recording has ended: {error}"));
-    }
 }
 
-impl Link {
-    /// Has the writing thread do something, and waits until it is done.
-    fn ask(
-        &self,
-        command: impl FnOnce(SyncSender<Summary>) -> Command,
-        patience: Option<Duration>,
-    ) -> Result<Summary> {
-        let (sender, answer) = sync_channel(1);
-        // Where it does not arrive, the answer does not either.
-        let _ = self.commands.send(command(sender));
-        self.thread.unpark();
-        receive(&answer, patience).map_err(|reason| match (self.failure.get(), reason) {
-            (Some(error), _) => error.clone(),
-            (None, RecvTimeoutError::Timeout) => file_failed(&self.name, &"not all written yet"),
-            // Somebody else has stopped the recording, which has written everything.
-            (None, RecvTimeoutError::Disconnected) => not_recording(),
-        })
-    }
-}
-
-fn receive(
-    answer: &Receiver<Summary>,
-    patience: Option<Duration>,
-) -> std::result::Result<Summary, RecvTimeoutError> {
-    match patience {
-        Some(patience) => answer.recv_timeout(patience),
-        None => answer.recv().map_err(|_| RecvTimeoutError::Disconnected),
+impl std::fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Session").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,6 @@
 //! From events to the records of a trace: addresses become ids, streams become numbers.
 //!
-//! Runs on the writing thread, so the threads that call the library pay nothing for it. A
+//! Runs on the collecting thread, so the threads that call the library pay nothing for it. A
 //! block has an id from its allocation to its free; the map from live addresses to ids is all
 //! that is kept. Ids are given out in order, and over again after 2^32 blocks, but for those
 //! of blocks still live. Streams are numbered in order of appearance, so the first to be used
@@ -15,9 +15,10 @@
 //! its free.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
 
-use super::event::{Action, Event};
+use crate::observe::addresses::AddressMap;
+
+use crate::observe::events::{Action, Event};
 
 /// The size of a record, in bytes.
 pub(super) const RECORD_BYTES: usize = 16;
@@ -28,7 +29,7 @@ pub(super) type Record = [u8; RECORD_BYTES];
 /// What is known of everything recorded so far.
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
-    live: HashMap<u64, Block, BuildHasherDefault<AddressHasher>>,
+    live: AddressMap<Block>,
     stream_numbers: HashMap<u64, u16>,
     next_id: u32,
     /// The ids of live blocks, once ids are given out again.
@@ -54,7 +55,7 @@ struct Block {
 impl Numbering {
     /// Gives the records that `event` makes, none to two, to `write`.
     #[inline]
-    pub(super) fn add(&mut self, event: Event, mut write: impl FnMut(Record)) {
+    pub(super) fn add(&mut self, event: &Event, mut write: impl FnMut(Record)) {
         match event.action {
             Action::Allocate => self.allocate(event, &mut write),
             Action::Free => match self.live.remove(&event.address) {
@@ -69,19 +70,21 @@ impl Numbering {
                 None => self.left_out += 1,
             },
             Action::EmptyCache => {
-                let device = Block { id: 0, stream: 0, device: event.device };
+                let device = Block { id: 0, stream: 0, device: event.device.0 as u8 };
                 self.record(Action::EmptyCache, device, 0, &mut write);
             }
             Action::EndIteration => {
                 let iteration = Block { id: event.amount as u32, stream: 0, device: 0 };
                 self.record(Action::EndIteration, iteration, 0, &mut write);
             }
+            // A trace is what a program asked for; the rest is what became of it.
+            _ => {}
         }
     }
 
-    fn allocate(&mut self, event: Event, write: &mut impl FnMut(Record)) {
+    fn allocate(&mut self, event: &Event, write: &mut impl FnMut(Record)) {
         let stream = self.number(event.stream);
-        let block = Block { id: self.fresh_id(), stream, device: event.device };
+        let block = Block { id: self.fresh_id(), stream, device: event.device.0 as u8 };
         if event.address == 0 {
             self.record(Action::Allocate, block, event.amount, write);
             self.free(block, write);
@@ -139,28 +142,6 @@ impl Numbering {
         record[8..].copy_from_slice(&size.to_le_bytes());
         self.records += 1;
         write(record);
-    }
-}
-
-/// Spreads addresses, which are multiples of 512 and not chosen by an adversary, over the map:
-/// both halves of a product with 2^64 divided by the golden ratio.
-#[derive(Debug, Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(self.0 ^ u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, address: u64) {
-        let product = u128::from(address) * 0x9E37_79B9_7F4A_7C15;
-        self.0 = product as u64 ^ (product >> 64) as u64;
     }
 }
 

@@ -1,9 +1,10 @@
 //! What becomes of events, also of those that no well-behaved program makes.
 
 use super::*;
+use crate::base::DeviceOrdinal;
 
 fn event(action: Action, address: u64, stream: u64, amount: u64) -> Event {
-    Event { action, device: 3, stream, address, amount }
+    Event { stream, address, amount, ..Event::new(action, DeviceOrdinal(3)) }
 }
 
 fn allocate(address: u64) -> Event {
@@ -18,7 +19,7 @@ fn free(address: u64) -> Event {
 fn records(numbering: &mut Numbering, events: &[Event]) -> Vec<(u8, u8, u16, u32, u64)> {
     let mut made = Vec::new();
     for event in events {
-        numbering.add(*event, |record| {
+        numbering.add(event, |record| {
             let [op, device, s0, s1, i0, i1, i2, i3, size @ ..] = record;
             let (stream, id) = (u16::from_le_bytes([s0, s1]), u32::from_le_bytes([i0, i1, i2, i3]));
             made.push((op, device, stream, id, u64::from_le_bytes(size)));
@@ -107,7 +108,7 @@ fn ids_begin_anew_and_pass_over_those_of_live_blocks() {
 fn streams_beyond_the_last_number_share_it() {
     let mut numbering = Numbering::default();
     for stream in 0..70_000 {
-        numbering.add(event(Action::Allocate, 0, stream, 0), |_| ());
+        numbering.add(&event(Action::Allocate, 0, stream, 0), |_| ());
     }
     let made = records(&mut numbering, &[event(Action::Allocate, 0, 65_534, 0), allocate(0)]);
     assert_eq!((made[0].2, made[2].2), (65_534, 0));

@@ -4,11 +4,34 @@ use std::path::PathBuf;
 
 use super::*;
 
-const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
+use crate::base::DeviceOrdinal;
+use crate::observe::events::CAPACITY;
+use crate::observe::{Action, Event};
 
-/// A recorder and a log that live as long as a process's own.
-fn recorder() -> (&'static Recorder, &'static Log) {
-    (Box::leak(Box::new(Recorder::new())), Box::leak(Box::new(Log::new(LogLevel::Off))))
+/// What lives as long as a process's own: a stream of events, a recorder of it, and a log.
+#[derive(Clone, Copy)]
+struct Subject {
+    events: &'static EventStream,
+    recorder: &'static Recorder,
+    log: &'static Log,
+}
+
+impl Subject {
+    fn new() -> Self {
+        Self {
+            events: Box::leak(Box::new(EventStream::new(|| 0))),
+            recorder: Box::leak(Box::new(Recorder::new())),
+            log: Box::leak(Box::new(Log::new(LogLevel::Off))),
+        }
+    }
+
+    fn start(self, open: impl FnOnce() -> Result<Target>) -> Result<()> {
+        self.recorder.start(self.events, self.log, open)
+    }
+
+    fn note(self, action: Action, address: u64) {
+        self.events.note(Event { address, amount: 1, ..Event::new(action, DeviceOrdinal(0)) });
+    }
 }
 
 fn path(name: &str) -> PathBuf {
@@ -24,24 +47,25 @@ fn target(path: &std::path::Path) -> Result<Target> {
 
 #[test]
 fn one_recording_at_a_time() {
-    let (recorder, log) = recorder();
+    let subject = Subject::new();
+    let recorder = subject.recorder;
     let path = path("one");
     for misuse in [recorder.flush(), recorder.stop(None)] {
         assert_eq!(misuse.unwrap_err(), not_recording());
     }
     for _ in 0..2 {
-        recorder.start(log, || target(&path)).unwrap();
-        let second = recorder.start(log, || unreachable!("nothing is opened"));
+        subject.start(|| target(&path)).unwrap();
+        let second = subject.start(|| unreachable!("nothing is opened"));
         assert_eq!(second.unwrap_err().status, Status::InvalidArgument);
-        recorder.allocated(0x1000, 1, DEVICE, 0);
+        subject.note(Action::Allocate, 0x1000);
         assert_eq!(recorder.flush().unwrap().records, 1);
         assert_eq!(path.metadata().unwrap().len(), 5 + 16);
-        recorder.freeing(0x1000);
-        recorder.freeing(0x2000);
+        subject.note(Action::Free, 0x1000);
+        subject.note(Action::Free, 0x2000);
         let summary = recorder.stop(None).unwrap();
         assert_eq!(summary, Summary { records: 2, left_out: 1, ..Summary::default() });
         assert_eq!(path.metadata().unwrap().len(), 5 + 32);
-        assert!(!recorder.is_on());
+        assert!(!subject.events.is_on());
         std::fs::remove_file(&path).unwrap();
     }
 }
@@ -50,15 +74,16 @@ fn one_recording_at_a_time() {
 #[test]
 fn more_than_the_ring_holds() {
     const THREADS: u64 = 3;
-    const BLOCKS: u64 = ring::CAPACITY as u64;
-    let (recorder, log) = recorder();
+    const BLOCKS: u64 = CAPACITY as u64;
+    let subject = Subject::new();
+    let recorder = subject.recorder;
     let path = path("full");
-    recorder.start(log, || target(&path)).unwrap();
+    subject.start(|| target(&path)).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || {
                 for block in 1..=BLOCKS {
-                    recorder.allocated((thread << 40 | block) << 9, 1, DEVICE, thread);
+                    subject.note(Action::Allocate, (thread << 40 | block) << 9);
                 }
             });
         }
@@ -71,13 +96,14 @@ fn more_than_the_ring_holds() {
 /// A thread that saw the recorder on may come late: its event belongs to no recording.
 #[test]
 fn events_between_recordings_are_in_neither() {
-    let (recorder, log) = recorder();
+    let subject = Subject::new();
+    let recorder = subject.recorder;
     let path = path("late");
-    recorder.start(log, || target(&path)).unwrap();
+    subject.start(|| target(&path)).unwrap();
     recorder.stop(None).unwrap();
-    recorder.allocated(0x1000, 1, DEVICE, 0);
-    recorder.start(log, || target(&path)).unwrap();
-    recorder.freeing(0x1000);
+    subject.note(Action::Allocate, 0x1000);
+    subject.start(|| target(&path)).unwrap();
+    subject.note(Action::Free, 0x1000);
     let summary = recorder.stop(None).unwrap();
     assert_eq!((summary.records, summary.left_out), (0, 1));
     std::fs::remove_file(&path).unwrap();
@@ -86,12 +112,13 @@ fn events_between_recordings_are_in_neither() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_file_that_refuses_ends_the_recording_and_holds_nobody_up() {
-    let (recorder, log) = recorder();
+    let subject = Subject::new();
+    let recorder = subject.recorder;
     let full = std::path::Path::new("/dev/full");
-    let error = recorder.start(log, || target(full)).unwrap_err();
+    let error = subject.start(|| target(full)).unwrap_err();
     assert_eq!(error.status, Status::FileFailed);
     assert!(error.message.starts_with("/dev/full: No space left on device"), "{error}");
-    assert!(!recorder.is_on());
+    assert!(!subject.events.is_on());
 
     // A pipe that nobody reads any more takes the beginning, and then nothing.
     let (reader, writer) = std::io::pipe().unwrap();
@@ -102,21 +129,21 @@ fn a_file_that_refuses_ends_the_recording_and_holds_nobody_up() {
         is_compressed: true,
         flush_interval: Duration::from_secs(3600),
     };
-    recorder.start(log, || Ok(pipe)).unwrap();
+    subject.start(|| Ok(pipe)).unwrap();
     drop(reader);
     // As callers do: only while it is on.
-    for block in (1..).take_while(|_| recorder.is_on()) {
-        recorder.allocated(block << 9, 1, DEVICE, 0);
+    for block in (1..).take_while(|_| subject.events.is_on()) {
+        subject.note(Action::Allocate, block << 9);
     }
     for failed in [recorder.flush(), recorder.flush(), recorder.stop(None)] {
         assert_eq!(failed.unwrap_err().status, Status::FileFailed);
     }
-    assert!(!recorder.is_on());
+    assert!(!subject.events.is_on());
     assert_eq!(recorder.stop(None).unwrap_err(), not_recording());
 
     // And another may begin.
     let path = path("after");
-    recorder.start(log, || target(&path)).unwrap();
+    subject.start(|| target(&path)).unwrap();
     recorder.stop(None).unwrap();
     std::fs::remove_file(&path).unwrap();
 }

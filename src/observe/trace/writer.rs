@@ -1,96 +1,26 @@
-//! The thread that writes a trace.
-//!
-//! It sleeps until there is something to do: a quarter of the ring has filled, a piece has
-//! waited as long as it may, or somebody asks. Then it empties the ring into the file.
-//!
-//! Whatever ends it, the file's refusal or a defect of our own, the recording is off before it
-//! goes and the ring is empty: no thread of the program is left waiting for it.
+//! The consumer of events that writes them to the file of a trace.
 
-use std::io;
-use std::sync::mpsc::{Receiver, SyncSender};
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Summary;
-use super::event::Event;
 use super::numbering::Numbering;
 use super::output::Output;
-use super::ring::{Ring, WAKE_INTERVAL};
+use super::{Summary, file_failed};
+use crate::base::{Error, Result};
+use crate::config::LogLevel;
+use crate::observe::{Consumer, Event, Log};
 
-/// The consumer tells how far it has read once in so many events.
-const RELEASE_INTERVAL: u64 = 1024;
-
-/// What the thread is asked to do. It answers once everything recorded before is in the file.
-pub(super) enum Command {
-    /// Write what there is.
-    Flush(SyncSender<Summary>),
-    /// The same, and no more after it.
-    Stop(SyncSender<Summary>),
-}
-
-/// The state of the thread.
-pub(super) struct Writer<'a> {
-    pub(super) ring: &'a Ring,
-    pub(super) commands: Receiver<Command>,
+/// The state of a recording.
+pub(super) struct Writer {
+    pub(super) name: Arc<str>,
+    pub(super) log: &'static Log,
     pub(super) output: Output,
     pub(super) flush_interval: Duration,
-    /// Events with lower numbers are of before the recording: threads that were late.
-    pub(super) first: u64,
+    pub(super) flush_at: Instant,
     pub(super) numbering: Numbering,
 }
 
-impl Writer<'_> {
-    /// Writes until told to stop, or until the file takes no more.
-    pub(super) fn run(&mut self) -> io::Result<()> {
-        let mut flush_at = Instant::now() + self.flush_interval;
-        loop {
-            self.drain()?;
-            while let Ok(command) = self.commands.try_recv() {
-                self.drain()?;
-                self.output.flush()?;
-                // Whoever asked may have lost its patience.
-                match command {
-                    Command::Flush(answer) => {
-                        let _ = answer.try_send(self.summary());
-                    }
-                    Command::Stop(answer) => {
-                        let _ = answer.try_send(self.summary());
-                        return Ok(());
-                    }
-                }
-            }
-            let now = Instant::now();
-            if now >= flush_at {
-                self.output.flush()?;
-                flush_at = now + self.flush_interval;
-            }
-            if self.ring.taken() - self.ring.read() < WAKE_INTERVAL {
-                thread::park_timeout(flush_at - now);
-            }
-        }
-    }
-
-    /// Takes in all events whose numbers have been taken by now.
-    fn drain(&mut self) -> io::Result<()> {
-        let (ring, end) = (self.ring, self.ring.taken());
-        for number in ring.read()..end {
-            let words = ring.get(number);
-            if number >= self.first
-                && let Some(event) = Event::unpack(words)
-            {
-                self.numbering.add(event, |record| self.output.add(record));
-            }
-            if number % RELEASE_INTERVAL == 0 {
-                ring.release(number);
-                if self.output.is_full() {
-                    self.output.flush()?;
-                }
-            }
-        }
-        ring.release(end);
-        Ok(())
-    }
-
+impl Writer {
     pub(super) fn summary(&self) -> Summary {
         Summary {
             records: self.numbering.records,
@@ -101,11 +31,33 @@ impl Writer<'_> {
     }
 }
 
-/// Reads the ring empty, once nothing is recorded any more, for threads that wait for room.
-pub(super) fn discard(ring: &Ring) {
-    let end = ring.taken();
-    for number in ring.read()..end {
-        ring.get(number);
-        ring.release(number + 1);
+impl Consumer for Writer {
+    fn take(&mut self, event: &Event) {
+        self.numbering.add(event, |record| self.output.add(record));
+    }
+
+    fn is_full(&self) -> bool {
+        self.output.is_full()
+    }
+
+    fn settle(&mut self, is_asked: bool) -> Result<Duration> {
+        let now = Instant::now();
+        let is_due = now >= self.flush_at;
+        if is_asked || is_due || self.output.is_full() {
+            self.output.flush().map_err(|error| file_failed(&self.name, &error))?;
+        }
+        if is_due {
+            self.flush_at = now + self.flush_interval;
+        }
+        Ok(self.flush_at - now)
+    }
+
+    /// Says it from a thread of its own: whoever is told may call the library, and wait for the
+    /// collecting thread.
+    fn fail(&mut self, error: &Error) {
+        let (log, message) = (self.log, format!("recording has ended: {error}"));
+        let say = move || log.write(LogLevel::Warn, &message);
+        // Without a thread it goes unsaid; whoever ends the recording is told.
+        let _ = std::thread::Builder::new().name("genesis-log".to_owned()).spawn(say);
     }
 }

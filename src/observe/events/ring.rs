@@ -1,4 +1,4 @@
-//! The ring between the threads that call the library and the thread that writes the trace.
+//! The ring between the threads that call the library and the thread that collects the events.
 //!
 //! A bounded queue with many producers and one consumer, without locks. A producer takes the
 //! next sequence number (the one read-modify-write of a recorded call) and owns the slot of
@@ -10,22 +10,22 @@
 //! slot n is written only while `n − read < CAPACITY`. A slot is written by one producer at a
 //! time, because numbers `CAPACITY` apart are never in use together.
 //!
-//! The numbers are the order of the trace. They agree with every order that a program can
+//! The numbers are the order of the events. They agree with every order that a program can
 //! observe: where one call returns before another begins, on whatever threads, its number is
 //! lower, as all numbers come from one atomic.
 //!
-//! A full ring makes its producers wait: a trace with holes would be of no use.
+//! A full ring makes its producers wait: sums over events with holes would be of no use.
 
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::event::Words;
+use super::event::{WORDS, Words};
 
-/// Events in the ring: 4 MiB, two milliseconds of the busiest program there can be and seconds
+/// Events in the ring: 8 MiB, two milliseconds of the busiest program there can be and seconds
 /// of a usual one.
-pub(super) const CAPACITY: usize = 1 << 17;
+pub(in crate::observe) const CAPACITY: usize = 1 << 17;
 /// A producer wakes the consumer each time so many more numbers were taken.
 pub(super) const WAKE_INTERVAL: u64 = CAPACITY as u64 / 4;
 
@@ -43,10 +43,10 @@ pub(super) struct Ring {
 struct OwnLine(AtomicU64);
 
 #[derive(Debug, Default)]
-#[repr(align(32))]
+#[repr(align(64))]
 struct Slot {
     stamp: AtomicU64,
-    words: [AtomicU64; 3],
+    words: [AtomicU64; WORDS],
 }
 
 impl Ring {
@@ -147,11 +147,11 @@ mod tests {
             for thread in 0..THREADS {
                 let ring = &ring;
                 scope.spawn(move || {
-                    (0..EVENTS).for_each(|n| ring.push([thread, n, !(thread ^ n)], || ()));
+                    (0..EVENTS).for_each(|n| ring.push([thread, n, 0, 0, 0, !(thread ^ n)], || ()));
                 });
             }
             for number in 0..THREADS * EVENTS {
-                let [thread, n, check] = ring.get(number);
+                let [thread, n, .., check] = ring.get(number);
                 assert_eq!(check, !(thread ^ n), "torn");
                 assert_eq!(next[thread as usize], n, "out of order");
                 next[thread as usize] += 1;

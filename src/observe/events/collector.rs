@@ -1,0 +1,205 @@
+//! The thread that collects events and gives them to whoever wants them.
+//!
+//! It sleeps until there is something to do: a quarter of the ring has filled, a consumer has
+//! something that has waited as long as it may, or somebody asks. Then it empties the ring.
+//!
+//! A consumer that fails, by an error or by a defect of our own, is left out from then on, and
+//! its subscription says why; where it was the last, nothing is noted any more. The thread takes
+//! no lock of the heap's, under some of which threads wait for room in the ring.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::event::Event;
+use super::ring::{Ring, WAKE_INTERVAL};
+use super::{Consumer, Failure, Ticks};
+use crate::base::{Error, Result, Status};
+
+/// So many events are taken out of the ring at a time.
+const BATCH: u64 = 512;
+/// The longest sleep: consumers with nothing to do ask for it.
+const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
+
+/// What the thread is asked to do.
+pub(super) enum Command {
+    /// Give events to one more consumer.
+    Attach(Subscriber),
+    /// Give everything noted before to the consumers, have them settle, and answer.
+    Flush(SyncSender<()>),
+    /// The same, and then forget the consumer of that number.
+    Detach(u64, SyncSender<()>),
+    /// End. No consumer is left.
+    Stop,
+}
+
+/// A consumer, as the thread knows it.
+pub(super) struct Subscriber {
+    pub(super) number: u64,
+    pub(super) consumer: Arc<Mutex<dyn Consumer>>,
+    /// Events with lower numbers are of before it.
+    pub(super) first: u64,
+    pub(super) failure: Failure,
+}
+
+/// The state of the thread.
+pub(super) struct Collector<'a> {
+    pub(super) ring: &'a Ring,
+    pub(super) is_on: &'a AtomicBool,
+    pub(super) commands: Receiver<Command>,
+    pub(super) subscribers: Vec<Subscriber>,
+    pub(super) time: Time,
+    batch: Vec<(u64, Event)>,
+}
+
+impl<'a> Collector<'a> {
+    pub(super) fn new(
+        ring: &'a Ring,
+        is_on: &'a AtomicBool,
+        commands: Receiver<Command>,
+        time: Time,
+    ) -> Self {
+        let batch = Vec::with_capacity(BATCH as usize);
+        Self { ring, is_on, commands, subscribers: Vec::new(), time, batch }
+    }
+
+    /// Collects until told to stop.
+    pub(super) fn run(&mut self) {
+        loop {
+            // Before the commands: whoever attaches has said so before its first event.
+            let end = self.ring.taken();
+            while let Ok(command) = self.commands.try_recv() {
+                match command {
+                    Command::Attach(subscriber) => {
+                        self.subscribers.push(subscriber);
+                        self.is_on.store(true, Relaxed);
+                    }
+                    // Whoever asked may have lost its patience.
+                    Command::Flush(answer) => {
+                        self.flush();
+                        let _ = answer.try_send(());
+                    }
+                    Command::Detach(number, answer) => {
+                        self.flush();
+                        self.subscribers.retain(|subscriber| subscriber.number != number);
+                        self.note_who_is_left();
+                        let _ = answer.try_send(());
+                    }
+                    Command::Stop => return,
+                }
+            }
+            self.drain(end);
+            let patience = self.settle(false);
+            if self.ring.taken() - self.ring.read() < WAKE_INTERVAL {
+                thread::park_timeout(patience);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        self.drain(self.ring.taken());
+        self.settle(true);
+    }
+
+    /// Gives the consumers all events with numbers below `end`.
+    fn drain(&mut self, end: u64) {
+        self.time.proceed();
+        while self.ring.read() < end {
+            let (first, last) = (self.ring.read(), end.min(self.ring.read() + BATCH));
+            for number in first..last {
+                if let Some(mut event) = Event::unpack(self.ring.get(number)) {
+                    event.time = self.time.nanoseconds(event.time);
+                    self.batch.push((number, event));
+                }
+            }
+            self.ring.release(last);
+            let batch = std::mem::take(&mut self.batch);
+            self.each(|subscriber, consumer| {
+                let events = batch.iter().filter(|(number, _)| *number >= subscriber.first);
+                events.for_each(|(_, event)| consumer.take(event));
+                match consumer.is_full() {
+                    true => consumer.settle(false).map(drop),
+                    false => Ok(()),
+                }
+            });
+            self.batch = batch;
+            self.batch.clear();
+        }
+    }
+
+    /// Has the consumers write what waits; says when to come again.
+    fn settle(&mut self, is_asked: bool) -> Duration {
+        let mut patience = LONGEST_SLEEP;
+        self.each(|_, consumer| {
+            patience = patience.min(consumer.settle(is_asked)?);
+            Ok(())
+        });
+        patience
+    }
+
+    fn each(&mut self, mut body: impl FnMut(&Subscriber, &mut dyn Consumer) -> Result<()>) {
+        let before = self.subscribers.len();
+        self.subscribers.retain(|subscriber| {
+            let done = catch_unwind(AssertUnwindSafe(|| match subscriber.consumer.lock() {
+                Ok(mut consumer) => body(subscriber, &mut *consumer),
+                Err(_) => Err(defect()),
+            }));
+            let Err(error) = done.unwrap_or_else(|_| Err(defect())) else { return true };
+            let _ = subscriber.failure.set(error.clone());
+            if let Ok(mut consumer) = subscriber.consumer.lock() {
+                consumer.fail(&error);
+            }
+            false
+        });
+        if self.subscribers.len() < before {
+            self.note_who_is_left();
+        }
+    }
+
+    fn note_who_is_left(&self) {
+        if self.subscribers.is_empty() {
+            self.is_on.store(false, Relaxed);
+        }
+    }
+}
+
+fn defect() -> Error {
+    Error::new(Status::Internal, "a consumer of events has a defect")
+}
+
+/// Ticks into nanoseconds: exact at both ends of each interval between two drains, and in
+/// proportion within. So nothing need be known of the ticks but that they grow evenly.
+pub(super) struct Time {
+    ticks: Ticks,
+    start: Instant,
+    /// The interval that events now come from, as pairs of ticks and nanoseconds.
+    from: (u64, u64),
+    to: (u64, u64),
+    latest_ns: u64,
+}
+
+impl Time {
+    pub(super) fn new(ticks: Ticks, start: Instant) -> Self {
+        let now = (ticks(), start.elapsed().as_nanos() as u64);
+        Self { ticks, start, from: now, to: now, latest_ns: 0 }
+    }
+
+    /// The events to come are of before now.
+    fn proceed(&mut self) {
+        self.from = self.to;
+        self.to = ((self.ticks)(), self.start.elapsed().as_nanos() as u64);
+    }
+
+    /// When an event of `ticks` was; never before the one asked for last.
+    fn nanoseconds(&mut self, ticks: u64) -> u64 {
+        let (from, to) = (self.from, self.to);
+        let span = to.0.saturating_sub(from.0).max(1);
+        let part = ticks.saturating_sub(from.0).min(span);
+        let passed = u128::from(part) * u128::from(to.1 - from.1) / u128::from(span);
+        self.latest_ns = self.latest_ns.max(from.1 + passed as u64);
+        self.latest_ns
+    }
+}

@@ -1,0 +1,363 @@
+//! One stream of events: what the library did, as it happened, for everybody who wants to know.
+//!
+//! ```text
+//! threads of the program                    one thread of ours
+//! event ── ring (event, ring) ─────────▶ collector ──▶ the recorder of traces
+//!                                                  └─▶ the profile
+//! ```
+//!
+//! A noted event costs its thread a look at a clock, one number from an atomic and a cache line:
+//! no lock, no system call, no host allocation. Everything else is done by the collecting
+//! thread, which exists only while there is a consumer. Without one, an event costs the relaxed
+//! load of [`EventStream::is_on`].
+//!
+//! **Order.** A free is noted before it is done, an allocation after: so where a block's memory
+//! is handed out again, the free that made it possible comes first, on whatever threads. What a
+//! thread does stands in the order in which it did it.
+//!
+//! **Fork.** The child has no collecting thread. The boundary refuses its calls before they come
+//! here, so it neither notes nor waits.
+//!
+//! The key of a stream comes in as a number, the clock and what finds call sites as functions:
+//! this layer knows nothing of either.
+
+mod collector;
+mod event;
+mod names;
+mod ring;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
+
+use crate::base::lock::{Lock, assert_none_held, rank};
+use crate::base::{Error, Result, Status};
+use collector::{Collector, Command, Subscriber, Time};
+pub use event::{Action, Event};
+pub use names::Names;
+#[cfg(test)]
+pub(super) use ring::CAPACITY;
+use ring::Ring;
+
+/// A clock: grows evenly, at any rate, and is the same for all threads.
+pub type Ticks = fn() -> u64;
+/// Finds where in the program a call came from: a number, 0 for not known. Called by the thread
+/// that made the call, with no lock held.
+pub type SiteFinder = fn() -> u32;
+
+/// Somebody who wants to know of events; called on the collecting thread only.
+pub trait Consumer: Send {
+    /// Takes one event in. They come in order, and none is left out.
+    fn take(&mut self, event: &Event);
+
+    /// Whether so much waits that [`Self::settle`] should be called at once.
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    /// Does what is to be done between events, such as writing what waits: all of it if
+    /// `is_asked`. Says how soon to be called again. An error ends the subscription.
+    fn settle(&mut self, is_asked: bool) -> Result<Duration>;
+
+    /// The subscription has ended because of `error`.
+    fn fail(&mut self, error: &Error);
+}
+
+/// The stream of a process, off at first.
+#[derive(Debug)]
+pub struct EventStream {
+    is_on: AtomicBool,
+    ticks: Ticks,
+    sites: OnceCell<SiteFinder>,
+    /// How many want call sites.
+    site_seekers: AtomicU64,
+    names: Names,
+    /// Made by the first consumer, and kept for the next.
+    ring: OnceCell<Ring>,
+    start: OnceCell<Instant>,
+    state: Lock<State, { rank::LEAF }>,
+    next_number: AtomicU64,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    /// Somebody is attaching or detaching a consumer.
+    Changing,
+    Collecting(Session),
+}
+
+#[derive(Debug)]
+struct Session {
+    link: Link,
+    thread: JoinHandle<()>,
+    subscriptions: usize,
+}
+
+/// What it takes to talk to the collecting thread.
+#[derive(Clone, Debug)]
+struct Link {
+    commands: Sender<Command>,
+    thread: Thread,
+}
+
+/// Why a consumer was left out before its time.
+type Failure = Arc<OnceCell<Error>>;
+
+/// That a consumer is being given events.
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    number: u64,
+    link: Link,
+    failure: Failure,
+}
+
+/// Whoever attaches or detaches waits so long for another who does.
+const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(5);
+
+impl EventStream {
+    /// A stream that is off, with the time from `ticks`.
+    pub const fn new(ticks: Ticks) -> Self {
+        Self {
+            is_on: AtomicBool::new(false),
+            ticks,
+            sites: OnceCell::new(),
+            site_seekers: AtomicU64::new(0),
+            names: Names::new(),
+            ring: OnceCell::new(),
+            start: OnceCell::new(),
+            state: Lock::new(State::Idle),
+            next_number: AtomicU64::new(0),
+        }
+    }
+
+    /// A stream that nobody listens to, for heaps that nobody asks.
+    pub fn silent() -> &'static Self {
+        static SILENT: EventStream = EventStream::new(|| 0);
+        &SILENT
+    }
+
+    /// Whether events are to be noted.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Relaxed)
+    }
+
+    /// Notes `event`, which is stamped with the time. Waits while the ring is full, so under
+    /// locks of the heap's only what is rare is noted.
+    #[inline]
+    pub(crate) fn note(&self, mut event: Event) {
+        // There is a ring whenever it is on.
+        if let Some(ring) = self.ring.get() {
+            event.time = (self.ticks)();
+            ring.push(event.pack(), || self.wake());
+        }
+    }
+
+    /// Where in the program this thread is, if anybody wants to know; else 0.
+    #[inline]
+    pub fn site(&self) -> u32 {
+        match self.site_seekers.load(Relaxed) {
+            0 => 0,
+            _ => self.sites.get().map_or(0, |find| find()),
+        }
+    }
+
+    /// Has call sites found by `find`, for as long as somebody seeks them. The first one counts.
+    pub fn set_site_finder(&self, find: SiteFinder) {
+        let _ = self.sites.set(find);
+    }
+
+    /// From now on call sites are wanted, by one more.
+    pub fn seek_sites(&self) {
+        self.site_seekers.fetch_add(1, Relaxed);
+    }
+
+    /// One that wanted call sites no longer does.
+    pub fn stop_seeking_sites(&self) {
+        self.site_seekers.fetch_sub(1, Relaxed);
+    }
+
+    /// The names that events refer to.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Now, as events give the time: nanoseconds since the stream was first on.
+    pub fn now_ns(&self) -> u64 {
+        self.start.get().map_or(0, |start| start.elapsed().as_nanos() as u64)
+    }
+
+    #[cold]
+    fn wake(&self) {
+        if let Some(link) = self.link() {
+            link.thread.unpark();
+        }
+    }
+
+    /// Gives `consumer` every event noted from now on, in a thread of its own or another's.
+    ///
+    /// Fails with `Busy` where somebody else attaches or detaches and takes seconds for it, and
+    /// with `FileFailed` where there can be no thread.
+    pub fn attach(&'static self, consumer: Arc<Mutex<dyn Consumer>>) -> Result<Subscription> {
+        assert_none_held();
+        let session = match self.begin_change()? {
+            State::Collecting(session) => Ok(session),
+            State::Idle | State::Changing => self.spawn(),
+        };
+        let attached = session.map(|mut session| {
+            session.subscriptions += 1;
+            let failure = Failure::default();
+            let number = self.next_number.fetch_add(1, Relaxed);
+            // There is a ring now.
+            let first = self.ring.get().map_or(0, Ring::taken);
+            let link = session.link.clone();
+            let subscriber = Subscriber { number, consumer, first, failure: Arc::clone(&failure) };
+            // Before the first event, so that the thread knows of it in time.
+            link.send(Command::Attach(subscriber));
+            self.is_on.store(true, Relaxed);
+            (Subscription { number, link, failure }, session)
+        });
+        match attached {
+            Ok((subscription, session)) => {
+                *self.state.lock() = State::Collecting(session);
+                Ok(subscription)
+            }
+            Err(error) => {
+                *self.state.lock() = State::Idle;
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends `subscription`: its consumer has then everything noted before, and has settled.
+    ///
+    /// Waits for that no longer than `patience`. Fails as the consumer did, with `Busy` as
+    /// [`Self::attach`] does, and with `FileFailed` where patience was lost: then the thread is
+    /// still at it, and nobody can attach or detach any more.
+    pub fn detach(&self, subscription: &Subscription, patience: Option<Duration>) -> Result<()> {
+        assert_none_held();
+        let State::Collecting(mut session) = self.begin_change()? else {
+            *self.state.lock() = State::Idle;
+            return Err(Error::invalid_argument("no events are being noted"));
+        };
+        if session.subscriptions == 1 {
+            self.is_on.store(false, Relaxed);
+        }
+        let number = subscription.number;
+        match session.link.ask(|answer| Command::Detach(number, answer), patience) {
+            Err(error) if error.status == Status::Busy => {
+                self.is_on.store(true, Relaxed);
+                *self.state.lock() = State::Collecting(session);
+                return Err(error);
+            }
+            asked => asked?,
+        }
+        session.subscriptions -= 1;
+        let state = match session.subscriptions {
+            0 => {
+                session.link.send(Command::Stop);
+                drop(session.thread.join());
+                State::Idle
+            }
+            _ => State::Collecting(session),
+        };
+        *self.state.lock() = state;
+        subscription.outcome()
+    }
+
+    /// Takes the state out; nobody else can until a new one is put in.
+    fn begin_change(&self) -> Result<State> {
+        let deadline = Instant::now() + PATIENCE_WITH_OTHERS;
+        loop {
+            let mut state = self.state.lock();
+            if !matches!(*state, State::Changing) {
+                return Ok(std::mem::replace(&mut *state, State::Changing));
+            }
+            drop(state);
+            if Instant::now() >= deadline {
+                return Err(Error::new(Status::Busy, "another recording does not end"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn link(&self) -> Option<Link> {
+        match &*self.state.lock() {
+            State::Collecting(session) => Some(session.link.clone()),
+            State::Idle | State::Changing => None,
+        }
+    }
+
+    fn spawn(&'static self) -> Result<Session> {
+        let ring = self.ring.get_or_init(Ring::new);
+        let start = *self.start.get_or_init(Instant::now);
+        let (commands, receiver) = channel();
+        let time = Time::new(self.ticks, start);
+        let thread = Builder::new()
+            .name("genesis-events".to_owned())
+            .spawn(move || Collector::new(ring, &self.is_on, receiver, time).run())
+            .map_err(|error| {
+                Error::new(Status::FileFailed, format!("no thread to collect events: {error}"))
+            })?;
+        let link = Link { commands, thread: thread.thread().clone() };
+        Ok(Session { link, thread, subscriptions: 0 })
+    }
+}
+
+impl Subscription {
+    /// Gives the consumer everything noted so far, and has it settle.
+    ///
+    /// Fails as the consumer did.
+    pub fn flush(&self) -> Result<()> {
+        assert_none_held();
+        self.outcome()?;
+        self.link.ask(Command::Flush, None)?;
+        self.outcome()
+    }
+
+    /// Whether the consumer has failed, and how.
+    pub fn outcome(&self) -> Result<()> {
+        self.failure.get().cloned().map_or(Ok(()), Err)
+    }
+}
+
+impl Link {
+    fn send(&self, command: Command) {
+        // Where it does not arrive, the thread has ended: after the last consumer.
+        let _ = self.commands.send(command);
+        self.thread.unpark();
+    }
+
+    /// Has the thread do something, and waits until it is done.
+    fn ask(
+        &self,
+        command: impl FnOnce(SyncSender<()>) -> Command,
+        patience: Option<Duration>,
+    ) -> Result<()> {
+        if std::thread::current().id() == self.thread.id() {
+            // A consumer's doing; it would wait for itself.
+            return Err(Error::new(Status::Busy, "events are being collected by this thread"));
+        }
+        let (sender, answer) = sync_channel(1);
+        self.send(command(sender));
+        let received = match patience {
+            Some(patience) => answer.recv_timeout(patience),
+            None => answer.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match received {
+            // The thread ends only when nobody is attached, and has given everything by then.
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(Error::new(Status::FileFailed, "not all is written yet"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
