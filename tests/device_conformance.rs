@@ -38,6 +38,7 @@ macro_rules! conformance {
                 copies::bytes_go_to_a_device_and_back
                 copies::contents_survive_a_change_of_memory
                 copies::copies_are_counted_and_wait
+                copies::fills_are_work_on_their_stream
                 virtual_memory::granularity_is_a_power_of_two
                 virtual_memory::reservations_are_aligned_and_disjoint
                 virtual_memory::wrong_reservations_are_refused

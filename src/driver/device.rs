@@ -92,6 +92,8 @@ pub enum Call {
     CopyToHost,
     /// `cuMemcpyHtoD`.
     CopyToDevice,
+    /// `cuMemsetD8Async`.
+    Fill,
     /// `cuDeviceCanAccessPeer`.
     CanAccessPeer,
 }
@@ -126,6 +128,7 @@ impl Call {
             Self::HostFree => "cuMemFreeHost",
             Self::CopyToHost => "cuMemcpyDtoH",
             Self::CopyToDevice => "cuMemcpyHtoD",
+            Self::Fill => "cuMemsetD8Async",
             Self::CanAccessPeer => "cuDeviceCanAccessPeer",
         }
     }
@@ -361,4 +364,13 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// the rules of [`Self::copy_to_host`]. Returns when the host's memory may be used again
     /// and work enqueued on any stream from now on sees the bytes.
     fn copy_to_device(&self, device_address: u64, host_address: u64, bytes: u64) -> Result<()>;
+
+    /// Sets `bytes` (not 0) from `address` on, mapped without a gap and accessible, to `value`:
+    /// work on `stream`, for which nobody waits. On a capturing stream it would be the graph's.
+    fn fill(&self, address: u64, bytes: u64, value: u8, stream: StreamHandle) -> Result<()>;
+
+    /// The offset of the first of `bytes` (not 0) from `address` on that is not `value`, if there
+    /// is one, by copying them to the host under the rules of [`Self::copy_to_host`]. A device
+    /// that has addresses only finds none.
+    fn find_other(&self, address: u64, bytes: u64, value: u8) -> Result<Option<u64>>;
 }

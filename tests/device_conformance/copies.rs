@@ -96,6 +96,29 @@ pub(crate) fn copies_are_counted_and_wait(subject: &Subject) {
     device.host_free(host).unwrap();
 }
 
+/// Through plain memory and a range of two handles; every byte of it, and no other.
+pub(crate) fn fills_are_work_on_their_stream(subject: &Subject) {
+    let device = &*subject.device;
+    let granule = device.granularity(PLAIN).unwrap();
+    let (plain, range) = (device.allocate(2 * granule).unwrap(), mapped(device, 2, granule));
+    let before = device.usage();
+    for address in [plain, range] {
+        device.fill(address, 2 * granule, 0xDD, StreamHandle::LEGACY).unwrap();
+        device.fill(address + granule - 5, 11, 0xCD, StreamHandle::PER_THREAD).unwrap();
+        device.synchronize().unwrap();
+        assert_eq!(device.find_other(address, granule - 5, 0xDD), Ok(None));
+        assert_eq!(device.find_other(address + granule - 5, 11, 0xCD), Ok(None));
+        assert_eq!(device.find_other(address + granule + 6, granule - 6, 0xDD), Ok(None));
+        let found = device.find_other(address, 2 * granule, 0xDD).unwrap();
+        assert_eq!(found, subject.host_bytes.then_some(granule - 5));
+    }
+    let made = device.usage().calls[Call::Fill as usize] - before.calls[Call::Fill as usize];
+    assert_eq!(made, 4);
+    device.unmap(range, 2 * granule).unwrap();
+    device.unreserve(range, 2 * granule).unwrap();
+    device.free(plain).unwrap();
+}
+
 /// A reservation of accessible pages, whose handles only the mappings keep.
 fn mapped(device: &dyn Device, pages: u64, granule: u64) -> u64 {
     let range = device.reserve(pages * granule, 0).unwrap();

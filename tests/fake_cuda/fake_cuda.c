@@ -243,6 +243,14 @@ int cuMemcpyHtoD_v2(address_t to, const void *from, size_t bytes) {
     return SUCCESS;
 }
 
+int cuMemsetD8Async(address_t to, unsigned char value, size_t bytes, void *stream) {
+    CHECKED();
+    REQUIRE(to != 0 && bytes > 0, INVALID_VALUE);
+    REQUIRE(stream == NULL || (uintptr_t)stream == 77, INVALID_HANDLE);
+    memset((void *)(uintptr_t)to, value, bytes);
+    return SUCCESS;
+}
+
 #ifndef WITHOUT_VMM
 static const address_t RANGE = 0x700000000000ull;
 static const handle_t HANDLE = 0xfeedfacecafe0001ull;

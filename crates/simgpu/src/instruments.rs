@@ -41,6 +41,7 @@ pub enum Call {
     HostFree,
     CopyToHost,
     CopyToDevice,
+    Fill,
     CanAccessPeer,
 }
 
@@ -79,6 +80,7 @@ impl Call {
         Self::HostFree,
         Self::CopyToHost,
         Self::CopyToDevice,
+        Self::Fill,
         Self::CanAccessPeer,
     ];
 
@@ -114,6 +116,7 @@ impl Call {
             Self::HostFree => "cuMemFreeHost",
             Self::CopyToHost => "cuMemcpyDtoH",
             Self::CopyToDevice => "cuMemcpyHtoD",
+            Self::Fill => "cuMemsetD8Async",
             Self::CanAccessPeer => "cuDeviceCanAccessPeer",
         }
     }

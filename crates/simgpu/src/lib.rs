@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Where to read on: `machine` (what there is, the one lock), `allocation` and
-//! `virtual_memory` (the calls), `address_space` and `physical` (their tables), `store` (bytes
+//! `virtual_memory` (the calls), `contents` (fills, and a look at bytes), `address_space` and `physical` (their tables), `store` (bytes
 //! or none), `host_memory` (pinned memory and copies to and from it), `stream`, `event`,
 //! `capture` (order), `touch`, `race`, `clock` (the detector).
 //!
@@ -38,6 +38,7 @@ mod allocation;
 mod capture;
 mod clock;
 mod code;
+mod contents;
 mod cost;
 mod event;
 mod fault;

@@ -6,7 +6,7 @@
 //!
 //! **Locks**: none of our own. The two things found out once, the context and what virtual
 //! memory can do, sit in cells that make a second thread wait for the first.
-//! **Memory**: no method but `name` allocates host memory.
+//! **Memory**: no method but `name` and `find_other` allocates host memory.
 //! **Not done**: no cache of anything, no retry, no logging; that is the layers' above.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -30,6 +30,9 @@ const MAX_ACCESSORS: usize = 64;
 
 /// `CU_MEM_HANDLE_TYPE_FABRIC`, which `cuda.h` has from CUDA 12.3 on; older drivers refuse it.
 const HANDLE_TYPE_FABRIC: sys::CUmemAllocationHandleType = sys::CUmemAllocationHandleType(8);
+
+/// So many bytes of a device are looked at together.
+const LOOK_BYTES: u64 = 1 << 20;
 
 /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`: the legacy stream was asked about while a stream
 /// that synchronises with it captures.
@@ -403,6 +406,32 @@ impl Device for CudaDevice {
         let (from, bytes) = (host_address as *const c_void, bytes as usize);
         // SAFETY: as in `copy_to_host`.
         self.call(Call::CopyToDevice, || unsafe { copy(device_address, from, bytes) })
+    }
+
+    fn fill(&self, address: u64, bytes: u64, value: u8, stream: StreamHandle) -> Result<()> {
+        let fill = require(self.api.fill, Call::Fill)?;
+        let stream = stream.0 as sys::CUstream;
+        // SAFETY: see the head of this implementation.
+        self.call(Call::Fill, || unsafe { fill(address, value, bytes as usize, stream) })
+    }
+
+    fn find_other(&self, address: u64, bytes: u64, value: u8) -> Result<Option<u64>> {
+        let copy = require(self.api.copy_to_host, Call::CopyToHost)?;
+        let mut chunk = vec![0u8; bytes.min(LOOK_BYTES) as usize];
+        let mut start = 0;
+        while start < bytes {
+            let length = (bytes - start).min(LOOK_BYTES) as usize;
+            // SAFETY: see the head of this implementation; the chunk has room for the bytes, and
+            // a copy into memory that is not pinned is over when the call returns.
+            self.call(Call::CopyToHost, || unsafe {
+                copy(chunk.as_mut_ptr().cast(), address + start, length)
+            })?;
+            if let Some(offset) = chunk[..length].iter().position(|&byte| byte != value) {
+                return Ok(Some(start + offset as u64));
+            }
+            start += length as u64;
+        }
+        Ok(None)
     }
 }
 

@@ -6,7 +6,7 @@
 //! What we hand in has the types of `cuda.h`, as cudarc transcribes them. The library is never
 //! unloaded, so entries stay valid for as long as the process lives.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::ptr::NonNull;
 
 use cudarc::driver::sys;
@@ -130,4 +130,5 @@ api! {
     host_free = c"cuMemFreeHost"(*mut c_void);
     copy_to_host = c"cuMemcpyDtoH_v2"(*mut c_void, sys::CUdeviceptr, usize);
     copy_to_device = c"cuMemcpyHtoD_v2"(sys::CUdeviceptr, *const c_void, usize);
+    fill = c"cuMemsetD8Async"(sys::CUdeviceptr, c_uchar, usize, sys::CUstream);
 }

@@ -108,6 +108,7 @@ fn use_everything(device: &dyn Device) -> crate::driver::Result<()> {
     let (address, host_address) = (device.allocate(1000)?, device.host_allocate(1000)?);
     device.copy_to_host(host_address, address, 1000)?;
     device.copy_to_device(address, host_address, 1000)?;
+    device.fill(address, 1000, 0xCD, STREAM)?;
     device.free(address)?;
     device.host_free(host_address)?;
     device.can_access_peer(DeviceOrdinal(1 - device.ordinal().0))?;
@@ -337,6 +338,28 @@ fn copies_move_bytes_both_ways() {
     fake.write(c"fake_next_code", 700);
     assert_eq!(device.copy_to_host(to, address, 1), Err(error(Call::CopyToHost, 700)));
     assert_eq!(device.copy_to_device(address, to, 0), Err(error(Call::CopyToDevice, 1)));
+    fake.assert_restored(0, 0);
+}
+
+#[test]
+fn memory_is_filled_and_looked_at() {
+    let fake = Fake::compile(&[]);
+    let device = fake.device(0);
+    // More than is looked at together.
+    let bytes = (3 << 20) + 77;
+    let address = device.allocate(bytes).unwrap();
+    for (value, stream) in [(0xCD, STREAM), (0, StreamHandle::LEGACY)] {
+        device.fill(address, bytes, value, stream).unwrap();
+        assert_eq!(device.find_other(address, bytes, value), Ok(None));
+        assert_eq!(device.find_other(address, bytes, value ^ 1), Ok(Some(0)));
+    }
+    device.fill(address + bytes - 3, 2, 9, STREAM).unwrap();
+    assert_eq!(device.find_other(address, bytes, 0), Ok(Some(bytes - 3)));
+    assert_eq!(device.find_other(address, bytes - 3, 0), Ok(None));
+    assert_eq!(device.fill(address, 0, 0, STREAM), Err(error(Call::Fill, 1)));
+    fake.write(c"fake_next_code", 700);
+    assert_eq!(device.find_other(address, 1, 0), Err(error(Call::CopyToHost, 700)));
+    device.free(address).unwrap();
     fake.assert_restored(0, 0);
 }
 

@@ -45,6 +45,7 @@ const CALLS: [(Call, simgpu::Call); Call::COUNT - 1] = [
     (Call::HostFree, simgpu::Call::HostFree),
     (Call::CopyToHost, simgpu::Call::CopyToHost),
     (Call::CopyToDevice, simgpu::Call::CopyToDevice),
+    (Call::Fill, simgpu::Call::Fill),
     (Call::CanAccessPeer, simgpu::Call::CanAccessPeer),
 ];
 
@@ -209,6 +210,18 @@ impl Device for SimulatedDevice {
     fn copy_to_device(&self, device_address: u64, host_address: u64, bytes: u64) -> Result<()> {
         self.ask(Call::CopyToDevice, |machine, device| {
             machine.copy_to_device(device, device_address, host_address, bytes)
+        })
+    }
+
+    fn fill(&self, address: u64, bytes: u64, value: u8, stream: StreamHandle) -> Result<()> {
+        self.ask(Call::Fill, |machine, device| {
+            machine.fill(device, stream.0, address, bytes, value)
+        })
+    }
+
+    fn find_other(&self, address: u64, bytes: u64, value: u8) -> Result<Option<u64>> {
+        self.ask(Call::CopyToHost, |machine, device| {
+            machine.find_other(device, address, bytes, value)
         })
     }
 }

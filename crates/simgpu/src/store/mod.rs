@@ -115,6 +115,23 @@ impl Store {
         }
     }
 
+    /// Sets a device range that is accessible to `value`.
+    pub(crate) fn fill(&self, address: u64, bytes: u64, value: u8) {
+        match self {
+            Self::Real(real) => real.fill(address, bytes, value),
+            Self::Addresses(_) => {}
+        }
+    }
+
+    /// The offset of the first byte that is not `value` in a device range that is accessible;
+    /// where there are no bytes, none differs.
+    pub(crate) fn find_other(&self, address: u64, bytes: u64, value: u8) -> Option<u64> {
+        match self {
+            Self::Real(real) => real.find_other(address, bytes, value),
+            Self::Addresses(_) => None,
+        }
+    }
+
     /// `bytes` of host memory, as an address outside the span of device addresses.
     pub(crate) fn host_allocate(&mut self, bytes: u64) -> Result<u64> {
         match self {

@@ -25,6 +25,8 @@ const FILE_BYTES: u64 = 1 << 60;
 const DEFAULT_SPACE_BYTES: std::ops::RangeInclusive<u64> = 1 << 40..=1 << 44;
 /// The default span, as a multiple of all devices' memory.
 const DEFAULT_SPACE_FACTOR: u64 = 128;
+/// So many bytes are looked at together.
+const LOOK_BYTES: u64 = 1 << 16;
 
 #[derive(Debug)]
 pub(crate) struct RealStore {
@@ -129,6 +131,27 @@ impl RealStore {
         // lock, without which neither goes. Nothing but raw pointers ever points there, and a
         // program that writes there meanwhile has a race of its own, on any bytes.
         unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes as usize) };
+    }
+
+    pub(crate) fn fill(&self, address: u64, bytes: u64, value: u8) {
+        // SAFETY: the range lies in our span, is mapped and accessible, which the tables checked
+        // under the machine's lock, without which it does not go; see `copy`.
+        unsafe { ptr::write_bytes(address as *mut u8, value, bytes as usize) };
+    }
+
+    pub(crate) fn find_other(&self, address: u64, bytes: u64, value: u8) -> Option<u64> {
+        let mut chunk = vec![0; LOOK_BYTES.min(bytes) as usize];
+        for start in (0..bytes).step_by(LOOK_BYTES as usize) {
+            let length = LOOK_BYTES.min(bytes - start) as usize;
+            // SAFETY: as in `fill`; the chunk is ours and has room for the bytes.
+            unsafe {
+                ptr::copy_nonoverlapping((address + start) as *const u8, chunk.as_mut_ptr(), length)
+            };
+            if let Some(offset) = chunk[..length].iter().position(|&byte| byte != value) {
+                return Some(start + offset as u64);
+            }
+        }
+        None
     }
 
     /// `address` as a pointer, if the range is whole pages inside the span.

@@ -1,0 +1,62 @@
+//! What lies in device memory: filling it, and looking whether it is as it was filled.
+//!
+//! A fill is work on its stream, as `cuMemsetD8Async` is, and a touch to the race detector. With
+//! real bytes they are set when the call is made, not when the stream comes to it: nothing else
+//! that is queued moves bytes here. On a capturing stream the touch goes into the capture and
+//! nothing is set. A look is a copy to the host that waits, as `cuMemcpyDtoH` into pageable
+//! memory; with addresses only it finds whatever was expected.
+
+use crate::machine::Machine;
+use crate::stream_table::STREAM_LEGACY;
+use crate::touch::{Access, Rights, Work};
+use crate::{Call, Code, Result};
+
+impl Machine {
+    /// Sets `bytes` (not 0) from `address` on, mapped without a gap and accessible, to `value`:
+    /// work on `stream`.
+    pub fn fill(
+        &self,
+        device: u32,
+        stream: usize,
+        address: u64,
+        bytes: u64,
+        value: u8,
+    ) -> Result<()> {
+        let mut state = self.enter(device, Call::Fill)?;
+        if bytes == 0 || !state.is_accessible(address, bytes) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let slot = state.stream(device, stream, Call::Fill)?;
+        let is_capturing = state.streams.slots[slot as usize].capture.is_some();
+        let (access, label) = (Access::Write, Call::Fill.name());
+        let work = Work { address, bytes, access, rights: Rights::Own, label };
+        state.enqueue_touch(device, stream, work)?;
+        if !is_capturing {
+            state.store.fill(address, bytes, value);
+        }
+        state.charge_size(device, Call::Fill, bytes, 0);
+        Ok(())
+    }
+
+    /// The offset of the first of `bytes` (not 0) from `address` on that is not `value`, under
+    /// the rules of [`Self::copy_to_host`].
+    pub fn find_other(
+        &self,
+        device: u32,
+        address: u64,
+        bytes: u64,
+        value: u8,
+    ) -> Result<Option<u64>> {
+        let call = Call::CopyToHost;
+        let mut state = self.enter(device, call)?;
+        if bytes == 0 || !state.is_accessible(address, bytes) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let work =
+            Work { address, bytes, access: Access::Read, rights: Rights::Any, label: call.name() };
+        state.enqueue_touch(device, STREAM_LEGACY, work)?;
+        state.wait_within_call(device, STREAM_LEGACY)?;
+        state.charge_size(device, call, bytes, 0);
+        Ok(state.store.find_other(address, bytes, value))
+    }
+}
