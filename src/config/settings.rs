@@ -118,6 +118,31 @@ impl LogLevel {
     }
 }
 
+/// What is looked for while a program is debugged: the value of `GENESIS_DEBUG`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DebugModes {
+    /// Say at exit what is still live.
+    pub leaks: bool,
+    /// Fill memory with a pattern when it is handed out and when it is freed.
+    pub poison: bool,
+    /// End each block at a page that is not mapped; fixed once a device is in use.
+    pub guard: bool,
+    /// Keep freed blocks from being used again.
+    pub quarantine: bool,
+}
+
+impl DebugModes {
+    /// Nothing.
+    pub const OFF: Self = Self { leaks: false, poison: false, guard: false, quarantine: false };
+    /// What `all` stands for: guard, which changes the strategy, is asked for by itself.
+    pub const ALL: Self = Self { leaks: true, poison: true, guard: false, quarantine: true };
+
+    /// Whether anything is looked for.
+    pub fn is_any(self) -> bool {
+        self != Self::OFF
+    }
+}
+
 /// Every setting, with its default. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -163,6 +188,10 @@ pub struct Settings {
     pub trace: Option<String>,
     /// The longest that a recorded call waits to be written, in seconds.
     pub trace_flush_seconds: f64,
+    /// What is looked for while the program is debugged.
+    pub debug: DebugModes,
+    /// The most that quarantine keeps out of use on each device, in bytes.
+    pub quarantine_size_bytes: u64,
     /// Simulated backends: how many devices.
     pub sim_devices: u32,
     /// Simulated backends: the memory of each device; `None`: 80 GiB for `sim`, half of the
@@ -196,6 +225,8 @@ impl Default for Settings {
             log: LogLevel::Warn,
             trace: None,
             trace_flush_seconds: 1.0,
+            debug: DebugModes::OFF,
+            quarantine_size_bytes: 256 * MIB,
             sim_devices: 1,
             sim_memory_bytes: None,
         }

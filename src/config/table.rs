@@ -11,9 +11,9 @@
 
 use super::settings::{BackendChoice, HandleType, LogLevel, PoolType, Settings};
 use super::value::{
-    AUTO, NEVER, OFF, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, divisions, fraction,
-    optional, page_bytes, percent, seconds, show_bytes, show_optional, show_switch, switch, whole,
-    word,
+    AUTO, NEVER, OFF, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, debug_modes, divisions,
+    fraction, optional, page_bytes, percent, seconds, show_bytes, show_debug_modes, show_optional,
+    show_switch, switch, whole, word,
 };
 use crate::base::size::MIB;
 
@@ -319,6 +319,30 @@ pub static OPTIONS: &[OptionSpec] = &[
         runtime: false,
         parse: |settings, text| assign(&mut settings.trace_flush_seconds, seconds(text)),
         show: |settings| settings.trace_flush_seconds.to_string(),
+    },
+    OptionSpec {
+        name: "GENESIS_DEBUG",
+        aliases: &[],
+        values: "`off`, or some of `leaks`, `poison`, `guard` and `quarantine` with commas between \
+                 them, or `all`",
+        summary: "What to look for in a program that uses memory wrongly.",
+        help: "leaks says at exit what is still live; poison fills memory when it is handed out \
+               and when it is freed; quarantine keeps freed blocks from being used again; guard \
+               ends each block at a page that is not mapped, on devices with virtual memory \
+               management, and is fixed once a device is in use. all is everything but guard.",
+        runtime: true,
+        parse: |settings, text| assign(&mut settings.debug, debug_modes(text)),
+        show: |settings| show_debug_modes(settings.debug),
+    },
+    OptionSpec {
+        name: "GENESIS_QUARANTINE_SIZE",
+        aliases: &[],
+        values: "a size such as `256MiB`",
+        summary: "Quarantine: how much freed memory of each device is kept from being used again.",
+        help: "",
+        runtime: true,
+        parse: |settings, text| assign(&mut settings.quarantine_size_bytes, bytes(text)),
+        show: |settings| show_bytes(settings.quarantine_size_bytes),
     },
     OptionSpec {
         name: "GENESIS_SIM_DEVICES",

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use super::super::{BackendChoice, HandleType, LogLevel, OPTIONS, PoolType, Settings};
+use super::super::{BackendChoice, DebugModes, HandleType, LogLevel, OPTIONS, PoolType, Settings};
 use crate::base::size::{GIB, KIB, MIB};
 use crate::base::{Result, Status};
 
@@ -47,6 +47,8 @@ fn unusual() -> Settings {
         log: LogLevel::Debug,
         trace: Some("/tmp/a trace-%p.gtr.zst".to_owned()),
         trace_flush_seconds: 0.25,
+        debug: DebugModes { guard: true, ..DebugModes::ALL },
+        quarantine_size_bytes: 0,
         sim_devices: 64,
         sim_memory_bytes: Some(1 << 47),
     }
@@ -58,6 +60,21 @@ fn an_empty_environment_gives_the_defaults_and_empty_values_are_unset() {
     assert_eq!(quiet(&[("GENESIS_POOL_TYPE", ""), ("GENESIS_LOG", " \t")]), Settings::default());
     let alias = quiet(&[("GENESIS_POOL_TYPE", ""), ("MXNET_GPU_MEM_POOL_TYPE", "Round")]);
     assert_eq!(alias.pool_type, PoolType::Round);
+}
+
+#[test]
+fn modes_of_debugging_are_listed_in_any_order() {
+    let modes = |text| quiet(&[("GENESIS_DEBUG", text)]).debug;
+    assert_eq!(modes("off"), DebugModes::OFF);
+    assert_eq!(modes("0"), DebugModes::OFF);
+    assert_eq!(modes("ALL"), DebugModes::ALL);
+    let [leaks, guard] = [true; 2];
+    assert_eq!(modes(" guard, Leaks,"), DebugModes { leaks, guard, ..DebugModes::OFF });
+    assert_eq!(modes("guard,all"), DebugModes { guard, ..DebugModes::ALL });
+    assert_eq!(modes("all,guard"), DebugModes { guard, ..DebugModes::ALL });
+    let message = mistake(&[("GENESIS_DEBUG", "leaks,posion")]);
+    assert!(message.contains("posion is not a mode; valid: leaks, poison, guard, quarantine, all"));
+    assert!(message.contains("did you mean poison?"), "{message}");
 }
 
 #[test]
@@ -89,8 +106,11 @@ fn what_is_shown_reads_back() {
 #[test]
 fn every_field_has_a_row_of_its_own() {
     let (unusual, default) = (unusual(), Settings::default());
-    // Optional fields are `None` by default, so that each field is printed as one line.
-    let fields = format!("{default:#?}").lines().filter(|line| line.starts_with("    ")).count();
+    // Each field begins a line of its own, four spaces in; what is in it is further in.
+    let is_field = |line: &&str| {
+        line.strip_prefix("    ").is_some_and(|rest| rest.starts_with(|c: char| c.is_alphabetic()))
+    };
+    let fields = format!("{default:#?}").lines().filter(is_field).count();
     for option in OPTIONS {
         let settings = quiet(&[(option.name, &(option.show)(&unusual))]);
         for other in OPTIONS {

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use super::nearest::nearest;
+use super::settings::DebugModes;
 use crate::base::size::{ALIGNMENT_BYTES, LARGEST_REQUEST_BYTES, parse_bytes};
 
 /// What every reader answers.
@@ -50,6 +51,43 @@ pub(super) fn switch(text: &str) -> Read<bool> {
 /// What [`switch`] reads back.
 pub(super) const fn show_switch(value: bool) -> &'static str {
     if value { ON } else { OFF }
+}
+
+/// The names of the modes that can be listed, and what lists them.
+const DEBUG_MODES: [(&str, fn(&mut DebugModes) -> &mut bool); 4] = [
+    ("leaks", |modes| &mut modes.leaks),
+    ("poison", |modes| &mut modes.poison),
+    ("guard", |modes| &mut modes.guard),
+    ("quarantine", |modes| &mut modes.quarantine),
+];
+/// The word for all modes but guard.
+const ALL_MODES: &str = "all";
+
+/// Modes of debugging: their names with commas between them, `all`, or `off`.
+pub(super) fn debug_modes(text: &str) -> Read<DebugModes> {
+    if is_zero(text) || text.eq_ignore_ascii_case(OFF) {
+        return Ok(DebugModes::OFF);
+    }
+    let mut modes = DebugModes::OFF;
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let index = word(part, "a mode", &[0, 1, 2, 3, 4], |index| {
+            DEBUG_MODES.get(index).map_or(ALL_MODES, |mode| mode.0)
+        });
+        match DEBUG_MODES.get(index.map_err(|message| format!("{part} is {message}"))?) {
+            Some((_, field)) => *field(&mut modes) = true,
+            None => modes = DebugModes { guard: modes.guard, ..DebugModes::ALL },
+        }
+    }
+    Ok(modes)
+}
+
+/// What [`debug_modes`] reads back.
+pub(super) fn show_debug_modes(mut modes: DebugModes) -> String {
+    if !modes.is_any() {
+        return OFF.to_owned();
+    }
+    let on = DEBUG_MODES.iter().filter(|(_, field)| *field(&mut modes)).map(|(name, _)| *name);
+    on.collect::<Vec<_>>().join(",")
 }
 
 /// A value that may be absent: `absent` (in any case) or 0 mean none.
