@@ -188,6 +188,10 @@ pub struct Settings {
     pub trace: Option<String>,
     /// The longest that a recorded call waits to be written, in seconds.
     pub trace_flush_seconds: f64,
+    /// The file to write a profile of the whole run to at exit; `None` for no profile.
+    pub profile: Option<String>,
+    /// How many events the history of a profile keeps.
+    pub profile_events: u64,
     /// What is looked for while the program is debugged.
     pub debug: DebugModes,
     /// The most that quarantine keeps out of use on each device, in bytes.
@@ -225,6 +229,8 @@ impl Default for Settings {
             log: LogLevel::Warn,
             trace: None,
             trace_flush_seconds: 1.0,
+            profile: None,
+            profile_events: 1 << 20,
             debug: DebugModes::OFF,
             quarantine_size_bytes: 256 * MIB,
             sim_devices: 1,

@@ -345,6 +345,29 @@ pub static OPTIONS: &[OptionSpec] = &[
         show: |settings| show_bytes(settings.quarantine_size_bytes),
     },
     OptionSpec {
+        name: "GENESIS_PROFILE",
+        aliases: &[],
+        values: "the path of a file, or `off`",
+        summary: "Profile the whole run, and write it to this file at exit.",
+        help: "In the form that the name ends in: .html, .json, .trace.json or .txt. %p stands for \
+               the process's number. A profile that cannot be made is a warning and nothing else.",
+        runtime: false,
+        parse: |settings, text| {
+            assign(&mut settings.profile, optional(text, OFF, |path| Ok(path.to_owned())))
+        },
+        show: |settings| show_optional(settings.profile.clone(), OFF, |path| path),
+    },
+    OptionSpec {
+        name: "GENESIS_PROFILE_EVENTS",
+        aliases: &[],
+        values: "a number of events",
+        summary: "How many of the latest events a profile keeps.",
+        help: "56 bytes of host memory each. Sums and the coarse timeline are of the whole run.",
+        runtime: true,
+        parse: |settings, text| assign(&mut settings.profile_events, whole(text, 0..=1 << 32)),
+        show: |settings| settings.profile_events.to_string(),
+    },
+    OptionSpec {
         name: "GENESIS_SIM_DEVICES",
         aliases: &[],
         values: "a number from 1 to 64",

@@ -47,6 +47,8 @@ fn unusual() -> Settings {
         log: LogLevel::Debug,
         trace: Some("/tmp/a trace-%p.gtr.zst".to_owned()),
         trace_flush_seconds: 0.25,
+        profile: Some("/tmp/profile-%p.html".to_owned()),
+        profile_events: 0,
         debug: DebugModes { guard: true, ..DebugModes::ALL },
         quarantine_size_bytes: 0,
         sim_devices: 64,

@@ -48,7 +48,14 @@ fn heap_slow() -> Result<&'static Heap> {
     // Before the heap is begun: a child forked while it is being made would wait for ever.
     watch_for_fork();
     let mut messages = Vec::new();
-    let heap = HEAP.get_or_init(|| make(&mut messages));
+    let mut is_new = false;
+    let heap = HEAP.get_or_init(|| {
+        is_new = true;
+        make(&mut messages)
+    });
+    if let (Ok(heap), true) = (heap, is_new) {
+        super::profile::profile_as_set(heap);
+    }
     // Only now: whoever receives them may call the library.
     for (level, message) in messages {
         LOG.write(level, &message);

@@ -15,15 +15,18 @@
 //! | `tags` | allocations by tag, paused and resumed |
 //! | `peers` | access for other devices |
 //! | `trace` | recording what the program asks |
+//! | `profile` | profiles, snapshots |
+//! | `annotations` | what the program says of itself |
 //! | `callbacks` | out-of-memory and log callbacks |
 //! | `library` | version, devices, backend, options, last error |
 //! | `torch` | PyTorch's hooks and exceptions |
 //!
-//! `clock` is what events are stamped with.
+//! `clock` is what events are stamped with, `process` what the library does with the process.
 //! `instance` holds the one heap of the process, made by the first call that needs it.
 #![allow(unsafe_code)]
 
 pub mod allocation;
+pub mod annotations;
 mod boundary;
 pub mod callbacks;
 mod clock;
@@ -31,6 +34,8 @@ mod instance;
 pub mod library;
 pub mod memory;
 pub mod peers;
+mod process;
+pub mod profile;
 pub mod statistics;
 pub mod tags;
 pub mod torch;

@@ -1,31 +1,23 @@
 //! Recording what the program asks of the library: the recorder of the process.
 //!
-//! The recorder itself is `observe::Recorder`; here stand what it may not know: the file, the
-//! signals, the end of the process. Its thread takes none of the program's signals, as the
-//! program does not expect handlers to run there; so a closed pipe or a file size limit is an
-//! error of the write and not the end of the process.
-//!
+//! The recorder itself is `observe::Recorder`; here stand what it may not know: the file, and
+//! the process.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_char;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::panic::catch_unwind;
 use std::path::Path;
-use std::sync::Once;
 use std::time::Duration;
 
 use super::instance::EVENTS;
-use super::{boundary, instance};
+use super::{boundary, instance, process};
 use crate::base::{DeviceOrdinal, Error, Result, Status};
 use crate::config::Settings;
 use crate::observe::{Action, Event, Log, Recorder, Target};
 
 static RECORDER: Recorder = Recorder::new();
 
-/// What a path has in the place of the process's number.
-const PROCESS_NUMBER: &str = "%p";
 /// A process that ends waits for its recording no longer than this.
 const PATIENCE_AT_EXIT: Duration = Duration::from_secs(5);
 /// No flush interval is longer, whatever is asked for.
@@ -84,10 +76,10 @@ pub extern "C" fn genesis_trace_iteration(number: u32) -> Status {
 
 /// Starts a recording to the file at `path`.
 pub(super) fn start(path: &str, settings: &Settings, log: &'static Log) -> Result<()> {
-    keep_library_loaded();
-    end_with_the_process();
+    // A process that ends loses nothing.
+    process::at_exit(|| drop(RECORDER.stop(Some(PATIENCE_AT_EXIT))));
     let seconds = settings.trace_flush_seconds.min(LONGEST_FLUSH_SECONDS);
-    let path = path.replace(PROCESS_NUMBER, &std::process::id().to_string());
+    let path = process::numbered(path);
     let open = || {
         let file = open(Path::new(&path))
             .map_err(|error| Error::new(Status::FileFailed, format!("{path}: {error}")))?;
@@ -95,7 +87,7 @@ pub(super) fn start(path: &str, settings: &Settings, log: &'static Log) -> Resul
             (path.ends_with(".zst"), Duration::from_secs_f64(seconds));
         Ok(Target { name: path, file, is_compressed, flush_interval })
     };
-    without_signals(|| RECORDER.start(&EVENTS, log, open))
+    process::starting_threads(|| RECORDER.start(&EVENTS, log, open))
 }
 
 /// The file at `path`, made or emptied, unless another process is recording to it.
@@ -108,65 +100,12 @@ fn open(path: &Path) -> io::Result<File> {
     let is_locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
     // A file system without locks is no reason not to record.
     if !is_locked && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock {
-        let message =
-            format!("another process is recording to it; give each its own with {PROCESS_NUMBER}");
+        let message = format!(
+            "another process is recording to it; give each its own with {}",
+            process::PROCESS_NUMBER
+        );
         return Err(io::Error::new(io::ErrorKind::WouldBlock, message));
     }
     file.set_len(0)?;
     Ok(file)
-}
-
-/// Runs `body` so that threads it starts have all signals blocked.
-fn without_signals<T>(body: impl FnOnce() -> T) -> T {
-    let mut all = MaybeUninit::uninit();
-    let mut before = MaybeUninit::uninit();
-    // SAFETY: the first call fills the set that the second reads; `before` is written by it.
-    let is_blocked = unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0
-    };
-    let value = body();
-    if is_blocked {
-        // SAFETY: `before` was written by the call that blocked them.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
-        }
-    }
-    value
-}
-
-/// Has the recording ended when the process does so in good order.
-fn end_with_the_process() {
-    static REGISTERED: Once = Once::new();
-    extern "C" fn at_exit() {
-        // Nobody is there to be told, and a child's copy of the recording is its parent's.
-        let _ = catch_unwind(|| match instance::refuse_forked_child() {
-            Ok(()) => RECORDER.stop(Some(PATIENCE_AT_EXIT)).map(drop),
-            forked => forked,
-        });
-    }
-    REGISTERED.call_once(|| {
-        // SAFETY: the function lives as long as the process, as the library stays loaded. Where
-        // it cannot be registered, what the last flush wrote is what there is.
-        let _ = unsafe { libc::atexit(at_exit) };
-    });
-}
-
-/// From the first recording on the library's code has a thread in it, and must stay.
-fn keep_library_loaded() {
-    static PINNED: Once = Once::new();
-    PINNED.call_once(|| {
-        let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-        let own_code = keep_library_loaded as *const c_void;
-        // SAFETY: `info` is written where the address is found; the name in it is the loader's.
-        // Opening the library again, never to be closed, keeps it where it is. In a program
-        // that has this code in itself nothing is opened, and nothing need be.
-        unsafe {
-            if libc::dladdr(own_code, info.as_mut_ptr()) != 0 {
-                let name = (*info.as_ptr()).dli_fname;
-                let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-                libc::dlopen(name, flags);
-            }
-        }
-    });
 }

@@ -24,6 +24,7 @@ use crate::strategy::{Sizing, SplitFree};
 #[derive(Debug)]
 pub(super) struct DeviceHeap {
     pub(super) ordinal: DeviceOrdinal,
+    pub(super) name: String,
     pub(super) driver: Arc<dyn Device>,
     /// The strategy in force.
     pub(super) pool_type: PoolType,
@@ -62,9 +63,10 @@ impl DeviceHeap {
         observer: &'static EventStream,
     ) -> Result<Self> {
         let ordinal = driver.ordinal();
+        let events = observer.of(ordinal);
         let pages = match settings.pool_type {
             PoolType::Elastic => {
-                Pages::open(Arc::clone(&driver), HandleOptions::wished(settings), observer)?
+                Pages::open(Arc::clone(&driver), HandleOptions::wished(settings), events)?
             }
             _ => None,
         };
@@ -76,9 +78,10 @@ impl DeviceHeap {
         }
         let device = Self {
             ordinal,
+            name: driver.name(),
             pool_type: settings.pool_type,
             sizing: Sizing::new(&settings),
-            supply: Supply::new(Arc::clone(&driver), observer)?,
+            supply: Supply::new(Arc::clone(&driver), events)?,
             single_handle_bytes: match &pages {
                 Some(_) => settings.single_handle_size_bytes.unwrap_or(u64::MAX),
                 None => u64::MAX,

@@ -14,6 +14,7 @@
 //! Lock order: the index of lanes, one lane, what the device shares (`base::lock::rank`).
 
 mod callbacks;
+mod describe;
 mod device;
 mod elastic;
 mod ladder;
@@ -22,6 +23,7 @@ mod lanes;
 #[cfg(test)]
 mod lanes_tests;
 mod limits;
+mod map;
 mod notes;
 mod policy;
 mod pools;
@@ -31,6 +33,8 @@ mod tags;
 
 pub use crate::order::StreamKey;
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
+pub use describe::DeviceDescription;
+pub use map::{Part, PartState, Region};
 pub use pools::{PoolFilter, PoolId};
 pub use report::LiveBlock;
 

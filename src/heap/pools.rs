@@ -45,6 +45,11 @@ impl PoolNumber {
         Self(TAG_BIT | position)
     }
 
+    /// The position of the tag it is, if it is one.
+    pub(super) fn tag_position(self) -> Option<u32> {
+        (self.0 & TAG_BIT != 0).then_some(self.0 & !TAG_BIT)
+    }
+
     /// Whether it is a private pool's: one whose memory must stay where it is.
     #[inline]
     pub(super) fn is_private(self) -> bool {

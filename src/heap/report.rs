@@ -34,7 +34,7 @@ impl Heap {
         Ok(self.statistics_of(self.device(device)?))
     }
 
-    fn statistics_of(&self, device: &DeviceHeap) -> Statistics {
+    pub(super) fn statistics_of(&self, device: &DeviceHeap) -> Statistics {
         let mut statistics = device.statistics(&self.lanes);
         let largest = self.lanes.of(device.ordinal).map(|lane| {
             let state = lane.lock();

@@ -13,6 +13,7 @@
 //! while the first is begun, and the first allocation corrects that under the registry's lock.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -39,7 +40,7 @@ pub(super) struct Tags {
 
 #[derive(Debug)]
 struct Tag {
-    name: String,
+    name: Arc<str>,
     /// How often its memory has come back.
     generation: u64,
 }
@@ -73,9 +74,9 @@ impl Tags {
             self.is_used.store(true, Relaxed);
             on_first();
         }
-        let position = known.iter().position(|tag| tag.name == name);
+        let position = known.iter().position(|tag| &*tag.name == name);
         let position = position.unwrap_or_else(|| {
-            known.push(Tag { name: name.to_owned(), generation: 0 });
+            known.push(Tag { name: name.into(), generation: 0 });
             known.len() - 1
         });
         PoolNumber::of_tag(position as u32)
@@ -84,22 +85,28 @@ impl Tags {
     /// The pool of a known tag.
     pub(super) fn find(&self, name: &str) -> Result<PoolNumber> {
         let known = self.known.lock();
-        match known.iter().position(|tag| tag.name == name) {
+        match known.iter().position(|tag| &*tag.name == name) {
             Some(position) => Ok(PoolNumber::of_tag(position as u32)),
             None => Err(unknown(name, &known)),
         }
     }
 
+    /// The name of the tag whose pool `number` is, if it is a tag's.
+    pub(super) fn name(&self, number: PoolNumber) -> Option<Arc<str>> {
+        let position = number.tag_position()?;
+        self.known.lock().get(position as usize).map(|tag| Arc::clone(&tag.name))
+    }
+
     /// How often memory of a known tag has come back.
     fn generation(&self, name: &str) -> Result<u64> {
         let known = self.known.lock();
-        let found = known.iter().find(|tag| tag.name == name);
+        let found = known.iter().find(|tag| &*tag.name == name);
         found.map(|tag| tag.generation).ok_or_else(|| unknown(name, &known))
     }
 
     /// Counts that memory of a known tag has come back.
     pub(super) fn count_resume(&self, name: &str) {
-        if let Some(tag) = self.known.lock().iter_mut().find(|tag| tag.name == name) {
+        if let Some(tag) = self.known.lock().iter_mut().find(|tag| &*tag.name == name) {
             tag.generation += 1;
         }
     }

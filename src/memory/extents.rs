@@ -26,6 +26,7 @@ use std::ops::Range;
 use super::Slot;
 use crate::base::size::SizeClass;
 use crate::driver::MemoryHandle;
+use crate::observe::{Action, DeviceEvents};
 
 /// Index of an extent.
 pub type ExtentId = u32;
@@ -72,8 +73,9 @@ pub struct Extent {
 }
 
 /// The extents of one device.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Extents {
+    events: DeviceEvents,
     /// `None`: the index waits to be used again.
     table: Vec<Option<Extent>>,
     unused: Vec<ExtentId>,
@@ -90,6 +92,22 @@ pub struct Extents {
 }
 
 impl Extents {
+    /// None yet. `events` is told which extent is at home where.
+    pub fn new(events: DeviceEvents) -> Self {
+        Self {
+            events,
+            table: Vec::new(),
+            unused: Vec::new(),
+            views: BTreeMap::new(),
+            resting: Vec::new(),
+            left: VecDeque::new(),
+            last_number: 0,
+            shadow_bytes: 0,
+            searches: 0,
+            count: 0,
+        }
+    }
+
     /// How many extents there are.
     pub fn count(&self) -> usize {
         self.count
@@ -196,7 +214,9 @@ impl Extents {
         extent.is_set_aside = true;
         if let Some(home) = extent.home.take() {
             extent.shadows.push(View { left_epoch: 0, number: 0, ..home });
-            self.shadow_bytes += extent.bytes;
+            let bytes = extent.bytes;
+            self.shadow_bytes += bytes;
+            self.events.note(Action::Unmap, home.address, bytes);
         }
     }
 
@@ -206,7 +226,9 @@ impl Extents {
         let Some(extent) = self.get_mut(id) else { return };
         let Some(home) = extent.home.take() else { return };
         extent.shadows.push(View { left_epoch: epoch, number, ..home });
-        self.shadow_bytes += extent.bytes;
+        let bytes = extent.bytes;
+        self.shadow_bytes += bytes;
+        self.events.note(Action::Unmap, home.address, bytes);
         self.last_number = number;
         self.left.push_back((id, number));
         if self.left.len() > 2 * self.views.len() + 64 {
@@ -229,7 +251,9 @@ impl Extents {
         extent.home = position.map(|position| extent.shadows.swap_remove(position));
         extent.origin = extent.origin.or(extent.home.map(|home| (home.lane, home.address)));
         let before = std::mem::replace(&mut extent.class, class);
-        self.shadow_bytes -= extent.bytes;
+        let bytes = extent.bytes;
+        self.shadow_bytes -= bytes;
+        self.events.note(Action::Map, address, bytes);
         before
     }
 

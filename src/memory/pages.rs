@@ -15,13 +15,12 @@ use crate::base::DeviceOrdinal;
 use crate::base::lock::{Guard, Lock, rank};
 use crate::base::size::SizeClass;
 use crate::driver::{self, Call, Code, Device, DriverError, HandleOptions, Handles};
-use crate::observe::{Action, Event, EventStream};
+use crate::observe::DeviceEvents;
 
 /// The extents of one device and their views.
 #[derive(Debug)]
 pub struct Pages {
     device: Arc<dyn Device>,
-    events: &'static EventStream,
     handles: Handles,
     extents: Lock<Extents, { rank::DEVICE }>,
     /// The devices that may access whatever is mapped here.
@@ -34,14 +33,15 @@ impl Pages {
     pub fn open(
         device: Arc<dyn Device>,
         wished: HandleOptions,
-        events: &'static EventStream,
+        events: DeviceEvents,
     ) -> driver::Result<Option<Self>> {
         let handles = match Handles::open(Arc::clone(&device), wished) {
             Ok(handles) => handles,
             Err(error) if error.code == Code::NOT_SUPPORTED => return Ok(None),
             Err(error) => return Err(error),
         };
-        Ok(Some(Self { device, events, handles, extents: Lock::default(), peers: Lock::default() }))
+        let extents = Lock::new(Extents::new(events));
+        Ok(Some(Self { device, handles, extents, peers: Lock::default() }))
     }
 
     /// What sizes of extents are multiples of, in bytes.
@@ -129,7 +129,6 @@ impl Pages {
                 break;
             }
             self.extents.lock().add_view(id, lane, end);
-            self.note(Action::Map, end, bytes);
             end += bytes;
         }
         let mapped = mapped.and_then(|()| self.allow_access(address, end - address));
@@ -159,16 +158,7 @@ impl Pages {
             if let Some(view) = view {
                 self.extents.lock().put_back_view(id, view);
             }
-        })?;
-        self.note(Action::Unmap, address, bytes);
-        Ok(())
-    }
-
-    fn note(&self, action: Action, address: u64, bytes: u64) {
-        if self.events.is_on() {
-            let event = Event::new(action, self.device.ordinal());
-            self.events.note(Event { address, bytes, ..event });
-        }
+        })
     }
 
     /// Lets `peer` access whatever is mapped here, now and later. One caller at a time. On an

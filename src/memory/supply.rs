@@ -13,7 +13,7 @@ use super::directory::is_representable;
 use crate::base::Gauge;
 use crate::base::size::SizeClass;
 use crate::driver::{self, Call, Code, Device, DriverError};
-use crate::observe::{Action, Event, EventStream};
+use crate::observe::{Action, DeviceEvents};
 
 /// Why no segment was had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct Supply {
     device: Arc<dyn Device>,
-    events: &'static EventStream,
+    events: DeviceEvents,
     total_bytes: u64,
     allowed_bytes: AtomicU64,
     /// Held, or being asked of the driver right now.
@@ -85,7 +85,7 @@ impl Meter {
 
 impl Supply {
     /// A supply from `device`, limited to all of its memory, which tells `events`.
-    pub fn new(device: Arc<dyn Device>, events: &'static EventStream) -> driver::Result<Self> {
+    pub fn new(device: Arc<dyn Device>, events: DeviceEvents) -> driver::Result<Self> {
         let total_bytes = device.memory_info()?.total_bytes;
         Ok(Self {
             device,
@@ -181,7 +181,7 @@ impl Supply {
         match give_back() {
             Ok(()) => {
                 self.disclaim(bytes);
-                self.note(Action::Release, address, bytes);
+                self.events.note(Action::Release, address, bytes);
                 Ok(())
             }
             Err(error) => {
@@ -214,14 +214,7 @@ impl Supply {
             meters.bytes.add(bytes);
             meters.segments.add(1);
         }
-        self.note(Action::Reserve, address, bytes);
-    }
-
-    fn note(&self, action: Action, address: u64, bytes: u64) {
-        if self.events.is_on() {
-            let event = Event::new(action, self.device.ordinal());
-            self.events.note(Event { address, bytes, ..event });
-        }
+        self.events.note(Action::Reserve, address, bytes);
     }
 
     /// A piece held for blocks of one class is for another from now on.

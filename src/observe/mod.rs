@@ -5,11 +5,15 @@ mod addresses;
 mod counters;
 mod events;
 mod log;
+mod profile;
 mod stats;
 mod trace;
 
 pub use counters::{LaneCounters, Peaks, Snapshot, Totals, Watermark};
-pub use events::{Action, Consumer, Event, EventStream, Names, SiteFinder, Subscription, Ticks};
+pub use events::{
+    Action, Consumer, DeviceEvents, Event, EventStream, Names, SiteFinder, Subscription, Ticks,
+};
 pub use log::{Log, Sink};
+pub use profile::{Beginning, Held, Known, Profiler};
 pub use stats::{PoolStatistics, Statistics, Tallies};
 pub use trace::{Recorder, Summary, Target};

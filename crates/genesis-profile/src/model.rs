@@ -55,6 +55,38 @@ pub struct Profile {
     pub history: History,
 }
 
+impl Profile {
+    /// A copy in which the history has no events.
+    pub(crate) fn without_events(&self) -> Self {
+        let History { dropped_events, start, start_live, events: _ } = &self.history;
+        Self {
+            format: self.format.clone(),
+            genesis_version: self.genesis_version.clone(),
+            program: self.program.clone(),
+            process_id: self.process_id,
+            started_unix_ns: self.started_unix_ns,
+            duration_ns: self.duration_ns,
+            strategy: self.strategy.clone(),
+            backend: self.backend.clone(),
+            devices: self.devices.clone(),
+            streams: self.streams.clone(),
+            names: self.names.clone(),
+            sites: self.sites.clone(),
+            timelines: self.timelines.clone(),
+            sizes: self.sizes.clone(),
+            call_sites: self.call_sites.clone(),
+            live: self.live.clone(),
+            segments: self.segments.clone(),
+            history: History {
+                dropped_events: *dropped_events,
+                start: start.clone(),
+                start_live: start_live.clone(),
+                events: Vec::new(),
+            },
+        }
+    }
+}
+
 /// One device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Device {
@@ -255,7 +287,8 @@ pub struct History {
     pub start: Vec<Levels>,
     /// The blocks live when they begin; their ages count back from the first event.
     pub start_live: Vec<LiveBlock>,
-    /// The events.
+    /// The events; in JSON packed, as the page on the packed form in this crate's sources says.
+    #[serde(with = "crate::packed")]
     pub events: Vec<Event>,
 }
 
@@ -274,13 +307,15 @@ pub enum Action {
     Pending = 4,
     /// It no longer is.
     Ready = 5,
-    /// Physical memory came from the driver: block bytes; the address where it is known.
+    /// Physical memory came from the driver: block bytes; the address if it has its home there
+    /// without a `Map`, else 0.
     Reserve = 6,
     /// Physical memory went back to it.
     Release = 7,
-    /// Memory was mapped at an address: block bytes.
+    /// From now on memory has its home at an address, i.e. blocks may be cut from it there:
+    /// block bytes. Further mappings of the same memory are not told of.
     Map = 8,
-    /// What was mapped at an address no longer is.
+    /// An address is no longer the home of memory, whether it is unmapped or moved elsewhere.
     Unmap = 9,
     /// The cache was emptied or trimmed.
     Trim = 10,
@@ -298,6 +333,39 @@ pub enum Action {
     Mark = 16,
     /// The program says that iteration `requested_bytes` has ended.
     Iteration = 17,
+}
+
+impl Action {
+    /// Every action; the first has number 1.
+    const ALL: [Self; 17] = [
+        Self::Allocate,
+        Self::AllocateMiss,
+        Self::Free,
+        Self::Pending,
+        Self::Ready,
+        Self::Reserve,
+        Self::Release,
+        Self::Map,
+        Self::Unmap,
+        Self::Trim,
+        Self::OutOfMemory,
+        Self::Pause,
+        Self::Resume,
+        Self::RangePush,
+        Self::RangePop,
+        Self::Mark,
+        Self::Iteration,
+    ];
+
+    /// The action of a number of the packed form.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+
+    /// Whether a block is handed out.
+    pub fn is_allocation(self) -> bool {
+        matches!(self, Self::Allocate | Self::AllocateMiss)
+    }
 }
 
 /// One event. What an action has no use for is 0.

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use once_cell::sync::OnceCell;
 
 use crate::base::lock::{Lock, assert_none_held, rank};
-use crate::base::{Error, Result, Status};
+use crate::base::{DeviceOrdinal, Error, Result, Status};
 use collector::{Collector, Command, Subscriber, Time};
 pub use event::{Action, Event};
 pub use names::Names;
@@ -116,6 +116,13 @@ pub struct Subscription {
     failure: Failure,
 }
 
+/// A stream as it is told of what happens to the memory of one device.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceEvents {
+    stream: &'static EventStream,
+    device: DeviceOrdinal,
+}
+
 /// Whoever attaches or detaches waits so long for another who does.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(5);
 
@@ -190,6 +197,11 @@ impl EventStream {
     /// Now, as events give the time: nanoseconds since the stream was first on.
     pub fn now_ns(&self) -> u64 {
         self.start.get().map_or(0, |start| start.elapsed().as_nanos() as u64)
+    }
+
+    /// The stream as it is told of what happens to the memory of one device.
+    pub fn of(&'static self, device: DeviceOrdinal) -> DeviceEvents {
+        DeviceEvents { stream: self, device }
     }
 
     #[cold]
@@ -306,6 +318,16 @@ impl EventStream {
             })?;
         let link = Link { commands, thread: thread.thread().clone() };
         Ok(Session { link, thread, subscriptions: 0 })
+    }
+}
+
+impl DeviceEvents {
+    /// Notes that `action` happened to `bytes` at `address`, 0 for none.
+    #[inline]
+    pub fn note(&self, action: Action, address: u64, bytes: u64) {
+        if self.stream.is_on() {
+            self.stream.note(Event { address, bytes, ..Event::new(action, self.device) });
+        }
     }
 }
 

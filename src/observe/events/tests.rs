@@ -2,7 +2,6 @@
 //! once; one that fails is left out, and the others are not.
 
 use super::*;
-use crate::base::DeviceOrdinal;
 
 /// Keeps what it is given, until it is told to fail.
 #[derive(Default)]

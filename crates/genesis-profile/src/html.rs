@@ -1,0 +1,53 @@
+//! The profile as one HTML page: timeline, address space, holders, tables.
+//!
+//! The page is made of the files in `page/`, put together when this crate is compiled, and the
+//! profile. It loads nothing, from anywhere: its content security policy forbids it. The profile
+//! stands in it as base64 of deflated JSON, its events apart as columns (`packed.rs`), so no
+//! character of a name or a path can end a script element or begin a tag; the scripts only
+//! ever set text, never markup.
+
+use std::io::{self, Write};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::model::Profile;
+use crate::packed;
+
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+/// In the order in which they use one another. They share one scope, closed to the outside.
+const SCRIPTS: [&str; 9] = [
+    include_str!("page/units.js"),
+    include_str!("page/data.js"),
+    include_str!("page/history.js"),
+    include_str!("page/series.js"),
+    include_str!("page/blocks.js"),
+    include_str!("page/chart.js"),
+    include_str!("page/map.js"),
+    include_str!("page/tables.js"),
+    include_str!("page/main.js"),
+];
+
+/// Writes the page of `profile` to `out`.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let events = packed::pack(&profile.history.events);
+    let document = serde_json::to_vec(&profile.without_events())?;
+    let mut rest = PAGE;
+    for (place, fill) in [
+        ("<!-- style -->", STYLE.to_owned()),
+        ("<!-- profile -->", BASE64.encode(packed::deflate(&document))),
+        ("<!-- count -->", events.count.to_string()),
+        ("<!-- events -->", events.deflated),
+        ("<!-- scripts -->", SCRIPTS.concat()),
+    ] {
+        let (before, after) = rest.split_once(place).unwrap_or((rest, ""));
+        out.write_all(before.as_bytes())?;
+        out.write_all(fill.as_bytes())?;
+        rest = after;
+    }
+    out.write_all(rest.as_bytes())
+}

@@ -1,0 +1,373 @@
+// The page itself: state, header, readout, keys, and `window.genesis` for tests and the console.
+
+class App {
+  constructor({ profile, events }) {
+    this.profile = profile;
+    this.history = buildHistory(profile, events);
+    this.histories = profile.devices.map((_, row) => new DeviceHistory(profile, row, this.history.levels[row]));
+    this.moments = new Moments(profile, this.history);
+    this.colours = new Colours(profile);
+    this.colourBy = profile.call_sites.length > 0 ? 'site' : 'size';
+    this.holdersBy = this.colourBy;
+    const { time, length } = events;
+    this.domain = Math.max(1, profile.duration_ns, length ? time[length - 1] : 0);
+    this.view = { from: 0, to: this.domain };
+    this.device = this.histories[0];
+    this.choose(0);
+    this.chart = new Chart(this);
+    this.map = new MemoryMap(this);
+    this.readout = document.getElementById('readout');
+    this.showHeader();
+    this.showControls();
+    this.summary = new Summary(this);
+    this.showMoment();
+  }
+
+  /** Makes device `row` the one shown. */
+  choose(row) {
+    this.device = this.histories[row];
+    this.peaks = this.device.peak();
+    this.peakTime = this.device.peakTime(ALLOCATED);
+    this.moment = this.pictureAt(this.domain);
+  }
+
+  name(index) {
+    return this.profile.names[index] || '';
+  }
+
+  /** What lies where after everything up to and at `time`. */
+  pictureAt(time) {
+    const { time: times, length } = this.history.events;
+    const until = upperBound(times, length, time);
+    return this.moments.at(this.device.row, until, time, until === length);
+  }
+
+  redraw() {
+    if (this.isDrawing) return;
+    this.isDrawing = true;
+    requestAnimationFrame(() => {
+      this.isDrawing = false;
+      this.draw();
+    });
+  }
+
+  draw() {
+    this.chart.draw();
+    this.map.draw();
+  }
+
+  zoom(from, to) {
+    const span = clamp(to - from, 20, this.domain);
+    const start = clamp(from + (to - from - span) / 2, 0, this.domain - span);
+    this.view = { from: start, to: start + span };
+    this.redraw();
+  }
+
+  zoomAround(time, factor) {
+    const { from, to } = this.view;
+    const span = clamp((to - from) * factor, 20, this.domain);
+    const part = (time - from) / (to - from);
+    this.zoom(time - part * span, time + (1 - part) * span);
+  }
+
+  /** Moves by a part of what is in view. */
+  pan(part) {
+    const { from, to } = this.view;
+    const shift = clamp(part * (to - from), -from, this.domain - to);
+    this.zoom(from + shift, to + shift);
+  }
+
+  reset() {
+    this.zoom(0, this.domain);
+  }
+
+  /** Chooses the moment that map and holders show. */
+  select(time) {
+    this.moment = this.pictureAt(clamp(time, 0, this.domain));
+    this.showMoment();
+    this.redraw();
+  }
+
+  /** The same, and makes sure that the timeline shows it. */
+  visit(time) {
+    const { from, to } = this.view;
+    if (time < from || time > to) this.zoom(time - (to - from) / 2, time + (to - from) / 2);
+    this.select(time);
+  }
+
+  /** Goes `steps` events on, of those that happened on this device. */
+  step(steps) {
+    const { event, time, length } = this.device.points;
+    const now = upperBound(event, length, this.moment.until - 1) - 1;
+    const next = clamp(now + steps, 0, length - 1);
+    if (event[next] >= 0) this.visit(time[next]);
+  }
+
+  showMoment() {
+    const { moment: picture, device } = this;
+    this.map.show(picture);
+    const { values, isExact } = device.levelsAt(picture.time);
+    const where = document.getElementById('moment-line');
+    const when = picture.isFinal && picture.time >= this.domain ? 'When the profile was written' : `At ${moment(picture.time)}`;
+    const said = [`${count(picture.blocks.length)} blocks`, ...LEVELS.map((name, level) => `${bytes(values[level], 4)} ${name}`)];
+    where.replaceChildren(element('b', { text: when }), ` · ${isExact ? said.join(' · ') : 'before the history begins: which blocks were live is not known'}`);
+    const waste = values[RESERVED] ? percent(values[RESERVED] - values[ALLOCATED], values[RESERVED]) : '–';
+    document.getElementById('waste-now').textContent = `${waste} of the reserved memory at this moment`;
+    showHolders(this, document.getElementById('holders'), this.moments.holders(picture, this.holdersBy), this.holdersBy);
+    this.showMapLegend(picture);
+  }
+
+  showMapLegend(picture) {
+    const colours = theme();
+    let [live, waiting] = [0, 0];
+    for (let i = 0; i < picture.blocks.length; i++) {
+      if (picture.blocks.state[i] === WAITING) waiting += picture.blocks.bytes[i];
+      else live += picture.blocks.bytes[i];
+    }
+    const mapped = picture.runs.reduce((sum, [start, end]) => sum + end - start, 0);
+    const entries = [[`linear-gradient(90deg, ${PALETTE.slice(0, 3).map((colour, i) => `${colour} ${33 * i}% ${33 * i + 34}%`).join(', ')})`, `live ${bytes(live)}`], [colours.pending, `pending ${bytes(waiting)}`],
+      [colours.free, `cached ${bytes(Math.max(0, mapped - live - waiting))}`]];
+    document.getElementById('map-legend').replaceChildren(
+      ...entries.map(([colour, text]) => element('li', {}, swatch(colour), text)));
+    const notes = ['Addresses without memory are left out; a gap shows where.'];
+    if (picture.away > 0) notes.push(`${bytes(picture.away)} of paused blocks have no memory and are not here.`);
+    document.getElementById('map-note').textContent = notes.join(' ');
+  }
+
+  showHeader() {
+    const { profile } = this;
+    const program = profile.program || 'A program';
+    document.title = `${program} – Genesis memory profile`;
+    document.getElementById('program').textContent = program;
+    const started = new Date(profile.started_unix_ns / 1e6);
+    const facts = [`process ${profile.process_id}`, Number.isNaN(started.getTime()) ? '' : started.toLocaleString(),
+      duration(profile.duration_ns), profile.strategy, `backend ${profile.backend}`,
+      `${count(this.history.events.length)} events`, `Genesis ${profile.genesis_version}`];
+    document.getElementById('about').textContent = facts.filter(Boolean).join(' · ');
+    document.getElementById('devices').replaceChildren(...profile.devices.map((device, row) => this.deviceCard(device, row)));
+    const note = document.getElementById('history-note');
+    const { dropped_events: dropped } = profile.history;
+    note.hidden = dropped === 0;
+    note.textContent = `The history has the latest ${count(this.history.events.length)} events; of the ${count(dropped)} `
+      + 'before them (shaded) the highest level of each interval is shown.';
+  }
+
+  deviceCard(device, row) {
+    const colours = ['requested', 'allocated', 'active', 'reserved'];
+    const levels = colours.map((name) => element('dl', { className: 'level' },
+      element('dt', {}, swatch(`var(--${name})`), name),
+      element('dd', { className: 'peak', text: bytes(device.peak[`${name}_bytes`]), title: exactBytes(device.peak[`${name}_bytes`]) }),
+      element('dd', { className: 'now', text: `peak · now ${bytes(device.now[`${name}_bytes`])}`, title: exactBytes(device.now[`${name}_bytes`]) })));
+    const gauge = element('div', { className: 'gauge', title: 'peaks as parts of what may be used' });
+    for (const name of ['reserved', 'allocated']) {
+      const bar = element('i');
+      bar.style.background = `var(--${name})`;
+      bar.style.width = `${clamp(100 * device.peak[`${name}_bytes`] / (device.usable_bytes || 1), 0, 100)}%`;
+      gauge.append(bar);
+    }
+    const facts = [`${bytes(device.usable_bytes)} usable`, `${percent(device.hits, device.allocations)} hits`];
+    if (device.out_of_memory_events > 0) facts.push(`${count(device.out_of_memory_events)} × out of memory`);
+    const card = element('button', { type: 'button', role: 'tab', className: 'device', 'aria-selected': String(row === this.device.row) },
+      element('div', { className: 'name' }, element('span', { text: `Device ${device.ordinal} · ${device.name}` }),
+        element('span', { text: facts.join(' · ') })),
+      element('div', { className: 'levels' }, ...levels), gauge);
+    card.addEventListener('click', () => this.showDevice(row));
+    return card;
+  }
+
+  showDevice(row) {
+    this.choose(row);
+    document.querySelectorAll('.device').forEach((card, i) => card.setAttribute('aria-selected', String(i === row)));
+    this.map.window = null;
+    this.showMoment();
+    this.redraw();
+  }
+
+  showControls() {
+    const on = (id, act) => document.getElementById(id).addEventListener('click', act);
+    on('to-peak', () => this.visit(this.peakTime));
+    on('to-end', () => this.visit(this.domain));
+    on('zoom-in', () => this.zoomAround((this.view.from + this.view.to) / 2, 0.5));
+    on('zoom-out', () => this.zoomAround((this.view.from + this.view.to) / 2, 2));
+    on('reset', () => this.reset());
+    on('map-reset', () => { this.map.reset(); this.redraw(); });
+    const choices = this.profile.call_sites.length > 0 ? [['site', 'call site'], ['size', 'block size']] : [['size', 'block size']];
+    this.offer('colour-by', [...choices, ['stream', 'stream']], (by) => { this.colourBy = by; this.redraw(); });
+    this.offer('holders-by', choices, (by) => { this.holdersBy = by; this.showMoment(); });
+    const legend = LEVELS.slice().reverse().map((name) => element('li', {}, swatch(`var(--${name})`, name === 'requested'), name));
+    document.getElementById('level-legend').replaceChildren(...legend);
+    document.getElementById('timeline').addEventListener('keydown', (event) => this.key(event));
+    window.addEventListener('resize', () => this.redraw());
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { this.showMoment(); this.redraw(); });
+  }
+
+  offer(id, choices, act) {
+    const select = document.getElementById(id);
+    select.replaceChildren(...choices.map(([value, text]) => element('option', { value, text })));
+    select.addEventListener('change', () => act(select.value));
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { time } = this.moment;
+    const { from, to } = this.view;
+    const centre = time >= from && time <= to ? time : (from + to) / 2;
+    const keys = {
+      ArrowLeft: () => this.pan(-0.15), ArrowRight: () => this.pan(0.15),
+      '+': () => this.zoomAround(centre, 0.6), '=': () => this.zoomAround(centre, 0.6), '-': () => this.zoomAround(centre, 1.6),
+      ',': () => this.step(-1), '.': () => this.step(1), '<': () => this.step(-100), '>': () => this.step(100),
+      Home: () => this.visit(0), End: () => this.visit(this.domain), p: () => this.visit(this.peakTime),
+      0: () => this.reset(), Escape: () => this.reset(),
+    };
+    if (!keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  }
+
+  showReadout(time, event) {
+    const { values, isExact } = this.device.levelsAt(time);
+    const rows = LEVELS.map((name, level) => [
+      element('dt', {}, swatch(`var(--${name})`), isExact ? name : `${name}, at most`),
+      element('dd', { text: `${exactBytes(values[level])} (${bytes(values[level])})` })]);
+    rows.push([element('dt', {}, swatch('var(--waste)'), 'waste'),
+      element('dd', { text: percent(values[RESERVED] - values[ALLOCATED], values[RESERVED]) })]);
+    rows.unshift(rows.pop());
+    this.place(event, element('div', { className: 'when', text: moment(time) }),
+      element('dl', {}, ...rows.reverse().flat()),
+      ...this.happenings(time).map((text) => element('p', { text })));
+  }
+
+  /** What happened exactly at a moment, and the ranges it is in. */
+  happenings(time) {
+    const { events, notes } = this.history;
+    const said = [];
+    const first = upperBound(events.time, events.length, time - 0.5);
+    for (let i = first; i < events.length && events.time[i] <= time && said.length < 6; i++) {
+      if (events.row[i] === this.device.row || events.action[i] > UNMAP) said.push(this.describe(i));
+    }
+    // Marks are seen from a few pixels away.
+    const reach = (this.view.to - this.view.from) / this.chart.plotWidth * NEAR;
+    for (const note of notes.moments) {
+      if (said.length < 6 && Math.abs(note.time - time) <= reach && note.event < first) said.push(this.describe(note.event));
+    }
+    const inside = notes.ranges.filter((range) => range.from <= time && range.to >= time).slice(0, 6);
+    if (inside.length) said.push(`in ${inside.map((range) => this.name(range.name)).join(' › ')}`);
+    return said;
+  }
+
+  describe(i) {
+    const { events } = this.history;
+    const what = ACTIONS[events.action[i]];
+    if (events.action[i] === ITERATION) return `${what}: ${count(events.requested[i])}`;
+    if (events.action[i] === OUT_OF_MEMORY) return `${what}: ${bytes(events.requested[i])} requested`;
+    if (events.action[i] > OUT_OF_MEMORY) return `${what}: ${this.name(events.name[i])}`;
+    if (events.action[i] === TRIM) return what;
+    const { frames } = this.profile.sites[events.site[i]] || { frames: [] };
+    const size = events.block[i] ? ` ${bytes(events.block[i])}` : '';
+    return `${what}${size} at 0x${events.addresses[events.address[i]].toString(16)}${frames.length ? `, ${frameText(frames[0])}` : ''}`;
+  }
+
+  /** Tells of a block on the map, or of free memory. */
+  showBlock(found, event) {
+    if (!found) return this.hideReadout();
+    const { blocks } = this.moment;
+    const size = found.to - found.from;
+    const facts = [['address', `0x${found.address.toString(16)}`], ['bytes', `${exactBytes(size)} (${bytes(size)})`]];
+    let title = 'free, cached';
+    let frames = [];
+    if (found.block !== null) {
+      const i = found.block;
+      title = blocks.state[i] === WAITING ? 'pending: freed, still in use by another stream' : 'live';
+      facts.push(['requested', exactBytes(blocks.requested[i])]);
+      const stream = this.profile.streams[blocks.stream[i]];
+      facts.push(['stream', stream && stream.key ? `0x${stream.key.toString(16)}` : 'default']);
+      const age = this.moment.time - blocks.born[i];
+      facts.push(['age', Number.isNaN(age) ? 'older than the profile' : duration(Math.max(0, age))]);
+      frames = (this.profile.sites[blocks.site[i]] || { frames: [] }).frames;
+    }
+    this.place(event, element('div', { className: 'when', text: title }),
+      element('dl', {}, ...facts.flatMap(([name, text]) => [element('dt', { text: name }), element('dd', { text })])),
+      ...frames.slice(0, 12).map((frame) => element('p', { className: 'place', text: frameText(frame) })));
+  }
+
+  place(event, ...content) {
+    const { readout } = this;
+    readout.replaceChildren(...content);
+    readout.hidden = false;
+    const isLeft = event.clientX + readout.offsetWidth + 28 > window.innerWidth;
+    const x = isLeft ? event.clientX - readout.offsetWidth - 16 : event.clientX + 16;
+    const y = Math.min(event.clientY + 14, window.innerHeight - readout.offsetHeight - 8);
+    readout.style.left = `${Math.max(4, x)}px`;
+    readout.style.top = `${Math.max(4, y)}px`;
+  }
+
+  hideReadout() {
+    this.readout.hidden = true;
+  }
+}
+
+const named = (values) => Object.fromEntries(LEVELS.map((name, level) => [`${name}_bytes`, values[level]]));
+
+/**
+ * For tests and the console.
+ *   ready            a promise: resolved when the page has been drawn, rejected with what is wrong
+ *   milliseconds     from the start of navigation until scripts ran, data was read, indexed, drawn
+ *   profile, events  the document; how many events the history has
+ *   peak(row)        the highest of each level, by what is drawn of device `row`
+ *   view()           what the timeline shows: from, to, columns, and whether it draws each event
+ *   zoom(from, to), reset(), select(time), device(row)
+ *   drawn(level)     the least and the most in each column of the timeline, in bytes
+ *   at(time)         levels, blocks, mapped bytes and holders at a moment
+ */
+function expose(app) {
+  const levelsOf = (time) => named(app.device.levelsAt(time).values);
+  return {
+    profile: app.profile,
+    events: app.history.events.length,
+    peak: (row = app.device.row) => named(app.histories[row].peak()),
+    view: () => ({ ...app.view, columns: app.chart.drawn.columns, isEachEventShown: app.chart.isEachEventShown }),
+    zoom(from, to) { app.zoom(from, to); app.draw(); },
+    reset() { app.reset(); app.draw(); },
+    select(time) { app.select(time); app.draw(); },
+    device(row) { app.showDevice(row); app.draw(); },
+    drawn(level) {
+      const { low, high } = app.device.columns(app.view.from, app.view.to, app.chart.drawn.columns);
+      const index = LEVELS.indexOf(level);
+      return { low: [...low[index]], high: [...high[index]] };
+    },
+    at(time) {
+      const picture = app.pictureAt(time);
+      const sum = (state) => picture.blocks.bytes.reduce((all, size, i) => all + (picture.blocks.state[i] === state ? size : 0), 0);
+      return {
+        time,
+        levels: levelsOf(time),
+        blocks: picture.blocks.length,
+        live_bytes: sum(LIVE),
+        pending_bytes: sum(WAITING),
+        mapped_bytes: picture.runs.reduce((all, [start, end]) => all + end - start, 0),
+        holders: app.moments.holders(picture, app.holdersBy),
+      };
+    },
+    screen: (time) => app.chart.x(time),
+  };
+}
+
+window.genesis = {};
+window.genesis.ready = (async () => {
+  try {
+    const milliseconds = { toStart: performance.now() };
+    const data = await readProfile();
+    milliseconds.toRead = performance.now();
+    const app = new App(data);
+    milliseconds.toIndexed = performance.now();
+    document.querySelector('main').hidden = false;
+    app.draw();
+    milliseconds.toReady = performance.now();
+    Object.assign(window.genesis, expose(app), { milliseconds });
+  } catch (error) {
+    const failure = document.getElementById('failure');
+    failure.textContent = `This page cannot show its profile: ${error}`;
+    failure.hidden = false;
+    throw error;
+  }
+})();

@@ -1,0 +1,40 @@
+//! What the heap says of each device in use, to whoever describes the whole: no driver is asked,
+//! so this can be done when the process ends.
+
+use super::Heap;
+use crate::base::DeviceOrdinal;
+use crate::config::PoolType;
+use crate::observe::Statistics;
+
+/// One device in use.
+#[derive(Clone, Debug)]
+pub struct DeviceDescription {
+    /// The device.
+    pub ordinal: DeviceOrdinal,
+    /// Its name.
+    pub name: String,
+    /// The strategy in force on it.
+    pub pool_type: PoolType,
+    /// Its physical memory, in bytes.
+    pub total_bytes: u64,
+    /// The most that may be reserved of it, in bytes.
+    pub usable_bytes: u64,
+    /// Its statistics.
+    pub statistics: Statistics,
+}
+
+impl Heap {
+    /// Every device in use.
+    pub fn devices_in_use(&self) -> Vec<DeviceDescription> {
+        let opened = self.devices.iter().filter_map(|slot| slot.heap.get());
+        let described = opened.map(|device| DeviceDescription {
+            ordinal: device.ordinal,
+            name: device.name.clone(),
+            pool_type: device.pool_type,
+            total_bytes: device.supply.total_bytes(),
+            usable_bytes: device.usable_bytes(),
+            statistics: self.statistics_of(device),
+        });
+        described.collect()
+    }
+}

@@ -1,0 +1,114 @@
+//! The latest events, up to a number of them, and what was there when they begin.
+//!
+//! Events are kept in pieces; when there is no room for another piece, the oldest goes. What was
+//! there at the beginning is not kept at all: it is found by taking the events back, the last
+//! first, from what is there now.
+
+use std::collections::VecDeque;
+
+use genesis_profile::model::{Action, Event, Levels, LiveBlock};
+
+use crate::observe::addresses::AddressMap;
+
+/// Events in a piece.
+const PIECE: usize = 1 << 14;
+
+/// The latest events.
+#[derive(Debug)]
+pub(super) struct History {
+    pieces: VecDeque<Vec<Event>>,
+    capacity: usize,
+    dropped: u64,
+}
+
+impl History {
+    /// Keeps the latest `capacity` events, and up to a piece more.
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { pieces: VecDeque::new(), capacity, dropped: 0 }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, event: Event) {
+        if self.pieces.back().is_none_or(|piece| piece.len() == PIECE) {
+            self.make_room();
+        }
+        match self.pieces.back_mut() {
+            Some(piece) => piece.push(event),
+            None => self.dropped += 1,
+        }
+    }
+
+    /// Begins a new piece, of the oldest one's memory where there are enough.
+    fn make_room(&mut self) {
+        if self.capacity == 0 {
+            return;
+        }
+        let piece = match self.pieces.len() * PIECE >= self.capacity.next_multiple_of(PIECE) {
+            true => self.pieces.pop_front(),
+            false => None,
+        };
+        let mut piece = piece.unwrap_or_else(|| Vec::with_capacity(PIECE));
+        self.dropped += piece.len() as u64;
+        piece.clear();
+        self.pieces.push_back(piece);
+    }
+
+    /// How many events came before the first that is kept.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    pub(super) fn events(&self) -> impl DoubleEndedIterator<Item = &Event> {
+        self.pieces.iter().flatten()
+    }
+
+    /// Takes the events back: `levels` by device and `live` become what they were before.
+    pub(super) fn take_back(&self, levels: &mut [(u32, Levels)], live: &mut AddressMap<LiveBlock>) {
+        for event in self.events().rev() {
+            if let Some((_, levels)) = levels.iter_mut().find(|(of, _)| *of == event.device) {
+                take_back_one(event, levels);
+            }
+            match event.action {
+                Action::Allocate | Action::AllocateMiss => {
+                    live.remove(&event.address);
+                }
+                Action::Free => {
+                    let block = LiveBlock {
+                        device: event.device,
+                        stream: event.stream,
+                        address: event.address,
+                        requested_bytes: event.requested_bytes,
+                        block_bytes: event.block_bytes,
+                        age_ns: None,
+                        site: event.site,
+                        tag: None,
+                    };
+                    live.insert(event.address, block);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn take_back_one(event: &Event, levels: &mut Levels) {
+    let Event { requested_bytes, block_bytes, .. } = *event;
+    let down = |level: &mut u64, bytes| *level = level.saturating_sub(bytes);
+    match event.action {
+        Action::Allocate | Action::AllocateMiss => {
+            down(&mut levels.requested_bytes, requested_bytes);
+            down(&mut levels.allocated_bytes, block_bytes);
+            down(&mut levels.active_bytes, block_bytes);
+        }
+        Action::Free => {
+            levels.requested_bytes += requested_bytes;
+            levels.allocated_bytes += block_bytes;
+            levels.active_bytes += block_bytes;
+        }
+        Action::Pending => down(&mut levels.active_bytes, block_bytes),
+        Action::Ready => levels.active_bytes += block_bytes,
+        Action::Reserve => down(&mut levels.reserved_bytes, block_bytes),
+        Action::Release => levels.reserved_bytes += block_bytes,
+        _ => {}
+    }
+}

@@ -1,0 +1,68 @@
+//! The levels of one device over the whole of a run, in a fixed number of intervals: where the
+//! last one is full, neighbours are joined and intervals become twice as long. Of each interval
+//! the highest of each level is kept, so a peak is never lost.
+
+use genesis_profile::model::{Levels, Timeline};
+
+/// The most intervals.
+const INTERVALS: usize = 4096;
+/// The length of the first ones.
+const SHORTEST_NS: u64 = 10_000;
+
+/// The levels of one device over time.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    interval_ns: u64,
+    peaks: Vec<Levels>,
+    now: Levels,
+}
+
+impl Series {
+    /// From time 0 on, with the levels `start`.
+    pub(super) fn new(start: Levels) -> Self {
+        Self { interval_ns: SHORTEST_NS, peaks: vec![start], now: start }
+    }
+
+    /// The levels are `levels` from `time_ns` on, which is no earlier than the last time.
+    #[inline]
+    pub(super) fn set(&mut self, time_ns: u64, levels: Levels) {
+        self.proceed(time_ns);
+        self.now = levels;
+        if let Some(peak) = self.peaks.last_mut() {
+            raise(peak, levels);
+        }
+    }
+
+    /// The levels have stayed what they were until `time_ns`.
+    fn proceed(&mut self, time_ns: u64) {
+        let mut index = (time_ns / self.interval_ns) as usize;
+        while index >= INTERVALS {
+            let joined = self.peaks.chunks(2).map(|pair| {
+                let mut peak = pair[0];
+                pair.iter().for_each(|other| raise(&mut peak, *other));
+                peak
+            });
+            self.peaks = joined.collect();
+            self.interval_ns *= 2;
+            index = (time_ns / self.interval_ns) as usize;
+        }
+        if index >= self.peaks.len() {
+            self.peaks.resize(index + 1, self.now);
+        }
+    }
+
+    /// All of it, to `end_ns`.
+    pub(super) fn describe(&self, device: u32, end_ns: u64) -> Timeline {
+        let mut whole = self.clone();
+        whole.proceed(end_ns);
+        Timeline { device, interval_ns: whole.interval_ns, peaks: whole.peaks }
+    }
+}
+
+/// Makes `peak` as high as `levels`.
+pub(super) fn raise(peak: &mut Levels, levels: Levels) {
+    peak.requested_bytes = peak.requested_bytes.max(levels.requested_bytes);
+    peak.allocated_bytes = peak.allocated_bytes.max(levels.allocated_bytes);
+    peak.active_bytes = peak.active_bytes.max(levels.active_bytes);
+    peak.reserved_bytes = peak.reserved_bytes.max(levels.reserved_bytes);
+}

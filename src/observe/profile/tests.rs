@@ -1,0 +1,144 @@
+//! What a profile says of events, worked out by hand.
+
+use model::{Action as Kept, BlockState, Levels};
+
+use super::*;
+use crate::base::DeviceOrdinal;
+use crate::observe::{Action, Event};
+
+const MIB: u64 = 1 << 20;
+
+fn stream() -> &'static EventStream {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    static TICKS: AtomicU64 = AtomicU64::new(0);
+    Box::leak(Box::new(EventStream::new(|| TICKS.fetch_add(1000, Relaxed))))
+}
+
+struct Subject {
+    events: &'static EventStream,
+    profiler: Profiler,
+}
+
+impl Subject {
+    fn start(history_events: usize, beginning: &Beginning) -> Self {
+        let subject = Self { events: stream(), profiler: Profiler::new() };
+        subject.profiler.start(subject.events, history_events, || beginning.clone()).unwrap();
+        subject
+    }
+
+    fn note(&self, action: Action, address: u64, bytes: u64) {
+        let (amount, site) = (bytes - bytes.min(100), 1 + (address & 1) as u32);
+        let event = Event::new(action, DeviceOrdinal(0));
+        self.events.note(Event { address, amount, bytes, site, ..event });
+    }
+
+    fn describe(&self) -> model::Profile {
+        self.profiler.describe().unwrap()
+    }
+}
+
+fn levels(requested: u64, allocated: u64, active: u64, reserved: u64) -> Levels {
+    Levels {
+        requested_bytes: requested,
+        allocated_bytes: allocated,
+        active_bytes: active,
+        reserved_bytes: reserved,
+    }
+}
+
+#[test]
+fn levels_peaks_and_counts() {
+    let subject = Subject::start(100, &Beginning::default());
+    subject.note(Action::Reserve, 0x10000, 10 * MIB);
+    subject.note(Action::Allocate, 0x10000, 4 * MIB);
+    subject.note(Action::Allocate, 0x20001, 2 * MIB);
+    subject.note(Action::Free, 0x10000, 0);
+    subject.note(Action::Pending, 0x10000, 4 * MIB);
+    subject.note(Action::Free, 0x10000, 0); // a second time: of nothing
+    let profile = subject.describe();
+    let device = &profile.devices[0];
+    assert_eq!(device.now, levels(2 * MIB - 100, 2 * MIB, 6 * MIB, 10 * MIB));
+    assert_eq!(device.peak, levels(6 * MIB - 200, 6 * MIB, 6 * MIB, 10 * MIB));
+    assert_eq!((device.allocations, device.frees, device.hits), (2, 1, 2));
+    assert_eq!(profile.streams[0].now.active_bytes, 6 * MIB);
+    let sizes: Vec<_> =
+        profile.sizes.iter().map(|s| (s.block_bytes, s.counts.live_bytes)).collect();
+    assert_eq!(sizes, [(2 * MIB, 2 * MIB), (4 * MIB, 0)]);
+    assert!(profile.sizes[1].counts.lifetime_ns > 0);
+    let sites: Vec<_> = profile.call_sites.iter().map(|s| (s.site, s.counts.peak_bytes)).collect();
+    assert_eq!(sites, [(1, 4 * MIB), (2, 2 * MIB)]);
+    assert_eq!(profile.live.len(), 1);
+    assert_eq!(profile.history.events.len(), 5);
+    assert_eq!(profile.history.start, [Levels::default()]);
+
+    subject.note(Action::Ready, 0x10000, 4 * MIB);
+    subject.profiler.stop(None).unwrap();
+    subject.note(Action::Allocate, 0x30000, MIB);
+    let profile = subject.describe();
+    assert_eq!(profile.devices[0].now.active_bytes, 2 * MIB);
+    let timeline = &profile.timelines[0];
+    let highest = timeline.peaks.iter().map(|levels| levels.allocated_bytes).max();
+    assert_eq!(highest, Some(6 * MIB));
+    assert_eq!(timeline.peaks.last().unwrap().allocated_bytes, 2 * MIB);
+    assert_eq!(BlockState::default(), BlockState::Free);
+}
+
+/// What was there before is known, and an old history gives way to a new one with sums that
+/// still hold.
+#[test]
+fn a_short_history_begins_with_what_was_there() {
+    let live =
+        vec![Known { device: 0, stream: 0, address: 1 << 40, requested_bytes: 5, bytes: 512 }];
+    let held = vec![Held { device: 0, reserved_bytes: MIB, pending_bytes: 1024 }];
+    let subject = Subject::start(1, &Beginning { held, live });
+    const BLOCKS: u64 = 100_000;
+    for block in 0..BLOCKS {
+        subject.note(Action::Allocate, (block + 1) << 10, 512);
+        if block >= 3 {
+            subject.note(Action::Free, (block - 2) << 10, 0);
+        }
+    }
+    let profile = subject.describe();
+    let history = &profile.history;
+    let noted = 2 * BLOCKS - 3;
+    assert_eq!(history.dropped_events + history.events.len() as u64, noted);
+    assert!((1..=1 << 14).contains(&history.events.len()));
+    let mut live: std::collections::HashSet<u64> =
+        history.start_live.iter().map(|block| block.address).collect();
+    let mut allocated = history.start[0].allocated_bytes;
+    assert_eq!(allocated, 512 * live.len() as u64);
+    for event in &history.events {
+        match event.action {
+            Kept::Allocate => {
+                assert!(live.insert(event.address));
+                allocated += event.block_bytes;
+            }
+            Kept::Free => {
+                assert!(live.remove(&event.address));
+                allocated -= event.block_bytes;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(live.len(), profile.live.len());
+    let device = &profile.devices[0];
+    assert_eq!(allocated, device.now.allocated_bytes);
+    assert_eq!((live.len(), device.now.reserved_bytes), (4, MIB));
+    assert_eq!(device.now.active_bytes, allocated + 1024);
+    let old = profile.live.iter().find(|block| block.address == 1 << 40).unwrap();
+    assert_eq!((old.age_ns, old.requested_bytes), (None, 5));
+}
+
+#[test]
+fn profiles_begin_and_end() {
+    let subject = Subject::start(10, &Beginning::default());
+    let again = subject.profiler.start(subject.events, 10, Beginning::default);
+    assert_eq!(again.unwrap_err().status, Status::InvalidArgument);
+    subject.profiler.stop(None).unwrap();
+    assert_eq!(subject.profiler.stop(None).unwrap_err().status, Status::InvalidArgument);
+    assert!(!subject.events.is_on());
+    subject.profiler.start(subject.events, 10, Beginning::default).unwrap();
+    assert_eq!(subject.describe().devices, []);
+    let never = Profiler::new();
+    assert_eq!(never.describe().unwrap_err().status, Status::InvalidArgument);
+}
