@@ -18,7 +18,7 @@ use crate::base::size::SizeClass;
 use crate::base::{Error, Result, Status};
 use crate::config::LogLevel;
 use crate::heap::{Heap, Part, PartState, Region};
-use crate::observe::{Beginning, Held, Known, Profiler};
+use crate::observe::Profiler;
 
 static PROFILER: Profiler = Profiler::new();
 
@@ -115,36 +115,7 @@ pub(super) fn profile_whole_run(path: &str, heap: &Heap) -> Result<()> {
 
 fn start(heap: &Heap) -> Result<()> {
     let history_events = heap.settings().profile_events as usize;
-    process::starting_threads(|| PROFILER.start(&EVENTS, history_events, || beginning(heap)))
-}
-
-/// What there is before the first event.
-fn beginning(heap: &Heap) -> Beginning {
-    let mut beginning = Beginning::default();
-    for device in heap.devices_in_use() {
-        let statistics = &device.statistics;
-        let active_bytes = statistics.active_bytes.current;
-        beginning.held.push(Held {
-            device: device.ordinal.0,
-            reserved_bytes: statistics.reserved_bytes.current,
-            pending_bytes: active_bytes.saturating_sub(statistics.allocated_bytes.current),
-        });
-    }
-    for region in heap.regions() {
-        let live = region.parts.iter().filter(|part| is_live(part));
-        beginning.live.extend(live.map(|part| Known {
-            device: region.device.0,
-            stream: region.stream.0,
-            address: part.address,
-            requested_bytes: part.requested_bytes,
-            bytes: part.bytes,
-        }));
-    }
-    beginning
-}
-
-fn is_live(part: &Part) -> bool {
-    matches!(part.state, PartState::Live | PartState::Paused)
+    process::starting_threads(|| PROFILER.start(&EVENTS, history_events, || heap.beginning()))
 }
 
 fn form_of(path: &str) -> Result<Form> {
@@ -284,7 +255,7 @@ impl<'a> Filling<'a> {
             .parts
             .iter()
             .map(|part| {
-                let site = match is_live(part) {
+                let site = match part.state.is_live() {
                     true => self.live_block(part, device, stream, tag),
                     false => 0,
                 };

@@ -4,7 +4,7 @@
 use super::Heap;
 use crate::base::DeviceOrdinal;
 use crate::config::PoolType;
-use crate::observe::Statistics;
+use crate::observe::{Beginning, Held, Known, Statistics};
 
 /// One device in use.
 #[derive(Clone, Debug)]
@@ -36,5 +36,30 @@ impl Heap {
             statistics: self.statistics_of(device),
         });
         described.collect()
+    }
+
+    /// What there is, for a profile that begins now.
+    pub fn beginning(&self) -> Beginning {
+        let mut beginning = Beginning::default();
+        for device in self.devices_in_use() {
+            let statistics = &device.statistics;
+            let active_bytes = statistics.active_bytes.current;
+            beginning.held.push(Held {
+                device: device.ordinal.0,
+                reserved_bytes: statistics.reserved_bytes.current,
+                pending_bytes: active_bytes.saturating_sub(statistics.allocated_bytes.current),
+            });
+        }
+        for region in self.regions() {
+            let live = region.parts.iter().filter(|part| part.state.is_live());
+            beginning.live.extend(live.map(|part| Known {
+                device: region.device.0,
+                stream: region.stream.0,
+                address: part.address,
+                requested_bytes: part.requested_bytes,
+                bytes: part.bytes,
+            }));
+        }
+        beginning
     }
 }

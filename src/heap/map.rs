@@ -55,6 +55,13 @@ pub enum PartState {
     Unmapped,
 }
 
+impl PartState {
+    /// Whether somebody holds it.
+    pub fn is_live(self) -> bool {
+        matches!(self, Self::Live | Self::Paused)
+    }
+}
+
 impl Heap {
     /// Everything that every device in use holds, by device and address. Lanes are looked at one
     /// after the other: what moves between them meanwhile may be in both or in neither.

@@ -19,7 +19,7 @@ use genesis::config::{LogLevel, PoolType, Settings};
 use genesis::driver::simulated::SimulatedDevice;
 use genesis::driver::{Backend, Device, Platform};
 use genesis::heap::{Heap, Surroundings};
-use genesis::observe::{Log, Statistics};
+use genesis::observe::{EventStream, Log, Statistics};
 use simgpu::{Access, Config, Machine, Progress, StoreKind, Usage};
 
 /// The device of all tests that need one only.
@@ -55,7 +55,7 @@ impl Subject {
         let mut machine = Config::new(self.store, 1, GIB);
         machine.progress = Progress::Manual;
         machine.detect_races = true;
-        Plan { settings, machine, clock: None }
+        Plan { settings, machine, clock: None, events: None }
     }
 }
 
@@ -64,6 +64,7 @@ pub struct Plan {
     pub settings: Settings,
     pub machine: Config,
     pub clock: Option<genesis::heap::Clock>,
+    pub events: Option<&'static EventStream>,
 }
 
 impl Plan {
@@ -88,6 +89,11 @@ impl Plan {
         self
     }
 
+    pub fn events(mut self, events: &'static EventStream) -> Self {
+        self.events = Some(events);
+        self
+    }
+
     pub fn start(self) -> Rig {
         let machine = Machine::new(self.machine).expect("a machine");
         let ordinals = 0..machine.config().devices.len() as u32;
@@ -102,6 +108,9 @@ impl Plan {
         let mut surroundings = Surroundings::new(log);
         if let Some(clock) = self.clock {
             surroundings.clock = clock;
+        }
+        if let Some(events) = self.events {
+            surroundings.events = events;
         }
         let heap = Heap::new(platform, &self.settings, surroundings);
         Rig { machine, heap: Arc::new(heap), lines }
