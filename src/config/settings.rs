@@ -192,6 +192,12 @@ pub struct Settings {
     pub profile: Option<String>,
     /// How many events the history of a profile keeps.
     pub profile_events: u64,
+    /// Whether to say what is held for `genesis top` to read.
+    pub top: bool,
+    /// The file to write metrics to for Prometheus; `None` for none.
+    pub metrics: Option<String>,
+    /// How often to write them, in seconds.
+    pub metrics_seconds: f64,
     /// What is looked for while the program is debugged.
     pub debug: DebugModes,
     /// The most that quarantine keeps out of use on each device, in bytes.
@@ -231,6 +237,9 @@ impl Default for Settings {
             trace_flush_seconds: 1.0,
             profile: None,
             profile_events: 1 << 20,
+            top: false,
+            metrics: None,
+            metrics_seconds: 15.0,
             debug: DebugModes::OFF,
             quarantine_size_bytes: 256 * MIB,
             sim_devices: 1,

@@ -368,6 +368,40 @@ pub static OPTIONS: &[OptionSpec] = &[
         show: |settings| settings.profile_events.to_string(),
     },
     OptionSpec {
+        name: "GENESIS_TOP",
+        aliases: &[],
+        values: "`on` or `off`",
+        summary: "Let `genesis top` show this process while it runs.",
+        help: "Every second what is held is written to a small file in /dev/shm that the same user \
+               can read.",
+        runtime: true,
+        parse: |settings, text| assign(&mut settings.top, switch(text)),
+        show: |settings| show_switch(settings.top).to_owned(),
+    },
+    OptionSpec {
+        name: "GENESIS_METRICS",
+        aliases: &[],
+        values: "the path of a .prom file, or `off`",
+        summary: "Write metrics to this file for Prometheus' node exporter.",
+        help: "For its textfile collector; %p stands for the process's number. The file is replaced \
+               as a whole and removed when the process ends in good order.",
+        runtime: true,
+        parse: |settings, text| {
+            assign(&mut settings.metrics, optional(text, OFF, |path| Ok(path.to_owned())))
+        },
+        show: |settings| show_optional(settings.metrics.clone(), OFF, |path| path),
+    },
+    OptionSpec {
+        name: "GENESIS_METRICS_SECONDS",
+        aliases: &[],
+        values: "a number of seconds",
+        summary: "How often metrics are written.",
+        help: "",
+        runtime: true,
+        parse: |settings, text| assign(&mut settings.metrics_seconds, seconds(text)),
+        show: |settings| settings.metrics_seconds.to_string(),
+    },
+    OptionSpec {
         name: "GENESIS_SIM_DEVICES",
         aliases: &[],
         values: "a number from 1 to 64",
