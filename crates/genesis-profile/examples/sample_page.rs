@@ -56,7 +56,8 @@ fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 fn make_hostile(profile: &mut Profile) {
-    let Profile { program, strategy, backend, genesis_version, names, sites, devices, .. } = profile;
+    let Profile { program, strategy, backend, genesis_version, names, sites, devices, .. } =
+        profile;
     let frames = sites.iter_mut().flat_map(|site| &mut site.frames);
     let of_frames = frames.flat_map(|frame| [&mut frame.function, &mut frame.file]);
     let of_devices = devices.iter_mut().map(|device| &mut device.name);

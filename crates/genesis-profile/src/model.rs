@@ -148,7 +148,7 @@ pub struct Site {
 }
 
 /// One function on the stack.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Frame {
     /// The function's name; may be empty.
     pub function: String,

@@ -1,4 +1,132 @@
-//! x
-use crate::model::*;
-/// x
-pub fn metrics(_: &[Device], _: &[Stream])->String {String::new()}
+//! Metrics in Prometheus' text exposition format, version 0.0.4, for instance for the textfile
+//! collector of the node exporter.
+//!
+//! Levels and peaks are gauges, counts are counters whose names end in `_total`. Every sample
+//! says its device by ordinal; those of streams also the stream's handle. In the values of
+//! labels, backslash, quote and line feed are escaped, as the format has it.
+
+use std::fmt::{Display, Write};
+
+use crate::model::{Device, Levels, Stream};
+
+type Level = (&'static str, &'static str, fn(&Levels) -> u64);
+type Metric = (&'static str, &'static str, &'static str, fn(&Device) -> u64);
+
+const LEVELS: [Level; 4] = [
+    ("requested", "Live bytes, as asked for", |levels| levels.requested_bytes),
+    ("allocated", "Live bytes, of the blocks that serve them", |levels| levels.allocated_bytes),
+    ("active", "Allocated bytes and those of freed blocks still in use", |l| l.active_bytes),
+    ("reserved", "Physical memory held from the driver", |levels| levels.reserved_bytes),
+];
+
+const METRICS: [Metric; 6] = [
+    ("total_bytes", "gauge", "Memory of the device.", |device| device.total_bytes),
+    ("usable_bytes", "gauge", "The most that may be reserved.", |device| device.usable_bytes),
+    ("allocations_total", "counter", "Blocks handed out.", |device| device.allocations),
+    ("frees_total", "counter", "Blocks freed.", |device| device.frees),
+    ("hits_total", "counter", "Allocations served from what their stream had free.", |d| d.hits),
+    ("out_of_memory_total", "counter", "Allocations that failed for want of memory.", |d| {
+        d.out_of_memory_events
+    }),
+];
+
+/// The metrics of `devices` and of their `streams`.
+pub fn metrics(devices: &[Device], streams: &[Stream]) -> String {
+    let mut text = String::new();
+    let name = |device: &Device| Label("name", device.name.clone());
+    let info = devices.iter().map(|device| (vec![label(device.ordinal), name(device)], 1));
+    family(&mut text, "device_info", "gauge", "What the device is called.", info);
+    for (level, help, of) in LEVELS {
+        let now = devices.iter().map(|device| (vec![label(device.ordinal)], of(&device.now)));
+        family(&mut text, &format!("memory_{level}_bytes"), "gauge", &format!("{help}."), now);
+        let peak = devices.iter().map(|device| (vec![label(device.ordinal)], of(&device.peak)));
+        let peak_help = format!("The highest it has been: {}.", help.to_lowercase());
+        family(&mut text, &format!("memory_{level}_peak_bytes"), "gauge", &peak_help, peak);
+    }
+    for (metric, kind, help, of) in METRICS {
+        let values = devices.iter().map(|device| (vec![label(device.ordinal)], of(device)));
+        family(&mut text, &format!("memory_{metric}"), kind, help, values);
+    }
+    let help = "1 - largest free run / all that is free; 0 where nothing is.";
+    let index = devices.iter().map(|d| (vec![label(d.ordinal)], d.fragmentation_index));
+    family(&mut text, "memory_fragmentation_ratio", "gauge", help, index);
+    // A stream reserves nothing itself.
+    for (level, help, of) in &LEVELS[..3] {
+        let values = streams.iter().map(|stream| {
+            let key = Label("stream", format!("{:#x}", stream.key));
+            (vec![label(stream.device), key], of(&stream.now))
+        });
+        let help = format!("{help}, by stream.");
+        family(&mut text, &format!("stream_{level}_bytes"), "gauge", &help, values);
+    }
+    text
+}
+
+struct Label(&'static str, String);
+
+fn label(ordinal: u32) -> Label {
+    Label("device", ordinal.to_string())
+}
+
+/// A metric with its samples; nothing at all if there are none.
+fn family<V: Display>(
+    text: &mut String,
+    name: &str,
+    kind: &str,
+    help: &str,
+    samples: impl Iterator<Item = (Vec<Label>, V)>,
+) {
+    let mut samples = samples.peekable();
+    if samples.peek().is_none() {
+        return;
+    }
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "# HELP genesis_{name} {help}");
+    let _ = writeln!(text, "# TYPE genesis_{name} {kind}");
+    for (labels, value) in samples {
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|Label(key, value)| format!("{key}=\"{}\"", escaped(value)))
+            .collect();
+        let _ = writeln!(text, "genesis_{name}{{{}}} {value}", labels.join(","));
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exposition_is_as_the_format_has_it() {
+        let now = Levels { allocated_bytes: 4096, ..Levels::default() };
+        let name = "a \"b\"\\\n".to_owned();
+        let device =
+            Device { ordinal: 3, name, now, fragmentation_index: 0.25, ..Device::default() };
+        let stream = Stream { device: 3, key: 0x20, now, ..Stream::default() };
+        let text = metrics(&[device], &[stream]);
+        assert!(text.contains(
+            "# HELP genesis_memory_allocated_bytes Live bytes, of the blocks that serve them.\n\
+             # TYPE genesis_memory_allocated_bytes gauge\n\
+             genesis_memory_allocated_bytes{device=\"3\"} 4096\n"
+        ));
+        assert!(text.contains("genesis_device_info{device=\"3\",name=\"a \\\"b\\\"\\\\\\n\"} 1\n"));
+        assert!(text.contains("genesis_memory_fragmentation_ratio{device=\"3\"} 0.25\n"));
+        assert!(
+            text.contains("genesis_stream_allocated_bytes{device=\"3\",stream=\"0x20\"} 4096\n")
+        );
+        let families = text.lines().filter(|line| line.starts_with("# TYPE")).count();
+        let mut names: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        names.dedup_by_key(|line| line.split('{').next().unwrap_or_default().to_owned());
+        assert_eq!(names.len(), families, "the samples of a metric stand together");
+        assert!(text.ends_with('\n'));
+    }
+
+    #[test]
+    fn nothing_is_said_of_nothing() {
+        assert_eq!(metrics(&[], &[]), "");
+    }
+}

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::levels;
 use crate::model::{
-    Action, Block, BlockState, Counts, Device, Event, History, Levels, LiveBlock, Profile,
-    Segment, SiteSummary, SizeSummary, Stream, Timeline,
+    Action, Block, BlockState, Counts, Device, Event, History, Levels, LiveBlock, Profile, Segment,
+    SiteSummary, SizeSummary, Stream, Timeline,
 };
 
 const MIB: u64 = 1 << 20;
@@ -271,7 +271,11 @@ impl Heap {
         };
         let stream = |index: u32| Stream {
             device: index / STREAMS,
-            key: if index.is_multiple_of(STREAMS) { 0 } else { 0x5563_0000_0000 + u64::from(index) },
+            key: if index.is_multiple_of(STREAMS) {
+                0
+            } else {
+                0x5563_0000_0000 + u64::from(index)
+            },
             ..Stream::default()
         };
         profile.streams = (0..self.devices * STREAMS).map(stream).collect();
@@ -334,8 +338,7 @@ impl Heap {
 fn fragmentation(segments: &[Segment], device: u32) -> f64 {
     let of_device = segments.iter().filter(|segment| segment.device == device);
     let blocks = of_device.flat_map(|segment| &segment.blocks);
-    let free: Vec<u64> =
-        blocks.filter(|b| b.state == BlockState::Free).map(|b| b.bytes).collect();
+    let free: Vec<u64> = blocks.filter(|b| b.state == BlockState::Free).map(|b| b.bytes).collect();
     let all: u64 = free.iter().sum();
     let largest = free.iter().max().copied().unwrap_or(0);
     if all == 0 { 0.0 } else { 1.0 - largest as f64 / all as f64 }
@@ -453,6 +456,5 @@ pub fn forget_oldest(profile: &mut Profile, kept: usize) {
         tag: None,
     };
     let start_live = live.values().map(block).collect();
-    profile.history =
-        History { dropped_events: dropped as u64, start, start_live, events: latest };
+    profile.history = History { dropped_events: dropped as u64, start, start_live, events: latest };
 }

@@ -60,7 +60,8 @@ pub fn shaped(shape: Shape) -> Profile {
     profile.backend = "simulated".to_owned();
     profile.names = NAMES.map(str::to_owned).to_vec();
     let sites = if shape.has_sites { &SITES[..] } else { &SITES[..1] };
-    profile.sites = sites.iter().map(|&(function, file, line)| site(function, file, line)).collect();
+    profile.sites =
+        sites.iter().map(|&(function, file, line)| site(function, file, line)).collect();
     heap::forget_oldest(&mut profile, shape.kept);
     profile
 }
@@ -135,8 +136,7 @@ impl Training<'_> {
                 self.allocate(device, 0, 96 * MIB, 8);
             }
         }
-        let buckets: Vec<Call> =
-            (0..4).map(|_| self.allocate(device, 1, 25 * MIB, 9)).collect();
+        let buckets: Vec<Call> = (0..4).map(|_| self.allocate(device, 1, 25 * MIB, 9)).collect();
         for bucket in buckets {
             self.heap.free(bucket, true);
         }
