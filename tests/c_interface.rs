@@ -99,6 +99,7 @@ subjects! {
     limits: "limits.c";
     logging: "logging.c";
     null_arguments: "null_arguments.c";
+    nvtx: "nvtx.c";
     options: "options.c";
     out_of_memory: "out_of_memory.c";
     refusals: "refusals.c";

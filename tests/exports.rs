@@ -15,6 +15,10 @@ use genesis::ffi::library::{genesis_status_text_get, genesis_version_get};
 
 type Names = BTreeSet<String>;
 
+/// What is exported under a name that somebody else has fixed, for nobody to call by the header:
+/// NVTX looks for this function in the library that `NVTX_INJECTION64_PATH` names.
+const NAMED_BY_OTHERS: [&str; 1] = ["InitializeInjectionNvtx2"];
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -44,6 +48,12 @@ fn declared() -> Names {
     let (_, functions) = header.split_once("extern \"C\" {").expect("the header has functions");
     let (functions, _) = functions.split_once("}").expect("and they end");
     names(functions, |after| after.starts_with('('))
+}
+
+fn declared_or_named_by_others() -> Names {
+    let mut names = declared();
+    names.extend(NAMED_BY_OTHERS.map(str::to_owned));
+    names
 }
 
 /// The words of `text` that start with `genesis_` and are followed as asked.
@@ -86,14 +96,15 @@ fn the_library_exports_what_the_header_declares_and_nothing_else() {
     let listing = String::from_utf8(output.stdout).unwrap();
     let exported: Names =
         listing.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect();
-    assert_eq!(exported, declared());
-    assert!(exported.iter().all(|name| name.starts_with("genesis_")));
+    assert_eq!(exported, declared_or_named_by_others());
+    let is_own = |name: &String| name.starts_with("genesis_");
+    assert!(exported.iter().all(|name| is_own(name) || NAMED_BY_OTHERS.contains(&name.as_str())));
     assert!(exported.contains("genesis_malloc") && exported.len() > 20, "{exported:?}");
 }
 
 #[test]
 fn the_header_declares_what_the_sources_export() {
-    assert_eq!(declared(), exported_by_sources());
+    assert_eq!(declared_or_named_by_others(), exported_by_sources());
 }
 
 /// The members of an enumeration of the header, with their numbers.

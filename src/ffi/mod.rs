@@ -17,6 +17,7 @@
 //! | `trace` | recording what the program asks |
 //! | `profile` | profiles, snapshots |
 //! | `annotations` | what the program says of itself |
+//! | `nvtx` | the same, said to NVIDIA's tools |
 //! | `callbacks` | out-of-memory and log callbacks |
 //! | `library` | version, devices, backend, options, last error |
 //! | `torch` | PyTorch's hooks and exceptions |
@@ -33,6 +34,7 @@ mod clock;
 mod instance;
 pub mod library;
 pub mod memory;
+mod nvtx;
 pub mod peers;
 mod process;
 pub mod profile;
