@@ -143,6 +143,35 @@ impl DebugModes {
     }
 }
 
+/// What is looked for to say where a call was made: the value of `GENESIS_CALL_SITES`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CallSites {
+    /// Nothing.
+    Off,
+    /// The Python stack; the native one of threads that run no Python code.
+    Python,
+    /// The native stack.
+    Native,
+    /// The native stack up to the interpreter, and the Python stack.
+    All,
+}
+
+impl CallSites {
+    /// Every choice, in the order in which they are listed to users.
+    pub const ALL: &[Self] = &[Self::Off, Self::Python, Self::Native, Self::All];
+
+    /// The word for it in the environment.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Python => "python",
+            Self::Native => "native",
+            Self::All => "all",
+        }
+    }
+}
+
 /// Every setting, with its default. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -202,6 +231,8 @@ pub struct Settings {
     pub debug: DebugModes,
     /// The most that quarantine keeps out of use on each device, in bytes.
     pub quarantine_size_bytes: u64,
+    /// What is looked for to say where a call was made, while somebody wants to know.
+    pub call_sites: CallSites,
     /// Simulated backends: how many devices.
     pub sim_devices: u32,
     /// Simulated backends: the memory of each device; `None`: 80 GiB for `sim`, half of the
@@ -242,6 +273,7 @@ impl Default for Settings {
             metrics_seconds: 15.0,
             debug: DebugModes::OFF,
             quarantine_size_bytes: 256 * MIB,
+            call_sites: CallSites::Python,
             sim_devices: 1,
             sim_memory_bytes: None,
         }

@@ -9,7 +9,7 @@
 //! `parse` reads back; each field of [`Settings`] has a row; a `parse` that fails leaves the
 //! settings as they were.
 
-use super::settings::{BackendChoice, HandleType, LogLevel, PoolType, Settings};
+use super::settings::{BackendChoice, CallSites, HandleType, LogLevel, PoolType, Settings};
 use super::value::{
     AUTO, NEVER, OFF, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, debug_modes, divisions,
     fraction, optional, page_bytes, percent, seconds, show_bytes, show_debug_modes, show_optional,
@@ -366,6 +366,21 @@ pub static OPTIONS: &[OptionSpec] = &[
         runtime: true,
         parse: |settings, text| assign(&mut settings.profile_events, whole(text, 0..=1 << 32)),
         show: |settings| settings.profile_events.to_string(),
+    },
+    OptionSpec {
+        name: "GENESIS_CALL_SITES",
+        aliases: &[],
+        values: "`off`, `python`, `native` or `all`",
+        summary: "What is looked for to say where a call was made.",
+        help: "Only while a profile or debugging wants call sites. python is the Python stack, or \
+               the native one where no Python code runs, as in C programs and backward passes; \
+               native is the native stack always; all is both.",
+        runtime: true,
+        parse: |settings, text| {
+            let read = word(text, "a kind of call sites", CallSites::ALL, CallSites::name);
+            assign(&mut settings.call_sites, read)
+        },
+        show: |settings| settings.call_sites.name().to_owned(),
     },
     OptionSpec {
         name: "GENESIS_TOP",

@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use super::super::{BackendChoice, DebugModes, HandleType, LogLevel, OPTIONS, PoolType, Settings};
+use super::super::{
+    BackendChoice, CallSites, DebugModes, HandleType, LogLevel, OPTIONS, PoolType, Settings,
+};
 use crate::base::size::{GIB, KIB, MIB};
 use crate::base::{Result, Status};
 
@@ -54,6 +56,7 @@ fn unusual() -> Settings {
         metrics_seconds: 0.5,
         debug: DebugModes { guard: true, ..DebugModes::ALL },
         quarantine_size_bytes: 0,
+        call_sites: CallSites::All,
         sim_devices: 64,
         sim_memory_bytes: Some(1 << 47),
     }

@@ -17,7 +17,7 @@ use std::sync::atomic::{
 
 use once_cell::sync::{Lazy, OnceCell};
 
-use super::clock;
+use super::{callsite, clock};
 use crate::base::lock::{Lock, rank};
 use crate::base::{Error, Result, Status};
 use crate::config::{self, LogLevel, Settings};
@@ -89,6 +89,7 @@ pub(super) fn set_option(name: &str, value: &str) -> Result<()> {
         let mut settings = heap.settings();
         config::set(&mut settings, name, value, true)?;
         heap.apply(&settings);
+        callsite::choose(settings.call_sites);
         return Ok(());
     }
     config::set(&mut Settings::default(), name, value, false)?;
@@ -126,6 +127,7 @@ fn make(messages: &mut Vec<(LogLevel, String)>) -> Result<Heap> {
         let (pool_type, backend) = (settings.pool_type.name(), platform.backend.name());
         let chosen = format!("{pool_type} on {backend}, {} devices", platform.devices.len());
         messages.push((LogLevel::Info, chosen));
+        callsite::install(settings.call_sites);
         record(&settings, messages);
         let surroundings = Surroundings { events: &EVENTS, ..Surroundings::new(Arc::clone(&LOG)) };
         Ok(Heap::new(platform, &settings, surroundings))

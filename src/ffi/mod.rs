@@ -22,6 +22,7 @@
 //! | `library` | version, devices, backend, options, last error |
 //! | `torch` | PyTorch's hooks and exceptions |
 //!
+//! `callsite` finds where in the program a call was made.
 //! `clock` is what events are stamped with, `process` what the library does with the process.
 //! `instance` holds the one heap of the process, made by the first call that needs it.
 #![allow(unsafe_code)]
@@ -30,6 +31,7 @@ pub mod allocation;
 pub mod annotations;
 mod boundary;
 pub mod callbacks;
+pub mod callsite;
 mod clock;
 mod instance;
 pub mod library;

@@ -74,8 +74,8 @@ fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     value
 }
 
-/// From the first thread on the library's code has one in it, and must stay.
-fn keep_library_loaded() {
+/// From now on somebody has, or is in, code of the library, which must stay.
+pub(super) fn keep_library_loaded() {
     static PINNED: Once = Once::new();
     PINNED.call_once(|| {
         let mut info = MaybeUninit::<libc::Dl_info>::zeroed();

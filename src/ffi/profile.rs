@@ -13,7 +13,7 @@ use std::time::Duration;
 use genesis_profile::{Form, model};
 
 use super::instance::EVENTS;
-use super::{boundary, instance, process};
+use super::{boundary, callsite, instance, process};
 use crate::base::size::SizeClass;
 use crate::base::{Error, Result, Status};
 use crate::config::LogLevel;
@@ -164,7 +164,7 @@ fn complete(mut profile: model::Profile, heap: &Heap) -> model::Profile {
     profile.process_id = std::process::id();
     profile.strategy = settings.pool_type.name().to_owned();
     profile.backend = heap.backend().name().to_owned();
-    profile.sites = vec![model::Site::default()];
+    profile.sites = callsite::sites();
     describe_devices(&mut profile, heap);
     let mut filling = Filling::new(&mut profile);
     let segments: Vec<_> = heap.regions().iter().map(|region| filling.segment(region)).collect();

@@ -6,6 +6,7 @@ mod counters;
 mod events;
 mod log;
 mod profile;
+mod sites;
 mod stats;
 mod trace;
 
@@ -15,5 +16,6 @@ pub use events::{
 };
 pub use log::{Log, Sink};
 pub use profile::{Beginning, Held, Known, Profiler};
+pub use sites::{FIRST as FIRST_SITE, MOST_STACKS, OTHERS, SiteTable, StackMap, UNKNOWN, location};
 pub use stats::{PoolStatistics, Statistics, Tallies};
 pub use trace::{Recorder, Summary, Target};

@@ -65,6 +65,11 @@ impl Caller {
     }
 }
 
+/// Whether PyTorch's caching allocator has called, which holds a lock of its own then.
+pub(in crate::ffi) fn is_called_by_its_cache() -> bool {
+    matches!(Caller::find(), Caller::TorchCache(_))
+}
+
 impl Walk {
     /// Takes in the frame with the code at `address`; says whether to go on.
     fn step(&mut self, address: usize) -> bool {

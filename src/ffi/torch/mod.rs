@@ -30,6 +30,7 @@ pub mod pools;
 #[cfg(std_function_known)]
 mod std_function;
 
+pub(super) use caller::is_called_by_its_cache;
 pub(super) use failure::{fail, fail_allocation};
 
 use super::{boundary, instance};

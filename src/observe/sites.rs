@@ -1,0 +1,319 @@
+//! The table of call sites: each stack that a call was made from, with a number.
+//!
+//! A stack is a slice of words, innermost first; what a word means is the business of whoever
+//! finds stacks (`ffi/callsite`). Two stacks are one site if they are equal word by word.
+//!
+//! [`StackMap`] leads from a stack to a number. It only grows, so that a stack that is there is
+//! found without a lock and without host allocation: an open hash table of atomics, half empty
+//! at least, whose slots hold 32 bits of the hash and the number of an entry. An entry is
+//! written before the slot that shows it, and neither is ever changed. One lock orders those
+//! who add.
+//!
+//! [`SiteTable`] numbers stacks in the order in which they came. It has room for
+//! [`MOST_STACKS`]; all that come later are one site, [`OTHERS`], and the hit on what is known
+//! still costs no more.
+//!
+//! It does not know what words mean, so it cannot tell that two stacks read the same: that is
+//! for those who make the words.
+
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use genesis_profile::model::Site;
+use once_cell::sync::OnceCell;
+
+use crate::base::lock::{Lock, rank};
+
+/// The number of no site: not known.
+pub const UNKNOWN: u32 = 0;
+/// The number of the site of all stacks that there was no room for.
+pub const OTHERS: u32 = 1;
+/// The first number of a stack's own.
+pub const FIRST: u32 = 2;
+/// So many stacks are told apart.
+pub const MOST_STACKS: usize = 1 << 16;
+
+const SLOTS: usize = 2 * MOST_STACKS;
+const CHUNK_ENTRIES: usize = 1 << 10;
+const CHUNKS: usize = MOST_STACKS / CHUNK_ENTRIES;
+const HASH_MASK: u64 = 0xFFFF_FFFF << 32;
+
+/// A map from stacks to numbers that only grows. All threads.
+#[derive(Debug)]
+pub struct StackMap {
+    /// 0, or the upper half of a hash and one more than the place of an entry.
+    slots: OnceCell<Box<[AtomicU64]>>,
+    chunks: [OnceCell<Box<[OnceCell<Entry>]>>; CHUNKS],
+    count: AtomicU32,
+    adding: Lock<(), { rank::LEAF }>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    stack: Box<[u64]>,
+    number: u32,
+}
+
+impl StackMap {
+    /// An empty map; it takes no memory before the first stack.
+    pub const fn new() -> Self {
+        Self {
+            slots: OnceCell::new(),
+            chunks: [const { OnceCell::new() }; CHUNKS],
+            count: AtomicU32::new(0),
+            adding: Lock::new(()),
+        }
+    }
+
+    /// The number of `stack`, if it is there.
+    #[inline]
+    pub fn find(&self, stack: &[u64]) -> Option<u32> {
+        self.search(stack, hash(stack)).ok()
+    }
+
+    /// Adds `stack` with the number that `number` makes of its place, 0 for the first; gives the
+    /// number that it has now, which may be another thread's doing. `None`: there is no room.
+    pub fn add(&self, stack: &[u64], number: impl FnOnce(u32) -> u32) -> Option<u32> {
+        let hash = hash(stack);
+        let slots = self.slots();
+        let own: Box<[u64]> = stack.into();
+        let chunk_of = |place: usize| {
+            let empty = || (0..CHUNK_ENTRIES).map(|_| OnceCell::new()).collect();
+            self.chunks.get(place / CHUNK_ENTRIES).map(|chunk| chunk.get_or_init(empty))
+        };
+        // Outside of the lock, as it is large.
+        chunk_of(self.len())?;
+        let _adding = self.adding.lock();
+        let at = match self.search(stack, hash) {
+            Ok(number) => return Some(number),
+            Err(at) => at?,
+        };
+        let place = self.len();
+        let number = number(place as u32);
+        let entry = chunk_of(place)?.get(place % CHUNK_ENTRIES)?;
+        let _ = entry.set(Entry { stack: own, number });
+        slots.get(at)?.store(hash & HASH_MASK | (place as u64 + 1), Release);
+        self.count.store(place as u32 + 1, Release);
+        Some(number)
+    }
+
+    /// How many stacks there are.
+    pub fn len(&self) -> usize {
+        self.count.load(Acquire) as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The stack at `place`, in the order in which they were added.
+    pub fn stack(&self, place: usize) -> Option<&[u64]> {
+        self.entry(place).map(|entry| &*entry.stack)
+    }
+
+    /// The number of `stack`, or the slot that it would have, if there are slots.
+    #[inline]
+    fn search(&self, stack: &[u64], hash: u64) -> Result<u32, Option<usize>> {
+        let slots = self.slots.get().ok_or(None)?;
+        let mut at = hash as usize % SLOTS;
+        loop {
+            // At least half of them are empty, so one is found.
+            let slot = slots[at].load(Acquire);
+            if slot == 0 {
+                return Err(Some(at));
+            }
+            if (slot ^ hash) & HASH_MASK == 0
+                && let Some(entry) = self.entry((slot & !HASH_MASK) as usize - 1)
+                && *entry.stack == *stack
+            {
+                return Ok(entry.number);
+            }
+            at = (at + 1) % SLOTS;
+        }
+    }
+
+    #[inline]
+    fn entry(&self, place: usize) -> Option<&Entry> {
+        self.chunks.get(place / CHUNK_ENTRIES)?.get()?.get(place % CHUNK_ENTRIES)?.get()
+    }
+
+    fn slots(&self) -> &[AtomicU64] {
+        self.slots.get_or_init(|| (0..SLOTS).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Default for StackMap {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Words are addresses or small numbers, and nobody's attack: a product with 2^64 over the golden
+/// ratio for each, folded.
+#[inline]
+fn hash(stack: &[u64]) -> u64 {
+    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+    let folded = stack.iter().fold(stack.len() as u64, |hash, &word| {
+        let product = (hash ^ word).wrapping_mul(FACTOR);
+        product ^ product >> 29
+    });
+    let product = u128::from(folded) * u128::from(FACTOR);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// The sites of a process. All threads.
+#[derive(Debug, Default)]
+pub struct SiteTable {
+    stacks: StackMap,
+    others: AtomicU64,
+}
+
+impl SiteTable {
+    /// An empty table.
+    pub const fn new() -> Self {
+        Self { stacks: StackMap::new(), others: AtomicU64::new(0) }
+    }
+
+    /// The number of the site with `stack`, a new one if need be; [`UNKNOWN`] for no words.
+    #[inline]
+    pub fn intern(&self, stack: &[u64]) -> u32 {
+        match self.stacks.find(stack) {
+            Some(number) => number,
+            None => self.add(stack),
+        }
+    }
+
+    #[cold]
+    fn add(&self, stack: &[u64]) -> u32 {
+        if stack.is_empty() {
+            return UNKNOWN;
+        }
+        self.stacks.add(stack, |place| place + FIRST).unwrap_or_else(|| {
+            self.others.fetch_add(1, Relaxed);
+            OTHERS
+        })
+    }
+
+    /// How many numbers there are: each is below this.
+    pub fn len(&self) -> usize {
+        self.stacks.len() + FIRST as usize
+    }
+
+    /// Whether no stack is known.
+    pub fn is_empty(&self) -> bool {
+        self.stacks.is_empty()
+    }
+
+    /// How often a stack found no room.
+    pub fn others(&self) -> u64 {
+        self.others.load(Relaxed)
+    }
+
+    /// The stack of the site `number`; none for those that stand for no stack.
+    pub fn stack(&self, number: u32) -> Option<&[u64]> {
+        self.stacks.stack(number.checked_sub(FIRST)? as usize)
+    }
+}
+
+/// A site in one line: the innermost frame of the user's own code, as "train.py:12 (step)".
+///
+/// That is the innermost which is not PyTorch's, this package's or the interpreter's library's;
+/// where there is none, the innermost. "" for a site that is not known.
+pub fn location(site: &Site) -> String {
+    /// Folders whose code is called by the user's.
+    const NOT_THE_USERS: [&str; 5] =
+        ["/site-packages/", "/dist-packages/", "/python/genesis/", "/lib/python3", "<frozen "];
+    let is_the_users =
+        |file: &str| !file.is_empty() && !NOT_THE_USERS.iter().any(|part| file.contains(part));
+    let of_the_user = site.frames.iter().find(|frame| frame.line != 0 && is_the_users(&frame.file));
+    let Some(frame) = of_the_user.or(site.frames.first()) else {
+        return String::new();
+    };
+    match (&*frame.function, frame.line) {
+        ("", 0) => frame.file.clone(),
+        ("", line) => format!("{}:{line}", frame.file),
+        (function, 0) if frame.file.is_empty() => function.to_owned(),
+        (function, 0) => format!("{} ({function})", frame.file),
+        (function, line) => format!("{}:{line} ({function})", frame.file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use genesis_profile::model::Frame;
+
+    #[test]
+    fn a_stack_keeps_its_number_and_no_two_share_one() {
+        let table = SiteTable::new();
+        assert_eq!((table.intern(&[]), table.len()), (UNKNOWN, 2));
+        let stacks: [&[u64]; 5] = [&[1], &[1, 2], &[2, 1], &[0], &[0, 0]];
+        for _ in 0..2 {
+            for (number, stack) in (FIRST..).zip(stacks) {
+                assert_eq!(table.intern(stack), number);
+                assert_eq!(table.stack(number), Some(stack));
+            }
+        }
+        assert_eq!((table.len(), table.others()), (7, 0));
+        assert_eq!([UNKNOWN, OTHERS, 7].map(|number| table.stack(number)), [None; 3]);
+    }
+
+    #[test]
+    fn what_has_no_room_is_the_others_and_what_is_there_stays() {
+        let table = SiteTable::new();
+        let stack = |number: usize| [number as u64, 7, number as u64 % 3];
+        for number in 0..MOST_STACKS {
+            assert_eq!(table.intern(&stack(number)) as usize, number + FIRST as usize);
+        }
+        for number in [MOST_STACKS, MOST_STACKS + 1, MOST_STACKS] {
+            assert_eq!(table.intern(&stack(number)), OTHERS);
+        }
+        assert_eq!((table.len(), table.others()), (MOST_STACKS + 2, 3));
+        for number in (0..MOST_STACKS).step_by(97) {
+            assert_eq!(table.intern(&stack(number)) as usize, number + FIRST as usize);
+        }
+    }
+
+    #[test]
+    fn threads_agree_on_numbers() {
+        const STACKS: u64 = 3000;
+        let table = SiteTable::new();
+        let numbers =
+            || -> Vec<u32> { (0..STACKS).map(|number| table.intern(&[number, !number])).collect() };
+        let all: Vec<Vec<u32>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(numbers)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(table.len(), STACKS as usize + 2);
+        for (number, stack) in all[0].iter().zip(0..) {
+            assert_eq!(table.stack(*number), Some(&[stack, !stack][..]));
+        }
+        assert!(all.iter().all(|numbers| *numbers == all[0]));
+    }
+
+    #[test]
+    fn a_location_is_in_the_users_code_where_there_is_some() {
+        let frame = |file: &str, line, function: &str| Frame {
+            function: function.to_owned(),
+            file: file.to_owned(),
+            line,
+        };
+        let torch = frame("/v/lib/python3.11/site-packages/torch/nn/linear.py", 134, "forward");
+        let own = frame("/home/me/train.py", 12, "step");
+        let object = frame("/usr/lib/libthing.so", 0, "0x1234");
+        let of = |frames: &[&Frame]| {
+            location(&Site { frames: frames.iter().copied().cloned().collect() })
+        };
+        assert_eq!(of(&[]), "");
+        assert_eq!(of(&[&torch, &own]), "/home/me/train.py:12 (step)");
+        assert_eq!(of(&[&object, &own]), "/home/me/train.py:12 (step)");
+        assert_eq!(of(&[&object]), "/usr/lib/libthing.so (0x1234)");
+        assert_eq!(of(&[&frame("", 0, "main"), &object]), "main");
+        let innermost = "/v/lib/python3.11/site-packages/torch/nn/linear.py:134 (forward)";
+        assert_eq!(of(&[&torch]), innermost);
+        assert_eq!(of(&[&frame("a.c", 3, ""), &torch]), "a.c:3");
+    }
+}
