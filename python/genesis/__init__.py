@@ -1,11 +1,14 @@
 """Genesis, a GPU memory allocator, from Python.
 
 ``genesis.torch.enable()`` makes it PyTorch's allocator; what stands here works without PyTorch.
+All sizes are in bytes, all times in seconds; ``docs/python.md`` has every name on one page.
 """
 
 from __future__ import annotations
 
-from . import options, trace
+from . import cuda, memory_manager, memory_profiler, options, trace
+from ._annotations import annotate, mark
+from ._debugging import check_memory_leaks, enable_memory_debugging
 from ._library import (
     BusyError,
     ConfigurationError,
@@ -16,28 +19,61 @@ from ._library import (
     function as _function,
     path as library_path,
 )
-from ._statistics import Gauge, PoolStats, Stats, empty_cache, memory_info, pool_stats, stats
+from ._live import Allocation
+from ._memory_stats import (
+    DetailedMemoryStats,
+    MemoryStats,
+    detailed_memory_stats,
+    memory_stats,
+)
+from ._snapshot import snapshot
+from ._statistics import (
+    Gauge,
+    PoolStats,
+    Stats,
+    empty_cache,
+    memory_info,
+    pool_stats,
+    reset_peak_stats,
+    stats,
+)
 from ._tags import enable_peer_access, generation, pause, resume, tag
+from .memory_profiler import enable_memory_profiling
 
 __all__ = [
+    "Allocation",
     "BusyError",
     "ConfigurationError",
+    "DetailedMemoryStats",
     "Gauge",
     "GenesisError",
     "InvalidArgumentError",
     "LibraryNotFoundError",
+    "MemoryStats",
     "OutOfMemoryError",
     "PoolStats",
     "Stats",
+    "annotate",
+    "check_memory_leaks",
+    "cuda",
+    "detailed_memory_stats",
     "empty_cache",
+    "enable_memory_debugging",
+    "enable_memory_profiling",
     "enable_peer_access",
     "generation",
     "library_path",
+    "mark",
     "memory_info",
+    "memory_manager",
+    "memory_profiler",
+    "memory_stats",
     "options",
     "pause",
     "pool_stats",
+    "reset_peak_stats",
     "resume",
+    "snapshot",
     "stats",
     "tag",
     "trace",

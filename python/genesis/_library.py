@@ -129,6 +129,38 @@ class CPoolStats(ctypes.Structure):
     ]
 
 
+class CBlockInfo(ctypes.Structure):
+    """``genesis_block_info``."""
+
+    _fields_ = [
+        ("address", ctypes.c_void_p),
+        ("requested_bytes", ctypes.c_size_t),
+        ("allocated_bytes", ctypes.c_size_t),
+        ("stream", ctypes.c_void_p),
+        ("device", ctypes.c_int),
+    ]
+
+
+class CLiveBlock(ctypes.Structure):
+    """``genesis_live_block``."""
+
+    _fields_ = [
+        ("address", ctypes.c_void_p),
+        ("requested_bytes", ctypes.c_size_t),
+        ("allocated_bytes", ctypes.c_size_t),
+        ("device", ctypes.c_int),
+        ("stream", ctypes.c_void_p),
+        ("age_ns", ctypes.c_uint64),
+        ("tag", ctypes.c_char_p),
+        ("location", ctypes.c_char_p),
+    ]
+
+
+#: The ``age_ns`` of a block whose age is not known.
+AGE_UNKNOWN = 2**64 - 1
+#: ``genesis_live_block_visitor``.
+LiveBlockVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CLiveBlock))
+
 _Status = ctypes.c_int
 _Text = ctypes.c_char_p
 _Int = ctypes.c_int
@@ -144,10 +176,19 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_option_get": (_Status, [_Text, _Text, _Size]),
     "genesis_memory_info_get": (_Status, [_Int, _Pointer(_Size), _Pointer(_Size)]),
     "genesis_memory_fraction_get": (_Status, [_Int, _Pointer(ctypes.c_double)]),
+    "genesis_memory_fraction_set": (_Status, [_Int, ctypes.c_double]),
+    "genesis_cache_limit_set": (_Status, [_Int, _Size]),
     "genesis_cache_empty": (_Status, [_Int]),
+    "genesis_garbage_collect": (_Status, [_Int, _Pointer(_Size)]),
+    "genesis_memory_compact": (_Status, [_Int, _Pointer(_Size)]),
     "genesis_stats_get": (_Status, [_Int, _Pointer(CStats)]),
     "genesis_stats_reset_peak": (_Status, [_Int]),
     "genesis_pool_stats_get": (_Status, [_Int, _Int, _Pointer(CPoolStats)]),
+    "genesis_largest_allocations_get": (
+        _Status,
+        [_Int, _Size, _Pointer(CBlockInfo), _Size, _Pointer(_Size)],
+    ),
+    "genesis_live_blocks_visit": (_Status, [_Int, _Size, LiveBlockVisitor, ctypes.c_void_p]),
     "genesis_tag_push": (_Status, [_Text]),
     "genesis_tag_pop": (_Status, []),
     "genesis_tag_pause": (_Status, [_Text, _Int]),
@@ -158,6 +199,13 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_trace_flush": (_Status, []),
     "genesis_trace_iteration": (_Status, [ctypes.c_uint32]),
     "genesis_trace_stop": (_Status, []),
+    "genesis_profile_start": (_Status, []),
+    "genesis_profile_stop": (_Status, []),
+    "genesis_profile_write": (_Status, [_Text]),
+    "genesis_snapshot_write": (_Status, [_Text]),
+    "genesis_range_push": (_Status, [_Text]),
+    "genesis_range_pop": (_Status, []),
+    "genesis_mark_add": (_Status, [_Text]),
 }
 
 

@@ -11,18 +11,23 @@ from typing import Optional
 
 import torch
 
-from .. import options as _options
+from .. import _nvtx, options as _options
 from . import _plug, _replacements
 
 _lock = threading.Lock()
 _enabled_with: Optional[dict[str, _options.Value]] = None
 
 
-def enable(**options: _options.Value) -> None:
+def enable(*, nvtx: Optional[bool] = None, **options: _options.Value) -> None:
     """Makes Genesis PyTorch's allocator, with all hooks and statistics.
 
     ``options`` are Genesis's, in lower case and without prefix: ``pool_type="Caching"``,
     ``memory_fraction=0.9``, ``memory_limit="40GB"``; they win over the environment.
+
+    With ``nvtx``, ranges of ``torch.cuda.nvtx`` and of other users of NVTX count as annotations,
+    like those of :func:`genesis.annotate`, unless a tool such as Nsight Systems is told of them.
+    ``None`` does so if a whole process is profiled (``GENESIS_PROFILE``). A profile that starts
+    later sees them, too, if the program has not used NVTX before.
 
     Call it once, before anything uses CUDA; a second call with the same options does nothing.
     Raises ``TypeError`` for a name that is no option's, :class:`genesis.InvalidArgumentError`
@@ -47,6 +52,8 @@ def enable(**options: _options.Value) -> None:
                 f"or was chosen before: {error}"
             ) from error
         _replacements.install()
+        if _is_profiled() if nvtx is None else nvtx:
+            _nvtx.listen()
         _enabled_with = dict(options)
 
 
@@ -61,6 +68,14 @@ def restore() -> None:
     Genesis stays the allocator, so most of them then raise, as with any other pluggable one.
     """
     _replacements.remove()
+
+
+def _is_profiled() -> bool:
+    """Whether the whole process is being profiled."""
+    try:
+        return _options.get("profile") != "off"
+    except TypeError:  # a library that knows no profiles
+        return False
 
 
 def _check_same(options: dict[str, _options.Value], before: dict[str, _options.Value]) -> None:

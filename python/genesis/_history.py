@@ -1,0 +1,99 @@
+"""Annotations in the history of a profile.
+
+The history's events stand in JSON as columns of little-endian integers, deflated (zlib) and in
+base64: time, action, device, stream, address, requested bytes, block bytes, site, name. A column
+begins at a multiple of 8 bytes with the width of a stored value (u32) and the length of a table
+(u32), then has the table (u64 each) and the values; with a table these are indices into it.
+Times are differences, modulo 2^64. Of these columns four are needed here.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import sys
+import zlib
+from array import array
+from dataclasses import dataclass
+from typing import Any, Iterator, Optional, Sequence
+
+_COLUMNS = ("time", "action", "device", "stream", "address", "requested", "block", "site", "name")
+#: The type codes of arrays of values by their width.
+_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
+_RANGE_PUSH, _RANGE_POP, _MARK = 14, 15, 16
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """A range of the program, or a mark."""
+
+    #: What the program calls it.
+    name: str
+    #: When it began, in seconds from the start of the profile.
+    begin: float
+    #: When it ended; ``begin`` of a mark; the end of the profile where it had not ended.
+    end: float
+    #: A number of its thread.
+    thread: int
+    #: In how many others it lies.
+    depth: int
+
+
+def annotations_of(packed: dict[str, Any], names: Sequence[str], end: float) -> list[Annotation]:
+    """The annotations among ``packed`` events, in the order of their beginnings. Ranges that began
+    before the events do are left out."""
+    found: list[Annotation] = []
+    open_ranges: dict[int, list[tuple[float, str]]] = {}
+    for seconds, action, thread, name in _annotating(packed):
+        ranges = open_ranges.setdefault(thread, [])
+        if action == _RANGE_PUSH:
+            ranges.append((seconds, names[name]))
+        elif action == _MARK:
+            found.append(Annotation(names[name], seconds, seconds, thread, len(ranges)))
+        elif ranges:
+            begin, range_name = ranges.pop()
+            found.append(Annotation(range_name, begin, seconds, thread, len(ranges)))
+    for thread, ranges in open_ranges.items():
+        for depth, (begin, range_name) in enumerate(ranges):
+            found.append(Annotation(range_name, begin, end, thread, depth))
+    return sorted(found, key=lambda one: (one.begin, one.depth))
+
+
+def _annotating(packed: dict[str, Any]) -> Iterator[tuple[float, int, int, int]]:
+    columns = _unpacked(packed)
+    time_ns = 0
+    rows = zip(columns["time"], columns["action"], columns["address"], columns["name"])
+    for difference, action, address, name in rows:
+        time_ns = (time_ns + difference) % (1 << 64)
+        if action in (_RANGE_PUSH, _RANGE_POP, _MARK):
+            yield time_ns / 1e9, action, address, name
+
+
+def _unpacked(packed: dict[str, Any]) -> dict[str, Sequence[int]]:
+    count: int = packed["count"]
+    data = zlib.decompress(base64.b64decode(packed["deflated"]))
+    columns: dict[str, Sequence[int]] = {}
+    at = 0
+    for column in _COLUMNS:
+        width, entries = struct.unpack_from("<II", data, at)
+        values_at = at + 8 + 8 * entries
+        table = _values(data[at + 8 : values_at], 8) if entries else None
+        at = (values_at + width * count + 7) // 8 * 8
+        if width == 0:
+            columns[column] = [table[0] if table else 0] * count
+            continue
+        values = _values(data[values_at : values_at + width * count], width)
+        columns[column] = _looked_up(table, values)
+    return columns
+
+
+def _values(data: bytes, width: int) -> "array[int]":
+    values = array(_CODES[width])
+    values.frombytes(data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def _looked_up(table: Optional[Sequence[int]], values: Sequence[int]) -> Sequence[int]:
+    return values if table is None else [table[value] for value in values]
