@@ -22,12 +22,11 @@ mod levels;
 pub mod model;
 mod packed;
 pub mod perfetto;
-mod pickle;
 pub mod prometheus;
 pub mod sample;
 pub mod snapshot;
 pub mod text;
-mod units;
+pub mod units;
 mod validate;
 
 pub use form::Form;

@@ -172,8 +172,8 @@ impl Heap {
 
     fn reserve(&mut self, device: u32, stream: u32, block_bytes: u64) -> u64 {
         let bytes = match block_bytes {
-            ..=0x10_0000 => 2 * MIB,
-            ..0xa0_0000 => 20 * MIB,
+            0..=0x10_0000 => 2 * MIB,
+            0x10_0001..0xa0_0000 => 20 * MIB,
             _ => block_bytes.next_multiple_of(2 * MIB),
         };
         let address = self.next_address;
@@ -271,11 +271,7 @@ impl Heap {
         };
         let stream = |index: u32| Stream {
             device: index / STREAMS,
-            key: if index.is_multiple_of(STREAMS) {
-                0
-            } else {
-                0x5563_0000_0000 + u64::from(index)
-            },
+            key: if index % STREAMS == 0 { 0 } else { 0x5563_0000_0000 + u64::from(index) },
             ..Stream::default()
         };
         profile.streams = (0..self.devices * STREAMS).map(stream).collect();

@@ -10,6 +10,8 @@ use super::{MOST_ROWS, frames_of, heading, levels_of, push, push_rest, short};
 use crate::model::{Device, Frame, Levels, Profile};
 use crate::units::{self, bytes, count, signed_bytes};
 
+type LevelsOf = fn(&Device) -> Levels;
+
 /// Live bytes and blocks, before and after.
 #[derive(Clone, Copy, Default)]
 struct Change {
@@ -61,13 +63,13 @@ fn push_levels(text: &mut String, before: &Profile, after: &Profile) {
     ordinals.sort_unstable();
     ordinals.dedup();
     for ordinal in ordinals {
-        let of = |profile: &Profile, levels: fn(&Device) -> Levels| {
+        let of = |profile: &Profile, levels: LevelsOf| {
             let row = profile.device_row(ordinal);
             row.map_or_else(Levels::default, |row| levels(&profile.devices[row]))
         };
         push(text, format_args!("\nDevice {ordinal}"));
         push(text, format_args!("  {:<16}{:>12}{:>12}{:>14}", "", "before", "after", "change"));
-        let kinds: [(&str, fn(&Device) -> Levels); 2] =
+        let kinds: [(&str, LevelsOf); 2] =
             [("", |device| device.now), ("peak ", |device| device.peak)];
         for (kind, levels) in kinds {
             for (level, a, b) in levels_of(&of(before, levels), &of(after, levels)) {
