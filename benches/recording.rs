@@ -1,9 +1,10 @@
-//! What recording costs: nanoseconds per call without it, with it, and with it compressed.
+//! What it costs to be watched: nanoseconds per call without anybody, with a recording, with one
+//! that is compressed, and with a profile without call sites (which `benches/call_sites.rs` has).
 //!
 //! A recorded program is replayed through the C interface in a process of its own for each,
 //! in turn and several times over, and the least is kept: other work on the machine only adds.
 //! The calls come as fast as the library answers them, which no real program does; where the
-//! writing thread cannot keep up with that, what is measured is the writing thread.
+//! collecting thread cannot keep up with that, what is measured is the collecting thread.
 //!
 //! `cargo bench --bench recording -- TEXT` replays only traces with that text in their names.
 
@@ -19,8 +20,13 @@ use genesis_replay::{Result, library};
 
 /// How often each is measured.
 const ROUNDS: usize = 5;
-/// Where recordings go; what the name ends in says how they are written. None at first.
-const RECORDINGS: [&str; 3] = ["", "recording.gtr", "recording.gtr.zst"];
+/// Who watches, as a setting that names a file; what the name ends in says how it is written.
+const WATCHERS: [Option<(&str, &str)>; 4] = [
+    None,
+    Some(("GENESIS_TRACE", "recording.gtr")),
+    Some(("GENESIS_TRACE", "recording.gtr.zst")),
+    Some(("GENESIS_PROFILE", "profile.txt")),
+];
 
 fn main() -> ExitCode {
     common::main(bench)
@@ -33,26 +39,28 @@ fn bench(filter: &str) -> Result<()> {
     let _ = std::fs::create_dir_all(&folder);
     let rows: Result<Vec<_>> = cases.iter().map(|case| measure(case, &folder)).collect();
     let _ = std::fs::remove_dir_all(&folder);
-    let mut table = Table::new(&["ns per call", "off", "on", "on, .zst", "cost", "cost, .zst"]);
-    for ((name, _), [off, on, compressed]) in cases.iter().zip(rows?) {
-        let numbers = [off, on, compressed, on - off, compressed - off];
-        let cells = numbers.iter().map(|ns| format!("{ns:.1}"));
+    let columns = ["off", "trace", "trace, .zst", "profile", "cost", "cost, .zst", "cost, profile"];
+    let mut table = Table::new(&[&["ns per call"], &columns[..]].concat());
+    for ((name, _), measured) in cases.iter().zip(rows?) {
+        let costs = measured[1..].iter().map(|ns| ns - measured[0]);
+        let cells = measured.iter().copied().chain(costs).map(|ns| format!("{ns:.1}"));
         table.add(std::iter::once(name.clone()).chain(cells).collect());
     }
     println!("{table}");
     Ok(())
 }
 
-/// The least nanoseconds per call of a case with each of the recordings.
-fn measure((_, trace): &Case, folder: &Path) -> Result<[f64; RECORDINGS.len()]> {
+/// The least nanoseconds per call of a case under each of the watchers.
+fn measure((_, trace): &Case, folder: &Path) -> Result<[f64; WATCHERS.len()]> {
     let library = library::locate(None)?;
-    let mut least = [f64::INFINITY; RECORDINGS.len()];
+    let mut least = [f64::INFINITY; WATCHERS.len()];
     for _ in 0..ROUNDS {
-        for (least, recording) in least.iter_mut().zip(RECORDINGS) {
+        for (least, watcher) in least.iter_mut().zip(WATCHERS) {
             let mut job = job(&library, trace, PoolType::Caching, 1);
-            if !recording.is_empty() {
-                let path = folder.join(recording).display().to_string();
-                job.settings.push(("GENESIS_TRACE".to_owned(), path));
+            if let Some((setting, name)) = watcher {
+                let path = folder.join(name).display().to_string();
+                job.settings.push((setting.to_owned(), path));
+                job.settings.push(("GENESIS_CALL_SITES".to_owned(), "off".to_owned()));
             }
             let report = job.run_apart(&[common::JOB_ARGUMENT])?;
             *least = least.min(report.warm_ns_per_call().unwrap_or(f64::NAN));

@@ -50,9 +50,9 @@ impl Heap {
     /// The block at `address` is about to be freed.
     #[inline(never)]
     pub(super) fn note_freeing(&self, address: u64) {
-        let site = self.events.site();
+        // Where it is freed nobody asks but debugging, which looks for itself.
         let event = Event::new(Action::Free, DeviceOrdinal(0));
-        self.events.note(Event { address, site, ..event });
+        self.events.note(Event { address, ..event });
     }
 
     /// The block at `address` is about to be used on another stream.

@@ -1,29 +1,35 @@
-//! Maps from addresses of blocks, for those who keep something for each live one.
+//! Maps by address, size or key of a stream, for those who look something up for each event.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map by address.
-pub type AddressMap<T> = HashMap<u64, T, BuildHasherDefault<AddressHasher>>;
+pub type AddressMap<T> = NumberMap<u64, T>;
+/// A map by numbers that nobody chooses in order to collide.
+pub type NumberMap<K, T> = HashMap<K, T, BuildHasherDefault<NumberHasher>>;
 
 /// Spreads addresses, which are multiples of 512 and not chosen by an adversary, over the map:
 /// both halves of a product with 2^64 divided by the golden ratio.
 #[derive(Debug, Default)]
-pub struct AddressHasher(u64);
+pub struct NumberHasher(u64);
 
-impl Hasher for AddressHasher {
+impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
         self.0
     }
 
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            self.write_u64(self.0 ^ u64::from(*byte));
+            self.write_u64(u64::from(*byte));
         }
     }
 
-    fn write_u64(&mut self, address: u64) {
-        let product = u128::from(address) * 0x9E37_79B9_7F4A_7C15;
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(number.into());
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = u128::from(self.0 ^ number) * 0x9E37_79B9_7F4A_7C15;
         self.0 = product as u64 ^ (product >> 64) as u64;
     }
 }

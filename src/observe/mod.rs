@@ -6,6 +6,7 @@ mod counters;
 mod events;
 mod log;
 mod profile;
+pub mod publication;
 mod sites;
 mod stats;
 mod trace;

@@ -301,7 +301,7 @@ pub enum Action {
     Allocate = 1,
     /// The same, and the stream had nothing free that served it.
     AllocateMiss = 2,
-    /// A block was freed, at `site`: address, requested and block bytes, stream.
+    /// A block was freed: address, requested and block bytes, stream; where it was allocated.
     Free = 3,
     /// The block just freed may still be used by other streams: address, block bytes.
     Pending = 4,

@@ -178,28 +178,31 @@ pub(super) struct Time {
     /// The interval that events now come from, as pairs of ticks and nanoseconds.
     from: (u64, u64),
     to: (u64, u64),
+    /// Nanoseconds in a tick of that interval, times 2^32.
+    rate: u64,
     latest_ns: u64,
 }
 
 impl Time {
     pub(super) fn new(ticks: Ticks, start: Instant) -> Self {
         let now = (ticks(), start.elapsed().as_nanos() as u64);
-        Self { ticks, start, from: now, to: now, latest_ns: 0 }
+        Self { ticks, start, from: now, to: now, rate: 0, latest_ns: 0 }
     }
 
     /// The events to come are of before now.
     fn proceed(&mut self) {
         self.from = self.to;
         self.to = ((self.ticks)(), self.start.elapsed().as_nanos() as u64);
+        let span = self.to.0.saturating_sub(self.from.0).max(1);
+        let passed_ns = u128::from(self.to.1 - self.from.1);
+        self.rate = u64::try_from((passed_ns << 32) / u128::from(span)).unwrap_or(u64::MAX);
     }
 
     /// When an event of `ticks` was; never before the one asked for last.
     fn nanoseconds(&mut self, ticks: u64) -> u64 {
-        let (from, to) = (self.from, self.to);
-        let span = to.0.saturating_sub(from.0).max(1);
-        let part = ticks.saturating_sub(from.0).min(span);
-        let passed = u128::from(part) * u128::from(to.1 - from.1) / u128::from(span);
-        self.latest_ns = self.latest_ns.max(from.1 + passed as u64);
+        let passed = u128::from(ticks.saturating_sub(self.from.0)) * u128::from(self.rate);
+        let time_ns = self.from.1.saturating_add((passed >> 32) as u64).min(self.to.1);
+        self.latest_ns = self.latest_ns.max(time_ns);
         self.latest_ns
     }
 }

@@ -26,7 +26,7 @@ use crate::base::size::LARGEST_REQUEST_BYTES;
 pub enum Action {
     /// A request was served: address (0 for a request of 0 bytes), stream, amount, bytes, site.
     Allocate = 1,
-    /// A block is about to be freed: its address, and the site. It may turn out to be none.
+    /// A block is about to be freed: its address. It may turn out to be none.
     Free = 2,
     /// The block at the address is used on another stream.
     RecordStream = 3,

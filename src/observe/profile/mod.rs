@@ -194,6 +194,18 @@ impl Profiler {
         Ok(profile)
     }
 
+    /// What was counted at the call sites that hold most, at most `most_sites` of them, the largest
+    /// first: numbers of sites and counts. Empty where no profile is being made. For whoever looks
+    /// every second: nothing is copied but that, and what was just noted may be missing.
+    pub fn biggest_sites(&self, most_sites: usize) -> Vec<(u32, model::Counts)> {
+        assert_none_held();
+        let session = match &*self.state.lock() {
+            State::Profiling(session) => session.clone(),
+            _ => return Vec::new(),
+        };
+        session.seen.lock().map(|seen| seen.biggest_sites(most_sites)).unwrap_or_default()
+    }
+
     /// Takes the state out, if `may` lets it; nobody else can until a new one is put in.
     fn begin_change(
         &self,

@@ -6,7 +6,7 @@
 //! counts for nothing. An allocation at the address of a live block shows that a free was
 //! missed, which only a program that frees twice can bring about; it is then put in.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use genesis_profile::model::{self, Action as Kept, Counts, Levels, LiveBlock, SizeSummary};
@@ -15,7 +15,7 @@ use super::history::History;
 use super::series::{Series, raise};
 use super::{Beginning, Known};
 use crate::base::{Error, Result};
-use crate::observe::addresses::AddressMap;
+use crate::observe::addresses::{AddressMap, NumberMap};
 use crate::observe::{Action, Consumer, Event};
 
 /// With nothing to write, it is enough to be called now and then.
@@ -30,8 +30,8 @@ pub(super) struct Seen {
     live: AddressMap<Live>,
     devices: Vec<OfDevice>,
     streams: Vec<model::Stream>,
-    stream_numbers: HashMap<(u32, u64), u32>,
-    sizes: HashMap<u64, Counts>,
+    stream_numbers: NumberMap<(u32, u64), u32>,
+    sizes: NumberMap<u64, Counts>,
     sites: Vec<Counts>,
     history: History,
     /// Freed, though not known, until the live blocks are told.
@@ -70,8 +70,8 @@ impl Seen {
             live: AddressMap::default(),
             devices: Vec::new(),
             streams: Vec::new(),
-            stream_numbers: HashMap::new(),
-            sizes: HashMap::new(),
+            stream_numbers: NumberMap::default(),
+            sizes: NumberMap::default(),
             sites: Vec::new(),
             history: History::new(history_events),
             freed_early: Some(HashSet::new()),
@@ -299,6 +299,16 @@ impl Seen {
             name: event.name,
             ..model::Event::default()
         });
+    }
+
+    /// The call sites with the most live bytes, the largest first; those not known are none.
+    pub(super) fn biggest_sites(&self, most_sites: usize) -> Vec<(u32, Counts)> {
+        let counted = (0..).zip(&self.sites).skip(1);
+        let holding = counted.filter(|(_, counts)| counts.live_bytes > 0);
+        let mut sites: Vec<(u32, Counts)> = holding.map(|(site, &counts)| (site, counts)).collect();
+        sites.sort_by_key(|(site, counts)| (std::cmp::Reverse(counts.live_bytes), *site));
+        sites.truncate(most_sites);
+        sites
     }
 
     /// All of it, as it is at `now_ns`.

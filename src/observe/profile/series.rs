@@ -14,19 +14,23 @@ const SHORTEST_NS: u64 = 10_000;
 pub(super) struct Series {
     interval_ns: u64,
     peaks: Vec<Levels>,
+    /// Where the last interval ends.
+    end_ns: u64,
     now: Levels,
 }
 
 impl Series {
     /// From time 0 on, with the levels `start`.
     pub(super) fn new(start: Levels) -> Self {
-        Self { interval_ns: SHORTEST_NS, peaks: vec![start], now: start }
+        Self { interval_ns: SHORTEST_NS, peaks: vec![start], end_ns: SHORTEST_NS, now: start }
     }
 
     /// The levels are `levels` from `time_ns` on, which is no earlier than the last time.
     #[inline]
     pub(super) fn set(&mut self, time_ns: u64, levels: Levels) {
-        self.proceed(time_ns);
+        if time_ns >= self.end_ns {
+            self.proceed(time_ns);
+        }
         self.now = levels;
         if let Some(peak) = self.peaks.last_mut() {
             raise(peak, levels);
@@ -49,6 +53,7 @@ impl Series {
         if index >= self.peaks.len() {
             self.peaks.resize(index + 1, self.now);
         }
+        self.end_ns = self.peaks.len() as u64 * self.interval_ns;
     }
 
     /// All of it, to `end_ns`.
