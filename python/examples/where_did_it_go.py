@@ -17,7 +17,7 @@ from torch import nn
 import genesis
 import genesis.torch
 
-BATCH, WIDTH, CLASSES = 1024, 1024, 8192
+BATCH, WIDTH, CLASSES = 1024, 1024, 12288
 MIB = 1 << 20
 
 

@@ -7,15 +7,22 @@ them: memory debugging or a profile, and only for blocks allocated meanwhile.
 from __future__ import annotations
 
 import ctypes
+import re
 from dataclasses import dataclass
-from typing import Any, Iterable, Optional
+from typing import Any, Optional, Sequence
 
 from . import _library
 
 #: The location of a block that was allocated while nobody wanted to know.
 UNKNOWN = "unknown"
-#: What the paths of frames have in them that are not the program's own.
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ")
+#: Frames that are not the program's own: of packages, of the standard library, of the system's
+#: libraries and, with debug information, of the C library.
+_OF_OTHERS = re.compile(
+    r".*/(site|dist)-packages/|.*/lib/python3|<frozen |/lib|/usr/lib|\./(nptl|misc|csu)/"
+)
+#: In stacks of PyTorch's own threads: the step of a backward pass, and an operator.
+_BACKWARD = re.compile(r".*torch::autograd::generated::\w+::apply\b")
+_OPERATOR = re.compile(r".*at::_ops::\w+::call\b")
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,8 @@ class Allocation:
     """A live block."""
 
     #: Where it was allocated, as ``"train.py:12 (forward)"``: the innermost frame of the stack
-    #: that is not in an installed package, else the innermost; :data:`UNKNOWN` without a stack.
+    #: that is not in an installed package; in the threads of a backward pass, its step;
+    #: ``"unknown"`` without a stack.
     location: str
     #: What was asked for, in bytes.
     size: int
@@ -52,11 +60,18 @@ def allocations(device: int, least_bytes: int) -> list[Allocation]:
     return sorted(found, key=lambda block: (-block.size, block.address))
 
 
-def location_of(stack: Iterable[str]) -> str:
-    """The frame of ``stack`` that its reader most likely wrote."""
-    frames = list(stack)
-    own = (frame for frame in frames if not any(part in frame for part in _LIBRARIES))
-    return next(own, frames[0] if frames else UNKNOWN)
+def location_of(stack: Sequence[str]) -> str:
+    """The frame of ``stack`` that says most to its reader: the innermost of the program's own; in
+    PyTorch's threads the step of the backward pass or the outermost operator; or the innermost."""
+    for frame in stack:
+        if not _OF_OTHERS.match(frame):
+            return frame
+    for telling, frames in ((_BACKWARD, stack), (_OPERATOR, reversed(stack))):
+        for frame in frames:
+            match = telling.match(frame)
+            if match is not None:
+                return f"{match[0]})"  # without the arguments' types
+    return stack[0] if stack else UNKNOWN
 
 
 def _visited(device: int, least_bytes: int) -> list[Allocation]:

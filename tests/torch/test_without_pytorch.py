@@ -1,0 +1,187 @@
+"""The Python names without PyTorch: programs that call the library themselves, on the host
+backend, each in a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+ROOT = Path(__file__).resolve().parent
+MIB = 1 << 20
+
+
+def alone(program: Callable[[], None]) -> Callable[[], None]:
+    """Makes a test of a program: it passes if its process ends with 0 and says nothing."""
+
+    @functools.wraps(program)
+    def test() -> None:
+        own_variables = {"GENESIS_BACKEND": "host", "GENESIS_SIM_MEMORY": "1GiB"}
+        folders = f"{ROOT}{os.pathsep}{ROOT.parent.parent / 'python'}"
+        code = f"import {Path(__file__).stem} as tests; tests.{program.__name__}.program()"
+        finished = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **own_variables, "PYTHONPATH": folders},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        said = f"{finished.stdout}{finished.stderr}"
+        assert finished.returncode == 0 and said == "", said
+
+    test.program = program  # type: ignore[attr-defined]
+    del test.__wrapped__  # type: ignore[attr-defined]
+    return test
+
+
+class Block:
+    """A block of the library's own, until it is freed."""
+
+    def __init__(self, size: int, stream: int = 0) -> None:
+        malloc = library().genesis_malloc
+        malloc.restype = ctypes.c_void_p
+        malloc.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+        self.address: Optional[int] = malloc(size, 0, stream)
+        assert self.address is not None
+
+    def free(self) -> None:
+        free = library().genesis_free
+        free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+        free(self.address, 0, 0, None)
+
+
+@functools.lru_cache(maxsize=None)
+def library() -> Any:
+    import genesis
+
+    return ctypes.CDLL(str(genesis.library_path()))
+
+
+@alone
+def test_pytorch_is_not_needed() -> None:
+    import genesis
+
+    for name in genesis.__all__:
+        assert getattr(genesis, name) is not None
+    assert "torch" not in sys.modules and "matplotlib" not in sys.modules
+    assert genesis.version().count(".") == 2
+
+
+@alone
+def test_statistics() -> None:
+    import genesis
+
+    kept, gone = Block(30 * MIB), Block(3 * MIB, stream=0x1000)
+    gone.free()
+    stats = genesis.memory_stats()
+    assert (stats.allocated_bytes, stats.peak_allocated) == (30 * MIB, 33 * MIB)
+    assert (stats.num_allocs, stats.num_frees) == (2, 1)
+    assert stats.cached_bytes == stats.reserved_bytes - 30 * MIB
+    assert 0 < stats.fragmentation_ratio() < 1
+    details = genesis.detailed_memory_stats()
+    assert (details.total_allocated, details.cache_hit_rate) == (30 * MIB, 0)
+    (large,) = details.get_large_allocations("1MB")
+    assert (large.address, large.size, large.stream) == (kept.address, 30 * MIB, 0)
+    genesis.empty_cache()
+    assert genesis.memory_stats().reserved_bytes == 30 * MIB
+    assert genesis.memory_manager.collect_garbage() == genesis.memory_manager.compact(0) == 0
+    kept.free()
+
+
+@alone
+def test_limits() -> None:
+    import genesis
+
+    genesis.cuda.set_memory_fraction(0.5)
+    genesis.cuda.set_cache_size("2 MB")
+    assert genesis.options.get("memory_fraction") == "0.5"
+    assert genesis.options.get("cache_size") == "2MiB"
+    assert genesis.memory_info()[0] == 512 * MIB
+    Block(30 * MIB).free()
+    assert genesis.memory_stats().cached_bytes <= 2 * MIB
+    genesis.cuda.set_cache_size("unlimited")
+    assert genesis.options.get("cache_size") == "unlimited"
+
+
+@alone
+def test_a_report_and_a_timeline() -> None:
+    import genesis
+
+    def work(size: int, thread: str) -> None:
+        with genesis.annotate(thread):
+            Block(size).free()
+
+    with genesis.memory_profiler.record():
+        kept = Block(10 * MIB)
+        threads = [threading.Thread(target=work, args=(2 * MIB, f"thread {n}")) for n in range(3)]
+        for thread in threads:
+            thread.start()
+            thread.join()
+    report = genesis.memory_profiler.get_report()
+    (device,) = report.devices
+    assert (device.allocations, device.frees) == (4, 3)
+    assert device.peak.requested_bytes == 12 * MIB
+    names = [one.name for one in report.annotations]
+    assert names == ["thread 0", "thread 1", "thread 2"], names
+    assert len({one.thread for one in report.annotations}) == 3
+    (live,) = report.live
+    assert (live.address, live.size) == (kept.address, 10 * MIB)
+    assert Path(__file__).name in live.location and "__init__" in live.location, live
+    sites = {site.stack: site.counts.allocations for site in report.call_sites}
+    assert sorted(sites.values()) == [1, 3], sites
+    timeline = genesis.memory_profiler.get_timeline()
+    assert max(peak.requested_bytes for peak in timeline.devices[0].peaks) == 12 * MIB
+    kept.free()
+
+
+@alone
+def test_call_sites_can_be_left_out() -> None:
+    import genesis
+
+    genesis.options.set("call_sites", "off")
+    with genesis.memory_profiler.record():
+        Block(MIB).free()
+    assert [site for site in genesis.memory_profiler.get_report().call_sites if site.stack] == []
+
+
+@alone
+def test_an_annotation_is_a_decorator_too() -> None:
+    import genesis
+
+    @genesis.annotate("twice")
+    def twice(n: int) -> int:
+        """Doubles."""
+        return 2 * n if n < 3 else twice(n - 1)
+
+    assert twice(4) == 4 and twice.__doc__ == "Doubles.", "nobody listens"
+    with genesis.memory_profiler.record():
+        assert twice(4) == 4
+        try:
+            with genesis.annotate("failing"):
+                raise KeyError
+        except KeyError:
+            genesis.mark("after")
+    found = [(one.name, one.depth) for one in genesis.memory_profiler.get_timeline().annotations]
+    assert found == [("twice", 0), ("twice", 1), ("twice", 2), ("failing", 0), ("after", 0)], found
+
+
+@alone
+def test_a_long_history_keeps_its_latest_part() -> None:
+    import genesis
+
+    genesis.options.set("profile_events", 100_000)
+    with genesis.memory_profiler.record():
+        Block(MIB).free()
+        for n in range(300_000):
+            genesis.mark("first" if n < 10 else "other")
+        genesis.mark("last")
+    report = genesis.memory_profiler.get_report()
+    assert report.devices[0].allocations == 1, "sums are of the whole run"
+    names = [one.name for one in report.annotations]
+    assert names[-1] == "last" and "first" not in names and 50_000 < len(names) < 250_000
