@@ -55,6 +55,7 @@ fn heap_slow() -> Result<&'static Heap> {
     });
     if let (Ok(heap), true) = (heap, is_new) {
         super::profile::profile_as_set(heap);
+        super::publish::follow(heap);
     }
     // Only now: whoever receives them may call the library.
     for (level, message) in messages {
@@ -89,6 +90,7 @@ pub(super) fn set_option(name: &str, value: &str) -> Result<()> {
         let mut settings = heap.settings();
         config::set(&mut settings, name, value, true)?;
         heap.apply(&settings);
+        super::publish::follow(heap);
         callsite::choose(settings.call_sites);
         return Ok(());
     }

@@ -24,6 +24,7 @@
 //!
 //! `callsite` finds where in the program a call was made.
 //! `clock` is what events are stamped with, `process` what the library does with the process.
+//! `publish` is what a process says of itself while it runs.
 //! `instance` holds the one heap of the process, made by the first call that needs it.
 #![allow(unsafe_code)]
 
@@ -40,6 +41,7 @@ mod nvtx;
 pub mod peers;
 mod process;
 pub mod profile;
+mod publish;
 pub mod statistics;
 pub mod tags;
 pub mod torch;

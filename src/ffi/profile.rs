@@ -172,7 +172,19 @@ fn complete(mut profile: model::Profile, heap: &Heap) -> model::Profile {
     profile
 }
 
-fn command_line() -> String {
+/// The call sites that hold most, at most `most_sites` of them, with what was counted there; empty
+/// where no profile is being made.
+pub(super) fn biggest_sites(most_sites: usize) -> (Vec<model::Site>, Vec<model::SiteSummary>) {
+    let mut sites = vec![model::Site::default()];
+    let mut summaries = Vec::new();
+    for (site, (number, counts)) in (1..).zip(PROFILER.biggest_sites(most_sites)) {
+        sites.push(callsite::site(number));
+        summaries.push(model::SiteSummary { site, counts });
+    }
+    (sites, summaries)
+}
+
+pub(super) fn command_line() -> String {
     let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let arguments = arguments.split(|byte| *byte == 0).filter(|argument| !argument.is_empty());
     let arguments: Vec<_> = arguments.map(String::from_utf8_lossy).collect();

@@ -5,6 +5,7 @@ use super::Heap;
 use crate::base::DeviceOrdinal;
 use crate::config::PoolType;
 use crate::observe::{Beginning, Held, Known, Statistics};
+use crate::order::StreamKey;
 
 /// One device in use.
 #[derive(Clone, Debug)]
@@ -23,6 +24,21 @@ pub struct DeviceDescription {
     pub statistics: Statistics,
 }
 
+/// What one stream has of one device, its private pools included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamDescription {
+    /// The device.
+    pub device: DeviceOrdinal,
+    /// The stream.
+    pub stream: StreamKey,
+    /// Live bytes, as asked for.
+    pub requested_bytes: u64,
+    /// Live bytes, of blocks.
+    pub allocated_bytes: u64,
+    /// Those, and freed ones that are still in use.
+    pub active_bytes: u64,
+}
+
 impl Heap {
     /// Every device in use.
     pub fn devices_in_use(&self) -> Vec<DeviceDescription> {
@@ -36,6 +52,36 @@ impl Heap {
             statistics: self.statistics_of(device),
         });
         described.collect()
+    }
+
+    /// Every stream that has blocks live or pending, by device and stream. No lock is taken.
+    pub fn streams_in_use(&self) -> Vec<StreamDescription> {
+        let mut streams: Vec<StreamDescription> = self
+            .lanes
+            .iter()
+            .map(|lane| {
+                let now = lane.counters.snapshot().all;
+                StreamDescription {
+                    device: lane.device,
+                    stream: lane.stream(),
+                    requested_bytes: now.requested,
+                    allocated_bytes: now.allocated,
+                    active_bytes: now.active,
+                }
+            })
+            .filter(|stream| stream.active_bytes > 0)
+            .collect();
+        streams.sort_by_key(|stream| (stream.device, stream.stream.0));
+        streams.dedup_by(|other, first| {
+            let is_same = (other.device, other.stream) == (first.device, first.stream);
+            if is_same {
+                first.requested_bytes += other.requested_bytes;
+                first.allocated_bytes += other.allocated_bytes;
+                first.active_bytes += other.active_bytes;
+            }
+            is_same
+        });
+        streams
     }
 
     /// What there is, for a profile that begins now.

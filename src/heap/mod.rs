@@ -33,7 +33,7 @@ mod tags;
 
 pub use crate::order::StreamKey;
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
-pub use describe::DeviceDescription;
+pub use describe::{DeviceDescription, StreamDescription};
 pub use map::{Part, PartState, Region};
 pub use pools::{PoolFilter, PoolId};
 pub use report::LiveBlock;
