@@ -58,9 +58,7 @@ impl Form {
             Self::Html => html::write(profile, out),
             Self::Perfetto => perfetto::write(profile, out),
             Self::Text => out.write_all(text::report(profile).as_bytes()),
-            Self::Prometheus => {
-                out.write_all(prometheus::metrics(&profile.devices, &profile.streams).as_bytes())
-            }
+            Self::Prometheus => out.write_all(prometheus::metrics(profile).as_bytes()),
             Self::SnapshotPickle => snapshot::write_pickle(profile, out),
             Self::SnapshotJson => snapshot::write_json(profile, out),
         }

@@ -17,12 +17,13 @@ use crate::packed;
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 /// In the order in which they use one another. They share one scope, closed to the outside.
-const SCRIPTS: [&str; 9] = [
+const SCRIPTS: [&str; 10] = [
     include_str!("page/units.js"),
     include_str!("page/data.js"),
     include_str!("page/history.js"),
     include_str!("page/series.js"),
     include_str!("page/blocks.js"),
+    include_str!("page/stack.js"),
     include_str!("page/chart.js"),
     include_str!("page/map.js"),
     include_str!("page/tables.js"),

@@ -2,12 +2,13 @@
 //! collector of the node exporter.
 //!
 //! Levels and peaks are gauges, counts are counters whose names end in `_total`. Every sample
-//! says its device by ordinal; those of streams also the stream's handle. In the values of
-//! labels, backslash, quote and line feed are escaped, as the format has it.
+//! says its process and, by ordinal, its device; those of streams also the stream's handle. The
+//! process is said because collectors join the files of several, and refuse a sample that they
+//! find twice. In the values of labels, backslash, quote and line feed are escaped, as the format has it.
 
 use std::fmt::{Display, Write};
 
-use crate::model::{Device, Levels, Stream};
+use crate::model::{Device, Levels, Profile};
 
 type Level = (&'static str, &'static str, fn(&Levels) -> u64);
 type Metric = (&'static str, &'static str, &'static str, fn(&Device) -> u64);
@@ -30,26 +31,27 @@ const METRICS: [Metric; 6] = [
     }),
 ];
 
-/// The metrics of `devices` and of their `streams`.
-pub fn metrics(devices: &[Device], streams: &[Stream]) -> String {
-    let mut text = String::new();
+/// The metrics of the profile's devices and streams as they are now.
+pub fn metrics(profile: &Profile) -> String {
+    let Profile { devices, streams, .. } = profile;
+    let mut text = Text { text: String::new(), process_id: profile.process_id };
     let name = |device: &Device| Label("name", device.name.clone());
     let info = devices.iter().map(|device| (vec![label(device.ordinal), name(device)], 1));
-    family(&mut text, "device_info", "gauge", "What the device is called.", info);
+    text.family("device_info", "gauge", "What the device is called.", info);
     for (level, help, of) in LEVELS {
         let now = devices.iter().map(|device| (vec![label(device.ordinal)], of(&device.now)));
-        family(&mut text, &format!("memory_{level}_bytes"), "gauge", &format!("{help}."), now);
+        text.family(&format!("memory_{level}_bytes"), "gauge", &format!("{help}."), now);
         let peak = devices.iter().map(|device| (vec![label(device.ordinal)], of(&device.peak)));
         let peak_help = format!("The highest it has been: {}.", help.to_lowercase());
-        family(&mut text, &format!("memory_{level}_peak_bytes"), "gauge", &peak_help, peak);
+        text.family(&format!("memory_{level}_peak_bytes"), "gauge", &peak_help, peak);
     }
     for (metric, kind, help, of) in METRICS {
         let values = devices.iter().map(|device| (vec![label(device.ordinal)], of(device)));
-        family(&mut text, &format!("memory_{metric}"), kind, help, values);
+        text.family(&format!("memory_{metric}"), kind, help, values);
     }
     let help = "1 - largest free run / all that is free; 0 where nothing is.";
     let index = devices.iter().map(|d| (vec![label(d.ordinal)], d.fragmentation_index));
-    family(&mut text, "memory_fragmentation_ratio", "gauge", help, index);
+    text.family("memory_fragmentation_ratio", "gauge", help, index);
     // A stream reserves nothing itself.
     for (level, help, of) in &LEVELS[..3] {
         let values = streams.iter().map(|stream| {
@@ -57,9 +59,9 @@ pub fn metrics(devices: &[Device], streams: &[Stream]) -> String {
             (vec![label(stream.device), key], of(&stream.now))
         });
         let help = format!("{help}, by stream.");
-        family(&mut text, &format!("stream_{level}_bytes"), "gauge", &help, values);
+        text.family(&format!("stream_{level}_bytes"), "gauge", &help, values);
     }
-    text
+    text.text
 }
 
 struct Label(&'static str, String);
@@ -68,27 +70,36 @@ fn label(ordinal: u32) -> Label {
     Label("device", ordinal.to_string())
 }
 
-/// A metric with its samples; nothing at all if there are none.
-fn family<V: Display>(
-    text: &mut String,
-    name: &str,
-    kind: &str,
-    help: &str,
-    samples: impl Iterator<Item = (Vec<Label>, V)>,
-) {
-    let mut samples = samples.peekable();
-    if samples.peek().is_none() {
-        return;
-    }
-    // Writing to a string does not fail.
-    let _ = writeln!(text, "# HELP genesis_{name} {help}");
-    let _ = writeln!(text, "# TYPE genesis_{name} {kind}");
-    for (labels, value) in samples {
-        let labels: Vec<String> = labels
-            .iter()
-            .map(|Label(key, value)| format!("{key}=\"{}\"", escaped(value)))
-            .collect();
-        let _ = writeln!(text, "genesis_{name}{{{}}} {value}", labels.join(","));
+/// What is written, of one process.
+struct Text {
+    text: String,
+    process_id: u32,
+}
+
+impl Text {
+    /// A metric with its samples; nothing at all if there are none.
+    fn family<V: Display>(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        samples: impl Iterator<Item = (Vec<Label>, V)>,
+    ) {
+        let mut samples = samples.peekable();
+        if samples.peek().is_none() {
+            return;
+        }
+        // Writing to a string does not fail.
+        let _ = writeln!(self.text, "# HELP genesis_{name} {help}");
+        let _ = writeln!(self.text, "# TYPE genesis_{name} {kind}");
+        for (labels, value) in samples {
+            let process = Label("process", self.process_id.to_string());
+            let labels: Vec<String> = std::iter::once(&process)
+                .chain(&labels)
+                .map(|Label(key, value)| format!("{key}=\"{}\"", escaped(value)))
+                .collect();
+            let _ = writeln!(self.text, "genesis_{name}{{{}}} {value}", labels.join(","));
+        }
     }
 }
 
@@ -99,6 +110,7 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Stream;
 
     #[test]
     fn the_exposition_is_as_the_format_has_it() {
@@ -107,17 +119,23 @@ mod tests {
         let device =
             Device { ordinal: 3, name, now, fragmentation_index: 0.25, ..Device::default() };
         let stream = Stream { device: 3, key: 0x20, now, ..Stream::default() };
-        let text = metrics(&[device], &[stream]);
+        let (devices, streams) = (vec![device], vec![stream]);
+        let profile = Profile { process_id: 7, devices, streams, ..Profile::default() };
+        let text = metrics(&profile);
         assert!(text.contains(
             "# HELP genesis_memory_allocated_bytes Live bytes, of the blocks that serve them.\n\
              # TYPE genesis_memory_allocated_bytes gauge\n\
-             genesis_memory_allocated_bytes{device=\"3\"} 4096\n"
+             genesis_memory_allocated_bytes{process=\"7\",device=\"3\"} 4096\n"
         ));
-        assert!(text.contains("genesis_device_info{device=\"3\",name=\"a \\\"b\\\"\\\\\\n\"} 1\n"));
-        assert!(text.contains("genesis_memory_fragmentation_ratio{device=\"3\"} 0.25\n"));
+        assert!(text.contains(
+            "genesis_device_info{process=\"7\",device=\"3\",name=\"a \\\"b\\\"\\\\\\n\"} 1\n"
+        ));
         assert!(
-            text.contains("genesis_stream_allocated_bytes{device=\"3\",stream=\"0x20\"} 4096\n")
+            text.contains("genesis_memory_fragmentation_ratio{process=\"7\",device=\"3\"} 0.25\n")
         );
+        assert!(text.contains(
+            "genesis_stream_allocated_bytes{process=\"7\",device=\"3\",stream=\"0x20\"} 4096\n"
+        ));
         let families = text.lines().filter(|line| line.starts_with("# TYPE")).count();
         let mut names: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         names.dedup_by_key(|line| line.split('{').next().unwrap_or_default().to_owned());
@@ -127,6 +145,6 @@ mod tests {
 
     #[test]
     fn nothing_is_said_of_nothing() {
-        assert_eq!(metrics(&[], &[]), "");
+        assert_eq!(metrics(&Profile::default()), "");
     }
 }

@@ -2,7 +2,7 @@
 
 const MARGIN = { left: 74, right: 14, top: 8, bottom: 22 };
 const LANE = 17;
-const MOST_LANES = 5;
+const MOST_LANES = 6;
 const NEAR = 5;
 
 class Chart {
@@ -50,7 +50,8 @@ class Chart {
     context.rect(MARGIN.left, 0, this.plotWidth, height);
     context.clip();
     this.drawCoarse(context, colours, top, bottom);
-    this.drawLevels(context, colours, drawn, columns, y, bottom);
+    if (this.app.stack) this.drawStack(context, colours, drawn, columns, y, bottom);
+    else this.drawLevels(context, colours, drawn, columns, y, bottom);
     this.drawEvents(context, colours, y);
     this.drawMoments(context, colours, top, bottom);
     this.drawRanges(context, colours, lanes);
@@ -123,6 +124,28 @@ class Chart {
     context.globalAlpha = 0.9;
     outline(context, columns, width, edge(high[REQUESTED]), 1);
     context.globalAlpha = 1;
+  }
+
+  /** The parts of the allocated memory, over what is reserved; where only the timeline is known, all of it. */
+  drawStack(context, colours, { high }, columns, y, bottom) {
+    const { stack, view } = this.app;
+    const width = this.plotWidth / columns;
+    const parts = stack.columns(view.from, view.to, columns);
+    context.globalAlpha = 0.35;
+    context.fillStyle = colours.reserved;
+    area(context, columns, width, (column) => y(high[RESERVED][column]), bottom);
+    context.globalAlpha = 0.5;
+    context.fillStyle = colours.other;
+    area(context, columns, width, (column) => (Number.isNaN(parts[0][column]) ? y(high[ALLOCATED][column]) : NaN), bottom);
+    context.globalAlpha = 1;
+    // From the top down, each down to the axis: no seams.
+    const sums = new Float64Array(columns);
+    for (const part of parts) part.forEach((value, column) => { sums[column] += value; });
+    for (let rank = parts.length - 1; rank >= 0; rank--) {
+      context.fillStyle = stack.colour(this.app, rank, colours.other);
+      area(context, columns, width, (column) => y(sums[column]), bottom);
+      parts[rank].forEach((value, column) => { sums[column] -= value; });
+    }
   }
 
   /** Once there is room each event is a dot on the level it changed. */

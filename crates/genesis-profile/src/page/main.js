@@ -13,6 +13,7 @@ class App {
     this.domain = Math.max(1, profile.duration_ns, length ? time[length - 1] : 0);
     this.view = { from: 0, to: this.domain };
     this.device = this.histories[0];
+    this.shown = 'levels';
     this.choose(0);
     this.chart = new Chart(this);
     this.map = new MemoryMap(this);
@@ -29,6 +30,21 @@ class App {
     this.peaks = this.device.peak();
     this.peakTime = this.device.peakTime(ALLOCATED);
     this.moment = this.pictureAt(this.domain);
+    this.stackBy(this.shown);
+  }
+
+  /** What the timeline shows: 'levels', or the allocated bytes by 'site', 'size' or 'stream'. */
+  stackBy(shown) {
+    this.shown = shown;
+    document.getElementById('show').value = shown;
+    document.getElementById('level-legend').classList.toggle('own-line', shown !== 'levels');
+    this.stack = shown === 'levels' ? null : new Stack(this, this.device, shown);
+    const legend = this.stack
+      ? [...this.stack.keys, null].map((_, rank) => [this.stack.colour(this, rank, 'var(--other)'), this.stack.label(this, rank), false])
+        .concat([['var(--reserved)', 'reserved', false]])
+      : LEVELS.slice().reverse().map((name) => [`var(--${name})`, name, name === 'requested']);
+    document.getElementById('level-legend').replaceChildren(
+      ...legend.map(([colour, text, isLine]) => element('li', {}, swatch(colour, isLine), element('span', { text, title: text }))));
   }
 
   name(index) {
@@ -54,6 +70,7 @@ class App {
   draw() {
     this.chart.draw();
     this.map.draw();
+    document.getElementById('map-reset').hidden = this.map.window.isWhole;
   }
 
   zoom(from, to) {
@@ -192,10 +209,10 @@ class App {
     on('reset', () => this.reset());
     on('map-reset', () => { this.map.reset(); this.redraw(); });
     const choices = this.profile.call_sites.length > 0 ? [['site', 'call site'], ['size', 'block size']] : [['size', 'block size']];
+    this.offer('show', [['levels', 'levels'], ...choices.map(([by, text]) => [by, `by ${text}`]), ['stream', 'by stream']],
+      (shown) => { this.stackBy(shown); this.redraw(); });
     this.offer('colour-by', [...choices, ['stream', 'stream']], (by) => { this.colourBy = by; this.redraw(); });
     this.offer('holders-by', choices, (by) => { this.holdersBy = by; this.showMoment(); });
-    const legend = LEVELS.slice().reverse().map((name) => element('li', {}, swatch(`var(--${name})`, name === 'requested'), name));
-    document.getElementById('level-legend').replaceChildren(...legend);
     document.getElementById('timeline').addEventListener('keydown', (event) => this.key(event));
     window.addEventListener('resize', () => this.redraw());
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { this.showMoment(); this.redraw(); });
@@ -279,8 +296,7 @@ class App {
       const i = found.block;
       title = blocks.state[i] === WAITING ? 'pending: freed, still in use by another stream' : 'live';
       facts.push(['requested', exactBytes(blocks.requested[i])]);
-      const stream = this.profile.streams[blocks.stream[i]];
-      facts.push(['stream', stream && stream.key ? `0x${stream.key.toString(16)}` : 'default']);
+      facts.push(['on', streamText(this.profile, blocks.stream[i])]);
       const age = this.moment.time - blocks.born[i];
       facts.push(['age', Number.isNaN(age) ? 'older than the profile' : duration(Math.max(0, age))]);
       frames = (this.profile.sites[blocks.site[i]] || { frames: [] }).frames;
@@ -316,8 +332,12 @@ const named = (values) => Object.fromEntries(LEVELS.map((name, level) => [`${nam
  *   peak(row)        the highest of each level, by what is drawn of device `row`
  *   view()           what the timeline shows: from, to, columns, and whether it draws each event
  *   zoom(from, to), reset(), select(time), device(row)
+ *   moment()         the time chosen
+ *   show(by)         'levels', or the parts of the allocated bytes by 'site', 'size' or 'stream'
+ *   stacked()        those parts in each column: their labels and bytes
  *   drawn(level)     the least and the most in each column of the timeline, in bytes
  *   at(time)         levels, blocks, mapped bytes and holders at a moment
+ *   screen(time)     where the timeline draws a moment, in pixels from its left edge
  */
 function expose(app) {
   const levelsOf = (time) => named(app.device.levelsAt(time).values);
@@ -330,6 +350,11 @@ function expose(app) {
     reset() { app.reset(); app.draw(); },
     select(time) { app.select(time); app.draw(); },
     device(row) { app.showDevice(row); app.draw(); },
+    show(by) { app.stackBy(by); app.draw(); },
+    stacked() {
+      const parts = app.stack.columns(app.view.from, app.view.to, app.chart.drawn.columns);
+      return parts.map((part, rank) => ({ label: app.stack.label(app, rank), bytes: [...part] }));
+    },
     drawn(level) {
       const { low, high } = app.device.columns(app.view.from, app.view.to, app.chart.drawn.columns);
       const index = LEVELS.indexOf(level);
@@ -348,6 +373,7 @@ function expose(app) {
         holders: app.moments.holders(picture, app.holdersBy),
       };
     },
+    moment: () => app.moment.time,
     screen: (time) => app.chart.x(time),
   };
 }
