@@ -15,7 +15,8 @@ import sys
 import zlib
 from array import array
 from dataclasses import dataclass
-from typing import Any, Iterator, Optional, Sequence
+from itertools import accumulate
+from typing import Any, Iterable, Iterator, Optional, Sequence
 
 _COLUMNS = ("time", "action", "device", "stream", "address", "requested", "block", "site", "name")
 #: The type codes of arrays of values by their width.
@@ -60,30 +61,46 @@ def annotations_of(packed: dict[str, Any], names: Sequence[str], end: float) -> 
 
 
 def _annotating(packed: dict[str, Any]) -> Iterator[tuple[float, int, int, int]]:
+    """Seconds, action, thread and number of the name of each event that annotates."""
     columns = _unpacked(packed)
-    time_ns = 0
-    rows = zip(columns["time"], columns["action"], columns["address"], columns["name"])
-    for difference, action, address, name in rows:
-        time_ns = (time_ns + difference) % (1 << 64)
-        if action in (_RANGE_PUSH, _RANGE_POP, _MARK):
-            yield time_ns / 1e9, action, address, name
+    threads, names = columns["address"], columns["name"]
+    times_ns = accumulate(columns["time"].all())
+    annotating = (_RANGE_PUSH, _RANGE_POP, _MARK)
+    for row, (time_ns, action) in enumerate(zip(times_ns, columns["action"].all())):
+        if action in annotating:
+            yield time_ns % (1 << 64) / 1e9, action, threads[row], names[row]
 
 
-def _unpacked(packed: dict[str, Any]) -> dict[str, Sequence[int]]:
+class _Column:
+    """The values of one column; most of them are never looked at."""
+
+    def __init__(self, stored: Sequence[int], table: Optional[Sequence[int]]) -> None:
+        self._stored = stored
+        self._table = table
+
+    def __getitem__(self, row: int) -> int:
+        stored = self._stored[row]
+        return stored if self._table is None else self._table[stored]
+
+    def all(self) -> Iterable[int]:
+        if self._table is None:
+            return self._stored
+        return map(self._table.__getitem__, self._stored)
+
+
+def _unpacked(packed: dict[str, Any]) -> dict[str, _Column]:
     count: int = packed["count"]
     data = zlib.decompress(base64.b64decode(packed["deflated"]))
-    columns: dict[str, Sequence[int]] = {}
+    columns: dict[str, _Column] = {}
     at = 0
     for column in _COLUMNS:
         width, entries = struct.unpack_from("<II", data, at)
         values_at = at + 8 + 8 * entries
+        end = values_at + width * count
         table = _values(data[at + 8 : values_at], 8) if entries else None
-        at = (values_at + width * count + 7) // 8 * 8
-        if width == 0:
-            columns[column] = [table[0] if table else 0] * count
-            continue
-        values = _values(data[values_at : values_at + width * count], width)
-        columns[column] = _looked_up(table, values)
+        stored = _values(data[values_at:end], width) if width else bytes(count)
+        columns[column] = _Column(stored, table)
+        at = (end + 7) // 8 * 8
     return columns
 
 
@@ -93,7 +110,3 @@ def _values(data: bytes, width: int) -> "array[int]":
     if sys.byteorder == "big":
         values.byteswap()
     return values
-
-
-def _looked_up(table: Optional[Sequence[int]], values: Sequence[int]) -> Sequence[int]:
-    return values if table is None else [table[value] for value in values]

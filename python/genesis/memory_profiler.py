@@ -72,8 +72,8 @@ def record() -> Iterator[None]:
 def get_report() -> Report:
     """The profile so far, or the one that has ended.
 
-    Raises :class:`genesis.InvalidArgumentError` if there is none. Reads the whole history: a
-    second for a million events.
+    Raises :class:`genesis.InvalidArgumentError` if there is none. Takes a second or two for a
+    history of a million events.
     """
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
         document, text = Path(folder, "profile.json"), Path(folder, "profile.txt")
