@@ -101,6 +101,21 @@ impl<'a> Replay<'a> {
         Ok((pass, course))
     }
 
+    /// One pass of the first thread alone, in which `end` is told the number of each iteration that
+    /// has ended; answers how many requests failed. Nothing is measured, and what the program
+    /// leaves live stays live.
+    pub fn told_pass(&mut self, mut end: impl FnMut(u32) -> Result<()>) -> Result<u64> {
+        let (program, functions) = (self.program, &self.library.functions);
+        let (mut done, mut failures) = (0, 0);
+        for iteration in &program.iteration_ends {
+            let calls = &program.calls[done..iteration.calls];
+            failures += self.threads[0].run(program, calls, functions);
+            done = iteration.calls;
+            end(iteration.number)?;
+        }
+        Ok(failures + self.threads[0].run(program, &program.calls[done..], functions))
+    }
+
     /// Runs `pass`, which answers the time of a thread and the failures, and frees what it
     /// leaves live.
     fn measure(&mut self, pass: impl FnOnce(&mut [Thread]) -> (Duration, u64)) -> Result<Pass> {

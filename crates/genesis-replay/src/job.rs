@@ -10,12 +10,14 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Replay, loop_ns_per_call};
 use crate::error::{Error, Result};
 use crate::gtr;
 use crate::library::{Library, PATH_VARIABLE};
+use crate::profile::ProfileJob;
 use crate::program::Program;
 use crate::report::Report;
 
@@ -38,6 +40,13 @@ pub struct Job {
     pub sample_count: usize,
 }
 
+/// What a process of its own may be started for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Task {
+    Replay(Job),
+    Profile(ProfileJob),
+}
+
 /// Told how many of how many passes are done.
 pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 
@@ -45,21 +54,32 @@ impl Job {
     /// Runs the job in this process, whose settings are the environment's: those of the job
     /// are for [`Self::run_apart`].
     pub fn run(&self, progress: Progress<'_>) -> Result<Report> {
+        let (program, damage) = self.prepare()?;
+        let library = self.open_library(&program)?;
+        let report = self.measure(&library, &program, progress)?;
+        Ok(Report { damage, ..report })
+    }
+
+    /// The trace as a program, and where it is damaged.
+    pub(crate) fn prepare(&self) -> Result<(Program, Option<String>)> {
         let trace = gtr::recover_file(&self.trace)?;
         let program = Program::prepare(&trace.records).map_err(|error| Error {
             message: format!("{}: {error}", self.trace.display()),
             ..error
         })?;
-        drop(trace.records);
+        Ok((program, trace.damage.map(|damage| damage.message)))
+    }
+
+    /// The library, under the job's limit on each device that `program` uses.
+    pub(crate) fn open_library(&self, program: &Program) -> Result<Library> {
         let library = Library::open(&self.library)?;
-        self.check_devices(&library, &program)?;
+        self.check_devices(&library, program)?;
         if let Some(limit_bytes) = self.limit_bytes {
             for device in 0..program.device_count {
                 library.set_memory_limit(device, limit_bytes)?;
             }
         }
-        let report = self.measure(&library, &program, progress)?;
-        Ok(Report { damage: trace.damage.map(|damage| damage.message), ..report })
+        Ok(library)
     }
 
     fn check_devices(&self, library: &Library, program: &Program) -> Result<()> {
@@ -109,7 +129,7 @@ impl Job {
             version: library.version(),
             threads,
             calls: program.calls.len() as u64,
-            iterations: program.iteration_count,
+            iterations: program.iteration_ends.len() as u64,
             unknown_records: program.unknown_records,
             damage: None,
             live_peak_bytes: program.live_peak_bytes.saturating_mul(threads as u64),
@@ -125,40 +145,53 @@ impl Job {
     /// Runs the job in a process of its own, under its settings: this program again, with
     /// `arguments` that lead it to [`serve`].
     pub fn run_apart(&self, arguments: &[&str]) -> Result<Report> {
-        let failed = |error: &dyn std::fmt::Display| {
-            Error::failed(format!("the replay's own process failed: {error}"))
-        };
-        let program = std::env::current_exe().map_err(|error| failed(&error))?;
-        let mut child = Command::new(program)
-            .args(arguments)
-            .env_remove(PATH_VARIABLE)
-            .envs(self.settings.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| failed(&error))?;
-        if let Some(mut input) = child.stdin.take() {
-            let job = serde_json::to_vec(self).map_err(|error| failed(&error))?;
-            // A child that died early is reported below, with how it ended.
-            let _ = input.write_all(&job);
-        }
-        let output = child.wait_with_output().map_err(|error| failed(&error))?;
-        serde_json::from_slice::<Result<Report>>(&output.stdout)
-            .unwrap_or_else(|_| Err(failed(&output.status)))
+        run_apart(&Task::Replay(self.clone()), &self.settings, arguments)
     }
 }
 
-/// Runs the job on standard input and writes its outcome to standard output; the other end of
+/// Has `task` done by this program in a process of its own, under `settings`.
+pub(crate) fn run_apart<T: DeserializeOwned>(
+    task: &Task,
+    settings: &[(String, String)],
+    arguments: &[&str],
+) -> Result<T> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Error::failed(format!("the replay's own process failed: {error}"))
+    };
+    let program = std::env::current_exe().map_err(|error| failed(&error))?;
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env_remove(PATH_VARIABLE)
+        .envs(settings.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(&error))?;
+    if let Some(mut input) = child.stdin.take() {
+        let task = serde_json::to_vec(task).map_err(|error| failed(&error))?;
+        // A child that died early is reported below, with how it ended.
+        let _ = input.write_all(&task);
+    }
+    let output = child.wait_with_output().map_err(|error| failed(&error))?;
+    serde_json::from_slice::<Result<T>>(&output.stdout)
+        .unwrap_or_else(|_| Err(failed(&output.status)))
+}
+
+/// Does the task on standard input and writes its outcome to standard output; the other end of
 /// [`Job::run_apart`].
 pub fn serve(progress: Progress<'_>) -> std::io::Result<()> {
-    let mut job = Vec::new();
-    std::io::stdin().read_to_end(&mut job)?;
-    let outcome = match serde_json::from_slice::<Job>(&job) {
-        Ok(job) => job.run(progress),
-        Err(error) => Err(Error::usage(format!("not a job: {error}"))),
-    };
+    let mut task = Vec::new();
+    std::io::stdin().read_to_end(&mut task)?;
+    match serde_json::from_slice::<Task>(&task) {
+        Ok(Task::Replay(job)) => answer(&job.run(progress)),
+        Ok(Task::Profile(job)) => answer(&job.run(progress)),
+        Err(error) => answer(&Result::<()>::Err(Error::usage(format!("not a job: {error}")))),
+    }
+}
+
+fn answer(outcome: &impl Serialize) -> std::io::Result<()> {
     let mut output = std::io::stdout().lock();
-    serde_json::to_writer(&mut output, &outcome)?;
+    serde_json::to_writer(&mut output, outcome)?;
     output.flush()
 }
 

@@ -8,6 +8,7 @@
 //! engine   the measured loop; passes, threads, samples
 //! report   what a replay found, as plain data
 //! job      one replay, described and run; each in a process of its own
+//! profile  a replay that is looked at instead of measured
 //! table    numbers set out for people
 //! ```
 //!
@@ -20,6 +21,7 @@ mod error;
 pub mod gtr;
 pub mod job;
 pub mod library;
+pub mod profile;
 pub mod program;
 pub mod report;
 pub mod streams;

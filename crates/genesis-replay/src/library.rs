@@ -116,7 +116,18 @@ pub struct Library {
     option_get: unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> Status,
     last_error_message_get: unsafe extern "C" fn() -> *const c_char,
     version_get: unsafe extern "C" fn() -> *const c_char,
+    handle: &'static libloading::Library,
     status_text_get: unsafe extern "C" fn(Status) -> *const c_char,
+}
+
+/// The library's profiler.
+#[derive(Debug)]
+pub struct Profiler<'a> {
+    library: &'a Library,
+    start: unsafe extern "C" fn() -> Status,
+    stop: unsafe extern "C" fn() -> Status,
+    write: unsafe extern "C" fn(*const c_char) -> Status,
+    iteration: unsafe extern "C" fn(u32) -> Status,
 }
 
 /// Where the library is: `given`, else what `GENESIS_LIBRARY` says, else beside the running
@@ -181,10 +192,27 @@ impl Library {
                     .get(b"genesis_last_error_message_get\0")
                     .map_err(broken)?,
                 version_get: *library.get(b"genesis_version_get\0").map_err(broken)?,
+                handle: library,
                 status_text_get: *library.get(b"genesis_status_text_get\0").map_err(broken)?,
             }
         };
         Ok(opened)
+    }
+
+    /// The functions that only some replays need, and a library may be too old to have.
+    pub fn profiler(&self) -> Result<Profiler<'_>> {
+        let broken = |error| Error::failed(format!("{}: {error}", self.path.display()));
+        // SAFETY: each name is looked up as the type that the library's header gives it.
+        let profiler = unsafe {
+            Profiler {
+                library: self,
+                start: *self.handle.get(b"genesis_profile_start\0").map_err(broken)?,
+                stop: *self.handle.get(b"genesis_profile_stop\0").map_err(broken)?,
+                write: *self.handle.get(b"genesis_profile_write\0").map_err(broken)?,
+                iteration: *self.handle.get(b"genesis_trace_iteration\0").map_err(broken)?,
+            }
+        };
+        Ok(profiler)
     }
 
     /// `genesis_version_get`.
@@ -303,6 +331,34 @@ impl Library {
             message = text(unsafe { (self.status_text_get)(status) });
         }
         Err(Error { message, is_usage: status == INVALID_CONFIGURATION })
+    }
+}
+
+impl Profiler<'_> {
+    /// Begins a profile.
+    pub fn start(&self) -> Result<()> {
+        // SAFETY: the function takes nothing.
+        self.library.check(unsafe { (self.start)() })
+    }
+
+    /// Ends it.
+    pub fn stop(&self) -> Result<()> {
+        // SAFETY: the function takes nothing.
+        self.library.check(unsafe { (self.stop)() })
+    }
+
+    /// Writes it to `path`, in the form that the name ends in.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let path = CString::new(path.as_os_str().as_encoded_bytes())
+            .map_err(|_| Error::usage("a NUL in a path"))?;
+        // SAFETY: a NUL-terminated path.
+        self.library.check(unsafe { (self.write)(path.as_ptr()) })
+    }
+
+    /// Says that iteration `number` of the program has ended.
+    pub fn end_iteration(&self, number: u32) -> Result<()> {
+        // SAFETY: a plain number.
+        self.library.check(unsafe { (self.iteration)(number) })
     }
 }
 

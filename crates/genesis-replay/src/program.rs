@@ -14,8 +14,8 @@
 //! - freeing [`Program::leftovers`] after [`Program::calls`] leaves every slot empty.
 //!
 //! A trace that frees, or records a stream for, a block that is not live is refused with the
-//! number of the record. Ends of iterations and operations unknown to this reader are counted
-//! and left out: they are no calls.
+//! number of the record. Ends of iterations and operations unknown to this reader are noted or
+//! counted, and left out: they are no calls.
 
 use std::collections::HashMap;
 
@@ -54,6 +54,15 @@ pub struct Call {
     pub requested_bytes: u64,
 }
 
+/// The program ended an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IterationEnd {
+    /// How many calls had been made by then.
+    pub calls: usize,
+    /// The number that the program gave it.
+    pub number: u32,
+}
+
 /// A trace prepared for replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
@@ -67,8 +76,8 @@ pub struct Program {
     pub stream_count: usize,
     /// How many devices: the highest ordinal named plus one; at least 1.
     pub device_count: usize,
-    /// How many iterations of the program ended.
-    pub iteration_count: u64,
+    /// The ends of iterations, in order.
+    pub iteration_ends: Vec<IterationEnd>,
     /// How many records hold an operation unknown to this reader.
     pub unknown_records: u64,
     /// The most bytes live at once as requested, added up over the devices' own peaks.
@@ -141,7 +150,8 @@ impl Builder {
                 Ok(())
             }
             Action::IterationEnd => {
-                self.program.iteration_count += 1;
+                let calls = self.program.calls.len();
+                self.program.iteration_ends.push(IterationEnd { calls, number: record.id });
                 Ok(())
             }
             Action::Unknown(_) => {

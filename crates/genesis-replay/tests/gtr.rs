@@ -1,7 +1,7 @@
 //! The trace format: what is written is read back, and no bytes make the reader panic.
 
 use genesis_replay::gtr::{Action, Record, read, read_file, recover_file, write, write_file};
-use genesis_replay::program::{Kind, Program};
+use genesis_replay::program::{IterationEnd, Kind, Program};
 use proptest::prelude::*;
 
 fn record(action: Action, stream: u16, id: u32, requested_bytes: u64) -> Record {
@@ -136,7 +136,8 @@ fn slots_are_reused_and_peaks_are_those_of_the_live_set() {
     check_invariants(&program);
     assert_eq!((program.slot_count, program.stream_count, program.device_count), (2, 3, 1));
     assert_eq!((program.live_peak_bytes, program.live_peak_rounded_bytes), (1001, 1024 + 512));
-    assert_eq!((program.iteration_count, program.unknown_records), (1, 1));
+    assert_eq!(program.iteration_ends, [IterationEnd { calls: 5, number: 0 }]);
+    assert_eq!(program.unknown_records, 1);
     let streams: Vec<_> = program.calls.iter().map(|call| call.stream).collect();
     assert_eq!(streams, [0, 1, 0, 0, 2, 0]);
     assert_eq!(program.calls[3].slot, program.calls[0].slot);
@@ -241,7 +242,7 @@ fn every_recorded_trace_is_what_its_description_says() {
         let row = format!(
             "| {} | {} | {} | {} |",
             program.calls.len(),
-            program.iteration_count,
+            program.iteration_ends.len(),
             program.stream_count,
             program.live_peak_bytes.div_ceil(1 << 20),
         );
