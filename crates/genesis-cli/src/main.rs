@@ -6,7 +6,9 @@
 
 mod command;
 mod picture;
+mod profile;
 mod progress;
+mod top;
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -14,7 +16,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use genesis_replay::{Result, job};
 
-/// Replays recorded traces through libgenesis.so, compares strategies, and finds what is wrong.
+/// Shows where GPU memory went, replays recorded programs, and finds what is wrong.
 #[derive(Debug, Parser)]
 #[command(name = "genesis", version, max_term_width = 100)]
 struct Arguments {
@@ -26,6 +28,10 @@ struct Arguments {
 enum Command {
     Replay(command::replay::Arguments),
     Compare(command::compare::Arguments),
+    Timeline(command::timeline::Arguments),
+    Report(command::report::Arguments),
+    Diff(command::diff::Arguments),
+    Top(command::top::Arguments),
     Options(command::options::Arguments),
     Doctor(command::doctor::Arguments),
     /// Runs one job given on standard input: how replays get processes of their own.
@@ -52,6 +58,10 @@ fn main() -> ExitCode {
     let answer = match Arguments::parse().command {
         Command::Replay(arguments) => command::replay::run(&arguments),
         Command::Compare(arguments) => command::compare::run(&arguments),
+        Command::Timeline(arguments) => command::timeline::run(&arguments),
+        Command::Report(arguments) => command::report::run(&arguments),
+        Command::Diff(arguments) => command::diff::run(&arguments),
+        Command::Top(arguments) => command::top::run(&arguments),
         Command::Options(arguments) => command::options::run(&arguments),
         Command::Doctor(arguments) => command::doctor::run(&arguments),
         Command::Job => return written(job::serve(&mut progress::passes()), false),

@@ -2,61 +2,13 @@
 //!
 //! These tests use the library built beside the program, on the simulated device.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+mod support;
+
+use std::path::Path;
+use std::process::Stdio;
 
 use genesis_replay::report::Report;
-
-fn genesis() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_genesis"));
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("GENESIS_") || text.starts_with("MXNET_") {
-            command.env_remove(name);
-        }
-    }
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    genesis().args(arguments).output().unwrap()
-}
-
-fn trace(name: &str) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
-    folder.join(name).with_extension("gtr.zst").to_string_lossy().into_owned()
-}
-
-fn scratch(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
-}
-
-/// A library built from C, as an argument.
-fn built(name: &str, code: &str) -> String {
-    let (source, library) = (scratch(&format!("{name}.c")), scratch(&format!("lib{name}.so")));
-    std::fs::write(&source, code).unwrap();
-    let status =
-        Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
-    assert!(status.expect("a C compiler is installed").success());
-    format!("--library={}", library.display())
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-#[track_caller]
-fn check_refused(output: &Output, status: i32, message: &str) {
-    assert_eq!(output.status.code(), Some(status), "{}", stderr(output));
-    let error = stderr(output);
-    assert!(error.starts_with("genesis: ") && error.contains(message), "{error}");
-    assert_eq!(error.lines().count(), 1, "{error}");
-    assert_eq!(stdout(output), "");
-}
+use support::{built, check_refused, genesis, run, scratch, stderr, stdout, trace};
 
 #[test]
 fn a_replay_reports_as_a_table_and_as_json() {

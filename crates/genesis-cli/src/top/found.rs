@@ -1,0 +1,159 @@
+//! The processes that say what they hold.
+//!
+//! A process writes its file anew every second and removes it when it ends in good order. One
+//! that was killed leaves its file: such a file is no longer written, and its process is gone, or
+//! its number has been given to a process that began later. It is then removed. A process of
+//! another container that shares the folder has a number that means nothing here; its file is
+//! fresh, and so it is shown.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use genesis::observe::publication::{FOLDERS, INTERVAL, parse_file_name};
+use genesis_profile::{Profile, json};
+
+/// A file that has not been written for so long is looked at more closely.
+const QUIET: Duration = INTERVAL.saturating_mul(3);
+/// A profile without a history is small; what is not is none of ours.
+const MOST_BYTES: u64 = 16 << 20;
+/// How the kernel counts time for programs, on every machine that has GPUs.
+const TICKS_A_SECOND: u64 = 100;
+
+/// A process, and what it said last.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// Its file.
+    pub(crate) path: PathBuf,
+    /// What is in it.
+    pub(crate) profile: Profile,
+    /// How long ago it was written.
+    pub(crate) age: Duration,
+}
+
+impl Found {
+    /// The process's number.
+    pub(crate) fn process_id(&self) -> u32 {
+        self.profile.process_id
+    }
+
+    /// Whether the process has not said anything for longer than it should.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.age > QUIET
+    }
+}
+
+/// Every process of this user that says what it holds, by number; for the superuser everybody's.
+/// What dead ones have left is removed.
+pub(crate) fn find_all() -> Vec<Found> {
+    find_in(&FOLDERS.map(Path::new))
+}
+
+/// The process of that number.
+pub(crate) fn find(process_id: u32) -> Option<Found> {
+    find_all().into_iter().find(|found| found.process_id() == process_id)
+}
+
+fn find_in(folders: &[&Path]) -> Vec<Found> {
+    let entries = folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
+    let files = entries.filter_map(|entry| {
+        let (user_id, process_id) = parse_file_name(entry.file_name().to_str()?)?;
+        Some((entry.path(), user_id, process_id))
+    });
+    let mut found: Vec<Found> = files
+        .filter_map(|(path, user_id, process_id)| {
+            let found = read(path, user_id, process_id)?;
+            match found.is_quiet() && has_ended(&found.profile) {
+                true => {
+                    // Another `genesis top` may have been faster.
+                    let _ = std::fs::remove_file(&found.path);
+                    None
+                }
+                false => Some(found),
+            }
+        })
+        .collect();
+    found.sort_by_key(Found::process_id);
+    found
+}
+
+/// What is in the file at `path`; `None` for what is not a profile, or not that user's.
+fn read(path: PathBuf, user_id: u32, process_id: u32) -> Option<Found> {
+    let metadata = path.symlink_metadata().ok()?;
+    let is_right = |metadata: &Metadata| {
+        metadata.is_file() && metadata.uid() == user_id && metadata.len() <= MOST_BYTES
+    };
+    if !is_right(&metadata) {
+        return None;
+    }
+    let profile = json::read(&std::fs::read(&path).ok()?).ok()?;
+    let age = SystemTime::now().duration_since(metadata.modified().ok()?).unwrap_or_default();
+    (profile.process_id == process_id).then_some(Found { path, profile, age })
+}
+
+/// Whether the process that `profile` is of is no more.
+fn has_ended(profile: &Profile) -> bool {
+    match start_unix_seconds(profile.process_id) {
+        // The clock may have been set by a little since.
+        Some(start) => start > profile.started_unix_ns / 1_000_000_000 + 2,
+        None => !Path::new(&format!("/proc/{}", profile.process_id)).exists(),
+    }
+}
+
+/// When the process of that number began; `None` if there is none.
+fn start_unix_seconds(process_id: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process_id}/stat")).ok()?;
+    // The name, in brackets, may have anything in it. What begins after it is field 3.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let start_ticks: u64 = fields.split_whitespace().nth(22 - 3)?.parse().ok()?;
+    let kernel = std::fs::read_to_string("/proc/stat").ok()?;
+    let boot = kernel.lines().find_map(|line| line.strip_prefix("btime "))?;
+    Some(boot.trim().parse::<u64>().ok()? + start_ticks / TICKS_A_SECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use genesis::observe::publication::file_name;
+    use genesis_profile::model::FORMAT;
+    use std::os::unix::fs::MetadataExt;
+
+    fn write(folder: &Path, profile: &Profile, age: Duration) -> PathBuf {
+        let user_id = folder.metadata().unwrap().uid();
+        let path = folder.join(file_name(user_id, profile.process_id));
+        let mut file = std::fs::File::create(&path).unwrap();
+        json::write(profile, &mut file).unwrap();
+        file.set_modified(SystemTime::now() - age).unwrap();
+        path
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_removed_and_what_lives_is_not() {
+        let folder = std::env::temp_dir().join(format!("genesis-found-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let own = std::process::id();
+        let began = start_unix_seconds(own).unwrap();
+        let profile = |process_id, started_s: u64| Profile {
+            format: FORMAT.to_owned(),
+            process_id,
+            started_unix_ns: started_s * 1_000_000_000,
+            ..Profile::default()
+        };
+        // No process has so high a number; a fresh file is of somewhere else.
+        let elsewhere = write(&folder, &profile(1 << 30, began), Duration::ZERO);
+        let killed = write(&folder, &profile((1 << 30) + 1, began), Duration::from_secs(60));
+        let stopped = write(&folder, &profile(own, began), Duration::from_secs(60));
+        std::fs::write(folder.join(file_name(0, 1)), "{").unwrap();
+        let found = find_in(&[&folder, Path::new("/no/such")]);
+        let paths: Vec<&PathBuf> = found.iter().map(|found| &found.path).collect();
+        assert_eq!(paths, [&stopped, &elsewhere]);
+        assert_eq!(found.iter().map(Found::is_quiet).collect::<Vec<_>>(), [true, false]);
+        assert!(!killed.exists() && stopped.exists());
+        // The number is another process's now.
+        write(&folder, &profile(own, began - 1000), Duration::from_secs(60));
+        assert_eq!(find_in(&[&folder]).len(), 1);
+        assert!(!stopped.exists());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,244 @@
+//! The commands that show where memory went, from outside: `timeline`, `report`, `diff`, `top`.
+//!
+//! These tests use the library built beside the program, on the simulated device.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use base64::Engine;
+use genesis_profile::model::{Action, Levels};
+use genesis_profile::{Profile, json};
+use genesis_replay::library;
+use genesis_replay::report::Report;
+use support::{check_refused, genesis, run, scratch, stderr, stdout, trace};
+
+fn sum(profile: &Profile, level: fn(&Levels) -> u64) -> u64 {
+    profile.devices.iter().map(|device| level(&device.peak)).sum()
+}
+
+/// The profile that stands in a page; its events stand apart.
+fn in_page(page: &str) -> Profile {
+    let start = page.find("id=\"profile-data\">").unwrap() + "id=\"profile-data\">".len();
+    let packed = &page[start..start + page[start..].find('<').unwrap()];
+    let deflated = base64::engine::general_purpose::STANDARD.decode(packed).unwrap();
+    let mut document = String::new();
+    let mut plain = flate2::read::ZlibDecoder::new(&deflated[..]);
+    plain.read_to_string(&mut document).unwrap();
+    json::read(document.as_bytes()).unwrap()
+}
+
+#[test]
+fn a_timeline_shows_the_peaks_that_the_replay_measures() {
+    for (name, strategy) in
+        [("gpt2_train", "Caching"), ("gpt2_train", "Elastic"), ("fsdp_streams", "Elastic")]
+    {
+        let replayed = run(&["replay", &trace(name), "--strategy", strategy, "--warm=0", "--json"]);
+        let report: Report = serde_json::from_slice(&replayed.stdout).unwrap();
+        let output = scratch(&format!("{name}-{strategy}.html"));
+        let answer = genesis()
+            .args(["timeline", &trace(name), "--strategy", strategy, "-o"])
+            .arg(&output)
+            .output()
+            .unwrap();
+        assert!(answer.status.success(), "{}", stderr(&answer));
+        let said = stdout(&answer);
+        assert!(said.contains(&format!("{name} under {strategy}, ")), "{said}");
+        assert_eq!((said.lines().count(), &*stderr(&answer)), (1, ""));
+
+        let profile = in_page(&std::fs::read_to_string(&output).unwrap());
+        assert_eq!((&*profile.program, &*profile.strategy), (name, strategy));
+        assert_eq!(profile.history.dropped_events, 0);
+        assert_eq!(sum(&profile, |levels| levels.requested_bytes), report.live_peak_bytes);
+        assert_eq!(sum(&profile, |levels| levels.reserved_bytes), report.cold.reserved_peak_bytes);
+        assert!(profile.call_sites.is_empty(), "they would be the replay's own");
+    }
+}
+
+#[test]
+fn a_profile_is_kept_reported_and_written_in_every_form() {
+    let kept = scratch("kept.json");
+    let answer = genesis()
+        .args(["timeline", &trace("fsdp_streams"), "--output"])
+        .arg(&kept)
+        .output()
+        .unwrap();
+    assert!(answer.status.success(), "{}", stderr(&answer));
+    let profile = json::read(&std::fs::read(&kept).unwrap()).unwrap();
+    let iterations =
+        profile.history.events.iter().filter(|event| event.action == Action::Iteration);
+    let replayed = run(&["replay", &trace("fsdp_streams"), "--warm=0", "--json"]);
+    let report: Report = serde_json::from_slice(&replayed.stdout).unwrap();
+    assert_eq!(iterations.count() as u64, report.iterations);
+    let events = profile.history.events.iter();
+    let allocations = events.filter(|event| event.action.is_allocation()).count() as u64;
+    assert_eq!(allocations, profile.devices[0].allocations);
+
+    let kept = kept.to_string_lossy();
+    for (ending, start) in [
+        ("html", &b"<!DOCTYPE html>"[..]),
+        ("trace.json", b"{"),
+        ("txt", b"Genesis memory profile"),
+        ("prom", b"# HELP genesis_"),
+        ("pickle", b"\x80"),
+        ("json", b"{\"format\":\"genesis profile 1\""),
+    ] {
+        let output = scratch(&format!("again.{ending}"));
+        let answer = run(&["timeline", &kept, "-o", &output.to_string_lossy()]);
+        assert!(answer.status.success(), "{}", stderr(&answer));
+        let written = std::fs::read(&output).unwrap();
+        assert!(written[..start.len()].eq_ignore_ascii_case(start), "{ending}: {written:.30?}");
+    }
+    assert_eq!(std::fs::read(&*kept).unwrap(), std::fs::read(scratch("again.json")).unwrap());
+
+    let of_profile = stdout(&run(&["report", &kept]));
+    assert!(of_profile.contains("fsdp_streams") && of_profile.contains("Elastic on sim"));
+    assert_eq!(of_profile, std::fs::read_to_string(scratch("again.txt")).unwrap());
+    let of_trace = stdout(&run(&["report", &trace("fsdp_streams")]));
+    let device =
+        |text: &str| text.lines().find(|line| line.contains("reserved")).map(str::to_owned);
+    assert!(device(&of_trace).is_some());
+    assert_eq!(device(&of_trace), device(&of_profile));
+}
+
+/// Without `--output` the page stands in the folder one is in.
+#[test]
+fn a_page_has_the_inputs_name() {
+    let folder = scratch("named");
+    let _ = std::fs::create_dir(&folder);
+    let answer =
+        genesis().args(["timeline", &trace("alternating")]).current_dir(&folder).output().unwrap();
+    assert!(answer.status.success(), "{}", stderr(&answer));
+    assert!(stdout(&answer).starts_with("alternating.html: alternating under "));
+    let files: Vec<_> = folder.read_dir().unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(files, ["alternating.html"]);
+}
+
+#[test]
+fn a_difference_says_what_grew() {
+    let (before, after) = (scratch("before.json"), scratch("after.json"));
+    for (strategy, output) in [("Caching", &before), ("Naive", &after)] {
+        let output = output.to_string_lossy();
+        let written =
+            run(&["timeline", &trace("alternating"), "--strategy", strategy, "-o", &output]);
+        assert!(written.status.success(), "{}", stderr(&written));
+    }
+    let answer = run(&["diff", &before.to_string_lossy(), &after.to_string_lossy()]);
+    assert!(answer.status.success(), "{}", stderr(&answer));
+    let text = stdout(&answer);
+    assert!(text.contains("Caching on sim") && text.contains("Naive on sim"), "{text}");
+    assert!(text.contains("reserved"), "{text}");
+}
+
+#[test]
+fn requests_that_fail_are_said_and_shown() {
+    let output = scratch("short.json");
+    let answer = genesis()
+        .args(["timeline", &trace("alternating"), "--device-memory=256MiB", "-o"])
+        .arg(&output)
+        .output()
+        .unwrap();
+    assert!(answer.status.success());
+    let said = stderr(&answer);
+    assert!(
+        said.contains(" requests failed: out of memory") && said.lines().count() == 1,
+        "{said}"
+    );
+    let profile = json::read(&std::fs::read(&output).unwrap()).unwrap();
+    assert!(profile.devices[0].out_of_memory_events > 0);
+}
+
+#[test]
+fn what_cannot_be_shown_is_one_line_and_status_2() {
+    let page = scratch("a.html");
+    std::fs::write(&page, "<!doctype html>").unwrap();
+    let page = page.to_string_lossy();
+    check_refused(&run(&["report", &page]), 2, "a.html: a page, which cannot be read back");
+    let other = scratch("other.json");
+    std::fs::write(&other, "{\"format\": \"something\"}").unwrap();
+    check_refused(&run(&["diff", &other.to_string_lossy(), &page]), 2, "other.json: not a profile");
+    check_refused(&run(&["report", "/no/such.json"]), 2, "/no/such.json: ");
+    let alternating = trace("alternating");
+    check_refused(&run(&["timeline", &alternating, "-o", "x.pdf"]), 2, "x.pdf: the name ends in");
+    check_refused(&run(&["report", &alternating, "--strategy=X"]), 2, "=X: not a pool type");
+    check_refused(&run(&["timeline", &alternating, "-o", "/no/x.html"]), 1, "/no/x.html: cannot");
+    let nonsense = scratch("nonsense.gtr");
+    std::fs::write(&nonsense, "nonsense").unwrap();
+    check_refused(&run(&["report", &nonsense.to_string_lossy()]), 2, "nonsense.gtr: ");
+    check_refused(&run(&["top", "999999999"]), 2, "there is no process 999999999");
+    check_refused(&run(&["top", "1"]), 2, "process 1 does not say what it holds");
+    assert_eq!(run(&["diff", "one.json"]).status.code(), Some(2));
+}
+
+/// A process that holds 3 MiB and allocates as it goes, until its input ends.
+fn allocating_process() -> Child {
+    const CODE: &str = r#"
+#include <dlfcn.h>
+#include <poll.h>
+#include <stdio.h>
+int main(int count, char **arguments)
+{
+    void *library = count == 2 ? dlopen(arguments[1], RTLD_NOW) : 0;
+    if (!library) return 1;
+    void *(*allocate)(size_t, int, void *) = dlsym(library, "genesis_malloc");
+    void (*release)(void *, size_t, int, void *) = dlsym(library, "genesis_free");
+    struct pollfd input = {0, POLLIN, 0};
+    if (!allocate(3 << 20, 0, 0)) return 1;
+    puts("ready");
+    fflush(stdout);
+    while (poll(&input, 1, 1) == 0)
+        release(allocate(1 << 20, 0, 0), 0, 0, 0);
+    return 0;
+}
+"#;
+    let (source, program) = (scratch("allocating.c"), scratch("allocating"));
+    std::fs::write(&source, CODE).unwrap();
+    let compiled = Command::new("cc").arg(&source).arg("-ldl").arg("-o").arg(&program).status();
+    assert!(compiled.expect("a C compiler is installed").success());
+    // Beside the command that is tested, not beside the tests.
+    let folder = Path::new(env!("CARGO_BIN_EXE_genesis")).parent().unwrap();
+    let library = folder.join(library::FILE_NAME);
+    let mut child = Command::new(program)
+        .arg(library)
+        .env("GENESIS_BACKEND", "sim")
+        .env("GENESIS_TOP", "on")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    child
+}
+
+#[test]
+fn a_running_process_is_shown_once() {
+    let mut child = allocating_process();
+    let process = child.id().to_string();
+    let started = std::time::Instant::now();
+    let answer = loop {
+        let answer = run(&["top", &process, "--once"]);
+        if answer.status.success() || started.elapsed().as_secs() > 30 {
+            break answer;
+        }
+    };
+    let text = stdout(&answer);
+    assert!(answer.status.success(), "{}", stderr(&answer));
+    assert!(text.contains(&format!(" · process {process} · Elastic on sim\n")), "{text}");
+    let row = text.lines().find(|line| line.starts_with("0 Simulated GPU")).unwrap();
+    let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    assert!(["3.00 MiB", "4.00 MiB"].contains(&cells[1]), "{text}");
+    assert_eq!(cells[4], "80.00 GiB", "{text}");
+    let a_second: f64 = cells[7].replace(',', "").parse().unwrap();
+    assert!(a_second > 1.0, "{text}");
+    assert_eq!(cells[9], "0", "{text}");
+    // Nobody reads it live where there is no terminal.
+    let piped = stdout(&run(&["top", &process]));
+    assert!(piped.contains("0 Simulated GPU"), "{piped}");
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    check_refused(&run(&["top", &process]), 2, &format!("there is no process {process}"));
+}
