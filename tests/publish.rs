@@ -1,6 +1,7 @@
 //! What a process says of itself while it runs: to `genesis top`, and to Prometheus. In processes
 //! of their own (`c_tests/processes/publishing.c`), which do what they are told on their input.
 
+#[allow(dead_code, reason = "these processes are talked to while they run")]
 #[path = "c_interface/programs.rs"]
 mod programs;
 

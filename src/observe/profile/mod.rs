@@ -196,13 +196,15 @@ impl Profiler {
 
     /// What was counted at the call sites that hold most, at most `most_sites` of them, the largest
     /// first: numbers of sites and counts. Empty where no profile is being made. For whoever looks
-    /// every second: nothing is copied but that, and what was just noted may be missing.
+    /// every second: nothing is copied but that.
     pub fn biggest_sites(&self, most_sites: usize) -> Vec<(u32, model::Counts)> {
         assert_none_held();
         let session = match &*self.state.lock() {
             State::Profiling(session) => session.clone(),
             _ => return Vec::new(),
         };
+        // A profile that is just being ended is as complete as it gets.
+        let _ = session.subscription.flush();
         session.seen.lock().map(|seen| seen.biggest_sites(most_sites)).unwrap_or_default()
     }
 
