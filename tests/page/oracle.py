@@ -58,13 +58,17 @@ class Profile:
         self.events = unpack(self.document["history"]["events"])
         self.duration = self.document["duration_ns"]
 
-    def levels(self, ordinal: int) -> list[tuple[int, tuple[int, ...]]]:
-        """(time, levels) of a device: how they begin, then after each event that changes them."""
+    def levels(
+        self, ordinal: int, by_events: bool = False
+    ) -> list[tuple[int, tuple[int, ...]]]:
+        """(time, levels) of a device: how they begin, then after each event that changes them.
+        `by_events` counts events instead of nanoseconds."""
         row = [device["ordinal"] for device in self.document["devices"]].index(ordinal)
         history = self.document["history"]
         start = history["start"][row]
         now = [start[level] for level in LEVELS]
-        begin = self.events[0].time if history["dropped_events"] and self.events else 0
+        is_late = history["dropped_events"] and self.events and not by_events
+        begin = self.events[0].time if is_late else 0
         result = [(begin, tuple(now))]
         for index, event in enumerate(self.events):
             if event.device != ordinal or event.action > RELEASE:
@@ -85,7 +89,7 @@ class Profile:
             else:
                 change = [0, 0, 0, event.block if event.action == RESERVE else -event.block]
             now = [level + by for level, by in zip(now, change)]
-            result.append((event.time, tuple(now)))
+            result.append((index + 1 if by_events else event.time, tuple(now)))
         return result
 
     def live(self, ordinal: int, time: float) -> dict[int, tuple[int, int]]:

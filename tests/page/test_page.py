@@ -102,6 +102,35 @@ def test_every_column_is_right_far_and_near(pages: Pages) -> None:
     pages.check()
 
 
+def test_events_may_be_counted_instead_of_time(pages: Pages) -> None:
+    profile = pages.open("events", 20_000, "--kept", "5000")
+    levels = profile.levels(0, by_events=True)
+    chosen = profile.events[2_000].time
+    pages.js(f"genesis.select({chosen}); genesis.axis('events')")
+    assert pages.js("genesis.moment()") in (2_001, 2_002), "the moment stays the same"
+    assert pages.js("genesis.view()")["to"] == 5_001
+    for start, end in ((0, 5_001), (2_000, 2_300)):
+        pages.js(f"genesis.zoom({start}, {end})")
+        width = (end - start) / (columns := pages.js("genesis.view()")["columns"])
+        for level, name in enumerate(LEVELS):
+            drawn = pages.js(f"genesis.drawn('{name.removesuffix('_bytes')}')")
+            for column in range(1, columns, 11):
+                at = start + column * width
+                expected = bounds(levels, level, at, at + width)
+                assert (drawn["low"][column], drawn["high"][column]) == expected, (name, column)
+    for position in (1, 777, 5_000):
+        expected = dict(zip(LEVELS, [v for at, v in levels if at <= position][-1]))
+        assert pages.js(f"genesis.at({position}).levels") == expected
+    x, y, _, height = pages.box("#timeline")
+    pages.browser.mouse("moved", x + pages.js("genesis.screen(2200)"), y + height / 2)
+    settle(pages)
+    assert "event 2,200 (0." in pages.text("#readout"), pages.text("#readout")
+    pages.js("genesis.show('site'); genesis.axis('time')")
+    assert pages.js("genesis.view()")["to"] == profile.duration
+    assert abs(pages.js("genesis.moment()") - chosen) < 2
+    pages.check()
+
+
 def test_who_holds_what_over_time(pages: Pages) -> None:
     profile = pages.open("stacked", 5_000)
     for start, end in ((0, profile.duration), (profile.duration // 3, profile.duration // 2)):

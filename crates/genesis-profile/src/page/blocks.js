@@ -74,7 +74,7 @@ class Moments {
       blocks.site[i] = all.site[at];
       blocks.stream[i] = all.stream[at];
       blocks.state[i] = all.gone[at] >= until ? LIVE : WAITING;
-      blocks.born[i] = born[at] < 0 ? NaN : this.history.events.time[born[at]];
+      blocks.born[i] = born[at] < 0 ? NaN : this.history.events.clock[born[at]];
       runs.push([all.address[at], all.address[at] + all.bytes[at]]);
     }
     return { blocks, runs: merged(runs), away: 0 };

@@ -84,12 +84,13 @@ class Chart {
     context.textAlign = 'center';
     context.textBaseline = 'top';
     const { from, to } = this.app.view;
-    const stepNs = Math.max(1, roundStep(to - from, this.plotWidth / 110));
-    for (let time = Math.ceil(from / stepNs) * stepNs; time <= to; time += stepNs) {
+    const isTime = this.app.axis === 'time';
+    const stepOf = Math.max(1, roundStep(to - from, this.plotWidth / 110));
+    for (let time = Math.ceil(from / stepOf) * stepOf; time <= to; time += stepOf) {
       const at = Math.round(this.x(time)) + 0.5;
       context.strokeStyle = colours.grid;
       line(context, at, top, at, bottom);
-      context.fillText(axisTime(time, stepNs), at, bottom + 6);
+      context.fillText(isTime ? axisTime(time, stepOf) : count(time), at, bottom + 6);
     }
   }
 
@@ -304,8 +305,9 @@ class Chart {
     const { context, width, height } = prepare(this.overview);
     const { domain, view, device } = this.app;
     const columns = Math.max(1, Math.round(this.plotWidth));
-    if (this.overviewOf?.device !== device || this.overviewOf.columns !== columns) {
-      this.overviewOf = { device, columns, drawn: device.columns(0, domain, columns) };
+    const { device: ofDevice, domain: ofDomain, columns: ofColumns } = this.overviewOf || {};
+    if (ofDevice !== device || ofDomain !== domain || ofColumns !== columns) {
+      this.overviewOf = { device, domain, columns, drawn: device.columns(0, domain, columns) };
     }
     const { high } = this.overviewOf.drawn;
     const most = Math.max(1, ...high[RESERVED].filter((value) => !Number.isNaN(value)));

@@ -23,7 +23,11 @@ function fromBase64(text) {
   return decoded;
 }
 
-/** The events as one typed array a field; `address` indexes `addresses`, `row` is the device's. */
+/**
+ * The events as one typed array a field; `address` indexes `addresses`, `row` is the device's. `clock`
+ * is when an event happened; `time` is where it stands on the axis, which is the same unless events
+ * are counted instead of nanoseconds.
+ */
 function readEvents(buffer, length, devices) {
   let at = 0;
   const column = () => {
@@ -51,7 +55,7 @@ function readEvents(buffer, length, devices) {
   const name = as(Uint32Array, plain(column(), length));
   const row = rows(plain(device, length), length, devices);
   return {
-    length, time, action, row, stream, requested, block, site, name,
+    length, clock: time, time, action, row, stream, requested, block, site, name,
     addresses: addresses.table, address: as(Uint32Array, addresses.values),
   };
 }

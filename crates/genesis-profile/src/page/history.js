@@ -209,19 +209,19 @@ class Notes {
     if (what === RANGE_PUSH) {
       if (!this.threads.has(thread)) this.threads.set(thread, { open: [], deepest: 0 });
       const { open } = this.threads.get(thread);
-      const range = { from: events.time[i], to: NONE, name: events.name[i], thread, depth: open.length };
+      const range = { first: i, last: NONE, name: events.name[i], thread, depth: open.length };
       open.push(range);
       this.threads.get(thread).deepest = Math.max(this.threads.get(thread).deepest, open.length);
       this.ranges.push(range);
     } else if (what === RANGE_POP) {
       const range = this.threads.get(thread)?.open.pop();
-      if (range) range.to = events.time[i];
+      if (range) range.last = i;
     } else {
-      this.moments.push({ time: events.time[i], what, event: i });
+      this.moments.push({ what, event: i });
     }
   }
 
-  /** Ranges still open end with the profile; each thread gets lanes of its own. */
+  /** Each thread gets lanes of its own. */
   finish() {
     let lanes = 0;
     for (const thread of this.threads.values()) {
@@ -229,9 +229,18 @@ class Notes {
       lanes += thread.deepest;
     }
     for (const range of this.ranges) {
-      if (range.to === NONE) range.to = this.profile.duration_ns;
       range.lane = this.threads.get(range.thread).lane + range.depth;
     }
     this.lanes = lanes;
+  }
+
+  /** Puts everything where its events stand on the axis; ranges still open end at `end`. */
+  place(end) {
+    const { time } = this.events;
+    for (const range of this.ranges) {
+      range.from = time[range.first];
+      range.to = range.last === NONE ? end : time[range.last];
+    }
+    for (const note of this.moments) note.time = time[note.event];
   }
 }

@@ -9,11 +9,8 @@ class App {
     this.colours = new Colours(profile);
     this.colourBy = profile.call_sites.length > 0 ? 'site' : 'size';
     this.holdersBy = this.colourBy;
-    const { time, length } = events;
-    this.domain = Math.max(1, profile.duration_ns, length ? time[length - 1] : 0);
-    this.view = { from: 0, to: this.domain };
-    this.device = this.histories[0];
     this.shown = 'levels';
+    this.setAxis('time');
     this.choose(0);
     this.chart = new Chart(this);
     this.map = new MemoryMap(this);
@@ -22,6 +19,34 @@ class App {
     this.showControls();
     this.summary = new Summary(this);
     this.showMoment();
+  }
+
+  /** Counts along the timeline nanoseconds ('time') or, where pauses say little, 'events'. */
+  setAxis(axis) {
+    const { events, notes } = this.history;
+    const { clock, length } = events;
+    this.axis = axis;
+    this.end = Math.max(1, this.profile.duration_ns, length ? clock[length - 1] : 0);
+    events.time = axis === 'time' ? clock : Float64Array.from(clock, (_, event) => event + 1);
+    this.domain = axis === 'time' ? this.end : length + 1;
+    this.leastSpan = axis === 'time' ? 20 : Math.min(4, this.domain);
+    notes.place(this.domain);
+    for (const device of this.histories) device.setAxis(axis);
+    this.view = { from: 0, to: this.domain };
+  }
+
+  /** When it was that the axis has at `position`. */
+  clockAt(position) {
+    if (this.axis === 'time') return position;
+    const { clock, length } = this.history.events;
+    const last = Math.min(Math.floor(position), length);
+    return position >= this.domain ? this.end : last > 0 ? clock[last - 1] : 0;
+  }
+
+  /** A place on the axis in words. */
+  placeText(position) {
+    const when = moment(this.clockAt(position));
+    return this.axis === 'time' ? when : `event ${count(Math.floor(position))} (${when})`;
   }
 
   /** Makes device `row` the one shown. */
@@ -53,8 +78,8 @@ class App {
 
   /** What lies where after everything up to and at `time`. */
   pictureAt(time) {
-    const { time: times, length } = this.history.events;
-    const until = upperBound(times, length, time);
+    const { time: places, length } = this.history.events;
+    const until = upperBound(places, length, time);
     return this.moments.at(this.device.row, until, time, until === length);
   }
 
@@ -74,7 +99,7 @@ class App {
   }
 
   zoom(from, to) {
-    const span = clamp(to - from, 20, this.domain);
+    const span = clamp(to - from, this.leastSpan, this.domain);
     const start = clamp(from + (to - from - span) / 2, 0, this.domain - span);
     this.view = { from: start, to: start + span };
     this.redraw();
@@ -82,7 +107,7 @@ class App {
 
   zoomAround(time, factor) {
     const { from, to } = this.view;
-    const span = clamp((to - from) * factor, 20, this.domain);
+    const span = clamp((to - from) * factor, this.leastSpan, this.domain);
     const part = (time - from) / (to - from);
     this.zoom(time - part * span, time + (1 - part) * span);
   }
@@ -125,7 +150,7 @@ class App {
     this.map.show(picture);
     const { values, isExact } = device.levelsAt(picture.time);
     const where = document.getElementById('moment-line');
-    const when = picture.isFinal && picture.time >= this.domain ? 'When the profile was written' : `At ${moment(picture.time)}`;
+    const when = picture.isFinal && picture.time >= this.domain ? 'When the profile was written' : `At ${this.placeText(picture.time)}`;
     const said = [`${count(picture.blocks.length)} blocks`, ...LEVELS.map((name, level) => `${bytes(values[level], 4)} ${name}`)];
     where.replaceChildren(element('b', { text: when }), ` · ${isExact ? said.join(' · ') : 'before the history begins: which blocks were live is not known'}`);
     const waste = values[RESERVED] ? percent(values[RESERVED] - values[ALLOCATED], values[RESERVED]) : '–';
@@ -192,6 +217,18 @@ class App {
     return card;
   }
 
+  showAxis(axis) {
+    const { until, isFinal } = this.moment;
+    this.setAxis(axis);
+    document.getElementById('axis').value = axis;
+    this.peaks = this.device.peak();
+    this.peakTime = this.device.peakTime(ALLOCATED);
+    const { time } = this.history.events;
+    this.moment = this.pictureAt(isFinal ? this.domain : until > 0 ? time[until - 1] : 0);
+    this.showMoment();
+    this.redraw();
+  }
+
   showDevice(row) {
     this.choose(row);
     document.querySelectorAll('.device').forEach((card, i) => card.setAttribute('aria-selected', String(i === row)));
@@ -211,6 +248,7 @@ class App {
     const choices = this.profile.call_sites.length > 0 ? [['site', 'call site'], ['size', 'block size']] : [['size', 'block size']];
     this.offer('show', [['levels', 'levels'], ...choices.map(([by, text]) => [by, `by ${text}`]), ['stream', 'by stream']],
       (shown) => { this.stackBy(shown); this.redraw(); });
+    this.offer('axis', [['time', 'time'], ['events', 'events']], (axis) => this.showAxis(axis));
     this.offer('colour-by', [...choices, ['stream', 'stream']], (by) => { this.colourBy = by; this.redraw(); });
     this.offer('holders-by', choices, (by) => { this.holdersBy = by; this.showMoment(); });
     document.getElementById('timeline').addEventListener('keydown', (event) => this.key(event));
@@ -249,7 +287,7 @@ class App {
     rows.push([element('dt', {}, swatch('var(--waste)'), 'waste'),
       element('dd', { text: percent(values[RESERVED] - values[ALLOCATED], values[RESERVED]) })]);
     rows.unshift(rows.pop());
-    this.place(event, element('div', { className: 'when', text: moment(time) }),
+    this.place(event, element('div', { className: 'when', text: this.placeText(time) }),
       element('dl', {}, ...rows.reverse().flat()),
       ...this.happenings(time).map((text) => element('p', { text })));
   }
@@ -297,7 +335,7 @@ class App {
       title = blocks.state[i] === WAITING ? 'pending: freed, still in use by another stream' : 'live';
       facts.push(['requested', exactBytes(blocks.requested[i])]);
       facts.push(['on', streamText(this.profile, blocks.stream[i])]);
-      const age = this.moment.time - blocks.born[i];
+      const age = this.clockAt(this.moment.time) - blocks.born[i];
       facts.push(['age', Number.isNaN(age) ? 'older than the profile' : duration(Math.max(0, age))]);
       frames = (this.profile.sites[blocks.site[i]] || { frames: [] }).frames;
     }
@@ -332,6 +370,7 @@ const named = (values) => Object.fromEntries(LEVELS.map((name, level) => [`${nam
  *   peak(row)        the highest of each level, by what is drawn of device `row`
  *   view()           what the timeline shows: from, to, columns, and whether it draws each event
  *   zoom(from, to), reset(), select(time), device(row)
+ *   axis(unit)       'time': all times here are nanoseconds; 'events': they are numbers of events
  *   moment()         the time chosen
  *   show(by)         'levels', or the parts of the allocated bytes by 'site', 'size' or 'stream'
  *   stacked()        those parts in each column: their labels and bytes
@@ -350,6 +389,7 @@ function expose(app) {
     reset() { app.reset(); app.draw(); },
     select(time) { app.select(time); app.draw(); },
     device(row) { app.showDevice(row); app.draw(); },
+    axis(unit) { app.showAxis(unit); app.draw(); },
     show(by) { app.stackBy(by); app.draw(); },
     stacked() {
       const parts = app.stack.columns(app.view.from, app.view.to, app.chart.drawn.columns);

@@ -68,9 +68,18 @@ class DeviceHistory {
     }
     this.waste = new Series(waste, walked.length);
     this.timeline = profile.timelines.find((timeline) => timeline.device === this.device.ordinal);
-    // Before this, only the timeline of the whole run tells how the levels went.
     const isWhole = profile.history.dropped_events === 0;
-    this.exactFrom = walked.length > 1 ? (isWhole ? 0 : walked.time[0]) : profile.duration_ns;
+    this.begin = walked.length > 1 ? (isWhole ? 0 : walked.time[0]) : profile.duration_ns;
+    this.clock = walked.time;
+    this.setAxis('time');
+  }
+
+  /** Puts the points on an axis of nanoseconds, or of events, which has nothing before the history. */
+  setAxis(axis) {
+    const isTime = axis === 'time';
+    // Before this, only the timeline of the whole run tells how the levels went.
+    this.exactFrom = isTime ? this.begin : 0;
+    this.points.time = isTime ? this.clock : Float64Array.from(this.points.event, (event) => event + 1);
   }
 
   /** How many points lie at or before `time`; 0 where only the timeline knows. */
