@@ -73,6 +73,19 @@ def test_pytorch_is_not_needed() -> None:
     assert genesis.version().count(".") == 2
 
 
+def test_every_name_has_its_place_on_the_page() -> None:
+    import genesis
+
+    page = (ROOT.parent.parent / "docs" / "python.md").read_text()
+    modules = ("memory_profiler", "memory_manager", "cuda", "options")
+    names = [name for name in genesis.__all__ if not name.endswith("Error")]
+    for module in modules:
+        public = getattr(getattr(genesis, module), "__all__", None)
+        names += [f".{name}" for name in public or [] if name.islower()]
+    missing = [name for name in names if name not in page]
+    assert missing == []
+
+
 @alone
 def test_statistics() -> None:
     import genesis
