@@ -272,6 +272,11 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// `bytes` is not 0. Contents are undefined. May synchronise the device.
     fn allocate(&self, bytes: u64) -> Result<u64>;
 
+    /// The physical memory that [`Self::allocate`] takes for `bytes`, as limits count it.
+    fn footprint_bytes(&self, bytes: u64) -> u64 {
+        bytes
+    }
+
     /// Gives back memory from [`Self::allocate`], by its exact address. Waits for all work of
     /// the device, so nothing queued before can still touch the memory afterwards.
     fn free(&self, address: u64) -> Result<()>;

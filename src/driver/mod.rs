@@ -2,10 +2,12 @@
 //!
 //! [`cuda`] speaks to a real driver through its own loader; [`simulated`] to the crate
 //! `simgpu`. Everything above this layer sees [`Device`] alone. [`open`] picks the backend;
-//! [`Handles`] creates memory with as many of the wished-for options as a device can give.
+//! [`Handles`] creates memory with as many of the wished-for options as a device can give;
+//! [`guarded`] puts a device's allocations in front of pages that are not mapped.
 
 pub mod cuda;
 mod device;
+pub mod guarded;
 mod handles;
 mod platform;
 pub mod simulated;

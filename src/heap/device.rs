@@ -11,8 +11,9 @@ use crate::base::lock::{Lock, rank};
 use crate::base::size::SizeClass;
 use crate::base::{DeviceOrdinal, Result, StreamHandle};
 use crate::config::{LogLevel, PoolType, Settings};
+use crate::driver::guarded::Guarded;
 use crate::driver::{Call, Device, HandleOptions};
-use crate::memory::{Pages, Supply};
+use crate::memory::{BlockTable, Pages, Supply};
 use crate::observe::{
     EventStream, LaneCounters, Log, Peaks, PoolStatistics, Snapshot, Statistics, Tallies, Totals,
     Watermark,
@@ -34,6 +35,8 @@ pub(super) struct DeviceHeap {
     pub(super) single_handle_bytes: u64,
     /// Elastic's memory; the others have segments.
     pub(super) pages: Option<Pages>,
+    /// Whether each block is one of the driver's, with a guard page behind it.
+    pub(super) is_guarded: bool,
     pub(super) slack: Slack,
     pub(super) events: EventPool,
     pub(super) lanes: LaneIndex,
@@ -64,13 +67,19 @@ impl DeviceHeap {
     ) -> Result<Self> {
         let ordinal = driver.ordinal();
         let events = observer.of(ordinal);
+        let mut settings = settings.clone();
+        let guarded = settings.debug.guard.then(|| guarded(&driver, log)).flatten();
+        let is_guarded = guarded.is_some();
+        let driver = guarded.unwrap_or(driver);
+        if is_guarded {
+            settings.pool_type = PoolType::Naive;
+        }
         let pages = match settings.pool_type {
             PoolType::Elastic => {
-                Pages::open(Arc::clone(&driver), HandleOptions::wished(settings), events)?
+                Pages::open(Arc::clone(&driver), HandleOptions::wished(&settings), events)?
             }
             _ => None,
         };
-        let mut settings = settings.clone();
         if settings.pool_type == PoolType::Elastic && pages.is_none() {
             let message = "has no virtual memory management: Caching instead of Elastic";
             log.write(LogLevel::Warn, &format_args!("device {ordinal} {message}"));
@@ -87,6 +96,7 @@ impl DeviceHeap {
                 None => u64::MAX,
             },
             pages,
+            is_guarded,
             slack: Slack::default(),
             events: EventPool::new(Arc::clone(&driver)),
             lanes: LaneIndex::new(ordinal),
@@ -101,6 +111,15 @@ impl DeviceHeap {
         device.set_memory_fraction(settings.memory_fraction);
         device.set_memory_limit(settings.memory_limit_bytes);
         Ok(device)
+    }
+
+    /// The physical memory under the backed blocks of a lane.
+    pub(super) fn footprint_bytes(&self, blocks: &BlockTable) -> u64 {
+        if !self.is_guarded {
+            return blocks.backed_bytes();
+        }
+        let backed = blocks.iter().filter(|(_, block)| block.state.is_backed());
+        backed.map(|(_, block)| self.driver.footprint_bytes(block.bytes)).sum()
     }
 
     /// Sees to what `lane` has to do before an allocation on `stream`; nothing while a stream
@@ -259,5 +278,22 @@ impl DeviceHeap {
             }
         }
         statistics
+    }
+}
+
+/// `driver` with guard pages, if it can have them.
+fn guarded(driver: &Arc<dyn Device>, log: &Log) -> Option<Arc<dyn Device>> {
+    let ordinal = driver.ordinal();
+    match Guarded::new(Arc::clone(driver)) {
+        Ok(guarded) => {
+            let message = "guard pages: every block is the driver's own, as with Naive";
+            log.write(LogLevel::Info, &format_args!("device {ordinal}: {message}"));
+            Some(Arc::new(guarded))
+        }
+        Err(error) => {
+            let message = format_args!("device {ordinal}: no guard pages: {error}");
+            log.write(LogLevel::Warn, &message);
+            None
+        }
     }
 }

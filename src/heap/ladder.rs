@@ -6,6 +6,7 @@
 //! | a free segment of another stream, behind that stream's fence | a stream wait, on the GPU |
 //! | a new segment, after releasing old ones if the user wants that | a driver allocation |
 //! | — memory is short — | |
+//! | what debugging holds back, then the rungs above again | a host wait |
 //! | the user's callbacks, then the rungs above again | theirs |
 //! | wait for the device: all free blocks of all streams can be used | a host wait |
 //! | release as many cached segments as are missing, then a new one | driver frees |
@@ -73,11 +74,21 @@ impl Heap {
             let Request { device, stream, requested_bytes, .. } = *request;
             self.note_miss(device.ordinal, stream, requested_bytes, address);
         }
+        if let Ok(address) = served
+            && self.policy.is_debugging()
+        {
+            self.note_debugged(request.device, request.stream, address);
+        }
         served
     }
 
     fn climb(&self, request: &Request<'_>) -> Result<u64> {
         if let Some(address) = self.without_pressure(request)? {
+            return Ok(address);
+        }
+        if self.drain_quarantine_for(request)
+            && let Some(address) = self.without_pressure(request)?
+        {
             return Ok(address);
         }
         Tallies::count(&request.device.tallies.retries);

@@ -237,7 +237,8 @@ impl Lane {
         self.counters.set_held_bytes(blocks.backed_bytes() + blocks.paused_bytes());
     }
 
-    fn one_wait_less(&self, state: &mut LaneState, slot: Slot) -> Watermark {
+    /// One of what the pending block in `slot` waits for is over.
+    pub(super) fn one_wait_less(&self, state: &mut LaneState, slot: Slot) -> Watermark {
         let block = state.blocks.get_mut(slot);
         block.outstanding -= 1;
         if block.outstanding > 0 {
@@ -248,6 +249,18 @@ impl Lane {
         self.note(Action::Ready, address, bytes);
         state.strategy.give(&mut state.blocks, slot);
         watermark
+    }
+
+    /// The block in `slot`, just freed, is kept from being used again until somebody says so by
+    /// [`Self::one_wait_less`], and besides as [`Self::make_pending`] does; a strategy that keeps
+    /// nothing has the driver wait for other streams.
+    pub(super) fn hold_back(&self, state: &mut LaneState, events: &EventPool, slot: Slot) {
+        if !self.keeps_blocks(state) {
+            self.forget_recorded(state, slot);
+        }
+        state.blocks.get_mut(slot).outstanding += 1;
+        // Whoever holds it back settles the device.
+        let _ = self.make_pending(state, events, slot);
     }
 
     /// The block in `slot`, just freed, waits for the streams that were recorded for it.

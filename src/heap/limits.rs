@@ -67,6 +67,7 @@ impl Heap {
     pub fn apply(&self, settings: &Settings) {
         let old = std::mem::replace(&mut *self.settings.lock(), settings.clone());
         self.policy.set(settings);
+        self.apply_debugging(settings);
         self.log.set_level(settings.log);
         for device in self.devices.iter().filter_map(|slot| slot.heap.get()) {
             if old.memory_fraction != settings.memory_fraction {

@@ -14,6 +14,7 @@
 //! Lock order: the index of lanes, one lane, what the device shares (`base::lock::rank`).
 
 mod callbacks;
+mod debug;
 mod describe;
 mod device;
 mod elastic;
@@ -33,6 +34,7 @@ mod tags;
 
 pub use crate::order::StreamKey;
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
+pub use debug::LiveDetail;
 pub use describe::{DeviceDescription, StreamDescription};
 pub use map::{Part, PartState, Region};
 pub use pools::{PoolFilter, PoolId};
@@ -51,6 +53,7 @@ use crate::memory::{Directory, Slot, State};
 use crate::observe::{EventStream, Log, Watermark};
 use crate::order::RecordedStreams;
 use callbacks::Callbacks;
+use debug::Debugging;
 use device::DeviceHeap;
 use ladder::Request;
 use lane::{Lane, LaneKey, LaneState};
@@ -75,6 +78,7 @@ pub struct Heap {
     devices: Vec<DeviceSlot>,
     callbacks: Callbacks,
     tags: Tags,
+    debugging: Debugging,
     clock: Clock,
     log: Arc<Log>,
     events: &'static EventStream,
@@ -121,6 +125,7 @@ impl Heap {
             devices: slots.map(|driver| DeviceSlot { driver, heap: OnceCell::new() }).collect(),
             callbacks: Callbacks::default(),
             tags: Tags::new(),
+            debugging: Debugging::new(settings, device_count, events),
             clock,
             log,
             events,
@@ -182,8 +187,13 @@ impl Heap {
             if watermark == Watermark::Crossed || prepared == Watermark::Crossed {
                 self.settle(device);
             }
-            if self.policy.is_aging() && tick % AGING_INTERVAL == 0 {
-                self.release(device, self.policy.unused());
+            if self.policy.heeds_allocations() {
+                if self.policy.is_debugging() {
+                    self.note_debugged(device, stream, address);
+                }
+                if tick % AGING_INTERVAL == 0 && self.policy.is_aging() {
+                    self.release(device, self.policy.unused());
+                }
             }
             return Ok(address);
         }
@@ -215,7 +225,11 @@ impl Heap {
         let block = state_ref.blocks.get_mut(slot);
         block.freed_epoch = epoch;
         block.freed_tick = tick;
-        if self.policy.is_timing() {
+        if self.policy.heeds_frees() {
+            if self.policy.is_debugging() {
+                drop(state);
+                return self.free_debugged(lane, slot, address);
+            }
             block.freed_second = self.seconds();
         }
         let watermark = lane.counters.on_free(block.class, block.requested_bytes, block.bytes);
@@ -241,6 +255,10 @@ impl Heap {
         slot: Slot,
         address: u64,
     ) -> Result<()> {
+        if self.policy.is_debugging() {
+            drop(state);
+            return self.free_debugged(lane, slot, address);
+        }
         match state.blocks.find(slot, address) {
             Some(block) if block.state == State::Paused => self.free_paused(lane, state, slot),
             _ => {
@@ -359,11 +377,12 @@ impl Heap {
                 let named =
                     |error| format!("device {}, lane {}: {error}", device.ordinal, lane.index);
                 state.validate(&lane.counters).map_err(named)?;
-                held_bytes += state.blocks.backed_bytes();
+                held_bytes += device.footprint_bytes(&state.blocks);
             }
             if let Some(pages) = &device.pages {
                 held_bytes += self.validate_pages(device, pages)?;
             }
+            self.validate_quarantine(device)?;
             let reserved_bytes = device.supply.reserved_bytes();
             if held_bytes != reserved_bytes {
                 return Err(format!(
@@ -399,6 +418,7 @@ impl Heap {
             return Ok(lane);
         }
         // Streams that only cache something make way for one that needs something.
+        self.drain_quarantine(device);
         self.release(device, release::Choice::All);
         find_or_add().ok_or_else(|| {
             let message = format!(

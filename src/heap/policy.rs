@@ -1,12 +1,18 @@
 //! When cached memory goes back by itself: settings that may change while threads allocate.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use super::release::Choice;
 use crate::config::{PoolType, Settings};
 
 /// Bits of a NaN: no value.
 const NONE_BITS: u64 = u64::MAX;
+/// What operations have to heed besides: cached segments age, …
+const AGING: u8 = 1;
+/// … by the clock, or …
+const TIMING: u8 = 2;
+/// … somebody debugs the program.
+const DEBUGGING: u8 = 4;
 
 /// When cached memory is released by itself.
 #[derive(Debug)]
@@ -15,8 +21,8 @@ pub(super) struct Policy {
     gc_threshold: AtomicU64,
     age_allocations: AtomicU64,
     age_seconds: AtomicU64,
-    aging: AtomicBool,
-    timing: AtomicBool,
+    /// Bits of the above.
+    heeded: AtomicU8,
 }
 
 impl Policy {
@@ -27,8 +33,7 @@ impl Policy {
             gc_threshold: AtomicU64::new(NONE_BITS),
             age_allocations: AtomicU64::new(NONE_BITS),
             age_seconds: AtomicU64::new(NONE_BITS),
-            aging: AtomicBool::new(false),
-            timing: AtomicBool::new(false),
+            heeded: AtomicU8::new(0),
         };
         policy.set(settings);
         policy
@@ -41,8 +46,10 @@ impl Policy {
         self.age_allocations.store(settings.gc_age_allocations.unwrap_or(NONE_BITS), Relaxed);
         self.age_seconds.store(bits(settings.gc_age_seconds), Relaxed);
         let timing = settings.gc_age_seconds.is_some();
-        self.timing.store(timing, Relaxed);
-        self.aging.store(timing || settings.gc_age_allocations.is_some(), Relaxed);
+        let aging = timing || settings.gc_age_allocations.is_some();
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
+        let heeded = bit(aging, AGING) | bit(timing, TIMING);
+        self.heeded.store(heeded | bit(settings.debug.is_any(), DEBUGGING), Relaxed);
     }
 
     /// The part of a device's memory that stays free of cached segments.
@@ -56,16 +63,31 @@ impl Policy {
         some_f64(self.gc_threshold.load(Relaxed))
     }
 
-    /// Whether cached segments are released by age at all.
+    /// Whether allocations have more to see to: [`Self::is_aging`] or [`Self::is_debugging`].
     #[inline]
+    pub(super) fn heeds_allocations(&self) -> bool {
+        self.heeded.load(Relaxed) & (AGING | DEBUGGING) != 0
+    }
+
+    /// Whether frees have more to see to: [`Self::is_timing`] or [`Self::is_debugging`].
+    #[inline]
+    pub(super) fn heeds_frees(&self) -> bool {
+        self.heeded.load(Relaxed) & (TIMING | DEBUGGING) != 0
+    }
+
+    /// Whether places and times, or more, are noted of blocks.
+    pub(super) fn is_debugging(&self) -> bool {
+        self.heeded.load(Relaxed) & DEBUGGING != 0
+    }
+
+    /// Whether cached segments are released by age at all.
     pub(super) fn is_aging(&self) -> bool {
-        self.aging.load(Relaxed)
+        self.heeded.load(Relaxed) & AGING != 0
     }
 
     /// Whether blocks must note the time they are freed.
-    #[inline]
     pub(super) fn is_timing(&self) -> bool {
-        self.timing.load(Relaxed)
+        self.heeded.load(Relaxed) & TIMING != 0
     }
 
     /// The segments that have reached an age set.

@@ -134,7 +134,11 @@ impl Heap {
     /// Why `address` is not the start of a live block.
     #[cold]
     pub(super) fn not_live(&self, address: u64) -> Error {
-        let error = match self.locate(address) {
+        let located = self.locate(address);
+        let around = located.and_then(|(state, block)| {
+            matches!(state, State::Live | State::Paused).then_some(block.address)
+        });
+        let mut error = match located {
             None => Error::new(
                 Status::ForeignPointer,
                 format!(
@@ -150,6 +154,9 @@ impl Heap {
             ),
             Some(_) => Error::new(Status::DoubleFree, format!("{address:#x} is already free")),
         };
+        if self.policy.is_debugging() {
+            self.add_history(&mut error, address, around);
+        }
         self.log.write(LogLevel::Error, &error);
         error
     }
@@ -181,7 +188,7 @@ impl Heap {
     }
 }
 
-fn describe(lane: &Lane, block: &Block) -> LiveBlock {
+pub(super) fn describe(lane: &Lane, block: &Block) -> LiveBlock {
     LiveBlock {
         address: block.address,
         requested_bytes: block.requested_bytes,

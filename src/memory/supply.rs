@@ -143,14 +143,15 @@ impl Supply {
 
     /// A segment of `bytes` for blocks of `class`.
     pub fn acquire(&self, bytes: u64, class: SizeClass) -> Result<Segment, Refusal> {
-        self.claim(bytes)?;
+        let held_bytes = self.device.footprint_bytes(bytes);
+        self.claim(held_bytes)?;
         match self.allocate_aligned(bytes) {
             Ok(address) => {
-                self.count(bytes, class, address);
+                self.count(held_bytes, class, address);
                 Ok(Segment { address, bytes, class })
             }
             Err(error) => {
-                self.disclaim(bytes);
+                self.disclaim(held_bytes);
                 Err(Refusal::Driver(error))
             }
         }
@@ -160,7 +161,8 @@ impl Supply {
     /// error the segment is still held and counted.
     pub fn release(&self, segment: Segment) -> driver::Result<()> {
         let Segment { address, bytes, class } = segment;
-        self.release_with(bytes, class, address, || self.device.free(address))
+        let held_bytes = self.device.footprint_bytes(bytes);
+        self.release_with(held_bytes, class, address, || self.device.free(address))
     }
 
     /// Counts `bytes` at `address` (0: at none) as given back, which `give_back` does; on an

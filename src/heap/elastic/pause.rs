@@ -69,6 +69,7 @@ impl Heap {
         if !lanes.iter().any(|lane| lane.lock().has_memory()) {
             return Ok(());
         }
+        self.ready_for_pause(&lanes);
         self.wait_for_all()?;
         let paused = self.set_aside(tag, &lanes).and_then(|()| {
             self.wait_for_all()?;

@@ -1,0 +1,270 @@
+//! Debugging: what finds the places in a program that use memory wrongly.
+//!
+//! | `GENESIS_DEBUG` | at an allocation | at a free |
+//! |---|---|---|
+//! | any | its place and time are noted ([`ledger`]) | and those of the free |
+//! | `poison` | the block is filled, on its stream ([`poison`]) | filled again, after a wait |
+//! | `quarantine` | | the block is held back ([`quarantine`]) |
+//! | `guard` | ends at an unmapped page (`driver::guarded`) | is unmapped |
+//! | `leaks` | | (what is live at exit: [`leaks`]) |
+//!
+//! **Off, it costs nothing**: whether blocks age and whether frees are timed are bits of one byte
+//! that every operation looks at (`heap::policy`), and debugging is one more of them.
+//!
+//! **A block that is freed** is counted off as always and then, if it is to be poisoned or held
+//! back, is pending, as if another stream used it: one more count that is outstanding, taken
+//! off when it leaves quarantine. So counters, the ladder and `validate` need know nothing of it.
+//! It is as dead to the program as any: to free it again is a double free, with both places.
+//!
+//! **Private pools** are left alone, and so is everything on a device while one is begun: a graph
+//! may write to memory that was freed in its capture whenever it is launched, and while a stream
+//! captures nothing may be waited for, filled or looked at. Only places and times are noted then;
+//! and under `guard`, what is freed then goes back to the driver later.
+//!
+//! Call sites are found with no lock held. Locks: the ledger, and one quarantine a device, are
+//! leaves; they hold a few words a block, and allocate host memory, which nothing does otherwise.
+
+mod leaks;
+mod ledger;
+mod poison;
+mod quarantine;
+
+pub use leaks::LiveDetail;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::Heap;
+use super::device::DeviceHeap;
+use super::lane::{Lane, LaneState};
+use crate::base::lock::{Guard, Lock, rank};
+use crate::base::{Error, Result, Status, StreamHandle};
+use crate::config::{DebugModes, Settings};
+use crate::memory::{Slot, State};
+use crate::observe::EventStream;
+use crate::order::RecordedStreams;
+use ledger::{Birth, Death, Ledger};
+use quarantine::{Held, Quarantine};
+
+/// What debugging keeps of one heap.
+#[derive(Debug)]
+pub(super) struct Debugging {
+    modes: Lock<DebugModes, { rank::LEAF }>,
+    ledger: Lock<Ledger, { rank::LEAF }>,
+    /// By device.
+    quarantines: Vec<Lock<Quarantine, { rank::LEAF }>>,
+    quarantine_limit_bytes: AtomicU64,
+}
+
+impl Debugging {
+    /// What `settings` ask for, over so many devices. Call sites are sought from now on if they
+    /// ask for anything.
+    pub(super) fn new(settings: &Settings, device_count: usize, events: &EventStream) -> Self {
+        let debugging = Self {
+            modes: Lock::new(DebugModes::OFF),
+            ledger: Lock::default(),
+            quarantines: (0..device_count).map(|_| Lock::default()).collect(),
+            quarantine_limit_bytes: AtomicU64::new(0),
+        };
+        debugging.set(settings, events);
+        debugging
+    }
+
+    /// What is looked for now.
+    pub(super) fn modes(&self) -> DebugModes {
+        *self.modes.lock()
+    }
+
+    fn set(&self, settings: &Settings, events: &EventStream) {
+        self.quarantine_limit_bytes.store(settings.quarantine_size_bytes, Relaxed);
+        let before = std::mem::replace(&mut *self.modes.lock(), settings.debug);
+        match (before.is_any(), settings.debug.is_any()) {
+            (false, true) => events.seek_sites(),
+            (true, false) => events.stop_seeking_sites(),
+            _ => {}
+        }
+    }
+}
+
+impl Heap {
+    /// Takes over what `settings` ask for, after `policy` has.
+    pub(super) fn apply_debugging(&self, settings: &Settings) {
+        self.debugging.set(settings, self.events);
+        for device in self.devices.iter().filter_map(|slot| slot.heap.get()) {
+            match settings.debug.quarantine {
+                true => self.shrink_quarantine(device, settings.quarantine_size_bytes, false),
+                false => self.drain_quarantine(device),
+            };
+        }
+        if !settings.debug.is_any() {
+            // Whoever is about to note something more is overruled by the next who does.
+            self.debugging.ledger.lock().clear();
+        }
+    }
+
+    /// Before what lies in `lanes` is paused: nothing is held back, and what is in memory besides
+    /// the program's data need not come back.
+    pub(super) fn ready_for_pause(&self, lanes: &[&Lane]) {
+        if !self.policy.is_debugging() {
+            return;
+        }
+        for device in self.devices.iter().filter_map(|slot| slot.heap.get()) {
+            self.drain_quarantine(device);
+        }
+        for lane in lanes {
+            let state = lane.lock();
+            let live = state.blocks.iter().filter(|(_, block)| block.state == State::Live);
+            live.for_each(|(_, block)| self.debugging.ledger.lock().forget_fill(block.address));
+        }
+    }
+
+    /// The block at `address` was handed out for use on `stream`.
+    #[cold]
+    pub(super) fn note_debugged(&self, device: &DeviceHeap, stream: StreamHandle, address: u64) {
+        let (site, time) = (self.events.site(), (self.clock)());
+        let Some((lane, slot)) = self.find(address) else { return };
+        let found = {
+            let state = lane.lock();
+            let block = state.blocks.find(slot, address);
+            block.map(|block| (block.requested_bytes, block.bytes))
+        };
+        let Some((requested_bytes, bytes)) = found else { return };
+        let is_filled = self.debugging.modes().poison
+            && !lane.pool().is_private()
+            && poison::fill_fresh(device, stream, address, bytes);
+        let birth = Birth { requested_bytes, bytes, site, time, is_filled };
+        self.debugging.ledger.lock().open(address, birth);
+    }
+
+    /// Frees the block at `address`, which was found in `slot` of `lane`, whatever it is by now.
+    #[cold]
+    pub(super) fn free_debugged(&self, lane: &Lane, slot: Slot, address: u64) -> Result<()> {
+        let Some(device) = self.opened(lane.device) else {
+            return Err(Error::new(Status::Internal, "a block of a device never opened"));
+        };
+        let (site, time) = (self.events.site(), (self.clock)());
+        let state = lane.lock();
+        let found = state.blocks.find(slot, address).map(|block| (block.state, block.bytes));
+        let close = |bytes| self.debugging.ledger.lock().close(address, bytes, site, time);
+        match found {
+            Some((State::Live, bytes)) => {
+                let death = close(bytes);
+                self.free_closed(device, lane, state, slot, death)
+            }
+            Some((State::Paused, bytes)) => {
+                close(bytes);
+                self.free_paused(lane, state, slot)
+            }
+            _ => {
+                drop(state);
+                Err(self.not_live(address))
+            }
+        }
+    }
+
+    /// Frees the live block in `slot`, which the ledger has closed.
+    fn free_closed(
+        &self,
+        device: &DeviceHeap,
+        lane: &Lane,
+        mut guard: Guard<'_, LaneState, { rank::LANE }>,
+        slot: Slot,
+        death: Death,
+    ) -> Result<()> {
+        let state = &mut *guard;
+        let (epoch, tick) = (state.fence.epoch(), state.tick);
+        let block = state.blocks.get_mut(slot);
+        block.freed_epoch = epoch;
+        block.freed_tick = tick;
+        if self.policy.is_timing() {
+            block.freed_second = self.seconds();
+        }
+        let (address, bytes, recorded) = (block.address, block.bytes, block.recorded);
+        // The device is settled in any case.
+        let _ = lane.counters.on_free(block.class, block.requested_bytes, bytes);
+        let (modes, is_routing) = (self.debugging.modes(), device.pools.is_routing());
+        let kept_bytes = match device.is_guarded {
+            // What the driver would have to wait for while a stream may be capturing.
+            true if is_routing => u64::MAX,
+            false if modes.quarantine => self.debugging.quarantine_limit_bytes.load(Relaxed),
+            _ => 0,
+        };
+        if lane.pool().is_private() || kept_bytes == 0 && !modes.poison {
+            if recorded != RecordedStreams::NONE || !lane.keeps_blocks(state) {
+                return self.free_slow(lane, guard, slot);
+            }
+            state.strategy.give(&mut state.blocks, slot);
+            drop(guard);
+        } else {
+            lane.hold_back(state, &device.events, slot);
+            drop(guard);
+            let mut held =
+                Held { lane: lane.index, slot, address, bytes, death, is_poisoned: false };
+            let is_idle = modes.poison && !is_routing && self.wait_for_user(device);
+            if is_idle {
+                self.check_slack(device, &held);
+                held.is_poisoned = !device.is_guarded && poison::fill_freed(device, &held);
+            }
+            match kept_bytes {
+                0 => self.let_go(device, &held),
+                _ => self.debugging.quarantines[device.ordinal.index()].lock().push(held),
+            }
+            self.shrink_quarantine(device, kept_bytes, is_idle);
+        }
+        self.settle(device);
+        Ok(())
+    }
+
+    /// Adds what is known of `address` to `error`, which says that no live block begins there;
+    /// `around` is where the block begins that it lies in and is live.
+    pub(super) fn add_history(&self, error: &mut Error, address: u64, around: Option<u64>) {
+        let (site, now) = (self.events.site(), (self.clock)());
+        let (birth, death) = {
+            let ledger = self.debugging.ledger.lock();
+            match around {
+                Some(start) => (ledger.birth(start), None),
+                None => (None, ledger.death_around(address)),
+            }
+        };
+        let message = error.message.to_mut();
+        if let Some((start, death)) = death {
+            if start == address {
+                error.status = Status::DoubleFree;
+                *message = format!("{address:#x} is already free");
+            } else {
+                *message +=
+                    &format!("; it is {} bytes into a block at {start:#x}", address - start);
+            }
+            *message += &format!(": {}", self.history(&death, now));
+        }
+        if let Some(birth) = birth {
+            *message += &format!(", allocated {}", self.place_and_age(birth.site, birth.time, now));
+        }
+        *message += &format!("; now used {}", self.place(site));
+    }
+
+    /// What became of a block that was freed.
+    fn history(&self, death: &Death, now: Duration) -> String {
+        let born = match death.birth {
+            None => String::new(),
+            Some(Birth { requested_bytes, site, time, .. }) => {
+                let place = self.place_and_age(site, time, now);
+                format!("{requested_bytes} bytes allocated {place}, ")
+            }
+        };
+        format!("{born}freed {}", self.place_and_age(death.site, death.time, now))
+    }
+
+    fn place_and_age(&self, site: u32, time: Duration, now: Duration) -> String {
+        let seconds = now.saturating_sub(time).as_secs_f64();
+        format!("{} ({seconds:.3} s ago)", self.place(site))
+    }
+
+    /// Where a call site is, in a line.
+    fn place(&self, site: u32) -> String {
+        match site {
+            0 => "at a place not known".to_owned(),
+            site => format!("at call site {site}"),
+        }
+    }
+}

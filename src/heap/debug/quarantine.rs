@@ -1,0 +1,140 @@
+//! Quarantine: freed blocks that are kept from being used again, first in, first out.
+//!
+//! A block in quarantine is pending with one count outstanding that is the quarantine's. It leaves
+//! when there is more than the limit, and all do when memory is short, before the cache is emptied
+//! or trimmed, and before a tag is paused. One that was poisoned is looked at then: if its
+//! pattern has changed, something wrote to it after it was freed, which is reported.
+//!
+//! ```text
+//! a block in the queue is pending, and outstanding ≥ 1
+//! bytes = Σ bytes of the blocks in the queue
+//! ```
+
+use std::collections::VecDeque;
+
+use super::super::Heap;
+use super::super::device::DeviceHeap;
+use super::super::ladder::Request;
+use super::ledger::Death;
+use crate::memory::{Slot, State};
+
+/// A block that is held back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) lane: u32,
+    pub(super) slot: Slot,
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) death: Death,
+    /// Whether all of it was filled with the pattern of freed memory.
+    pub(super) is_poisoned: bool,
+}
+
+/// The blocks of one device that are held back.
+#[derive(Debug, Default)]
+pub(super) struct Quarantine {
+    queue: VecDeque<Held>,
+    bytes: u64,
+}
+
+impl Quarantine {
+    pub(super) fn push(&mut self, held: Held) {
+        self.bytes += held.bytes;
+        self.queue.push_back(held);
+    }
+
+    /// Takes out the oldest, until at most `kept_bytes` are left.
+    fn pop_down_to(&mut self, kept_bytes: u64) -> Vec<Held> {
+        let mut out = Vec::new();
+        while self.bytes > kept_bytes
+            && let Some(held) = self.queue.pop_front()
+        {
+            self.bytes -= held.bytes;
+            out.push(held);
+        }
+        out
+    }
+}
+
+impl Heap {
+    /// Lets go of everything that is held back on the request's device; says whether there was
+    /// anything. Not while its stream is captured.
+    pub(in super::super) fn drain_quarantine_for(&self, request: &Request<'_>) -> bool {
+        let Request { device, stream, .. } = *request;
+        let is_empty = self.debugging.quarantines[device.ordinal.index()].lock().queue.is_empty();
+        !is_empty
+            && device.driver.stream_is_capturing(stream) == Ok(false)
+            && self.drain_quarantine(device)
+    }
+
+    /// Lets go of everything that is held back on `device`; says whether it came to that.
+    pub(in super::super) fn drain_quarantine(&self, device: &DeviceHeap) -> bool {
+        // Under guard the driver waits for the device, which must not be while one is captured.
+        !(device.is_guarded && device.pools.is_routing())
+            && self.shrink_quarantine(device, 0, false)
+    }
+
+    /// Lets go of what is held back on `device` beyond `kept_bytes`; says whether there was
+    /// anything. `is_idle`: the device has been waited for since.
+    pub(super) fn shrink_quarantine(
+        &self,
+        device: &DeviceHeap,
+        kept_bytes: u64,
+        is_idle: bool,
+    ) -> bool {
+        let quarantine = &self.debugging.quarantines[device.ordinal.index()];
+        let leaving = quarantine.lock().pop_down_to(kept_bytes);
+        let may_look =
+            leaving.iter().any(|held| held.is_poisoned) && (is_idle || self.wait_for_user(device));
+        for held in &leaving {
+            if held.is_poisoned && may_look {
+                self.check_freed(device, held);
+            }
+            self.let_go(device, held);
+        }
+        !leaving.is_empty()
+    }
+
+    /// The block is free, once no stream uses it any more.
+    pub(super) fn let_go(&self, device: &DeviceHeap, held: &Held) {
+        let Some(lane) = self.lanes.get(held.lane) else { return };
+        let mut guard = lane.lock();
+        let state = &mut *guard;
+        // Whoever asked settles the device.
+        let _ = lane.one_wait_less(state, held.slot);
+        if lane.keeps_blocks(state) {
+            return;
+        }
+        let segment = lane.withdraw_segment(state, held.slot);
+        drop(guard);
+        // What the driver does not take back is logged, kept, and offered again.
+        let _ = self.release_segment(device, lane, segment);
+    }
+
+    /// Checks what is held back against the blocks.
+    pub(in super::super) fn validate_quarantine(&self, device: &DeviceHeap) -> Result<(), String> {
+        let (queue, bytes) = {
+            let quarantine = self.debugging.quarantines[device.ordinal.index()].lock();
+            (quarantine.queue.clone(), quarantine.bytes)
+        };
+        let mut held_bytes = 0;
+        for held in queue {
+            held_bytes += held.bytes;
+            let is_pending = self.lanes.get(held.lane).is_some_and(|lane| {
+                let state = lane.lock();
+                let block = state.blocks.find(held.slot, held.address);
+                block.is_some_and(|block| {
+                    (block.state, block.bytes) == (State::Pending, held.bytes)
+                        && block.outstanding > 0
+                })
+            });
+            if !is_pending {
+                return Err(format!("device {}: not pending: {held:?}", device.ordinal));
+            }
+        }
+        match held_bytes == bytes {
+            true => Ok(()),
+            false => Err(format!("{held_bytes} bytes held back, {bytes} recorded")),
+        }
+    }
+}
