@@ -7,13 +7,14 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Where the items of the C interface are: its functions, and the types they speak of.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
     "src/ffi/allocation.rs",
     "src/ffi/callbacks.rs",
     "src/ffi/library.rs",
+    "src/ffi/live.rs",
     "src/ffi/memory.rs",
     "src/ffi/peers.rs",
     "src/ffi/statistics.rs",

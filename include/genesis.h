@@ -132,6 +132,33 @@ typedef int (*genesis_out_of_memory_callback)(void *user_data, int device, size_
 // several threads at once and must not throw.
 typedef void (*genesis_log_callback)(void *user_data, genesis_log_level level, const char *message);
 
+// A live block, with what is known of it.
+//
+// Age and location are known of blocks that were allocated while `GENESIS_DEBUG` was not off.
+typedef struct {
+    // The pointer that was handed out.
+    void *address;
+    // What was asked for, in bytes.
+    size_t requested_bytes;
+    // The extent of the block, in bytes.
+    size_t allocated_bytes;
+    // The device.
+    int device;
+    // The stream it was allocated on.
+    genesis_stream stream;
+    // How long ago it was allocated, in nanoseconds; `UINT64_MAX`: not known.
+    uint64_t age_ns;
+    // The tag it was allocated under, or NULL.
+    const char *tag;
+    // Where it was allocated: lines such as "train.py:12 (step)", innermost first; "" if that is
+    // not known.
+    const char *location;
+} genesis_live_block;
+
+// Called for each live block; what it is given is good until it returns. It may call any
+// function of the library, also to free blocks, and must not throw.
+typedef void (*genesis_live_block_visitor)(void *user_data, const genesis_live_block *block);
+
 // One quantity of a device: now, at its highest, and everything that was ever added to it.
 typedef struct {
     // The value now.
@@ -325,6 +352,19 @@ void genesis_last_error_clear(void);
 
 // A short text for a status; "unknown status" for a number that is none. Good for ever.
 const char *genesis_status_text_get(int status);
+
+// Shows `visit` every block that is live now on `device` (-1: on all) and was asked for with at
+// least `least_bytes`, largest first. What has leaked, where a program should have freed
+// everything.
+//
+// Linear in the number of blocks. The first to name a place takes a while for it.
+//
+// The caller's part:
+// `visit` is NULL, which is an error, or good until this function returns, as is `user_data`.
+genesis_status genesis_live_blocks_visit(int device,
+                                         size_t least_bytes,
+                                         genesis_live_block_visitor visit,
+                                         void *user_data);
 
 // Writes the free and total memory of `device`, in bytes, as a caller may count on it: within
 // the limits in force, with cached memory counted as free. Either output may be NULL.

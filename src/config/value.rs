@@ -53,8 +53,11 @@ pub(super) const fn show_switch(value: bool) -> &'static str {
     if value { ON } else { OFF }
 }
 
-/// The names of the modes that can be listed, and what lists them.
-const DEBUG_MODES: [(&str, fn(&mut DebugModes) -> &mut bool); 4] = [
+/// Where a mode is switched.
+type ModeField = fn(&mut DebugModes) -> &mut bool;
+
+/// The modes that can be listed, by their names.
+const DEBUG_MODES: [(&str, ModeField); 4] = [
     ("leaks", |modes| &mut modes.leaks),
     ("poison", |modes| &mut modes.poison),
     ("guard", |modes| &mut modes.guard),

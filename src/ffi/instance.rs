@@ -17,7 +17,7 @@ use std::sync::atomic::{
 
 use once_cell::sync::{Lazy, OnceCell};
 
-use super::{callsite, clock};
+use super::{callsite, clock, debug};
 use crate::base::lock::{Lock, rank};
 use crate::base::{Error, Result, Status};
 use crate::config::{self, LogLevel, Settings};
@@ -89,9 +89,11 @@ pub(super) fn set_option(name: &str, value: &str) -> Result<()> {
     if let Some(heap) = heap_if_made()? {
         let mut settings = heap.settings();
         config::set(&mut settings, name, value, true)?;
+        debug::check_change(heap, &settings)?;
         heap.apply(&settings);
         super::publish::follow(heap);
         callsite::choose(settings.call_sites);
+        debug::watch(&settings);
         return Ok(());
     }
     config::set(&mut Settings::default(), name, value, false)?;
@@ -130,6 +132,7 @@ fn make(messages: &mut Vec<(LogLevel, String)>) -> Result<Heap> {
         let chosen = format!("{pool_type} on {backend}, {} devices", platform.devices.len());
         messages.push((LogLevel::Info, chosen));
         callsite::install(settings.call_sites);
+        debug::watch(&settings);
         record(&settings, messages);
         let surroundings = Surroundings { events: &EVENTS, ..Surroundings::new(Arc::clone(&LOG)) };
         Ok(Heap::new(platform, &settings, surroundings))

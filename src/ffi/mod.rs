@@ -12,6 +12,7 @@
 //! | `allocation` | malloc, free, what is known of a block |
 //! | `memory` | memory info, limits, giving cached memory back |
 //! | `statistics` | statistics, largest allocations |
+//! | `live` | the blocks that are live |
 //! | `tags` | allocations by tag, paused and resumed |
 //! | `peers` | access for other devices |
 //! | `trace` | recording what the program asks |
@@ -23,6 +24,7 @@
 //! | `torch` | PyTorch's hooks and exceptions |
 //!
 //! `callsite` finds where in the program a call was made.
+//! `debug` tells at exit what is live.
 //! `clock` is what events are stamped with, `process` what the library does with the process.
 //! `publish` is what a process says of itself while it runs.
 //! `instance` holds the one heap of the process, made by the first call that needs it.
@@ -34,8 +36,10 @@ mod boundary;
 pub mod callbacks;
 pub mod callsite;
 mod clock;
+mod debug;
 mod instance;
 pub mod library;
+pub mod live;
 pub mod memory;
 mod nvtx;
 pub mod peers;

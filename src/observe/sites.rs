@@ -21,7 +21,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use genesis_profile::model::Site;
+use genesis_profile::model::{Frame, Site};
 use once_cell::sync::OnceCell;
 
 use crate::base::lock::{Lock, rank};
@@ -232,6 +232,11 @@ pub fn location(site: &Site) -> String {
     let Some(frame) = of_the_user.or(site.frames.first()) else {
         return String::new();
     };
+    frame_text(frame)
+}
+
+/// A frame in one line, as "train.py:12 (step)".
+pub fn frame_text(frame: &Frame) -> String {
     match (&*frame.function, frame.line) {
         ("", 0) => frame.file.clone(),
         ("", line) => format!("{}:{line}", frame.file),
@@ -244,7 +249,6 @@ pub fn location(site: &Site) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use genesis_profile::model::Frame;
 
     #[test]
     fn a_stack_keeps_its_number_and_no_two_share_one() {

@@ -41,6 +41,7 @@ const MOST_WORDS: usize = native::MOST_FRAMES + python::MOST_FRAMES;
 pub(super) fn install(choice: CallSites) {
     choose(choice);
     EVENTS.set_site_finder(find);
+    EVENTS.set_site_namer(site);
 }
 
 /// From now on sites of this kind are looked for.

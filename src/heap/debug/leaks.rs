@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::super::report::describe;
 use super::super::{Heap, LiveBlock};
-use crate::base::DeviceOrdinal;
 use crate::base::size::Bytes;
+use crate::base::{DeviceOrdinal, Result};
 use crate::memory::State;
 
 /// A live block, with what debugging knows of it.
@@ -25,9 +25,11 @@ pub struct LiveDetail {
     pub tag: Option<Arc<str>>,
 }
 
-/// Live blocks that were allocated in one place, on one device and under one tag.
+/// Live blocks that were allocated in one place, whoever called it, on one device and under one
+/// tag.
 struct Group<'a> {
     first: &'a LiveDetail,
+    place: String,
     count: u64,
     bytes: u64,
     /// The size that all of them have.
@@ -39,7 +41,12 @@ struct Group<'a> {
 impl Heap {
     /// The live blocks asked for with at least `least_bytes`, of `device` or of all, largest
     /// first. Asks nothing of the driver; a device not used has none.
-    pub fn live_details(&self, device: Option<DeviceOrdinal>, least_bytes: u64) -> Vec<LiveDetail> {
+    pub fn live_details(
+        &self,
+        device: Option<DeviceOrdinal>,
+        least_bytes: u64,
+    ) -> Result<Vec<LiveDetail>> {
+        device.map(|device| self.slot(device)).transpose()?;
         let now = (self.clock)();
         let mut live = Vec::new();
         for lane in self.lanes.iter().filter(|lane| device.is_none_or(|one| one == lane.device)) {
@@ -66,13 +73,13 @@ impl Heap {
             }
         }
         live.sort_by_key(|one| (std::cmp::Reverse(one.block.requested_bytes), one.block.address));
-        live
+        Ok(live)
     }
 
     /// What is live, in lines, grouped by where it was allocated; `None` if nothing is.
     pub fn leak_report(&self) -> Option<String> {
-        let live = self.live_details(None, 0);
-        let groups = group(&live);
+        let live = self.live_details(None, 0).unwrap_or_default();
+        let groups = self.group(&live);
         let bytes = live.iter().map(|one| one.block.requested_bytes).sum();
         let mut text = format!("{} of {} live at exit:\n", blocks(live.len() as u64), Bytes(bytes));
         for group in &groups {
@@ -94,39 +101,42 @@ impl Heap {
                     _ => write!(text, ", {youngest:.3} to {oldest:.3} s old"),
                 };
             }
-            let _ = writeln!(text, ", allocated {}", self.place(group.first.site));
+            let _ = writeln!(text, ", allocated {}", group.place);
         }
         (!live.is_empty()).then_some(text)
     }
-}
 
-/// Groups live blocks; the largest groups first.
-fn group(live: &[LiveDetail]) -> Vec<Group<'_>> {
-    let mut index = HashMap::new();
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for one in live {
-        let key = (one.site, one.block.device.0, one.tag.clone());
-        let bytes = one.block.requested_bytes;
-        let position = *index.entry(key).or_insert_with(|| {
-            groups.push(Group {
-                first: one,
-                count: 0,
-                bytes: 0,
-                each_bytes: Some(bytes),
-                youngest: one.age,
-                oldest: one.age,
+    /// Groups live blocks; the largest groups first.
+    fn group<'a>(&self, live: &'a [LiveDetail]) -> Vec<Group<'a>> {
+        let mut places: HashMap<u32, String> = HashMap::new();
+        let mut index = HashMap::new();
+        let mut groups: Vec<Group<'a>> = Vec::new();
+        for one in live {
+            let place = places.entry(one.site).or_insert_with(|| self.place(one.site));
+            let key = (place.clone(), one.block.device.0, one.tag.clone());
+            let bytes = one.block.requested_bytes;
+            let position = *index.entry(key).or_insert_with(|| {
+                groups.push(Group {
+                    first: one,
+                    place: place.clone(),
+                    count: 0,
+                    bytes: 0,
+                    each_bytes: Some(bytes),
+                    youngest: one.age,
+                    oldest: one.age,
+                });
+                groups.len() - 1
             });
-            groups.len() - 1
-        });
-        let group = &mut groups[position];
-        group.count += 1;
-        group.bytes += bytes;
-        group.each_bytes = group.each_bytes.filter(|&each| each == bytes);
-        group.youngest = group.youngest.min(one.age);
-        group.oldest = group.oldest.max(one.age);
+            let group = &mut groups[position];
+            group.count += 1;
+            group.bytes += bytes;
+            group.each_bytes = group.each_bytes.filter(|&each| each == bytes);
+            group.youngest = group.youngest.min(one.age);
+            group.oldest = group.oldest.max(one.age);
+        }
+        groups.sort_by_key(|group| std::cmp::Reverse(group.bytes));
+        groups
     }
-    groups.sort_by_key(|group| std::cmp::Reverse(group.bytes));
-    groups
 }
 
 fn blocks(count: u64) -> String {

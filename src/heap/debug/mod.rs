@@ -190,11 +190,17 @@ impl Heap {
             _ => 0,
         };
         if lane.pool().is_private() || kept_bytes == 0 && !modes.poison {
-            if recorded != RecordedStreams::NONE || !lane.keeps_blocks(state) {
-                return self.free_slow(lane, guard, slot);
-            }
-            state.strategy.give(&mut state.blocks, slot);
-            drop(guard);
+            let freed = match recorded != RecordedStreams::NONE || !lane.keeps_blocks(state) {
+                true => self.free_slow(lane, guard, slot),
+                false => {
+                    state.strategy.give(&mut state.blocks, slot);
+                    drop(guard);
+                    Ok(())
+                }
+            };
+            self.shrink_quarantine(device, kept_bytes, false);
+            self.settle(device);
+            freed
         } else {
             lane.hold_back(state, &device.events, slot);
             drop(guard);
@@ -210,9 +216,9 @@ impl Heap {
                 _ => self.debugging.quarantines[device.ordinal.index()].lock().push(held),
             }
             self.shrink_quarantine(device, kept_bytes, is_idle);
+            self.settle(device);
+            Ok(())
         }
-        self.settle(device);
-        Ok(())
     }
 
     /// Adds what is known of `address` to `error`, which says that no live block begins there;
@@ -262,9 +268,9 @@ impl Heap {
 
     /// Where a call site is, in a line.
     fn place(&self, site: u32) -> String {
-        match site {
-            0 => "at a place not known".to_owned(),
-            site => format!("at call site {site}"),
+        match self.events.place(site) {
+            place if place.is_empty() => "at a place not known".to_owned(),
+            place => format!("at {place}"),
         }
     }
 }

@@ -32,8 +32,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use genesis_profile::model::Site;
 use once_cell::sync::OnceCell;
 
+use super::sites::{UNKNOWN, frame_text, location};
 use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::base::{DeviceOrdinal, Error, Result, Status};
 use collector::{Collector, Command, Subscriber, Time};
@@ -48,6 +50,9 @@ pub type Ticks = fn() -> u64;
 /// Finds where in the program a call came from: a number, 0 for not known. Called by the thread
 /// that made the call, with no lock held.
 pub type SiteFinder = fn() -> u32;
+
+/// Names the call site of a number.
+pub type SiteNamer = fn(u32) -> Site;
 
 /// Somebody who wants to know of events; called on the collecting thread only.
 pub trait Consumer: Send {
@@ -73,6 +78,7 @@ pub struct EventStream {
     is_on: AtomicBool,
     ticks: Ticks,
     sites: OnceCell<SiteFinder>,
+    site_namer: OnceCell<SiteNamer>,
     /// How many want call sites.
     site_seekers: AtomicU64,
     names: Names,
@@ -133,6 +139,7 @@ impl EventStream {
             is_on: AtomicBool::new(false),
             ticks,
             sites: OnceCell::new(),
+            site_namer: OnceCell::new(),
             site_seekers: AtomicU64::new(0),
             names: Names::new(),
             ring: OnceCell::new(),
@@ -177,6 +184,30 @@ impl EventStream {
     /// Has call sites found by `find`, for as long as somebody seeks them. The first one counts.
     pub fn set_site_finder(&self, find: SiteFinder) {
         let _ = self.sites.set(find);
+    }
+
+    /// Has call sites named by `name`. The first one counts.
+    pub fn set_site_namer(&self, name: SiteNamer) {
+        let _ = self.site_namer.set(name);
+    }
+
+    /// Where in the program the call site `number` is, in a line; "" if that is not known. Takes
+    /// a while for the first in native code.
+    pub fn place(&self, number: u32) -> String {
+        location(&self.name_site(number))
+    }
+
+    /// The stack of the call site `number`, a line for each frame, innermost first; empty if it is
+    /// not known.
+    pub fn stack_lines(&self, number: u32) -> Vec<String> {
+        self.name_site(number).frames.iter().map(frame_text).collect()
+    }
+
+    fn name_site(&self, number: u32) -> Site {
+        match number {
+            UNKNOWN => Site::default(),
+            _ => self.site_namer.get().map_or_else(Site::default, |name| name(number)),
+        }
     }
 
     /// From now on call sites are wanted, by one more.
