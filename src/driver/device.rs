@@ -332,6 +332,16 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Makes `event` stand for the work queued on `stream` up to now. Not on a capturing stream.
     fn event_record(&self, event: Event, stream: StreamHandle) -> Result<()>;
 
+    /// The same, but `STREAM_CAPTURE_UNSUPPORTED` on a capturing stream, where an event would
+    /// belong to the graph and never complete.
+    fn event_record_outside_capture(&self, event: Event, stream: StreamHandle) -> Result<()> {
+        if self.stream_is_capturing(stream)? {
+            let code = Code::STREAM_CAPTURE_UNSUPPORTED;
+            return Err(DriverError { call: Call::EventRecord, code });
+        }
+        self.event_record(event, stream)
+    }
+
     /// Whether all work that `event` stands for has completed; does not wait. An event never
     /// recorded is complete.
     fn event_query(&self, event: Event) -> Result<bool>;

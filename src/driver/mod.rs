@@ -6,6 +6,7 @@
 //! [`guarded`] puts a device's allocations in front of pages that are not mapped.
 
 pub mod cuda;
+mod clock;
 mod device;
 pub mod guarded;
 mod handles;
@@ -16,5 +17,6 @@ pub use device::{
     Call, Code, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
     Shareable, Usage,
 };
+pub use clock::ticks;
 pub use handles::Handles;
 pub use platform::{Backend, Platform, open};

@@ -17,7 +17,7 @@ use std::sync::atomic::{
 
 use once_cell::sync::{Lazy, OnceCell};
 
-use super::{callsite, clock, debug};
+use super::{callsite, debug};
 use crate::base::lock::{Lock, rank};
 use crate::base::{Error, Result, Status};
 use crate::config::{self, LogLevel, Settings};
@@ -27,7 +27,7 @@ use crate::observe::{EventStream, Log};
 
 static HEAP: OnceCell<Result<Heap>> = OnceCell::new();
 /// What the library did, for whoever wants to know.
-pub(super) static EVENTS: EventStream = EventStream::new(clock::ticks);
+pub(super) static EVENTS: EventStream = EventStream::new(driver::ticks);
 static LOG: Lazy<Arc<Log>> = Lazy::new(|| Arc::new(Log::new(LogLevel::Warn)));
 /// Options set before the heap was made, in order.
 static STAGED: Lock<Vec<(String, String)>, { rank::LEAF }> = Lock::new(Vec::new());

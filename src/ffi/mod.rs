@@ -25,7 +25,7 @@
 //!
 //! `callsite` finds where in the program a call was made.
 //! `debug` tells at exit what is live.
-//! `clock` is what events are stamped with, `process` what the library does with the process.
+//! `process` is what the library does with the process.
 //! `publish` is what a process says of itself while it runs.
 //! `instance` holds the one heap of the process, made by the first call that needs it.
 #![allow(unsafe_code)]
@@ -35,7 +35,6 @@ pub mod annotations;
 mod boundary;
 pub mod callbacks;
 pub mod callsite;
-mod clock;
 mod debug;
 mod instance;
 pub mod library;

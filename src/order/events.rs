@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::StreamHandle;
 use crate::base::lock::{Lock, rank};
-use crate::driver::{self, Call, Code, Device, DriverError, Event};
+use crate::driver::{self, Device, Event};
 
 /// The events of one device that nothing stands for at the moment.
 #[derive(Debug)]
@@ -30,13 +30,10 @@ impl EventPool {
     /// `STREAM_CAPTURE_UNSUPPORTED` when the stream is capturing: an event recorded there
     /// would belong to the graph and never complete.
     pub fn record(&self, stream: StreamHandle) -> driver::Result<Event> {
-        if self.device.stream_is_capturing(stream)? {
-            let code = Code::STREAM_CAPTURE_UNSUPPORTED;
-            return Err(DriverError { call: Call::EventRecord, code });
-        }
         let idle = self.idle.lock().pop();
         let event = idle.map_or_else(|| self.device.event_create(), Ok)?;
-        self.device.event_record(event, stream).inspect_err(|_| self.put(event))?;
+        let recorded = self.device.event_record_outside_capture(event, stream);
+        recorded.inspect_err(|_| self.put(event))?;
         Ok(event)
     }
 

@@ -1,10 +1,11 @@
 //! Freed blocks that other streams may still be using.
 //!
 //! Each block waits for one event a stream; the events of a stream complete in the order they
-//! were recorded, so a queue per stream is polled from its head and no further than the first
-//! event that is not complete; once the head is, the newest is asked for next. A stream whose event could not be had (it is being captured,
-//! it is another thread's default stream, the driver failed) leaves the block waiting for the
-//! next time the whole device is known idle.
+//! were recorded. So a queue per stream is polled from its head, no further than the first event
+//! that is not complete; once the head is, the newest is asked for next, which stands for all. A
+//! stream that had come to its end at the last poll is asked for the newest at once. A stream whose
+//! event could not be had (it is being captured, it is another thread's default stream, the driver
+//! failed) leaves the block waiting for the next time the whole device is known idle.
 
 use std::collections::VecDeque;
 
@@ -29,6 +30,26 @@ pub struct PendingFrees {
 struct StreamQueue {
     stream: StreamKey,
     waiting: VecDeque<(Event, Slot)>,
+    /// Whether everything was complete when it was last polled.
+    keeps_up: bool,
+}
+
+impl StreamQueue {
+    /// Asks for the newest of several events; complete, it stands for all. Gives how many came out.
+    fn poll_newest(&mut self, events: &EventPool, out: &mut impl FnMut(Slot)) -> usize {
+        let Some(&(newest, _)) = self.waiting.back().filter(|_| self.waiting.len() > 1) else {
+            return 0;
+        };
+        if events.device().event_query(newest) != Ok(true) {
+            return 0;
+        }
+        let count = self.waiting.len();
+        for (event, slot) in self.waiting.drain(..) {
+            out(slot);
+            events.put(event);
+        }
+        count
+    }
 }
 
 impl PendingFrees {
@@ -53,7 +74,8 @@ impl PendingFrees {
         if self.queues.len() >= QUEUES_KEPT {
             self.queues.retain(|queue| !queue.waiting.is_empty());
         }
-        self.queues.push(StreamQueue { stream, waiting: VecDeque::from([(event, slot)]) });
+        let waiting = VecDeque::from([(event, slot)]);
+        self.queues.push(StreamQueue { stream, waiting, keeps_up: false });
     }
 
     /// The block in `slot`, freed in `epoch`, waits until the device is idle.
@@ -68,26 +90,25 @@ impl PendingFrees {
     pub fn poll(&mut self, events: &EventPool, epoch: u32, mut out: impl FnMut(Slot)) {
         for queue in &mut self.queues {
             let mut may_ask_newest = true;
+            if queue.keeps_up {
+                may_ask_newest = false;
+                self.events -= queue.poll_newest(events, &mut out);
+            }
+            queue.keeps_up = true;
             while let Some(&(event, slot)) = queue.waiting.front() {
                 match events.device().event_query(event) {
-                    Ok(false) => break,
+                    Ok(false) => {
+                        queue.keeps_up = false;
+                        break;
+                    }
                     Ok(true) => out(slot),
                     Err(_) => self.for_idle.push((slot, epoch)),
                 }
                 events.put(event);
                 queue.waiting.pop_front();
                 self.events -= 1;
-                // The newest complete means all are: one question for many blocks.
-                if std::mem::take(&mut may_ask_newest)
-                    && queue.waiting.len() > 1
-                    && let Some(&(newest, _)) = queue.waiting.back()
-                    && events.device().event_query(newest) == Ok(true)
-                {
-                    self.events -= queue.waiting.len();
-                    for (event, slot) in queue.waiting.drain(..) {
-                        out(slot);
-                        events.put(event);
-                    }
+                if std::mem::take(&mut may_ask_newest) {
+                    self.events -= queue.poll_newest(events, &mut out);
                 }
             }
         }

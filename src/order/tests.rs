@@ -80,7 +80,9 @@ fn a_fence_that_cannot_be_had_changes_nothing() {
     let refused = fence.renew(&events, A).unwrap_err();
     assert_eq!(refused.code, Code::STREAM_CAPTURE_UNSUPPORTED);
     machine.end_capture(0, A.0).expect("the capture is still valid");
-    for call in [Call::StreamIsCapturing, Call::EventCreate, Call::EventRecord] {
+    let (machine, events) = self::machine();
+    let mut fence = Fence::new();
+    for call in [Call::EventCreate, Call::StreamIsCapturing, Call::EventRecord] {
         machine.faults().fail(Target::call(call), 1, Times::Once, UNKNOWN);
         assert_eq!(fence.renew(&events, A).unwrap_err().code, Code(12345), "{call:?}");
         assert_eq!(fence.readiness(fence.epoch()), Readiness::NotYet);

@@ -22,7 +22,7 @@ use super::scope::{CurrentContext, RelaxedCapture, check, require};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{
     Call, Code, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
-    Shareable, Usage,
+    Shareable, Usage, ticks,
 };
 
 /// The most devices that can be given access to one piece of memory, this one included.
@@ -46,7 +46,10 @@ pub(super) struct CudaDevice {
     context: OnceCell<Context>,
     virtual_memory: OnceCell<VirtualMemory>,
     calls: [AtomicU64; Call::COUNT],
-    nanoseconds: AtomicU64,
+    /// In driver calls, in ticks of the processor's clock.
+    ticks: AtomicU64,
+    /// When the device was made, by both clocks.
+    made: (Instant, u64),
 }
 
 /// A retained primary context.
@@ -77,7 +80,8 @@ impl CudaDevice {
             context: OnceCell::new(),
             virtual_memory: OnceCell::new(),
             calls: [const { AtomicU64::new(0) }; Call::COUNT],
-            nanoseconds: AtomicU64::new(0),
+            ticks: AtomicU64::new(0),
+            made: (Instant::now(), ticks()),
         }
     }
 
@@ -96,12 +100,21 @@ impl CudaDevice {
 
     /// Runs one driver function and adds it to what [`Device::usage`] reports.
     fn counted(&self, call: Call, run: impl FnOnce() -> RawResult) -> RawResult {
-        let started = Instant::now();
+        let started = ticks();
         let code = run();
-        let nanoseconds = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let passed = ticks().saturating_sub(started);
         self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
-        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        self.ticks.fetch_add(passed, Ordering::Relaxed);
         code
+    }
+
+    /// The time spent in driver calls, at the clock's rate since the device was made.
+    fn nanoseconds(&self) -> u64 {
+        let (instant, started) = self.made;
+        let passed = ticks().saturating_sub(started).max(1);
+        let spent = u128::from(self.ticks.load(Ordering::Relaxed));
+        let nanoseconds = spent * instant.elapsed().as_nanos() / u128::from(passed);
+        u64::try_from(nanoseconds).unwrap_or(u64::MAX)
     }
 
     /// The device's primary context, retained at the first use.
@@ -115,6 +128,21 @@ impl CudaDevice {
             check(call, self.counted(call, || unsafe { retain(&mut handle, device) }))?;
             Ok(Context { device, handle })
         })
+    }
+
+    /// Asks whether `stream` is capturing, inside a scope.
+    fn is_capturing(&self, stream: StreamHandle) -> Result<bool> {
+        let call = Call::StreamIsCapturing;
+        let is_capturing = require(self.api.stream_is_capturing, call)?;
+        let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
+        let stream = stream.0 as sys::CUstream;
+        let mut status = none;
+        // SAFETY: `status` is live; the handle is the caller's.
+        let code = self.counted(call, || unsafe { is_capturing(stream, &mut status) });
+        match check(call, code) {
+            Err(error) if error.code == STREAM_CAPTURE_IMPLICIT => Ok(true),
+            answer => answer.map(|()| status != none),
+        }
     }
 
     /// The driver's name for a device; needs no context.
@@ -197,7 +225,7 @@ impl Device for CudaDevice {
     fn usage(&self) -> Usage {
         Usage {
             calls: std::array::from_fn(|call| self.calls[call].load(Ordering::Relaxed)),
-            nanoseconds: self.nanoseconds.load(Ordering::Relaxed),
+            nanoseconds: self.nanoseconds(),
         }
     }
 
@@ -334,6 +362,20 @@ impl Device for CudaDevice {
         self.call(Call::EventRecord, || unsafe { record(event, stream) })
     }
 
+    fn event_record_outside_capture(&self, event: Event, stream: StreamHandle) -> Result<()> {
+        let call = Call::EventRecord;
+        let record = require(self.api.event_record, call)?;
+        // Both within one scope: this is the one thing done for each free of a shared block.
+        self.inside(call, |_| {
+            if self.is_capturing(stream)? {
+                return Err(DriverError { call, code: Code::STREAM_CAPTURE_UNSUPPORTED });
+            }
+            let (event, stream) = (event.0 as sys::CUevent, stream.0 as sys::CUstream);
+            // SAFETY: see the head of this implementation.
+            check(call, self.counted(call, || unsafe { record(event, stream) }))
+        })
+    }
+
     fn event_query(&self, event: Event) -> Result<bool> {
         let query = require(self.api.event_query, Call::EventQuery)?;
         // SAFETY: see the head of this implementation.
@@ -360,17 +402,7 @@ impl Device for CudaDevice {
     /// Of the legacy stream this also answers `true` while a stream that synchronises with it
     /// captures: it takes no part in the capture, but work put on it now would break it.
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool> {
-        let is_capturing = require(self.api.stream_is_capturing, Call::StreamIsCapturing)?;
-        let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
-        let stream = stream.0 as sys::CUstream;
-        let mut status = none;
-        // SAFETY: see the head of this implementation.
-        let answer =
-            self.call(Call::StreamIsCapturing, || unsafe { is_capturing(stream, &mut status) });
-        match answer {
-            Err(error) if error.code == STREAM_CAPTURE_IMPLICIT => Ok(true),
-            answer => answer.map(|()| status != none),
-        }
+        self.inside(Call::StreamIsCapturing, |_| self.is_capturing(stream))
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -82,6 +82,7 @@ api! {
         c"cuDeviceGetAttribute"(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
     can_access_peer = c"cuDeviceCanAccessPeer"(*mut c_int, sys::CUdevice, sys::CUdevice);
     primary_context_retain = c"cuDevicePrimaryCtxRetain"(*mut sys::CUcontext, sys::CUdevice);
+    context_current = c"cuCtxGetCurrent"(*mut sys::CUcontext);
     context_push = c"cuCtxPushCurrent_v2"(sys::CUcontext);
     context_pop = c"cuCtxPopCurrent_v2"(*mut sys::CUcontext);
     context_synchronize = c"cuCtxSynchronize"();

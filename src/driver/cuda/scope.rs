@@ -55,22 +55,36 @@ impl Drop for RelaxedCapture<'_> {
 /// While this lives, a context is the thread's current one.
 pub(super) struct CurrentContext<'a> {
     api: &'a Api,
+    is_pushed: bool,
 }
 
 impl<'a> CurrentContext<'a> {
     /// Makes `context` current on behalf of `call`.
     pub(super) fn enter(api: &'a Api, context: sys::CUcontext, call: Call) -> Result<Self> {
+        // In the thread of a framework it mostly is.
+        if is_current(api, context) {
+            return Ok(Self { api, is_pushed: false });
+        }
         let push = require(api.context_push, call)?;
         require(api.context_pop, call)?;
         // SAFETY: `context` is a primary context that was retained and is never released.
         check(call, unsafe { push(context) })?;
-        Ok(Self { api })
+        Ok(Self { api, is_pushed: true })
     }
+}
+
+fn is_current(api: &Api, context: sys::CUcontext) -> bool {
+    let mut current = std::ptr::null_mut();
+    // SAFETY: the driver writes a handle, or nothing and an error.
+    let known = api.context_current.is_some_and(|get| unsafe { get(&mut current) == 0 });
+    known && current == context
 }
 
 impl Drop for CurrentContext<'_> {
     fn drop(&mut self) {
-        if let Some(pop) = self.api.context_pop {
+        if self.is_pushed
+            && let Some(pop) = self.api.context_pop
+        {
             let mut popped = std::ptr::null_mut();
             // SAFETY: `enter` pushed onto this thread's stack (the guard is not `Send`, since
             // it lives in one function), and every call in between left the stack as it was.
