@@ -40,6 +40,8 @@ const MOST_WORDS: usize = native::MOST_FRAMES + python::MOST_FRAMES;
 /// Has the stream of events find call sites here, of the kind that is chosen.
 pub(super) fn install(choice: CallSites) {
     choose(choice);
+    // The first search, before threads come here together.
+    let _ = interpreter::get();
     EVENTS.set_site_finder(find);
     EVENTS.set_site_namer(site);
 }

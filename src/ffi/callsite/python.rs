@@ -14,8 +14,8 @@
 //! **The global lock** belongs to somebody else, and waiting for it can be wrong in four ways:
 //!
 //! - The interpreter is ending: a thread that waits then is ended by it, in our frames. A function
-//!   registered with `atexit` forbids any more waiting and lets those who wait finish first.
-//!   Then, and once the interpreter is finalising, only native stacks are found.
+//!   registered with `atexit` forbids all other threads any more waiting, and lets those who wait
+//!   finish first. They, and all once the interpreter is finalising, are told native stacks.
 //! - Somebody holds it while waiting for us. No lock of the heap's is held here, and none of
 //!   ours while the interpreter is called: it may collect garbage in any call, and that frees
 //!   memory and comes back here. PyTorch's caching allocator asks for segments under a lock of
@@ -70,7 +70,8 @@ const MOST_DOUBTS: u8 = 8;
 
 /// How many threads wait for the global lock, or hold it, because of us.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
-static IS_ENDING: AtomicBool = AtomicBool::new(false);
+/// The state of the thread that ends the interpreter, once it has begun to.
+static ENDING: AtomicUsize = AtomicUsize::new(0);
 
 /// The frames seen so far.
 #[derive(Default)]
@@ -96,8 +97,8 @@ pub(super) fn find(words: &mut [u64], native: usize) -> Option<u32> {
         let state = (python.own_state)();
         (state, state == (python.active_state)())
     };
-    // After the end of the interpreter only who holds the lock knows that its state is there.
-    if state.is_null() || (IS_ENDING.load(Relaxed) && !is_active) {
+    // Once the interpreter ends, only who holds the lock knows that its state is there.
+    if state.is_null() || (!is_active && is_ended_by_another(state)) {
         return None;
     }
     if DOUBTS.load(Relaxed) == NO_DOUBT {
@@ -110,6 +111,13 @@ pub(super) fn find(words: &mut [u64], native: usize) -> Option<u32> {
         }
     }
     ask(python, state, is_active, words, native)
+}
+
+/// Whether the interpreter is being ended by another thread than that with this state.
+#[inline]
+fn is_ended_by_another(state: Object) -> bool {
+    let ending = ENDING.load(SeqCst);
+    ending != 0 && ending != state as usize
 }
 
 /// Writes the key of this thread's frames; gives each code to `visit` and says how many.
@@ -150,7 +158,7 @@ fn ask(
     if !is_active && torch::is_called_by_its_cache() {
         return None;
     }
-    let _lock = GlobalLock::take(python, is_active)?;
+    let _lock = GlobalLock::take(python, state, is_active)?;
     let _error = ErrorAside::new(python);
     end_with_the_interpreter(python);
     let seen = Seen::of_this_thread(python);
@@ -303,7 +311,7 @@ struct GlobalLock<'a> {
 
 impl<'a> GlobalLock<'a> {
     /// Waits for the lock, unless this thread has it or the interpreter is ending.
-    fn take(python: &'a Interpreter, is_active: bool) -> Option<Self> {
+    fn take(python: &'a Interpreter, state: Object, is_active: bool) -> Option<Self> {
         // SAFETY: any thread may ask.
         let is_over = || unsafe { (python.is_initialized)() == 0 || (python.is_finalizing)() != 0 };
         if is_active {
@@ -311,7 +319,7 @@ impl<'a> GlobalLock<'a> {
         }
         // Before the question, as `at_exit` says so before it looks who waits.
         WAITING.fetch_add(1, SeqCst);
-        if IS_ENDING.load(SeqCst) || is_over() {
+        if is_ended_by_another(state) || is_over() {
             WAITING.fetch_sub(1, SeqCst);
             return None;
         }
@@ -363,10 +371,11 @@ fn end_with_the_interpreter(python: &Interpreter) {
 
 /// Called by the interpreter, with the lock held, before it ends.
 unsafe extern "C" fn at_exit(_: Object, _: Object) -> Object {
-    IS_ENDING.store(true, SeqCst);
     let Some(python) = interpreter::get() else {
         return null_mut();
     };
+    // SAFETY: any thread may ask.
+    ENDING.store(unsafe { (python.own_state)() } as usize, SeqCst);
     let deadline = Instant::now() + PATIENCE;
     // In a forked child those who waited are not there.
     while instance::refuse_forked_child().is_ok()
