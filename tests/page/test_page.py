@@ -233,7 +233,7 @@ def test_hovering_tells_exact_values(pages: Pages) -> None:
 
 def test_the_map_and_the_holders_of_any_moment(pages: Pages) -> None:
     profile = pages.open("moments", 20_000)
-    times = [profile.events[index].time for index in (0, 1, 100, 7_777, 15_000)]
+    times = [profile.events[index].time for index in (0, 1, 100, 7_777, 15_000, 17_500, 19_000)]
     for time_ns in [*times, profile.duration]:
         at = pages.js(f"genesis.at({time_ns})")
         live = profile.live(0, time_ns)

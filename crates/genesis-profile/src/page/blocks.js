@@ -154,24 +154,39 @@ function merged(ranges) {
   return result;
 }
 
-/** A colour for each call site, size, or stream: the largest of the whole run get ones of their own. */
+/**
+ * A colour for each call site, size, or stream. There are fewer colours than sizes: those get one of
+ * their own that hold most at a peak, and those that hold most over time, in turns.
+ */
 class Colours {
-  constructor(profile) {
-    const byPeak = (rows) => rows.slice().sort((a, b) => b.counts.peak_bytes - a.counts.peak_bytes);
+  constructor(profile, moments, pictures) {
+    const overTime = ({ counts }) => counts.live_bytes * profile.duration_ns
+      + counts.lifetime_ns * counts.requested_bytes / Math.max(1, counts.allocations);
+    const longest = (rows) => rows.slice().sort((a, b) => overTime(b) - overTime(a));
+    const atPeaks = (by) => pictures.flatMap((picture) => moments.holders(picture, by))
+      .sort((a, b) => b.bytes - a.bytes).map((holder) => holder.key);
+    const sites = inTurns(atPeaks('site'), longest(profile.call_sites).map((row) => row.site));
     this.rank = {
-      site: ranked(byPeak(profile.call_sites).filter((row) => row.site !== 0).map((row) => row.site)),
-      size: ranked(byPeak(profile.sizes).map((row) => row.block_bytes)),
+      site: ranked(sites.filter((site) => site !== 0)),
+      size: ranked(inTurns(atPeaks('size'), longest(profile.sizes).map((row) => row.block_bytes))),
       stream: ranked(profile.streams.map((_, index) => index)),
     };
   }
 
   of(by, key, other) {
     const rank = this.rank[by].get(key);
-    if (by === 'site' && key === 0) return other;
-    // Without summaries each key has some colour of its own.
-    const chosen = this.rank[by].size === 0 ? (key * 2654435761) % PALETTE.length : rank;
-    return chosen === undefined || chosen >= PALETTE.length ? other : PALETTE[chosen];
+    return rank === undefined || rank >= PALETTE.length ? other : PALETTE[rank];
   }
+}
+
+/** One of the first, one of the second, and so on, each once. */
+function inTurns(first, second) {
+  const mixed = new Set();
+  for (let i = 0; i < Math.max(first.length, second.length); i++) {
+    if (i < first.length) mixed.add(first[i]);
+    if (i < second.length) mixed.add(second[i]);
+  }
+  return [...mixed];
 }
 
 function ranked(keys) {

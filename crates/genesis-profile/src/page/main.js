@@ -6,11 +6,11 @@ class App {
     this.history = buildHistory(profile, events);
     this.histories = profile.devices.map((_, row) => new DeviceHistory(profile, row, this.history.levels[row]));
     this.moments = new Moments(profile, this.history);
-    this.colours = new Colours(profile);
     this.colourBy = profile.call_sites.length > 0 ? 'site' : 'size';
     this.holdersBy = this.colourBy;
     this.shown = 'levels';
     this.setAxis('time');
+    this.colours = new Colours(profile, this.moments, this.histories.map((device) => this.pictureOf(device)));
     this.choose(0);
     this.chart = new Chart(this);
     this.map = new MemoryMap(this);
@@ -74,6 +74,13 @@ class App {
 
   name(index) {
     return this.profile.names[index] || '';
+  }
+
+  /** What lay where on a device when it held most. */
+  pictureOf(device) {
+    const time = device.peakTime(ALLOCATED);
+    const { time: places, length } = this.history.events;
+    return this.moments.at(device.row, upperBound(places, length, time), time, false);
   }
 
   /** What lies where after everything up to and at `time`. */
