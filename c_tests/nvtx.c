@@ -161,6 +161,12 @@ static int domain_push(const void *domain, const attributes *with)
     return ((type)implementations[CORE2][DOMAIN_PUSH])(domain, with);
 }
 
+static void domain_mark(const void *domain, const attributes *with)
+{
+    typedef void (*type)(const void *, const attributes *);
+    ((type)implementations[CORE2][DOMAIN_MARK])(domain, with);
+}
+
 static int domain_pop(const void *domain)
 {
     return ((int (*)(const void *))implementations[CORE2][DOMAIN_POP])(domain);
@@ -225,7 +231,7 @@ static void ranges_and_marks_are_in_the_profile(void)
     ((void (*)(const char *))implementations[CORE][MARK_A])("step 12");
     ((void (*)(const wchar_t *))implementations[CORE][MARK_W])(L"wide mark");
     ((void (*)(const attributes *))implementations[CORE][MARK_EX])(&wide);
-    ((void (*)(const void *, const attributes *))implementations[CORE2][DOMAIN_MARK])(domain, &wide);
+    domain_mark(domain, &wide);
 
     char *text = profile();
     const char *const names[] = {

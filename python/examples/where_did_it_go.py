@@ -44,24 +44,14 @@ def main(folder: Path) -> None:
     genesis.torch.enable()
     with genesis.memory_profiler.record():
         kept = train(steps=12)
+        show_what_is_live()
 
-    stats = genesis.memory_stats()
-    print(f"live {stats.allocated_bytes // MIB} MiB, peak {stats.peak_allocated // MIB} MiB, "
-          f"reserved {stats.reserved_bytes // MIB} MiB")  # fmt: skip
-    details = genesis.detailed_memory_stats()
-    print(f"{details.cache_hit_rate:.0%} of allocations came from the cache")
-
-    print("\nthe largest of what is live:")
-    for allocation in details.get_large_allocations("16MB")[:5]:
-        print(f"  {allocation.size // MIB} MiB  {allocation.location}")
-
-    print("\nby the place that allocated it:")
     report = genesis.memory_profiler.get_report()
+    print("\nby the place that allocated it:")
     sites = sorted(report.call_sites, key=lambda site: site.counts.live_bytes, reverse=True)
     for site in sites[:3]:
         print(f"  {site.counts.live_bytes // MIB} MiB live of {site.counts.allocations} "
               f"allocations  {site.location}")  # fmt: skip
-
     print()
     print(report.summary())
     genesis.memory_profiler.get_timeline().plot(folder / "timeline.html")
@@ -69,6 +59,17 @@ def main(folder: Path) -> None:
     genesis.snapshot(folder / "snapshot.pickle")  # for PyTorch's own viewer
     print(f"written to {folder}: timeline.html, profile.json, snapshot.pickle")
     del kept
+
+
+def show_what_is_live() -> None:
+    stats = genesis.memory_stats()
+    print(f"live {stats.allocated_bytes // MIB} MiB, peak {stats.peak_allocated // MIB} MiB, "
+          f"reserved {stats.reserved_bytes // MIB} MiB")  # fmt: skip
+    details = genesis.detailed_memory_stats()
+    print(f"{details.cache_hit_rate:.0%} of allocations came from the cache")
+    print("\nthe largest of what is live:")
+    for allocation in details.get_large_allocations("16MB")[:5]:
+        print(f"  {allocation.size // MIB} MiB  {allocation.location}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import Iterable, Union
 
-from . import _live, _sizes, options
+from . import _live, _sizes, memory_profiler, options
 
 _OFF = "off"
 
@@ -17,22 +17,21 @@ def enable_memory_debugging(
 
     ``checks``, one or several, or a comma list:
 
-    ``"leaks"``       each block is known with its age and the place that allocated it
+    ``"leaks"``       what is still live when the process ends is told on standard error
     ``"poison"``      memory is filled when it is handed out and when it is freed
     ``"quarantine"``  what was freed is kept out of reuse for a while, and looked at then
     ``"guard"``       each block ends at an unmapped page
     ``"all"``         all of them but ``"guard"``
 
-    Blocks allocated before are known without age and place. Raises
-    :class:`genesis.InvalidArgumentError` for any other check.
+    With any of them, blocks allocated from now on are known with their ages and the places that
+    allocated them. Raises :class:`genesis.InvalidArgumentError` for any other check, and for
+    ``"guard"`` once a device is in use.
     """
     names = checks if isinstance(checks, str) else ",".join(checks)
     options.set("debug", names if enabled else _OFF)
 
 
-def check_memory_leaks(
-    device: int = -1, min_size: _sizes.Size = 0
-) -> list[_live.Allocation]:
+def check_memory_leaks(device: int = -1, min_size: _sizes.Size = 0) -> list[_live.Allocation]:
     """The blocks that are live on ``device`` (−1: on every device in use) and for which at least
     ``min_size`` (bytes, or a text such as ``"1MB"``) was asked, largest first.
 
@@ -42,4 +41,4 @@ def check_memory_leaks(
     no leaks: it runs first.
     """
     gc.collect()
-    return _live.allocations(device, _sizes.to_bytes(min_size))
+    return memory_profiler.located(_live.allocations(device, _sizes.to_bytes(min_size)))

@@ -129,18 +129,6 @@ class CPoolStats(ctypes.Structure):
     ]
 
 
-class CBlockInfo(ctypes.Structure):
-    """``genesis_block_info``."""
-
-    _fields_ = [
-        ("address", ctypes.c_void_p),
-        ("requested_bytes", ctypes.c_size_t),
-        ("allocated_bytes", ctypes.c_size_t),
-        ("stream", ctypes.c_void_p),
-        ("device", ctypes.c_int),
-    ]
-
-
 class CLiveBlock(ctypes.Structure):
     """``genesis_live_block``."""
 
@@ -184,10 +172,6 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_stats_get": (_Status, [_Int, _Pointer(CStats)]),
     "genesis_stats_reset_peak": (_Status, [_Int]),
     "genesis_pool_stats_get": (_Status, [_Int, _Int, _Pointer(CPoolStats)]),
-    "genesis_largest_allocations_get": (
-        _Status,
-        [_Int, _Size, _Pointer(CBlockInfo), _Size, _Pointer(_Size)],
-    ),
     "genesis_live_blocks_visit": (_Status, [_Int, _Size, LiveBlockVisitor, ctypes.c_void_p]),
     "genesis_tag_push": (_Status, [_Text]),
     "genesis_tag_pop": (_Status, []),

@@ -1,12 +1,11 @@
 """The blocks that are live, one by one, with what is known of each.
 
-The library keeps a block's age and the place where it was allocated only while somebody wants
-them: memory debugging or a profile, and only for blocks allocated meanwhile.
+The library keeps a block's age and the place where it was allocated only while memory debugging
+is on, and only of blocks allocated meanwhile; a profile that is being made knows them, too.
 """
 
 from __future__ import annotations
 
-import ctypes
 import re
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence
@@ -52,12 +51,16 @@ class Allocation:
 
 
 def allocations(device: int, least_bytes: int) -> list[Allocation]:
-    """The live blocks of ``device`` of at least ``least_bytes``, largest first."""
-    if _library.has("genesis_live_blocks_visit"):
-        found = _visited(device, least_bytes)
-    else:
-        found = _listed(device, least_bytes)
-    return sorted(found, key=lambda block: (-block.size, block.address))
+    """The live blocks of ``device`` (−1: of every device in use) for which at least
+    ``least_bytes`` were asked, largest first."""
+    found: list[Allocation] = []
+
+    def visit(_user: Any, block: Any) -> None:
+        found.append(_allocation(block.contents))
+
+    visitor = _library.LiveBlockVisitor(visit)
+    _library.call("genesis_live_blocks_visit", device, least_bytes, visitor, None)
+    return found
 
 
 def location_of(stack: Sequence[str]) -> str:
@@ -74,17 +77,6 @@ def location_of(stack: Sequence[str]) -> str:
     return stack[0] if stack else UNKNOWN
 
 
-def _visited(device: int, least_bytes: int) -> list[Allocation]:
-    found: list[Allocation] = []
-
-    def visit(_user: Any, block: Any) -> None:
-        found.append(_allocation(block.contents))
-
-    visitor = _library.LiveBlockVisitor(visit)
-    _library.call("genesis_live_blocks_visit", device, least_bytes, visitor, None)
-    return found
-
-
 def _allocation(raw: _library.CLiveBlock) -> Allocation:
     stack = tuple((raw.location or b"").decode(errors="replace").splitlines())
     return Allocation(
@@ -98,37 +90,3 @@ def _allocation(raw: _library.CLiveBlock) -> Allocation:
         tag=raw.tag.decode(errors="replace") if raw.tag is not None else None,
         stack=stack,
     )
-
-
-def _listed(device: int, least_bytes: int) -> list[Allocation]:
-    """The same from a library that knows nothing of ages and places."""
-    count = ctypes.c_size_t()
-    capacity = 0
-    while True:
-        blocks = (_library.CBlockInfo * capacity)()
-        _library.call(
-            "genesis_largest_allocations_get",
-            device,
-            least_bytes,
-            blocks,
-            capacity,
-            ctypes.byref(count),
-        )
-        if count.value <= capacity:
-            break
-        # Others allocate meanwhile: with some room the second look is the last.
-        capacity = count.value + count.value // 8
-    return [
-        Allocation(
-            location=UNKNOWN,
-            size=block.requested_bytes,
-            allocated_bytes=block.allocated_bytes,
-            address=block.address or 0,
-            device=block.device,
-            stream=block.stream or 0,
-            age=None,
-            tag=None,
-            stack=(),
-        )
-        for block in blocks[: count.value]
-    ]

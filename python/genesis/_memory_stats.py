@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import _live, _sizes, _statistics
+from . import _live, _sizes, _statistics, memory_profiler
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,11 @@ class DetailedMemoryStats:
         """The blocks live now for which at least ``min_size`` (bytes, or a text such as
         ``"100MB"``) was asked, largest first.
 
-        Their ages and locations are known for what was allocated while memory debugging or a
-        profile was on. Takes as long as there are blocks.
+        Ages and locations are known of blocks that were allocated while memory debugging was on,
+        or during the profile that is being made now. Looks at every block, and in the latter case
+        reads the profile, for a second or two if that is long.
         """
-        return _live.allocations(self.device, _sizes.to_bytes(min_size))
+        return memory_profiler.located(_live.allocations(self.device, _sizes.to_bytes(min_size)))
 
 
 def memory_stats(device: int = 0) -> MemoryStats:

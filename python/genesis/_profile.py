@@ -122,7 +122,9 @@ class Document:
 
     def devices(self) -> list[DeviceSummary]:
         return [
-            _made(DeviceSummary, raw, now=_made(Levels, raw["now"]), peak=_made(Levels, raw["peak"]))
+            _made(
+                DeviceSummary, raw, now=_made(Levels, raw["now"]), peak=_made(Levels, raw["peak"])
+            )
             for raw in self._document["devices"]
         ]
 

@@ -12,10 +12,11 @@ import contextlib
 import json
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Iterator, Union
+from typing import Iterator, Optional, Union
 
-from . import _library, _nvtx
+from . import _library, _live, _nvtx, options
 from ._profile import Document
 from ._report import Report
 from ._timeline import Timeline
@@ -24,6 +25,10 @@ __all__ = ["Report", "Timeline", "get_report", "get_timeline", "record", "start"
 
 _Path = Union[str, "os.PathLike[str]"]
 
+#: Whether a profile is being made, as far as this module has been asked for one; else it is if
+#: the environment asks for one.
+_is_on: Optional[bool] = None
+
 
 def start() -> None:
     """Begins a profile, and forgets the one before.
@@ -31,8 +36,10 @@ def start() -> None:
     NVTX ranges count as annotations where their library has not been used before (see
     ``docs/python.md``). Raises :class:`genesis.InvalidArgumentError` while one is being made.
     """
+    global _is_on
     _nvtx.listen()
     _library.call("genesis_profile_start")
+    _is_on = True
 
 
 def stop() -> None:
@@ -40,6 +47,8 @@ def stop() -> None:
 
     Raises :class:`genesis.InvalidArgumentError` if none is being made.
     """
+    global _is_on
+    _is_on = False
     _library.call("genesis_profile_stop")
 
 
@@ -87,10 +96,7 @@ def get_timeline() -> Timeline:
 
     Raises :class:`genesis.InvalidArgumentError` if there is none.
     """
-    with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
-        document = Path(folder, "profile.json")
-        write(document)
-        return Timeline(_read(document), write)
+    return Timeline(_document(), write)
 
 
 def enable_memory_profiling(enabled: bool = True) -> None:
@@ -102,6 +108,34 @@ def enable_memory_profiling(enabled: bool = True) -> None:
         _stopped()
 
 
+def located(blocks: list[_live.Allocation]) -> list[_live.Allocation]:
+    """``blocks`` with the ages and places that the profile being made knows and they lack."""
+    if all(block.stack for block in blocks) or not _is_being_made():
+        return blocks
+    known = {(block.device, block.address): block for block in _document().live()}
+    return [_filled(block, known.get((block.device, block.address))) for block in blocks]
+
+
+def _filled(block: _live.Allocation, known: Optional[_live.Allocation]) -> _live.Allocation:
+    if block.stack or known is None or known.size != block.size:
+        return block
+    age = known.age if block.age is None else block.age
+    return replace(block, location=known.location, stack=known.stack, age=age)
+
+
+def _is_being_made() -> bool:
+    if _is_on is None and _library.has("genesis_profile_start"):
+        return options.get("profile") != "off"
+    return bool(_is_on)
+
+
+def _document() -> Document:
+    with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
+        path = Path(folder, "profile.json")
+        write(path)
+        return _read(path)
+
+
 def _read(path: Path) -> Document:
     return Document(json.loads(path.read_bytes()))
 
@@ -111,6 +145,8 @@ def _started() -> bool:
     try:
         start()
     except _library.InvalidArgumentError:
+        global _is_on
+        _is_on = True
         return False
     return True
 

@@ -14,7 +14,7 @@ from support.program import program, run
 VARIABLE = "NVTX_INJECTION64_PATH"
 
 
-def annotations() -> list[tuple[str, int]]:
+def seen() -> list[tuple[str, int]]:
     found = genesis.memory_profiler.get_timeline().annotations
     return [(one.name, one.depth) for one in found]
 
@@ -37,9 +37,9 @@ def test_a_profile_sees_the_ranges() -> None:
         use_nvtx()
         with torch.autograd.profiler.emit_nvtx():
             torch.ones(8, device="cuda").add_(1)
-    assert annotations()[:3] == RANGES
+    assert seen()[:3] == RANGES
     # The operators, in PyTorch's own words.
-    assert any(name.startswith("aten::add_") for name, _ in annotations()), annotations()
+    assert any(name.startswith("aten::add_") for name, _ in seen()), seen()
 
 
 @program()
@@ -47,7 +47,7 @@ def test_ranges_before_the_first_profile_make_the_library_deaf() -> None:
     use_nvtx()
     with genesis.memory_profiler.record():
         use_nvtx()
-    assert annotations() == []
+    assert seen() == []
 
 
 @program(modes=("native",))
@@ -57,13 +57,13 @@ def test_unless_it_was_asked_for() -> None:
     use_nvtx()
     with genesis.memory_profiler.record():
         use_nvtx()
-    assert annotations() == RANGES
+    assert seen() == RANGES
 
 
 def seen_without_asking() -> None:
     torch.cuda.init()  # the profile begins when Genesis does
     use_nvtx()
-    assert annotations() == RANGES
+    assert seen() == RANGES
 
 
 def test_or_the_whole_process_is_profiled(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_another_tool_is_left_alone() -> None:
     genesis.memory_profiler.start()
     assert os.environ[VARIABLE] == "/another/tool.so"
     use_nvtx()
-    assert annotations() == []
+    assert seen() == []
 
 
 @program(modes=("native",))

@@ -36,7 +36,7 @@ def alone(program: Callable[[], None]) -> Callable[[], None]:
         assert finished.returncode == 0 and said == "", said
 
     test.program = program  # type: ignore[attr-defined]
-    del test.__wrapped__  # type: ignore[attr-defined]
+    del test.__wrapped__  # pytest reads the arguments of what it finds there
     return test
 
 
