@@ -13,7 +13,8 @@ class Stack {
     this.by = by;
     this.history = app.history;
     const { blocks, events } = this.history;
-    this.keys = this.largest(app);
+    // Those with colours of their own.
+    this.keys = [...app.colours.rank[by].keys()].slice(0, STACKED);
     const rankOf = new Map(this.keys.map((key, rank) => [key, rank]));
     this.ranks = new Uint8Array(events.length);
     this.rankOfBlock = new Uint8Array(blocks.length);
@@ -28,15 +29,6 @@ class Stack {
   keyOf(block) {
     const { site, bytes: size, stream } = this.history.blocks;
     return this.by === 'site' ? site[block] : this.by === 'size' ? size[block] : stream[block];
-  }
-
-  /** The keys with a colour of their own, those that hold most at the peak first. */
-  largest(app) {
-    const { blocks } = app.pictureAt(app.peakTime);
-    const of = { site: blocks.site, size: blocks.bytes, stream: blocks.stream }[this.by];
-    const sums = new Map();
-    for (let i = 0; i < blocks.length; i++) sums.set(of[i], (sums.get(of[i]) || 0) + blocks.bytes[i]);
-    return [...sums].sort((a, b) => b[1] - a[1]).slice(0, STACKED).map(([key]) => key);
   }
 
   /** For each of `columns` parts of [from, to] the bytes by rank, one array a rank; the last is the rest. */
