@@ -13,7 +13,7 @@ use crate::base::{DeviceOrdinal, Result, StreamHandle};
 use crate::config::{LogLevel, PoolType, Settings};
 use crate::driver::guarded::Guarded;
 use crate::driver::{Call, Device, HandleOptions};
-use crate::memory::{BlockTable, Pages, Supply};
+use crate::memory::{BlockTable, Pages, Slot, Supply};
 use crate::observe::{
     EventStream, LaneCounters, Log, Peaks, PoolStatistics, Snapshot, Statistics, Tallies, Totals,
     Watermark,
@@ -135,6 +135,26 @@ impl DeviceHeap {
             false => lane.prepare(state, &self.events, stream),
             true => Watermark::Within,
         }
+    }
+
+    /// What the lane finds for a request that it has just missed, once blocks are free again
+    /// whose events have completed meanwhile. Where it has none, the request climbs.
+    #[cold]
+    pub(super) fn take_pending(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        block_bytes: u64,
+        prepared: &mut Watermark,
+    ) -> Option<Slot> {
+        if !state.pending.has_events() || self.pools.is_routing() {
+            return None;
+        }
+        let polled = lane.poll(state, &self.events);
+        if polled == Watermark::Crossed {
+            *prepared = polled;
+        }
+        state.strategy.take(&mut state.blocks, block_bytes)
     }
 
     pub(super) fn memory_fraction(&self) -> f64 {

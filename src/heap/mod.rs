@@ -165,9 +165,12 @@ impl Heap {
                 continue;
             };
             let state_ref = &mut *state;
-            let prepared = device.prepare(lane, state_ref, stream);
+            let mut prepared = device.prepare(lane, state_ref, stream);
             let taken = match block_bytes < device.single_handle_bytes {
-                true => state_ref.strategy.take(&mut state_ref.blocks, block_bytes),
+                true => match state_ref.strategy.take(&mut state_ref.blocks, block_bytes) {
+                    None => device.take_pending(lane, state_ref, block_bytes, &mut prepared),
+                    taken => taken,
+                },
                 false => None,
             };
             let Some(slot) = taken else {
