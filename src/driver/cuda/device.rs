@@ -11,18 +11,17 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use cudarc::driver::sys;
 use once_cell::sync::OnceCell;
 
 use super::loader::{Api, RawResult};
+use super::meter::Meter;
 use super::scope::{CurrentContext, RelaxedCapture, check, require};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{
     Call, Code, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
-    Shareable, Usage, ticks,
+    Shareable, Usage,
 };
 
 /// The most devices that can be given access to one piece of memory, this one included.
@@ -45,11 +44,7 @@ pub(super) struct CudaDevice {
     ordinal: DeviceOrdinal,
     context: OnceCell<Context>,
     virtual_memory: OnceCell<VirtualMemory>,
-    calls: [AtomicU64; Call::COUNT],
-    /// In driver calls, in ticks of the processor's clock.
-    ticks: AtomicU64,
-    /// When the device was made, by both clocks.
-    made: (Instant, u64),
+    meter: Meter,
 }
 
 /// A retained primary context.
@@ -79,15 +74,13 @@ impl CudaDevice {
             ordinal,
             context: OnceCell::new(),
             virtual_memory: OnceCell::new(),
-            calls: [const { AtomicU64::new(0) }; Call::COUNT],
-            ticks: AtomicU64::new(0),
-            made: (Instant::now(), ticks()),
+            meter: Meter::new(),
         }
     }
 
     /// Makes one driver call: in the device's context, in relaxed capture mode, counted.
     fn call(&self, call: Call, run: impl FnOnce() -> RawResult) -> Result<()> {
-        self.inside(call, |_| check(call, self.counted(call, run)))
+        self.inside(call, |_| check(call, self.meter.counted(call, run)))
     }
 
     /// Runs `work` on behalf of `call` in the device's context and in relaxed capture mode.
@@ -98,25 +91,6 @@ impl CudaDevice {
         work(context)
     }
 
-    /// Runs one driver function and adds it to what [`Device::usage`] reports.
-    fn counted(&self, call: Call, run: impl FnOnce() -> RawResult) -> RawResult {
-        let started = ticks();
-        let code = run();
-        let passed = ticks().saturating_sub(started);
-        self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
-        self.ticks.fetch_add(passed, Ordering::Relaxed);
-        code
-    }
-
-    /// The time spent in driver calls, at the clock's rate since the device was made.
-    fn nanoseconds(&self) -> u64 {
-        let (instant, started) = self.made;
-        let passed = ticks().saturating_sub(started).max(1);
-        let spent = u128::from(self.ticks.load(Ordering::Relaxed));
-        let nanoseconds = spent * instant.elapsed().as_nanos() / u128::from(passed);
-        u64::try_from(nanoseconds).unwrap_or(u64::MAX)
-    }
-
     /// The device's primary context, retained at the first use.
     fn context(&self) -> Result<&Context> {
         self.context.get_or_try_init(|| {
@@ -125,7 +99,7 @@ impl CudaDevice {
             let device = self.device(self.ordinal, call)?;
             let mut handle = std::ptr::null_mut();
             // SAFETY: `device` is the driver's own and `handle` is live.
-            check(call, self.counted(call, || unsafe { retain(&mut handle, device) }))?;
+            check(call, self.meter.counted(call, || unsafe { retain(&mut handle, device) }))?;
             Ok(Context { device, handle })
         })
     }
@@ -138,7 +112,7 @@ impl CudaDevice {
         let stream = stream.0 as sys::CUstream;
         let mut status = none;
         // SAFETY: `status` is live; the handle is the caller's.
-        let code = self.counted(call, || unsafe { is_capturing(stream, &mut status) });
+        let code = self.meter.counted(call, || unsafe { is_capturing(stream, &mut status) });
         match check(call, code) {
             Err(error) if error.code == STREAM_CAPTURE_IMPLICIT => Ok(true),
             answer => answer.map(|()| status != none),
@@ -223,10 +197,7 @@ impl Device for CudaDevice {
     }
 
     fn usage(&self) -> Usage {
-        Usage {
-            calls: std::array::from_fn(|call| self.calls[call].load(Ordering::Relaxed)),
-            nanoseconds: self.nanoseconds(),
-        }
+        self.meter.usage()
     }
 
     fn memory_info(&self) -> Result<MemoryInfo> {
@@ -330,7 +301,7 @@ impl Device for CudaDevice {
         let (device, peer) = (self.device(self.ordinal, call)?, self.device(peer, call)?);
         let mut answer = 0;
         // SAFETY: see the head of this implementation. It is about devices and takes no context.
-        check(call, self.counted(call, || unsafe { can_access(&mut answer, device, peer) }))?;
+        check(call, self.meter.counted(call, || unsafe { can_access(&mut answer, device, peer) }))?;
         Ok(answer != 0)
     }
 
@@ -372,7 +343,7 @@ impl Device for CudaDevice {
             }
             let (event, stream) = (event.0 as sys::CUevent, stream.0 as sys::CUstream);
             // SAFETY: see the head of this implementation.
-            check(call, self.counted(call, || unsafe { record(event, stream) }))
+            check(call, self.meter.counted(call, || unsafe { record(event, stream) }))
         })
     }
 

@@ -9,6 +9,7 @@
 
 mod device;
 mod loader;
+mod meter;
 mod scope;
 
 use std::ffi::{CStr, c_int};
