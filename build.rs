@@ -7,16 +7,18 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Where the items of the C interface are: its functions, and the types they speak of.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 16] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
     "src/ffi/allocation.rs",
+    "src/ffi/annotations.rs",
     "src/ffi/callbacks.rs",
     "src/ffi/library.rs",
     "src/ffi/live.rs",
     "src/ffi/memory.rs",
     "src/ffi/peers.rs",
+    "src/ffi/profile.rs",
     "src/ffi/statistics.rs",
     "src/ffi/tags.rs",
     "src/ffi/torch/hooks.rs",

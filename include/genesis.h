@@ -279,6 +279,21 @@ genesis_status genesis_block_record_stream(void *ptr, genesis_stream stream);
 // `info` is NULL, which is an error, or points to a writable `genesis_block_info`.
 genesis_status genesis_block_info_get(const void *ptr, genesis_block_info *info);
 
+// The calling thread begins the range `name`, within those that it has begun before.
+//
+// The caller's part:
+// `name` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_range_push(const char *name);
+
+// The innermost range that the calling thread has begun ends.
+genesis_status genesis_range_pop(void);
+
+// Marks this moment as `name`.
+//
+// The caller's part:
+// `name` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_mark_add(const char *name);
+
 // Registers a callback for when memory is short; callbacks are asked in the order they were
 // registered. Writes its number to `id`.
 //
@@ -441,6 +456,40 @@ genesis_status genesis_memory_compact(int device, size_t *reusable_bytes);
 // `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic, and where the driver knows
 // no way from `peer` to `device`.
 genesis_status genesis_peer_access_enable(int device, int peer);
+
+// Begins to profile: levels over time, what is allocated by size and by call site
+// (`GENESIS_CALL_SITES`), and the latest `GENESIS_PROFILE_EVENTS` events. What an earlier profile
+// has seen is dropped. Blocks that are live now are known but for where and when they were
+// allocated.
+//
+// `GENESIS_STATUS_INVALID_ARGUMENT` while a profile is being made.
+genesis_status genesis_profile_start(void);
+
+// Ends the profile. What was seen can still be written.
+// `GENESIS_STATUS_INVALID_ARGUMENT` if none is being made.
+genesis_status genesis_profile_stop(void);
+
+// Writes the profile, as it is now or was when it ended, to the file at `path`, in the form that
+// the name ends in: ".html" a page to look at, ".json" to keep and for other programs,
+// ".trace.json" for ui.perfetto.dev, ".txt" a report. "%p" in the name stands for the process's
+// number. The file is made or replaced as a whole.
+//
+// `GENESIS_STATUS_INVALID_ARGUMENT` if no profile was begun or the name ends in nothing known,
+// `GENESIS_STATUS_FILE_FAILED` if the file cannot be written.
+//
+// The caller's part:
+// `path` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_profile_write(const char *path);
+
+// Writes what every device holds now to the file at `path` in PyTorch's form, for
+// `torch.cuda._memory_viz` and pytorch.org/memory_viz: segments, blocks and, while a profile is
+// being made, its events and call sites. The name ends in ".pickle" or in ".json".
+//
+// Fails as `genesis_profile_write` does.
+//
+// The caller's part:
+// `path` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_snapshot_write(const char *path);
 
 // Writes the statistics of `device` to `stats`, whose `struct_size` the caller has set.
 //
