@@ -38,6 +38,8 @@ def enable(*, nvtx: Optional[bool] = None, **options: _options.Value) -> None:
     with _lock:
         if _enabled_with is not None:
             _check_same(options, _enabled_with)
+            if nvtx:
+                _nvtx.listen()
             return
         _check_in_time()
         for name in ("pool_type", *options):
