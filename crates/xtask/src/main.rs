@@ -44,6 +44,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Install a browser, and look at a profile's page in it
+    TestPage {
+        /// Passed on to tests/page/test_page.py
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Check what must hold beside the tests: format, lints, and that generated files are current
     Lint,
     /// Generate include/genesis.h and the README's table of options anew
@@ -59,6 +65,7 @@ fn main() -> ExitCode {
         Command::Demo => demo(),
         Command::Test { arguments } => test(&arguments),
         Command::TestTorch { arguments } => torch::test(&arguments),
+        Command::TestPage { arguments } => test_page(&arguments),
         Command::Lint => lint(),
         Command::Generate => generated::write(),
         Command::Peers(arguments) => peers::peers(&arguments),
@@ -83,11 +90,21 @@ fn build_library() -> Step {
 }
 
 fn test(arguments: &[String]) -> Outcome {
-    prerequisites::install()?;
+    prerequisites::install(prerequisites::OF_THE_LIBRARY)?;
     // The tests of the C interface load the library that stands beside them, so it is first.
     let mut test = cargo(&["test", "--workspace"]);
     test.extend(arguments);
     run_all(&[build_library(), test])
+}
+
+fn test_page(arguments: &[String]) -> Outcome {
+    prerequisites::install(prerequisites::OF_THE_PAGE)?;
+    let example = "sample_page";
+    run(&cargo(&["build", "--release", "--package", "genesis-profile", "--example", example]))?;
+    let mut test = Step::new("python3", &["tests/page/test_page.py"]);
+    test.extend([steps::target_folder().join("release/examples").join(example)]);
+    test.extend(arguments);
+    run(&test)
 }
 
 fn lint() -> Outcome {

@@ -1,15 +1,18 @@
-//! What the tests need beside a Rust toolchain and a C compiler, installed if it is missing.
+//! What the tests need beside a Rust toolchain, a C compiler and Python, installed if it is missing.
 
 use std::process::{Command, Stdio};
 
 use crate::steps::{Outcome, Step, run};
 
-/// Programs that tests run, by the Debian package of the same name.
-const PROGRAMS: [&str; 1] = ["valgrind"];
+/// What the tests of the library run, by the Debian package of the same name.
+pub(crate) const OF_THE_LIBRARY: &[&str] = &["valgrind"];
+/// What the tests of the page run.
+pub(crate) const OF_THE_PAGE: &[&str] = &["chromium"];
 
-/// Installs what is missing, through apt-get; asks sudo where that needs another user.
-pub(crate) fn install() -> Outcome {
-    let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !runs(program)).collect();
+/// Installs those of `programs` that are missing, through apt-get; asks sudo where that needs
+/// another user.
+pub(crate) fn install(programs: &[&'static str]) -> Outcome {
+    let missing: Vec<&str> = programs.iter().copied().filter(|program| !runs(program)).collect();
     if missing.is_empty() {
         return Ok(());
     }
