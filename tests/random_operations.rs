@@ -5,6 +5,8 @@
 //! streams. Every live block is touched on its streams, and the machine's race detector judges
 //! each touch. At the end everything goes back and the machine must be empty.
 //!
+//! With `GENESIS_DEBUG=all` there are fewer operations, and the log must find nothing.
+//!
 //! The seed comes from `GENESIS_TEST_SEED` or the clock and is printed when a test fails.
 
 #[path = "random_operations/oracle.rs"]
@@ -18,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use genesis::base::DeviceOrdinal;
 use genesis::base::size::MIB;
-use genesis::config::{PoolType, Settings};
+use genesis::config::{DebugModes, PoolType, Settings};
 use simgpu::{Progress, StoreKind};
 
 use oracle::Oracle;
@@ -31,6 +33,8 @@ const CAPACITY_BYTES: u64 = 256 * MIB;
 const ALONE_OPERATIONS: u64 = 600_000;
 const THREADS: u64 = 4;
 const OPERATIONS_PER_THREAD: u64 = 100_000;
+/// While the program is debugged, each costs several waits.
+const DEBUGGED_OPERATIONS: u64 = 100_000;
 
 #[test]
 fn naive() {
@@ -55,6 +59,26 @@ fn caching() {
 #[test]
 fn elastic() {
     run(PoolType::Elastic, "elastic");
+}
+
+#[test]
+fn naive_debugged() {
+    run_debugged(PoolType::Naive, "naive_debugged");
+}
+
+#[test]
+fn exact_debugged() {
+    run_debugged(PoolType::Exact, "exact_debugged");
+}
+
+#[test]
+fn caching_debugged() {
+    run_debugged(PoolType::Caching, "caching_debugged");
+}
+
+#[test]
+fn elastic_debugged() {
+    run_debugged(PoolType::Elastic, "elastic_debugged");
 }
 
 /// The instruments themselves: a program that uses blocks on streams the heap was not told of
@@ -88,11 +112,37 @@ fn run(pool_type: PoolType, name: &'static str) {
     let seed = Seed::pick(name);
     let mut random = Random(seed.value);
     let rig = start(pool_type, |settings| vary(settings, &mut random));
-    let oracle = Arc::new(Oracle::new(DEVICES));
+    let oracle = work(&rig, &mut random, ALONE_OPERATIONS, OPERATIONS_PER_THREAD);
+    oracle.compare(&rig);
+    assert_everything_happened(&rig);
+    rig.finish();
+}
 
-    let mut alone = Worker::new(rig.clone(), oracle.clone(), random.clone(), Conduct::ALONE);
-    alone.run(ALONE_OPERATIONS);
-    alone.free_all();
+/// A correct program is found nothing wrong with.
+fn run_debugged(pool_type: PoolType, name: &'static str) {
+    let seed = Seed::pick(name);
+    let mut random = Random(seed.value);
+    let rig = start(pool_type, |settings| {
+        vary(settings, &mut random);
+        settings.debug = DebugModes::ALL;
+        settings.quarantine_size_bytes = 64 * MIB;
+    });
+    let oracle = work(&rig, &mut random, DEBUGGED_OPERATIONS, DEBUGGED_OPERATIONS / THREADS);
+    oracle.compare(&rig);
+    assert_eq!(rig.heap.leak_report(), None);
+    for ordinal in (0..DEVICES as u32).map(DeviceOrdinal) {
+        let statistics = rig.heap.statistics(ordinal).unwrap();
+        assert!(statistics.out_of_memory_events > 10, "{statistics:?}");
+    }
+    rig.finish();
+}
+
+/// One thread alone, then several; afterwards nothing is live.
+fn work(rig: &Rig, random: &mut Random, alone: u64, per_thread: u64) -> Arc<Oracle> {
+    let oracle = Arc::new(Oracle::new(DEVICES));
+    let mut worker = Worker::new(rig.clone(), oracle.clone(), random.clone(), Conduct::ALONE);
+    worker.run(alone);
+    worker.free_all();
     rig.check();
 
     std::thread::scope(|scope| {
@@ -101,14 +151,12 @@ fn run(pool_type: PoolType, name: &'static str) {
             let mut worker =
                 Worker::new(rig.clone(), oracle.clone(), random, Conduct::AMONG_OTHERS);
             scope.spawn(move || {
-                worker.run(OPERATIONS_PER_THREAD);
+                worker.run(per_thread);
                 worker.free_all();
             });
         }
     });
-    oracle.compare(&rig);
-    assert_everything_happened(&rig);
-    rig.finish();
+    oracle
 }
 
 /// A run that never ran short, or never moved memory between streams, would prove little.
