@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use genesis::base::size::MIB;
 use genesis::base::{DeviceOrdinal, Error, Status, StreamHandle};
-use genesis::config::PoolType;
+use genesis::config::{DebugModes, PoolType};
 use genesis::heap::PoolId;
 use genesis::observe::Statistics;
 use simgpu::{Access, Call, CaptureMode, Code, StoreKind, Target, Times, Usage};
@@ -25,7 +25,7 @@ use simgpu::{Access, Call, CaptureMode, Code, StoreKind, Target, Times, Usage};
 use support::{A, B, C, DEVICE, Rig, Subject};
 
 /// The kinds of call the program makes of the heap's driver.
-const KINDS: [Call; 16] = [
+const KINDS: [Call; 18] = [
     Call::MemoryInfo,
     Call::Allocate,
     Call::Free,
@@ -42,6 +42,8 @@ const KINDS: [Call; 16] = [
     Call::StreamWait,
     Call::StreamIsCapturing,
     Call::Synchronize,
+    Call::Fill,
+    Call::CopyToHost,
 ];
 /// Those it makes of its own.
 const OWN_KINDS: [Call; 2] = [Call::BeginCapture, Call::EndCapture];
@@ -76,7 +78,8 @@ fn elastic() {
 /// A second program for Elastic: a device of eight pages.
 #[test]
 fn elastic_moving_memory() {
-    let program = Program { capacity_bytes: 16 * MIB, run: Run::move_memory };
+    let program =
+        Program { capacity_bytes: 16 * MIB, run: Run::move_memory, debug: DebugModes::OFF };
     let seen = sweep(PoolType::Elastic, program);
     assert_eq!(
         seen,
@@ -84,14 +87,33 @@ fn elastic_moving_memory() {
     );
 }
 
+/// While the program is debugged, more is asked of the driver, and nothing fails for it.
+#[test]
+fn caching_debugged() {
+    sweep(PoolType::Caching, Program { debug: DebugModes::ALL, ..GENERAL });
+}
+
+#[test]
+fn elastic_debugged() {
+    sweep(PoolType::Elastic, Program { debug: DebugModes::ALL, ..GENERAL });
+}
+
+#[test]
+fn guarded() {
+    let debug = DebugModes { guard: true, poison: true, ..DebugModes::OFF };
+    sweep(PoolType::Elastic, Program { debug, ..GENERAL });
+}
+
 /// What to sweep, and on what.
 #[derive(Clone, Copy)]
 struct Program {
     capacity_bytes: u64,
     run: fn(&mut Run),
+    debug: DebugModes,
 }
 
-const GENERAL: Program = Program { capacity_bytes: 64 * MIB, run: Run::use_everything };
+const GENERAL: Program =
+    Program { capacity_bytes: 64 * MIB, run: Run::use_everything, debug: DebugModes::OFF };
 
 /// What came of each step: `None` for success.
 type Outcomes = Vec<(&'static str, Option<Status>)>;
@@ -175,7 +197,8 @@ impl Run {
     /// Runs the program after `prepare`.
     fn start_with(pool_type: PoolType, program: Program, prepare: impl FnOnce(&Rig)) -> Self {
         let subject = Subject { pool_type, store: StoreKind::AddressesOnly };
-        let rig = subject.plan().capacity(program.capacity_bytes).start();
+        let plan = subject.plan().capacity(program.capacity_bytes);
+        let rig = plan.set(|settings| settings.debug = program.debug).start();
         prepare(&rig);
         let seen = Seen::default();
         let mut run = Self { rig, outcomes: Vec::new(), live: BTreeMap::new(), seen };
@@ -197,7 +220,10 @@ impl Run {
         for stream in [B, C] {
             let Some(address) = shared else { break };
             self.rig.record(address, stream);
-            self.rig.machine.touch(0, stream.0, address, MIB, Access::Read, "reader").unwrap();
+            // They are not ordered after A, where fresh memory is filled.
+            if !self.rig.heap.settings().debug.poison {
+                self.rig.machine.touch(0, stream.0, address, MIB, Access::Read, "reader").unwrap();
+            }
         }
         self.free("shared", shared);
         self.rig.run(B);

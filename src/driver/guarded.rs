@@ -112,6 +112,7 @@ impl Guarded {
 
     /// Accessible memory at the start of a reservation, or none.
     fn back(&self, address: u64, bytes: u64) -> Result<()> {
+        self.release_handles();
         let handle = self.device.create(bytes, HandleOptions::default())?;
         let mapped = self.device.map(address, bytes, handle);
         // The mapping keeps the memory; without one it goes.
@@ -129,6 +130,7 @@ impl Guarded {
     /// Releases the handles that are not needed any more, as far as the driver takes them.
     fn release_handles(&self) {
         let handles = std::mem::take(&mut self.state.lock().unreleased);
+        // Those that the driver refuses again are offered with the next.
         for handle in handles {
             if self.device.release(handle).is_err() {
                 self.state.lock().unreleased.push(handle);

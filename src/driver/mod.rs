@@ -5,18 +5,18 @@
 //! [`Handles`] creates memory with as many of the wished-for options as a device can give;
 //! [`guarded`] puts a device's allocations in front of pages that are not mapped.
 
-pub mod cuda;
 mod clock;
+pub mod cuda;
 mod device;
 pub mod guarded;
 mod handles;
 mod platform;
 pub mod simulated;
 
+pub use clock::ticks;
 pub use device::{
     Call, Code, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
     Shareable, Usage,
 };
-pub use clock::ticks;
 pub use handles::Handles;
 pub use platform::{Backend, Platform, open};

@@ -263,6 +263,17 @@ impl Lane {
         let _ = self.make_pending(state, events, slot);
     }
 
+    /// The pending block in `slot` waits until the device is idle, besides; the driver does that
+    /// itself for a strategy that keeps nothing.
+    pub(super) fn hold_until_idle(&self, slot: Slot) {
+        let mut state = self.lock();
+        if self.keeps_blocks(&state) {
+            let epoch = state.fence.epoch();
+            state.blocks.get_mut(slot).outstanding += 1;
+            state.pending.wait_for_idle(slot, epoch);
+        }
+    }
+
     /// The block in `slot`, just freed, waits for the streams that were recorded for it.
     pub(super) fn make_pending(
         &self,

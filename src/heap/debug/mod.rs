@@ -44,6 +44,7 @@ use crate::memory::{Slot, State};
 use crate::observe::EventStream;
 use crate::order::RecordedStreams;
 use ledger::{Birth, Death, Ledger};
+use poison::Filled;
 use quarantine::{Held, Quarantine};
 
 /// What debugging keeps of one heap.
@@ -209,7 +210,14 @@ impl Heap {
             let is_idle = modes.poison && !is_routing && self.wait_for_user(device);
             if is_idle {
                 self.check_slack(device, &held);
-                held.is_poisoned = !device.is_guarded && poison::fill_freed(device, &held);
+                let filled = match device.is_guarded {
+                    true => Filled::No,
+                    false => poison::fill_freed(device, &held),
+                };
+                held.is_poisoned = filled == Filled::Yes;
+                if filled == Filled::Later {
+                    lane.hold_until_idle(slot);
+                }
             }
             match kept_bytes {
                 0 => self.let_go(device, &held),

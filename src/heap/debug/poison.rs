@@ -46,13 +46,28 @@ pub(super) fn fill_fresh(
         && driver.fill(address, bytes, FRESH, stream).is_ok()
 }
 
-/// Fills a block that was freed, that nobody gets meanwhile and that nothing uses any more; says
-/// whether it did. Waits.
-pub(super) fn fill_freed(device: &DeviceHeap, held: &Held) -> bool {
+/// What came of filling a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filled {
+    /// It is filled.
+    Yes,
+    /// It will be at some time: the driver took the fill, and would not wait for it.
+    Later,
+    /// It is as it was.
+    No,
+}
+
+/// Fills a block that was freed, that nobody gets meanwhile and that nothing uses any more. Waits.
+pub(super) fn fill_freed(device: &DeviceHeap, held: &Held) -> Filled {
     assert_none_held();
     let driver = &device.driver;
-    driver.fill(held.address, held.bytes, FREED, StreamHandle::LEGACY).is_ok()
-        && driver.synchronize().is_ok()
+    if driver.fill(held.address, held.bytes, FREED, StreamHandle::LEGACY).is_err() {
+        return Filled::No;
+    }
+    match driver.synchronize() {
+        Ok(()) => Filled::Yes,
+        Err(_) => Filled::Later,
+    }
 }
 
 impl Heap {
