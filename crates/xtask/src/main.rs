@@ -99,10 +99,11 @@ fn test(arguments: &[String]) -> Outcome {
 
 fn test_page(arguments: &[String]) -> Outcome {
     prerequisites::install(prerequisites::OF_THE_PAGE)?;
-    let example = "sample_page";
+    let (example, built) = ("sample_page", steps::target_folder().join("release"));
+    run(&cargo(&["build", "--release", "--package", "genesis", "--package", "genesis-cli"]))?;
     run(&cargo(&["build", "--release", "--package", "genesis-profile", "--example", example]))?;
     let mut test = Step::new("python3", &["tests/page/test_page.py"]);
-    test.extend([steps::target_folder().join("release/examples").join(example)]);
+    test.extend([built.join("examples").join(example), built.join("genesis")]);
     test.extend(arguments);
     run(&test)
 }
