@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use once_cell::sync::{Lazy, OnceCell};
 
-use super::native;
+use super::names;
 
 /// Any object of Python's, and a thread's state.
 pub(super) type Object = *mut c_void;
@@ -184,9 +184,9 @@ pub(super) fn get() -> Option<&'static Interpreter> {
 pub(super) fn contains(address: usize) -> bool {
     static OBJECT: Lazy<Option<usize>> = Lazy::new(|| {
         let evaluate = symbol(c"_PyEval_EvalFrameDefault")?;
-        native::object(evaluate as usize).map(|(_, base)| base)
+        names::object(evaluate as usize).map(|(_, base)| base)
     });
-    OBJECT.is_some() && native::object(address).map(|(_, base)| base) == *OBJECT
+    OBJECT.is_some() && names::object(address).map(|(_, base)| base) == *OBJECT
 }
 
 fn symbol(name: &CStr) -> Option<*mut c_void> {

@@ -3,7 +3,8 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `native` | return addresses, and what they are called |
+//! | `native` | return addresses |
+//! | `names` | what they are called |
 //! | `python` | Python's frames, of any CPython from 3.9 on |
 //! | `interpreter` | the functions of CPython that are used, and where it keeps its frames |
 //!
@@ -18,6 +19,7 @@
 //! Python frames marked by the highest bit, which no address of a program has.
 
 mod interpreter;
+mod names;
 mod native;
 mod python;
 
@@ -101,7 +103,7 @@ fn name(numbers: &[u32]) -> Vec<Site> {
             _ => before_the_interpreter(native),
         })
         .collect();
-    let named = native::name(&natives).into_iter().zip(&parts);
+    let named = names::name(&natives).into_iter().zip(&parts);
     let named = named.map(|(mut frames, (_, python))| {
         frames.extend(python::name(python));
         Site { frames }
