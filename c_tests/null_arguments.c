@@ -50,6 +50,11 @@ static void all_of_them(void)
     REFUSES_NULL(genesis_tag_generation_get("weights", NULL));
     CHECK(generation == 7);
 
+    REFUSES_NULL(genesis_profile_write(NULL));
+    REFUSES_NULL(genesis_snapshot_write(NULL));
+    REFUSES_NULL(genesis_range_push(NULL));
+    REFUSES_NULL(genesis_mark_add(NULL));
+
     CHECK_OK(genesis_memory_info_get(0, NULL, NULL));
     CHECK_OK(genesis_cache_trim(0, 0, NULL));
     CHECK_OK(genesis_garbage_collect(0, NULL));

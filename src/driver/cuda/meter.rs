@@ -1,0 +1,54 @@
+//! How many driver calls a device has made, and how long they took.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use super::loader::RawResult;
+use crate::driver::{Call, Usage, ticks};
+
+/// The calls of one device. Any thread; sums of one moment may lack a call that is being made.
+#[derive(Debug)]
+pub(super) struct Meter {
+    calls: [AtomicU64; Call::COUNT],
+    /// In driver calls, in ticks of the processor's clock.
+    ticks: AtomicU64,
+    /// When the meter was made, by both clocks.
+    made: (Instant, u64),
+}
+
+impl Meter {
+    pub(super) fn new() -> Self {
+        Self {
+            calls: [const { AtomicU64::new(0) }; Call::COUNT],
+            ticks: AtomicU64::new(0),
+            made: (Instant::now(), ticks()),
+        }
+    }
+
+    /// Runs one driver function and counts it.
+    pub(super) fn counted(&self, call: Call, run: impl FnOnce() -> RawResult) -> RawResult {
+        let started = ticks();
+        let code = run();
+        let passed = ticks().saturating_sub(started);
+        self.calls[call as usize].fetch_add(1, Relaxed);
+        self.ticks.fetch_add(passed, Relaxed);
+        code
+    }
+
+    /// All of it so far.
+    pub(super) fn usage(&self) -> Usage {
+        Usage {
+            calls: std::array::from_fn(|call| self.calls[call].load(Relaxed)),
+            nanoseconds: self.nanoseconds(),
+        }
+    }
+
+    /// The time spent in driver calls, at the rate of the clock since the meter was made.
+    fn nanoseconds(&self) -> u64 {
+        let (instant, started) = self.made;
+        let passed = ticks().saturating_sub(started).max(1);
+        let spent = u128::from(self.ticks.load(Relaxed));
+        let nanoseconds = spent * instant.elapsed().as_nanos() / u128::from(passed);
+        u64::try_from(nanoseconds).unwrap_or(u64::MAX)
+    }
+}
