@@ -79,7 +79,7 @@ static void is_written_in_every_form(void)
         CHECK(has(forms[form].part));
     }
     CHECK_OK(genesis_snapshot_write(named(".pickle")));
-    CHECK(has("segment_type"));
+    CHECK(has("segments"));
 }
 
 int main(void)
