@@ -92,7 +92,9 @@ impl Heap {
             return Ok(address);
         }
         Tallies::count(&request.device.tallies.retries);
-        if self.callbacks.ask(request.device.ordinal, request.block_bytes)
+        let has_freed = self.callbacks.ask(request.device.ordinal, request.block_bytes);
+        // What they have freed may be held back as well.
+        if (self.drain_quarantine_for(request) || has_freed)
             && let Some(address) = self.without_pressure(request)?
         {
             return Ok(address);

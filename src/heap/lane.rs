@@ -253,14 +253,16 @@ impl Lane {
 
     /// The block in `slot`, just freed, is kept from being used again until somebody says so by
     /// [`Self::one_wait_less`], and besides as [`Self::make_pending`] does; a strategy that keeps
-    /// nothing has the driver wait for other streams.
-    pub(super) fn hold_back(&self, state: &mut LaneState, events: &EventPool, slot: Slot) {
+    /// nothing has the driver wait for other streams. Says whether an event could be had of each
+    /// stream: one that is being captured has none.
+    pub(super) fn hold_back(&self, state: &mut LaneState, events: &EventPool, slot: Slot) -> bool {
         if !self.keeps_blocks(state) {
             self.forget_recorded(state, slot);
         }
         state.blocks.get_mut(slot).outstanding += 1;
         // Whoever holds it back settles the device.
         let _ = self.make_pending(state, events, slot);
+        !state.pending.waits_for_idle(slot)
     }
 
     /// The pending block in `slot` waits until the device is idle, besides; the driver does that

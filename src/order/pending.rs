@@ -83,6 +83,11 @@ impl PendingFrees {
         self.for_idle.push((slot, epoch));
     }
 
+    /// Whether the block in `slot` waits until the device is idle.
+    pub fn waits_for_idle(&self, slot: Slot) -> bool {
+        self.for_idle.iter().any(|&(waiting, _)| waiting == slot)
+    }
+
     /// Asks the driver which events are complete; `out` gets a slot for each.
     ///
     /// An event that the driver will not speak of is given up for the device's next idleness:

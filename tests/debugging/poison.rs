@@ -97,6 +97,8 @@ fn captures_are_left_alone() {
         let freed = rig.allocate_and_touch(MIB, A);
         rig.free(freed);
         rig.free(kept);
+        rig.heap.trim(DEVICE, 0).unwrap();
+        rig.heap.empty_cache(DEVICE).unwrap();
         let beside = rig.allocate(MIB, B);
         rig.free(beside);
         let graph = rig.machine.end_capture(0, A.0).expect("the capture is whole");
@@ -137,4 +139,20 @@ fn poison_is_switched_while_the_program_runs() {
     rig.free(rig.allocate(MIB, A));
     assert_eq!(rig.calls(), calls, "off, nothing is asked of the driver");
     rig.finish();
+}
+
+/// A block that a captured stream uses is neither waited for nor filled.
+#[test]
+fn a_capture_outside_of_pools_keeps_the_blocks_recorded_for_it() {
+    everywhere(DebugModes::ALL, |rig| {
+        let block = rig.allocate_and_touch(MIB, A);
+        rig.record(block, C);
+        rig.machine.begin_capture(0, C.0, CaptureMode::Global).unwrap();
+        rig.machine.touch(0, C.0, block, 512, Access::Read, "captured").unwrap();
+        if rig.heap.settings().pool_type != PoolType::Naive {
+            rig.free(block);
+        }
+        rig.machine.end_capture(0, C.0).expect("the capture is whole");
+        rig.finish();
+    });
 }

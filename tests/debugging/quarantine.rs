@@ -151,3 +151,17 @@ fn a_tag_is_paused_with_blocks_held_back() {
     assert_eq!(rig.lines().len(), 2, "{:?}", rig.lines());
     rig.finish();
 }
+
+/// What the callbacks free before a request fails is held back no more than the rest.
+#[test]
+fn what_a_callback_frees_serves_the_request() {
+    everywhere(DebugModes::ALL, |rig| {
+        let held = rig.allocate(700 * MIB, A);
+        let heap = std::sync::Arc::downgrade(&rig.heap);
+        rig.heap.add_out_of_memory_callback(std::sync::Arc::new(move |_, _| {
+            heap.upgrade().is_some_and(|heap| heap.free(held).is_ok())
+        }));
+        rig.allocate_and_touch(700 * MIB, A);
+        rig.finish();
+    });
+}

@@ -39,7 +39,7 @@ use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
 use crate::base::lock::{Guard, Lock, rank};
 use crate::base::{Error, Result, Status, StreamHandle};
-use crate::config::{DebugModes, Settings};
+use crate::config::{DebugModes, PoolType, Settings};
 use crate::memory::{Slot, State};
 use crate::observe::EventStream;
 use crate::order::RecordedStreams;
@@ -184,10 +184,13 @@ impl Heap {
         // The device is settled in any case.
         let _ = lane.counters.on_free(block.class, block.requested_bytes, bytes);
         let (modes, is_routing) = (self.debugging.modes(), device.pools.is_routing());
-        let kept_bytes = match device.is_guarded {
+        let holds_back = device.is_guarded || modes.poison || modes.quarantine;
+        let kept_bytes = match device.pool_type {
             // What the driver would have to wait for while a stream may be capturing.
-            true if is_routing => u64::MAX,
-            false if modes.quarantine => self.debugging.quarantine_limit_bytes.load(Relaxed),
+            PoolType::Naive if is_routing && holds_back => u64::MAX,
+            _ if modes.quarantine && !device.is_guarded => {
+                self.debugging.quarantine_limit_bytes.load(Relaxed)
+            }
             _ => 0,
         };
         if lane.pool().is_private() || kept_bytes == 0 && !modes.poison {
@@ -203,11 +206,11 @@ impl Heap {
             self.settle(device);
             freed
         } else {
-            lane.hold_back(state, &device.events, slot);
+            let may_wait = lane.hold_back(state, &device.events, slot) && !is_routing;
             drop(guard);
             let mut held =
                 Held { lane: lane.index, slot, address, bytes, death, is_poisoned: false };
-            let is_idle = modes.poison && !is_routing && self.wait_for_user(device);
+            let is_idle = modes.poison && may_wait && self.wait_for_user(device);
             if is_idle {
                 self.check_slack(device, &held);
                 let filled = match device.is_guarded {

@@ -16,6 +16,7 @@ use super::super::Heap;
 use super::super::device::DeviceHeap;
 use super::super::ladder::Request;
 use super::ledger::Death;
+use crate::config::PoolType;
 use crate::memory::{Slot, State};
 
 /// A block that is held back.
@@ -69,9 +70,9 @@ impl Heap {
 
     /// Lets go of everything that is held back on `device`; says whether it came to that.
     pub(in super::super) fn drain_quarantine(&self, device: &DeviceHeap) -> bool {
-        // Under guard the driver waits for the device, which must not be while one is captured.
-        !(device.is_guarded && device.pools.is_routing())
-            && self.shrink_quarantine(device, 0, false)
+        // The driver would wait for the device, which must not be while a stream may be capturing.
+        let may_release = device.pool_type != PoolType::Naive || !device.pools.is_routing();
+        may_release && self.shrink_quarantine(device, 0, false)
     }
 
     /// Lets go of what is held back on `device` beyond `kept_bytes`; says whether there was
