@@ -51,12 +51,7 @@ fn at(line: u32) {
 fn plan(pool_type: PoolType, store: StoreKind, modes: DebugModes) -> Plan {
     EventStream::silent().set_site_finder(|| LINE.get());
     EventStream::silent().set_site_namer(|line| Site {
-        frames: vec![Frame {
-            function: "main".into(),
-            file: "program.c".into(),
-            line,
-            ..Frame::default()
-        }],
+        frames: vec![Frame { function: "main".into(), file: "program.c".into(), line }],
     });
     at(0);
     Subject { pool_type, store }.plan().set(|settings| settings.debug = modes)
