@@ -168,13 +168,13 @@ impl Layout {
 #[inline]
 pub(super) fn get() -> Option<&'static Interpreter> {
     static FOUND: OnceCell<Interpreter> = OnceCell::new();
-    /// A search costs microseconds, and an interpreter may be loaded late.
+    /// A search costs microseconds, and an interpreter may be loaded late. A power of two.
     const CALLS_PER_SEARCH: u32 = 4096;
     static CALLS: AtomicU32 = AtomicU32::new(0);
     if let Some(found) = FOUND.get() {
         return Some(found);
     }
-    if CALLS.fetch_add(1, Relaxed) % CALLS_PER_SEARCH != 0 {
+    if CALLS.fetch_add(1, Relaxed) & (CALLS_PER_SEARCH - 1) != 0 {
         return None;
     }
     FOUND.get_or_try_init(|| look_up().ok_or(())).ok()

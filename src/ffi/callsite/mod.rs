@@ -17,6 +17,17 @@
 //! A stack is found, made into words and numbered by a table (`observe::SiteTable`); one that is
 //! known costs no host allocation and no lock. Words are native addresses, and numbers of
 //! Python frames marked by the highest bit, which no address of a program has.
+//!
+//! What one costs, of a stack seen before (`cargo bench --bench call_sites`, on a busy machine of two
+//! cores; without a site a block allocated and freed under a profile took 120 ns):
+//!
+//! | stack | nanoseconds |
+//! |---|---|
+//! | 5, 20, 60 frames of Python 3.11 or 3.13 | 25–40, 90–150, 230 |
+//! | 5, 20, 60 frames of Python 3.10, lock given up | 3400, 3200, 6100; 630 with it held |
+//! | 32 native frames | 110 |
+//!
+//! A native stack that a thread has not walked before takes 6 to 10 microseconds.
 
 mod interpreter;
 mod names;

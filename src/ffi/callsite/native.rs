@@ -135,7 +135,7 @@ impl Chain {
     /// Has it found the next time.
     fn keep(self) {
         let is_in_order = self.places.is_sorted_by(|(one, _), (next, _)| one < next);
-        let is_aligned = self.places.iter().all(|(place, _)| place % size_of::<usize>() == 0);
+        let is_aligned = self.places.iter().all(|(place, _)| place & (align_of::<usize>() - 1) == 0);
         // Where it says other than the unwinder now, it would next time.
         if self.places.is_empty() || !is_in_order || !is_aligned || !self.is_this_stack() {
             return;
@@ -156,9 +156,6 @@ impl Chain {
 impl Walk<'_> {
     /// Takes a frame in; says whether to go on.
     fn step(&mut self, return_address: usize) -> bool {
-        if return_address == 0 {
-            return false;
-        }
         if self.count == 0 && self.own_code.contains(&return_address) {
             self.own_frames += 1;
             return self.own_frames < MOST_OWN_FRAMES;
@@ -192,6 +189,10 @@ extern "C" fn visit(context: *mut c_void, walk: *mut c_void) -> c_int {
     // SAFETY: the context of this frame, as the unwinder passed it, and a place for an `int`.
     let (address, frame) =
         unsafe { (_Unwind_GetIPInfo(context, &mut is_signal_frame), _Unwind_GetCFA(context)) };
+    if address == 0 {
+        // The end of the stack is told as a frame as well.
+        return STOP;
+    }
     walk.is_kept &= is_signal_frame == 0;
     walk.note(frame.wrapping_sub(size_of::<usize>()), address);
     // In all but signal frames the address is that after the call: the one before is within it.
