@@ -14,10 +14,12 @@ from . import _library
 
 #: The location of a block that was allocated while nobody wanted to know.
 UNKNOWN = "unknown"
-#: Frames that are not the program's own: of packages, of the standard library, of the system's
-#: libraries and, with debug information, of the C library.
+#: A frame with a source line, and those of them that are not the program's own: of packages, of
+#: Genesis, of the standard libraries, of the C library where that has debug information.
+_WITH_LINE = re.compile(r".*:\d+( \(|$)")
 _OF_OTHERS = re.compile(
-    r".*/(site|dist)-packages/|.*/lib/python3|<frozen |/lib|/usr/lib|\./(nptl|misc|csu)/"
+    r".*/(site|dist)-packages/|.*/python/genesis/|.*/lib/python3|<frozen "
+    r"|.*/include/c\+\+/|.*/genesis/allocator\.hpp|.*/sysdeps/|\./(nptl|misc|csu)/"
 )
 #: In stacks of PyTorch's own threads: the step of a backward pass, and an operator.
 _BACKWARD = re.compile(r".*torch::autograd::generated::\w+::apply\b")
@@ -67,7 +69,7 @@ def location_of(stack: Sequence[str]) -> str:
     """The frame of ``stack`` that says most to its reader: the innermost of the program's own; in
     PyTorch's threads the step of the backward pass or the outermost operator; or the innermost."""
     for frame in stack:
-        if not _OF_OTHERS.match(frame):
+        if _WITH_LINE.match(frame) and not _OF_OTHERS.match(frame):
             return frame
     for telling, frames in ((_BACKWARD, stack), (_OPERATOR, reversed(stack))):
         for frame in frames:

@@ -198,3 +198,24 @@ def test_a_long_history_keeps_its_latest_part() -> None:
     assert report.devices[0].allocations == 1, "sums are of the whole run"
     names = [one.name for one in report.annotations]
     assert names[-1] == "last" and "first" not in names and 50_000 < len(names) < 250_000
+
+
+def test_a_location_is_the_frame_that_tells_most() -> None:
+    from genesis._live import location_of
+
+    torch = "/venv/lib/python3.11/site-packages/torch"
+    start = "./nptl/pthread_create.c:442 (start_thread)"
+    backward = f"{torch}/lib/libtorch_cpu.so (torch::autograd::generated::MmBackward0::apply"
+    operator = f"{torch}/lib/libtorch_cpu.so (at::_ops::sum::call"
+    outer = f"{torch}/lib/libtorch_cpu.so (at::_ops::loss::call"
+    inner = f"{torch}/lib/libtorch_cuda.so (at::(anonymous namespace)::create_out)"
+    for stack, location in (
+        ((), "unknown"),
+        (("train.py:3 (<module>)",), "train.py:3 (<module>)"),
+        ((f"{torch}/nn/linear.py:134 (forward)", "/a/train.py:12 (step)"), "/a/train.py:12 (step)"),
+        ((inner, f"{backward}(std::vector<at::Tensor>&&))", operator, start), f"{backward})"),
+        ((inner, f"{operator})", f"{outer}(at::Tensor const&))", start), f"{outer})"),
+        ((inner, "/lib/libstdc++.so.6 (0xd44a2)", start), inner),
+        (("/a/libown.so (work)", "/a/main.cpp:7 (main)"), "/a/main.cpp:7 (main)"),
+    ):
+        assert location_of(stack) == location, stack
