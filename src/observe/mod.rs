@@ -17,6 +17,6 @@ pub use events::{
 };
 pub use log::{Log, Sink};
 pub use profile::{Beginning, Held, Known, Profiler};
-pub use sites::{FIRST as FIRST_SITE, MOST_STACKS, OTHERS, SiteTable, StackMap, UNKNOWN, location};
+pub use sites::{OTHERS, SiteTable, StackMap, UNKNOWN, location};
 pub use stats::{PoolStatistics, Statistics, Tallies};
 pub use trace::{Recorder, Summary, Target};

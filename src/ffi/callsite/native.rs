@@ -135,7 +135,8 @@ impl Chain {
     /// Has it found the next time.
     fn keep(self) {
         let is_in_order = self.places.is_sorted_by(|(one, _), (next, _)| one < next);
-        let is_aligned = self.places.iter().all(|(place, _)| place & (align_of::<usize>() - 1) == 0);
+        let is_aligned =
+            self.places.iter().all(|(place, _)| place & (align_of::<usize>() - 1) == 0);
         // Where it says other than the unwinder now, it would next time.
         if self.places.is_empty() || !is_in_order || !is_aligned || !self.is_this_stack() {
             return;
