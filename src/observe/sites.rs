@@ -218,33 +218,10 @@ impl SiteTable {
     }
 }
 
-/// A site in one line: the innermost frame of the user's own code, as "train.py:12 (step)".
-///
-/// That is the innermost which is not PyTorch's, this package's, the interpreter's library's or
-/// C++'s; where there is none, the operator of a backward pass, or the innermost. "" for a site
-/// that is not known.
+/// A site in one line: the frame that tells most, as "train.py:12 (step)"; "" for a site that is
+/// not known.
 pub fn location(site: &Site) -> String {
-    /// Folders whose code is called by the user's.
-    const NOT_THE_USERS: [&str; 7] = [
-        "/site-packages/",
-        "/dist-packages/",
-        "/python/genesis/",
-        "/lib/python3",
-        "<frozen ",
-        "/include/c++/",
-        "/genesis/allocator.hpp",
-    ];
-    let is_the_users =
-        |file: &str| !file.is_empty() && !NOT_THE_USERS.iter().any(|part| file.contains(part));
-    let of_the_user = site.frames.iter().find(|frame| frame.line != 0 && is_the_users(&frame.file));
-    // Nodes of PyTorch's graphs, whose stacks have nothing else that says what they are.
-    let of_a_backward_pass =
-        || site.frames.iter().find(|frame| frame.function.contains("Backward"));
-    let frame = of_the_user.or_else(of_a_backward_pass).or(site.frames.first());
-    let Some(frame) = frame else {
-        return String::new();
-    };
-    frame_text(frame)
+    site.telling_frame().map_or_else(String::new, |frame| frame_text(&site.frames[frame]))
 }
 
 /// A frame in one line, as "train.py:12 (step)".

@@ -37,9 +37,12 @@ const SCRIPTS: [&str; 10] = [
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let events = packed::pack(&profile.history.events);
     let document = serde_json::to_vec(&profile.without_events())?;
+    // The page shows which frame of each stack tells most; which one does is known here.
+    let telling: Vec<_> = profile.sites.iter().map(|site| site.telling_frame()).collect();
     let mut rest = PAGE;
     for (place, fill) in [
         ("<!-- style -->", STYLE.to_owned()),
+        ("<!-- telling -->", serde_json::to_string(&telling)?),
         ("<!-- profile -->", BASE64.encode(packed::deflate(&document))),
         ("<!-- count -->", events.count.to_string()),
         ("<!-- events -->", events.deflated),

@@ -22,6 +22,7 @@ mod levels;
 pub mod model;
 mod packed;
 pub mod perfetto;
+mod place;
 pub mod prometheus;
 pub mod sample;
 pub mod snapshot;

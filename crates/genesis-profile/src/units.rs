@@ -1,6 +1,7 @@
 //! Bytes, times, counts and call sites as people read them.
 
 use crate::model::{Frame, Site};
+use crate::place;
 
 /// `1.5 GiB`, `512 B`: three or four digits and a unit.
 pub fn bytes(bytes: u64) -> String {
@@ -58,9 +59,19 @@ pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * part as f64 / whole as f64) }
 }
 
-/// The innermost frame in a line: `model.py:42 forward`; `(not known)` where there is none.
+/// A site in a line: the frame that tells most, and the innermost if that is another, as in
+/// `train.py:12 step · linear.py:134 forward`; `(not known)` where there is none.
 pub fn site(site: &Site) -> String {
-    site.frames.first().map_or_else(|| "(not known)".to_owned(), frame)
+    stack(&site.frames)
+}
+
+/// The same of a stack, innermost frame first.
+pub fn stack(frames: &[Frame]) -> String {
+    match place::telling(frames) {
+        None => "(not known)".to_owned(),
+        Some(0) => frame(&frames[0]),
+        Some(telling) => format!("{} · {}", frame(&frames[telling]), frame(&frames[0])),
+    }
 }
 
 /// A frame in a line, the file without its folders.
@@ -109,9 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn a_site_is_its_innermost_frame() {
+    fn a_site_is_the_frame_that_tells_most_and_the_innermost() {
         let inner = Frame { function: "forward".into(), file: "/a/model.py".into(), line: 42 };
-        assert_eq!(site(&Site { frames: vec![inner, Frame::default()] }), "model.py:42 forward");
+        let frames = vec![inner.clone(), Frame::default()];
+        assert_eq!(site(&Site { frames }), "model.py:42 forward");
+        let file = "/usr/lib/python3/dist-packages/torch/nn/linear.py".to_owned();
+        let library = Frame { function: "forward".into(), file, line: 134 };
+        let frames = vec![library, inner];
+        assert_eq!(site(&Site { frames }), "model.py:42 forward · linear.py:134 forward");
         assert_eq!(site(&Site::default()), "(not known)");
         let strange = Frame { function: "f\u{1b}[31m".into(), ..Frame::default() };
         assert_eq!(frame(&strange), "f [31m");

@@ -3,6 +3,8 @@
 async function readProfile() {
   const [text, columns] = await Promise.all([inflate('profile-data'), inflate('events-data')]);
   const profile = JSON.parse(new TextDecoder().decode(text));
+  const telling = JSON.parse(document.getElementById('profile-data').dataset.telling);
+  profile.sites.forEach((site, i) => { site.telling = telling[i] ?? 0; });
   const length = Number(document.getElementById('events-data').dataset.count);
   return { profile, events: readEvents(columns, length, profile.devices) };
 }

@@ -324,9 +324,9 @@ class App {
     if (events.action[i] === OUT_OF_MEMORY) return `${what}: ${bytes(events.requested[i])} requested`;
     if (events.action[i] > OUT_OF_MEMORY) return `${what}: ${this.name(events.name[i])}`;
     if (events.action[i] === TRIM) return what;
-    const { frames } = this.profile.sites[events.site[i]] || { frames: [] };
+    const site = this.profile.sites[events.site[i]];
     const size = events.block[i] ? ` ${bytes(events.block[i])}` : '';
-    return `${what}${size} at 0x${events.addresses[events.address[i]].toString(16)}${frames.length ? `, ${frameText(frames[0])}` : ''}`;
+    return `${what}${size} at 0x${events.addresses[events.address[i]].toString(16)}${site?.frames.length ? `, ${siteText(site)}` : ''}`;
   }
 
   /** Tells of a block on the map, or of free memory. */

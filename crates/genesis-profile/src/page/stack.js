@@ -85,8 +85,7 @@ class Stack {
     const key = this.keys[rank];
     if (this.by === 'size') return bytes(key);
     if (this.by === 'stream') return streamText(app.profile, key);
-    const frames = app.profile.sites[key]?.frames || [];
-    return frames.length ? frameText(frames[0]) : '(not known)';
+    return siteText(app.profile.sites[key]);
   }
 }
 

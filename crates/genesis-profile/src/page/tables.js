@@ -2,10 +2,10 @@
 
 const SHOWN_ROWS = 100;
 
-/** A cell for a call site: its innermost frame, the others folded away. */
+/** A cell for a call site: what tells most of it, all frames folded away. */
 function placeCell(profile, site, colour) {
   const { frames } = profile.sites[site] || { frames: [] };
-  const label = element('span', { className: 'place', text: frames.length ? frameText(frames[0]) : '(not known)' });
+  const label = element('span', { className: 'place', text: siteText(profile.sites[site]) });
   const cell = element('td', { className: 'wide' });
   const head = element('span', { className: 'swatched' }, swatch(colour), label);
   if (frames.length < 2) {
@@ -147,7 +147,6 @@ class Summary {
   }
 
   label(site) {
-    const frames = this.app.profile.sites[site]?.frames || [];
-    return frames.length ? frameText(frames[0]) : '';
+    return siteText(this.app.profile.sites[site]);
   }
 }

@@ -98,6 +98,13 @@ function frameText(frame) {
   return [place, frame.function].filter(Boolean).join(' ') || '(not known)';
 }
 
+/** A call site in a line: the frame that tells most, and the innermost if that is another. */
+function siteText(site) {
+  if (!site?.frames.length) return '(not known)';
+  const innermost = frameText(site.frames[0]);
+  return site.telling ? `${frameText(site.frames[site.telling])} · ${innermost}` : innermost;
+}
+
 /** Makes a canvas as large as it is shown and returns its context, in CSS pixels. */
 function prepare(canvas) {
   const ratio = window.devicePixelRatio || 1;

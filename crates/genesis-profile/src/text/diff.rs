@@ -33,10 +33,7 @@ pub fn diff(before: &Profile, after: &Profile) -> String {
                 add(change, side, block.block_bytes);
             }
         }
-        let name = |frames: &[Frame]| {
-            frames.first().map_or_else(|| "(not known)".to_owned(), units::frame)
-        };
-        push_changes(&mut text, "call site", sites.into_iter().map(|(f, c)| (name(f), c)));
+        push_changes(&mut text, "call site", sites.into_iter().map(|(f, c)| (units::stack(f), c)));
     }
     let mut sizes: BTreeMap<u64, Change> = BTreeMap::new();
     for (side, profile) in [before, after].into_iter().enumerate() {
