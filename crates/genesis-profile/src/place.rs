@@ -3,7 +3,7 @@
 use crate::model::{Frame, Site};
 
 /// Parts of the paths of files whose code is called by the user's.
-const NOT_THE_USERS: [&str; 7] = [
+const NOT_THE_USERS: [&str; 9] = [
     "/site-packages/",
     "/dist-packages/",
     "/python/genesis/",
@@ -11,6 +11,9 @@ const NOT_THE_USERS: [&str; 7] = [
     "<frozen ",
     "/include/c++/",
     "/genesis/allocator.hpp",
+    // The C library's, where it has debug information: the beginning of every thread.
+    "/nptl/",
+    "/sysdeps/",
 ];
 
 impl Site {
@@ -31,4 +34,30 @@ pub(crate) fn telling(frames: &[Frame]) -> Option<usize> {
     let of_a_backward_pass = || frames.iter().position(|frame| frame.function.contains("Backward"));
     let innermost = || (!frames.is_empty()).then_some(0);
     of_the_user.or_else(of_a_backward_pass).or_else(innermost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn telling_of(frames: &[(&str, u32, &str)]) -> Option<usize> {
+        let frame = |&(file, line, function): &(&str, u32, &str)| Frame {
+            function: function.to_owned(),
+            file: file.to_owned(),
+            line,
+        };
+        telling(&frames.iter().map(frame).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_users_own_frame_tells_most_and_the_start_of_a_thread_nothing() {
+        let torch = ("/v/site-packages/torch/lib/libtorch_cuda.so", 0, "at::create_out");
+        let backward = ("/v/site-packages/torch/lib/libtorch_cpu.so", 0, "MmBackward0::apply");
+        let start = ("./nptl/pthread_create.c", 442, "start_thread");
+        let clone = ("./misc/../sysdeps/unix/sysv/linux/x86_64/clone3.S", 81, "clone3");
+        assert_eq!(telling_of(&[]), None);
+        assert_eq!(telling_of(&[torch, ("/a/train.py", 12, "step"), start, clone]), Some(1));
+        assert_eq!(telling_of(&[torch, backward, start, clone]), Some(1));
+        assert_eq!(telling_of(&[torch, start, clone]), Some(0));
+    }
 }
