@@ -1,4 +1,4 @@
-"""A snapshot goes through PyTorch's own viewer: ``python check_viz.py SNAPSHOT.pickle [OTHER.pickle]``.
+"""A snapshot goes through PyTorch's own viewer: ``python memory_viz.py SNAPSHOT.pickle [OTHER.pickle]``.
 
 Needs a Python with torch, of which only ``torch/cuda/_memory_viz.py`` is loaded, unmodified. Every
 function that does not need the network is run, and the sums it prints are compared with the

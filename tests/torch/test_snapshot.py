@@ -1,0 +1,40 @@
+"""Snapshots go through ``torch.cuda._memory_viz``, unmodified, and agree with the statistics."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import genesis
+import genesis.torch
+from support import memory_viz
+from support.models import Shape, train
+from support.program import run
+
+
+def snapshots() -> dict[str, int]:
+    """Two snapshots of a program that trains, with its history and Python's frames; what the
+    statistics say at the second."""
+    folder = Path(os.environ["SNAPSHOTS"])
+    genesis.memory_profiler.start()
+    train(Shape(layers=2), lengths=[64, 128])
+    genesis.snapshot(folder / "before.pickle")
+    train(Shape(layers=1), lengths=[256])
+    genesis.snapshot(folder / "after.pickle")
+    stats = genesis.memory_stats()
+    return {"allocated": stats.allocated_bytes, "reserved": stats.reserved_bytes}
+
+
+def test_pytorchs_viewer_reads_it(tmp_path: Path) -> None:
+    stats = run(snapshots, "enabled", env={"SNAPSHOTS": str(tmp_path)})
+    before, after = str(tmp_path / "before.pickle"), str(tmp_path / "after.pickle")
+    memory_viz.check(before, after)
+    memory_viz.check(after, before)
+    snapshot = pickle.loads(Path(after).read_bytes())
+    segments = snapshot["segments"]
+    assert sum(segment["allocated_size"] for segment in segments) == stats["allocated"]
+    assert sum(segment["total_size"] for segment in segments) == stats["reserved"]
+    files = {frame["filename"] for trace in snapshot["device_traces"] for entry in trace
+             for frame in entry["frames"]}
+    assert any(file.endswith("models.py") for file in files), sorted(files)[:20]
