@@ -244,7 +244,7 @@ impl BlockTable {
     #[inline]
     pub fn split(&mut self, slot: Slot, bytes: u64) -> Slot {
         let whole = self.get_mut(slot);
-        debug_assert!(bytes > 0 && bytes < whole.bytes && bytes % ALIGNMENT_BYTES == 0);
+        debug_assert!(bytes > 0 && bytes < whole.bytes && bytes.is_multiple_of(ALIGNMENT_BYTES));
         let mut rest = Block {
             address: whole.address + bytes,
             bytes: whole.bytes - bytes,

@@ -185,7 +185,7 @@ impl Directory {
 /// Whether an address can start a block: aligned to a unit and inside the trees.
 #[inline]
 pub fn is_representable(address: u64) -> bool {
-    address % (1 << UNIT_BITS) == 0 && address >> ADDRESS_BITS == 0
+    address.is_multiple_of(1 << UNIT_BITS) && address >> ADDRESS_BITS == 0
 }
 
 #[inline]

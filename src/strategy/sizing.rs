@@ -171,7 +171,7 @@ mod tests {
         let mut sizes = std::collections::BTreeSet::new();
         for requested in (1..=CLASSES_LIMIT_BYTES).step_by(37) {
             let bytes = Sizing::Elastic.block_bytes(requested).unwrap();
-            assert!(bytes >= requested && bytes % ALIGNMENT_BYTES == 0);
+            assert!(bytes >= requested && bytes.is_multiple_of(ALIGNMENT_BYTES));
             assert!(bytes - requested < ALIGNMENT_BYTES.max(requested / 8), "{requested}");
             sizes.insert(bytes);
         }

@@ -43,14 +43,14 @@ impl Oracle {
         requested_bytes: u64,
     ) -> Result<(), String> {
         let mut ledger = self.devices[device].lock().unwrap();
-        if start == 0 || start % 512 != 0 || end - start < requested_bytes {
+        if start == 0 || !start.is_multiple_of(512) || end - start < requested_bytes {
             return Err(format!("{requested_bytes} bytes at [{start:#x}, {end:#x})"));
         }
-        if let Some((&other, &other_end)) = ledger.live.range(..end).next_back() {
-            if other_end > start {
-                let other = format!("[{other:#x}, {other_end:#x})");
-                return Err(format!("[{start:#x}, {end:#x}) overlaps the live {other}"));
-            }
+        if let Some((&other, &other_end)) = ledger.live.range(..end).next_back()
+            && other_end > start
+        {
+            let other = format!("[{other:#x}, {other_end:#x})");
+            return Err(format!("[{start:#x}, {end:#x}) overlaps the live {other}"));
         }
         ledger.live.insert(start, end);
         ledger.allocations += 1;

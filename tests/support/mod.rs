@@ -130,7 +130,7 @@ impl Rig {
     #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: StreamHandle) -> u64 {
         let address = self.heap.allocate(bytes, DEVICE, stream).unwrap();
-        assert!(bytes == 0 || (address != 0 && address % 512 == 0), "{address:#x}");
+        assert!(bytes == 0 || (address != 0 && address.is_multiple_of(512)), "{address:#x}");
         address
     }
 

@@ -154,7 +154,7 @@ pub(crate) unsafe fn fill<const N: usize>(work: Work<'_>, to: Rows, value: [u8; 
     if to.is_empty() {
         return Ok(());
     }
-    let is_aligned = to.address % N as u64 == 0 && to.width_bytes % N as u64 == 0;
+    let is_aligned = to.address.is_multiple_of(N as u64) && to.width_bytes.is_multiple_of(N as u64);
     if !to.is_valid() || !is_aligned || !is_device_address(work.simulation, to.address) {
         return Err(Code::INVALID_VALUE);
     }

@@ -225,11 +225,12 @@ fn remember(
 }
 
 fn insert_joined(segments: &mut BTreeMap<u64, Segment>, start: u64, segment: Segment) {
-    if let Some((_, before)) = segments.range_mut(..start).next_back() {
-        if before.end == start && before.same_history(&segment) {
-            before.end = segment.end;
-            return;
-        }
+    if let Some((_, before)) = segments.range_mut(..start).next_back()
+        && before.end == start
+        && before.same_history(&segment)
+    {
+        before.end = segment.end;
+        return;
     }
     segments.insert(start, segment);
 }

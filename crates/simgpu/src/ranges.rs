@@ -49,17 +49,18 @@ impl Ranges {
     /// start and bytes.
     pub(crate) fn give(&mut self, start: u64, bytes: u64) -> (u64, u64) {
         let (mut first, mut end) = (start, start + bytes);
-        if let Some((&before, &before_bytes)) = self.by_start.range(..start).next_back() {
-            if before + before_bytes == start && !self.is_seam(start) {
-                self.remove(before, before_bytes);
-                first = before;
-            }
+        if let Some((&before, &before_bytes)) = self.by_start.range(..start).next_back()
+            && before + before_bytes == start
+            && !self.is_seam(start)
+        {
+            self.remove(before, before_bytes);
+            first = before;
         }
-        if let Some(&after_bytes) = self.by_start.get(&end) {
-            if !self.is_seam(end) {
-                self.remove(end, after_bytes);
-                end += after_bytes;
-            }
+        if let Some(&after_bytes) = self.by_start.get(&end)
+            && !self.is_seam(end)
+        {
+            self.remove(end, after_bytes);
+            end += after_bytes;
         }
         self.insert(first, end - first);
         (first, end - first)
@@ -98,7 +99,7 @@ impl Ranges {
     }
 
     fn is_seam(&self, address: u64) -> bool {
-        self.seam_bytes.is_some_and(|seam_bytes| address % seam_bytes == 0)
+        self.seam_bytes.is_some_and(|seam_bytes| address.is_multiple_of(seam_bytes))
     }
 }
 

@@ -198,7 +198,7 @@ impl State {
 }
 
 fn is_created(handle: usize) -> bool {
-    handle >= FIRST_HANDLE && handle % HANDLE_STEP == 0
+    handle >= FIRST_HANDLE && handle.is_multiple_of(HANDLE_STEP)
 }
 
 /// A number of the calling thread's own, never used again.

@@ -169,11 +169,11 @@ impl State {
             let (first, second, bytes) = (conflict.earlier, touch.clone(), conflict.bytes);
             self.report(Violation::Race { first, second, address, bytes });
         }
-        if touch.stream.is_some() {
-            if let Some(mapping) = self.space.get_mut(part.mapping_address) {
-                mapping.touched.retain(|earlier| earlier.slot != touch.slot);
-                mapping.touched.push(touch.clone());
-            }
+        if touch.stream.is_some()
+            && let Some(mapping) = self.space.get_mut(part.mapping_address)
+        {
+            mapping.touched.retain(|earlier| earlier.slot != touch.slot);
+            mapping.touched.push(touch.clone());
         }
     }
 

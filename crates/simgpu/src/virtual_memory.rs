@@ -50,7 +50,7 @@ impl Machine {
         let mut state = self.enter(device, Call::Reserve)?;
         let granule = state.granule(device)?;
         let is_aligned = alignment_bytes == 0 || alignment_bytes.is_power_of_two();
-        if bytes == 0 || bytes % granule != 0 || !is_aligned {
+        if bytes == 0 || !bytes.is_multiple_of(granule) || !is_aligned {
             return Err(Code::INVALID_VALUE);
         }
         let address = state.space.reserve(bytes, alignment_bytes.max(granule))?;
@@ -82,7 +82,7 @@ impl Machine {
     ) -> Result<u64> {
         let mut state = self.enter(device, Call::Create)?;
         let granule = state.granule_with(device, properties)?;
-        if bytes == 0 || bytes % granule != 0 {
+        if bytes == 0 || !bytes.is_multiple_of(granule) {
             return Err(Code::INVALID_VALUE);
         }
         state.claim(device, bytes)?;
@@ -113,7 +113,7 @@ impl Machine {
         state.granule(device)?;
         let memory = state.held_memory(handle)?;
         let granule = state.granule(memory.device)?;
-        if bytes != memory.bytes || address % granule != 0 {
+        if bytes != memory.bytes || !address.is_multiple_of(granule) {
             return Err(Code::INVALID_VALUE);
         }
         let extent = memory.extent.ok_or(Code::INVALID_VALUE)?;

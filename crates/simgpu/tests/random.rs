@@ -43,10 +43,10 @@ impl Model {
                 }
             }
             2 | 3 => {
-                if let Some(&address) = random.pick(&self.allocations) {
-                    if machine.free(0, address).is_ok() {
-                        self.allocations.retain(|&live| live != address);
-                    }
+                if let Some(&address) = random.pick(&self.allocations)
+                    && machine.free(0, address).is_ok()
+                {
+                    self.allocations.retain(|&live| live != address);
                 }
             }
             4 => {
@@ -73,10 +73,10 @@ impl Model {
                 }
             }
             7 => {
-                if let Some(&(handle, _)) = random.pick(&self.handles) {
-                    if machine.release(0, handle).is_ok() {
-                        self.handles.retain(|&(held, _)| held != handle);
-                    }
+                if let Some(&(handle, _)) = random.pick(&self.handles)
+                    && machine.release(0, handle).is_ok()
+                {
+                    self.handles.retain(|&(held, _)| held != handle);
                 }
             }
             8 | 9 => self.map(machine, random),

@@ -68,7 +68,7 @@ impl Ring {
             place.store(word, Relaxed);
         }
         slot.stamp.store(number + 1, Release);
-        if number % WAKE_INTERVAL == 0 {
+        if number.is_multiple_of(WAKE_INTERVAL) {
             wake();
         }
     }

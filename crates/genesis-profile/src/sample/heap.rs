@@ -271,7 +271,11 @@ impl Heap {
         };
         let stream = |index: u32| Stream {
             device: index / STREAMS,
-            key: if index % STREAMS == 0 { 0 } else { 0x5563_0000_0000 + u64::from(index) },
+            key: if index.is_multiple_of(STREAMS) {
+                0
+            } else {
+                0x5563_0000_0000 + u64::from(index)
+            },
             ..Stream::default()
         };
         profile.streams = (0..self.devices * STREAMS).map(stream).collect();

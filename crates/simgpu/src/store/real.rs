@@ -158,7 +158,7 @@ impl RealStore {
     fn place(&self, address: u64, bytes: u64) -> Result<*mut c_void> {
         let offset = address.checked_sub(self.base).ok_or(Code::INVALID_VALUE)?;
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.space_bytes);
-        let whole_pages = offset % self.page_bytes == 0 && bytes % self.page_bytes == 0;
+        let whole_pages = offset % self.page_bytes == 0 && bytes.is_multiple_of(self.page_bytes);
         if inside && whole_pages && bytes > 0 {
             Ok(address as *mut c_void)
         } else {
