@@ -13,7 +13,8 @@
  * Threads that use different streams do not wait for each other. The last error is the
  * thread's own. After fork, the child's calls fail with GENESIS_STATUS_FORKED_CHILD and
  * genesis_free does nothing, as CUDA itself allows a child nothing but exec. The library has
- * one thread of its own, and that only while a trace is being recorded.
+ * threads of its own only while a recording or a profile is being made (one collects events) or
+ * GENESIS_TOP or GENESIS_METRICS is set (one publishes).
  *
  * STREAMS. A block is for use on the stream it was allocated on: work queued there after
  * genesis_malloc has returned may use it. It may be freed while such work is still queued;

@@ -60,7 +60,8 @@ impl Shortage {
             "cached memory that cannot be given back now leaves too little room: parts of segments \
              with live blocks, private pools, blocks that streams still use"
         } else {
-            "live blocks leave too little room: use less at a time"
+            "live blocks leave too little room: use less at a time; GENESIS_PROFILE=memory.html shows \
+             who holds them"
         }
     }
 }

@@ -4,6 +4,7 @@
 //! characters in them become spaces.
 
 mod diff;
+mod holders;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,6 +14,7 @@ use crate::model::{Action, Counts, Device, Frame, Levels, Profile, Timeline};
 use crate::units::{self, bytes, count, percent, time};
 
 pub use diff::diff;
+use holders::push_holders;
 
 const MOST_ROWS: usize = 15;
 /// Room for a name in a line.
@@ -194,36 +196,6 @@ fn nearest_annotation(profile: &Profile, time_ns: u64) -> String {
     before.map_or_else(String::new, |(at_ns, name)| {
         format!(", {} after {}", time(time_ns - at_ns), short(&units::one_line(&name)))
     })
-}
-
-fn push_holders(text: &mut String, profile: &Profile) {
-    let has_sites = profile.has_sites();
-    let mut sums: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-    for block in &profile.live {
-        let key = if has_sites { block.site.into() } else { block.block_bytes };
-        let (sum, blocks) = sums.entry(key).or_default();
-        *sum = sum.saturating_add(block.block_bytes);
-        *blocks += 1;
-    }
-    let mut holders: Vec<(u64, u64, u64)> =
-        sums.into_iter().map(|(key, (sum, blocks))| (sum, blocks, key)).collect();
-    holders.sort_by_key(|&(sum, _, key)| (std::cmp::Reverse(sum), key));
-    let total = holders.iter().fold(0_u64, |all, &(sum, ..)| all.saturating_add(sum));
-    push(text, format_args!("\nBiggest holders now"));
-    if holders.is_empty() {
-        return push(text, format_args!("  nothing is live"));
-    }
-    let what = if has_sites { "call site" } else { "block size" };
-    push(text, format_args!("  {:>12}{:>9}{:>10}  {what}", "bytes", "share", "blocks"));
-    for &(sum, blocks, key) in holders.iter().take(MOST_ROWS) {
-        let name = match u32::try_from(key) {
-            Ok(site) if has_sites => short(&units::site(profile.site(site))),
-            _ => bytes(key),
-        };
-        let (size, share) = (bytes(sum), percent(sum, total));
-        push(text, format_args!("  {size:>12}{share:>9}{:>10}  {name}", count(blocks)));
-    }
-    push_rest(text, holders.len());
 }
 
 fn push_sizes(text: &mut String, profile: &Profile) {

@@ -17,6 +17,7 @@ fn the_report_has_every_part() {
         ", in step › ",
         "out of memory 1 ×",
         "90.0 GiB requested",
+        "Biggest holders at the peak",
         "Biggest holders now",
         "model.py:31 Embedding.__init__",
         "The whole run, by block size",
