@@ -15,7 +15,7 @@ mod value;
 pub use document::{describe, markdown_table};
 pub use runtime::{get, set};
 pub use settings::{
-    BackendChoice, CallSites, DebugModes, HandleType, LogLevel, PoolType, SIM_MEMORY_BYTES,
-    Settings,
+    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, PoolType,
+    SIM_MEMORY_BYTES, Settings,
 };
 pub use table::{Alias, OPTIONS, OptionSpec, Parse};

@@ -61,6 +61,28 @@ impl BackendChoice {
     }
 }
 
+/// What Elastic saves where it cannot save both: the value of `GENESIS_ELASTIC_POLICY`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElasticPolicy {
+    /// Driver time while the device has room, memory where it has little.
+    Balanced,
+    /// Memory, always.
+    Tight,
+}
+
+impl ElasticPolicy {
+    /// Every policy, in the order in which they are listed to users.
+    pub const ALL: &[Self] = &[Self::Balanced, Self::Tight];
+
+    /// The word for it in the environment.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Balanced => "balanced",
+            Self::Tight => "tight",
+        }
+    }
+}
+
 /// How memory can be shared with other processes: the value of `GENESIS_HANDLE_TYPE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleType {
@@ -197,6 +219,8 @@ pub struct Settings {
     pub max_split_size_bytes: Option<u64>,
     /// Caching: round sizes up to 1/n of a power of two; 0 for off, else a power of two.
     pub roundup_power2_divisions: u32,
+    /// Elastic: what is saved where not both can be.
+    pub elastic_policy: ElasticPolicy,
     /// Elastic: how memory can be shared with other processes, where the device can.
     pub handle_type: HandleType,
     /// Elastic: whether memory is made for GPUDirect RDMA, where the device can.
@@ -257,6 +281,7 @@ impl Default for Settings {
             large_alloc_round_size_bytes: 2 * MIB,
             max_split_size_bytes: None,
             roundup_power2_divisions: 0,
+            elastic_policy: ElasticPolicy::Balanced,
             handle_type: HandleType::None,
             rdma: true,
             single_handle_size_bytes: None,

@@ -9,7 +9,9 @@
 //! `parse` reads back; each field of [`Settings`] has a row; a `parse` that fails leaves the
 //! settings as they were.
 
-use super::settings::{BackendChoice, CallSites, HandleType, LogLevel, PoolType, Settings};
+use super::settings::{
+    BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, PoolType, Settings,
+};
 use super::value::{
     AUTO, NEVER, OFF, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, debug_modes, divisions,
     fraction, optional, page_bytes, percent, seconds, show_bytes, show_debug_modes, show_optional,
@@ -212,6 +214,21 @@ pub static OPTIONS: &[OptionSpec] = &[
         runtime: false,
         parse: |settings, text| assign(&mut settings.roundup_power2_divisions, divisions(text)),
         show: |settings| settings.roundup_power2_divisions.to_string(),
+    },
+    OptionSpec {
+        name: "GENESIS_ELASTIC_POLICY",
+        aliases: &[],
+        values: "`balanced` or `tight`",
+        summary: "Elastic: whether to save driver calls while there is room, or memory always.",
+        help: "tight holds memory in the smallest pieces there are, mostly within 1 % of what is live, and moves \
+               it rather than hold more: several times the driver calls while a program warms up, and some \
+               for as long as it runs. balanced is as tight only where the device has little room.",
+        runtime: false,
+        parse: |settings, text| {
+            let policy = word(text, "a policy of Elastic", ElasticPolicy::ALL, ElasticPolicy::name);
+            assign(&mut settings.elastic_policy, policy)
+        },
+        show: |settings| settings.elastic_policy.name().to_owned(),
     },
     OptionSpec {
         name: "GENESIS_HANDLE_TYPE",

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use super::super::{
-    BackendChoice, CallSites, DebugModes, HandleType, LogLevel, OPTIONS, PoolType, Settings,
+    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, OPTIONS, PoolType,
+    Settings,
 };
 use crate::base::size::{GIB, KIB, MIB};
 use crate::base::{Result, Status};
@@ -40,6 +41,7 @@ fn unusual() -> Settings {
         large_alloc_round_size_bytes: 3 * MIB,
         max_split_size_bytes: Some(20 * MIB),
         roundup_power2_divisions: 8,
+        elastic_policy: ElasticPolicy::Tight,
         handle_type: HandleType::Fabric,
         rdma: false,
         single_handle_size_bytes: Some(32 * MIB),

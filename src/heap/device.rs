@@ -10,7 +10,7 @@ use super::pools::Pools;
 use crate::base::lock::{Lock, rank};
 use crate::base::size::SizeClass;
 use crate::base::{DeviceOrdinal, Result, StreamHandle};
-use crate::config::{LogLevel, PoolType, Settings};
+use crate::config::{ElasticPolicy, LogLevel, PoolType, Settings};
 use crate::driver::guarded::Guarded;
 use crate::driver::{Call, Device, HandleOptions};
 use crate::memory::{BlockTable, Pages, Slot, Supply};
@@ -37,6 +37,7 @@ pub(super) struct DeviceHeap {
     pub(super) pages: Option<Pages>,
     /// Whether each block is one of the driver's, with a guard page behind it.
     pub(super) is_guarded: bool,
+    pub(super) policy: ElasticPolicy,
     pub(super) slack: Slack,
     pub(super) events: EventPool,
     pub(super) lanes: LaneIndex,
@@ -97,7 +98,8 @@ impl DeviceHeap {
             },
             pages,
             is_guarded,
-            slack: Slack::default(),
+            policy: settings.elastic_policy,
+            slack: Slack::new(settings.elastic_policy),
             events: EventPool::new(Arc::clone(&driver)),
             lanes: LaneIndex::new(ordinal),
             pools: Pools::default(),

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use genesis::base::size::GIB;
 use genesis::base::{DeviceOrdinal, Error, StreamHandle};
-use genesis::config::PoolType;
+use genesis::config::{ElasticPolicy, PoolType};
 use genesis_replay::gtr;
 use genesis_replay::program::{Call, Kind, Program};
 use simgpu::{Progress, StoreKind};
 
-use super::{A, Rig, Subject};
+use super::{A, Plan, Rig, Subject};
 
 /// Room for every program under every strategy.
 const DEVICE_BYTES: u64 = 1024 * GIB;
@@ -28,8 +28,15 @@ pub fn rig_for(pool_type: PoolType, devices: usize) -> Rig {
 }
 
 fn rig_on(pool_type: PoolType, devices: usize, device_bytes: u64) -> Rig {
+    start(plan_on(pool_type, devices, device_bytes))
+}
+
+fn plan_on(pool_type: PoolType, devices: usize, device_bytes: u64) -> Plan {
     let subject = Subject { pool_type, store: StoreKind::AddressesOnly };
-    let mut plan = subject.plan().devices(devices, device_bytes);
+    subject.plan().devices(devices, device_bytes)
+}
+
+fn start(mut plan: Plan) -> Rig {
     plan.machine.detect_races = false;
     plan.machine.progress = Progress::Automatic;
     plan.start()
@@ -46,6 +53,13 @@ impl<'a> Replay<'a> {
     /// A program that has not started.
     pub fn new(program: &'a Program, pool_type: PoolType) -> Self {
         Self::on(program, pool_type, DEVICE_BYTES)
+    }
+
+    /// The same under Elastic's policy `policy`.
+    pub fn under(program: &'a Program, policy: ElasticPolicy) -> Self {
+        let plan = plan_on(PoolType::Elastic, program.device_count, DEVICE_BYTES);
+        let rig = start(plan.set(|settings| settings.elastic_policy = policy));
+        Self { program, rig, pointers: vec![0; program.slot_count] }
     }
 
     /// The same on devices of `device_bytes`.

@@ -35,7 +35,7 @@ use super::ladder::{Request, Rung};
 use crate::base::lock::assert_none_held;
 use crate::base::size::{Bytes, GIB, MIB, SizeClass};
 use crate::base::{Error, Status};
-use crate::config::LogLevel;
+use crate::config::{ElasticPolicy, LogLevel};
 use crate::driver::DriverError;
 use crate::memory::{ExtentId, Pages, Refusal, Segment, State};
 use area::Laid;
@@ -355,7 +355,13 @@ fn no_addresses(device: &DeviceHeap, block_bytes: u64, error: DriverError) -> Er
     Error::new(status, format!("device {ordinal}: no address space for {bytes}: {error}"))
 }
 
-/// The largest that a piece of new memory may be for the room the device has.
+/// The largest that a piece of new memory may be, or a granule if that is larger: for the room that
+/// the device has, and the user's wish.
 fn coarsest_bytes(device: &DeviceHeap) -> u64 {
-    device.usable_bytes().saturating_sub(device.supply.reserved_bytes()) / ROOM_PART
+    match device.policy {
+        ElasticPolicy::Balanced => {
+            device.usable_bytes().saturating_sub(device.supply.reserved_bytes()) / ROOM_PART
+        }
+        ElasticPolicy::Tight => SMALL_GROWTH_BYTES,
+    }
 }

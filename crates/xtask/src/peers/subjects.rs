@@ -132,20 +132,26 @@ impl Tools {
         };
         let expandable = vec![("PYTORCH_ALLOC_CONF", "expandable_segments:True".to_owned())];
         let quiet = vec![("RMM_DEBUG_LOG_FILE", "/dev/null".to_owned())];
-        let genesis = strategies.iter().map(|strategy| Subject {
-            name: format!("Genesis {strategy}"),
+        let genesis = |name: String, strategy: &str, settings| Subject {
+            name,
             library: self.adapter("genesis"),
-            strategy: Some(strategy.clone()),
-            settings: Vec::new(),
+            strategy: Some(strategy.to_owned()),
+            settings,
             has_record_stream: true,
-        });
+        };
+        let plain = strategies
+            .iter()
+            .map(|strategy| genesis(format!("Genesis {strategy}"), strategy, Vec::new()));
+        let tight = vec![("GENESIS_ELASTIC_POLICY", "tight".to_owned())];
+        let tight = genesis("Genesis Elastic, tight".to_owned(), "Elastic", tight);
         [
             peer(YARDSTICK, "torch", Vec::new(), true),
             peer("PyTorch expandable", "torch", expandable, true),
             peer("RMM pool", "rmm_pool", quiet, false),
         ]
         .into_iter()
-        .chain(genesis)
+        .chain(plain)
+        .chain([tight])
         .collect()
     }
 }
