@@ -129,7 +129,9 @@ fn shared_library(name: &str) -> PathBuf {
     let mut command = compiler(C99);
     command.arg(sources().join(LIBRARY)).args(["-shared", "-fPIC", "-pthread", "-o"]);
     command.arg(&library).args(["-L", folder, "-lgenesis"]);
-    let output = command.arg(format!("-Wl,-rpath,{folder}")).output().unwrap();
+    // Cargo's LD_LIBRARY_PATH may have another copy first.
+    let run_path = format!("-Wl,--disable-new-dtags,-rpath,{folder}");
+    let output = command.arg(run_path).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     library
 }
