@@ -21,7 +21,8 @@ fn sum(profile: &Profile, level: fn(&Levels) -> u64) -> u64 {
 
 /// The profile that stands in a page; its events stand apart.
 fn in_page(page: &str) -> Profile {
-    let start = page.find("id=\"profile-data\">").unwrap() + "id=\"profile-data\">".len();
+    let element = page.find("id=\"profile-data\"").unwrap();
+    let start = element + page[element..].find('>').unwrap() + 1;
     let packed = &page[start..start + page[start..].find('<').unwrap()];
     let deflated = base64::engine::general_purpose::STANDARD.decode(packed).unwrap();
     let mut document = String::new();
