@@ -62,6 +62,7 @@ pub(super) fn install(choice: CallSites) {
 /// From now on sites of this kind are looked for.
 pub(super) fn choose(choice: CallSites) {
     CHOICE.store(choice as u8, Relaxed);
+    EVENTS.set_sites_off(choice == CallSites::Off);
 }
 
 /// The number of the call site of this thread; 0 if it cannot be known. No lock may be held.

@@ -64,6 +64,12 @@ pub trait Consumer: Send {
         false
     }
 
+    /// Whether the time of events matters to it; where it does to nobody, no clock is looked at,
+    /// and they come with the time of before.
+    fn wants_time(&self) -> bool {
+        true
+    }
+
     /// Does what is to be done between events, such as writing what waits: all of it if
     /// `is_asked`. Says how soon to be called again. An error ends the subscription.
     fn settle(&mut self, is_asked: bool) -> Result<Duration>;
@@ -76,11 +82,15 @@ pub trait Consumer: Send {
 #[derive(Debug)]
 pub struct EventStream {
     is_on: AtomicBool,
+    /// Whether a consumer has wanted the time since there was none.
+    wants_time: AtomicBool,
     ticks: Ticks,
     sites: OnceCell<SiteFinder>,
     site_namer: OnceCell<SiteNamer>,
     /// How many want call sites.
     site_seekers: AtomicU64,
+    /// Whether none are to be found all the same.
+    sites_are_off: AtomicBool,
     names: Names,
     /// Made by the first consumer, and kept for the next.
     ring: OnceCell<Ring>,
@@ -137,10 +147,12 @@ impl EventStream {
     pub const fn new(ticks: Ticks) -> Self {
         Self {
             is_on: AtomicBool::new(false),
+            wants_time: AtomicBool::new(false),
             ticks,
             sites: OnceCell::new(),
             site_namer: OnceCell::new(),
             site_seekers: AtomicU64::new(0),
+            sites_are_off: AtomicBool::new(false),
             names: Names::new(),
             ring: OnceCell::new(),
             start: OnceCell::new(),
@@ -167,7 +179,9 @@ impl EventStream {
     pub(crate) fn note(&self, mut event: Event) {
         // There is a ring whenever it is on.
         if let Some(ring) = self.ring.get() {
-            event.time = (self.ticks)();
+            if self.wants_time.load(Relaxed) {
+                event.time = (self.ticks)();
+            }
             ring.push(event.pack(), || self.wake());
         }
     }
@@ -177,6 +191,7 @@ impl EventStream {
     pub fn site(&self) -> u32 {
         match self.site_seekers.load(Relaxed) {
             0 => 0,
+            _ if self.sites_are_off.load(Relaxed) => 0,
             _ => self.sites.get().map_or(0, |find| find()),
         }
     }
@@ -208,6 +223,11 @@ impl EventStream {
             UNKNOWN => Site::default(),
             _ => self.site_namer.get().map_or_else(Site::default, |name| name(number)),
         }
+    }
+
+    /// Has none found, or found again, whoever seeks them.
+    pub fn set_sites_off(&self, are_off: bool) {
+        self.sites_are_off.store(are_off, Relaxed);
     }
 
     /// From now on call sites are wanted, by one more.
@@ -256,6 +276,10 @@ impl EventStream {
             session.subscriptions += 1;
             let failure = Failure::default();
             let number = self.next_number.fetch_add(1, Relaxed);
+            // A consumer that is broken already fails with its first event.
+            if consumer.lock().is_ok_and(|consumer| consumer.wants_time()) {
+                self.wants_time.store(true, Relaxed);
+            }
             // There is a ring now.
             let first = self.ring.get().map_or(0, Ring::taken);
             let link = session.link.clone();
@@ -337,6 +361,7 @@ impl EventStream {
     }
 
     fn spawn(&'static self) -> Result<Session> {
+        self.wants_time.store(false, Relaxed);
         let ring = self.ring.get_or_init(Ring::new);
         let start = *self.start.get_or_init(Instant::now);
         let (commands, receiver) = channel();

@@ -36,6 +36,11 @@ impl Consumer for Writer {
         self.numbering.add(event, |record| self.output.add(record));
     }
 
+    /// A trace is an order, without times.
+    fn wants_time(&self) -> bool {
+        false
+    }
+
     fn is_full(&self) -> bool {
         self.output.is_full()
     }
