@@ -9,7 +9,7 @@
 //! | `strategy` | where a block goes | memory, config, base |
 //! | `order` | when a freed block may be used again | memory, driver, base |
 //! | `memory` | segments, blocks, and the directory that finds them | observe, driver, base |
-//! | [`observe`] | counters, statistics, the log, the stream of events and who takes them in | config, base |
+//! | [`observe`] | counters, statistics, the log, the stream of events and who takes them in | driver, config, base |
 //! | [`driver`] | the device: one trait, and what implements it | config, base |
 //! | [`config`] | the one option table, the environment | base |
 //! | [`base`] | sizes, identifiers, errors, locks | nothing |

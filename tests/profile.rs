@@ -29,7 +29,7 @@ struct Observed {
 
 impl Observed {
     fn new(plan: Plan) -> Self {
-        let events = Box::leak(Box::new(EventStream::new(ticks)));
+        let events = Box::leak(Box::new(EventStream::with_clock(ticks)));
         let rig = plan.events(events).start();
         Self { rig, profiler: Profiler::new(), events }
     }

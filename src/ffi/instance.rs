@@ -27,7 +27,7 @@ use crate::observe::{EventStream, Log};
 
 static HEAP: OnceCell<Result<Heap>> = OnceCell::new();
 /// What the library did, for whoever wants to know.
-pub(super) static EVENTS: EventStream = EventStream::new(driver::ticks);
+pub(super) static EVENTS: EventStream = EventStream::new();
 static LOG: Lazy<Arc<Log>> = Lazy::new(|| Arc::new(Log::new(LogLevel::Warn)));
 /// Options set before the heap was made, in order.
 static STAGED: Lock<Vec<(String, String)>, { rank::LEAF }> = Lock::new(Vec::new());

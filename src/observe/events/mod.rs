@@ -18,8 +18,8 @@
 //! **Fork.** The child has no collecting thread. The boundary refuses its calls before they come
 //! here, so it neither notes nor waits.
 //!
-//! The key of a stream comes in as a number, the clock and what finds call sites as functions:
-//! this layer knows nothing of either.
+//! The key of a stream comes in as a number, what finds call sites as a function: this layer knows
+//! nothing of either.
 
 mod collector;
 mod event;
@@ -38,6 +38,7 @@ use once_cell::sync::OnceCell;
 use super::sites::{UNKNOWN, frame_text, location};
 use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::base::{DeviceOrdinal, Error, Result, Status};
+use crate::driver;
 use collector::{Collector, Command, Subscriber, Time};
 pub use event::{Action, Event};
 pub use names::Names;
@@ -84,7 +85,8 @@ pub struct EventStream {
     is_on: AtomicBool,
     /// Whether a consumer has wanted the time since there was none.
     wants_time: AtomicBool,
-    ticks: Ticks,
+    /// `None`: the processor's, which costs no call.
+    ticks: Option<Ticks>,
     sites: OnceCell<SiteFinder>,
     site_namer: OnceCell<SiteNamer>,
     /// How many want call sites.
@@ -143,8 +145,18 @@ pub struct DeviceEvents {
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(5);
 
 impl EventStream {
+    /// A stream that is off, with the time from the processor's clock.
+    #[expect(clippy::new_without_default, reason = "a stream is a static, never a default")]
+    pub const fn new() -> Self {
+        Self::made(None)
+    }
+
     /// A stream that is off, with the time from `ticks`.
-    pub const fn new(ticks: Ticks) -> Self {
+    pub const fn with_clock(ticks: Ticks) -> Self {
+        Self::made(Some(ticks))
+    }
+
+    const fn made(ticks: Option<Ticks>) -> Self {
         Self {
             is_on: AtomicBool::new(false),
             wants_time: AtomicBool::new(false),
@@ -163,7 +175,7 @@ impl EventStream {
 
     /// A stream that nobody listens to, for heaps that nobody asks.
     pub fn silent() -> &'static Self {
-        static SILENT: EventStream = EventStream::new(|| 0);
+        static SILENT: EventStream = EventStream::new();
         &SILENT
     }
 
@@ -180,7 +192,10 @@ impl EventStream {
         // There is a ring whenever it is on.
         if let Some(ring) = self.ring.get() {
             if self.wants_time.load(Relaxed) {
-                event.time = (self.ticks)();
+                event.time = match self.ticks {
+                    None => driver::ticks(),
+                    Some(ticks) => ticks(),
+                };
             }
             ring.push(event.pack(), || self.wake());
         }
@@ -365,7 +380,7 @@ impl EventStream {
         let ring = self.ring.get_or_init(Ring::new);
         let start = *self.start.get_or_init(Instant::now);
         let (commands, receiver) = channel();
-        let time = Time::new(self.ticks, start);
+        let time = Time::new(self.ticks.unwrap_or(driver::ticks), start);
         let thread = Builder::new()
             .name("genesis-events".to_owned())
             .spawn(move || Collector::new(ring, &self.is_on, receiver, time).run())

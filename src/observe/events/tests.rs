@@ -36,7 +36,7 @@ impl Consumer for Keeper {
 
 fn stream() -> &'static EventStream {
     static TICKS: AtomicU64 = AtomicU64::new(0);
-    Box::leak(Box::new(EventStream::new(|| TICKS.fetch_add(1, Relaxed))))
+    Box::leak(Box::new(EventStream::with_clock(|| TICKS.fetch_add(1, Relaxed))))
 }
 
 fn note(stream: &EventStream, addresses: std::ops::Range<u64>) {

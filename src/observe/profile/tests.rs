@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 fn stream() -> &'static EventStream {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static TICKS: AtomicU64 = AtomicU64::new(0);
-    Box::leak(Box::new(EventStream::new(|| TICKS.fetch_add(1000, Relaxed))))
+    Box::leak(Box::new(EventStream::with_clock(|| TICKS.fetch_add(1000, Relaxed))))
 }
 
 struct Subject {

@@ -19,7 +19,7 @@ struct Subject {
 impl Subject {
     fn new() -> Self {
         Self {
-            events: Box::leak(Box::new(EventStream::new(|| 0))),
+            events: Box::leak(Box::new(EventStream::with_clock(|| 0))),
             recorder: Box::leak(Box::new(Recorder::new())),
             log: Box::leak(Box::new(Log::new(LogLevel::Off))),
         }
