@@ -354,10 +354,7 @@ impl Lane {
     /// Takes in a segment as a free block, freed in the epoch that has just begun.
     pub(super) fn keep_segment(&self, state: &mut LaneState, segment: Segment) {
         let slot = state.blocks.insert(segment);
-        let (epoch, tick) = (state.fence.epoch(), state.tick);
-        let block = state.blocks.get_mut(slot);
-        block.freed_epoch = epoch;
-        block.freed_tick = tick;
+        state.stamp_freed(slot);
         state.strategy.give(&mut state.blocks, slot);
         self.count_held(&state.blocks);
     }
@@ -372,6 +369,15 @@ impl Lane {
 }
 
 impl LaneState {
+    /// The block in `slot` is freed now, as the lane counts the time.
+    #[inline]
+    pub(super) fn stamp_freed(&mut self, slot: Slot) -> &mut Block {
+        let block = self.blocks.get_mut(slot);
+        block.freed_epoch = self.fence.epoch();
+        block.freed_tick = self.tick;
+        block
+    }
+
     /// The whole free segments, with their slots.
     pub(super) fn free_segments(&self) -> impl Iterator<Item = (Slot, &Block)> {
         self.blocks.iter().filter(|&(slot, block)| {

@@ -224,10 +224,7 @@ impl Heap {
         if !is_live {
             return self.free_unusual(lane, state, slot, address);
         }
-        let (epoch, tick) = (state_ref.fence.epoch(), state_ref.tick);
-        let block = state_ref.blocks.get_mut(slot);
-        block.freed_epoch = epoch;
-        block.freed_tick = tick;
+        let block = state_ref.stamp_freed(slot);
         if self.policy.heeds_frees() {
             if self.policy.is_debugging() {
                 drop(state);

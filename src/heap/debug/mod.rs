@@ -173,10 +173,7 @@ impl Heap {
         death: Death,
     ) -> Result<()> {
         let state = &mut *guard;
-        let (epoch, tick) = (state.fence.epoch(), state.tick);
-        let block = state.blocks.get_mut(slot);
-        block.freed_epoch = epoch;
-        block.freed_tick = tick;
+        let block = state.stamp_freed(slot);
         if self.policy.is_timing() {
             block.freed_second = self.seconds();
         }

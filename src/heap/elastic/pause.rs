@@ -122,10 +122,7 @@ impl Heap {
         slot: Slot,
     ) -> Result<()> {
         let state = &mut *guard;
-        let (epoch, tick) = (state.fence.epoch(), state.tick);
-        let block = state.blocks.get_mut(slot);
-        block.freed_epoch = epoch;
-        block.freed_tick = tick;
+        let block = state.stamp_freed(slot);
         // The caller settles the device in any case.
         let _ = lane.counters.on_free(block.class, block.requested_bytes, block.bytes);
         let saved = lane.forget_paused(state, slot);

@@ -158,16 +158,17 @@ impl Profiler {
             return Err(Error::invalid_argument(NOT_PROFILING));
         };
         let detached = session.events.detach(&session.subscription, patience);
-        if detached.is_ok() {
+        let is_going_on = detached.as_ref().is_err_and(|error| error.status == Status::Busy);
+        if !is_going_on {
             session.events.stop_seeking_sites();
             let now_ns = session.events.now_ns();
             if let Ok(mut seen) = session.seen.lock() {
                 seen.end(now_ns);
             }
         }
-        *self.state.lock() = match &detached {
-            Err(error) if error.status == Status::Busy => State::Profiling(session),
-            _ => State::Stopped(session),
+        *self.state.lock() = match is_going_on {
+            true => State::Profiling(session),
+            false => State::Stopped(session),
         };
         detached
     }
