@@ -36,7 +36,7 @@ impl Observed {
 
     fn start(&self, history_events: usize) {
         let heap = &self.rig.heap;
-        self.profiler.start(self.events, history_events, || heap.beginning()).unwrap();
+        self.profiler.start(self.events, history_events, &**heap).unwrap();
     }
 
     fn describe(&self) -> Profile {

@@ -115,7 +115,7 @@ pub(super) fn profile_whole_run(path: &str, heap: &Heap) -> Result<()> {
 
 fn start(heap: &Heap) -> Result<()> {
     let history_events = heap.settings().profile_events as usize;
-    process::starting_threads(|| PROFILER.start(&EVENTS, history_events, || heap.beginning()))
+    process::starting_threads(|| PROFILER.start(&EVENTS, history_events, heap))
 }
 
 fn form_of(path: &str) -> Result<Form> {

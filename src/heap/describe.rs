@@ -83,22 +83,27 @@ impl Heap {
         });
         streams
     }
+}
 
-    /// What there is, for a profile that begins now.
-    pub fn beginning(&self) -> Beginning {
-        let mut beginning = Beginning::default();
-        for device in self.devices_in_use() {
+impl Beginning for Heap {
+    fn held(&self) -> Vec<Held> {
+        let held = self.devices_in_use().into_iter().map(|device| {
             let statistics = &device.statistics;
             let active_bytes = statistics.active_bytes.current;
-            beginning.held.push(Held {
+            Held {
                 device: device.ordinal.0,
                 reserved_bytes: statistics.reserved_bytes.current,
                 pending_bytes: active_bytes.saturating_sub(statistics.allocated_bytes.current),
-            });
-        }
+            }
+        });
+        held.collect()
+    }
+
+    fn live(&self) -> Vec<Known> {
+        let mut known = Vec::new();
         for region in self.regions() {
             let live = region.parts.iter().filter(|part| part.state.is_live());
-            beginning.live.extend(live.map(|part| Known {
+            known.extend(live.map(|part| Known {
                 device: region.device.0,
                 stream: region.stream.0,
                 address: part.address,
@@ -106,6 +111,6 @@ impl Heap {
                 bytes: part.bytes,
             }));
         }
-        beginning
+        known
     }
 }

@@ -56,13 +56,12 @@ pub struct Held {
     pub pending_bytes: u64,
 }
 
-/// What there was when a profile began.
-#[derive(Clone, Debug, Default)]
-pub struct Beginning {
+/// Whoever knows what there is when a profile begins.
+pub trait Beginning {
     /// What each device in use holds.
-    pub held: Vec<Held>,
+    fn held(&self) -> Vec<Held>;
     /// The live blocks.
-    pub live: Vec<Known>,
+    fn live(&self) -> Vec<Known>;
 }
 
 /// The profiler of a process, off at first.
@@ -102,8 +101,8 @@ impl Profiler {
     }
 
     /// Begins a profile of `events` that keeps the latest `history_events` of them; what was seen
-    /// by an earlier one is dropped. `beginning` says what there is, and is asked twice: before
-    /// the first event can come, for memory held, and after it, for live blocks.
+    /// by an earlier one is dropped. `beginning` is asked for memory held before the first event can
+    /// come, and for live blocks after it.
     ///
     /// Fails with `InvalidArgument` while a profile is being made, and as
     /// [`EventStream::attach`] does.
@@ -111,7 +110,7 @@ impl Profiler {
         &self,
         events: &'static EventStream,
         history_events: usize,
-        beginning: impl Fn() -> Beginning,
+        beginning: &impl Beginning,
     ) -> Result<()> {
         assert_none_held();
         let before = self.begin_change(|state| match state {
@@ -121,13 +120,13 @@ impl Profiler {
         })?;
         drop(before);
         events.seek_sites();
-        let seen = Arc::new(Mutex::new(Seen::new(history_events, beginning())));
+        let seen = Arc::new(Mutex::new(Seen::new(history_events, beginning.held())));
         let consumer = Arc::clone(&seen);
         let attached = events.attach(consumer);
         let (state, outcome) = match attached {
             Ok(subscription) => {
                 let now_ns = events.now_ns();
-                let live = beginning().live;
+                let live = beginning.live();
                 if let Ok(mut seen) = seen.lock() {
                     seen.adopt(&live, now_ns);
                 }

@@ -13,7 +13,7 @@ use genesis_profile::model::{self, Action as Kept, Counts, Levels, LiveBlock, Si
 
 use super::history::History;
 use super::series::{Series, raise};
-use super::{Beginning, Known};
+use super::{Held, Known};
 use crate::base::{Error, Result};
 use crate::observe::addresses::{AddressMap, NumberMap};
 use crate::observe::{Action, Consumer, Event};
@@ -62,8 +62,8 @@ struct OfDevice {
 }
 
 impl Seen {
-    /// Nothing seen yet; of `beginning`, the memory held.
-    pub(super) fn new(history_events: usize, beginning: Beginning) -> Self {
+    /// Nothing seen yet but what is `held`.
+    pub(super) fn new(history_events: usize, held: Vec<Held>) -> Self {
         let mut seen = Self {
             start_ns: None,
             end_ns: None,
@@ -76,7 +76,7 @@ impl Seen {
             history: History::new(history_events),
             freed_early: Some(HashSet::new()),
         };
-        for held in beginning.held {
+        for held in held {
             let index = seen.device(held.device);
             let device = &mut seen.devices[index];
             device.now.reserved_bytes = held.reserved_bytes;

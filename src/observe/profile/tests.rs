@@ -9,9 +9,23 @@ use crate::observe::{Action, Event};
 const MIB: u64 = 1 << 20;
 
 fn stream() -> &'static EventStream {
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    static TICKS: AtomicU64 = AtomicU64::new(0);
-    Box::leak(Box::new(EventStream::with_clock(|| TICKS.fetch_add(1000, Relaxed))))
+    Box::leak(Box::new(EventStream::new()))
+}
+
+#[derive(Default)]
+struct There {
+    held: Vec<Held>,
+    live: Vec<Known>,
+}
+
+impl Beginning for There {
+    fn held(&self) -> Vec<Held> {
+        self.held.clone()
+    }
+
+    fn live(&self) -> Vec<Known> {
+        self.live.clone()
+    }
 }
 
 struct Subject {
@@ -20,9 +34,9 @@ struct Subject {
 }
 
 impl Subject {
-    fn start(history_events: usize, beginning: &Beginning) -> Self {
+    fn start(history_events: usize, beginning: &There) -> Self {
         let subject = Self { events: stream(), profiler: Profiler::new() };
-        subject.profiler.start(subject.events, history_events, || beginning.clone()).unwrap();
+        subject.profiler.start(subject.events, history_events, beginning).unwrap();
         subject
     }
 
@@ -48,7 +62,7 @@ fn levels(requested: u64, allocated: u64, active: u64, reserved: u64) -> Levels 
 
 #[test]
 fn levels_peaks_and_counts() {
-    let subject = Subject::start(100, &Beginning::default());
+    let subject = Subject::start(100, &There::default());
     subject.note(Action::Reserve, 0x10000, 10 * MIB);
     subject.note(Action::Allocate, 0x10000, 4 * MIB);
     subject.note(Action::Allocate, 0x20001, 2 * MIB);
@@ -90,7 +104,7 @@ fn a_short_history_begins_with_what_was_there() {
     let live =
         vec![Known { device: 0, stream: 0, address: 1 << 40, requested_bytes: 5, bytes: 512 }];
     let held = vec![Held { device: 0, reserved_bytes: MIB, pending_bytes: 1024 }];
-    let subject = Subject::start(1, &Beginning { held, live });
+    let subject = Subject::start(1, &There { held, live });
     const BLOCKS: u64 = 100_000;
     for block in 0..BLOCKS {
         subject.note(Action::Allocate, (block + 1) << 10, 512);
@@ -131,13 +145,13 @@ fn a_short_history_begins_with_what_was_there() {
 
 #[test]
 fn profiles_begin_and_end() {
-    let subject = Subject::start(10, &Beginning::default());
-    let again = subject.profiler.start(subject.events, 10, Beginning::default);
+    let subject = Subject::start(10, &There::default());
+    let again = subject.profiler.start(subject.events, 10, &There::default());
     assert_eq!(again.unwrap_err().status, Status::InvalidArgument);
     subject.profiler.stop(None).unwrap();
     assert_eq!(subject.profiler.stop(None).unwrap_err().status, Status::InvalidArgument);
     assert!(!subject.events.is_on());
-    subject.profiler.start(subject.events, 10, Beginning::default).unwrap();
+    subject.profiler.start(subject.events, 10, &There::default()).unwrap();
     assert_eq!(subject.describe().devices, []);
     let never = Profiler::new();
     assert_eq!(never.describe().unwrap_err().status, Status::InvalidArgument);
