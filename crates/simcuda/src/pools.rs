@@ -154,12 +154,19 @@ fn give_back_one(simulation: &Simulation, entry: Freed, waits: bool) -> Answer<b
     Ok(true)
 }
 
-/// A block was given back by `cudaFree`, which is allowed.
-pub(crate) fn forget(simulation: &Simulation, address: u64) {
-    let mut table = simulation.pools.lock();
-    if let Some((device, bytes)) = table.live.remove(&address) {
-        table.subtract(device, bytes);
+/// Gives back memory, of a pool or not, as `cudaFree` does. The pool forgets it first: once it is
+/// given back, its address may be that of another thread's new block.
+pub(crate) fn free_at_once(simulation: &Simulation, device: u32, address: u64) -> Answer {
+    let forgotten = simulation.pools.lock().live.remove(&address);
+    let answer = simulation.machine.free(device, address);
+    if let Some((owner, bytes)) = forgotten {
+        let mut table = simulation.pools.lock();
+        match answer {
+            Ok(()) => table.subtract(owner, bytes),
+            Err(_) => drop(table.live.insert(address, (owner, bytes))),
+        }
     }
+    answer
 }
 
 /// An attribute of a pool: sizes in bytes, or a switch.

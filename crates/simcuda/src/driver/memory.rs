@@ -33,9 +33,7 @@ unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFree_v2(address: u64) -> c_int {
     driver("cuMemFree_v2", format_args!("{address:#x}"), |simulation| {
-        simulation.machine.free(current::driver_device()?, address)?;
-        pools::forget(simulation, address);
-        Ok(())
+        pools::free_at_once(simulation, current::driver_device()?, address)
     })
 }
 

@@ -32,11 +32,10 @@ unsafe extern "C" fn cudaMalloc(address: *mut u64, bytes: usize) -> c_int {
 extern "C" fn cudaFree(address: u64) -> c_int {
     runtime("cudaFree", format_args!("{address:#x}"), |simulation| {
         let device = current::runtime_device();
-        if address != 0 {
-            simulation.machine.free(device, address)?;
-            pools::forget(simulation, address);
+        if address == 0 {
+            return Ok(());
         }
-        Ok(())
+        pools::free_at_once(simulation, device, address)
     })
 }
 
