@@ -10,7 +10,7 @@
 //! into a folder under the driver's name, where `LD_LIBRARY_PATH` finds it, and preloaded, which
 //! puts its symbols before those of the runtime, cuBLAS and cuDNN.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -40,7 +40,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), String> {
             let folder = PathBuf::from(folder);
             install(here, &folder)?;
             for (name, value) in environment(&folder) {
-                println!("{name}={}", value.display());
+                println!("{name}={}", value.to_string_lossy());
             }
             Ok(())
         }
@@ -66,14 +66,19 @@ fn install(here: &Path, folder: &Path) -> Result<(), String> {
     fs::rename(&fresh, folder.join(DRIVER_NAME)).map_err(failed)
 }
 
-/// What a program must be started with.
-fn environment(folder: &Path) -> [(&'static str, PathBuf); 2] {
-    let mut search = folder.as_os_str().to_owned();
-    if let Some(former) = env::var_os("LD_LIBRARY_PATH").filter(|former| !former.is_empty()) {
-        search.push(":");
-        search.push(former);
-    }
-    [("LD_LIBRARY_PATH", search.into()), ("LD_PRELOAD", folder.join(DRIVER_NAME))]
+/// What a program must be started with. What is preloaded already comes first: it may stand between
+/// the program and CUDA.
+fn environment(folder: &Path) -> [(&'static str, OsString); 2] {
+    let joined = |parts: [Option<OsString>; 2]| {
+        let parts: Vec<OsString> =
+            parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+        parts.join(OsStr::new(":"))
+    };
+    let own = |path: &Path| Some(path.as_os_str().to_owned());
+    [
+        ("LD_LIBRARY_PATH", joined([own(folder), env::var_os("LD_LIBRARY_PATH")])),
+        ("LD_PRELOAD", joined([env::var_os("LD_PRELOAD"), own(&folder.join(DRIVER_NAME))])),
+    ]
 }
 
 /// The file that was written last, as an absolute path.
