@@ -11,6 +11,7 @@ mod command;
 mod picture;
 mod profile;
 mod progress;
+mod run;
 mod top;
 
 use std::io::{ErrorKind, Write};
@@ -29,6 +30,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(command::run::Arguments),
     Replay(command::replay::Arguments),
     Compare(command::compare::Arguments),
     Timeline(command::timeline::Arguments),
@@ -65,6 +67,7 @@ pub fn arguments() -> clap::Command {
 /// Runs the program with the arguments of this process, and says with what it should exit.
 pub fn main() -> ExitCode {
     let answer = match Arguments::parse().command {
+        Command::Run(arguments) => return command::run::run(&arguments),
         Command::Replay(arguments) => command::replay::run(&arguments),
         Command::Compare(arguments) => command::compare::run(&arguments),
         Command::Timeline(arguments) => command::timeline::run(&arguments),

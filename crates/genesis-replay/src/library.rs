@@ -131,7 +131,7 @@ pub struct Profiler<'a> {
 }
 
 /// Where the library is: `given`, else what `GENESIS_LIBRARY` says, else beside the running
-/// program, where a build or an installation puts it.
+/// program.
 pub fn locate(given: Option<&Path>) -> Result<PathBuf> {
     let named = given.map(Path::to_owned).or_else(|| {
         std::env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
@@ -143,20 +143,23 @@ pub fn locate(given: Option<&Path>) -> Result<PathBuf> {
             Err(Error::usage(format!("{}: there is no such library", path.display())))
         };
     }
+    beside_program(FILE_NAME)?.ok_or_else(|| {
+        Error::usage(format!(
+            "{FILE_NAME} is not beside this program: build it with `cargo build --release`, or say \
+             where it is with --library or {PATH_VARIABLE}"
+        ))
+    })
+}
+
+/// The library of that file name beside the running program, where a build or an installation
+/// puts it; `None` if there is none.
+pub fn beside_program(file_name: &str) -> Result<Option<PathBuf>> {
     let program = std::env::current_exe()
         .map_err(|error| Error::failed(format!("cannot tell where this program is: {error}")))?;
     let folder = program.parent().unwrap_or(Path::new("/"));
-    ["", "deps", "..", "../lib"]
-        .into_iter()
-        .map(|beside| folder.join(beside).join(FILE_NAME))
-        .find(|path| path.is_file())
-        .ok_or_else(|| {
-            Error::usage(format!(
-                "{FILE_NAME} is not beside {}: build it with `cargo build --release`, or say \
-                 where it is with --library or {PATH_VARIABLE}",
-                folder.display()
-            ))
-        })
+    let mut paths =
+        ["", "deps", "..", "../lib"].map(|beside| folder.join(beside).join(file_name)).into_iter();
+    Ok(paths.find(|path| path.is_file()))
 }
 
 impl Library {

@@ -6,6 +6,7 @@ pub(crate) mod doctor;
 pub(crate) mod options;
 pub(crate) mod replay;
 pub(crate) mod report;
+pub(crate) mod run;
 pub(crate) mod timeline;
 pub(crate) mod top;
 

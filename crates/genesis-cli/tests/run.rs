@@ -1,0 +1,178 @@
+//! `genesis run` from outside, with a preload library that does nothing: what the program gets,
+//! its end, signals, and what is said when nothing was intercepted. What is said otherwise is
+//! tested with the real library, in its own package.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{check_refused, genesis, scratch, stderr, stdout};
+
+/// A preload library of `test`'s own.
+fn preload_library(test: &str) -> PathBuf {
+    let code = "int genesis_run_test_library = 1;\n";
+    let argument = support::built(&format!("genesis_run_{test}"), code);
+    PathBuf::from(argument.trim_start_matches("--library="))
+}
+
+fn command(test: &str) -> Command {
+    let mut command = genesis();
+    command.arg("run").env("GENESIS_PRELOAD_LIBRARY", preload_library(test));
+    command.env_remove("LD_PRELOAD");
+    command
+}
+
+/// Runs a script of the shell.
+fn shell(test: &str, options: &[&str], script: &str) -> Output {
+    command(test).args(options).args(["--", "sh", "-c", script]).output().unwrap()
+}
+
+#[test]
+fn the_program_is_run_as_it_is() {
+    let output = shell("as_it_is", &["--quiet"], "echo out; echo err >&2; cat; exit 3");
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!((stdout(&output), stderr(&output)), ("out\n".to_owned(), "err\n".to_owned()));
+    // Options behind the program are the program's.
+    let output = command("options").args(["--quiet", "echo", "--quiet", "-x"]).output().unwrap();
+    assert_eq!(stdout(&output), "--quiet -x\n");
+}
+
+#[test]
+fn its_environment_says_what_was_asked_for() {
+    let script = "echo $GENESIS_POOL_TYPE $GENESIS_PROFILE $GENESIS_LOG; echo $LD_PRELOAD; \
+                  test -e \"$GENESIS_PRELOAD_REPORT\" && echo $GENESIS_PRELOAD_REPORT";
+    let library = preload_library("environment");
+    let output = command("environment")
+        .args(["--pool-type=Round", "--profile=run.html", "--option", "GENESIS_LOG=error"])
+        .args(["sh", "-c", script])
+        .env("LD_PRELOAD", &library)
+        .output()
+        .unwrap();
+    let said = stdout(&output);
+    let lines: Vec<&str> = said.lines().collect();
+    let [settings, preloaded, report] = lines[..] else { panic!("{said}{}", stderr(&output)) };
+    assert_eq!(settings, "Round run.html error");
+    let library = library.canonicalize().unwrap();
+    assert!(preloaded.starts_with(&format!("{}:", library.display())), "{preloaded}");
+    assert!(!Path::new(report).exists(), "{report} is left behind");
+}
+
+#[test]
+fn silence_is_told_with_its_reason() {
+    let output = shell("silence", &[], "exit 0");
+    assert!(
+        stderr(&output).starts_with("genesis run: nothing was intercepted: the loader did not")
+    );
+    let program = scratch("static_program");
+    let source = scratch("static_program.c");
+    fs::write(&source, "int main(void) { return 5; }\n").unwrap();
+    let compiled =
+        Command::new("cc").args(["-static", "-o"]).args([&program, &source]).status().unwrap();
+    assert!(compiled.success());
+    let output = command("static").arg(&program).output().unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    let expected = format!(
+        "genesis run: nothing was intercepted: {} is statically linked, and so loads no libraries at \
+         all\n",
+        program.display()
+    );
+    assert_eq!(stderr(&output), expected);
+}
+
+#[test]
+fn the_exit_status_tells_how_it_ended() {
+    let output = shell("killed", &[], "kill -KILL $$");
+    assert_eq!(output.status.code(), Some(128 + 9));
+    assert!(
+        stderr(&output).starts_with("genesis run: the program was ended by signal 9 (SIGKILL)")
+    );
+    let output = command("missing").arg("/no/such/program").output().unwrap();
+    check_refused(&output, 127, "/no/such/program: ");
+    let output = command("folder").arg("/tmp").output().unwrap();
+    check_refused(&output, 126, "/tmp: ");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    let refused = |test, arguments: &[&str], message| {
+        let output = command(test).args(arguments).args(["--", "echo"]).output().unwrap();
+        check_refused(&output, 125, message);
+    };
+    refused("pool", &["--pool-type=Rund"], "did you mean Round?");
+    refused("option", &["--option=GENESIS_LOGS=error"], "did you mean GENESIS_LOG?");
+    refused("foreign", &["--option=HOME=/"], "HOME is not an option");
+    let missing = genesis()
+        .args(["run", "echo"])
+        .env("GENESIS_PRELOAD_LIBRARY", "/no/such/library.so")
+        .output()
+        .unwrap();
+    check_refused(&missing, 125, "/no/such/library.so: there is no such library");
+    let spaced = scratch("a library.so");
+    fs::copy(preload_library("spaced"), &spaced).unwrap();
+    let output =
+        genesis().args(["run", "echo"]).env("GENESIS_PRELOAD_LIBRARY", &spaced).output().unwrap();
+    check_refused(&output, 125, "a space or a colon");
+}
+
+/// A program that says what signals it gets, once it is ready for them.
+fn waiting(test: &str, prefix: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
+    let script = "trap 'echo got TERM' TERM; trap 'echo got HUP' HUP; trap 'exit 9' USR1; \
+                  echo ready; while :; do sleep 0.05; done";
+    let inner = command(test);
+    let mut outer = match prefix {
+        [] => Command::new(inner.get_program()),
+        [program, rest @ ..] => {
+            let mut outer = Command::new(program);
+            outer.args(rest).arg(inner.get_program());
+            outer
+        }
+    };
+    outer.args(inner.get_args()).args(["--quiet", "sh", "-c", script]);
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    let mut child = outer.stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    (child, output)
+}
+
+fn send(child: &Child, signal: Signal) {
+    let process = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(process, signal).unwrap();
+}
+
+#[test]
+fn signals_go_to_the_program() {
+    let (mut child, mut output) = waiting("signals", &[]);
+    for (signal, expected) in [(Signal::TERM, "got TERM\n"), (Signal::HUP, "got HUP\n")] {
+        send(&child, signal);
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, expected);
+    }
+    send(&child, Signal::USR1);
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+/// As `nohup` starts programs: the shell cannot trap what was ignored when it began.
+#[test]
+fn a_signal_that_is_ignored_stays_so() {
+    let (mut child, mut output) = waiting("ignored", &["env", "--ignore-signal=HUP"]);
+    send(&child, Signal::HUP);
+    send(&child, Signal::TERM);
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "got TERM\n");
+    send(&child, Signal::USR1);
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
