@@ -196,7 +196,8 @@ mod tests {
         let nothing = "nothing was intercepted: ";
         let idle = process(Library::NotAsked, &[]);
         let off = process(Library::Off, &[]);
-        assert_eq!(said(&[idle.clone()]), [format!("{nothing}./train --fast did not use CUDA")]);
+        let alone = std::slice::from_ref(&idle);
+        assert_eq!(said(alone), [format!("{nothing}./train --fast did not use CUDA")]);
         assert_eq!(said(&[off]), [format!("{nothing}GENESIS_PRELOAD is off")]);
         assert!(said(&[idle.clone(), idle])[0].starts_with(&format!("{nothing}none of 2 proc")));
         let mut missing = process(Library::Missing, &[("cudaMalloc", 0, 5, 0)]);
