@@ -13,6 +13,8 @@ use crate::error::{Error, Result};
 
 /// The file name of the library.
 pub const FILE_NAME: &str = "libgenesis.so";
+/// The name by which programs are linked with it: all there is where only they are installed.
+const SONAME: &str = "libgenesis.so.0";
 /// The environment variable that says where the library is.
 pub const PATH_VARIABLE: &str = "GENESIS_LIBRARY";
 
@@ -143,7 +145,9 @@ pub fn locate(given: Option<&Path>) -> Result<PathBuf> {
             Err(Error::usage(format!("{}: there is no such library", path.display())))
         };
     }
-    beside_program(FILE_NAME)?.ok_or_else(|| {
+    let beside = beside_program(FILE_NAME)?;
+    let beside = beside.map_or_else(|| beside_program(SONAME), |path| Ok(Some(path)))?;
+    beside.ok_or_else(|| {
         Error::usage(format!(
             "{FILE_NAME} is not beside this program: build it with `cargo build --release`, or say \
              where it is with --library or {PATH_VARIABLE}"
@@ -157,8 +161,10 @@ pub fn beside_program(file_name: &str) -> Result<Option<PathBuf>> {
     let program = std::env::current_exe()
         .map_err(|error| Error::failed(format!("cannot tell where this program is: {error}")))?;
     let folder = program.parent().unwrap_or(Path::new("/"));
-    let mut paths =
-        ["", "deps", "..", "../lib"].map(|beside| folder.join(beside).join(file_name)).into_iter();
+    let of_debian = format!("../lib/{}-linux-gnu", std::env::consts::ARCH);
+    let mut paths = ["", "deps", "..", "../lib", "../lib64", &of_debian]
+        .map(|beside| folder.join(beside).join(file_name))
+        .into_iter();
     Ok(paths.find(|path| path.is_file()))
 }
 
