@@ -101,6 +101,12 @@ fn place(address: u64) -> u64 {
     address >> UNIT_BITS & ((1 << PLACE_BITS) - 1)
 }
 
+/// How far into its mebibyte the block of `word` starts, in bytes.
+#[inline]
+fn offset_bytes(word: u64) -> u64 {
+    (word >> PLACE_SHIFT & ((1 << PLACE_BITS) - 1)) << UNIT_BITS
+}
+
 /// The map from block addresses to their records.
 #[derive(Debug)]
 pub struct Directory {
@@ -152,12 +158,17 @@ impl Directory {
     }
 
     /// Forgets the large blocks that started in `range`, whose addresses may be for small ones
-    /// next. Small ones are found only where no large one is.
+    /// next. Small ones are found only where no large one is. A large block that starts outside
+    /// of it, in a mebibyte that the range has a part of, is left alone, even if it comes now.
     pub fn forget(&self, range: Range<u64>) {
-        let mut address = range.start;
-        while address < range.end {
-            self.large_word(address).store(0, Ordering::Release);
-            address = (address & !(MIB - 1)) + MIB;
+        let mut mebibyte = range.start & !(MIB - 1);
+        while mebibyte < range.end {
+            let word = self.large_word(mebibyte);
+            let known = word.load(Ordering::Acquire);
+            if range.contains(&(mebibyte + offset_bytes(known))) {
+                let _ = word.compare_exchange(known, 0, Ordering::AcqRel, Ordering::Acquire);
+            }
+            mebibyte += MIB;
         }
     }
 
@@ -240,6 +251,22 @@ mod tests {
         directory.set(start + 512, SizeClass::Small, Entry { lane: 2, slot: 4 });
         assert_eq!(directory.get(start), Some(Entry { lane: 2, slot: 3 }));
         assert_eq!(directory.get(start + 512), Some(Entry { lane: 2, slot: 4 }));
+    }
+
+    /// As where a driver, or the host's allocator, puts segments of all sizes side by side.
+    #[test]
+    fn large_blocks_beside_small_ones_are_not_forgotten() {
+        let directory = Directory::new();
+        let (before, behind) = (Entry { lane: 1, slot: 1 }, Entry { lane: 1, slot: 2 });
+        directory.set(3 * MIB + 4096, SizeClass::Large, before);
+        directory.set(5 * MIB + 8192, SizeClass::Large, behind);
+        directory.forget(5 * MIB + 4096..5 * MIB + 8192);
+        directory.forget(4 * MIB + 8192..5 * MIB + 512);
+        assert_eq!(directory.get(3 * MIB + 4096), Some(before));
+        assert_eq!(directory.get(5 * MIB + 8192), Some(behind));
+        directory.forget(3 * MIB..5 * MIB + 8704);
+        assert_eq!(directory.get(3 * MIB + 4096), None);
+        assert_eq!(directory.get(5 * MIB + 8192), None);
     }
 
     #[test]
