@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Where the items of the C interface are: its functions, and the types they speak of.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 17] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
@@ -20,6 +20,7 @@ const SOURCES: [&str; 16] = [
     "src/ffi/peers.rs",
     "src/ffi/profile.rs",
     "src/ffi/statistics.rs",
+    "src/ffi/host.rs",
     "src/ffi/tags.rs",
     "src/ffi/torch/hooks.rs",
     "src/ffi/torch/pools.rs",

@@ -50,6 +50,14 @@ static void all_of_them(void)
     REFUSES_NULL(genesis_tag_generation_get("weights", NULL));
     CHECK(generation == 7);
 
+    genesis_host_free(NULL);
+    CHECK_OK(genesis_host_release(NULL));
+    CHECK_OK(genesis_block_release(NULL));
+    REFUSES_NULL(genesis_host_stats_get(GENESIS_HOST_KIND_PAGEABLE, NULL));
+    void *unnamed = genesis_malloc_named(512, 0, NULL, NULL, NULL);
+    CHECK(unnamed != NULL);
+    CHECK_OK(genesis_block_release(unnamed));
+
     REFUSES_NULL(genesis_profile_write(NULL));
     REFUSES_NULL(genesis_snapshot_write(NULL));
     REFUSES_NULL(genesis_range_push(NULL));

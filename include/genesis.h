@@ -109,6 +109,14 @@ typedef enum {
     GENESIS_POOL_LARGE = 2,
 } genesis_pool;
 
+// A kind of host memory.
+typedef enum {
+    // The process's own.
+    GENESIS_HOST_KIND_PAGEABLE = 0,
+    // Kept in place, so that a GPU can copy from and to it by itself, and while the host goes on.
+    GENESIS_HOST_KIND_PINNED = 1,
+} genesis_host_kind;
+
 // What is known of a live block.
 typedef struct {
     // The pointer that was handed out.
@@ -268,10 +276,30 @@ void *genesis_malloc(size_t size, int device, genesis_stream stream);
 // `genesis_block_record_stream` was called for the block or the strategy is Naive.
 void genesis_free(void *ptr, size_t size, int device, genesis_stream stream);
 
+// Allocates as `genesis_malloc` does, for what the caller calls `name` within `scope`: while a
+// profile or `GENESIS_DEBUG` wants to know where a block comes from, that is its call site, with
+// `name` innermost, and no stack is looked at. At other times it costs nothing. Either may be
+// NULL or "". A failure is NULL and a last error, whoever calls.
+//
+// The caller's part:
+// `scope` and `name` are NULL or NUL-terminated strings.
+void *genesis_malloc_named(size_t size,
+                           int device,
+                           genesis_stream stream,
+                           const char *scope,
+                           const char *name);
+
 // Notes that work on `stream`, other than the block's own, uses the block at `ptr`: once
 // freed, it is not reused before all work queued on `stream` by then has completed. The
 // stream must exist until the block is freed.
 genesis_status genesis_block_record_stream(void *ptr, genesis_stream stream);
+
+// Frees the block at `ptr`, which may be NULL, and gives the memory that this leaves wholly free
+// back to the driver at once: for a block that nothing of its size will follow. What shares a
+// segment with live blocks stays cached.
+//
+// May wait for the device. Linear in the number of segments.
+genesis_status genesis_block_release(void *ptr);
 
 // Writes to `info` what is known of the live block that contains `ptr`, which need not be
 // its start.
@@ -521,6 +549,39 @@ genesis_status genesis_largest_allocations_get(int device,
                                                genesis_block_info *blocks,
                                                size_t capacity,
                                                size_t *count);
+
+// Allocates `size` bytes of host memory of `kind`, a `genesis_host_kind`.
+//
+// Returns a pointer aligned to 512 bytes, or NULL: without noise for size 0, else with a last
+// error. Contents are undefined. Any thread. The strategy is GENESIS_HOST_POOL_TYPE's or
+// GENESIS_PINNED_POOL_TYPE's; limits, profiles and traces of devices do not count host memory.
+// Pinned memory is locked by the driver of device 0, for all devices.
+//
+// Pageable memory works without a device, and in a child after fork.
+void *genesis_host_malloc(size_t size, int kind);
+
+// Frees the block of host memory at `ptr`, of either kind, which may be NULL. Any thread.
+//
+// It is used again at once: a copy from or to it that is still queued must have completed. A
+// pointer that is not a live block's is left alone and reported as the last error.
+void genesis_host_free(void *ptr);
+
+// Frees the block of host memory at `ptr`, which may be NULL, and gives the memory that this
+// leaves wholly free back at once, as `genesis_block_release` does.
+genesis_status genesis_host_release(void *ptr);
+
+// Gives all host memory of `kind` that is cached back.
+genesis_status genesis_host_cache_empty(int kind);
+
+// Writes the statistics of the host memory of `kind` to `stats`, whose `struct_size` the caller
+// has set. Driver calls are the times that memory was asked for and given back.
+//
+// The caller's part:
+// `stats` is NULL, which is an error, or points to `stats->struct_size` writable bytes.
+genesis_status genesis_host_stats_get(int kind, genesis_stats *stats);
+
+// Makes every peak of the host memory of `kind` what is there now.
+genesis_status genesis_host_stats_reset_peak(int kind);
 
 // From now on the calling thread's allocations are of the tag `tag`, until the matching
 // `genesis_tag_pop`; tags nest, and the innermost counts. A block keeps the tag it was allocated

@@ -95,6 +95,7 @@ subjects! {
     blocks: "blocks.c";
     cache: "cache.c";
     free_call: "free_call.c";
+    host_memory: "host_memory.c";
     identity: "identity.c";
     limits: "limits.c";
     logging: "logging.c";

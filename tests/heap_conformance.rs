@@ -71,6 +71,8 @@ macro_rules! conformance {
                 pools::pools_do_not_mix
                 pools::misuse_of_pools_is_reported
                 pools::a_capture_is_not_disturbed
+                release::a_direct_free_gives_its_memory_back
+                release::a_direct_free_leaves_what_is_shared
                 release::trim_to_a_target
                 release::trim_releases_the_longest_unused_first
                 release::emptying_the_cache_keeps_what_is_live

@@ -6,6 +6,7 @@
 
 mod document;
 mod environment;
+mod host_options;
 mod nearest;
 mod runtime;
 mod settings;

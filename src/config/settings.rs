@@ -215,6 +215,26 @@ pub struct Settings {
     pub round_linear_cutoff: u32,
     /// Exact: requests above this are rounded to a multiple of it.
     pub large_alloc_round_size_bytes: u64,
+    /// Pageable host memory: the strategy, and Round's and Exact's four numbers as above.
+    pub host_pool_type: PoolType,
+    /// See [`Self::pool_reserve_percent`].
+    pub host_pool_reserve_percent: f64,
+    /// See [`Self::page_size_bytes`].
+    pub host_page_size_bytes: u64,
+    /// See [`Self::round_linear_cutoff`].
+    pub host_round_linear_cutoff: u32,
+    /// See [`Self::large_alloc_round_size_bytes`].
+    pub host_large_alloc_round_size_bytes: u64,
+    /// Pinned host memory: the strategy, and Round's and Exact's four numbers as above.
+    pub pinned_pool_type: PoolType,
+    /// See [`Self::pool_reserve_percent`].
+    pub pinned_pool_reserve_percent: f64,
+    /// See [`Self::page_size_bytes`].
+    pub pinned_page_size_bytes: u64,
+    /// See [`Self::round_linear_cutoff`].
+    pub pinned_round_linear_cutoff: u32,
+    /// See [`Self::large_alloc_round_size_bytes`].
+    pub pinned_large_alloc_round_size_bytes: u64,
     /// Caching: free blocks larger than this are not split; `None` for no limit.
     pub max_split_size_bytes: Option<u64>,
     /// Caching: round sizes up to 1/n of a power of two; 0 for off, else a power of two.
@@ -279,6 +299,16 @@ impl Default for Settings {
             page_size_bytes: 4096,
             round_linear_cutoff: 24,
             large_alloc_round_size_bytes: 2 * MIB,
+            host_pool_type: PoolType::Caching,
+            host_pool_reserve_percent: 5.0,
+            host_page_size_bytes: 4096,
+            host_round_linear_cutoff: 24,
+            host_large_alloc_round_size_bytes: 2 * MIB,
+            pinned_pool_type: PoolType::Caching,
+            pinned_pool_reserve_percent: 5.0,
+            pinned_page_size_bytes: 4096,
+            pinned_round_linear_cutoff: 24,
+            pinned_large_alloc_round_size_bytes: 2 * MIB,
             max_split_size_bytes: None,
             roundup_power2_divisions: 0,
             elastic_policy: ElasticPolicy::Balanced,

@@ -9,13 +9,14 @@
 //! `parse` reads back; each field of [`Settings`] has a row; a `parse` that fails leaves the
 //! settings as they were.
 
+use super::host_options::{pageable, pinned};
 use super::settings::{
     BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, PoolType, Settings,
 };
 use super::value::{
-    AUTO, NEVER, OFF, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, debug_modes, divisions,
-    fraction, optional, page_bytes, percent, seconds, show_bytes, show_debug_modes, show_optional,
-    show_switch, switch, whole, word,
+    AUTO, NEVER, OFF, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, cutoff, debug_modes,
+    divisions, fraction, mxnet_pool_type, no_pool, optional, page_bytes, percent, seconds,
+    show_bytes, show_debug_modes, show_optional, show_switch, switch, whole, word,
 };
 use crate::base::size::MIB;
 
@@ -69,14 +70,27 @@ pub(super) fn find(name: &str) -> Option<&'static OptionSpec> {
 pub static OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "GENESIS_POOL_TYPE",
-        aliases: &[Alias { name: "MXNET_GPU_MEM_POOL_TYPE", parse: parse_mxnet_pool_type }],
+        aliases: &[
+            Alias {
+                name: "MXNET_GPU_MEM_POOL_TYPE",
+                parse: |settings, text| assign(&mut settings.pool_type, mxnet_pool_type(text)),
+            },
+            Alias {
+                name: "MXNET_USE_NAIVE_STORAGE_MANAGER",
+                parse: |settings, text| {
+                    let now = settings.pool_type;
+                    assign(&mut settings.pool_type, no_pool(now, text))
+                },
+            },
+        ],
         values: "`Naive`, `Round`, `Exact`, `Caching` or `Elastic`",
         summary: "The strategy: where a block goes.",
         help: "Naive asks the driver for every block, Round and Exact are MXNet's Round and \
                Naive, Caching splits and joins blocks in segments, Elastic \
                also moves the memory under free blocks to where it is needed; on a device \
                without virtual memory management it is Caching. MXNet's variable keeps MXNet's \
-               meanings: its Naive is Exact, its Round is Round, its Unpooled is Naive.",
+               meanings: its Naive is Exact, its Round is Round, its Unpooled is Naive, and so is its \
+               switch for no pool at all.",
         runtime: false,
         parse: |settings, text| {
             assign(
@@ -170,28 +184,42 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "GENESIS_ROUND_LINEAR_CUTOFF",
         aliases: &[Alias {
             name: "MXNET_GPU_MEM_POOL_ROUND_LINEAR_CUTOFF",
-            parse: parse_round_linear_cutoff,
+            parse: |settings, text| assign(&mut settings.round_linear_cutoff, cutoff(text)),
         }],
         values: "an exponent from 9 to 46",
         summary: "Round: the largest power of two used as a block size; above it, its multiples.",
         help: "24 means 16 MiB.",
         runtime: false,
-        parse: parse_round_linear_cutoff,
+        parse: |settings, text| assign(&mut settings.round_linear_cutoff, cutoff(text)),
         show: |settings| settings.round_linear_cutoff.to_string(),
     },
     OptionSpec {
         name: "GENESIS_LARGE_ALLOC_ROUND_SIZE",
         aliases: &[Alias {
             name: "MXNET_GPU_MEM_LARGE_ALLOC_ROUND_SIZE",
-            parse: parse_large_alloc_round_size,
+            parse: |settings, text| {
+                assign(&mut settings.large_alloc_round_size_bytes, aligned_bytes(text))
+            },
         }],
         values: "a size: a multiple of 512 bytes",
         summary: "Exact: requests above this are rounded to a multiple of it.",
         help: "MXNet asks only that it be above 0. It need not be a multiple of the page size.",
         runtime: false,
-        parse: parse_large_alloc_round_size,
+        parse: |settings, text| {
+            assign(&mut settings.large_alloc_round_size_bytes, aligned_bytes(text))
+        },
         show: |settings| show_bytes(settings.large_alloc_round_size_bytes),
     },
+    pageable::POOL_TYPE,
+    pageable::RESERVE,
+    pageable::PAGE_SIZE,
+    pageable::CUTOFF,
+    pageable::LARGE,
+    pinned::POOL_TYPE,
+    pinned::RESERVE,
+    pinned::PAGE_SIZE,
+    pinned::CUTOFF,
+    pinned::LARGE,
     OptionSpec {
         name: "GENESIS_MAX_SPLIT_SIZE",
         aliases: &[],
@@ -459,26 +487,10 @@ pub static OPTIONS: &[OptionSpec] = &[
 ];
 
 /// Puts what was read into its field, or passes the complaint on.
-fn assign<T>(field: &mut T, read: Read<T>) -> Result<(), String> {
+pub(super) fn assign<T>(field: &mut T, read: Read<T>) -> Result<(), String> {
     read.map(|value| *field = value)
 }
 
 fn parse_page_size(settings: &mut Settings, text: &str) -> Result<(), String> {
     assign(&mut settings.page_size_bytes, page_bytes(text))
-}
-
-fn parse_round_linear_cutoff(settings: &mut Settings, text: &str) -> Result<(), String> {
-    assign(&mut settings.round_linear_cutoff, whole(text, 9..=46))
-}
-
-fn parse_large_alloc_round_size(settings: &mut Settings, text: &str) -> Result<(), String> {
-    assign(&mut settings.large_alloc_round_size_bytes, aligned_bytes(text))
-}
-
-/// MXNet's names for strategies, with MXNet's meanings.
-fn parse_mxnet_pool_type(settings: &mut Settings, text: &str) -> Result<(), String> {
-    const NAMES: &[(&str, PoolType)] =
-        &[("Naive", PoolType::Exact), ("Round", PoolType::Round), ("Unpooled", PoolType::Naive)];
-    let read = word(text, "a pool type of MXNet's", NAMES, |(name, _)| name);
-    assign(&mut settings.pool_type, read.map(|(_, pool_type)| pool_type))
 }

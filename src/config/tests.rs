@@ -39,6 +39,16 @@ fn unusual() -> Settings {
         page_size_bytes: 64 * KIB,
         round_linear_cutoff: 46,
         large_alloc_round_size_bytes: 3 * MIB,
+        host_pool_type: PoolType::Round,
+        host_pool_reserve_percent: 1.5,
+        host_page_size_bytes: 8 * KIB,
+        host_round_linear_cutoff: 9,
+        host_large_alloc_round_size_bytes: 5 * MIB,
+        pinned_pool_type: PoolType::Naive,
+        pinned_pool_reserve_percent: 100.0,
+        pinned_page_size_bytes: 512,
+        pinned_round_linear_cutoff: 20,
+        pinned_large_alloc_round_size_bytes: 512,
         max_split_size_bytes: Some(20 * MIB),
         roundup_power2_divisions: 8,
         elastic_policy: ElasticPolicy::Tight,
@@ -90,14 +100,19 @@ fn modes_of_debugging_are_listed_in_any_order() {
 #[test]
 fn rows_are_well_formed_and_distinct() {
     let mut names = std::collections::HashSet::new();
+    // What an own name is, no alias is; one of MXNet's variables speaks of several options.
+    let mut aliases = std::collections::HashSet::new();
     for option in OPTIONS {
         assert!(option.name.starts_with("GENESIS_"));
         assert!(option.summary.ends_with('.') && !option.summary.contains('\n'));
         assert!(names.insert(option.name), "{} twice", option.name);
         for alias in option.aliases {
-            assert!(names.insert(alias.name), "{} twice", alias.name);
+            let is_new = aliases.insert(alias.name);
+            let is_shared = alias.name == "MXNET_USE_NAIVE_STORAGE_MANAGER";
+            assert!(is_new || is_shared, "{} twice", alias.name);
         }
     }
+    assert!(names.is_disjoint(&aliases));
 }
 
 #[test]
@@ -267,6 +282,45 @@ fn mxnet_names_have_mxnet_meanings() {
             ..Settings::default()
         }
     );
+}
+
+#[test]
+fn mxnets_variables_for_host_memory_are_honoured() {
+    let settings = quiet(&[
+        ("MXNET_CPU_MEM_POOL_TYPE", "Round"),
+        ("MXNET_CPU_MEM_POOL_RESERVE", "7"),
+        ("MXNET_CPU_MEM_POOL_PAGE_SIZE", "8192"),
+        ("MXNET_CPU_MEM_POOL_ROUND_LINEAR_CUTOFF", "20"),
+        ("MXNET_CPU_MEM_LARGE_ALLOC_ROUND_SIZE", "1048576"),
+        ("MXNET_CPU_PINNED_MEM_POOL_TYPE", "Naive"),
+        ("MXNET_CPU_PINNED_POOL_PAGE_SIZE", "16384"),
+        ("MXNET_CPU_PINNED_MEM_POOL_RESERVE", "9"),
+    ]);
+    assert_eq!(
+        settings,
+        Settings {
+            host_pool_type: PoolType::Round,
+            host_pool_reserve_percent: 7.0,
+            host_page_size_bytes: 8192,
+            host_round_linear_cutoff: 20,
+            host_large_alloc_round_size_bytes: MIB,
+            pinned_pool_type: PoolType::Exact,
+            pinned_page_size_bytes: 16384,
+            pinned_pool_reserve_percent: 9.0,
+            ..Settings::default()
+        }
+    );
+    let message = mistake(&[("GENESIS_HOST_POOL_TYPE", "Elastic")]);
+    assert!(message.contains("not a pool type of host memory; valid: Naive, Round"), "{message}");
+}
+
+#[test]
+fn mxnets_switch_takes_all_pools_away() {
+    let none = quiet(&[("MXNET_USE_NAIVE_STORAGE_MANAGER", "1")]);
+    let types = [none.pool_type, none.host_pool_type, none.pinned_pool_type];
+    assert_eq!(types, [PoolType::Naive; 3]);
+    assert_eq!(quiet(&[("MXNET_USE_NAIVE_STORAGE_MANAGER", "0")]), Settings::default());
+    mistake(&[("MXNET_USE_NAIVE_STORAGE_MANAGER", "yes")]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use super::nearest::nearest;
-use super::settings::DebugModes;
+use super::settings::{DebugModes, PoolType};
 use crate::base::size::{ALIGNMENT_BYTES, LARGEST_REQUEST_BYTES, parse_bytes};
 
 /// What every reader answers.
@@ -172,6 +172,25 @@ pub(super) fn whole<T: FromStr + PartialOrd + Display>(
         Ok(value) if range.contains(&value) => Ok(value),
         _ => Err(format!("not a whole number from {} to {}", range.start(), range.end())),
     }
+}
+
+/// The exponent of the largest power of two that Round uses.
+pub(super) fn cutoff(text: &str) -> Read<u32> {
+    whole(text, 9..=46)
+}
+
+/// MXNet's names for strategies, with MXNet's meanings.
+pub(super) fn mxnet_pool_type(text: &str) -> Read<PoolType> {
+    const NAMES: &[(&str, PoolType)] =
+        &[("Naive", PoolType::Exact), ("Round", PoolType::Round), ("Unpooled", PoolType::Naive)];
+    let read = word(text, "a pool type of MXNet's", NAMES, |(name, _)| name);
+    read.map(|(_, pool_type)| pool_type)
+}
+
+/// MXNet's switch that takes all its pools away; 0 leaves the pool type `as_it_is`.
+pub(super) fn no_pool(as_it_is: PoolType, text: &str) -> Read<PoolType> {
+    let is_on = whole(text, 0..=u32::MAX)? != 0;
+    Ok(if is_on { PoolType::Naive } else { as_it_is })
 }
 
 /// 0 or a power of two.

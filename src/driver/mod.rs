@@ -3,13 +3,15 @@
 //! [`cuda`] speaks to a real driver through its own loader; [`simulated`] to the crate
 //! `simgpu`. Everything above this layer sees [`Device`] alone. [`open`] picks the backend;
 //! [`Handles`] creates memory with as many of the wished-for options as a device can give;
-//! [`guarded`] puts a device's allocations in front of pages that are not mapped.
+//! [`guarded`] puts a device's allocations in front of pages that are not mapped; [`host`] is the
+//! process's own memory in the shape of a device.
 
 mod clock;
 pub mod cuda;
 mod device;
 pub mod guarded;
 mod handles;
+pub mod host;
 mod platform;
 pub mod simulated;
 

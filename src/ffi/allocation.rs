@@ -1,9 +1,10 @@
 //! Allocating, freeing, and what is known of a block.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use super::{
-    boundary, genesis_stream, instance, ordinal, pointer, stream_handle, torch, write_required,
+    boundary, callsite, genesis_stream, instance, ordinal, pointer, stream_handle, torch,
+    write_required,
 };
 use crate::base::{Result, Status};
 use crate::heap::{Heap, LiveBlock};
@@ -90,6 +91,41 @@ pub extern "C" fn genesis_free(
     });
 }
 
+/// Allocates as `genesis_malloc` does, for what the caller calls `name` within `scope`: while a
+/// profile or `GENESIS_DEBUG` wants to know where a block comes from, that is its call site, with
+/// `name` innermost, and no stack is looked at. At other times it costs nothing. Either may be
+/// NULL or "". A failure is NULL and a last error, whoever calls.
+///
+/// # Safety
+/// `scope` and `name` are NULL or NUL-terminated strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_malloc_named(
+    size: usize,
+    device: c_int,
+    stream: genesis_stream,
+    scope: *const c_char,
+    name: *const c_char,
+) -> *mut c_void {
+    let text = |text: *const c_char| match text.is_null() {
+        true => "".into(),
+        // SAFETY: not null, and a string by the caller's contract.
+        false => unsafe { CStr::from_ptr(text) }.to_string_lossy(),
+    };
+    let allocated = boundary::call(|| {
+        let (device, stream) = (ordinal(device)?, stream_handle(stream));
+        if size == 0 {
+            return Ok(0);
+        }
+        let heap = instance::heap()?;
+        if !instance::EVENTS.seeks_sites() {
+            return heap.allocate(size as u64, device, stream);
+        }
+        let names = [text(name), text(scope)];
+        callsite::under([&names[0], &names[1]], || heap.allocate(size as u64, device, stream))
+    });
+    allocated.map_or(std::ptr::null_mut(), pointer)
+}
+
 /// Notes that work on `stream`, other than the block's own, uses the block at `ptr`: once
 /// freed, it is not reused before all work queued on `stream` by then has completed. The
 /// stream must exist until the block is freed.
@@ -101,6 +137,21 @@ pub extern "C" fn genesis_block_record_stream(ptr: *mut c_void, stream: genesis_
 /// Notes that work on `stream` uses the block at `address`.
 pub(super) fn record_stream(heap: &Heap, address: u64, stream: genesis_stream) -> Result<()> {
     heap.record_stream(address, stream_handle(stream))
+}
+
+/// Frees the block at `ptr`, which may be NULL, and gives the memory that this leaves wholly free
+/// back to the driver at once: for a block that nothing of its size will follow. What shares a
+/// segment with live blocks stays cached.
+///
+/// May wait for the device. Linear in the number of segments.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_block_release(ptr: *mut c_void) -> Status {
+    boundary::status(|| {
+        if ptr.is_null() {
+            return Ok(());
+        }
+        instance::heap()?.free_directly(ptr as u64).map(drop)
+    })
 }
 
 /// Writes to `info` what is known of the live block that contains `ptr`, which need not be

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool,
+    AtomicBool, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -32,6 +32,8 @@ static LOG: Lazy<Arc<Log>> = Lazy::new(|| Arc::new(Log::new(LogLevel::Warn)));
 /// Options set before the heap was made, in order.
 static STAGED: Lock<Vec<(String, String)>, { rank::LEAF }> = Lock::new(Vec::new());
 static FORKED: AtomicBool = AtomicBool::new(false);
+/// How many forks lie between the process that loaded the library and this one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// The heap, made if need be.
 #[inline]
@@ -79,8 +81,13 @@ pub(super) fn refuse_forked_child() -> Result<()> {
     if FORKED.load(Relaxed) { Err(forked()) } else { Ok(()) }
 }
 
+/// How many forks, of a process that used the library, this one is away from the first.
+pub(super) fn forks() -> u32 {
+    FORKS.load(Relaxed)
+}
+
 /// The log of the process.
-pub(super) fn log() -> &'static Log {
+pub(super) fn log() -> &'static Arc<Log> {
     &LOG
 }
 
@@ -110,7 +117,7 @@ pub(super) fn option(name: &str) -> Result<String> {
 }
 
 /// What the environment and the options set so far ask for, with warnings.
-fn settings() -> Result<(Settings, Vec<String>)> {
+pub(super) fn settings() -> Result<(Settings, Vec<String>)> {
     let (mut settings, warnings) = Settings::from_environment()?;
     let staged = STAGED.lock().clone();
     for (name, value) in &staged {
@@ -159,10 +166,11 @@ fn forked() -> Error {
     )
 }
 
-fn watch_for_fork() {
+pub(super) fn watch_for_fork() {
     static IS_WATCHED: AtomicBool = AtomicBool::new(false);
     extern "C" fn in_child() {
         FORKED.store(true, Relaxed);
+        FORKS.fetch_add(1, Relaxed);
     }
     if IS_WATCHED.load(Acquire) {
         return;

@@ -10,6 +10,7 @@
 //! | file | functions |
 //! |---|---|
 //! | `allocation` | malloc, free, what is known of a block |
+//! | `host` | pools of host memory |
 //! | `memory` | memory info, limits, giving cached memory back |
 //! | `statistics` | statistics, largest allocations |
 //! | `live` | the blocks that are live |
@@ -36,6 +37,7 @@ mod boundary;
 pub mod callbacks;
 pub mod callsite;
 mod debug;
+pub mod host;
 mod instance;
 pub mod library;
 pub mod live;

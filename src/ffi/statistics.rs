@@ -60,7 +60,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    fn new(struct_size: usize, statistics: &Statistics) -> Self {
+    pub(super) fn new(struct_size: usize, statistics: &Statistics) -> Self {
         Self {
             struct_size,
             requested_bytes: statistics.requested_bytes,
@@ -230,7 +230,10 @@ pub unsafe extern "C" fn genesis_largest_allocations_get(
 ///
 /// # Safety
 /// `out` is null, or points to a size and as many writable bytes as that says.
-unsafe fn write_sized<T>(out: *mut T, get: impl FnOnce(usize) -> Result<T>) -> Result<()> {
+pub(super) unsafe fn write_sized<T>(
+    out: *mut T,
+    get: impl FnOnce(usize) -> Result<T>,
+) -> Result<()> {
     if out.is_null() {
         return Err(Error::invalid_argument("stats is null"));
     }

@@ -351,6 +351,16 @@ impl Heap {
         self.settings.lock().clone()
     }
 
+    /// The driver of `device`, for what is no business of the heap's.
+    pub fn driver(&self, device: DeviceOrdinal) -> Result<&Arc<dyn Device>> {
+        Ok(&self.slot(device)?.driver)
+    }
+
+    /// Whether a block of this heap starts at `address`, live or not. Takes no lock.
+    pub fn knows(&self, address: u64) -> bool {
+        self.find(address).is_some()
+    }
+
     /// Where the heap says what it has to say.
     pub fn log(&self) -> &Log {
         &self.log

@@ -5,6 +5,8 @@
 //! time and without a lock held while the driver is called; a segment that the driver does
 //! not take back returns to its lane, so nothing is ever lost.
 
+use std::ops::Range;
+
 use super::Heap;
 use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
@@ -36,6 +38,13 @@ pub(super) enum Choice {
     },
     /// Those of private pools that are not held any more.
     Orphaned,
+    /// Those with bytes between two addresses.
+    Within {
+        /// The first byte.
+        start: u64,
+        /// Behind the last byte.
+        end: u64,
+    },
 }
 
 impl Choice {
@@ -104,6 +113,25 @@ impl Heap {
         self.poll_lanes(device);
         let bytes = device.supply.reserved_bytes().saturating_sub(target_bytes);
         let released = self.release(device, Choice::Oldest { bytes });
+        self.settle(device);
+        Ok(released)
+    }
+
+    /// Frees the block at `address`, and gives the memory that this leaves wholly free back to the
+    /// driver at once, waiting for the device where it has to: for a block that nothing of its
+    /// size will follow. Gives the bytes released; what shares a segment or an extent with live
+    /// blocks stays cached, and so does what other streams still use. Linear in the number of
+    /// segments.
+    pub fn free_directly(&self, address: u64) -> Result<u64> {
+        let found = self.find(address).and_then(|(lane, slot)| {
+            let state = lane.lock();
+            state.blocks.find(slot, address).map(|block| (lane.device, block.bytes))
+        });
+        self.free(address)?;
+        let Some((ordinal, bytes)) = found else { return Ok(0) };
+        let Some(device) = self.opened(ordinal) else { return Ok(0) };
+        let released =
+            self.release(device, Choice::Within { start: address, end: address + bytes });
         self.settle(device);
         Ok(released)
     }
@@ -272,8 +300,9 @@ impl Heap {
                 continue;
             }
             let state = lane.lock();
-            let mut add = |state: &LaneState, block: &Block, address, piece| {
-                if self.is_chosen(choice, state, block) {
+            let mut add = |state: &LaneState, block: &Block, range: Range<u64>, piece| {
+                let address = range.start;
+                if self.is_chosen(choice, state, block, &range) {
                     let age = state.tick.wrapping_sub(block.freed_tick);
                     let lane = lane.index;
                     candidates.push(Candidate { age, lane, is_common, address, piece });
@@ -282,14 +311,17 @@ impl Heap {
             match &device.pages {
                 None => {
                     for (slot, block) in state.free_segments() {
-                        add(&state, block, block.address, Piece::Segment(slot));
+                        let range = block.address..block.address + block.bytes;
+                        add(&state, block, range, Piece::Segment(slot));
                     }
                 }
                 Some(pages) => {
                     let extents = pages.extents();
                     let granule_bytes = pages.granule_bytes();
                     state.visit_free_extents(&extents, granule_bytes, |slot, address, id| {
-                        add(&state, state.blocks.get(slot), address, Piece::Extent(id));
+                        let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
+                        let range = address..address + bytes;
+                        add(&state, state.blocks.get(slot), range, Piece::Extent(id));
                     });
                 }
             }
@@ -298,8 +330,16 @@ impl Heap {
         candidates.into_iter()
     }
 
-    fn is_chosen(&self, choice: Choice, state: &LaneState, block: &Block) -> bool {
+    /// Whether `choice` is for the memory at `range`, which is free in `block`.
+    fn is_chosen(
+        &self,
+        choice: Choice,
+        state: &LaneState,
+        block: &Block,
+        range: &Range<u64>,
+    ) -> bool {
         match choice {
+            Choice::Within { start, end } => range.start < end && range.end > start,
             Choice::All | Choice::Oldest { .. } | Choice::Orphaned => true,
             Choice::Unused { allocations: None, seconds: None } => {
                 (state.collected_tick.wrapping_sub(block.freed_tick) as i32) > 0

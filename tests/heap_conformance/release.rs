@@ -1,9 +1,10 @@
 //! Giving memory back on request.
 
+use genesis::base::Status;
 use genesis::base::size::MIB;
 use genesis::config::PoolType;
 
-use crate::support::{A, B, DEVICE, Rig, Subject};
+use crate::support::{A, B, DEVICE, Rig, Subject, status_of};
 
 /// A segment of its own in every strategy, and rounded by none.
 const BLOCK_BYTES: u64 = 16 * MIB;
@@ -24,6 +25,38 @@ pub fn trim_to_a_target(subject: Subject) {
     }
     assert_eq!(rig.heap.trim(DEVICE, 0), Ok(0));
     assert_eq!(rig.machine.census().used_bytes, held_bytes - cached_bytes);
+    rig.finish();
+}
+
+pub fn a_direct_free_gives_its_memory_back(subject: Subject) {
+    let rig = subject.plan().start();
+    let cached = rig.allocate(BLOCK_BYTES, A);
+    let block = rig.allocate(BLOCK_BYTES, A);
+    rig.touch(block, A);
+    rig.free(cached);
+    let held_bytes = rig.reserved_bytes();
+    let released_bytes = rig.heap.free_directly(block).unwrap();
+    assert_eq!(released_bytes, if subject.keeps_blocks() { BLOCK_BYTES } else { 0 });
+    assert_eq!(rig.reserved_bytes(), held_bytes - BLOCK_BYTES);
+    if subject.keeps_blocks() {
+        let calls = rig.calls();
+        assert_eq!(rig.allocate(BLOCK_BYTES, A), cached, "the other one is cached still");
+        assert_eq!(rig.calls(), calls);
+    }
+    assert_eq!(status_of(rig.heap.free_directly(block + 512)), Status::ForeignPointer);
+    assert_eq!(rig.heap.free_directly(0), Ok(0));
+    rig.finish();
+}
+
+pub fn a_direct_free_leaves_what_is_shared(subject: Subject) {
+    let rig = subject.plan().start();
+    let (small, neighbour) = (rig.allocate(5000, A), rig.allocate(5000, A));
+    rig.touch(neighbour, A);
+    let live_bytes = rig.statistics().allocated_bytes.current;
+    rig.heap.free_directly(small).unwrap();
+    assert_eq!(rig.statistics().allocated_bytes.current, live_bytes / 2);
+    rig.touch(neighbour, A);
+    assert_eq!(status_of(rig.heap.free_directly(0x1000)), Status::ForeignPointer);
     rig.finish();
 }
 

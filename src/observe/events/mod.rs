@@ -211,6 +211,12 @@ impl EventStream {
         }
     }
 
+    /// Whether anybody wants to know where in the program calls are made.
+    #[inline]
+    pub fn seeks_sites(&self) -> bool {
+        self.site_seekers.load(Relaxed) != 0 && !self.sites_are_off.load(Relaxed)
+    }
+
     /// Has call sites found by `find`, for as long as somebody seeks them. The first one counts.
     pub fn set_site_finder(&self, find: SiteFinder) {
         let _ = self.sites.set(find);

@@ -1,0 +1,218 @@
+//! Pools of host memory: the heap over `driver::host`, its faults, threads and numbers; and the
+//! process they live in (`c_tests/processes/host_memory.c`).
+//!
+//! What C programs see of them is in `c_tests/host_memory.c`.
+
+#[path = "c_interface/programs.rs"]
+mod programs;
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use genesis::base::size::{GIB, KIB, MIB};
+use genesis::base::{DeviceOrdinal, Status, StreamHandle};
+use genesis::config::{LogLevel, PoolType, Settings};
+use genesis::driver::host::HostMemory;
+use genesis::driver::simulated::SimulatedDevice;
+use genesis::driver::{Backend, Platform};
+use genesis::heap::{Heap, Surroundings};
+use genesis::observe::Log;
+use programs::Language::C99;
+use programs::{command, compile, run, run_silently, text};
+use simgpu::{Call, Code, Config, Machine, StoreKind, Target, Times};
+use support::{Random, status_of};
+
+const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
+const STREAM: StreamHandle = StreamHandle::LEGACY;
+const POOL_TYPES: [PoolType; 4] =
+    [PoolType::Naive, PoolType::Round, PoolType::Exact, PoolType::Caching];
+const UNKNOWN: Code = Code(12345);
+
+fn heap_over(memory: HostMemory, pool_type: PoolType) -> Heap {
+    let platform =
+        Platform { backend: Backend::Host, devices: vec![Arc::new(memory)], notice: None };
+    let settings = Settings { pool_type, log: LogLevel::Off, ..Settings::default() };
+    Heap::new(platform, &settings, Surroundings::new(Arc::new(Log::new(LogLevel::Off))))
+}
+
+/// A pool of pinned memory, and the machine whose driver pins it, up to `most_bytes`.
+fn pinned(pool_type: PoolType, most_bytes: u64) -> (Arc<Machine>, Heap) {
+    let mut config = Config::new(StoreKind::RealBytes, 1, 64 * MIB);
+    config.host_memory_bytes = most_bytes;
+    let machine = Machine::new(config).unwrap();
+    let device = Arc::new(SimulatedDevice::new(Arc::clone(&machine), 0));
+    (machine, heap_over(HostMemory::pinned(device), pool_type))
+}
+
+fn finish(heap: &Heap) {
+    heap.empty_cache(DEVICE).unwrap();
+    let statistics = heap.statistics(DEVICE).unwrap();
+    assert_eq!(statistics.reserved_bytes.current, 0);
+    assert_eq!(statistics.allocations, statistics.frees);
+    assert_eq!(statistics.requested_bytes.current, 0);
+    heap.validate().unwrap();
+}
+
+/// A random program against a table of what is live; statistics are the table's sums.
+#[test]
+fn numbers_are_exact() {
+    for (seed, pool_type) in (1..).zip(POOL_TYPES) {
+        let heap = heap_over(HostMemory::pageable(), pool_type);
+        let mut random = Random(seed);
+        let mut live: Vec<(u64, u64)> = Vec::new();
+        let mut peak_bytes = 0;
+        for _ in 0..3000 {
+            if random.below(2) == 0 || live.is_empty() {
+                let magnitude = 4 + random.below(19);
+                let bytes = 1 + random.below(1 << magnitude);
+                let address = heap.allocate(bytes, DEVICE, STREAM).unwrap();
+                assert!(address.is_multiple_of(512));
+                assert!(
+                    live.iter().all(|&(at, size)| at + size <= address || address + bytes <= at)
+                );
+                live.push((address, bytes));
+            } else {
+                let (address, _) = live.swap_remove(random.below(live.len() as u64) as usize);
+                match random.below(10) {
+                    0 => drop(heap.free_directly(address).unwrap()),
+                    _ => heap.free(address).unwrap(),
+                }
+            }
+            let live_bytes = live.iter().map(|(_, bytes)| bytes).sum();
+            peak_bytes = peak_bytes.max(live_bytes);
+            let requested = heap.statistics(DEVICE).unwrap().requested_bytes;
+            assert_eq!((requested.current, requested.peak), (live_bytes, peak_bytes));
+        }
+        heap.validate().unwrap();
+        live.drain(..).for_each(|(address, _)| heap.free(address).unwrap());
+        finish(&heap);
+    }
+}
+
+#[test]
+fn threads_share_a_pool() {
+    for pool_type in POOL_TYPES {
+        let (machine, heap) = pinned(pool_type, 8 * GIB);
+        thread::scope(|scope| {
+            for seed in 0..4 {
+                let heap = &heap;
+                scope.spawn(move || {
+                    let mut random = Random(seed);
+                    for _ in 0..300 {
+                        let sizes = [1 + random.below(8 * KIB), 1 + random.below(4 * MIB)];
+                        let blocks =
+                            sizes.map(|bytes| heap.allocate(bytes, DEVICE, STREAM).unwrap());
+                        heap.free(blocks[0]).unwrap();
+                        heap.free_directly(blocks[1]).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(heap.statistics(DEVICE).unwrap().allocations, 4 * 300 * 2);
+        finish(&heap);
+        assert_eq!(machine.census().host_bytes, 0);
+    }
+}
+
+/// Each call of the driver's fails once: nothing is lost, and the next request is served.
+#[test]
+fn a_driver_that_fails_loses_nothing() {
+    for pool_type in POOL_TYPES {
+        for (call, number) in
+            [(Call::HostAllocate, 1), (Call::HostAllocate, 2), (Call::HostFree, 1)]
+        {
+            let (machine, heap) = pinned(pool_type, GIB);
+            machine.faults().fail(Target::call(call), number, Times::Once, UNKNOWN);
+            let served: Vec<u64> = (0..4)
+                .filter_map(|_| match heap.allocate(3 * MIB, DEVICE, STREAM) {
+                    Ok(address) => Some(address),
+                    Err(error) => {
+                        assert_eq!(error.status, Status::DriverFailed);
+                        None
+                    }
+                })
+                .collect();
+            assert!(served.len() >= 3, "{pool_type:?} {call:?}");
+            for address in served {
+                // Naive hands the driver's refusal on; the memory is offered again later.
+                let freed = heap.free(address);
+                assert!(freed.is_ok() || pool_type == PoolType::Naive);
+            }
+            let address = heap.allocate(3 * MIB, DEVICE, STREAM).unwrap();
+            let _ = heap.free_directly(address);
+            heap.empty_cache(DEVICE).unwrap();
+            finish(&heap);
+            assert_eq!(machine.census().host_bytes, 0, "{pool_type:?} {call:?}");
+        }
+    }
+}
+
+/// When no more can be pinned, what is cached goes back first; then the request fails.
+#[test]
+fn cached_memory_makes_room() {
+    for pool_type in POOL_TYPES {
+        let (_machine, heap) = pinned(pool_type, 100 * MIB);
+        let first = heap.allocate(60 * MIB, DEVICE, STREAM).unwrap();
+        assert_eq!(status_of(heap.allocate(60 * MIB, DEVICE, STREAM)), Status::OutOfMemory);
+        heap.free(first).unwrap();
+        let second = heap.allocate(80 * MIB, DEVICE, STREAM).unwrap();
+        heap.free(second).unwrap();
+        finish(&heap);
+    }
+}
+
+/// Round and Exact: below the reserve every miss empties the pool, but is served.
+#[test]
+fn the_reserve_is_kept_free_of_cached_blocks() {
+    let reserve = |percent: f64| {
+        let memory = vec![Arc::new(HostMemory::pageable()) as _];
+        let platform = Platform { backend: Backend::Host, devices: memory, notice: None };
+        let settings = Settings {
+            pool_type: PoolType::Round,
+            pool_reserve_percent: percent,
+            ..Settings::default()
+        };
+        Heap::new(platform, &settings, Surroundings::new(Arc::new(Log::new(LogLevel::Off))))
+    };
+    for (percent, kept_bytes) in [(0.0, MIB), (100.0, 0)] {
+        let heap = reserve(percent);
+        heap.free(heap.allocate(MIB, DEVICE, STREAM).unwrap()).unwrap();
+        let other = heap.allocate(2 * MIB, DEVICE, STREAM).unwrap();
+        let reserved_bytes = heap.statistics(DEVICE).unwrap().reserved_bytes.current;
+        assert_eq!(reserved_bytes, 2 * MIB + kept_bytes, "{percent} %");
+        heap.free(other).unwrap();
+        finish(&heap);
+    }
+}
+
+#[test]
+fn a_pool_says_what_it_is() {
+    let (_machine, heap) = pinned(PoolType::Caching, MIB);
+    assert_eq!(heap.device_name(DEVICE).unwrap(), "Pinned host memory");
+    let lines = Arc::new(Mutex::new(Vec::<String>::new()));
+    let written = Arc::clone(&lines);
+    heap.log().set_level(LogLevel::Error);
+    heap.log().set_sink(Some(Arc::new(move |_, line| written.lock().unwrap().push(line.into()))));
+    assert_eq!(status_of(heap.allocate(2 * MIB, DEVICE, STREAM)), Status::OutOfMemory);
+    assert_eq!(lines.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn pageable_memory_survives_fork() {
+    let program = compile("host_memory", "processes/host_memory.c", C99, true);
+    for pool_type in POOL_TYPES {
+        let mut command = command(&program);
+        run_silently(command.arg("fork").env("GENESIS_HOST_POOL_TYPE", pool_type.name()));
+    }
+}
+
+#[test]
+fn pageable_memory_needs_no_device() {
+    let program = compile("host_memory_alone", "processes/host_memory.c", C99, true);
+    // A driver that is not there, which only pinned memory asks for.
+    let mut command = command(&program);
+    command.arg("alone").env("GENESIS_BACKEND", "cuda").env("CUDA_VISIBLE_DEVICES", "");
+    let output = run(&mut command);
+    assert_eq!(text(&output.stderr).lines().count(), 1, "{}", text(&output.stderr));
+}
