@@ -1,0 +1,213 @@
+//! Devices: which one a call is for, and the stream that stands for `cudaMalloc`.
+//!
+//! The driver is asked for the current context at every call: contexts change in ways that no
+//! hook sees. Only primary contexts are served, as Genesis's memory lies there; they are known by
+//! their handles. A device whose context the program resets is served no more: its memory is gone.
+//!
+//! **cudaMalloc's stream.** What Genesis hands out for a stream may still be used by work queued on
+//! that stream, but memory of `cudaMalloc` may be used on any stream at once. So each device has a
+//! stream of our own, on which nothing ever runs, and `cudaMalloc` allocates for that: what is free
+//! there was given back after a fence (`fence`) or, in stream order, behind an event. Memory that
+//! comes there from other streams comes behind an event too, which Genesis has our stream wait for;
+//! that call is counted (Genesis gets its `cuStreamWaitEvent` from us), and while more waits were
+//! queued than the host has seen the end of, a block is handed out only after our stream was
+//! waited for.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use crate::driver_api::{Driver, driver};
+use crate::fence::Freed;
+
+/// The most devices that are served.
+const MOST_DEVICES: usize = 64;
+
+/// A device.
+pub(crate) struct Device {
+    /// Its primary context; 0: not known yet.
+    context: AtomicUsize,
+    /// The stream for `cudaMalloc`; 0: not made yet.
+    stream: AtomicUsize,
+    /// How many waits were queued on that stream.
+    queued_waits: AtomicUsize,
+    /// How many of them have ended.
+    ended_waits: AtomicUsize,
+    /// Whether its memory has gone with its context.
+    is_lost: AtomicBool,
+    /// Whether the program has put a pool of its own in the place of the default one.
+    has_other_pool: AtomicBool,
+    /// Blocks that wait for a fence.
+    pub(crate) freed: Freed,
+}
+
+static DEVICES: [Device; MOST_DEVICES] = [const {
+    Device {
+        context: AtomicUsize::new(0),
+        stream: AtomicUsize::new(0),
+        queued_waits: AtomicUsize::new(0),
+        ended_waits: AtomicUsize::new(0),
+        is_lost: AtomicBool::new(false),
+        has_other_pool: AtomicBool::new(false),
+        freed: Freed::new(),
+    }
+}; MOST_DEVICES];
+
+/// How many devices, from the first, have been seen.
+static SEEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether Genesis tells us when it makes a stream wait.
+static OBSERVES: AtomicBool = AtomicBool::new(false);
+
+/// Where a call works.
+pub(crate) enum Place {
+    /// A device that is served.
+    Served(&'static Device),
+    /// A context of the program's own, or a device that is not served.
+    Other,
+    /// No context is current.
+    Nowhere,
+}
+
+/// The device of that ordinal, whatever becomes of it.
+pub(crate) fn get(ordinal: c_int) -> Option<&'static Device> {
+    DEVICES.get(usize::try_from(ordinal).ok()?)
+}
+
+/// Where calls of this thread work now.
+#[inline]
+pub(crate) fn current() -> Place {
+    let context = driver().and_then(Driver::current_context);
+    context.map_or(Place::Nowhere, of_context)
+}
+
+/// Where work on `stream` is done; with one device only, that is where the thread is.
+pub(crate) fn of_stream(stream: usize) -> Place {
+    if SEEN.load(Relaxed) > 1
+        && let Some(context) = driver().and_then(|driver| driver.context_of(stream))
+    {
+        return of_context(context);
+    }
+    current()
+}
+
+#[inline]
+fn of_context(context: usize) -> Place {
+    let seen = DEVICES.iter().take(SEEN.load(Acquire));
+    for device in seen {
+        if device.context.load(Relaxed) == context {
+            return if device.is_lost.load(Relaxed) { Place::Other } else { Place::Served(device) };
+        }
+    }
+    identify(context)
+}
+
+/// Finds the device whose primary context has this handle.
+#[cold]
+fn identify(context: usize) -> Place {
+    let find = || {
+        let driver = driver()?;
+        let ordinal = driver.current_device()?;
+        let device = get(ordinal)?;
+        let primary = driver.primary_context(ordinal)?;
+        device.context.store(primary, Release);
+        SEEN.fetch_max(ordinal as usize + 1, AcqRel);
+        (primary == context).then_some(device)
+    };
+    find().map_or(Place::Other, Place::Served)
+}
+
+impl Device {
+    /// Its number.
+    pub(crate) fn ordinal(&'static self) -> c_int {
+        let offset = std::ptr::from_ref(self) as usize - DEVICES.as_ptr() as usize;
+        (offset / size_of::<Self>()) as c_int
+    }
+
+    /// Whether `context` is its primary one.
+    pub(crate) fn has_context(&self, context: usize) -> bool {
+        self.context.load(Acquire) == context
+    }
+
+    /// The stream for `cudaMalloc`, whose context must be current; `None` if the driver refuses.
+    #[inline]
+    pub(crate) fn stream(&self) -> Option<usize> {
+        match self.stream.load(Acquire) {
+            0 => self.make_stream(),
+            stream => Some(stream),
+        }
+    }
+
+    #[cold]
+    fn make_stream(&self) -> Option<usize> {
+        let driver = driver()?;
+        let made = driver.create_stream()?;
+        match self.stream.compare_exchange(0, made, AcqRel, Acquire) {
+            Ok(_) => Some(made),
+            Err(first) => {
+                driver.destroy_stream(made);
+                Some(first)
+            }
+        }
+    }
+
+    /// Waits until all memory that has come to our stream is idle; whether it is.
+    #[inline]
+    pub(crate) fn settle(&self) -> bool {
+        // A wait is counted before the memory behind it can be handed out to any thread.
+        let queued = self.queued_waits.load(Acquire);
+        if queued == self.ended_waits.load(Relaxed) && OBSERVES.load(Relaxed) {
+            return true;
+        }
+        let has_ended =
+            driver().is_some_and(|driver| driver.wait_for_stream(self.stream.load(Acquire)));
+        if has_ended {
+            self.ended_waits.fetch_max(queued, Relaxed);
+        }
+        has_ended
+    }
+
+    /// Waits for all work; the driver's answer.
+    pub(crate) fn synchronize(&self) -> Option<c_int> {
+        Some(driver()?.synchronize(self.context.load(Acquire)))
+    }
+
+    /// The program has put `pool` in the place of the default one, or it back.
+    pub(crate) fn set_pool(&'static self, pool: usize) {
+        self.has_other_pool.store(!self.is_default_pool(pool), Relaxed);
+    }
+
+    /// Whether stream-ordered memory without a pool comes from the default one.
+    pub(crate) fn uses_default_pool(&self) -> bool {
+        !self.has_other_pool.load(Relaxed)
+    }
+
+    /// Whether `pool` is the one that the device has from the start.
+    pub(crate) fn is_default_pool(&'static self, pool: usize) -> bool {
+        driver().and_then(|driver| driver.default_pool_of(self.ordinal())) == Some(pool)
+    }
+
+    /// The device's context is gone, with all that was in it.
+    pub(crate) fn lose(&self) {
+        self.is_lost.store(true, Relaxed);
+        self.freed.forget();
+    }
+
+    /// Whether [`Self::lose`] was called.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Relaxed)
+    }
+}
+
+/// Genesis has our function for making a stream wait.
+pub(crate) fn observe_waits() {
+    OBSERVES.store(true, Relaxed);
+}
+
+/// Genesis has made `stream` wait: called after that, in the same call of Genesis.
+pub(crate) fn note_wait(stream: usize) {
+    let seen = DEVICES.iter().take(SEEN.load(Acquire));
+    for device in seen.filter(|device| device.stream.load(Relaxed) == stream) {
+        device.queued_waits.fetch_add(1, Release);
+    }
+}

@@ -1,0 +1,240 @@
+//! `libgenesis.so`, opened: the functions of its C interface that are used here.
+//!
+//! There is one heap in a process. A library that the program has loaded already is it, whatever
+//! it is called; else the one that GENESIS_LIBRARY names, else the one beside this library, else
+//! what the loader finds. Its functions may call back: into the driver, whose functions it finds
+//! unchanged (`lookups`), and into callbacks of the program's.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use crate::elf::Object;
+use crate::{fence, inside, process};
+
+/// File names of the library.
+const FILE_NAMES: [&str; 2] = ["libgenesis.so", "libgenesis.so.0"];
+/// `GENESIS_STATUS_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: c_int = 2;
+/// `GENESIS_STATUS_SUCCESS`.
+const SUCCESS: c_int = 0;
+
+/// A symbol that only the library has.
+pub(crate) const MARK: &CStr = c"genesis_malloc";
+
+/// `genesis_block_info`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Block {
+    pub(crate) address: u64,
+    pub(crate) requested_bytes: usize,
+    pub(crate) allocated_bytes: usize,
+    pub(crate) stream: usize,
+    pub(crate) device: c_int,
+}
+
+/// The beginning of `genesis_stats`, as far as it is read here.
+#[repr(C)]
+struct Stats {
+    struct_size: usize,
+    requested: [u64; 3],
+    allocated: [u64; 3],
+}
+
+/// Why there is no block.
+pub(crate) enum Refusal {
+    /// Memory is short.
+    OutOfMemory,
+    /// Something else, which the driver may say better.
+    Other,
+}
+
+macro_rules! functions {
+    ($($name:ident = $symbol:literal ($($parameter:ty),*) -> $result:ty;)*) => {
+        /// The library's functions.
+        pub(crate) struct Genesis {
+            $($name: unsafe extern "C" fn($($parameter),*) -> $result,)*
+        }
+
+        impl Genesis {
+            fn load(object: &Object) -> Result<Self, String> {
+                let missing = |symbol: &CStr| {
+                    let file = object.name().to_string_lossy();
+                    format!("{file} has no {}", symbol.to_string_lossy())
+                };
+                // SAFETY: the symbol is the function that genesis.h declares under this name,
+                // with these parameters.
+                Ok(Self { $($name: unsafe {
+                    std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($parameter),*) -> $result>(
+                        object.symbol($symbol).ok_or_else(|| missing($symbol))?,
+                    )
+                },)* })
+            }
+        }
+    };
+}
+
+functions! {
+    malloc = c"genesis_malloc"(usize, c_int, usize) -> u64;
+    free = c"genesis_free"(u64, usize, c_int, usize) -> ();
+    record_stream = c"genesis_block_record_stream"(u64, usize) -> c_int;
+    block_info = c"genesis_block_info_get"(u64, *mut Block) -> c_int;
+    memory_info = c"genesis_memory_info_get"(c_int, *mut usize, *mut usize) -> c_int;
+    stats = c"genesis_stats_get"(c_int, *mut Stats) -> c_int;
+    cache_empty = c"genesis_cache_empty"(c_int) -> c_int;
+    backend = c"genesis_backend_get"(*mut *const c_char) -> c_int;
+    last_error = c"genesis_last_error_get"() -> c_int;
+    callback_add = c"genesis_out_of_memory_callback_add"(
+        extern "C" fn(*mut c_void, c_int, usize) -> c_int, *mut c_void, *mut u64
+    ) -> c_int;
+}
+
+impl Genesis {
+    /// Opens the library, and lets it start on the driver, or says why not.
+    pub(crate) fn open() -> Result<Self, String> {
+        let own_code = Self::open as *const () as usize;
+        let object = match Object::defining_after(own_code, MARK) {
+            Some((object, _)) => object,
+            None => load(own_code)?,
+        };
+        let genesis = Self::load(&object)?;
+        let mut backend: *const c_char = c"".as_ptr();
+        let _inside = inside::enter();
+        // SAFETY: `backend` is writable, and the text good for ever.
+        let (status, name) = unsafe {
+            let status = (genesis.backend)(&raw mut backend);
+            (status, CStr::from_ptr(backend))
+        };
+        match status {
+            SUCCESS if name == c"cuda" => Ok(genesis),
+            SUCCESS => Err(format!("GENESIS_BACKEND is {}", name.to_string_lossy())),
+            _ => Err("libgenesis.so does not start".to_owned()),
+        }
+    }
+
+    /// Once, when the library is in use: freed blocks are given back when memory is short.
+    pub(crate) fn begin(&self) {
+        extern "C" fn when_short(_: *mut c_void, device: c_int, _wanted_bytes: usize) -> c_int {
+            c_int::from(fence::retire(device))
+        }
+        let mut id = 0;
+        // SAFETY: the function lives as long as the process, and `id` is writable. Without it,
+        // some requests fail that need not.
+        let _ = unsafe { (self.callback_add)(when_short, std::ptr::null_mut(), &raw mut id) };
+    }
+
+    /// A block of `bytes` for use on `stream`.
+    #[inline]
+    pub(crate) fn allocate(
+        &self,
+        bytes: usize,
+        device: c_int,
+        stream: usize,
+    ) -> Result<u64, Refusal> {
+        let _inside = inside::enter();
+        // SAFETY: any arguments are allowed; so for all that follow.
+        match unsafe { (self.malloc)(bytes, device, stream) } {
+            0 if unsafe { (self.last_error)() } == OUT_OF_MEMORY => Err(Refusal::OutOfMemory),
+            0 => Err(Refusal::Other),
+            address => Ok(address),
+        }
+    }
+
+    /// Frees a block in the order of its own stream.
+    #[inline]
+    pub(crate) fn free(&self, address: u64) {
+        let _inside = inside::enter();
+        // SAFETY: any arguments are allowed.
+        unsafe { (self.free)(address, 0, 0, 0) };
+    }
+
+    /// Frees a block in the order of `stream`; whether it is freed.
+    pub(crate) fn free_on(&self, block: &Block, stream: usize) -> bool {
+        let _inside = inside::enter();
+        // SAFETY: any arguments are allowed.
+        unsafe {
+            if block.stream != stream && (self.record_stream)(block.address, stream) != SUCCESS {
+                return false;
+            }
+            (self.free)(block.address, 0, 0, 0);
+        }
+        true
+    }
+
+    /// The live block that contains `address`.
+    #[inline]
+    pub(crate) fn block_containing(&self, address: u64) -> Option<Block> {
+        let mut block = MaybeUninit::uninit();
+        // SAFETY: `block` is writable, and written on success.
+        unsafe {
+            let status = (self.block_info)(address, block.as_mut_ptr());
+            (status == SUCCESS).then(|| block.assume_init())
+        }
+    }
+
+    /// Free and total bytes of a device, cached ones among the free.
+    pub(crate) fn memory_info(&self, device: c_int) -> Option<(usize, usize)> {
+        let _inside = inside::enter();
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both are writable.
+        let status = unsafe { (self.memory_info)(device, &raw mut free, &raw mut total) };
+        (status == SUCCESS).then_some((free, total))
+    }
+
+    /// The bytes of all live blocks of a device; 0 if that cannot be known.
+    pub(crate) fn live_bytes(&self, device: c_int) -> u64 {
+        let struct_size = size_of::<Stats>();
+        let mut stats = Stats { struct_size, requested: [0; 3], allocated: [0; 3] };
+        // SAFETY: as many bytes are written as `struct_size` says.
+        unsafe { (self.stats)(device, &raw mut stats) };
+        stats.allocated[0]
+    }
+
+    /// Gives everything cached on `device` back to the driver.
+    pub(crate) fn empty_cache(&self, device: c_int) {
+        let _inside = inside::enter();
+        // SAFETY: any argument is allowed. What cannot be given back stays.
+        unsafe { (self.cache_empty)(device) };
+    }
+}
+
+/// Has the loader open the library; what it says if it finds none.
+fn load(own_code: usize) -> Result<Object, String> {
+    let named = process::variable(c"GENESIS_LIBRARY").filter(|path| !path.is_empty());
+    let candidates: Vec<CString> = match named {
+        Some(path) => vec![path.to_owned()],
+        None => beside(own_code)
+            .chain(FILE_NAMES.iter().filter_map(|name| CString::new(*name).ok()))
+            .collect(),
+    };
+    let mut reason = String::new();
+    for path in candidates {
+        // SAFETY: a NUL-terminated path. The library does nothing when it is loaded.
+        unsafe {
+            if !libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL).is_null() {
+                let found = Object::defining_after(own_code, MARK);
+                return found
+                    .map(|(object, _)| object)
+                    .ok_or_else(|| format!("{} is not Genesis", path.to_string_lossy()));
+            }
+            let text = libc::dlerror();
+            if !text.is_null() {
+                reason = CStr::from_ptr(text).to_string_lossy().into_owned();
+            }
+        }
+    }
+    Err(reason)
+}
+
+/// Paths of files beside this library.
+fn beside(own_code: usize) -> impl Iterator<Item = CString> {
+    let own = Object::containing(own_code).map(|object| object.name().to_owned());
+    let folder = own.and_then(|own| {
+        let path = Path::new(std::ffi::OsStr::from_bytes(own.to_bytes()));
+        path.parent().map(Path::to_owned)
+    });
+    folder.into_iter().flat_map(|folder| FILE_NAMES.map(|name| folder.join(name))).filter_map(
+        |path| path.is_file().then(|| CString::new(path.as_os_str().as_bytes()).ok())?,
+    )
+}

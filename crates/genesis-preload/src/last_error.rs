@@ -1,0 +1,38 @@
+//! `cudaGetLastError`: errors that this library answers are among those that the runtime
+//! remembers.
+//!
+//! Each thread has a place for the last one of ours. The runtime's own is taken away then, so
+//! that one it remembers afterwards is later than ours.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+
+use crate::next::real;
+
+thread_local! {
+    // No destructor: threads that are ending may still call.
+    static LAST: Cell<c_int> = const { Cell::new(0) };
+}
+
+/// A call of the runtime ends with `code`, and not by the runtime.
+pub(crate) fn set(code: c_int) {
+    real!(cudaGetLastError());
+    LAST.set(code);
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaGetLastError() -> c_int {
+    let own = LAST.take();
+    match real!(cudaGetLastError()) {
+        0 => own,
+        later => later,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaPeekAtLastError() -> c_int {
+    match real!(cudaPeekAtLastError()) {
+        0 => LAST.get(),
+        later => later,
+    }
+}

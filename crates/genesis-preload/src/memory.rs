@@ -1,0 +1,277 @@
+//! Serving: what calls of both levels come to.
+//!
+//! Every function here takes `pass`, the call of the real function, and ends with it wherever
+//! Genesis is not the one to answer: another context, a pointer that is not Genesis's, an
+//! argument that CUDA refuses or has a rule of its own for, a failure other than of memory. So
+//! CUDA's own errors are CUDA's own.
+//!
+//! SAFETY of pointers: outputs are written where CUDA's own function would write them.
+
+use std::ffi::c_int;
+
+use crate::call::{Call, Level};
+use crate::device::{self, Device, Place};
+use crate::driver_api::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, driver};
+use crate::fence::{self, Added};
+use crate::genesis::{Block, Genesis, Refusal};
+use crate::{capture, inside, process, report, runtime};
+
+/// The stream that the forms for streams per thread mean by 0.
+const PER_THREAD: usize = 2;
+/// What rows of pitched memory are multiples of, as with CUDA on all devices of today.
+const PITCH_BYTES: usize = 512;
+
+/// When a block may be used first, and freed memory again.
+#[derive(Clone, Copy)]
+pub(crate) enum Order {
+    /// At once, on every stream.
+    Device,
+    /// In the order of this stream.
+    Stream(usize),
+}
+
+impl Order {
+    /// In the order of `stream` as the forms for streams per thread mean it.
+    pub(crate) fn per_thread(stream: usize) -> Self {
+        Self::Stream(if stream == 0 { PER_THREAD } else { stream })
+    }
+}
+
+/// Where a call is served.
+fn place(level: Level, order: Order) -> Option<(&'static Device, &'static Genesis)> {
+    if inside::is_inside() || !process::may_serve() {
+        return None;
+    }
+    let find = || match order {
+        Order::Device => device::current(),
+        Order::Stream(stream) => device::of_stream(stream),
+    };
+    let found = match find() {
+        // The runtime makes a context at its first call.
+        Place::Nowhere if level == Level::Runtime && runtime::start() => find(),
+        found => found,
+    };
+    let Place::Served(device) = found else { return None };
+    Some((device, process::genesis()?))
+}
+
+/// A block in the given order; `None` to pass, else whether there is memory.
+fn allocate(level: Level, bytes: usize, order: Order) -> Option<Result<u64, ()>> {
+    let (device, genesis) = place(level, order)?;
+    let stream = match order {
+        Order::Device => device.stream()?,
+        Order::Stream(stream) if capture::concerns(stream) => return None,
+        Order::Stream(stream) => stream,
+    };
+    let address = match genesis.allocate(bytes, device.ordinal(), stream) {
+        Ok(address) => address,
+        Err(Refusal::OutOfMemory) => return Some(Err(())),
+        Err(Refusal::Other) => return None,
+    };
+    if matches!(order, Order::Device) && !device.settle() {
+        genesis.free(address);
+        return None;
+    }
+    report::handed_out(bytes);
+    Some(Ok(address))
+}
+
+/// `cudaMalloc` and its like.
+///
+/// # Safety
+/// `place` is null or where CUDA's function would write the address.
+#[inline]
+pub(crate) unsafe fn malloc(
+    call: Call,
+    place: *mut u64,
+    bytes: usize,
+    order: Order,
+    pass: impl FnOnce() -> c_int,
+) -> c_int {
+    if place.is_null() || bytes == 0 {
+        return pass();
+    }
+    match allocate(call.level, bytes, order) {
+        Some(Ok(address)) => {
+            // SAFETY: by this function's contract.
+            unsafe { place.write(address) };
+            call.serve()
+        }
+        Some(Err(())) => call.refuse(OUT_OF_MEMORY),
+        None => pass(),
+    }
+}
+
+/// Memory in stream order from `pool`, or from the one in use.
+///
+/// # Safety
+/// As for [`malloc`].
+pub(crate) unsafe fn malloc_from(
+    call: Call,
+    place: *mut u64,
+    bytes: usize,
+    pool: Option<usize>,
+    order: Order,
+    pass: impl FnOnce() -> c_int,
+) -> c_int {
+    let is_ours = match device::current() {
+        Place::Served(device) => {
+            pool.map_or(device.uses_default_pool(), |pool| device.is_default_pool(pool))
+        }
+        // The runtime has not begun, so nothing was changed; or it is no matter of ours.
+        Place::Nowhere | Place::Other => pool.is_none(),
+    };
+    match is_ours {
+        // SAFETY: by this function's contract.
+        true => unsafe { malloc(call, place, bytes, order, pass) },
+        false => pass(),
+    }
+}
+
+/// `cudaMallocPitch` and its like: `height` rows of `width_bytes` bytes.
+///
+/// # Safety
+/// Both places are null or where CUDA's function would write.
+pub(crate) unsafe fn malloc_pitched(
+    call: Call,
+    place: *mut u64,
+    pitch_place: *mut usize,
+    width_bytes: usize,
+    height: usize,
+    pass: impl FnOnce() -> c_int,
+) -> c_int {
+    if pitch_place.is_null() || width_bytes == 0 || height == 0 {
+        return pass();
+    }
+    let pitch_bytes = width_bytes.checked_next_multiple_of(PITCH_BYTES);
+    let bytes = pitch_bytes.and_then(|pitch_bytes| pitch_bytes.checked_mul(height));
+    let (Some(pitch_bytes), Some(bytes)) = (pitch_bytes, bytes) else {
+        return call.refuse(OUT_OF_MEMORY);
+    };
+    let mut is_passed = false;
+    // SAFETY: by this function's contract.
+    unsafe {
+        let status = malloc(call, place, bytes, Order::Device, || {
+            is_passed = true;
+            pass()
+        });
+        if status == 0 && !is_passed {
+            pitch_place.write(pitch_bytes);
+        }
+        status
+    }
+}
+
+/// The block that begins at `address` and is live to the program.
+#[inline]
+fn block_at(address: u64) -> Option<(&'static Genesis, &'static Device, Block)> {
+    let genesis = process::genesis_if_open()?;
+    let block = genesis.block_containing(address)?;
+    let device = device::get(block.device)?;
+    (block.address == address && !device.is_lost()).then_some((genesis, device, block))
+}
+
+/// `cudaFree` and its like.
+#[inline]
+pub(crate) fn free(call: Call, address: u64, pass: impl FnOnce() -> c_int) -> c_int {
+    if address == 0 {
+        return pass();
+    }
+    let Some((genesis, device, block)) = block_at(address) else { return pass() };
+    if process::has_fence() {
+        match device.freed.add(&block) {
+            Added::Waits => {}
+            // In a call of Genesis's there is no waiting: its callback is retiring already.
+            Added::IsDue if inside::is_inside() => {}
+            Added::IsDue => drop(fence::retire(block.device)),
+            Added::Twice => return call.refuse(INVALID_VALUE),
+        }
+    } else {
+        genesis.free(address);
+    }
+    report::taken_back(block.requested_bytes);
+    call.serve()
+}
+
+/// `cudaFreeAsync` and its like.
+pub(crate) fn free_async(
+    call: Call,
+    address: u64,
+    order: Order,
+    pass: impl FnOnce() -> c_int,
+) -> c_int {
+    let (Some((genesis, device, block)), Order::Stream(stream)) = (block_at(address), order) else {
+        return pass();
+    };
+    if capture::concerns(stream) {
+        return pass();
+    }
+    if device.freed.contains(address) {
+        return call.refuse(INVALID_VALUE);
+    }
+    if !genesis.free_on(&block, stream) {
+        // Freed the other way, it is as safe.
+        return free(call, address, pass);
+    }
+    report::taken_back(block.requested_bytes);
+    call.serve()
+}
+
+/// `cudaMemGetInfo` and its like: what is cached, or waits for a fence, is free.
+///
+/// # Safety
+/// Both places are null or where CUDA's function would write.
+pub(crate) unsafe fn info(
+    call: Call,
+    free_place: *mut usize,
+    total_place: *mut usize,
+    pass: impl FnOnce() -> c_int,
+) -> c_int {
+    if free_place.is_null() || total_place.is_null() {
+        return pass();
+    }
+    let found = place(call.level, Order::Device).and_then(|(device, genesis)| {
+        let (free, total) = genesis.memory_info(device.ordinal())?;
+        Some((free.saturating_add(device.freed.bytes() as usize).min(total), total))
+    });
+    let Some((free, total)) = found else { return pass() };
+    // SAFETY: by this function's contract.
+    unsafe {
+        free_place.write(free);
+        total_place.write(total);
+    }
+    call.serve()
+}
+
+/// `cuIpcGetMemHandle` and its like: a handle stands for a whole allocation of the driver, so a
+/// block that begins inside of one has none.
+pub(crate) fn ipc_handle(call: Call, address: u64, pass: impl FnOnce() -> c_int) -> c_int {
+    if block_at(address).is_none() {
+        return pass();
+    }
+    match driver().and_then(|driver| driver.base_of(address)) {
+        Some(base) if base == address => pass(),
+        _ => call.refuse(NOT_SUPPORTED),
+    }
+}
+
+/// Where the block of Genesis's that contains `address` begins, and its size as asked for.
+pub(crate) fn range(address: u64) -> Option<(u64, usize)> {
+    let block = process::genesis_if_open()?.block_containing(address)?;
+    Some((block.address, block.requested_bytes))
+}
+
+/// Memory that CUDA itself allocates: if it has too little, Genesis gives back what it caches.
+pub(crate) fn with_cache_emptied(allocate: impl Fn() -> c_int) -> c_int {
+    let status = allocate();
+    if status != OUT_OF_MEMORY || inside::is_inside() {
+        return status;
+    }
+    let (Place::Served(device), Some(genesis)) = (device::current(), process::genesis_if_open())
+    else {
+        return status;
+    };
+    fence::retire(device.ordinal());
+    genesis.empty_cache(device.ordinal());
+    allocate()
+}

@@ -1,0 +1,153 @@
+//! The runtime's functions that are served.
+//!
+//! SAFETY of the whole module: arguments are those of CUDA's function of the name, whose callers
+//! promise the same; `memory` demands no more of them.
+
+use std::ffi::{c_int, c_void};
+
+use crate::call::call;
+use crate::memory::{self, Order};
+use crate::next::{pass, real};
+
+/// `cudaExtent`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+/// `cudaPitchedPtr`.
+#[repr(C)]
+pub(crate) struct PitchedPointer {
+    address: u64,
+    pitch: usize,
+    width: usize,
+    height: usize,
+}
+
+/// Has the runtime make a context, as its first call would; whether it did.
+pub(crate) fn start() -> bool {
+    real!(cudaFree(0)) == 0
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaMalloc(address: *mut u64, bytes: usize) -> c_int {
+    let pass = || pass!(cudaMalloc(address, bytes));
+    // SAFETY: see the head of the file.
+    unsafe { memory::malloc(call!(cudaMalloc), address, bytes, Order::Device, pass) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaFree(address: u64) -> c_int {
+    memory::free(call!(cudaFree), address, || pass!(cudaFree(address)))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaMallocPitch(
+    address: *mut u64,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+) -> c_int {
+    let pass = || pass!(cudaMallocPitch(address, pitch, width, height));
+    // SAFETY: see the head of the file.
+    unsafe { memory::malloc_pitched(call!(cudaMallocPitch), address, pitch, width, height, pass) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaMalloc3D(place: *mut PitchedPointer, extent: Extent) -> c_int {
+    let Extent { width, height, depth } = extent;
+    let (mut address, mut pitch) = (0, 0);
+    let pass = || pass!(cudaMalloc3D(place, extent));
+    let Some(rows) = height.checked_mul(depth).filter(|_| !place.is_null()) else { return pass() };
+    // SAFETY: both places are our own; `place` is not null, and by CUDA's contract writable.
+    unsafe {
+        let call = call!(cudaMalloc3D);
+        let status =
+            memory::malloc_pitched(call, &raw mut address, &raw mut pitch, width, rows, pass);
+        // Where the real function answered, it has written.
+        if address != 0 {
+            place.write(PitchedPointer { address, pitch, width, height });
+        }
+        status
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaMallocAsync(
+    address: *mut u64,
+    bytes: usize,
+    stream: usize,
+) -> c_int {
+    let call = call!(cudaMallocAsync);
+    let pass = || pass!(cudaMallocAsync(address, bytes, stream));
+    // SAFETY: see the head of the file.
+    unsafe { memory::malloc_from(call, address, bytes, None, Order::Stream(stream), pass) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaMallocFromPoolAsync(
+    address: *mut u64,
+    bytes: usize,
+    pool: usize,
+    stream: usize,
+) -> c_int {
+    let call = call!(cudaMallocFromPoolAsync);
+    let pass = || pass!(cudaMallocFromPoolAsync(address, bytes, pool, stream));
+    // SAFETY: see the head of the file.
+    unsafe { memory::malloc_from(call, address, bytes, Some(pool), Order::Stream(stream), pass) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaFreeAsync(address: u64, stream: usize) -> c_int {
+    let pass = || pass!(cudaFreeAsync(address, stream));
+    memory::free_async(call!(cudaFreeAsync), address, Order::Stream(stream), pass)
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaMallocAsync_ptsz(
+    address: *mut u64,
+    bytes: usize,
+    stream: usize,
+) -> c_int {
+    let call = call!(cudaMallocAsync_ptsz);
+    let pass = || pass!(cudaMallocAsync_ptsz(address, bytes, stream));
+    // SAFETY: see the head of the file.
+    unsafe { memory::malloc_from(call, address, bytes, None, Order::per_thread(stream), pass) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaMallocFromPoolAsync_ptsz(
+    address: *mut u64,
+    bytes: usize,
+    pool: usize,
+    stream: usize,
+) -> c_int {
+    let call = call!(cudaMallocFromPoolAsync_ptsz);
+    let pass = || pass!(cudaMallocFromPoolAsync_ptsz(address, bytes, pool, stream));
+    // SAFETY: see the head of the file.
+    unsafe {
+        memory::malloc_from(call, address, bytes, Some(pool), Order::per_thread(stream), pass)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaFreeAsync_ptsz(address: u64, stream: usize) -> c_int {
+    let pass = || pass!(cudaFreeAsync_ptsz(address, stream));
+    memory::free_async(call!(cudaFreeAsync_ptsz), address, Order::per_thread(stream), pass)
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> c_int {
+    let pass = || pass!(cudaMemGetInfo(free, total));
+    // SAFETY: see the head of the file.
+    unsafe { memory::info(call!(cudaMemGetInfo), free, total, pass) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaIpcGetMemHandle(handle: *mut c_void, address: u64) -> c_int {
+    let pass = || pass!(cudaIpcGetMemHandle(handle, address));
+    memory::ipc_handle(call!(cudaIpcGetMemHandle), address, pass)
+}

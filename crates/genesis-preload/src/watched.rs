@@ -1,0 +1,122 @@
+//! Calls that CUDA answers and this library takes note of: waits for a device, captures, resets,
+//! pools of the program's.
+
+use std::ffi::{c_int, c_void};
+
+use crate::capture;
+use crate::device::{self, Device, Place};
+use crate::driver_api::SUCCESS;
+use crate::fence::around_wait;
+use crate::next::real;
+use crate::{inside, report, table};
+
+/// The device that a wait made now is for; none in a call of our own, which sees to it itself.
+fn waited_for() -> Option<&'static Device> {
+    match device::current() {
+        Place::Served(device) if !inside::is_inside() => Some(device),
+        _ => None,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaDeviceSynchronize() -> c_int {
+    report::served(const { table::row("cudaDeviceSynchronize") });
+    around_wait(waited_for(), || real!(cudaDeviceSynchronize()))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuCtxSynchronize() -> c_int {
+    report::served(const { table::row("cuCtxSynchronize") });
+    around_wait(waited_for(), || real!(cuCtxSynchronize()))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuCtxSynchronize_v2(context: usize) -> c_int {
+    let device = waited_for().filter(|device| device.has_context(context));
+    around_wait(device, || real!(cuCtxSynchronize_v2(context)))
+}
+
+/// The functions that begin and end captures: the stream comes first.
+macro_rules! captures {
+    ($($step:ident: fn $name:ident($stream:ident: usize $(, $argument:ident: $type:ty)*);)*) => {$(
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name($stream: usize $(, $argument: $type)*) -> c_int {
+            if inside::is_inside() {
+                return real!($name($stream $(, $argument)*));
+            }
+            capture::$step($stream, || real!($name($stream $(, $argument)*)))
+        }
+    )*};
+}
+
+captures! {
+    begin: fn cuStreamBeginCapture(stream: usize);
+    begin: fn cuStreamBeginCapture_ptsz(stream: usize);
+    begin: fn cuStreamBeginCapture_v2(stream: usize, mode: c_int);
+    begin: fn cuStreamBeginCapture_v2_ptsz(stream: usize, mode: c_int);
+    begin: fn cuStreamBeginCaptureToGraph(
+        stream: usize, graph: usize, nodes: *const c_void, edges: *const c_void, count: usize,
+        mode: c_int
+    );
+    begin: fn cuStreamBeginCaptureToGraph_ptsz(
+        stream: usize, graph: usize, nodes: *const c_void, edges: *const c_void, count: usize,
+        mode: c_int
+    );
+    end: fn cuStreamEndCapture(stream: usize, graph: *mut usize);
+    end: fn cuStreamEndCapture_ptsz(stream: usize, graph: *mut usize);
+    begin: fn cudaStreamBeginCapture(stream: usize, mode: c_int);
+    begin: fn cudaStreamBeginCapture_ptsz(stream: usize, mode: c_int);
+    begin: fn cudaStreamBeginCaptureToGraph(
+        stream: usize, graph: usize, nodes: *const c_void, edges: *const c_void, count: usize,
+        mode: c_int
+    );
+    begin: fn cudaStreamBeginCaptureToGraph_ptsz(
+        stream: usize, graph: usize, nodes: *const c_void, edges: *const c_void, count: usize,
+        mode: c_int
+    );
+    end: fn cudaStreamEndCapture(stream: usize, graph: *mut usize);
+    end: fn cudaStreamEndCapture_ptsz(stream: usize, graph: *mut usize);
+}
+
+/// Notes the answer of a reset of `device`, with which its memory goes.
+fn reset(device: Option<&'static Device>, status: c_int) -> c_int {
+    if let Some(device) = device.filter(|_| status == SUCCESS) {
+        device.lose();
+    }
+    status
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaDeviceReset() -> c_int {
+    // The context is gone afterwards.
+    let device = waited_for();
+    reset(device, real!(cudaDeviceReset()))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuDevicePrimaryCtxReset(device: c_int) -> c_int {
+    reset(device::get(device), real!(cuDevicePrimaryCtxReset(device)))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(device: c_int) -> c_int {
+    reset(device::get(device), real!(cuDevicePrimaryCtxReset_v2(device)))
+}
+
+/// Notes the answer of a change of a device's pool.
+fn set_pool(device: c_int, pool: usize, status: c_int) -> c_int {
+    if let Some(device) = device::get(device).filter(|_| status == SUCCESS) {
+        device.set_pool(pool);
+    }
+    status
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaDeviceSetMemPool(device: c_int, pool: usize) -> c_int {
+    set_pool(device, pool, real!(cudaDeviceSetMemPool(device, pool)))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuDeviceSetMemPool(device: c_int, pool: usize) -> c_int {
+    set_pool(device, pool, real!(cuDeviceSetMemPool(device, pool)))
+}
