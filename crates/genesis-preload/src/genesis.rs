@@ -95,7 +95,12 @@ impl Genesis {
     pub(crate) fn open() -> Result<Self, String> {
         let own_code = Self::open as *const () as usize;
         let object = match Object::defining_after(own_code, MARK) {
-            Some((object, _)) => object,
+            Some((object, _)) => {
+                // Another thread may be loading it: its code may be called once the loader is done
+                // with it, for which this waits. And the program may not take it away again.
+                object.pin();
+                object
+            }
             None => load(own_code)?,
         };
         let genesis = Self::load(&object)?;
