@@ -1,28 +1,47 @@
-"""Puts libgenesis.so into the wheel: the one that GENESIS_LIBRARY names, else the release build's.
+"""Puts the libraries and the program into the wheel.
 
-The wheel is for this platform and for every Python: the package calls the library by ctypes.
+They come from the installed tree that GENESIS_INSTALLED names (`cargo xtask dist`), else from the
+release build: there, only libgenesis.so must be, and GENESIS_LIBRARY may name another one. Below
+the package they lie as below any prefix, in lib/ and bin/. The wheel is for this platform and for
+every Python: the package calls the library by ctypes.
 """
 
 import os
 import shutil
 from pathlib import Path
+from typing import Iterator
 
 from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
-LIBRARY = "libgenesis.so"
+LIBRARY = "lib/libgenesis.so"
+OTHERS = ("lib/libgenesis_preload.so", "bin/genesis")
+DOCUMENTS = "share/doc/genesis"
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def found() -> Iterator["tuple[str, Path]"]:
+    """Places below the package, and the files that go there."""
+    installed = os.environ.get("GENESIS_INSTALLED")
+    release = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
+    for place in (LIBRARY, *OTHERS):
+        file = Path(installed, place) if installed else release / Path(place).name
+        if place == LIBRARY and not installed:
+            file = Path(os.environ.get("GENESIS_LIBRARY") or file)
+        if file.is_file():
+            yield place, file
+        elif place == LIBRARY or installed:
+            raise SystemExit(f"{file} is not there: run `cargo build --release` first")
 
 
 class BuildWithLibrary(build_py):
     def run(self) -> None:
         super().run()
-        target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
-        library = Path(os.environ.get("GENESIS_LIBRARY") or target / "release" / LIBRARY)
-        if not library.is_file():
-            raise SystemExit(f"{library} is not there: run `cargo build --release` first")
-        shutil.copy(library, Path(self.build_lib, "genesis", LIBRARY))
+        for place, file in found():
+            target = Path(self.build_lib, "genesis", place)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, target)
 
 
 class PlatformWheel(bdist_wheel):
@@ -33,6 +52,18 @@ class PlatformWheel(bdist_wheel):
     def get_tag(self) -> "tuple[str, str, str]":
         _, _, platform = super().get_tag()
         return "py3", "none", platform
+
+    def write_wheelfile(self, wheelfile_base: str, *arguments: str) -> None:
+        """Adds the licences and the bill of materials to the wheel's own folder."""
+        super().write_wheelfile(wheelfile_base, *arguments)
+        installed = os.environ.get("GENESIS_INSTALLED")
+        if installed is None:
+            return
+        for file in Path(installed, DOCUMENTS).iterdir():
+            folder = "sboms" if file.suffix == ".json" else "licenses"
+            if folder == "sboms" or "LICENSE" in file.name:
+                Path(wheelfile_base, folder).mkdir(exist_ok=True)
+                shutil.copy(file, Path(wheelfile_base, folder, file.name))
 
 
 setup(cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel})

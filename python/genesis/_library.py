@@ -1,9 +1,9 @@
 """libgenesis.so: finding it, its functions with their C types, and its errors.
 
 The library is loaded once, when a function of it is first asked for, and never unloaded. Which
-one: the file that ``GENESIS_LIBRARY`` names, else the copy beside this package (in a wheel),
-else the build tree's, release before debug. Loading it starts nothing: no driver call is made
-before the first one that needs a device, so a process may still fork.
+one: the file that ``GENESIS_LIBRARY`` names, else the package's own copy (in a wheel), else the
+build tree's, release before debug. Loading it starts nothing: no driver call is made before the
+first one that needs a device, so a process may still fork.
 
 A library may lack functions: it may be older than this package, or built for a platform without
 them. :func:`has` says whether one is there; asking for one that is not is an error that says so.
@@ -201,7 +201,7 @@ def _candidates() -> list[Path]:
     target = os.environ.get("CARGO_TARGET_DIR")
     root = package.parent.parent
     build = root / target if target else root / "target"
-    return [package / FILE_NAME, build / "release" / FILE_NAME, build / "debug" / FILE_NAME]
+    return [package / "lib" / FILE_NAME, build / "release" / FILE_NAME, build / "debug" / FILE_NAME]
 
 
 @functools.lru_cache(maxsize=None)

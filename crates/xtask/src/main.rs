@@ -6,6 +6,7 @@
 
 mod generated;
 mod gpu;
+mod packages;
 mod peers;
 mod prerequisites;
 mod steps;
@@ -50,6 +51,17 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Build, and install the libraries, the headers and the command
+    Install(packages::InstallArguments),
+    /// Remove what was installed
+    Uninstall(packages::UninstallArguments),
+    /// Make every package, into target/dist
+    Dist,
+    /// Make every package, install each into an empty place and use it, and run the pages of docs/
+    TestPackages {
+        /// Run only these pages, such as docs/installing.md
+        pages: Vec<std::path::PathBuf>,
+    },
     /// Check what must hold beside the tests: format, lints, and that generated files are current
     Lint,
     /// Generate include/genesis.h and the README's table of options anew
@@ -66,6 +78,10 @@ fn main() -> ExitCode {
         Command::Test { arguments } => test(&arguments),
         Command::TestTorch { arguments } => torch::test(&arguments),
         Command::TestPage { arguments } => test_page(&arguments),
+        Command::Install(arguments) => packages::install(&arguments),
+        Command::Uninstall(arguments) => packages::uninstall(&arguments),
+        Command::Dist => packages::dist(),
+        Command::TestPackages { pages } => packages::test(&pages),
         Command::Lint => lint(),
         Command::Generate => generated::write(),
         Command::Peers(arguments) => peers::peers(&arguments),

@@ -6,6 +6,8 @@ use crate::steps::{Outcome, Step, run};
 
 /// What the tests of the library run, by the Debian package of the same name.
 pub(crate) const OF_THE_LIBRARY: &[&str] = &["valgrind"];
+/// What the tests of the packages run.
+pub(crate) const OF_THE_PACKAGES: &[&str] = &["cmake", "lintian", "pkg-config"];
 /// What the tests of the page run.
 pub(crate) const OF_THE_PAGE: &[&str] = &["chromium"];
 

@@ -13,17 +13,43 @@ pub(crate) type Outcome = Result<(), String>;
 pub(crate) struct Step {
     program: OsString,
     arguments: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
+    folder: PathBuf,
 }
 
 impl Step {
     /// The command line of `program` with `arguments`.
     pub(crate) fn new(program: impl Into<OsString>, arguments: &[&str]) -> Self {
-        Self { program: program.into(), arguments: arguments.iter().map(Into::into).collect() }
+        Self {
+            program: program.into(),
+            arguments: arguments.iter().map(Into::into).collect(),
+            variables: Vec::new(),
+            folder: root().to_owned(),
+        }
+    }
+
+    /// The same with `name` set to `value` in its environment.
+    pub(crate) fn set(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// The same in `folder` instead of the root of the repository.
+    pub(crate) fn within(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = folder.into();
+        self
     }
 
     /// Appends `arguments`.
     pub(crate) fn extend<A: AsRef<OsStr>>(&mut self, arguments: impl IntoIterator<Item = A>) {
         self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        let variables = self.variables.iter().map(|(name, value)| (name, value));
+        command.args(&self.arguments).envs(variables).current_dir(&self.folder);
+        command
     }
 
     /// What a person would type.
@@ -34,15 +60,21 @@ impl Step {
     }
 }
 
-/// Runs one step in the root of the repository.
+/// Runs one step, by default in the root of the repository.
 pub(crate) fn run(step: &Step) -> Outcome {
     eprintln!("\n$ {}", step.text());
-    let status = Command::new(&step.program)
-        .args(&step.arguments)
-        .current_dir(root())
-        .status()
-        .map_err(|error| format!("{}: {error}", step.text()))?;
+    let status = step.command().status().map_err(|error| format!("{}: {error}", step.text()))?;
     if status.success() { Ok(()) } else { Err(format!("{}: {status}", step.text())) }
+}
+
+/// Runs one step without a word, and returns what it wrote to standard output.
+pub(crate) fn output(step: &Step) -> Result<String, String> {
+    let output = step.command().output().map_err(|error| format!("{}: {error}", step.text()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{}: {}\n{said}", step.text(), output.status));
+    }
+    String::from_utf8(output.stdout).map_err(|error| format!("{}: {error}", step.text()))
 }
 
 /// Runs every step, also after one that failed, and ends with a line for each.

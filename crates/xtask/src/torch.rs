@@ -33,7 +33,7 @@ pub(crate) fn test(arguments: &[String]) -> Outcome {
 }
 
 /// The virtual environment's Python, with everything that the tests import.
-fn install() -> Result<PathBuf, String> {
+pub(crate) fn install() -> Result<PathBuf, String> {
     let environment = steps::target_folder().join("torch-venv");
     let python = environment.join("bin/python");
     if has_packages(&python) {

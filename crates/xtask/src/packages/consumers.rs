@@ -1,0 +1,104 @@
+//! Programs of somebody else's, `c_tests/consumer`, built against an installed tree: in C and in
+//! C++, with pkg-config and with CMake, linked with the shared and with the static library.
+
+use std::path::{Path, PathBuf};
+
+use super::build::{SOVERSION, create};
+use crate::steps::{Outcome, Step, output, root, run};
+
+/// A tree to build against.
+#[derive(Debug)]
+pub(super) struct Installed {
+    pub(super) prefix: PathBuf,
+    /// Below the prefix.
+    pub(super) library_folder: String,
+}
+
+/// What is linked with: the name of the pkg-config file, and of the target in CMake.
+const FLAVOURS: [&str; 2] = ["genesis", "genesis-static"];
+const LANGUAGES: [&str; 2] = ["c", "cpp"];
+
+impl Installed {
+    pub(super) fn libraries(&self) -> PathBuf {
+        self.prefix.join(&self.library_folder)
+    }
+
+    /// Looks at the libraries, then builds every program in `scratch` and runs it.
+    pub(super) fn check(&self, scratch: &Path) -> Outcome {
+        create(scratch)?;
+        self.check_symbols()?;
+        self.with_pkg_config(scratch)?;
+        self.run_programs(scratch)?;
+        let built = scratch.join("cmake");
+        self.with_cmake(&built)?;
+        self.run_programs(&built)
+    }
+
+    /// Only what the header declares is visible, and carries a version where it is looked up.
+    fn check_symbols(&self) -> Outcome {
+        let library = self.libraries().join(format!("libgenesis.so.{SOVERSION}"));
+        let mut listing = Step::new("nm", &["--dynamic", "--defined-only", "--format=posix"]);
+        listing.extend([&library]);
+        let symbols = output(&listing)?;
+        let names = || symbols.lines().filter_map(|line| line.split(' ').next());
+        let versions: Vec<&str> = names().filter(|name| !name.contains('@')).collect();
+        let is_versioned =
+            |name: &str| versions.iter().any(|version| name.ends_with(&format!("@@{version}")));
+        let wrong: Vec<&str> =
+            names().filter(|name| !versions.contains(name) && !is_versioned(name)).collect();
+        if !wrong.is_empty() || versions.iter().any(|name| !name.starts_with("GENESIS_")) {
+            return Err(format!("{}: versions {versions:?}, {wrong:?}", library.display()));
+        }
+        let shared = names().count() - versions.len();
+        let mut listing = Step::new("nm", &["--extern-only", "--defined-only", "--format=posix"]);
+        listing.extend([self.libraries().join("libgenesis.a")]);
+        let symbols = output(&listing)?;
+        let archived = symbols.lines().filter(|line| line.contains(' ')).count();
+        match shared == archived && shared > 20 {
+            true => Ok(()),
+            false => Err(format!("{shared} shared symbols, {archived} in the archive")),
+        }
+    }
+
+    fn with_pkg_config(&self, scratch: &Path) -> Outcome {
+        // Debian's files say where they will be, which is not where they are in a test.
+        let prefix = self.prefix.display();
+        let pkg_config = format!("PKG_CONFIG=pkg-config --define-variable=prefix={prefix}");
+        for flavour in FLAVOURS {
+            let mut make = Step::new("make", &["--always-make", "--directory=c_tests/consumer"]);
+            make.extend([&pkg_config, &format!("FLAVOUR={flavour}")]);
+            make.extend([format!("OUTPUT={}", scratch.display())]);
+            run(&make.set("PKG_CONFIG_LIBDIR", self.libraries().join("pkgconfig")))?;
+        }
+        Ok(())
+    }
+
+    fn with_cmake(&self, scratch: &Path) -> Outcome {
+        let mut configure = Step::new("cmake", &["-DCMAKE_BUILD_TYPE=Release", "-S"]);
+        configure.extend([root().join("c_tests/consumer"), "-B".into(), scratch.to_owned()]);
+        configure.extend([format!("-DCMAKE_PREFIX_PATH={}", self.prefix.display())]);
+        let mut build = Step::new("cmake", &["--build"]);
+        build.extend([scratch]);
+        run(&configure).and_then(|()| run(&build))
+    }
+
+    fn run_programs(&self, folder: &Path) -> Outcome {
+        for (flavour, language) in
+            FLAVOURS.into_iter().flat_map(|flavour| LANGUAGES.map(|language| (flavour, language)))
+        {
+            let program = folder.join(format!("{flavour}-{language}"));
+            let mut needed = Step::new("readelf", &["--dynamic"]);
+            needed.extend([&program]);
+            let is_shared = output(&needed)?.contains(&format!("[libgenesis.so.{SOVERSION}]"));
+            if is_shared != (flavour == "genesis") {
+                return Err(format!("{}: linked with the wrong library", program.display()));
+            }
+            let mut program = Step::new(program, &[]).set("GENESIS_BACKEND", "host");
+            if is_shared {
+                program = program.set("LD_LIBRARY_PATH", self.libraries());
+            }
+            run(&program)?;
+        }
+        Ok(())
+    }
+}

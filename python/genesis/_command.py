@@ -1,0 +1,20 @@
+"""The command ``genesis`` of an installed wheel: becomes the program that the wheel carries."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+#: Beside it, in ``../lib``, it finds the libraries.
+_PROGRAM = Path(__file__).resolve().parent / "bin" / "genesis"
+
+
+def main() -> None:
+    """Does not return."""
+    if not _PROGRAM.is_file():
+        sys.exit(
+            f"genesis: {_PROGRAM} is not there: this package was built without the program; "
+            "`cargo install --path crates/genesis-cli` makes it"
+        )
+    os.execv(_PROGRAM, [sys.argv[0], *sys.argv[1:]])
