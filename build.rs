@@ -7,13 +7,15 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Where the items of the C interface are: its functions, and the types they speak of.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 19] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
     "src/ffi/allocation.rs",
     "src/ffi/annotations.rs",
     "src/ffi/callbacks.rs",
+    "src/ffi/cupy.rs",
+    "src/ffi/dlpack.rs",
     "src/ffi/library.rs",
     "src/ffi/live.rs",
     "src/ffi/memory.rs",

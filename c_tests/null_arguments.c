@@ -58,6 +58,14 @@ static void all_of_them(void)
     CHECK(unnamed != NULL);
     CHECK_OK(genesis_block_release(unnamed));
 
+    void *tensor = NULL;
+    genesis_cupy_free(NULL, NULL, 0);
+    genesis_dlpack_buffer_release(NULL);
+    CHECK(genesis_dlpack_buffer_data_get(NULL) == NULL);
+    REFUSES_NULL(genesis_dlpack_buffer_create(1, 0, NULL, NULL));
+    REFUSES_NULL(genesis_dlpack_tensor_create(NULL, 2, 32, 1, 0, NULL, 0, &tensor));
+    CHECK(tensor == NULL);
+
     REFUSES_NULL(genesis_profile_write(NULL));
     REFUSES_NULL(genesis_snapshot_write(NULL));
     REFUSES_NULL(genesis_range_push(NULL));

@@ -45,6 +45,9 @@
 /* A stream of CUDA: the same type as cudaStream_t and CUstream. */
 typedef struct CUstream_st *genesis_stream;
 
+/* Memory that its maker and DLPack tensors share. */
+typedef struct genesis_dlpack_buffer genesis_dlpack_buffer;
+
 /* PyTorch's private pools come with a std::function, which is understood as libstdc++ has it
  * on Linux on these processors; elsewhere the functions of such pools are left out. */
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
@@ -342,6 +345,57 @@ genesis_status genesis_out_of_memory_callback_remove(uint64_t id);
 // `callback` and `user_data` stay good until another callback is set and the last call of
 // this one has returned.
 genesis_status genesis_log_callback_set(genesis_log_callback callback, void *user_data);
+
+// Allocates like `genesis_malloc`, for CuPy: NULL for size 0 and where it failed.
+void *genesis_cupy_malloc(genesis_stream stream, size_t size, int device);
+
+// Frees like `genesis_free`, for CuPy. Only `ptr` is looked at.
+void genesis_cupy_free(genesis_stream stream, void *ptr, int device);
+
+// Allocates `size` bytes on `device` for use on `stream`, to be shared as DLPack tensors, and
+// writes to `buffer` what stands for them.
+//
+// The caller's part:
+// `buffer` is NULL, which is an error, or points to a writable pointer.
+genesis_status genesis_dlpack_buffer_create(size_t size,
+                                            int device,
+                                            genesis_stream stream,
+                                            genesis_dlpack_buffer **buffer);
+
+// Where the memory of `buffer` begins; NULL for NULL, and for a buffer of 0 bytes.
+//
+// The caller's part:
+// `buffer` is NULL or a buffer that was not released.
+void *genesis_dlpack_buffer_data_get(const genesis_dlpack_buffer *buffer);
+
+// Its maker lets go of `buffer`, which may be NULL. The memory is freed when all tensors made of it
+// are gone.
+//
+// The caller's part:
+// `buffer` is NULL or a buffer that was not released.
+void genesis_dlpack_buffer_release(genesis_dlpack_buffer *buffer);
+
+// Makes a tensor of `dimensions` dimensions, compact and in the order of C, of the memory of
+// `buffer`, and writes its address to `tensor`: a `DLManagedTensor`, or with `versioned` a
+// `DLManagedTensorVersioned`. Its elements are of the `DLDataType` `code`, `bits`, `lanes`.
+// Whoever gets it calls its deleter, once.
+//
+// The caller's part:
+// `buffer` is NULL, which is an error, or a buffer that was not released; `shape` points to
+// `dimensions` numbers, and may be NULL for none; `tensor` is NULL, which is an error, or points to
+// a writable pointer.
+genesis_status genesis_dlpack_tensor_create(genesis_dlpack_buffer *buffer,
+                                            uint8_t code,
+                                            uint8_t bits,
+                                            uint16_t lanes,
+                                            int dimensions,
+                                            const int64_t *shape,
+                                            int versioned,
+                                            void **tensor);
+
+// Work queued on `stream` from now on waits for the work queued on `other` until now; the host
+// waits for nothing. Both are streams of `device`. Not while `other` is being captured.
+genesis_status genesis_stream_wait(int device, genesis_stream stream, genesis_stream other);
 
 // The library's version, such as "0.1.0".
 const char *genesis_version_get(void);

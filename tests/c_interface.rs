@@ -102,6 +102,7 @@ subjects! {
     null_arguments: "null_arguments.c";
     nvtx: "nvtx.c";
     options: "options.c";
+    plugs: "plugs.c";
     profile: "profile.c";
     out_of_memory: "out_of_memory.c";
     refusals: "refusals.c";

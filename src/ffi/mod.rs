@@ -23,6 +23,8 @@
 //! | `callbacks` | out-of-memory and log callbacks |
 //! | `library` | version, devices, backend, options, last error |
 //! | `torch` | PyTorch's hooks and exceptions |
+//! | `cupy` | malloc and free as CuPy calls them |
+//! | `dlpack` | memory as DLPack tensors, and streams that wait for each other |
 //!
 //! `callsite` finds where in the program a call was made.
 //! `debug` tells at exit what is live.
@@ -36,7 +38,9 @@ pub mod annotations;
 mod boundary;
 pub mod callbacks;
 pub mod callsite;
+pub mod cupy;
 mod debug;
+pub mod dlpack;
 pub mod host;
 mod instance;
 pub mod library;

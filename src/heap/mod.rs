@@ -30,6 +30,7 @@ mod policy;
 mod pools;
 mod release;
 mod report;
+mod streams;
 mod tags;
 
 pub use crate::order::StreamKey;

@@ -1,0 +1,312 @@
+//! Memory as DLPack tensors, for every library that takes those.
+//!
+//! A buffer is one block and counts who uses it: its maker, and each tensor made of it. The block
+//! is freed when the last of them lets go; a tensor does so in its deleter, a function of this
+//! library, which may be called from any thread, with no interpreter there.
+//!
+//! Tensors are compact, in the order of C, in either form: `DLManagedTensor`, or
+//! `DLManagedTensorVersioned` of DLPack 1. Layouts are those of `dlpack.h`. Which streams must wait
+//! for which, and on which a block was used, is said with `genesis_stream_wait` and
+//! `genesis_block_record_stream`; a tensor knows no stream.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use super::{boundary, genesis_stream, instance, ordinal, pointer, stream_handle, write_required};
+use crate::base::{Error, Result, Status};
+use crate::driver::Backend;
+
+/// `kDLCPU` and `kDLCUDA`.
+const HOST: i32 = 1;
+const CUDA: i32 = 2;
+/// The version of DLPack whose `DLManagedTensorVersioned` this is.
+const VERSION: [u32; 2] = [1, 0];
+/// More dimensions than any library knows.
+const MOST_DIMENSIONS: usize = 64;
+
+/// Memory that its maker and DLPack tensors share.
+pub struct DlpackBuffer {
+    address: u64,
+    bytes: u64,
+    device: c_int,
+}
+
+impl Drop for DlpackBuffer {
+    fn drop(&mut self) {
+        let _ = boundary::call(|| match self.address {
+            0 => Ok(()),
+            address => instance::heap()?.free(address),
+        });
+    }
+}
+
+/// `DLDataType`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct DataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+/// `DLTensor`.
+#[repr(C)]
+struct Tensor {
+    data: *mut c_void,
+    device_type: i32,
+    device: i32,
+    dimensions: i32,
+    element: DataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+/// `DLManagedTensor`.
+#[repr(C)]
+struct Managed {
+    tensor: Tensor,
+    context: *mut c_void,
+    deleter: unsafe extern "C" fn(*mut Managed),
+}
+
+/// `DLManagedTensorVersioned`.
+#[repr(C)]
+struct Versioned {
+    version: [u32; 2],
+    context: *mut c_void,
+    deleter: unsafe extern "C" fn(*mut Versioned),
+    flags: u64,
+    tensor: Tensor,
+}
+
+/// A tensor with what it points to. The consumer holds the address of `managed`, the first member.
+#[repr(C)]
+struct Export<M> {
+    managed: M,
+    _shape: Box<[i64]>,
+    _strides: Box<[i64]>,
+    _buffer: Arc<DlpackBuffer>,
+}
+
+impl<M> Export<M> {
+    /// Hands `managed` out; [`Self::take_back`] ends it.
+    fn hand_out(
+        buffer: Arc<DlpackBuffer>,
+        element: DataType,
+        mut shape: Box<[i64]>,
+        managed: impl FnOnce(Tensor) -> M,
+    ) -> *mut c_void {
+        let mut strides = strides_of(&shape);
+        let tensor = Tensor {
+            data: pointer(buffer.address),
+            device_type: if is_on_host() { HOST } else { CUDA },
+            device: if is_on_host() { 0 } else { buffer.device },
+            dimensions: shape.len() as i32,
+            element,
+            shape: shape.as_mut_ptr(),
+            strides: strides.as_mut_ptr(),
+            byte_offset: 0,
+        };
+        // The slices keep their addresses when their boxes move.
+        let managed = managed(tensor);
+        let export = Self { managed, _shape: shape, _strides: strides, _buffer: buffer };
+        Box::into_raw(Box::new(export)).cast()
+    }
+
+    /// Ends a tensor.
+    ///
+    /// # Safety
+    /// `managed` is NULL or came from [`Self::hand_out`] and was not taken back.
+    unsafe fn take_back(managed: *mut M) {
+        if managed.is_null() {
+            return;
+        }
+        let _ = boundary::call(|| {
+            // SAFETY: it is the first member of a boxed `Self` by the caller's contract.
+            drop(unsafe { Box::from_raw(managed.cast::<Self>()) });
+            Ok(())
+        });
+    }
+}
+
+unsafe extern "C" fn delete(managed: *mut Managed) {
+    // SAFETY: DLPack's contract: the consumer calls the deleter of a tensor it was given, once.
+    unsafe { Export::take_back(managed) }
+}
+
+unsafe extern "C" fn delete_versioned(managed: *mut Versioned) {
+    // SAFETY: as above.
+    unsafe { Export::take_back(managed) }
+}
+
+fn is_on_host() -> bool {
+    instance::heap().is_ok_and(|heap| heap.backend() == Backend::Host)
+}
+
+/// Steps between elements, of a compact tensor in the order of C.
+fn strides_of(shape: &[i64]) -> Box<[i64]> {
+    let mut strides = vec![1i64; shape.len()];
+    for index in (1..shape.len()).rev() {
+        strides[index - 1] = strides[index].saturating_mul(shape[index].max(1));
+    }
+    strides.into_boxed_slice()
+}
+
+/// The extent of a tensor, in bytes; `None` for what is none.
+fn bytes_of(element: DataType, shape: &[i64]) -> Option<u64> {
+    let element_bits = u64::from(element.bits).checked_mul(u64::from(element.lanes))?;
+    if element_bits == 0 {
+        return None;
+    }
+    let dimensions = shape.iter().map(|&extent| u64::try_from(extent).ok());
+    let elements = dimensions.collect::<Option<Vec<_>>>()?;
+    if elements.contains(&0) {
+        return Some(0);
+    }
+    let bits = elements.into_iter().try_fold(element_bits, u64::checked_mul)?;
+    Some(bits.div_ceil(8))
+}
+
+/// Allocates `size` bytes on `device` for use on `stream`, to be shared as DLPack tensors, and
+/// writes to `buffer` what stands for them.
+///
+/// # Safety
+/// `buffer` is NULL, which is an error, or points to a writable pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_dlpack_buffer_create(
+    size: usize,
+    device: c_int,
+    stream: genesis_stream,
+    buffer: *mut *mut DlpackBuffer,
+) -> Status {
+    let create = || {
+        let heap = instance::heap()?;
+        let bytes = size as u64;
+        let address = match bytes {
+            0 => 0,
+            _ => heap.allocate(bytes, ordinal(device)?, stream_handle(stream))?,
+        };
+        Ok(Arc::into_raw(Arc::new(DlpackBuffer { address, bytes, device })).cast_mut())
+    };
+    // SAFETY: the caller's contract.
+    boundary::status(|| unsafe { write_required(buffer, create) })
+}
+
+/// Where the memory of `buffer` begins; NULL for NULL, and for a buffer of 0 bytes.
+///
+/// # Safety
+/// `buffer` is NULL or a buffer that was not released.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_dlpack_buffer_data_get(
+    buffer: *const DlpackBuffer,
+) -> *mut c_void {
+    // SAFETY: the caller's contract.
+    unsafe { buffer.as_ref() }.map_or(null_mut(), |buffer| pointer(buffer.address))
+}
+
+/// Its maker lets go of `buffer`, which may be NULL. The memory is freed when all tensors made of it
+/// are gone.
+///
+/// # Safety
+/// `buffer` is NULL or a buffer that was not released.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_dlpack_buffer_release(buffer: *mut DlpackBuffer) {
+    if buffer.is_null() {
+        return;
+    }
+    let _ = boundary::call(|| {
+        // SAFETY: it came from `Arc::into_raw`, and is given up once, by the caller's contract.
+        drop(unsafe { Arc::from_raw(buffer.cast_const()) });
+        Ok(())
+    });
+}
+
+/// Makes a tensor of `dimensions` dimensions, compact and in the order of C, of the memory of
+/// `buffer`, and writes its address to `tensor`: a `DLManagedTensor`, or with `versioned` a
+/// `DLManagedTensorVersioned`. Its elements are of the `DLDataType` `code`, `bits`, `lanes`.
+/// Whoever gets it calls its deleter, once.
+///
+/// # Safety
+/// `buffer` is NULL, which is an error, or a buffer that was not released; `shape` points to
+/// `dimensions` numbers, and may be NULL for none; `tensor` is NULL, which is an error, or points to
+/// a writable pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_dlpack_tensor_create(
+    buffer: *mut DlpackBuffer,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    dimensions: c_int,
+    shape: *const i64,
+    versioned: c_int,
+    tensor: *mut *mut c_void,
+) -> Status {
+    let create = || {
+        // SAFETY: the caller's contract.
+        let (buffer, shape) = unsafe { (shared(buffer)?, shape_of(shape, dimensions)?) };
+        let element = DataType { code, bits, lanes };
+        let fits = bytes_of(element, &shape).is_some_and(|bytes| bytes <= buffer.bytes);
+        if !fits {
+            let bytes = buffer.bytes;
+            let line = format!("{shape:?} of {bits} bits × {lanes} is no shape of {bytes} bytes");
+            return Err(Error::invalid_argument(line));
+        }
+        let context = null_mut();
+        Ok(if versioned == 0 {
+            let deleter = delete;
+            let managed = |tensor| Managed { tensor, context, deleter };
+            Export::hand_out(buffer, element, shape, managed)
+        } else {
+            let (version, deleter) = (VERSION, delete_versioned);
+            let managed = |tensor| Versioned { version, context, deleter, flags: 0, tensor };
+            Export::hand_out(buffer, element, shape, managed)
+        })
+    };
+    // SAFETY: the caller's contract.
+    boundary::status(|| unsafe { write_required(tensor, create) })
+}
+
+/// One more use of a buffer.
+///
+/// # Safety
+/// `buffer` is NULL or a buffer that was not released.
+unsafe fn shared(buffer: *mut DlpackBuffer) -> Result<Arc<DlpackBuffer>> {
+    if buffer.is_null() {
+        return Err(Error::invalid_argument("the buffer is null"));
+    }
+    // SAFETY: it came from `Arc::into_raw`, and its maker's use of it is not given up.
+    unsafe {
+        Arc::increment_strong_count(buffer.cast_const());
+        Ok(Arc::from_raw(buffer.cast_const()))
+    }
+}
+
+/// # Safety
+/// `shape` points to `dimensions` numbers, or is NULL.
+unsafe fn shape_of(shape: *const i64, dimensions: c_int) -> Result<Box<[i64]>> {
+    let count = usize::try_from(dimensions).ok().filter(|&count| count <= MOST_DIMENSIONS);
+    match count {
+        Some(0) => Ok(Box::default()),
+        Some(count) if !shape.is_null() => {
+            // SAFETY: not null, and as many numbers by the caller's contract.
+            Ok(unsafe { std::slice::from_raw_parts(shape, count) }.into())
+        }
+        _ => Err(Error::invalid_argument("the shape is null, or has a wrong number of dimensions")),
+    }
+}
+
+/// Work queued on `stream` from now on waits for the work queued on `other` until now; the host
+/// waits for nothing. Both are streams of `device`. Not while `other` is being captured.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_stream_wait(
+    device: c_int,
+    stream: genesis_stream,
+    other: genesis_stream,
+) -> Status {
+    boundary::status(|| {
+        let heap = instance::heap()?;
+        heap.make_stream_wait(ordinal(device)?, stream_handle(stream), stream_handle(other))
+    })
+}
