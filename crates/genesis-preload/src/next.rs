@@ -33,6 +33,13 @@ pub(crate) fn function(row: usize) -> Option<*mut c_void> {
     if found.is_null() { search(row) } else { Some(found) }
 }
 
+/// Finds the real functions of all rows, as far as they are loaded.
+pub(crate) fn find_all() {
+    for row in 0..ROWS.len() {
+        function(row);
+    }
+}
+
 #[cold]
 fn search(row: usize) -> Option<*mut c_void> {
     let found = find(ROWS[row].name)?;
@@ -57,6 +64,9 @@ pub(crate) fn find(name: &CStr) -> Option<*mut c_void> {
     if !next.is_null() {
         return Some(next);
     }
+    // The program, if it asks, is not to hear of a lookup that was none of its own.
+    // SAFETY: the text is not used.
+    unsafe { libc::dlerror() };
     let (object, address) = Object::defining_after(find as *const () as usize, name)?;
     object.pin();
     Some(address)

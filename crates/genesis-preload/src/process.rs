@@ -11,11 +11,12 @@
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize};
 
 use preload_report::{Library, PATH_VARIABLE, Slot};
 
 use crate::genesis::Genesis;
+use crate::next;
 
 /// Nothing is known of the environment yet.
 const UNREAD: u8 = 0;
@@ -26,6 +27,8 @@ const PASSING: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(UNREAD);
 static GENESIS: AtomicPtr<Genesis> = AtomicPtr::new(ptr::null_mut());
+/// Threads that are opening it now.
+static OPENING: AtomicUsize = AtomicUsize::new(0);
 static HAS_FENCE: AtomicBool = AtomicBool::new(true);
 static SLOT: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 
@@ -71,9 +74,15 @@ fn open() -> Option<&'static Genesis> {
     if !may_serve() {
         return None;
     }
-    match Genesis::open() {
+    // A child that is forked meanwhile inherits the loader's lock, held by nobody: it must not open
+    // anything nor look for functions to pass its calls to.
+    watch_for_fork();
+    next::find_all();
+    OPENING.fetch_add(1, AcqRel);
+    let opened = Genesis::open();
+    OPENING.fetch_sub(1, AcqRel);
+    match opened {
         Ok(genesis) => {
-            watch_for_fork();
             let genesis = Box::into_raw(Box::new(genesis));
             let former = GENESIS.compare_exchange(ptr::null_mut(), genesis, AcqRel, Acquire);
             match former {
@@ -136,7 +145,7 @@ fn claim_slot(library: Library) {
 fn watch_for_fork() {
     static IS_WATCHED: AtomicBool = AtomicBool::new(false);
     extern "C" fn in_child() {
-        if !GENESIS.swap(ptr::null_mut(), AcqRel).is_null() {
+        if !GENESIS.swap(ptr::null_mut(), AcqRel).is_null() || OPENING.load(Acquire) != 0 {
             STATE.store(PASSING, Release);
             claim_slot(Library::ForkedChild);
         } else {
