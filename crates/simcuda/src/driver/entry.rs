@@ -57,12 +57,13 @@ pub(crate) fn look_up(name: &CStr, version: c_int, flags: u64) -> Lookup {
 fn own_symbol(symbol: &CStr) -> *mut c_void {
     static SELF: OnceLock<usize> = OnceLock::new();
     let handle = *SELF.get_or_init(|| {
-        // SAFETY: an all-zero `Dl_info` is valid, `cuGetProcAddress_v2` is an address inside
-        // this library, and the name found is NUL-terminated. The library is loaded already,
-        // so opening it again by the name it was loaded under only counts.
+        // SAFETY: an all-zero `Dl_info` is valid, a variable of ours is an address inside this
+        // library (an exported function may be another library's, preloaded before), and the name
+        // found is NUL-terminated. The library is loaded already, so opening it again by the name
+        // it was loaded under only counts.
         unsafe {
             let mut place: libc::Dl_info = std::mem::zeroed();
-            let inside = cuGetProcAddress_v2 as *const c_void;
+            let inside = (&raw const SELF).cast();
             if libc::dladdr(inside, &mut place) == 0 || place.dli_fname.is_null() {
                 return 0;
             }

@@ -31,6 +31,34 @@ unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn cuMemAllocPitch_v2(
+    address: *mut u64,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element_bytes: c_uint,
+) -> c_int {
+    const PITCH_BYTES: usize = 512;
+    let arguments = format_args!("{width}, {height}, {element_bytes}");
+    driver("cuMemAllocPitch_v2", arguments, |simulation| {
+        let device = current::driver_device()?;
+        if width == 0 || height == 0 || !matches!(element_bytes, 4 | 8 | 16) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let row_bytes = width.checked_next_multiple_of(PITCH_BYTES);
+        let bytes = row_bytes.and_then(|row_bytes| row_bytes.checked_mul(height));
+        let (Some(row_bytes), Some(bytes)) = (row_bytes, bytes) else {
+            return Err(Code::OUT_OF_MEMORY);
+        };
+        // SAFETY: see the head of `driver`.
+        unsafe {
+            put(pitch, row_bytes)?;
+            put(address, simulation.machine.allocate(device, bytes as u64)?)
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn cuMemFree_v2(address: u64) -> c_int {
     driver("cuMemFree_v2", format_args!("{address:#x}"), |simulation| {
         pools::free_at_once(simulation, current::driver_device()?, address)
