@@ -138,11 +138,13 @@ impl Genesis {
         stream: usize,
     ) -> Result<u64, Refusal> {
         let _inside = inside::enter();
-        // SAFETY: any arguments are allowed; so for all that follow.
-        match unsafe { (self.malloc)(bytes, device, stream) } {
-            0 if unsafe { (self.last_error)() } == OUT_OF_MEMORY => Err(Refusal::OutOfMemory),
-            0 => Err(Refusal::Other),
-            address => Ok(address),
+        // SAFETY: any arguments are allowed.
+        unsafe {
+            match (self.malloc)(bytes, device, stream) {
+                0 if (self.last_error)() == OUT_OF_MEMORY => Err(Refusal::OutOfMemory),
+                0 => Err(Refusal::Other),
+                address => Ok(address),
+            }
         }
     }
 

@@ -1,12 +1,24 @@
 //! Counting into the process's slot of the report, where somebody wants one.
+//!
+//! A call that CUDA makes of itself is not the program's, and not counted.
 
+use preload_report::Slot;
+
+use crate::inside;
 use crate::process::slot;
 use crate::table::ROWS;
+
+/// Where a call of row `row` is counted, if it is.
+#[inline]
+fn counted(row: usize) -> Option<(&'static Slot, usize)> {
+    let slot = slot().filter(|_| !inside::is_inside())?;
+    Some((slot, ROWS[row].counter?))
+}
 
 /// A call of row `row` was served, or only watched.
 #[inline]
 pub(crate) fn served(row: usize) {
-    if let (Some(slot), Some(counter)) = (slot(), ROWS[row].counter) {
+    if let Some((slot, counter)) = counted(row) {
         slot.see_cuda();
         slot.count(counter);
     }
@@ -15,7 +27,7 @@ pub(crate) fn served(row: usize) {
 /// A call of row `row` goes to CUDA.
 #[inline]
 pub(crate) fn passed(row: usize) {
-    if let (Some(slot), Some(counter)) = (slot(), ROWS[row].counter) {
+    if let Some((slot, counter)) = counted(row) {
         slot.see_cuda();
         slot.count_passed(counter);
     }
@@ -24,7 +36,7 @@ pub(crate) fn passed(row: usize) {
 /// A call of row `row` ends with an error of this library's own.
 #[inline]
 pub(crate) fn refused(row: usize) {
-    if let (Some(slot), Some(counter)) = (slot(), ROWS[row].counter) {
+    if let Some((slot, counter)) = counted(row) {
         slot.count_refused(counter);
     }
 }
