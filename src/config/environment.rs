@@ -18,7 +18,7 @@ use crate::base::{Error, Result, Status};
 pub(super) const PREFIX: &str = "GENESIS_";
 
 /// Variables with the prefix that are other programs' and not options.
-const NOT_OPTIONS: &[&str] = &["GENESIS_LIBRARY"];
+const NOT_OPTIONS: &[&str] = &["GENESIS_LIBRARY", "GENESIS_PRELOAD_LIBRARY"];
 
 impl Settings {
     /// The settings that the process's environment asks for, with warnings for the user.

@@ -164,6 +164,7 @@ fn values_are_read_in_the_forms_people_write() {
         ("GENESIS_PAGE_SIZE", "512"),
         ("GENESIS_POOL_RESERVE", "-0"),
         ("GENESIS_LIBRARY", "/usr/lib/libgenesis.so"),
+        ("GENESIS_PRELOAD_LIBRARY", "/usr/lib/libgenesis_preload.so"),
         ("MXNET_SOMETHING_ELSE", "1"),
     ]);
     assert_eq!(
