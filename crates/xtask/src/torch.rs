@@ -13,13 +13,14 @@ use crate::steps::{self, Outcome, Step, run, run_all};
 pub(crate) const PYTORCH_VERSION: &str = "2.11.0";
 /// What is installed beside it.
 const PACKAGES: [&str; 3] = ["numpy", "pytest", "pytest-xdist"];
+/// What of this workspace they use.
+const BUILT: [&str; 4] = ["genesis", "genesis-cli", "genesis-preload", "simcuda"];
 
 /// Installs what is missing, builds, and runs `tests/torch`; `arguments` go to pytest.
 pub(crate) fn test(arguments: &[String]) -> Outcome {
     let python = install()?;
-    let packages = ["--package", "genesis", "--package", "genesis-cli", "--package", "simcuda"];
     let mut build = crate::cargo(&["build", "--release"]);
-    build.extend(packages);
+    build.extend(BUILT.iter().flat_map(|package| ["--package", package]));
     run(&build)?;
     let built = steps::target_folder().join("release");
     let mut library = std::ffi::OsString::from("GENESIS_LIBRARY=");
