@@ -8,6 +8,7 @@ mod document;
 mod environment;
 mod host_options;
 mod nearest;
+mod preload_options;
 mod runtime;
 mod settings;
 mod table;

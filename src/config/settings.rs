@@ -277,6 +277,12 @@ pub struct Settings {
     pub quarantine_size_bytes: u64,
     /// What is looked for to say where a call was made, while somebody wants to know.
     pub call_sites: CallSites,
+    /// The preload library: whether it serves.
+    pub preload: bool,
+    /// The preload library: whether memory given to `cudaFree` waits for the device.
+    pub preload_fence: bool,
+    /// The preload library: the file of `genesis run` that it counts into; `None` for none.
+    pub preload_report: Option<String>,
     /// Simulated backends: how many devices.
     pub sim_devices: u32,
     /// Simulated backends: the memory of each device; `None`: 80 GiB for `sim`, half of the
@@ -329,6 +335,9 @@ impl Default for Settings {
             debug: DebugModes::OFF,
             quarantine_size_bytes: 256 * MIB,
             call_sites: CallSites::Python,
+            preload: true,
+            preload_fence: true,
+            preload_report: None,
             sim_devices: 1,
             sim_memory_bytes: None,
         }

@@ -10,6 +10,7 @@
 //! settings as they were.
 
 use super::host_options::{pageable, pinned};
+use super::preload_options;
 use super::settings::{
     BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, PoolType, Settings,
 };
@@ -461,6 +462,9 @@ pub static OPTIONS: &[OptionSpec] = &[
         parse: |settings, text| assign(&mut settings.metrics_seconds, seconds(text)),
         show: |settings| settings.metrics_seconds.to_string(),
     },
+    preload_options::PRELOAD,
+    preload_options::FENCE,
+    preload_options::REPORT,
     OptionSpec {
         name: "GENESIS_SIM_DEVICES",
         aliases: &[],

@@ -69,6 +69,9 @@ fn unusual() -> Settings {
         debug: DebugModes { guard: true, ..DebugModes::ALL },
         quarantine_size_bytes: 0,
         call_sites: CallSites::All,
+        preload: false,
+        preload_fence: false,
+        preload_report: Some("/dev/shm/genesis-run-1".to_owned()),
         sim_devices: 64,
         sim_memory_bytes: Some(1 << 47),
     }
