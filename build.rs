@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Where the items of the C interface are: its functions, and the types they speak of.
-const SOURCES: [&str; 19] = [
+const SOURCES: [&str; 20] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
@@ -19,6 +19,7 @@ const SOURCES: [&str; 19] = [
     "src/ffi/library.rs",
     "src/ffi/live.rs",
     "src/ffi/memory.rs",
+    "src/ffi/onnxruntime.rs",
     "src/ffi/peers.rs",
     "src/ffi/profile.rs",
     "src/ffi/statistics.rs",

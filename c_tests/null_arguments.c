@@ -60,6 +60,7 @@ static void all_of_them(void)
 
     void *tensor = NULL;
     genesis_cupy_free(NULL, NULL, 0);
+    REFUSES_NULL(genesis_onnxruntime_functions_get(0, NULL));
     genesis_dlpack_buffer_release(NULL);
     CHECK(genesis_dlpack_buffer_data_get(NULL) == NULL);
     REFUSES_NULL(genesis_dlpack_buffer_create(1, 0, NULL, NULL));

@@ -1,4 +1,4 @@
-/* Functions in the shapes that other packages call: CuPy's allocator, and DLPack's tensors. */
+/* Functions in the shapes that other packages call: CuPy's and ONNX Runtime's, and DLPack's tensors. */
 #include "check.h"
 
 /* As dlpack.h of DLPack 1 has them. */
@@ -131,6 +131,29 @@ static void streams_that_wait(void)
     CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE, genesis_stream_wait(-1, STREAM(1), STREAM(2)));
 }
 
+static void onnxruntimes_functions(void)
+{
+    genesis_onnxruntime_functions functions, others;
+    CHECK_OK(genesis_onnxruntime_functions_get(0, &functions));
+    CHECK_OK(genesis_onnxruntime_functions_get(1, &others));
+    CHECK(functions.alloc != others.alloc && functions.empty_cache != others.empty_cache);
+
+    genesis_block_info info;
+    void *block = functions.alloc(1000);
+    CHECK_OK(genesis_block_info_get(block, &info));
+    CHECK(info.stream == LEGACY_STREAM && info.device == 0 && info.requested_bytes == 1000);
+    functions.free(block);
+    CHECK(stats_of(0).allocated_bytes.current == 0);
+    functions.free(NULL);
+    CHECK(functions.alloc(0) == NULL);
+    CHECK_REPORTS(GENESIS_STATUS_OUT_OF_MEMORY, functions.alloc(SIZE_MAX / 2));
+    CHECK_REPORTS(GENESIS_STATUS_INVALID_DEVICE, others.alloc(1));
+    functions.empty_cache();
+    CHECK(stats_of(0).reserved_bytes.current == 0);
+    CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE, genesis_onnxruntime_functions_get(-1, &others));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE, genesis_onnxruntime_functions_get(32, &others));
+}
+
 int main(void)
 {
     CHECK_OK(genesis_log_callback_set(be_quiet, NULL));
@@ -138,5 +161,6 @@ int main(void)
     tensors_share_a_buffer();
     small_and_wrong_shapes();
     streams_that_wait();
+    onnxruntimes_functions();
     return 0;
 }

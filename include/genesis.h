@@ -171,6 +171,17 @@ typedef struct {
 // function of the library, also to free blocks, and must not throw.
 typedef void (*genesis_live_block_visitor)(void *user_data, const genesis_live_block *block);
 
+// The functions for the memory of one device, in the types of the options of ONNX Runtime's CUDA
+// provider that their names end in.
+typedef struct {
+    // Allocates for use on the legacy default stream; NULL for size 0 and where it failed.
+    void *(*alloc)(size_t size);
+    // Frees.
+    void (*free)(void *ptr);
+    // Gives everything cached on the device back to the driver.
+    void (*empty_cache)(void);
+} genesis_onnxruntime_functions;
+
 // One quantity of a device: now, at its highest, and everything that was ever added to it.
 typedef struct {
     // The value now.
@@ -532,6 +543,13 @@ genesis_status genesis_garbage_collect(int device, size_t *released_bytes);
 // The caller's part:
 // `reusable_bytes` is NULL or points to a writable `size_t`.
 genesis_status genesis_memory_compact(int device, size_t *reusable_bytes);
+
+// Writes to `functions` those for the memory of `device`, one of the first 32. They stay good.
+//
+// The caller's part:
+// `functions` is NULL, which is an error, or points to a writable `genesis_onnxruntime_functions`.
+genesis_status genesis_onnxruntime_functions_get(int device,
+                                                 genesis_onnxruntime_functions *functions);
 
 // From now on work on device `peer` may access all memory of `device`: what is held, and what
 // will be. Where it may already, and for a device itself, it does nothing. It cannot be undone.

@@ -24,6 +24,7 @@
 //! | `library` | version, devices, backend, options, last error |
 //! | `torch` | PyTorch's hooks and exceptions |
 //! | `cupy` | malloc and free as CuPy calls them |
+//! | `onnxruntime` | the same as ONNX Runtime calls them |
 //! | `dlpack` | memory as DLPack tensors, and streams that wait for each other |
 //!
 //! `callsite` finds where in the program a call was made.
@@ -47,6 +48,7 @@ pub mod library;
 pub mod live;
 pub mod memory;
 mod nvtx;
+pub mod onnxruntime;
 pub mod peers;
 mod process;
 pub mod profile;
