@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Iterator
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
@@ -44,11 +44,12 @@ class BuildWithLibrary(build_py):
             shutil.copy(file, target)
 
 
-class PlatformWheel(bdist_wheel):
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.root_is_pure = False
+class PlatformDistribution(Distribution):
+    def has_ext_modules(self) -> bool:
+        return True
 
+
+class PlatformWheel(bdist_wheel):
     def get_tag(self) -> "tuple[str, str, str]":
         _, _, platform = super().get_tag()
         return "py3", "none", platform
@@ -66,4 +67,7 @@ class PlatformWheel(bdist_wheel):
                 shutil.copy(file, Path(wheelfile_base, folder, file.name))
 
 
-setup(cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel})
+setup(
+    distclass=PlatformDistribution,
+    cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel},
+)

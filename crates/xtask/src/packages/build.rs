@@ -84,8 +84,10 @@ pub(super) fn build(linker: Linker) -> Result<Built, String> {
     link(&command, &object, &built.library)?;
     let release = steps::target_folder().join("release");
     if let Linker::Portable = linker {
-        relink(&command, "genesis-preload", &["--lib"])?;
-        relink(&command, "genesis-cli", &["--bin", "genesis"])?;
+        // A library without a name of its own would be known by the path it was loaded from.
+        let name = "-Clink-arg=-Wl,-soname,libgenesis_preload.so";
+        relink(&command, "genesis-preload", &["--lib"], &[name])?;
+        relink(&command, "genesis-cli", &["--bin", "genesis"], &[])?;
     }
     for built in [&built.preload, &built.program] {
         let name = built.file_name().unwrap_or_default();
@@ -153,10 +155,11 @@ fn link(command: &Path, object: &Path, library: &Path) -> Outcome {
 }
 
 /// Links `package`, which is compiled already, once more.
-fn relink(command: &Path, package: &str, target: &[&str]) -> Outcome {
+fn relink(command: &Path, package: &str, target: &[&str], options: &[&str]) -> Outcome {
     let mut link = crate::cargo(&["rustc", "--release", "--package", package]);
     link.extend(target);
     link.extend(["--".to_owned(), format!("-Clinker={}", command.display())]);
+    link.extend(options);
     run(&link)
 }
 

@@ -1,7 +1,7 @@
 //! The Debian packages: `libgenesis0`, `libgenesis-dev` and `genesis`, as Debian divides a library.
 //!
 //! Put together by dpkg-deb from the tree with Debian's folders. They depend on nothing but the C
-//! library and the compiler's own, so they serve every release since 2019, and Ubuntu's.
+//! library and the compiler's own, so they serve Debian since 11 and Ubuntu since 20.04.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,6 +91,11 @@ fn documents(name: &str, part: Part, entries: &[Entry]) -> Result<Vec<Entry>, St
         vec![text("copyright", filled("copyright.in", name)?), text("changelog", changelog)];
     // Those who need any of it need the library.
     if part == Part::Runtime {
+        documents.push(Entry {
+            path: format!("share/lintian/overrides/{name}"),
+            content: Content::Text(filled(&format!("{name}.lintian-overrides"), name)?),
+            part,
+        });
         for entry in entries.iter().filter(|entry| entry.part == Part::Documents) {
             let file = Path::new(&entry.path).file_name().unwrap_or_default().to_string_lossy();
             if let Content::Text(content) = &entry.content {
@@ -134,5 +139,5 @@ fn filled(template: &str, name: &str) -> Result<String, String> {
 fn compress(file: &Path) -> Outcome {
     let mut compress = Step::new("gzip", &["-9", "--no-name", "--force"]);
     compress.extend([file]);
-    run(&compress)
+    output(&compress).map(|_| ())
 }

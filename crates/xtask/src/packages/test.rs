@@ -67,16 +67,21 @@ fn unpack(folder: &Path) -> Result<PathBuf, String> {
     Ok(folder.join(name))
 }
 
-/// The Debian packages, in a root of their own that knows what this machine has installed, so that
-/// what they depend on is looked for.
+/// The Debian packages, in a root of their own that knows of the packages they should depend on and
+/// of no others.
 fn debian_packages(folder: &Path) -> Outcome {
     let root = folder.join("root");
     remove(folder)?;
-    for made in ["var/lib/dpkg/info", "var/lib/dpkg/updates"] {
-        create(&root.join(made))?;
+    let state = root.join("var/lib/dpkg");
+    create(&state.join("info"))?;
+    create(&state.join("updates"))?;
+    let depends = ["libc6", "libgcc-s1"];
+    let known = Step::new("dpkg-query", &["--status", depends[0], depends[1]]);
+    fs::write(state.join("status"), output(&known)? + "\n").map_err(failed(&state))?;
+    for package in depends {
+        let list = format!("info/{package}:{}.list", debian::architecture());
+        fs::write(state.join(list), "").map_err(failed(&state))?;
     }
-    let status = Path::new("var/lib/dpkg/status");
-    fs::copy(Path::new("/").join(status), root.join(status)).map_err(failed(status))?;
     let dpkg = |arguments: &[&str]| {
         let mut step = Step::new("dpkg", &["--force-not-root", "--force-script-chrootless"]);
         step.extend([format!("--root={}", root.display())]);
@@ -90,8 +95,9 @@ fn debian_packages(folder: &Path) -> Outcome {
     let usr = root.join("usr");
     let installed = Installed { prefix: usr.clone(), library_folder: debian::library_folder() };
     installed.check(&folder.join("consumers"))?;
+    run(&dpkg(&["--purge", "libgenesis-dev"]))?;
     run(&Step::new(usr.join("bin/genesis"), &["doctor"]).set("GENESIS_BACKEND", "host"))?;
-    run(&dpkg(&["--purge", "genesis", "libgenesis-dev", "libgenesis0"]))?;
+    run(&dpkg(&["--purge", "genesis", "libgenesis0"]))?;
     if usr.exists() {
         nothing_under(&usr)?;
     }

@@ -31,7 +31,6 @@ pub(super) enum Part {
 /// What a file is.
 #[derive(Debug)]
 pub(super) enum Content {
-    /// A copy; whether it may be executed is as it was.
     Copy(PathBuf),
     Text(String),
     /// A link to a file of that name beside it.
@@ -130,8 +129,7 @@ pub(super) fn write<'a>(entries: impl IntoIterator<Item = &'a Entry>, prefix: &P
         match &entry.content {
             Content::Copy(from) => {
                 fs::copy(from, &path).map_err(failed(from))?;
-                let mode = fs::metadata(&path).map_err(failed(&path))?.permissions().mode();
-                let mode = if mode & 0o111 == 0 { 0o644 } else { 0o755 };
+                let mode = if entry.path.starts_with("bin/") { 0o755 } else { 0o644 };
                 fs::set_permissions(&path, fs::Permissions::from_mode(mode))
             }
             Content::Text(text) => fs::write(&path, text),

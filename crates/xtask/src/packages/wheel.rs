@@ -29,7 +29,8 @@ pub(super) fn wheel(built: &Built) -> Outcome {
     let layout = Layout { library_folder: "lib".into(), fixed_prefix: None };
     tree::write(&tree::entries(built, &layout)?, &tree)?;
     let python = tools::python()?;
-    let mut make = Step::new(&python, &["setup.py", "--quiet"]).within(root().join("python"));
+    let mut make =
+        Step::new(&python, &["-W", "ignore", "setup.py", "--quiet"]).within(root().join("python"));
     make.extend(["egg_info".as_ref(), "--egg-base".as_ref(), scratch.as_os_str()]);
     make.extend(["build".as_ref(), "--build-base".as_ref(), scratch.as_os_str()]);
     make.extend(["bdist_wheel", "--plat-name", &platform(), "--dist-dir"]);
