@@ -1,0 +1,335 @@
+//! `genesis/mxnet.hpp`: compiled against the headers of MXNet's own wheels, used as MXNet uses its
+//! storage, and put under a real MXNet.
+//!
+//! The programs are in `c_tests/mxnet`. Headers and wheel come from PyPI and are kept in the target
+//! folder: `mxnet-headers` has those of 1.9.1 and of 2.0.0b1, whose interfaces differ.
+
+#[allow(dead_code)] // what compiles programs of C
+#[path = "c_interface/programs.rs"]
+mod programs;
+
+use std::collections::HashMap;
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+
+use genesis::config::PoolType;
+use genesis_replay::gtr;
+use programs::Language::Cpp17;
+use programs::{command, compiler, library_folder, run, run_silently, sources, text};
+
+const VERSIONS: [&str; 2] = ["1.9.1", "2.0.0b1"];
+const NEWEST: &str = VERSIONS[1];
+/// The headers without what they would find of CUDA, BLAS and MKL where MXNet is built.
+const DEFINITIONS: [&str; 5] = [
+    "-DMXNET_USE_CUDA=0",
+    "-DMSHADOW_STAND_ALONE=1",
+    "-DMSHADOW_USE_CUDA=0",
+    "-DMSHADOW_USE_MKL=0",
+    "-DMSHADOW_USE_CBLAS=0",
+];
+/// MXNet's names of its pools.
+const POOLS: [&str; 3] = ["Naive", "Round", "Unpooled"];
+
+/// The headers of MXNet `version`, downloaded if need be.
+fn headers(version: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mxnet-headers");
+    let mut script = Command::new("python3");
+    run(script.arg(sources().join("mxnet/headers.py")).arg(&folder).arg(version));
+    folder.join(version).join("include")
+}
+
+/// A compiler of C++ with those headers.
+fn compiler_with(version: &str) -> Command {
+    let mut command = compiler(Cpp17);
+    command.args(DEFINITIONS).arg("-isystem").arg(headers(version));
+    command
+}
+
+/// What `compiler` makes of `source`, a file of `c_tests/mxnet`, linked against the library and
+/// as `options` say; named after `name`.
+fn build(mut compiler: Command, source: &str, name: &str, options: &[&str]) -> PathBuf {
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mxnet-{name}"));
+    // Other runs of the tests may be using the program: theirs stays until it is closed.
+    let unfinished = output.with_extension(std::process::id().to_string());
+    let library = library_folder();
+    let library = library.to_str().expect("the build folder's name is UTF-8");
+    compiler.arg(sources().join("mxnet").join(source)).args(["-x", "none", "-o"]).arg(&unfinished);
+    // Cargo's LD_LIBRARY_PATH has an older copy first: the program's own path wins over it.
+    compiler.arg(format!("-Wl,--disable-new-dtags,-rpath,{library}"));
+    compiler.args(["-L", library, "-lgenesis", "-pthread", "-ldl"]).args(options);
+    let compiled = compiler.output().expect("a C++ compiler is installed");
+    assert!(compiled.status.success(), "{source}:\n{}", text(&compiled.stderr));
+    fs::rename(&unfinished, &output).expect("the program is there");
+    output
+}
+
+/// The program `source` for MXNet `version`, compiled once.
+fn program(source: &'static str, version: &'static str) -> PathBuf {
+    type Programs = Mutex<HashMap<(&'static str, &'static str), Arc<OnceLock<PathBuf>>>>;
+    static PROGRAMS: LazyLock<Programs> = LazyLock::new(Mutex::default);
+    let program = Arc::clone(PROGRAMS.lock().unwrap().entry((source, version)).or_default());
+    let name = format!("{}-{version}", source.trim_end_matches(".cpp"));
+    program.get_or_init(|| build(compiler_with(version), source, &name, &[])).clone()
+}
+
+/// Two devices of 100 MiB in host memory.
+fn small_machine(program: &Path) -> Command {
+    let mut command = command(program);
+    command.env("GENESIS_SIM_MEMORY", "100MiB").env("GENESIS_SIM_DEVICES", "2");
+    command
+}
+
+/// The environment that asks for a pool of MXNet's.
+fn with_pool<'a>(command: &'a mut Command, pool: &str) -> &'a mut Command {
+    for kind in ["GPU", "CPU", "CPU_PINNED"] {
+        command.env(format!("MXNET_{kind}_MEM_POOL_TYPE"), pool);
+    }
+    command
+}
+
+#[test]
+fn the_header_compiles_with_every_mxnet() {
+    for version in VERSIONS {
+        for standard in ["-std=c++11", "-std=c++14", "-std=c++17"] {
+            let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/genesis/mxnet.hpp");
+            let mut compiler = compiler_with(version);
+            compiler.args([standard, "-fsyntax-only", "-include"]).arg(header).arg("/dev/null");
+            assert_eq!(run_silently(&mut compiler), "", "{version} {standard}");
+        }
+    }
+}
+
+#[test]
+fn the_storage_does_what_mxnet_asks() {
+    for version in VERSIONS {
+        let program = program("storage.cpp", version);
+        for pool in ["Naive", "Round"] {
+            run_silently(with_pool(&mut small_machine(&program), pool));
+        }
+        for pool_type in PoolType::ALL {
+            run_silently(small_machine(&program).env("GENESIS_POOL_TYPE", pool_type.name()));
+        }
+    }
+}
+
+#[test]
+fn the_storage_is_clean_under_valgrind() {
+    let program = program("storage.cpp", NEWEST);
+    let mut checked = small_machine(Path::new("valgrind"));
+    checked
+        .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
+        .args(["--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"])
+        .arg(program);
+    run_silently(&mut checked);
+}
+
+#[test]
+fn the_reserve_stays_free_of_cached_memory() {
+    let program = program("storage.cpp", NEWEST);
+    for pool in ["Naive", "Round"] {
+        for (case, percent) in [("no reserve", "10"), ("reserve", "15")] {
+            let mut command = small_machine(&program);
+            // Powers of two end at 2 MiB, so that Round's sizes are Naive's here.
+            with_pool(&mut command, pool).env("MXNET_GPU_MEM_POOL_ROUND_LINEAR_CUTOFF", "21");
+            command.env("MXNET_GPU_MEM_POOL_RESERVE", percent).arg(case);
+            run_silently(&mut command);
+        }
+    }
+}
+
+#[test]
+fn names_of_handles_are_call_sites() {
+    for version in VERSIONS {
+        let program = program("storage.cpp", version);
+        let profile = program.with_extension(format!("{}.json", std::process::id()));
+        let mut command = small_machine(&program);
+        run_silently(
+            command.args(["names".as_ref(), profile.as_os_str()]).env("GENESIS_DEBUG", "poison"),
+        );
+        let profile = genesis_profile::json::read(&fs::read(profile).unwrap()).unwrap();
+        let summary = |wanted: &[&str]| {
+            profile.call_sites.iter().find(|summary| {
+                let frames = &profile.sites[summary.site as usize].frames;
+                frames.iter().map(|frame| frame.function.as_str()).eq(wanted.iter().copied())
+            })
+        };
+        let named = summary(&["conv0_weight", "resnet0:"]);
+        let unnamed = summary(&["unknown", "<unk>:"]);
+        if version.starts_with('1') {
+            assert!(named.is_none() && unnamed.is_none());
+            continue;
+        }
+        let (named, unnamed) = (named.expect("a site").counts, unnamed.expect("a site").counts);
+        assert_eq!((named.allocations, named.frees, named.requested_bytes), (1, 0, 100_000));
+        assert_eq!((unnamed.allocations, unnamed.frees, unnamed.requested_bytes), (1, 1, 1000));
+    }
+}
+
+/// What MXNet's sources and PyTorch's make of a request, through the storage.
+#[test]
+fn sizes_are_mxnets() {
+    let program = program("sizes.cpp", NEWEST);
+    for pool in POOLS {
+        let mut command = command(&program);
+        with_pool(&mut command, pool).env("GENESIS_BACKEND", "sim").arg(pool);
+        run_silently(&mut command);
+    }
+    let mut command = command(&program);
+    command.env("GENESIS_BACKEND", "sim").env("GENESIS_POOL_TYPE", "Caching");
+    run_silently(command.arg("Caching"));
+}
+
+/// A recorded program in a file that the replaying program reads.
+fn uncompressed(name: &str) -> PathBuf {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{name}.gtr.zst"));
+    let records = gtr::read_file(&trace).unwrap();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("mxnet-{name}-{}.gtr", std::process::id()));
+    gtr::write(&mut File::create(&path).unwrap(), &records).unwrap();
+    path
+}
+
+/// Round and Exact are MXNet's Round and Naive: byte for byte and call for call, at each step of
+/// programs that fit and of one that lives at the reserve.
+#[test]
+fn pools_hold_what_mxnets_would() {
+    let program = program("replay.cpp", NEWEST);
+    for (name, memory) in [
+        ("alternating", "80GiB"),
+        ("diffusion_buckets", "80GiB"),
+        ("diffusion_buckets", "6GiB"),
+        ("fsdp_streams", "80GiB"),
+        ("bert_large_var", "80GiB"),
+    ] {
+        let trace = uncompressed(name);
+        for pool in ["Naive", "Round"] {
+            let mut command = command(&program);
+            with_pool(&mut command, pool).env("GENESIS_BACKEND", "sim");
+            command.env("GENESIS_SIM_MEMORY", memory).arg(&trace).args(["--same-as", pool]);
+            run_silently(&mut command);
+        }
+        fs::remove_file(trace).unwrap();
+    }
+}
+
+/// The default strategy under the same programs: what it is for.
+#[test]
+fn elastic_holds_less() {
+    let program = program("replay.cpp", NEWEST);
+    for name in ["alternating", "diffusion_buckets", "fsdp_streams"] {
+        let trace = uncompressed(name);
+        let mut command = command(&program);
+        let table = run_silently(command.env("GENESIS_BACKEND", "sim").arg(&trace));
+        let over_live: Vec<f64> = table
+            .lines()
+            .skip(2)
+            .map(|line| line.split_whitespace().rev().nth(1).unwrap().parse().unwrap())
+            .collect();
+        assert_eq!(over_live.len(), 3, "{table}");
+        assert!(over_live[0] < over_live[1].min(over_live[2]), "{name}: {table}");
+        fs::remove_file(trace).unwrap();
+    }
+}
+
+/// The table of docs/mxnet.md, on a device of 80 GiB with addresses only:
+/// `cargo test --test mxnet -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints a table, and asserts nothing"]
+fn table_of_what_is_held() {
+    let program = program("replay.cpp", NEWEST);
+    println!("| trace | live, MiB | Elastic | MXNet's Naive | MXNet's Round | driver calls |");
+    println!("|---|---|---|---|---|---|");
+    let mut names: Vec<String> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("traces"))
+        .unwrap()
+        .filter_map(|entry| {
+            entry.unwrap().file_name().to_str()?.strip_suffix(".gtr.zst").map(str::to_owned)
+        })
+        .collect();
+    names.sort();
+    for name in names {
+        let trace = uncompressed(&name);
+        let mut command = command(&program);
+        let table = run_silently(command.env("GENESIS_BACKEND", "sim").arg(&trace));
+        fs::remove_file(trace).unwrap();
+        let mut lines = table.lines();
+        let live = lines.next().unwrap().split_whitespace().nth(2).unwrap();
+        let mib = live.parse::<u64>().unwrap() >> 20;
+        let rows: Vec<Vec<&str>> =
+            lines.skip(1).map(|line| line.split_whitespace().rev().collect()).collect();
+        let over = |row: usize| rows[row][1];
+        let calls: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+        let (elastic, naive, round) = (over(0), over(1), over(2));
+        println!("| `{name}` | {mib} | {elastic} | {naive} | {round} | {} |", calls.join(" · "));
+    }
+}
+
+/// The CUDA side of the header, which the wheels' headers do not compile without CUDA's.
+#[test]
+fn memory_waits_for_the_events_of_its_handle() {
+    let test = env::current_exe().unwrap();
+    let profile = test.ancestors().nth(2).unwrap();
+    let is_release = profile.file_name().is_some_and(|name| name == "release");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "simcuda", "--target-dir"]);
+    cargo.arg(profile.parent().unwrap()).args(is_release.then_some("--release"));
+    run(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
+    let simcuda = profile.to_str().expect("the build folder's name is UTF-8");
+    let mut compiler = compiler(Cpp17);
+    compiler.arg("-I").arg(sources().join("mxnet/interface"));
+    let options = ["-L", simcuda, "-lsimcuda", &format!("-Wl,-rpath,{simcuda}")];
+    let program = build(compiler, "events.cpp", "events", &options);
+    for pool_type in PoolType::ALL {
+        let mut command = command(profile.join("simcuda"));
+        command.arg(&program).env("GENESIS_BACKEND", "cuda");
+        command.env("GENESIS_POOL_TYPE", pool_type.name());
+        run(command.env("SIMCUDA_PROGRESS", "manual").env("SIMCUDA_MEMORY", "100MiB"));
+    }
+}
+
+/// MXNet's wheel as it is, with the storage preloaded: it trains, to the same numbers, and all its
+/// memory is Genesis's.
+#[test]
+fn a_real_mxnet_trains_on_genesis() {
+    let Some(python) = python_with_mxnet() else {
+        return;
+    };
+    let plug = build(compiler_with(VERSIONS[0]), "plug.cpp", "plug.so", &["-shared", "-fPIC"]);
+    let train = |preloaded: Option<&Path>| {
+        let mut command = command(&python);
+        command.arg(sources().join("mxnet/train.py"));
+        command.envs(preloaded.map(|library| ("LD_PRELOAD", library)));
+        text(&run(&mut command).stdout)
+    };
+    let (own, ours) = (train(None), train(Some(&plug)));
+    let (losses, memory) = ours.split_once("genesis: ").expect("Genesis is there");
+    assert_eq!(losses, own);
+    let numbers: Vec<u64> =
+        memory.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [allocations, frees, hits] = numbers[..] else { panic!("{memory}") };
+    assert!(allocations > 1000 && frees * 10 > allocations * 9, "{memory}");
+    assert!(hits * 10 > allocations * 9, "{memory}");
+}
+
+/// A Python with MXNet 1.9.1 in it, installed if need be; none where Python is newer than the last
+/// NumPy that MXNet works with.
+fn python_with_mxnet() -> Option<PathBuf> {
+    let mut ask = Command::new("python3");
+    ask.args(["-c", "import sys; print(sys.version_info < (3, 12))"]);
+    if text(&run(&mut ask).stdout).trim() != "True" {
+        eprintln!("MXNet 1.9.1 needs NumPy 1.23 and so Python 3.11 at most: not tried");
+        return None;
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mxnet-venv");
+    let python = folder.join("bin/python");
+    if !folder.join("is-complete").exists() {
+        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
+        let mut install = Command::new(&python);
+        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        run(install.args(["mxnet==1.9.1", "numpy==1.23.5"]));
+        fs::write(folder.join("is-complete"), "").unwrap();
+    }
+    Some(python)
+}
