@@ -1,6 +1,6 @@
-//! `genesis run` from outside, with a preload library that does nothing: what the program gets,
-//! its end, signals, and what is said when nothing was intercepted. What is said otherwise is
-//! tested with the real library, in its own package.
+//! `genesis run` from outside: what the program gets, its end, signals, and what is said when nothing
+//! was intercepted, with a preload library that does nothing; what is said otherwise with the real
+//! one, on simcuda.
 
 mod support;
 
@@ -175,4 +175,107 @@ fn a_signal_that_is_ignored_stays_so() {
     assert_eq!(line, "got TERM\n");
     send(&child, Signal::USR1);
     assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+/// The program is one that finds the driver by name, as a statically linked runtime does.
+const PROGRAM: &str = r#"
+#include <dlfcn.h>
+#include <stddef.h>
+
+int main(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    void *context;
+    unsigned long long blocks[3];
+    if (driver == NULL) {
+        return 2;
+    }
+    int (*init)(unsigned int) = dlsym(driver, "cuInit");
+    int (*retain)(void **, int) = dlsym(driver, "cuDevicePrimaryCtxRetain");
+    int (*set_current)(void *) = dlsym(driver, "cuCtxSetCurrent");
+    int (*allocate)(unsigned long long *, size_t) = dlsym(driver, "cuMemAlloc_v2");
+    int (*release)(unsigned long long) = dlsym(driver, "cuMemFree_v2");
+    if (init(0) || retain(&context, 0) || set_current(context)) {
+        return 3;
+    }
+    for (int index = 0; index < 3; index++) {
+        if (allocate(&blocks[index], 2 << 20)) {
+            return 4;
+        }
+    }
+    return release(blocks[0]) || release(blocks[1]);
+}
+"#;
+
+/// A library that cargo has built for this test.
+fn built(name: &str) -> PathBuf {
+    std::env::current_exe().unwrap().with_file_name(name)
+}
+
+/// `genesis run` with the real preload library, and simcuda to be found as the driver.
+fn real_command(test: &str) -> Command {
+    let folder = scratch(&format!("driver-{test}"));
+    fs::create_dir_all(&folder).unwrap();
+    let driver = folder.join("libcuda.so.1");
+    let _ = fs::remove_file(&driver);
+    std::os::unix::fs::symlink(built("libsimcuda.so"), driver).unwrap();
+    let mut command = genesis();
+    command.arg("run").env("LD_LIBRARY_PATH", folder).env_remove("LD_PRELOAD");
+    command.env("GENESIS_PRELOAD_LIBRARY", built("libgenesis_preload.so"));
+    command
+}
+
+fn program(test: &str) -> PathBuf {
+    let (source, program) = (scratch(&format!("{test}.c")), scratch(test));
+    fs::write(&source, PROGRAM).unwrap();
+    let compiled =
+        Command::new("cc").args(["-o"]).args([&program, &source]).arg("-ldl").status().unwrap();
+    assert!(compiled.success());
+    program
+}
+
+/// What is said of a run that ends well, without the part of each line that is always the same.
+fn said(command: &mut Command) -> Vec<String> {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}: {}", output.status, stderr(&output));
+    let line = |line: &str| line.strip_prefix("genesis run: ").map(str::to_owned);
+    stderr(&output).lines().map(|text| line(text).unwrap_or_else(|| panic!("{text}"))).collect()
+}
+
+#[test]
+fn what_was_intercepted_is_said() {
+    let program = program("intercepted");
+    let lines = said(real_command("intercepted").arg(&program));
+    assert!(lines[0].starts_with(&format!("{} (process ", program.display())), "{lines:?}");
+    assert_eq!(
+        lines[1..],
+        [
+            "  3 allocations: 6.00 MiB at the peak, 2.00 MiB at the end, 6.00 MiB in all",
+            "  served by Genesis: cuMemAlloc_v2 3, cuMemFree_v2 2",
+        ]
+    );
+    let in_a_shell = said(real_command("shell").args(["sh", "-c", "\"$0\"; true"]).arg(&program));
+    assert_eq!(in_a_shell[1..3], lines[1..]);
+    assert_eq!(in_a_shell[3..], ["one other process did not use CUDA"]);
+}
+
+#[test]
+fn why_nothing_was_intercepted_is_said() {
+    let nothing = "nothing was intercepted: ";
+    let lines = said(real_command("true").arg("true"));
+    assert_eq!(lines, [format!("{nothing}true did not use CUDA")]);
+    let lines = said(real_command("off").arg(program("off")).env("GENESIS_PRELOAD", "off"));
+    assert_eq!(lines, [format!("{nothing}GENESIS_PRELOAD is off")]);
+    let program = program("without_library");
+    let output = real_command("without_library")
+        .arg(&program)
+        .env("GENESIS_LIBRARY", "/no/such/libgenesis.so")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = stderr(&output);
+    let reason = format!("genesis run:   {nothing}libgenesis.so cannot be opened: ");
+    let line = said.lines().find(|line| line.starts_with(&reason)).expect(&said);
+    assert!(line.contains("/no/such/libgenesis.so"), "{said}");
+    assert!(said.ends_with("  passed to CUDA: cuMemAlloc_v2 3, cuMemFree_v2 2\n"), "{said}");
 }
