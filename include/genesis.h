@@ -318,6 +318,9 @@ genesis_status genesis_block_release(void *ptr);
 // Writes to `info` what is known of the live block that contains `ptr`, which need not be
 // its start.
 //
+// `GENESIS_STATUS_FOREIGN_POINTER` for memory that is not the library's,
+// `GENESIS_STATUS_DOUBLE_FREE` for memory that it holds and no live block has.
+//
 // The caller's part:
 // `info` is NULL, which is an error, or points to a writable `genesis_block_info`.
 genesis_status genesis_block_info_get(const void *ptr, genesis_block_info *info);

@@ -157,6 +157,9 @@ pub extern "C" fn genesis_block_release(ptr: *mut c_void) -> Status {
 /// Writes to `info` what is known of the live block that contains `ptr`, which need not be
 /// its start.
 ///
+/// `GENESIS_STATUS_FOREIGN_POINTER` for memory that is not the library's,
+/// `GENESIS_STATUS_DOUBLE_FREE` for memory that it holds and no live block has.
+///
 /// # Safety
 /// `info` is NULL, which is an error, or points to a writable `genesis_block_info`.
 #[unsafe(no_mangle)]

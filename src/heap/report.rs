@@ -80,11 +80,12 @@ impl Heap {
     }
 
     /// The live block that contains `address`. Linear in the number of blocks unless `address`
-    /// is its start.
+    /// is its start. `DoubleFree` where memory is held that no live block has.
     pub fn block_containing(&self, address: u64) -> Result<LiveBlock> {
         match self.locate(address) {
             Some((State::Live | State::Paused, block)) => Ok(block),
-            _ => Err(Error::new(
+            Some(_) => Err(Error::new(Status::DoubleFree, format!("{address:#x} is free"))),
+            None => Err(Error::new(
                 Status::ForeignPointer,
                 format!("{address:#x} is not in memory that genesis has handed out"),
             )),

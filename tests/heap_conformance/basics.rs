@@ -139,6 +139,7 @@ pub fn double_frees_are_reported_and_harmless(subject: Subject) {
     for _ in 0..3 {
         assert_eq!(status_of(rig.heap.free(neighbours[1])), expected);
         assert_eq!(status_of(rig.heap.record_stream(neighbours[1], B)), expected);
+        assert_eq!(status_of(rig.heap.block_containing(neighbours[1])), expected);
     }
     assert_eq!(rig.statistics().frees, 1);
     assert!(rig.lines().iter().any(|line| line.contains(&format!("{:#x}", neighbours[1]))));

@@ -101,7 +101,7 @@ fn record_stream(address: u64, stream: genesis_stream) -> Result<()> {
     let heap = instance::heap()?;
     match heap.block_containing(address) {
         Ok(block) => allocation::record_stream(heap, block.address, stream),
-        Err(error) if error.status == Status::ForeignPointer => Ok(()),
+        Err(error) if matches!(error.status, Status::ForeignPointer | Status::DoubleFree) => Ok(()),
         Err(error) => Err(error),
     }
 }
