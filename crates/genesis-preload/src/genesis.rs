@@ -15,6 +15,8 @@ use crate::{fence, inside, process};
 
 /// File names of the library.
 const FILE_NAMES: [&str; 2] = ["libgenesis.so", "libgenesis.so.0"];
+/// `GENESIS_STATUS_DOUBLE_FREE`.
+const DOUBLE_FREE: c_int = 5;
 /// `GENESIS_STATUS_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: c_int = 2;
 /// `GENESIS_STATUS_SUCCESS`.
@@ -40,6 +42,16 @@ struct Stats {
     struct_size: usize,
     requested: [u64; 3],
     allocated: [u64; 3],
+}
+
+/// What there is at an address.
+pub(crate) enum Found {
+    /// A live block contains it.
+    Block(Block),
+    /// Memory of Genesis's that is free.
+    Free,
+    /// Nothing of Genesis's.
+    Nothing,
 }
 
 /// Why there is no block.
@@ -169,14 +181,17 @@ impl Genesis {
         true
     }
 
-    /// The live block that contains `address`.
+    /// What Genesis has at `address`; slow where no live block begins.
     #[inline]
-    pub(crate) fn block_containing(&self, address: u64) -> Option<Block> {
+    pub(crate) fn look_up(&self, address: u64) -> Found {
         let mut block = MaybeUninit::uninit();
         // SAFETY: `block` is writable, and written on success.
         unsafe {
-            let status = (self.block_info)(address, block.as_mut_ptr());
-            (status == SUCCESS).then(|| block.assume_init())
+            match (self.block_info)(address, block.as_mut_ptr()) {
+                SUCCESS => Found::Block(block.assume_init()),
+                DOUBLE_FREE => Found::Free,
+                _ => Found::Nothing,
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use crate::call::{Call, Level};
 use crate::device::{self, Device, Place};
 use crate::driver_api::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, driver};
 use crate::fence::{self, Added};
-use crate::genesis::{Block, Genesis, Refusal};
+use crate::genesis::{Block, Found, Genesis, Refusal};
 use crate::{capture, inside, process, report, runtime};
 
 /// The stream that the forms for streams per thread mean by 0.
@@ -162,13 +162,29 @@ pub(crate) unsafe fn malloc_pitched(
     }
 }
 
-/// The block that begins at `address` and is live to the program.
+/// What a pointer means to the functions that want a block's start.
+enum Pointer {
+    /// A live block begins there.
+    Block(&'static Genesis, &'static Device, Block),
+    /// It is in memory of Genesis's, where CUDA has nothing to do: what the driver gave to Genesis
+    /// may begin there.
+    Wrong,
+    /// It is CUDA's to know.
+    Foreign,
+}
+
 #[inline]
-fn block_at(address: u64) -> Option<(&'static Genesis, &'static Device, Block)> {
-    let genesis = process::genesis_if_open()?;
-    let block = genesis.block_containing(address)?;
-    let device = device::get(block.device)?;
-    (block.address == address && !device.is_lost()).then_some((genesis, device, block))
+fn pointer(address: u64) -> Pointer {
+    let Some(genesis) = process::genesis_if_open() else { return Pointer::Foreign };
+    match genesis.look_up(address) {
+        Found::Block(block) => match device::get(block.device).filter(|device| !device.is_lost()) {
+            Some(device) if block.address == address => Pointer::Block(genesis, device, block),
+            Some(_) => Pointer::Wrong,
+            None => Pointer::Foreign,
+        },
+        Found::Free => Pointer::Wrong,
+        Found::Nothing => Pointer::Foreign,
+    }
 }
 
 /// `cudaFree` and its like.
@@ -177,7 +193,11 @@ pub(crate) fn free(call: Call, address: u64, pass: impl FnOnce() -> c_int) -> c_
     if address == 0 {
         return pass();
     }
-    let Some((genesis, device, block)) = block_at(address) else { return pass() };
+    let (genesis, device, block) = match pointer(address) {
+        Pointer::Block(genesis, device, block) => (genesis, device, block),
+        Pointer::Wrong => return call.refuse(INVALID_VALUE),
+        Pointer::Foreign => return pass(),
+    };
     if process::has_fence() {
         match device.freed.add(&block) {
             Added::Waits => {}
@@ -200,8 +220,11 @@ pub(crate) fn free_async(
     order: Order,
     pass: impl FnOnce() -> c_int,
 ) -> c_int {
-    let (Some((genesis, device, block)), Order::Stream(stream)) = (block_at(address), order) else {
-        return pass();
+    let Order::Stream(stream) = order else { return pass() };
+    let (genesis, device, block) = match pointer(address) {
+        Pointer::Block(genesis, device, block) => (genesis, device, block),
+        Pointer::Wrong => return call.refuse(INVALID_VALUE),
+        Pointer::Foreign => return pass(),
     };
     if capture::concerns(stream) {
         return pass();
@@ -246,7 +269,7 @@ pub(crate) unsafe fn info(
 /// `cuIpcGetMemHandle` and its like: a handle stands for a whole allocation of the driver, so a
 /// block that begins inside of one has none.
 pub(crate) fn ipc_handle(call: Call, address: u64, pass: impl FnOnce() -> c_int) -> c_int {
-    if block_at(address).is_none() {
+    if matches!(pointer(address), Pointer::Foreign) {
         return pass();
     }
     match driver().and_then(|driver| driver.base_of(address)) {
@@ -257,8 +280,10 @@ pub(crate) fn ipc_handle(call: Call, address: u64, pass: impl FnOnce() -> c_int)
 
 /// Where the block of Genesis's that contains `address` begins, and its size as asked for.
 pub(crate) fn range(address: u64) -> Option<(u64, usize)> {
-    let block = process::genesis_if_open()?.block_containing(address)?;
-    Some((block.address, block.requested_bytes))
+    match process::genesis_if_open()?.look_up(address) {
+        Found::Block(block) => Some((block.address, block.requested_bytes)),
+        Found::Free | Found::Nothing => None,
+    }
 }
 
 /// Memory that CUDA itself allocates: if it has too little, Genesis gives back what it caches.

@@ -8,6 +8,10 @@
 #ifndef GENESIS_PRELOAD_TEST_H
 #define GENESIS_PRELOAD_TEST_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
 #include <dlfcn.h>
 #include <genesis.h>
 #include <link.h>

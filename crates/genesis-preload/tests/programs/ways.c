@@ -2,7 +2,6 @@
  * Every way to CUDA's functions for memory, by the program's argument. Each must lead to Genesis,
  * which has what was asked for, and to the driver for what it has not.
  */
-#define _GNU_SOURCE
 #include "preload.h"
 
 typedef int (*function)();

@@ -1,0 +1,71 @@
+//! Freed memory is used again only when nothing uses it any more, under simgpu's race detector; and
+//! without the fence the detector finds what it is for.
+
+mod support;
+
+use std::process::Command;
+
+use support::{command, compile, run};
+
+/// The strategies whose blocks are used again.
+const STRATEGIES: [&str; 4] = ["Elastic", "Caching", "Round", "Exact"];
+
+fn case(test: &str, name: &str) -> Command {
+    let mut command = command(&compile(test, "fence"));
+    command.arg(name).env("SIMCUDA_PROGRESS", "manual");
+    command
+}
+
+#[track_caller]
+fn is_clean(name: &str, strategies: &[&str]) {
+    for strategy in strategies {
+        assert_eq!(run(case(name, name).env("GENESIS_POOL_TYPE", strategy)), "", "{strategy}");
+    }
+}
+
+#[test]
+fn memory_freed_in_a_streams_shadow_is_not_used_on_another() {
+    is_clean("shadow", &STRATEGIES);
+}
+
+#[test]
+fn without_the_fence_it_is_and_the_detector_says_so() {
+    let output =
+        case("without_fence", "shadow").env("GENESIS_PRELOAD_FENCE", "off").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("race on "), "{said}");
+}
+
+#[test]
+fn memory_that_is_short_is_waited_for() {
+    is_clean("short_of_memory", &STRATEGIES);
+}
+
+#[test]
+fn one_wait_is_for_many_blocks() {
+    is_clean("many", &["Elastic", "Caching"]);
+}
+
+#[test]
+fn the_bytes_put_aside_are_few() {
+    is_clean("bytes", &["Elastic"]);
+}
+
+#[test]
+fn a_wait_of_the_programs_is_as_good() {
+    is_clean("own_wait", &STRATEGIES);
+}
+
+#[test]
+fn a_capture_is_not_disturbed() {
+    for strategy in STRATEGIES {
+        let said = run(case("capture", "capture").env("GENESIS_POOL_TYPE", strategy));
+        // What a capture asks for is passed on, and simcuda has no such nodes.
+        assert_eq!(said, "simcuda: cudaMallocAsync in a capture is not implemented\n");
+    }
+}
+
+#[test]
+fn memory_freed_in_stream_order_is_idle_when_cudamalloc_gives_it() {
+    is_clean("stream_order", &STRATEGIES);
+}

@@ -1,0 +1,79 @@
+//! Calls mean what they mean without the preload library: errors, edges, foreign pointers, devices.
+
+mod support;
+
+use std::process::Command;
+
+use support::{command, compile, run};
+
+fn case(name: &str) -> Command {
+    let mut command = command(&compile(name, "meaning"));
+    command.arg(name);
+    command
+}
+
+#[track_caller]
+fn holds(name: &str) {
+    for strategy in ["Elastic", "Caching", "Naive"] {
+        assert_eq!(run(case(name).env("GENESIS_POOL_TYPE", strategy)), "", "{strategy}");
+    }
+}
+
+#[test]
+fn nothing_null_twice_and_inside() {
+    holds("edges");
+}
+
+#[test]
+fn the_last_error_is_told() {
+    holds("last_error");
+}
+
+#[test]
+fn rows_have_cudas_pitch() {
+    holds("pitched");
+}
+
+#[test]
+fn what_is_cached_or_waits_is_free() {
+    holds("memory_info");
+}
+
+#[test]
+fn foreign_pointers_are_forwarded() {
+    holds("foreign");
+}
+
+#[test]
+fn stream_order_and_pools() {
+    for strategy in ["Elastic", "Caching", "Naive"] {
+        let said = run(case("stream_order").env("GENESIS_POOL_TYPE", strategy));
+        // A pool that is not the device's own is passed on, and simcuda has no others.
+        assert_eq!(said, "simcuda: cudaMallocFromPoolAsync is not implemented\n", "{strategy}");
+    }
+}
+
+#[test]
+fn each_device_has_its_own() {
+    assert_eq!(run(case("devices").env("SIMCUDA_DEVICES", "2")), "");
+}
+
+#[test]
+fn a_handle_stands_for_a_whole_allocation() {
+    let said = run(&mut case("ipc"));
+    // The first block begins where the driver's memory does, and is forwarded.
+    let forwarded = "then\nsimcuda: cudaIpcGetMemHandle is not implemented\nend\n";
+    assert_eq!(said, forwarded);
+}
+
+#[test]
+fn memory_of_cudas_own_passes() {
+    let said = run(&mut case("passed"));
+    assert!(said.contains("cudaMallocManaged is not implemented"), "{said}");
+}
+
+#[test]
+fn limits_are_kept() {
+    let said = run(case("limit").env("GENESIS_MEMORY_LIMIT", "1GiB"));
+    assert!(said.contains("requested_bytes=104857600") && said.lines().count() == 1, "{said}");
+}

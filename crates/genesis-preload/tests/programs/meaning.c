@@ -1,0 +1,232 @@
+/*
+ * That calls mean what they mean without the preload library. The argument says which case.
+ */
+#include "preload.h"
+
+#include <pthread.h>
+
+static void *allocate(size_t bytes) {
+    void *block = NULL;
+    CHECK_OK(cudaMalloc(&block, bytes));
+    return block;
+}
+
+static uint64_t live_bytes(int device) {
+    CHECK_OK(cudaDeviceSynchronize());
+    return statistics(device).requested_bytes.current;
+}
+
+static void edges(void) {
+    void *block = &block;
+    /* The idiom that makes a context, before anything else. */
+    CHECK_OK(cudaFree(NULL));
+    CHECK(genesis_library() == NULL);
+    CHECK_OK(cudaMalloc(&block, 0));
+    CHECK(block == NULL);
+    EXPECT(INVALID_VALUE, cudaMalloc(NULL, KIB));
+    CHECK_OK(cudaMalloc(&block, 1));
+    CHECK_OK(cudaFree(block));
+    EXPECT(INVALID_VALUE, cudaFree(block));
+    CHECK_OK(cudaDeviceSynchronize());
+    CHECK(cudaFree(block) != OK);
+    CHECK(cudaFree((char *)allocate(2 * KIB) + KIB) != OK);
+    CHECK(cudaFree(&block) != OK);
+    EXPECT(2 * KIB, live_bytes(0));
+}
+
+static void last_error(void) {
+    void *block = NULL;
+    EXPECT(0, cudaGetLastError());
+    EXPECT(OUT_OF_MEMORY, cudaMalloc(&block, SIZE_MAX));
+    EXPECT(OUT_OF_MEMORY, cudaMalloc(&block, (size_t)1 << 62));
+    CHECK(block == NULL);
+    EXPECT(OUT_OF_MEMORY, cudaPeekAtLastError());
+    EXPECT(OUT_OF_MEMORY, cudaGetLastError());
+    EXPECT(0, cudaPeekAtLastError());
+    EXPECT(0, cudaGetLastError());
+    /* Of two the later one is the last. */
+    CHECK_OK(simcuda_fail("cudaMemset", 1, 700, 1));
+    EXPECT(OUT_OF_MEMORY, cudaMalloc(&block, SIZE_MAX));
+    EXPECT(700, cudaMemset(allocate(KIB), 0, KIB));
+    EXPECT(700, cudaGetLastError());
+    CHECK_OK(simcuda_fail("cudaMemset", 1, 700, 1));
+    EXPECT(700, cudaMemset(allocate(KIB), 0, KIB));
+    EXPECT(OUT_OF_MEMORY, cudaMalloc(&block, SIZE_MAX));
+    EXPECT(OUT_OF_MEMORY, cudaGetLastError());
+    EXPECT(0, cudaGetLastError());
+}
+
+static void pitched(void) {
+    void *block = NULL;
+    size_t pitch = 0;
+    struct { void *block; size_t pitch, width, height; } volume;
+    struct extent { size_t width, height, depth; } extent = {1025, 10, 3};
+    int cudaMalloc3D(void *volume, struct extent extent);
+    CHECK_OK(cudaMallocPitch(&block, &pitch, 100, 7));
+    EXPECT(512, pitch);
+    EXPECT(7 * 512, live_bytes(0));
+    CHECK_OK(cudaFree(block));
+    CHECK_OK(cudaMalloc3D(&volume, extent));
+    CHECK(volume.pitch == 1536 && volume.width == 1025 && volume.height == 10);
+    EXPECT(1536 * 30, live_bytes(0));
+    CHECK_OK(cudaFree(volume.block));
+    struct extent vast = {SIZE_MAX / 2, 3, 5};
+    EXPECT(OUT_OF_MEMORY, cudaMalloc3D(&volume, vast));
+    EXPECT(OUT_OF_MEMORY, cudaMallocPitch(&block, &pitch, SIZE_MAX, 1));
+    EXPECT(OUT_OF_MEMORY, cudaGetLastError());
+    EXPECT(0, live_bytes(0));
+}
+
+static void memory_info(void) {
+    size_t free_bytes, total_bytes, all_bytes;
+    CHECK_OK(cudaMemGetInfo(&all_bytes, &total_bytes));
+    CHECK(all_bytes == total_bytes && total_bytes == 80 * GIB);
+    void *block = allocate(GIB);
+    CHECK_OK(cudaMemGetInfo(&free_bytes, &total_bytes));
+    CHECK(free_bytes == all_bytes - GIB);
+    /* Freed is free, though it waits, and cached is free. */
+    CHECK_OK(cudaFree(block));
+    CHECK_OK(cudaMemGetInfo(&free_bytes, &total_bytes));
+    EXPECT(all_bytes, free_bytes);
+    CHECK_OK(cudaDeviceSynchronize());
+    CHECK_OK(cudaMemGetInfo(&free_bytes, &total_bytes));
+    EXPECT(all_bytes, free_bytes);
+    EXPECT(OK, cudaMemGetInfo(&free_bytes, NULL));
+}
+
+/* What the driver itself allocated, as Genesis could not, goes back to the driver. */
+static void foreign(void) {
+    void *blocks[4];
+    CHECK_OK(cudaFree(NULL));
+    CHECK_OK(simcuda_fail("cuStreamCreate", 1, UNKNOWN, 2));
+    for (size_t index = 0; index < LENGTH(blocks); index++) blocks[index] = allocate(MIB);
+    EXPECT(2 * MIB, live_bytes(0));
+    int64_t allocations = simcuda_census("allocations");
+    CHECK_OK(cudaFree(blocks[0]));
+    CHECK_OK(cudaFree(blocks[1]));
+    EXPECT(allocations - 2, simcuda_census("allocations"));
+    CHECK_OK(cudaFree(blocks[2]));
+    CHECK_OK(cudaFree(blocks[3]));
+    EXPECT(0, live_bytes(0));
+    CHECK_OK(cudaMallocHost(&blocks[0], KIB));
+    CHECK(cudaFree(blocks[0]) != OK);
+    CHECK_OK(cudaFreeHost(blocks[0]));
+}
+
+static void ipc(void) {
+    char handle[64];
+    void *first = allocate(100 * KIB), *second = allocate(100 * KIB);
+    /* simcuda shares nothing, which it says of what is forwarded. */
+    EXPECT(NOT_SUPPORTED, cudaIpcGetMemHandle(handle, second));
+    EXPECT(NOT_SUPPORTED, cudaGetLastError());
+    fprintf(stderr, "then\n");
+    cudaIpcGetMemHandle(handle, first);
+    cudaIpcGetMemHandle(handle, (char *)second + 512);
+    fprintf(stderr, "end\n");
+}
+
+static void *per_thread(void *block) {
+    void *own = NULL;
+    CHECK_OK(cudaSetDevice(0));
+    CHECK_OK(cudaMallocAsync_ptsz(&own, MIB, NULL));
+    CHECK_OK(cudaFreeAsync_ptsz(*(void **)block, NULL));
+    *(void **)block = own;
+    return NULL;
+}
+
+static void stream_order(void) {
+    void *block = NULL, *again = NULL, *pool = NULL;
+    stream_t stream;
+    pthread_t thread;
+    CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
+    CHECK_OK(cudaMallocAsync(&block, 3 * MIB, stream));
+    CHECK_OK(cudaFreeAsync(block, stream));
+    /* On its stream it is there at once. */
+    CHECK_OK(cudaMallocAsync(&again, 3 * MIB, stream));
+    CHECK(again == block);
+    EXPECT(0, simcuda_census("pool_blocks"));
+    CHECK_OK(cudaFree(again));
+    EXPECT(INVALID_VALUE, cudaFreeAsync(again, stream));
+    CHECK_OK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    CHECK_OK(cudaMallocFromPoolAsync(&block, MIB, pool, stream));
+    EXPECT(MIB, live_bytes(0));
+    /* A pool of somebody else's is for CUDA to know. */
+    CHECK(cudaMallocFromPoolAsync(&again, MIB, &pool, stream) != OK);
+    EXPECT(MIB, live_bytes(0));
+    CHECK_OK(cudaFreeAsync(block, NULL));
+    CHECK_OK(cudaMallocAsync_ptsz(&block, MIB, NULL));
+    CHECK_OK(pthread_create(&thread, NULL, per_thread, &block));
+    CHECK_OK(pthread_join(thread, NULL));
+    CHECK_OK(cudaFreeAsync(block, stream));
+    EXPECT(OUT_OF_MEMORY, cudaMallocAsync(&block, SIZE_MAX, stream));
+    EXPECT(OUT_OF_MEMORY, cudaGetLastError());
+    CHECK_OK(cudaDeviceSynchronize());
+    /* What waited for another stream is taken in by the next call. */
+    CHECK_OK(cudaFree(allocate(KIB)));
+    EXPECT(0, live_bytes(0));
+}
+
+static void devices(void) {
+    void *blocks[2];
+    stream_t stream;
+    for (int device = 0; device < 2; device++) {
+        CHECK_OK(cudaSetDevice(device));
+        blocks[device] = allocate((size_t)(device + 1) * MIB);
+        EXPECT((device + 1) * MIB, statistics(device).requested_bytes.current);
+    }
+    CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
+    /* Freed with the other device current; each has a fence of its own. */
+    CHECK_OK(cudaSetDevice(0));
+    CHECK_OK(cudaFree(blocks[1]));
+    CHECK_OK(cudaDeviceSynchronize());
+    EXPECT(2 * MIB, statistics(1).requested_bytes.current);
+    CHECK_OK(cudaFree(blocks[0]));
+    EXPECT(0, live_bytes(0));
+    /* In the order of a stream of the other device. */
+    CHECK_OK(cudaMallocAsync(&blocks[0], 3 * MIB, stream));
+    EXPECT(5 * MIB, statistics(1).requested_bytes.current);
+    CHECK_OK(cudaFreeAsync(blocks[0], stream));
+    CHECK_OK(cudaSetDevice(1));
+    EXPECT(0, live_bytes(1));
+}
+
+/* Memory of CUDA's own is had from what Genesis caches. */
+static void passed(void) {
+    void *block = NULL;
+    CHECK_OK(cudaFree(allocate(60 * GIB)));
+    CHECK_OK(cudaDeviceSynchronize());
+    CHECK(simcuda_census("used_bytes") >= (int64_t)(60 * GIB));
+    CHECK_OK(simcuda_fail("cudaHostAlloc", 1, OUT_OF_MEMORY, 1));
+    EXPECT(OUT_OF_MEMORY, cudaMallocHost(&block, KIB));
+    CHECK(simcuda_census("used_bytes") >= (int64_t)(60 * GIB));
+    int (*managed)(unsigned long long *, size_t, unsigned);
+    *(void **)&managed = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAllocManaged");
+    CHECK(managed == NULL);
+    EXPECT(NOT_SUPPORTED, cudaMallocManaged(&block, KIB, 1));
+}
+
+/* A limit of Genesis's own is kept, and what waits for a fence is had before a request fails. */
+static void limit(void) {
+    void *block = NULL;
+    for (int round = 0; round < 20; round++) CHECK_OK(cudaFree(allocate(600 * MIB)));
+    CHECK_OK(cudaFree(allocate(20 * MIB)));
+    block = allocate(1000 * MIB);
+    EXPECT(OUT_OF_MEMORY, cudaMalloc(&block, 100 * MIB));
+    EXPECT(0, simcuda_calls("cuMemAlloc"));
+}
+
+int main(int count, char **arguments) {
+    const struct { const char *name; void (*run)(void); } cases[] = {
+        {"edges", edges}, {"last_error", last_error}, {"pitched", pitched},
+        {"memory_info", memory_info}, {"foreign", foreign}, {"ipc", ipc},
+        {"stream_order", stream_order}, {"devices", devices}, {"passed", passed},
+        {"limit", limit},
+    };
+    EXPECT(2, count);
+    for (size_t index = 0; index < LENGTH(cases); index++) {
+        if (!strcmp(arguments[1], cases[index].name)) cases[index].run();
+    }
+    check_violations();
+    CHECK(simcuda_validate() == NULL);
+    return 0;
+}
