@@ -9,8 +9,8 @@
 //! - `<!-- output contains: TEXT -->` holds the latest run block to what it printed.
 //!
 //! Blocks find an installed Genesis first in `PATH` and wherever compilers, pkg-config and CMake
-//! look, a Python that has the wheel, simulated GPUs ([simcuda]) in the place of CUDA, and the
-//! sources in `$SOURCES`.
+//! look, a Python that has the wheel and what `test-torch` installs, simulated GPUs ([simcuda]) in
+//! the place of CUDA, the sources in `$SOURCES`, and the packages in `$PACKAGES`.
 //!
 //! [simcuda]: ../../../simcuda
 
@@ -171,6 +171,7 @@ impl Shell<'_> {
             .env("PKG_CONFIG_PATH", before("PKG_CONFIG_PATH", &[&lib.join("pkgconfig")])?)
             .env("CMAKE_PREFIX_PATH", self.prefix)
             .env("SOURCES", root())
+            .env("PACKAGES", super::dist::folder())
             .current_dir(&self.folder)
             .stdin(Stdio::null());
         let output = command.output().map_err(|error| format!("bash: {error}"))?;
