@@ -137,7 +137,8 @@ impl Heap {
         let growth_bytes = missing_bytes.saturating_sub(bytes_of(&moved));
         let laid = self.lay(request, pages, &moved, growth_bytes, site.continued)?;
         if !moved.is_empty() {
-            device.slack.note_move(device.peak_active_bytes(&self.lanes, block_bytes));
+            let peak_bytes = device.peak_active_bytes(&self.lanes, block_bytes);
+            device.slack.note_move(peak_bytes, bytes_of(&moved));
         }
         self.drop_excess_shadows(request, pages);
         Ok(laid)

@@ -19,8 +19,9 @@ use super::{Measured, Rounds, failed};
 
 /// How variables begin that would change what is measured.
 const SETTINGS: [&str; 5] = ["GENESIS_", "MXNET_", "PYTORCH_", "RMM_", "SIMCUDA_"];
-/// Passes of a process after the first.
-const WARM_PASSES: usize = 3;
+/// Passes of a process after the first: so many that most of them come after a program's memory has
+/// come to rest.
+const WARM_PASSES: usize = 9;
 /// A device on which no subject runs short, even with two threads: 1 TiB.
 const AMPLE_BYTES: u64 = 1 << 40;
 /// Devices tried are multiples of this size.
