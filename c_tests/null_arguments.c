@@ -62,6 +62,7 @@ static void all_of_them(void)
     genesis_cupy_free(NULL, NULL, 0);
     REFUSES_NULL(genesis_onnxruntime_functions_get(0, NULL));
     genesis_dlpack_buffer_release(NULL);
+    genesis_dlpack_capsule_destroy(NULL);
     CHECK(genesis_dlpack_buffer_data_get(NULL) == NULL);
     REFUSES_NULL(genesis_dlpack_buffer_create(1, 0, NULL, NULL));
     REFUSES_NULL(genesis_dlpack_tensor_create(NULL, 2, 32, 1, 0, NULL, 0, &tensor));

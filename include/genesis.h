@@ -407,6 +407,13 @@ genesis_status genesis_dlpack_tensor_create(genesis_dlpack_buffer *buffer,
                                             int versioned,
                                             void **tensor);
 
+// The destructor of a Python capsule that holds a tensor made here, under the name DLPack gives it:
+// a tensor that nobody took goes with it. Whoever took one has given the capsule another name.
+//
+// The caller's part:
+// Python calls it, with the capsule that goes.
+void genesis_dlpack_capsule_destroy(void *capsule);
+
 // Work queued on `stream` from now on waits for the work queued on `other` until now; the host
 // waits for nothing. Both are streams of `device`. Not while `other` is being captured.
 genesis_status genesis_stream_wait(int device, genesis_stream stream, genesis_stream other);

@@ -6,7 +6,7 @@ All sizes are in bytes, all times in seconds; ``docs/python.md`` has every name 
 
 from __future__ import annotations
 
-from . import cuda, memory_manager, memory_profiler, options, trace
+from . import cuda, dlpack, memory_manager, memory_profiler, options, trace
 from ._annotations import annotate, mark
 from ._debugging import check_memory_leaks, enable_memory_debugging
 from ._library import (
@@ -57,6 +57,7 @@ __all__ = [
     "check_memory_leaks",
     "cuda",
     "detailed_memory_stats",
+    "dlpack",
     "empty_cache",
     "enable_memory_debugging",
     "enable_memory_profiling",

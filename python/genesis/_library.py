@@ -144,6 +144,12 @@ class CLiveBlock(ctypes.Structure):
     ]
 
 
+class COnnxruntimeFunctions(ctypes.Structure):
+    """``genesis_onnxruntime_functions``: addresses."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("alloc", "free", "empty_cache")]
+
+
 #: The ``age_ns`` of a block whose age is not known.
 AGE_UNKNOWN = 2**64 - 1
 #: ``genesis_live_block_visitor``.
@@ -154,6 +160,7 @@ _Text = ctypes.c_char_p
 _Int = ctypes.c_int
 _Size = ctypes.c_size_t
 _Pointer = ctypes.POINTER
+_Address = ctypes.c_void_p
 
 #: Result and arguments of each function that Python calls.
 _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
@@ -190,6 +197,30 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_range_push": (_Status, [_Text]),
     "genesis_range_pop": (_Status, []),
     "genesis_mark_add": (_Status, [_Text]),
+    "genesis_last_error_get": (_Status, []),
+    "genesis_device_count_get": (_Status, [_Pointer(_Int)]),
+    "genesis_backend_get": (_Status, [_Pointer(_Text)]),
+    "genesis_malloc": (_Address, [_Size, _Int, _Address]),
+    "genesis_free": (None, [_Address, _Size, _Int, _Address]),
+    "genesis_block_record_stream": (_Status, [_Address, _Address]),
+    "genesis_stream_wait": (_Status, [_Int, _Address, _Address]),
+    "genesis_onnxruntime_functions_get": (_Status, [_Int, _Pointer(COnnxruntimeFunctions)]),
+    "genesis_dlpack_buffer_create": (_Status, [_Size, _Int, _Address, _Pointer(_Address)]),
+    "genesis_dlpack_buffer_data_get": (_Address, [_Address]),
+    "genesis_dlpack_buffer_release": (None, [_Address]),
+    "genesis_dlpack_tensor_create": (
+        _Status,
+        [
+            _Address,
+            ctypes.c_uint8,
+            ctypes.c_uint8,
+            ctypes.c_uint16,
+            _Int,
+            _Pointer(ctypes.c_int64),
+            _Int,
+            _Pointer(_Address),
+        ],
+    ),
 }
 
 

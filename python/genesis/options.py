@@ -35,6 +35,14 @@ def set(name: str, value: Value) -> None:
     _check(name, _library.function("genesis_option_set")(_variable(name), text.encode()))
 
 
+def set_all(values: dict[str, Value]) -> None:
+    """Sets several options; a wrong name, or a wrong environment, is found before any change."""
+    for name in ("pool_type", *values):
+        get(name)
+    for name, value in values.items():
+        set(name, value)
+
+
 def _variable(name: str) -> bytes:
     return (_PREFIX + name.upper()).encode()
 

@@ -2,14 +2,16 @@
 //!
 //! A buffer is one block and counts who uses it: its maker, and each tensor made of it. The block
 //! is freed when the last of them lets go; a tensor does so in its deleter, a function of this
-//! library, which may be called from any thread, with no interpreter there.
+//! library, which may be called from any thread, with no interpreter there. So is the destructor of
+//! the capsules in which Python passes tensors, which may run while the interpreter is taken down.
 //!
 //! Tensors are compact, in the order of C, in either form: `DLManagedTensor`, or
 //! `DLManagedTensorVersioned` of DLPack 1. Layouts are those of `dlpack.h`. Which streams must wait
 //! for which, and on which a block was used, is said with `genesis_stream_wait` and
 //! `genesis_block_record_stream`; a tensor knows no stream.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -266,6 +268,44 @@ pub unsafe extern "C" fn genesis_dlpack_tensor_create(
     };
     // SAFETY: the caller's contract.
     boundary::status(|| unsafe { write_required(tensor, create) })
+}
+
+/// The destructor of a Python capsule that holds a tensor made here, under the name DLPack gives it:
+/// a tensor that nobody took goes with it. Whoever took one has given the capsule another name.
+///
+/// # Safety
+/// Python calls it, with the capsule that goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_dlpack_capsule_destroy(capsule: *mut c_void) {
+    // SAFETY: the caller's contract; each name is that of the type of tensor.
+    unsafe {
+        Export::<Managed>::take_back(held(capsule, c"dltensor").cast());
+        Export::<Versioned>::take_back(held(capsule, c"dltensor_versioned").cast());
+    }
+}
+
+/// What a capsule of this name holds; NULL if it has another one.
+///
+/// # Safety
+/// `capsule` is a capsule of a Python whose lock the caller has.
+unsafe fn held(capsule: *mut c_void, name: &CStr) -> *mut c_void {
+    type IsValid = unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int;
+    type GetPointer = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+    // SAFETY: the names are strings; what is found under them are Python's functions of these types,
+    // and the first says whether the second may be called.
+    unsafe {
+        let is_valid = libc::dlsym(libc::RTLD_DEFAULT, c"PyCapsule_IsValid".as_ptr());
+        let get_pointer = libc::dlsym(libc::RTLD_DEFAULT, c"PyCapsule_GetPointer".as_ptr());
+        if is_valid.is_null() || get_pointer.is_null() {
+            return null_mut();
+        }
+        let is_valid = transmute::<*mut c_void, IsValid>(is_valid);
+        let get_pointer = transmute::<*mut c_void, GetPointer>(get_pointer);
+        match is_valid(capsule, name.as_ptr()) {
+            0 => null_mut(),
+            _ => get_pointer(capsule, name.as_ptr()),
+        }
+    }
 }
 
 /// One more use of a buffer.

@@ -4,6 +4,7 @@
 //! a step is another program's command line, echoed before it runs, in the root of the
 //! repository. Nothing is interpreted here but exit statuses.
 
+mod frameworks;
 mod generated;
 mod gpu;
 mod packages;
@@ -45,6 +46,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Install CuPy, RMM, Numba and ONNX Runtime, and run their tests on a simulated GPU
+    TestFrameworks {
+        /// Passed on to pytest
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Install a browser, and look at a profile's page in it
     TestPage {
         /// Passed on to tests/page/test_page.py
@@ -77,6 +84,7 @@ fn main() -> ExitCode {
         Command::Demo => demo(),
         Command::Test { arguments } => test(&arguments),
         Command::TestTorch { arguments } => torch::test(&arguments),
+        Command::TestFrameworks { arguments } => frameworks::test(&arguments),
         Command::TestPage { arguments } => test_page(&arguments),
         Command::Install(arguments) => packages::install(&arguments),
         Command::Uninstall(arguments) => packages::uninstall(&arguments),

@@ -19,25 +19,38 @@ const BUILT: [&str; 4] = ["genesis", "genesis-cli", "genesis-preload", "simcuda"
 /// Installs what is missing, builds, and runs `tests/torch`; `arguments` go to pytest.
 pub(crate) fn test(arguments: &[String]) -> Outcome {
     let python = install()?;
+    run(&build())?;
+    let mut tests = on_simcuda(&python);
+    tests.extend(["tests/torch", "crates/simcuda/tests"]);
+    tests.extend(arguments);
+    run_all(&[tests])
+}
+
+/// Builds what tests on simcuda use of this workspace.
+pub(crate) fn build() -> Step {
     let mut build = crate::cargo(&["build", "--release"]);
     build.extend(BUILT.iter().flat_map(|package| ["--package", package]));
-    run(&build)?;
+    build
+}
+
+/// pytest on simcuda, with the library that was built; what it is to run is to be added.
+pub(crate) fn on_simcuda(python: &Path) -> Step {
     let built = steps::target_folder().join("release");
     let mut library = std::ffi::OsString::from("GENESIS_LIBRARY=");
     library.push(built.join("libgenesis.so"));
     let mut tests = Step::new("env", &[]);
     tests.extend([library, built.join("simcuda").into(), python.into()]);
     tests.extend(["-m", "pytest", "-p", "no:cacheprovider", "-n", "auto"]);
-    tests.extend(["tests/torch", "crates/simcuda/tests"]);
-    tests.extend(arguments);
-    run_all(&[tests])
+    tests
 }
 
 /// The virtual environment's Python, with everything that the tests import.
 pub(crate) fn install() -> Result<PathBuf, String> {
     let environment = steps::target_folder().join("torch-venv");
     let python = environment.join("bin/python");
-    if has_packages(&python) {
+    let wanted = [("torch", PYTORCH_VERSION)].into_iter();
+    let wanted: Vec<_> = wanted.chain(PACKAGES.map(|package| (package, ""))).collect();
+    if has_packages(&python, &wanted) {
         return Ok(python);
     }
     let mut create = Step::new("python3", &["-m", "venv"]);
@@ -50,13 +63,12 @@ pub(crate) fn install() -> Result<PathBuf, String> {
     Ok(python)
 }
 
-fn has_packages(python: &Path) -> bool {
-    let mut script = format!(
-        "from importlib.metadata import version; \
-         assert version('torch').split('+')[0] == '{PYTORCH_VERSION}'"
-    );
-    for package in PACKAGES {
-        script += &format!("; version('{package}')");
+/// Whether all of `packages` are there, in their versions or, where that is empty, in any.
+pub(crate) fn has_packages(python: &Path, packages: &[(&str, &str)]) -> bool {
+    let mut script = "from importlib.metadata import version".to_owned();
+    for (package, wanted) in packages {
+        script += &format!("; found = version('{package}').split('+')[0]");
+        script += &format!("; assert found == '{wanted}' or not '{wanted}'");
     }
     let mut command = Command::new(python);
     command.args(["-c", &script]).stdin(Stdio::null()).stderr(Stdio::null());

@@ -42,10 +42,7 @@ def enable(*, nvtx: Optional[bool] = None, **options: _options.Value) -> None:
                 _nvtx.listen()
             return
         _check_in_time()
-        for name in ("pool_type", *options):
-            _options.get(name)  # finds wrong names, and a wrong environment, before any change
-        for name, value in options.items():
-            _options.set(name, value)
+        _options.set_all(options)
         try:
             torch.cuda.memory.change_current_allocator(_plug.allocator())
         except RuntimeError as error:

@@ -1,0 +1,170 @@
+"""Memory of Genesis for every package that takes DLPack's tensors, with no package between::
+
+    buffer = genesis.dlpack.Buffer((1024, 1024), "float32", stream=stream)
+    tensor = torch.from_dlpack(buffer)
+    array = cupy.from_dlpack(buffer)
+
+The memory goes back when the buffer and everything that was made of it are gone; that is counted in
+the library, so tensors may outlive the buffer, and the interpreter.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+import weakref
+from typing import Any, Optional, Union
+
+from . import _blocks, _library
+
+_CUDA = 2
+_HOST = 1
+
+#: ``DLDataTypeCode`` and the letter of NumPy's type strings, which not all have.
+_KINDS = {
+    "int": (0, "i"),
+    "uint": (1, "u"),
+    "float": (2, "f"),
+    "bfloat": (4, None),
+    "complex": (5, "c"),
+    "bool": (6, "b"),
+}
+_NAME = re.compile(r"([a-z]+)(\d*)")
+
+#: Streams as ``__dlpack__`` is told them.
+_LEGACY, _NO_SYNCHRONISATION = 1, -1
+
+
+class Buffer:
+    """Memory on ``device`` for an array of ``shape`` and ``dtype``, to be written on ``stream``.
+
+    ``dtype`` is a name such as ``"float32"``, or a NumPy or PyTorch type; ``stream`` a handle or a
+    stream of CuPy, Numba, PyTorch or RMM. Contents are undefined. Raises
+    :class:`genesis.OutOfMemoryError` when memory is short.
+
+    A package that makes a tensor of it says on which of its streams it will use that. The stream is
+    made to wait for what is queued on ``stream``, and the memory is not reused before the work
+    queued on it is complete; it must exist until the memory has gone back.
+    """
+
+    def __init__(
+        self,
+        shape: Union[int, tuple[int, ...]],
+        dtype: Any = "uint8",
+        *,
+        device: int = 0,
+        stream: _blocks.Stream = None,
+    ) -> None:
+        #: The extents.
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        #: The ordinal of the device.
+        self.device = device
+        #: The handle of the stream.
+        self.stream = _blocks.handle_of(stream)
+        self._stream_owner = stream  # it is waited for when a tensor is made
+        self._kind, self._bits = _parsed(dtype)
+        if any(extent < 0 for extent in self.shape):
+            raise ValueError(f"{self.shape} is no shape")
+        #: The size, in bytes.
+        self.nbytes = math.prod(self.shape) * self._bits // 8
+        handle = ctypes.c_void_p()
+        _library.call(
+            "genesis_dlpack_buffer_create", self.nbytes, device, self.stream, ctypes.byref(handle)
+        )
+        self._handle = handle.value
+        release = _library.function("genesis_dlpack_buffer_release")
+        weakref.finalize(self, release, self._handle).atexit = False
+
+    @property
+    def data_ptr(self) -> int:
+        """The address; 0 for an empty buffer."""
+        return _library.function("genesis_dlpack_buffer_data_get")(self._handle) or 0
+
+    def record_stream(self, stream: _blocks.Stream) -> None:
+        """Work on ``stream`` uses the memory, too; the stream must exist until it has gone back."""
+        if self.data_ptr:
+            _blocks.record_stream(self.data_ptr, _blocks.handle_of(stream))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (_HOST, 0) if _blocks.backend() == "host" else (_CUDA, self.device)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Optional[int] = None,
+        max_version: Optional[tuple[int, int]] = None,
+        dl_device: Optional[tuple[int, int]] = None,
+        copy: Optional[bool] = None,
+    ) -> Any:
+        """A tensor, as the Python array API standard asks for it."""
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the memory is on {self.__dlpack_device__()}, not {dl_device}")
+        if copy:
+            raise BufferError("the memory cannot be copied")
+        if stream == 0:
+            raise ValueError("stream 0 is ambiguous: 1 is the legacy default one, 2 the thread's")
+        if stream != _NO_SYNCHRONISATION and self.__dlpack_device__()[0] == _CUDA:
+            self._used_on(_LEGACY if stream is None else stream)
+        versioned = max_version is not None and max_version[0] >= 1
+        tensor = ctypes.c_void_p()
+        _library.call(
+            "genesis_dlpack_tensor_create",
+            self._handle,
+            _KINDS[self._kind][0],
+            self._bits,
+            1,
+            len(self.shape),
+            (ctypes.c_int64 * len(self.shape))(*self.shape),
+            versioned,
+            ctypes.byref(tensor),
+        )
+        return _capsule(tensor, _NAME_OF_VERSIONED if versioned else _NAME_OF_TENSOR)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        letter = _KINDS[self._kind][1]
+        if letter is None or self.__dlpack_device__()[0] != _CUDA:
+            raise AttributeError("__cuda_array_interface__")
+        return {
+            "shape": self.shape,
+            "typestr": f"{'|' if self._bits == 8 else '<'}{letter}{self._bits // 8}",
+            "data": (self.data_ptr, False),
+            "strides": None,
+            "stream": self.stream or _LEGACY,
+            "version": 3,
+        }
+
+    def __repr__(self) -> str:
+        dtype = self._kind if self._kind == "bool" else f"{self._kind}{self._bits}"
+        return f"Buffer({self.shape}, {dtype!r}, device={self.device}, stream={self.stream:#x})"
+
+    def _used_on(self, stream: int) -> None:
+        """Work on ``stream`` may come now, and is waited for before the memory is reused."""
+        _library.call("genesis_stream_wait", self.device, stream, self.stream)
+        self.record_stream(stream)
+
+
+def _parsed(dtype: Any) -> tuple[str, int]:
+    """The kind and the bits of ``dtype``."""
+    name = str(getattr(dtype, "__name__", dtype)).rpartition(".")[2].rstrip("_")
+    match = _NAME.fullmatch(name)
+    if match is None or match[1] not in _KINDS or (match[1] == "bool") == bool(match[2]):
+        raise TypeError(f"{dtype!r} is no type of elements such as 'float32'")
+    bits = int(match[2] or 8)
+    if bits not in (8, 16, 32, 64, 128):
+        raise TypeError(f"{dtype!r}: elements have 8 to 128 bits")
+    return match[1], bits
+
+
+def _capsule(tensor: ctypes.c_void_p, name: bytes) -> Any:
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
+    destroy = _library.address("genesis_dlpack_capsule_destroy")
+    return make(tensor, ctypes.cast(name, ctypes.c_void_p), destroy)
+
+
+_NAME_OF_TENSOR, _NAME_OF_VERSIONED = b"dltensor", b"dltensor_versioned"
+for _name in (_NAME_OF_TENSOR, _NAME_OF_VERSIONED):
+    # Capsules keep only the address of their name, and may be there when modules are not.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_name))
