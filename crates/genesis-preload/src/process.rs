@@ -134,7 +134,10 @@ fn note_library(library: Library, error: Option<&CStr>) {
 
 /// Takes a slot in the report, if there is one.
 fn claim_slot(library: Library) {
-    let Some(path) = variable(PATH_VARIABLE).filter(|path| !path.is_empty()) else { return };
+    let Some(path) = variable(PATH_VARIABLE) else { return };
+    if path.is_empty() || path == c"off" {
+        return;
+    }
     let slot = Slot::claim(path).map_or(ptr::null_mut(), |slot| Box::into_raw(Box::new(slot)));
     // What was there is the parent's: other processes have a slot of their own.
     SLOT.store(slot, Release);

@@ -1,5 +1,6 @@
 //! What the tests share: C programs of `tests/programs` compiled and run under the preload library
 //! on simcuda.
+#![allow(dead_code)] // each test binary uses a part of it
 
 use std::env;
 use std::ffi::OsString;
