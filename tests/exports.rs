@@ -107,6 +107,16 @@ fn the_header_declares_what_the_sources_export() {
     assert_eq!(declared_or_named_by_others(), exported_by_sources());
 }
 
+/// Packages export what this list names; a function that is not on it would be missing there.
+#[test]
+fn the_map_of_versions_names_what_is_exported() {
+    let map = fs::read_to_string(root().join("packaging/libgenesis.map")).unwrap();
+    let (_, map) = map.split_once("*/").expect("it opens with a comment");
+    let lines = map.lines().filter_map(|line| line.trim().strip_suffix(';'));
+    let named: Names = lines.filter(|name| !name.contains(['*', '}'])).map(str::to_owned).collect();
+    assert_eq!(named, declared_or_named_by_others(), "see packaging/libgenesis.map");
+}
+
 /// The members of an enumeration of the header, with their numbers.
 fn members(enumeration: &str) -> Vec<(String, usize)> {
     let header = header();
