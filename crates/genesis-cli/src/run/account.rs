@@ -128,7 +128,7 @@ fn served(process: &Process) -> String {
     let is_allocation = |call: &&CallCount| call.name.contains("lloc");
     let count: u64 = process.calls.iter().filter(is_allocation).map(|call| call.served).sum();
     if count == 0 {
-        return "nothing was intercepted: it asked for no device memory".to_owned();
+        return "nothing was intercepted: it asked for no memory that Genesis serves".to_owned();
     }
     format!(
         "{} allocations: {} at the peak, {} at the end, {} in all",
@@ -220,7 +220,10 @@ mod tests {
             ]
         );
         let only_host = process(Library::NotAsked, &[("cudaMallocHost", 0, 1, 0)]);
-        assert_eq!(said(&[only_host])[1], format!("  {nothing}it asked for no device memory"));
+        assert_eq!(
+            said(&[only_host])[1],
+            format!("  {nothing}it asked for no memory that Genesis serves")
+        );
     }
 
     #[test]
