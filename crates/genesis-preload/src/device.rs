@@ -112,7 +112,7 @@ fn identify(context: usize) -> Place {
         let primary = driver.primary_context(ordinal)?;
         device.context.store(primary, Release);
         SEEN.fetch_max(ordinal as usize + 1, AcqRel);
-        (primary == context).then_some(device)
+        (primary == context && !device.is_lost()).then_some(device)
     };
     find().map_or(Place::Other, Place::Served)
 }

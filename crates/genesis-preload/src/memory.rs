@@ -37,11 +37,8 @@ impl Order {
     }
 }
 
-/// Where a call is served.
-fn place(level: Level, order: Order) -> Option<(&'static Device, &'static Genesis)> {
-    if inside::is_inside() || !process::may_serve() {
-        return None;
-    }
+/// The device that calls of `level` are for, if it is served.
+pub(crate) fn device_for(level: Level, order: Order) -> Option<&'static Device> {
     let find = || match order {
         Order::Device => device::current(),
         Order::Stream(stream) => device::of_stream(stream),
@@ -51,8 +48,18 @@ fn place(level: Level, order: Order) -> Option<(&'static Device, &'static Genesi
         Place::Nowhere if level == Level::Runtime && runtime::start() => find(),
         found => found,
     };
-    let Place::Served(device) = found else { return None };
-    Some((device, process::genesis()?))
+    match found {
+        Place::Served(device) => Some(device),
+        Place::Other | Place::Nowhere => None,
+    }
+}
+
+/// Where a call is served.
+fn place(level: Level, order: Order) -> Option<(&'static Device, &'static Genesis)> {
+    if inside::is_inside() || !process::may_serve() {
+        return None;
+    }
+    Some((device_for(level, order)?, process::genesis()?))
 }
 
 /// A block in the given order; `None` to pass, else whether there is memory.

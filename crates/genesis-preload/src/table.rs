@@ -71,6 +71,7 @@ rows! {
     driver::cuMemGetAddressRange_v2;
     driver::cuMemGetInfo_v2;
     passed::cuMemHostAlloc;
+    watched::cuMemSetMemPool;
     passed::cuMipmappedArrayCreate;
     driver::cuPointerGetAttribute;
     driver::cuPointerGetAttributes;
@@ -110,6 +111,7 @@ rows! {
     passed::cudaMallocMipmappedArray;
     runtime::cudaMallocPitch;
     runtime::cudaMemGetInfo;
+    watched::cudaMemSetMemPool;
     last_error::cudaPeekAtLastError;
     watched::cudaStreamBeginCapture;
     watched::cudaStreamBeginCaptureToGraph;

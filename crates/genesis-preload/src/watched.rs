@@ -3,36 +3,36 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::call::Level;
 use crate::capture;
-use crate::device::{self, Device, Place};
+use crate::device::{self, Device};
 use crate::driver_api::SUCCESS;
 use crate::fence::around_wait;
+use crate::memory::{Order, device_for};
 use crate::next::real;
-use crate::{inside, report, table};
+use crate::{inside, process, report, table};
 
 /// The device that a wait made now is for; none in a call of our own, which sees to it itself.
-fn waited_for() -> Option<&'static Device> {
-    match device::current() {
-        Place::Served(device) if !inside::is_inside() => Some(device),
-        _ => None,
-    }
+fn waited_for(level: Level) -> Option<&'static Device> {
+    process::genesis_if_open().filter(|_| !inside::is_inside())?;
+    device_for(level, Order::Device)
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cudaDeviceSynchronize() -> c_int {
     report::served(const { table::row("cudaDeviceSynchronize") });
-    around_wait(waited_for(), || real!(cudaDeviceSynchronize()))
+    around_wait(waited_for(Level::Runtime), || real!(cudaDeviceSynchronize()))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuCtxSynchronize() -> c_int {
     report::served(const { table::row("cuCtxSynchronize") });
-    around_wait(waited_for(), || real!(cuCtxSynchronize()))
+    around_wait(waited_for(Level::Driver), || real!(cuCtxSynchronize()))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuCtxSynchronize_v2(context: usize) -> c_int {
-    let device = waited_for().filter(|device| device.has_context(context));
+    let device = waited_for(Level::Driver).filter(|device| device.has_context(context));
     around_wait(device, || real!(cuCtxSynchronize_v2(context)))
 }
 
@@ -89,7 +89,7 @@ fn reset(device: Option<&'static Device>, status: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cudaDeviceReset() -> c_int {
     // The context is gone afterwards.
-    let device = waited_for();
+    let device = waited_for(Level::Runtime);
     reset(device, real!(cudaDeviceReset()))
 }
 
@@ -119,4 +119,48 @@ pub(crate) unsafe extern "C" fn cudaDeviceSetMemPool(device: c_int, pool: usize)
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuDeviceSetMemPool(device: c_int, pool: usize) -> c_int {
     set_pool(device, pool, real!(cuDeviceSetMemPool(device, pool)))
+}
+
+/// `CUmemLocation`, and its like of the runtime's.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Location {
+    kind: c_int,
+    ordinal: c_int,
+}
+
+/// [`set_pool`] for memory of a kind at a place, which may be a device.
+///
+/// # Safety
+/// `location` is null or valid.
+unsafe fn set_pool_at(location: *const Location, pool: usize, status: c_int) -> c_int {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+    const DEVICE: c_int = 1;
+    // SAFETY: by this function's contract.
+    match unsafe { location.as_ref() } {
+        Some(&Location { kind: DEVICE, ordinal }) => set_pool(ordinal, pool, status),
+        _ => status,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cudaMemSetMemPool(
+    location: *const Location,
+    kind: c_int,
+    pool: usize,
+) -> c_int {
+    let status = real!(cudaMemSetMemPool(location, kind, pool));
+    // SAFETY: CUDA's own contract.
+    unsafe { set_pool_at(location, pool, status) }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cuMemSetMemPool(
+    location: *const Location,
+    kind: c_int,
+    pool: usize,
+) -> c_int {
+    let status = real!(cuMemSetMemPool(location, kind, pool));
+    // SAFETY: CUDA's own contract.
+    unsafe { set_pool_at(location, pool, status) }
 }

@@ -69,3 +69,14 @@ fn a_capture_is_not_disturbed() {
 fn memory_freed_in_stream_order_is_idle_when_cudamalloc_gives_it() {
     is_clean("stream_order", &STRATEGIES);
 }
+
+#[test]
+fn threads_that_do_everything_at_once() {
+    for strategy in STRATEGIES {
+        for memory in ["80GiB", "6GiB"] {
+            let mut command = command(&compile("crowd", "crowd"));
+            command.env("GENESIS_POOL_TYPE", strategy).env("SIMCUDA_MEMORY", memory);
+            assert_eq!(run(&mut command), "", "{strategy}, {memory}");
+        }
+    }
+}

@@ -5,16 +5,17 @@
 //! small runtime, `runtime.c`, which opens simcuda under the driver's name as the real one opens the
 //! driver; nothing of CUDA is preloaded, so libraries are where real programs have them.
 
-use std::ffi::{OsStr, OsString};
+mod support;
+
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 use std::{env, fs};
 
 use preload_report::{Library, Process, Report};
+use support::beside;
 
-/// After so many seconds a program hangs.
-const TIME_LIMIT_SECONDS: &str = "120";
 /// What the cases are run under: as users have it, with another strategy, and turned off.
 const SETTINGS: [(&str, &str); 3] =
     [("GENESIS_POOL_TYPE", "Elastic"), ("GENESIS_POOL_TYPE", "Caching"), OFF];
@@ -28,13 +29,6 @@ struct Built {
 }
 
 static BUILT: LazyLock<Built> = LazyLock::new(build);
-
-/// The libraries under test stand beside this program.
-fn beside(name: &str) -> PathBuf {
-    let path = env::current_exe().unwrap().with_file_name(name);
-    assert!(path.is_file(), "{} is not there", path.display());
-    path
-}
 
 fn build() -> Built {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("processes");
@@ -78,18 +72,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A program with the preload library before it, and the runtime and driver to be found; none of our
-/// variables are set.
-fn command(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", TIME_LIMIT_SECONDS]).arg(program);
-    for (name, _) in env::vars_os() {
-        let name_text = name.to_string_lossy();
-        if ["GENESIS_", "SIMCUDA_", "MXNET_"].iter().any(|prefix| name_text.starts_with(prefix)) {
-            command.env_remove(&name);
-        }
-    }
-    command.env("LD_PRELOAD", &BUILT.library);
+/// A program with the preload library before it, and the runtime and driver to be found.
+fn command(program: &Path) -> Command {
+    let mut command = support::command(program);
     command.env("LD_LIBRARY_PATH", joined([&BUILT.folder, &BUILT.driver_folder]));
     command
 }
@@ -100,7 +85,7 @@ fn joined<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> OsString {
 
 /// A case of a program of ours.
 fn case(program: &str, arguments: &[&str]) -> Command {
-    let mut command = command(BUILT.folder.join(program));
+    let mut command = command(&BUILT.folder.join(program));
     command.args(arguments);
     command
 }
@@ -252,7 +237,7 @@ fn a_program_without_cuda_runs_unchanged() {
         assert_eq!(text(&output.stdout), "as ever\n");
     }
     let script = "echo one | cat; exec sh -c 'echo two; ls -d /'";
-    let output = run(command("sh").args(["-c", script]));
+    let output = run(command(Path::new("sh")).args(["-c", script]));
     assert_eq!(text(&output.stdout), "one\ntwo\n/\n");
     let processes = reported("without", &mut case("loading", &["without"]));
     let [process] = &processes[..] else { panic!("{processes:?}") };
@@ -267,21 +252,32 @@ fn turned_off_it_is_reported_so() {
     assert_eq!((process.library, served(process)), (Library::Off, 0));
 }
 
-#[test]
-fn without_libgenesis_everything_is_cudas_own() {
-    let missing = ("GENESIS_LIBRARY", "/no/such/libgenesis.so");
-    let report = new_report("missing");
+/// Genesis cannot serve: there is one line about that, and the program runs as without it.
+#[track_caller]
+fn is_cudas_own(test: &str, variable: (&str, &str), reason: &str) {
+    let report = new_report(test);
     let mut command = case("ending", &["with_live_blocks"]);
-    command.env(missing.0, missing.1).env("GENESIS_PRELOAD_REPORT", report.path());
-    let output = command.output().unwrap();
-    // The program itself misses Genesis, and says so; before that there is one line of ours.
+    command.env(variable.0, variable.1).env("TEST_WITHOUT_GENESIS", "1");
+    let output = command.env("GENESIS_PRELOAD_REPORT", report.path()).output().unwrap();
     let said = text(&output.stderr);
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.len(), 2, "{said}");
-    assert!(lines[0].contains("/no/such/libgenesis.so"), "{said}");
-    assert!(lines[1].contains("served() is -1"), "{said}");
+    assert!(output.status.success(), "{said}");
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("CUDA's own memory")).collect();
+    let [line] = lines[..] else { panic!("{said}") };
+    assert!(line.starts_with("genesis: ") && line.contains(reason), "{said}");
     let processes = report.processes();
     let process = processes.iter().find(|process| process.has_seen_cuda).unwrap();
     assert_eq!((process.library, served(process)), (Library::Missing, 0));
-    assert!(process.library_error.contains("/no/such/libgenesis.so"), "{process:?}");
+    assert!(process.library_error.contains(reason), "{process:?}");
+    assert!(process.calls.iter().any(|call| call.name == "cudaMalloc" && call.passed >= 64));
+}
+
+#[test]
+fn without_genesis_everything_is_cudas_own() {
+    let path = "/no/such/libgenesis.so";
+    is_cudas_own("no_file", ("GENESIS_LIBRARY", path), path);
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    is_cudas_own("no_library", ("GENESIS_LIBRARY", source), "ELF");
+    is_cudas_own("other_library", ("GENESIS_LIBRARY", "libc.so.6"), "libc.so.6 is not Genesis");
+    is_cudas_own("host", ("GENESIS_BACKEND", "host"), "GENESIS_BACKEND is host");
+    is_cudas_own("wrong", ("GENESIS_POOL_TYPE", "Rund"), "libgenesis.so does not start");
 }
