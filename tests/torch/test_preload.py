@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 import genesis
 from support import simcuda
@@ -122,6 +123,28 @@ def test_the_stream_ordered_allocator() -> None:
     train(Shape(layers=1, vocabulary=1024), lengths=[128] * 3)
     torch.cuda.synchronize()
     assert genesis.stats(0).allocations > 100
+
+
+class Rows(Dataset):
+    """A data set of the host."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((1024,), float(index))
+
+
+@preloaded
+def test_a_data_loader_with_forked_workers() -> None:
+    """The workers are forks of a process that uses the GPU; host memory is CUDA's own."""
+    network = nn.Linear(1024, 1024, device="cuda")
+    loader = DataLoader(
+        Rows(), batch_size=8, num_workers=2, multiprocessing_context="fork", pin_memory=True
+    )
+    for batch in loader:
+        network(batch.to("cuda", non_blocking=True)).sum().backward()
+    check_segments()
 
 
 @preloaded

@@ -274,7 +274,7 @@ fn why_nothing_was_intercepted_is_said() {
         .unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let said = stderr(&output);
-    let reason = format!("genesis run:   {nothing}libgenesis.so cannot be opened: ");
+    let reason = format!("genesis run:   {nothing}Genesis cannot serve: ");
     let line = said.lines().find(|line| line.starts_with(&reason)).expect(&said);
     assert!(line.contains("/no/such/libgenesis.so"), "{said}");
     assert!(said.ends_with("  passed to CUDA: cuMemAlloc_v2 3, cuMemFree_v2 2\n"), "{said}");

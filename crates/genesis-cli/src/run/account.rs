@@ -46,7 +46,11 @@ fn silence(report: &Report, program: &OsStr) -> String {
         return "the preload library is of another version than this command".to_owned();
     }
     executable::obstacle(program).unwrap_or_else(|| {
-        "the loader did not load the preload library; it says why on standard error".to_owned()
+        format!(
+            "the loader did not load the preload library, and says why on standard error, or the \
+             program ran where there is no {}",
+            report.path().display()
+        )
     })
 }
 
@@ -96,10 +100,9 @@ fn describe_process(process: &Process, lines: &mut Vec<String>) {
     lines.push(format!("{} (process {})", process.command_line, process.process_id));
     let mut say = |line: String| lines.push(format!("  {line}"));
     match process.library {
-        Library::Missing => say(format!(
-            "nothing was intercepted: libgenesis.so cannot be opened: {}",
-            process.library_error
-        )),
+        Library::Missing => {
+            say(format!("nothing was intercepted: Genesis cannot serve: {}", process.library_error))
+        }
         Library::Off => say("nothing was intercepted: GENESIS_PRELOAD is off".to_owned()),
         Library::ForkedChild => {
             say("nothing was intercepted: it is a fork of a process that used CUDA".to_owned());
@@ -215,7 +218,7 @@ mod tests {
         assert_eq!(
             said(&[missing])[1..],
             [
-                format!("  {nothing}libgenesis.so cannot be opened: no such file"),
+                format!("  {nothing}Genesis cannot serve: no such file"),
                 "  passed to CUDA: cudaMalloc 5".to_owned()
             ]
         );
