@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::call::call;
 use crate::driver_api::SUCCESS;
-use crate::memory::{self, Order};
+use crate::memory::{self, Order, per_thread};
 use crate::next::{pass, real};
 
 /// `CU_POINTER_ATTRIBUTE_RANGE_START_ADDR` and `…_RANGE_SIZE`.
@@ -56,7 +56,7 @@ pub(crate) unsafe extern "C" fn cuMemAllocAsync(
     let call = call!(cuMemAllocAsync);
     let pass = || pass!(cuMemAllocAsync(address, bytes, stream));
     // SAFETY: see the head of the file.
-    unsafe { memory::malloc_from(call, address, bytes, None, Order::Stream(stream), pass) }
+    unsafe { memory::malloc(call, address, bytes, Order::Stream(stream), pass) }
 }
 
 #[unsafe(no_mangle)]
@@ -69,13 +69,13 @@ pub(crate) unsafe extern "C" fn cuMemAllocFromPoolAsync(
     let call = call!(cuMemAllocFromPoolAsync);
     let pass = || pass!(cuMemAllocFromPoolAsync(address, bytes, pool, stream));
     // SAFETY: see the head of the file.
-    unsafe { memory::malloc_from(call, address, bytes, Some(pool), Order::Stream(stream), pass) }
+    unsafe { memory::malloc(call, address, bytes, Order::Pool(stream, pool), pass) }
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuMemFreeAsync(address: u64, stream: usize) -> c_int {
     let pass = || pass!(cuMemFreeAsync(address, stream));
-    memory::free_async(call!(cuMemFreeAsync), address, Order::Stream(stream), pass)
+    memory::free_async(call!(cuMemFreeAsync), address, stream, pass)
 }
 
 #[unsafe(no_mangle)]
@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn cuMemAllocAsync_ptsz(
     let call = call!(cuMemAllocAsync_ptsz);
     let pass = || pass!(cuMemAllocAsync_ptsz(address, bytes, stream));
     // SAFETY: see the head of the file.
-    unsafe { memory::malloc_from(call, address, bytes, None, Order::per_thread(stream), pass) }
+    unsafe { memory::malloc(call, address, bytes, Order::Stream(per_thread(stream)), pass) }
 }
 
 #[unsafe(no_mangle)]
@@ -100,15 +100,13 @@ pub(crate) unsafe extern "C" fn cuMemAllocFromPoolAsync_ptsz(
     let call = call!(cuMemAllocFromPoolAsync_ptsz);
     let pass = || pass!(cuMemAllocFromPoolAsync_ptsz(address, bytes, pool, stream));
     // SAFETY: see the head of the file.
-    unsafe {
-        memory::malloc_from(call, address, bytes, Some(pool), Order::per_thread(stream), pass)
-    }
+    unsafe { memory::malloc(call, address, bytes, Order::Pool(per_thread(stream), pool), pass) }
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuMemFreeAsync_ptsz(address: u64, stream: usize) -> c_int {
     let pass = || pass!(cuMemFreeAsync_ptsz(address, stream));
-    memory::free_async(call!(cuMemFreeAsync_ptsz), address, Order::per_thread(stream), pass)
+    memory::free_async(call!(cuMemFreeAsync_ptsz), address, per_thread(stream), pass)
 }
 
 #[unsafe(no_mangle)]

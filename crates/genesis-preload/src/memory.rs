@@ -21,27 +21,27 @@ const PER_THREAD: usize = 2;
 /// What rows of pitched memory are multiples of, as with CUDA on all devices of today.
 const PITCH_BYTES: usize = 512;
 
-/// When a block may be used first, and freed memory again.
+/// When a block may be used first, and of whose memory it is.
 #[derive(Clone, Copy)]
 pub(crate) enum Order {
     /// At once, on every stream.
     Device,
-    /// In the order of this stream.
+    /// In the order of this stream, from the pool in use.
     Stream(usize),
+    /// In the order of this stream, from this pool.
+    Pool(usize, usize),
 }
 
-impl Order {
-    /// In the order of `stream` as the forms for streams per thread mean it.
-    pub(crate) fn per_thread(stream: usize) -> Self {
-        Self::Stream(if stream == 0 { PER_THREAD } else { stream })
-    }
+/// What the forms for streams per thread mean by `stream`.
+pub(crate) fn per_thread(stream: usize) -> usize {
+    if stream == 0 { PER_THREAD } else { stream }
 }
 
 /// The device that calls of `level` are for, if it is served.
 pub(crate) fn device_for(level: Level, order: Order) -> Option<&'static Device> {
     let find = || match order {
         Order::Device => device::current(),
-        Order::Stream(stream) => device::of_stream(stream),
+        Order::Stream(stream) | Order::Pool(stream, _) => device::of_stream(stream),
     };
     let found = match find() {
         // The runtime makes a context at its first call.
@@ -65,11 +65,14 @@ fn place(level: Level, order: Order) -> Option<(&'static Device, &'static Genesi
 /// A block in the given order; `None` to pass, else whether there is memory.
 fn allocate(level: Level, bytes: usize, order: Order) -> Option<Result<u64, ()>> {
     let (device, genesis) = place(level, order)?;
-    let stream = match order {
-        Order::Device => device.stream()?,
-        Order::Stream(stream) if capture::concerns(stream) => return None,
-        Order::Stream(stream) => stream,
+    let (stream, is_ours) = match order {
+        Order::Device => (device.stream()?, true),
+        Order::Stream(stream) => (stream, device.uses_default_pool()),
+        Order::Pool(stream, pool) => (stream, device.is_default_pool(pool)),
     };
+    if !is_ours || capture::concerns(stream) {
+        return None;
+    }
     let address = match genesis.allocate(bytes, device.ordinal(), stream) {
         Ok(address) => address,
         Err(Refusal::OutOfMemory) => return Some(Err(())),
@@ -106,32 +109,6 @@ pub(crate) unsafe fn malloc(
         }
         Some(Err(())) => call.refuse(OUT_OF_MEMORY),
         None => pass(),
-    }
-}
-
-/// Memory in stream order from `pool`, or from the one in use.
-///
-/// # Safety
-/// As for [`malloc`].
-pub(crate) unsafe fn malloc_from(
-    call: Call,
-    place: *mut u64,
-    bytes: usize,
-    pool: Option<usize>,
-    order: Order,
-    pass: impl FnOnce() -> c_int,
-) -> c_int {
-    let is_ours = match device::current() {
-        Place::Served(device) => {
-            pool.map_or(device.uses_default_pool(), |pool| device.is_default_pool(pool))
-        }
-        // The runtime has not begun, so nothing was changed; or it is no matter of ours.
-        Place::Nowhere | Place::Other => pool.is_none(),
-    };
-    match is_ours {
-        // SAFETY: by this function's contract.
-        true => unsafe { malloc(call, place, bytes, order, pass) },
-        false => pass(),
     }
 }
 
@@ -224,10 +201,12 @@ pub(crate) fn free(call: Call, address: u64, pass: impl FnOnce() -> c_int) -> c_
 pub(crate) fn free_async(
     call: Call,
     address: u64,
-    order: Order,
+    stream: usize,
     pass: impl FnOnce() -> c_int,
 ) -> c_int {
-    let Order::Stream(stream) = order else { return pass() };
+    if address == 0 {
+        return pass();
+    }
     let (genesis, device, block) = match pointer(address) {
         Pointer::Block(genesis, device, block) => (genesis, device, block),
         Pointer::Wrong => return call.refuse(INVALID_VALUE),

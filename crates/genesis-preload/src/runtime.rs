@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::call::call;
-use crate::memory::{self, Order};
+use crate::memory::{self, Order, per_thread};
 use crate::next::{pass, real};
 
 /// `cudaExtent`.
@@ -84,7 +84,7 @@ pub(crate) unsafe extern "C" fn cudaMallocAsync(
     let call = call!(cudaMallocAsync);
     let pass = || pass!(cudaMallocAsync(address, bytes, stream));
     // SAFETY: see the head of the file.
-    unsafe { memory::malloc_from(call, address, bytes, None, Order::Stream(stream), pass) }
+    unsafe { memory::malloc(call, address, bytes, Order::Stream(stream), pass) }
 }
 
 #[unsafe(no_mangle)]
@@ -97,13 +97,13 @@ pub(crate) unsafe extern "C" fn cudaMallocFromPoolAsync(
     let call = call!(cudaMallocFromPoolAsync);
     let pass = || pass!(cudaMallocFromPoolAsync(address, bytes, pool, stream));
     // SAFETY: see the head of the file.
-    unsafe { memory::malloc_from(call, address, bytes, Some(pool), Order::Stream(stream), pass) }
+    unsafe { memory::malloc(call, address, bytes, Order::Pool(stream, pool), pass) }
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cudaFreeAsync(address: u64, stream: usize) -> c_int {
     let pass = || pass!(cudaFreeAsync(address, stream));
-    memory::free_async(call!(cudaFreeAsync), address, Order::Stream(stream), pass)
+    memory::free_async(call!(cudaFreeAsync), address, stream, pass)
 }
 
 #[unsafe(no_mangle)]
@@ -115,7 +115,7 @@ pub(crate) unsafe extern "C" fn cudaMallocAsync_ptsz(
     let call = call!(cudaMallocAsync_ptsz);
     let pass = || pass!(cudaMallocAsync_ptsz(address, bytes, stream));
     // SAFETY: see the head of the file.
-    unsafe { memory::malloc_from(call, address, bytes, None, Order::per_thread(stream), pass) }
+    unsafe { memory::malloc(call, address, bytes, Order::Stream(per_thread(stream)), pass) }
 }
 
 #[unsafe(no_mangle)]
@@ -128,15 +128,13 @@ pub(crate) unsafe extern "C" fn cudaMallocFromPoolAsync_ptsz(
     let call = call!(cudaMallocFromPoolAsync_ptsz);
     let pass = || pass!(cudaMallocFromPoolAsync_ptsz(address, bytes, pool, stream));
     // SAFETY: see the head of the file.
-    unsafe {
-        memory::malloc_from(call, address, bytes, Some(pool), Order::per_thread(stream), pass)
-    }
+    unsafe { memory::malloc(call, address, bytes, Order::Pool(per_thread(stream), pool), pass) }
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cudaFreeAsync_ptsz(address: u64, stream: usize) -> c_int {
     let pass = || pass!(cudaFreeAsync_ptsz(address, stream));
-    memory::free_async(call!(cudaFreeAsync_ptsz), address, Order::per_thread(stream), pass)
+    memory::free_async(call!(cudaFreeAsync_ptsz), address, per_thread(stream), pass)
 }
 
 #[unsafe(no_mangle)]

@@ -2,12 +2,22 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::process::Command;
 
-use support::{command, compile, run};
+use support::{command, compile, compile_with, run};
 
 fn case(name: &str) -> Command {
     let mut command = command(&compile(name, "meaning"));
+    command.arg(name);
+    command
+}
+
+/// A case that wants functions which simcuda has not.
+fn beyond(name: &str) -> Command {
+    let shared = ["-shared", "-fPIC"].map(OsStr::new);
+    let functions = compile_with(name, "beyond", &shared);
+    let mut command = command(&compile_with(name, "meaning", &[functions.as_os_str()]));
     command.arg(name);
     command
 }
@@ -68,8 +78,17 @@ fn a_handle_stands_for_a_whole_allocation() {
 
 #[test]
 fn memory_of_cudas_own_passes() {
-    let said = run(&mut case("passed"));
-    assert!(said.contains("cudaMallocManaged is not implemented"), "{said}");
+    assert_eq!(run(&mut beyond("passed")), "simcuda: cudaMallocManaged is not implemented\n");
+}
+
+#[test]
+fn a_device_that_is_reset_is_cudas() {
+    assert_eq!(run(beyond("reset").env("GENESIS_POOL_TYPE", "Elastic")), "");
+}
+
+#[test]
+fn a_pool_of_the_programs_is_cudas() {
+    assert_eq!(run(&mut beyond("pools")), "");
 }
 
 #[test]

@@ -169,6 +169,7 @@ fn a_process_may_end_at_any_time() {
         "at_once",
         "at_exit",
         "while_others_work",
+        "with_a_reset",
     ] {
         ends_well("ending", &[how]);
     }

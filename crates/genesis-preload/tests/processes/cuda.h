@@ -43,6 +43,7 @@ int cudaFreeAsync(void *block, cuda_stream stream);
 int cudaStreamCreate(cuda_stream *stream);
 int cudaStreamDestroy(cuda_stream stream);
 int cudaDeviceSynchronize(void);
+int cudaDeviceReset(void);
 int cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 int cudaGetLastError(void);
 

@@ -127,6 +127,19 @@ static void while_others_work(void)
     start_hammers();
 }
 
+/* As CUDA's samples end. A context that begins anew has nothing of Genesis's; it is left alone. */
+static void with_a_reset(void)
+{
+    void *block = NULL;
+    hold_blocks();
+    CHECK_OK(cudaDeviceReset());
+    CHECK_OK(cudaMalloc(&block, MIB));
+    CHECK_SERVED((long long)LENGTH(held));
+    CHECK_OK(cudaFree(block));
+    CHECK_OK(cudaDeviceSynchronize());
+    CHECK_OK(cudaDeviceReset());
+}
+
 int main(int count, char **arguments)
 {
     static const struct {
@@ -140,6 +153,7 @@ int main(int count, char **arguments)
         {"at_once", at_once},
         {"at_exit", at_exit},
         {"while_others_work", while_others_work},
+        {"with_a_reset", with_a_reset},
     };
     for (size_t index = 0; index < LENGTH(cases); index++) {
         if (count == 2 && strcmp(arguments[1], cases[index].name) == 0) {

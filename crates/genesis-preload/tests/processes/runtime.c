@@ -124,6 +124,12 @@ int cudaDeviceSynchronize(void)
     RUN(driver.synchronize());
 }
 
+/* simcuda has no resets: to a program that asks for nothing it had before, this is one. */
+int cudaDeviceReset(void)
+{
+    return finish(ready());
+}
+
 int cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
     RUN(driver.memory_info(free_bytes, total_bytes));

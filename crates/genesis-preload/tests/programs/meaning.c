@@ -190,19 +190,49 @@ static void devices(void) {
     EXPECT(0, live_bytes(1));
 }
 
-/* Memory of CUDA's own is had from what Genesis caches. */
+/* Arrays are CUDA's, and had from what Genesis caches; see beyond.c. */
 static void passed(void) {
-    void *block = NULL;
+    void *array = NULL, *block = NULL;
     CHECK_OK(cudaFree(allocate(60 * GIB)));
-    CHECK_OK(cudaDeviceSynchronize());
     CHECK(simcuda_census("used_bytes") >= (int64_t)(60 * GIB));
-    CHECK_OK(simcuda_fail("cudaHostAlloc", 1, OUT_OF_MEMORY, 1));
-    EXPECT(OUT_OF_MEMORY, cudaMallocHost(&block, KIB));
-    CHECK(simcuda_census("used_bytes") >= (int64_t)(60 * GIB));
-    int (*managed)(unsigned long long *, size_t, unsigned);
-    *(void **)&managed = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAllocManaged");
-    CHECK(managed == NULL);
+    CHECK_OK(cudaMallocArray(&array, NULL, 3, 5, 7));
+    EXPECT(3 * 5 + 7, (uintptr_t)array);
+    CHECK(simcuda_census("used_bytes") < (int64_t)GIB);
     EXPECT(NOT_SUPPORTED, cudaMallocManaged(&block, KIB, 1));
+    CHECK_OK(cudaMallocHost(&block, KIB));
+    CHECK_OK(cudaFreeHost(block));
+}
+
+/* A device that is reset is CUDA's from then on, and what was allocated before is gone. */
+static void reset(void) {
+    void *former = allocate(MIB), *waiting = allocate(MIB), *block = NULL;
+    CHECK_OK(cudaFree(waiting));
+    CHECK_OK(cudaDeviceReset());
+    EXPECT(2, statistics(0).allocations);
+    CHECK_OK(cudaMalloc(&block, MIB));
+    CHECK_OK(cudaMallocAsync(&block, MIB, NULL));
+    EXPECT(2, statistics(0).allocations);
+    CHECK(cudaFree(former) != OK);
+    CHECK(cudaFree(waiting) != OK);
+    CHECK_OK(cudaFree(block));
+    CHECK_OK(cudaDeviceSynchronize());
+    EXPECT(0, statistics(0).frees);
+}
+
+/* Without a pool's name, memory in stream order is of the pool that the program has set. */
+static void pools(void) {
+    void *block = NULL, *pool = NULL;
+    CHECK_OK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    CHECK_OK(cudaMallocAsync(&block, MIB, NULL));
+    EXPECT(1, statistics(0).allocations);
+    CHECK_OK(cudaDeviceSetMemPool(0, &block));
+    CHECK_OK(cudaMallocAsync(&block, MIB, NULL));
+    EXPECT(1, statistics(0).allocations);
+    EXPECT(1, simcuda_census("pool_blocks"));
+    CHECK_OK(cudaFreeAsync(block, NULL));
+    CHECK_OK(cudaDeviceSetMemPool(0, pool));
+    CHECK_OK(cudaMallocAsync(&block, MIB, NULL));
+    EXPECT(2, statistics(0).allocations);
 }
 
 /* A limit of Genesis's own is kept, and what waits for a fence is had before a request fails. */
@@ -220,7 +250,7 @@ int main(int count, char **arguments) {
         {"edges", edges}, {"last_error", last_error}, {"pitched", pitched},
         {"memory_info", memory_info}, {"foreign", foreign}, {"ipc", ipc},
         {"stream_order", stream_order}, {"devices", devices}, {"passed", passed},
-        {"limit", limit},
+        {"limit", limit}, {"reset", reset}, {"pools", pools},
     };
     EXPECT(2, count);
     for (size_t index = 0; index < LENGTH(cases); index++) {

@@ -60,6 +60,12 @@ int cudaStreamEndCapture(stream_t stream, void **graph);
 int cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
                                      unsigned long long flags, int *found);
 
+/* The runtime's as well, of beyond.c. */
+int cudaMallocArray(void **array, const void *description, size_t width, size_t height,
+                    unsigned flags);
+int cudaDeviceSetMemPool(int device, void *pool);
+int cudaDeviceReset(void);
+
 /* simcuda's control functions: simcuda/src/control.rs. */
 int64_t simcuda_check(void);
 size_t simcuda_violations(char *text, size_t size);

@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test binary uses a part of it
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,12 +39,17 @@ pub fn beside(name: &str) -> PathBuf {
 
 /// Compiles `tests/programs/NAME.c` for one test alone.
 pub fn compile(test: &str, name: &str) -> PathBuf {
+    compile_with(test, name, &[])
+}
+
+/// [`compile`] with further arguments, which come before the runtime.
+pub fn compile_with(test: &str, name: &str, arguments: &[&OsStr]) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{name}"));
     let mut command = Command::new(env::var("CC").unwrap_or_else(|_| "cc".to_owned()));
     command.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread", "-I"]);
     command.arg(root.join("../../include")).arg("-o").arg(&program);
-    command.arg(root.join("tests/programs").join(name).with_extension("c"));
+    command.arg(root.join("tests/programs").join(name).with_extension("c")).args(arguments);
     command.arg("-L").arg(&FOLDERS.runtime).args(["-lcudart", "-ldl"]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
