@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::build::{create, failed, remove, scratch};
 use super::consumers::Installed;
-use super::{InstallArguments, debian, dist, pages, tree, wheel};
+use super::{InstallArguments, debian, dist, pages, sbom, tools, tree, wheel};
 use crate::prerequisites;
 use crate::steps::{self, Outcome, Step, output, run};
 
@@ -26,6 +26,7 @@ pub(crate) fn test(pages: &[PathBuf]) -> Outcome {
     if pages.is_empty() {
         let archive = Installed { prefix: unpacked.clone(), library_folder: "lib".into() };
         archive.check(&folder.join("archive-consumers"))?;
+        bill_of_materials(&unpacked)?;
         debian_packages(&folder.join("debian"))?;
         installed_wheel(&python)?;
     }
@@ -65,6 +66,18 @@ fn unpack(folder: &Path) -> Result<PathBuf, String> {
     unpack.extend([dist::folder().join(format!("{name}.tar.gz"))]);
     run(&unpack.within(folder))?;
     Ok(folder.join(name))
+}
+
+/// It is as CycloneDX says that such a document must be.
+fn bill_of_materials(prefix: &Path) -> Outcome {
+    let script = "import sys\n\
+        from cyclonedx.schema import SchemaVersion\n\
+        from cyclonedx.validation.json import JsonStrictValidator\n\
+        text = open(sys.argv[1]).read()\n\
+        sys.exit(JsonStrictValidator(SchemaVersion.V1_5).validate_str(text))\n";
+    let mut check = Step::new(tools::python()?, &["-c", script]);
+    check.extend([prefix.join("share/doc/genesis").join(sbom::FILE_NAME)]);
+    output(&check).map(|_| ())
 }
 
 /// The Debian packages, in a root of their own that knows of the packages they should depend on and
