@@ -15,6 +15,8 @@ program = functools.partial(any_program, static_runtime="cupy_backends.cuda.api.
 
 BYTES = 64 << 20
 MANUAL = {"SIMCUDA_PROGRESS": "manual"}
+#: What is there while the process ends.
+KEPT: list[object] = []
 
 
 def live() -> list[genesis.Allocation]:
@@ -244,9 +246,6 @@ def test_threads_share_it() -> None:
     for thread in threads:
         thread.join()
     cupy.cuda.Device().synchronize()
-
-
-KEPT: list[object] = []
 
 
 @program(ending="live")

@@ -12,6 +12,8 @@ from harness.program import program
 
 BYTES = 64 << 20
 MANUAL = {"SIMCUDA_PROGRESS": "manual"}
+#: What is there while the process ends.
+KEPT: list[object] = []
 #: Memory of the host, with bytes that can be read.
 HOST = {"GENESIS_BACKEND": "host"}
 
@@ -195,9 +197,6 @@ def test_streams_of_all_packages() -> None:
         genesis.dlpack.Buffer(1)
         return
     raise AssertionError("a text is no stream")
-
-
-KEPT: list[object] = []
 
 
 @program(ending="live")

@@ -15,6 +15,7 @@ from support import simcuda
 EXTENT = 1024
 BYTES = 4 * EXTENT * EXTENT
 MANUAL = {"SIMCUDA_PROGRESS": "manual"}
+#: What is there while the process ends.
 KEPT: list[object] = []
 
 

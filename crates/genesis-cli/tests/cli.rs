@@ -198,3 +198,23 @@ fn a_closed_pipe_is_no_error() {
     assert!(output.status.success());
     assert_eq!(stderr(&output), "");
 }
+
+#[test]
+fn a_trace_becomes_a_log_of_rmms_and_the_log_is_the_same_program() {
+    let [log, again] = [scratch("convert.csv"), scratch("convert.gtr.zst")];
+    let (log, again) = (log.to_str().unwrap(), again.to_str().unwrap());
+    let converted = run(&["convert", &trace("fsdp_streams"), log]);
+    assert!(converted.status.success(), "{}", stderr(&converted));
+    assert!(stdout(&converted).starts_with(&format!("{log}: ")), "{}", stdout(&converted));
+    assert!(run(&["convert", log, again]).status.success());
+    let report = |trace: &str| -> Report {
+        let json = run(&["replay", trace, "--strategy=Caching", "--json", "--warm=0"]);
+        serde_json::from_slice(&json.stdout).unwrap()
+    };
+    let (original, from_log) = (report(&trace("fsdp_streams")), report(log));
+    assert_eq!(from_log.live_peak_bytes, original.live_peak_bytes);
+    assert_eq!(from_log.failures(), 0);
+    assert_eq!(report(again).calls, from_log.calls);
+    let refused = run(&["convert", log, "run.txt"]);
+    check_refused(&refused, 2, "run.txt: what to write ends in .csv, .gtr or .gtr.zst");
+}

@@ -8,15 +8,19 @@
 //! [`Action::Unknown`] (a replay skips and counts them). Operation 0 is never assigned: a
 //! file that holds it is damaged, and is refused.
 //!
+//! Where a trace is read, a log of RMM's is as good; it, too, is told by its first bytes
+//! ([`crate::rmm_log`]).
+//!
 //! No input makes the reader panic. An error names the offset, in the uncompressed stream, of
 //! the first byte that is wrong. What records *mean* together is checked by
 //! [`crate::program`], not here.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::rmm_log;
 
 /// What every uncompressed trace starts with.
 const MAGIC: &[u8; 5] = b"GTR1\n";
@@ -129,13 +133,16 @@ fn recover(mut input: impl Read) -> Result<Recovered> {
         let decoder = zstd::Decoder::new(whole).map_err(|error| unreadable(&error, 0))?;
         read_plain(BufReader::new(decoder))
     } else {
-        read_plain(whole)
+        read_plain(BufReader::new(whole))
     }
 }
 
-fn read_plain(mut input: impl Read) -> Result<Recovered> {
+fn read_plain(mut input: impl BufRead) -> Result<Recovered> {
     let mut magic = [0; MAGIC.len()];
     fill(&mut input, &mut magic, 0)?;
+    if rmm_log::HEADER.as_bytes().starts_with(&magic) {
+        return read_log(&magic, input);
+    }
     if magic != *MAGIC {
         return Err(Error::usage("not a trace: it does not start with \"GTR1\""));
     }
@@ -149,6 +156,21 @@ fn read_plain(mut input: impl Read) -> Result<Recovered> {
             Err(damage) => return Ok(Recovered { damage: Some(damage), ..recovered }),
         }
         offset += RECORD_BYTES as u64;
+    }
+}
+
+/// A log, of which `start` has been read.
+fn read_log(start: &[u8], mut input: impl BufRead) -> Result<Recovered> {
+    let mut header = start.to_vec();
+    input.read_until(b'\n', &mut header).map_err(|error| unreadable(&error, 0))?;
+    if header.trim_ascii_end() != rmm_log::HEADER.as_bytes() {
+        let line = format!("not a log of RMM's: its first line is not {:?}", rmm_log::HEADER);
+        return Err(Error::usage(line));
+    }
+    let recovered = rmm_log::recover(input);
+    match recovered.damage {
+        Some(damage) if recovered.records.is_empty() => Err(damage),
+        damage => Ok(Recovered { damage, ..recovered }),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! gtr      a trace as a file                → Record
+//! rmm_log  RMM's log of allocations         ↔ Record
 //! program  a trace prepared for replay      → Call, with compact slots and the live peak
 //! library  libgenesis.so and its functions, looked up by name
 //! streams  the stream handles that a replay passes
@@ -24,6 +25,7 @@ pub mod library;
 pub mod profile;
 pub mod program;
 pub mod report;
+pub mod rmm_log;
 pub mod streams;
 pub mod table;
 

@@ -23,7 +23,7 @@ const SAMPLE_COUNT: usize = 2000;
 /// Replay traces under every strategy and show them side by side
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Traces of format GTR1, plain or Zstandard-compressed
+    /// Traces of format GTR1, plain or Zstandard-compressed, or logs of RMM's (CSV)
     #[arg(required = true)]
     traces: Vec<PathBuf>,
     /// The strategies, separated by commas [default: all]

@@ -1,6 +1,7 @@
 //! The commands, one file each, and the arguments that replays have in common.
 
 pub(crate) mod compare;
+pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod options;

@@ -14,7 +14,7 @@ use genesis_replay::table::{Table, duration, grouped};
 /// Replay a recorded trace and report time, memory and driver calls
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A trace of format GTR1, plain or Zstandard-compressed
+    /// A trace of format GTR1, plain or Zstandard-compressed, or a log of RMM's (CSV)
     trace: PathBuf,
     /// The strategy [default: $GENESIS_POOL_TYPE, or the library's]
     #[arg(long, value_name = "NAME")]
