@@ -293,7 +293,8 @@ void genesis_free(void *ptr, size_t size, int device, genesis_stream stream);
 // Allocates as `genesis_malloc` does, for what the caller calls `name` within `scope`: while a
 // profile or `GENESIS_DEBUG` wants to know where a block comes from, that is its call site, with
 // `name` innermost, and no stack is looked at. At other times it costs nothing. Either may be
-// NULL or "". A failure is NULL and a last error, whoever calls.
+// NULL or ""; where both are, the stack is looked at. A failure is NULL and a last error,
+// whoever calls.
 //
 // The caller's part:
 // `scope` and `name` are NULL or NUL-terminated strings.

@@ -99,6 +99,7 @@ subjects! {
     identity: "identity.c";
     limits: "limits.c";
     logging: "logging.c";
+    named: "named.c";
     null_arguments: "null_arguments.c";
     nvtx: "nvtx.c";
     options: "options.c";

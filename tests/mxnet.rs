@@ -266,6 +266,17 @@ fn table_of_what_is_held() {
     }
 }
 
+/// What the storage costs beyond the library: `cargo test --release --test mxnet -- --ignored
+/// --nocapture cost`.
+#[test]
+#[ignore = "prints times, and asserts nothing"]
+fn cost_of_a_pair() {
+    for version in VERSIONS {
+        let mut command = command(program("pair.cpp", version));
+        print!("MXNet {version}\n{}", run_silently(command.env("GENESIS_BACKEND", "sim")));
+    }
+}
+
 /// The CUDA side of the header, which the wheels' headers do not compile without CUDA's.
 #[test]
 fn memory_waits_for_the_events_of_its_handle() {
@@ -289,16 +300,23 @@ fn memory_waits_for_the_events_of_its_handle() {
     }
 }
 
-/// MXNet's wheel as it is, with the storage preloaded: it trains, to the same numbers, and all its
+/// MXNet's wheels as they are, with the storage preloaded: each trains, to the same numbers, and all its
 /// memory is Genesis's.
 #[test]
 fn a_real_mxnet_trains_on_genesis() {
-    let Some(python) = python_with_mxnet() else {
-        return;
-    };
-    let plug = build(compiler_with(VERSIONS[0]), "plug.cpp", "plug.so", &["-shared", "-fPIC"]);
+    for version in VERSIONS {
+        if let Some(python) = python_with_mxnet(version) {
+            trains_on_genesis(version, &python);
+        }
+    }
+}
+
+fn trains_on_genesis(version: &str, python: &Path) {
+    // The wheels are of a time before C++11's strings, which are in 2.x's handles.
+    let options = ["-shared", "-fPIC", "-D_GLIBCXX_USE_CXX11_ABI=0"];
+    let plug = build(compiler_with(version), "plug.cpp", &format!("plug-{version}.so"), &options);
     let train = |preloaded: Option<&Path>| {
-        let mut command = command(&python);
+        let mut command = command(python);
         command.arg(sources().join("mxnet/train.py"));
         command.envs(preloaded.map(|library| ("LD_PRELOAD", library)));
         text(&run(&mut command).stdout)
@@ -313,22 +331,22 @@ fn a_real_mxnet_trains_on_genesis() {
     assert!(hits * 10 > allocations * 9, "{memory}");
 }
 
-/// A Python with MXNet 1.9.1 in it, installed if need be; none where Python is newer than the last
+/// A Python with MXNet `version` in it, installed if need be; none where Python is newer than the last
 /// NumPy that MXNet works with.
-fn python_with_mxnet() -> Option<PathBuf> {
+fn python_with_mxnet(version: &str) -> Option<PathBuf> {
     let mut ask = Command::new("python3");
     ask.args(["-c", "import sys; print(sys.version_info < (3, 12))"]);
     if text(&run(&mut ask).stdout).trim() != "True" {
-        eprintln!("MXNet 1.9.1 needs NumPy 1.23 and so Python 3.11 at most: not tried");
+        eprintln!("MXNet needs NumPy 1.23 and so Python 3.11 at most: not tried");
         return None;
     }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mxnet-venv");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mxnet-venv-{version}"));
     let python = folder.join("bin/python");
     if !folder.join("is-complete").exists() {
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
         let mut install = Command::new(&python);
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        run(install.args(["mxnet==1.9.1", "numpy==1.23.5"]));
+        run(install.args([&format!("mxnet=={version}"), "numpy==1.23.5"]));
         fs::write(folder.join("is-complete"), "").unwrap();
     }
     Some(python)

@@ -10,6 +10,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, void **graph);
 int64_t simcuda_advance(int device, cudaStream_t stream, int64_t operations);
 int64_t simcuda_check();
 void simcuda_violations_clear();
@@ -73,6 +75,20 @@ void memory_waits_for_its_events(mxnet::Storage &storage)
     CHECK_CUDA(cudaDeviceSynchronize());
     storage.Free(other);
     storage.Free(again);
+}
+
+/* A thread that captures a graph may free memory and ask for some. */
+void a_capture_is_not_spoilt(mxnet::Storage &storage)
+{
+    std::shared_ptr<cudaEvent_t> event;
+    storage.Free(storage.Alloc(MIB, GPU));
+    const Handle busy = busy_block(storage, event, BLOCK_BYTES);
+    void *graph = nullptr;
+    CHECK_CUDA(cudaStreamBeginCapture(two, cudaStreamCaptureModeThreadLocal));
+    storage.Free(busy);
+    storage.Free(storage.Alloc(MIB, GPU));
+    CHECK_CUDA(cudaStreamEndCapture(two, &graph));
+    CHECK_CUDA(cudaDeviceSynchronize());
 }
 
 /* Without its events, as 1.x has it, memory is taken to be idle: here it is not. */
@@ -142,6 +158,9 @@ int main()
     CHECK_OK(genesis_option_set("GENESIS_LOG", "off"));
     genesis::mxnet::storage storage;
     memory_waits_for_its_events(storage);
+    if (!strategy_is("Naive")) {
+        a_capture_is_not_spoilt(storage);
+    }
     memory_without_events_is_taken_to_be_idle(storage);
     events_that_are_gone_are_complete(storage);
     a_request_waits_before_it_fails(storage);

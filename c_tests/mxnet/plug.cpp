@@ -3,6 +3,8 @@
  * place of MXNet's own, which remains for memory that processes share.
  *
  *     c++ -std=c++17 -O2 -fPIC -shared plug.cpp -o libgenesis_mxnet.so -lgenesis -ldl
+ *
+ * with -D_GLIBCXX_USE_CXX11_ABI=0 for the wheels, whose strings are of a time before C++11's.
  */
 #include <genesis/mxnet.hpp>
 
@@ -11,6 +13,9 @@
 #include <stdexcept>
 
 namespace mxnet {
+
+/* What the function gives: a reference in 2.x. */
+typedef decltype(Storage::_GetSharedRef()) shared_storage;
 
 /* The function of this name that libmxnet.so has, by which MXNet would have made its own. */
 static std::shared_ptr<Storage> made_by_mxnet()
@@ -24,10 +29,10 @@ static std::shared_ptr<Storage> made_by_mxnet()
     if (found == nullptr) {
         throw std::runtime_error("there is no libmxnet.so to make its own storage");
     }
-    return reinterpret_cast<std::shared_ptr<Storage> (*)()>(found)();
+    return reinterpret_cast<shared_storage (*)()>(found)();
 }
 
-std::shared_ptr<Storage> Storage::_GetSharedRef()
+shared_storage Storage::_GetSharedRef()
 {
     static std::shared_ptr<Storage> storage(new genesis::mxnet::storage(made_by_mxnet()));
     return storage;

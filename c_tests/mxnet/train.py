@@ -4,7 +4,7 @@ import ctypes
 import os
 
 import mxnet
-from mxnet import autograd, gluon, nd
+from mxnet import autograd, gluon
 
 
 class Gauge(ctypes.Structure):
@@ -22,21 +22,24 @@ class Stats(ctypes.Structure):
 
 
 def train() -> None:
+    # 2.x has NumPy's interface in the place of its own.
+    numpy = mxnet.np if mxnet.__version__.startswith("2") else mxnet.nd
     mxnet.random.seed(1)
     network = gluon.nn.Sequential()
     network.add(gluon.nn.Dense(64, activation="relu"), gluon.nn.Dense(10))
     network.initialize(mxnet.init.Xavier(), ctx=mxnet.cpu())
     trainer = gluon.Trainer(network.collect_params(), "sgd", {"learning_rate": 0.1})
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
-    inputs = nd.random.uniform(shape=(256, 100))
-    labels = nd.floor(inputs[:, 0] * 10)
+    rows = numpy.arange(256 * 100).reshape((256, 100))
+    inputs = numpy.sin(rows)
+    labels = numpy.floor(numpy.abs(inputs[:, 0]) * 10)
     for _ in range(100):
         with autograd.record():
             loss = loss_of(network(inputs), labels)
         loss.backward()
         trainer.step(256)
-    print(f"loss {float(loss.mean().asscalar()):.6f}")
-    nd.waitall()
+    print(f"loss {float(loss.mean().asnumpy()):.6f}")
+    mxnet.nd.waitall()
 
 
 train()

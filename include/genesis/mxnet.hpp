@@ -94,10 +94,29 @@ template <typename Handle> events events_of(const Handle &, long)
     return events();
 }
 
+/* While it lives the thread may ask for events though it captures a graph, which would be spoilt
+ * otherwise. */
+class relaxed_capture {
+public:
+    relaxed_capture() { exchange(); }
+    ~relaxed_capture() { exchange(); }
+    relaxed_capture(const relaxed_capture &) = delete;
+    relaxed_capture &operator=(const relaxed_capture &) = delete;
+
+private:
+    void exchange() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 /* Whether every event is complete; one that has gone is. What fails is told by whoever uses the
  * stream next. */
 inline bool are_complete(const events &events)
 {
+    if (events.empty()) {
+        return true;
+    }
+    const relaxed_capture relaxed;
     for (const std::weak_ptr<cudaEvent_t> &weak : events) {
         const std::shared_ptr<cudaEvent_t> event = weak.lock();
         if (event && cudaEventQuery(*event) == cudaErrorNotReady) {
@@ -112,6 +131,7 @@ inline bool are_complete(const events &events)
 /* Waits until every event is complete. */
 inline void wait_for(const events &events)
 {
+    const relaxed_capture relaxed;
     for (const std::weak_ptr<cudaEvent_t> &weak : events) {
         const std::shared_ptr<cudaEvent_t> event = weak.lock();
         if (event) {

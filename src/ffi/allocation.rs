@@ -94,7 +94,8 @@ pub extern "C" fn genesis_free(
 /// Allocates as `genesis_malloc` does, for what the caller calls `name` within `scope`: while a
 /// profile or `GENESIS_DEBUG` wants to know where a block comes from, that is its call site, with
 /// `name` innermost, and no stack is looked at. At other times it costs nothing. Either may be
-/// NULL or "". A failure is NULL and a last error, whoever calls.
+/// NULL or ""; where both are, the stack is looked at. A failure is NULL and a last error,
+/// whoever calls.
 ///
 /// # Safety
 /// `scope` and `name` are NULL or NUL-terminated strings.
@@ -121,6 +122,9 @@ pub unsafe extern "C" fn genesis_malloc_named(
             return heap.allocate(size as u64, device, stream);
         }
         let names = [text(name), text(scope)];
+        if names.iter().all(|name| name.is_empty()) {
+            return heap.allocate(size as u64, device, stream);
+        }
         callsite::under([&names[0], &names[1]], || heap.allocate(size as u64, device, stream))
     });
     allocated.map_or(std::ptr::null_mut(), pointer)
