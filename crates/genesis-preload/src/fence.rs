@@ -32,7 +32,7 @@ use crate::{capture, inside, process, report};
 /// block (`benches/interposition.rs`).
 const MOST_BLOCKS: usize = 512;
 /// How many bytes may wait however few are live.
-const FLOOR_BYTES: u64 = 32 << 20;
+const FLOOR_BYTES: u64 = 64 << 20;
 /// The part of the live bytes that may wait.
 const LIVE_PART: u64 = 8;
 
@@ -44,6 +44,8 @@ struct State {
     addresses: HashSet<u64, BuildHasherDefault<AddressHasher>>,
     /// Those that no wait under way is for.
     waiting: Vec<u64>,
+    /// The memory of the list before, for the next one.
+    spare: Vec<u64>,
     waiting_bytes: u64,
     /// The bytes of all.
     bytes: u64,
@@ -74,6 +76,7 @@ impl Freed {
         Self(Mutex::new(State {
             addresses: HashSet::with_hasher(BuildHasherDefault::new()),
             waiting: Vec::new(),
+            spare: Vec::new(),
             waiting_bytes: 0,
             bytes: 0,
             most_blocks: MOST_BLOCKS,
@@ -121,7 +124,8 @@ impl Freed {
 
     fn take(&self) -> Batch {
         let mut state = self.lock();
-        let addresses = mem::take(&mut state.waiting);
+        let spare = mem::take(&mut state.spare);
+        let addresses = mem::replace(&mut state.waiting, spare);
         Batch { addresses, bytes: mem::take(&mut state.waiting_bytes) }
     }
 
@@ -135,7 +139,7 @@ impl Freed {
     }
 
     /// Nothing uses the blocks any more.
-    fn give_back(&self, device: c_int, batch: Batch) {
+    fn give_back(&self, device: c_int, mut batch: Batch) {
         let Some(genesis) = process::genesis_if_open() else { return };
         {
             let mut state = self.lock();
@@ -148,7 +152,9 @@ impl Freed {
             genesis.free(address);
         }
         let live_bytes = genesis.live_bytes(device);
+        batch.addresses.clear();
         let mut state = self.lock();
+        state.spare = batch.addresses;
         state.most_blocks = MOST_BLOCKS;
         state.most_bytes = FLOOR_BYTES.max(live_bytes / LIVE_PART);
     }
