@@ -17,10 +17,8 @@ use std::path::{Path, PathBuf};
 
 use crate::steps::{self, Outcome, Step, output, root, run};
 
-/// What the release build of packages is asked for. simcuda is for their tests; named here so
-/// that all builds share one choice of features.
-const PACKAGES: [&str; 5] =
-    ["genesis", "genesis-cli", "genesis-preload", "genesis-static", "simcuda"];
+/// What the release build of packages is asked for.
+const PACKAGES: [&str; 4] = ["genesis", "genesis-cli", "genesis-preload", "genesis-static"];
 /// The oldest C library that portable packages run with: that of PyTorch's own wheels.
 pub(super) const PORTABLE_GLIBC: &str = "2.28";
 /// The functions of the library, with the versions that brought them.
@@ -59,9 +57,7 @@ pub(super) fn scratch() -> PathBuf {
 
 /// Compiles, and links as asked.
 pub(super) fn build(linker: Linker) -> Result<Built, String> {
-    let mut compile = crate::cargo(&["build", "--release"]);
-    compile.extend(PACKAGES.iter().flat_map(|package| ["--package", package]));
-    run(&compile)?;
+    compile(&[])?;
     let folder = scratch().join(match linker {
         Linker::Native => "native",
         Linker::Portable => "portable",
@@ -97,6 +93,13 @@ pub(super) fn build(linker: Linker) -> Result<Built, String> {
     strip.extend([&built.library, &built.preload, &built.program]);
     run(&strip)?;
     Ok(built)
+}
+
+/// Compiles the crates of packages and `others`, in one go, so that they share what both use.
+pub(super) fn compile(others: &[&str]) -> Outcome {
+    let mut compile = crate::cargo(&["build", "--release"]);
+    compile.extend(PACKAGES.iter().chain(others).flat_map(|package| ["--package", package]));
+    run(&compile)
 }
 
 /// Writes the manual and the completions anew.

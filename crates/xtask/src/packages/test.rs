@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::build::{create, failed, remove, scratch};
+use super::build::{compile, create, failed, remove, scratch};
 use super::consumers::Installed;
 use super::{InstallArguments, debian, dist, pages, sbom, tools, tree, wheel};
 use crate::prerequisites;
@@ -13,6 +13,7 @@ use crate::steps::{self, Outcome, Step, output, run};
 /// Makes and tests every package, and runs every page; or only the pages that are named.
 pub(crate) fn test(pages: &[PathBuf]) -> Outcome {
     prerequisites::install(prerequisites::OF_THE_PACKAGES)?;
+    compile(&["simcuda"])?;
     let folder = scratch().join("test");
     if pages.is_empty() {
         installation(&folder.join("installation"))?;
