@@ -74,6 +74,11 @@ pub(crate) fn get(ordinal: c_int) -> Option<&'static Device> {
     DEVICES.get(usize::try_from(ordinal).ok()?)
 }
 
+/// Shows `visit` all devices that were used.
+pub(crate) fn for_each_seen(visit: impl FnMut(&'static Device)) {
+    DEVICES.iter().take(SEEN.load(Acquire)).for_each(visit);
+}
+
 /// Where calls of this thread work now.
 #[inline]
 pub(crate) fn current() -> Place {
@@ -206,8 +211,9 @@ pub(crate) fn observe_waits() {
 
 /// Genesis has made `stream` wait: called after that, in the same call of Genesis.
 pub(crate) fn note_wait(stream: usize) {
-    let seen = DEVICES.iter().take(SEEN.load(Acquire));
-    for device in seen.filter(|device| device.stream.load(Relaxed) == stream) {
-        device.queued_waits.fetch_add(1, Release);
-    }
+    for_each_seen(|device| {
+        if device.stream.load(Relaxed) == stream {
+            device.queued_waits.fetch_add(1, Release);
+        }
+    });
 }

@@ -187,6 +187,15 @@ pub(crate) fn retire(ordinal: c_int) -> bool {
     around_wait(Some(device), || device.synchronize().unwrap_or(-1)) == SUCCESS
 }
 
+/// At the end of the process, when nothing is allocated any more: gives back what waits, so that
+/// Genesis does not take it for live.
+pub(crate) fn end() {
+    device::for_each_seen(|device| {
+        let batch = device.freed.take();
+        device.freed.give_back(device.ordinal(), batch);
+    });
+}
+
 /// Spreads addresses, which are multiples of 512.
 #[derive(Default)]
 struct AddressHasher(u64);

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize};
 
 use preload_report::{Library, PATH_VARIABLE, Slot};
 
+use crate::fence;
 use crate::genesis::Genesis;
 use crate::next;
 
@@ -87,7 +88,11 @@ fn open() -> Option<&'static Genesis> {
             let former = GENESIS.compare_exchange(ptr::null_mut(), genesis, AcqRel, Acquire);
             match former {
                 // SAFETY: never freed from now on.
-                Ok(_) => unsafe { (*genesis).begin() },
+                Ok(_) => unsafe {
+                    (*genesis).begin();
+                    // Where it cannot be registered, Genesis takes for live what waits at the end.
+                    let _ = libc::atexit(at_exit);
+                },
                 // SAFETY: made here, and nobody else has seen it.
                 Err(_) => drop(unsafe { Box::from_raw(genesis) }),
             }
@@ -160,6 +165,17 @@ fn watch_for_fork() {
         // all of which the C library allows a child. Where it cannot be registered, a fork is as
         // unguarded as with CUDA itself.
         let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+}
+
+/// Before Genesis and the driver see the end, as they began before: what is allocated now passes,
+/// and what is freed is freed at once.
+extern "C" fn at_exit() {
+    STATE.store(PASSING, Release);
+    HAS_FENCE.store(false, Relaxed);
+    // Not in a child of a fork, where a lock may be held for ever.
+    if genesis_if_open().is_some() {
+        fence::end();
     }
 }
 

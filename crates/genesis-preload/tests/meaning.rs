@@ -96,3 +96,9 @@ fn limits_are_kept() {
     let said = run(case("limit").env("GENESIS_MEMORY_LIMIT", "1GiB"));
     assert!(said.contains("requested_bytes=104857600") && said.lines().count() == 1, "{said}");
 }
+
+#[test]
+fn what_was_freed_has_not_leaked() {
+    let said = run(case("leaks").env("GENESIS_DEBUG", "leaks"));
+    assert!(said.contains("1 block") && said.contains("2.00 KiB"), "{said}");
+}
