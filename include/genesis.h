@@ -12,7 +12,8 @@
  * THREADS. Every function may be called from any thread at any time, with any device current.
  * Threads that use different streams do not wait for each other. The last error is the
  * thread's own. After fork, the child's calls fail with GENESIS_STATUS_FORKED_CHILD and
- * genesis_free does nothing, as CUDA itself allows a child nothing but exec. The library has
+ * genesis_free does nothing, as CUDA itself allows a child nothing but exec; pageable host memory
+ * alone is there for it (genesis_host_malloc). The library has
  * threads of its own only while a recording or a profile is being made (one collects events) or
  * GENESIS_TOP or GENESIS_METRICS is set (one publishes).
  *
@@ -638,7 +639,8 @@ genesis_status genesis_largest_allocations_get(int device,
 // Returns a pointer aligned to 512 bytes, or NULL: without noise for size 0, else with a last
 // error. Contents are undefined. Any thread. The strategy is GENESIS_HOST_POOL_TYPE's or
 // GENESIS_PINNED_POOL_TYPE's; limits, profiles and traces of devices do not count host memory.
-// Pinned memory is locked by the driver of device 0, for all devices.
+// Pinned memory is locked by the driver of device 0, for all devices. With GENESIS_BACKEND=sim
+// it is addresses only, as all memory of that backend is.
 //
 // Pageable memory works without a device, and in a child after fork.
 void *genesis_host_malloc(size_t size, int kind);

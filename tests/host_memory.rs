@@ -215,4 +215,16 @@ fn pageable_memory_needs_no_device() {
     command.arg("alone").env("GENESIS_BACKEND", "cuda").env("CUDA_VISIBLE_DEVICES", "");
     let output = run(&mut command);
     assert_eq!(text(&output.stderr).lines().count(), 1, "{}", text(&output.stderr));
+    run_silently(command.env("GENESIS_LOG", "off"));
+}
+
+#[test]
+fn wrong_settings_are_told_once() {
+    let program = compile("host_memory_wrong", "processes/host_memory.c", C99, true);
+    let mut command = command(&program);
+    command.arg("misconfigured").env("GENESIS_HOST_POOL_TYPE", "Elastic");
+    let said = text(&run(&mut command).stderr);
+    assert_eq!(said.matches("GENESIS_HOST_POOL_TYPE=Elastic").count(), 1, "{said}");
+    assert_eq!(said.lines().count(), 2, "and the pointer that is no block: {said}");
+    run_silently(command.env("GENESIS_LOG", "off"));
 }

@@ -99,6 +99,21 @@ static void no_device_is_needed(void)
 {
     genesis_host_free(host_block_of(100000));
     CHECK_REPORTS(GENESIS_STATUS_DRIVER_UNAVAILABLE, genesis_host_malloc(100, PINNED));
+    /* What memory is like is settled now. */
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT,
+                genesis_option_set("GENESIS_HOST_POOL_TYPE", "Round"));
+    CHECK_OK(genesis_option_set("GENESIS_LOG", "off"));
+}
+
+static void wrong_settings_fail_every_call(void)
+{
+    for (int count = 0; count < 2; count++) {
+        CHECK_REPORTS(GENESIS_STATUS_INVALID_CONFIGURATION, genesis_host_malloc(100, PAGEABLE));
+        CHECK_MESSAGE("GENESIS_HOST_POOL_TYPE=Elastic: not a pool type of host memory");
+        CHECK_FAILS(GENESIS_STATUS_INVALID_CONFIGURATION, genesis_host_cache_empty(PAGEABLE));
+    }
+    int here = 0;
+    CHECK_REPORTS(GENESIS_STATUS_FOREIGN_POINTER, genesis_host_free(&here));
 }
 
 int main(int count, char **arguments)
@@ -106,6 +121,8 @@ int main(int count, char **arguments)
     CHECK(count == 2);
     if (strcmp(arguments[1], "fork") == 0) {
         fork_is_survived();
+    } else if (strcmp(arguments[1], "misconfigured") == 0) {
+        wrong_settings_fail_every_call();
     } else {
         no_device_is_needed();
     }

@@ -86,6 +86,8 @@ const STREAM: StreamHandle = StreamHandle::LEGACY;
 struct Pools {
     /// By [`HostKind`].
     heaps: [OnceCell<Result<Heap>>; 2],
+    /// What the user has set, read once.
+    settings: OnceCell<Result<Settings>>,
     /// How many forks the process is away from the first.
     forks: u32,
     /// Those of the process that it was forked from, if it had any.
@@ -121,7 +123,9 @@ fn new_pools() -> &'static Pools {
             return pools;
         }
         let heaps = [const { OnceCell::new() }; 2];
-        let new = Box::into_raw(Box::new(Pools { heaps, forks, inherited }));
+        // What a child has of its parent it need not ask for where a lock may be held.
+        let settings = inherited.map_or_else(OnceCell::new, |pools| pools.settings.clone());
+        let new = Box::into_raw(Box::new(Pools { heaps, settings, forks, inherited }));
         let old = inherited.map_or(null_mut(), |pools| std::ptr::from_ref(pools).cast_mut());
         if POOLS.compare_exchange(old, new, AcqRel, Acquire).is_err() {
             // SAFETY: another thread's pools were stored; nobody has seen these.
@@ -148,10 +152,12 @@ impl Pools {
             HostKind::Pageable => HostMemory::pageable(),
             HostKind::Pinned => HostMemory::pinned(Arc::clone(instance::heap()?.driver(DEVICE)?)),
         };
-        let (all, _) = instance::settings()?;
+        let all = self.settings.get_or_init(instance::settings_of_process).as_ref();
+        let all = all.map_err(Clone::clone)?;
         let log = Arc::new(Log::new(all.log));
         if self.forks == 0 {
-            // In a child the lock of the process's log may be held for ever.
+            // In a child the lock of the process's log may be held for ever; here it decides.
+            log.set_level(LogLevel::Debug);
             let of_process = Arc::clone(instance::log());
             log.set_sink(Some(Arc::new(move |level: LogLevel, line: &str| {
                 of_process.write(level, &of_kind(kind, line));
@@ -159,7 +165,7 @@ impl Pools {
         }
         let devices = vec![Arc::new(device) as _];
         let platform = Platform { backend: Backend::Host, devices, notice: None };
-        Ok(Heap::new(platform, &kind.settings(&all), Surroundings::new(log)))
+        Ok(Heap::new(platform, &kind.settings(all), Surroundings::new(log)))
     }
 }
 
@@ -181,7 +187,8 @@ fn error_of_kind(kind: HostKind, mut error: Error) -> Error {
 /// Returns a pointer aligned to 512 bytes, or NULL: without noise for size 0, else with a last
 /// error. Contents are undefined. Any thread. The strategy is GENESIS_HOST_POOL_TYPE's or
 /// GENESIS_PINNED_POOL_TYPE's; limits, profiles and traces of devices do not count host memory.
-/// Pinned memory is locked by the driver of device 0, for all devices.
+/// Pinned memory is locked by the driver of device 0, for all devices. With GENESIS_BACKEND=sim
+/// it is addresses only, as all memory of that backend is.
 ///
 /// Pageable memory works without a device, and in a child after fork.
 #[unsafe(no_mangle)]
@@ -228,7 +235,16 @@ fn free(address: u64, free: impl Fn(&Heap, u64) -> Result<()>) -> Result<()> {
         generation = pools.inherited;
     }
     let message = format!("{address:#x} is not host memory that genesis has handed out");
-    Err(Error::new(Status::ForeignPointer, message))
+    let error = Error::new(Status::ForeignPointer, message);
+    if instance::forks() == 0 {
+        instance::log().write(LogLevel::Error, &error);
+    }
+    Err(error)
+}
+
+/// Whether any host memory was asked for.
+pub(super) fn is_used() -> bool {
+    latest().is_some()
 }
 
 /// Gives all host memory of `kind` that is cached back.

@@ -103,7 +103,8 @@ pub(super) fn set_option(name: &str, value: &str) -> Result<()> {
         debug::watch(&settings);
         return Ok(());
     }
-    config::set(&mut Settings::default(), name, value, false)?;
+    // What host memory is like was settled when the first was asked for.
+    config::set(&mut Settings::default(), name, value, super::host::is_used())?;
     STAGED.lock().push((name.to_owned(), value.to_owned()));
     Ok(())
 }
@@ -116,8 +117,23 @@ pub(super) fn option(name: &str) -> Result<String> {
     }
 }
 
+/// What the user has set, for whoever needs no device; where there is no heap yet, the log keeps to
+/// it from now on.
+pub(super) fn settings_of_process() -> Result<Settings> {
+    if let Ok(Some(heap)) = heap_if_made() {
+        return Ok(heap.settings());
+    }
+    LOG.set_level(Settings::log_level_from_environment());
+    let settings = settings().map(|(settings, _)| settings);
+    match &settings {
+        Ok(settings) => LOG.set_level(settings.log),
+        Err(error) => LOG.write(LogLevel::Error, error),
+    }
+    settings
+}
+
 /// What the environment and the options set so far ask for, with warnings.
-pub(super) fn settings() -> Result<(Settings, Vec<String>)> {
+fn settings() -> Result<(Settings, Vec<String>)> {
     let (mut settings, warnings) = Settings::from_environment()?;
     let staged = STAGED.lock().clone();
     for (name, value) in &staged {
