@@ -230,6 +230,10 @@ impl Run {
         self.rig.run(C);
         self.allocate("after B and C", 8 * MIB, A);
         self.free("kept", kept);
+        let direct = self.allocate("direct", 6 * MIB, A);
+        let address = direct.unwrap_or(0); // which is freed by doing nothing
+        self.live.remove(&address);
+        self.note("direct", self.rig.heap.free_directly(address).map(drop));
     }
 
     fn move_between_streams(&mut self) {

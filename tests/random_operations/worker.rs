@@ -220,7 +220,11 @@ impl Worker {
         if live.is_paused {
             self.oracle.resume(live.device as usize, live.allocated_bytes);
         }
-        self.rig.heap.free(live.address).unwrap();
+        if self.random.below(50) == 0 {
+            self.rig.heap.free_directly(live.address).unwrap();
+        } else {
+            self.rig.heap.free(live.address).unwrap();
+        }
         self.last_freed = live.address;
     }
 
