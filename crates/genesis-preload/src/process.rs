@@ -30,6 +30,8 @@ static STATE: AtomicU8 = AtomicU8::new(UNREAD);
 static GENESIS: AtomicPtr<Genesis> = AtomicPtr::new(ptr::null_mut());
 /// Threads that are opening it now.
 static OPENING: AtomicUsize = AtomicUsize::new(0);
+/// Whether the process is a fork of one that used it, or a fork of such a fork.
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
 static HAS_FENCE: AtomicBool = AtomicBool::new(true);
 static SLOT: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 
@@ -113,12 +115,15 @@ fn open() -> Option<&'static Genesis> {
 /// Reads the environment; whether calls may be served.
 #[cold]
 fn read_environment() -> bool {
-    let is_off = |name| variable(name).is_some_and(|value| value.to_bytes().trim_ascii() == b"off");
     HAS_FENCE.store(!is_off(c"GENESIS_PRELOAD_FENCE"), Relaxed);
     let state = if is_off(c"GENESIS_PRELOAD") { PASSING } else { SERVING };
     // Another thread may have read the same, and more may have happened since.
     let _ = STATE.compare_exchange(UNREAD, state, AcqRel, Acquire);
     STATE.load(Acquire) == SERVING
+}
+
+fn is_off(name: &CStr) -> bool {
+    variable(name).is_some_and(|value| value.to_bytes().trim_ascii() == b"off")
 }
 
 /// What the environment says of `name`.
@@ -134,6 +139,16 @@ pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
 fn note_library(library: Library, error: Option<&CStr>) {
     if let Some(slot) = slot() {
         slot.set_library(library, error);
+    }
+}
+
+/// What a process that begins has to say of `libgenesis.so`.
+fn standing() -> Library {
+    match may_serve() {
+        true => Library::NotAsked,
+        false if IS_FORKED.load(Relaxed) => Library::ForkedChild,
+        false if is_off(c"GENESIS_PRELOAD") => Library::Off,
+        false => Library::Missing,
     }
 }
 
@@ -155,10 +170,9 @@ fn watch_for_fork() {
     extern "C" fn in_child() {
         if !GENESIS.swap(ptr::null_mut(), AcqRel).is_null() || OPENING.load(Acquire) != 0 {
             STATE.store(PASSING, Release);
-            claim_slot(Library::ForkedChild);
-        } else {
-            claim_slot(Library::NotAsked);
+            IS_FORKED.store(true, Relaxed);
         }
+        claim_slot(standing());
     }
     if !IS_WATCHED.swap(true, AcqRel) {
         // SAFETY: the handler stores to atomics, makes system calls and asks for a little memory,
@@ -182,8 +196,7 @@ extern "C" fn at_exit() {
 /// When the library is loaded: takes a slot where somebody wants a report, and else nothing.
 extern "C" fn at_load() {
     if variable(PATH_VARIABLE).is_some() {
-        let library = if may_serve() { Library::NotAsked } else { Library::Off };
-        claim_slot(library);
+        claim_slot(standing());
         watch_for_fork();
     }
 }

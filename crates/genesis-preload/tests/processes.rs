@@ -135,6 +135,18 @@ fn a_forked_child_gets_cudas_error_and_its_parent_goes_on() {
 }
 
 #[test]
+fn a_forked_child_is_reported_as_one() {
+    let processes = reported("forked", &mut case("fork", &["after_use"]));
+    let libraries: Vec<_> = processes.iter().map(|process| process.library).collect();
+    // The parent, a child, another and its own; and one that becomes another program.
+    let forked = Library::ForkedChild;
+    assert_eq!(libraries, [Library::Open, forked, forked, forked, forked, Library::Open]);
+    let mut off = case("fork", &["after_use"]);
+    let processes = reported("forked_off", off.env(OFF.0, OFF.1));
+    assert!(processes.len() > 3 && processes.iter().all(|one| one.library == Library::Off));
+}
+
+#[test]
 fn a_child_forked_before_the_first_use_works() {
     ends_well("fork", &["before_use"]);
 }

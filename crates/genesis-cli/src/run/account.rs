@@ -134,8 +134,9 @@ fn served(process: &Process) -> String {
         return "nothing was intercepted: it asked for no memory that Genesis serves".to_owned();
     }
     format!(
-        "{} allocations: {} at the peak, {} at the end, {} in all",
+        "{} {}: {} at the peak, {} at the end, {} in all",
         grouped(count),
+        if count == 1 { "allocation" } else { "allocations" },
         Bytes(process.peak_bytes),
         Bytes(process.live_bytes),
         Bytes(process.total_bytes)
