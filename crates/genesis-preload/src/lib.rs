@@ -30,9 +30,6 @@
 //! Pointers that a program got before the library was loaded, and functions found through
 //! `cuGetExportTable`, are not seen. Managed memory, arrays and host memory are CUDA's (`passed`).
 
-// Exported functions have CUDA's names and CUDA's contracts.
-#![allow(clippy::missing_safety_doc, non_snake_case)]
-
 mod call;
 mod capture;
 mod device;

@@ -262,6 +262,7 @@ fn real_function(place: &AtomicPtr<c_void>, name: &CStr) -> Option<*mut c_void> 
 }
 
 /// The driver's function as Genesis calls it: the stream waits for another one's work.
+#[allow(non_snake_case)] // not exported, but its row and the driver's function have this name
 pub(crate) unsafe extern "C" fn cuStreamWaitEvent(
     stream: usize,
     event: usize,
