@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Protocol, Union, runtime_checkable
+from typing import Any, Union
 
 from . import _library
-
-
-@runtime_checkable
-class _CudaStream(Protocol):
-    def __cuda_stream__(self) -> tuple[int, int]: ...
-
 
 #: A stream: a handle, or an object of a package that has one.
 Stream = Union[int, None, Any]
@@ -24,8 +18,9 @@ def handle_of(stream: Stream) -> int:
     """The handle of a stream; ``None`` is the legacy default stream."""
     if stream is None or isinstance(stream, int):
         return stream or 0
-    if isinstance(stream, _CudaStream):
-        return int(stream.__cuda_stream__()[1])
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return int(protocol()[1])
     for name in _HANDLES:
         handle = getattr(stream, name, None)
         if handle is not None:

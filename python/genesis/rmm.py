@@ -47,14 +47,19 @@ def resource(device: Optional[int] = None) -> Any:
 @functools.lru_cache(maxsize=None)
 def _resource(device: int) -> Any:
     def allocate(size: int, stream: Any) -> int:
-        return _blocks.allocate(size, device, _blocks.handle_of(stream))
+        address = malloc(size, device, stream.__cuda_stream__()[1])
+        if address is None and size:
+            _blocks.raise_last()
+        return address or 0
 
     def deallocate(address: int, _size: int, stream: Any) -> None:
         # An exception from here would end the process; what is wrong is logged.
-        note(address, _blocks.handle_of(stream))
-        _blocks.free(address)
+        note_use(address, stream.__cuda_stream__()[1])
+        free(address, 0, device, None)
 
-    note = _library.function("genesis_block_record_stream")
+    malloc = _library.function("genesis_malloc")
+    note_use = _library.function("genesis_block_record_stream")
+    free = _library.function("genesis_free")
     _FUNCTIONS.append((allocate, deallocate))
     return rmm.mr.CallbackMemoryResource(allocate, deallocate)
 

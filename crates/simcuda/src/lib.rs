@@ -18,7 +18,8 @@
 //! **Not simulated**: contexts other than primary ones, managed memory, arrays and textures,
 //! sharing between processes, multicast, per-thread default streams by symbol. A program with
 //! the runtime linked into it finds only the driver here, and its runtime wants undocumented
-//! tables of the driver: such programs do not start.
+//! tables of the driver: such programs do not start. (`tests/frameworks` puts simcuda's functions in
+//! the place of such a runtime, where the program still has its symbols.)
 
 mod call;
 mod capture;

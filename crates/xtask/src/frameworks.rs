@@ -4,7 +4,7 @@
 //! The frameworks come from the package registry into the virtual environment that `test-torch`
 //! makes; with PyTorch's CUDA libraries there, they take a gigabyte more.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use crate::steps::{Outcome, Step, run, run_all};
 use crate::torch;
@@ -23,8 +23,7 @@ const PACKAGES: [(&str, &str); 6] = [
 
 /// Installs what is missing, builds, and runs `tests/frameworks`; `arguments` go to pytest.
 pub(crate) fn test(arguments: &[String]) -> Outcome {
-    let python = torch::install()?;
-    install(&python)?;
+    let python = install()?;
     run(&torch::build())?;
     let mut tests = torch::on_simcuda(&python);
     tests.extend(["tests/frameworks"]);
@@ -32,11 +31,13 @@ pub(crate) fn test(arguments: &[String]) -> Outcome {
     run_all(&[tests])
 }
 
-fn install(python: &Path) -> Outcome {
-    if torch::has_packages(python, &PACKAGES) {
-        return Ok(());
+/// The virtual environment's Python, with PyTorch and all of these.
+pub(crate) fn install() -> Result<PathBuf, String> {
+    let python = torch::install()?;
+    if !torch::has_packages(&python, &PACKAGES) {
+        let mut install = Step::new(&python, &["-m", "pip", "install", "--quiet"]);
+        install.extend(PACKAGES.map(|(name, version)| format!("{name}=={version}")));
+        run(&install)?;
     }
-    let mut install = Step::new(python, &["-m", "pip", "install", "--quiet"]);
-    install.extend(PACKAGES.map(|(name, version)| format!("{name}=={version}")));
-    run(&install)
+    Ok(python)
 }

@@ -2,6 +2,7 @@
 //! then the commands of the pages in `docs/` are run on what was installed.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::build::{compile, create, failed, remove, scratch};
@@ -147,11 +148,19 @@ fn installed_wheel(python: &Path) -> Outcome {
     run(&under)
 }
 
-/// Lets `python` import what the environment of `test-torch` has, without a second copy of 5 GB.
+/// Lets `python` import what the environment of `test-frameworks` has, without a second copy of 6 GB.
 fn lend_torch(python: &Path) -> Outcome {
-    let lent = site_packages(&crate::torch::install()?)?;
-    let link = site_packages(python)?.join("lent.pth");
-    fs::write(&link, format!("{}\n", lent.display())).map_err(failed(&link))
+    let lent = site_packages(&crate::frameworks::install()?)?;
+    let own = site_packages(python)?;
+    // NVIDIA's own finder of libraries looks in the environment's folder only, and Numba's CUDA part
+    // comes in by an import at the start, which a folder that is lent does not bring along.
+    let libraries = own.join("nvidia");
+    if !libraries.exists() {
+        symlink(lent.join("nvidia"), &libraries).map_err(failed(&libraries))?;
+    }
+    let link = own.join("lent.pth");
+    let text = format!("{}\nimport _numba_cuda_redirector\n", lent.display());
+    fs::write(&link, text).map_err(failed(&link))
 }
 
 /// The folder in which `python` has its packages.
