@@ -169,6 +169,9 @@ unsafe extern "C" fn choose(handle: *mut c_void, name: *const c_char, caller: us
     };
     // SAFETY: the C library's function; its caller's contract.
     unsafe {
+        if !is_of_cuda(handle, name) {
+            return Choice::ASK;
+        }
         let real: Dlsym = std::mem::transmute(real);
         decide(handle, name, caller, || real(handle, name))
     }
@@ -186,30 +189,43 @@ unsafe extern "C" fn choose_version(
     };
     // SAFETY: the C library's function; its caller's contract.
     unsafe {
+        if !is_of_cuda(handle, name) {
+            return Choice::ASK;
+        }
         let real: Dlvsym = std::mem::transmute(real);
         decide(handle, name, caller, || real(handle, name, version))
     }
 }
 
-/// Decides a lookup; `ask` does it.
+/// Whether a lookup may be of a symbol of the table: most are not.
 ///
 /// # Safety
 /// `name` is null or NUL-terminated.
+#[inline]
+unsafe fn is_of_cuda(handle: *mut c_void, name: *const c_char) -> bool {
+    // SAFETY: by this function's contract; the second letter is read after one that is not NUL.
+    handle != libc::RTLD_NEXT
+        && !name.is_null()
+        && unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char }
+}
+
+/// Decides a lookup of what may be in the table; `ask` does it.
+///
+/// # Safety
+/// `name` is NUL-terminated.
+#[cold]
+#[inline(never)]
 unsafe fn decide(
     handle: *mut c_void,
     name: *const c_char,
     caller: usize,
     ask: impl FnOnce() -> *mut c_void,
 ) -> Choice {
-    if name.is_null() || handle == libc::RTLD_NEXT {
-        return Choice::ASK;
-    }
-    // SAFETY: not null, so NUL-terminated.
+    // SAFETY: by this function's contract.
     let name = unsafe { CStr::from_ptr(name) };
-    let Some(row) = table::find(name) else { return Choice::ASK };
-    if !process::may_serve() {
+    let Some(row) = table::find(name).filter(|_| process::may_serve()) else {
         return Choice::ASK;
-    }
+    };
     let asker = Object::containing(caller);
     let has = |symbol| asker.is_some_and(|asker| asker.symbol(symbol).is_some());
     let is_for_genesis = has(genesis::MARK);

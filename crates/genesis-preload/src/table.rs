@@ -128,10 +128,6 @@ pub(crate) const fn row(name: &str) -> usize {
 
 /// The number of the row of that name.
 pub(crate) fn find(name: &CStr) -> Option<usize> {
-    // Most lookups are of something else.
-    if !name.to_bytes().starts_with(b"cu") {
-        return None;
-    }
     ROWS.binary_search_by(|row| row.name.cmp(name)).ok()
 }
 
