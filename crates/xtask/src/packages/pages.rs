@@ -6,10 +6,11 @@
 //! - a fenced block of `sh` is run by bash, which stops at the first command that fails;
 //! - a block of any language under `<!-- file: NAME -->` is written to that file;
 //! - a block of `sh` under `<!-- not run: REASON -->` is left out, and counted;
+//! - `<!-- run: COMMANDS -->` is run as a block that readers need not see: what a page takes for granted;
 //! - `<!-- output contains: TEXT -->` holds the latest run block to what it printed.
 //!
 //! Blocks find an installed Genesis first in `PATH` and wherever compilers, pkg-config and CMake
-//! look, a Python that has the wheel and what `test-torch` installs, simulated GPUs ([simcuda]) in
+//! look, a Python that has the wheel and what `test-frameworks` installs, simulated GPUs ([simcuda]) in
 //! the place of CUDA, the sources in `$SOURCES`, and the packages in `$PACKAGES`.
 //!
 //! [simcuda]: ../../../simcuda
@@ -71,6 +72,9 @@ fn parse(text: &str) -> Result<Vec<Part>, String> {
             match comment {
                 ("output contains", text) => {
                     parts.push(Part::Expect { line: number, text: text.to_owned() });
+                }
+                ("run", commands) => {
+                    parts.push(Part::Run { line: number, commands: commands.to_owned() });
                 }
                 ("file" | "not run", _) => about = Some(comment),
                 _ => {}
@@ -201,10 +205,11 @@ mod tests {
 
     #[test]
     fn every_kind_of_block_is_understood() {
-        let page = "<!-- commands: run -->\n# A page\n\n```sh\necho a\n```\n\n\
+        let page = "<!-- commands: run -->\n# A page\n<!-- run: e -->\n```sh\necho a\n```\n\n\
                     <!-- output contains: a -->\n<!-- file: b.c -->\n```c\nint b;\n```\n\
                     <!-- not run: it needs root -->\n```sh\nsudo c\n```\n```text\nd\n```\n";
         let expected = [
+            Part::Run { line: 3, commands: "e".to_owned() },
             Part::Run { line: 4, commands: "echo a\n".to_owned() },
             Part::Expect { line: 8, text: "a".to_owned() },
             Part::File { name: "b.c".to_owned(), text: "int b;\n".to_owned() },

@@ -1,0 +1,14 @@
+"""The program that the pages of docs/ call train.py: a few steps of training with Genesis."""
+
+import torch
+
+import genesis.torch
+
+genesis.torch.enable()
+model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 10))
+model = model.cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(20):
+    optimizer.zero_grad()
+    model(torch.zeros(64, 1024, device="cuda")).sum().backward()
+    optimizer.step()
