@@ -48,6 +48,26 @@ fn compiler_with(version: &str) -> Command {
     command
 }
 
+/// The same for a build with CUDA, where there are CUDA's headers.
+fn compiler_with_cuda(version: &str) -> Option<Command> {
+    let with_cuda =
+        |definition: &str| definition.replace("CUDA=0", "CUDA=1").replace("ALONE=1", "ALONE=0");
+    let folder = headers_of_cuda()?;
+    let mut command = compiler(Cpp17);
+    command.args(DEFINITIONS.map(with_cuda));
+    command.args(["-DMXNET_USE_CUDNN=0", "-DMSHADOW_USE_CUDNN=0", "-DMSHADOW_USE_NVML=0"]);
+    command.arg("-isystem").arg(headers(version)).arg("-isystem").arg(folder);
+    Some(command)
+}
+
+/// CUDA's headers as PyTorch's wheels bring them.
+fn headers_of_cuda() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/torch-venv/lib");
+    let pythons = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut folders = pythons.map(|python| python.join("site-packages/nvidia/cu13/include"));
+    folders.find(|folder| folder.join("cublas_v2.h").is_file())
+}
+
 /// What `compiler` makes of `source`, a file of `c_tests/mxnet`, linked against the library and
 /// as `options` say; named after `name`.
 fn build(mut compiler: Command, source: &str, name: &str, options: &[&str]) -> PathBuf {
@@ -92,11 +112,17 @@ fn with_pool<'a>(command: &'a mut Command, pool: &str) -> &'a mut Command {
 
 #[test]
 fn the_header_compiles_with_every_mxnet() {
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/genesis/mxnet.hpp");
     for version in VERSIONS {
-        for standard in ["-std=c++11", "-std=c++14", "-std=c++17"] {
-            let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/genesis/mxnet.hpp");
-            let mut compiler = compiler_with(version);
-            compiler.args([standard, "-fsyntax-only", "-include"]).arg(header).arg("/dev/null");
+        let compilers = [
+            (Some(compiler_with(version)), "-std=c++11"),
+            (Some(compiler_with(version)), "-std=c++14"),
+            (Some(compiler_with(version)), "-std=c++17"),
+            (compiler_with_cuda(version), "-std=c++17"),
+        ];
+        for (compiler, standard) in compilers {
+            let Some(mut compiler) = compiler else { continue };
+            compiler.args([standard, "-fsyntax-only", "-include"]).arg(&header).arg("/dev/null");
             assert_eq!(run_silently(&mut compiler), "", "{version} {standard}");
         }
     }
@@ -277,7 +303,8 @@ fn cost_of_a_pair() {
     }
 }
 
-/// The CUDA side of the header, which the wheels' headers do not compile without CUDA's.
+/// The CUDA side of the header, on simulated GPUs: against a statement of 2.x's interface, and
+/// against the wheel's own headers where `cargo xtask test-torch` has left CUDA's.
 #[test]
 fn memory_waits_for_the_events_of_its_handle() {
     let test = env::current_exe().unwrap();
@@ -288,13 +315,19 @@ fn memory_waits_for_the_events_of_its_handle() {
     cargo.arg(profile.parent().unwrap()).args(is_release.then_some("--release"));
     run(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
     let simcuda = profile.to_str().expect("the build folder's name is UTF-8");
-    let mut compiler = compiler(Cpp17);
-    compiler.arg("-I").arg(sources().join("mxnet/interface"));
     let options = ["-L", simcuda, "-lsimcuda", &format!("-Wl,-rpath,{simcuda}")];
-    let program = build(compiler, "events.cpp", "events", &options);
-    for pool_type in PoolType::ALL {
+    let mut stated = compiler(Cpp17);
+    stated.arg("-I").arg(sources().join("mxnet/interface"));
+    let mut programs = vec![build(stated, "events.cpp", "events", &options)];
+    match compiler_with_cuda(NEWEST) {
+        Some(real) => programs.push(build(real, "events.cpp", "events-real", &options)),
+        None => eprintln!("no headers of CUDA in target/torch-venv: the wheel's are not tried"),
+    }
+    for (program, pool_type) in
+        programs.iter().flat_map(|program| PoolType::ALL.iter().map(move |of| (program, of)))
+    {
         let mut command = command(profile.join("simcuda"));
-        command.arg(&program).env("GENESIS_BACKEND", "cuda");
+        command.arg(program).env("GENESIS_BACKEND", "cuda");
         command.env("GENESIS_POOL_TYPE", pool_type.name());
         run(command.env("SIMCUDA_PROGRESS", "manual").env("SIMCUDA_MEMORY", "100MiB"));
     }

@@ -1,17 +1,11 @@
 /*
  * Memory that is freed while work is queued on it, as MXNet 2's asynchronous engine does: the
- * handle brings events. On simcuda, with streams that stand still and its race detector.
+ * handle brings events. Compiled against MXNet's headers where there are CUDA's, and against a
+ * statement of the same interface (interface/) where there are not. On simcuda, with streams that stand still and its race detector.
  */
 #include "check.hpp"
 
 extern "C" {
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
-cudaError_t cudaEventDestroy(cudaEvent_t event);
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
-cudaError_t cudaDeviceSynchronize();
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, void **graph);
 int64_t simcuda_advance(int device, cudaStream_t stream, int64_t operations);
 int64_t simcuda_check();
 void simcuda_violations_clear();
@@ -22,7 +16,16 @@ namespace {
 
 using Handle = mxnet::Storage::Handle;
 
-const mxnet::Context GPU = mxnet::Context::GPU(0);
+/* Context::GPU would ask libmxnet.so about CUDA. */
+mxnet::Context first_gpu()
+{
+    mxnet::Context context;
+    context.dev_type = mxnet::Context::kGPU;
+    context.dev_id = 0;
+    return context;
+}
+
+const mxnet::Context GPU = first_gpu();
 const size_t BLOCK_BYTES = 16 * MIB;
 const int EVERYTHING = 1000;
 
@@ -83,7 +86,7 @@ void a_capture_is_not_spoilt(mxnet::Storage &storage)
     std::shared_ptr<cudaEvent_t> event;
     storage.Free(storage.Alloc(MIB, GPU));
     const Handle busy = busy_block(storage, event, BLOCK_BYTES);
-    void *graph = nullptr;
+    cudaGraph_t graph = nullptr;
     CHECK_CUDA(cudaStreamBeginCapture(two, cudaStreamCaptureModeThreadLocal));
     storage.Free(busy);
     storage.Free(storage.Alloc(MIB, GPU));

@@ -27,6 +27,16 @@ enum cudaStreamCaptureMode {
     cudaStreamCaptureModeRelaxed = 2
 };
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode);
+
+/* What the tests use besides. */
+typedef struct CUgraph_st *cudaGraph_t;
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 }
 
 namespace mxnet {
@@ -38,14 +48,6 @@ struct Context {
     int32_t dev_id = 0;
 
     int real_dev_id() const { return dev_type == kCPUPinned || dev_type == kGPU ? dev_id : 0; }
-
-    static Context GPU(int32_t dev_id)
-    {
-        Context context;
-        context.dev_type = kGPU;
-        context.dev_id = dev_id;
-        return context;
-    }
 };
 
 class Storage {
