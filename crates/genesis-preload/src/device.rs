@@ -79,6 +79,21 @@ pub(crate) fn for_each_seen(visit: impl FnMut(&'static Device)) {
     DEVICES.iter().take(SEEN.load(Acquire)).for_each(visit);
 }
 
+/// The device whose primary context has this handle, current or not.
+pub(crate) fn with_context(context: usize) -> Option<&'static Device> {
+    let driver = driver()?;
+    get(driver.device_of(context)?)
+        .filter(|device| driver.primary_context(device.ordinal()) == Some(context))
+}
+
+/// The device whose default pool has this handle.
+pub(crate) fn with_pool(pool: usize) -> Option<&'static Device> {
+    DEVICES
+        .iter()
+        .take_while(|device| device.default_pool().is_some())
+        .find(|device| device.is_default_pool(pool))
+}
+
 /// Where calls of this thread work now.
 #[inline]
 pub(crate) fn current() -> Place {
@@ -189,7 +204,12 @@ impl Device {
 
     /// Whether `pool` is the one that the device has from the start.
     pub(crate) fn is_default_pool(&'static self, pool: usize) -> bool {
-        driver().and_then(|driver| driver.default_pool_of(self.ordinal())) == Some(pool)
+        self.default_pool() == Some(pool)
+    }
+
+    /// That pool; none if there is no such device.
+    fn default_pool(&'static self) -> Option<usize> {
+        driver()?.default_pool_of(self.ordinal())
     }
 
     /// The device's context is gone, with all that was in it.

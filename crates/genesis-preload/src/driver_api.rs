@@ -62,6 +62,7 @@ driver! {
     context_push = c"cuCtxPushCurrent_v2"(context: usize);
     context_pop = c"cuCtxPopCurrent_v2"(context: *mut usize);
     context_synchronize = c"cuCtxSynchronize"();
+    context_enable_peer = c"cuCtxEnablePeerAccess"(peer: usize, flags: c_uint);
     primary_state =
         c"cuDevicePrimaryCtxGetState"(device: c_int, flags: *mut c_uint, is_active: *mut c_int);
     primary_retain = c"cuDevicePrimaryCtxRetain"(context: *mut usize, device: c_int);
@@ -134,12 +135,27 @@ impl Driver {
 
     /// Waits for all work of `context`.
     pub(crate) fn synchronize(&self, context: usize) -> c_int {
+        self.within(context, || self.context_synchronize())
+    }
+
+    /// The device of `context`.
+    pub(crate) fn device_of(&self, context: usize) -> Option<c_int> {
+        get(0, |device| self.within(context, || self.context_device(device)))
+    }
+
+    /// Work in context `user` may use memory of context `owner`.
+    pub(crate) fn enable_peer(&self, user: usize, owner: usize) {
+        self.within(user, || self.context_enable_peer(owner, 0));
+    }
+
+    /// Makes a call while `context` is current.
+    fn within(&self, context: usize, call: impl FnOnce() -> c_int) -> c_int {
         if self.current_context() == Some(context) {
-            return self.context_synchronize();
+            return call();
         }
         match self.context_push(context) {
             SUCCESS => {
-                let status = self.context_synchronize();
+                let status = call();
                 let mut popped = 0;
                 self.context_pop(&raw mut popped);
                 status

@@ -95,6 +95,7 @@ functions! {
     memory_info = c"genesis_memory_info_get"(c_int, *mut usize, *mut usize) -> c_int;
     stats = c"genesis_stats_get"(c_int, *mut Stats) -> c_int;
     cache_empty = c"genesis_cache_empty"(c_int) -> c_int;
+    peer_enable = c"genesis_peer_access_enable"(c_int, c_int) -> c_int;
     backend = c"genesis_backend_get"(*mut *const c_char) -> c_int;
     last_error = c"genesis_last_error_get"() -> c_int;
     callback_add = c"genesis_out_of_memory_callback_add"(
@@ -211,6 +212,14 @@ impl Genesis {
         // SAFETY: as many bytes are written as `struct_size` says.
         unsafe { (self.stats)(device, &raw mut stats) };
         stats.allocated[0]
+    }
+
+    /// From now on device `peer` may use all memory of `device`; false where Genesis has no say, as
+    /// the memory is the driver's own.
+    pub(crate) fn enable_peer(&self, device: c_int, peer: c_int) -> bool {
+        let _inside = inside::enter();
+        // SAFETY: any arguments are allowed.
+        unsafe { (self.peer_enable)(device, peer) == SUCCESS }
     }
 
     /// Gives everything cached on `device` back to the driver.

@@ -12,7 +12,7 @@
 //!    │                ▼
 //!    │             lookups, proc_address, elf
 //!    ▼                ▼
-//!  runtime          driver         passed, watched, last_error
+//!  runtime          driver         passed, watched, peers, …
 //!    └──── memory ────┘              │
 //!   device │ fence, capture          │
 //!          ▼                         ▼
@@ -44,6 +44,7 @@ mod lookups;
 mod memory;
 mod next;
 mod passed;
+mod peers;
 mod proc_address;
 mod process;
 mod report;

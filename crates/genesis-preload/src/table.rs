@@ -14,7 +14,7 @@
 
 use std::ffi::{CStr, c_int, c_void};
 
-use crate::{driver, last_error, lookups, passed, proc_address, runtime, watched};
+use crate::{driver, last_error, lookups, passed, peers, proc_address, runtime, watched};
 
 /// A symbol that is taken over.
 pub(crate) struct Row {
@@ -48,6 +48,7 @@ macro_rules! rows {
 rows! {
     passed::cuArray3DCreate_v2;
     passed::cuArrayCreate_v2;
+    peers::cuCtxEnablePeerAccess;
     watched::cuCtxSynchronize;
     watched::cuCtxSynchronize_v2 since 13000;
     watched::cuDevicePrimaryCtxReset;
@@ -71,6 +72,7 @@ rows! {
     driver::cuMemGetAddressRange_v2;
     driver::cuMemGetInfo_v2;
     passed::cuMemHostAlloc;
+    peers::cuMemPoolSetAccess;
     watched::cuMemSetMemPool;
     passed::cuMipmappedArrayCreate;
     driver::cuPointerGetAttribute;
@@ -84,6 +86,7 @@ rows! {
     watched::cuStreamEndCapture;
     watched::cuStreamEndCapture_ptsz;
     lookups::cuStreamWaitEvent;
+    peers::cudaDeviceEnablePeerAccess;
     watched::cudaDeviceReset;
     watched::cudaDeviceSetMemPool;
     watched::cudaDeviceSynchronize;
@@ -111,6 +114,7 @@ rows! {
     passed::cudaMallocMipmappedArray;
     runtime::cudaMallocPitch;
     runtime::cudaMemGetInfo;
+    peers::cudaMemPoolSetAccess;
     watched::cudaMemSetMemPool;
     last_error::cudaPeekAtLastError;
     watched::cudaStreamBeginCapture;

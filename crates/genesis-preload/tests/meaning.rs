@@ -69,6 +69,15 @@ fn each_device_has_its_own() {
 }
 
 #[test]
+fn a_peer_may_use_the_memory() {
+    for strategy in ["Elastic", "Caching", "Naive"] {
+        let mut command = case("peers");
+        command.env("SIMCUDA_DEVICES", "2").env("GENESIS_POOL_TYPE", strategy);
+        assert_eq!(run(&mut command), "", "{strategy}");
+    }
+}
+
+#[test]
 fn a_handle_stands_for_a_whole_allocation() {
     let said = run(&mut case("ipc"));
     // The first block begins where the driver's memory does, and is forwarded.

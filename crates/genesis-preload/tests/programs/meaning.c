@@ -190,6 +190,25 @@ static void devices(void) {
     EXPECT(0, live_bytes(1));
 }
 
+/* Devices use what others have, allocated before access was enabled and after: as kernels would. */
+static void peers(void) {
+    struct { int place, device, flags; } access = {1, 0, 3};
+    void *blocks[2], *pool;
+    for (int device = 0; device < 2; device++) {
+        CHECK_OK(cudaSetDevice(device));
+        blocks[device] = allocate(MIB);
+    }
+    CHECK_OK(cudaDeviceEnablePeerAccess(0, 0));
+    /* Of the other device the memory of its pool, which is all of it. */
+    CHECK_OK(cudaDeviceGetDefaultMemPool(&pool, 1));
+    CHECK_OK(cudaMemPoolSetAccess(pool, &access, 1));
+    for (int device = 0; device < 2; device++) {
+        CHECK_OK(simcuda_touch(1 - device, NULL, blocks[device], MIB, 0));
+        CHECK_OK(cudaSetDevice(device));
+        CHECK_OK(simcuda_touch(1 - device, NULL, allocate(100 * MIB), 100 * MIB, 0));
+    }
+}
+
 /* Arrays are CUDA's, and had from what Genesis caches; see beyond.c. */
 static void passed(void) {
     void *array = NULL, *block = NULL;
@@ -258,7 +277,7 @@ int main(int count, char **arguments) {
         {"memory_info", memory_info}, {"foreign", foreign}, {"ipc", ipc},
         {"stream_order", stream_order}, {"devices", devices}, {"passed", passed},
         {"limit", limit}, {"reset", reset}, {"pools", pools},
-        {"leaks", leaks},
+        {"leaks", leaks}, {"peers", peers},
     };
     EXPECT(2, count);
     for (size_t index = 0; index < LENGTH(cases); index++) {

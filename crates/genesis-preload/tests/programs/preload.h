@@ -30,6 +30,8 @@ int cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 int cudaIpcGetMemHandle(void *handle, void *block);
 int cudaDeviceSynchronize(void);
 int cudaSetDevice(int device);
+int cudaDeviceEnablePeerAccess(int peer, unsigned flags);
+int cudaMemPoolSetAccess(void *pool, const void *list, size_t count);
 int cudaDeviceGetDefaultMemPool(void **pool, int device);
 int cudaGetLastError(void);
 int cudaPeekAtLastError(void);
@@ -56,6 +58,7 @@ int64_t simcuda_calls(const char *name);
 int simcuda_fail(const char *call, int64_t nth, int code, int64_t times);
 int simcuda_faults_clear(void);
 int simcuda_limit(int device, int64_t bytes);
+int simcuda_touch(int device, stream_t stream, void *address, size_t bytes, int writes);
 const char *simcuda_validate(void);
 
 /* Genesis gives back what it caches. */
