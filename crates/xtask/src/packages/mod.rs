@@ -73,12 +73,14 @@ fn beneath(destination: Option<&Path>, prefix: &Path) -> Result<PathBuf, String>
 }
 
 /// The time that packages give for all their files, in seconds since 1970: what
-/// `SOURCE_DATE_EPOCH` says, else when the sources were last committed.
+/// `SOURCE_DATE_EPOCH` says, else when the sources were last committed, or else released.
 fn source_date() -> Result<String, String> {
-    match std::env::var("SOURCE_DATE_EPOCH") {
-        Ok(given) => Ok(given),
-        Err(_) => Ok(output(&Step::new("git", &["log", "-1", "--format=%ct"]))?.trim().to_owned()),
+    if let Ok(given) = std::env::var("SOURCE_DATE_EPOCH") {
+        return Ok(given);
     }
+    let committed = output(&Step::new("git", &["log", "-1", "--format=%ct"]));
+    let released = || output(&Step::new("stat", &["--format=%Y", "Cargo.lock"]));
+    Ok(committed.or_else(|_| released())?.trim().to_owned())
 }
 
 /// The same for people and for the bill of materials.
