@@ -40,22 +40,21 @@ const LIVE_PART: u64 = 8;
 pub(crate) struct Freed(Mutex<State>);
 
 struct State {
-    /// All of them.
-    addresses: HashSet<u64, BuildHasherDefault<AddressHasher>>,
     /// Those that no wait under way is for.
-    waiting: Vec<u64>,
-    /// The memory of the list before, for the next one.
-    spare: Vec<u64>,
-    waiting_bytes: u64,
-    /// The bytes of all.
-    bytes: u64,
-    /// How many may wait.
+    waiting: Batch,
+    /// Those of the waits under way.
+    under_way: Vec<Batch>,
+    /// An empty batch, which has the host memory of one before.
+    spare: Batch,
+    /// How many blocks and bytes may wait.
     most_blocks: usize,
     most_bytes: u64,
 }
 
-/// Blocks that a wait is for.
-pub(crate) struct Batch {
+/// Blocks that were freed since a wait began.
+struct Batch {
+    /// As a set, to find what is freed again, and in order.
+    set: HashSet<u64, BuildHasherDefault<AddressHasher>>,
     addresses: Vec<u64>,
     bytes: u64,
 }
@@ -71,14 +70,38 @@ pub(crate) enum Added {
     Twice,
 }
 
+impl Batch {
+    const fn new() -> Self {
+        let set = HashSet::with_hasher(BuildHasherDefault::new());
+        Self { set, addresses: Vec::new(), bytes: 0 }
+    }
+
+    fn clear(&mut self) {
+        self.set.clear();
+        self.addresses.clear();
+        self.bytes = 0;
+    }
+}
+
+impl State {
+    /// Whether a wait under way is for the block at `address`.
+    fn is_under_way(&self, address: u64) -> bool {
+        self.under_way.iter().any(|batch| batch.set.contains(&address))
+    }
+
+    /// Takes out of the waits under way the one for the batch that begins with `first`.
+    fn end_wait(&mut self, first: u64) -> Option<Batch> {
+        let index = self.under_way.iter().position(|batch| batch.addresses.first() == Some(&first));
+        index.map(|index| self.under_way.swap_remove(index))
+    }
+}
+
 impl Freed {
     pub(crate) const fn new() -> Self {
         Self(Mutex::new(State {
-            addresses: HashSet::with_hasher(BuildHasherDefault::new()),
-            waiting: Vec::new(),
-            spare: Vec::new(),
-            waiting_bytes: 0,
-            bytes: 0,
+            waiting: Batch::new(),
+            under_way: Vec::new(),
+            spare: Batch::new(),
             most_blocks: MOST_BLOCKS,
             most_bytes: FLOOR_BYTES,
         }))
@@ -92,69 +115,75 @@ impl Freed {
     #[inline]
     pub(crate) fn add(&self, block: &Block) -> Added {
         let mut state = self.lock();
-        if !state.addresses.insert(block.address) {
+        let is_under_way = state.is_under_way(block.address);
+        let State { waiting, most_blocks, most_bytes, .. } = &mut *state;
+        if is_under_way || !waiting.set.insert(block.address) {
             return Added::Twice;
         }
-        let bytes = block.allocated_bytes as u64;
-        state.waiting.push(block.address);
-        state.waiting_bytes += bytes;
-        state.bytes += bytes;
-        let is_due =
-            state.waiting.len() >= state.most_blocks || state.waiting_bytes > state.most_bytes;
+        waiting.addresses.push(block.address);
+        waiting.bytes += block.allocated_bytes as u64;
+        let is_due = waiting.addresses.len() >= *most_blocks || waiting.bytes > *most_bytes;
         if is_due { Added::IsDue } else { Added::Waits }
     }
 
     /// Whether the block at `address` has been freed.
     pub(crate) fn contains(&self, address: u64) -> bool {
-        self.lock().addresses.contains(&address)
+        let state = self.lock();
+        state.is_under_way(address) || state.waiting.set.contains(&address)
+    }
+
+    /// Whether any block waits that no wait under way is for.
+    fn is_any_waiting(&self) -> bool {
+        !self.lock().waiting.addresses.is_empty()
     }
 
     /// The bytes put aside, which the program takes for free.
     pub(crate) fn bytes(&self) -> u64 {
-        self.lock().bytes
+        let state = self.lock();
+        state.under_way.iter().chain([&state.waiting]).map(|batch| batch.bytes).sum()
     }
 
     /// All blocks are gone.
     pub(crate) fn forget(&self) {
         let mut state = self.lock();
-        state.addresses.clear();
         state.waiting.clear();
-        (state.waiting_bytes, state.bytes) = (0, 0);
+        state.under_way.clear();
     }
 
-    fn take(&self) -> Batch {
+    /// A wait begins: what is freed from now on is not for it. `None` if nothing was freed, else
+    /// the first block, which names the batch.
+    fn begin_wait(&self) -> Option<u64> {
         let mut state = self.lock();
-        let spare = mem::take(&mut state.spare);
-        let addresses = mem::replace(&mut state.waiting, spare);
-        Batch { addresses, bytes: mem::take(&mut state.waiting_bytes) }
+        let first = *state.waiting.addresses.first()?;
+        let next = mem::replace(&mut state.spare, Batch::new());
+        let batch = mem::replace(&mut state.waiting, next);
+        state.under_way.push(batch);
+        Some(first)
     }
 
     /// The device could not be waited for.
-    fn put_back(&self, batch: Batch) {
+    fn put_back(&self, first: u64) {
         let mut state = self.lock();
-        state.waiting.extend(batch.addresses);
-        state.waiting_bytes += batch.bytes;
-        state.most_blocks = state.waiting.len() * 2;
-        state.most_bytes = state.waiting_bytes * 2;
+        let Some(batch) = state.end_wait(first) else { return };
+        let State { waiting, most_blocks, most_bytes, .. } = &mut *state;
+        waiting.set.extend(&batch.addresses);
+        waiting.addresses.extend(&batch.addresses);
+        waiting.bytes += batch.bytes;
+        *most_blocks = waiting.addresses.len() * 2;
+        *most_bytes = waiting.bytes * 2;
     }
 
     /// Nothing uses the blocks any more.
-    fn give_back(&self, device: c_int, mut batch: Batch) {
-        let Some(genesis) = process::genesis_if_open() else { return };
-        {
-            let mut state = self.lock();
-            for address in &batch.addresses {
-                state.addresses.remove(address);
-            }
-            state.bytes = state.bytes.saturating_sub(batch.bytes);
-        }
+    fn give_back(&self, device: c_int, first: u64) {
+        let batch = self.lock().end_wait(first);
+        let (Some(mut batch), Some(genesis)) = (batch, process::genesis_if_open()) else { return };
         for &address in &batch.addresses {
             genesis.free(address);
         }
         let live_bytes = genesis.live_bytes(device);
-        batch.addresses.clear();
+        batch.clear();
         let mut state = self.lock();
-        state.spare = batch.addresses;
+        state.spare = batch;
         state.most_blocks = MOST_BLOCKS;
         state.most_bytes = FLOOR_BYTES.max(live_bytes / LIVE_PART);
     }
@@ -162,13 +191,13 @@ impl Freed {
 
 /// Lets `wait` wait for `device`, and gives back what was freed before; its answer.
 pub(crate) fn around_wait(device: Option<&'static Device>, wait: impl FnOnce() -> c_int) -> c_int {
-    let Some(device) = device else { return wait() };
-    let batch = device.freed.take();
+    let first = device.and_then(|device| device.freed.begin_wait());
     let status = wait();
-    match status {
-        SUCCESS if batch.addresses.is_empty() => {}
-        SUCCESS => device.freed.give_back(device.ordinal(), batch),
-        _ => device.freed.put_back(batch),
+    if let (Some(device), Some(first)) = (device, first) {
+        match status {
+            SUCCESS => device.freed.give_back(device.ordinal(), first),
+            _ => device.freed.put_back(first),
+        }
     }
     status
 }
@@ -179,7 +208,7 @@ pub(crate) fn retire(ordinal: c_int) -> bool {
     let Some(device) = device::get(ordinal).filter(|device| !device.is_lost()) else {
         return false;
     };
-    if capture::is_any() || device.freed.lock().waiting.is_empty() {
+    if capture::is_any() || !device.freed.is_any_waiting() {
         return false;
     }
     report::fenced();
@@ -191,8 +220,9 @@ pub(crate) fn retire(ordinal: c_int) -> bool {
 /// Genesis does not take it for live.
 pub(crate) fn end() {
     device::for_each_seen(|device| {
-        let batch = device.freed.take();
-        device.freed.give_back(device.ordinal(), batch);
+        if let Some(first) = device.freed.begin_wait() {
+            device.freed.give_back(device.ordinal(), first);
+        }
     });
 }
 
