@@ -94,7 +94,12 @@ fn main() -> ExitCode {
         Command::Generate => generated::write(),
         Command::Peers(arguments) => peers::peers(&arguments),
         Command::Gpu(arguments) => gpu::gpu(&arguments),
-        Command::Bench => run_all(&[cargo(&["bench", "--bench", "hot_path", "--bench", "replay"])]),
+        Command::Bench => {
+            let benches = ["--bench", "hot_path", "--bench", "replay", "--bench", "interposition"];
+            let mut bench = cargo(&["bench"]);
+            bench.extend(benches);
+            run_all(&[bench])
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
