@@ -13,7 +13,8 @@
 //!
 //! **Order.** A batch is taken out before the wait begins, as what is freed during it may be used
 //! by work that it does not cover, and is given to Genesis after the wait. In between the blocks
-//! are still known to be freed, so that freeing one of them again is found.
+//! are still known to be freed, so that freeing one of them again is found; they are forgotten
+//! before Genesis has them, as it may hand one out at once.
 //!
 //! **Lock**: one for each device, held for a few instructions and while nothing is called.
 
