@@ -34,6 +34,19 @@ fn streams_that_lag_behind() {
     Churn::new(&[A, B], Progress::Manual).run_and_judge(30_000, 7_500);
 }
 
+/// Extents are not made one by one until the device is full, only to be given back.
+#[test]
+fn a_request_larger_than_the_device_asks_it_for_no_memory() {
+    let rig = ADDRESSES.plan().capacity(CAPACITY_BYTES).start();
+    rig.allocate_and_touch(32 * MIB, A);
+    let before = rig.usage().count(Call::Create);
+    assert_eq!(rig.refusal(CAPACITY_BYTES, A), Status::OutOfMemory);
+    assert_eq!(rig.usage().count(Call::Create), before);
+    assert_eq!(rig.statistics().reserved_bytes.peak, 32 * MIB);
+    rig.allocate_and_touch(CAPACITY_BYTES - 32 * MIB, A);
+    rig.finish();
+}
+
 /// An answer of the driver that there are no addresses is met with a smaller reservation.
 #[test]
 fn a_reservation_refused_once_is_asked_for_smaller() {

@@ -219,6 +219,10 @@ impl Heap {
             return Ok(());
         }
         let Request { device, block_bytes, .. } = *request;
+        if bytes > device.usable_bytes().saturating_sub(device.supply.reserved_bytes()) {
+            // Before it is made piece by piece, only to be given back again.
+            return Err(Refusal::Limit);
+        }
         let class = SizeClass::of(block_bytes);
         let message = format_args!("device {}: {bytes} bytes more", device.ordinal);
         self.log.write(LogLevel::Debug, &message);
