@@ -13,7 +13,7 @@ use std::process::Command;
 
 use genesis::config::PoolType;
 use programs::Language::{self, C99, Cpp17};
-use programs::{command, compile, compiler, run_silently, sources, text};
+use programs::{VALGRIND, command, compile, compiler, run_silently, sources, text};
 
 /// Operations of each thread in `threads.c`; natively, and where every access is checked.
 const THREAD_OPERATIONS: [&str; 2] = ["20000", "400"];
@@ -51,8 +51,7 @@ fn is_clean(source: &str) {
     for pool_type in PoolType::ALL {
         let mut command = command("valgrind");
         command
-            .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
-            .args(["--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"])
+            .args(VALGRIND)
             .arg(&program)
             .env("GENESIS_POOL_TYPE", pool_type.name())
             .args(arguments(source, true));

@@ -18,7 +18,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use genesis::config::PoolType;
 use genesis_replay::gtr;
 use programs::Language::Cpp17;
-use programs::{command, compiler, library_folder, run, run_silently, sources, text};
+use programs::{VALGRIND, command, compiler, library_folder, run, run_silently, sources, text};
 
 const VERSIONS: [&str; 2] = ["1.9.1", "2.0.0b1"];
 const NEWEST: &str = VERSIONS[1];
@@ -145,10 +145,7 @@ fn the_storage_does_what_mxnet_asks() {
 fn the_storage_is_clean_under_valgrind() {
     let program = program("storage.cpp", NEWEST);
     let mut checked = small_machine(Path::new("valgrind"));
-    checked
-        .args(["--quiet", "--error-exitcode=99", "--leak-check=full"])
-        .args(["--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"])
-        .arg(program);
+    checked.args(VALGRIND).arg(program);
     run_silently(&mut checked);
 }
 

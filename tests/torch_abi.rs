@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use programs::Language::{C99, Cpp17};
-use programs::{command, compile, compiler, run_silently, text};
+use programs::{VALGRIND, command, compile, compiler, run_silently, text};
 
 /// The libraries of the fake, each with those that it needs.
 const LIBRARIES: [(&str, &[&str]); 4] = [
@@ -64,8 +64,7 @@ fn quiet(program: impl AsRef<OsStr>) -> Command {
 /// The same under valgrind: the program follows.
 fn valgrind() -> Command {
     let mut command = quiet("valgrind");
-    command.args(["--quiet", "--error-exitcode=99", "--leak-check=full"]);
-    command.args(["--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"]);
+    command.args(VALGRIND);
     command
 }
 
