@@ -7,6 +7,7 @@
 //! - a block of any language under `<!-- file: NAME -->` is written to that file;
 //! - a block of `sh` under `<!-- not run: REASON -->` is left out, and counted;
 //! - `<!-- run: COMMANDS -->` is run as a block that readers need not see: what a page takes for granted;
+//! - `<!-- needs: COMMANDS -->` ends the page there, with a word, on a machine where they fail;
 //! - `<!-- output contains: TEXT -->` holds the latest run block to what it printed.
 //!
 //! Blocks find an installed Genesis first in `PATH` and wherever compilers, pkg-config and CMake
@@ -33,6 +34,7 @@ const LIMIT_SECONDS: &str = "300";
 #[derive(Debug, Eq, PartialEq)]
 enum Part {
     Run { line: usize, commands: String },
+    Need { line: usize, commands: String },
     Skip { line: usize, reason: String },
     File { name: String, text: String },
     Expect { line: usize, text: String },
@@ -75,6 +77,9 @@ fn parse(text: &str) -> Result<Vec<Part>, String> {
                 }
                 ("run", commands) => {
                     parts.push(Part::Run { line: number, commands: commands.to_owned() });
+                }
+                ("needs", commands) => {
+                    parts.push(Part::Need { line: number, commands: commands.to_owned() });
                 }
                 ("file" | "not run", _) => about = Some(comment),
                 _ => {}
@@ -133,6 +138,12 @@ impl Shell<'_> {
                 Part::Run { line, commands } => {
                     run += 1;
                     printed = self.block(commands).map_err(|error| format!("{line}: {error}"))?;
+                }
+                Part::Need { line, commands } => {
+                    if self.block(commands).is_err() {
+                        eprintln!("{}:{line}: not run from here: {commands}", page.display());
+                        break;
+                    }
                 }
                 Part::Skip { line, reason } => {
                     skipped += 1;
@@ -205,15 +216,16 @@ mod tests {
 
     #[test]
     fn every_kind_of_block_is_understood() {
-        let page = "<!-- commands: run -->\n# A page\n<!-- run: e -->\n```sh\necho a\n```\n\n\
+        let page = "<!-- commands: run -->\n# A page\n<!-- needs: d -->\n<!-- run: e -->\n```sh\necho a\n```\n\n\
                     <!-- output contains: a -->\n<!-- file: b.c -->\n```c\nint b;\n```\n\
                     <!-- not run: it needs root -->\n```sh\nsudo c\n```\n```text\nd\n```\n";
         let expected = [
-            Part::Run { line: 3, commands: "e".to_owned() },
-            Part::Run { line: 4, commands: "echo a\n".to_owned() },
-            Part::Expect { line: 8, text: "a".to_owned() },
+            Part::Need { line: 3, commands: "d".to_owned() },
+            Part::Run { line: 4, commands: "e".to_owned() },
+            Part::Run { line: 5, commands: "echo a\n".to_owned() },
+            Part::Expect { line: 9, text: "a".to_owned() },
             Part::File { name: "b.c".to_owned(), text: "int b;\n".to_owned() },
-            Part::Skip { line: 14, reason: "it needs root".to_owned() },
+            Part::Skip { line: 15, reason: "it needs root".to_owned() },
         ];
         assert_eq!(parse(page).unwrap(), expected);
     }
