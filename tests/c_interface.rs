@@ -6,6 +6,8 @@
 
 #[path = "c_interface/programs.rs"]
 mod programs;
+#[path = "c_interface/valgrind.rs"]
+mod valgrind;
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +15,7 @@ use std::process::Command;
 
 use genesis::config::PoolType;
 use programs::Language::{self, C99, Cpp17};
-use programs::{VALGRIND, command, compile, compiler, run_silently, sources, text};
+use programs::{command, compile, compiler, run_silently, sources, text};
 
 /// Operations of each thread in `threads.c`; natively, and where every access is checked.
 const THREAD_OPERATIONS: [&str; 2] = ["20000", "400"];
@@ -51,7 +53,7 @@ fn is_clean(source: &str) {
     for pool_type in PoolType::ALL {
         let mut command = command("valgrind");
         command
-            .args(VALGRIND)
+            .args(valgrind::ARGUMENTS)
             .arg(&program)
             .env("GENESIS_POOL_TYPE", pool_type.name())
             .args(arguments(source, true));

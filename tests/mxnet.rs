@@ -7,6 +7,8 @@
 #[allow(dead_code)] // what compiles programs of C
 #[path = "c_interface/programs.rs"]
 mod programs;
+#[path = "c_interface/valgrind.rs"]
+mod valgrind;
 
 use std::collections::HashMap;
 use std::env;
@@ -18,7 +20,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use genesis::config::PoolType;
 use genesis_replay::gtr;
 use programs::Language::Cpp17;
-use programs::{VALGRIND, command, compiler, library_folder, run, run_silently, sources, text};
+use programs::{command, compiler, library_folder, run, run_silently, sources, text};
 
 const VERSIONS: [&str; 2] = ["1.9.1", "2.0.0b1"];
 const NEWEST: &str = VERSIONS[1];
@@ -145,7 +147,7 @@ fn the_storage_does_what_mxnet_asks() {
 fn the_storage_is_clean_under_valgrind() {
     let program = program("storage.cpp", NEWEST);
     let mut checked = small_machine(Path::new("valgrind"));
-    checked.args(VALGRIND).arg(program);
+    checked.args(valgrind::ARGUMENTS).arg(program);
     run_silently(&mut checked);
 }
 

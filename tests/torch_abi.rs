@@ -6,6 +6,8 @@
 
 #[path = "c_interface/programs.rs"]
 mod programs;
+#[path = "c_interface/valgrind.rs"]
+mod valgrind;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use programs::Language::{C99, Cpp17};
-use programs::{VALGRIND, command, compile, compiler, run_silently, text};
+use programs::{command, compile, compiler, run_silently, text};
 
 /// The libraries of the fake, each with those that it needs.
 const LIBRARIES: [(&str, &[&str]); 4] = [
@@ -64,7 +66,7 @@ fn quiet(program: impl AsRef<OsStr>) -> Command {
 /// The same under valgrind: the program follows.
 fn valgrind() -> Command {
     let mut command = quiet("valgrind");
-    command.args(VALGRIND);
+    command.args(valgrind::ARGUMENTS);
     command
 }
 

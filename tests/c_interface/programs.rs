@@ -112,17 +112,6 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// What valgrind is told: to say nothing but of errors and of what leaks for certain, which fail the
-/// program. Threads take turns, as one that waits for another's lock may wait for ever otherwise.
-pub const VALGRIND: [&str; 6] = [
-    "--quiet",
-    "--error-exitcode=99",
-    "--leak-check=full",
-    "--errors-for-leak-kinds=definite",
-    "--show-leak-kinds=definite",
-    "--fair-sched=yes",
-];
-
 /// Runs a command line; it must end with status 0, in time.
 pub fn run(command: &mut Command) -> Output {
     let output = command.output().expect("the program can be started");

@@ -1,0 +1,12 @@
+//! What valgrind is told.
+
+/// To say nothing but of errors and of what leaks for certain, which fail the program. Threads take
+/// turns, as one that waits for another's lock may wait for ever otherwise.
+pub const ARGUMENTS: [&str; 6] = [
+    "--quiet",
+    "--error-exitcode=99",
+    "--leak-check=full",
+    "--errors-for-leak-kinds=definite",
+    "--show-leak-kinds=definite",
+    "--fair-sched=yes",
+];
