@@ -1,4 +1,4 @@
-//! What every layer stands on: units and sizes, identifiers, errors, ranked locks.
+//! What every layer stands on: units and sizes, identifiers, errors, ranked locks, threads by number.
 //!
 //! Imports nothing of the project.
 
@@ -8,6 +8,7 @@ pub mod id;
 pub mod lock;
 mod shortage;
 pub mod size;
+pub mod thread;
 
 pub use error::{Error, Result, Status};
 pub use gauge::Gauge;

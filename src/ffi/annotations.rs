@@ -2,13 +2,11 @@
 //! within a thread, such as "forward", and moments, such as "step 12". While nobody listens a
 //! call costs a load.
 
-use std::cell::Cell;
 use std::ffi::c_char;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::boundary::{self, text};
 use super::instance::{self, EVENTS};
-use crate::base::{DeviceOrdinal, Result, Status};
+use crate::base::{DeviceOrdinal, Result, Status, thread};
 use crate::observe::{Action, Event};
 
 /// The calling thread begins the range `name`, within those that it has begun before.
@@ -42,22 +40,8 @@ pub(super) fn note(action: Action, name: Option<&str>) -> Result<()> {
     instance::refuse_forked_child()?;
     if EVENTS.is_on() {
         let name = name.map_or(0, |name| EVENTS.names().number(name));
-        let stream = thread_number();
+        let stream = thread::number();
         EVENTS.note(Event { name, stream, ..Event::new(action, DeviceOrdinal(0)) });
     }
     Ok(())
-}
-
-/// A number of the calling thread's own, small and never used again.
-fn thread_number() -> u64 {
-    static THREADS: AtomicU64 = AtomicU64::new(0);
-    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
-    // A thread that is ending shares 0 with others of its kind.
-    let number = NUMBER.try_with(|number| {
-        if number.get() == 0 {
-            number.set(THREADS.fetch_add(1, Relaxed) + 1);
-        }
-        number.get()
-    });
-    number.unwrap_or(0)
 }

@@ -1,8 +1,5 @@
 //! Which queue a stream handle means.
-
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use crate::base::StreamHandle;
+use crate::base::{StreamHandle, thread};
 
 /// A queue of one device: what lanes are kept by.
 ///
@@ -20,7 +17,7 @@ impl StreamKey {
     pub fn of(handle: StreamHandle) -> Self {
         match handle {
             StreamHandle::LEGACY | StreamHandle::LEGACY_ALIAS => Self(0),
-            StreamHandle::PER_THREAD => Self(PER_THREAD_BIT | thread_number()),
+            StreamHandle::PER_THREAD => Self(PER_THREAD_BIT | thread::number()),
             StreamHandle(handle) => Self(handle as u64),
         }
     }
@@ -34,15 +31,6 @@ impl StreamKey {
             _ => StreamHandle::PER_THREAD,
         }
     }
-}
-
-/// A number no other thread of the process ever has.
-fn thread_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    thread_local! {
-        static NUMBER: u64 = NEXT.fetch_add(1, Relaxed);
-    }
-    NUMBER.with(|number| *number)
 }
 
 #[cfg(test)]

@@ -1,28 +1,43 @@
 //! How many driver calls a device has made, and how long they took.
+//!
+//! Counted in several places by thread, each on cache lines of its own: threads on different
+//! streams share nothing else when they record an event.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::loader::RawResult;
+use crate::base::thread;
 use crate::driver::{Call, Usage, ticks};
+
+/// So many places there are to count in.
+const SHARDS: usize = 16;
 
 /// The calls of one device. Any thread; sums of one moment may lack a call that is being made.
 #[derive(Debug)]
 pub(super) struct Meter {
-    calls: [AtomicU64; Call::COUNT],
-    /// In driver calls, in ticks of the processor's clock.
-    ticks: AtomicU64,
+    shards: [Shard; SHARDS],
     /// When the meter was made, by both clocks.
     made: (Instant, u64),
 }
 
+/// What some of the threads have done. Two cache lines are fetched together.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard {
+    calls: [AtomicU64; Call::COUNT],
+    /// In driver calls, in ticks of the processor's clock.
+    ticks: AtomicU64,
+}
+
+impl Shard {
+    const EMPTY: Self =
+        Self { calls: [const { AtomicU64::new(0) }; Call::COUNT], ticks: AtomicU64::new(0) };
+}
+
 impl Meter {
     pub(super) fn new() -> Self {
-        Self {
-            calls: [const { AtomicU64::new(0) }; Call::COUNT],
-            ticks: AtomicU64::new(0),
-            made: (Instant::now(), ticks()),
-        }
+        Self { shards: [const { Shard::EMPTY }; SHARDS], made: (Instant::now(), ticks()) }
     }
 
     /// Runs one driver function and counts it.
@@ -30,15 +45,16 @@ impl Meter {
         let started = ticks();
         let code = run();
         let passed = ticks().saturating_sub(started);
-        self.calls[call as usize].fetch_add(1, Relaxed);
-        self.ticks.fetch_add(passed, Relaxed);
+        let shard = &self.shards[thread::number() as usize % SHARDS];
+        shard.calls[call as usize].fetch_add(1, Relaxed);
+        shard.ticks.fetch_add(passed, Relaxed);
         code
     }
 
     /// All of it so far.
     pub(super) fn usage(&self) -> Usage {
         Usage {
-            calls: std::array::from_fn(|call| self.calls[call].load(Relaxed)),
+            calls: std::array::from_fn(|call| self.sum(|shard| &shard.calls[call])),
             nanoseconds: self.nanoseconds(),
         }
     }
@@ -47,8 +63,12 @@ impl Meter {
     fn nanoseconds(&self) -> u64 {
         let (instant, started) = self.made;
         let passed = ticks().saturating_sub(started).max(1);
-        let spent = u128::from(self.ticks.load(Relaxed));
+        let spent = u128::from(self.sum(|shard| &shard.ticks));
         let nanoseconds = spent * instant.elapsed().as_nanos() / u128::from(passed);
         u64::try_from(nanoseconds).unwrap_or(u64::MAX)
+    }
+
+    fn sum(&self, count: impl Fn(&Shard) -> &AtomicU64) -> u64 {
+        self.shards.iter().map(|shard| count(shard).load(Relaxed)).sum()
     }
 }
