@@ -31,13 +31,14 @@ struct Shard {
 }
 
 impl Shard {
-    const EMPTY: Self =
-        Self { calls: [const { AtomicU64::new(0) }; Call::COUNT], ticks: AtomicU64::new(0) };
+    const fn new() -> Self {
+        Self { calls: [const { AtomicU64::new(0) }; Call::COUNT], ticks: AtomicU64::new(0) }
+    }
 }
 
 impl Meter {
     pub(super) fn new() -> Self {
-        Self { shards: [const { Shard::EMPTY }; SHARDS], made: (Instant::now(), ticks()) }
+        Self { shards: [const { Shard::new() }; SHARDS], made: (Instant::now(), ticks()) }
     }
 
     /// Runs one driver function and counts it.
