@@ -260,7 +260,7 @@ fn elastic_holds_less() {
 }
 
 /// The table of docs/mxnet.md, on a device of 80 GiB with addresses only:
-/// `cargo test --test mxnet -- --ignored --nocapture`.
+/// `cargo test --test mxnet -- --ignored --nocapture table`.
 #[test]
 #[ignore = "prints a table, and asserts nothing"]
 fn table_of_what_is_held() {
