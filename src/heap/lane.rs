@@ -290,10 +290,9 @@ impl Lane {
             block.recorded = rest;
             block.outstanding += 1;
             // Another thread's default stream cannot be named from here.
-            let event = (key == StreamKey::of(handle)).then(|| events.record(handle));
-            match event {
-                Some(Ok(event)) => pending.wait_for_event(slot, key, event),
-                _ => pending.wait_for_idle(slot, fence.epoch()),
+            let is_ours = key == StreamKey::of(handle);
+            if !is_ours || pending.wait_for_stream(events, slot, handle).is_err() {
+                pending.wait_for_idle(slot, fence.epoch());
             }
         }
         self.note(Action::Pending, block.address, block.bytes);

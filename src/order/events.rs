@@ -1,4 +1,8 @@
 //! Events of one device, kept for reuse: creating one is slow, above all from several threads.
+//!
+//! What nothing stands for at the moment lies in the device's pool, and a few in the stocks of
+//! those who need one for every free. A stock has no lock of its own: it meets the pool once in
+//! [`BATCH`] events, so that threads which record for each free do not meet there.
 
 use std::sync::Arc;
 
@@ -6,12 +10,21 @@ use crate::base::StreamHandle;
 use crate::base::lock::{Lock, rank};
 use crate::driver::{self, Device, Event};
 
+/// So many events at once go from the pool to a stock or back.
+const BATCH: usize = 16;
+/// The most that a stock keeps.
+const MOST_STOCKED: usize = 2 * BATCH;
+
 /// The events of one device that nothing stands for at the moment.
 #[derive(Debug)]
 pub struct EventPool {
     device: Arc<dyn Device>,
     idle: Lock<Vec<Event>, { rank::DEVICE }>,
 }
+
+/// Some of them, in one owner's hands. At most [`MOST_STOCKED`].
+#[derive(Debug, Default)]
+pub(super) struct EventStock(Vec<Event>);
 
 impl EventPool {
     /// An empty pool; events are created as they are needed and never destroyed: at exit the
@@ -31,14 +44,48 @@ impl EventPool {
     /// would belong to the graph and never complete.
     pub fn record(&self, stream: StreamHandle) -> driver::Result<Event> {
         let idle = self.idle.lock().pop();
-        let event = idle.map_or_else(|| self.device.event_create(), Ok)?;
-        let recorded = self.device.event_record_outside_capture(event, stream);
-        recorded.inspect_err(|_| self.put(event))?;
-        Ok(event)
+        self.record_or_create(idle, stream, |event| self.put(event))
     }
 
     /// Takes back an event that is not needed any more.
     pub fn put(&self, event: Event) {
         self.idle.lock().push(event);
+    }
+
+    /// Records `idle`, or a new event; one that could not be recorded goes to `put`.
+    fn record_or_create(
+        &self,
+        idle: Option<Event>,
+        stream: StreamHandle,
+        put: impl FnOnce(Event),
+    ) -> driver::Result<Event> {
+        let event = idle.map_or_else(|| self.device.event_create(), Ok)?;
+        let recorded = self.device.event_record_outside_capture(event, stream);
+        recorded.inspect_err(|_| put(event)).map(|()| event)
+    }
+}
+
+impl EventStock {
+    /// [`EventPool::record`], with an event of the stock where there is one.
+    pub(super) fn record(
+        &mut self,
+        pool: &EventPool,
+        stream: StreamHandle,
+    ) -> driver::Result<Event> {
+        if self.0.is_empty() {
+            let mut idle = pool.idle.lock();
+            let rest = idle.len().saturating_sub(BATCH);
+            self.0.extend(idle.drain(rest..));
+        }
+        let idle = self.0.pop();
+        pool.record_or_create(idle, stream, |event| self.0.push(event))
+    }
+
+    /// Takes back an event that is not needed any more.
+    pub(super) fn put(&mut self, pool: &EventPool, event: Event) {
+        if self.0.len() == MOST_STOCKED {
+            pool.idle.lock().extend(self.0.drain(BATCH..));
+        }
+        self.0.push(event);
     }
 }

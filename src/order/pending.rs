@@ -9,8 +9,10 @@
 
 use std::collections::VecDeque;
 
+use super::events::EventStock;
 use super::{EventPool, StreamKey};
-use crate::driver::Event;
+use crate::base::StreamHandle;
+use crate::driver::{self, Event};
 use crate::memory::Slot;
 
 /// Above this many queues, empty ones are dropped.
@@ -24,6 +26,7 @@ pub struct PendingFrees {
     /// What waits for the device to be idle, with the lane's epoch when it was freed.
     for_idle: Vec<(Slot, u32)>,
     events: usize,
+    stock: EventStock,
 }
 
 #[derive(Debug)]
@@ -36,7 +39,12 @@ struct StreamQueue {
 
 impl StreamQueue {
     /// Asks for the newest of several events; complete, it stands for all. Gives how many came out.
-    fn poll_newest(&mut self, events: &EventPool, out: &mut impl FnMut(Slot)) -> usize {
+    fn poll_newest(
+        &mut self,
+        events: &EventPool,
+        stock: &mut EventStock,
+        out: &mut impl FnMut(Slot),
+    ) -> usize {
         let Some(&(newest, _)) = self.waiting.back().filter(|_| self.waiting.len() > 1) else {
             return 0;
         };
@@ -46,7 +54,7 @@ impl StreamQueue {
         let count = self.waiting.len();
         for (event, slot) in self.waiting.drain(..) {
             out(slot);
-            events.put(event);
+            stock.put(events, event);
         }
         count
     }
@@ -64,8 +72,20 @@ impl PendingFrees {
         self.events == 0 && self.for_idle.is_empty()
     }
 
-    /// The block in `slot` waits for `event`, recorded on `stream`.
-    pub fn wait_for_event(&mut self, slot: Slot, stream: StreamKey, event: Event) {
+    /// The block in `slot` waits for the work queued up to now on `handle`, a stream of the calling
+    /// thread. Nothing has changed where no event can be had, as [`EventPool::record`] says.
+    pub fn wait_for_stream(
+        &mut self,
+        events: &EventPool,
+        slot: Slot,
+        handle: StreamHandle,
+    ) -> driver::Result<()> {
+        let event = self.stock.record(events, handle)?;
+        self.queue(StreamKey::of(handle), event, slot);
+        Ok(())
+    }
+
+    fn queue(&mut self, stream: StreamKey, event: Event, slot: Slot) {
         self.events += 1;
         if let Some(queue) = self.queues.iter_mut().find(|queue| queue.stream == stream) {
             queue.waiting.push_back((event, slot));
@@ -93,11 +113,12 @@ impl PendingFrees {
     /// An event that the driver will not speak of is given up for the device's next idleness:
     /// `epoch` is the lane's current one.
     pub fn poll(&mut self, events: &EventPool, epoch: u32, mut out: impl FnMut(Slot)) {
+        let stock = &mut self.stock;
         for queue in &mut self.queues {
             let mut may_ask_newest = true;
             if queue.keeps_up {
                 may_ask_newest = false;
-                self.events -= queue.poll_newest(events, &mut out);
+                self.events -= queue.poll_newest(events, stock, &mut out);
             }
             queue.keeps_up = true;
             while let Some(&(event, slot)) = queue.waiting.front() {
@@ -109,11 +130,11 @@ impl PendingFrees {
                     Ok(true) => out(slot),
                     Err(_) => self.for_idle.push((slot, epoch)),
                 }
-                events.put(event);
+                stock.put(events, event);
                 queue.waiting.pop_front();
                 self.events -= 1;
                 if std::mem::take(&mut may_ask_newest) {
-                    self.events -= queue.poll_newest(events, &mut out);
+                    self.events -= queue.poll_newest(events, stock, &mut out);
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use simgpu::{Call, CaptureMode, Config, Machine, Progress, StoreKind, Target, Times};
 
-use super::{EventPool, Fence, PendingFrees, Readiness, StreamKey};
+use super::{EventPool, Fence, PendingFrees, Readiness};
 use crate::base::StreamHandle;
 use crate::driver::Code;
 use crate::driver::simulated::SimulatedDevice;
@@ -98,7 +98,7 @@ fn a_stream_is_polled_no_further_than_it_has_come() {
     assert!(pending.is_empty() && !pending.has_events());
     for slot in 0..5 {
         work(&machine, A);
-        pending.wait_for_event(slot, StreamKey::of(A), events.record(A).unwrap());
+        pending.wait_for_stream(&events, slot, A).unwrap();
     }
     let poll = |pending: &mut PendingFrees| {
         let mut out = Vec::new();
@@ -115,10 +115,37 @@ fn a_stream_is_polled_no_further_than_it_has_come() {
     assert!(pending.is_empty());
     assert!(poll(&mut pending).is_empty());
     assert_eq!(machine.census().events, 5);
-    for _ in 0..5 {
-        events.record(A).unwrap();
+    for slot in 0..5 {
+        pending.wait_for_stream(&events, slot, A).unwrap();
     }
     assert_eq!(machine.census().events, 5, "all came back");
+}
+
+#[test]
+fn events_come_back_to_whoever_needs_them() {
+    const COUNT: u32 = 1000;
+    let (machine, events) = machine();
+    let mut lanes = [PendingFrees::default(), PendingFrees::default()];
+    let mut most = 0;
+    for round in 0..10 {
+        let pending = &mut lanes[round % 2];
+        for slot in 0..COUNT {
+            pending.wait_for_stream(&events, slot, A).unwrap();
+        }
+        machine.run_to_idle(0, A.0).unwrap();
+        pending.poll(&events, 1, |_| {});
+        assert!(pending.is_empty());
+        most = most.max(machine.census().events);
+    }
+    let kept = most - COUNT as usize;
+    assert!(kept < 100, "{kept} events lie where nobody gets them");
+    // One that could not be recorded is not lost either.
+    let created = machine.usage(0).unwrap().count(Call::EventCreate);
+    for _ in 0..100 {
+        machine.faults().fail(Target::call(Call::EventRecord), 1, Times::Once, UNKNOWN);
+        assert!(lanes[0].wait_for_stream(&events, 0, A).is_err());
+    }
+    assert_eq!(machine.usage(0).unwrap().count(Call::EventCreate), created);
 }
 
 #[test]
@@ -127,7 +154,7 @@ fn a_block_comes_out_once_for_each_of_its_streams() {
     let mut pending = PendingFrees::default();
     for stream in [A, B] {
         work(&machine, stream);
-        pending.wait_for_event(7, StreamKey::of(stream), events.record(stream).unwrap());
+        pending.wait_for_stream(&events, 7, stream).unwrap();
     }
     let mut out = Vec::new();
     machine.run_to_idle(0, B.0).unwrap();
@@ -146,7 +173,7 @@ fn what_no_event_tells_waits_for_an_idle_device() {
     pending.wait_for_idle(1, 3);
     pending.wait_for_idle(2, 5);
     work(&machine, A);
-    pending.wait_for_event(3, StreamKey::of(A), events.record(A).unwrap());
+    pending.wait_for_stream(&events, 3, A).unwrap();
     machine.faults().fail(Target::call(Call::EventQuery), 1, Times::Once, UNKNOWN);
     let mut out = Vec::new();
     pending.poll(&events, 4, |slot| out.push(slot));
@@ -169,7 +196,7 @@ fn many_streams_come_and_go() {
     for n in 0..1000 {
         let stream = StreamHandle(0x10_0000 + n);
         work(&machine, stream);
-        pending.wait_for_event(n as u32, StreamKey::of(stream), events.record(stream).unwrap());
+        pending.wait_for_stream(&events, n as u32, stream).unwrap();
         if n % 3 == 0 {
             machine.run_device_to_idle(0).unwrap();
             pending.poll(&events, 1, |_| out += 1);
