@@ -84,6 +84,10 @@ pub(crate) fn pop() -> Answer<u32> {
 
 /// Makes a primary context active for good.
 pub(crate) fn activate(device: u32) {
+    // Mostly it is: threads that only look do not take the cache line from each other.
+    if is_active(device) {
+        return;
+    }
     ACTIVE.fetch_or(1 << device, Ordering::AcqRel);
 }
 

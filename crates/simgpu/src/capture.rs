@@ -137,9 +137,7 @@ impl Machine {
 
     /// Whether `stream` is being captured. Legal at any time.
     pub fn is_capturing(&self, device: u32, stream: usize) -> Result<bool> {
-        let mut state = self.enter(device, Call::StreamIsCapturing)?;
-        let slot = state.stream(device, stream, Call::StreamIsCapturing)?;
-        Ok(state.streams.slots[slot as usize].capture.is_some())
+        Ok(self.capture_info(device, stream)?.is_some())
     }
 
     /// [`Self::is_capturing`] as part of another call: not a call of its own.
@@ -153,8 +151,12 @@ impl Machine {
     /// The capture that `stream` takes part in, if any. Legal at any time; counts as asking
     /// whether it captures.
     pub fn capture_info(&self, device: u32, stream: usize) -> Result<Option<CaptureInfo>> {
-        let mut state = self.enter(device, Call::StreamIsCapturing)?;
-        let slot = state.stream(device, stream, Call::StreamIsCapturing)?;
+        let call = Call::StreamIsCapturing;
+        if self.quietly(device, call, |quiet| quiet.stream_device(device, stream).is_some()) {
+            return Ok(None);
+        }
+        let mut state = self.enter(device, call)?;
+        let slot = state.stream(device, stream, call)?;
         let Some(id) = state.streams.slots[slot as usize].capture else { return Ok(None) };
         let is_valid = state.captures.get(id).is_some_and(|capture| capture.is_valid);
         Ok(Some(CaptureInfo { id, is_valid }))

@@ -3,9 +3,9 @@
 //! Counters are per device and only grow. A call is counted when it is made, whatever it
 //! answers; what depends on size is charged when it succeeds.
 
+use crate::Result;
 use crate::cost::{COST_PAGE_BYTES, CostTable};
 use crate::machine::{Machine, State};
-use crate::{Code, Result};
 
 /// The calls of the simulated driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,8 +161,12 @@ impl Default for Usage {
 
 impl Usage {
     pub(crate) fn charge_call(&mut self, call: Call, costs: &CostTable) {
-        self.calls[call as usize] += 1;
-        self.charge_ns(costs.get(call).base_ns);
+        self.charge_calls(call, 1, costs);
+    }
+
+    pub(crate) fn charge_calls(&mut self, call: Call, count: u64, costs: &CostTable) {
+        self.calls[call as usize] += count;
+        self.charge_ns(costs.get(call).base_ns.saturating_mul(count));
     }
 
     pub(crate) fn charge_ns(&mut self, nanoseconds: u64) {
@@ -204,8 +208,7 @@ pub struct Census {
 impl Machine {
     /// What was asked of `device` since the machine was made.
     pub fn usage(&self, device: u32) -> Result<Usage> {
-        let state = self.lock();
-        state.devices.get(device as usize).map(|entry| entry.usage).ok_or(Code::INVALID_DEVICE)
+        self.lock().usage(device)
     }
 
     /// The most physical memory of `device` that was in use at once, in bytes: since the
@@ -229,6 +232,13 @@ impl Machine {
 }
 
 impl State {
+    /// What was asked of `device`, under the lock and without.
+    pub(crate) fn usage(&self, device: u32) -> Result<Usage> {
+        let mut usage = self.device(device)?.usage;
+        self.quiet.add_to(&mut usage, device, &self.config.costs);
+        Ok(usage)
+    }
+
     fn census(&self) -> Census {
         let allocations = self.space.mappings().filter(|(_, m)| m.is_allocation()).count();
         Census {

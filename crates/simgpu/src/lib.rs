@@ -25,10 +25,11 @@
 //! # Ok::<(), simgpu::Code>(())
 //! ```
 //!
-//! Where to read on: `machine` (what there is, the one lock), `allocation` and
-//! `virtual_memory` (the calls), `contents` (fills, and a look at bytes), `address_space` and `physical` (their tables), `store` (bytes
-//! or none), `host_memory` (pinned memory and copies to and from it), `stream`, `event`,
-//! `capture` (order), `touch`, `race`, `clock` (the detector).
+//! Where to read on: `machine` (what there is, the one lock), `quiet` (calls without it),
+//! `allocation` and `virtual_memory` (the calls), `contents` (fills, and a look at bytes),
+//! `address_space` and `physical` (their tables), `store` (bytes or none), `host_memory` (pinned
+//! memory and copies to and from it), `stream`, `event`, `capture` (order), `touch`, `race`,
+//! `clock` (the detector).
 //!
 //! Not modelled: kernels and other copies (only what they touch), managed memory, pools of
 //! `cuMemAllocAsync`, export of handles, contexts other than the primary one.
@@ -46,6 +47,7 @@ mod host_memory;
 mod instruments;
 mod machine;
 mod physical;
+mod quiet;
 mod race;
 mod ranges;
 mod slab;

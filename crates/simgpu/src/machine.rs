@@ -3,8 +3,10 @@
 //! Every call takes the lock once, for its whole duration; no call waits while it holds it,
 //! because waiting for a simulated device means running its queues. So calls are atomic and
 //! threads are ordered by the lock. With addresses only, a call takes well under a microsecond.
+//! The few that programs make all the time do without the lock where they would change nothing:
+//! see `quiet`.
 
-use std::sync::atomic::AtomicBool;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::address_space::AddressSpace;
@@ -14,6 +16,7 @@ use crate::event::Event;
 use crate::fault::Script;
 use crate::host_memory::HostMemory;
 use crate::physical::Memory;
+use crate::quiet::Quiet;
 use crate::race::Detector;
 use crate::slab::Slab;
 use crate::store::Store;
@@ -110,10 +113,14 @@ impl Config {
 #[derive(Debug)]
 pub struct Machine {
     store: StoreKind,
-    /// Whether there may be violations, told without the lock.
-    pub(crate) has_violations: Arc<AtomicBool>,
+    /// What is known without the lock.
+    pub(crate) quiet: Arc<Quiet>,
     state: Mutex<State>,
 }
+
+/// The state, under the lock. Let go, it leaves word whether the machine is quiet.
+#[derive(Debug)]
+pub(crate) struct Locked<'a>(MutexGuard<'a, State>);
 
 /// Free and total memory of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,8 +145,8 @@ pub(crate) struct State {
     pub(crate) progress: Progress,
     pub(crate) detector: Option<Detector>,
     pub(crate) violations: Vec<Violation>,
-    /// Shared with the machine: see [`Machine::take_violations`].
-    pub(crate) has_violations: Arc<AtomicBool>,
+    /// Shared with the machine.
+    pub(crate) quiet: Arc<Quiet>,
     pub(crate) script: Script,
 }
 
@@ -177,7 +184,7 @@ impl Machine {
         }
         let (base, bytes) = store.space();
         let kind = config.store;
-        let has_violations = Arc::default();
+        let quiet = Arc::new(Quiet::new(count));
         let state = State {
             devices: config.devices.iter().map(Device::new).collect(),
             space: AddressSpace::new(base, bytes, config.descending_addresses),
@@ -189,12 +196,12 @@ impl Machine {
             progress: config.progress,
             detector: config.detect_races.then(Detector::default),
             violations: Vec::new(),
-            has_violations: Arc::clone(&has_violations),
+            quiet: Arc::clone(&quiet),
             script: Script::default(),
             store,
             config,
         };
-        Ok(Arc::new(Self { store: kind, has_violations, state: Mutex::new(state) }))
+        Ok(Arc::new(Self { store: kind, quiet, state: Mutex::new(state) }))
     }
 
     /// What the machine was made of.
@@ -237,12 +244,12 @@ impl Machine {
     }
 
     /// The state, for what is not a driver call.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        Locked(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The state, for a driver call on `device`: counted, charged, and subject to the script.
-    pub(crate) fn enter(&self, device: u32, call: Call) -> Result<MutexGuard<'_, State>> {
+    pub(crate) fn enter(&self, device: u32, call: Call) -> Result<Locked<'_>> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let entry = state.devices.get_mut(device as usize).ok_or(Code::INVALID_DEVICE)?;
@@ -251,6 +258,26 @@ impl Machine {
             state.apply_script(device, call)?;
         }
         Ok(guard)
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.0
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.0
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.quiet.set(self.0.is_quiet());
     }
 }
 

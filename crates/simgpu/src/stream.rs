@@ -116,7 +116,8 @@ impl Machine {
         let mut state = self.lock();
         state.device(device)?;
         let slot = state.stream(device, stream, None)?;
-        state.streams.slots[slot as usize].held = held;
+        let was_held = std::mem::replace(&mut state.streams.slots[slot as usize].held, held);
+        state.streams.held = state.streams.held + usize::from(held) - usize::from(was_held);
         state.settle();
         Ok(())
     }
@@ -161,6 +162,7 @@ impl State {
             stream.done = stream.enqueued;
         } else {
             stream.queue.push_back(Operation { after, duration_ns });
+            self.streams.queued += 1;
         }
         let sequence = stream.enqueued;
         if self.detector.is_some() {
@@ -265,6 +267,7 @@ impl State {
         let stream = &mut self.streams.slots[slot as usize];
         stream.queue.pop_front();
         stream.done += 1;
+        self.streams.queued -= 1;
         Step::Completed
     }
 

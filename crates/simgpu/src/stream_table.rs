@@ -63,6 +63,10 @@ pub(crate) struct Operation {
 #[derive(Debug)]
 pub(crate) struct StreamTable {
     pub(crate) slots: Vec<Stream>,
+    /// How many operations all queues hold together.
+    pub(crate) queued: usize,
+    /// How many streams are held back.
+    pub(crate) held: usize,
     names: HashMap<Name, Entry>,
     retired: VecDeque<u32>,
     recyclable: Vec<usize>,
@@ -87,6 +91,8 @@ impl StreamTable {
         let legacy = |device| Stream { device, blocking: true, ..Stream::default() };
         Self {
             slots: (0..devices).map(legacy).collect(),
+            queued: 0,
+            held: 0,
             names: HashMap::new(),
             retired: VecDeque::new(),
             recyclable: Vec::new(),
@@ -115,7 +121,7 @@ impl State {
         let name = match handle {
             0 | STREAM_LEGACY => return Ok(device),
             STREAM_PER_THREAD => Name::Thread(device, thread_token()),
-            handle if is_created(handle) => Name::Created(handle),
+            handle if created_index(handle).is_some() => Name::Created(handle),
             handle => Name::Implicit(device, handle),
         };
         match self.streams.names.get(&name) {
@@ -145,6 +151,9 @@ impl State {
         });
         let slot = self.add_stream(device, handle, blocking);
         self.streams.names.insert(Name::Created(handle), Entry::Live(slot));
+        if let Some(index) = created_index(handle) {
+            self.quiet.set_stream(index, Some(device));
+        }
         handle
     }
 
@@ -157,12 +166,18 @@ impl State {
         if let Some(capture) = self.streams.slots[slot as usize].capture.take() {
             self.invalidate_capture(capture);
         }
-        let is_created = is_created(handle);
-        let name = if is_created { Name::Created(handle) } else { Name::Implicit(device, handle) };
+        let created = created_index(handle);
+        let name = match created {
+            Some(_) => Name::Created(handle),
+            None => Name::Implicit(device, handle),
+        };
         self.streams.names.insert(name, Entry::Destroyed);
         self.streams.retired.push_back(slot);
-        if is_created && self.config.recycle_stream_handles {
-            self.streams.recyclable.push(handle);
+        if let Some(index) = created {
+            self.quiet.set_stream(index, None);
+            if self.config.recycle_stream_handles {
+                self.streams.recyclable.push(handle);
+            }
         }
         Ok(())
     }
@@ -172,6 +187,7 @@ impl State {
         if let Some(slot) = self.take_retired_slot() {
             let retired = &mut self.streams.slots[slot as usize];
             let (enqueued, done) = (retired.enqueued, retired.done);
+            self.streams.held -= usize::from(retired.held);
             *retired = Stream { enqueued, done, ..stream };
             return slot;
         }
@@ -197,8 +213,10 @@ impl State {
     }
 }
 
-fn is_created(handle: usize) -> bool {
-    handle >= FIRST_HANDLE && handle.is_multiple_of(HANDLE_STEP)
+/// Which of the created streams `handle` names, counted from 0, if it can be the name of one.
+pub(crate) fn created_index(handle: usize) -> Option<usize> {
+    let is_one = handle >= FIRST_HANDLE && handle.is_multiple_of(HANDLE_STEP);
+    is_one.then(|| (handle - FIRST_HANDLE) / HANDLE_STEP)
 }
 
 /// A number of the calling thread's own, never used again.

@@ -115,8 +115,13 @@ impl State {
         Ok(())
     }
 
-    /// Queues hold exactly what has not completed.
+    /// Queues hold exactly what has not completed, and are counted right.
     fn check_streams(&self) -> Verdict {
+        let queued: usize = self.streams.slots.iter().map(|stream| stream.queue.len()).sum();
+        let held = self.streams.slots.iter().filter(|stream| stream.held).count();
+        ensure((queued, held) == (self.streams.queued, self.streams.held), || {
+            "the queued operations or the held streams are miscounted".into()
+        })?;
         for stream in &self.streams.slots {
             let pending = stream.enqueued - stream.done;
             ensure(stream.queue.len() as u64 == pending, || {

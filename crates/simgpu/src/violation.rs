@@ -131,10 +131,10 @@ impl Machine {
     /// The violations found since they were last taken, in order. Cheap where there are none:
     /// threads that ask after every call do not meet at the lock.
     pub fn take_violations(&self) -> Vec<Violation> {
-        if !self.has_violations.load(Ordering::Acquire) {
+        if !self.quiet.has_violations.load(Ordering::Acquire) {
             return Vec::new();
         }
-        self.has_violations.store(false, Ordering::Release);
+        self.quiet.has_violations.store(false, Ordering::Release);
         std::mem::take(&mut self.lock().violations)
     }
 }
@@ -143,7 +143,7 @@ impl State {
     pub(crate) fn report(&mut self, violation: Violation) {
         if self.violations.len() < MOST_KEPT {
             self.violations.push(violation);
-            self.has_violations.store(true, Ordering::Release);
+            self.quiet.has_violations.store(true, Ordering::Release);
         }
     }
 }
