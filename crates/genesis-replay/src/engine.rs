@@ -14,9 +14,9 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use crate::crew::{Crew, Meeting};
 use crate::error::Result;
 use crate::library::{Functions, Library, Stats, Status, Stream};
 use crate::program::{Call, Kind, Program};
@@ -69,32 +69,51 @@ impl<'a> Replay<'a> {
         Ok(Self { library, program, threads })
     }
 
-    /// One pass on every thread at once.
-    pub fn pass(&mut self) -> Result<Pass> {
-        let (program, functions) = (self.program, &self.library.functions);
-        self.measure(|threads| {
-            let outcomes = run_threads(program, functions, threads);
-            let count = outcomes.len() as u32;
-            let elapsed = outcomes.iter().map(|outcome| outcome.0).sum::<Duration>() / count;
-            (elapsed, outcomes.iter().map(|outcome| outcome.1).sum())
+    /// `count` passes, each on every thread at once; `done` is told after each.
+    pub fn passes(&mut self, count: usize, mut done: impl FnMut()) -> Result<Vec<Pass>> {
+        let Self { library, program, threads } = self;
+        let (library, program) = (*library, *program);
+        let meeting = Meeting::new(threads.len());
+        std::thread::scope(|scope| {
+            let work = threads.iter_mut().map(|thread| {
+                |calls: &[Call]| {
+                    let started = Instant::now();
+                    let failures = thread.run(program, calls, &library.functions);
+                    (started.elapsed(), failures)
+                }
+            });
+            let crew = Crew::new(scope, &meeting, work);
+            let pass = |_| {
+                let pass = measure(library, program, || {
+                    let outcomes = crew.turn(&program.calls)?;
+                    let elapsed: Duration = outcomes.iter().map(|outcome| outcome.0).sum();
+                    let failures = outcomes.iter().map(|outcome| outcome.1).sum();
+                    Ok((elapsed / outcomes.len() as u32, failures))
+                })?;
+                crew.turn(&program.leftovers)?;
+                done();
+                Ok(pass)
+            };
+            (0..count).map(pass).collect()
         })
     }
 
     /// One pass of the first thread alone, with about `sample_count` samples.
     pub fn sampled_pass(&mut self, sample_count: usize) -> Result<(Pass, Course)> {
         let (program, library) = (self.program, self.library);
-        let mut course = Err(crate::Error::failed("nothing was replayed"));
-        let mut pass = self.measure(|threads| {
+        let thread = &mut self.threads[0];
+        let mut course = Course::default();
+        let mut pass = measure(library, program, || {
             let mut elapsed = Duration::ZERO;
             let mut failures = 0;
             course = sample(library, program, sample_count, |calls| {
                 let started = Instant::now();
-                failures += threads[0].run(program, calls, &library.functions);
+                failures += thread.run(program, calls, &library.functions);
                 elapsed += started.elapsed();
-            });
-            (elapsed, failures)
+            })?;
+            Ok((elapsed, failures))
         })?;
-        let course = course?;
+        thread.run(program, &program.leftovers, &library.functions);
         // Each sample began its peaks anew.
         let peaks = course.samples.iter().map(|sample| sample.reserved_bytes);
         pass.reserved_peak_bytes = peaks.max().unwrap_or(0);
@@ -115,25 +134,25 @@ impl<'a> Replay<'a> {
         }
         Ok(failures + self.threads[0].run(program, &program.calls[done..], functions))
     }
+}
 
-    /// Runs `pass`, which answers the time of a thread and the failures, and frees what it
-    /// leaves live.
-    fn measure(&mut self, pass: impl FnOnce(&mut [Thread]) -> (Duration, u64)) -> Result<Pass> {
-        let before = Totals::read(self.library, self.program.device_count)?;
-        let (elapsed, failures) = pass(&mut self.threads);
-        let after = Totals::read(self.library, self.program.device_count)?;
-        for thread in &mut self.threads {
-            thread.run(self.program, &self.program.leftovers, &self.library.functions);
-        }
-        Ok(Pass {
-            ns_per_call: ns_per_call(elapsed, self.program),
-            reserved_peak_bytes: after.reserved_peak_bytes,
-            driver_calls: after.driver_calls - before.driver_calls,
-            driver_memory_calls: after.driver_memory_calls - before.driver_memory_calls,
-            driver_ns: after.driver_ns - before.driver_ns,
-            failures,
-        })
-    }
+/// Runs `pass`, which answers the time of a thread and the failures.
+fn measure(
+    library: &Library,
+    program: &Program,
+    pass: impl FnOnce() -> Result<(Duration, u64)>,
+) -> Result<Pass> {
+    let before = Totals::read(library, program.device_count)?;
+    let (elapsed, failures) = pass()?;
+    let after = Totals::read(library, program.device_count)?;
+    Ok(Pass {
+        ns_per_call: ns_per_call(elapsed, program),
+        reserved_peak_bytes: after.reserved_peak_bytes,
+        driver_calls: after.driver_calls - before.driver_calls,
+        driver_memory_calls: after.driver_memory_calls - before.driver_memory_calls,
+        driver_ns: after.driver_ns - before.driver_ns,
+        failures,
+    })
 }
 
 /// What the replay's own loop costs a call of `program`, in nanoseconds.
@@ -152,32 +171,6 @@ pub fn loop_ns_per_call(program: &Program) -> Result<f64> {
 
 fn ns_per_call(elapsed: Duration, program: &Program) -> f64 {
     elapsed.as_nanos() as f64 / program.calls.len().max(1) as f64
-}
-
-/// Starts every thread at once; answers the time and the failures of each.
-fn run_threads(
-    program: &Program,
-    functions: &Functions,
-    threads: &mut [Thread],
-) -> Vec<(Duration, u64)> {
-    let start = Barrier::new(threads.len());
-    let run = |thread: &mut Thread| {
-        start.wait();
-        let started = Instant::now();
-        let failures = thread.run(program, &program.calls, functions);
-        (started.elapsed(), failures)
-    };
-    if let [only] = threads {
-        return vec![run(only)];
-    }
-    std::thread::scope(|scope| {
-        let running: Vec<_> =
-            threads.iter_mut().map(|thread| scope.spawn(|| run(thread))).collect();
-        running
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    })
 }
 
 /// Gives `run` the calls of `program` in pieces, and reads the peaks of each piece.

@@ -105,18 +105,22 @@ impl Job {
         let passes = self.warm_passes + 1;
         progress(0, passes);
         let mut replay = Replay::new(library, program, threads)?;
-        let (cold, course) = if threads == 1 {
-            let (cold, course) = replay.sampled_pass(self.sample_count)?;
-            (cold, Some(course))
-        } else {
-            (replay.pass()?, None)
-        };
-        progress(1, passes);
-        let mut warm = Vec::with_capacity(self.warm_passes);
-        for done in 2..=passes {
-            warm.push(replay.pass()?);
+        let mut done = 0;
+        let mut one_more = || {
+            done += 1;
             progress(done, passes);
+        };
+        let mut measured = Vec::with_capacity(passes);
+        let mut course = None;
+        if threads == 1 {
+            let (cold, sampled) = replay.sampled_pass(self.sample_count)?;
+            one_more();
+            measured.push(cold);
+            course = Some(sampled);
         }
+        measured.extend(replay.passes(passes - measured.len(), one_more)?);
+        let warm = measured.split_off(1);
+        let cold = measured[0];
         let fragmentation_ratio = course.as_ref().map(|course| course.fragmentation_ratio);
         let mut samples = course.map(|course| course.samples).unwrap_or_default();
         if self.sample_count == 0 {

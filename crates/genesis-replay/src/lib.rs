@@ -7,6 +7,7 @@
 //! library  libgenesis.so and its functions, looked up by name
 //! streams  the stream handles that a replay passes
 //! engine   the measured loop; passes, threads, samples
+//! crew     threads that do the same thing at once
 //! report   what a replay found, as plain data
 //! job      one replay, described and run; each in a process of its own
 //! profile  a replay that is looked at instead of measured
@@ -17,6 +18,7 @@
 //! of its own: see [`job`]. Only the C interface is used, so that what is measured is what a
 //! framework gets, call overhead included.
 
+mod crew;
 pub mod engine;
 mod error;
 pub mod gtr;

@@ -1,0 +1,134 @@
+//! Threads that do the same thing at the same moment, again and again.
+//!
+//! They live as long as they are needed, as a program's do: each keeps to its processor, and finds
+//! in its caches what it left there. Before each turn they meet, *spinning*, until all were seen to
+//! run at once. Threads that are woken from sleep may share a processor for milliseconds, while
+//! another is idle: they would take turns, and what they cost each other would not be measured.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Scope, available_parallelism};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+/// Threads that each have a processor meet again within this time.
+const AT_ONCE: Duration = Duration::from_micros(20);
+/// How often they try: enough for a scheduler to spread them, if it will.
+const MOST_TRIES: usize = 100;
+
+/// The threads, each with something of its own; `T` is what they are told, `A` what they answer.
+#[derive(Debug)]
+pub(crate) struct Crew<T, A> {
+    hands: Vec<(Sender<T>, Receiver<A>)>,
+}
+
+impl<T: Copy + Send, A: Send> Crew<T, A> {
+    /// A thread for each of `work`, to be called once a turn. They end with the crew.
+    pub(crate) fn new<'scope, 'env, W>(
+        scope: &'scope Scope<'scope, 'env>,
+        meeting: &'env Meeting,
+        work: impl Iterator<Item = W>,
+    ) -> Self
+    where
+        T: 'scope,
+        A: 'scope,
+        W: FnMut(T) -> A + Send + 'scope,
+    {
+        let hire = |mut work: W| {
+            let (tell, told) = channel::<T>();
+            let (answer, answers) = channel();
+            scope.spawn(move || {
+                for what in told {
+                    meeting.meet();
+                    // Whoever asked is gone only if another thread has failed.
+                    let _ = answer.send(work(what));
+                }
+            });
+            (tell, answers)
+        };
+        Self { hands: work.map(hire).collect() }
+    }
+
+    /// One turn of every thread at once; their answers.
+    pub(crate) fn turn(&self, what: T) -> Result<Vec<A>> {
+        let failed = || Error::failed("a thread of the replay failed");
+        for (tell, _) in &self.hands {
+            tell.send(what).map_err(|_| failed())?;
+        }
+        self.hands.iter().map(|(_, answers)| answers.recv().map_err(|_| failed())).collect()
+    }
+}
+
+/// Where a known number of threads meet.
+#[derive(Debug)]
+pub(crate) struct Meeting {
+    threads: usize,
+    arrivals: AtomicUsize,
+    /// Meetings after which a thread found that it had waited long.
+    late: AtomicUsize,
+    tries: usize,
+}
+
+impl Meeting {
+    pub(crate) fn new(threads: usize) -> Self {
+        let processors = available_parallelism().map_or(1, usize::from);
+        let tries = if threads <= processors { MOST_TRIES } else { 1 };
+        Self { threads, arrivals: AtomicUsize::new(0), late: AtomicUsize::new(0), tries }
+    }
+
+    /// Waits for the others, until all run at once if that can be had.
+    fn meet(&self) {
+        for _ in 0..self.tries {
+            let late_before = self.late.load(Ordering::SeqCst);
+            self.gather();
+            let started = Instant::now();
+            self.gather();
+            if started.elapsed() > AT_ONCE {
+                self.late.fetch_add(1, Ordering::SeqCst);
+            }
+            // After this all see the same.
+            self.gather();
+            if self.late.load(Ordering::SeqCst) == late_before {
+                return;
+            }
+            self.gather();
+        }
+    }
+
+    /// Waits until every thread has come here as often as the caller.
+    fn gather(&self) {
+        let arrival = self.arrivals.fetch_add(1, Ordering::SeqCst);
+        let all = (arrival / self.threads + 1) * self.threads;
+        while self.arrivals.load(Ordering::SeqCst) < all {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_thread_does_its_own_work_once_a_turn_and_with_the_others() {
+        const THREADS: usize = 3;
+        let meeting = Meeting::new(THREADS);
+        let together = std::sync::Barrier::new(THREADS);
+        std::thread::scope(|scope| {
+            let work = (0..THREADS).map(|number| {
+                let (mut turns, together) = (0, &together);
+                move |told: usize| {
+                    together.wait();
+                    turns += 1;
+                    (number, told, turns)
+                }
+            });
+            let crew = Crew::new(scope, &meeting, work);
+            for turn in 1..=20 {
+                let expected: Vec<_> = (0..THREADS).map(|number| (number, 7, turn)).collect();
+                assert_eq!(crew.turn(7).unwrap(), expected);
+            }
+        });
+    }
+}
