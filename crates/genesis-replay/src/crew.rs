@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 
 /// Threads that each have a processor meet again within this time.
 const AT_ONCE: Duration = Duration::from_micros(20);
-/// How often they try: enough for a scheduler to spread them, if it will.
-const MOST_TRIES: usize = 100;
+/// How often they try: where other programs keep the processors busy, each time takes milliseconds.
+const MOST_TRIES: usize = 3;
 
 /// The threads, each with something of its own; `T` is what they are told, `A` what they answer.
 #[derive(Debug)]
