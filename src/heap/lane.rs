@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use super::elastic::PausedExtent;
 use super::pools::PoolNumber;
 use crate::base::lock::{Guard, Lock, rank};
-use crate::base::{DeviceOrdinal, StreamHandle};
+use crate::base::{CachePadded, DeviceOrdinal, StreamHandle};
 use crate::config::Settings;
 use crate::memory::{Block, BlockTable, Directory, Segment, Slot, State};
 use crate::observe::{Action, Event, EventStream, LaneCounters, Watermark};
@@ -21,10 +21,15 @@ use crate::strategy::Strategy;
 /// again on its hot path; a miss always asks.
 const POLL_INTERVAL: u32 = 16;
 
-/// One lane. Its own cache lines, so that lanes do not slow each other down.
+/// One lane. Its own cache lines, so that lanes do not slow each other down; and in it some each
+/// for what others read, now and then or all the time, and for what only its own threads touch: so
+/// the fields have an order.
 #[derive(Debug)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(super) struct Lane {
+    /// Counted under the lock, read by anybody.
+    pub(super) counters: LaneCounters,
+    state: CachePadded<Lock<LaneState, { rank::LANE }>>,
     /// Its index among all lanes of the heap.
     pub(super) index: u32,
     /// Its device.
@@ -35,10 +40,7 @@ pub(super) struct Lane {
     pool: AtomicU32,
     /// Set by a lane that missed what this one holds: end the epoch at the next chance.
     fence_wanted: AtomicBool,
-    /// Counted under the lock, read by anybody.
-    pub(super) counters: LaneCounters,
     observer: &'static EventStream,
-    state: Lock<LaneState, { rank::LANE }>,
 }
 
 /// Whose lane it is.
@@ -90,7 +92,7 @@ impl Lane {
             fence_wanted: AtomicBool::new(false),
             counters: LaneCounters::new(),
             observer,
-            state: Lock::new(LaneState {
+            state: CachePadded(Lock::new(LaneState {
                 blocks: BlockTable::new(index, directory),
                 bare: Vec::new(),
                 strategy: Strategy::new(settings),
@@ -103,7 +105,7 @@ impl Lane {
                 poll_again_at: 0,
                 complete: Vec::new(),
                 paused: Vec::new(),
-            }),
+            })),
         }
     }
 
