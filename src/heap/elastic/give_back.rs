@@ -14,11 +14,11 @@ use crate::memory::{Extent, ExtentId, Extents, Pages, State, View};
 use crate::order::Readiness;
 
 /// Shadows are remembered up to this many times the memory that is held …
-const MOST_SHADOW_SHARE: u64 = 4;
+const MOST_SHADOW_SHARE: u64 = 16;
 /// … and up to this many views for each extent.
 const MOST_VIEWS_PER_EXTENT: usize = 4;
 /// So many views more are kept in any case.
-const LEAST_VIEWS: usize = 64;
+const LEAST_VIEWS: usize = 256;
 
 /// Why a shadow was not unmapped.
 #[derive(Clone, Copy, Debug)]

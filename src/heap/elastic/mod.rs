@@ -41,15 +41,15 @@ use crate::memory::{ExtentId, Pages, Refusal, Segment, State};
 use area::Laid;
 use gather::Moved;
 
-/// Memory grows by at least this much where the slack allows it, in bytes, for small blocks …
+/// Memory grows by at least this much for small blocks, in bytes …
 const SMALL_GROWTH_BYTES: u64 = 2 * MIB;
-/// … and for large ones …
-const LARGE_GROWTH_BYTES: u64 = 16 * MIB;
-/// … that are smaller than this, in bytes; an extent for a larger one is for it alone.
+/// … and for large ones by this part of what was live at the peak …
+const LARGE_GROWTH_PART: u64 = 100;
+/// … that are smaller than this, in bytes; extents for a larger one are for it alone.
 const OWN_EXTENT_BYTES: u64 = 16 * MIB;
 /// Extents are at most this part of what was live at the peak, or this many bytes …
 const EXTENT_PART: u64 = 200;
-const EXTENT_BYTES: u64 = 16 * MIB;
+const EXTENT_BYTES: u64 = 32 * MIB;
 /// … or this many as long as less than a part of what is held was ever freed …
 const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
 const STEADY_PART: u64 = 3;
@@ -106,14 +106,8 @@ impl Heap {
         self.make_room(device, site.missing_bytes);
         let slack_bytes = self.slack_bytes(device, block_bytes) / granule * granule;
         if site.missing_bytes <= slack_bytes {
-            let unit_bytes = match class {
-                SizeClass::Small => SMALL_GROWTH_BYTES,
-                SizeClass::Large if block_bytes < OWN_EXTENT_BYTES => LARGE_GROWTH_BYTES,
-                SizeClass::Large => 0,
-            };
-            let unit_bytes = unit_bytes.min(coarsest_bytes(device));
-            let unit_bytes = unit_bytes.min(slack_bytes).next_multiple_of(granule);
-            let growth_bytes = site.missing_bytes.max(unit_bytes.min(site.room_bytes));
+            let growth_bytes =
+                self.growth_bytes(request, pages, site.missing_bytes, site.room_bytes);
             if self.lay(request, pages, &[], growth_bytes, site.continued)? == Outcome::More {
                 return Ok(Outcome::More);
             }
@@ -127,14 +121,20 @@ impl Heap {
         }
         let mut moved = self.gather(request, pages, site.missing_bytes, site.continued);
         let bytes_of = |moved: &[Moved]| moved.iter().map(|extent| extent.bytes).sum::<u64>();
-        let mut missing_bytes = site.missing_bytes;
+        let (mut missing_bytes, mut room_bytes) = (site.missing_bytes, site.room_bytes);
         if site.continued.is_some() && bytes_of(&moved) > site.room_bytes {
             // They are too much for that place: then all that is needed goes elsewhere.
-            missing_bytes = block_bytes.next_multiple_of(granule);
+            (missing_bytes, room_bytes) = (block_bytes.next_multiple_of(granule), u64::MAX);
             let more_bytes = missing_bytes.saturating_sub(bytes_of(&moved));
             moved.extend(self.gather(request, pages, more_bytes, None));
         }
-        let growth_bytes = missing_bytes.saturating_sub(bytes_of(&moved));
+        let growth_bytes = match missing_bytes.saturating_sub(bytes_of(&moved)) {
+            0 => 0,
+            missing_bytes => {
+                let room_bytes = room_bytes.saturating_sub(bytes_of(&moved));
+                self.growth_bytes(request, pages, missing_bytes, room_bytes)
+            }
+        };
         let laid = self.lay(request, pages, &moved, growth_bytes, site.continued)?;
         if !moved.is_empty() {
             let peak_bytes = device.peak_active_bytes(&self.lanes, block_bytes);
@@ -142,6 +142,29 @@ impl Heap {
         }
         self.drop_excess_shadows(request, pages);
         Ok(laid)
+    }
+
+    /// How much new memory to make where `missing_bytes` are needed and addresses for `room_bytes`
+    /// lie bare: some for the next requests, too, or each of them would cost driver calls of its
+    /// own.
+    fn growth_bytes(
+        &self,
+        request: &Request<'_>,
+        pages: &Pages,
+        missing_bytes: u64,
+        room_bytes: u64,
+    ) -> u64 {
+        let Request { device, block_bytes, .. } = *request;
+        let unit_bytes = match SizeClass::of(block_bytes) {
+            SizeClass::Small => SMALL_GROWTH_BYTES,
+            SizeClass::Large if block_bytes < OWN_EXTENT_BYTES => {
+                let peak_bytes = device.peak_active_bytes(&self.lanes, block_bytes);
+                (peak_bytes / LARGE_GROWTH_PART).min(GROWING_EXTENT_BYTES)
+            }
+            SizeClass::Large => return missing_bytes,
+        };
+        let unit_bytes = unit_bytes.min(coarsest_bytes(device));
+        missing_bytes.max(unit_bytes.next_multiple_of(pages.granule_bytes()).min(room_bytes))
     }
 
     /// How much more may be held, for a request of `more_bytes`, before memory must be moved.
