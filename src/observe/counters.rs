@@ -47,8 +47,17 @@ struct ClassCounters {
 #[derive(Debug, Default)]
 struct Ceilings {
     requested: AtomicU64,
-    allocated: AtomicU64,
-    blocks: AtomicU64,
+    allocated: Ceiling,
+    blocks: Ceiling,
+}
+
+/// Keeps what is live below one bound, and what is active, i.e. live or pending, below another.
+#[derive(Debug, Default)]
+struct Ceiling {
+    /// The most that may be live, as much being pending as is: what an allocation looks at.
+    current: AtomicU64,
+    live: AtomicU64,
+    active: AtomicU64,
 }
 
 /// What is live, as far as the lane's own thread needs it.
@@ -56,6 +65,13 @@ struct Ceilings {
 struct Live {
     requested: u64,
     allocated: u64,
+    blocks: u64,
+}
+
+/// What is freed but perhaps still in use by other streams.
+#[derive(Clone, Copy)]
+struct Pending {
+    bytes: u64,
     blocks: u64,
 }
 
@@ -114,17 +130,35 @@ impl Ceilings {
     #[inline]
     fn are_below(&self, live: Live) -> bool {
         live.requested > self.requested.load(Relaxed)
-            || live.allocated > self.allocated.load(Relaxed)
-            || live.blocks > self.blocks.load(Relaxed)
+            || live.allocated > self.allocated.current.load(Relaxed)
+            || live.blocks > self.blocks.current.load(Relaxed)
     }
 
-    /// Puts the ceilings so far above `levels` as there is `room`.
-    fn set(&self, levels: Levels, room: Levels) {
-        let allocated_room = room.allocated.min(room.active);
-        let blocks_room = room.blocks.min(room.active_blocks);
-        set(&self.requested, levels.requested.saturating_add(room.requested));
-        set(&self.allocated, levels.allocated.saturating_add(allocated_room));
-        set(&self.blocks, levels.blocks.saturating_add(blocks_room));
+    /// Puts the ceilings so far above `levels` as there is `room`; `pending` is pending now.
+    fn set(&self, levels: &Levels, room: &Levels, pending: Pending) {
+        let bounds = levels.zip(*room, u64::saturating_add);
+        set(&self.requested, bounds.requested);
+        self.allocated.set(bounds.allocated, bounds.active, pending.bytes);
+        self.blocks.set(bounds.blocks, bounds.active_blocks, pending.blocks);
+    }
+
+    /// Less or more is pending than before.
+    fn follow(&self, pending: Pending) {
+        self.allocated.follow(pending.bytes);
+        self.blocks.follow(pending.blocks);
+    }
+}
+
+impl Ceiling {
+    fn set(&self, live: u64, active: u64, pending: u64) {
+        set(&self.live, live);
+        set(&self.active, active);
+        self.follow(pending);
+    }
+
+    fn follow(&self, pending: u64) {
+        let below_active = self.active.load(Relaxed).saturating_sub(pending);
+        set(&self.current, self.live.load(Relaxed).min(below_active));
     }
 }
 
@@ -136,6 +170,12 @@ impl Live {
             allocated: self.allocated + other.allocated,
             blocks: self.blocks + other.blocks,
         }
+    }
+}
+
+impl Pending {
+    fn plus(self, other: Self) -> Self {
+        Self { bytes: self.bytes + other.bytes, blocks: self.blocks + other.blocks }
     }
 }
 
@@ -153,6 +193,11 @@ impl ClassCounters {
         }
     }
 
+    fn pending(&self) -> Pending {
+        let bytes = self.pending_bytes.load(Relaxed);
+        Pending { bytes, blocks: self.pending_blocks.load(Relaxed) }
+    }
+
     fn levels(&self) -> Levels {
         // A reader without the lock may see a free before its allocation: hence saturating.
         let difference = |total: &AtomicU64, gone: u64| total.load(Relaxed).saturating_sub(gone);
@@ -161,12 +206,13 @@ impl ClassCounters {
         let frees = self.frees.load(Relaxed);
         let allocated = difference(&self.allocated_total, allocated_freed);
         let blocks = difference(&self.allocations, frees);
+        let pending = self.pending();
         Levels {
             requested: difference(&self.requested_total, requested_freed),
             allocated,
-            active: allocated + self.pending_bytes.load(Relaxed),
+            active: allocated + pending.bytes,
             blocks,
-            active_blocks: blocks + self.pending_blocks.load(Relaxed),
+            active_blocks: blocks + pending.blocks,
         }
     }
 
@@ -218,10 +264,7 @@ impl LaneCounters {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated);
         add(&counters.pending_blocks, 1);
-        for ceilings in [&counters.ceilings, &self.ceilings] {
-            lower(&ceilings.allocated, allocated);
-            lower(&ceilings.blocks, 1);
-        }
+        self.follow_pending();
         lower(&self.allocated_floor, allocated);
         self.inactive_watermark()
     }
@@ -232,12 +275,18 @@ impl LaneCounters {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated.wrapping_neg());
         add(&counters.pending_blocks, 1u64.wrapping_neg());
-        for ceilings in [&counters.ceilings, &self.ceilings] {
-            raise(&ceilings.allocated, allocated);
-            raise(&ceilings.blocks, 1);
-        }
+        self.follow_pending();
         raise(&self.allocated_floor, allocated);
         self.inactive_watermark()
+    }
+
+    fn follow_pending(&self) {
+        let [small, large] = [&self.classes[0], &self.classes[1]].map(|counters| {
+            let pending = counters.pending();
+            counters.ceilings.follow(pending);
+            pending
+        });
+        self.ceilings.follow(small.plus(large));
     }
 
     #[inline]
@@ -273,14 +322,16 @@ impl LaneCounters {
         Snapshot { classes, all, inactive }
     }
 
-    /// Gives the lane its share of the room below the device's peaks.
-    fn set_watermarks(&self, room: &Snapshot) {
-        let levels = self.snapshot();
+    /// Puts the watermarks so far from `levels` as there is `room`.
+    fn set_watermarks(&self, levels: &Snapshot, room: &Snapshot) {
+        let pending = self.classes.each_ref().map(ClassCounters::pending);
         for (class, counters) in self.classes.iter().enumerate() {
-            counters.ceilings.set(levels.classes[class], room.classes[class]);
+            counters.ceilings.set(&levels.classes[class], &room.classes[class], pending[class]);
         }
-        self.ceilings.set(levels.all, room.all);
-        set(&self.allocated_floor, levels.all.allocated.saturating_sub(room.inactive));
+        let pending = pending[0].plus(pending[1]);
+        self.ceilings.set(&levels.all, &room.all, pending);
+        let below_active = pending.bytes.saturating_add(room.inactive);
+        set(&self.allocated_floor, levels.all.active.saturating_sub(below_active));
     }
 
     /// The lane's sums since the start, of blocks of `class`.
@@ -338,9 +389,12 @@ impl std::iter::Sum for Totals {
 }
 
 /// The peaks of one device. Kept under a lock of the device.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Peaks {
     levels: Snapshot,
+    /// By lane, what was last added up. Watermarks are set from that, not from what the lane
+    /// has come to meanwhile: else all shares together would be more than the room.
+    seen: Vec<Snapshot>,
 }
 
 impl Peaks {
@@ -357,15 +411,19 @@ impl Peaks {
         lanes: impl Iterator<Item = &'a LaneCounters> + Clone,
         inactive_limit: u64,
     ) -> Snapshot {
-        let sums: Snapshot = lanes.clone().map(LaneCounters::snapshot).sum();
+        self.seen.clear();
+        self.seen.extend(lanes.clone().map(LaneCounters::snapshot));
+        let sums: Snapshot = self.seen.iter().copied().sum();
         self.levels = self.levels.zip(sums, u64::max);
         let mut bounds = self.levels;
         bounds.inactive = bounds.inactive.min(inactive_limit);
         let room = bounds.zip(sums, u64::saturating_sub);
-        let lane_count = lanes.clone().count().max(1) as u64;
-        let share = room.zip(Snapshot::default(), |room, _| room / lane_count);
-        for lane in lanes {
-            lane.set_watermarks(&share);
+        let share = match self.seen.len() as u64 {
+            0 | 1 => room,
+            lane_count => room.zip(room, |room, _| room / lane_count),
+        };
+        for (lane, levels) in lanes.zip(&self.seen) {
+            lane.set_watermarks(levels, &share);
         }
         sums
     }
@@ -407,69 +465,5 @@ fn add(counter: &AtomicU64, n: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A block that comes and goes at the peak is within the watermarks of a lone lane.
-    #[test]
-    fn going_up_to_the_peak_again_is_no_crossing() {
-        let lane = LaneCounters::new();
-        let mut peaks = Peaks::default();
-        let class = SizeClass::Small;
-        lane.set_held_bytes(4096);
-        let mut crossings = 0;
-        let mut look = |watermark| {
-            if watermark == Watermark::Crossed {
-                peaks.refresh([&lane].into_iter(), u64::MAX);
-                crossings += 1;
-            }
-        };
-        for _ in 0..10 {
-            look(lane.on_allocate(class, 500, 512));
-            look(lane.on_free(class, 500, 512));
-        }
-        assert_eq!(crossings, 2, "the first time up, and the first time down");
-    }
-
-    /// Small blocks are those of up to 600 bytes here.
-    fn class(bytes: u64) -> SizeClass {
-        if bytes > 600 { SizeClass::Large } else { SizeClass::Small }
-    }
-
-    /// Three lanes in turn, against peaks computed after each operation from the plain sums.
-    #[test]
-    fn peaks_of_sums_are_exact() {
-        let lanes = [LaneCounters::new(), LaneCounters::new(), LaneCounters::new()];
-        let mut peaks = Peaks::default();
-        let mut live: [Vec<u64>; 3] = Default::default();
-        let mut refreshes = 0;
-        let mut random = 12345u64;
-        for lane in &lanes {
-            lane.set_held_bytes(1 << 20);
-        }
-        let mut expected = peaks.refresh(lanes.iter(), u64::MAX);
-        for _ in 0..20_000 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let which = (random >> 33) as usize % 3;
-            let watermark = if (random >> 40) % 100 < 52 && live[which].len() < 500 {
-                let bytes = (random >> 50) % 1000 + 1;
-                live[which].push(bytes);
-                lanes[which].on_allocate(class(bytes), bytes, bytes * 2)
-            } else if let Some(bytes) = live[which].pop() {
-                lanes[which].on_free(class(bytes), bytes, bytes * 2)
-            } else {
-                continue;
-            };
-            let sums: Snapshot = lanes.iter().map(LaneCounters::snapshot).sum();
-            expected = expected.zip(sums, u64::max);
-            if watermark == Watermark::Crossed {
-                peaks.refresh(lanes.iter(), u64::MAX);
-                refreshes += 1;
-            }
-            assert_eq!(peaks.levels(), expected);
-        }
-        assert!(refreshes < 10_000, "{refreshes} refreshes: the watermarks save nothing");
-        peaks.reset(lanes.iter(), u64::MAX);
-        assert_eq!(peaks.levels(), lanes.iter().map(LaneCounters::snapshot).sum());
-    }
-}
+#[path = "counters_tests.rs"]
+mod tests;

@@ -1,0 +1,144 @@
+//! Tests of the counters' peaks and watermarks.
+
+use std::cell::Cell;
+
+use super::*;
+
+/// A block that comes and goes at the peak is within the watermarks of a lone lane.
+#[test]
+fn going_up_to_the_peak_again_is_no_crossing() {
+    let lane = LaneCounters::new();
+    let mut peaks = Peaks::default();
+    let class = SizeClass::Small;
+    lane.set_held_bytes(4096);
+    let mut crossings = 0;
+    let mut look = |watermark| {
+        if watermark == Watermark::Crossed {
+            peaks.refresh([&lane].into_iter(), u64::MAX);
+            crossings += 1;
+        }
+    };
+    for _ in 0..10 {
+        look(lane.on_allocate(class, 500, 512));
+        look(lane.on_free(class, 500, 512));
+    }
+    assert_eq!(crossings, 2, "the first time up, and the first time down");
+}
+
+/// Small blocks are those of up to 600 bytes here.
+fn class(bytes: u64) -> SizeClass {
+    if bytes > 600 { SizeClass::Large } else { SizeClass::Small }
+}
+
+/// Three lanes in turn, against peaks computed after each operation from the plain sums.
+#[test]
+fn peaks_of_sums_are_exact() {
+    let lanes = [LaneCounters::new(), LaneCounters::new(), LaneCounters::new()];
+    let mut peaks = Peaks::default();
+    let mut live: [Vec<u64>; 3] = Default::default();
+    let mut pending: [Vec<u64>; 3] = Default::default();
+    let mut refreshes = 0;
+    let mut random = 12345u64;
+    for lane in &lanes {
+        lane.set_held_bytes(1 << 20);
+    }
+    let mut expected = peaks.refresh(lanes.iter(), u64::MAX);
+    for _ in 0..20_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let which = (random >> 33) as usize % 3;
+        let watermark = if (random >> 40) % 100 < 52 && live[which].len() < 500 {
+            let bytes = (random >> 50) % 1000 + 1;
+            live[which].push(bytes);
+            lanes[which].on_allocate(class(bytes), bytes, bytes * 2)
+        } else if (random >> 40) % 100 < 60 && !pending[which].is_empty() {
+            let bytes = pending[which].remove(0);
+            lanes[which].on_ready(class(bytes), bytes * 2)
+        } else if let Some(bytes) = live[which].pop() {
+            let freed = lanes[which].on_free(class(bytes), bytes, bytes * 2);
+            if (random >> 50) % 8 == 0 {
+                pending[which].push(bytes);
+                lanes[which].on_pending(class(bytes), bytes * 2)
+            } else {
+                freed
+            }
+        } else {
+            continue;
+        };
+        let sums: Snapshot = lanes.iter().map(LaneCounters::snapshot).sum();
+        expected = expected.zip(sums, u64::max);
+        if watermark == Watermark::Crossed {
+            peaks.refresh(lanes.iter(), u64::MAX);
+            refreshes += 1;
+        }
+        assert_eq!(peaks.levels(), expected);
+    }
+    assert!(refreshes < 10_000, "{refreshes} refreshes: the watermarks save nothing");
+    peaks.reset(lanes.iter(), u64::MAX);
+    assert_eq!(peaks.levels(), lanes.iter().map(LaneCounters::snapshot).sum());
+}
+
+/// A block that was pending makes room below the peak of active bytes, not of live ones.
+#[test]
+fn a_block_that_becomes_ready_does_not_raise_the_ceiling_of_live_blocks() {
+    let lane = LaneCounters::new();
+    let mut peaks = Peaks::default();
+    let class = SizeClass::Large;
+    lane.set_held_bytes(8 * 512);
+    let allocate = || lane.on_allocate(class, 500, 512);
+    let free = || lane.on_free(class, 500, 512);
+    for _ in 0..4 {
+        let _ = allocate();
+    }
+    let _ = free();
+    let _ = lane.on_pending(class, 512);
+    let _ = allocate();
+    peaks.refresh([&lane].into_iter(), u64::MAX);
+    assert_eq!((peaks.levels().all.blocks, peaks.levels().all.active_blocks), (4, 5));
+    for _ in 0..2 {
+        let _ = free();
+    }
+    peaks.refresh([&lane].into_iter(), u64::MAX);
+    let _ = lane.on_ready(class, 512);
+    // Few bytes are asked for, so that the blocks alone pass their peak.
+    let allocate = || lane.on_allocate(class, 1, 512);
+    for _ in 0..2 {
+        assert_eq!(allocate(), Watermark::Within);
+    }
+    assert_eq!(allocate(), Watermark::Crossed, "five are live");
+}
+
+/// What a lane does while the watermarks are set comes out of its share.
+#[test]
+fn operations_during_a_refresh_do_not_make_room() {
+    let lanes = [LaneCounters::new(), LaneCounters::new()];
+    let mut peaks = Peaks::default();
+    let allocate = |lane: &LaneCounters| lane.on_allocate(SizeClass::Small, 512, 512);
+    for lane in &lanes {
+        lane.set_held_bytes(64 * 512);
+    }
+    for _ in 0..10 {
+        let _ = allocate(&lanes[0]);
+    }
+    peaks.refresh(lanes.iter(), u64::MAX);
+    for _ in 0..10 {
+        let _ = lanes[0].on_free(SizeClass::Small, 512, 512);
+    }
+    peaks.refresh(lanes.iter(), u64::MAX);
+    let visits = Cell::new(0);
+    let watched = lanes.iter().inspect(|_| {
+        visits.set(visits.get() + 1);
+        if visits.get() == lanes.len() + 1 {
+            for _ in 0..4 {
+                assert_eq!(allocate(&lanes[1]), Watermark::Within);
+            }
+        }
+    });
+    peaks.refresh(watched, u64::MAX);
+    let mut live = 4;
+    for lane in &lanes {
+        while allocate(lane) == Watermark::Within {
+            live += 1;
+        }
+    }
+    assert_eq!(live, 10, "as many as there is room for below the peak");
+}
