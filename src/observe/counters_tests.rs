@@ -55,7 +55,7 @@ fn peaks_of_sums_are_exact() {
             lanes[which].on_ready(class(bytes), bytes * 2)
         } else if let Some(bytes) = live[which].pop() {
             let freed = lanes[which].on_free(class(bytes), bytes, bytes * 2);
-            if (random >> 50) % 8 == 0 {
+            if (random >> 50).is_multiple_of(8) {
                 pending[which].push(bytes);
                 lanes[which].on_pending(class(bytes), bytes * 2)
             } else {
