@@ -39,17 +39,27 @@ struct Replay {
     device_bytes: u64,
 }
 
-/// Replays `trace` with one thread and with two.
+/// Replays `trace` with one thread, in one process and in two at once, and with two threads.
 pub(super) fn times(tools: &Tools, trace: &Trace, subject: &Subject) -> Result<Measured, String> {
     let on_threads = |threads| {
         let how = Replay { threads, warm_passes: WARM_PASSES, device_bytes: AMPLE_BYTES };
         let report = replay(tools, trace, subject, how)?;
         match report.failures() {
-            0 => Ok(Rounds(vec![report])),
+            0 => Ok(report),
             failures => Err(format!("{failures} requests failed with ample memory")),
         }
     };
-    Ok(Measured { single: on_threads(1)?, double: on_threads(2)?, smallest_device_bytes: None })
+    let processes = std::thread::scope(|scope| {
+        let other = scope.spawn(|| on_threads(1));
+        let one = on_threads(1);
+        [one, other.join().unwrap_or_else(|_| Err("a replay panicked".to_owned()))]
+    });
+    Ok(Measured {
+        single: Rounds(vec![on_threads(1)?]),
+        double: Rounds(vec![on_threads(2)?]),
+        processes: Rounds(processes.into_iter().collect::<Result<_, _>>()?),
+        smallest_device_bytes: None,
+    })
 }
 
 /// The smallest device for each of `searches`: a trace, a subject and its measurement, into

@@ -57,6 +57,8 @@ struct Measured {
     single: Rounds,
     /// Two threads at once, each replaying the whole trace on streams of its own.
     double: Rounds,
+    /// Two processes at once, each with one thread.
+    processes: Rounds,
     smallest_device_bytes: Option<u64>,
 }
 
@@ -100,6 +102,7 @@ impl Measured {
     fn add(&mut self, round: Self) {
         self.single.0.extend(round.single.0);
         self.double.0.extend(round.double.0);
+        self.processes.0.extend(round.processes.0);
     }
 
     fn summary(&self) -> String {

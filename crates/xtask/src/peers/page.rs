@@ -20,7 +20,7 @@ type Cell = fn(&Measured, Option<&Measured>) -> Option<String>;
 /// A table of the page: heading, explanation and cells.
 type Section = (&'static str, &'static str, Cell);
 
-const SECTIONS: [Section; 8] = [
+const SECTIONS: [Section; 9] = [
     (
         "Memory reserved over memory live",
         "The peak of physical memory taken from the device over the peak of what the program had \
@@ -51,6 +51,15 @@ const SECTIONS: [Section; 8] = [
          call of one thread, in brackets over PyTorch native.",
         |measured, yardstick| {
             times(Rounds::warm_ns, &measured.double, yardstick.map(|one| &one.double))
+        },
+    ),
+    (
+        "Nanoseconds per call, two processes, warm",
+        "Two processes at once, each with one thread and a driver of its own. What this takes more than \
+         one thread alone is the machine's doing, not the allocator's, and a part of what two \
+         threads take more; in brackets over PyTorch native.",
+        |measured, yardstick| {
+            times(Rounds::warm_ns, &measured.processes, yardstick.map(|one| &one.processes))
         },
     ),
     (
