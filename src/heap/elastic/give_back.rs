@@ -18,7 +18,7 @@ const MOST_SHADOW_SHARE: u64 = 16;
 /// … and up to this many views for each extent.
 const MOST_VIEWS_PER_EXTENT: usize = 4;
 /// So many views more are kept in any case.
-const LEAST_VIEWS: usize = 256;
+const LEAST_VIEWS: usize = 64;
 
 /// Why a shadow was not unmapped.
 #[derive(Clone, Copy, Debug)]
