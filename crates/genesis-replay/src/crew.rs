@@ -5,7 +5,7 @@
 //! run at once. Threads that are woken from sleep may share a processor for milliseconds, while
 //! another is idle: they would take turns, and what they cost each other would not be measured.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Scope, available_parallelism};
 use std::time::{Duration, Instant};
@@ -39,6 +39,7 @@ impl<T: Copy + Send, A: Send> Crew<T, A> {
             let (tell, told) = channel::<T>();
             let (answer, answers) = channel();
             scope.spawn(move || {
+                let _leaving = Leaving(meeting);
                 for what in told {
                     meeting.meet();
                     // Whoever asked is gone only if another thread has failed.
@@ -68,13 +69,28 @@ pub(crate) struct Meeting {
     /// Meetings after which a thread found that it had waited long.
     late: AtomicUsize,
     tries: usize,
+    /// A thread has panicked, and comes no more.
+    is_broken: AtomicBool,
+}
+
+/// Tells the meeting when its thread panics.
+struct Leaving<'a>(&'a Meeting);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.is_broken.store(true, Ordering::SeqCst);
+        }
+    }
 }
 
 impl Meeting {
     pub(crate) fn new(threads: usize) -> Self {
         let processors = available_parallelism().map_or(1, usize::from);
         let tries = if threads <= processors { MOST_TRIES } else { 1 };
-        Self { threads, arrivals: AtomicUsize::new(0), late: AtomicUsize::new(0), tries }
+        let none = || AtomicUsize::new(0);
+        let is_broken = AtomicBool::new(false);
+        Self { threads, arrivals: none(), late: none(), tries, is_broken }
     }
 
     /// Waits for the others, until all run at once if that can be had.
@@ -96,11 +112,11 @@ impl Meeting {
         }
     }
 
-    /// Waits until every thread has come here as often as the caller.
+    /// Waits until every thread has come here as often as the caller, or one has panicked.
     fn gather(&self) {
         let arrival = self.arrivals.fetch_add(1, Ordering::SeqCst);
         let all = (arrival / self.threads + 1) * self.threads;
-        while self.arrivals.load(Ordering::SeqCst) < all {
+        while self.arrivals.load(Ordering::SeqCst) < all && !self.is_broken.load(Ordering::SeqCst) {
             std::hint::spin_loop();
         }
     }
@@ -130,5 +146,18 @@ mod tests {
                 assert_eq!(crew.turn(7).unwrap(), expected);
             }
         });
+    }
+
+    #[test]
+    fn a_thread_that_panics_does_not_keep_the_others() {
+        let meeting = Meeting::new(2);
+        let outcome = std::panic::catch_unwind(|| {
+            std::thread::scope(|scope| {
+                let work = (0..2).map(|number| move |turn| assert_ne!((number, turn), (1, 0)));
+                let crew = Crew::new(scope, &meeting, work);
+                (crew.turn(0).is_err(), crew.turn(1).is_err())
+            })
+        });
+        assert!(outcome.is_err(), "the panic goes on");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::loader::RawResult;
-use crate::base::thread;
+use crate::base::{CachePadded, thread};
 use crate::driver::{Call, Usage, ticks};
 
 /// So many places there are to count in.
@@ -16,14 +16,13 @@ const SHARDS: usize = 16;
 /// The calls of one device. Any thread; sums of one moment may lack a call that is being made.
 #[derive(Debug)]
 pub(super) struct Meter {
-    shards: [Shard; SHARDS],
+    shards: [CachePadded<Shard>; SHARDS],
     /// When the meter was made, by both clocks.
     made: (Instant, u64),
 }
 
-/// What some of the threads have done. Two cache lines are fetched together.
+/// What some of the threads have done.
 #[derive(Debug)]
-#[repr(align(128))]
 struct Shard {
     calls: [AtomicU64; Call::COUNT],
     /// In driver calls, in ticks of the processor's clock.
@@ -38,7 +37,10 @@ impl Shard {
 
 impl Meter {
     pub(super) fn new() -> Self {
-        Self { shards: [const { Shard::new() }; SHARDS], made: (Instant::now(), ticks()) }
+        Self {
+            shards: [const { CachePadded(Shard::new()) }; SHARDS],
+            made: (Instant::now(), ticks()),
+        }
     }
 
     /// Runs one driver function and counts it.

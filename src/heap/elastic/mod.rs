@@ -5,13 +5,14 @@
 //! | from | costs |
 //! |---|---|
 //! | the lane's own free extents, brought home: side by side they may be enough | bookkeeping |
-//! | new extents, while what is held stays within the *slack* over what was ever live | driver calls |
+//! | new extents, where what is missing stays within the *slack* over what was ever live | driver calls |
 //! | a remembered stretch of addresses, whose extents are free elsewhere | bookkeeping |
 //! | free extents of this lane, mapped again side by side | a mapping each, no wait |
 //! | free extents of other lanes of the pool, behind their fences | and a wait on the GPU |
 //! | new extents for what is still missing | driver calls |
 //!
-//! New memory is laid behind the free block that leaves the least to be added, so that the tail
+//! New extents for a block under 16 MiB are for the next requests, too: a hundredth of what was live
+//! at the peak, at once. New memory is laid behind the free block that leaves the least to be added, so that the tail
 //! of one extent serves together with the next. A view that an extent has left stays mapped, as
 //! a shadow: remembered, until there are too many of them. Then the oldest are unmapped, once
 //! the work queued through them is known to be complete.

@@ -22,6 +22,7 @@ use std::sync::atomic::{
 };
 
 use super::event::{WORDS, Words};
+use crate::base::CachePadded;
 
 /// Events in the ring: 8 MiB, two milliseconds of the busiest program there can be and seconds
 /// of a usual one.
@@ -32,15 +33,10 @@ pub(super) const WAKE_INTERVAL: u64 = CAPACITY as u64 / 4;
 /// The ring.
 #[derive(Debug)]
 pub(super) struct Ring {
-    taken: OwnLine,
-    read: OwnLine,
+    taken: CachePadded<AtomicU64>,
+    read: CachePadded<AtomicU64>,
     slots: Box<[Slot; CAPACITY]>,
 }
-
-/// Written by others than its neighbours are: on cache lines of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct OwnLine(AtomicU64);
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -53,13 +49,13 @@ impl Ring {
     pub(super) fn new() -> Self {
         let slots: Box<[Slot]> = std::iter::repeat_with(Slot::default).take(CAPACITY).collect();
         let slots = slots.try_into().unwrap_or_else(|_| unreachable!("CAPACITY slots were made"));
-        Self { taken: OwnLine::default(), read: OwnLine::default(), slots }
+        Self { taken: CachePadded::default(), read: CachePadded::default(), slots }
     }
 
     /// Appends an event; waits while the ring is full. `wake` wakes the consumer.
     #[inline]
     pub(super) fn push(&self, words: Words, wake: impl Fn()) {
-        let number = self.taken.0.fetch_add(1, Relaxed);
+        let number = self.taken.fetch_add(1, Relaxed);
         if number - self.read() >= CAPACITY as u64 {
             self.wait_for_room(number, &wake);
         }
@@ -84,13 +80,13 @@ impl Ring {
 
     /// How many numbers have been taken: events that are there, or are being written.
     pub(super) fn taken(&self) -> u64 {
-        self.taken.0.load(Acquire)
+        self.taken.load(Acquire)
     }
 
     /// Up to where the consumer has read.
     #[inline]
     pub(super) fn read(&self) -> u64 {
-        self.read.0.load(Acquire)
+        self.read.load(Acquire)
     }
 
     /// The event of a number that has been taken and not been released, for the one consumer;
@@ -106,7 +102,7 @@ impl Ring {
 
     /// Lets producers have the slots of all numbers below `number`, for the one consumer.
     pub(super) fn release(&self, number: u64) {
-        self.read.0.store(number, Release);
+        self.read.store(number, Release);
     }
 
     #[inline]

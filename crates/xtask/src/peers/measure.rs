@@ -1,7 +1,7 @@
 //! Measuring: each replay in a process of its own, on a device of the size it is given.
 //!
-//! Times are measured one process at a time, everybody in turn and round after round, so that
-//! whatever else the machine does falls on all. The *smallest device* is found by bisection
+//! Times are measured one process at a time, but where two at once are what is measured; everybody in
+//! turn and round after round, so that whatever else the machine does falls on all. The *smallest device* is found by bisection
 //! between the live peak, below which nothing completes, and the peak that was reserved where
 //! memory was ample; each probe is one pass in a fresh process, and complete means that no
 //! request was refused. Completing is not strictly monotonic in the size, so near the threshold
