@@ -20,6 +20,7 @@ use crate::library::{Library, PATH_VARIABLE};
 use crate::profile::ProfileJob;
 use crate::program::Program;
 use crate::report::Report;
+use crate::streams;
 
 /// A trace to replay, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,6 +130,7 @@ impl Job {
         Ok(Report {
             trace: trace_name(&self.trace),
             strategy: library.option("GENESIS_POOL_TYPE")?,
+            driver_prices: driver_prices(library)?,
             backend: library.backend()?,
             version: library.version(),
             threads,
@@ -150,6 +152,15 @@ impl Job {
     /// `arguments` that lead it to [`serve`].
     pub fn run_apart(&self, arguments: &[&str]) -> Result<Report> {
         run_apart(&Task::Replay(self.clone()), &self.settings, arguments)
+    }
+}
+
+/// Whose prices the library's driver time goes by; none on a real driver.
+fn driver_prices(library: &Library) -> Result<Option<String>> {
+    match &*library.backend()? {
+        "cuda" => Ok(streams::simulated_driver_prices()),
+        // A library may be too old to have the option.
+        _ => Ok(library.option("GENESIS_SIM_PRICES").ok()),
     }
 }
 
