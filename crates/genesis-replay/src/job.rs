@@ -20,7 +20,6 @@ use crate::library::{Library, PATH_VARIABLE};
 use crate::profile::ProfileJob;
 use crate::program::Program;
 use crate::report::Report;
-use crate::streams;
 
 /// A trace to replay, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,10 +154,13 @@ impl Job {
     }
 }
 
-/// Whose prices the library's driver time goes by; none on a real driver.
+/// Whose prices the library's driver time goes by; none where it was measured.
 fn driver_prices(library: &Library) -> Result<Option<String>> {
+    if let Some(prices) = library.stand_in_prices() {
+        return Ok(Some(prices));
+    }
     match &*library.backend()? {
-        "cuda" => Ok(streams::simulated_driver_prices()),
+        "cuda" => Ok(None),
         // A library may be too old to have the option.
         _ => Ok(library.option("GENESIS_SIM_PRICES").ok()),
     }

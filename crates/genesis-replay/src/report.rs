@@ -17,8 +17,8 @@ pub struct Report {
     pub backend: String,
     /// The library's version.
     pub version: String,
-    /// Whose prices the time in the driver goes by, where the device is simulated: a name of
-    /// `GENESIS_SIM_PRICES`. None on a real driver, whose time was measured.
+    /// Whose prices the time in the driver goes by, where it is virtual: a name of
+    /// `GENESIS_SIM_PRICES`. None where it was measured.
     #[serde(default)]
     pub driver_prices: Option<String>,
     /// How many threads replayed the whole trace at once, each on streams of its own.

@@ -5,15 +5,13 @@
 //! non-blocking through the driver, and live as long as the process. Either way the first
 //! thread's stream 0 is the null stream, which is what frameworks use.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use crate::error::{Error, Result};
 use crate::library::Stream;
 
 /// The first handle made up for a simulated device.
 const FIRST_SIMULATED_HANDLE: usize = 0x100;
-/// The driver's library.
-const DRIVER: &str = "libcuda.so.1";
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;
 
@@ -59,23 +57,6 @@ pub fn cuda_driver_version() -> Result<i32> {
     Driver::load()?.version()
 }
 
-/// The name of the price list that the driver counts its time by, where the driver is `simcuda`.
-pub(crate) fn simulated_driver_prices() -> Option<String> {
-    // SAFETY: loading the driver's library runs only its own initialisers, and it stays loaded:
-    // the streams of the replay were made with it.
-    let library = unsafe { libloading::Library::new(DRIVER) }.ok()?;
-    // SAFETY: the name is looked up as the type that simcuda gives it.
-    let prices =
-        unsafe { library.get::<unsafe extern "C" fn() -> *const c_char>(b"simcuda_prices\0") };
-    // SAFETY: the function takes nothing.
-    let name = unsafe { (prices.ok()?)() };
-    if name.is_null() {
-        return None;
-    }
-    // SAFETY: not null, and NUL-terminated.
-    Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
-}
-
 /// The few functions of `libcuda.so.1` that making a stream takes.
 #[derive(Debug)]
 struct Driver {
@@ -92,7 +73,7 @@ impl Driver {
     fn load() -> Result<Self> {
         let broken = |error| Error::failed(format!("the CUDA driver cannot be loaded: {error}"));
         // SAFETY: loading the driver's library runs only its own initialisers.
-        let library = unsafe { libloading::Library::new(DRIVER) }.map_err(broken)?;
+        let library = unsafe { libloading::Library::new("libcuda.so.1") }.map_err(broken)?;
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         // SAFETY: each name is looked up as the type that CUDA's header gives it.
         let driver = unsafe {
