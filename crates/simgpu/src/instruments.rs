@@ -43,11 +43,13 @@ pub enum Call {
     CopyToDevice,
     Fill,
     CanAccessPeer,
+    StreamGetId,
+    StreamGetContext,
 }
 
 impl Call {
     /// How many kinds of call there are.
-    pub const COUNT: usize = Self::CanAccessPeer as usize + 1;
+    pub const COUNT: usize = Self::StreamGetContext as usize + 1;
 
     /// Every kind, by its number.
     pub const ALL: [Self; Self::COUNT] = [
@@ -82,6 +84,8 @@ impl Call {
         Self::CopyToDevice,
         Self::Fill,
         Self::CanAccessPeer,
+        Self::StreamGetId,
+        Self::StreamGetContext,
     ];
 
     /// CUDA's name for the call.
@@ -118,6 +122,8 @@ impl Call {
             Self::CopyToDevice => "cuMemcpyHtoD",
             Self::Fill => "cuMemsetD8Async",
             Self::CanAccessPeer => "cuDeviceCanAccessPeer",
+            Self::StreamGetId => "cuStreamGetId",
+            Self::StreamGetContext => "cuStreamGetCtx",
         }
     }
 }
@@ -131,6 +137,8 @@ pub struct HostWaits {
     pub implicit: u64,
     /// Those of either kind that found work unfinished.
     pub blocked: u64,
+    /// Calls that found the queue of their stream full and waited for room.
+    pub queue_full: u64,
     /// Virtual time of the work they had to sit through, in nanoseconds.
     pub nanoseconds: u64,
 }

@@ -27,6 +27,7 @@
 //!   here), `cuMemGetInfo` 5 to 12 µs (once 8 ms): PyTorch's issues on allocator overhead.
 //! - Copies between pinned memory and a device: 55 µs for 2 MiB, 38 GB/s, between the 25 that
 //!   PCIe 4 x16 and the 50 that PCIe 5 x16 come to in practice; 10 µs for the call and its wait.
+//! - `cuStreamGetId` and `cuStreamGetCtx` read what the host has, as `cuStreamIsCapturing` does.
 //! - Giving addresses back, and making and ending streams, events and captures: orders of
 //!   magnitude, nothing published. `cuMemsetD8Async` serves debugging only, and
 //!   `cuDeviceCanAccessPeer` is asked once for each pair of devices: nothing.
@@ -240,6 +241,8 @@ const COMMON: Column = &[
     (Call::StreamSynchronize, flat(&[(0, 2_000)])),
     (Call::StreamWait, flat(&[(0, 500)])),
     (Call::StreamIsCapturing, flat(&[(0, 100)])),
+    (Call::StreamGetId, flat(&[(0, 100)])),
+    (Call::StreamGetContext, flat(&[(0, 100)])),
     (Call::BeginCapture, flat(&[(0, 2_000)])),
     (Call::EndCapture, flat(&[(0, 10_000)])),
     (Call::EventCreate, flat(&[(0, 1_500)])),
