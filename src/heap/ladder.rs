@@ -143,10 +143,22 @@ impl Heap {
 
     /// Whether there is something that only an idle device makes available to the request.
     fn waiting_would_help(&self, request: &Request<'_>) -> bool {
-        self.lanes.of(request.device.ordinal).any(|lane| {
-            (request.is_sibling(lane) && lane.counters.inactive_bytes() >= request.block_bytes)
-                || !lane.lock().pending.is_empty()
-        })
+        let device = request.device;
+        let lanes = || self.lanes.of(device.ordinal);
+        let siblings_bytes = lanes()
+            .filter(|lane| request.is_sibling(lane))
+            .map(|lane| lane.counters.inactive_bytes());
+        let is_cached = match device.pages {
+            // What is free is put together, whichever lane has it, with what the driver still has.
+            Some(_) => {
+                let siblings_bytes: u64 = siblings_bytes.sum();
+                let own_bytes = request.lane.counters.inactive_bytes();
+                siblings_bytes > 0
+                    && siblings_bytes + own_bytes >= self.missing_bytes(device, request.block_bytes)
+            }
+            None => siblings_bytes.max() >= Some(request.block_bytes),
+        };
+        is_cached || lanes().any(|lane| !lane.lock().pending.is_empty())
     }
 
     fn after_releasing(&self, request: &Request<'_>) -> Rung {
