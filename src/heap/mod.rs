@@ -293,7 +293,7 @@ impl Heap {
         lane.forget_recorded(&mut state, slot);
         let state_ref = &mut *state;
         state_ref.strategy.give(&mut state_ref.blocks, slot);
-        let segment = lane.withdraw_segment(state_ref, slot);
+        let segment = lane.begin_leave(state_ref, slot);
         drop(state);
         let freed = self.release_segment(device, lane, segment);
         self.settle(device);
