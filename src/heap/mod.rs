@@ -457,13 +457,19 @@ impl Heap {
     #[cold]
     fn open(&self, ordinal: DeviceOrdinal) -> Result<&DeviceHeap> {
         let slot = self.slot(ordinal)?;
-        slot.heap.get_or_try_init(|| {
+        let mut messages = Vec::new();
+        let opened = slot.heap.get_or_try_init(|| {
             let driver = Arc::clone(&slot.driver);
-            let opened = DeviceHeap::open(driver, &self.settings(), &self.log, self.events);
-            opened.inspect_err(|error| {
-                self.log.write(LogLevel::Error, &format_args!("device {ordinal}: {error}"));
-            })
-        })
+            DeviceHeap::open(driver, &self.settings(), &mut messages, self.events)
+        });
+        if let Err(error) = &opened {
+            messages.push((LogLevel::Error, format!("device {ordinal}: {error}")));
+        }
+        // Only now: whoever receives them may call the library, on this thread or another.
+        for (level, message) in messages {
+            self.log.write(level, &message);
+        }
+        opened
     }
 
     fn slot(&self, ordinal: DeviceOrdinal) -> Result<&DeviceSlot> {
