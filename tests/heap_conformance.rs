@@ -55,6 +55,7 @@ macro_rules! conformance {
                 streams::streams_of_one_device_leave_room_for_another
                 limits::a_fraction_of_the_memory
                 limits::a_limit_in_bytes
+                limits::a_limit_is_kept_as_the_driver_counts
                 limits::threads_together_keep_the_limit
                 limits::the_cache_limit
                 limits::the_cache_limit_holds_when_waiting_blocks_become_free

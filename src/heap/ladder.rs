@@ -188,10 +188,10 @@ impl Heap {
 
     /// How much must be given back before the device can hold `segment_bytes` more.
     fn missing_bytes(&self, device: &DeviceHeap, segment_bytes: u64) -> u64 {
-        let room = device.supply.allowed_bytes().saturating_sub(device.supply.reserved_bytes());
         // A driver that does not answer is taken to have nothing.
         let free = device.driver.memory_info().map_or(0, |info| info.free_bytes);
-        segment_bytes.saturating_sub(room.min(free))
+        let wanted = device.supply.claim_bytes(segment_bytes);
+        wanted.saturating_sub(device.supply.room_bytes().min(free))
     }
 
     /// Polls the lane's events and looks once more.

@@ -19,6 +19,8 @@ use crate::base::{DeviceOrdinal, StreamHandle};
 pub struct SimulatedDevice {
     machine: Arc<Machine>,
     ordinal: u32,
+    /// What its allocations take whole pages of, in bytes.
+    page_bytes: u64,
 }
 
 /// The calls that both sides know. `cuInit` has no counterpart: a machine is always ready.
@@ -53,7 +55,10 @@ impl SimulatedDevice {
     /// Device `ordinal` of `machine`. With an ordinal the machine does not have, every call
     /// fails as CUDA's would: with code 101, invalid device.
     pub fn new(machine: Arc<Machine>, ordinal: u32) -> Self {
-        Self { machine, ordinal }
+        let config = machine.config();
+        let device = config.devices.get(ordinal as usize);
+        let page_bytes = device.map_or(0, |device| device.granularity_bytes);
+        Self { machine, ordinal, page_bytes }
     }
 
     fn ask<T>(
@@ -98,6 +103,10 @@ impl Device for SimulatedDevice {
 
     fn allocate(&self, bytes: u64) -> Result<u64> {
         self.ask(Call::Allocate, |machine, device| machine.allocate(device, bytes))
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.page_bytes
     }
 
     fn free(&self, address: u64) -> Result<()> {
