@@ -151,8 +151,9 @@ typedef struct {
 // for a request of its own, no callback is asked for that one.
 typedef int (*genesis_out_of_memory_callback)(void *user_data, int device, size_t wanted_bytes);
 
-// Called with each message of the library; the text is good until it returns. It may run on
-// several threads at once and must not throw.
+// Called with each message of the library; the text is good until it returns. It may call any
+// function of the library, may run on several threads at once, and must not throw. It is not
+// called for what a call of its own has to say: that could go on for ever.
 typedef void (*genesis_log_callback)(void *user_data, genesis_log_level level, const char *message);
 
 // A live block, with what is known of it.

@@ -95,6 +95,7 @@ subjects! {
     allocator: "allocator.cpp";
     blocks: "blocks.c";
     cache: "cache.c";
+    callbacks: "callbacks.c";
     free_call: "free_call.c";
     host_memory: "host_memory.c";
     identity: "identity.c";

@@ -11,6 +11,8 @@ mod addresses;
 mod checkerboard;
 #[path = "elastic/pools.rs"]
 mod pools;
+#[path = "elastic/shortage.rs"]
+mod shortage;
 mod support;
 #[path = "elastic/threads.rs"]
 mod threads;

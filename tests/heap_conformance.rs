@@ -61,6 +61,7 @@ macro_rules! conformance {
                 handles::streams_that_come_and_go_leave_little_behind
                 limits::a_fraction_of_the_memory
                 limits::a_limit_in_bytes
+                limits::a_limit_is_kept_as_the_driver_counts
                 limits::threads_together_keep_the_limit
                 limits::the_cache_limit
                 limits::the_cache_limit_holds_when_waiting_blocks_become_free

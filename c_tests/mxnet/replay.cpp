@@ -57,6 +57,8 @@ public:
     {
         switch (record.operation) {
         case ALLOCATE: {
+            naive_.set_padding(padding());
+            round_.set_padding(padding());
             mxnet::Storage::Handle handle = storage_.Alloc(record.bytes, mxnet::Context::GPU(0));
             if (record.bytes > 0) {
                 CHECK(handle.dptr != nullptr);
@@ -127,6 +129,16 @@ public:
     }
 
 private:
+    /* What the driver has taken beyond what is held. */
+    static uint64_t padding()
+    {
+        size_t free_bytes = 0, total_bytes = 0;
+        CHECK_OK(genesis_memory_info_get(0, &free_bytes, &total_bytes));
+        const genesis_stats stats = stats_of(0);
+        const uint64_t taken = total_bytes - (free_bytes - stats.inactive_bytes.current);
+        return taken - stats.reserved_bytes.current;
+    }
+
     void print(const std::string &name, uint64_t bytes, uint64_t calls) const
     {
         printf("%-18s %14llu %12.3f %13llu\n", name.c_str(), (unsigned long long)bytes,

@@ -64,6 +64,10 @@ public:
     {
     }
 
+    /* What the driver takes beyond what is held: it counts whole pages, and MXNet asks it how
+     * much is free. */
+    void set_padding(uint64_t bytes) { padding_bytes_ = bytes; }
+
     /* False where MXNet fails: its message, or a null dptr. */
     bool allocate(uint64_t bytes)
     {
@@ -73,7 +77,8 @@ public:
             cached--;
             return true;
         }
-        const uint64_t free = total_bytes_ - held_bytes_;
+        const uint64_t taken = held_bytes_ + padding_bytes_;
+        const uint64_t free = total_bytes_ - std::min(total_bytes_, taken);
         const bool is_available = free > block && reserve_bytes_ <= free - block;
         if (!is_available) {
             release_all();
@@ -112,6 +117,7 @@ private:
     uint64_t total_bytes_;
     uint64_t reserve_bytes_;
     uint64_t held_bytes_ = 0;
+    uint64_t padding_bytes_ = 0;
     uint64_t peak_bytes_ = 0;
     uint64_t driver_allocations_ = 0;
     uint64_t driver_frees_ = 0;

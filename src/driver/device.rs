@@ -295,9 +295,15 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// `bytes` is not 0. Contents are undefined. May synchronise the device.
     fn allocate(&self, bytes: u64) -> Result<u64>;
 
-    /// The physical memory that [`Self::allocate`] takes for `bytes`, as limits count it.
+    /// The memory that [`Self::allocate`] maps for `bytes`.
     fn footprint_bytes(&self, bytes: u64) -> u64 {
         bytes
+    }
+
+    /// What [`Self::allocate`] takes physical memory in whole pages of, in bytes; what is smaller
+    /// lies in a page that several may share. 0: it takes what it maps.
+    fn page_bytes(&self) -> u64 {
+        0
     }
 
     /// Gives back memory from [`Self::allocate`], by its exact address. Waits for all work of

@@ -1,5 +1,6 @@
 //! The caller's own functions: asked for memory when it is short, told what the library says.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
@@ -17,8 +18,9 @@ pub type genesis_out_of_memory_callback = Option<
     unsafe extern "C" fn(user_data: *mut c_void, device: c_int, wanted_bytes: usize) -> c_int,
 >;
 
-/// Called with each message of the library; the text is good until it returns. It may run on
-/// several threads at once and must not throw.
+/// Called with each message of the library; the text is good until it returns. It may call any
+/// function of the library, may run on several threads at once, and must not throw. It is not
+/// called for what a call of its own has to say: that could go on for ever.
 #[allow(non_camel_case_types)]
 pub type genesis_log_callback =
     Option<unsafe extern "C" fn(user_data: *mut c_void, level: LogLevel, message: *const c_char)>;
@@ -90,6 +92,7 @@ pub unsafe extern "C" fn genesis_log_callback_set(
         instance::refuse_forked_child()?;
         instance::log().set_sink(callback.map(|callback| -> crate::observe::Sink {
             Arc::new(move |level, line| {
+                let Some(_telling) = Telling::begin() else { return };
                 let message = boundary::to_c_string(line);
                 // SAFETY: the caller keeps both good, by the contract of this function.
                 unsafe { callback(user_data.get(), level, message.as_ptr()) };
@@ -97,4 +100,26 @@ pub unsafe extern "C" fn genesis_log_callback_set(
         }));
         Ok(())
     })
+}
+
+thread_local! {
+    static IS_TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives, its thread is inside a log callback.
+struct Telling;
+
+impl Telling {
+    /// `None` when the thread is inside one already, or is ending.
+    fn begin() -> Option<Self> {
+        let is_nested = IS_TELLING.try_with(|telling| telling.replace(true)).unwrap_or(true);
+        // Not `then_some`: its value would be dropped, and so end what the outer one has begun.
+        (!is_nested).then(|| Self)
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        let _ = IS_TELLING.try_with(|telling| telling.set(false));
+    }
 }

@@ -136,9 +136,33 @@ fn new_pools() -> &'static Pools {
 
 impl Pools {
     /// The heap of `kind`, made if need be. One that cannot be made stays so.
+    #[inline]
     fn heap(&'static self, kind: HostKind) -> Result<&'static Heap> {
-        let heap = self.heaps[kind as usize].get_or_init(|| self.make(kind));
+        let heap = self.heaps[kind as usize].get();
+        let heap = heap.unwrap_or_else(|| self.make_once(kind));
         heap.as_ref().map_err(Clone::clone)
+    }
+
+    /// What may have something to say happens before others wait for the heap: whoever is told
+    /// may call the library.
+    #[cold]
+    fn make_once(&'static self, kind: HostKind) -> &'static Result<Heap> {
+        let memory = match kind {
+            HostKind::Pageable => Ok(HostMemory::pageable()),
+            HostKind::Pinned => pinned(),
+        };
+        let mut is_new = false;
+        let settings = self.settings.get_or_init(|| {
+            is_new = true;
+            instance::settings_of_process()
+        });
+        if let (Err(error), true) = (settings, is_new) {
+            instance::log().write(LogLevel::Error, error);
+        }
+        self.heaps[kind as usize].get_or_init(|| {
+            let settings = settings.as_ref().map_err(Clone::clone)?;
+            Ok(self.make(kind, memory?, settings))
+        })
     }
 
     /// The heap that has, or had, a block at `address`.
@@ -147,13 +171,7 @@ impl Pools {
         made.into_iter().find(|heap| heap.knows(address))
     }
 
-    fn make(&self, kind: HostKind) -> Result<Heap> {
-        let device = match kind {
-            HostKind::Pageable => HostMemory::pageable(),
-            HostKind::Pinned => HostMemory::pinned(Arc::clone(instance::heap()?.driver(DEVICE)?)),
-        };
-        let all = self.settings.get_or_init(instance::settings_of_process).as_ref();
-        let all = all.map_err(Clone::clone)?;
+    fn make(&self, kind: HostKind, memory: HostMemory, all: &Settings) -> Heap {
         let log = Arc::new(Log::new(all.log));
         if self.forks == 0 {
             // In a child the lock of the process's log may be held for ever; here it decides.
@@ -163,10 +181,15 @@ impl Pools {
                 of_process.write(level, &of_kind(kind, line));
             })));
         }
-        let devices = vec![Arc::new(device) as _];
+        let devices = vec![Arc::new(memory) as _];
         let platform = Platform { backend: Backend::Host, devices, notice: None };
-        Ok(Heap::new(platform, &kind.settings(all), Surroundings::new(log)))
+        Heap::new(platform, &kind.settings(all), Surroundings::new(log))
     }
+}
+
+/// Memory that the driver of the first device locks.
+fn pinned() -> Result<HostMemory> {
+    Ok(HostMemory::pinned(Arc::clone(instance::heap()?.driver(DEVICE)?)))
 }
 
 /// What a heap says, with its memory's name in the place of a device's.

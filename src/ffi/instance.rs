@@ -118,18 +118,14 @@ pub(super) fn option(name: &str) -> Result<String> {
 }
 
 /// What the user has set, for whoever needs no device; where there is no heap yet, the log keeps to
-/// it from now on.
+/// it from now on. It says nothing itself: the caller may have others wait.
 pub(super) fn settings_of_process() -> Result<Settings> {
     if let Ok(Some(heap)) = heap_if_made() {
         return Ok(heap.settings());
     }
     LOG.set_level(Settings::log_level_from_environment());
     let settings = settings().map(|(settings, _)| settings);
-    match &settings {
-        Ok(settings) => LOG.set_level(settings.log),
-        Err(error) => LOG.write(LogLevel::Error, error),
-    }
-    settings
+    settings.inspect(|settings| LOG.set_level(settings.log))
 }
 
 /// What the environment and the options set so far ask for, with warnings.

@@ -16,11 +16,14 @@ use crate::driver::guarded::Guarded;
 use crate::driver::{Call, Device, HandleOptions};
 use crate::memory::{BlockTable, Pages, Slot, Supply};
 use crate::observe::{
-    EventStream, LaneCounters, Log, Peaks, PoolStatistics, Snapshot, Statistics, Tallies, Totals,
+    EventStream, LaneCounters, Peaks, PoolStatistics, Snapshot, Statistics, Tallies, Totals,
     Watermark,
 };
 use crate::order::Contexts;
 use crate::strategy::{Sizing, SplitFree};
+
+/// What there is to say later.
+type Messages = Vec<(LogLevel, String)>;
 
 /// One device of the heap.
 #[derive(Debug)]
@@ -61,18 +64,19 @@ struct Limits {
 }
 
 impl DeviceHeap {
-    /// Makes the device ready; the first call to its driver happens here.
+    /// Makes the device ready; the first call to its driver happens here. What there is to say
+    /// goes to `messages`: others wait for the device meanwhile, so nobody else's code may run.
     pub(super) fn open(
         driver: Arc<dyn Device>,
         captures: Arc<Captures>,
         settings: &Settings,
-        log: &Log,
+        messages: &mut Messages,
         observer: &'static EventStream,
     ) -> Result<Self> {
         let ordinal = driver.ordinal();
         let events = observer.of(ordinal);
         let mut settings = settings.clone();
-        let guarded = settings.debug.guard.then(|| guarded(&driver, log)).flatten();
+        let guarded = settings.debug.guard.then(|| guarded(&driver, messages)).flatten();
         let is_guarded = guarded.is_some();
         let driver = guarded.unwrap_or(driver);
         if is_guarded {
@@ -86,7 +90,7 @@ impl DeviceHeap {
         };
         if settings.pool_type == PoolType::Elastic && pages.is_none() {
             let message = "has no virtual memory management: Caching instead of Elastic";
-            log.write(LogLevel::Warn, &format_args!("device {ordinal} {message}"));
+            messages.push((LogLevel::Warn, format!("device {ordinal} {message}")));
             settings.pool_type = PoolType::Caching;
         }
         let device = Self {
@@ -314,17 +318,17 @@ impl DeviceHeap {
 }
 
 /// `driver` with guard pages, if it can have them.
-fn guarded(driver: &Arc<dyn Device>, log: &Log) -> Option<Arc<dyn Device>> {
+fn guarded(driver: &Arc<dyn Device>, messages: &mut Messages) -> Option<Arc<dyn Device>> {
     let ordinal = driver.ordinal();
     match Guarded::new(Arc::clone(driver)) {
         Ok(guarded) => {
             let message = "guard pages: every block is the driver's own, as with Naive";
-            log.write(LogLevel::Info, &format_args!("device {ordinal}: {message}"));
+            messages.push((LogLevel::Info, format!("device {ordinal}: {message}")));
             Some(Arc::new(guarded))
         }
         Err(error) => {
-            let message = format_args!("device {ordinal}: no guard pages: {error}");
-            log.write(LogLevel::Warn, &message);
+            let message = format!("device {ordinal}: no guard pages: {error}");
+            messages.push((LogLevel::Warn, message));
             None
         }
     }

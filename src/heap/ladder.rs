@@ -154,10 +154,22 @@ impl Heap {
 
     /// Whether there is something that only an idle device makes available to the request.
     fn waiting_would_help(&self, request: &Request<'_>) -> bool {
-        self.lanes.of(request.device.ordinal).any(|lane| {
-            (request.is_sibling(lane) && lane.counters.inactive_bytes() >= request.block_bytes)
-                || !lane.lock().pending.is_empty()
-        })
+        let device = request.device;
+        let lanes = || self.lanes.of(device.ordinal);
+        let siblings_bytes = lanes()
+            .filter(|lane| request.is_sibling(lane))
+            .map(|lane| lane.counters.inactive_bytes());
+        let is_cached = match device.pages {
+            // What is free is put together, whichever lane has it, with what the driver still has.
+            Some(_) => {
+                let siblings_bytes: u64 = siblings_bytes.sum();
+                let own_bytes = request.lane.counters.inactive_bytes();
+                siblings_bytes > 0
+                    && siblings_bytes + own_bytes >= self.missing_bytes(device, request.block_bytes)
+            }
+            None => siblings_bytes.max() >= Some(request.block_bytes),
+        };
+        is_cached || lanes().any(|lane| !lane.lock().pending.is_empty())
     }
 
     fn after_releasing(&self, request: &Request<'_>) -> Rung {
@@ -187,10 +199,10 @@ impl Heap {
 
     /// How much must be given back before the device can hold `segment_bytes` more.
     fn missing_bytes(&self, device: &DeviceHeap, segment_bytes: u64) -> u64 {
-        let room = device.supply.allowed_bytes().saturating_sub(device.supply.reserved_bytes());
         // A driver that does not answer is taken to have nothing.
         let free = device.driver.memory_info().map_or(0, |info| info.free_bytes);
-        segment_bytes.saturating_sub(room.min(free))
+        let wanted = device.supply.claim_bytes(segment_bytes);
+        wanted.saturating_sub(device.supply.room_bytes().min(free))
     }
 
     /// Polls the lane's events and looks once more.

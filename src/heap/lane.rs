@@ -88,6 +88,8 @@ pub(super) struct LaneState {
     pub(super) collected_tick: u32,
     /// Requests on the ladder for this lane, which keep it with its stream.
     climbing: u32,
+    /// Segments that the driver may refuse to take back, which keep it so as well.
+    leaving: u32,
     poll_again_at: u32,
     /// Empty but while polling; kept so that polling allocates nothing.
     complete: Vec<Slot>,
@@ -125,6 +127,7 @@ impl Lane {
                 tick: 0,
                 collected_tick: 0,
                 climbing: 0,
+                leaving: 0,
                 poll_again_at: 0,
                 complete: Vec::new(),
                 paused: Vec::new(),
@@ -167,7 +170,7 @@ impl Lane {
     /// Gives the lane to another stream, if it holds nothing.
     pub(super) fn rekey(&self, owner: &Owner, contexts: &Contexts) -> bool {
         let mut state = self.lock();
-        let unused = state.blocks.is_empty() && state.climbing == 0;
+        let unused = state.blocks.is_empty() && state.climbing == 0 && state.leaving == 0;
         if unused {
             let events = contexts.get(state.context);
             state.fence.reset(&events);
@@ -430,11 +433,27 @@ impl Lane {
     }
 
     /// Takes in a segment as a free block, freed in the epoch that has just begun.
-    pub(super) fn keep_segment(&self, state: &mut LaneState, segment: Segment) {
+    fn keep_segment(&self, state: &mut LaneState, segment: Segment) {
         let slot = state.blocks.insert(segment);
         state.stamp_freed(slot);
         state.strategy.give(&mut state.blocks, slot);
         self.count_held(&state.blocks);
+    }
+
+    /// Takes out a whole free segment for the driver, which may refuse it: until
+    /// [`Self::end_leave`] the lane keeps its stream.
+    pub(super) fn begin_leave(&self, state: &mut LaneState, slot: Slot) -> Segment {
+        state.leaving += 1;
+        self.withdraw_segment(state, slot)
+    }
+
+    /// The driver has taken a segment, or it is `refused` and free here again.
+    pub(super) fn end_leave(&self, refused: Option<Segment>) {
+        let mut state = self.lock();
+        state.leaving -= 1;
+        if let Some(segment) = refused {
+            self.keep_segment(&mut state, segment);
+        }
     }
 
     /// Takes out a whole free segment.

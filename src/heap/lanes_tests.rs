@@ -18,6 +18,8 @@ use crate::order::{Contexts, OWN_CONTEXT, StreamKey, StreamName};
 
 const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
 
+const SEGMENT: Segment = Segment { address: 1 << 40, bytes: 2 << 20, class: SizeClass::Large };
+
 /// The key of the lane for a stream outside of all pools.
 fn common(stream: u64) -> LaneKey {
     LaneKey { stream: StreamKey(stream), pool: PoolNumber::COMMON }
@@ -58,6 +60,20 @@ impl House {
 
     fn find(&self, key: u64) -> Option<u32> {
         self.index.find(&self.lanes, common(key)).map(|lane| lane.index)
+    }
+
+    /// Has all that the lane holds be a segment, which the driver is given back.
+    fn lend_to_driver(&self, lane: u32) {
+        let lane = self.lanes.get(lane).unwrap();
+        let mut state = lane.lock();
+        let state = &mut *state;
+        let held = state.free_segments().next().map(|(slot, _)| slot);
+        let slot = held.unwrap_or_else(|| {
+            let slot = state.blocks.insert(SEGMENT);
+            state.strategy.give(&mut state.blocks, slot);
+            slot
+        });
+        assert_eq!(lane.begin_leave(state, slot), SEGMENT);
     }
 
     /// Gives the lane a block, which keeps it with its stream.
@@ -128,4 +144,22 @@ fn a_lane_with_a_request_on_its_way_stays() {
     assert!(lane.rekey(&owner(2), &house.contexts));
     assert!(lane.lock_for(stale).is_none(), "whoever found it by its old key looks again");
     assert!(lane.lock_for(common(2)).is_some());
+}
+
+#[test]
+fn a_lane_whose_memory_may_come_back_keeps_its_stream() {
+    let house = House::new();
+    for key in 0..MAX_LANES as u64 {
+        house.lane(key).unwrap();
+    }
+    (1..MAX_LANES as u32).for_each(|lane| house.occupy(lane));
+    let lane = house.lanes.get(0).unwrap();
+    house.lend_to_driver(0);
+    let another = MAX_LANES as u64;
+    assert_eq!(house.lane(another), None, "the driver may refuse what the first lane gave it");
+    lane.end_leave(Some(SEGMENT));
+    assert_eq!((lane.key(), lane.lock().blocks.is_empty()), (common(0), false));
+    house.lend_to_driver(0);
+    lane.end_leave(None);
+    assert_eq!(house.lane(another), Some(0));
 }

@@ -12,7 +12,7 @@ impl Heap {
         let device = self.device(device)?;
         let info = device.driver.memory_info()?;
         let usable_bytes = device.usable_bytes();
-        let room_bytes = usable_bytes.saturating_sub(device.supply.reserved_bytes());
+        let room_bytes = device.supply.room_bytes();
         let lanes = self.lanes.of(device.ordinal);
         let cached_bytes: u64 = lanes.map(|lane| lane.counters.inactive_bytes()).sum();
         let free_bytes = info.free_bytes.min(room_bytes).saturating_add(cached_bytes);

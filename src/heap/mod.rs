@@ -318,12 +318,12 @@ impl Heap {
         lane.forget_recorded(&mut state, slot);
         let state_ref = &mut *state;
         state_ref.strategy.give(&mut state_ref.blocks, slot);
-        let segment = lane.withdraw_segment(state_ref, slot);
+        let segment = lane.begin_leave(state_ref, slot);
         drop(state);
         let freed = match self.may_capture(device) {
             // The driver would wait: it goes back when the capture has ended.
             true => {
-                lane.keep_segment(&mut lane.lock(), segment);
+                lane.end_leave(Some(segment));
                 Ok(())
             }
             false => self.release_segment(device, lane, segment),
@@ -468,15 +468,20 @@ impl Heap {
     #[cold]
     fn open(&self, ordinal: DeviceOrdinal) -> Result<&DeviceHeap> {
         let slot = self.slot(ordinal)?;
-        slot.heap.get_or_try_init(|| {
+        let mut messages = Vec::new();
+        let opened = slot.heap.get_or_try_init(|| {
             let driver = Arc::clone(&slot.driver);
             let captures = Arc::clone(&slot.captures);
-            let opened =
-                DeviceHeap::open(driver, captures, &self.settings(), &self.log, self.events);
-            opened.inspect_err(|error| {
-                self.log.write(LogLevel::Error, &format_args!("device {ordinal}: {error}"));
-            })
-        })
+            DeviceHeap::open(driver, captures, &self.settings(), &mut messages, self.events)
+        });
+        if let Err(error) = &opened {
+            messages.push((LogLevel::Error, format!("device {ordinal}: {error}")));
+        }
+        // Only now: whoever receives them may call the library, on this thread or another.
+        for (level, message) in messages {
+            self.log.write(level, &message);
+        }
+        opened
     }
 
     fn slot(&self, ordinal: DeviceOrdinal) -> Result<&DeviceSlot> {

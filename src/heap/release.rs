@@ -378,7 +378,7 @@ impl Heap {
         if !is_free || !state.blocks.is_whole_segment(slot) {
             return 0;
         }
-        let segment = lane.withdraw_segment(&mut state, slot);
+        let segment = lane.begin_leave(&mut state, slot);
         drop(state);
         match self.release_segment(device, lane, segment) {
             Ok(()) => segment.bytes,
@@ -386,7 +386,7 @@ impl Heap {
         }
     }
 
-    /// Gives a segment withdrawn from `lane` back to the driver, or else to the lane.
+    /// Gives a segment that leaves `lane` back to the driver, or else to the lane.
     pub(super) fn release_segment(
         &self,
         device: &DeviceHeap,
@@ -396,8 +396,9 @@ impl Heap {
         assert_none_held();
         let wait = self.begin_wait(device);
         let is_captured = wait.is_err();
-        wait.and_then(|_wait| device.supply.release(segment)).map_err(|error| {
-            lane.keep_segment(&mut lane.lock(), segment);
+        let released = wait.and_then(|_wait| device.supply.release(segment));
+        lane.end_leave(released.is_err().then_some(segment));
+        released.map_err(|error| {
             if !error.is_shutdown() && !is_captured {
                 let message =
                     format_args!("device {}: {error}; the memory is kept", device.ordinal);

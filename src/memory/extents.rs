@@ -64,6 +64,8 @@ pub struct Extent {
     pub home: Option<View>,
     /// Where else it is mapped.
     pub shadows: Vec<View>,
+    /// How many views the driver is asked to unmap at the moment, and may refuse to.
+    leaving: u32,
     /// Its first home, the lane and the address, while it is mapped there.
     pub origin: Option<(u32, u64)>,
     /// The search that last found it free, and the slot of the free block around it then.
@@ -140,6 +142,7 @@ impl Extents {
             class,
             home: None,
             shadows: Vec::new(),
+            leaving: 0,
             origin: None,
             found: (0, 0),
             is_set_aside: false,
@@ -157,10 +160,18 @@ impl Extents {
         }
     }
 
+    /// Whether the extent is mapped anywhere, or may be again: a view that another thread has
+    /// the driver unmap comes back if that is refused, so until then the extent must stay.
+    pub fn has_views(&self, id: ExtentId) -> bool {
+        self.get(id).is_some_and(|extent| {
+            extent.home.is_some() || !extent.shadows.is_empty() || extent.leaving > 0
+        })
+    }
+
     /// Forgets an extent that has no view.
     pub fn remove(&mut self, id: ExtentId) {
-        if let Some(extent) = self.table.get_mut(id as usize).and_then(Option::take) {
-            debug_assert!(extent.home.is_none() && extent.shadows.is_empty());
+        debug_assert!(!self.has_views(id), "extent {id}");
+        if self.table.get_mut(id as usize).and_then(Option::take).is_some() {
             self.count -= 1;
             self.unused.push(id);
         }
@@ -187,11 +198,13 @@ impl Extents {
         self.views.insert(address, id);
     }
 
-    /// Forgets a shadow that is about to be unmapped; gives what [`Self::put_back_view`] takes.
+    /// Takes out a shadow that is about to be unmapped; [`Self::forget_view`] or
+    /// [`Self::put_back_view`] says what came of it.
     pub fn remove_view(&mut self, id: ExtentId, address: u64) -> Option<View> {
         let extent = self.get_mut(id)?;
         let position = extent.shadows.iter().position(|view| view.address == address)?;
         let view = extent.shadows.swap_remove(position);
+        extent.leaving += 1;
         extent.origin = extent.origin.filter(|origin| origin.1 != address);
         let bytes = extent.bytes;
         self.shadow_bytes -= bytes;
@@ -199,9 +212,17 @@ impl Extents {
         Some(view)
     }
 
+    /// A view that was taken out is unmapped.
+    pub fn forget_view(&mut self, id: ExtentId) {
+        if let Some(extent) = self.get_mut(id) {
+            extent.leaving -= 1;
+        }
+    }
+
     /// Undoes [`Self::remove_view`]: the driver has not unmapped it.
     pub fn put_back_view(&mut self, id: ExtentId, view: View) {
         let Some(extent) = self.get_mut(id) else { return };
+        extent.leaving -= 1;
         extent.shadows.push(view);
         self.shadow_bytes += extent.bytes;
         self.views.insert(view.address, id);
@@ -351,5 +372,35 @@ impl Extents {
             return Err(format!("{} extents recorded", self.count));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::DeviceOrdinal;
+    use crate::observe::EventStream;
+
+    #[test]
+    fn an_extent_stays_while_a_view_of_it_may_come_back() {
+        let mut extents = Extents::new(EventStream::silent().of(DeviceOrdinal(0)));
+        let id = extents.add(MemoryHandle(1), 4096, SizeClass::Small);
+        extents.add_view(id, 0, 0x10_0000);
+        extents.add_view(id, 1, 0x20_0000);
+        extents.come_home(id, 0x10_0000, SizeClass::Small);
+        // One thread has the shadow unmapped; another one gives the extent back meanwhile.
+        let shadow = extents.remove_view(id, 0x20_0000).unwrap();
+        extents.leave_home(id, 1);
+        extents.remove_view(id, 0x10_0000).unwrap();
+        extents.forget_view(id);
+        assert!(extents.has_views(id), "the shadow may come back");
+        extents.put_back_view(id, shadow);
+        assert_eq!(extents.at(0x20_0000), Some(id));
+        extents.remove_view(id, 0x20_0000).unwrap();
+        extents.forget_view(id);
+        assert!(!extents.has_views(id));
+        extents.remove(id);
+        assert_eq!(extents.add(MemoryHandle(2), 4096, SizeClass::Small), id, "a number again");
+        assert!(!extents.has_views(id));
     }
 }

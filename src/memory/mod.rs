@@ -5,6 +5,7 @@ mod blocks;
 mod directory;
 mod extents;
 mod pages;
+mod shared_pages;
 mod supply;
 
 pub use blocks::{Block, BlockTable, NO_SLOT, Segment, Slot, State};

@@ -154,11 +154,15 @@ impl Pages {
         let bytes = self.extents.lock().get(id).map_or(0, |extent| extent.bytes);
         // Out of the table first: what is in there is mapped.
         let view = self.extents.lock().remove_view(id, address);
-        self.device.unmap(address, bytes).inspect_err(|_| {
-            if let Some(view) = view {
-                self.extents.lock().put_back_view(id, view);
+        let unmapped = self.device.unmap(address, bytes);
+        if let Some(view) = view {
+            let mut extents = self.extents.lock();
+            match unmapped {
+                Ok(()) => extents.forget_view(id),
+                Err(_) => extents.put_back_view(id, view),
             }
-        })
+        }
+        unmapped
     }
 
     /// Lets `peer` access whatever is mapped here, now and later. One caller at a time. On an

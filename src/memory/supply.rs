@@ -4,12 +4,19 @@
 //! requests together never exceed the limit, and drops the claim when the driver refuses.
 //! `reserved ≤ claimed ≤ allowed` holds at every moment, except right after the limit was
 //! lowered.
+//!
+//! What is claimed is what the driver takes, in whole pages; reserved is what the segments are
+//! together. Small segments share pages ([`SharedPages`]), and whether the driver will find room
+//! in one or take a new one cannot be known. So a page is claimed before it is asked: a limit is
+//! never exceeded, and within a page of it a small segment may be refused for which there was
+//! room.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::Segment;
 use super::directory::is_representable;
+use super::shared_pages::SharedPages;
 use crate::base::Gauge;
 use crate::base::size::SizeClass;
 use crate::driver::{self, Call, Code, Device, DriverError};
@@ -35,6 +42,7 @@ pub struct Supply {
     allowed_bytes: AtomicU64,
     /// Held, or being asked of the driver right now.
     claimed_bytes: AtomicU64,
+    shared: SharedPages,
     all: Meters,
     classes: [Meters; 2],
 }
@@ -87,8 +95,10 @@ impl Supply {
     /// A supply from `device`, limited to all of its memory, which tells `events`.
     pub fn new(device: Arc<dyn Device>, events: DeviceEvents) -> driver::Result<Self> {
         let total_bytes = device.memory_info()?.total_bytes;
+        let shared = SharedPages::new(device.page_bytes());
         Ok(Self {
             device,
+            shared,
             events,
             total_bytes,
             allowed_bytes: AtomicU64::new(u64::MAX),
@@ -141,17 +151,35 @@ impl Supply {
         }
     }
 
+    /// How much more may be claimed, in bytes.
+    pub fn room_bytes(&self) -> u64 {
+        self.allowed_bytes().saturating_sub(self.claimed_bytes.load(Relaxed))
+    }
+
+    /// What has to be claimed for a segment of `bytes`.
+    pub fn claim_bytes(&self, bytes: u64) -> u64 {
+        let held_bytes = self.device.footprint_bytes(bytes);
+        match self.shared.page_bytes() {
+            0 => held_bytes,
+            page_bytes => held_bytes.checked_next_multiple_of(page_bytes).unwrap_or(u64::MAX),
+        }
+    }
+
     /// A segment of `bytes` for blocks of `class`.
     pub fn acquire(&self, bytes: u64, class: SizeClass) -> Result<Segment, Refusal> {
-        let held_bytes = self.device.footprint_bytes(bytes);
-        self.claim(held_bytes)?;
+        let claimed_bytes = self.claim_bytes(bytes);
+        self.claim(claimed_bytes)?;
         match self.allocate_aligned(bytes) {
             Ok(address) => {
-                self.count(held_bytes, class, address);
+                if self.shared.has(bytes) && !self.shared.enter(address) {
+                    // The page is claimed already.
+                    self.disclaim(claimed_bytes);
+                }
+                self.count(self.device.footprint_bytes(bytes), class, address);
                 Ok(Segment { address, bytes, class })
             }
             Err(error) => {
-                self.disclaim(held_bytes);
+                self.disclaim(claimed_bytes);
                 Err(Refusal::Driver(error))
             }
         }
@@ -162,7 +190,11 @@ impl Supply {
     pub fn release(&self, segment: Segment) -> driver::Result<()> {
         let Segment { address, bytes, class } = segment;
         let held_bytes = self.device.footprint_bytes(bytes);
-        self.release_with(held_bytes, class, address, || self.device.free(address))
+        self.uncount(held_bytes, class, address, || {
+            self.device.free(address)?;
+            let is_page_shared = self.shared.has(bytes) && !self.shared.leave(address);
+            Ok(if is_page_shared { 0 } else { self.claim_bytes(bytes) })
+        })
     }
 
     /// Counts `bytes` at `address` (0: at none) as given back, which `give_back` does; on an
@@ -174,6 +206,17 @@ impl Supply {
         address: u64,
         give_back: impl FnOnce() -> driver::Result<()>,
     ) -> driver::Result<()> {
+        self.uncount(bytes, class, address, || give_back().map(|()| bytes))
+    }
+
+    /// The same, with `give_back` saying how much need not be claimed any more.
+    fn uncount(
+        &self,
+        bytes: u64,
+        class: SizeClass,
+        address: u64,
+        give_back: impl FnOnce() -> driver::Result<u64>,
+    ) -> driver::Result<()> {
         // First, so that bytes which another thread gets at once are not counted twice.
         let both = [&self.all, self.meters(Some(class))];
         for meters in both {
@@ -181,8 +224,8 @@ impl Supply {
             meters.segments.take(1);
         }
         match give_back() {
-            Ok(()) => {
-                self.disclaim(bytes);
+            Ok(unclaimed_bytes) => {
+                self.disclaim(unclaimed_bytes);
                 self.events.note(Action::Release, address, bytes);
                 Ok(())
             }

@@ -10,7 +10,17 @@
 //! sum stays below the peak and nobody needs to look. A lane that crosses one makes the sums
 //! afresh ([`Peaks::refresh`]), which raises the peak if it must be and hands out new shares.
 //! With operations one after another the peaks are exact; operations at the same moment on
-//! different lanes count in one order or the other. (Distributed threshold counting: Cormode,
+//! different lanes count in one order or the other.
+//!
+//! A refresh writes the watermarks of lanes that go on meanwhile, without their locks. An
+//! allocation or a free at that moment does no harm: it changes no watermark, and the lane's new
+//! ones start from what was added up. A block that becomes pending or ready moves watermarks, and
+//! its move and the refresh's may overwrite each other. Then until the lane's next refresh or its
+//! next such block a ceiling may be off by the bytes of blocks that became pending or ready while
+//! the refresh ran, and the floor likewise, until the next refresh. So a peak may be missed by no
+//! more than those bytes, for each lane of which it is so; nothing of memory depends on it: limits
+//! are the supply's, exact at every moment. To be exact here the refresh would have to take every
+//! lane's lock, or each free a locked instruction. (Distributed threshold counting: Cormode,
 //! Muthukrishnan, Yi, "Algorithms for Distributed Functional Monitoring", 2008.)
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

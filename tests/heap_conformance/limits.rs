@@ -231,3 +231,36 @@ fn run_small_allocations(rig: &Rig, count: u64) {
         rig.free(block);
     }
 }
+
+/// A limit is one of what the driver takes, which is whole pages: sizes just above one, and small
+/// ones of which the last in a page keeps it.
+pub fn a_limit_is_kept_as_the_driver_counts(subject: Subject) {
+    const LIMIT_BYTES: u64 = 128 * MIB;
+    let plan = subject.plan().set(|settings| settings.memory_limit_bytes = Some(LIMIT_BYTES));
+    let rig = plan.start();
+    let is_within = |what: &str| {
+        let used_bytes = rig.machine.census().used_bytes;
+        assert!(used_bytes <= LIMIT_BYTES, "{used_bytes} bytes are used: {what}");
+        assert!(rig.reserved_bytes() <= used_bytes, "{what}");
+    };
+    let mut random = Random(7);
+    for bytes in [2 * MIB + 512, 6 * MIB - 512, 3 * MIB, 512, MIB, MIB + 512] {
+        let mut live = Vec::new();
+        while let Ok(address) = rig.heap.allocate(bytes, DEVICE, A) {
+            live.push(address);
+        }
+        is_within("filled");
+        assert!(live.len() as u64 * bytes.max(2 * MIB) >= LIMIT_BYTES / 4, "{bytes}");
+        for _ in 0..live.len() / 8 * 7 {
+            rig.free(live.swap_remove(random.below(live.len() as u64) as usize));
+        }
+        while let Ok(address) = rig.heap.allocate(3 * MIB + 512, DEVICE, B) {
+            live.push(address);
+        }
+        is_within("filled with others");
+        rig.heap.validate().unwrap();
+        live.into_iter().for_each(|address| rig.free(address));
+        rig.heap.empty_cache(DEVICE).unwrap();
+    }
+    rig.finish();
+}

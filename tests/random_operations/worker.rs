@@ -201,10 +201,10 @@ impl Worker {
             PoolType::Elastic => requested_bytes + requested_bytes / 8,
         };
         let needed_bytes = block_bytes.next_multiple_of(2 * MIB);
-        let driver_free_bytes = self.rig.machine.memory_info(device.0).unwrap().free_bytes;
-        let reserved_bytes = self.rig.heap.statistics(device).unwrap().reserved_bytes.current;
+        let driver = self.rig.machine.memory_info(device.0).unwrap();
+        let used_bytes = driver.total_bytes - driver.free_bytes;
         let limit_bytes = settings.memory_limit_bytes.unwrap_or(u64::MAX);
-        let room_bytes = driver_free_bytes.min(limit_bytes.saturating_sub(reserved_bytes));
+        let room_bytes = driver.free_bytes.min(limit_bytes.saturating_sub(used_bytes));
         assert!(
             needed_bytes > room_bytes,
             "{requested_bytes} bytes were refused with room for {room_bytes}"

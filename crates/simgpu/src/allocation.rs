@@ -1,9 +1,11 @@
 //! `cuMemAlloc` and `cuMemFree`.
 //!
 //! Sizes are rounded to 512 bytes. Below one granule an allocation gets a part of a page of one
-//! granule, which it shares with others, and counts for its rounded size; from one granule up
-//! it gets granules of its own and counts for them. One empty page is kept, so that a lone
-//! small allocation coming and going does not map and unmap.
+//! granule, which it shares with others; from one granule up it gets granules of its own. Either
+//! way whole granules count as used: "a partially used page counts as full", says PyTorch's pull
+//! request 17120 of GPUs since Pascal, whose pages are 2 MiB. One empty page is kept, so that a
+//! lone small allocation coming and going does not map and unmap; it does not count, as if the
+//! driver gave it up for whoever wants memory.
 
 use std::collections::BTreeMap;
 
@@ -31,6 +33,12 @@ impl SmallPages {
     pub(crate) fn new(page_bytes: u64) -> Self {
         let free = Ranges::with_seams(page_bytes);
         Self { page_bytes, free, pages: BTreeMap::new(), spare: None }
+    }
+
+    /// The pages that hold something.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let used = self.pages.len() - usize::from(self.spare.is_some());
+        used as u64 * self.page_bytes
     }
 }
 
@@ -76,13 +84,12 @@ impl State {
         let is_small = rounded < granule;
         let multiple = if is_small { BLOCK_BYTES } else { granule };
         let counted = bytes.checked_next_multiple_of(multiple).ok_or(Code::OUT_OF_MEMORY)?;
-        self.claim(device, counted)?;
-        let placed = if is_small {
-            self.place_small(device, counted).map(|address| (address, None))
+        let (address, extent) = if is_small {
+            (self.place_small(device, counted)?, None)
         } else {
-            self.place_pages(device, counted).map(|(address, extent)| (address, Some(extent)))
+            let (address, extent) = self.claim_pages(device, counted)?;
+            (address, Some(extent))
         };
-        let (address, extent) = placed.inspect_err(|_| self.disclaim(device, counted))?;
         let memory = self.physical.insert(Memory {
             device,
             context: Some(context),
@@ -101,6 +108,12 @@ impl State {
         Ok(address)
     }
 
+    /// The same as [`Self::place_pages`], counted as used.
+    fn claim_pages(&mut self, device: u32, bytes: u64) -> Result<(u64, Extent)> {
+        self.claim(device, bytes)?;
+        self.place_pages(device, bytes).inspect_err(|_| self.disclaim(device, bytes))
+    }
+
     /// Address space and accessible memory of `bytes`, whole granules.
     fn place_pages(&mut self, device: u32, bytes: u64) -> Result<(u64, Extent)> {
         let granule = self.device(device)?.config.granularity_bytes;
@@ -117,10 +130,16 @@ impl State {
         let page_bytes = small.page_bytes;
         if let Some(address) = small.free.take(bytes, BLOCK_BYTES) {
             let page = address & !(page_bytes - 1);
-            small.spare = small.spare.filter(|&spare| spare != page);
+            if small.spare == Some(page) {
+                if let Err(code) = self.claim(device, page_bytes) {
+                    self.device_mut(device)?.small.free.give(address, bytes);
+                    return Err(code);
+                }
+                self.device_mut(device)?.small.spare = None;
+            }
             return Ok(address);
         }
-        let (page, extent) = self.place_pages(device, page_bytes)?;
+        let (page, extent) = self.claim_pages(device, page_bytes)?;
         let small = &mut self.device_mut(device)?.small;
         small.pages.insert(page, extent);
         small.free.give(page, page_bytes);
@@ -168,9 +187,12 @@ impl State {
     fn free_small(&mut self, device: u32, address: u64, bytes: u64) -> Result<()> {
         let small = &mut self.device_mut(device)?.small;
         let (start, free_bytes) = small.free.give(address, bytes);
-        if free_bytes < small.page_bytes {
+        let page_bytes = small.page_bytes;
+        if free_bytes < page_bytes {
             return Ok(());
         }
+        self.disclaim(device, page_bytes);
+        let small = &mut self.device_mut(device)?.small;
         if small.spare.is_none() {
             small.spare = Some(start);
             return Ok(());
@@ -187,10 +209,11 @@ impl State {
             self.space.give(start, free_bytes);
             self.store.destroy(extent);
         } else {
-            // The host would not take the page out: keep it, empty.
-            let small = &mut self.device_mut(device)?.small;
-            small.pages.insert(start, extent);
-            small.free.give(start, free_bytes);
+            // The host would not take the page out: keep it, empty, as one that is used.
+            let entry = self.device_mut(device)?;
+            entry.used_bytes += free_bytes;
+            entry.small.pages.insert(start, extent);
+            entry.small.free.give(start, free_bytes);
         }
         Ok(())
     }

@@ -2,7 +2,8 @@
 //!
 //! A piece of memory is alive while its handle is held or a mapping shows it; plain
 //! allocations are born with their handle released and one mapping. Invariant, per device:
-//! `used_bytes` = Σ bytes of its living memory ≤ what was available when it was claimed.
+//! `used_bytes` = Σ bytes of its living memory, and of the pages with small allocations whole, ≤
+//! what was available when it was claimed.
 
 use crate::machine::State;
 use crate::store::Extent;
@@ -63,8 +64,8 @@ impl State {
             return;
         }
         let Some(memory) = self.physical.remove(key) else { return };
-        self.disclaim(memory.device, memory.bytes);
         if let Some(extent) = memory.extent {
+            self.disclaim(memory.device, memory.bytes);
             self.store.destroy(extent);
         }
         if let Some(detector) = &mut self.detector {

@@ -35,7 +35,9 @@ impl State {
             *mappings.entry(mapping.memory).or_default() += 1;
         }
         for (key, memory) in self.physical.iter() {
-            used[memory.device as usize] += memory.bytes;
+            if memory.extent.is_some() {
+                used[memory.device as usize] += memory.bytes;
+            }
             let counted = mappings.remove(&key).unwrap_or(0);
             ensure(counted == memory.mappings, || format!("memory {key:#x} miscounts mappings"))?;
             let is_alive = !memory.released || memory.mappings > 0;
@@ -43,6 +45,7 @@ impl State {
         }
         ensure(mappings.is_empty(), || "a mapping shows memory that is gone".into())?;
         for (ordinal, (device, used)) in self.devices.iter().zip(used).enumerate() {
+            let used = used + device.small.used_bytes();
             ensure(device.used_bytes == used && used <= device.config.capacity_bytes, || {
                 format!("device {ordinal} counts {} used bytes, not {used}", device.used_bytes)
             })?;

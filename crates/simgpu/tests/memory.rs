@@ -25,21 +25,20 @@ fn finish(machine: &Machine) {
 }
 
 #[test]
-fn small_sizes_count_in_blocks_and_large_ones_in_granules() {
+fn whole_granules_count_and_small_sizes_share_them() {
     for store in STORES {
         let machine = machine(store);
         for (bytes, counted) in [
-            (1, 512),
-            (512, 512),
-            (513, 1024),
-            (GRANULE - 512, GRANULE - 512),
+            (1, GRANULE),
+            (512, GRANULE),
+            (GRANULE - 512, GRANULE),
             (GRANULE - 511, GRANULE),
             (GRANULE, GRANULE),
             (GRANULE + 1, 2 * GRANULE),
         ] {
             let address = machine.allocate(0, bytes).unwrap();
             assert_eq!(address % 512, 0);
-            assert!(counted < GRANULE || address.is_multiple_of(GRANULE));
+            assert!(bytes <= GRANULE - 512 || address.is_multiple_of(GRANULE));
             assert_eq!(CAPACITY - free_bytes(&machine), counted, "{bytes}");
             machine.validate().unwrap();
             let range = machine.address_range(1, address + bytes - 1).unwrap();
@@ -47,6 +46,15 @@ fn small_sizes_count_in_blocks_and_large_ones_in_granules() {
             machine.free(0, address).unwrap();
             assert!(machine.address_range(0, address).is_err());
         }
+        let used_bytes = || CAPACITY - free_bytes(&machine);
+        let halves: Vec<u64> = (0..3).map(|_| machine.allocate(0, GRANULE / 2).unwrap()).collect();
+        assert_eq!(used_bytes(), 2 * GRANULE, "two share one");
+        machine.free(0, halves[0]).unwrap();
+        machine.free(0, halves[2]).unwrap();
+        assert_eq!(used_bytes(), GRANULE, "one is in use still");
+        machine.validate().unwrap();
+        machine.free(0, halves[1]).unwrap();
+        assert_eq!(used_bytes(), 0);
         finish(&machine);
     }
 }

@@ -43,6 +43,9 @@ const LOOK_BYTES: u64 = 1 << 20;
 /// that synchronises with it captures.
 const STREAM_CAPTURE_IMPLICIT: Code = Code(906);
 
+/// What `cuMemAlloc` takes whole pages of, in bytes, since Pascal: PyTorch's pull request 17120.
+const PAGE_BYTES: u64 = 2 << 20;
+
 /// A device of the driver. Making one calls nothing.
 #[derive(Debug)]
 pub(super) struct CudaDevice {
@@ -252,6 +255,10 @@ impl Device for CudaDevice {
         // SAFETY: see the head of this implementation.
         self.call(Call::Allocate, || unsafe { allocate(&mut address, bytes as usize) })?;
         Ok(address)
+    }
+
+    fn page_bytes(&self) -> u64 {
+        PAGE_BYTES
     }
 
     fn free(&self, address: u64) -> Result<()> {

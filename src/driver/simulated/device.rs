@@ -21,6 +21,8 @@ pub struct SimulatedDevice {
     ordinal: u32,
     /// The machine's number for the context: the ordinal, for the primary one.
     context: u32,
+    /// What its allocations take whole pages of, in bytes.
+    page_bytes: u64,
 }
 
 /// The calls that both sides know. `cuInit` has no counterpart: a machine is always ready.
@@ -57,7 +59,10 @@ impl SimulatedDevice {
     /// Device `ordinal` of `machine`. With an ordinal the machine does not have, every call
     /// fails as CUDA's would: with code 101, invalid device.
     pub fn new(machine: Arc<Machine>, ordinal: u32) -> Self {
-        Self { machine, ordinal, context: ordinal }
+        let config = machine.config();
+        let device = config.devices.get(ordinal as usize);
+        let page_bytes = device.map_or(0, |device| device.granularity_bytes);
+        Self { machine, ordinal, context: ordinal, page_bytes }
     }
 
     fn ask<T>(
@@ -102,6 +107,10 @@ impl Device for SimulatedDevice {
 
     fn allocate(&self, bytes: u64) -> Result<u64> {
         self.ask(Call::Allocate, |machine, device| machine.allocate(device, bytes))
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.page_bytes
     }
 
     fn free(&self, address: u64) -> Result<()> {
@@ -214,7 +223,7 @@ impl Device for SimulatedDevice {
         }
         let ordinal = self.ask(Call::StreamContext, |machine, _| machine.context_device(context))?;
         let machine = Arc::clone(&self.machine);
-        Ok(Some(Arc::new(Self { machine, ordinal, context })))
+        Ok(Some(Arc::new(Self { machine, ordinal, context, page_bytes: self.page_bytes })))
     }
 
     fn is_in_use(&self) -> Result<bool> {

@@ -106,7 +106,7 @@ impl Heap {
         if lane.keeps_blocks(state) {
             return;
         }
-        let segment = lane.withdraw_segment(state, held.slot);
+        let segment = lane.begin_leave(state, held.slot);
         drop(guard);
         // What the driver does not take back is logged, kept, and offered again.
         let _ = self.release_segment(device, lane, segment);

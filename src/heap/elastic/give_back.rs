@@ -173,6 +173,8 @@ impl Heap {
         };
         views.iter().all(is_idle)
             && views.iter().all(|view| self.unmap_shadow(pages, id, *view, |_| true))
+            // Another thread may be about one of them.
+            && !pages.extents().has_views(id)
     }
 
     /// Unmaps a shadow of an extent of which `may_go` holds, if the work queued through it is

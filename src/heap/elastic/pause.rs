@@ -270,7 +270,14 @@ impl Heap {
         let Some(id) = record.memory else { return Ok(()) };
         let next = || pages.extents().get(id)?.shadows.first().copied();
         for _ in 0..YIELDS {
-            let Some(view) = next() else { return Ok(()) };
+            let Some(view) = next() else {
+                if !pages.extents().has_views(id) {
+                    return Ok(());
+                }
+                // Another thread is about the last.
+                std::thread::yield_now();
+                continue;
+            };
             if (view.lane, view.address) == (lane.index, record.address) {
                 assert_none_held();
                 pages.unmap(id, view.address)?;

@@ -1,0 +1,41 @@
+//! Memory is short, and lies with streams that nobody calls any more.
+
+use genesis::base::StreamHandle;
+use genesis::base::size::{GIB, MIB};
+use simgpu::Call;
+
+use crate::ADDRESSES;
+use crate::support::{A, B, C, Rig};
+
+const STREAMS: [StreamHandle; 4] = [A, B, C, StreamHandle(0xD000)];
+const LATE: StreamHandle = StreamHandle(0xE000);
+
+/// Has each stream use `bytes`, in blocks of `block_bytes`, and leave them cached.
+fn fill_caches(rig: &Rig, bytes: u64, block_bytes: u64) {
+    for stream in STREAMS {
+        let blocks = (0..bytes / block_bytes).map(|_| rig.allocate_and_touch(block_bytes, stream));
+        let blocks: Vec<u64> = blocks.collect();
+        blocks.into_iter().for_each(|address| rig.free(address));
+    }
+}
+
+/// What several streams have cached serves a request that no single one could serve, and the
+/// driver is asked for no memory and given none back: one wait is enough.
+#[test]
+fn what_several_streams_have_is_put_together_after_a_wait() {
+    let mut plan = ADDRESSES.plan().capacity(41 * GIB);
+    plan.machine.detect_races = true;
+    let rig = plan.start();
+    fill_caches(&rig, 10 * GIB, 8 * MIB);
+    let before = rig.usage();
+    let block = rig.allocate_and_touch(20 * GIB, LATE);
+    let after = rig.usage();
+    let calls = |call: Call| after.count(call) - before.count(call);
+    assert_eq!(calls(Call::Release), 0, "of {} extents made", before.count(Call::Create));
+    let created = calls(Call::Create);
+    assert!(created * 20 <= before.count(Call::Create), "{created} extents are made anew");
+    assert_eq!(calls(Call::Synchronize), 1);
+    assert_eq!(rig.statistics().out_of_memory_events, 0);
+    rig.free(block);
+    rig.finish();
+}
