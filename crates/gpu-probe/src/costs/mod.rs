@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::driver::Driver;
 use fit::Observation;
+pub(crate) use samples::quantile;
 
 /// The page of the cost table, in bytes.
 const COST_PAGE_BYTES: u64 = 2 << 20;
