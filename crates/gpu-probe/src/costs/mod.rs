@@ -6,6 +6,7 @@
 
 mod calls;
 mod fit;
+mod pauses;
 mod samples;
 
 use std::time::{Duration, Instant};
