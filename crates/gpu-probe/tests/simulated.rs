@@ -59,12 +59,17 @@ fn the_price_list_is_found_again() {
     // What is asked of handles alone may have no price, and no name, in the simulation.
     for (price, call) in prices.iter().filter_map(|price| Some((price, call_of(price)?))) {
         let expected = table.get(call);
-        assert_eq!(price["base_ns"], expected.base_ns, "{call:?}");
-        assert_eq!(price["per_page_ns"], expected.per_page_ns, "{call:?}");
-        assert_eq!(price["per_mapping_ns"], expected.per_mapping_ns, "{call:?}");
+        for (bytes, nanoseconds) in points(&price["points"]) {
+            assert_eq!(nanoseconds, expected.price_ns(bytes, 1), "{call:?} of {bytes} bytes");
+        }
+        for (bytes, nanoseconds) in points(&price["further"]) {
+            let two_ns = expected.price_ns(2 * bytes, 2);
+            let added_ns = two_ns - expected.price_ns(bytes, 1);
+            assert_eq!(nanoseconds, added_ns, "{call:?} with further mappings of {bytes} bytes");
+        }
     }
     let measured: Vec<Call> = prices.iter().filter_map(call_of).collect();
-    for call in Call::ALL.iter().filter(|call| table.get(**call) != simgpu::Cost::default()) {
+    for call in Call::ALL.iter().filter(|call| table.get(**call).base_ns() > 0) {
         assert!(measured.contains(call), "{call:?} was not measured");
     }
 }
@@ -116,6 +121,12 @@ fn mappings_stop_at_the_first_refusal() {
     assert_eq!(finding["verdict"], "does_not_hold", "{finding}");
     let seen = finding["seen"].as_str().unwrap();
     assert!(seen.contains("38 of 500 mappings, then cuMemSetAccess answered 2"), "{seen}");
+}
+
+/// Sizes in bytes with prices in nanoseconds.
+fn points(of: &Value) -> Vec<(u64, u64)> {
+    let all = of.as_array().unwrap().iter();
+    all.map(|point| (point[0].as_u64().unwrap(), point[1].as_u64().unwrap())).collect()
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn handles(bench: &mut Bench<'_>) -> Answer {
     let subjects = [
         kind("StreamGetId", "cuStreamGetId"),
         kind("StreamGetContext", "cuStreamGetCtx"),
-        kind("CurrentContext", "cuCtxGetCurrent"),
+        kind("CurrentContext", "cuCtxGetCurrent").remark("free in the simulation"),
     ];
     bench.several(subjects, |timer| {
         timer.time(0, || driver.stream_id(stream))?;

@@ -91,6 +91,7 @@ struct Access {
 
 /// Of simcuda: virtual time spent in calls, in nanoseconds; or races found so far.
 type Figure = unsafe extern "C" fn() -> i64;
+type PricesName = unsafe extern "C" fn() -> *const c_char;
 
 type HostFunction = unsafe extern "C" fn(*mut c_void);
 
@@ -224,6 +225,7 @@ pub(crate) struct Driver {
     context: usize,
     virtual_clock: Option<Figure>,
     races: Option<Figure>,
+    prices_name: Option<PricesName>,
     opened: Instant,
 }
 
@@ -243,9 +245,15 @@ impl Driver {
         };
         let virtual_clock = figure(c"simcuda_driver_nanoseconds");
         let races = figure(c"simcuda_check");
+        // SAFETY: as above.
+        let prices_name = unsafe {
+            let address = libc::dlsym(library, c"simcuda_prices".as_ptr());
+            std::mem::transmute::<*mut c_void, Option<PricesName>>(address)
+        };
         let api = Api::find(library);
         let opened = Instant::now();
-        let mut driver = Self { api, device: 0, context: 0, virtual_clock, races, opened };
+        let mut driver =
+            Self { api, device: 0, context: 0, virtual_clock, races, prices_name, opened };
         call!(driver, cuInit(0))?;
         let (mut device, mut context) = (0, 0);
         call!(driver, cuDeviceGet(&mut device, 0))?;
@@ -263,6 +271,17 @@ impl Driver {
     /// Whether this is simcuda and no driver of a GPU.
     pub(crate) fn is_simulated(&self) -> bool {
         self.virtual_clock.is_some()
+    }
+
+    /// Whose prices [`Self::now_ns`] goes by, on simcuda.
+    pub(crate) fn simulated_prices(&self) -> Option<String> {
+        // SAFETY: it takes nothing and may be called at any time.
+        let name = unsafe { self.prices_name?() };
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: not null, so a text that lives as long as the driver.
+        Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
     }
 
     /// Nanoseconds since the driver was opened; those of the cost table on simcuda.
