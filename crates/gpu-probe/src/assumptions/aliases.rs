@@ -8,7 +8,8 @@
 
 use super::{Bench, Outcome, Tried};
 use crate::driver::{
-    Answer, DEPENDENT, Driver, Event, Grid, Holder, HostWords, Kernel, Module, ROUNDS, Stream,
+    Answer, Churn, DEPENDENT, Driver, Event, Grid, Holder, HostWords, Kernel, Module, ROUNDS,
+    Stream,
 };
 
 /// Experiments that share the rounds.
@@ -199,25 +200,33 @@ impl<'a> Rounds<'a> {
         let driver = &self.bench.driver;
         let wanted = (self.bench.counts.rounds / FORMS).div_ceil(BATCH).max(FIRST_BATCHES);
         let (others, stream) = (driver.allocate(BUSY_BYTES)?, driver.stream_create()?);
-        let mut busy = None;
+        let mut churn = None;
         let mut batches = 0;
         while batches < wanted && !self.bench.is_over() {
             enqueue(batches)?;
             self.settle()?;
             batches += 1;
-            if batches == FIRST_BATCHES {
-                busy = self.holder.churn(others, BUSY_BYTES, stream)?;
+            match &churn {
+                Some(churn) => Churn::keep_up(churn)?,
+                None if batches >= FIRST_BATCHES => {
+                    churn = self.holder.churn(others, BUSY_BYTES, stream)?;
+                }
+                None => {}
             }
         }
-        let was_busy = busy.is_some() && !driver.stream_query(stream)?;
-        drop(busy);
+        let was_busy = churn.is_some();
+        drop(churn);
         driver.stream_synchronize(stream)?;
         let state = driver.read(self.state, 2)?;
         let rounds = batches * BATCH;
         if u64::from(state[0]) != rounds {
             return Err(format!("{} of {rounds} rounds were counted by the kernels", state[0]));
         }
-        let load = if was_busy { "the device busy throughout" } else { "the device not kept busy" };
+        let load = if was_busy {
+            "the device busy with other work"
+        } else {
+            "the device not busy otherwise"
+        };
         let seen = format!("{} words wrong in {rounds} rounds, {load}", state[1]);
         Ok(Outcome::new(state[1] == 0, seen))
     }

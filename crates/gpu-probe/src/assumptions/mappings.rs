@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use super::{Bench, Outcome, Table, Tried, quantile};
-use crate::driver::{Answer, Driver, Failure, Holder, Stream};
+use crate::driver::{Answer, Churn, Driver, Failure, Holder, Stream};
 use crate::page::{bytes, duration};
 
 /// Handles that are mapped over and over.
@@ -50,7 +50,9 @@ pub(super) fn under_load(bench: &Bench) -> Tried {
     let count = bench.counts.mappings.max(1);
     let place = Place::new(driver, count)?;
     let (busy_stream, mut samples) = (driver.stream_create()?, Samples::default());
-    let busy = holder.churn(place.address, STREAMED * place.page, busy_stream)?;
+    // A first launch may load code.
+    place.launch()?;
+    let churn = holder.churn(place.address, STREAMED * place.page, busy_stream)?;
     let before = (0..LAUNCH_EVERY).map(|_| place.launch()).collect::<Answer<Vec<u64>>>()?;
     let memory = Needs::now(driver)?;
     let started = Instant::now();
@@ -63,6 +65,7 @@ pub(super) fn under_load(bench: &Bench) -> Tried {
             Err(failure) => ending = Some(failure),
         }
         if made % LAUNCH_EVERY == 0 {
+            churn.as_ref().map_or(Ok(()), Churn::keep_up)?;
             samples.launch.push(place.launch()?);
             if started.elapsed() > allowed {
                 break;
@@ -70,11 +73,14 @@ pub(super) fn under_load(bench: &Bench) -> Tried {
         }
     }
     let needs = memory.since(driver)?;
-    for index in 0..made {
+    // What is left when time is up goes with the process.
+    for index in (0..made).take_while(|_| !bench.is_over()) {
+        if index % LAUNCH_EVERY == 0 {
+            churn.as_ref().map_or(Ok(()), Churn::keep_up)?;
+        }
         place.unmap(index, &mut samples)?;
     }
-    let was_busy = busy.is_some() && !driver.stream_query(busy_stream)?;
-    drop(busy);
+    let was_busy = churn.is_some();
     Ok(judge(count, made, ending, &before, &samples, &needs, was_busy))
 }
 

@@ -24,7 +24,9 @@ struct Queue<'a> {
     waiting: Event,
     /// Recorded again and again.
     other: Event,
-    word: u64,
+    /// A word for each stream.
+    held_word: u64,
+    free_word: u64,
 }
 
 type Kind = (&'static str, fn(&Queue<'_>) -> Answer);
@@ -40,7 +42,7 @@ const KINDS: [Kind; 5] = [
         queue.driver.event_query(queue.waiting).map(|_| ())
     }),
     ("launch on a free stream", |queue| {
-        queue.driver.fill(queue.word, 4, 1, queue.free)?;
+        queue.driver.fill(queue.free_word, 4, 1, queue.free)?;
         queue.driver.stream_synchronize(queue.free)
     }),
 ];
@@ -55,7 +57,7 @@ const OF_OTHERS: [Kind; 10] = [
     ("cuEventCreate", |queue| {
         queue.driver.event_create(false).and_then(|event| queue.driver.event_destroy(event))
     }),
-    ("launch", |queue| queue.driver.fill(queue.word, 4, 1, queue.free)),
+    ("launch", |queue| queue.driver.fill(queue.free_word, 4, 1, queue.free)),
     ("cuMemGetInfo", |queue| queue.driver.memory_info().map(|_| ())),
     ("cuMemCreate", |queue| {
         let handle = queue.driver.create(queue.driver.granularity(false)?)?;
@@ -189,11 +191,12 @@ impl<'a> Queue<'a> {
             free: driver.stream_create()?,
             waiting: driver.event_create(false)?,
             other: driver.event_create(false)?,
-            word: driver.allocate(4096)?,
+            held_word: driver.allocate(4096)?,
+            free_word: driver.allocate(4096)?,
         })
     }
 
     fn launch(&self) -> Answer {
-        self.driver.fill(self.word, 4, 1, self.held)
+        self.driver.fill(self.held_word, 4, 1, self.held)
     }
 }

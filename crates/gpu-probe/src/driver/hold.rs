@@ -15,8 +15,8 @@ use super::{Answer, Driver, Gate, Stream};
 pub(crate) const HELD_FOR: Duration = Duration::from_millis(150);
 /// When a kernel that holds a stream ends by itself.
 const MOST_HELD: Duration = Duration::from_secs(5);
-/// When a kernel that keeps the device busy does.
-const MOST_BUSY: Duration = Duration::from_secs(60);
+/// When a kernel that keeps the device busy does: a call that waits for it must come back.
+const MOST_BUSY: Duration = Duration::from_secs(2);
 
 const ONE_THREAD: Grid = Grid { blocks: 1, threads: 1 };
 
@@ -50,7 +50,14 @@ pub(crate) struct HeldKernel {
 
 /// The device being busy, until dropped.
 #[derive(Debug)]
-pub(crate) struct Busy(Flag);
+pub(crate) struct Churn<'a> {
+    driver: &'a Driver,
+    kernel: Kernel,
+    grid: Grid,
+    parameters: [u64; 4],
+    stream: Stream,
+    stop: Flag,
+}
 
 /// What a call came to while work was held.
 #[derive(Debug)]
@@ -99,14 +106,30 @@ impl<'a> Holder<'a> {
 
     /// Keeps every other multiprocessor busy with `bytes` of memory, which are written all the
     /// time; the rest are left to blocks of any size. Nothing is busy where kernels do nothing.
-    pub(crate) fn churn(&self, address: u64, bytes: u64, stream: Stream) -> Answer<Option<Busy>> {
+    pub(crate) fn churn(
+        &self,
+        address: u64,
+        bytes: u64,
+        stream: Stream,
+    ) -> Answer<Option<Churn<'a>>> {
         let Some(Kernels { churn, .. }) = self.kernels else { return Ok(None) };
-        let stop = Flag::new(self.driver)?;
-        let blocks = (self.driver.multiprocessors()? / 2).max(1);
-        let grid = Grid { blocks, threads: 1024 };
+        let driver = self.driver;
+        let stop = Flag::new(driver)?;
+        let grid = Grid { blocks: (driver.multiprocessors()? / 2).max(1), threads: 1024 };
         let parameters = [address, bytes / 4, stop.address(), MOST_BUSY.as_nanos() as u64];
-        self.driver.launch(churn, grid, &parameters, stream)?;
-        Ok(Some(Busy(stop)))
+        let churn = Churn { driver, kernel: churn, grid, parameters, stream, stop };
+        churn.keep_up()?;
+        Ok(Some(churn))
+    }
+}
+
+impl Churn<'_> {
+    /// Starts the work again where it has ended by itself.
+    pub(crate) fn keep_up(&self) -> Answer {
+        match self.driver.stream_query(self.stream)? {
+            true => self.driver.launch(self.kernel, self.grid, &self.parameters, self.stream),
+            false => Ok(()),
+        }
     }
 }
 
@@ -174,8 +197,8 @@ impl Drop for HeldKernel {
     }
 }
 
-impl Drop for Busy {
+impl Drop for Churn<'_> {
     fn drop(&mut self) {
-        self.0.set(true);
+        self.stop.set(true);
     }
 }

@@ -26,7 +26,7 @@ use std::time::Instant;
 pub(crate) use context::Context;
 pub(crate) use gate::Gate;
 pub(crate) use graph::Graph;
-pub(crate) use hold::{HELD_FOR, Hold, Holder};
+pub(crate) use hold::{Churn, HELD_FOR, Hold, Holder};
 pub(crate) use host_words::HostWords;
 pub(crate) use kernels::Writer;
 pub(crate) use module::{DEPENDENT, Grid, Kernel, Module, ROUNDS};
