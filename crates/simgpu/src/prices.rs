@@ -5,9 +5,10 @@
 //! the dearest of the others and says so; how a price grows with size, where only pages of 2 MiB
 //! were measured, as well. Tails are where a source gives a high percentile, and nowhere else.
 //! The columns are for comparing strategies with each other, on several machines; measure and
-//! replace them where that is not enough. No row stands on a page of `docs/benchmarks/gpu.md`
-//! yet: that page was written on this very table, and its rows are to replace it, call by call
-//! under the names below, when it was written on a GPU.
+//! replace them where that is not enough. None stands on `docs/benchmarks/gpu.md` yet, which was
+//! written on the simulated driver. Written on a GPU, the rows of its table "Cost of driver calls"
+//! are to make a column: it ends with the medians in the form used here, under the names used here,
+//! and a tail is its p99 at the least size.
 //!
 //! Sources:
 //! - `h100`: napplesty/zero-cuda-graph, single calls of 2, 16, 64 and 256 MiB with p99. Setting
