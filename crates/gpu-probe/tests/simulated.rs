@@ -145,6 +145,7 @@ fn facts_are_as_expected() {
         "virtual_memory_in_global_capture",
         "allocation_in_global_capture",
         "relaxed_calls_in_global_capture",
+        "giving_back_in_global_capture",
     ] {
         let fact = part(&["fact", name], &settings);
         assert_eq!(fact["verdict"], "as_expected", "{fact}");
