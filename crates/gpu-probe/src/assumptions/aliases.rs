@@ -70,7 +70,7 @@ pub(super) fn atomic(bench: &Bench) -> Tried {
 fn by_kernels(bench: &Bench, write: &str, check: &str) -> Tried {
     let rounds = Rounds::new(bench)?;
     let (write, check) = (rounds.module.kernel(write)?, rounds.module.kernel(check)?);
-    rounds.run(|order, _| {
+    rounds.run(|order| {
         rounds.write(write)?;
         rounds.then(order)?;
         rounds.check(check, order)
@@ -86,7 +86,7 @@ pub(super) fn dependent_launch(bench: &Bench) -> Tried {
     let module = Module::load(&bench.driver, DEPENDENT)?;
     let (write, check) = (module.kernel("write_dependent")?, module.kernel("check_dependent")?);
     let parameters = [rounds.second, rounds.state];
-    rounds.run(|_, _| {
+    rounds.run(|_| {
         rounds.write(write)?;
         bench.driver.launch_dependent(check, CHECKING, &parameters, rounds.writes)
     })
@@ -181,20 +181,20 @@ impl<'a> Rounds<'a> {
     }
 
     /// Rounds that are enqueued one by one: half in the order of a stream, half by events.
-    fn run(&self, round: impl Fn(Order, u64) -> Answer) -> Tried {
+    fn run(&self, round: impl Fn(Order) -> Answer) -> Tried {
         self.run_batches(|batch| {
             let order = if batch % 2 == 0 { Order::Stream } else { Order::Event };
-            for index in 0..BATCH {
+            for _ in 0..BATCH {
                 self.begin()?;
-                round(order, index)?;
+                round(order)?;
                 self.back(order)?;
             }
             Ok(())
         })
     }
 
-    /// Batches until there were rounds enough, or time is up. The first comes before the device
-    /// is busy, since loading code may wait for it; all forms of a round are among the next ones.
+    /// Batches until there were rounds enough, or time is up. The first few come before the device
+    /// is busy, since loading code may wait for it; all forms of a round are among them.
     fn run_batches(&self, mut enqueue: impl FnMut(u64) -> Answer) -> Tried {
         const FIRST_BATCHES: u64 = 4;
         let driver = &self.bench.driver;
@@ -222,12 +222,8 @@ impl<'a> Rounds<'a> {
         if u64::from(state[0]) != rounds {
             return Err(format!("{} of {rounds} rounds were counted by the kernels", state[0]));
         }
-        let load = if was_busy {
-            "the device busy with other work"
-        } else {
-            "the device not busy otherwise"
-        };
-        let seen = format!("{} words wrong in {rounds} rounds, {load}", state[1]);
+        let load = if was_busy { "busy with other work" } else { "not busy otherwise" };
+        let seen = format!("{} reads wrong in {rounds} rounds, the device {load}", state[1]);
         Ok(Outcome::new(state[1] == 0, seen))
     }
 
