@@ -10,11 +10,13 @@
 //! sections          which parts there are; python, static_runtime: the two made of other programs
 //! driver            the driver's functions as probes call them
 //! facts             questions to the driver
+//! assumptions       what the design stands on, by experiments that can say no
 //! costs             the time of its calls
 //! heap              every strategy on it, bytes checked
 //! report, page      the result, as JSON and for people
 //! ```
 
+mod assumptions;
 mod budget;
 mod child;
 mod costs;
@@ -35,6 +37,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
+use assumptions::Counts;
 use budget::Budget;
 use driver::Driver;
 use folder::Folder;
@@ -59,6 +62,16 @@ enum Part {
     Fact {
         /// The probe's name
         name: String,
+    },
+    /// One assumption of the design, by experiment
+    Assumption {
+        /// The assumption's name
+        name: String,
+        /// The most it may take
+        #[arg(long, default_value_t = 30.0)]
+        seconds: f64,
+        #[command(flatten)]
+        counts: Counts,
     },
     /// What driver calls cost
     Costs {
@@ -90,6 +103,8 @@ struct RunArguments {
     /// The most that everything may take
     #[arg(long, default_value_t = 540.0)]
     seconds: f64,
+    #[command(flatten)]
+    counts: Counts,
 }
 
 /// Which driver to run on.
@@ -111,6 +126,11 @@ fn main() -> ExitCode {
         Part::Fact { name } => {
             print(facts::find(&name).map(facts::Probe::ask).ok_or(format!("{name} is no probe")))
         }
+        Part::Assumption { name, seconds, counts } => print(
+            assumptions::find(&name)
+                .map(|found| found.examine(counts, Duration::from_secs_f64(seconds)))
+                .ok_or(format!("{name} is no assumption")),
+        ),
         Part::Costs { seconds } => print(costs::measure(Duration::from_secs_f64(seconds))),
         Part::Heap { strategy, seconds } => {
             print(heap::run(&strategy, Duration::from_secs_f64(seconds)))
@@ -191,6 +211,9 @@ fn run(arguments: &RunArguments) -> Result<(), String> {
         machine,
         seconds: 0.0,
         facts: section("Facts", &budget, seconds(60.0), |limit| sections::facts(&folder, limit)),
+        assumptions: section("Assumptions", &budget, seconds(120.0), |limit| {
+            sections::assumptions(&folder, arguments.counts, limit)
+        }),
         conformance: section("Conformance", &budget, seconds(60.0), |limit| {
             sections::conformance(&folder, limit)
         }),

@@ -1,5 +1,7 @@
 //! The page: a report in Markdown, for people.
 
+mod assumptions;
+
 use std::fmt::Write;
 
 use crate::costs::{Costs, Price, Row};
@@ -14,6 +16,7 @@ pub(crate) fn render(report: &Report) -> String {
     let mut page = String::from("# Genesis on a GPU\n\n");
     page += &head(&report.machine, report.seconds);
     page += &section("Facts", &report.facts, |facts| facts_table(facts));
+    page += &section("Assumptions", &report.assumptions, |all| assumptions::render(all));
     page += &section("Conformance", &report.conformance, suite);
     page += &section("Strategies on the driver", &report.heap, |trials| trials_table(trials));
     page += &section("Cost of driver calls", &report.costs, costs);
@@ -262,7 +265,8 @@ pub(crate) fn bytes(count: u64) -> String {
     if scaled.fract() == 0.0 { format!("{scaled} {name}") } else { format!("{scaled:.2} {name}") }
 }
 
-fn duration(nanoseconds: u64) -> String {
+/// A time in the unit that suits it.
+pub(crate) fn duration(nanoseconds: u64) -> String {
     let value = nanoseconds as f64;
     match nanoseconds {
         0..1_000 => format!("{nanoseconds} ns"),

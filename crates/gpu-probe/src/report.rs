@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::assumptions::Finding;
 use crate::costs::Costs;
 use crate::facts::Fact;
 use crate::heap::{self, Trial};
@@ -88,6 +89,7 @@ pub(crate) struct Report {
     pub(crate) machine: Machine,
     pub(crate) seconds: f64,
     pub(crate) facts: Section<Vec<Fact>>,
+    pub(crate) assumptions: Section<Vec<Finding>>,
     pub(crate) conformance: Section<Suite>,
     pub(crate) heap: Section<Vec<Trial>>,
     pub(crate) costs: Section<Costs>,
@@ -105,7 +107,8 @@ impl Report {
                 || trials.iter().any(|trial| trial.wrong_blocks > 0)
         });
         let checks = self.static_runtime.result.iter().flatten().any(|check| !check.passed);
-        suite || trials || checks
+        let refuted = self.assumptions.result.iter().flatten().any(|finding| finding.is_defect);
+        suite || trials || checks || refuted
     }
 }
 

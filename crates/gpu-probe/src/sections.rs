@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::assumptions::{self, ASSUMPTIONS, Counts, Finding};
 use crate::budget::Budget;
 use crate::child::{self, Finished};
 use crate::costs::Costs;
@@ -82,6 +83,31 @@ pub(crate) fn facts(folder: &Folder, limit: Duration) -> Found<Vec<Fact>> {
         fact
     });
     Found { result: Some(facts.collect()), notes: Vec::new() }
+}
+
+/// Every assumption of the design, each in a process of its own.
+pub(crate) fn assumptions(folder: &Folder, counts: Counts, limit: Duration) -> Found<Vec<Finding>> {
+    /// What one may take, unless many wait for little time.
+    const MOST_TIME: Duration = Duration::from_secs(40);
+    let budget = Budget::new(Instant::now(), limit);
+    let findings = ASSUMPTIONS.iter().map(|assumption| {
+        let granted = budget.grant(Instant::now(), MOST_TIME);
+        // What is under way when its time is over needs a little more.
+        let seconds = granted.mul_f64(0.8).as_secs_f64().to_string();
+        let mut command = folder.probe(&["assumption", assumption.name, "--seconds", &seconds]);
+        command.args(counts.arguments());
+        if folder.simulated {
+            command.envs(assumption.simulation());
+        }
+        let finished = child::run(command, granted);
+        let finding = finished.and_then(|finished| finished.value::<Finding>());
+        let finding = finding.unwrap_or_else(|reason| assumption.not_tried(reason));
+        if finding.verdict != assumptions::Verdict::Holds {
+            eprintln!("  {}: {} ({})", finding.name, finding.verdict.text(), finding.seen);
+        }
+        finding
+    });
+    Found { result: Some(findings.collect()), notes: Vec::new() }
 }
 
 /// The suite that every implementation of a device must pass, on the real one.

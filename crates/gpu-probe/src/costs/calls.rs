@@ -2,30 +2,36 @@
 
 use std::time::Instant;
 
-use super::Kind;
 use super::samples::{Bench, Subject};
+use super::{Kind, pauses};
 use crate::driver::{Answer, CaptureMode, Driver, Gate, Stream};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// From a page to what a large tensor takes.
-const SIZES: [u64; 6] = [2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, 2 * GIB];
+/// Sizes at which others have published figures for handles and mappings,
+const HANDLE_SIZES: [u64; 5] = [2 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB];
+/// and for plain memory.
+const PLAIN_SIZES: [u64; 6] = [4 * KIB, 2 * MIB, 16 * MIB, 128 * MIB, GIB, 4 * GIB];
+const RESERVED_SIZES: [u64; 5] = [2 * MIB, 128 * MIB, 2 * GIB, 16 * GIB, 128 * GIB];
+const HOST_SIZES: [u64; 4] = [2 * MIB, 32 * MIB, 256 * MIB, GIB];
 /// How many mappings of a page one call covers.
-const MAPPING_COUNTS: [u64; 3] = [16, 128, 512];
+const MAPPING_COUNTS: [u64; 4] = [1, 16, 64, 1024];
 /// Threads that create events at the same time.
 const THREADS: usize = 8;
 
 type Group = fn(&mut Bench<'_>) -> Answer;
 
 /// Names and measurements; each stands on its own.
-pub(super) const GROUPS: [(&str, Group); 10] = [
+pub(super) const GROUPS: [(&str, Group); 12] = [
     ("memory info", memory_info),
+    ("streams and contexts by handle", handles),
     ("plain memory", plain_memory),
     ("address space", address_space),
     ("virtual memory", virtual_memory),
     ("many mappings", many_mappings),
+    ("memory after rest and release", pauses::after_rest_and_release),
     ("events", events),
     ("events of many threads", events_of_many_threads),
     ("streams and captures", streams),
@@ -33,7 +39,7 @@ pub(super) const GROUPS: [(&str, Group); 10] = [
     ("copies", copies),
 ];
 
-const fn kind(name: &'static str, driver_name: &'static str) -> Subject {
+pub(super) const fn kind(name: &'static str, driver_name: &'static str) -> Subject {
     let kind = Kind { name, driver_name };
     Subject { kind, bytes: 0, mappings: 0, remark: None }
 }
@@ -43,9 +49,30 @@ fn memory_info(bench: &mut Bench<'_>) -> Answer {
     bench.one(kind("MemoryInfo", "cuMemGetInfo"), || driver.memory_info().map(|_| ()))
 }
 
+/// What must be asked to tell a stream from another of the same handle.
+fn handles(bench: &mut Bench<'_>) -> Answer {
+    let driver = bench.driver;
+    let stream = driver.stream_create()?;
+    let subjects = [
+        kind("StreamGetId", "cuStreamGetId"),
+        kind("StreamGetContext", "cuStreamGetCtx"),
+        kind("CurrentContext", "cuCtxGetCurrent").remark("free in the simulation"),
+    ];
+    bench.several(subjects, |timer| {
+        timer.time(0, || driver.stream_id(stream))?;
+        timer.time(1, || driver.stream_context(stream))?;
+        timer.time(2, || driver.current_context()).map(|_| ())
+    })?;
+    driver.stream_destroy(stream)
+}
+
 fn plain_memory(bench: &mut Bench<'_>) -> Answer {
     let driver = bench.driver;
-    for bytes in [4 * KIB].into_iter().chain(SIZES) {
+    let address = driver.allocate(MIB)?;
+    let range = kind("AddressRange", "cuMemGetAddressRange");
+    bench.one(range, || driver.address_range(address + 4096).map(|_| ()))?;
+    driver.free(address)?;
+    for bytes in PLAIN_SIZES {
         let allocate = kind("Allocate", "cuMemAlloc").bytes(bytes);
         let free = kind("Free", "cuMemFree").bytes(bytes);
         bench.several([allocate, free], |timer| {
@@ -53,15 +80,12 @@ fn plain_memory(bench: &mut Bench<'_>) -> Answer {
             timer.time(1, || driver.free(address))
         })?;
     }
-    let address = driver.allocate(MIB)?;
-    let range = kind("AddressRange", "cuMemGetAddressRange");
-    bench.one(range, || driver.address_range(address + 4096).map(|_| ()))?;
-    driver.free(address)
+    Ok(())
 }
 
 fn address_space(bench: &mut Bench<'_>) -> Answer {
     let driver = bench.driver;
-    for bytes in SIZES.into_iter().chain([16 * GIB, 128 * GIB]) {
+    for bytes in RESERVED_SIZES {
         let reserve = kind("Reserve", "cuMemAddressReserve").bytes(bytes);
         let unreserve = kind("Unreserve", "cuMemAddressFree").bytes(bytes);
         bench.several([reserve, unreserve], |timer| {
@@ -75,7 +99,7 @@ fn address_space(bench: &mut Bench<'_>) -> Answer {
 /// One handle of each size.
 fn virtual_memory(bench: &mut Bench<'_>) -> Answer {
     let driver = bench.driver;
-    for bytes in SIZES {
+    for bytes in HANDLE_SIZES {
         let of = |name, driver_name| kind(name, driver_name).bytes(bytes).mappings(1);
         let address = driver.reserve(bytes)?;
         let subjects = [
@@ -246,7 +270,7 @@ fn streams(bench: &mut Bench<'_>) -> Answer {
 
 fn host_memory(bench: &mut Bench<'_>) -> Answer {
     let driver = bench.driver;
-    for bytes in [2 * MIB, 32 * MIB, 256 * MIB] {
+    for bytes in HOST_SIZES {
         let allocate = kind("HostAllocate", "cuMemAllocHost").bytes(bytes);
         let free = kind("HostFree", "cuMemFreeHost").bytes(bytes);
         bench.several([allocate, free], |timer| {

@@ -6,6 +6,7 @@
 //! not the call's first is told by the calls that cover several.
 
 mod calls;
+mod pauses;
 mod samples;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::driver::Driver;
+pub(crate) use samples::quantile;
 
 /// A call's name in `simgpu` (its row in the table), and in the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

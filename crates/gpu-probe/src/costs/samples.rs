@@ -127,7 +127,7 @@ fn row(subject: &Subject, mut samples: Vec<u64>) -> Option<Row> {
 }
 
 /// The smallest sample that `part` of all do not exceed; `sorted` is in ascending order.
-fn quantile(sorted: &[u64], part: f64) -> Option<u64> {
+pub(crate) fn quantile(sorted: &[u64], part: f64) -> Option<u64> {
     let rank = (part * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
 }

@@ -125,6 +125,28 @@ impl Driver {
         call!(self, cuMemcpyHtoD_v2(address, host as *const c_void, bytes as usize))
     }
 
+    /// Enqueues copying device memory into page-locked memory of the host.
+    pub(crate) fn enqueue_to_host(
+        &self,
+        host: u64,
+        address: u64,
+        bytes: u64,
+        stream: Stream,
+    ) -> Answer {
+        call!(self, cuMemcpyDtoHAsync_v2(host, address, bytes as usize, stream.0))
+    }
+
+    /// The other way round.
+    pub(crate) fn enqueue_to_device(
+        &self,
+        address: u64,
+        host: u64,
+        bytes: u64,
+        stream: Stream,
+    ) -> Answer {
+        call!(self, cuMemcpyHtoDAsync_v2(address, host, bytes as usize, stream.0))
+    }
+
     fn location(&self) -> Location {
         const DEVICE: i32 = 1;
         Location { kind: DEVICE, id: self.device }

@@ -9,17 +9,27 @@
 //! their symbols; pointers are to live locals, which the driver does not use after the call.
 //! Addresses and handles are the probe's own, and a driver answers an error for others.
 
+mod context;
 mod gate;
+mod graph;
+mod hold;
+mod host_words;
 mod kernels;
 mod memory;
+mod module;
 mod streams;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::time::Instant;
 
+pub(crate) use context::Context;
 pub(crate) use gate::Gate;
+pub(crate) use graph::Graph;
+pub(crate) use hold::{Churn, HELD_FOR, Hold, Holder};
+pub(crate) use host_words::HostWords;
 pub(crate) use kernels::Writer;
+pub(crate) use module::{DEPENDENT, Grid, Kernel, Module, ROUNDS};
 pub(crate) use streams::{CaptureMode, Event, Stream};
 
 /// A driver function that did not succeed.
@@ -79,8 +89,8 @@ struct Access {
     flags: c_int,
 }
 
-/// Of simcuda: virtual time spent in calls, in nanoseconds.
-type VirtualClock = unsafe extern "C" fn() -> i64;
+/// Of simcuda: virtual time spent in calls, in nanoseconds; or races found so far.
+type Figure = unsafe extern "C" fn() -> i64;
 type PricesName = unsafe extern "C" fn() -> *const c_char;
 
 type HostFunction = unsafe extern "C" fn(*mut c_void);
@@ -120,10 +130,24 @@ api! {
     cuInit(c_uint);
     cuDriverGetVersion(*mut c_int);
     cuDeviceGet(*mut c_int, c_int);
+    cuDeviceGetCount(*mut c_int);
+    cuDeviceGetAttribute(*mut c_int, c_int, c_int);
     cuDeviceGetName(*mut c_char, c_int, c_int);
     cuDevicePrimaryCtxRetain(*mut usize, c_int);
     cuCtxSetCurrent(usize);
+    cuCtxGetCurrent(*mut usize);
+    cuCtxCreate_v2(*mut usize, c_uint, c_int);
+    cuCtxEnablePeerAccess(usize, c_uint);
     cuCtxSynchronize();
+    cuDeviceGetDevResource(c_int, *mut context::Resource, c_int);
+    cuDevSmResourceSplitByCount(
+        *mut context::Resource, *mut c_uint, *const context::Resource, *mut context::Resource,
+        c_uint, c_uint
+    );
+    cuDevResourceGenerateDesc(*mut usize, *mut context::Resource, c_uint);
+    cuGreenCtxCreate(*mut usize, usize, c_int, c_uint);
+    cuGreenCtxStreamCreate(*mut usize, usize, c_uint, c_int);
+    cuCtxFromGreenCtx(*mut usize, usize);
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemAlloc_v2(*mut u64, usize);
     cuMemFree_v2(u64);
@@ -142,6 +166,8 @@ api! {
     cuMemcpyDtoDAsync_v2(u64, u64, usize, usize);
     cuMemcpyDtoH_v2(*mut c_void, u64, usize);
     cuMemcpyHtoD_v2(u64, *const c_void, usize);
+    cuMemcpyDtoHAsync_v2(u64, u64, usize, usize);
+    cuMemcpyHtoDAsync_v2(u64, u64, usize, usize);
     cuEventCreate(*mut usize, c_uint);
     cuEventDestroy_v2(usize);
     cuEventRecord(usize, usize);
@@ -154,16 +180,23 @@ api! {
     cuStreamWaitEvent(usize, usize, c_uint);
     cuStreamIsCapturing(usize, *mut c_int);
     cuStreamGetId(usize, *mut u64);
+    cuStreamGetCtx(usize, *mut usize);
     cuStreamBeginCapture_v2(usize, c_uint);
     cuStreamEndCapture(usize, *mut usize);
     cuThreadExchangeStreamCaptureMode(*mut c_uint);
+    cuGraphInstantiateWithFlags(*mut usize, usize, u64);
+    cuGraphLaunch(usize, usize);
     cuGraphDestroy(usize);
     cuLaunchHostFunc(usize, HostFunction, *mut c_void);
     cuModuleLoadData(*mut usize, *const c_char);
+    cuModuleLoadDataEx(*mut usize, *const c_char, c_uint, *mut c_int, *mut *mut c_void);
     cuModuleGetFunction(*mut usize, usize, *const c_char);
     cuLaunchKernel(
         usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize,
         *mut *mut c_void, *mut *mut c_void
+    );
+    cuLaunchKernelEx(
+        *const module::LaunchConfiguration, usize, *mut *mut c_void, *mut *mut c_void
     );
 }
 
@@ -190,7 +223,8 @@ pub(crate) struct Driver {
     api: Api,
     device: c_int,
     context: usize,
-    virtual_clock: Option<VirtualClock>,
+    virtual_clock: Option<Figure>,
+    races: Option<Figure>,
     prices_name: Option<PricesName>,
     opened: Instant,
 }
@@ -204,11 +238,13 @@ impl Driver {
             return Err("libcuda.so.1 cannot be loaded: there is no CUDA driver".to_owned());
         }
         // SAFETY: the name is NUL-terminated, the library is never unloaded; simcuda alone has
-        // the function, of this type.
-        let virtual_clock = unsafe {
-            let address = libc::dlsym(library, c"simcuda_driver_nanoseconds".as_ptr());
-            std::mem::transmute::<*mut c_void, Option<VirtualClock>>(address)
+        // the functions, of this type.
+        let figure = |name: &CStr| unsafe {
+            let address = libc::dlsym(library, name.as_ptr());
+            std::mem::transmute::<*mut c_void, Option<Figure>>(address)
         };
+        let virtual_clock = figure(c"simcuda_driver_nanoseconds");
+        let races = figure(c"simcuda_check");
         // SAFETY: as above.
         let prices_name = unsafe {
             let address = libc::dlsym(library, c"simcuda_prices".as_ptr());
@@ -216,7 +252,8 @@ impl Driver {
         };
         let api = Api::find(library);
         let opened = Instant::now();
-        let mut driver = Self { api, device: 0, context: 0, virtual_clock, prices_name, opened };
+        let mut driver =
+            Self { api, device: 0, context: 0, virtual_clock, races, prices_name, opened };
         call!(driver, cuInit(0))?;
         let (mut device, mut context) = (0, 0);
         call!(driver, cuDeviceGet(&mut device, 0))?;
@@ -254,6 +291,12 @@ impl Driver {
             Some(clock) => unsafe { clock() }.max(0) as u64,
             None => self.opened.elapsed().as_nanos() as u64,
         }
+    }
+
+    /// How many races the simulated driver has found; 0 on a GPU, where bytes must tell.
+    pub(crate) fn races(&self) -> u64 {
+        // SAFETY: it takes nothing and may be called at any time.
+        self.races.map_or(0, |count| unsafe { count() }.max(0) as u64)
     }
 
     /// The device's name.

@@ -21,6 +21,7 @@ pub(crate) struct Event(usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CaptureMode {
     Global = 0,
+    ThreadLocal = 1,
     Relaxed = 2,
 }
 

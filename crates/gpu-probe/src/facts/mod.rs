@@ -157,7 +157,7 @@ probes! {
     order::legacy_stream_and_others:
         "Does the legacy stream go ahead of a non-blocking stream?" => "yes";
     capture::virtual_memory_in_global_capture:
-        "Are the virtual memory calls legal while a stream captures in global mode?"
+        "Are the calls that make and map memory legal while a stream captures in global mode?"
         => "yes, and the capture goes on";
     capture::allocation_in_global_capture:
         "Is cuMemAlloc refused in a global capture?" => "yes, with 900";
@@ -166,6 +166,9 @@ probes! {
     capture::relaxed_calls_in_global_capture:
         "Is everything Genesis calls legal in a global capture once the thread's mode is relaxed?"
         => "yes, and the capture goes on";
+    capture::giving_back_in_global_capture:
+        "What of giving memory back is legal in a global capture, by a relaxed thread?"
+        => "not relied on: nothing is given back while a stream captures";
     capture::event_query_in_global_capture:
         "Is asking about an event of another stream refused in a global capture?"
         => "yes, with 900";

@@ -12,6 +12,7 @@ fn empty_report() -> Report {
         machine: Machine { gpu: "A GPU".to_owned(), ..Machine::default() },
         seconds: 12.3,
         facts: nothing("no facts"),
+        assumptions: nothing("no experiments"),
         conformance: nothing("no suite"),
         heap: nothing("no trials"),
         costs: nothing("no costs"),
@@ -52,6 +53,31 @@ fn defects_are_found_and_shown() {
     assert!(unfinished.has_defects());
     let page = render(&report);
     assert!(page.contains("1 of 2 cases") && page.contains("**failed**: `cuda::two`"), "{page}");
+}
+
+#[test]
+fn verdicts_say_what_they_mean() {
+    use crate::assumptions::{Finding, Table, Verdict};
+    let mut report = empty_report();
+    let table = Table { heads: vec!["call".into(), "waits".into()], rows: vec![vec!["a".into()]] };
+    let finding = |verdict, is_defect| Finding {
+        name: "name".into(),
+        statement: "It waits".into(),
+        verdict,
+        seen: "it did not".into(),
+        meaning: "wait oneself".into(),
+        is_defect,
+        table: Some(table.clone()),
+    };
+    report.assumptions.result = Some(vec![finding(Verdict::DoesNotHold, false)]);
+    assert!(!report.has_defects());
+    let page = render(&report);
+    let row = "| It waits | **does not hold** | it did not | wait oneself |";
+    for text in [row, "0 of 1 hold, 1 do not, 0 could", "### It waits", "| call | waits |"] {
+        assert!(page.contains(text), "{text} in {page}");
+    }
+    report.assumptions.result = Some(vec![finding(Verdict::DoesNotHold, true)]);
+    assert!(report.has_defects());
 }
 
 #[test]

@@ -1,0 +1,246 @@
+//! Assumptions: what Genesis's design stands on, each put to a driver by an experiment that can
+//! say no.
+//!
+//! A fact is a single question; an experiment is many rounds under load, or a table. Its verdict
+//! is that the statement holds, does not hold, or could not be tried, with what was seen; the
+//! page says what that means for the design. Each runs in a process of its own with a limit of
+//! time, so one that hangs, faults or whose kernel is wrong costs only itself. Work that is held
+//! back ends by itself, and nothing touches memory that is not mapped: a GPU may be shared.
+
+mod aliases;
+mod captures;
+mod handle_reuse;
+mod mappings;
+mod queue;
+mod waits;
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::costs;
+use crate::driver::Driver;
+
+/// How much of everything is tried.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Counts {
+    /// Rounds through aliases, over all forms of them together
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(crate) rounds: u64,
+    /// Mappings made while a kernel streams
+    #[arg(long, default_value_t = 100_000)]
+    pub(crate) mappings: u64,
+    /// Operations enqueued behind held work
+    #[arg(long, default_value_t = 2_000)]
+    pub(crate) launches: u64,
+    /// Streams made until a handle comes again
+    #[arg(long, default_value_t = 2_000)]
+    pub(crate) streams: u64,
+}
+
+impl Counts {
+    /// The same, as arguments of this program.
+    pub(crate) fn arguments(self) -> [String; 4] {
+        [
+            format!("--rounds={}", self.rounds),
+            format!("--mappings={}", self.mappings),
+            format!("--launches={}", self.launches),
+            format!("--streams={}", self.streams),
+        ]
+    }
+}
+
+/// What an experiment works with.
+pub(crate) struct Bench {
+    driver: Driver,
+    counts: Counts,
+    deadline: Instant,
+}
+
+impl Bench {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+}
+
+/// Figures of an experiment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Table {
+    pub(crate) heads: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(heads: &[&str]) -> Self {
+        Self { heads: heads.iter().map(|head| (*head).to_owned()).collect(), rows: Vec::new() }
+    }
+
+    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+}
+
+/// What an experiment saw.
+struct Outcome {
+    holds: bool,
+    seen: String,
+    table: Option<Table>,
+}
+
+impl Outcome {
+    fn new(holds: bool, seen: impl Into<String>) -> Self {
+        Self { holds, seen: seen.into(), table: None }
+    }
+
+    fn with(self, table: Table) -> Self {
+        Self { table: Some(table), ..self }
+    }
+}
+
+/// An outcome, or why it could not be tried.
+type Tried = Result<Outcome, String>;
+
+/// A statement and the experiment that may refute it.
+pub(crate) struct Assumption {
+    pub(crate) name: &'static str,
+    statement: &'static str,
+    /// What Genesis may do if it holds, and what it must if not.
+    if_it_holds: &'static str,
+    if_not: &'static str,
+    /// Whether memory would be corrupted if it did not hold.
+    is_vital: bool,
+    run: fn(&Bench) -> Tried,
+}
+
+/// Whether a statement holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    Holds,
+    DoesNotHold,
+    NotTried,
+}
+
+impl Verdict {
+    /// For a report.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::DoesNotHold => "**does not hold**",
+            Self::NotTried => "could not be tried",
+        }
+    }
+}
+
+/// An assumption and what became of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Finding {
+    pub(crate) name: String,
+    pub(crate) statement: String,
+    pub(crate) verdict: Verdict,
+    pub(crate) seen: String,
+    /// What the verdict means for Genesis.
+    pub(crate) meaning: String,
+    /// Whether it refutes what keeps memory whole.
+    pub(crate) is_defect: bool,
+    pub(crate) table: Option<Table>,
+}
+
+impl Assumption {
+    /// Makes the experiment, within `limit`.
+    pub(crate) fn examine(&self, counts: Counts, limit: Duration) -> Finding {
+        let deadline = Instant::now() + limit;
+        let bench = Driver::open().map(|driver| Bench { driver, counts, deadline });
+        self.finding(bench.and_then(|bench| (self.run)(&bench)))
+    }
+
+    /// Settings of the simulated driver: work must be able to be pending, and memory that is
+    /// looked at must have bytes; very many mappings are more than a process may have of those.
+    pub(crate) fn simulation(&self) -> [(&'static str, &'static str); 4] {
+        let has_bytes = self.name.starts_with("handle_reuse");
+        let store = if has_bytes { "bytes" } else { "addresses" };
+        [
+            ("SIMCUDA_PROGRESS", "manual"),
+            ("SIMCUDA_STORE", store),
+            ("SIMCUDA_MEMORY", "8GiB"),
+            ("SIMCUDA_DEVICES", "2"),
+        ]
+    }
+
+    /// Why the experiment has no outcome.
+    pub(crate) fn not_tried(&self, reason: String) -> Finding {
+        self.finding(Err(reason))
+    }
+
+    fn finding(&self, tried: Tried) -> Finding {
+        let (verdict, seen, table) = match tried {
+            Ok(Outcome { holds: true, seen, table }) => (Verdict::Holds, seen, table),
+            Ok(Outcome { holds: false, seen, table }) => (Verdict::DoesNotHold, seen, table),
+            Err(reason) => (Verdict::NotTried, reason, None),
+        };
+        let meaning = match verdict {
+            Verdict::Holds => self.if_it_holds,
+            Verdict::DoesNotHold => self.if_not,
+            Verdict::NotTried => "",
+        };
+        Finding {
+            name: self.name.to_owned(),
+            statement: self.statement.to_owned(),
+            verdict,
+            seen,
+            meaning: meaning.to_owned(),
+            is_defect: self.is_vital && verdict == Verdict::DoesNotHold,
+            table,
+        }
+    }
+}
+
+/// The assumption called `name`.
+pub(crate) fn find(name: &str) -> Option<&'static Assumption> {
+    ASSUMPTIONS.iter().find(|assumption| assumption.name == name)
+}
+
+mod list;
+pub(crate) use list::ASSUMPTIONS;
+
+/// The smallest sample that `part` of all do not exceed; 0 of none.
+fn quantile(samples: &[u64], part: f64) -> u64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    costs::quantile(&sorted, part).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_assumptions_apart() {
+        for assumption in ASSUMPTIONS {
+            assert!(std::ptr::eq(find(assumption.name).unwrap(), assumption));
+        }
+        assert!(find("none").is_none());
+    }
+
+    #[test]
+    fn outcomes_become_verdicts() {
+        let assumption = find("handle_reuse_elastic").unwrap();
+        let holds = assumption.finding(Ok(Outcome::new(true, "seen")));
+        assert_eq!((holds.verdict, holds.is_defect), (Verdict::Holds, false));
+        assert_eq!(holds.meaning, assumption.if_it_holds);
+        let fails = assumption.finding(Ok(Outcome::new(false, "seen")));
+        assert_eq!((fails.verdict, fails.is_defect), (Verdict::DoesNotHold, true));
+        let untried = assumption.not_tried("ran out of time".to_owned());
+        assert_eq!(
+            (untried.verdict, untried.seen.as_str()),
+            (Verdict::NotTried, "ran out of time")
+        );
+    }
+
+    #[test]
+    fn quantiles_are_samples() {
+        assert_eq!(quantile(&[30, 10, 20], 0.5), 20);
+        assert_eq!(quantile(&[30, 10, 20], 0.99), 30);
+        assert_eq!(quantile(&[], 0.5), 0);
+    }
+}
