@@ -83,6 +83,7 @@ static _Thread_local unsigned capture_mode = GLOBAL;
 int fake_next_code;          /* answered by the next checked call, once */
 int fake_event_ready = 1;    /* whether cuEventQuery finds events complete */
 unsigned fake_capture_status;
+int fake_stream_id = 17; /* -1: a number with all bits */
 long fake_pushes, fake_pops, fake_retains, fake_accessors;
 int fake_handle_types, fake_rdma; /* what memory was last created with */
 
@@ -378,6 +379,35 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
     CHECKED();
     REQUIRE(flags == 0 && event != NULL, INVALID_VALUE);
     REQUIRE((uintptr_t)stream == 77, INVALID_HANDLE);
+    return SUCCESS;
+}
+
+/* Numbers of streams need no relaxed mode and, here, a context: the caller makes one current. */
+int cuStreamGetId(void *stream, unsigned long long *id) {
+    if (current_device() < 0) return INVALID_CONTEXT;
+    REQUIRE((uintptr_t)stream == 77, INVALID_HANDLE);
+    *id = (unsigned long long)(long long)fake_stream_id;
+    return SUCCESS;
+}
+
+/* Stream 77 is of the context that is current, and stream 78 of the first device's. */
+int cuStreamGetCtx(void *stream, void **context) {
+    CHECKED();
+    REQUIRE((uintptr_t)stream == 77 || (uintptr_t)stream == 78, INVALID_HANDLE);
+    *context = (uintptr_t)stream == 77 ? stack[depth - 1] : &contexts[0];
+    return SUCCESS;
+}
+
+int cuCtxGetDevice(int *device) {
+    REQUIRE(depth > 0, INVALID_CONTEXT);
+    *device = current_device();
+    return SUCCESS;
+}
+
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+    REQUIRE(device >= 0 && device < DEVICE_COUNT, INVALID_DEVICE);
+    *flags = 0;
+    *active = device == 0;
     return SUCCESS;
 }
 

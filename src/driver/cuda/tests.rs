@@ -126,6 +126,8 @@ fn use_everything(device: &dyn Device) -> crate::driver::Result<()> {
     device.event_synchronize(event)?;
     device.event_destroy(event)?;
     assert!(!device.stream_is_capturing(STREAM)?);
+    assert_eq!(device.stream_id(STREAM)?, 17);
+    assert!(device.other_context_of(STREAM)?.is_none());
     device.synchronize()
 }
 
@@ -380,6 +382,31 @@ fn events_and_captures_are_answered_without_waiting() {
     fake.write(c"fake_capture_status", 0);
     assert_eq!(device.stream_is_capturing(StreamHandle::LEGACY), Ok(false));
     device.event_destroy(event).unwrap();
+}
+
+#[test]
+fn a_stream_of_another_context_is_found_with_its_device() {
+    let fake = Fake::compile(&[]);
+    let platform = fake.open();
+    let [first, second] = [&platform.devices[0], &platform.devices[1]];
+    let other = second.other_context_of(StreamHandle(78)).unwrap().unwrap();
+    assert_eq!((other.ordinal(), other.context()), (first.ordinal(), first.context()));
+    assert_ne!(other.context(), second.context());
+    other.synchronize().unwrap();
+    assert_eq!(fake.read::<c_long>(c"fake_retains"), 2, "by the two devices, and not by the face");
+    // In this thread no context is current.
+    assert!(second.other_context_of(StreamHandle::LEGACY).unwrap().is_none());
+    assert_eq!((first.is_in_use(), second.is_in_use()), (Ok(true), Ok(false)));
+    fake.assert_restored(0, 0);
+}
+
+#[test]
+fn numbers_of_streams_are_few_bits_or_none() {
+    let fake = Fake::compile(&[]);
+    let device = fake.device(0);
+    fake.write(c"fake_stream_id", -1);
+    assert_eq!(device.stream_id(STREAM), Err(error(Call::StreamId, 500)));
+    assert_eq!(device.stream_id(StreamHandle(79)), Err(error(Call::StreamId, 400)));
 }
 
 #[test]
