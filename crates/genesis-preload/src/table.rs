@@ -48,6 +48,8 @@ macro_rules! rows {
 rows! {
     passed::cuArray3DCreate_v2;
     passed::cuArrayCreate_v2;
+    watched::cuCtxDestroy;
+    watched::cuCtxDestroy_v2;
     peers::cuCtxEnablePeerAccess;
     watched::cuCtxSynchronize;
     watched::cuCtxSynchronize_v2 since 13000;
@@ -56,6 +58,7 @@ rows! {
     watched::cuDeviceSetMemPool;
     proc_address::cuGetProcAddress;
     proc_address::cuGetProcAddress_v2 since 12000;
+    watched::cuGreenCtxDestroy;
     driver::cuIpcGetMemHandle;
     driver::cuMemAllocAsync;
     driver::cuMemAllocAsync_ptsz;
@@ -83,6 +86,8 @@ rows! {
     watched::cuStreamBeginCapture_ptsz;
     watched::cuStreamBeginCapture_v2 since 10010;
     watched::cuStreamBeginCapture_v2_ptsz since 10010;
+    watched::cuStreamDestroy;
+    watched::cuStreamDestroy_v2;
     watched::cuStreamEndCapture;
     watched::cuStreamEndCapture_ptsz;
     lookups::cuStreamWaitEvent;
@@ -121,6 +126,7 @@ rows! {
     watched::cudaStreamBeginCaptureToGraph;
     watched::cudaStreamBeginCaptureToGraph_ptsz;
     watched::cudaStreamBeginCapture_ptsz;
+    watched::cudaStreamDestroy;
     watched::cudaStreamEndCapture;
     watched::cudaStreamEndCapture_ptsz;
 }
