@@ -109,7 +109,7 @@ pub(crate) fn current() -> Place {
 }
 
 /// Where work on `stream` is done, whichever context is current: but default streams are those of
-/// the current one.
+/// the current one. A stream of a green context is of none that is served.
 pub(crate) fn of_stream(stream: usize) -> Place {
     let is_created = stream > PER_THREAD;
     let context = driver().filter(|_| is_created).and_then(|driver| driver.context_of(stream));

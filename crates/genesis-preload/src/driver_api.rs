@@ -208,9 +208,15 @@ impl Driver {
         get(0, |status| self.stream_is_capturing(stream, status)) != Some(0)
     }
 
-    /// The context that `stream` belongs to.
+    /// The context that `stream` belongs to, or 0 if the driver refuses to say; `None` where it
+    /// knows no such question.
     pub(crate) fn context_of(&self, stream: usize) -> Option<usize> {
-        get(0, |context| self.stream_context(stream, context))
+        let mut context = 0;
+        match self.stream_context(stream, &raw mut context) {
+            SUCCESS => Some(context),
+            NOT_FOUND => None,
+            _ => Some(0),
+        }
     }
 
     /// What `stream` ends with: its green context, if it is of one, or its context.

@@ -34,7 +34,9 @@ pub(crate) unsafe extern "C" fn cuCtxSynchronize() -> c_int {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuCtxSynchronize_v2(context: usize) -> c_int {
-    let device = waited_for(Level::Driver).filter(|device| device.has_context(context));
+    // Of the driver's version 13: any context, current or not.
+    let is_ours = process::genesis_if_open().is_some() && !inside::is_inside();
+    let device = is_ours.then(|| device::with_context(context)).flatten();
     around_wait(device.map(Device::ordinal), || real!(cuCtxSynchronize_v2(context)))
 }
 
@@ -68,6 +70,12 @@ captures! {
     begin[per_thread]: fn cuStreamBeginCaptureToGraph_ptsz(
         stream: usize, graph: usize, nodes: *const c_void, edges: *const c_void, count: usize,
         mode: c_int
+    );
+    begin: fn cuStreamBeginRecaptureToGraph(
+        stream: usize, mode: c_int, graph: usize, callback: *const c_void, data: *mut c_void
+    );
+    begin[per_thread]: fn cuStreamBeginRecaptureToGraph_ptsz(
+        stream: usize, mode: c_int, graph: usize, callback: *const c_void, data: *mut c_void
     );
     end: fn cuStreamEndCapture(stream: usize, graph: *mut usize);
     end[per_thread]: fn cuStreamEndCapture_ptsz(stream: usize, graph: *mut usize);

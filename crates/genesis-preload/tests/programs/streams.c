@@ -76,13 +76,15 @@ static void made_and_destroyed(void) {
         stream = made_again(stream);
         CHECK_OK(cudaMallocAsync(&other, BYTES, stream));
         CHECK_OK(cudaMemsetAsync(other, 2, BYTES, stream));
-        /* A block that outlives its stream is freed in the order of the new one. */
+        /* A block that outlives its stream, and is used and freed in the order of the new one. */
+        CHECK_OK(cudaStreamSynchronize(stream));
         CHECK_OK(cudaStreamDestroy(stream));
         stream = made_again(stream);
-        CHECK_OK(cudaFreeAsync(other, stream));
-        CHECK_OK(cudaMallocAsync(&other, BYTES, stream));
         CHECK_OK(cudaMemsetAsync(other, 3, BYTES, stream));
-        CHECK_OK(cudaFree(other));
+        CHECK_OK(cudaFreeAsync(other, stream));
+        CHECK_OK(cudaMallocAsync(&other, BYTES, NULL));
+        CHECK_OK(cudaMemsetAsync(other, 4, BYTES, NULL));
+        CHECK_OK(cudaFreeAsync(other, NULL));
     }
 }
 
