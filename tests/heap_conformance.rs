@@ -6,6 +6,8 @@
 
 #[path = "heap_conformance/basics.rs"]
 mod basics;
+#[path = "heap_conformance/handles.rs"]
+mod handles;
 #[path = "heap_conformance/limits.rs"]
 mod limits;
 #[path = "heap_conformance/pools.rs"]
@@ -53,6 +55,10 @@ macro_rules! conformance {
                 streams::each_threads_default_stream_is_its_own
                 streams::streams_come_and_go
                 streams::streams_of_one_device_leave_room_for_another
+                handles::a_new_stream_does_not_get_an_old_ones_blocks
+                handles::a_new_streams_events_do_not_end_an_old_ones_waits
+                handles::a_new_streams_fence_does_not_cover_an_old_ones_blocks
+                handles::streams_that_come_and_go_leave_little_behind
                 limits::a_fraction_of_the_memory
                 limits::a_limit_in_bytes
                 limits::threads_together_keep_the_limit

@@ -33,4 +33,9 @@ impl StreamHandle {
     pub const LEGACY_ALIAS: Self = Self(1);
     /// `CU_STREAM_PER_THREAD`: a different queue in each thread.
     pub const PER_THREAD: Self = Self(2);
+
+    /// Whether it is a name of a default stream, which no stream that is created ever has.
+    pub const fn is_default(self) -> bool {
+        self.0 <= Self::PER_THREAD.0
+    }
 }

@@ -18,6 +18,6 @@ pub use document::{describe, markdown_table};
 pub use runtime::{get, set};
 pub use settings::{
     BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, PoolType,
-    SIM_MEMORY_BYTES, Settings,
+    SIM_MEMORY_BYTES, Settings, StreamIds,
 };
 pub use table::{Alias, OPTIONS, OptionSpec, Parse};

@@ -108,6 +108,31 @@ impl HandleType {
     }
 }
 
+/// Whose streams are told apart by the driver's numbers: the value of `GENESIS_STREAM_IDS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamIds {
+    /// Those of all callers but PyTorch, whose streams last as long as the process.
+    Auto,
+    /// Everybody's.
+    On,
+    /// Nobody's: streams last, or their end is told.
+    Off,
+}
+
+impl StreamIds {
+    /// Every choice, in the order in which they are listed to users.
+    pub const ALL: &[Self] = &[Self::Auto, Self::On, Self::Off];
+
+    /// The word for it in the environment.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
 /// How much the library says: the value of `GENESIS_LOG`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(C)]
@@ -248,6 +273,8 @@ pub struct Settings {
     /// Elastic: requests of at least this size get memory from one handle of their own; `None`
     /// for no request.
     pub single_handle_size_bytes: Option<u64>,
+    /// Whose streams are told apart by the driver's numbers rather than by their handles.
+    pub stream_ids: StreamIds,
     /// Start releasing old cached blocks when this part of the memory allowed is reserved;
     /// `None` for never.
     pub gc_threshold: Option<f64>,
@@ -321,6 +348,7 @@ impl Default for Settings {
             handle_type: HandleType::None,
             rdma: true,
             single_handle_size_bytes: None,
+            stream_ids: StreamIds::Auto,
             gc_threshold: None,
             gc_age_allocations: None,
             gc_age_seconds: None,

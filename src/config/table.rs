@@ -12,7 +12,7 @@
 use super::host_options::{pageable, pinned};
 use super::preload_options;
 use super::settings::{
-    BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, PoolType, Settings,
+    BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, PoolType, Settings, StreamIds,
 };
 use super::value::{
     AUTO, NEVER, OFF, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, cutoff, debug_modes,
@@ -295,6 +295,22 @@ pub static OPTIONS: &[OptionSpec] = &[
             assign(&mut settings.single_handle_size_bytes, read)
         },
         show: |settings| show_optional(settings.single_handle_size_bytes, NEVER, show_bytes),
+    },
+    OptionSpec {
+        name: "GENESIS_STREAM_IDS",
+        aliases: &[],
+        values: "`auto`, `on` or `off`",
+        summary: "Whether the driver is asked which stream a handle means, as it gives handles again.",
+        help: "auto asks at every call that names a stream (cuStreamGetId), but for PyTorch's hooks, \
+               whose streams last as long as the process. off is for programs whose streams all \
+               last, or that tell of their end (genesis_stream_forget); the preload library does \
+               that for every program, and sets it.",
+        runtime: true,
+        parse: |settings, text| {
+            let ids = word(text, "a choice", StreamIds::ALL, StreamIds::name);
+            assign(&mut settings.stream_ids, ids)
+        },
+        show: |settings| settings.stream_ids.name().to_owned(),
     },
     OptionSpec {
         name: "GENESIS_GC_THRESHOLD",

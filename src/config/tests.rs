@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use super::super::{
-    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, OPTIONS, PoolType,
+    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, OPTIONS, PoolType, StreamIds,
     Settings,
 };
 use crate::base::size::{GIB, KIB, MIB};
@@ -55,6 +55,7 @@ fn unusual() -> Settings {
         handle_type: HandleType::Fabric,
         rdma: false,
         single_handle_size_bytes: Some(32 * MIB),
+        stream_ids: StreamIds::On,
         gc_threshold: Some(0.8),
         gc_age_allocations: Some(u64::MAX),
         gc_age_seconds: Some(1e-9),

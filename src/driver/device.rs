@@ -9,6 +9,7 @@
 //! and its family) and of streams and events, as NVIDIA's driver API manual states them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::base::{DeviceOrdinal, Error, Status, StreamHandle};
 
@@ -28,12 +29,16 @@ impl Code {
     pub const NOT_INITIALIZED: Self = Self(3);
     /// `CUDA_ERROR_DEINITIALIZED`: the process is exiting and the driver has gone.
     pub const DEINITIALIZED: Self = Self(4);
+    /// `CUDA_ERROR_INVALID_CONTEXT`.
+    pub const INVALID_CONTEXT: Self = Self(201);
     /// `CUDA_ERROR_INVALID_HANDLE`.
     pub const INVALID_HANDLE: Self = Self(400);
     /// `CUDA_ERROR_NOT_FOUND`: also what a driver lacks altogether, such as a symbol.
     pub const NOT_FOUND: Self = Self(500);
     /// `CUDA_ERROR_NOT_READY`.
     pub const NOT_READY: Self = Self(600);
+    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+    pub const CONTEXT_IS_DESTROYED: Self = Self(709);
     /// `CUDA_ERROR_NOT_PERMITTED`.
     pub const NOT_PERMITTED: Self = Self(800);
     /// `CUDA_ERROR_NOT_SUPPORTED`.
@@ -82,6 +87,10 @@ pub enum Call {
     StreamWait,
     /// `cuStreamIsCapturing`.
     StreamIsCapturing,
+    /// `cuStreamGetId`.
+    StreamId,
+    /// `cuStreamGetCtx`.
+    StreamContext,
     /// `cuCtxSynchronize`.
     Synchronize,
     /// `cuMemAllocHost`.
@@ -123,6 +132,8 @@ impl Call {
             Self::EventSynchronize => "cuEventSynchronize",
             Self::StreamWait => "cuStreamWaitEvent",
             Self::StreamIsCapturing => "cuStreamIsCapturing",
+            Self::StreamId => "cuStreamGetId",
+            Self::StreamContext => "cuStreamGetCtx",
             Self::Synchronize => "cuCtxSynchronize",
             Self::HostAllocate => "cuMemAllocHost",
             Self::HostFree => "cuMemFreeHost",
@@ -152,6 +163,11 @@ impl DriverError {
         self.code == Code::OUT_OF_MEMORY
     }
 
+    /// Whether the context that was to be used is gone, and all its work with it.
+    pub fn is_context_gone(self) -> bool {
+        matches!(self.code, Code::INVALID_CONTEXT | Code::CONTEXT_IS_DESTROYED)
+    }
+
     /// Whether the driver is gone because the process is exiting: not worth a word.
     pub fn is_shutdown(self) -> bool {
         self.code == Code::DEINITIALIZED
@@ -166,8 +182,10 @@ impl fmt::Display for DriverError {
             Code::OUT_OF_MEMORY => formatter.write_str(" (out of memory)"),
             Code::NOT_INITIALIZED => formatter.write_str(" (driver not initialized)"),
             Code::DEINITIALIZED => formatter.write_str(" (driver shut down)"),
+            Code::INVALID_CONTEXT => formatter.write_str(" (invalid context)"),
             Code::INVALID_HANDLE => formatter.write_str(" (invalid handle)"),
             Code::NOT_FOUND => formatter.write_str(" (not found in this driver)"),
+            Code::CONTEXT_IS_DESTROYED => formatter.write_str(" (context destroyed)"),
             Code::NOT_PERMITTED => formatter.write_str(" (not permitted)"),
             Code::NOT_SUPPORTED => formatter.write_str(" (not supported)"),
             Code::STREAM_CAPTURE_UNSUPPORTED => {
@@ -248,7 +266,12 @@ impl Usage {
     }
 }
 
-/// One GPU, as far as an allocator is concerned.
+/// Which context of which device a [`Device`] works in, as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ContextId(pub u64);
+
+/// One GPU, as far as an allocator is concerned: in its primary context, which is the runtime's,
+/// unless [`Device::other_context_of`] gave it.
 ///
 /// **Errors**: every failure is a [`DriverError`] with the driver's own code and leaves the
 /// device as it was before the call. **Threads**: all methods are safe from any thread.
@@ -355,7 +378,25 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Whether `stream` is being captured into a graph.
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool>;
 
-    /// Waits for all work of the device. `STREAM_CAPTURE_UNSUPPORTED` while a stream captures.
+    /// The driver's number for `stream`, which is not a default stream: below 2^61, and never
+    /// another stream's, also when the handle is given again. `NOT_FOUND` by drivers that have
+    /// none: those before CUDA 12.0.
+    fn stream_id(&self, stream: StreamHandle) -> Result<u64>;
+
+    /// Which context this is.
+    fn context(&self) -> ContextId;
+
+    /// The context that `stream` belongs to, if it is another one than this: to make and record
+    /// events in, and to wait for. A default stream is that of the context which is current in
+    /// the calling thread, or of this one where none is.
+    fn other_context_of(&self, stream: StreamHandle) -> Result<Option<Arc<dyn Device>>>;
+
+    /// Whether anything in the process uses the device already: its primary context is active.
+    fn is_in_use(&self) -> Result<bool>;
+
+    /// Waits for all work of the context, which is the device's as far as the runtime is used
+    /// alone. `STREAM_CAPTURE_UNSUPPORTED` while a stream of it captures, whose capture that
+    /// spoils, whoever began it.
     fn synchronize(&self) -> Result<()>;
 
     /// `bytes` of page-locked host memory, as a host address. `bytes` is not 0.

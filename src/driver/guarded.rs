@@ -23,7 +23,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::{
-    Call, Code, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result, Usage,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result, Usage,
 };
 use crate::base::lock::{Lock, rank};
 use crate::base::size::{ALIGNMENT_BYTES, round_up};
@@ -257,6 +257,22 @@ impl Device for Guarded {
 
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool> {
         self.device.stream_is_capturing(stream)
+    }
+
+    fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
+        self.device.stream_id(stream)
+    }
+
+    fn context(&self) -> ContextId {
+        self.device.context()
+    }
+
+    fn other_context_of(&self, stream: StreamHandle) -> Result<Option<Arc<dyn Device>>> {
+        self.device.other_context_of(stream)
+    }
+
+    fn is_in_use(&self) -> Result<bool> {
+        self.device.is_in_use()
     }
 
     fn synchronize(&self) -> Result<()> {

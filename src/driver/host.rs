@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::{
-    Call, Code, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result, Usage,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result, Usage,
 };
 use crate::base::lock::{Lock, rank};
 use crate::base::size::ALIGNMENT_BYTES;
@@ -223,6 +223,22 @@ impl Device for HostMemory {
 
     fn stream_is_capturing(&self, _stream: StreamHandle) -> Result<bool> {
         Ok(false)
+    }
+
+    fn stream_id(&self, _stream: StreamHandle) -> Result<u64> {
+        Err(DriverError { call: Call::StreamId, code: Code::NOT_FOUND })
+    }
+
+    fn context(&self) -> ContextId {
+        ContextId(0)
+    }
+
+    fn other_context_of(&self, _stream: StreamHandle) -> Result<Option<Arc<dyn Device>>> {
+        Ok(None)
+    }
+
+    fn is_in_use(&self) -> Result<bool> {
+        Ok(true)
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -17,7 +17,7 @@ pub mod simulated;
 
 pub use clock::ticks;
 pub use device::{
-    Call, Code, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
     Shareable, Usage,
 };
 pub use handles::Handles;

@@ -5,7 +5,7 @@ use super::Heap;
 use crate::base::DeviceOrdinal;
 use crate::config::PoolType;
 use crate::observe::{Beginning, Held, Known, Statistics};
-use crate::order::StreamKey;
+use crate::order::StreamName;
 
 /// One device in use.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct StreamDescription {
     /// The device.
     pub device: DeviceOrdinal,
     /// The stream.
-    pub stream: StreamKey,
+    pub stream: StreamName,
     /// Live bytes, as asked for.
     pub requested_bytes: u64,
     /// Live bytes, of blocks.
@@ -63,7 +63,7 @@ impl Heap {
                 let now = lane.counters.snapshot().all;
                 StreamDescription {
                     device: lane.device,
-                    stream: lane.stream(),
+                    stream: lane.name(),
                     requested_bytes: now.requested,
                     allocated_bytes: now.allocated,
                     active_bytes: now.active,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::captures::Captures;
 use super::elastic::Slack;
 use super::lane::{Lane, LaneState};
 use super::lanes::{LaneIndex, Lanes};
@@ -18,7 +19,7 @@ use crate::observe::{
     EventStream, LaneCounters, Log, Peaks, PoolStatistics, Snapshot, Statistics, Tallies, Totals,
     Watermark,
 };
-use crate::order::EventPool;
+use crate::order::Contexts;
 use crate::strategy::{Sizing, SplitFree};
 
 /// One device of the heap.
@@ -39,9 +40,10 @@ pub(super) struct DeviceHeap {
     pub(super) is_guarded: bool,
     pub(super) policy: ElasticPolicy,
     pub(super) slack: Slack,
-    pub(super) events: EventPool,
+    pub(super) contexts: Contexts,
     pub(super) lanes: LaneIndex,
     pub(super) pools: Pools,
+    pub(super) captures: Arc<Captures>,
     pub(super) tallies: Tallies,
     /// Pinned host memory, by address, that is to be given back and could not be yet.
     pub(super) unpinned: Lock<Vec<u64>, { rank::DEVICE }>,
@@ -62,6 +64,7 @@ impl DeviceHeap {
     /// Makes the device ready; the first call to its driver happens here.
     pub(super) fn open(
         driver: Arc<dyn Device>,
+        captures: Arc<Captures>,
         settings: &Settings,
         log: &Log,
         observer: &'static EventStream,
@@ -100,9 +103,10 @@ impl DeviceHeap {
             is_guarded,
             policy: settings.elastic_policy,
             slack: Slack::new(settings.elastic_policy),
-            events: EventPool::new(Arc::clone(&driver)),
+            contexts: Contexts::new(Arc::clone(&driver)),
             lanes: LaneIndex::new(ordinal),
             pools: Pools::default(),
+            captures,
             tallies: Tallies::default(),
             unpinned: Lock::default(),
             limits: Lock::new(Limits { fraction: 1.0, bytes: None }),
@@ -134,7 +138,7 @@ impl DeviceHeap {
         stream: StreamHandle,
     ) -> Watermark {
         match self.pools.is_routing() {
-            false => lane.prepare(state, &self.events, stream),
+            false => lane.prepare(state, &self.contexts, &self.captures, stream),
             true => Watermark::Within,
         }
     }
@@ -152,7 +156,7 @@ impl DeviceHeap {
         if !state.pending.has_events() || self.pools.is_routing() {
             return None;
         }
-        let polled = lane.poll(state, &self.events);
+        let polled = lane.poll(state, self.contexts.own());
         if polled == Watermark::Crossed {
             *prepared = polled;
         }
@@ -228,6 +232,12 @@ impl DeviceHeap {
     pub(super) fn peak_active_bytes(&self, lanes: &Lanes, more_bytes: u64) -> u64 {
         let (now, peaks) = self.levels(lanes);
         peaks.all.active.max(now.all.active + more_bytes)
+    }
+
+    /// The most bytes that were live at a time, or will be once `more_bytes` are handed out.
+    pub(super) fn peak_live_bytes(&self, lanes: &Lanes, more_bytes: u64) -> u64 {
+        let (now, peaks) = self.levels(lanes);
+        peaks.all.allocated.max(now.all.allocated + more_bytes)
     }
 
     /// All bytes ever freed.

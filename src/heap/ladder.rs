@@ -4,6 +4,7 @@
 //! |---|---|
 //! | blocks whose events have completed meanwhile | event queries |
 //! | a free segment of another stream, behind that stream's fence | a stream wait, on the GPU |
+//! | where much is left behind by streams that do not call (`super::idle`): wait, and look again | a host wait |
 //! | a new segment, after releasing old ones if the user wants that | a driver allocation |
 //! | — memory is short — | |
 //! | what debugging holds back, then the rungs above again | a host wait |
@@ -83,6 +84,7 @@ impl Heap {
     }
 
     fn climb(&self, request: &Request<'_>) -> Result<u64> {
+        self.look_for_capture(request);
         if let Some(address) = self.without_pressure(request)? {
             return Ok(address);
         }
@@ -120,6 +122,14 @@ impl Heap {
         if let Some(address) = self.serve_from_siblings(request, Reach::Fitting) {
             return Ok(Some(address));
         }
+        if self.wait_before_growing(request) {
+            if let Some(address) = self.serve_from_lane(request) {
+                return Ok(Some(address));
+            }
+            if let Some(address) = self.serve_from_siblings(request, Reach::Any) {
+                return Ok(Some(address));
+            }
+        }
         let segment_bytes = request.device.sizing.segment_bytes(request.block_bytes);
         self.make_room(request.device, segment_bytes);
         self.serve_from_driver(request, segment_bytes)
@@ -127,9 +137,10 @@ impl Heap {
 
     fn after_waiting(&self, request: &Request<'_>) -> Rung {
         // To try to wait while a stream is captured would spoil the capture.
-        let may_wait = !request.device.pools.is_routing()
-            && request.device.driver.stream_is_capturing(request.stream) == Ok(false);
-        if !may_wait || !self.waiting_would_help(request) || !self.wait_for_device(request.device) {
+        if self.may_capture(request.device)
+            || !self.waiting_would_help(request)
+            || !self.wait_for_device(request.device)
+        {
             return Ok(None);
         }
         if let Some(pages) = &request.device.pages {
@@ -186,7 +197,7 @@ impl Heap {
     pub(super) fn serve_from_lane(&self, request: &Request<'_>) -> Option<u64> {
         let mut state = request.lane.lock();
         if !state.pending.is_empty() && !request.device.pools.is_routing() {
-            let _ = request.lane.poll(&mut state, &request.device.events);
+            let _ = request.lane.poll(&mut state, request.device.contexts.own());
         }
         let state = &mut *state;
         let slot = state.strategy.take(&mut state.blocks, request.block_bytes);

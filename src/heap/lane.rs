@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use super::captures::Captures;
 use super::elastic::PausedExtent;
 use super::pools::PoolNumber;
 use crate::base::lock::{Guard, Lock, rank};
@@ -14,7 +15,10 @@ use crate::base::{CachePadded, DeviceOrdinal, StreamHandle};
 use crate::config::Settings;
 use crate::memory::{Block, BlockTable, Directory, Segment, Slot, State};
 use crate::observe::{Action, Event, EventStream, LaneCounters, Watermark};
-use crate::order::{EventPool, Fence, PendingFrees, Readiness, RecordedStreams, StreamKey};
+use crate::order::{
+    Contexts, EventPool, Fence, OWN_CONTEXT, PendingFrees, Readiness, RecordedStreams, Stream,
+    StreamKey, StreamName,
+};
 use crate::strategy::Strategy;
 
 /// After an event was found not complete, this many allocations go by before a lane asks
@@ -38,8 +42,12 @@ pub(super) struct Lane {
     /// to another stream; whoever found the lane by its key checks it again under the lock.
     stream: AtomicU64,
     pool: AtomicU32,
+    /// What the stream is called, for people.
+    name: AtomicU64,
     /// Set by a lane that missed what this one holds: end the epoch at the next chance.
     fence_wanted: AtomicBool,
+    /// Whether the stream was seen to be captured when it last was looked at.
+    is_capturing: AtomicBool,
     observer: &'static EventStream,
 }
 
@@ -52,6 +60,16 @@ pub(super) struct LaneKey {
     pub(super) pool: PoolNumber,
 }
 
+/// Whose lane it is, and what is known of the stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    pub(super) key: LaneKey,
+    /// What the stream is called.
+    pub(super) name: StreamName,
+    /// The context that the stream belongs to, among those of the device.
+    pub(super) context: u16,
+}
+
 /// What the lane's lock protects.
 #[derive(Debug)]
 pub(super) struct LaneState {
@@ -62,6 +80,8 @@ pub(super) struct LaneState {
     pub(super) pending: PendingFrees,
     pub(super) recorded: RecordedStreams,
     pub(super) fence: Fence,
+    /// The context that the lane's stream belongs to: where the fence's events are made.
+    pub(super) context: u16,
     /// Allocations so far, modulo 2^32: the clock by which cached blocks age.
     pub(super) tick: u32,
     /// The tick of the last collection.
@@ -79,7 +99,7 @@ impl Lane {
     pub(super) fn new(
         index: u32,
         device: DeviceOrdinal,
-        key: LaneKey,
+        owner: Owner,
         settings: &Settings,
         directory: Arc<Directory>,
         observer: &'static EventStream,
@@ -87,9 +107,11 @@ impl Lane {
         Self {
             index,
             device,
-            stream: AtomicU64::new(key.stream.0),
-            pool: AtomicU32::new(key.pool.0),
+            stream: AtomicU64::new(owner.key.stream.0),
+            pool: AtomicU32::new(owner.key.pool.0),
+            name: AtomicU64::new(owner.name.0),
             fence_wanted: AtomicBool::new(false),
+            is_capturing: AtomicBool::new(false),
             counters: LaneCounters::new(),
             observer,
             state: CachePadded(Lock::new(LaneState {
@@ -99,6 +121,7 @@ impl Lane {
                 pending: PendingFrees::default(),
                 recorded: RecordedStreams::new(),
                 fence: Fence::new(),
+                context: owner.context,
                 tick: 0,
                 collected_tick: 0,
                 climbing: 0,
@@ -119,6 +142,11 @@ impl Lane {
         StreamKey(self.stream.load(Relaxed))
     }
 
+    /// What its stream is called.
+    pub(super) fn name(&self) -> StreamName {
+        StreamName(self.name.load(Relaxed))
+    }
+
     #[inline]
     pub(super) fn pool(&self) -> PoolNumber {
         PoolNumber(self.pool.load(Relaxed))
@@ -137,16 +165,36 @@ impl Lane {
     }
 
     /// Gives the lane to another stream, if it holds nothing.
-    pub(super) fn rekey(&self, key: LaneKey, events: &EventPool) -> bool {
+    pub(super) fn rekey(&self, owner: &Owner, contexts: &Contexts) -> bool {
         let mut state = self.lock();
         let unused = state.blocks.is_empty() && state.climbing == 0;
         if unused {
-            state.fence.reset(events);
+            let events = contexts.get(state.context);
+            state.fence.reset(&events);
+            state.context = owner.context;
             self.fence_wanted.store(false, Relaxed);
-            self.stream.store(key.stream.0, Relaxed);
-            self.pool.store(key.pool.0, Relaxed);
+            self.stream.store(owner.key.stream.0, Relaxed);
+            self.pool.store(owner.key.pool.0, Relaxed);
+            self.name.store(owner.name.0, Relaxed);
         }
         unused
+    }
+
+    /// The stream `key` is about to end, and is `ended` from now on, wherever the lane knows it.
+    /// Where it is the lane's own, what is free here can be had behind a last event.
+    pub(super) fn end_stream(&self, stream: Stream, ended: StreamKey, contexts: &Contexts) {
+        let mut state = self.lock();
+        let state_ref = &mut *state;
+        state_ref.pending.end_stream(stream.key, ended);
+        state_ref.recorded.end_stream(stream.key, ended);
+        if self.stream() == stream.key {
+            if !state_ref.blocks.is_empty() {
+                let events = contexts.get(state_ref.context);
+                // Without the event, memory is had from here once the device was idle.
+                let _ = state_ref.fence.renew(&events, stream.handle);
+            }
+            self.stream.store(ended.0, Relaxed);
+        }
     }
 
     /// Whether freed blocks stay here: always in a private pool, whose addresses must.
@@ -174,6 +222,20 @@ impl Lane {
         self.fence_wanted.store(true, Relaxed);
     }
 
+    /// Notes whether the stream is captured; says whether it was.
+    pub(super) fn set_capturing(&self, is_capturing: bool) -> bool {
+        // The next call on the stream looks again.
+        if is_capturing {
+            self.want_fence();
+        }
+        self.is_capturing.swap(is_capturing, Relaxed)
+    }
+
+    /// Whether the stream was captured when it was last looked at.
+    pub(super) fn was_capturing(&self) -> bool {
+        self.is_capturing.load(Relaxed)
+    }
+
     /// The two things to see to before an allocation on `stream`: blocks whose events have
     /// completed, and a fence that another lane wants. Nothing in the steady state. Says
     /// whether blocks have become free, so that the watermarks must be set anew.
@@ -181,44 +243,55 @@ impl Lane {
     pub(super) fn prepare(
         &self,
         state: &mut LaneState,
-        events: &EventPool,
+        contexts: &Contexts,
+        captures: &Captures,
         stream: StreamHandle,
     ) -> Watermark {
         let mut watermark = Watermark::Within;
         if state.pending.has_events() && state.tick.wrapping_sub(state.poll_again_at) as i32 >= 0 {
-            watermark = self.poll(state, events);
+            watermark = self.poll(state, contexts.own());
         }
         if self.fence_wanted.load(Relaxed) {
-            self.renew_fence(state, events, stream);
+            self.renew_fence(state, contexts, captures, stream);
         }
         watermark
     }
 
     #[cold]
-    fn renew_fence(&self, state: &mut LaneState, events: &EventPool, stream: StreamHandle) {
+    fn renew_fence(
+        &self,
+        state: &mut LaneState,
+        contexts: &Contexts,
+        captures: &Captures,
+        stream: StreamHandle,
+    ) {
         self.fence_wanted.store(false, Relaxed);
+        let events = contexts.get(state.context);
+        if self.was_capturing() {
+            captures.see(self, events.device().stream_is_capturing(stream) == Ok(true));
+        }
         // Without the event the other lane keeps missing, and will ask again.
-        let _ = state.fence.renew(events, stream);
+        let _ = state.fence.renew(&events, stream);
     }
 
     /// Frees the blocks whose events have completed.
     #[cold]
-    pub(super) fn poll(&self, state: &mut LaneState, events: &EventPool) -> Watermark {
+    pub(super) fn poll(&self, state: &mut LaneState, own: &EventPool) -> Watermark {
         let LaneState { pending, fence, complete, .. } = state;
-        pending.poll(events, fence.epoch(), |slot| complete.push(slot));
+        pending.poll(own, fence.epoch(), |slot| complete.push(slot));
         state.poll_again_at = state.tick.wrapping_add(POLL_INTERVAL);
         self.take_in_complete(state)
     }
 
     /// All work queued before the lane's epoch ended at `epoch` has completed.
-    pub(super) fn device_was_idle(&self, epoch: u32, events: &EventPool) {
+    pub(super) fn device_was_idle(&self, epoch: u32, own: &EventPool) {
         let mut state = self.lock();
         state.fence.device_was_idle(epoch);
         let LaneState { pending, complete, .. } = &mut *state;
         pending.device_was_idle(epoch, |slot| complete.push(slot));
         // Whoever waited brings the watermarks up to date.
         let _ = self.take_in_complete(&mut state);
-        let _ = self.poll(&mut state, events);
+        let _ = self.poll(&mut state, own);
     }
 
     /// Counts off the waits that are over.
@@ -257,13 +330,18 @@ impl Lane {
     /// [`Self::one_wait_less`], and besides as [`Self::make_pending`] does; a strategy that keeps
     /// nothing has the driver wait for other streams. Says whether an event could be had of each
     /// stream: one that is being captured has none.
-    pub(super) fn hold_back(&self, state: &mut LaneState, events: &EventPool, slot: Slot) -> bool {
+    pub(super) fn hold_back(
+        &self,
+        state: &mut LaneState,
+        contexts: &Contexts,
+        slot: Slot,
+    ) -> bool {
         if !self.keeps_blocks(state) {
             self.forget_recorded(state, slot);
         }
         state.blocks.get_mut(slot).outstanding += 1;
         // Whoever holds it back settles the device.
-        let _ = self.make_pending(state, events, slot);
+        let _ = self.make_pending(state, contexts, slot);
         !state.pending.waits_for_idle(slot)
     }
 
@@ -282,18 +360,17 @@ impl Lane {
     pub(super) fn make_pending(
         &self,
         state: &mut LaneState,
-        events: &EventPool,
+        contexts: &Contexts,
         slot: Slot,
     ) -> Watermark {
         let LaneState { blocks, recorded, pending, fence, .. } = state;
         let block = blocks.get_mut(slot);
         block.state = State::Pending;
-        while let Some((handle, key, rest)) = recorded.pop(block.recorded) {
+        while let Some((used_by, rest)) = recorded.pop(block.recorded) {
             block.recorded = rest;
             block.outstanding += 1;
-            // Another thread's default stream cannot be named from here.
-            let is_ours = key == StreamKey::of(handle);
-            if !is_ours || pending.wait_for_stream(events, slot, handle).is_err() {
+            let is_nameable = used_by.stream.key.is_nameable(used_by.stream.handle);
+            if !is_nameable || pending.wait_for_stream(contexts, slot, used_by).is_err() {
                 pending.wait_for_idle(slot, fence.epoch());
             }
         }
@@ -304,7 +381,7 @@ impl Lane {
     fn note(&self, action: Action, address: u64, bytes: u64) {
         if self.observer.is_on() {
             let event = Event::new(action, self.device);
-            let stream = self.stream().0;
+            let stream = self.name().0;
             self.observer.note(Event { stream, address, bytes, ..event });
         }
     }
@@ -312,7 +389,7 @@ impl Lane {
     /// Drops the streams that were recorded for the block in `slot`.
     pub(super) fn forget_recorded(&self, state: &mut LaneState, slot: Slot) {
         let block = state.blocks.get_mut(slot);
-        while let Some((_, _, rest)) = state.recorded.pop(block.recorded) {
+        while let Some((_, rest)) = state.recorded.pop(block.recorded) {
             block.recorded = rest;
         }
     }
@@ -370,6 +447,14 @@ impl Lane {
 }
 
 impl LaneState {
+    /// Asks whether the fence's event is complete.
+    pub(super) fn poll_fence(&mut self, contexts: &Contexts) {
+        match self.context {
+            OWN_CONTEXT => self.fence.poll(contexts.own()),
+            context => self.fence.poll(&contexts.get(context)),
+        }
+    }
+
     /// The block in `slot` is freed now, as the lane counts the time.
     #[inline]
     pub(super) fn stamp_freed(&mut self, slot: Slot) -> &mut Block {

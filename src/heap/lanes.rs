@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use once_cell::race::OnceBox;
 
-use super::lane::{Lane, LaneKey};
+use super::lane::{Lane, LaneKey, Owner};
 use crate::base::DeviceOrdinal;
 use crate::base::lock::{Lock, rank};
 use crate::config::Settings;
 use crate::memory::Directory;
 use crate::observe::EventStream;
-use crate::order::EventPool;
+use crate::order::Contexts;
 
 /// The most lanes of a device, i.e. streams that hold memory of it at the same time.
 pub(super) const MAX_LANES: usize = 4096;
@@ -89,12 +89,12 @@ impl Lanes {
         self.arena.iter().map_while(OnceBox::get)
     }
 
-    fn add(&self, device: DeviceOrdinal, key: LaneKey, settings: &Settings) -> Option<&Lane> {
+    fn add(&self, device: DeviceOrdinal, owner: &Owner, settings: &Settings) -> Option<&Lane> {
         let mut count = self.count.lock();
         let place = self.arena.get(*count as usize)?;
         let directory = Arc::clone(&self.directory);
         let lane = place.get_or_init(|| {
-            Box::new(Lane::new(*count, device, key, settings, directory, self.observer))
+            Box::new(Lane::new(*count, device, *owner, settings, directory, self.observer))
         });
         *count += 1;
         Some(lane)
@@ -124,27 +124,27 @@ impl LaneIndex {
         None
     }
 
-    /// The lane of the stream `key`: known, new, or one that held nothing and is given to it.
+    /// The lane of `owner`: known, new, or one that held nothing and is given to it.
     /// `None` when there are [`MAX_LANES`] lanes and all hold memory.
     #[cold]
     pub(super) fn find_or_add<'a>(
         &self,
         lanes: &'a Lanes,
-        key: LaneKey,
+        owner: &Owner,
         settings: &Settings,
-        events: &EventPool,
+        contexts: &Contexts,
     ) -> Option<&'a Lane> {
         let mut used = self.used.lock();
-        if let Some(lane) = self.find(lanes, key) {
+        if let Some(lane) = self.find(lanes, owner.key) {
             return Some(lane);
         }
         let lane = if used.lanes < MAX_LANES {
-            let lane = lanes.add(self.device, key, settings)?;
+            let lane = lanes.add(self.device, owner, settings)?;
             used.lanes += 1;
             lane
         } else {
             let round = lanes.of(self.device).cycle().skip(used.hand).take(used.lanes);
-            let (steps, lane) = (1..).zip(round).find(|(_, lane)| lane.rekey(key, events))?;
+            let (steps, lane) = (1..).zip(round).find(|(_, lane)| lane.rekey(owner, contexts))?;
             used.hand = (used.hand + steps) % used.lanes;
             lane
         };

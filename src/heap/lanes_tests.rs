@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use simgpu::{Config, Machine, StoreKind};
 
-use super::lane::LaneKey;
+use super::lane::{LaneKey, Owner};
 use super::lanes::{LaneIndex, Lanes, MAX_LANES};
 use super::pools::PoolNumber;
 use crate::base::DeviceOrdinal;
@@ -14,7 +14,7 @@ use crate::base::size::SizeClass;
 use crate::config::Settings;
 use crate::driver::simulated::SimulatedDevice;
 use crate::memory::{Directory, Segment};
-use crate::order::{EventPool, StreamKey};
+use crate::order::{Contexts, OWN_CONTEXT, StreamKey, StreamName};
 
 const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
 
@@ -23,12 +23,17 @@ fn common(stream: u64) -> LaneKey {
     LaneKey { stream: StreamKey(stream), pool: PoolNumber::COMMON }
 }
 
+/// Who has that lane.
+fn owner(stream: u64) -> Owner {
+    Owner { key: common(stream), name: StreamName(stream), context: OWN_CONTEXT }
+}
+
 /// The lanes of two devices, and the index of the first.
 struct House {
     lanes: Lanes,
     index: LaneIndex,
     settings: Settings,
-    events: EventPool,
+    contexts: Contexts,
 }
 
 impl House {
@@ -38,14 +43,14 @@ impl House {
             lanes: Lanes::new(Arc::new(Directory::new()), 2, EventStream::silent()),
             index: LaneIndex::new(DEVICE),
             settings: Settings::default(),
-            events: EventPool::new(Arc::new(SimulatedDevice::new(machine, 0))),
+            contexts: Contexts::new(Arc::new(SimulatedDevice::new(machine, 0))),
         }
     }
 
     /// The number of the lane for the stream `key`, made if need be.
     fn lane(&self, key: u64) -> Option<u32> {
-        let Self { lanes, index, settings, events } = self;
-        let lane = index.find_or_add(lanes, common(key), settings, events)?;
+        let Self { lanes, index, settings, contexts } = self;
+        let lane = index.find_or_add(lanes, &owner(key), settings, contexts)?;
         assert_eq!(lane.key(), common(key));
         assert_eq!(self.find(key), Some(lane.index));
         Some(lane.index)
@@ -108,7 +113,7 @@ fn there_is_an_end_when_all_hold_memory() {
     assert_eq!(house.lane(17), house.find(17), "those there are go on");
     // Another device has lanes of its own.
     let other = LaneIndex::new(DeviceOrdinal(1));
-    let found = other.find_or_add(&house.lanes, common(17), &house.settings, &house.events);
+    let found = other.find_or_add(&house.lanes, &owner(17), &house.settings, &house.contexts);
     assert_eq!(found.unwrap().device, DeviceOrdinal(1));
 }
 
@@ -117,10 +122,10 @@ fn a_lane_with_a_request_on_its_way_stays() {
     let house = House::new();
     let lane = house.lanes.get(house.lane(1).unwrap()).unwrap();
     lane.begin_climb(&mut lane.lock());
-    assert!(!lane.rekey(common(2), &house.events));
+    assert!(!lane.rekey(&owner(2), &house.contexts));
     lane.end_climb(true);
     let stale = lane.key();
-    assert!(lane.rekey(common(2), &house.events));
+    assert!(lane.rekey(&owner(2), &house.contexts));
     assert!(lane.lock_for(stale).is_none(), "whoever found it by its old key looks again");
     assert!(lane.lock_for(common(2)).is_some());
 }

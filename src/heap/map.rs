@@ -8,7 +8,7 @@ use super::lane::{Lane, LaneState};
 use crate::base::DeviceOrdinal;
 use crate::base::size::SizeClass;
 use crate::memory::{NO_SLOT, Slot, State};
-use crate::order::StreamKey;
+use crate::order::StreamName;
 
 /// Addresses next to each other, all of one lane: a segment, or an area.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct Region {
     /// The device.
     pub device: DeviceOrdinal,
     /// The stream.
-    pub stream: StreamKey,
+    pub stream: StreamName,
     /// Whether it is a private pool's.
     pub is_private: bool,
     /// The tag of what is live in it.
@@ -104,7 +104,7 @@ impl Heap {
         let pool = lane.pool();
         Region {
             device: lane.device,
-            stream: lane.stream(),
+            stream: lane.name(),
             is_private: pool.is_private(),
             tag: self.tags.name(pool),
             class: state.blocks.get(first).class,

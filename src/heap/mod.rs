@@ -14,10 +14,12 @@
 //! Lock order: the index of lanes, one lane, what the device shares (`base::lock::rank`).
 
 mod callbacks;
+mod captures;
 mod debug;
 mod describe;
 mod device;
 mod elastic;
+mod idle;
 mod ladder;
 mod lane;
 mod lanes;
@@ -33,7 +35,7 @@ mod report;
 mod streams;
 mod tags;
 
-pub use crate::order::StreamKey;
+pub use crate::order::{Stream, StreamName};
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use debug::LiveDetail;
 pub use describe::{DeviceDescription, StreamDescription};
@@ -52,12 +54,13 @@ use crate::config::{LogLevel, Settings};
 use crate::driver::{Backend, Device, Platform};
 use crate::memory::{Directory, Slot, State};
 use crate::observe::{EventStream, Log, Watermark};
-use crate::order::RecordedStreams;
+use crate::order::{OWN_CONTEXT, RecordedStreams};
 use callbacks::Callbacks;
+use captures::Captures;
 use debug::Debugging;
 use device::DeviceHeap;
 use ladder::Request;
-use lane::{Lane, LaneKey, LaneState};
+use lane::{Lane, LaneKey, LaneState, Owner};
 use lanes::{Lanes, MAX_LANES};
 use policy::Policy;
 use pools::PoolNumber;
@@ -107,7 +110,14 @@ impl Surroundings {
 #[derive(Debug)]
 struct DeviceSlot {
     driver: Arc<dyn Device>,
+    captures: Arc<Captures>,
     heap: OnceCell<DeviceHeap>,
+}
+
+impl DeviceSlot {
+    fn new(driver: Arc<dyn Device>) -> Self {
+        Self { driver, captures: Arc::default(), heap: OnceCell::new() }
+    }
 }
 
 impl Heap {
@@ -123,7 +133,7 @@ impl Heap {
             lanes: Lanes::new(Arc::clone(&directory), device_count, events),
             directory,
             backend: platform.backend,
-            devices: slots.map(|driver| DeviceSlot { driver, heap: OnceCell::new() }).collect(),
+            devices: slots.map(DeviceSlot::new).collect(),
             callbacks: Callbacks::default(),
             tags: Tags::new(),
             debugging: Debugging::new(settings, device_count, events),
@@ -136,15 +146,30 @@ impl Heap {
     /// `requested_bytes` of memory on `device`, for use on `stream`; address 0 for 0 bytes.
     ///
     /// The address is a multiple of 512. Work queued on `stream` from now on may use the
-    /// memory; contents are undefined. `OutOfMemory` comes only after everything cached that
-    /// could help has been tried.
-    #[inline]
+    /// memory; contents are undefined. The default streams are those of `device`. `OutOfMemory`
+    /// comes only after everything cached that could help has been tried.
     pub fn allocate(
         &self,
         requested_bytes: u64,
         device: DeviceOrdinal,
         stream: StreamHandle,
     ) -> Result<u64> {
+        let stream = match requested_bytes {
+            0 => Stream::lasting(stream),
+            _ => self.identify(device, stream)?,
+        };
+        self.allocate_on(requested_bytes, device, stream)
+    }
+
+    /// [`Self::allocate`] on a stream that is identified already.
+    #[inline]
+    pub fn allocate_on(
+        &self,
+        requested_bytes: u64,
+        device: DeviceOrdinal,
+        stream: Stream,
+    ) -> Result<u64> {
+        let Stream { handle: stream, key } = stream;
         if requested_bytes == 0 {
             if self.events.is_on() {
                 self.note_allocated(device, stream, 0, (0, 0), false);
@@ -159,9 +184,9 @@ impl Heap {
             true => PoolNumber::COMMON,
             false => self.route(device, stream),
         };
-        let key = LaneKey { stream: StreamKey::of(stream), pool };
+        let key = LaneKey { stream: key, pool };
         loop {
-            let lane = self.lane(device, key)?;
+            let lane = self.lane(device, key, stream)?;
             let Some(mut state) = lane.lock_for(key) else {
                 continue;
             };
@@ -282,7 +307,7 @@ impl Heap {
             return Err(Error::new(Status::Internal, "a block of a device never opened"));
         };
         if lane.keeps_blocks(&state) {
-            let watermark = lane.make_pending(&mut state, &device.events, slot);
+            let watermark = lane.make_pending(&mut state, &device.contexts, slot);
             drop(state);
             if watermark == Watermark::Crossed {
                 self.settle(device);
@@ -295,36 +320,16 @@ impl Heap {
         state_ref.strategy.give(&mut state_ref.blocks, slot);
         let segment = lane.withdraw_segment(state_ref, slot);
         drop(state);
-        let freed = self.release_segment(device, lane, segment);
-        self.settle(device);
-        freed
-    }
-
-    /// Notes that work on `stream` uses the block at `address`: once freed, the block is
-    /// not reused before the work queued on `stream` until then has completed.
-    pub fn record_stream(&self, address: u64, stream: StreamHandle) -> Result<()> {
-        if self.events.is_on() {
-            self.note_stream(address, stream);
-        }
-        let Some((lane, slot)) = self.find(address) else {
-            return Err(self.not_live(address));
-        };
-        let mut state = lane.lock();
-        let state_ref = &mut *state;
-        match state_ref.blocks.find(slot, address) {
-            Some(block) if matches!(block.state, State::Live | State::Paused) => {
-                let key = StreamKey::of(stream);
-                if key != lane.stream() {
-                    let first = state_ref.recorded.add(block.recorded, stream, key);
-                    state_ref.blocks.get_mut(slot).recorded = first;
-                }
+        let freed = match self.may_capture(device) {
+            // The driver would wait: it goes back when the capture has ended.
+            true => {
+                lane.keep_segment(&mut lane.lock(), segment);
                 Ok(())
             }
-            _ => {
-                drop(state);
-                Err(self.not_live(address))
-            }
-        }
+            false => self.release_segment(device, lane, segment),
+        };
+        self.settle(device);
+        freed
     }
 
     /// Asks `callback` for memory before a request fails, until it is removed.
@@ -414,17 +419,23 @@ impl Heap {
     }
 
     #[inline]
-    fn lane(&self, device: &DeviceHeap, key: LaneKey) -> Result<&Lane> {
+    fn lane(&self, device: &DeviceHeap, key: LaneKey, stream: StreamHandle) -> Result<&Lane> {
         match device.lanes.find(&self.lanes, key) {
             Some(lane) => Ok(lane),
-            None => self.add_lane(device, key),
+            None => self.add_lane(device, key, stream),
         }
     }
 
     #[cold]
-    fn add_lane(&self, device: &DeviceHeap, key: LaneKey) -> Result<&Lane> {
+    fn add_lane(&self, device: &DeviceHeap, key: LaneKey, stream: StreamHandle) -> Result<&Lane> {
+        let context = match stream.is_default() {
+            true => OWN_CONTEXT,
+            false => device.contexts.of_stream(stream)?,
+        };
+        let owner = Owner { key, name: StreamName::of(stream), context };
         let settings = Settings { pool_type: device.pool_type, ..self.settings() };
-        let find_or_add = || device.lanes.find_or_add(&self.lanes, key, &settings, &device.events);
+        let find_or_add =
+            || device.lanes.find_or_add(&self.lanes, &owner, &settings, &device.contexts);
         if let Some(lane) = find_or_add() {
             return Ok(lane);
         }
@@ -459,7 +470,9 @@ impl Heap {
         let slot = self.slot(ordinal)?;
         slot.heap.get_or_try_init(|| {
             let driver = Arc::clone(&slot.driver);
-            let opened = DeviceHeap::open(driver, &self.settings(), &self.log, self.events);
+            let captures = Arc::clone(&slot.captures);
+            let opened =
+                DeviceHeap::open(driver, captures, &self.settings(), &self.log, self.events);
             opened.inspect_err(|error| {
                 self.log.write(LogLevel::Error, &format_args!("device {ordinal}: {error}"));
             })

@@ -7,7 +7,7 @@
 use super::Heap;
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::observe::{Action, Event, EventStream};
-use crate::order::StreamKey;
+use crate::order::StreamName;
 
 impl Heap {
     /// The stream of events that the heap tells.
@@ -25,7 +25,7 @@ impl Heap {
         (address, bytes): (u64, u64),
         is_miss: bool,
     ) {
-        let stream = StreamKey::of(stream).0;
+        let stream = StreamName::of(stream).0;
         let (amount, site) = (requested_bytes, self.events.site());
         let event = Event::new(Action::Allocate, device);
         self.events.note(Event { stream, address, amount, bytes, is_miss, site, ..event });
@@ -59,7 +59,7 @@ impl Heap {
     #[cold]
     pub(super) fn note_stream(&self, address: u64, stream: StreamHandle) {
         let event = Event::new(Action::RecordStream, DeviceOrdinal(0));
-        self.events.note(Event { address, stream: StreamKey::of(stream).0, ..event });
+        self.events.note(Event { address, stream: StreamName::of(stream).0, ..event });
     }
 
     /// Something happened on `device` to so many bytes of it.
@@ -77,7 +77,7 @@ impl Heap {
         amount: u64,
     ) {
         if self.events.is_on() {
-            let (stream, site) = (StreamKey::of(stream).0, self.events.site());
+            let (stream, site) = (StreamName::of(stream).0, self.events.site());
             let event = Event::new(Action::OutOfMemory, device);
             self.events.note(Event { stream, amount, site, ..event });
         }

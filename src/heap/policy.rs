@@ -1,9 +1,9 @@
 //! When cached memory goes back by itself: settings that may change while threads allocate.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use super::release::Choice;
-use crate::config::{PoolType, Settings};
+use crate::config::{PoolType, Settings, StreamIds};
 
 /// Bits of a NaN: no value.
 const NONE_BITS: u64 = u64::MAX;
@@ -14,7 +14,14 @@ const TIMING: u8 = 2;
 /// … somebody debugs the program.
 const DEBUGGING: u8 = 4;
 
-/// When cached memory is released by itself.
+/// Whose streams are told by the driver's numbers: nobody's, …
+const NOBODYS: u8 = 0;
+/// … those of callers that may destroy them, or …
+const UNSTEADY: u8 = 1;
+/// … everybody's.
+const EVERYBODYS: u8 = 2;
+
+/// When cached memory is released by itself, and what else operations have to heed.
 #[derive(Debug)]
 pub(super) struct Policy {
     reserve_fraction: f64,
@@ -23,6 +30,9 @@ pub(super) struct Policy {
     age_seconds: AtomicU64,
     /// Bits of the above.
     heeded: AtomicU8,
+    identified: AtomicU8,
+    /// Whether the driver has numbers for streams, as far as is known.
+    has_numbers: AtomicBool,
 }
 
 impl Policy {
@@ -34,6 +44,8 @@ impl Policy {
             age_allocations: AtomicU64::new(NONE_BITS),
             age_seconds: AtomicU64::new(NONE_BITS),
             heeded: AtomicU8::new(0),
+            identified: AtomicU8::new(NOBODYS),
+            has_numbers: AtomicBool::new(true),
         };
         policy.set(settings);
         policy
@@ -50,6 +62,31 @@ impl Policy {
         let bit = |is_set, bit| if is_set { bit } else { 0 };
         let heeded = bit(aging, AGING) | bit(timing, TIMING);
         self.heeded.store(heeded | bit(settings.debug.is_any(), DEBUGGING), Relaxed);
+        let identified = match settings.stream_ids {
+            _ if !self.has_numbers.load(Relaxed) => NOBODYS,
+            StreamIds::Off => NOBODYS,
+            StreamIds::Auto => UNSTEADY,
+            StreamIds::On => EVERYBODYS,
+        };
+        self.identified.store(identified, Relaxed);
+    }
+
+    /// Whether the streams of a caller that may destroy them are told by the driver's numbers.
+    #[inline]
+    pub(super) fn identifies_streams(&self) -> bool {
+        self.identified.load(Relaxed) != NOBODYS
+    }
+
+    /// Whether those of every caller are.
+    #[inline]
+    pub(super) fn identifies_all_streams(&self) -> bool {
+        self.identified.load(Relaxed) == EVERYBODYS
+    }
+
+    /// The driver has no such numbers.
+    pub(super) fn never_identify_streams(&self) {
+        self.has_numbers.store(false, Relaxed);
+        self.identified.store(NOBODYS, Relaxed);
     }
 
     /// The part of a device's memory that stays free of cached segments.

@@ -12,7 +12,7 @@ use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
 use crate::base::lock::assert_none_held;
 use crate::base::{DeviceOrdinal, Result};
-use crate::config::LogLevel;
+use crate::config::{LogLevel, PoolType};
 use crate::driver;
 use crate::memory::{Block, ExtentId, Segment, Slot, State};
 use crate::observe::Action;
@@ -175,10 +175,10 @@ impl Heap {
         for lane in self.lanes.of(device.ordinal) {
             let mut state = lane.lock();
             if state.pending.has_events() {
-                let _ = lane.poll(&mut state, &device.events);
+                let _ = lane.poll(&mut state, device.contexts.own());
             }
             if device.pages.is_some() {
-                state.fence.poll(&device.events);
+                state.poll_fence(&device.contexts);
             }
         }
     }
@@ -186,19 +186,26 @@ impl Heap {
     /// Waits until the device is idle, after which every freed block can be used by every
     /// stream. Says whether it came to that: not while a stream captures, for one.
     pub(super) fn wait_for_device(&self, device: &DeviceHeap) -> bool {
-        !device.pools.is_routing() && self.synchronize(device).is_ok()
+        !self.may_capture(device) && self.synchronize(device).is_ok()
     }
 
-    /// Waits until the device is idle. No stream captures, as far as is known.
+    /// Waits until the device is idle, and whatever else uses its memory. Not while a stream may be
+    /// captured.
     pub(super) fn synchronize(&self, device: &DeviceHeap) -> driver::Result<()> {
         let lanes = || self.lanes.of(device.ordinal);
         let epochs: Vec<u32> = lanes().map(|lane| lane.lock().fence.end_epoch()).collect();
-        assert_none_held();
-        device.driver.synchronize()?;
+        self.wait_for_contexts(device)?;
         for (lane, epoch) in lanes().zip(epochs) {
-            lane.device_was_idle(epoch, &device.events);
+            lane.device_was_idle(epoch, device.contexts.own());
         }
         Ok(())
+    }
+
+    /// What Naive could not give back during a capture goes back now.
+    pub(super) fn release_kept(&self, device: &DeviceHeap) {
+        if device.pool_type == PoolType::Naive {
+            self.release(device, Choice::All);
+        }
     }
 
     /// Before `segment_bytes` more are asked of the driver: what the user wants released.
@@ -241,7 +248,7 @@ impl Heap {
     /// using is waited for: by the driver when it takes a segment back, by the heap before it
     /// unmaps an extent.
     pub(super) fn release(&self, device: &DeviceHeap, choice: Choice) -> u64 {
-        if device.pools.is_routing() {
+        if self.may_capture(device) {
             return 0;
         }
         let mut released_bytes = self.release_idle(device, choice, Waited::No);
@@ -387,9 +394,11 @@ impl Heap {
         segment: Segment,
     ) -> Result<()> {
         assert_none_held();
-        device.supply.release(segment).map_err(|error| {
+        let wait = self.begin_wait(device);
+        let is_captured = wait.is_err();
+        wait.and_then(|_wait| device.supply.release(segment)).map_err(|error| {
             lane.keep_segment(&mut lane.lock(), segment);
-            if !error.is_shutdown() {
+            if !error.is_shutdown() && !is_captured {
                 let message =
                     format_args!("device {}: {error}; the memory is kept", device.ordinal);
                 self.log.write(LogLevel::Error, &message);

@@ -11,7 +11,7 @@ use crate::base::{DeviceOrdinal, Error, Result, Shortage, Status};
 use crate::config::LogLevel;
 use crate::memory::{Block, NO_SLOT, State};
 use crate::observe::{PoolStatistics, Statistics};
-use crate::order::StreamKey;
+use crate::order::StreamName;
 
 /// A live block, as its holder may want to see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct LiveBlock {
     /// The device.
     pub device: DeviceOrdinal,
     /// The stream it was allocated on.
-    pub stream: StreamKey,
+    pub stream: StreamName,
 }
 
 impl Heap {
@@ -195,6 +195,6 @@ pub(super) fn describe(lane: &Lane, block: &Block) -> LiveBlock {
         requested_bytes: block.requested_bytes,
         allocated_bytes: block.bytes,
         device: lane.device,
-        stream: lane.stream(),
+        stream: lane.name(),
     }
 }

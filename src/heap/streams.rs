@@ -1,9 +1,173 @@
-//! Streams that wait for each other, for callers that pass blocks from one to another.
+//! Streams: which one a call means, what it means that one uses a block, its end, and streams that
+//! wait for each other.
 
-use super::{Heap, StreamKey};
-use crate::base::{DeviceOrdinal, Result, StreamHandle};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::device::DeviceHeap;
+use super::lane::Lane;
+use super::{Heap, Stream};
+use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
+use crate::config::LogLevel;
+use crate::driver::Code;
+use crate::memory::State;
+use crate::order::{OWN_CONTEXT, Recorded, StreamKey, StreamName};
 
 impl Heap {
+    /// Which stream `handle` is, as a call means it that is about `device`: the driver is asked,
+    /// unless `GENESIS_STREAM_IDS` says that handles tell. A default stream needs no asking.
+    ///
+    /// `InvalidArgument` where the driver knows no such stream.
+    #[inline]
+    pub fn identify(&self, device: DeviceOrdinal, handle: StreamHandle) -> Result<Stream> {
+        match handle.is_default() || !self.policy.identifies_streams() {
+            true => Ok(Stream::lasting(handle)),
+            false => self.ask_for_number(device, handle),
+        }
+    }
+
+    /// [`Self::identify`] for a caller whose streams last as long as the process: the driver is
+    /// asked only if `GENESIS_STREAM_IDS` insists.
+    #[inline]
+    pub fn identify_lasting(&self, device: DeviceOrdinal, handle: StreamHandle) -> Result<Stream> {
+        match handle.is_default() || !self.policy.identifies_all_streams() {
+            true => Ok(Stream::lasting(handle)),
+            false => self.ask_for_number(device, handle),
+        }
+    }
+
+    fn ask_for_number(&self, device: DeviceOrdinal, handle: StreamHandle) -> Result<Stream> {
+        match self.driver(device)?.stream_id(handle) {
+            Ok(number) => Ok(Stream { handle, key: StreamKey::of_number(number) }),
+            Err(error) if error.code == Code::NOT_FOUND => {
+                let message = "this driver has no numbers for streams (CUDA 12.0 and later have): \
+                               a stream is known by its handle, and must not be destroyed without \
+                               genesis_stream_forget";
+                self.policy.never_identify_streams();
+                self.log.write(LogLevel::Info, &message);
+                Ok(Stream::lasting(handle))
+            }
+            Err(error) if error.code == Code::INVALID_HANDLE => {
+                let message = format!("{:#x} is no stream of the driver's: {error}", handle.0);
+                Err(Error::new(Status::InvalidArgument, message))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Notes that work on `stream` uses the block at `address`: once freed, the block is
+    /// not reused before the work queued on `stream` until then has completed. A default stream is
+    /// the one of the context that is current in the calling thread.
+    pub fn record_stream(&self, address: u64, stream: StreamHandle) -> Result<()> {
+        self.note_recording(address, stream);
+        let (lane, device) = self.lane_of(address)?;
+        if stream.is_default() {
+            let context = device.contexts.of_stream(stream)?;
+            return self.record_default_stream(address, lane, stream, context);
+        }
+        let stream = self.identify(device.ordinal, stream)?;
+        self.record_stream_on(address, lane, device, stream)
+    }
+
+    /// [`Self::record_stream`] for a caller whose streams last as long as the process, and who
+    /// means by a default stream that of *any* device: PyTorch says only the handle.
+    pub fn record_lasting_stream(&self, address: u64, stream: StreamHandle) -> Result<()> {
+        self.note_recording(address, stream);
+        let (lane, device) = self.lane_of(address)?;
+        if !stream.is_default() {
+            let stream = self.identify_lasting(device.ordinal, stream)?;
+            return self.record_stream_on(address, lane, device, stream);
+        }
+        let others = self.devices.iter().filter(|slot| slot.heap.get().is_some());
+        for other in others.filter(|other| other.driver.ordinal() != device.ordinal) {
+            let context = device.contexts.find_or_add(other.driver.clone())?;
+            self.record_default_stream(address, lane, stream, context)?;
+        }
+        self.record_default_stream(address, lane, stream, OWN_CONTEXT)
+    }
+
+    fn note_recording(&self, address: u64, stream: StreamHandle) {
+        if self.events.is_on() {
+            self.note_stream(address, stream);
+        }
+    }
+
+    fn lane_of(&self, address: u64) -> Result<(&Lane, &DeviceHeap)> {
+        let found = self.find(address).and_then(|(lane, _)| Some((lane, self.opened(lane.device)?)));
+        found.ok_or_else(|| self.not_live(address))
+    }
+
+    fn record_default_stream(
+        &self,
+        address: u64,
+        lane: &Lane,
+        handle: StreamHandle,
+        context: u16,
+    ) -> Result<()> {
+        let stream = Stream { handle, key: StreamKey::of_default(handle, context) };
+        self.add_recorded(address, lane, Recorded { stream, context })
+    }
+
+    fn record_stream_on(
+        &self,
+        address: u64,
+        lane: &Lane,
+        device: &DeviceHeap,
+        stream: Stream,
+    ) -> Result<()> {
+        let known = match stream.key == lane.stream() {
+            true => Some(OWN_CONTEXT),
+            false => lane.lock().recorded.context_of(stream.key),
+        };
+        let context = match known {
+            Some(context) => context,
+            None => {
+                let context = device.contexts.of_stream(stream.handle)?;
+                lane.lock().recorded.remember(stream.key, context);
+                context
+            }
+        };
+        self.add_recorded(address, lane, Recorded { stream, context })
+    }
+
+    fn add_recorded(&self, address: u64, lane: &Lane, recorded: Recorded) -> Result<()> {
+        let slot = self.find(address).map(|(_, slot)| slot);
+        let mut state = lane.lock();
+        let state_ref = &mut *state;
+        match slot.and_then(|slot| Some((slot, state_ref.blocks.find(slot, address)?))) {
+            Some((slot, block)) if matches!(block.state, State::Live | State::Paused) => {
+                if recorded.stream.key != lane.stream() {
+                    let first = state_ref.recorded.add(block.recorded, recorded);
+                    state_ref.blocks.get_mut(slot).recorded = first;
+                }
+                Ok(())
+            }
+            _ => {
+                drop(state);
+                Err(self.not_live(address))
+            }
+        }
+    }
+
+    /// The program is about to destroy the stream `handle`: whatever has that handle afterwards is
+    /// another stream. What is free in the order of this one can be had behind its last event.
+    ///
+    /// Linear in the number of streams in use.
+    pub fn forget_stream(&self, handle: StreamHandle) -> Result<()> {
+        static ENDED: AtomicU64 = AtomicU64::new(0);
+        if handle.is_default() {
+            let message = "the default streams are never destroyed";
+            return Err(Error::invalid_argument(message));
+        }
+        let ended = StreamKey::of_ended(ENDED.fetch_add(1, Relaxed));
+        let stream = Stream::lasting(handle);
+        for device in self.devices.iter().filter_map(|slot| slot.heap.get()) {
+            for lane in self.lanes.of(device.ordinal) {
+                lane.end_stream(stream, ended, &device.contexts);
+            }
+        }
+        Ok(())
+    }
+
     /// Work queued on `stream` from now on waits for the work queued on `other` until now, on the
     /// device; the host does not wait. `DriverFailed` while `other` is captured.
     pub fn make_stream_wait(
@@ -12,10 +176,10 @@ impl Heap {
         stream: StreamHandle,
         other: StreamHandle,
     ) -> Result<()> {
-        if StreamKey::of(stream) == StreamKey::of(other) {
+        if StreamName::of(stream) == StreamName::of(other) {
             return Ok(());
         }
-        let events = &self.device(device)?.events;
+        let events = self.device(device)?.contexts.own();
         let event = events.record(other)?;
         let waiting = events.device().stream_wait(stream, event);
         // A stream that waits for the event waits for what it stands for now; it may go.

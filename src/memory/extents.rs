@@ -293,9 +293,9 @@ impl Extents {
         None
     }
 
-    /// Puts back what [`Self::pop_oldest_shadow`] gave.
-    pub fn unpop_oldest_shadow(&mut self, id: ExtentId, view: View) {
-        self.left.push_front((id, view.number));
+    /// Puts back what [`Self::pop_oldest_shadow`] gave, behind all others.
+    pub fn put_back_shadow(&mut self, id: ExtentId, view: View) {
+        self.left.push_back((id, view.number));
     }
 
     /// A number for a new search, to mark what it finds.

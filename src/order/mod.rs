@@ -10,10 +10,12 @@
 //!   on the block's own stream after the free.
 //!
 //! A stream handle is used only in the call that passed it in, since its owner may destroy it
-//! right afterwards; what outlives a call is an event of the library's own ([`events`]). The
+//! right afterwards, and the next stream may get it ([`stream`]); what outlives a call is an event
+//! of the library's own ([`events`]), made in the context of its stream ([`contexts`]). The
 //! one exception is CUDA's own rule for `record_stream`: the streams named must outlive the
 //! block, because what counts is the work queued on them until it is freed.
 
+mod contexts;
 mod events;
 mod fence;
 mod pending;
@@ -22,8 +24,9 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use contexts::{Contexts, OWN_CONTEXT};
 pub use events::EventPool;
 pub use fence::{Fence, Readiness};
 pub use pending::PendingFrees;
-pub use recorded::RecordedStreams;
-pub use stream::StreamKey;
+pub use recorded::{Recorded, RecordedStreams};
+pub use stream::{Stream, StreamKey, StreamName};

@@ -4,14 +4,18 @@
 //! were recorded. So a queue per stream is polled from its head, no further than the first event
 //! that is not complete; once the head is, the newest is asked for next, which stands for all. A
 //! stream that had come to its end at the last poll is asked for the newest at once. A stream whose
-//! event could not be had (it is being captured, it is another thread's default stream, the driver
-//! failed) leaves the block waiting for the next time the whole device is known idle.
+//! event could not be had (it is being captured, it is another thread's default stream, it has
+//! ended, the driver failed) leaves the block waiting for the next time the whole device is known
+//! idle.
+//!
+//! A stream is told by its key, never by its handle: two streams' events complete in no order.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::events::EventStock;
-use super::{EventPool, StreamKey};
-use crate::base::StreamHandle;
+use super::recorded::Recorded;
+use super::{Contexts, EventPool, OWN_CONTEXT, StreamKey};
 use crate::driver::{self, Event};
 use crate::memory::Slot;
 
@@ -32,6 +36,8 @@ pub struct PendingFrees {
 #[derive(Debug)]
 struct StreamQueue {
     stream: StreamKey,
+    /// Where its events are from, unless that is the own context of the device.
+    others: Option<Arc<EventPool>>,
     waiting: VecDeque<(Event, Slot)>,
     /// Whether everything was complete when it was last polled.
     keeps_up: bool,
@@ -41,22 +47,35 @@ impl StreamQueue {
     /// Asks for the newest of several events; complete, it stands for all. Gives how many came out.
     fn poll_newest(
         &mut self,
-        events: &EventPool,
+        own: &EventPool,
         stock: &mut EventStock,
         out: &mut impl FnMut(Slot),
     ) -> usize {
         let Some(&(newest, _)) = self.waiting.back().filter(|_| self.waiting.len() > 1) else {
             return 0;
         };
-        if events.device().event_query(newest) != Ok(true) {
+        if self.is_complete(own, newest) != Ok(true) {
             return 0;
         }
         let count = self.waiting.len();
+        let others = self.others.clone();
         for (event, slot) in self.waiting.drain(..) {
             out(slot);
-            stock.put(events, event);
+            put(own, others.as_deref(), stock, event);
         }
         count
+    }
+
+    fn is_complete(&self, own: &EventPool, event: Event) -> driver::Result<bool> {
+        self.others.as_deref().unwrap_or(own).device().event_query(event)
+    }
+}
+
+/// Takes back an event of the context that `others` are of, or of the own one.
+fn put(own: &EventPool, others: Option<&EventPool>, stock: &mut EventStock, event: Event) {
+    match others {
+        None => stock.put(own, event),
+        Some(others) => others.put(event),
     }
 }
 
@@ -72,20 +91,33 @@ impl PendingFrees {
         self.events == 0 && self.for_idle.is_empty()
     }
 
-    /// The block in `slot` waits for the work queued up to now on `handle`, a stream of the calling
-    /// thread. Nothing has changed where no event can be had, as [`EventPool::record`] says.
+    /// The block in `slot` waits for the work queued up to now on a stream that the calling thread
+    /// can name. Nothing has changed where no event can be had, as [`EventPool::record`] says.
     pub fn wait_for_stream(
         &mut self,
-        events: &EventPool,
+        contexts: &Contexts,
         slot: Slot,
-        handle: StreamHandle,
+        recorded: Recorded,
     ) -> driver::Result<()> {
-        let event = self.stock.record(events, handle)?;
-        self.queue(StreamKey::of(handle), event, slot);
+        let Recorded { stream, context } = recorded;
+        let (event, others) = match context {
+            OWN_CONTEXT => (self.stock.record(contexts.own(), stream.handle)?, None),
+            context => {
+                let others = contexts.get(context);
+                (others.record(stream.handle)?, Some(others))
+            }
+        };
+        self.queue(stream.key, others, event, slot);
         Ok(())
     }
 
-    fn queue(&mut self, stream: StreamKey, event: Event, slot: Slot) {
+    fn queue(
+        &mut self,
+        stream: StreamKey,
+        others: Option<Arc<EventPool>>,
+        event: Event,
+        slot: Slot,
+    ) {
         self.events += 1;
         if let Some(queue) = self.queues.iter_mut().find(|queue| queue.stream == stream) {
             queue.waiting.push_back((event, slot));
@@ -95,12 +127,24 @@ impl PendingFrees {
             self.queues.retain(|queue| !queue.waiting.is_empty());
         }
         let waiting = VecDeque::from([(event, slot)]);
-        self.queues.push(StreamQueue { stream, waiting, keeps_up: false });
+        self.queues.push(StreamQueue { stream, others, waiting, keeps_up: false });
+    }
+
+    /// The stream `key` is about to end: what it is waited for with is kept by `ended` from now on.
+    pub fn end_stream(&mut self, key: StreamKey, ended: StreamKey) {
+        for queue in self.queues.iter_mut().filter(|queue| queue.stream == key) {
+            queue.stream = ended;
+        }
     }
 
     /// The block in `slot`, freed in `epoch`, waits until the device is idle.
     pub fn wait_for_idle(&mut self, slot: Slot, epoch: u32) {
         self.for_idle.push((slot, epoch));
+    }
+
+    /// The blocks that wait until the device is idle, once for each reason.
+    pub fn waiting_for_idle(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.for_idle.iter().map(|&(slot, _)| slot)
     }
 
     /// Whether the block in `slot` waits until the device is idle.
@@ -111,18 +155,18 @@ impl PendingFrees {
     /// Asks the driver which events are complete; `out` gets a slot for each.
     ///
     /// An event that the driver will not speak of is given up for the device's next idleness:
-    /// `epoch` is the lane's current one.
-    pub fn poll(&mut self, events: &EventPool, epoch: u32, mut out: impl FnMut(Slot)) {
+    /// `own` are the events of the device's own context, `epoch` is the lane's current one.
+    pub fn poll(&mut self, own: &EventPool, epoch: u32, mut out: impl FnMut(Slot)) {
         let stock = &mut self.stock;
         for queue in &mut self.queues {
             let mut may_ask_newest = true;
             if queue.keeps_up {
                 may_ask_newest = false;
-                self.events -= queue.poll_newest(events, stock, &mut out);
+                self.events -= queue.poll_newest(own, stock, &mut out);
             }
             queue.keeps_up = true;
             while let Some(&(event, slot)) = queue.waiting.front() {
-                match events.device().event_query(event) {
+                match queue.is_complete(own, event) {
                     Ok(false) => {
                         queue.keeps_up = false;
                         break;
@@ -130,11 +174,11 @@ impl PendingFrees {
                     Ok(true) => out(slot),
                     Err(_) => self.for_idle.push((slot, epoch)),
                 }
-                stock.put(events, event);
+                put(own, queue.others.as_deref(), stock, event);
                 queue.waiting.pop_front();
                 self.events -= 1;
                 if std::mem::take(&mut may_ask_newest) {
-                    self.events -= queue.poll_newest(events, stock, &mut out);
+                    self.events -= queue.poll_newest(own, stock, &mut out);
                 }
             }
         }

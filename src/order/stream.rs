@@ -1,18 +1,85 @@
-//! Which queue a stream handle means.
+//! Which queue a call means.
+//!
+//! A handle does not say: the driver gives the handle of a destroyed stream to the next one, at
+//! once, also while the old one's work is outstanding. So lanes, pending blocks and recorded
+//! streams are kept by a [`StreamKey`], which is never another queue's. It comes from
+//!
+//! | the caller | the key |
+//! |---|---|
+//! | any | the driver's number for the stream (`cuStreamGetId`), which never comes again |
+//! | one whose streams last, as PyTorch's do, or who tells of their end | the handle |
+//! | one who means a default stream | its context, and the thread for the one of each thread |
+//!
+//! A stream may be known by its number and by its handle when several kinds of callers name it.
+//! That is two keys for one queue: safe, and only less is reused.
+//!
+//! People are shown a [`StreamName`]: the handle as it was passed.
+
 use crate::base::{StreamHandle, thread};
 
-/// A queue of one device: what lanes are kept by.
-///
-/// Two handles that name the same queue have the same key; the per-thread default stream,
-/// one handle for many queues, has a key for each thread.
+/// A queue: what lanes are kept by. Of the default streams, those of the lane's own device have no
+/// mark of their context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey(pub u64);
 
-/// Device and host addresses have fewer bits, so no handle has this one.
+/// A queue as people know it. Two handles of one queue have one name, and the default stream of
+/// each thread, one handle for many queues, has a name for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamName(pub u64);
+
+/// A stream as a call names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// To be given to the driver, in this call only.
+    pub handle: StreamHandle,
+    /// Which queue it is.
+    pub key: StreamKey,
+}
+
+// What kind of key it is. Handles are addresses, which have fewer bits.
 const PER_THREAD_BIT: u64 = 1 << 63;
+const NUMBER_BIT: u64 = 1 << 62;
+const ENDED_BIT: u64 = 1 << 61;
+/// Where a default stream's key has the number of its context.
+const CONTEXT_SHIFT: u32 = 48;
 
 impl StreamKey {
-    /// The queue that `handle` means in the calling thread.
+    /// The key of a stream that lasts, or whose end will be told.
+    #[inline]
+    pub fn of_lasting(handle: StreamHandle) -> Self {
+        Self(StreamName::of(handle).0)
+    }
+
+    /// The key of the stream with the driver's `number`.
+    #[inline]
+    pub fn of_number(number: u64) -> Self {
+        Self(NUMBER_BIT | number)
+    }
+
+    /// The key of the default stream `handle` in a context of that number; 0: the lane's own.
+    pub fn of_default(handle: StreamHandle, context: u16) -> Self {
+        Self(StreamName::of(handle).0 | u64::from(context) << CONTEXT_SHIFT)
+    }
+
+    /// The key of a stream that has ended, of which there were `number` before.
+    pub fn of_ended(number: u64) -> Self {
+        Self(ENDED_BIT | number)
+    }
+
+    /// Whether the calling thread can name the queue by `handle`: not the default stream of
+    /// another thread, nor a stream that has ended.
+    pub fn is_nameable(self, handle: StreamHandle) -> bool {
+        match handle {
+            StreamHandle::PER_THREAD => {
+                self.0 & !(0x7FFF << CONTEXT_SHIFT) == StreamName::of(handle).0
+            }
+            _ => self.0 & ENDED_BIT == 0,
+        }
+    }
+}
+
+impl StreamName {
+    /// The name of the queue that `handle` means in the calling thread.
     #[inline]
     pub fn of(handle: StreamHandle) -> Self {
         match handle {
@@ -21,9 +88,7 @@ impl StreamKey {
             StreamHandle(handle) => Self(handle as u64),
         }
     }
-}
 
-impl StreamKey {
     /// A handle of the queue, to show to people: never to be given to a driver.
     pub fn handle(self) -> StreamHandle {
         match self.0 & PER_THREAD_BIT {
@@ -33,18 +98,42 @@ impl StreamKey {
     }
 }
 
+impl Stream {
+    /// A stream that lasts as long as the process, or whose end will be told.
+    #[inline]
+    pub fn lasting(handle: StreamHandle) -> Self {
+        Self { handle, key: StreamKey::of_lasting(handle) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn keys_are_equal_exactly_where_queues_are() {
-        assert_eq!(StreamKey::of(StreamHandle(0)), StreamKey::of(StreamHandle(1)));
-        assert_ne!(StreamKey::of(StreamHandle(0)), StreamKey::of(StreamHandle(2)));
-        assert_eq!(StreamKey::of(StreamHandle(0x5000)), StreamKey(0x5000));
-        let mine = StreamKey::of(StreamHandle::PER_THREAD);
-        assert_eq!(mine, StreamKey::of(StreamHandle::PER_THREAD));
-        let other = std::thread::spawn(|| StreamKey::of(StreamHandle::PER_THREAD)).join().unwrap();
+        let lasting = |handle| StreamKey::of_lasting(StreamHandle(handle));
+        assert_eq!(lasting(0), lasting(1));
+        assert_ne!(lasting(0), lasting(2));
+        assert_eq!(lasting(0x5000), StreamKey(0x5000));
+        assert_ne!(lasting(0x5000), StreamKey::of_number(0x5000));
+        assert_ne!(StreamKey::of_ended(0), StreamKey::of_number(0));
+        let mine = StreamKey::of_lasting(StreamHandle::PER_THREAD);
+        assert_eq!(mine, StreamKey::of_lasting(StreamHandle::PER_THREAD));
+        let other = std::thread::spawn(|| StreamKey::of_lasting(StreamHandle::PER_THREAD));
+        let other = other.join().unwrap();
         assert_ne!(mine, other);
+        assert!(mine.is_nameable(StreamHandle::PER_THREAD));
+        assert!(!other.is_nameable(StreamHandle::PER_THREAD));
+    }
+
+    #[test]
+    fn default_streams_of_two_contexts_are_two() {
+        for handle in [StreamHandle::LEGACY, StreamHandle::PER_THREAD] {
+            let own = StreamKey::of_default(handle, 0);
+            assert_eq!(own, StreamKey::of_lasting(handle));
+            assert_ne!(own, StreamKey::of_default(handle, 1));
+            assert!(StreamKey::of_default(handle, 1).is_nameable(handle));
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use simgpu::{Call, CaptureMode, Config, Machine, Progress, StoreKind, Target, Times};
 
-use super::{EventPool, Fence, PendingFrees, Readiness};
+use super::{Contexts, EventPool, Fence, OWN_CONTEXT, PendingFrees, Readiness, Recorded, Stream};
 use crate::base::StreamHandle;
 use crate::driver::Code;
 use crate::driver::simulated::SimulatedDevice;
@@ -13,12 +13,23 @@ const A: StreamHandle = StreamHandle(0xA000);
 const B: StreamHandle = StreamHandle(0xB000);
 const UNKNOWN: simgpu::Code = simgpu::Code(12345);
 
-fn machine() -> (Arc<Machine>, EventPool) {
+/// A stream of the device's own context.
+fn recorded(stream: StreamHandle) -> Recorded {
+    Recorded { stream: Stream::lasting(stream), context: OWN_CONTEXT }
+}
+
+/// A machine, its device and the device's own events.
+fn house() -> (Arc<Machine>, Contexts) {
     let mut config = Config::new(StoreKind::AddressesOnly, 1, 1 << 30);
     config.progress = Progress::Manual;
     let machine = Machine::new(config).unwrap();
     let device = SimulatedDevice::new(Arc::clone(&machine), 0);
-    (machine, EventPool::new(Arc::new(device)))
+    (machine, Contexts::new(Arc::new(device)))
+}
+
+fn machine() -> (Arc<Machine>, Arc<EventPool>) {
+    let (machine, contexts) = house();
+    (machine, Arc::clone(contexts.own()))
 }
 
 fn queries(machine: &Machine) -> u64 {
@@ -93,16 +104,16 @@ fn a_fence_that_cannot_be_had_changes_nothing() {
 
 #[test]
 fn a_stream_is_polled_no_further_than_it_has_come() {
-    let (machine, events) = machine();
+    let (machine, contexts) = house();
     let mut pending = PendingFrees::default();
     assert!(pending.is_empty() && !pending.has_events());
     for slot in 0..5 {
         work(&machine, A);
-        pending.wait_for_stream(&events, slot, A).unwrap();
+        pending.wait_for_stream(&contexts, slot, recorded(A)).unwrap();
     }
     let poll = |pending: &mut PendingFrees| {
         let mut out = Vec::new();
-        pending.poll(&events, 1, |slot| out.push(slot));
+        pending.poll(contexts.own(), 1, |slot| out.push(slot));
         out
     };
     assert!(poll(&mut pending).is_empty());
@@ -116,7 +127,7 @@ fn a_stream_is_polled_no_further_than_it_has_come() {
     assert!(poll(&mut pending).is_empty());
     assert_eq!(machine.census().events, 5);
     for slot in 0..5 {
-        pending.wait_for_stream(&events, slot, A).unwrap();
+        pending.wait_for_stream(&contexts, slot, recorded(A)).unwrap();
     }
     assert_eq!(machine.census().events, 5, "all came back");
 }
@@ -124,16 +135,16 @@ fn a_stream_is_polled_no_further_than_it_has_come() {
 #[test]
 fn events_come_back_to_whoever_needs_them() {
     const COUNT: u32 = 1000;
-    let (machine, events) = machine();
+    let (machine, contexts) = house();
     let mut lanes = [PendingFrees::default(), PendingFrees::default()];
     let mut most = 0;
     for round in 0..10 {
         let pending = &mut lanes[round % 2];
         for slot in 0..COUNT {
-            pending.wait_for_stream(&events, slot, A).unwrap();
+            pending.wait_for_stream(&contexts, slot, recorded(A)).unwrap();
         }
         machine.run_to_idle(0, A.0).unwrap();
-        pending.poll(&events, 1, |_| {});
+        pending.poll(contexts.own(), 1, |_| {});
         assert!(pending.is_empty());
         most = most.max(machine.census().events);
     }
@@ -143,40 +154,40 @@ fn events_come_back_to_whoever_needs_them() {
     let created = machine.usage(0).unwrap().count(Call::EventCreate);
     for _ in 0..100 {
         machine.faults().fail(Target::call(Call::EventRecord), 1, Times::Once, UNKNOWN);
-        assert!(lanes[0].wait_for_stream(&events, 0, A).is_err());
+        assert!(lanes[0].wait_for_stream(&contexts, 0, recorded(A)).is_err());
     }
     assert_eq!(machine.usage(0).unwrap().count(Call::EventCreate), created);
 }
 
 #[test]
 fn a_block_comes_out_once_for_each_of_its_streams() {
-    let (machine, events) = machine();
+    let (machine, contexts) = house();
     let mut pending = PendingFrees::default();
     for stream in [A, B] {
         work(&machine, stream);
-        pending.wait_for_stream(&events, 7, stream).unwrap();
+        pending.wait_for_stream(&contexts, 7, recorded(stream)).unwrap();
     }
     let mut out = Vec::new();
     machine.run_to_idle(0, B.0).unwrap();
-    pending.poll(&events, 1, |slot| out.push(slot));
+    pending.poll(contexts.own(), 1, |slot| out.push(slot));
     assert_eq!(out, [7]);
     assert!(pending.has_events());
     machine.run_to_idle(0, A.0).unwrap();
-    pending.poll(&events, 1, |slot| out.push(slot));
+    pending.poll(contexts.own(), 1, |slot| out.push(slot));
     assert_eq!(out, [7, 7]);
 }
 
 #[test]
 fn what_no_event_tells_waits_for_an_idle_device() {
-    let (machine, events) = machine();
+    let (machine, contexts) = house();
     let mut pending = PendingFrees::default();
     pending.wait_for_idle(1, 3);
     pending.wait_for_idle(2, 5);
     work(&machine, A);
-    pending.wait_for_stream(&events, 3, A).unwrap();
+    pending.wait_for_stream(&contexts, 3, recorded(A)).unwrap();
     machine.faults().fail(Target::call(Call::EventQuery), 1, Times::Once, UNKNOWN);
     let mut out = Vec::new();
-    pending.poll(&events, 4, |slot| out.push(slot));
+    pending.poll(contexts.own(), 4, |slot| out.push(slot));
     assert!(out.is_empty(), "the driver would not say: not before the device is idle");
     assert!(!pending.has_events() && !pending.is_empty());
     pending.device_was_idle(3, |slot| out.push(slot));
@@ -190,16 +201,16 @@ fn what_no_event_tells_waits_for_an_idle_device() {
 
 #[test]
 fn many_streams_come_and_go() {
-    let (machine, events) = machine();
+    let (machine, contexts) = house();
     let mut pending = PendingFrees::default();
     let mut out = 0;
     for n in 0..1000 {
         let stream = StreamHandle(0x10_0000 + n);
         work(&machine, stream);
-        pending.wait_for_stream(&events, n as u32, stream).unwrap();
+        pending.wait_for_stream(&contexts, n as u32, recorded(stream)).unwrap();
         if n % 3 == 0 {
             machine.run_device_to_idle(0).unwrap();
-            pending.poll(&events, 1, |_| out += 1);
+            pending.poll(contexts.own(), 1, |_| out += 1);
         }
     }
     assert_eq!(out, 1000);

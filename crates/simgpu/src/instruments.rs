@@ -43,11 +43,13 @@ pub enum Call {
     CopyToDevice,
     Fill,
     CanAccessPeer,
+    StreamGetId,
+    StreamGetContext,
 }
 
 impl Call {
     /// How many kinds of call there are.
-    pub const COUNT: usize = Self::CanAccessPeer as usize + 1;
+    pub const COUNT: usize = Self::StreamGetContext as usize + 1;
 
     /// Every kind, by its number.
     pub const ALL: [Self; Self::COUNT] = [
@@ -82,6 +84,8 @@ impl Call {
         Self::CopyToDevice,
         Self::Fill,
         Self::CanAccessPeer,
+        Self::StreamGetId,
+        Self::StreamGetContext,
     ];
 
     /// CUDA's name for the call.
@@ -118,6 +122,8 @@ impl Call {
             Self::CopyToDevice => "cuMemcpyHtoD",
             Self::Fill => "cuMemsetD8Async",
             Self::CanAccessPeer => "cuDeviceCanAccessPeer",
+            Self::StreamGetId => "cuStreamGetId",
+            Self::StreamGetContext => "cuStreamGetCtx",
         }
     }
 }

@@ -33,6 +33,7 @@ const HANDLE_STEP: usize = 0x100;
 pub(crate) struct Stream {
     pub(crate) device: u32,
     pub(crate) handle: usize,
+    pub(crate) id: u64,
     /// Whether it is ordered with the legacy stream of its device.
     pub(crate) blocking: bool,
     /// Whether a test holds it back, like a kernel that does not end.
@@ -183,7 +184,9 @@ impl State {
     }
 
     fn add_stream(&mut self, device: u32, handle: usize, blocking: bool) -> u32 {
-        let stream = Stream { device, handle, blocking, ..Stream::default() };
+        static IDS: AtomicU64 = AtomicU64::new(100);
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        let stream = Stream { device, handle, id, blocking, ..Stream::default() };
         if let Some(slot) = self.take_retired_slot() {
             let retired = &mut self.streams.slots[slot as usize];
             let (enqueued, done) = (retired.enqueued, retired.done);
@@ -231,4 +234,23 @@ pub(crate) fn thread_token() -> u64 {
         }
         token.get()
     })
+}
+
+impl crate::Machine {
+    /// cuStreamGetId
+    pub fn stream_id(&self, device: u32, stream: usize) -> Result<u64> {
+        let mut state = self.enter(device, Call::StreamGetId)?;
+        let slot = state.stream(device, stream, Call::StreamGetId)?;
+        Ok(state.streams.slots[slot as usize].id)
+    }
+    /// cuStreamGetCtx
+    pub fn stream_context(&self, device: u32, stream: usize) -> Result<u32> {
+        let mut state = self.enter(device, Call::StreamGetContext)?;
+        let slot = state.stream(device, stream, Call::StreamGetContext)?;
+        Ok(state.streams.slots[slot as usize].device)
+    }
+    /// context
+    pub fn context_device(&self, context: u32) -> Result<u32> {
+        Ok(context)
+    }
 }

@@ -4,6 +4,9 @@
 //! thread's capture mode relaxed, both put back afterwards. The primary context is the one
 //! that the CUDA runtime uses; it is retained at the first call and never released or reset.
 //!
+//! A face of another context, for a stream that belongs to one, makes its calls there: the program
+//! made that context and may destroy it, after which every call fails.
+//!
 //! **Locks**: none of our own. The two things found out once, the context and what virtual
 //! memory can do, sit in cells that make a second thread wait for the first.
 //! **Memory**: no method but `name` and `find_other` allocates host memory.
@@ -20,7 +23,7 @@ use super::meter::Meter;
 use super::scope::{CurrentContext, RelaxedCapture, check, require};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{
-    Call, Code, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
     Shareable, Usage,
 };
 
@@ -29,6 +32,9 @@ const MAX_ACCESSORS: usize = 64;
 
 /// `CU_MEM_HANDLE_TYPE_FABRIC`, which `cuda.h` has from CUDA 12.3 on; older drivers refuse it.
 const HANDLE_TYPE_FABRIC: sys::CUmemAllocationHandleType = sys::CUmemAllocationHandleType(8);
+
+/// Numbers of streams have at most so many bits.
+const ID_BITS: u32 = 61;
 
 /// So many bytes of a device are looked at together.
 const LOOK_BYTES: u64 = 1 << 20;
@@ -76,6 +82,38 @@ impl CudaDevice {
             virtual_memory: OnceCell::new(),
             meter: Meter::new(),
         }
+    }
+
+    /// The same driver in another context, of device `ordinal`.
+    fn in_context(&self, ordinal: DeviceOrdinal, device: sys::CUdevice, handle: sys::CUcontext) -> Self {
+        Self {
+            api: Arc::clone(&self.api),
+            ordinal,
+            context: OnceCell::with_value(Context { device, handle }),
+            virtual_memory: OnceCell::new(),
+            meter: Meter::new(),
+        }
+    }
+
+    /// The context that is current in the calling thread; null for none.
+    fn current_context(&self, call: Call) -> Result<sys::CUcontext> {
+        let get = require(self.api.context_current, call)?;
+        let mut current = std::ptr::null_mut();
+        // SAFETY: `current` is live.
+        check(call, unsafe { get(&mut current) })?;
+        Ok(current)
+    }
+
+    /// The context that a stream of the caller's belongs to.
+    fn context_of(&self, stream: StreamHandle, call: Call) -> Result<sys::CUcontext> {
+        let get = require(self.api.stream_context, call)?;
+        let mut context = std::ptr::null_mut();
+        let stream = stream.0 as sys::CUstream;
+        self.inside(call, |_| {
+            // SAFETY: `context` is live; the handle is the caller's.
+            check(call, self.meter.counted(call, || unsafe { get(stream, &mut context) }))
+        })?;
+        Ok(context)
     }
 
     /// Makes one driver call: in the device's context, in relaxed capture mode, counted.
@@ -374,6 +412,63 @@ impl Device for CudaDevice {
     /// captures: it takes no part in the capture, but work put on it now would break it.
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool> {
         self.inside(Call::StreamIsCapturing, |_| self.is_capturing(stream))
+    }
+
+    fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
+        let call = Call::StreamId;
+        let get = require(self.api.stream_id, call)?;
+        let stream = stream.0 as sys::CUstream;
+        let mut id = 0;
+        // SAFETY: see the head of this implementation. It asks nothing of the capture mode, and of
+        // a context only that there is one.
+        let answer = check(call, self.meter.counted(call, || unsafe { get(stream, &mut id) }));
+        match answer {
+            Err(error) if error.code == Code::INVALID_CONTEXT => {
+                // SAFETY: as above.
+                self.call(call, || unsafe { get(stream, &mut id) })?;
+            }
+            answer => answer?,
+        }
+        match id >> ID_BITS {
+            0 => Ok(id),
+            _ => Err(DriverError { call, code: Code::NOT_FOUND }),
+        }
+    }
+
+    fn context(&self) -> ContextId {
+        let handle = self.context().map_or(std::ptr::null_mut(), |context| context.handle);
+        ContextId(handle as u64)
+    }
+
+    fn other_context_of(&self, stream: StreamHandle) -> Result<Option<Arc<dyn Device>>> {
+        let call = Call::StreamContext;
+        let own = self.context()?.handle;
+        let context = match stream.is_default() {
+            true => self.current_context(call)?,
+            false => self.context_of(stream, call)?,
+        };
+        if context.is_null() || context == own {
+            return Ok(None);
+        }
+        let get = require(self.api.context_device, call)?;
+        let mut device = 0;
+        let current = CurrentContext::enter(&self.api, context, call)?;
+        // SAFETY: `device` is live.
+        check(call, unsafe { get(&mut device) })?;
+        drop(current);
+        // Devices are named by their ordinals.
+        let ordinal = DeviceOrdinal(device as u32);
+        Ok(Some(Arc::new(self.in_context(ordinal, device, context))))
+    }
+
+    fn is_in_use(&self) -> Result<bool> {
+        let call = Call::Initialize;
+        let state = require(self.api.primary_context_state, call)?;
+        let (mut flags, mut active) = (0, 0);
+        let device = self.device(self.ordinal, call)?;
+        // SAFETY: `flags` and `active` are live. It makes no context.
+        check(call, unsafe { state(device, &mut flags, &mut active) })?;
+        Ok(active != 0)
     }
 
     fn synchronize(&self) -> Result<()> {

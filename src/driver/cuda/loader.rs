@@ -82,9 +82,12 @@ api! {
         c"cuDeviceGetAttribute"(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
     can_access_peer = c"cuDeviceCanAccessPeer"(*mut c_int, sys::CUdevice, sys::CUdevice);
     primary_context_retain = c"cuDevicePrimaryCtxRetain"(*mut sys::CUcontext, sys::CUdevice);
+    primary_context_state =
+        c"cuDevicePrimaryCtxGetState"(sys::CUdevice, *mut c_uint, *mut c_int);
     context_current = c"cuCtxGetCurrent"(*mut sys::CUcontext);
     context_push = c"cuCtxPushCurrent_v2"(sys::CUcontext);
     context_pop = c"cuCtxPopCurrent_v2"(*mut sys::CUcontext);
+    context_device = c"cuCtxGetDevice"(*mut sys::CUdevice);
     context_synchronize = c"cuCtxSynchronize"();
     exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut c_uint);
     memory_info = c"cuMemGetInfo_v2"(*mut usize, *mut usize);
@@ -127,6 +130,8 @@ api! {
     event_synchronize = c"cuEventSynchronize"(sys::CUevent);
     stream_wait_event = c"cuStreamWaitEvent"(sys::CUstream, sys::CUevent, c_uint);
     stream_is_capturing = c"cuStreamIsCapturing"(sys::CUstream, *mut c_uint);
+    stream_id = c"cuStreamGetId"(sys::CUstream, *mut c_ulonglong);
+    stream_context = c"cuStreamGetCtx"(sys::CUstream, *mut sys::CUcontext);
     host_allocate = c"cuMemAllocHost_v2"(*mut *mut c_void, usize);
     host_free = c"cuMemFreeHost"(*mut c_void);
     copy_to_host = c"cuMemcpyDtoH_v2"(*mut c_void, sys::CUdeviceptr, usize);

@@ -67,7 +67,8 @@ impl<'a> CurrentContext<'a> {
         }
         let push = require(api.context_push, call)?;
         require(api.context_pop, call)?;
-        // SAFETY: `context` is a primary context that was retained and is never released.
+        // SAFETY: `context` is a primary context that was retained and is never released, or one of
+        // the program's, of which the driver says whether it is still there.
         check(call, unsafe { push(context) })?;
         Ok(Self { api, is_pushed: true })
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use simgpu::{CaptureMode, HandleProperties, Machine, exchange_thread_capture_mode};
 
 use super::super::{
-    Call, Code, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
     Shareable, Usage,
 };
 use crate::base::{DeviceOrdinal, StreamHandle};
@@ -19,6 +19,8 @@ use crate::base::{DeviceOrdinal, StreamHandle};
 pub struct SimulatedDevice {
     machine: Arc<Machine>,
     ordinal: u32,
+    /// The machine's number for the context: the ordinal, for the primary one.
+    context: u32,
 }
 
 /// The calls that both sides know. `cuInit` has no counterpart: a machine is always ready.
@@ -40,6 +42,8 @@ const CALLS: [(Call, simgpu::Call); Call::COUNT - 1] = [
     (Call::EventSynchronize, simgpu::Call::EventSynchronize),
     (Call::StreamWait, simgpu::Call::StreamWait),
     (Call::StreamIsCapturing, simgpu::Call::StreamIsCapturing),
+    (Call::StreamId, simgpu::Call::StreamGetId),
+    (Call::StreamContext, simgpu::Call::StreamGetContext),
     (Call::Synchronize, simgpu::Call::Synchronize),
     (Call::HostAllocate, simgpu::Call::HostAllocate),
     (Call::HostFree, simgpu::Call::HostFree),
@@ -53,7 +57,7 @@ impl SimulatedDevice {
     /// Device `ordinal` of `machine`. With an ordinal the machine does not have, every call
     /// fails as CUDA's would: with code 101, invalid device.
     pub fn new(machine: Arc<Machine>, ordinal: u32) -> Self {
-        Self { machine, ordinal }
+        Self { machine, ordinal, context: ordinal }
     }
 
     fn ask<T>(
@@ -62,7 +66,7 @@ impl SimulatedDevice {
         question: impl FnOnce(&Machine, u32) -> simgpu::Result<T>,
     ) -> Result<T> {
         let mode = exchange_thread_capture_mode(CaptureMode::Relaxed);
-        let answer = question(&self.machine, self.ordinal);
+        let answer = question(&self.machine, self.context);
         exchange_thread_capture_mode(mode);
         answer.map_err(|code| DriverError { call, code: Code(code.0) })
     }
@@ -187,6 +191,34 @@ impl Device for SimulatedDevice {
 
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool> {
         self.ask(Call::StreamIsCapturing, |machine, device| machine.is_capturing(device, stream.0))
+    }
+
+    fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
+        self.ask(Call::StreamId, |machine, context| machine.stream_id(context, stream.0))
+    }
+
+    fn context(&self) -> ContextId {
+        ContextId(self.context.into())
+    }
+
+    /// Nothing is current in a thread: default streams are those of this context.
+    fn other_context_of(&self, stream: StreamHandle) -> Result<Option<Arc<dyn Device>>> {
+        if stream.is_default() {
+            return Ok(None);
+        }
+        let context = self.ask(Call::StreamContext, |machine, context| {
+            machine.stream_context(context, stream.0)
+        })?;
+        if context == self.context {
+            return Ok(None);
+        }
+        let ordinal = self.ask(Call::StreamContext, |machine, _| machine.context_device(context))?;
+        let machine = Arc::clone(&self.machine);
+        Ok(Some(Arc::new(Self { machine, ordinal, context })))
+    }
+
+    fn is_in_use(&self) -> Result<bool> {
+        Ok(false)
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -180,7 +180,7 @@ impl Heap {
         let (address, bytes, recorded) = (block.address, block.bytes, block.recorded);
         // The device is settled in any case.
         let _ = lane.counters.on_free(block.class, block.requested_bytes, bytes);
-        let (modes, is_routing) = (self.debugging.modes(), device.pools.is_routing());
+        let (modes, is_routing) = (self.debugging.modes(), self.may_capture(device));
         let holds_back = device.is_guarded || modes.poison || modes.quarantine;
         let kept_bytes = match device.pool_type {
             // What the driver would have to wait for while a stream may be capturing.
@@ -203,7 +203,7 @@ impl Heap {
             self.settle(device);
             freed
         } else {
-            let may_wait = lane.hold_back(state, &device.events, slot) && !is_routing;
+            let may_wait = lane.hold_back(state, &device.contexts, slot) && !is_routing;
             drop(guard);
             let mut held =
                 Held { lane: lane.index, slot, address, bytes, death, is_poisoned: false };
@@ -212,7 +212,7 @@ impl Heap {
                 self.check_slack(device, &held);
                 let filled = match device.is_guarded {
                     true => Filled::No,
-                    false => poison::fill_freed(device, &held),
+                    false => self.fill_freed(device, &held),
                 };
                 held.is_poisoned = filled == Filled::Yes;
                 if filled == Filled::Later {

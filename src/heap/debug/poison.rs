@@ -57,20 +57,22 @@ pub(super) enum Filled {
     No,
 }
 
-/// Fills a block that was freed, that nobody gets meanwhile and that nothing uses any more. Waits.
-pub(super) fn fill_freed(device: &DeviceHeap, held: &Held) -> Filled {
-    assert_none_held();
-    let driver = &device.driver;
-    if driver.fill(held.address, held.bytes, FREED, StreamHandle::LEGACY).is_err() {
-        return Filled::No;
-    }
-    match driver.synchronize() {
-        Ok(()) => Filled::Yes,
-        Err(_) => Filled::Later,
-    }
-}
-
 impl Heap {
+    /// Fills a block that was freed, that nobody gets meanwhile and that nothing uses any more.
+    /// Waits.
+    pub(super) fn fill_freed(&self, device: &DeviceHeap, held: &Held) -> Filled {
+        assert_none_held();
+        let Ok(_wait) = self.begin_wait(device) else { return Filled::No };
+        let driver = &device.driver;
+        if driver.fill(held.address, held.bytes, FREED, StreamHandle::LEGACY).is_err() {
+            return Filled::No;
+        }
+        match driver.synchronize() {
+            Ok(()) => Filled::Yes,
+            Err(_) => Filled::Later,
+        }
+    }
+
     /// Waits until nothing uses what was freed before; says whether it came to that.
     pub(super) fn wait_for_user(&self, device: &DeviceHeap) -> bool {
         assert_none_held();

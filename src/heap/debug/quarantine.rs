@@ -71,7 +71,7 @@ impl Heap {
     /// Lets go of everything that is held back on `device`; says whether it came to that.
     pub(in super::super) fn drain_quarantine(&self, device: &DeviceHeap) -> bool {
         // The driver would wait for the device, which must not be while a stream may be capturing.
-        let may_release = device.pool_type != PoolType::Naive || !device.pools.is_routing();
+        let may_release = device.pool_type != PoolType::Naive || !self.may_capture(device);
         may_release && self.shrink_quarantine(device, 0, false)
     }
 

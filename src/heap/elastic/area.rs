@@ -96,6 +96,12 @@ impl LaneState {
         Some((slot, self.blocks.get(slot).address))
     }
 
+    /// Whether there is a place of `bytes` bare addresses.
+    pub(super) fn has_bare(&self, class: SizeClass, bytes: u64) -> bool {
+        let mut bare = self.bare.iter().map(|&slot| self.blocks.get(slot));
+        bare.any(|bare| bare.class == class && bare.bytes >= bytes)
+    }
+
     /// All areas for blocks of `class` together, in bytes.
     pub(super) fn area_bytes(&self, class: SizeClass) -> u64 {
         let blocks = self.blocks.iter().filter(|(_, block)| block.class == class);

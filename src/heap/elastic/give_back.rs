@@ -20,6 +20,9 @@ const MOST_VIEWS_PER_EXTENT: usize = 4;
 /// So many views more are kept in any case.
 const LEAST_VIEWS: usize = 64;
 
+/// So many shadows in use are passed over in one search for those that can go.
+const MOST_PASSED_OVER: usize = 64;
+
 /// Why a shadow was not unmapped.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kept {
@@ -100,49 +103,65 @@ impl Heap {
         }
     }
 
-    /// Unmaps the oldest shadows while there are too many, as far as they are out of use.
+    /// Unmaps the oldest shadows while there are too many, as far as they are out of use. Those of
+    /// a stream that gives no event any more would stay for ever: where there are twice too many,
+    /// the device is waited for.
     pub(super) fn drop_excess_shadows(&self, request: &Request<'_>, pages: &Pages) {
         let held_bytes = request.device.supply.reserved_bytes();
-        self.drop_shadows_while(request, pages, |extents| {
-            extents.shadow_bytes() > MOST_SHADOW_SHARE * held_bytes
-                || extents.view_count() > MOST_VIEWS_PER_EXTENT * extents.count() + LEAST_VIEWS
-        });
+        let is_excess = |extents: &Extents, times: u64| {
+            let most_views = MOST_VIEWS_PER_EXTENT * extents.count() + LEAST_VIEWS;
+            extents.shadow_bytes() > times * MOST_SHADOW_SHARE * held_bytes
+                || extents.view_count() > times as usize * most_views
+        };
+        self.drop_shadows_while(request, pages, |extents| is_excess(extents, 1));
+        let is_far_too_much = is_excess(&pages.extents(), 2);
+        if is_far_too_much && self.wait_for_device(request.device) {
+            self.drop_shadows_while(request, pages, |extents| is_excess(extents, 1));
+        }
     }
 
-    /// Unmaps shadows, the oldest first, while `is_wanted` and as far as they are out of use.
+    /// Unmaps shadows, the oldest first, while `is_wanted` and as far as they are out of use. Those
+    /// that are not are passed over, and looked at last the next time.
     pub(super) fn drop_shadows_while(
         &self,
         request: &Request<'_>,
         pages: &Pages,
         is_wanted: impl Fn(&Extents) -> bool,
     ) {
-        loop {
+        let mut in_use = Vec::new();
+        while in_use.len() < MOST_PASSED_OVER {
             let oldest = {
                 let mut extents = pages.extents();
-                if !is_wanted(&extents) || request.device.pools.is_routing() {
-                    return;
+                match is_wanted(&extents) && !self.may_capture(request.device) {
+                    true => extents.pop_oldest_shadow(),
+                    false => None,
                 }
-                extents.pop_oldest_shadow()
             };
-            let Some((id, view)) = oldest else { return };
-            if let Some(lane) = self.lanes.get(view.lane) {
-                let mut state = lane.lock();
-                if !state.fence.is_idle(view.left_epoch) {
-                    state.fence.poll(&request.device.events);
-                }
-            }
-            // A view that an extent on its way has just left may be what it has to return to.
-            if !self.unmap_shadow(pages, id, view, |extent| extent.home.is_some()) {
-                pages.extents().unpop_oldest_shadow(id, view);
-                // An event on its stream, for the next time, unless there is one to wait for.
-                if let Some(lane) = self.lanes.get(view.lane)
-                    && lane.lock().fence.readiness(view.left_epoch) == Readiness::NotYet
-                {
-                    lane.want_fence();
-                }
-                return;
+            let Some((id, view)) = oldest else { break };
+            if !self.drop_shadow(request.device, pages, id, view) {
+                in_use.push((id, view));
             }
         }
+        let mut extents = pages.extents();
+        in_use.into_iter().for_each(|(id, view)| extents.put_back_shadow(id, view));
+    }
+
+    /// Unmaps a shadow if the work queued through it is complete; says whether it did. If not, its
+    /// stream is to give an event for the next time, unless there is one to wait for.
+    fn drop_shadow(&self, device: &DeviceHeap, pages: &Pages, id: ExtentId, view: View) -> bool {
+        let Some(lane) = self.lanes.get(view.lane) else { return false };
+        {
+            let mut state = lane.lock();
+            if !state.fence.is_idle(view.left_epoch) {
+                state.poll_fence(&device.contexts);
+            }
+        }
+        // A view that an extent on its way has just left may be what it has to return to.
+        let is_gone = self.unmap_shadow(pages, id, view, |extent| extent.home.is_some());
+        if !is_gone && lane.lock().fence.readiness(view.left_epoch) == Readiness::NotYet {
+            lane.want_fence();
+        }
+        is_gone
     }
 
     /// Unmaps every view of an extent that is at home nowhere; says whether all are gone.
@@ -193,7 +212,7 @@ impl Heap {
         };
         let slot = claimed.ok_or(Kept::InUse)?;
         assert_none_held();
-        let unmapped = pages.unmap(id, view.address);
+        let unmapped = self.outside_captures(lane.device, || pages.unmap(id, view.address));
         let mut state = lane.lock();
         match unmapped {
             Ok(()) => state.make_bare(slot),

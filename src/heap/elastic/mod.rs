@@ -99,6 +99,9 @@ impl Heap {
         if !lane.pool().is_private() && self.return_home(request, pages) {
             return Ok(Outcome::More);
         }
+        if self.wait_before_growing(request) {
+            return Ok(Outcome::More);
+        }
         let site = lane.lock().find_site(class, block_bytes, granule);
         if site.missing_bytes == 0 {
             // Another thread has just freed what is needed.
@@ -284,10 +287,20 @@ impl Heap {
         let (slot, address) = match claimed {
             Some(claimed) => claimed,
             None => {
-                let added = self.add_area(device, pages, request, bytes);
+                let mut added = self.add_area(device, pages, request, bytes);
                 if added.is_err() {
                     // What is remembered only takes addresses: without it there may be enough.
                     self.drop_shadows_while(request, pages, |_| true);
+                    if !lane.lock().has_bare(class, bytes) {
+                        added = self.add_area(device, pages, request, bytes);
+                    }
+                }
+                if added.is_err()
+                    && !lane.lock().has_bare(class, bytes)
+                    && self.wait_for_device(device)
+                {
+                    self.drop_shadows_while(request, pages, |_| true);
+                    added = self.add_area(device, pages, request, bytes);
                 }
                 match (lane.lock().claim(class, None, bytes), added) {
                     (Some(claimed), _) => claimed,

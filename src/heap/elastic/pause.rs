@@ -150,10 +150,14 @@ impl Heap {
     }
 
     fn refuse_while_capturing(&self) -> Result<()> {
-        match self.paged().find(|(device, _)| device.pools.is_routing()) {
+        match self.paged().find(|(device, _)| self.may_capture(device)) {
             None => Ok(()),
             Some((device, _)) => {
-                let message = format!("device {}: a private pool is begun", device.ordinal);
+                let what = match device.pools.is_routing() {
+                    true => "a private pool is begun",
+                    false => "a stream is captured",
+                };
+                let message = format!("device {}: {what}", device.ordinal);
                 Err(Error::new(Status::Busy, message))
             }
         }

@@ -1,0 +1,199 @@
+//! Captures: while a stream of a device is captured, nothing there is waited for or given back.
+//!
+//! A wait for a context spoils every capture of its device, whatever thread or mode began it
+//! (measured on NVIDIA hardware: ROCm/rocm-systems#4508), and so may `cuMemFree`, which waits. So
+//! whoever waits, or gives memory back, asks here first. A capture is known of because
+//!
+//! | how | from when | until when |
+//! |---|---|---|
+//! | a private pool is begun (`super::pools`) | its begin | its end |
+//! | it was told ([`Heap::begin_capture`]): by the preload library, or by a program | the same | the same |
+//! | a request that missed named a stream that captures | that request | the stream's next call after its end, or [`SEEN_SECONDS`] without a call |
+//! | the legacy stream says that one which synchronises with it captures | | |
+//!
+//! What is left: a capture that nobody told of, in a stream that does not synchronise with the
+//! legacy one, none of whose requests missed.
+//!
+//! **Between the look and the wait** nobody begins a capture unnoticed: a wait under way is
+//! counted before the look, and who begins a capture is counted before looking at the waits. One of
+//! the two sees the other. A capture that begins lets a wait under way end first, for at most
+//! [`MOST_PATIENCE`]: by then the driver has long looked for captures, which it does as a wait
+//! begins, and what the wait is for may need the thread that begins the capture.
+//!
+//! No lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
+
+use super::Heap;
+use super::device::DeviceHeap;
+use super::ladder::Request;
+use super::lane::Lane;
+use crate::base::lock::assert_none_held;
+use crate::base::{DeviceOrdinal, Error, Result, StreamHandle};
+use crate::driver::{self, Call, Code, DriverError};
+
+/// So long a capture that was only seen counts after the last call on its stream.
+const SEEN_SECONDS: u32 = 10;
+/// So long a capture waits at its beginning for waits under way.
+const MOST_PATIENCE: Duration = Duration::from_millis(100);
+
+/// What is known of the captures on one device.
+#[derive(Debug, Default)]
+pub(super) struct Captures {
+    /// How many were told of and have not ended.
+    told: AtomicU32,
+    /// How many lanes' streams were seen to capture.
+    seen: AtomicU32,
+    /// When one was seen last, in seconds since `start`.
+    seen_second: AtomicU32,
+    start: OnceCell<Instant>,
+    /// How many waits and releases are under way.
+    waits: AtomicU32,
+}
+
+/// While it lives, something that captures forbid is under way.
+#[derive(Debug)]
+pub(super) struct Wait(Arc<Captures>);
+
+impl Captures {
+    /// Whether any is under way, as far as is known.
+    fn is_any(&self) -> bool {
+        let is_seen = self.seen.load(SeqCst) != 0
+            && self.second().wrapping_sub(self.seen_second.load(SeqCst)) < SEEN_SECONDS;
+        self.told.load(SeqCst) != 0 || is_seen
+    }
+
+    fn second(&self) -> u32 {
+        self.start.get_or_init(Instant::now).elapsed().as_secs() as u32
+    }
+
+    /// The stream of `lane` was found to be captured, or not to be.
+    pub(super) fn see(&self, lane: &Lane, is_capturing: bool) {
+        if is_capturing {
+            self.seen_second.store(self.second(), SeqCst);
+        }
+        match (lane.set_capturing(is_capturing), is_capturing) {
+            (false, true) => self.seen.fetch_add(1, SeqCst),
+            (true, false) => self.seen.fetch_sub(1, SeqCst),
+            _ => 0,
+        };
+    }
+
+    /// Lets waits under way end, if they do soon.
+    fn let_waits_end(&self) {
+        let begin = Instant::now();
+        while self.waits.load(SeqCst) != 0 && begin.elapsed() < MOST_PATIENCE {
+            std::thread::yield_now();
+        }
+    }
+
+    /// A capture begins.
+    pub(super) fn begin(&self) {
+        self.told.fetch_add(1, SeqCst);
+        self.let_waits_end();
+    }
+
+    /// One has ended; says whether any was told of.
+    pub(super) fn end(&self) -> bool {
+        self.told.fetch_update(SeqCst, SeqCst, |told| told.checked_sub(1)).is_ok()
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.0.waits.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Heap {
+    /// From now on, until the matching [`Self::end_capture`], nothing on `device` is waited for
+    /// or given back: a stream of it is about to be captured.
+    pub fn begin_capture(&self, device: DeviceOrdinal) -> Result<()> {
+        assert_none_held();
+        self.slot(device)?.captures.begin();
+        Ok(())
+    }
+
+    /// Ends what [`Self::begin_capture`] began; `InvalidArgument` if nothing was.
+    pub fn end_capture(&self, device: DeviceOrdinal) -> Result<()> {
+        let slot = self.slot(device)?;
+        if !slot.captures.end() {
+            let message = format!("no capture is begun on device {device}");
+            return Err(Error::invalid_argument(message));
+        }
+        if let Some(device) = slot.heap.get() {
+            self.release_kept(device);
+            self.settle(device);
+        }
+        Ok(())
+    }
+
+    /// Whether a stream of the device may be captured now.
+    pub(super) fn may_capture(&self, device: &DeviceHeap) -> bool {
+        device.pools.is_routing() || device.captures.is_any()
+    }
+
+    /// Begins to wait for `device`, or to give something back, which the result stands for; not
+    /// while a stream of it may be captured.
+    pub(super) fn begin_wait(&self, device: &DeviceHeap) -> driver::Result<Wait> {
+        device.captures.waits.fetch_add(1, SeqCst);
+        let wait = Wait(Arc::clone(&device.captures));
+        // After the count, so that a capture that begins now sees it, or is seen.
+        match self.may_capture(device) {
+            false => Ok(wait),
+            true => Err(forbidden()),
+        }
+    }
+
+    /// Does what a capture on `device` forbids, or answers what the driver would.
+    pub(super) fn outside_captures(
+        &self,
+        device: DeviceOrdinal,
+        act: impl FnOnce() -> driver::Result<()>,
+    ) -> driver::Result<()> {
+        let _wait = self.opened(device).map(|device| self.begin_wait(device)).transpose()?;
+        act()
+    }
+
+    /// Waits for all work of all contexts that use the memory of `device`.
+    pub(super) fn wait_for_contexts(&self, device: &DeviceHeap) -> driver::Result<()> {
+        let _wait = self.begin_wait(device)?;
+        // Streams of other devices use its memory, too: then these are waited for.
+        let mut others = Vec::new();
+        for ordinal in device.contexts.other_devices() {
+            if let Some(other) = self.opened(ordinal).filter(|other| other.ordinal != device.ordinal)
+            {
+                others.push(self.begin_wait(other)?);
+            }
+        }
+        // This spoils nothing, and finds the captures that the legacy stream synchronises with.
+        if device.driver.stream_is_capturing(StreamHandle::LEGACY)? {
+            return Err(forbidden());
+        }
+        device.contexts.synchronize()
+    }
+
+    /// Looks whether the stream of a request that missed is captured: nobody may have said so.
+    pub(super) fn look_for_capture(&self, request: &Request<'_>) {
+        let Request { device, lane, stream, .. } = *request;
+        if device.pools.is_routing() {
+            return;
+        }
+        // A driver that does not say has no captures.
+        if device.driver.stream_is_capturing(stream) == Ok(true) {
+            device.captures.see(lane, true);
+            device.captures.let_waits_end();
+        } else if lane.was_capturing() {
+            device.captures.see(lane, false);
+        }
+    }
+}
+
+/// What the driver would answer.
+fn forbidden() -> DriverError {
+    DriverError { call: Call::Synchronize, code: Code::STREAM_CAPTURE_UNSUPPORTED }
+}

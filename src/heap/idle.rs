@@ -1,0 +1,93 @@
+//! What only an idle device makes available, and when it is waited for before the device holds
+//! more.
+//!
+//! Free memory of another stream can be had behind an event of that stream. One that never calls
+//! again gives none: it may have been destroyed, or have gone quiet. And some freed blocks have no
+//! event to wait for: those recorded for the default stream of another thread, or for a stream that
+//! was being captured. Both come back when the device was idle, and would otherwise be left behind,
+//! more and more of them, by programs that make and drop streams.
+//!
+//! So a request that would have the device hold more than a part over what is live waits first, if
+//! at least that much comes back by it. That is one wait for so many bytes freed, by a request
+//! that would take the driver longer, and none for a program whose streams go on calling.
+
+use super::Heap;
+use super::ladder::Request;
+use super::lane::Lane;
+use crate::base::size::MIB;
+use crate::memory::{Block, Slot};
+use crate::order::Readiness;
+
+/// What may be left behind, as a part of what was live at the peak, …
+const LEFT_PART: u64 = 8;
+/// … at least so many bytes, …
+const LEAST_LEFT_BYTES: u64 = 256 * MIB;
+/// … or a part of the device if that is less.
+const LEAST_LEFT_PART: u64 = 4;
+
+/// What the lanes have for a request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Free {
+    /// Usable now or behind an event, in bytes.
+    ready_bytes: u64,
+    /// Usable once the device was idle, in bytes.
+    stuck_bytes: u64,
+}
+
+impl Heap {
+    /// Waits for the device if the request would have it hold much more than is live, and this
+    /// brings back as much; says whether it did.
+    pub(super) fn wait_before_growing(&self, request: &Request<'_>) -> bool {
+        let Request { device, block_bytes, .. } = *request;
+        let live_bytes = device.peak_live_bytes(&self.lanes, block_bytes);
+        let least_bytes = LEAST_LEFT_BYTES.min(device.usable_bytes() / LEAST_LEFT_PART);
+        let left_bytes = (live_bytes / LEFT_PART).max(least_bytes);
+        let held_bytes = device.supply.reserved_bytes().saturating_add(block_bytes);
+        if held_bytes <= live_bytes.saturating_add(left_bytes) || self.may_capture(device) {
+            return false;
+        }
+        let free = self.look_for_free(request);
+        free.ready_bytes < block_bytes
+            && free.stuck_bytes >= block_bytes.min(left_bytes)
+            && self.wait_for_device(device)
+    }
+
+    fn look_for_free(&self, request: &Request<'_>) -> Free {
+        let mut free = Free::default();
+        for lane in self.lanes.of(request.device.ordinal) {
+            let is_own = lane.index == request.lane.index;
+            if is_own || request.is_sibling(lane) {
+                add_free(request, lane, is_own, &mut free);
+            }
+        }
+        free
+    }
+}
+
+/// Adds what `lane` has: of Elastic's memory every byte counts, as it is gathered; of the others'
+/// the segments that can serve the request.
+fn add_free(request: &Request<'_>, lane: &Lane, is_own: bool, free: &mut Free) {
+    let state = lane.lock();
+    let bytes_of = |slot: Slot| state.blocks.get(slot).bytes;
+    free.stuck_bytes += state.pending.waiting_for_idle().map(bytes_of).sum::<u64>();
+    let Request { device, block_bytes, .. } = *request;
+    if device.pages.is_none() {
+        if !is_own {
+            let largest_bytes = device.sizing.largest_usable_bytes(block_bytes);
+            let (found, unfenced) = state.find_for_sibling(&(block_bytes..=largest_bytes));
+            free.ready_bytes += if found.is_some() { block_bytes } else { 0 };
+            free.stuck_bytes += if unfenced { block_bytes } else { 0 };
+        }
+        return;
+    }
+    if is_own {
+        free.ready_bytes += lane.counters.inactive_bytes();
+        return;
+    }
+    state.strategy.visit(&state.blocks, &(0..=u64::MAX), &mut |_, block: &Block| {
+        match state.fence.readiness(block.freed_epoch) {
+            Readiness::NotYet => free.stuck_bytes += block.bytes,
+            Readiness::Ready | Readiness::After(_) => free.ready_bytes += block.bytes,
+        }
+    });
+}
