@@ -37,7 +37,7 @@ use crate::process;
 
 /// How long a capture waits, at most, for waits of ours to end: much longer than a thread takes from
 /// its look at the gate to the driver's own, and not long for a program.
-const LONGEST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_millis(100);
 /// All devices, for Genesis.
 const ALL: c_int = -1;
 

@@ -116,7 +116,7 @@ pub(crate) fn of_stream(stream: usize) -> Place {
     context.map_or_else(current, of_context)
 }
 
-/// The devices whose primary contexts are in use, as a bit set; where there is one device, that.
+/// The devices whose primary contexts may be in use, as a bit set; where there is one device, that.
 pub(crate) fn active() -> u64 {
     /// How many there are; 0: not known yet.
     static COUNT: AtomicI32 = AtomicI32::new(0);
@@ -126,7 +126,7 @@ pub(crate) fn active() -> u64 {
         count = driver.count_devices().clamp(1, MOST_DEVICES as c_int);
         COUNT.store(count, Relaxed);
     }
-    let is_active = |&device: &c_int| count == 1 || driver.is_active(device);
+    let is_active = |&device: &c_int| count == 1 || driver.is_active(device) != Some(false);
     (0..count).filter(is_active).fold(0, |devices, device| devices | 1 << device)
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn synchronize(ordinal: c_int) -> c_int {
     let known = get(ordinal).filter(|device| !device.is_lost());
     let answer = match known.map_or(0, |device| device.context.load(Acquire)) {
         // Where there is no context, there is no work.
-        0 if !driver.is_active(ordinal) => Some(SUCCESS),
+        0 if driver.is_active(ordinal) == Some(false) => Some(SUCCESS),
         0 => driver.with_primary_context(ordinal, |context| driver.synchronize(context)),
         context => Some(driver.synchronize(context)),
     };

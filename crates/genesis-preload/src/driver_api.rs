@@ -131,7 +131,9 @@ impl Driver {
 
     /// The primary context of `device`, if it is in use, which it is for good from now on.
     pub(crate) fn primary_context(&self, device: c_int) -> Option<usize> {
-        self.is_active(device).then(|| get(0, |context| self.primary_retain(context, device)))?
+        // A context that is not there would be made.
+        let is_active = self.is_active(device) == Some(true);
+        is_active.then(|| get(0, |context| self.primary_retain(context, device)))?
     }
 
     /// The same while `work` is done, and no longer than that.
@@ -146,10 +148,11 @@ impl Driver {
         Some(result)
     }
 
-    /// Whether the primary context of `device` is in use; it is if the driver does not say.
-    pub(crate) fn is_active(&self, device: c_int) -> bool {
+    /// Whether the primary context of `device` is in use, if the driver says.
+    pub(crate) fn is_active(&self, device: c_int) -> Option<bool> {
         let mut flags = 0;
-        get(0, |active| self.primary_state(device, &raw mut flags, active)) != Some(0)
+        let is_active = get(0, |active| self.primary_state(device, &raw mut flags, active));
+        is_active.map(|is_active| is_active != 0)
     }
 
     /// How many devices there are; 1 if the driver does not say.

@@ -37,7 +37,7 @@ static void make_again(uint32_t index) {
 static void round_of_work(void) {
     struct held *one = &held[draw(HELD)];
     stream_t stream = streams[draw(LENGTH(streams))];
-    size_t bytes = draw(4) ? (size_t)draw(64 * 1024) + 1 : (size_t)draw(48) * MIB + 1, pitch, total;
+    size_t bytes = draw(4) ? (size_t)draw(64 * 1024) + 8 : (size_t)draw(48) * MIB + 8, pitch, total;
     if (one->block != NULL) release(one);
     if (one->block != NULL) return;
     void *block = NULL;
