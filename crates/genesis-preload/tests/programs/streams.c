@@ -68,6 +68,7 @@ static void made_and_destroyed(void) {
         /* Freed in its order, and in the order of one that another stream has the memory of. */
         CHECK_OK(cudaMallocAsync(&block, BYTES, stream));
         CHECK_OK(cudaMallocAsync(&recorded, BYTES, NULL));
+        CHECK_OK(cudaStreamSynchronize(NULL));
         CHECK_OK(cudaMemsetAsync(block, 1, BYTES, stream));
         CHECK_OK(cudaMemsetAsync(recorded, 1, BYTES, stream));
         CHECK_OK(cudaFreeAsync(block, stream));
