@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Where the items of the C interface are: its functions, and the types they speak of.
-const SOURCES: [&str; 20] = [
+const SOURCES: [&str; 21] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
@@ -23,6 +23,7 @@ const SOURCES: [&str; 20] = [
     "src/ffi/peers.rs",
     "src/ffi/profile.rs",
     "src/ffi/statistics.rs",
+    "src/ffi/streams.rs",
     "src/ffi/host.rs",
     "src/ffi/tags.rs",
     "src/ffi/torch/hooks.rs",

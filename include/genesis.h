@@ -24,7 +24,17 @@
  * freeing it. NULL is the legacy default stream; cudaStreamPerThread is the calling thread's
  * own. A stream may be destroyed while blocks allocated on it are live, or after they were
  * freed: the library touches a stream only inside calls that name it and, for
- * genesis_block_record_stream, until the block is freed.
+ * genesis_block_record_stream, until the block is freed. The driver gives the handle of a
+ * destroyed stream to the next one, at once, so a stream is told by the driver's number for it:
+ * every call that names a stream other than a default one asks for that (cuStreamGetId, some tens
+ * of nanoseconds). A program whose streams are never destroyed, or that calls
+ * genesis_stream_forget before it destroys one, may leave that out with GENESIS_STREAM_IDS=off.
+ * Drivers before CUDA 12.0 have no such numbers: there genesis_stream_forget is needed.
+ *
+ * CAPTURES. While a stream is captured into a graph nothing on its device may be waited for, by any
+ * thread. The library knows of captures within PyTorch's pools and, preloaded, of all; other
+ * programs say genesis_capture_begin and genesis_capture_end. A capture it was not told of is
+ * noticed when a request on its stream is not served at once.
  *
  * ERRORS. Functions return a genesis_status, or NULL (genesis_malloc), or nothing
  * (genesis_free); each failure also sets the thread's last error: a status and one line that
@@ -279,6 +289,9 @@ extern "C" {
 // Returns a pointer aligned to 512 bytes, or NULL: without noise for size 0, else with a last
 // error. Contents are undefined. Any thread; any device may be current.
 //
+// A stream is told by the driver's number for it, which takes a call of the driver
+// (GENESIS_STREAM_IDS); the default streams are those of `device`.
+//
 // Where PyTorch is the caller, a failure is an exception of its own: torch.OutOfMemoryError
 // when memory is short, else RuntimeError.
 void *genesis_malloc(size_t size, int device, genesis_stream stream);
@@ -307,7 +320,8 @@ void *genesis_malloc_named(size_t size,
 
 // Notes that work on `stream`, other than the block's own, uses the block at `ptr`: once
 // freed, it is not reused before all work queued on `stream` by then has completed. The
-// stream must exist until the block is freed.
+// stream, of whatever device, must exist until the block is freed; a default stream is that of
+// the calling thread's current context.
 genesis_status genesis_block_record_stream(void *ptr, genesis_stream stream);
 
 // Frees the block at `ptr`, which may be NULL, and gives the memory that this leaves wholly free
@@ -634,6 +648,26 @@ genesis_status genesis_largest_allocations_get(int device,
                                                size_t capacity,
                                                size_t *count);
 
+// Says that `stream` is about to be destroyed: whatever stream has this handle afterwards is
+// another one. Call it before cudaStreamDestroy, with no other call on the stream in between.
+//
+// Needed only where streams are known by their handles: with GENESIS_STREAM_IDS=off, and on
+// drivers before CUDA 12.0, which have no numbers for streams. Useful everywhere: what is free in
+// the order of the stream can then be had by others behind its last event. Any thread; linear in
+// the number of streams in use.
+genesis_status genesis_stream_forget(genesis_stream stream);
+
+// Says that a stream of `device` (-1: of each device) is about to be captured: until the matching
+// genesis_capture_end nothing there is waited for or given back to the driver, which would spoil
+// the capture. Calls nest. A capture within a private pool that was begun needs no word.
+//
+// May wait for up to 100 ms, for a wait of another thread that is under way.
+genesis_status genesis_capture_begin(int device);
+
+// Says that the capture on `device` (-1: on each device) that genesis_capture_begin told of has
+// ended, however it did. `GENESIS_STATUS_INVALID_ARGUMENT` if none was told of.
+genesis_status genesis_capture_end(int device);
+
 // Allocates `size` bytes of host memory of `kind`, a `genesis_host_kind`.
 //
 // Returns a pointer aligned to 512 bytes, or NULL: without noise for size 0, else with a last
@@ -721,6 +755,10 @@ genesis_status genesis_tag_generation_get(const char *tag, uint64_t *generation)
 // Reads the environment, so that a wrong setting is reported now and not by the first tensor.
 void genesis_torch_init(int device_count);
 
+// For the constructor: `genesis_malloc` for a caller whose streams last as long as the process, as
+// PyTorch's do: a stream is known by its handle, and the driver is not asked for its number.
+void *genesis_torch_malloc(size_t size, int device, genesis_stream stream);
+
 // For `set_reset_fn`: gives everything cached on all devices back to the driver.
 //
 // PyTorch calls it for `torch.cuda.empty_cache()` and before it captures a graph.
@@ -743,7 +781,8 @@ void genesis_torch_memory_fraction_set(double fraction, int device);
 void *genesis_torch_base_get(void *ptr, size_t *size);
 
 // For `set_record_stream_fn`: work on `stream` uses the block that contains `ptr`; see
-// `genesis_block_record_stream`.
+// `genesis_block_record_stream`. The stream lasts as long as the process; a default stream is that
+// of any device in use, as PyTorch does not say of which.
 //
 // Memory that is not from here is passed over: PyTorch calls this for any tensor, and it may
 // share the memory of another process or library.

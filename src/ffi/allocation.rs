@@ -6,8 +6,8 @@ use super::{
     boundary, callsite, genesis_stream, instance, ordinal, pointer, stream_handle, torch,
     write_required,
 };
-use crate::base::{Result, Status};
-use crate::heap::{Heap, LiveBlock};
+use crate::base::{Result, Status, StreamHandle};
+use crate::heap::LiveBlock;
 
 /// What is known of a live block.
 #[repr(C)]
@@ -42,6 +42,9 @@ impl From<LiveBlock> for BlockInfo {
 /// Returns a pointer aligned to 512 bytes, or NULL: without noise for size 0, else with a last
 /// error. Contents are undefined. Any thread; any device may be current.
 ///
+/// A stream is told by the driver's number for it, which takes a call of the driver
+/// (GENESIS_STREAM_IDS); the default streams are those of `device`.
+///
 /// Where PyTorch is the caller, a failure is an exception of its own: torch.OutOfMemoryError
 /// when memory is short, else RuntimeError.
 #[unsafe(no_mangle)]
@@ -53,11 +56,7 @@ pub extern "C-unwind" fn genesis_malloc(
     let allocated = boundary::call(|| {
         let stream = stream_handle(stream);
         if size == 0 {
-            // It is only told; without noise, whatever is wrong.
-            return match (instance::heap_if_made(), ordinal(device)) {
-                (Ok(Some(heap)), Ok(device)) => heap.allocate(0, device, stream),
-                _ => Ok(0),
-            };
+            return allocate_nothing(device, stream);
         }
         let device = ordinal(device)?;
         instance::heap()?.allocate(size as u64, device, stream)
@@ -65,6 +64,14 @@ pub extern "C-unwind" fn genesis_malloc(
     match allocated {
         Ok(address) => pointer(address),
         Err(error) => torch::fail_allocation(error, size),
+    }
+}
+
+/// A request for nothing is only told; without noise, whatever is wrong.
+pub(super) fn allocate_nothing(device: c_int, stream: StreamHandle) -> Result<u64> {
+    match (instance::heap_if_made(), ordinal(device)) {
+        (Ok(Some(heap)), Ok(device)) => heap.allocate(0, device, stream),
+        _ => Ok(0),
     }
 }
 
@@ -132,15 +139,11 @@ pub unsafe extern "C" fn genesis_malloc_named(
 
 /// Notes that work on `stream`, other than the block's own, uses the block at `ptr`: once
 /// freed, it is not reused before all work queued on `stream` by then has completed. The
-/// stream must exist until the block is freed.
+/// stream, of whatever device, must exist until the block is freed; a default stream is that of
+/// the calling thread's current context.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_block_record_stream(ptr: *mut c_void, stream: genesis_stream) -> Status {
-    boundary::status(|| record_stream(instance::heap()?, ptr as u64, stream))
-}
-
-/// Notes that work on `stream` uses the block at `address`.
-pub(super) fn record_stream(heap: &Heap, address: u64, stream: genesis_stream) -> Result<()> {
-    heap.record_stream(address, stream_handle(stream))
+    boundary::status(|| instance::heap()?.record_stream(ptr as u64, stream_handle(stream)))
 }
 
 /// Frees the block at `ptr`, which may be NULL, and gives the memory that this leaves wholly free

@@ -16,6 +16,7 @@
 //! | `live` | the blocks that are live |
 //! | `tags` | allocations by tag, paused and resumed |
 //! | `peers` | access for other devices |
+//! | `streams` | streams that end, captures |
 //! | `trace` | recording what the program asks |
 //! | `profile` | profiles, snapshots |
 //! | `annotations` | what the program says of itself |
@@ -54,6 +55,7 @@ mod process;
 pub mod profile;
 mod publish;
 pub mod statistics;
+pub mod streams;
 pub mod tags;
 pub mod torch;
 pub mod trace;

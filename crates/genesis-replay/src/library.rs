@@ -205,7 +205,25 @@ impl Library {
                 status_text_get: *library.get(b"genesis_status_text_get\0").map_err(broken)?,
             }
         };
+        opened.let_streams_last()?;
         Ok(opened)
+    }
+
+    /// Recorded programs are PyTorch's, whose streams last: the driver is not asked which they are,
+    /// unless the user wants that.
+    fn let_streams_last(&self) -> Result<()> {
+        const NAME: &str = "GENESIS_STREAM_IDS";
+        if std::env::var_os(NAME).is_some() {
+            return Ok(());
+        }
+        type Set = unsafe extern "C" fn(*const c_char, *const c_char) -> Status;
+        // SAFETY: the name is looked up as the type that the library's header gives it.
+        let Ok(set) = (unsafe { self.handle.get::<Set>(b"genesis_option_set\0") }) else {
+            return Ok(());
+        };
+        // SAFETY: two strings that end with NUL. A library that knows no such option asks nobody.
+        unsafe { set(c"GENESIS_STREAM_IDS".as_ptr(), c"off".as_ptr()) };
+        Ok(())
     }
 
     /// The functions that only some replays need, and a library may be too old to have.

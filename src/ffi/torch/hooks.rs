@@ -9,7 +9,7 @@ use crate::config::LogLevel;
 use crate::driver::Backend;
 use crate::ffi::{
     ALL_DEVICES, allocation, boundary, genesis_stream, instance, memory, ordinal, pointer,
-    write_optional,
+    stream_handle, write_optional,
 };
 
 /// For `set_init_fn`: PyTorch starts to use CUDA and sees `device_count` devices.
@@ -34,6 +34,28 @@ pub extern "C" fn genesis_torch_init(device_count: c_int) {
         }
         Ok(())
     });
+}
+
+/// For the constructor: `genesis_malloc` for a caller whose streams last as long as the process, as
+/// PyTorch's do: a stream is known by its handle, and the driver is not asked for its number.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn genesis_torch_malloc(
+    size: usize,
+    device: c_int,
+    stream: genesis_stream,
+) -> *mut c_void {
+    let allocated = boundary::call(|| {
+        let stream = stream_handle(stream);
+        if size == 0 {
+            return allocation::allocate_nothing(device, stream);
+        }
+        let (heap, device) = (instance::heap()?, ordinal(device)?);
+        heap.allocate_on(size as u64, device, heap.identify_lasting(device, stream)?)
+    });
+    match allocated {
+        Ok(address) => pointer(address),
+        Err(error) => super::fail_allocation(error, size),
+    }
 }
 
 /// For `set_reset_fn`: gives everything cached on all devices back to the driver.
@@ -83,7 +105,8 @@ pub unsafe extern "C-unwind" fn genesis_torch_base_get(
 }
 
 /// For `set_record_stream_fn`: work on `stream` uses the block that contains `ptr`; see
-/// `genesis_block_record_stream`.
+/// `genesis_block_record_stream`. The stream lasts as long as the process; a default stream is that
+/// of any device in use, as PyTorch does not say of which.
 ///
 /// Memory that is not from here is passed over: PyTorch calls this for any tensor, and it may
 /// share the memory of another process or library.
@@ -100,7 +123,7 @@ pub extern "C" fn genesis_torch_record_stream(ptr: *mut c_void, stream: genesis_
 fn record_stream(address: u64, stream: genesis_stream) -> Result<()> {
     let heap = instance::heap()?;
     match heap.block_containing(address) {
-        Ok(block) => allocation::record_stream(heap, block.address, stream),
+        Ok(block) => heap.record_lasting_stream(block.address, stream_handle(stream)),
         Err(error) if matches!(error.status, Status::ForeignPointer | Status::DoubleFree) => Ok(()),
         Err(error) => Err(error),
     }
