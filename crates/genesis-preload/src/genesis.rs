@@ -80,7 +80,7 @@ macro_rules! functions {
                 // with these parameters.
                 Ok(Self { $($name: unsafe {
                     std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($parameter),*) -> $result>(
-                        object.symbol($symbol).or_else(|| stand_in($symbol)).ok_or_else(|| missing($symbol))?,
+                        object.symbol($symbol).ok_or_else(|| missing($symbol))?,
                     )
                 },)* })
             }
@@ -276,14 +276,6 @@ impl Genesis {
         // SAFETY: any argument is allowed. What cannot be given back stays.
         unsafe { (self.cache_empty)(device) };
     }
-}
-
-fn stand_in(symbol: &CStr) -> Option<*mut c_void> {
-    extern "C" fn nothing(_: usize) -> c_int {
-        -1
-    }
-    let names = [c"genesis_stream_forget", c"genesis_capture_begin", c"genesis_capture_end"];
-    names.contains(&symbol).then_some(nothing as *mut c_void)
 }
 
 /// Has the loader open the library; what it says if it finds none.
