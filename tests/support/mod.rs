@@ -55,7 +55,6 @@ impl Subject {
         let mut machine = Config::new(self.store, 1, GIB);
         machine.progress = Progress::Manual;
         machine.detect_races = true;
-        machine.recycle_stream_handles = true;
         Plan { settings, machine, clock: None, events: None }
     }
 }

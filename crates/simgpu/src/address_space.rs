@@ -27,8 +27,17 @@ pub(crate) struct AddressSpace {
     base: u64,
     bytes: u64,
     free: Ranges,
-    reservations: BTreeMap<u64, u64>,
+    reservations: BTreeMap<u64, Reservation>,
     mappings: BTreeMap<u64, Mapping>,
+    /// How many mappings of handles some device has access to.
+    pub(crate) accessible: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reservation {
+    bytes: u64,
+    /// The device whose context was current.
+    device: u32,
 }
 
 #[derive(Debug)]
@@ -63,8 +72,8 @@ impl Mapping {
 
 impl Machine {
     /// The allocation or mapping that contains `address`.
-    pub fn address_range(&self, device: u32, address: u64) -> Result<AddressRange> {
-        let state = self.enter(device, Call::AddressRange)?;
+    pub fn address_range(&self, context: u32, address: u64) -> Result<AddressRange> {
+        let state = self.enter(context, Call::AddressRange)?;
         let (base, mapping) = state.space.containing(address).ok_or(Code::INVALID_VALUE)?;
         let memory = state.physical.get(mapping.memory).ok_or(Code::INVALID_VALUE)?;
         Ok(AddressRange { device: memory.device, base, bytes: mapping.bytes })
@@ -114,7 +123,8 @@ impl AddressSpace {
         if bytes > 0 {
             free.give(base, bytes);
         }
-        Self { base, bytes, free, reservations: BTreeMap::new(), mappings: BTreeMap::new() }
+        let (reservations, mappings) = (BTreeMap::new(), BTreeMap::new());
+        Self { base, bytes, free, reservations, mappings, accessible: 0 }
     }
 
     /// The span, as start and bytes.
@@ -127,7 +137,13 @@ impl AddressSpace {
     }
 
     pub(crate) fn reservations(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.reservations.iter().map(|(&address, &bytes)| (address, bytes))
+        self.reservations.iter().map(|(&address, reservation)| (address, reservation.bytes))
+    }
+
+    /// The reservations made on a device, as start and bytes.
+    pub(crate) fn reservations_of(&self, device: u32) -> Vec<(u64, u64)> {
+        let of_device = self.reservations.iter().filter(|(_, entry)| entry.device == device);
+        of_device.map(|(&address, entry)| (address, entry.bytes)).collect()
     }
 
     pub(crate) fn mappings(&self) -> impl Iterator<Item = (u64, &Mapping)> {
@@ -144,14 +160,15 @@ impl AddressSpace {
         self.free.give(address, bytes);
     }
 
-    pub(crate) fn reserve(&mut self, bytes: u64, alignment_bytes: u64) -> Result<u64> {
+    pub(crate) fn reserve(&mut self, device: u32, bytes: u64, alignment_bytes: u64) -> Result<u64> {
         let address = self.take(bytes, alignment_bytes)?;
-        self.reservations.insert(address, bytes);
+        self.reservations.insert(address, Reservation { bytes, device });
         Ok(address)
     }
 
     pub(crate) fn unreserve(&mut self, address: u64, bytes: u64) -> Result<()> {
-        if self.reservations.get(&address) != Some(&bytes) || self.overlaps(address, bytes) {
+        let reserved_bytes = self.reservations.get(&address).map(|reservation| reservation.bytes);
+        if reserved_bytes != Some(bytes) || self.overlaps(address, bytes) {
             return Err(Code::INVALID_VALUE);
         }
         self.reservations.remove(&address);
@@ -162,12 +179,11 @@ impl AddressSpace {
     /// Whether a handle of `bytes` may be mapped at `address`: inside a reservation, over
     /// nothing.
     pub(crate) fn check_vacant(&self, address: u64, bytes: u64) -> Result<()> {
-        let inside = self.reservations.range(..=address).next_back().is_some_and(
-            |(&reserved, &reserved_bytes)| {
-                let offset = address - reserved;
-                offset.checked_add(bytes).is_some_and(|end| end <= reserved_bytes)
-            },
-        );
+        let inside =
+            self.reservations.range(..=address).next_back().is_some_and(|(&start, reservation)| {
+                let offset = address - start;
+                offset.checked_add(bytes).is_some_and(|end| end <= reservation.bytes)
+            });
         if inside && !self.overlaps(address, bytes) { Ok(()) } else { Err(Code::INVALID_VALUE) }
     }
 

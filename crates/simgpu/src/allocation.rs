@@ -35,28 +35,34 @@ impl SmallPages {
 }
 
 impl Machine {
-    /// `bytes` (not 0) of mapped memory, accessible to `device`, at an address that is a
-    /// multiple of 512.
-    pub fn allocate(&self, device: u32, bytes: u64) -> Result<u64> {
-        let mut state = self.enter(device, Call::Allocate)?;
+    /// `bytes` (not 0) of mapped memory of `context`, accessible to its device, at an address
+    /// that is a multiple of 512.
+    pub fn allocate(&self, context: u32, bytes: u64) -> Result<u64> {
+        let mut state = self.enter(context, Call::Allocate)?;
+        let device = state.context_device(context)?;
         state.forbid_in_capture()?;
         if bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let address = state.allocate(device, bytes)?;
+        let address = state.allocate(context, device, bytes)?;
         state.charge_size(device, Call::Allocate, bytes, 0);
         Ok(address)
     }
 
-    /// Gives back an allocation by its exact address, after all work of its device.
-    pub fn free(&self, device: u32, address: u64) -> Result<()> {
-        let mut state = self.enter(device, Call::Free)?;
+    /// Gives back an allocation by its exact address, after all work of its context: not after
+    /// that of other contexts or of a peer, which no manual promises. Refused while a stream of
+    /// its device captures, also to a thread in relaxed mode.
+    pub fn free(&self, context: u32, address: u64) -> Result<()> {
+        let mut state = self.enter(context, Call::Free)?;
+        let device = state.context_device(context)?;
         state.forbid_in_capture()?;
         let mapping = state.space.get(address).filter(|mapping| mapping.is_allocation());
         let key = mapping.ok_or(Code::INVALID_VALUE)?.memory;
         let memory = state.physical.get(key).ok_or(Code::INVALID_VALUE)?;
         let (owner, bytes) = (memory.device, memory.bytes);
-        state.wait_for_device(owner, true)?;
+        let owning = memory.context.ok_or(Code::INVALID_VALUE)?;
+        state.forbid_while_device_captures(owner)?;
+        state.wait_for_context(owning, true)?;
         state.free(owner, address)?;
         state.charge_size(device, Call::Free, bytes, 0);
         Ok(())
@@ -64,7 +70,7 @@ impl Machine {
 }
 
 impl State {
-    fn allocate(&mut self, device: u32, bytes: u64) -> Result<u64> {
+    fn allocate(&mut self, context: u32, device: u32, bytes: u64) -> Result<u64> {
         let granule = self.device(device)?.config.granularity_bytes;
         let rounded = bytes.checked_next_multiple_of(BLOCK_BYTES).ok_or(Code::OUT_OF_MEMORY)?;
         let is_small = rounded < granule;
@@ -79,6 +85,7 @@ impl State {
         let (address, extent) = placed.inspect_err(|_| self.disclaim(device, counted))?;
         let memory = self.physical.insert(Memory {
             device,
+            context: Some(context),
             bytes: counted,
             extent,
             mappings: 1,
@@ -120,7 +127,28 @@ impl State {
         small.free.take(bytes, BLOCK_BYTES).ok_or(Code::OUT_OF_MEMORY)
     }
 
-    /// Ends an allocation whose device has finished its work.
+    /// Ends all allocations of a context whose work is over.
+    pub(crate) fn free_all(&mut self, context: u32) -> Result<()> {
+        let is_its = |memory: u64| {
+            self.physical.get(memory).is_some_and(|memory| memory.context == Some(context))
+        };
+        let mappings = self.space.mappings();
+        let of_context = mappings.filter(|(_, mapping)| is_its(mapping.memory));
+        let addresses: Vec<u64> = of_context.map(|(address, _)| address).collect();
+        let device = self.contexts[context as usize].device;
+        addresses.into_iter().try_for_each(|address| self.free(device, address))
+    }
+
+    /// Gives back the page kept although it is empty, so that small allocations come to lie as
+    /// they did at first.
+    pub(crate) fn drop_spare_page(&mut self, device: u32) -> Result<()> {
+        let small = &mut self.device_mut(device)?.small;
+        let Some(page) = small.spare.take() else { return Ok(()) };
+        let page_bytes = small.page_bytes;
+        self.drop_page(device, page, page_bytes)
+    }
+
+    /// Ends an allocation whose context has finished its work.
     fn free(&mut self, owner: u32, address: u64) -> Result<()> {
         let mapping = self.space.get(address).ok_or(Code::INVALID_VALUE)?;
         if let Origin::LargeAllocation { range_bytes } = mapping.origin {
@@ -147,6 +175,12 @@ impl State {
             small.spare = Some(start);
             return Ok(());
         }
+        self.drop_page(device, start, free_bytes)
+    }
+
+    /// Gives back an empty page.
+    fn drop_page(&mut self, device: u32, start: u64, free_bytes: u64) -> Result<()> {
+        let small = &mut self.device_mut(device)?.small;
         let Some(extent) = small.pages.remove(&start) else { return Ok(()) };
         small.free.remove(start, free_bytes);
         if self.store.unmap(start, free_bytes).is_ok() {

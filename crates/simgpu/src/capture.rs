@@ -2,10 +2,28 @@
 //!
 //! Work enqueued on a capturing stream does not run; what it would touch goes into the capture,
 //! which ends as a [`Graph`]. A stream joins a capture by waiting on an event recorded in it.
-//! Calls that wait for a capturing stream or its device are refused with 900, and so are the
-//! *unsafe* calls (plain allocation and freeing, pinned memory, asking about and waiting for
-//! events), depending on the mode of the capture and that of the calling thread, as
-//! `cuThreadExchangeStreamCaptureMode` describes it. A refused call invalidates the capture.
+//! What is refused invalidates the captures it offends, and an invalidated one takes nothing more
+//! (901) until it is ended. Three kinds of call are refused:
+//!
+//! - **Waits, whatever the modes, from any thread**, as they conflict with capture itself: for a
+//!   context of a device of which a stream captures (900), for a capturing stream (900, and so is
+//!   asking about it), for another stream of the device (906), and asking about or waiting for an
+//!   event recorded in a capture (907). That the device decides, and neither thread nor mode, was
+//!   measured on NVIDIA's driver (comment in ROCm/rocm-systems#4508: 900 for
+//!   `cudaDeviceSynchronize`, 906 for a stream's, nothing for another GPU's). Others say that in
+//!   thread-local mode other threads may wait (ROCm/rocm-systems#11698); which streams were waited
+//!   for there is not said. The stricter holds here: all of them. `cuMemFree` waits for its
+//!   context inside, so it is refused like `cuCtxSynchronize`, also from a thread in relaxed mode,
+//!   which no source settles.
+//! - **Use of the legacy stream** while a blocking stream of its context captures (906; CUDA's
+//!   programming guide, "prohibited and unhandled operations").
+//! - **Unsafe calls**, depending on the mode of the capture and that of the calling thread, as
+//!   `cuThreadExchangeStreamCaptureMode` describes it (900): plain allocation and freeing, pinned
+//!   memory, asking about and waiting for events. A thread in relaxed mode may make them, one in
+//!   thread-local mode where it captures nothing itself, one in global mode where nobody captures
+//!   in global mode either. Unmapping and releasing count as unsafe: the manual names none of
+//!   virtual memory management, but these two may wait, as `cuMemFree` does. Creating, mapping and
+//!   giving access do not count: PyTorch's expandable segments grow so while they capture.
 //!
 //! Simplified: a graph keeps its touches in the order in which they were captured, as if its
 //! branches were one; and a branch need not be joined to the origin before the capture ends.
@@ -77,7 +95,6 @@ impl From<Work<'_>> for CapturedTouch {
 #[derive(Debug)]
 pub(crate) struct Capture {
     origin: u32,
-    device: u32,
     mode: CaptureMode,
     thread: u64,
     is_valid: bool,
@@ -95,19 +112,18 @@ pub fn exchange_thread_capture_mode(mode: CaptureMode) -> CaptureMode {
 
 impl Machine {
     /// Starts to capture `stream`; the legacy stream cannot be captured.
-    pub fn begin_capture(&self, device: u32, stream: usize, mode: CaptureMode) -> Result<()> {
-        let mut state = self.enter(device, Call::BeginCapture)?;
-        let slot = state.stream(device, stream, Call::BeginCapture)?;
-        let entry = &state.streams.slots[slot as usize];
-        let device = entry.device;
-        if slot == device {
+    pub fn begin_capture(&self, context: u32, stream: usize, mode: CaptureMode) -> Result<()> {
+        let mut state = self.enter(context, Call::BeginCapture)?;
+        let slot = state.stream(context, stream, Call::BeginCapture)?;
+        if state.is_legacy(slot) {
             return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
         }
+        let entry = &state.streams.slots[slot as usize];
         if entry.capture.is_some() {
             return Err(Code::ILLEGAL_STATE);
         }
         let (thread, graph) = (thread_token(), Graph::default());
-        let capture = Capture { origin: slot, device, mode, thread, is_valid: true, graph };
+        let capture = Capture { origin: slot, mode, thread, is_valid: true, graph };
         let capture = state.captures.insert(capture);
         state.streams.slots[slot as usize].capture = Some(capture);
         Ok(())
@@ -115,9 +131,9 @@ impl Machine {
 
     /// Ends the capture that began in `stream`. One that was invalidated ends as well, with
     /// `STREAM_CAPTURE_INVALIDATED`.
-    pub fn end_capture(&self, device: u32, stream: usize) -> Result<Graph> {
-        let mut state = self.enter(device, Call::EndCapture)?;
-        let slot = state.stream(device, stream, Call::EndCapture)?;
+    pub fn end_capture(&self, context: u32, stream: usize) -> Result<Graph> {
+        let mut state = self.enter(context, Call::EndCapture)?;
+        let slot = state.stream(context, stream, Call::EndCapture)?;
         let key = state.streams.slots[slot as usize].capture.ok_or(Code::ILLEGAL_STATE)?;
         let capture = state.captures.get(key).ok_or(Code::STREAM_CAPTURE_INVALIDATED)?;
         if capture.origin != slot {
@@ -136,36 +152,42 @@ impl Machine {
     }
 
     /// Whether `stream` is being captured. Legal at any time.
-    pub fn is_capturing(&self, device: u32, stream: usize) -> Result<bool> {
-        Ok(self.capture_info(device, stream)?.is_some())
+    pub fn is_capturing(&self, context: u32, stream: usize) -> Result<bool> {
+        Ok(self.capture_info(context, stream)?.is_some())
+    }
+
+    /// Whether any stream of `device` is being captured. Not a call of its own.
+    pub fn has_captures(&self, device: u32) -> bool {
+        let state = self.lock();
+        state.captures.len() > 0 && !state.captures_of_device(device).is_empty()
     }
 
     /// [`Self::is_capturing`] as part of another call: not a call of its own.
-    pub fn is_capturing_within_call(&self, device: u32, stream: usize) -> Result<bool> {
+    pub fn is_capturing_within_call(&self, context: u32, stream: usize) -> Result<bool> {
         let mut state = self.lock();
-        state.device(device)?;
-        let slot = state.stream(device, stream, None)?;
+        let slot = state.stream(context, stream, None)?;
         Ok(state.streams.slots[slot as usize].capture.is_some())
     }
 
     /// The capture that `stream` takes part in, if any. Legal at any time; counts as asking
     /// whether it captures.
-    pub fn capture_info(&self, device: u32, stream: usize) -> Result<Option<CaptureInfo>> {
+    pub fn capture_info(&self, context: u32, stream: usize) -> Result<Option<CaptureInfo>> {
         let call = Call::StreamIsCapturing;
-        if self.quietly(device, call, |quiet| quiet.stream_device(device, stream).is_some()) {
+        if self.quietly(context, call, |quiet| quiet.stream_context(context, stream).is_some()) {
             return Ok(None);
         }
-        let mut state = self.enter(device, call)?;
-        let slot = state.stream(device, stream, call)?;
+        let mut state = self.enter(context, call)?;
+        let slot = state.stream(context, stream, call)?;
         let Some(id) = state.streams.slots[slot as usize].capture else { return Ok(None) };
         let is_valid = state.captures.get(id).is_some_and(|capture| capture.is_valid);
         Ok(Some(CaptureInfo { id, is_valid }))
     }
 
     /// Enqueues what `graph` recorded on `stream`.
-    pub fn graph_launch(&self, device: u32, stream: usize, graph: &Graph) -> Result<()> {
+    pub fn graph_launch(&self, context: u32, stream: usize, graph: &Graph) -> Result<()> {
         for touch in &graph.touches {
-            self.lock().enqueue_touch(device, stream, touch.work())?;
+            let (mut state, slot) = self.enter_work(context, stream, None)?;
+            state.enqueue_touch(slot, stream, touch.work())?;
         }
         Ok(())
     }
@@ -183,12 +205,44 @@ impl State {
             let is_everywhere = capture.mode == CaptureMode::Global && mode == CaptureMode::Global;
             is_everywhere || (capture.mode != CaptureMode::Relaxed && capture.thread == thread)
         };
-        self.refuse(offended)
+        let captures = self.captures.iter().filter(|(_, capture)| offended(capture));
+        let captures = captures.map(|(key, _)| key).collect();
+        self.refuse(captures, Code::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// Refuses a call that would wait for all of `device` while a stream of it is captured.
+    /// Refuses a call that would wait for a context of `device` while a stream of it is captured.
     pub(crate) fn forbid_while_device_captures(&mut self, device: u32) -> Result<()> {
-        self.refuse(|capture| capture.device == device)
+        let captures = self.captures_of_device(device);
+        self.refuse(captures, Code::STREAM_CAPTURE_UNSUPPORTED)
+    }
+
+    /// Refuses a wait for a stream that is captured, or while another one of its device is.
+    pub(crate) fn forbid_stream_wait(&mut self, slot: u32) -> Result<()> {
+        self.forbid_on_capturing(slot)?;
+        let captures = self.captures_of_device(self.streams.slots[slot as usize].device);
+        self.refuse(captures, Code::STREAM_CAPTURE_IMPLICIT)
+    }
+
+    /// Refuses any use of a legacy stream while a stream that is ordered with it is captured.
+    pub(crate) fn forbid_legacy_in_capture(&mut self, legacy: u32) -> Result<()> {
+        if self.captures.len() == 0 {
+            return Ok(());
+        }
+        let slots = self.blocking_streams(legacy).into_iter();
+        let captures = slots.filter_map(|slot| self.streams.slots[slot as usize].capture).collect();
+        self.refuse(captures, Code::STREAM_CAPTURE_IMPLICIT)
+    }
+
+    /// What asking about an event recorded in a capture is answered with.
+    pub(crate) fn refuse_captured(&mut self, capture: u64) -> Code {
+        self.invalidate_capture(capture);
+        Code::CAPTURED_EVENT
+    }
+
+    /// Refuses work for a capture that was invalidated.
+    pub(crate) fn check_capture(&self, capture: u64) -> Result<()> {
+        let is_valid = self.captures.get(capture).is_some_and(|capture| capture.is_valid);
+        if is_valid { Ok(()) } else { Err(Code::STREAM_CAPTURE_INVALIDATED) }
     }
 
     /// Refuses a call that asks about or waits for a captured stream.
@@ -209,31 +263,58 @@ impl State {
         if self.captures.get(captured).is_none() {
             return Err(Code::INVALID_VALUE);
         }
-        match &mut self.streams.slots[slot as usize].capture {
-            Some(joined) if *joined != captured => Err(Code::STREAM_CAPTURE_MERGE),
-            joined => {
-                *joined = Some(captured);
+        self.check_capture(captured)?;
+        if self.is_legacy(slot) {
+            return self.refuse(vec![captured], Code::STREAM_CAPTURE_IMPLICIT);
+        }
+        match self.streams.slots[slot as usize].capture {
+            Some(joined) if joined != captured => {
+                self.refuse(vec![joined, captured], Code::STREAM_CAPTURE_MERGE)
+            }
+            _ => {
+                self.streams.slots[slot as usize].capture = Some(captured);
                 Ok(())
             }
         }
     }
 
-    pub(crate) fn capture_touch(&mut self, capture: u64, touch: CapturedTouch) {
+    pub(crate) fn capture_touch(&mut self, capture: u64, touch: CapturedTouch) -> Result<()> {
+        self.check_capture(capture)?;
         if let Some(capture) = self.captures.get_mut(capture) {
             capture.graph.touches.push(touch);
         }
+        Ok(())
     }
 
-    fn refuse(&mut self, offended: impl Fn(&Capture) -> bool) -> Result<()> {
-        let keys: Vec<u64> = self
-            .captures
-            .iter()
-            .filter(|(_, capture)| offended(capture))
-            .map(|(key, _)| key)
-            .collect();
-        for &key in &keys {
+    /// Ends the captures that began in streams that are going away; those the streams joined are
+    /// invalidated.
+    pub(crate) fn forget_captures(&mut self, slots: &[u32]) {
+        for &slot in slots {
+            let Some(key) = self.streams.slots[slot as usize].capture.take() else { continue };
             self.invalidate_capture(key);
+            if self.captures.get(key).is_some_and(|capture| capture.origin == slot) {
+                self.captures.remove(key);
+                for stream in &mut self.streams.slots {
+                    stream.capture = stream.capture.filter(|&joined| joined != key);
+                }
+            }
         }
-        if keys.is_empty() { Ok(()) } else { Err(Code::STREAM_CAPTURE_UNSUPPORTED) }
+    }
+
+    /// The captures that a stream of `device` takes part in.
+    fn captures_of_device(&self, device: u32) -> Vec<u64> {
+        if self.captures.len() == 0 {
+            return Vec::new();
+        }
+        let slots = self.streams.of_device(device);
+        slots.filter_map(|slot| self.streams.slots[slot as usize].capture).collect()
+    }
+
+    /// Answers `code` and invalidates the captures that a call offends, if there are any.
+    fn refuse(&mut self, captures: Vec<u64>, code: Code) -> Result<()> {
+        for &capture in &captures {
+            self.invalidate_capture(capture);
+        }
+        if captures.is_empty() { Ok(()) } else { Err(code) }
     }
 }

@@ -17,6 +17,8 @@ impl Code {
     pub const OUT_OF_MEMORY: Self = Self(2);
     /// `CUDA_ERROR_INVALID_DEVICE`.
     pub const INVALID_DEVICE: Self = Self(101);
+    /// `CUDA_ERROR_INVALID_CONTEXT`.
+    pub const INVALID_CONTEXT: Self = Self(201);
     /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.
     pub const PEER_ACCESS_UNSUPPORTED: Self = Self(217);
     /// `CUDA_ERROR_INVALID_HANDLE`.
@@ -27,6 +29,10 @@ impl Code {
     pub const NOT_READY: Self = Self(600);
     /// `CUDA_ERROR_LAUNCH_TIMEOUT`: a wait that can never finish, because a stream is held.
     pub const LAUNCH_TIMEOUT: Self = Self(702);
+    /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
+    pub const PEER_ACCESS_ALREADY_ENABLED: Self = Self(704);
+    /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+    pub const CONTEXT_IS_DESTROYED: Self = Self(709);
     /// `CUDA_ERROR_NOT_PERMITTED`.
     pub const NOT_PERMITTED: Self = Self(800);
     /// `CUDA_ERROR_NOT_SUPPORTED`.
@@ -54,11 +60,14 @@ impl Code {
             Self::INVALID_VALUE => "INVALID_VALUE",
             Self::OUT_OF_MEMORY => "OUT_OF_MEMORY",
             Self::INVALID_DEVICE => "INVALID_DEVICE",
+            Self::INVALID_CONTEXT => "INVALID_CONTEXT",
             Self::PEER_ACCESS_UNSUPPORTED => "PEER_ACCESS_UNSUPPORTED",
             Self::INVALID_HANDLE => "INVALID_HANDLE",
             Self::ILLEGAL_STATE => "ILLEGAL_STATE",
             Self::NOT_READY => "NOT_READY",
             Self::LAUNCH_TIMEOUT => "LAUNCH_TIMEOUT",
+            Self::PEER_ACCESS_ALREADY_ENABLED => "PEER_ACCESS_ALREADY_ENABLED",
+            Self::CONTEXT_IS_DESTROYED => "CONTEXT_IS_DESTROYED",
             Self::NOT_PERMITTED => "NOT_PERMITTED",
             Self::NOT_SUPPORTED => "NOT_SUPPORTED",
             Self::STREAM_CAPTURE_UNSUPPORTED => "STREAM_CAPTURE_UNSUPPORTED",

@@ -16,21 +16,21 @@ impl Machine {
     /// work on `stream`.
     pub fn fill(
         &self,
-        device: u32,
+        context: u32,
         stream: usize,
         address: u64,
         bytes: u64,
         value: u8,
     ) -> Result<()> {
-        let mut state = self.enter(device, Call::Fill)?;
+        let (mut state, slot) = self.enter_work(context, stream, Some(Call::Fill))?;
         if bytes == 0 || !state.is_accessible(address, bytes) {
             return Err(Code::INVALID_VALUE);
         }
-        let slot = state.stream(device, stream, Call::Fill)?;
-        let is_capturing = state.streams.slots[slot as usize].capture.is_some();
+        let entry = &state.streams.slots[slot as usize];
+        let (is_capturing, device) = (entry.capture.is_some(), entry.device);
         let (access, label) = (Access::Write, Call::Fill.name());
         let work = Work { address, bytes, access, rights: Rights::Own, label };
-        state.enqueue_touch(device, stream, work)?;
+        state.enqueue_copy(slot, stream, work)?;
         if !is_capturing {
             state.store.fill(address, bytes, value);
         }
@@ -42,21 +42,17 @@ impl Machine {
     /// the rules of [`Self::copy_to_host`].
     pub fn find_other(
         &self,
-        device: u32,
+        context: u32,
         address: u64,
         bytes: u64,
         value: u8,
     ) -> Result<Option<u64>> {
         let call = Call::CopyToHost;
-        let mut state = self.enter(device, call)?;
+        let (mut state, _) = self.enter_work(context, STREAM_LEGACY, Some(call))?;
         if bytes == 0 || !state.is_accessible(address, bytes) {
             return Err(Code::INVALID_VALUE);
         }
-        let work =
-            Work { address, bytes, access: Access::Read, rights: Rights::Any, label: call.name() };
-        state.enqueue_touch(device, STREAM_LEGACY, work)?;
-        state.wait_within_call(device, STREAM_LEGACY)?;
-        state.charge_size(device, call, bytes, 0);
+        state.copy_work(context, call, address, bytes, Access::Read)?;
         Ok(state.store.find_other(address, bytes, value))
     }
 }

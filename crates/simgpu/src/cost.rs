@@ -20,6 +20,7 @@
 //! - A copy between pinned memory and a device at 38 GB/s, 55 µs a page, between the 25 GB/s
 //!   that PCIe 4 x16 and the 50 GB/s that PCIe 5 x16 come to in practice (of 32 and 64 on
 //!   paper); 10 µs for the call and the wait in it.
+//! - `cuStreamGetId` and `cuStreamGetCtx` read what the host has, as `cuStreamIsCapturing` does.
 //! - `cuMemsetD8Async` serves debugging only: nothing.
 //! - `cuDeviceCanAccessPeer` is asked once for each pair of devices: nothing.
 //! - Creation of events and streams, pinned memory: orders of magnitude from NVIDIA's forum.
@@ -85,6 +86,8 @@ impl Default for CostTable {
             (Call::StreamSynchronize, 2_000, 0, 0),
             (Call::StreamWait, 500, 0, 0),
             (Call::StreamIsCapturing, 100, 0, 0),
+            (Call::StreamGetId, 100, 0, 0),
+            (Call::StreamGetContext, 100, 0, 0),
             (Call::BeginCapture, 2_000, 0, 0),
             (Call::EndCapture, 10_000, 0, 0),
             (Call::EventCreate, 1_500, 0, 0),

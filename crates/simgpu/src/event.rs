@@ -3,6 +3,10 @@
 //! An event stands for an operation of a stream: it is complete when that operation is. Waits
 //! take that operation over when they are enqueued, so recording an event again, or destroying
 //! it, does not disturb them. An event never recorded is complete.
+//!
+//! An event is recorded on streams of its own context only; it may be asked about, and waited for
+//! and on, from any context and device (CUDA's programming guide, "stream and event behavior";
+//! the driver API manual on `cuEventRecord`).
 
 use crate::clock::Clock;
 use crate::machine::{Machine, State};
@@ -11,7 +15,7 @@ use crate::{Call, Code, Result};
 
 #[derive(Debug)]
 pub(crate) struct Event {
-    device: u32,
+    context: u32,
     timing: bool,
     recorded: Recorded,
 }
@@ -24,45 +28,47 @@ enum Recorded {
 }
 
 impl Machine {
-    /// A new event of `device`; one with `timing` can be asked for elapsed time.
-    pub fn event_create(&self, device: u32, timing: bool) -> Result<u64> {
-        let mut state = self.enter(device, Call::EventCreate)?;
-        Ok(state.events.insert(Event { device, timing, recorded: Recorded::Never }))
+    /// A new event of `context`; one with `timing` can be asked for elapsed time.
+    pub fn event_create(&self, context: u32, timing: bool) -> Result<u64> {
+        let mut state = self.enter(context, Call::EventCreate)?;
+        Ok(state.events.insert(Event { context, timing, recorded: Recorded::Never }))
     }
 
     /// Destroys an event; waits enqueued before are not disturbed.
-    pub fn event_destroy(&self, device: u32, event: u64) -> Result<()> {
-        let mut state = self.enter(device, Call::EventDestroy)?;
+    pub fn event_destroy(&self, context: u32, event: u64) -> Result<()> {
+        let mut state = self.enter(context, Call::EventDestroy)?;
         state.events.remove(event).ok_or(Code::INVALID_HANDLE)?;
         state.quiet.set_event(event, None);
         Ok(())
     }
 
-    /// Makes `event` stand for all work of `stream` up to now. Both are of the same device. On
+    /// Makes `event` stand for all work of `stream` up to now. Both are of the same context. On
     /// a capturing stream, the event becomes part of the capture.
-    pub fn event_record(&self, device: u32, event: u64, stream: usize) -> Result<()> {
+    pub fn event_record(&self, context: u32, event: u64, stream: usize) -> Result<()> {
         let is_known = |quiet: &Quiet| {
-            let of_event = quiet.event_device(event);
-            of_event.is_some() && of_event == quiet.stream_device(device, stream)
+            let of_event = quiet.event_context(event);
+            of_event.is_some() && of_event == quiet.stream_context(context, stream)
         };
-        if self.quietly(device, Call::EventRecord, is_known) {
+        if self.quietly(context, Call::EventRecord, is_known) {
             return Ok(());
         }
-        let mut state = self.enter(device, Call::EventRecord)?;
-        let event_device = state.event(event)?.device;
-        let slot = state.stream(device, stream, Call::EventRecord)?;
+        let (mut state, slot) = self.enter_work(context, stream, Some(Call::EventRecord))?;
+        let event_context = state.event(event)?.context;
         let entry = &state.streams.slots[slot as usize];
-        if entry.device != event_device {
+        if entry.context != event_context {
             return Err(Code::INVALID_HANDLE);
         }
         let recorded = match entry.capture {
-            Some(capture) => Recorded::Captured(capture),
+            Some(capture) => {
+                state.check_capture(capture)?;
+                Recorded::Captured(capture)
+            }
             None => {
                 let sequence = state.enqueue(slot, Vec::new(), 0)?;
                 let is_tracing = state.detector.is_some();
                 let clock = &state.streams.slots[slot as usize].clock;
                 let clock = is_tracing.then(|| clock.clone());
-                let time_ns = state.usage(event_device)?.driver_nanoseconds;
+                let time_ns = state.usage(state.context_device(event_context)?)?.driver_nanoseconds;
                 Recorded::At { slot, sequence, time_ns, clock }
             }
         };
@@ -70,22 +76,22 @@ impl Machine {
         if let Some(entry) = state.events.get_mut(event) {
             entry.recorded = recorded;
             let is_plain = !entry.timing && !is_captured;
-            state.quiet.set_event(event, is_plain.then_some(event_device));
+            state.quiet.set_event(event, is_plain.then_some(event_context));
         }
         Ok(())
     }
 
     /// Whether the work that `event` stands for has completed; if so, the host knows it.
-    pub fn event_query(&self, device: u32, event: u64) -> Result<bool> {
-        if self.quietly(device, Call::EventQuery, |quiet| quiet.event_device(event).is_some()) {
+    pub fn event_query(&self, context: u32, event: u64) -> Result<bool> {
+        if self.quietly(context, Call::EventQuery, |quiet| quiet.event_context(event).is_some()) {
             return Ok(true);
         }
-        let mut state = self.enter(device, Call::EventQuery)?;
+        let mut state = self.enter(context, Call::EventQuery)?;
         state.forbid_in_capture()?;
         let is_complete = match state.event(event)?.recorded {
             Recorded::Never => true,
             Recorded::At { slot, sequence, .. } => state.is_done(slot, sequence),
-            Recorded::Captured(_) => return Err(Code::CAPTURED_EVENT),
+            Recorded::Captured(capture) => return Err(state.refuse_captured(capture)),
         };
         if is_complete {
             state.observe_event(event);
@@ -94,13 +100,14 @@ impl Machine {
     }
 
     /// Waits until `event` is complete. `LAUNCH_TIMEOUT` if it can never be.
-    pub fn event_synchronize(&self, device: u32, event: u64) -> Result<()> {
-        let mut state = self.enter(device, Call::EventSynchronize)?;
+    pub fn event_synchronize(&self, context: u32, event: u64) -> Result<()> {
+        let mut state = self.enter(context, Call::EventSynchronize)?;
+        let device = state.context_device(context)?;
         state.forbid_in_capture()?;
         let goal = match state.event(event)?.recorded {
             Recorded::Never => None,
             Recorded::At { slot, sequence, .. } => Some((slot, sequence)),
-            Recorded::Captured(_) => return Err(Code::CAPTURED_EVENT),
+            Recorded::Captured(capture) => return Err(state.refuse_captured(capture)),
         };
         state.wait_for(device, goal.as_slice(), false)?;
         state.observe_event(event);
@@ -108,18 +115,17 @@ impl Machine {
     }
 
     /// Work enqueued on `stream` from now on comes after what `event` stands for. The two may
-    /// be of different devices.
-    pub fn stream_wait(&self, device: u32, stream: usize, event: u64) -> Result<()> {
+    /// be of different contexts and devices.
+    pub fn stream_wait(&self, context: u32, stream: usize, event: u64) -> Result<()> {
         let is_known = |quiet: &Quiet| {
-            quiet.event_device(event).is_some() && quiet.stream_device(device, stream).is_some()
+            quiet.event_context(event).is_some() && quiet.stream_context(context, stream).is_some()
         };
-        if self.quietly(device, Call::StreamWait, is_known) {
+        if self.quietly(context, Call::StreamWait, is_known) {
             return Ok(());
         }
-        let mut guard = self.enter(device, Call::StreamWait)?;
+        let (mut guard, slot) = self.enter_work(context, stream, Some(Call::StreamWait))?;
         let state = &mut *guard;
         state.event(event)?;
-        let slot = state.stream(device, stream, Call::StreamWait)?;
         let (other, sequence) = match state.event(event)?.recorded {
             Recorded::Never => return Ok(()),
             Recorded::Captured(captured) => return state.join_capture(slot, captured),
@@ -166,6 +172,16 @@ impl Machine {
 impl State {
     fn event(&self, event: u64) -> Result<&Event> {
         self.events.get(event).ok_or(Code::INVALID_HANDLE)
+    }
+
+    /// Ends the events of a context.
+    pub(crate) fn forget_events(&mut self, context: u32) {
+        let of_context = self.events.iter().filter(|(_, event)| event.context == context);
+        let keys: Vec<u64> = of_context.map(|(key, _)| key).collect();
+        for key in keys {
+            self.events.remove(key);
+            self.quiet.set_event(key, None);
+        }
     }
 
     /// The host knows that `event` is complete, and all that came before it.

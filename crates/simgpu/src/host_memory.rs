@@ -70,8 +70,9 @@ impl HostMemory {
 
 impl Machine {
     /// `bytes` of page-locked host memory, as a host address.
-    pub fn host_allocate(&self, device: u32, bytes: u64) -> Result<u64> {
-        let mut state = self.enter(device, Call::HostAllocate)?;
+    pub fn host_allocate(&self, context: u32, bytes: u64) -> Result<u64> {
+        let mut state = self.enter(context, Call::HostAllocate)?;
+        let device = state.context_device(context)?;
         state.forbid_in_capture()?;
         if bytes == 0 {
             return Err(Code::INVALID_VALUE);
@@ -87,8 +88,9 @@ impl Machine {
     }
 
     /// Gives back memory from [`Self::host_allocate`], by its exact address.
-    pub fn host_free(&self, device: u32, address: u64) -> Result<()> {
-        let mut state = self.enter(device, Call::HostFree)?;
+    pub fn host_free(&self, context: u32, address: u64) -> Result<()> {
+        let mut state = self.enter(context, Call::HostFree)?;
+        let device = state.context_device(context)?;
         state.forbid_in_capture()?;
         let bytes = state.host_memory.remove(address).ok_or(Code::INVALID_VALUE)?;
         state.store.host_free(address, bytes);
@@ -96,19 +98,19 @@ impl Machine {
         Ok(())
     }
 
-    /// Copies `bytes` (not 0) of device memory, mapped without a gap and accessible to some
-    /// device, into one piece of pinned memory, and waits for it. `LAUNCH_TIMEOUT` if it can
+    /// Copies `bytes` (not 0) of device memory, mapped without a gap and accessible to the device
+    /// of `context`, into one piece of pinned memory, and waits for it. `LAUNCH_TIMEOUT` if it can
     /// never finish: it stays queued then, and moves nothing.
     pub fn copy_to_host(
         &self,
-        device: u32,
+        context: u32,
         host_address: u64,
         device_address: u64,
         bytes: u64,
     ) -> Result<()> {
-        let mut state = self.enter(device, Call::CopyToHost)?;
+        let (mut state, _) = self.enter_work(context, STREAM_LEGACY, Some(Call::CopyToHost))?;
         state.check_copy(host_address, device_address, bytes)?;
-        state.copy_work(device, Call::CopyToHost, device_address, bytes, Access::Read)?;
+        state.copy_work(context, Call::CopyToHost, device_address, bytes, Access::Read)?;
         state.store.copy(host_address, device_address, bytes);
         Ok(())
     }
@@ -116,22 +118,24 @@ impl Machine {
     /// [`Self::copy_to_host`] the other way round.
     pub fn copy_to_device(
         &self,
-        device: u32,
+        context: u32,
         device_address: u64,
         host_address: u64,
         bytes: u64,
     ) -> Result<()> {
-        let mut state = self.enter(device, Call::CopyToDevice)?;
+        let (mut state, _) = self.enter_work(context, STREAM_LEGACY, Some(Call::CopyToDevice))?;
         state.check_copy(host_address, device_address, bytes)?;
-        state.copy_work(device, Call::CopyToDevice, device_address, bytes, Access::Write)?;
+        state.copy_work(context, Call::CopyToDevice, device_address, bytes, Access::Write)?;
         state.store.copy(device_address, host_address, bytes);
         Ok(())
     }
 
     /// For whoever plays the driver: counts and charges a synchronous copy of `bytes` whose
     /// parts are made of [`Self::copy_touch`] and [`Self::wait_within_call`].
-    pub fn count_copy(&self, device: u32, call: Call, bytes: u64) -> Result<()> {
-        self.enter(device, call)?.charge_size(device, call, bytes, 0);
+    pub fn count_copy(&self, context: u32, call: Call, bytes: u64) -> Result<()> {
+        let mut state = self.enter(context, call)?;
+        let device = state.context_device(context)?;
+        state.charge_size(device, call, bytes, 0);
         Ok(())
     }
 }
@@ -145,17 +149,20 @@ impl State {
     }
 
     /// What a copy is on the device's side: a touch on the legacy stream, waited for.
-    fn copy_work(
+    pub(crate) fn copy_work(
         &mut self,
-        device: u32,
+        context: u32,
         call: Call,
         address: u64,
         bytes: u64,
         access: Access,
     ) -> Result<()> {
-        let work = Work { address, bytes, access, rights: Rights::Any, label: call.name() };
-        self.enqueue_touch(device, STREAM_LEGACY, work)?;
-        self.wait_within_call(device, STREAM_LEGACY)?;
+        let work = Work { address, bytes, access, rights: Rights::Own, label: call.name() };
+        let device = self.context_device(context)?;
+        let slot = self.stream(context, STREAM_LEGACY, call)?;
+        self.forbid_stream_wait(slot)?;
+        self.enqueue_copy(slot, STREAM_LEGACY, work)?;
+        self.wait_within_call(context, STREAM_LEGACY)?;
         self.charge_size(device, call, bytes, 0);
         Ok(())
     }

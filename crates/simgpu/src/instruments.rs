@@ -137,6 +137,8 @@ pub struct HostWaits {
     pub implicit: u64,
     /// Those of either kind that found work unfinished.
     pub blocked: u64,
+    /// Calls that found the queue of their stream full and waited for room.
+    pub queue_full: u64,
     /// Virtual time of the work they had to sit through, in nanoseconds.
     pub nanoseconds: u64,
 }

@@ -26,13 +26,17 @@
 //! ```
 //!
 //! Where to read on: `machine` (what there is, the one lock), `quiet` (calls without it),
+//! `context` (what belongs to one), `room` (full queues),
 //! `allocation` and `virtual_memory` (the calls), `contents` (fills, and a look at bytes),
 //! `address_space` and `physical` (their tables), `store` (bytes or none), `host_memory` (pinned
 //! memory and copies to and from it), `stream`, `event`, `capture` (order), `touch`, `race`,
 //! `clock` (the detector).
 //!
+//! It is meant to be at least as strict as a real driver: where sources differ on what one
+//! forbids, refuses or gives again, the stricter holds, and the rule's own file says which.
+//!
 //! Not modelled: kernels and other copies (only what they touch), managed memory, pools of
-//! `cuMemAllocAsync`, export of handles, contexts other than the primary one.
+//! `cuMemAllocAsync`, export of handles, address spaces of their own for further contexts.
 
 mod address_space;
 mod allocation;
@@ -40,6 +44,7 @@ mod capture;
 mod clock;
 mod code;
 mod contents;
+mod context;
 mod cost;
 mod event;
 mod fault;
@@ -50,6 +55,7 @@ mod physical;
 mod quiet;
 mod race;
 mod ranges;
+mod room;
 mod slab;
 mod store;
 mod stream;
@@ -67,6 +73,7 @@ pub use fault::{Faults, Target, Times};
 pub use instruments::{Call, Census, HostWaits, Usage};
 pub use machine::{Config, DeviceConfig, Machine, MemoryInfo, Progress};
 pub use store::StoreKind;
+pub use stream::Mark;
 pub use stream_table::{STREAM_LEGACY, STREAM_PER_THREAD};
 pub use touch::Access;
 pub use violation::{Touch, Violation};

@@ -1,7 +1,8 @@
 //! A machine: its configuration, its state and the one lock around it.
 //!
 //! Every call takes the lock once, for its whole duration; no call waits while it holds it,
-//! because waiting for a simulated device means running its queues. So calls are atomic and
+//! because waiting for a simulated device means running its queues (and a call that finds a queue
+//! full, which nothing but another thread can empty, lets it go: `room`). So calls are atomic and
 //! threads are ordered by the lock. With addresses only, a call takes well under a microsecond.
 //! The few that programs make all the time do without the lock where they would change nothing:
 //! see `quiet`.
@@ -12,12 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::address_space::AddressSpace;
 use crate::allocation::SmallPages;
 use crate::capture::Capture;
+use crate::context::Context;
 use crate::event::Event;
 use crate::fault::Script;
 use crate::host_memory::HostMemory;
 use crate::physical::Memory;
 use crate::quiet::Quiet;
 use crate::race::Detector;
+use crate::room::Room;
 use crate::slab::Slab;
 use crate::store::Store;
 use crate::stream_table::StreamTable;
@@ -73,8 +76,11 @@ pub struct Config {
     /// Whether a stream handle never seen before names a non-blocking stream of the device it
     /// is used with, created then and there.
     pub implicit_streams: bool,
-    /// Whether a new stream gets the handle of one destroyed before, as on real drivers.
-    pub recycle_stream_handles: bool,
+    /// How many operations may wait in one stream: whoever enqueues another one waits for room.
+    pub queue_depth: usize,
+    /// How many mappings may be accessible at once, on all devices together: beyond them
+    /// `cuMemSetAccess` answers `OUT_OF_MEMORY`.
+    pub most_mappings: u64,
     /// Whether the race detector is on, to begin with.
     pub detect_races: bool,
     /// What calls cost.
@@ -84,7 +90,8 @@ pub struct Config {
 impl Config {
     /// `devices` devices of `capacity_bytes` with 2 MiB granules and virtual memory management;
     /// handles that can be shared by file descriptor and used for RDMA but not shared over a
-    /// fabric; peer access, automatic progress, implicit streams, no race detector.
+    /// fabric; peer access, automatic progress, implicit streams, no race detector; queues of
+    /// 1024 operations and 520,000 mappings.
     pub fn new(store: StoreKind, devices: usize, capacity_bytes: u64) -> Self {
         let device = DeviceConfig {
             capacity_bytes,
@@ -102,7 +109,13 @@ impl Config {
             peer_access: true,
             progress: Progress::Automatic,
             implicit_streams: true,
-            recycle_stream_handles: false,
+            // About a thousand launches go ahead of the device, stream by stream, and then a
+            // launch takes as long as a kernel (NVIDIA's forum, topic 68937; the size of the
+            // queue is what `CUDA_SCALE_LAUNCH_QUEUES` scales).
+            queue_depth: 1024,
+            // Measured on an H100 (napplesty/zero-cuda-graph); whether it is a device's limit or
+            // a process's is not known, so it is that of the machine.
+            most_mappings: 520_000,
             detect_races: false,
             costs: CostTable::default(),
         }
@@ -115,6 +128,8 @@ pub struct Machine {
     store: StoreKind,
     /// What is known without the lock.
     pub(crate) quiet: Arc<Quiet>,
+    /// Where threads wait that found a queue full.
+    pub(crate) room: Arc<Room>,
     state: Mutex<State>,
 }
 
@@ -135,6 +150,7 @@ pub struct MemoryInfo {
 pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) devices: Vec<Device>,
+    pub(crate) contexts: Vec<Context>,
     pub(crate) store: Store,
     pub(crate) space: AddressSpace,
     pub(crate) physical: Slab<Memory>,
@@ -147,6 +163,10 @@ pub(crate) struct State {
     pub(crate) violations: Vec<Violation>,
     /// Shared with the machine.
     pub(crate) quiet: Arc<Quiet>,
+    /// Shared with the machine.
+    pub(crate) room: Arc<Room>,
+    /// Whether anything was completed, or can be, since the lock was taken.
+    pub(crate) has_moved: bool,
     pub(crate) script: Script,
 }
 
@@ -158,8 +178,6 @@ pub(crate) struct Device {
     pub(crate) used_bytes: u64,
     /// The most that ever was in use, since it was last asked to be forgotten.
     pub(crate) peak_used_bytes: u64,
-    /// Devices whose plain allocations this one may touch, as a bit set.
-    pub(crate) peers: u64,
     pub(crate) small: SmallPages,
     pub(crate) usage: Usage,
 }
@@ -184,9 +202,10 @@ impl Machine {
         }
         let (base, bytes) = store.space();
         let kind = config.store;
-        let quiet = Arc::new(Quiet::new(count));
+        let (quiet, room) = (Arc::new(Quiet::new(count)), Arc::new(Room::default()));
         let state = State {
             devices: config.devices.iter().map(Device::new).collect(),
+            contexts: (0..count as u32).map(Context::primary).collect(),
             space: AddressSpace::new(base, bytes, config.descending_addresses),
             physical: Slab::default(),
             host_memory: HostMemory::default(),
@@ -197,11 +216,13 @@ impl Machine {
             detector: config.detect_races.then(Detector::default),
             violations: Vec::new(),
             quiet: Arc::clone(&quiet),
+            room: Arc::clone(&room),
+            has_moved: false,
             script: Script::default(),
             store,
             config,
         };
-        Ok(Arc::new(Self { store: kind, quiet, state: Mutex::new(state) }))
+        Ok(Arc::new(Self { store: kind, quiet, room, state: Mutex::new(state) }))
     }
 
     /// What the machine was made of.
@@ -214,10 +235,10 @@ impl Machine {
         self.store
     }
 
-    /// Free and total memory of `device`.
-    pub fn memory_info(&self, device: u32) -> Result<MemoryInfo> {
-        let state = self.enter(device, Call::MemoryInfo)?;
-        let entry = state.device(device)?;
+    /// Free and total memory of the device of `context`.
+    pub fn memory_info(&self, context: u32) -> Result<MemoryInfo> {
+        let state = self.enter(context, Call::MemoryInfo)?;
+        let entry = state.device(state.context_device(context)?)?;
         Ok(MemoryInfo {
             free_bytes: entry.available_bytes.saturating_sub(entry.used_bytes),
             total_bytes: entry.config.capacity_bytes,
@@ -231,15 +252,20 @@ impl Machine {
         Ok(device != peer && state.config.peer_access)
     }
 
-    /// Lets `device` touch plain allocations of `peer`. `PEER_ACCESS_UNSUPPORTED` where
-    /// [`Self::can_access_peer`] says no.
-    pub fn enable_peer_access(&self, device: u32, peer: u32) -> Result<()> {
+    /// Lets `context` touch plain allocations of device `peer`; mapped memory is none of its
+    /// business. `PEER_ACCESS_UNSUPPORTED` where [`Self::can_access_peer`] says no,
+    /// `PEER_ACCESS_ALREADY_ENABLED` the second time.
+    pub fn enable_peer_access(&self, context: u32, peer: u32) -> Result<()> {
         let mut state = self.lock();
         state.device(peer)?;
-        if device == peer || !state.config.peer_access {
+        if state.context_device(context)? == peer || !state.config.peer_access {
             return Err(Code::PEER_ACCESS_UNSUPPORTED);
         }
-        state.device_mut(device)?.peers |= 1 << peer;
+        let peers = &mut state.contexts[context as usize].peers;
+        if *peers & 1 << peer != 0 {
+            return Err(Code::PEER_ACCESS_ALREADY_ENABLED);
+        }
+        *peers |= 1 << peer;
         Ok(())
     }
 
@@ -248,10 +274,11 @@ impl Machine {
         Locked(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The state, for a driver call on `device`: counted, charged, and subject to the script.
-    pub(crate) fn enter(&self, device: u32, call: Call) -> Result<Locked<'_>> {
+    /// The state, for a driver call in `context`: counted, charged, and subject to the script.
+    pub(crate) fn enter(&self, context: u32, call: Call) -> Result<Locked<'_>> {
         let mut guard = self.lock();
         let state = &mut *guard;
+        let device = state.context_device(context)?;
         let entry = state.devices.get_mut(device as usize).ok_or(Code::INVALID_DEVICE)?;
         entry.usage.charge_call(call, &state.config.costs);
         if !state.script.is_empty() {
@@ -278,6 +305,9 @@ impl DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         self.0.quiet.set(self.0.is_quiet());
+        if std::mem::take(&mut self.0.has_moved) {
+            self.0.room.tell();
+        }
     }
 }
 
@@ -312,7 +342,6 @@ impl Device {
             available_bytes: config.capacity_bytes,
             used_bytes: 0,
             peak_used_bytes: 0,
-            peers: 0,
             small: SmallPages::new(config.granularity_bytes),
             usage: Usage::default(),
         }

@@ -11,6 +11,8 @@ use crate::{Code, Result};
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) device: u32,
+    /// The context of a plain allocation; handles are of their device alone.
+    pub(crate) context: Option<u32>,
     /// What it counts for, in bytes.
     pub(crate) bytes: u64,
     /// Its place in the store; small allocations share their page's.

@@ -8,8 +8,8 @@
 //! need not meet at the machine's lock for that, as they would hardly meet in a real driver.
 //!
 //! What this takes is written under the lock and read without it: whether the machine is quiet, as
-//! the lock is let go; and a word for each event and each created stream, which says whether it is
-//! good for such calls. Whoever changes any of it has done so when its call returns, so a call that
+//! the lock is let go; and a word for each event, each created stream and each further context,
+//! which says whether it is good for such calls. Whoever changes any of it has done so when its call returns, so a call that
 //! comes after it knows. In all other cases the call takes the lock and finds out.
 
 use std::sync::OnceLock;
@@ -28,8 +28,12 @@ pub(crate) struct Quiet {
     /// Whether there may be violations: see [`Machine::take_violations`].
     pub(crate) has_violations: AtomicBool,
     is_quiet: AtomicBool,
+    /// Of created streams: the context, counted from 1, and above it the id.
     streams: Words,
+    /// Of events: the context, counted from 1, and above it the generation.
     events: Words,
+    /// Of contexts that are not primary: the device, counted from 1.
+    contexts: Words,
     /// By device, then by thread.
     calls: Vec<[Calls; SHARDS]>,
 }
@@ -47,6 +51,7 @@ impl Quiet {
             is_quiet: AtomicBool::new(false),
             streams: Words::default(),
             events: Words::default(),
+            contexts: Words::default(),
             calls: (0..devices).map(|_| std::array::from_fn(|_| counts())).collect(),
         }
     }
@@ -59,16 +64,27 @@ impl Quiet {
         }
     }
 
-    /// The stream made as number `index` is one of `device`; `None`: of none any more.
-    pub(crate) fn set_stream(&self, index: usize, device: Option<u32>) {
-        self.streams.set(index, device.map_or(0, |device| u64::from(device) + 1));
+    /// The stream whose handle has number `index` is one of that context and has that id;
+    /// `None`: it is gone.
+    pub(crate) fn set_stream(&self, index: usize, stream: Option<(u32, u64)>) {
+        // An id that does not fit is not known here.
+        let word = |(context, id): (u32, u64)| {
+            u32::try_from(id).map_or(0, |id| u64::from(id) << 32 | (u64::from(context) + 1))
+        };
+        self.streams.set(index, stream.map_or(0, word));
     }
 
-    /// The event `key` is one of `device` without timing and was recorded, outside of captures;
+    /// The event `key` is one of `context` without timing and was recorded, outside of captures;
     /// `None`: it is not so, or gone.
-    pub(crate) fn set_event(&self, key: u64, device: Option<u32>) {
+    pub(crate) fn set_event(&self, key: u64, context: Option<u32>) {
         let (generation, index) = event_parts(key);
-        self.events.set(index, device.map_or(0, |device| generation | (u64::from(device) + 1)));
+        let word = |context| generation | (u64::from(context) + 1);
+        self.events.set(index, context.map_or(0, word));
+    }
+
+    /// A further context is one of `device`; `None`: it is gone.
+    pub(crate) fn set_context(&self, context: u32, device: Option<u32>) {
+        self.contexts.set(context as usize, device.map_or(0, |device| u64::from(device) + 1));
     }
 
     /// Adds the calls of `device` that were made without the lock, and their price.
@@ -80,43 +96,56 @@ impl Quiet {
         }
     }
 
-    /// The device of `stream`, as a call on `device` means it, if that is known here.
-    pub(crate) fn stream_device(&self, device: u32, stream: usize) -> Option<u32> {
+    /// The context of `stream`, as a call in `context` means it, if that is known here.
+    pub(crate) fn stream_context(&self, context: u32, stream: usize) -> Option<u32> {
         if stream == 0 || stream == STREAM_LEGACY {
-            return Some(device);
+            return Some(context);
         }
         let word = self.streams.get(created_index(stream)?);
         (word as u32).checked_sub(1)
     }
 
-    /// The device of the event `key`, if that is known here.
-    pub(crate) fn event_device(&self, key: u64) -> Option<u32> {
+    /// The id of a created stream, if that is known here.
+    pub(crate) fn stream_id(&self, stream: usize) -> Option<u64> {
+        let word = self.streams.get(created_index(stream)?);
+        (word != 0).then_some(word >> 32)
+    }
+
+    /// The context of the event `key`, if that is known here.
+    pub(crate) fn event_context(&self, key: u64) -> Option<u32> {
         let (generation, index) = event_parts(key);
         let word = self.events.get(index);
         if word & !0xFFFF_FFFF == generation { (word as u32).checked_sub(1) } else { None }
     }
 
-    /// Counts a call, if there is such a device.
-    fn count(&self, device: u32, call: Call) -> bool {
-        let Some(shards) = self.calls.get(device as usize) else { return false };
+    /// Counts a call, if there is such a context.
+    fn count(&self, context: u32, call: Call) -> bool {
+        let index = context as usize;
+        let device = if index < self.calls.len() { index } else { self.further_device(index) };
+        let Some(shards) = self.calls.get(device) else { return false };
         let calls = &shards[thread_token() as usize % SHARDS];
         calls.0[call as usize].fetch_add(1, Ordering::Relaxed);
         true
     }
+
+    /// The device of a context that is not primary; one that is not there has none.
+    fn further_device(&self, context: usize) -> usize {
+        (self.contexts.get(context) as usize).wrapping_sub(1)
+    }
 }
 
 impl Machine {
-    /// Whether all of `call` on `device` is done by counting it, which has been done then: the
+    /// Whether all of `call` in `context` is done by counting it, which has been done then: the
     /// machine is quiet, and what the call is about `is_known`.
     pub(crate) fn quietly(
         &self,
-        device: u32,
+        context: u32,
         call: Call,
         is_known: impl FnOnce(&Quiet) -> bool,
     ) -> bool {
         let quiet = &*self.quiet;
         // Asked first: what is read afterwards was written before the machine became quiet.
-        quiet.is_quiet.load(Ordering::Acquire) && is_known(quiet) && quiet.count(device, call)
+        quiet.is_quiet.load(Ordering::Acquire) && is_known(quiet) && quiet.count(context, call)
     }
 }
 

@@ -5,30 +5,62 @@
 //! no circle, and running what a wait needs always ends: with the wait fulfilled, or at a
 //! stream that a test holds, which is an error and not a hang.
 //!
-//! The legacy stream of a device and its *blocking* streams wait for each other, as CUDA's do;
+//! The legacy stream of a context and its *blocking* streams wait for each other, as CUDA's do;
 //! non-blocking ones (implicit streams among them) are ordered by events alone.
+//!
+//! A queue holds so many operations and no more: see `room`.
 
 use crate::machine::{Machine, State};
+use crate::quiet::Quiet;
 use crate::stream_table::Operation;
 use crate::{Call, Code, Progress, Result};
 
 impl Machine {
-    /// A new stream of `device`; a `blocking` one is ordered with the legacy stream.
-    pub fn stream_create(&self, device: u32, blocking: bool) -> Result<usize> {
-        let mut state = self.enter(device, Call::StreamCreate)?;
-        Ok(state.create_stream(device, blocking))
+    /// A new stream of `context`; a `blocking` one is ordered with the legacy stream. Its handle
+    /// may be that of one destroyed before.
+    pub fn stream_create(&self, context: u32, blocking: bool) -> Result<usize> {
+        let mut state = self.enter(context, Call::StreamCreate)?;
+        state.create_stream(context, blocking)
     }
 
     /// Destroys a stream. Work in its queue is still done.
-    pub fn stream_destroy(&self, device: u32, stream: usize) -> Result<()> {
-        self.enter(device, Call::StreamDestroy)?.destroy_stream(device, stream)
+    pub fn stream_destroy(&self, context: u32, stream: usize) -> Result<()> {
+        self.enter(context, Call::StreamDestroy)?.destroy_stream(context, stream)
+    }
+
+    /// A number of the stream's own, never used again, unlike its handle. Legal at any time.
+    pub fn stream_id(&self, context: u32, stream: usize) -> Result<u64> {
+        let call = Call::StreamGetId;
+        let mut id = None;
+        let is_known = |quiet: &Quiet| {
+            id = quiet.stream_id(stream);
+            id.is_some()
+        };
+        if self.quietly(context, call, is_known)
+            && let Some(id) = id
+        {
+            return Ok(id);
+        }
+        let mut state = self.enter(context, call)?;
+        let slot = state.stream(context, stream, call)?;
+        Ok(state.streams.slots[slot as usize].id)
+    }
+
+    /// The context in which a stream was made. Legal at any time.
+    pub fn stream_context(&self, context: u32, stream: usize) -> Result<u32> {
+        let mut state = self.enter(context, Call::StreamGetContext)?;
+        let slot = state.stream(context, stream, Call::StreamGetContext)?;
+        Ok(state.streams.slots[slot as usize].context)
     }
 
     /// Whether all work of `stream` has completed.
-    pub fn stream_query(&self, device: u32, stream: usize) -> Result<bool> {
-        let mut state = self.enter(device, Call::StreamQuery)?;
-        let slot = state.stream(device, stream, Call::StreamQuery)?;
+    pub fn stream_query(&self, context: u32, stream: usize) -> Result<bool> {
+        let mut state = self.enter(context, Call::StreamQuery)?;
+        let slot = state.stream(context, stream, Call::StreamQuery)?;
         state.forbid_on_capturing(slot)?;
+        if state.is_legacy(slot) {
+            state.forbid_legacy_in_capture(slot)?;
+        }
         let entry = &state.streams.slots[slot as usize];
         let is_done = entry.done == entry.enqueued;
         if is_done {
@@ -38,10 +70,11 @@ impl Machine {
     }
 
     /// Waits for all work of `stream`. `LAUNCH_TIMEOUT` if it can never finish.
-    pub fn stream_synchronize(&self, device: u32, stream: usize) -> Result<()> {
-        let mut state = self.enter(device, Call::StreamSynchronize)?;
-        let slot = state.stream(device, stream, Call::StreamSynchronize)?;
-        state.forbid_on_capturing(slot)?;
+    pub fn stream_synchronize(&self, context: u32, stream: usize) -> Result<()> {
+        let mut state = self.enter(context, Call::StreamSynchronize)?;
+        let device = state.context_device(context)?;
+        let slot = state.stream(context, stream, Call::StreamSynchronize)?;
+        state.forbid_stream_wait(slot)?;
         let goal = (slot, state.streams.slots[slot as usize].enqueued);
         state.wait_for(device, &[goal], false)?;
         state.observe_stream(slot);
@@ -50,23 +83,23 @@ impl Machine {
 
     /// Waits for all work of `stream` as part of another call, such as a copy to the host: not
     /// a call of its own.
-    pub fn wait_within_call(&self, device: u32, stream: usize) -> Result<()> {
-        self.lock().wait_within_call(device, stream)
+    pub fn wait_within_call(&self, context: u32, stream: usize) -> Result<()> {
+        self.lock().wait_within_call(context, stream)
     }
 
-    /// Waits for all work of `device`. `LAUNCH_TIMEOUT` if it can never finish.
-    pub fn synchronize(&self, device: u32) -> Result<()> {
-        let mut state = self.enter(device, Call::Synchronize)?;
+    /// Waits for all work of `context`, and not for that of other contexts of its device.
+    /// `LAUNCH_TIMEOUT` if it can never finish.
+    pub fn synchronize(&self, context: u32) -> Result<()> {
+        let mut state = self.enter(context, Call::Synchronize)?;
+        let device = state.context_device(context)?;
         state.forbid_while_device_captures(device)?;
-        state.wait_for_device(device, false)
+        state.wait_for_context(context, false)
     }
 
     /// Enqueues work that takes `nanoseconds` of virtual time: a host that waits for it is
     /// charged so much.
-    pub fn delay(&self, device: u32, stream: usize, nanoseconds: u64) -> Result<()> {
-        let mut state = self.lock();
-        state.device(device)?;
-        let slot = state.stream(device, stream, None)?;
+    pub fn delay(&self, context: u32, stream: usize, nanoseconds: u64) -> Result<()> {
+        let (mut state, slot) = self.enter_work(context, stream, None)?;
         if state.streams.slots[slot as usize].capture.is_none() {
             state.enqueue(slot, Vec::new(), nanoseconds)?;
         }
@@ -75,49 +108,62 @@ impl Machine {
 
     /// Completes up to `operations` operations of `stream` and returns how many there were: it
     /// stops at an empty queue, at a wait that is not fulfilled, and where the stream is held.
-    pub fn advance(&self, device: u32, stream: usize, operations: u64) -> Result<u64> {
+    pub fn advance(&self, context: u32, stream: usize, operations: u64) -> Result<u64> {
         let mut state = self.lock();
-        state.device(device)?;
-        let slot = state.stream(device, stream, None)?;
+        let slot = state.stream(context, stream, None)?;
         Ok((0..operations).take_while(|_| state.step(slot) == Step::Completed).count() as u64)
     }
 
     /// Completes all work of `stream`, and what it waits for.
-    pub fn run_to_idle(&self, device: u32, stream: usize) -> Result<()> {
+    pub fn run_to_idle(&self, context: u32, stream: usize) -> Result<()> {
         let mut state = self.lock();
-        state.device(device)?;
-        let slot = state.stream(device, stream, None)?;
+        let slot = state.stream(context, stream, None)?;
         let goal = state.streams.slots[slot as usize].enqueued;
         state.complete(slot, goal).map(|_| ())
     }
 
-    /// Completes all work of `device`, and what it waits for. The host learns nothing by it.
+    /// Completes all work of `device`, of all its contexts, and what it waits for. The host learns
+    /// nothing by it.
     pub fn run_device_to_idle(&self, device: u32) -> Result<()> {
         let mut state = self.lock();
         state.device(device)?;
-        for (slot, sequence) in state.goals_of_device(device) {
+        let slots = state.streams.of_device(device).collect();
+        for (slot, sequence) in state.open_goals(slots) {
             state.complete(slot, sequence)?;
         }
         Ok(())
     }
 
     /// How many operations of `stream` have not completed.
-    pub fn pending(&self, device: u32, stream: usize) -> Result<u64> {
+    pub fn pending(&self, context: u32, stream: usize) -> Result<u64> {
         let mut state = self.lock();
-        state.device(device)?;
-        let slot = state.stream(device, stream, None)?;
+        let slot = state.stream(context, stream, None)?;
         let entry = &state.streams.slots[slot as usize];
         Ok(entry.enqueued - entry.done)
     }
 
+    /// The end of what is enqueued on `stream` now, which stays that when the handle comes to
+    /// name another stream. Not a call of its own.
+    pub fn mark(&self, context: u32, stream: usize) -> Result<Mark> {
+        let mut state = self.lock();
+        let slot = state.stream(context, stream, None)?;
+        Ok(Mark { slot, sequence: state.streams.slots[slot as usize].enqueued })
+    }
+
+    /// Whether all work up to `mark` has completed. Not a call of its own.
+    pub fn is_reached(&self, mark: Mark) -> bool {
+        self.lock().is_done(mark.slot, mark.sequence)
+    }
+
     /// Holds `stream` back, or lets it go on: held, it completes nothing, and a wait for it is
     /// answered with `LAUNCH_TIMEOUT`.
-    pub fn hold(&self, device: u32, stream: usize, held: bool) -> Result<()> {
+    pub fn hold(&self, context: u32, stream: usize, held: bool) -> Result<()> {
         let mut state = self.lock();
-        state.device(device)?;
-        let slot = state.stream(device, stream, None)?;
+        let slot = state.stream(context, stream, None)?;
         let was_held = std::mem::replace(&mut state.streams.slots[slot as usize].held, held);
         state.streams.held = state.streams.held + usize::from(held) - usize::from(was_held);
+        // Who sleeps before a full queue can go on by itself now.
+        state.has_moved |= was_held && !held;
         state.settle();
         Ok(())
     }
@@ -128,6 +174,13 @@ impl Machine {
         state.progress = progress;
         state.settle();
     }
+}
+
+/// A place in a stream; see [`Machine::mark`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    slot: u32,
+    sequence: u64,
 }
 
 /// What came of trying to complete one operation.
@@ -176,19 +229,20 @@ impl State {
         self.streams.slots[slot as usize].done >= sequence
     }
 
-    pub(crate) fn wait_within_call(&mut self, device: u32, stream: usize) -> Result<()> {
-        self.device(device)?;
-        let slot = self.stream(device, stream, None)?;
-        self.forbid_on_capturing(slot)?;
+    pub(crate) fn wait_within_call(&mut self, context: u32, stream: usize) -> Result<()> {
+        let device = self.context_device(context)?;
+        let slot = self.stream(context, stream, None)?;
+        self.forbid_stream_wait(slot)?;
         let goal = (slot, self.streams.slots[slot as usize].enqueued);
         self.wait_for(device, &[goal], true)?;
         self.observe_stream(slot);
         Ok(())
     }
 
-    /// Waits for all work of `device`; the host then knows it.
-    pub(crate) fn wait_for_device(&mut self, device: u32, implicit: bool) -> Result<()> {
-        let goals = self.goals_of_device(device);
+    /// Waits for all work of `context`; the host then knows it.
+    pub(crate) fn wait_for_context(&mut self, context: u32, implicit: bool) -> Result<()> {
+        let device = self.context_device(context)?;
+        let goals = self.open_goals(self.streams.of_context(context).collect());
         self.wait_for(device, &goals, implicit)?;
         for (slot, _) in goals {
             self.observe_stream(slot);
@@ -219,15 +273,15 @@ impl State {
         outcome
     }
 
-    /// Streams of `device` with anything unfinished or unknown to the host, and their ends.
-    fn goals_of_device(&self, device: u32) -> Vec<(u32, u64)> {
+    /// Those of the streams with anything unfinished or unknown to the host, and their ends.
+    fn open_goals(&self, slots: Vec<u32>) -> Vec<(u32, u64)> {
         let detector = self.detector.as_ref();
         let is_open = |&(slot, sequence): &(u32, u64)| {
             !self.is_done(slot, sequence)
                 || detector.is_some_and(|detector| detector.host.get(slot) < sequence)
         };
-        self.streams
-            .of_device(device)
+        slots
+            .into_iter()
             .map(|slot| (slot, self.streams.slots[slot as usize].enqueued))
             .filter(is_open)
             .collect()
@@ -235,7 +289,7 @@ impl State {
 
     /// Runs queues until operation `sequence` of a stream has completed; returns the virtual
     /// time of what was run.
-    fn complete(&mut self, slot: u32, sequence: u64) -> Result<u64> {
+    pub(crate) fn complete(&mut self, slot: u32, sequence: u64) -> Result<u64> {
         let mut elapsed_ns = 0u64;
         let mut goals = vec![(slot, sequence)];
         while let Some(&(slot, sequence)) = goals.last() {
@@ -268,7 +322,19 @@ impl State {
         stream.queue.pop_front();
         stream.done += 1;
         self.streams.queued -= 1;
+        self.has_moved = true;
         Step::Completed
+    }
+
+    /// Ends the work of a stream that goes with its context. The host knows it.
+    pub(crate) fn cut_short(&mut self, slot: u32) {
+        let stream = &mut self.streams.slots[slot as usize];
+        self.streams.queued -= stream.queue.len();
+        self.streams.held -= usize::from(stream.held);
+        stream.queue.clear();
+        (stream.done, stream.held) = (stream.enqueued, false);
+        self.has_moved = true;
+        self.observe_stream(slot);
     }
 
     /// With automatic progress, completes everything that can be.
@@ -284,22 +350,28 @@ impl State {
         }
     }
 
+    /// Whether this is the legacy stream of its context.
+    pub(crate) fn is_legacy(&self, slot: u32) -> bool {
+        let context = self.streams.slots[slot as usize].context;
+        self.contexts[context as usize].legacy == slot
+    }
+
+    /// The streams that are ordered with a legacy stream.
+    pub(crate) fn blocking_streams(&self, legacy: u32) -> Vec<u32> {
+        let is_other =
+            |&other: &u32| other != legacy && self.streams.slots[other as usize].blocking;
+        let context = self.streams.slots[legacy as usize].context;
+        self.streams.of_context(context).filter(is_other).collect()
+    }
+
     /// Makes the next operation of a blocking stream come after the legacy stream's work, or
     /// that of the legacy stream after all blocking streams'.
     fn order_with_legacy(&mut self, slot: u32, after: &mut Vec<(u32, u64)>) -> Result<()> {
-        let legacy = self.streams.slots[slot as usize].device;
-        let others: Vec<u32> = if slot == legacy {
-            let is_other =
-                |&other: &u32| other != legacy && self.streams.slots[other as usize].blocking;
-            self.streams.of_device(legacy).filter(is_other).collect()
-        } else {
-            vec![legacy]
-        };
-        let captures: Vec<u64> =
-            others.iter().filter_map(|&other| self.streams.slots[other as usize].capture).collect();
-        if !captures.is_empty() {
-            captures.into_iter().for_each(|capture| self.invalidate_capture(capture));
-            return Err(Code::STREAM_CAPTURE_IMPLICIT);
+        let context = self.streams.slots[slot as usize].context;
+        let legacy = self.contexts[context as usize].legacy;
+        let others = if slot == legacy { self.blocking_streams(slot) } else { vec![legacy] };
+        if slot == legacy {
+            self.forbid_legacy_in_capture(slot)?;
         }
         for other in others {
             let sequence = self.streams.slots[other as usize].enqueued;

@@ -4,14 +4,26 @@
 //! come. It must lie in mapped memory its device may access; it is compared with earlier
 //! touches of the same *physical* bytes, so aliases conflict; and its mapping must stay until
 //! the host knows that it is complete. All of this only while the race detector is on.
+//!
+//! **Rights.** A kernel and a plain copy (`cuMemcpyDtoDAsync`, `cudaMemcpyAsync`) need the access
+//! of the device they run on: to a mapping by `cuMemSetAccess`, to a plain allocation of another
+//! device by `cuCtxEnablePeerAccess`, which does nothing for mappings. Only a peer copy
+//! (`cuMemcpyPeerAsync`) does without: PyTorch's `CUDACachingAllocator::memcpyAsync` takes that
+//! one wherever memory is not mapped for both devices, as the plain one fails there. The same
+//! place lets plain copies of plain allocations go through the host without peer access; here
+//! they need it too, so that nobody relies on it. A kernel finds out late, so it is a violation
+//! only; a copy is checked when it is made, with and without the detector, and refused.
+//!
+//! A kernel's stream is one of the current context, a copy's any (CUDA's programming guide,
+//! "stream and event behavior").
 
 use std::sync::Arc;
 
-use crate::Result;
 use crate::address_space::Mapping;
 use crate::machine::{Machine, State};
 use crate::race::Detector;
 use crate::violation::{Touch, Violation};
+use crate::{Code, Result};
 
 /// What a touch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +39,8 @@ pub enum Access {
 pub(crate) enum Rights {
     /// That of the device of the stream.
     Own,
-    /// Anybody's: copies between devices go through the owner.
-    Any,
+    /// Anybody's: peer copies go through the owner.
+    Peer,
 }
 
 /// A touch about to be enqueued.
@@ -58,7 +70,7 @@ impl Machine {
     /// later. On a capturing stream the touch goes into the capture.
     pub fn touch(
         &self,
-        device: u32,
+        context: u32,
         stream: usize,
         address: u64,
         bytes: u64,
@@ -66,21 +78,42 @@ impl Machine {
         label: &str,
     ) -> Result<()> {
         let work = Work { address, bytes, access, rights: Rights::Own, label };
-        self.lock().enqueue_touch(device, stream, work)
+        let (mut state, slot) = self.enter_work(context, stream, None)?;
+        if state.streams.slots[slot as usize].context != context {
+            return Err(Code::INVALID_HANDLE);
+        }
+        state.enqueue_touch(slot, stream, work)
     }
 
-    /// [`Self::touch`] by a copy, which may reach memory of devices that are not peers.
+    /// [`Self::touch`] by a plain copy: `INVALID_VALUE`, and a violation, where the stream's
+    /// device has no access.
     pub fn copy_touch(
         &self,
-        device: u32,
+        context: u32,
         stream: usize,
         address: u64,
         bytes: u64,
         access: Access,
         label: &str,
     ) -> Result<()> {
-        let work = Work { address, bytes, access, rights: Rights::Any, label };
-        self.lock().enqueue_touch(device, stream, work)
+        let work = Work { address, bytes, access, rights: Rights::Own, label };
+        let (mut state, slot) = self.enter_work(context, stream, None)?;
+        state.enqueue_copy(slot, stream, work)
+    }
+
+    /// [`Self::copy_touch`] by a peer copy, which may reach memory of any device.
+    pub fn peer_copy_touch(
+        &self,
+        context: u32,
+        stream: usize,
+        address: u64,
+        bytes: u64,
+        access: Access,
+        label: &str,
+    ) -> Result<()> {
+        let work = Work { address, bytes, access, rights: Rights::Peer, label };
+        let (mut state, slot) = self.enter_work(context, stream, None)?;
+        state.enqueue_copy(slot, stream, work)
     }
 
     /// The host itself touches `[address, address + bytes)`, here and now: all conflicting work
@@ -90,7 +123,7 @@ impl Machine {
         let (label, slot) = (label.to_owned(), u32::MAX);
         let touch =
             Touch { device: 0, stream: None, sequence: 0, address, bytes, access, label, slot };
-        state.judge(&Arc::new(touch), Rights::Any);
+        state.judge(&Arc::new(touch), Rights::Peer);
     }
 
     /// How many ranges of memory the race detector remembers touches of; 0 when it is off.
@@ -113,17 +146,9 @@ impl Machine {
 impl State {
     /// Enqueues a touch, or puts it into the capture of its stream. Without a capture and with
     /// the detector off it costs what any operation does: nothing is looked up or allocated.
-    pub(crate) fn enqueue_touch(
-        &mut self,
-        device: u32,
-        stream: usize,
-        work: Work<'_>,
-    ) -> Result<()> {
-        self.device(device)?;
-        let slot = self.stream(device, stream, None)?;
+    pub(crate) fn enqueue_touch(&mut self, slot: u32, stream: usize, work: Work<'_>) -> Result<()> {
         if let Some(capture) = self.streams.slots[slot as usize].capture {
-            self.capture_touch(capture, work.into());
-            return Ok(());
+            return self.capture_touch(capture, work.into());
         }
         let sequence = self.enqueue(slot, Vec::new(), 0)?;
         if self.detector.is_some() {
@@ -134,6 +159,29 @@ impl State {
             self.judge(&Arc::new(touch), rights);
         }
         Ok(())
+    }
+
+    /// Enqueues the touch of a copy or a fill, which is checked before.
+    pub(crate) fn enqueue_copy(&mut self, slot: u32, stream: usize, work: Work<'_>) -> Result<()> {
+        let (mut address, mut left) = (work.address, work.bytes);
+        // What is not mapped is for the caller, or the detector, to find.
+        while left > 0
+            && let Some(part) = self.part_at(address, left)
+        {
+            if !self.may_access(slot, part, work.rights) {
+                let Work { address: start, bytes, access, label, .. } = work;
+                let entry = &self.streams.slots[slot as usize];
+                let (device, sequence) = (entry.device, entry.enqueued + 1);
+                let (stream, label) = (Some(stream), label.to_owned());
+                let touch =
+                    Touch { device, stream, sequence, address: start, bytes, access, label, slot };
+                self.report(Violation::TouchWithoutAccess { touch: Arc::new(touch), address });
+                return Err(Code::INVALID_VALUE);
+            }
+            address += part.bytes;
+            left -= part.bytes;
+        }
+        self.enqueue_touch(slot, stream, work)
     }
 
     /// Judges one touch, part by part, and remembers it.
@@ -147,7 +195,7 @@ impl State {
                 let touch = touch.clone();
                 return self.report(Violation::TouchUnmapped { touch, address });
             };
-            if touch.stream.is_some() && !self.may_access(touch.device, part, rights) {
+            if touch.stream.is_some() && !self.may_access(touch.slot, part, rights) {
                 let touch = touch.clone();
                 return self.report(Violation::TouchWithoutAccess { touch, address });
             }
@@ -185,15 +233,14 @@ impl State {
         Some(Part { mapping_address: start, memory, address, offset_bytes, bytes })
     }
 
-    fn may_access(&self, device: u32, part: Part, rights: Rights) -> bool {
+    fn may_access(&self, slot: u32, part: Part, rights: Rights) -> bool {
         let Some(mapping) = self.space.get(part.mapping_address) else { return false };
-        if rights == Rights::Any {
+        if rights == Rights::Peer {
             return mapping.access != 0;
         }
-        let peers = match self.device(device) {
-            Ok(entry) if mapping.is_allocation() => entry.peers,
-            _ => 0,
-        };
+        let stream = &self.streams.slots[slot as usize];
+        let (device, context) = (stream.device, &self.contexts[stream.context as usize]);
+        let peers = if mapping.is_allocation() { context.peers } else { 0 };
         (mapping.access & (1 << device | peers)) != 0
     }
 

@@ -15,6 +15,7 @@ impl Machine {
         state.check_memory()?;
         state.check_span()?;
         state.check_mappings()?;
+        state.check_accessible()?;
         state.check_small_pages()?;
         state.check_streams()?;
         ensure(state.host_memory.is_consistent(), || "pinned memory is torn".into())?;
@@ -92,6 +93,15 @@ impl State {
             ensure(bytes == Some(mapping.bytes), || format!("a partial mapping at {start:#x}"))?;
         }
         Ok(())
+    }
+
+    /// Mappings of handles that are accessible are counted right.
+    fn check_accessible(&self) -> Verdict {
+        let mappings = self.space.mappings().map(|(_, mapping)| mapping);
+        let accessible = mappings.filter(|one| !one.is_allocation() && one.access != 0).count();
+        ensure(accessible as u64 == self.space.accessible, || {
+            format!("{} accessible mappings are counted, not {accessible}", self.space.accessible)
+        })
     }
 
     /// The free parts of pages and the small allocations make up the pages.

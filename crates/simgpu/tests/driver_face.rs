@@ -46,10 +46,10 @@ fn only_what_somebody_may_touch_is_accessible() {
 }
 
 #[test]
-fn copies_reach_other_devices_and_kernels_only_peers() {
+fn peer_copies_reach_other_devices_and_kernels_only_peers() {
     let machine = machine(2);
     let address = machine.allocate(1, MIB).unwrap();
-    machine.copy_touch(0, A, address, MIB, Access::Read, "copy").unwrap();
+    machine.peer_copy_touch(0, A, address, MIB, Access::Read, "copy").unwrap();
     assert_eq!(machine.take_violations(), []);
     machine.touch(0, A, address, MIB, Access::Read, "kernel").unwrap();
     assert_eq!(machine.take_violations().len(), 1);
