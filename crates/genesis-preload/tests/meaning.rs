@@ -101,6 +101,11 @@ fn addresses_of_a_device_that_was_reset_are_cudas() {
 }
 
 #[test]
+fn a_device_that_is_reset_for_good_is_cudas() {
+    holds("reset_for_good");
+}
+
+#[test]
 fn a_pool_of_the_programs_is_cudas() {
     assert_eq!(run(&mut beyond("pools")), "");
 }

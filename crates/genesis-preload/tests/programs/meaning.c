@@ -277,6 +277,36 @@ static void addresses_again(void) {
     }
 }
 
+/* The same with a driver that really gives addresses out again. */
+static void reset_for_good(void) {
+    enum { BLOCKS = 64, BYTES = 768 << 10 };
+    static char *former[BLOCKS], *blocks[BLOCKS];
+    stream_t stream;
+    int found = 0;
+    CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
+    for (int index = 0; index < BLOCKS; index++) former[index] = allocate(MIB);
+    for (int index = 0; index < BLOCKS; index += 2) CHECK_OK(cudaFree(former[index]));
+    CHECK_OK(cudaDeviceSynchronize());
+    CHECK_OK(cudaFree(former[1]));
+    CHECK_OK(cudaMallocAsync((void **)&blocks[0], 3 * MIB, stream));
+    CHECK_OK(cudaDeviceReset());
+    uint64_t allocations = statistics(0).allocations;
+    for (int index = 0; index < BLOCKS; index++) {
+        blocks[index] = allocate(BYTES);
+        check_range(blocks[index], KIB, BYTES);
+        CHECK_OK(cudaMemset(blocks[index], 1, BYTES));
+        for (int other = 0; other < BLOCKS; other++) found += blocks[index] == former[other];
+    }
+    CHECK(found > 0);
+    EXPECT(allocations, statistics(0).allocations);
+    for (int index = 0; index < BLOCKS; index++) {
+        CHECK_OK(cudaFree(blocks[index]));
+        CHECK(cudaFree(blocks[index]) != OK);
+    }
+    for (int index = 0; index < BLOCKS; index++) CHECK(cudaFree(former[index]) != OK);
+    EXPECT(0, simcuda_census("used_bytes"));
+}
+
 /* Without a pool's name, memory in stream order is of the pool that the program has set. */
 static void pools(void) {
     void *block = NULL, *pool = NULL;
@@ -315,7 +345,8 @@ int main(int count, char **arguments) {
         {"edges", edges}, {"last_error", last_error}, {"pitched", pitched},
         {"memory_info", memory_info}, {"foreign", foreign}, {"ipc", ipc},
         {"stream_order", stream_order}, {"devices", devices}, {"passed", passed},
-        {"limit", limit}, {"reset", reset}, {"addresses_again", addresses_again}, {"pools", pools},
+        {"limit", limit}, {"reset", reset}, {"addresses_again", addresses_again},
+        {"reset_for_good", reset_for_good}, {"pools", pools},
         {"leaks", leaks}, {"peers", peers},
     };
     EXPECT(2, count);
