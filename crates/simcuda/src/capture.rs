@@ -35,8 +35,8 @@ pub(crate) unsafe fn exchange_mode(place: *mut c_int) -> Answer {
 }
 
 /// Whether a stream captures, and the capture's number if so.
-pub(crate) fn status(simulation: &Simulation, device: u32, stream: usize) -> Answer<(c_int, u64)> {
-    Ok(match simulation.machine.capture_info(device, stream)? {
+pub(crate) fn status(simulation: &Simulation, context: u32, stream: usize) -> Answer<(c_int, u64)> {
+    Ok(match simulation.machine.capture_info(context, stream)? {
         None => (NONE, 0),
         Some(info) if info.is_valid => (ACTIVE, info.id),
         Some(info) => (INVALIDATED, info.id),
@@ -49,13 +49,13 @@ pub(crate) fn status(simulation: &Simulation, device: u32, stream: usize) -> Ans
 /// Each pointer is null or valid.
 pub(crate) unsafe fn put_info(
     simulation: &Simulation,
-    device: u32,
+    context: u32,
     stream: usize,
     status_place: *mut c_int,
     id_place: *mut u64,
     graph_place: *mut u64,
 ) -> Answer {
-    let (status, id) = status(simulation, device, stream)?;
+    let (status, id) = status(simulation, context, stream)?;
     // SAFETY: by this function's contract.
     unsafe {
         put(status_place, status)?;

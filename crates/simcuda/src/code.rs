@@ -12,9 +12,8 @@ pub(crate) const INVALID_SYMBOL: Code = Code(13);
 /// Of the runtime: the kernel is none that was registered.
 pub(crate) const INVALID_DEVICE_FUNCTION: Code = Code(98);
 pub(crate) const NO_DEVICE: Code = Code(100);
-pub(crate) const INVALID_CONTEXT: Code = Code(201);
+pub(crate) const INVALID_CONTEXT: Code = Code::INVALID_CONTEXT;
 pub(crate) const NOT_FOUND: Code = Code(500);
-pub(crate) const PEER_ACCESS_ALREADY_ENABLED: Code = Code(704);
 pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: Code = Code(712);
 pub(crate) const HOST_MEMORY_NOT_REGISTERED: Code = Code(713);
 pub(crate) const UNKNOWN: Code = Code(999);
@@ -41,7 +40,7 @@ pub(crate) fn describe(code: i32) -> Option<&'static Text> {
     TEXTS.iter().find(|entry| entry.code == code)
 }
 
-static TEXTS: [Text; 30] = [
+static TEXTS: [Text; 31] = [
     text(0, c"CUDA_SUCCESS", c"cudaSuccess", c"no error"),
     text(1, c"CUDA_ERROR_INVALID_VALUE", c"cudaErrorInvalidValue", c"invalid argument"),
     text(2, c"CUDA_ERROR_OUT_OF_MEMORY", c"cudaErrorMemoryAllocation", c"out of memory"),
@@ -99,6 +98,12 @@ static TEXTS: [Text; 30] = [
         c"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED",
         c"cudaErrorPeerAccessNotEnabled",
         c"peer access has not been enabled",
+    ),
+    text(
+        709,
+        c"CUDA_ERROR_CONTEXT_IS_DESTROYED",
+        c"cudaErrorContextIsDestroyed",
+        c"context is destroyed",
     ),
     text(
         712,

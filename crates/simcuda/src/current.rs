@@ -1,8 +1,9 @@
 //! The calling thread's state: its stack of contexts and its last error.
 //!
-//! There are only primary contexts, one for each device, so a context *is* a device. The
-//! driver insists on a current context; the runtime makes device 0's current where there is
-//! none. The state has no destructor, so threads that are ending may still call.
+//! A context is a number of the machine's: those below the count of devices are the devices'
+//! primary contexts, further ones are made by `cuCtxCreate`. The driver insists on a current
+//! context; the runtime makes device 0's primary one current where there is none. The state has
+//! no destructor, so threads that are ending may still call.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -22,43 +23,43 @@ const CONTEXT_STEP: usize = 0x1000;
 #[derive(Clone, Copy)]
 struct Stack {
     depth: usize,
-    devices: [u8; MOST_CONTEXTS],
+    contexts: [u32; MOST_CONTEXTS],
 }
 
 thread_local! {
-    static CONTEXTS: Cell<Stack> = const { Cell::new(Stack { depth: 0, devices: [0; MOST_CONTEXTS] }) };
+    static CONTEXTS: Cell<Stack> = const { Cell::new(Stack { depth: 0, contexts: [0; MOST_CONTEXTS] }) };
     static LAST_ERROR: Cell<c_int> = const { Cell::new(0) };
 }
 
 /// Devices whose primary context is active, as a bit set.
 static ACTIVE: AtomicU64 = AtomicU64::new(0);
 
-/// The device of the thread's current context, if it has one.
+/// The thread's current context, if it has one.
 pub(crate) fn top() -> Option<u32> {
     let stack = CONTEXTS.get();
-    stack.depth.checked_sub(1).map(|index| u32::from(stack.devices[index]))
+    stack.depth.checked_sub(1).map(|index| stack.contexts[index])
 }
 
-/// The device a driver call works on.
-pub(crate) fn driver_device() -> Answer<u32> {
+/// The context a driver call works in.
+pub(crate) fn driver_context() -> Answer<u32> {
     top().ok_or(code::INVALID_CONTEXT)
 }
 
-/// The device a runtime call works on; its context becomes current.
-pub(crate) fn runtime_device() -> u32 {
-    let device = top().unwrap_or(0);
-    set(Some(device));
-    device
+/// The context a runtime call works in, which becomes current.
+pub(crate) fn runtime_context() -> u32 {
+    let context = top().unwrap_or(0);
+    set(Some(context));
+    context
 }
 
 /// Replaces the top of the stack; `None` removes it.
-pub(crate) fn set(device: Option<u32>) {
+pub(crate) fn set(context: Option<u32>) {
     let mut stack = CONTEXTS.get();
-    match device {
-        Some(device) => {
+    match context {
+        Some(context) => {
             stack.depth = stack.depth.max(1);
-            stack.devices[stack.depth - 1] = device as u8;
-            activate(device);
+            stack.contexts[stack.depth - 1] = context;
+            activate(context);
         }
         None => stack.depth = stack.depth.saturating_sub(1),
     }
@@ -66,10 +67,10 @@ pub(crate) fn set(device: Option<u32>) {
 }
 
 /// Puts a context on the stack.
-pub(crate) fn push(device: u32) -> Answer {
+pub(crate) fn push(context: u32) -> Answer {
     let mut stack = CONTEXTS.get();
-    let slot = stack.devices.get_mut(stack.depth).ok_or(Code::INVALID_VALUE)?;
-    *slot = device as u8;
+    let slot = stack.contexts.get_mut(stack.depth).ok_or(Code::INVALID_VALUE)?;
+    *slot = context;
     stack.depth += 1;
     CONTEXTS.set(stack);
     Ok(())
@@ -77,33 +78,40 @@ pub(crate) fn push(device: u32) -> Answer {
 
 /// Takes a context off the stack.
 pub(crate) fn pop() -> Answer<u32> {
-    let device = driver_device()?;
+    let context = driver_context()?;
     set(None);
-    Ok(device)
+    Ok(context)
 }
 
-/// Makes a primary context active for good.
-pub(crate) fn activate(device: u32) {
+/// Makes a primary context active, until its device is reset.
+pub(crate) fn activate(context: u32) {
     // Mostly it is: threads that only look do not take the cache line from each other.
-    if is_active(device) {
+    if context >= u64::BITS || is_active(context) {
         return;
     }
-    ACTIVE.fetch_or(1 << device, Ordering::AcqRel);
+    ACTIVE.fetch_or(1 << context, Ordering::AcqRel);
 }
 
-/// Whether a primary context is active.
+/// Makes a primary context inactive.
+pub(crate) fn deactivate(device: u32) {
+    ACTIVE.fetch_and(!(1 << device), Ordering::AcqRel);
+}
+
+/// Whether the primary context of a device is active.
 pub(crate) fn is_active(device: u32) -> bool {
     ACTIVE.load(Ordering::Acquire) & 1 << device != 0
 }
 
-/// The handle of a device's primary context.
-pub(crate) const fn context_handle(device: u32) -> usize {
-    FIRST_CONTEXT + device as usize * CONTEXT_STEP
+/// The handle of a context.
+pub(crate) const fn context_handle(context: u32) -> usize {
+    FIRST_CONTEXT + context as usize * CONTEXT_STEP
 }
 
-/// The device whose primary context has this handle.
-pub(crate) fn context_device(handle: usize, devices: u32) -> Answer<u32> {
-    (0..devices).find(|&device| context_handle(device) == handle).ok_or(code::INVALID_CONTEXT)
+/// The context that has this handle, if it can be the handle of one.
+pub(crate) fn context_number(handle: usize) -> Answer<u32> {
+    let offset = handle.checked_sub(FIRST_CONTEXT).filter(|offset| offset % CONTEXT_STEP == 0);
+    let number = offset.and_then(|offset| u32::try_from(offset / CONTEXT_STEP).ok());
+    number.ok_or(code::INVALID_CONTEXT)
 }
 
 /// Keeps the code of a runtime call that failed.
@@ -139,8 +147,11 @@ mod tests {
             push(0).unwrap();
         }
         assert_eq!(push(0), Err(Code::INVALID_VALUE));
-        assert_eq!(context_device(context_handle(2), 3), Ok(2));
-        assert_eq!(context_device(context_handle(2), 2), Err(code::INVALID_CONTEXT));
+        deactivate(3);
+        assert!(!is_active(3));
+        assert_eq!(context_number(context_handle(70)), Ok(70));
+        assert_eq!(context_number(context_handle(2) + 1), Err(code::INVALID_CONTEXT));
+        assert_eq!(context_number(8), Err(code::INVALID_CONTEXT));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Host functions enqueued on streams.
 //!
-//! One runs as soon as its stream has nothing unfinished, on the thread whose call noticed:
-//! never later than CUDA would allow, though work enqueued after it may come first.
+//! One runs as soon as what its stream had when it was enqueued is done, on the thread whose call
+//! noticed: never later than CUDA would allow, though work enqueued after it may come first.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use simgpu::Mark;
 
 use crate::call::Answer;
 use crate::simulation::Simulation;
@@ -23,7 +25,8 @@ pub(crate) enum HostFunction {
 #[derive(Debug, Default)]
 pub(crate) struct HostFunctions {
     count: AtomicUsize,
-    waiting: Mutex<Vec<(u32, usize, HostFunction)>>,
+    /// The place in a stream, the stream's handle then, and the function.
+    waiting: Mutex<Vec<(Mark, usize, HostFunction)>>,
 }
 
 impl HostFunctions {
@@ -31,19 +34,19 @@ impl HostFunctions {
     pub(crate) fn add(
         &self,
         simulation: &Simulation,
-        device: u32,
+        context: u32,
         stream: usize,
         function: HostFunction,
     ) -> Answer {
-        if simulation.machine.is_capturing(device, stream)? {
+        if simulation.machine.is_capturing(context, stream)? {
             crate::log::missing("a host function in a capture");
             return Err(simgpu::Code::NOT_SUPPORTED);
         }
-        simulation.machine.delay(device, stream, 0)?;
-        self.waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((device, stream, function));
+        simulation.machine.delay(context, stream, 0)?;
+        let mark = simulation.machine.mark(context, stream)?;
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push((mark, stream, function));
+        drop(waiting);
         self.count.fetch_add(1, Ordering::Release);
         Ok(())
     }
@@ -64,9 +67,8 @@ impl HostFunctions {
 
     fn take_due(&self, simulation: &Simulation) -> Option<(usize, HostFunction)> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = |&(device, stream, _): &(u32, usize, HostFunction)| {
-            simulation.machine.pending(device, stream).is_ok_and(|pending| pending == 0)
-        };
+        let is_due =
+            |&(mark, ..): &(Mark, usize, HostFunction)| simulation.machine.is_reached(mark);
         let index = waiting.iter().position(is_due)?;
         let (_, stream, function) = waiting.remove(index);
         self.count.fetch_sub(1, Ordering::Release);

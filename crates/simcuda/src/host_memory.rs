@@ -47,23 +47,24 @@ impl HostMemory {
 /// `bytes` of page-locked memory, real with either store.
 pub(crate) fn allocate(
     simulation: &Simulation,
-    device: u32,
+    context: u32,
     bytes: u64,
     flags: u32,
 ) -> Answer<u64> {
-    let base = simulation.machine.host_allocate(device, bytes)?;
+    let device = simulation.machine.context_device(context)?;
+    let base = simulation.machine.host_allocate(context, bytes)?;
     let range = HostRange { base, bytes, device, flags, is_registered: false };
     simulation.host_memory.lock().insert(base, range);
     Ok(base)
 }
 
 /// Gives back what [`allocate`] gave.
-pub(crate) fn free(simulation: &Simulation, device: u32, address: u64) -> Answer {
+pub(crate) fn free(simulation: &Simulation, context: u32, address: u64) -> Answer {
     let is_allocated = |range: &HostRange| range.base == address && !range.is_registered;
     simulation.host_memory.find(address).filter(is_allocated).ok_or(Code::INVALID_VALUE)?;
     // The entry goes first: the address may be somebody else's as soon as it is free.
     let removed = simulation.host_memory.lock().remove(&address);
-    let freed = simulation.machine.host_free(device, address);
+    let freed = simulation.machine.host_free(context, address);
     if let (Err(_), Some(range)) = (freed, removed) {
         simulation.host_memory.lock().insert(address, range);
     }
@@ -73,11 +74,12 @@ pub(crate) fn free(simulation: &Simulation, device: u32, address: u64) -> Answer
 /// Makes memory of the program known.
 pub(crate) fn register(
     simulation: &Simulation,
-    device: u32,
+    context: u32,
     address: u64,
     bytes: u64,
     flags: u32,
 ) -> Answer {
+    let device = simulation.machine.context_device(context)?;
     let end = address.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
     if address == 0 || bytes == 0 {
         return Err(Code::INVALID_VALUE);

@@ -133,10 +133,10 @@ fn shape(handle: usize) -> Answer<Arc<Shape>> {
 }
 
 /// A variable of the program and where it lies: its memory is had from the device at the first
-/// asking, once for all devices, and never given back.
+/// asking, once for all devices, in its device's primary context, and goes with that.
 pub(crate) fn variable(
     simulation: &Simulation,
-    device: u32,
+    context: u32,
     shadow: usize,
 ) -> Answer<(u64, usize)> {
     let mut guard = registry();
@@ -145,9 +145,19 @@ pub(crate) fn variable(
     if let Some((_, address)) = variable.address {
         return Ok((address, variable.bytes));
     }
+    let device = simulation.machine.context_device(context)?;
     let address = simulation.machine.allocate(device, variable.bytes.max(1) as u64)?;
     variable.address = Some((device, address));
     Ok((address, variable.bytes))
+}
+
+/// Forgets where variables lie on a device that was reset.
+pub(crate) fn forget_variables(device: u32) {
+    let mut guard = registry();
+    let variables = guard.iter_mut().flat_map(|known| known.variables.values_mut());
+    for variable in variables {
+        variable.address = variable.address.filter(|&(place, _)| place != device);
+    }
 }
 
 /// Device memory that variables of programs take, in bytes as the machine counts them.
@@ -173,14 +183,14 @@ fn placed_variables<T>(of: impl Fn(&Variable) -> T) -> impl Iterator<Item = T> {
 /// `arguments` is null or has a pointer to each argument that the kernel's declaration says.
 pub(crate) unsafe fn launch(
     simulation: &Simulation,
-    device: u32,
+    context: u32,
     stream: usize,
     handle: usize,
     arguments: *const *const c_void,
 ) -> Answer {
     let shape = shape(handle)?;
     let machine = &simulation.machine;
-    machine.touch(device, stream, 0, 0, Access::Read, &shape.name)?;
+    machine.touch(context, stream, 0, 0, Access::Read, &shape.name)?;
     if !simulation.settings.kernel_touches || !simulation.settings.detect_races {
         return Ok(());
     }
@@ -188,7 +198,7 @@ pub(crate) unsafe fn launch(
     unsafe { shape.pointers(arguments) }.try_for_each(|pointer| {
         let Some(range) = machine.find(pointer.address) else { return Ok(()) };
         let (address, bytes) = pointer.extent(range);
-        machine.touch(device, stream, address, bytes, pointer.access, &shape.name)
+        machine.touch(context, stream, address, bytes, pointer.access, &shape.name)
     })
 }
 

@@ -15,7 +15,8 @@
 //! that need a device, are stubs that say their name and answer "not supported" (`stubs`, whose
 //! lists lie in `symbols/`).
 //!
-//! **Not simulated**: contexts other than primary ones, managed memory, arrays and textures,
+//! **Not simulated**: address spaces of their own for contexts of one device (all share one, and
+//! the attributes of an address name the primary context), managed memory, arrays and textures,
 //! sharing between processes, multicast, per-thread default streams by symbol. A program with
 //! the runtime linked into it finds only the driver here, and its runtime wants undocumented
 //! tables of the driver: such programs do not start. (`tests/frameworks` puts simcuda's functions in

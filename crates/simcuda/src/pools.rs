@@ -3,7 +3,9 @@
 //! A block freed in stream order goes back to the device once the event behind it has
 //! completed, which is noticed at the next call of a pool; nothing is kept for reuse. Giving
 //! back waits for the device, as `cuMemFree` does, so the race detector sees less here than
-//! with plain allocations. Not on capturing streams, and no pools but the default ones.
+//! with plain allocations; while a stream of the device captures, nothing is given back. Not on
+//! capturing streams, and no pools but the default ones. A block belongs to its device's primary
+//! context.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,7 +40,7 @@ struct Table {
     attributes: HashMap<(u32, i32), u64>,
 }
 
-/// A block freed, and the event behind it on a device.
+/// A block of a device that was freed, and the event behind it.
 #[derive(Clone, Copy, Debug)]
 struct Freed {
     address: u64,
@@ -57,6 +59,15 @@ impl Table {
 impl Pools {
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what a device had that was reset.
+    pub(crate) fn forget(&self, device: u32) {
+        let mut table = self.lock();
+        table.live.retain(|_, &mut (owner, _)| owner != device);
+        table.freed.retain(|entry| entry.device != device);
+        table.used.remove(&device);
+        table.high.remove(&device);
     }
 
     /// How many blocks are handed out or wait for their event.
@@ -80,11 +91,12 @@ pub(crate) fn device(simulation: &Simulation, pool: usize) -> Answer<u32> {
 /// `bytes` in stream order.
 pub(crate) fn allocate(
     simulation: &Simulation,
-    device: u32,
+    context: u32,
     bytes: u64,
     stream: usize,
 ) -> Answer<u64> {
-    if simulation.machine.is_capturing(device, stream)? {
+    let device = simulation.machine.context_device(context)?;
+    if simulation.machine.is_capturing(context, stream)? {
         crate::log::missing("cudaMallocAsync in a capture");
         return Err(Code::NOT_SUPPORTED);
     }
@@ -109,15 +121,15 @@ pub(crate) fn allocate(
 }
 
 /// Frees in stream order.
-pub(crate) fn free(simulation: &Simulation, device: u32, address: u64, stream: usize) -> Answer {
-    let stream_device = simulation.streams.get(device, stream)?.device;
+pub(crate) fn free(simulation: &Simulation, context: u32, address: u64, stream: usize) -> Answer {
+    let stream_context = simulation.machine.stream_context(context, stream)?;
     let (owner, bytes) =
         simulation.pools.lock().live.remove(&address).ok_or(Code::INVALID_VALUE)?;
     relaxed(|| {
-        let event = simulation.machine.event_create(stream_device, false)?;
-        simulation.machine.event_record(stream_device, event, stream)?;
+        let event = simulation.machine.event_create(stream_context, false)?;
+        simulation.machine.event_record(context, event, stream)?;
         let mut table = simulation.pools.lock();
-        table.freed.push(Freed { address, device: stream_device, event });
+        table.freed.push(Freed { address, device: owner, event });
         table.subtract(owner, bytes);
         drop(table);
         give_back(simulation, false)
@@ -143,6 +155,9 @@ pub(crate) fn give_back(simulation: &Simulation, waits: bool) -> Answer {
 fn give_back_one(simulation: &Simulation, entry: Freed, waits: bool) -> Answer<bool> {
     let Freed { address, device, event } = entry;
     let machine = &simulation.machine;
+    if machine.has_captures(device) {
+        return Ok(false);
+    }
     if waits {
         machine.event_synchronize(device, event)?;
     }
@@ -156,9 +171,9 @@ fn give_back_one(simulation: &Simulation, entry: Freed, waits: bool) -> Answer<b
 
 /// Gives back memory, of a pool or not, as `cudaFree` does. The pool forgets it first: once it is
 /// given back, its address may be that of another thread's new block.
-pub(crate) fn free_at_once(simulation: &Simulation, device: u32, address: u64) -> Answer {
+pub(crate) fn free_at_once(simulation: &Simulation, context: u32, address: u64) -> Answer {
     let forgotten = simulation.pools.lock().live.remove(&address);
-    let answer = simulation.machine.free(device, address);
+    let answer = simulation.machine.free(context, address);
     if let Some((owner, bytes)) = forgotten {
         let mut table = simulation.pools.lock();
         match answer {

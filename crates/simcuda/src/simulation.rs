@@ -8,7 +8,7 @@
 //! Loading the library does nothing; a fork makes the child's driver answer `NOT_INITIALIZED`
 //! and the end of the process makes it answer `DEINITIALIZED`, as CUDA's own does.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use simgpu::{Call, Code, Config, Machine, Target, Times};
@@ -22,6 +22,7 @@ use crate::script::Script;
 use crate::settings::Settings;
 use crate::streams::Streams;
 use crate::violations::Violations;
+use crate::{current, kernels};
 
 /// All device addresses, in bytes: far below where the host's own memory lies, so that an
 /// address tells which of the two it is.
@@ -40,8 +41,6 @@ pub(crate) struct Simulation {
     pub(crate) host_memory: HostMemory,
     pub(crate) host_functions: HostFunctions,
     pub(crate) pools: Pools,
-    /// For each device, the peers it was given access to, as a bit set.
-    peers: Vec<AtomicU64>,
 }
 
 /// What the driver's life has come to.
@@ -130,22 +129,35 @@ impl Simulation {
             host_memory: HostMemory::default(),
             host_functions: HostFunctions::default(),
             pools: Pools::default(),
-            peers: (0..settings.devices).map(|_| AtomicU64::new(0)).collect(),
             settings,
         })
     }
 
-    /// Lets `device` touch plain allocations of `peer`; once is enough, as CUDA insists.
-    pub(crate) fn enable_peer(&self, device: u32, peer: u32) -> Result<(), Code> {
-        if device == peer {
+    /// Lets `context` touch plain allocations of `peer`; once is enough, as CUDA insists.
+    pub(crate) fn enable_peer(&self, context: u32, peer: u32) -> Result<(), Code> {
+        if self.machine.context_device(context)? == peer {
             return Err(Code::INVALID_DEVICE);
         }
-        let bit = 1 << peer;
-        let before = self.peers[device as usize].fetch_or(bit, Ordering::AcqRel);
-        if before & bit != 0 {
-            return Err(crate::code::PEER_ACCESS_ALREADY_ENABLED);
-        }
-        self.machine.enable_peer_access(device, peer)
+        self.machine.enable_peer_access(context, peer)
+    }
+
+    /// The context of a handle, as the machine counts it.
+    pub(crate) fn context(&self, handle: usize) -> Result<u32, Code> {
+        let context = current::context_number(handle)?;
+        let unknown =
+            |code| if code == Code::INVALID_DEVICE { Code::INVALID_CONTEXT } else { code };
+        self.machine.context_device(context).map_err(unknown)?;
+        Ok(context)
+    }
+
+    /// `cudaDeviceReset`: what the machine and the tables beside it have of `device`.
+    pub(crate) fn reset(&self, device: u32) -> Result<(), Code> {
+        self.machine.device_reset(device)?;
+        self.streams.remove_all(device);
+        self.pools.forget(device);
+        kernels::forget_variables(device);
+        current::deactivate(device);
+        Ok(())
     }
 
     /// Device `ordinal` as the machine counts it.

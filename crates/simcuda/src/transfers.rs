@@ -9,7 +9,7 @@
 
 use std::ptr;
 
-use simgpu::{Access, Call, Code, StoreKind};
+use simgpu::{Access, Call, Code, Machine, StoreKind};
 
 use crate::call::Answer;
 use crate::simulation::Simulation;
@@ -18,9 +18,11 @@ use crate::simulation::Simulation;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work<'a> {
     pub(crate) simulation: &'a Simulation,
-    pub(crate) device: u32,
+    pub(crate) context: u32,
     pub(crate) stream: usize,
     pub(crate) label: &'a str,
+    /// Whether it is a peer copy, which needs nobody's access.
+    pub(crate) is_peer: bool,
 }
 
 /// Rows of bytes at equal distances.
@@ -116,7 +118,7 @@ pub(crate) unsafe fn copy(
     if waits && to_device != from_device {
         let call = if to_device { Call::CopyToDevice } else { Call::CopyToHost };
         let bytes = to.width_bytes * to.count;
-        work.simulation.machine.count_copy(work.device, call, bytes)?;
+        work.simulation.machine.count_copy(work.context, call, bytes)?;
     }
     if from_device {
         work.touch(from, Access::Read)?;
@@ -124,7 +126,7 @@ pub(crate) unsafe fn copy(
     if to_device {
         work.touch(to, Access::Write)?;
     }
-    if work.simulation.machine.is_capturing_within_call(work.device, work.stream)? {
+    if work.simulation.machine.is_capturing_within_call(work.context, work.stream)? {
         return Ok(());
     }
     let is_real = work.simulation.settings.store == StoreKind::RealBytes;
@@ -141,7 +143,7 @@ pub(crate) unsafe fn copy(
         }
     }
     if waits && !(to_device && from_device) {
-        work.simulation.machine.wait_within_call(work.device, work.stream)?;
+        work.simulation.machine.wait_within_call(work.context, work.stream)?;
     }
     Ok(())
 }
@@ -160,7 +162,7 @@ pub(crate) unsafe fn fill<const N: usize>(work: Work<'_>, to: Rows, value: [u8; 
     }
     work.touch(to, Access::Write)?;
     let is_capturing =
-        work.simulation.machine.is_capturing_within_call(work.device, work.stream)?;
+        work.simulation.machine.is_capturing_within_call(work.context, work.stream)?;
     if is_capturing || work.simulation.settings.store != StoreKind::RealBytes {
         return Ok(());
     }
@@ -192,7 +194,8 @@ impl Work<'_> {
         };
         for address in lines.addresses() {
             let bytes = lines.width_bytes;
-            machine.copy_touch(self.device, self.stream, address, bytes, access, self.label)?;
+            let touch = if self.is_peer { Machine::peer_copy_touch } else { Machine::copy_touch };
+            touch(machine, self.context, self.stream, address, bytes, access, self.label)?;
             if !machine.is_accessible(address, bytes) {
                 return Err(Code::INVALID_VALUE);
             }

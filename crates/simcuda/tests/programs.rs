@@ -14,7 +14,7 @@ fn run(name: &str, environment: &[(&str, &str)]) -> Output {
         .args(["-std=gnu17", "-Wall", "-Werror", "-O1", "-o"])
         .arg(&program)
         .arg(source.with_extension("c"))
-        .arg("-ldl")
+        .args(["-ldl", "-lpthread"])
         .output()
         .expect("a C compiler");
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
@@ -47,6 +47,11 @@ fn the_driver_answers_as_cuda_does() {
 fn order_is_kept_and_races_are_found() {
     let said = pass("order", &[("SIMCUDA_PROGRESS", "manual")]);
     assert!(said.contains("simcuda: race on "), "{said}");
+}
+
+#[test]
+fn contexts_devices_and_captures_are_kept_apart() {
+    pass("contexts", &[("SIMCUDA_PROGRESS", "manual"), ("SIMCUDA_DEVICES", "2")]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `cuInit`, contexts and errors.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use simgpu::Code;
 
@@ -80,6 +80,71 @@ unsafe extern "C" fn cuDevicePrimaryCtxGetState(
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn cuDevicePrimaryCtxReset_v2(device: c_int) -> c_int {
+    driver("cuDevicePrimaryCtxReset_v2", format_args!("{device}"), |simulation| {
+        simulation.reset(simulation.device(device)?)
+    })
+}
+
+/// Makes a context and puts it on the thread's stack, on behalf of the driver function `name`.
+///
+/// # Safety
+/// `context` is null or valid.
+unsafe fn create(name: &'static str, context: *mut usize, flags: c_uint, device: c_int) -> c_int {
+    driver(name, format_args!("{flags}, {device}"), |simulation| {
+        let made = simulation.machine.context_create(simulation.device(device)?)?;
+        // SAFETY: by this function's contract.
+        let given = unsafe { put(context, current::context_handle(made)) };
+        given.and_then(|()| current::push(made)).inspect_err(|_| {
+            // It holds nothing yet, so nothing can go wrong.
+            let _ = simulation.machine.context_destroy(made);
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuCtxCreate_v2(context: *mut usize, flags: c_uint, device: c_int) -> c_int {
+    // SAFETY: see the head of `driver`.
+    unsafe { create("cuCtxCreate_v2", context, flags, device) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuCtxCreate_v3(
+    context: *mut usize,
+    _affinities: *const c_void,
+    _count: c_int,
+    flags: c_uint,
+    device: c_int,
+) -> c_int {
+    // SAFETY: see the head of `driver`.
+    unsafe { create("cuCtxCreate_v3", context, flags, device) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuCtxCreate_v4(
+    context: *mut usize,
+    _parameters: *const c_void,
+    flags: c_uint,
+    device: c_int,
+) -> c_int {
+    // SAFETY: see the head of `driver`.
+    unsafe { create("cuCtxCreate_v4", context, flags, device) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxDestroy_v2(context: usize) -> c_int {
+    driver("cuCtxDestroy_v2", format_args!("{context:#x}"), |simulation| {
+        let context = simulation.context(context)?;
+        simulation.machine.context_destroy(context)?;
+        simulation.streams.remove_all(context);
+        if current::top() == Some(context) {
+            current::set(None);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxGetCurrent(context: *mut usize) -> c_int {
     driver("cuCtxGetCurrent", format_args!(""), |_| {
         // SAFETY: see the head of `driver`.
@@ -90,9 +155,8 @@ unsafe extern "C" fn cuCtxGetCurrent(context: *mut usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSetCurrent(context: usize) -> c_int {
     driver("cuCtxSetCurrent", format_args!("{context:#x}"), |simulation| {
-        let devices = simulation.settings.devices;
-        let device = (context != 0).then(|| current::context_device(context, devices));
-        current::set(device.transpose()?);
+        let context = (context != 0).then(|| simulation.context(context));
+        current::set(context.transpose()?);
         Ok(())
     })
 }
@@ -100,51 +164,52 @@ extern "C" fn cuCtxSetCurrent(context: usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxPushCurrent_v2(context: usize) -> c_int {
     driver("cuCtxPushCurrent_v2", format_args!("{context:#x}"), |simulation| {
-        current::push(current::context_device(context, simulation.settings.devices)?)
+        current::push(simulation.context(context)?)
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut usize) -> c_int {
     driver("cuCtxPopCurrent_v2", format_args!(""), |_| {
-        let device = current::pop()?;
+        let popped = current::pop()?;
         // SAFETY: see the head of `driver`.
-        unsafe { put_if(context, current::context_handle(device)) };
+        unsafe { put_if(context, current::context_handle(popped)) };
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> c_int {
-    driver("cuCtxGetDevice", format_args!(""), |_| {
+    driver("cuCtxGetDevice", format_args!(""), |simulation| {
+        let current = simulation.machine.context_device(current::driver_context()?)?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(device, current::driver_device()? as c_int) }
+        unsafe { put(device, current as c_int) }
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxGetId(context: usize, id: *mut u64) -> c_int {
     driver("cuCtxGetId", format_args!("{context:#x}"), |simulation| {
-        let device = match context {
-            0 => current::driver_device()?,
-            context => current::context_device(context, simulation.settings.devices)?,
+        let context = match context {
+            0 => current::driver_context()?,
+            context => simulation.context(context)?,
         };
         // SAFETY: see the head of `driver`.
-        unsafe { put(id, u64::from(device) + 1) }
+        unsafe { put(id, simulation.machine.context_id(context)?) }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSynchronize() -> c_int {
     driver("cuCtxSynchronize", format_args!(""), |simulation| {
-        simulation.machine.synchronize(current::driver_device()?)
+        simulation.machine.synchronize(current::driver_context()?)
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) -> c_int {
     driver("cuCtxGetStreamPriorityRange", format_args!(""), |_| {
-        current::driver_device()?;
+        current::driver_context()?;
         // SAFETY: see the head of `driver`.
         unsafe {
             put_if(least, PRIORITIES.0);
@@ -157,8 +222,8 @@ unsafe extern "C" fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *m
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxEnablePeerAccess(context: usize, flags: c_uint) -> c_int {
     driver("cuCtxEnablePeerAccess", format_args!("{context:#x}, {flags}"), |simulation| {
-        let peer = current::context_device(context, simulation.settings.devices)?;
-        simulation.enable_peer(current::driver_device()?, peer)
+        let peer = simulation.machine.context_device(simulation.context(context)?)?;
+        simulation.enable_peer(current::driver_context()?, peer)
     })
 }
 

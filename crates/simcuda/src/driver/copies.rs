@@ -19,8 +19,10 @@ unsafe fn copy_line(
 ) -> c_int {
     let [to, from] = ends;
     driver(name, format_args!("{to:#x}, {from:#x}, {bytes}"), |simulation| {
-        let device = current::driver_device()?;
-        let work = Work { simulation, device, stream: stream.unwrap_or(0), label: name };
+        let context = current::driver_context()?;
+        let is_peer = name.starts_with("cuMemcpyPeer");
+        let stream_or_legacy = stream.unwrap_or(0);
+        let work = Work { simulation, context, stream: stream_or_legacy, label: name, is_peer };
         let (to, from) = (Rows::line(to, bytes as u64), Rows::line(from, bytes as u64));
         // SAFETY: by this function's contract.
         unsafe { copy(work, to, from, direction, stream.is_none()) }
@@ -39,7 +41,8 @@ unsafe fn fill_line<const N: usize>(
     stream: usize,
 ) -> c_int {
     driver(name, format_args!("{to:#x}, {count}"), |simulation| {
-        let work = Work { simulation, device: current::driver_device()?, stream, label: name };
+        let context = current::driver_context()?;
+        let work = Work { simulation, context, stream, label: name, is_peer: false };
         // SAFETY: by this function's contract.
         unsafe { fill(work, Rows::line(to, count as u64 * N as u64), value) }
     })

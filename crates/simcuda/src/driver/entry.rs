@@ -19,7 +19,8 @@ const PER_THREAD_DEFAULT_STREAM: u64 = 2;
 
 /// Names whose meaning changed with a version of CUDA that programs of today may still ask
 /// for: the name, the version of the change, the symbol before it and since.
-const CHANGED: [(&str, c_int, &CStr, &CStr); 2] = [
+const CHANGED: [(&str, c_int, &CStr, &CStr); 3] = [
+    ("cuCtxCreate", 12_050, c"cuCtxCreate_v3", c"cuCtxCreate_v4"),
     ("cuStreamGetCaptureInfo", 12_030, c"cuStreamGetCaptureInfo_v2", c"cuStreamGetCaptureInfo_v3"),
     ("cuGraphInstantiate", 12_000, c"cuGraphInstantiate_v2", c"cuGraphInstantiateWithFlags"),
 ];

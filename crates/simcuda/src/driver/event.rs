@@ -13,24 +13,24 @@ pub(crate) const DISABLE_TIMING: c_uint = 2;
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuEventCreate(event: *mut u64, flags: c_uint) -> c_int {
     driver("cuEventCreate", format_args!("{flags}"), |simulation| {
-        let device = current::driver_device()?;
+        let context = current::driver_context()?;
         let timing = flags & DISABLE_TIMING == 0;
         // SAFETY: see the head of `driver`.
-        unsafe { put(event, simulation.machine.event_create(device, timing)?) }
+        unsafe { put(event, simulation.machine.event_create(context, timing)?) }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventDestroy_v2(event: u64) -> c_int {
     driver("cuEventDestroy_v2", format_args!("{event:#x}"), |simulation| {
-        simulation.machine.event_destroy(current::driver_device()?, event)
+        simulation.machine.event_destroy(current::driver_context()?, event)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventRecord(event: u64, stream: usize) -> c_int {
     driver("cuEventRecord", format_args!("{event:#x}, {stream:#x}"), |simulation| {
-        simulation.machine.event_record(current::driver_device()?, event, stream)
+        simulation.machine.event_record(current::driver_context()?, event, stream)
     })
 }
 
@@ -39,14 +39,14 @@ extern "C" fn cuEventRecordWithFlags(event: u64, stream: usize, flags: c_uint) -
     driver(
         "cuEventRecordWithFlags",
         format_args!("{event:#x}, {stream:#x}, {flags}"),
-        |simulation| simulation.machine.event_record(current::driver_device()?, event, stream),
+        |simulation| simulation.machine.event_record(current::driver_context()?, event, stream),
     )
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventQuery(event: u64) -> c_int {
     driver("cuEventQuery", format_args!("{event:#x}"), |simulation| {
-        match simulation.machine.event_query(current::driver_device()?, event)? {
+        match simulation.machine.event_query(current::driver_context()?, event)? {
             true => Ok(()),
             false => Err(Code::NOT_READY),
         }
@@ -56,7 +56,7 @@ extern "C" fn cuEventQuery(event: u64) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuEventSynchronize(event: u64) -> c_int {
     driver("cuEventSynchronize", format_args!("{event:#x}"), |simulation| {
-        simulation.machine.event_synchronize(current::driver_device()?, event)
+        simulation.machine.event_synchronize(current::driver_context()?, event)
     })
 }
 

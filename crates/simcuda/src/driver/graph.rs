@@ -23,7 +23,7 @@ unsafe extern "C" fn cuGraphInstantiateWithFlags(
 extern "C" fn cuGraphLaunch(executable: u64, stream: usize) -> c_int {
     driver("cuGraphLaunch", format_args!("{executable:#x}, {stream:#x}"), |simulation| {
         let graph = simulation.graphs.executable(executable)?;
-        simulation.machine.graph_launch(current::driver_device()?, stream, &graph)
+        simulation.machine.graph_launch(current::driver_context()?, stream, &graph)
     })
 }
 

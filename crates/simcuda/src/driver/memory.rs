@@ -11,7 +11,7 @@ use crate::{current, host_memory, pools};
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int {
     driver("cuMemGetInfo_v2", format_args!(""), |simulation| {
-        let info = simulation.machine.memory_info(current::driver_device()?)?;
+        let info = simulation.machine.memory_info(current::driver_context()?)?;
         // SAFETY: see the head of `driver`.
         unsafe {
             put_if(free, info.free_bytes as usize);
@@ -24,9 +24,9 @@ unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_i
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_int {
     driver("cuMemAlloc_v2", format_args!("{bytes}"), |simulation| {
-        let device = current::driver_device()?;
+        let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(address, simulation.machine.allocate(device, bytes as u64)?) }
+        unsafe { put(address, simulation.machine.allocate(context, bytes as u64)?) }
     })
 }
 
@@ -41,7 +41,7 @@ unsafe extern "C" fn cuMemAllocPitch_v2(
     const PITCH_BYTES: usize = 512;
     let arguments = format_args!("{width}, {height}, {element_bytes}");
     driver("cuMemAllocPitch_v2", arguments, |simulation| {
-        let device = current::driver_device()?;
+        let context = current::driver_context()?;
         if width == 0 || height == 0 || !matches!(element_bytes, 4 | 8 | 16) {
             return Err(Code::INVALID_VALUE);
         }
@@ -53,7 +53,7 @@ unsafe extern "C" fn cuMemAllocPitch_v2(
         // SAFETY: see the head of `driver`.
         unsafe {
             put(pitch, row_bytes)?;
-            put(address, simulation.machine.allocate(device, bytes as u64)?)
+            put(address, simulation.machine.allocate(context, bytes as u64)?)
         }
     })
 }
@@ -61,7 +61,7 @@ unsafe extern "C" fn cuMemAllocPitch_v2(
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFree_v2(address: u64) -> c_int {
     driver("cuMemFree_v2", format_args!("{address:#x}"), |simulation| {
-        pools::free_at_once(simulation, current::driver_device()?, address)
+        pools::free_at_once(simulation, current::driver_context()?, address)
     })
 }
 
@@ -72,8 +72,8 @@ unsafe extern "C" fn cuMemGetAddressRange_v2(
     address: u64,
 ) -> c_int {
     driver("cuMemGetAddressRange_v2", format_args!("{address:#x}"), |simulation| {
-        let device = current::driver_device()?;
-        let range = simulation.machine.address_range(device, address);
+        let context = current::driver_context()?;
+        let range = simulation.machine.address_range(context, address);
         let range = range.map_err(|_| crate::code::NOT_FOUND)?;
         // SAFETY: see the head of `driver`.
         unsafe {
@@ -87,8 +87,8 @@ unsafe extern "C" fn cuMemGetAddressRange_v2(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemAllocHost_v2(pointer: *mut *mut c_void, bytes: usize) -> c_int {
     driver("cuMemAllocHost_v2", format_args!("{bytes}"), |simulation| {
-        let device = current::driver_device()?;
-        let address = host_memory::allocate(simulation, device, bytes as u64, 0)?;
+        let context = current::driver_context()?;
+        let address = host_memory::allocate(simulation, context, bytes as u64, 0)?;
         // SAFETY: see the head of `driver`.
         unsafe { put(pointer, address as *mut c_void) }
     })
@@ -101,8 +101,8 @@ unsafe extern "C" fn cuMemHostAlloc(
     flags: c_uint,
 ) -> c_int {
     driver("cuMemHostAlloc", format_args!("{bytes}, {flags}"), |simulation| {
-        let device = current::driver_device()?;
-        let address = host_memory::allocate(simulation, device, bytes as u64, flags)?;
+        let context = current::driver_context()?;
+        let address = host_memory::allocate(simulation, context, bytes as u64, flags)?;
         // SAFETY: see the head of `driver`.
         unsafe { put(pointer, address as *mut c_void) }
     })
@@ -111,22 +111,22 @@ unsafe extern "C" fn cuMemHostAlloc(
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeHost(pointer: *mut c_void) -> c_int {
     driver("cuMemFreeHost", format_args!("{pointer:p}"), |simulation| {
-        host_memory::free(simulation, current::driver_device()?, pointer as u64)
+        host_memory::free(simulation, current::driver_context()?, pointer as u64)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint) -> c_int {
     driver("cuMemHostRegister_v2", format_args!("{pointer:p}, {bytes}, {flags}"), |simulation| {
-        let device = current::driver_device()?;
-        host_memory::register(simulation, device, pointer as u64, bytes as u64, flags)
+        let context = current::driver_context()?;
+        host_memory::register(simulation, context, pointer as u64, bytes as u64, flags)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemHostUnregister(pointer: *mut c_void) -> c_int {
     driver("cuMemHostUnregister", format_args!("{pointer:p}"), |simulation| {
-        current::driver_device()?;
+        current::driver_context()?;
         host_memory::unregister(simulation, pointer as u64)
     })
 }

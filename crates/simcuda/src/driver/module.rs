@@ -22,7 +22,7 @@ struct LaunchConfiguration {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuModuleLoadData(module: *mut usize, _image: *const c_void) -> c_int {
     driver("cuModuleLoadData", format_args!(""), |_| {
-        current::driver_device()?;
+        current::driver_context()?;
         // SAFETY: see the head of `driver`.
         unsafe { put(module, MODULE) }
     })
@@ -37,7 +37,7 @@ unsafe extern "C" fn cuModuleLoadDataEx(
     _values: *mut *mut c_void,
 ) -> c_int {
     driver("cuModuleLoadDataEx", format_args!("{count}"), |_| {
-        current::driver_device()?;
+        current::driver_context()?;
         // SAFETY: see the head of `driver`.
         unsafe { put(module, MODULE) }
     })
@@ -46,7 +46,7 @@ unsafe extern "C" fn cuModuleLoadDataEx(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuModuleLoad(module: *mut usize, _path: *const c_char) -> c_int {
     driver("cuModuleLoad", format_args!(""), |_| {
-        current::driver_device()?;
+        current::driver_context()?;
         // SAFETY: see the head of `driver`.
         unsafe { put(module, MODULE) }
     })
@@ -133,9 +133,9 @@ unsafe extern "C" fn cuLaunchKernel(
 ) -> c_int {
     let arguments = format_args!("{}, {stream:#x}", kernels::Named(function));
     driver("cuLaunchKernel", arguments, |simulation| {
-        let device = current::driver_device()?;
+        let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { kernels::launch(simulation, device, stream, function, parameters) }
+        unsafe { kernels::launch(simulation, context, stream, function, parameters) }
     })
 }
 
@@ -154,9 +154,9 @@ unsafe extern "C" fn cuLaunchCooperativeKernel(
 ) -> c_int {
     let arguments = format_args!("{}, {stream:#x}", kernels::Named(function));
     driver("cuLaunchCooperativeKernel", arguments, |simulation| {
-        let device = current::driver_device()?;
+        let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { kernels::launch(simulation, device, stream, function, parameters) }
+        unsafe { kernels::launch(simulation, context, stream, function, parameters) }
     })
 }
 
@@ -170,9 +170,9 @@ unsafe extern "C" fn cuLaunchKernelEx(
     driver("cuLaunchKernelEx", format_args!("{function:#x}"), |simulation| {
         // SAFETY: see the head of `driver`.
         let configuration = unsafe { configuration.as_ref() }.ok_or(Code::INVALID_VALUE)?;
-        let device = current::driver_device()?;
+        let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { kernels::launch(simulation, device, configuration.stream, function, parameters) }
+        unsafe { kernels::launch(simulation, context, configuration.stream, function, parameters) }
     })
 }
 

@@ -11,16 +11,16 @@ use crate::{current, pools};
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize, stream: usize) -> c_int {
     driver("cuMemAllocAsync", format_args!("{bytes}, {stream:#x}"), |simulation| {
-        let device = current::driver_device()?;
+        let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(address, pools::allocate(simulation, device, bytes as u64, stream)?) }
+        unsafe { put(address, pools::allocate(simulation, context, bytes as u64, stream)?) }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeAsync(address: u64, stream: usize) -> c_int {
     driver("cuMemFreeAsync", format_args!("{address:#x}, {stream:#x}"), |simulation| {
-        pools::free(simulation, current::driver_device()?, address, stream)
+        pools::free(simulation, current::driver_context()?, address, stream)
     })
 }
 

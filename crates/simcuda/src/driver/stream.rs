@@ -11,9 +11,9 @@ use crate::{capture, current, streams};
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamCreate(stream: *mut usize, flags: c_uint) -> c_int {
     driver("cuStreamCreate", format_args!("{flags}"), |simulation| {
-        let device = current::driver_device()?;
+        let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(stream, streams::create(simulation, device, flags, 0)?) }
+        unsafe { put(stream, streams::create(simulation, context, flags, 0)?) }
     })
 }
 
@@ -24,23 +24,23 @@ unsafe extern "C" fn cuStreamCreateWithPriority(
     priority: c_int,
 ) -> c_int {
     driver("cuStreamCreateWithPriority", format_args!("{flags}, {priority}"), |simulation| {
-        let device = current::driver_device()?;
+        let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(stream, streams::create(simulation, device, flags, priority)?) }
+        unsafe { put(stream, streams::create(simulation, context, flags, priority)?) }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamDestroy_v2(stream: usize) -> c_int {
     driver("cuStreamDestroy_v2", format_args!("{stream:#x}"), |simulation| {
-        streams::destroy(simulation, current::driver_device()?, stream)
+        streams::destroy(simulation, current::driver_context()?, stream)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamQuery(stream: usize) -> c_int {
     driver("cuStreamQuery", format_args!("{stream:#x}"), |simulation| {
-        match simulation.machine.stream_query(current::driver_device()?, stream)? {
+        match simulation.machine.stream_query(current::driver_context()?, stream)? {
             true => Ok(()),
             false => Err(Code::NOT_READY),
         }
@@ -50,21 +50,21 @@ extern "C" fn cuStreamQuery(stream: usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamSynchronize(stream: usize) -> c_int {
     driver("cuStreamSynchronize", format_args!("{stream:#x}"), |simulation| {
-        simulation.machine.stream_synchronize(current::driver_device()?, stream)
+        simulation.machine.stream_synchronize(current::driver_context()?, stream)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamWaitEvent(stream: usize, event: u64, flags: c_uint) -> c_int {
     driver("cuStreamWaitEvent", format_args!("{stream:#x}, {event:#x}, {flags}"), |simulation| {
-        simulation.machine.stream_wait(current::driver_device()?, stream, event)
+        simulation.machine.stream_wait(current::driver_context()?, stream, event)
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamGetPriority(stream: usize, priority: *mut c_int) -> c_int {
     driver("cuStreamGetPriority", format_args!("{stream:#x}"), |simulation| {
-        let known = simulation.streams.get(current::driver_device()?, stream)?;
+        let known = simulation.streams.get(current::driver_context()?, stream)?;
         // SAFETY: see the head of `driver`.
         unsafe { put(priority, known.priority) }
     })
@@ -73,7 +73,7 @@ unsafe extern "C" fn cuStreamGetPriority(stream: usize, priority: *mut c_int) ->
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamGetFlags(stream: usize, flags: *mut c_uint) -> c_int {
     driver("cuStreamGetFlags", format_args!("{stream:#x}"), |simulation| {
-        let known = simulation.streams.get(current::driver_device()?, stream)?;
+        let known = simulation.streams.get(current::driver_context()?, stream)?;
         // SAFETY: see the head of `driver`.
         unsafe { put(flags, known.flags) }
     })
@@ -82,27 +82,27 @@ unsafe extern "C" fn cuStreamGetFlags(stream: usize, flags: *mut c_uint) -> c_in
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamGetId(stream: usize, id: *mut u64) -> c_int {
     driver("cuStreamGetId", format_args!("{stream:#x}"), |simulation| {
-        let known = simulation.streams.get(current::driver_device()?, stream)?;
+        let known = simulation.machine.stream_id(current::driver_context()?, stream)?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(id, known.id) }
+        unsafe { put(id, known) }
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamGetDevice(stream: usize, device: *mut c_int) -> c_int {
     driver("cuStreamGetDevice", format_args!("{stream:#x}"), |simulation| {
-        let known = simulation.streams.get(current::driver_device()?, stream)?;
+        let context = simulation.machine.stream_context(current::driver_context()?, stream)?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(device, known.device as c_int) }
+        unsafe { put(device, simulation.machine.context_device(context)? as c_int) }
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamGetCtx(stream: usize, context: *mut usize) -> c_int {
     driver("cuStreamGetCtx", format_args!("{stream:#x}"), |simulation| {
-        let known = simulation.streams.get(current::driver_device()?, stream)?;
+        let known = simulation.machine.stream_context(current::driver_context()?, stream)?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(context, current::context_handle(known.device)) }
+        unsafe { put(context, current::context_handle(known)) }
     })
 }
 
@@ -115,7 +115,7 @@ extern "C" fn cuLaunchHostFunc(
     driver("cuLaunchHostFunc", format_args!("{stream:#x}"), |simulation| {
         let function = function.ok_or(Code::INVALID_VALUE)?;
         let function = HostFunction::Plain(function, data as usize);
-        simulation.host_functions.add(simulation, current::driver_device()?, stream, function)
+        simulation.host_functions.add(simulation, current::driver_context()?, stream, function)
     })
 }
 
@@ -123,14 +123,14 @@ extern "C" fn cuLaunchHostFunc(
 extern "C" fn cuStreamBeginCapture_v2(stream: usize, mode: c_int) -> c_int {
     driver("cuStreamBeginCapture_v2", format_args!("{stream:#x}, {mode}"), |simulation| {
         let mode = capture::mode(mode)?;
-        simulation.machine.begin_capture(current::driver_device()?, stream, mode)
+        simulation.machine.begin_capture(current::driver_context()?, stream, mode)
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamEndCapture(stream: usize, graph: *mut u64) -> c_int {
     driver("cuStreamEndCapture", format_args!("{stream:#x}"), |simulation| {
-        let captured = simulation.machine.end_capture(current::driver_device()?, stream)?;
+        let captured = simulation.machine.end_capture(current::driver_context()?, stream)?;
         // SAFETY: see the head of `driver`.
         unsafe { put(graph, simulation.graphs.add(captured)) }
     })
@@ -139,7 +139,7 @@ unsafe extern "C" fn cuStreamEndCapture(stream: usize, graph: *mut u64) -> c_int
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamIsCapturing(stream: usize, status: *mut c_int) -> c_int {
     driver("cuStreamIsCapturing", format_args!("{stream:#x}"), |simulation| {
-        let (answer, _) = capture::status(simulation, current::driver_device()?, stream)?;
+        let (answer, _) = capture::status(simulation, current::driver_context()?, stream)?;
         // SAFETY: see the head of `driver`.
         unsafe { put(status, answer) }
     })
@@ -155,12 +155,12 @@ unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
     dependency_count: *mut usize,
 ) -> c_int {
     driver("cuStreamGetCaptureInfo_v2", format_args!("{stream:#x}"), |simulation| {
-        let device = current::driver_device()?;
+        let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
         unsafe {
             put_if(dependencies, 0);
             put_if(dependency_count, 0);
-            capture::put_info(simulation, device, stream, status, id, graph)
+            capture::put_info(simulation, context, stream, status, id, graph)
         }
     })
 }
@@ -191,9 +191,9 @@ extern "C" fn cuStreamWriteValue32_v2(
 ) -> c_int {
     let arguments = format_args!("{stream:#x}, {address:#x}, {flags}");
     driver("cuStreamWriteValue32_v2", arguments, |simulation| -> Answer {
-        let device = current::driver_device()?;
+        let context = current::driver_context()?;
         let label = "cuStreamWriteValue32";
-        simulation.machine.copy_touch(device, stream, address, 4, simgpu::Access::Write, label)
+        simulation.machine.copy_touch(context, stream, address, 4, simgpu::Access::Write, label)
     })
 }
 

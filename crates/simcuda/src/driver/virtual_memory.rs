@@ -105,8 +105,8 @@ unsafe extern "C" fn cuMemAddressReserve(
             return Err(Code::INVALID_VALUE);
         }
         // A wish for a place need not be granted.
-        let device = current::top().unwrap_or(0);
-        let reserved = simulation.machine.reserve(device, bytes as u64, alignment as u64)?;
+        let context = current::top().unwrap_or(0);
+        let reserved = simulation.machine.reserve(context, bytes as u64, alignment as u64)?;
         // SAFETY: see the head of `driver`.
         unsafe { put(address, reserved) }
     })

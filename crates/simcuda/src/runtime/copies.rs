@@ -26,8 +26,10 @@ unsafe fn copy_rows(
         stream.unwrap_or(0)
     );
     runtime(name, arguments, |simulation| {
-        let device = current::runtime_device();
-        let work = Work { simulation, device, stream: stream.unwrap_or(0), label: name };
+        let context = current::runtime_context();
+        let is_peer = name.starts_with("cudaMemcpyPeer");
+        let stream_or_legacy = stream.unwrap_or(0);
+        let work = Work { simulation, context, stream: stream_or_legacy, label: name, is_peer };
         // SAFETY: by this function's contract.
         unsafe { copy(work, to, from, Direction::new(kind)?, stream.is_none()) }
     })
@@ -41,7 +43,8 @@ unsafe fn fill_rows(name: &'static str, to: Rows, value: c_int, stream: usize) -
     let (address, width_bytes, count) = (to.address, to.width_bytes, to.count);
     let arguments = format_args!("{address:#x}, {value}, {width_bytes}x{count}, {stream:#x}");
     runtime(name, arguments, |simulation| {
-        let work = Work { simulation, device: current::runtime_device(), stream, label: name };
+        let context = current::runtime_context();
+        let work = Work { simulation, context, stream, label: name, is_peer: false };
         // SAFETY: by this function's contract.
         unsafe { fill(work, to, [value as u8]) }
     })
@@ -106,6 +109,19 @@ unsafe extern "C" fn cudaMemcpy2DAsync(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn cudaMemcpyPeer(
+    to: u64,
+    _to_device: c_int,
+    from: u64,
+    _from_device: c_int,
+    bytes: usize,
+) -> c_int {
+    let kind = Direction::DeviceToDevice as c_int;
+    // SAFETY: see the head of `runtime`.
+    unsafe { copy_rows("cudaMemcpyPeer", lines(to, from, bytes), kind, None) }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemcpyPeerAsync(
     to: u64,
     _to_device: c_int,
@@ -129,8 +145,8 @@ unsafe extern "C" fn cudaMemcpyToSymbol(
 ) -> c_int {
     let mut place = 0;
     let found = runtime("cudaMemcpyToSymbol", format_args!("{symbol:#x}, {bytes}"), |simulation| {
-        let device = current::runtime_device();
-        let (address, size_bytes) = kernels::variable(simulation, device, symbol)?;
+        let context = current::runtime_context();
+        let (address, size_bytes) = kernels::variable(simulation, context, symbol)?;
         let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= size_bytes);
         place = if is_inside { address + offset as u64 } else { 0 };
         if is_inside { Ok(()) } else { Err(simgpu::Code::INVALID_VALUE) }

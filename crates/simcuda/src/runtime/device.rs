@@ -25,9 +25,10 @@ unsafe extern "C" fn cudaGetDeviceCount(count: *mut c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaGetDevice(device: *mut c_int) -> c_int {
-    runtime("cudaGetDevice", format_args!(""), |_| {
+    runtime("cudaGetDevice", format_args!(""), |simulation| {
+        let current = simulation.machine.context_device(current::top().unwrap_or(0))?;
         // SAFETY: see the head of `runtime`.
-        unsafe { put(device, current::top().unwrap_or(0) as c_int) }
+        unsafe { put(device, current as c_int) }
     })
 }
 
@@ -101,7 +102,14 @@ unsafe extern "C" fn cudaDeviceGetStreamPriorityRange(
 #[unsafe(no_mangle)]
 extern "C" fn cudaDeviceSynchronize() -> c_int {
     runtime("cudaDeviceSynchronize", format_args!(""), |simulation| {
-        simulation.machine.synchronize(current::runtime_device())
+        simulation.machine.synchronize(current::runtime_context())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaDeviceReset() -> c_int {
+    runtime("cudaDeviceReset", format_args!(""), |simulation| {
+        simulation.reset(simulation.machine.context_device(current::runtime_context())?)
     })
 }
 
@@ -118,7 +126,7 @@ unsafe extern "C" fn cudaDeviceCanAccessPeer(can: *mut c_int, device: c_int, pee
 #[unsafe(no_mangle)]
 extern "C" fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -> c_int {
     runtime("cudaDeviceEnablePeerAccess", format_args!("{peer}, {flags}"), |simulation| {
-        simulation.enable_peer(current::runtime_device(), simulation.device(peer)?)
+        simulation.enable_peer(current::runtime_context(), simulation.device(peer)?)
     })
 }
 

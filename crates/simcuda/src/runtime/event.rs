@@ -17,17 +17,17 @@ unsafe extern "C" fn cudaEventCreate(event: *mut u64) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaEventCreateWithFlags(event: *mut u64, flags: c_uint) -> c_int {
     runtime("cudaEventCreateWithFlags", format_args!("{flags}"), |simulation| {
-        let device = current::runtime_device();
+        let context = current::runtime_context();
         let timing = flags & DISABLE_TIMING == 0;
         // SAFETY: see the head of `runtime`.
-        unsafe { put(event, simulation.machine.event_create(device, timing)?) }
+        unsafe { put(event, simulation.machine.event_create(context, timing)?) }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaEventDestroy(event: u64) -> c_int {
     runtime("cudaEventDestroy", format_args!("{event:#x}"), |simulation| {
-        simulation.machine.event_destroy(current::runtime_device(), event)
+        simulation.machine.event_destroy(current::runtime_context(), event)
     })
 }
 
@@ -40,14 +40,14 @@ extern "C" fn cudaEventRecord(event: u64, stream: usize) -> c_int {
 extern "C" fn cudaEventRecordWithFlags(event: u64, stream: usize, flags: c_uint) -> c_int {
     let arguments = format_args!("{event:#x}, {stream:#x}, {flags}");
     runtime("cudaEventRecord", arguments, |simulation| {
-        simulation.machine.event_record(current::runtime_device(), event, stream)
+        simulation.machine.event_record(current::runtime_context(), event, stream)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaEventQuery(event: u64) -> c_int {
     runtime("cudaEventQuery", format_args!("{event:#x}"), |simulation| {
-        match simulation.machine.event_query(current::runtime_device(), event)? {
+        match simulation.machine.event_query(current::runtime_context(), event)? {
             true => Ok(()),
             false => Err(Code::NOT_READY),
         }
@@ -57,7 +57,7 @@ extern "C" fn cudaEventQuery(event: u64) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cudaEventSynchronize(event: u64) -> c_int {
     runtime("cudaEventSynchronize", format_args!("{event:#x}"), |simulation| {
-        simulation.machine.event_synchronize(current::runtime_device(), event)
+        simulation.machine.event_synchronize(current::runtime_context(), event)
     })
 }
 

@@ -28,7 +28,7 @@ unsafe extern "C" fn cudaGraphInstantiateWithFlags(
 extern "C" fn cudaGraphLaunch(executable: u64, stream: usize) -> c_int {
     runtime("cudaGraphLaunch", format_args!("{executable:#x}, {stream:#x}"), |simulation| {
         let graph = simulation.graphs.executable(executable)?;
-        simulation.machine.graph_launch(current::runtime_device(), stream, &graph)
+        simulation.machine.graph_launch(current::runtime_context(), stream, &graph)
     })
 }
 

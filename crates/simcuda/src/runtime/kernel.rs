@@ -161,9 +161,9 @@ unsafe fn launch(
     arguments: *const *const c_void,
 ) -> c_int {
     runtime(name, format_args!("{}, {stream:#x}", kernels::Named(kernel)), |simulation| {
-        let device = current::runtime_device();
+        let context = current::runtime_context();
         // SAFETY: by this function's contract.
-        unsafe { kernels::launch(simulation, device, stream, kernel, arguments) }
+        unsafe { kernels::launch(simulation, context, stream, kernel, arguments) }
     })
 }
 
@@ -216,9 +216,9 @@ unsafe extern "C" fn cudaLaunchKernelExC(
     let stream = unsafe { configuration.as_ref() }.map(|configuration| configuration.stream);
     runtime("cudaLaunchKernelExC", format_args!("{}", kernels::Named(kernel)), |simulation| {
         let stream = stream.ok_or(Code::INVALID_VALUE)?;
-        let device = current::runtime_device();
+        let context = current::runtime_context();
         // SAFETY: see the head of `runtime`.
-        unsafe { kernels::launch(simulation, device, stream, kernel, arguments) }
+        unsafe { kernels::launch(simulation, context, stream, kernel, arguments) }
     })
 }
 
@@ -282,8 +282,8 @@ unsafe extern "C" fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaGetSymbolAddress(address: *mut u64, symbol: usize) -> c_int {
     runtime("cudaGetSymbolAddress", format_args!("{symbol:#x}"), |simulation| {
-        let device = current::runtime_device();
+        let context = current::runtime_context();
         // SAFETY: see the head of `runtime`.
-        unsafe { put(address, kernels::variable(simulation, device, symbol)?.0) }
+        unsafe { put(address, kernels::variable(simulation, context, symbol)?.0) }
     })
 }

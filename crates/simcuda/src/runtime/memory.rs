@@ -20,9 +20,9 @@ struct PointerAttributes {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMalloc(address: *mut u64, bytes: usize) -> c_int {
     runtime("cudaMalloc", format_args!("{bytes}"), |simulation| {
-        let device = current::runtime_device();
+        let context = current::runtime_context();
         let allocated =
-            if bytes == 0 { 0 } else { simulation.machine.allocate(device, bytes as u64)? };
+            if bytes == 0 { 0 } else { simulation.machine.allocate(context, bytes as u64)? };
         // SAFETY: see the head of `runtime`.
         unsafe { put(address, allocated) }
     })
@@ -31,18 +31,18 @@ unsafe extern "C" fn cudaMalloc(address: *mut u64, bytes: usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cudaFree(address: u64) -> c_int {
     runtime("cudaFree", format_args!("{address:#x}"), |simulation| {
-        let device = current::runtime_device();
+        let context = current::runtime_context();
         if address == 0 {
             return Ok(());
         }
-        pools::free_at_once(simulation, device, address)
+        pools::free_at_once(simulation, context, address)
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> c_int {
     runtime("cudaMemGetInfo", format_args!(""), |simulation| {
-        let info = simulation.machine.memory_info(current::runtime_device())?;
+        let info = simulation.machine.memory_info(current::runtime_context())?;
         // SAFETY: see the head of `runtime`.
         unsafe {
             put_if(free, info.free_bytes as usize);
@@ -55,10 +55,10 @@ unsafe extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> c_in
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaHostAlloc(pointer: *mut u64, bytes: usize, flags: c_uint) -> c_int {
     runtime("cudaHostAlloc", format_args!("{bytes}, {flags}"), |simulation| {
-        let device = current::runtime_device();
+        let context = current::runtime_context();
         let allocated = match bytes {
             0 => 0,
-            bytes => host_memory::allocate(simulation, device, bytes as u64, flags)?,
+            bytes => host_memory::allocate(simulation, context, bytes as u64, flags)?,
         };
         // SAFETY: see the head of `runtime`.
         unsafe { put(pointer, allocated) }
@@ -74,16 +74,16 @@ unsafe extern "C" fn cudaMallocHost(pointer: *mut u64, bytes: usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cudaFreeHost(pointer: u64) -> c_int {
     runtime("cudaFreeHost", format_args!("{pointer:#x}"), |simulation| {
-        let device = current::runtime_device();
-        if pointer == 0 { Ok(()) } else { host_memory::free(simulation, device, pointer) }
+        let context = current::runtime_context();
+        if pointer == 0 { Ok(()) } else { host_memory::free(simulation, context, pointer) }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaHostRegister(pointer: u64, bytes: usize, flags: c_uint) -> c_int {
     runtime("cudaHostRegister", format_args!("{pointer:#x}, {bytes}, {flags}"), |simulation| {
-        let device = current::runtime_device();
-        host_memory::register(simulation, device, pointer, bytes as u64, flags)
+        let context = current::runtime_context();
+        host_memory::register(simulation, context, pointer, bytes as u64, flags)
     })
 }
 

@@ -9,16 +9,16 @@ use crate::{current, pools};
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMallocAsync(address: *mut u64, bytes: usize, stream: usize) -> c_int {
     runtime("cudaMallocAsync", format_args!("{bytes}, {stream:#x}"), |simulation| {
-        let device = current::runtime_device();
+        let context = current::runtime_context();
         // SAFETY: see the head of `runtime`.
-        unsafe { put(address, pools::allocate(simulation, device, bytes as u64, stream)?) }
+        unsafe { put(address, pools::allocate(simulation, context, bytes as u64, stream)?) }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaFreeAsync(address: u64, stream: usize) -> c_int {
     runtime("cudaFreeAsync", format_args!("{address:#x}, {stream:#x}"), |simulation| {
-        pools::free(simulation, current::runtime_device(), address, stream)
+        pools::free(simulation, current::runtime_context(), address, stream)
     })
 }
 

@@ -27,23 +27,23 @@ unsafe extern "C" fn cudaStreamCreateWithPriority(
     priority: c_int,
 ) -> c_int {
     runtime("cudaStreamCreateWithPriority", format_args!("{flags}, {priority}"), |simulation| {
-        let device = current::runtime_device();
+        let context = current::runtime_context();
         // SAFETY: see the head of `runtime`.
-        unsafe { put(stream, streams::create(simulation, device, flags, priority)?) }
+        unsafe { put(stream, streams::create(simulation, context, flags, priority)?) }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamDestroy(stream: usize) -> c_int {
     runtime("cudaStreamDestroy", format_args!("{stream:#x}"), |simulation| {
-        streams::destroy(simulation, current::runtime_device(), stream)
+        streams::destroy(simulation, current::runtime_context(), stream)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamQuery(stream: usize) -> c_int {
     runtime("cudaStreamQuery", format_args!("{stream:#x}"), |simulation| {
-        match simulation.machine.stream_query(current::runtime_device(), stream)? {
+        match simulation.machine.stream_query(current::runtime_context(), stream)? {
             true => Ok(()),
             false => Err(Code::NOT_READY),
         }
@@ -53,21 +53,21 @@ extern "C" fn cudaStreamQuery(stream: usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamSynchronize(stream: usize) -> c_int {
     runtime("cudaStreamSynchronize", format_args!("{stream:#x}"), |simulation| {
-        simulation.machine.stream_synchronize(current::runtime_device(), stream)
+        simulation.machine.stream_synchronize(current::runtime_context(), stream)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamWaitEvent(stream: usize, event: u64, flags: c_uint) -> c_int {
     runtime("cudaStreamWaitEvent", format_args!("{stream:#x}, {event:#x}, {flags}"), |simulation| {
-        simulation.machine.stream_wait(current::runtime_device(), stream, event)
+        simulation.machine.stream_wait(current::runtime_context(), stream, event)
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamGetPriority(stream: usize, priority: *mut c_int) -> c_int {
     runtime("cudaStreamGetPriority", format_args!("{stream:#x}"), |simulation| {
-        let known = simulation.streams.get(current::runtime_device(), stream)?;
+        let known = simulation.streams.get(current::runtime_context(), stream)?;
         // SAFETY: see the head of `runtime`.
         unsafe { put(priority, known.priority) }
     })
@@ -76,7 +76,7 @@ unsafe extern "C" fn cudaStreamGetPriority(stream: usize, priority: *mut c_int) 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamGetFlags(stream: usize, flags: *mut c_uint) -> c_int {
     runtime("cudaStreamGetFlags", format_args!("{stream:#x}"), |simulation| {
-        let known = simulation.streams.get(current::runtime_device(), stream)?;
+        let known = simulation.streams.get(current::runtime_context(), stream)?;
         // SAFETY: see the head of `runtime`.
         unsafe { put(flags, known.flags) }
     })
@@ -85,18 +85,18 @@ unsafe extern "C" fn cudaStreamGetFlags(stream: usize, flags: *mut c_uint) -> c_
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamGetId(stream: usize, id: *mut u64) -> c_int {
     runtime("cudaStreamGetId", format_args!("{stream:#x}"), |simulation| {
-        let known = simulation.streams.get(current::runtime_device(), stream)?;
+        let known = simulation.machine.stream_id(current::runtime_context(), stream)?;
         // SAFETY: see the head of `runtime`.
-        unsafe { put(id, known.id) }
+        unsafe { put(id, known) }
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamGetDevice(stream: usize, device: *mut c_int) -> c_int {
     runtime("cudaStreamGetDevice", format_args!("{stream:#x}"), |simulation| {
-        let known = simulation.streams.get(current::runtime_device(), stream)?;
+        let context = simulation.machine.stream_context(current::runtime_context(), stream)?;
         // SAFETY: see the head of `runtime`.
-        unsafe { put(device, known.device as c_int) }
+        unsafe { put(device, simulation.machine.context_device(context)? as c_int) }
     })
 }
 
@@ -109,7 +109,7 @@ extern "C" fn cudaLaunchHostFunc(
     runtime("cudaLaunchHostFunc", format_args!("{stream:#x}"), |simulation| {
         let function = function.ok_or(Code::INVALID_VALUE)?;
         let function = HostFunction::Plain(function, data as usize);
-        simulation.host_functions.add(simulation, current::runtime_device(), stream, function)
+        simulation.host_functions.add(simulation, current::runtime_context(), stream, function)
     })
 }
 
@@ -123,7 +123,7 @@ extern "C" fn cudaStreamAddCallback(
     runtime("cudaStreamAddCallback", format_args!("{stream:#x}"), |simulation| {
         let function = function.ok_or(Code::INVALID_VALUE)?;
         let function = HostFunction::Callback(function, data as usize);
-        simulation.host_functions.add(simulation, current::runtime_device(), stream, function)
+        simulation.host_functions.add(simulation, current::runtime_context(), stream, function)
     })
 }
 
@@ -131,14 +131,14 @@ extern "C" fn cudaStreamAddCallback(
 extern "C" fn cudaStreamBeginCapture(stream: usize, mode: c_int) -> c_int {
     runtime("cudaStreamBeginCapture", format_args!("{stream:#x}, {mode}"), |simulation| {
         let mode = capture::mode(mode)?;
-        simulation.machine.begin_capture(current::runtime_device(), stream, mode)
+        simulation.machine.begin_capture(current::runtime_context(), stream, mode)
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamEndCapture(stream: usize, graph: *mut u64) -> c_int {
     runtime("cudaStreamEndCapture", format_args!("{stream:#x}"), |simulation| {
-        let captured = simulation.machine.end_capture(current::runtime_device(), stream)?;
+        let captured = simulation.machine.end_capture(current::runtime_context(), stream)?;
         // SAFETY: see the head of `runtime`.
         unsafe { put(graph, simulation.graphs.add(captured)) }
     })
@@ -147,7 +147,7 @@ unsafe extern "C" fn cudaStreamEndCapture(stream: usize, graph: *mut u64) -> c_i
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamIsCapturing(stream: usize, status: *mut c_int) -> c_int {
     runtime("cudaStreamIsCapturing", format_args!("{stream:#x}"), |simulation| {
-        let (answer, _) = capture::status(simulation, current::runtime_device(), stream)?;
+        let (answer, _) = capture::status(simulation, current::runtime_context(), stream)?;
         // SAFETY: see the head of `runtime`.
         unsafe { put(status, answer) }
     })
@@ -164,13 +164,13 @@ unsafe extern "C" fn cudaStreamGetCaptureInfo(
     dependency_count: *mut usize,
 ) -> c_int {
     runtime("cudaStreamGetCaptureInfo", format_args!("{stream:#x}"), |simulation| {
-        let device = current::runtime_device();
+        let context = current::runtime_context();
         // SAFETY: see the head of `runtime`.
         unsafe {
             put_if(dependencies, 0);
             put_if(edges, 0);
             put_if(dependency_count, 0);
-            capture::put_info(simulation, device, stream, status, id, graph)
+            capture::put_info(simulation, context, stream, status, id, graph)
         }
     })
 }
