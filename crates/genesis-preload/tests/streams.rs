@@ -32,6 +32,11 @@ fn a_new_stream_with_an_old_handle_is_another() {
 }
 
 #[test]
+fn streams_of_the_programs_own_contexts() {
+    is_clean("other_context");
+}
+
+#[test]
 fn a_capture_begins_after_a_wait_that_is_under_way() {
     is_clean("begin_beside_wait");
 }

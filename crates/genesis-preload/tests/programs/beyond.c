@@ -35,7 +35,6 @@ int cuStreamGetGreenCtx(stream_t stream, void **context) {
 }
 
 int cuGreenCtxDestroy(void *context) { return context == green_context ? OK : INVALID_VALUE; }
-int cuCtxDestroy_v2(void *context) { return context != NULL ? OK : INVALID_VALUE; }
 
 /* Memory of CUDA's own at an address of the test's choice, as after a reset. */
 static void *again;

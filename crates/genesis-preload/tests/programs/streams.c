@@ -89,6 +89,38 @@ static void made_and_destroyed(void) {
     }
 }
 
+/* A stream of a context that the program has made beside the device's primary one. */
+static void other_context(void) {
+    int cuCtxCreate_v2(void **, unsigned, int);
+    int cuCtxPopCurrent_v2(void **);
+    int cuCtxDestroy_v2(void *);
+    void *context = NULL, *popped = NULL, *block = NULL;
+    stream_t stream;
+    allocate(KIB);
+    for (int round = 0; round < 8; round++) {
+        CHECK_OK(cuCtxCreate_v2(&context, 0, 0));
+        CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
+        CHECK_OK(cuCtxPopCurrent_v2(&popped));
+        CHECK(popped == context);
+        /* Of Genesis's memory it may use and free what there is; then its context ends. */
+        CHECK_OK(cudaMallocAsync(&block, BYTES, NULL));
+        CHECK_OK(cudaMemsetAsync(block, 1, BYTES, NULL));
+        CHECK_OK(cudaStreamSynchronize(NULL));
+        CHECK_OK(cudaMemsetAsync(block, 2, BYTES, stream));
+        CHECK_OK(cudaFreeAsync(block, stream));
+        if (round % 2) CHECK_OK(cuCtxDestroy_v2(context));
+    }
+    /* What is asked for in its order is CUDA's own. */
+    CHECK_OK(cuCtxCreate_v2(&context, 0, 0));
+    CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
+    CHECK_OK(cuCtxPopCurrent_v2(&popped));
+    uint64_t allocations = statistics(0).allocations;
+    CHECK_OK(cudaMallocAsync(&block, BYTES, stream));
+    EXPECT(allocations, statistics(0).allocations);
+    EXPECT(1, simcuda_census("pool_blocks"));
+    CHECK_OK(cudaFreeAsync(block, stream));
+}
+
 static sem_t has_waited_for, may_go_on;
 
 /* In another thread, where its wait is about to be made. */
@@ -174,7 +206,7 @@ static void captures_that_end(void) {
 int main(int count, char **arguments) {
     const struct { const char *name; void (*run)(void); } cases[] = {
         {"per_thread", per_thread}, {"made_and_destroyed", made_and_destroyed},
-        {"begin_beside_wait", begin_beside_wait},
+        {"other_context", other_context}, {"begin_beside_wait", begin_beside_wait},
         {"wait_that_needs_the_capture", wait_that_needs_the_capture},
         {"captures_that_end", captures_that_end},
     };
