@@ -95,6 +95,8 @@ genesis_status genesis_stats_get(int device, genesis_stats *stats) {
 
 genesis_status genesis_stats_reset_peak(int device) { return stand_in::reset_peak(device); }
 
+const char *stand_in_prices() { return stand_in::prices(); }
+
 genesis_status genesis_device_count_get(int *count) {
     const genesis_status started = peer::start();
     if (started == GENESIS_STATUS_SUCCESS) *count = 1;

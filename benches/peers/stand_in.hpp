@@ -45,6 +45,12 @@ inline genesis_status report(int device, genesis_stats &stats) {
     return GENESIS_STATUS_SUCCESS;
 }
 
+// Whose prices the stand-in's driver time goes by; null where there is no stand-in.
+inline const char *prices() {
+    static const auto name = find<const char *()>("simcuda_prices");
+    return name ? name() : nullptr;
+}
+
 // Makes the peak of `device` what is in use now.
 inline genesis_status reset_peak(int device) {
     static const auto reset = find<int(int device)>("simcuda_peak_reset");

@@ -11,6 +11,7 @@ mod nearest;
 mod preload_options;
 mod runtime;
 mod settings;
+mod sim_options;
 mod table;
 mod value;
 

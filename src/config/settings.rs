@@ -1,5 +1,7 @@
 //! The settings in force, as plain values: what the option table parses into.
 
+use simgpu::Prices;
+
 use crate::base::size::{GIB, MIB};
 
 /// Where a block goes: the value of `GENESIS_POOL_TYPE`.
@@ -315,6 +317,8 @@ pub struct Settings {
     /// Simulated backends: the memory of each device; `None`: 80 GiB for `sim`, half of the
     /// machine's memory for `host`.
     pub sim_memory_bytes: Option<u64>,
+    /// Simulated backends: what driver calls are taken to cost.
+    pub sim_prices: Prices,
 }
 
 /// The memory of a device simulated with addresses only, unless said otherwise: an H100's.
@@ -368,6 +372,7 @@ impl Default for Settings {
             preload_report: None,
             sim_devices: 1,
             sim_memory_bytes: None,
+            sim_prices: Prices::default(),
         }
     }
 }

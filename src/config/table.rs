@@ -14,10 +14,11 @@ use super::preload_options;
 use super::settings::{
     BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, PoolType, Settings, StreamIds,
 };
+use super::sim_options;
 use super::value::{
-    AUTO, NEVER, OFF, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, cutoff, debug_modes,
-    divisions, fraction, mxnet_pool_type, no_pool, optional, page_bytes, percent, seconds,
-    show_bytes, show_debug_modes, show_optional, show_switch, switch, whole, word,
+    NEVER, OFF, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, cutoff, debug_modes, divisions,
+    fraction, mxnet_pool_type, no_pool, optional, page_bytes, percent, seconds, show_bytes,
+    show_debug_modes, show_optional, show_switch, switch, whole, word,
 };
 use crate::base::size::MIB;
 
@@ -481,29 +482,9 @@ pub static OPTIONS: &[OptionSpec] = &[
     preload_options::PRELOAD,
     preload_options::FENCE,
     preload_options::REPORT,
-    OptionSpec {
-        name: "GENESIS_SIM_DEVICES",
-        aliases: &[],
-        values: "a number from 1 to 64",
-        summary: "Simulated backends: how many devices there are.",
-        help: "",
-        runtime: false,
-        parse: |settings, text| assign(&mut settings.sim_devices, whole(text, 1..=64)),
-        show: |settings| settings.sim_devices.to_string(),
-    },
-    OptionSpec {
-        name: "GENESIS_SIM_MEMORY",
-        aliases: &[],
-        values: "a size of at least 2 MiB, or `auto`",
-        summary: "Simulated backends: the memory of each device.",
-        help: "auto (or 0) means 80 GiB for sim and half of the machine's memory for host.",
-        runtime: false,
-        parse: |settings, text| {
-            let read = optional(text, AUTO, |text| bytes_from(text, 2 * MIB));
-            assign(&mut settings.sim_memory_bytes, read)
-        },
-        show: |settings| show_optional(settings.sim_memory_bytes, AUTO, show_bytes),
-    },
+    sim_options::DEVICES,
+    sim_options::MEMORY,
+    sim_options::PRICES,
 ];
 
 /// Puts what was read into its field, or passes the complaint on.

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
+use simgpu::Prices;
+
 use super::super::{
     BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, OPTIONS, PoolType, StreamIds,
     Settings,
@@ -75,6 +77,7 @@ fn unusual() -> Settings {
         preload_report: Some("/dev/shm/genesis-run-1".to_owned()),
         sim_devices: 64,
         sim_memory_bytes: Some(1 << 47),
+        sim_prices: Prices::B300,
     }
 }
 
@@ -223,6 +226,12 @@ fn wrong_values_are_refused_with_what_would_be_right() {
             "not a size from 1MiB to 128TiB, or unlimited".to_owned(),
         ),
         ("GENESIS_SIM_MEMORY", "1", "not a size from 2MiB to 128TiB, or auto".to_owned()),
+        (
+            "GENESIS_SIM_PRICES",
+            "h200",
+            "not a price list; valid: h100, a100, rtxpro6000, vattention, b300 (did you mean h100?)"
+                .to_owned(),
+        ),
         ("GENESIS_PAGE_SIZE", "256", "not a size from 512 to 128TiB".to_owned()),
         ("GENESIS_PAGE_SIZE", "5000", "not a power of two".to_owned()),
         ("GENESIS_LARGE_ALLOC_ROUND_SIZE", "0", "not a size from 512 to 128TiB".to_owned()),

@@ -17,6 +17,7 @@ fn a_replay_reports_as_a_table_and_as_json() {
     let text = stdout(&table);
     assert!(text.starts_with("fsdp_streams under Caching on backend sim: 24,177 calls"), "{text}");
     assert!(text.contains("\ncold ") && text.contains("\nwarm 3 "), "{text}");
+    assert!(text.contains("; driver time by the prices of h100\n"), "{text}");
     assert_eq!(stderr(&table), "");
 
     let json = run(&[
@@ -30,6 +31,7 @@ fn a_replay_reports_as_a_table_and_as_json() {
     let report: Report = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&*report.strategy, report.calls, report.warm.len()), ("Naive", 24_177, 1));
     assert_eq!((report.failures(), report.unknown_records), (0, 0));
+    assert_eq!(report.driver_prices.as_deref(), Some("h100"));
     assert!((50..=51).contains(&report.samples.len()));
     // Straight to the driver and back: nothing is held beyond what is live.
     let ratio = report.reserved_over_live().unwrap();
@@ -80,6 +82,33 @@ fn a_comparison_has_every_strategy_and_draws_it() {
     let reports: Vec<Report> = serde_json::from_slice(&output.stdout).unwrap();
     let names: Vec<&str> = reports.iter().map(|report| &*report.strategy).collect();
     assert_eq!(names, ["Exact", "Round"]);
+}
+
+#[test]
+fn driver_time_is_by_the_prices_chosen() {
+    let compared = |prices: &str| {
+        let trace = trace("alternating");
+        let arguments = ["compare", &trace, "--strategies=Naive,Elastic", "--warm=0"];
+        let mut command = genesis();
+        command.args(arguments).env("GENESIS_SIM_PRICES", prices);
+        let text = stdout(&command.output().unwrap());
+        assert!(text.contains(&format!("; driver time by the prices of {prices}\n")), "{text}");
+        let reports = command.arg("--json").output().unwrap();
+        let reports: Vec<Report> = serde_json::from_slice(&reports.stdout).unwrap();
+        assert!(reports.iter().all(|report| report.driver_prices.as_deref() == Some(prices)));
+        reports.iter().map(|report| report.cold.driver_ns).collect::<Vec<_>>()
+    };
+    let (h100, b300) = (compared("h100"), compared("b300"));
+    // Plain allocations cost the same in both, virtual memory does not.
+    assert_eq!(h100[0], b300[0]);
+    assert_ne!(h100[1], b300[1]);
+    let mut unknown = genesis();
+    unknown.args(["replay", &trace("alternating")]).env("GENESIS_SIM_PRICES", "h101");
+    check_refused(
+        &unknown.output().unwrap(),
+        2,
+        "GENESIS_SIM_PRICES=h101: not a price list; valid: h100, a100, rtxpro6000, vattention, b300",
+    );
 }
 
 #[test]

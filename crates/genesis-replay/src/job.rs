@@ -129,6 +129,7 @@ impl Job {
         Ok(Report {
             trace: trace_name(&self.trace),
             strategy: library.option("GENESIS_POOL_TYPE")?,
+            driver_prices: driver_prices(library)?,
             backend: library.backend()?,
             version: library.version(),
             threads,
@@ -150,6 +151,18 @@ impl Job {
     /// `arguments` that lead it to [`serve`].
     pub fn run_apart(&self, arguments: &[&str]) -> Result<Report> {
         run_apart(&Task::Replay(self.clone()), &self.settings, arguments)
+    }
+}
+
+/// Whose prices the library's driver time goes by; none where it was measured.
+fn driver_prices(library: &Library) -> Result<Option<String>> {
+    if let Some(prices) = library.stand_in_prices() {
+        return Ok(Some(prices));
+    }
+    match &*library.backend()? {
+        "cuda" => Ok(None),
+        // A library may be too old to have the option.
+        _ => Ok(library.option("GENESIS_SIM_PRICES").ok()),
     }
 }
 

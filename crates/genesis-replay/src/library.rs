@@ -283,6 +283,16 @@ impl Library {
         })
     }
 
+    /// Whose prices the time in the driver goes by, where the library counts it as a driver
+    /// stand-in does; the libraries of `benches/peers` have a function for it, Genesis has none.
+    pub(crate) fn stand_in_prices(&self) -> Option<String> {
+        type Get = unsafe extern "C" fn() -> *const c_char;
+        // SAFETY: the name is looked up as the type that those libraries give it.
+        let prices = unsafe { self.handle.get::<Get>(b"stand_in_prices\0") }.ok()?;
+        // SAFETY: the function takes nothing and returns a static text, or null.
+        Some(text(unsafe { prices() })).filter(|name| !name.is_empty())
+    }
+
     /// Free and total bytes of `device`.
     pub fn memory_info(&self, device: usize) -> Result<(u64, u64)> {
         let (mut free_bytes, mut total_bytes) = (0, 0);

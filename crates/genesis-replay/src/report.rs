@@ -17,6 +17,10 @@ pub struct Report {
     pub backend: String,
     /// The library's version.
     pub version: String,
+    /// Whose prices the time in the driver goes by, where it is virtual: a name of
+    /// `GENESIS_SIM_PRICES`. None where it was measured.
+    #[serde(default)]
+    pub driver_prices: Option<String>,
     /// How many threads replayed the whole trace at once, each on streams of its own.
     pub threads: usize,
     /// Calls in one pass of one thread.
@@ -78,6 +82,14 @@ impl Report {
     pub fn reserved_over_live(&self) -> Option<f64> {
         let (reserved, live) = (self.cold.reserved_peak_bytes, self.live_peak_bytes);
         (live > 0).then(|| reserved as f64 / live as f64)
+    }
+
+    /// What the time in the driver is, for people.
+    pub fn driver_time_source(&self) -> String {
+        match &self.driver_prices {
+            Some(prices) => format!("driver time by the prices of {prices}"),
+            None => "driver time as measured".to_owned(),
+        }
     }
 
     /// The median time per call of the warm passes.

@@ -137,6 +137,7 @@ fn machine() -> Result<Machine, String> {
     let (free_bytes, memory_bytes) = driver.memory_info()?;
     Ok(Machine {
         simulated: driver.is_simulated(),
+        prices: driver.simulated_prices(),
         gpu: driver.name()?,
         memory_bytes,
         used_bytes: memory_bytes.saturating_sub(free_bytes),

@@ -26,10 +26,14 @@ fn head(machine: &Machine, seconds: f64) -> String {
     let mut text =
         String::from("Written by `cargo xtask gpu`; the same in [gpu.json](gpu.json).\n\n");
     if machine.simulated {
-        text += "> **No GPU: this run was made on the simulated driver** (`crates/simcuda`). The \
-                 times of driver calls are those of `simgpu`'s cost table, and answers about the \
-                 driver are the simulation's: they show that the probes work and what the \
-                 simulation claims, and say nothing of a real driver. Kernels do nothing.\n\n";
+        let prices = machine.prices.as_deref().unwrap_or("an unknown list");
+        let _ = write!(
+            text,
+            "> **No GPU: this run was made on the simulated driver** (`crates/simcuda`). The \
+             times of driver calls are by `simgpu`'s prices of {prices}, and answers about the \
+             driver are the simulation's: they show that the probes work and what the \
+             simulation claims, and say nothing of a real driver. Kernels do nothing.\n\n"
+        );
     }
     text += "| | |\n|---|---|\n";
     let used = bytes(machine.used_bytes);
@@ -159,8 +163,9 @@ fn costs(costs: &Costs) -> String {
     for left_out in &costs.left_out {
         let _ = writeln!(text, "\n*Left out: {left_out}.*");
     }
-    text += "\nAs a cost table for `crates/simgpu/src/cost.rs` (call, base, per page of 2 MiB, per \
-             mapping, in nanoseconds):\n\n```rust\n";
+    text += "\nAs a column of `crates/simgpu/src/prices.rs`: medians in nanoseconds at sizes in \
+             bytes, and what each mapping after the first adds. Tails stand in the column p99.\n\n\
+             ```rust\n";
     for price in &costs.prices {
         text += &table_entry(price);
     }
@@ -169,9 +174,28 @@ fn costs(costs: &Costs) -> String {
 
 /// An entry as `cost.rs` has it.
 fn table_entry(price: &Price) -> String {
-    let Price { call, base_ns, per_page_ns, per_mapping_ns } = price;
-    let [base, page, mapping] = [*base_ns, *per_page_ns, *per_mapping_ns].map(grouped);
-    format!("(Call::{call}, {base}, {page}, {mapping}),\n")
+    let Price { call, points, further } = price;
+    let points = list(points);
+    if further.is_empty() {
+        return format!("(Call::{call}, Cost::by_size({points})),\n");
+    }
+    format!(
+        "(Call::{call}, Cost {{ points: {points}, further: {}, tail: None }}),\n",
+        list(further)
+    )
+}
+
+/// Points as `prices.rs` has them.
+fn list(points: &[(u64, u64)]) -> String {
+    let point = |(size, ns): &(u64, u64)| {
+        let size = match size {
+            0 => "0".to_owned(),
+            size if size % (1 << 20) == 0 => format!("{} * MIB", size >> 20),
+            size => grouped(*size),
+        };
+        format!("({size}, {})", grouped(*ns))
+    };
+    format!("&[{}]", points.iter().map(point).collect::<Vec<_>>().join(", "))
 }
 
 fn checks(checks: &[Check]) -> String {

@@ -13,6 +13,9 @@ use crate::heap::{self, Trial};
 pub(crate) struct Machine {
     /// Whether the driver was simcuda and there was no GPU.
     pub(crate) simulated: bool,
+    /// Whose prices times of driver calls are by then.
+    #[serde(default)]
+    pub(crate) prices: Option<String>,
     pub(crate) gpu: String,
     pub(crate) memory_bytes: u64,
     /// Of this, in use before anything was asked: the driver's own, and other programs'.

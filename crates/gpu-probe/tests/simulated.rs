@@ -56,12 +56,23 @@ fn the_price_list_is_found_again() {
         let name = price["call"].as_str().unwrap();
         let call = Call::ALL.iter().find(|call| format!("{call:?}") == name);
         let expected = table.get(*call.unwrap_or_else(|| panic!("{name} is no call of simgpu")));
-        assert_eq!(price["base_ns"], expected.base_ns, "{name}");
-        assert_eq!(price["per_page_ns"], expected.per_page_ns, "{name}");
-        assert_eq!(price["per_mapping_ns"], expected.per_mapping_ns, "{name}");
+        for (bytes, nanoseconds) in points(&price["points"]) {
+            assert_eq!(nanoseconds, expected.price_ns(bytes, 1), "{name} of {bytes} bytes");
+        }
+        for (bytes, nanoseconds) in points(&price["further"]) {
+            let two_ns = expected.price_ns(2 * bytes, 2);
+            let added_ns = two_ns - expected.price_ns(bytes, 1);
+            assert_eq!(nanoseconds, added_ns, "{name} with further mappings of {bytes} bytes");
+        }
     }
-    let has_a_price = |call: &&Call| table.get(**call) != simgpu::Cost::default();
+    let has_a_price = |call: &&Call| table.get(**call).base_ns() > 0;
     assert_eq!(prices.len(), Call::ALL.iter().filter(has_a_price).count());
+}
+
+/// Sizes in bytes with prices in nanoseconds.
+fn points(of: &Value) -> Vec<(u64, u64)> {
+    let all = of.as_array().unwrap().iter();
+    all.map(|point| (point[0].as_u64().unwrap(), point[1].as_u64().unwrap())).collect()
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! int64_t  simcuda_census(const char *what);            // what is alive, see below
 //! int64_t  simcuda_calls(const char *name);             // calls of cuMemAlloc and its like
 //! int64_t  simcuda_driver_nanoseconds(void);            // virtual time in calls, all devices
+//! const char *simcuda_prices(void);                     // whose prices that time goes by; NULL
 //! int64_t  simcuda_peak_bytes(int device);              // most memory in use at once
 //! void     simcuda_peak_reset(int device);
 //! int      simcuda_progress(int manual);                // streams wait to be advanced
@@ -23,7 +24,7 @@
 //!
 //! `simcuda_set` has effect before the first call of CUDA only, and answers 1 after it.
 //!
-//! Answers of −1 mean: no such name, or no simulation yet. `census` knows `used_bytes` (device
+//! Answers of −1 and NULL mean: no such name, or no simulation yet. `census` knows `used_bytes` (device
 //! memory, without variables of programs), `reserved_bytes` (addresses), `allocations`,
 //! `handles`, `reservations`, `mappings`, `events`, `streams`, `graphs`, `pool_blocks`,
 //! `host_allocations`, `host_bytes`, `host_registrations`, `shadow_segments`.
@@ -31,7 +32,7 @@
 //! Functions are safe from any thread and report errors as CUDA codes.
 
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use simgpu::{Access, Call, Code, Progress};
 
@@ -149,6 +150,14 @@ unsafe extern "C" fn simcuda_calls(name: *const c_char) -> i64 {
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_driver_nanoseconds() -> i64 {
     existing().map_or(-1, |simulation| over_devices(simulation, |usage| usage.driver_nanoseconds))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_prices() -> *const c_char {
+    static NAME: OnceLock<CString> = OnceLock::new();
+    let Some(simulation) = existing() else { return std::ptr::null() };
+    let name = || CString::new(simulation.settings.prices.name()).unwrap_or_default();
+    NAME.get_or_init(name).as_ptr()
 }
 
 #[unsafe(no_mangle)]

@@ -11,6 +11,7 @@
 //! | `SIMCUDA_KERNEL_TOUCHES` | `on` | `off`: launches touch nothing (see `touches`) |
 //! | `SIMCUDA_ON_VIOLATION` | `report` | `abort`: the first race or misuse ends the process |
 //! | `SIMCUDA_FAULTS` | none | `call:nth:code[:times]`, separated by commas |
+//! | `SIMCUDA_PRICES` | `h100` | what calls cost, by whose measurements: a name of `simgpu::Prices` |
 //! | `SIMCUDA_LOG` | none | a file that gets one line for each call |
 //!
 //! A value that cannot be understood is an error that names it: no device is there then.
@@ -18,7 +19,7 @@
 use std::env;
 use std::sync::{Mutex, PoisonError};
 
-use simgpu::{Progress, StoreKind};
+use simgpu::{Prices, Progress, StoreKind};
 
 /// Memory of a device where nothing is said, in bytes.
 const DEFAULT_MEMORY_BYTES: u64 = 80 << 30;
@@ -38,6 +39,7 @@ pub(crate) struct Settings {
     pub(crate) kernel_touches: bool,
     pub(crate) abort_on_violation: bool,
     pub(crate) faults: Vec<Fault>,
+    pub(crate) prices: Prices,
     pub(crate) log_path: Option<String>,
 }
 
@@ -94,6 +96,12 @@ impl Settings {
         let bytes = choice("SIMCUDA_STORE", "addresses", "bytes", false)?;
         let manual = choice("SIMCUDA_PROGRESS", "automatic", "manual", false)?;
         let faults = get("SIMCUDA_FAULTS").unwrap_or_default();
+        let prices = match get("SIMCUDA_PRICES").as_deref() {
+            None | Some("") => Prices::default(),
+            Some(text) => {
+                text.parse().map_err(|error| format!("SIMCUDA_PRICES={text}: {error}"))?
+            }
+        };
         Ok(Self {
             memory_bytes,
             devices,
@@ -108,6 +116,7 @@ impl Settings {
                 .filter(|rule| !rule.trim().is_empty())
                 .map(parse_fault)
                 .collect::<Result<_, _>>()?,
+            prices,
             log_path: get("SIMCUDA_LOG").filter(|path| !path.is_empty()),
         })
     }
@@ -162,7 +171,7 @@ mod tests {
     fn everything_has_a_default() {
         let settings = parse(&[]).unwrap();
         assert_eq!((settings.memory_bytes, settings.devices), (80 << 30, 1));
-        assert_eq!(settings.store, StoreKind::AddressesOnly);
+        assert_eq!((settings.store, settings.prices), (StoreKind::AddressesOnly, Prices::H100));
         assert!(settings.detect_races && !settings.abort_on_violation);
     }
 
@@ -177,11 +186,13 @@ mod tests {
             ("SIMCUDA_ADDRESSES", "descending"),
             ("SIMCUDA_RACES", "off"),
             ("SIMCUDA_FAULTS", "cuMemAlloc:5:2,cudaMalloc:1:700:*"),
+            ("SIMCUDA_PRICES", "a100"),
         ])
         .unwrap();
         assert_eq!((settings.memory_bytes, settings.devices), (16 << 30, 2));
         assert_eq!((settings.store, settings.progress), (StoreKind::RealBytes, Progress::Manual));
         assert!(settings.descending_addresses && !settings.detect_races);
+        assert_eq!(settings.prices, Prices::A100);
         let rule = |call: &str, nth, code, times| Fault { call: call.into(), nth, code, times };
         let expected = [rule("cuMemAlloc", 5, 2, 1), rule("cudaMalloc", 1, 700, u64::MAX)];
         assert_eq!(settings.faults, expected);
@@ -196,6 +207,7 @@ mod tests {
             ("SIMCUDA_STORE", "byte"),
             ("SIMCUDA_FAULTS", "cuMemAlloc:0:2"),
             ("SIMCUDA_FAULTS", "cuMemAlloc:5"),
+            ("SIMCUDA_PRICES", "b400"),
         ] {
             let message = parse(&[(name, value)]).unwrap_err();
             assert!(message.contains(name) && message.contains(value), "{message}");

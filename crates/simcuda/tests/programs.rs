@@ -37,8 +37,12 @@ fn pass(name: &str, environment: &[(&str, &str)]) -> String {
 
 #[test]
 fn the_driver_answers_as_cuda_does() {
-    let environment =
-        [("SIMCUDA_STORE", "bytes"), ("SIMCUDA_MEMORY", "1GiB"), ("SIMCUDA_DEVICES", "2")];
+    let environment = [
+        ("SIMCUDA_STORE", "bytes"),
+        ("SIMCUDA_MEMORY", "1GiB"),
+        ("SIMCUDA_DEVICES", "2"),
+        ("SIMCUDA_PRICES", "b300"),
+    ];
     let said = pass("driver", &environment);
     assert_eq!(said.matches("cuTexRefCreate is not implemented").count(), 1, "{said}");
 }

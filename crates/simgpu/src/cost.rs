@@ -1,44 +1,99 @@
-//! What each driver call costs, in virtual nanoseconds: the one table.
+//! What each driver call costs, in virtual nanoseconds.
 //!
-//! A call costs `base_ns`, plus `per_page_ns` for every 2 MiB page (or part of one) it
-//! concerns, plus `per_mapping_ns` for every mapping it concerns. The numbers are published
-//! measurements, rounded, on A100- and H100-class machines; where several differ the middle was
-//! taken. They are for comparing strategies with each other, not for predicting a machine:
-//! measure and replace them with [`CostTable::set`] where that matters.
+//! A price is a list of points, as measurements are published: at this size, so many nanoseconds.
+//! Between two points it runs straight, below the first it is the first's, beyond the last it goes
+//! on as from the last but one to the last. The first point is the least, and what a call costs
+//! that fails; calls that concern no memory have one point, at size 0.
 //!
-//! Sources:
-//! - `cuMemCreate` 8–190 µs a 2 MiB page, `cuMemMap` 1–2 µs, `cuMemSetAccess` 20–40 µs a
-//!   call, `cuMemUnmap` 11–34 µs, `cuMemAddressReserve` 9–19 µs for 8 GB: measurements
-//!   published with GMLake, vAttention and PyTorch's expandable segments.
-//! - 2 GiB made of 2 MiB pieces costs about 115 × one `cudaMalloc` of 2 GiB (GMLake). With
-//!   this table: 1024 × (60 + 1.5) µs + one set-access ≈ 64 ms against 1.1 ms, ≈ 57 ×; with a
-//!   set-access for each piece, as measured there, ≈ 85 ×.
-//! - `cuMemAlloc` and `cuMemFree` take 0.1 ms and more and synchronise: the reason every
-//!   framework caches.
-//! - Event record and query 0.5 µs without timing, `cuMemGetInfo` 5–12 µs: PyTorch issues on
-//!   allocator overhead.
-//! - A copy between pinned memory and a device at 38 GB/s, 55 µs a page, between the 25 GB/s
-//!   that PCIe 4 x16 and the 50 GB/s that PCIe 5 x16 come to in practice (of 32 and 64 on
-//!   paper); 10 µs for the call and the wait in it.
-//! - `cuStreamGetId` and `cuStreamGetCtx` read what the host has, as `cuStreamIsCapturing` does.
-//! - `cuMemsetD8Async` serves debugging only: nothing.
-//! - `cuDeviceCanAccessPeer` is asked once for each pair of devices: nothing.
-//! - Creation of events and streams, pinned memory: orders of magnitude from NVIDIA's forum.
+//! A call over several mappings costs what its first mapping does, and for each further one what
+//! the second list says at its size; where that is empty, mappings do not matter, and the size is
+//! the whole call's. The mappings of one call count as equally large.
+//!
+//! A *tail* is the slow call among many: each so manyth call of a kind costs so much more than the
+//! least price that a call of the least size comes to the tail exactly. It goes by the count of
+//! calls, so runs stay reproducible, and a percentile of the run is that of the measurement.
+//!
+//! The prices themselves are in [`crate::Prices`]; replace one with [`CostTable::set`]. The page
+//! that `cargo xtask gpu` writes ends its table of calls with entries of this form.
 
-use crate::Call;
+use crate::{Call, Prices};
 
-/// The page of [`Cost::per_page_ns`], in bytes.
-pub const COST_PAGE_BYTES: u64 = 2 << 20;
+/// Sizes in bytes, ascending, with prices in nanoseconds.
+pub type Points = &'static [(u64, u64)];
 
-/// The price of one call, in nanoseconds.
+/// Calls that take much longer than others of their kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// One call of so many is slow: 100 for the 99th percentile.
+    pub every: u64,
+    /// What it costs, at the least size.
+    pub nanoseconds: u64,
+}
+
+/// The price of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// For the call itself, also when it fails.
-    pub base_ns: u64,
-    /// For each 2 MiB page of memory concerned, or part of one; when it succeeds.
-    pub per_page_ns: u64,
-    /// For each mapping concerned; when it succeeds.
-    pub per_mapping_ns: u64,
+    /// By the size of the memory concerned: of the call's, or of its first mapping.
+    pub points: Points,
+    /// For each mapping after the first, by its size; empty: mappings do not matter.
+    pub further: Points,
+    /// Slow calls.
+    pub tail: Option<Tail>,
+}
+
+impl Cost {
+    /// A price by the size of the memory that the call concerns.
+    pub const fn by_size(points: Points) -> Self {
+        Self { points, further: &[], tail: None }
+    }
+
+    /// A price for each mapping, by its size.
+    pub const fn per_mapping(points: Points) -> Self {
+        Self { points, further: points, tail: None }
+    }
+
+    /// The same, with one slow call of every `every`.
+    pub const fn with_tail(self, every: u64, nanoseconds: u64) -> Self {
+        Self { tail: Some(Tail { every, nanoseconds }), ..self }
+    }
+
+    /// What a call costs that fails or concerns no memory; the least of all sizes.
+    pub fn base_ns(&self) -> u64 {
+        self.points.first().map_or(0, |point| point.1)
+    }
+
+    /// What a call costs that concerns `bytes` in `mappings` mappings, tails apart.
+    pub fn price_ns(&self, bytes: u64, mappings: u64) -> u64 {
+        if self.further.is_empty() || mappings == 0 {
+            return price_at(self.points, bytes);
+        }
+        let mapping_bytes = bytes / mappings;
+        let further_ns = price_at(self.further, mapping_bytes).saturating_mul(mappings - 1);
+        price_at(self.points, mapping_bytes).saturating_add(further_ns)
+    }
+
+    /// What the `number`th call of its kind costs besides, being slow.
+    pub(crate) fn tail_ns(&self, number: u64) -> u64 {
+        let slow = self.tail.filter(|tail| number.is_multiple_of(tail.every));
+        slow.map_or(0, |tail| tail.nanoseconds.saturating_sub(self.base_ns()))
+    }
+}
+
+/// The price at `bytes` on the line through `points`.
+fn price_at(points: &[(u64, u64)], bytes: u64) -> u64 {
+    let above = points.partition_point(|point| point.0 < bytes);
+    // Beyond the last point the last two say how it goes on.
+    let right = above.min(points.len().saturating_sub(1));
+    let Some(&(right_bytes, right_ns)) = points.get(right) else { return 0 };
+    let left = right.checked_sub(1).and_then(|left| points.get(left));
+    let Some(&(left_bytes, left_ns)) = left.filter(|_| above > 0) else {
+        return right_ns;
+    };
+    let rise = i128::from(right_ns) - i128::from(left_ns);
+    let run = i128::from(right_bytes) - i128::from(left_bytes);
+    let from_left = i128::from(bytes) - i128::from(left_bytes);
+    let price = i128::from(left_ns) + rise.saturating_mul(from_left) / run.max(1);
+    u64::try_from(price.max(0)).unwrap_or(u64::MAX)
 }
 
 /// The price of every call.
@@ -50,8 +105,7 @@ pub struct CostTable {
 impl CostTable {
     /// A table in which every call is free.
     pub const fn free_of_charge() -> Self {
-        let nothing = Cost { base_ns: 0, per_page_ns: 0, per_mapping_ns: 0 };
-        Self { costs: [nothing; Call::COUNT] }
+        Self { costs: [Cost::by_size(&[]); Call::COUNT] }
     }
 
     /// The price of `call`.
@@ -63,46 +117,51 @@ impl CostTable {
     pub const fn set(&mut self, call: Call, cost: Cost) {
         self.costs[call as usize] = cost;
     }
+
+    /// The same without slow calls.
+    pub fn without_tails(mut self) -> Self {
+        self.costs.iter_mut().for_each(|cost| cost.tail = None);
+        self
+    }
 }
 
 impl Default for CostTable {
     fn default() -> Self {
-        let mut table = Self::free_of_charge();
-        for (call, base_ns, per_page_ns, per_mapping_ns) in [
-            (Call::MemoryInfo, 8_000, 0, 0),
-            (Call::Allocate, 100_000, 1_000, 0),
-            (Call::Free, 80_000, 500, 0),
-            (Call::AddressRange, 500, 0, 0),
-            (Call::Reserve, 10_000, 1, 0),
-            (Call::Unreserve, 10_000, 1, 0),
-            (Call::Create, 59_000, 1_000, 0),
-            (Call::Release, 15_000, 500, 0),
-            (Call::Map, 1_500, 0, 0),
-            (Call::SetAccess, 25_000, 50, 100),
-            (Call::Unmap, 2_000, 50, 18_000),
-            (Call::StreamCreate, 20_000, 0, 0),
-            (Call::StreamDestroy, 10_000, 0, 0),
-            (Call::StreamQuery, 500, 0, 0),
-            (Call::StreamSynchronize, 2_000, 0, 0),
-            (Call::StreamWait, 500, 0, 0),
-            (Call::StreamIsCapturing, 100, 0, 0),
-            (Call::StreamGetId, 100, 0, 0),
-            (Call::StreamGetContext, 100, 0, 0),
-            (Call::BeginCapture, 2_000, 0, 0),
-            (Call::EndCapture, 10_000, 0, 0),
-            (Call::EventCreate, 1_500, 0, 0),
-            (Call::EventDestroy, 1_000, 0, 0),
-            (Call::EventRecord, 500, 0, 0),
-            (Call::EventQuery, 500, 0, 0),
-            (Call::EventSynchronize, 1_000, 0, 0),
-            (Call::Synchronize, 5_000, 0, 0),
-            (Call::HostAllocate, 150_000, 150_000, 0),
-            (Call::HostFree, 100_000, 50_000, 0),
-            (Call::CopyToHost, 10_000, 55_000, 0),
-            (Call::CopyToDevice, 10_000, 55_000, 0),
-        ] {
-            table.set(call, Cost { base_ns, per_page_ns, per_mapping_ns });
-        }
-        table
+        Prices::default().table()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POINTS: Points = &[(2, 100), (4, 110), (8, 150)];
+
+    #[test]
+    fn prices_run_straight_between_points_and_on_beyond_the_last() {
+        let priced = [0, 2, 3, 4, 6, 8, 10, 16].map(|bytes| price_at(POINTS, bytes));
+        assert_eq!(priced, [100, 100, 105, 110, 130, 150, 170, 230]);
+        assert_eq!([0, 7, u64::MAX].map(|bytes| price_at(&[(5, 40)], bytes)), [40; 3]);
+        assert_eq!(price_at(&[], 7), 0);
+        assert_eq!(price_at(&[(0, 0), (1, u64::MAX)], u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_price_for_each_mapping_counts_them() {
+        let whole = Cost::by_size(POINTS);
+        assert_eq!((whole.price_ns(8, 0), whole.price_ns(8, 4)), (150, 150));
+        let each = Cost::per_mapping(POINTS);
+        assert_eq!([1, 2, 4].map(|mappings| each.price_ns(8, mappings)), [150, 220, 400]);
+        let less = Cost { further: &[(2, 6)], ..each };
+        assert_eq!([1, 2, 4].map(|mappings| less.price_ns(8, mappings)), [150, 116, 118]);
+    }
+
+    #[test]
+    fn slow_calls_come_by_count() {
+        let cost = Cost::by_size(POINTS).with_tail(3, 1_000);
+        assert_eq!([1, 2, 3, 4, 6].map(|number| cost.tail_ns(number)), [0, 0, 900, 0, 900]);
+        let mut table = CostTable::free_of_charge();
+        table.set(Call::Create, cost);
+        assert_eq!(table.without_tails().get(Call::Create), Cost::by_size(POINTS));
     }
 }

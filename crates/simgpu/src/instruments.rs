@@ -1,10 +1,10 @@
 //! What was asked of the simulated driver: calls, virtual time, waits of the host.
 //!
-//! Counters are per device and only grow. A call is counted when it is made, whatever it
-//! answers; what depends on size is charged when it succeeds.
+//! Counters are per device and only grow. A call is counted and its least price charged when it is
+//! made, whatever it answers; what depends on size, and what makes it slow, when it succeeds.
 
 use crate::Result;
-use crate::cost::{COST_PAGE_BYTES, CostTable};
+use crate::cost::CostTable;
 use crate::machine::{Machine, State};
 
 /// The calls of the simulated driver.
@@ -174,19 +174,19 @@ impl Usage {
 
     pub(crate) fn charge_calls(&mut self, call: Call, count: u64, costs: &CostTable) {
         self.calls[call as usize] += count;
-        self.charge_ns(costs.get(call).base_ns.saturating_mul(count));
+        self.charge_ns(costs.get(call).base_ns().saturating_mul(count));
     }
 
     pub(crate) fn charge_ns(&mut self, nanoseconds: u64) {
         self.driver_nanoseconds = self.driver_nanoseconds.saturating_add(nanoseconds);
     }
 
-    /// Charges what depends on how much memory a successful call concerned.
+    /// Charges what a call costs beyond the least, by the memory that it concerned; after
+    /// [`Self::charge_call`], when it has succeeded.
     pub(crate) fn charge_size(&mut self, call: Call, costs: &CostTable, bytes: u64, mappings: u64) {
         let cost = costs.get(call);
-        let pages = bytes.div_ceil(COST_PAGE_BYTES);
-        self.charge_ns(cost.per_page_ns.saturating_mul(pages));
-        self.charge_ns(cost.per_mapping_ns.saturating_mul(mappings));
+        self.charge_ns(cost.price_ns(bytes, mappings).saturating_sub(cost.base_ns()));
+        self.charge_ns(cost.tail_ns(self.count(call)));
     }
 }
 

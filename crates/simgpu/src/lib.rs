@@ -8,7 +8,8 @@
 //! It is made for testing allocators, so it carries instruments that a GPU lacks:
 //! - a race detector with vector clocks ([`Machine::touch`], [`Machine::take_violations`]);
 //! - scripted faults ([`Machine::faults`]);
-//! - counts of calls and virtual driver time ([`Machine::usage`], [`CostTable`]);
+//! - counts of calls and virtual driver time by published prices ([`Machine::usage`],
+//!   [`Prices`]);
 //! - an inventory ([`Machine::census`]) and a check of itself ([`Machine::validate`]).
 //!
 //! ```
@@ -52,6 +53,7 @@ mod host_memory;
 mod instruments;
 mod machine;
 mod physical;
+mod prices;
 mod quiet;
 mod race;
 mod ranges;
@@ -68,10 +70,11 @@ mod virtual_memory;
 pub use address_space::AddressRange;
 pub use capture::{CaptureInfo, CaptureMode, Graph, exchange_thread_capture_mode};
 pub use code::{Code, Result};
-pub use cost::{COST_PAGE_BYTES, Cost, CostTable};
+pub use cost::{Cost, CostTable, Points, Tail};
 pub use fault::{Faults, Target, Times};
 pub use instruments::{Call, Census, HostWaits, Usage};
 pub use machine::{Config, DeviceConfig, Machine, MemoryInfo, Progress};
+pub use prices::Prices;
 pub use store::StoreKind;
 pub use stream::Mark;
 pub use stream_table::{STREAM_LEGACY, STREAM_PER_THREAD};

@@ -111,7 +111,7 @@ fn copies_are_counted_charged_and_known_to_be_complete() {
         assert_eq!(after.host_waits.implicit - before.host_waits.implicit, 2);
         let costs = machine.config().costs;
         let [out, back] = [Call::CopyToHost, Call::CopyToDevice].map(|call| costs.get(call));
-        let expected = out.base_ns + 2 * out.per_page_ns + back.base_ns + back.per_page_ns;
+        let expected = out.price_ns(2 * GRANULE, 0) + back.price_ns(GRANULE, 0);
         assert_eq!(after.driver_nanoseconds - before.driver_nanoseconds, expected);
         assert_eq!(machine.pending(0, 0), Ok(0));
         // The host knows it: other streams may use the memory, and it may be unmapped.

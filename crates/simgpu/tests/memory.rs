@@ -264,18 +264,15 @@ fn calls_are_counted_and_charged() {
     machine.free(0, machine.allocate(0, 4 * MIB).unwrap()).unwrap();
     let usage = machine.usage(0).unwrap();
     assert_eq!((usage.count(Call::Allocate), usage.count(Call::Free)), (1, 1));
-    let (allocate, free) = {
-        let costs = machine.config().costs;
-        (costs.get(Call::Allocate), costs.get(Call::Free))
-    };
-    let expected =
-        allocate.base_ns + 2 * allocate.per_page_ns + free.base_ns + 2 * free.per_page_ns;
+    let costs = machine.config().costs;
+    let (allocate, free) = (costs.get(Call::Allocate), costs.get(Call::Free));
+    let expected = allocate.price_ns(4 * MIB, 0) + free.price_ns(4 * MIB, 0);
     assert_eq!(usage.driver_nanoseconds, expected);
     assert_eq!((usage.host_waits.implicit, usage.host_waits.blocked), (1, 0));
     assert!(machine.allocate(0, u64::MAX).is_err());
     let failed = machine.usage(0).unwrap();
     assert_eq!(failed.count(Call::Allocate), 2, "failing calls count");
-    assert_eq!(failed.driver_nanoseconds - expected, allocate.base_ns);
+    assert_eq!(failed.driver_nanoseconds - expected, allocate.base_ns());
     assert_eq!(machine.usage(1).unwrap(), simgpu::Usage::default());
 }
 

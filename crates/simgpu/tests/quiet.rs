@@ -129,6 +129,6 @@ fn calls_of_many_threads_are_all_counted() {
         assert_eq!(usage.count(call), THREADS * ROUNDS);
     }
     let costs = machine.config().costs;
-    let price = |call: Call| usage.count(call) * costs.get(call).base_ns;
+    let price = |call: Call| usage.count(call) * costs.get(call).base_ns();
     assert_eq!(usage.driver_nanoseconds, Call::ALL.map(price).into_iter().sum::<u64>());
 }

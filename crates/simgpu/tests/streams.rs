@@ -214,7 +214,7 @@ fn elapsed_time_needs_timing() {
     assert_eq!(machine.event_elapsed_ns(start, end), Err(Code::NOT_READY));
     machine.run_to_idle(0, 8).unwrap();
     let costs = machine.config().costs;
-    let expected = costs.get(Call::MemoryInfo).base_ns + costs.get(Call::EventRecord).base_ns;
+    let expected = costs.get(Call::MemoryInfo).base_ns() + costs.get(Call::EventRecord).base_ns();
     assert_eq!(machine.event_elapsed_ns(start, end), Ok(expected));
     let plain = recorded(&machine, 8);
     machine.run_device_to_idle(0).unwrap();

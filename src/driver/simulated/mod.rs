@@ -29,7 +29,8 @@ pub fn open(backend: Backend, settings: &Settings) -> Result<Platform> {
         Backend::Cuda => return Err(Error::invalid_argument("cuda is not a simulated backend")),
     };
     let memory_bytes = settings.sim_memory_bytes.unwrap_or(default_bytes);
-    let config = Config::new(store, settings.sim_devices as usize, memory_bytes);
+    let mut config = Config::new(store, settings.sim_devices as usize, memory_bytes);
+    config.costs = settings.sim_prices.table();
     let machine = Machine::new(config).map_err(|code| {
         let devices = settings.sim_devices;
         let message = format!(
@@ -63,6 +64,9 @@ fn total_bytes_of(meminfo: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use simgpu::Prices;
+
+    use super::super::HandleOptions;
     use super::*;
 
     #[test]
@@ -87,6 +91,18 @@ mod tests {
         }
         let platform = open(Backend::Sim, &Settings::default()).unwrap();
         assert_eq!(platform.devices[0].memory_info().unwrap().total_bytes, SIM_MEMORY_BYTES);
+    }
+
+    #[test]
+    fn calls_cost_what_the_chosen_list_says() {
+        for sim_prices in Prices::ALL {
+            let settings = Settings { sim_prices: *sim_prices, ..Settings::default() };
+            let device = &open(Backend::Sim, &settings).unwrap().devices[0];
+            let handle = device.create(2 * MIB, HandleOptions::default()).unwrap();
+            let create_ns = sim_prices.table().get(simgpu::Call::Create).base_ns();
+            assert_eq!(device.usage().nanoseconds, create_ns, "{}", sim_prices.name());
+            device.release(handle).unwrap();
+        }
     }
 
     #[test]

@@ -137,11 +137,12 @@ fn heading(report: &Report) -> String {
         threads => format!(" on each of {threads} threads"),
     };
     format!(
-        "{}: {} calls{threads}, backend {}, of each ns/op {:.1} are the replay's own loop\n",
+        "{}: {} calls{threads}, backend {}, of each ns/op {:.1} are the replay's own loop; {}\n",
         report.trace,
         grouped(report.calls),
         report.backend,
         report.loop_ns_per_call,
+        report.driver_time_source(),
     )
 }
 

@@ -60,7 +60,11 @@ fn describe(report: &Report) -> String {
     if let Some(ratio) = report.fragmentation_ratio {
         text += &format!("; fragmentation {ratio:.3} when most was live");
     }
-    text += &format!("\nof each ns/op {:.1} are the replay's own loop\n", report.loop_ns_per_call);
+    text += &format!(
+        "\nof each ns/op {:.1} are the replay's own loop; {}\n",
+        report.loop_ns_per_call,
+        report.driver_time_source(),
+    );
     if let Some(damage) = &report.damage {
         text += &format!("replayed to where the trace is damaged only: {damage}\n");
     }

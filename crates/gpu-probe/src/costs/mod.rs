@@ -1,22 +1,19 @@
 //! What each driver call costs, by size: measured, and as the cost table of `simgpu` has it.
 //!
 //! Calls are timed alone, on one thread, with nothing pending on the device, after a few that
-//! are not counted. A call and the one that undoes it are measured together. Rows for one call
-//! at several sizes become its entry in the table by a weighted fit (`fit`).
+//! are not counted. A call and the one that undoes it are measured together. The medians of one
+//! call at several sizes are its entry in the table, point by point; what a mapping costs that is
+//! not the call's first is told by the calls that cover several.
 
 mod calls;
-mod fit;
 mod samples;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::driver::Driver;
-use fit::Observation;
-
-/// The page of the cost table, in bytes.
-const COST_PAGE_BYTES: u64 = 2 << 20;
 
 /// A call's name in `simgpu` (its row in the table), and in the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +40,14 @@ pub(crate) struct Row {
     pub(crate) p99_ns: u64,
 }
 
-/// An entry of the cost table.
+/// An entry of the cost table: sizes in bytes with nanoseconds, ascending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Price {
     pub(crate) call: String,
-    pub(crate) base_ns: u64,
-    pub(crate) per_page_ns: u64,
-    pub(crate) per_mapping_ns: u64,
+    /// What a call costs that concerns so much memory, in one mapping if in any.
+    pub(crate) points: Vec<(u64, u64)>,
+    /// What each mapping after the first adds, by its size; empty where none was measured.
+    pub(crate) further: Vec<(u64, u64)>,
 }
 
 /// Everything measured about costs.
@@ -87,25 +85,27 @@ fn prices(rows: &[Row]) -> Vec<Price> {
             names.push(&row.call);
         }
     }
-    let price = |name: &&str| {
-        let of_call = in_table().filter(|row| row.call == **name);
-        let observations: Vec<Observation> = of_call
-            .map(|row| Observation {
-                pages: row.bytes.div_ceil(COST_PAGE_BYTES) as f64,
-                mappings: row.mappings as f64,
-                nanoseconds: row.median_ns as f64,
-            })
-            .collect();
-        let [base, per_page, per_mapping] = fit::fit(&observations);
-        let whole = |value: f64| value.round() as u64;
-        Price {
-            call: (**name).to_owned(),
-            base_ns: whole(base),
-            per_page_ns: whole(per_page),
-            per_mapping_ns: whole(per_mapping),
-        }
-    };
-    names.iter().map(price).collect()
+    names.iter().map(|name| price(name, in_table().filter(|row| row.call == **name))).collect()
+}
+
+/// The entry that the rows of one call make.
+fn price<'a>(call: &str, rows: impl Iterator<Item = &'a Row>) -> Price {
+    let (several, single): (Vec<&Row>, Vec<&Row>) = rows.partition(|row| row.mappings > 1);
+    let points: BTreeMap<u64, u64> = single.iter().map(|row| (row.bytes, row.median_ns)).collect();
+    let mut further = BTreeMap::<u64, Vec<u64>>::new();
+    for row in several {
+        let bytes = row.bytes / row.mappings;
+        // Of the dearer end where one mapping of that size was not measured alone.
+        let first_ns = points.range(bytes..).next().or(points.last_key_value());
+        let added_ns = row.median_ns.saturating_sub(first_ns.map_or(0, |(_, &ns)| ns));
+        further.entry(bytes).or_default().push(added_ns / (row.mappings - 1));
+    }
+    let dearest = |(bytes, all): (u64, Vec<u64>)| (bytes, all.into_iter().max().unwrap_or(0));
+    Price {
+        call: call.to_owned(),
+        points: points.into_iter().collect(),
+        further: further.into_iter().map(dearest).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -128,21 +128,25 @@ mod tests {
 
     #[test]
     fn rows_make_a_table() {
-        let page = COST_PAGE_BYTES;
+        const MIB: u64 = 1 << 20;
         let mut special = row("EventQuery", 0, 0, 9_000);
         special.remark = Some("from 8 threads".to_owned());
-        let unmap = |pages: u64, mappings: u64| {
-            row("Unmap", pages * page, mappings, 2_000 + 50 * pages + 18_000 * mappings)
-        };
-        let rows =
-            [row("EventQuery", 0, 0, 500), special, unmap(1, 1), unmap(64, 1), unmap(64, 64)];
-        let prices = prices(&rows);
-        let price = |call: &str, base_ns, per_page_ns, per_mapping_ns| Price {
+        let rows = [
+            row("EventQuery", 0, 0, 500),
+            special,
+            row("Unmap", 8 * MIB, 1, 40_000),
+            row("Unmap", 2 * MIB, 1, 36_000),
+            row("Unmap", 32 * MIB, 16, 36_000 + 15 * 6_000),
+            row("Unmap", 256 * MIB, 128, 36_000 + 127 * 7_000),
+        ];
+        let price = |call: &str, points: &[(u64, u64)], further: &[(u64, u64)]| Price {
             call: call.to_owned(),
-            base_ns,
-            per_page_ns,
-            per_mapping_ns,
+            points: points.to_vec(),
+            further: further.to_vec(),
         };
-        assert_eq!(prices, [price("EventQuery", 500, 0, 0), price("Unmap", 2_000, 50, 18_000)]);
+        let unmap = [(2 * MIB, 36_000), (8 * MIB, 40_000)];
+        let expected =
+            [price("EventQuery", &[(0, 500)], &[]), price("Unmap", &unmap, &[(2 * MIB, 7_000)])];
+        assert_eq!(prices(&rows), expected);
     }
 }

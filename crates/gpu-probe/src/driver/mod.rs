@@ -81,6 +81,7 @@ struct Access {
 
 /// Of simcuda: virtual time spent in calls, in nanoseconds.
 type VirtualClock = unsafe extern "C" fn() -> i64;
+type PricesName = unsafe extern "C" fn() -> *const c_char;
 
 type HostFunction = unsafe extern "C" fn(*mut c_void);
 
@@ -190,6 +191,7 @@ pub(crate) struct Driver {
     device: c_int,
     context: usize,
     virtual_clock: Option<VirtualClock>,
+    prices_name: Option<PricesName>,
     opened: Instant,
 }
 
@@ -207,9 +209,14 @@ impl Driver {
             let address = libc::dlsym(library, c"simcuda_driver_nanoseconds".as_ptr());
             std::mem::transmute::<*mut c_void, Option<VirtualClock>>(address)
         };
+        // SAFETY: as above.
+        let prices_name = unsafe {
+            let address = libc::dlsym(library, c"simcuda_prices".as_ptr());
+            std::mem::transmute::<*mut c_void, Option<PricesName>>(address)
+        };
         let api = Api::find(library);
         let opened = Instant::now();
-        let mut driver = Self { api, device: 0, context: 0, virtual_clock, opened };
+        let mut driver = Self { api, device: 0, context: 0, virtual_clock, prices_name, opened };
         call!(driver, cuInit(0))?;
         let (mut device, mut context) = (0, 0);
         call!(driver, cuDeviceGet(&mut device, 0))?;
@@ -227,6 +234,17 @@ impl Driver {
     /// Whether this is simcuda and no driver of a GPU.
     pub(crate) fn is_simulated(&self) -> bool {
         self.virtual_clock.is_some()
+    }
+
+    /// Whose prices [`Self::now_ns`] goes by, on simcuda.
+    pub(crate) fn simulated_prices(&self) -> Option<String> {
+        // SAFETY: it takes nothing and may be called at any time.
+        let name = unsafe { self.prices_name?() };
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: not null, so a text that lives as long as the driver.
+        Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
     }
 
     /// Nanoseconds since the driver was opened; those of the cost table on simcuda.

@@ -33,7 +33,9 @@ fn what_is_missing_has_its_reason() {
 fn simulation_is_said_first() {
     let mut report = empty_report();
     report.machine.simulated = true;
+    report.machine.prices = Some("b300".to_owned());
     let page = render(&report);
+    assert!(page.contains("prices of b300"), "{page}");
     let said = page.find("simulated driver").unwrap();
     assert!(said < page.find("## ").unwrap());
 }
@@ -54,13 +56,14 @@ fn defects_are_found_and_shown() {
 
 #[test]
 fn prices_can_be_pasted() {
-    let price = Price {
-        call: "Unmap".to_owned(),
-        base_ns: 2_000,
-        per_page_ns: 50,
-        per_mapping_ns: 1_018_000,
-    };
-    assert_eq!(table_entry(&price), "(Call::Unmap, 2_000, 50, 1_018_000),\n");
+    let points = vec![(0, 500), (4096, 1_018_000), (2 << 20, 36_000)];
+    let price = Price { call: "Unmap".to_owned(), points, further: Vec::new() };
+    let said = "&[(0, 500), (4_096, 1_018_000), (2 * MIB, 36_000)]";
+    assert_eq!(table_entry(&price), format!("(Call::Unmap, Cost::by_size({said})),\n"));
+    let price = Price { further: vec![(2 << 20, 6_000)], ..price };
+    let more = "further: &[(2 * MIB, 6_000)], tail: None";
+    let expected = format!("(Call::Unmap, Cost {{ points: {said}, {more} }}),\n");
+    assert_eq!(table_entry(&price), expected);
 }
 
 #[test]

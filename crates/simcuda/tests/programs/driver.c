@@ -58,6 +58,7 @@ static void copies_move_bytes(void) {
     EXPECT(4, in[0]);
     EXPECT(1, in[4095]);
     EXPECT(INVALID_VALUE, CALL(cuMemsetD32_v2, first + 2, 0u, (size_t)1));
+    EXPECT(0, strcmp(getenv("SIMCUDA_PRICES"), ((const char *(*)(void))find("simcuda_prices"))()));
     /* Copies that wait are the machine's calls, by whatever name they come. */
     int64_t calls = LONG(simcuda_calls, "cuMemcpyDtoH");
     OK(simcuda_fail, "cuMemcpyDtoH", (int64_t)2, 700, (int64_t)1);

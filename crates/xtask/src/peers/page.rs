@@ -1,5 +1,6 @@
 //! The page: what was measured, how, and where; a table for each quantity.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::Command;
 
@@ -84,8 +85,9 @@ const SECTIONS: [Section; 9] = [
     ),
     (
         "Driver time in a pass",
-        "What a real driver would have taken for these calls by the stand-in's price list, which \
-         holds published measurements (`crates/simgpu/src/cost.rs`): first pass, then the last.",
+        "What a real driver would have taken for these calls by the stand-in's prices, which are \
+         published measurements (`crates/simgpu/src/prices.rs`) of the machine named above: first \
+         pass, then the last.",
         |measured, _| by_pass(measured, |pass| duration(pass.driver_ns)),
     ),
 ];
@@ -105,6 +107,7 @@ pub(super) fn write(results: &Results) -> String {
     for (name, value) in &results.circumstances {
         let _ = writeln!(page, "- {name}: {value}");
     }
+    let _ = writeln!(page, "- {}", driver_time_source(results));
     for (heading, explanation, cell) in SECTIONS {
         let _ = write!(page, "\n## {heading}\n\n{explanation}\n\n{}", table(results, cell));
     }
@@ -135,6 +138,16 @@ fn introduction() -> String {
          high (`SIMCUDA_ADDRESSES`), PyTorch native reserves 1.105 instead of 1.197 times the \
          live peak on diffusion_buckets and 2.003 instead of 2.001 on opt13_recompute_var.\n"
     )
+}
+
+/// What driver time is, as every replay of the run says.
+fn driver_time_source(results: &Results) -> String {
+    let measured = results.measured.values().flat_map(BTreeMap::values);
+    let mut sources: Vec<String> =
+        measured.map(|one| one.single.first().driver_time_source()).collect();
+    sources.sort();
+    sources.dedup();
+    sources.join("; ")
 }
 
 fn table(results: &Results, cell: Cell) -> String {

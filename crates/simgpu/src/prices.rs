@@ -1,0 +1,261 @@
+//! What driver calls were measured to cost: one column for each machine and source.
+//!
+//! A column states the points that were published, in nanoseconds at a size, and nothing rounded;
+//! [`crate::Cost`] says what lies between and beyond. What a source did not measure is taken from
+//! the dearest of the others and says so; how a price grows with size, where only pages of 2 MiB
+//! were measured, as well. Tails are where a source gives a high percentile, and nowhere else.
+//! The columns are for comparing strategies with each other, on several machines; measure and
+//! replace them where that is not enough. None stands on `docs/benchmarks/gpu.md` yet, which was
+//! written on the simulated driver. Written on a GPU, the rows of its table "Cost of driver calls"
+//! are to make a column: it ends with the medians in the form used here, under the names used here,
+//! and a tail is its p99 at the least size.
+//!
+//! Sources:
+//! - `h100`: napplesty/zero-cuda-graph, single calls of 2, 16, 64 and 256 MiB with p99. Setting
+//!   access and unmapping cost so much for *each* mapping. It answered out-of-memory to
+//!   `cuMemSetAccess` at about 520,000 live mappings.
+//! - `a100`: kvcached's `bench_vmm`, pages of 2 MiB; its p90 of `cuMemCreate` is 339 µs. 8 GB
+//!   reserved at once.
+//! - `rtxpro6000`: RTX PRO 6000, driver 580: creating 14 µs for 2 to 64 MiB, setting access 66 to
+//!   69 µs a mapping, and 4.2 ms for one call over 64: no cheaper than 64 calls.
+//! - `vattention`: the paper's table for pages of 2 MiB, on an A100.
+//! - `b300`: creating at 2, 16, 256 and 1024 MiB; mapping and setting access under 1 µs.
+//! - `cuMemAlloc` and `cuMemFree` at 2, 128, 1024 and 4096 MiB: one idle laptop, for all columns.
+//! - Pinned memory: 8 GiB in 2.7 s, 0.67 ms for 2 MiB (ai-dynamo/dynamo#13710); the price of the
+//!   smallest piece, and of giving it back, is an order of magnitude from NVIDIA's forum.
+//! - Events without timing 0.5 µs to record or query (5 µs with timing, which is not told apart
+//!   here), `cuMemGetInfo` 5 to 12 µs (once 8 ms): PyTorch's issues on allocator overhead.
+//! - Copies between pinned memory and a device: 55 µs for 2 MiB, 38 GB/s, between the 25 that
+//!   PCIe 4 x16 and the 50 that PCIe 5 x16 come to in practice; 10 µs for the call and its wait.
+//! - `cuStreamGetId` and `cuStreamGetCtx` read what the host has, as `cuStreamIsCapturing` does.
+//! - Giving addresses back, and making and ending streams, events and captures: orders of
+//!   magnitude, nothing published. `cuMemsetD8Async` serves debugging only, and
+//!   `cuDeviceCanAccessPeer` is asked once for each pair of devices: nothing.
+//!
+//! Counter-evidence, in no column: one source set access to 8,192 pages in 50 ms with one call,
+//! 6 µs a page. The page of `cargo xtask gpu` has 1 to many mappings in a call, to decide it.
+//!
+//! 2 GiB made of 2 MiB pieces cost GMLake about 115 × one `cudaMalloc` of 2 GiB. By `h100` it is
+//! 1024 × (10 + 0.45 + 77) µs against 469 µs, 191 ×; by `vattention` 151 ×.
+
+use std::str::FromStr;
+
+use crate::cost::{Cost, CostTable};
+use crate::{Call, Points};
+
+/// A column: which measurements prices come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prices {
+    /// H100.
+    #[default]
+    H100,
+    /// A100.
+    A100,
+    /// RTX PRO 6000.
+    RtxPro6000,
+    /// vAttention's.
+    VAttention,
+    /// B300.
+    B300,
+}
+
+/// Calls and their prices.
+type Column = &'static [(Call, Cost)];
+
+impl Prices {
+    /// Every column, in the order in which they are listed to users.
+    pub const ALL: &[Self] =
+        &[Self::H100, Self::A100, Self::RtxPro6000, Self::VAttention, Self::B300];
+
+    /// The word for it in the environment.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::H100 => "h100",
+            Self::A100 => "a100",
+            Self::RtxPro6000 => "rtxpro6000",
+            Self::VAttention => "vattention",
+            Self::B300 => "b300",
+        }
+    }
+
+    /// The price of every call.
+    pub fn table(self) -> CostTable {
+        let own = match self {
+            Self::H100 => H100,
+            Self::A100 => A100,
+            Self::RtxPro6000 => RTX_PRO_6000,
+            Self::VAttention => VATTENTION,
+            Self::B300 => B300,
+        };
+        let mut table = CostTable::free_of_charge();
+        for &(call, cost) in COMMON.iter().chain(own) {
+            table.set(call, cost);
+        }
+        table
+    }
+}
+
+impl FromStr for Prices {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.iter().find(|prices| prices.name().eq_ignore_ascii_case(text));
+        known.copied().ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|prices| prices.name()).collect();
+            format!("not a price list; valid: {}", names.join(", "))
+        })
+    }
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+const fn flat(point: Points) -> Cost {
+    Cost::by_size(point)
+}
+
+/// The dearest release that was measured.
+const RELEASE_H100: Points =
+    &[(2 * MIB, 36_000), (16 * MIB, 39_000), (64 * MIB, 49_000), (256 * MIB, 91_000)];
+
+const H100: Column = &[
+    (Call::Reserve, flat(&[(0, 1_000)])),
+    (
+        Call::Create,
+        Cost::by_size(&[
+            (2 * MIB, 10_000),
+            (16 * MIB, 12_000),
+            (64 * MIB, 11_000),
+            (256 * MIB, 15_000),
+        ]),
+    ),
+    (Call::Map, flat(&[(0, 450)])),
+    (
+        Call::SetAccess,
+        Cost::per_mapping(&[
+            (2 * MIB, 77_000),
+            (16 * MIB, 77_000),
+            (64 * MIB, 77_000),
+            (256 * MIB, 98_000),
+        ])
+        .with_tail(100, 1_000_000),
+    ),
+    (Call::Unmap, Cost::per_mapping(&[(0, 36_000)]).with_tail(100, 1_850_000)),
+    (Call::Release, Cost::by_size(RELEASE_H100).with_tail(100, 1_200_000)),
+];
+
+const A100: Column = &[
+    (Call::Reserve, flat(&[(0, 19_000)])),
+    // Beyond a page it grows as b300's, the dearest.
+    (Call::Create, Cost::by_size(&[(2 * MIB, 193_000), (GIB, 705_000)]).with_tail(10, 339_000)),
+    (Call::Map, flat(&[(0, 1_500)])),
+    // Beyond a page it grows as h100's.
+    (
+        Call::SetAccess,
+        Cost::per_mapping(&[(2 * MIB, 36_000), (64 * MIB, 36_000), (256 * MIB, 57_000)]),
+    ),
+    (Call::Unmap, Cost::per_mapping(&[(0, 26_000)])),
+    // Not measured: h100's.
+    (Call::Release, Cost::by_size(RELEASE_H100)),
+];
+
+const RTX_PRO_6000: Column = &[
+    // Not measured: a100's.
+    (Call::Reserve, flat(&[(0, 19_000)])),
+    (Call::Create, Cost::by_size(&[(2 * MIB, 14_000), (64 * MIB, 14_000)])),
+    (Call::Map, flat(&[(0, 1_000)])),
+    (Call::SetAccess, Cost::per_mapping(&[(0, 69_000)])),
+    (Call::Unmap, Cost::per_mapping(&[(0, 39_000)])),
+    // Not measured: h100's.
+    (Call::Release, Cost::by_size(RELEASE_H100)),
+];
+
+const VATTENTION: Column = &[
+    (Call::Reserve, flat(&[(0, 2_000)])),
+    // Beyond a page it grows as b300's, the dearest.
+    (Call::Create, Cost::by_size(&[(2 * MIB, 29_000), (GIB, 541_000)])),
+    (Call::Map, flat(&[(0, 2_000)])),
+    // Beyond a page these two grow as h100's.
+    (
+        Call::SetAccess,
+        Cost::per_mapping(&[(2 * MIB, 38_000), (64 * MIB, 38_000), (256 * MIB, 59_000)]),
+    ),
+    (
+        Call::Release,
+        Cost::by_size(&[
+            (2 * MIB, 23_000),
+            (16 * MIB, 26_000),
+            (64 * MIB, 36_000),
+            (256 * MIB, 78_000),
+        ]),
+    ),
+    (Call::Unmap, Cost::per_mapping(&[(0, 34_000)])),
+];
+
+const B300: Column = &[
+    // Not measured: a100's.
+    (Call::Reserve, flat(&[(0, 19_000)])),
+    (
+        Call::Create,
+        Cost::by_size(&[
+            (2 * MIB, 17_000),
+            (16 * MIB, 25_000),
+            (256 * MIB, 140_000),
+            (GIB, 529_000),
+        ]),
+    ),
+    (Call::Map, flat(&[(0, 1_000)])),
+    (Call::SetAccess, Cost::per_mapping(&[(0, 1_000)])),
+    // Not measured: rtxpro6000's, and h100's.
+    (Call::Unmap, Cost::per_mapping(&[(0, 39_000)])),
+    (Call::Release, Cost::by_size(RELEASE_H100)),
+];
+
+/// What all columns share: see the sources at the head.
+const COMMON: Column = &[
+    (Call::MemoryInfo, flat(&[(0, 12_000)])),
+    (
+        Call::Allocate,
+        Cost::by_size(&[
+            (2 * MIB, 223_000),
+            (128 * MIB, 286_000),
+            (GIB, 388_000),
+            (4 * GIB, 631_000),
+        ]),
+    ),
+    (
+        Call::Free,
+        Cost::by_size(&[
+            (2 * MIB, 75_000),
+            (128 * MIB, 152_000),
+            (GIB, 481_000),
+            (4 * GIB, 1_600_000),
+        ]),
+    ),
+    (Call::AddressRange, flat(&[(0, 500)])),
+    (Call::Unreserve, flat(&[(0, 10_000)])),
+    (Call::StreamCreate, flat(&[(0, 20_000)])),
+    (Call::StreamDestroy, flat(&[(0, 10_000)])),
+    (Call::StreamQuery, flat(&[(0, 500)])),
+    (Call::StreamSynchronize, flat(&[(0, 2_000)])),
+    (Call::StreamWait, flat(&[(0, 500)])),
+    (Call::StreamIsCapturing, flat(&[(0, 100)])),
+    (Call::StreamGetId, flat(&[(0, 100)])),
+    (Call::StreamGetContext, flat(&[(0, 100)])),
+    (Call::BeginCapture, flat(&[(0, 2_000)])),
+    (Call::EndCapture, flat(&[(0, 10_000)])),
+    (Call::EventCreate, flat(&[(0, 1_500)])),
+    (Call::EventDestroy, flat(&[(0, 1_000)])),
+    (Call::EventRecord, flat(&[(0, 500)])),
+    (Call::EventQuery, flat(&[(0, 500)])),
+    (Call::EventSynchronize, flat(&[(0, 1_000)])),
+    (Call::Synchronize, flat(&[(0, 5_000)])),
+    (
+        Call::HostAllocate,
+        Cost::by_size(&[(4 * KIB, 150_000), (2 * MIB, 670_000), (8 * GIB, 2_700_000_000)]),
+    ),
+    (Call::HostFree, Cost::by_size(&[(4 * KIB, 100_000), (2 * MIB, 150_000)])),
+    (Call::CopyToHost, Cost::by_size(&[(0, 10_000), (2 * MIB, 65_000)])),
+    (Call::CopyToDevice, Cost::by_size(&[(0, 10_000), (2 * MIB, 65_000)])),
+];
