@@ -52,9 +52,8 @@ const MOST_BLOCKS: usize = 512;
 const FLOOR_BYTES: u64 = 64 << 20;
 /// The part of the live bytes that may wait.
 const LIVE_PART: u64 = 8;
-/// How many times the bounds may wait for other devices: few bytes, as they are missed.
+/// How many times as many blocks may wait for other devices; no more bytes, which are missed.
 const ELSEWHERE_BLOCKS: usize = 4;
-const ELSEWHERE_BYTES: u64 = 1;
 /// How many closed batches are kept apart.
 const MOST_CLOSED: usize = 8;
 
@@ -247,7 +246,7 @@ impl Freed {
         let bytes: u64 = state.closed.iter().map(|batch| batch.bytes).sum();
         let is_wanted = need == Need::Memory
             || blocks / ELSEWHERE_BLOCKS >= state.most_blocks
-            || bytes / ELSEWHERE_BYTES > state.most_bytes;
+            || bytes > state.most_bytes;
         if is_wanted { devices } else { 0 }
     }
 
@@ -299,7 +298,7 @@ fn begin_wait() -> Option<u64> {
 }
 
 /// Waits for a device and, as far as there is need, for others, and gives back what was freed
-/// before; whether all that was waited for.
+/// before; whether any may have been.
 #[cold]
 pub(crate) fn retire(ordinal: c_int, need: Need) -> bool {
     let Some(device) = device::get(ordinal).filter(|device| !device.is_lost()) else {
@@ -314,7 +313,8 @@ pub(crate) fn retire(ordinal: c_int, need: Need) -> bool {
         return false;
     }
     let others = device.freed.wanted(need) & !(1 << ordinal);
-    (0..u64::BITS as c_int).filter(|other| others >> other & 1 != 0).all(wait_for)
+    (0..u64::BITS as c_int).filter(|other| others >> other & 1 != 0).all(wait_for);
+    true
 }
 
 /// Waits for a device unless there are captures; whether it was waited for.
