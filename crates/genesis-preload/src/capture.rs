@@ -2,22 +2,102 @@
 //!
 //! A wait for the device would end a capture, so nothing is waited for while there is any; and
 //! what is asked for in the order of a capturing stream becomes part of its graph, which is
-//! CUDA's own affair. Begin and end are watched at both levels.
+//! CUDA's own affair. Begin and end are watched at both levels, and Genesis, which waits and gives
+//! back of its own accord, is told of both.
+//!
+//! **The gate** between captures and waits of ours:
+//!
+//! ```text
+//! a wait:   none is entered, or refuse; counted; the driver's call; uncounted
+//! a begin:  entered; Genesis told; while waits are counted, but not for long; the driver's call
+//! ```
+//!
+//! So no wait is called for once a capture may have begun, and a capture does not begin between a
+//! wait's look and its call. A wait that goes on and on is not waited for: what it waits for may
+//! need the very thread that begins the capture. By then ([`LONGEST`]) the wait was called for long
+//! ago, before there was a capture that it could harm.
+//!
+//! **An end** is what the driver says is one: where ending a capture fails, the stream is asked. A
+//! capture ends also with its stream or context (`streams`).
+//!
+//! **Lock**: one, held for a few instructions and while nothing is called.
 
+use std::cell::Cell;
 use std::ffi::c_int;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use crate::device::{self, Place};
 use crate::driver_api::{SUCCESS, driver};
+use crate::genesis::Genesis;
+use crate::memory::PER_THREAD;
+use crate::process;
 
-/// `cudaErrorStreamCaptureUnmatched`: the stream is not captured.
-const UNMATCHED: c_int = 903;
-/// `cudaErrorStreamCaptureWrongThread`: another thread must end it.
-const WRONG_THREAD: c_int = 908;
+/// How long a capture waits, at most, for waits of ours to end: much longer than a thread takes from
+/// its look at the gate to the driver's own, and not long for a program.
+const LONGEST: Duration = Duration::from_millis(100);
+/// All devices, for Genesis.
+const ALL: c_int = -1;
 
-static STREAMS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// What is captured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Target {
+    stream: usize,
+    /// The thread whose default stream it is; 0: a stream of all threads.
+    thread: usize,
+    context: usize,
+}
+
+/// A capture that may have begun and is not known to have ended.
+struct Capture {
+    number: u64,
+    target: Target,
+    /// As Genesis is told of it.
+    device: c_int,
+    is_announced: bool,
+}
+
+struct Gate {
+    captures: Vec<Capture>,
+    /// Waits of ours under way.
+    waits: usize,
+}
+
+static GATE: Mutex<Gate> = Mutex::new(Gate { captures: Vec::new(), waits: 0 });
+/// A wait has ended.
+static WAITED: Condvar = Condvar::new();
+/// How many captures there are.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn gate() -> MutexGuard<'static, Gate> {
+    GATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Target {
+    /// What `stream` means in this thread.
+    fn new(stream: usize) -> Self {
+        thread_local! {
+            // Its address is the thread's.
+            static MARK: Cell<u8> = const { Cell::new(0) };
+        }
+        let thread =
+            if stream == PER_THREAD { MARK.with(|mark| mark.as_ptr() as usize) } else { 0 };
+        let context = driver().and_then(|driver| driver.owner_of(stream)).unwrap_or(0);
+        Self { stream, thread, context }
+    }
+
+    /// Whether it is the created stream of that handle.
+    pub(crate) fn is_of(&self, stream: usize) -> bool {
+        self.stream == stream
+    }
+
+    /// Whether it ends with `context`.
+    pub(crate) fn is_in(&self, context: usize) -> bool {
+        self.context == context
+    }
+}
 
 /// Whether any stream is.
 #[inline]
@@ -31,34 +111,117 @@ pub(crate) fn concerns(stream: usize) -> bool {
     is_any() && driver().is_some_and(|driver| driver.is_capturing(stream))
 }
 
+/// While this lives, the device may be waited for.
+pub(crate) struct Waiting(());
+
+/// Asks for a wait, which is refused while there is any capture.
+pub(crate) fn permit_wait() -> Option<Waiting> {
+    let mut gate = gate();
+    gate.captures.is_empty().then(|| {
+        gate.waits += 1;
+        Waiting(())
+    })
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        gate().waits -= 1;
+        WAITED.notify_all();
+    }
+}
+
 /// Begins a capture of `stream` by the driver's own function; its answer.
 pub(crate) fn begin(stream: usize, real: impl FnOnce() -> c_int) -> c_int {
-    // Before it has begun, so that nobody waits for the device in between.
-    change(|streams| streams.push(stream));
+    let number = enter(stream);
+    if let Some(genesis) = process::genesis_if_open() {
+        announce(genesis);
+    }
+    let gate = gate();
+    drop(WAITED.wait_timeout_while(gate, LONGEST, |gate| gate.waits > 0));
     let status = real();
     if status != SUCCESS {
-        change(|streams| forget(streams, stream));
+        leave(&[number]);
     }
     status
 }
 
 /// Ends a capture of `stream` by the driver's own function; its answer.
 pub(crate) fn end(stream: usize, real: impl FnOnce() -> c_int) -> c_int {
+    let target = Target::new(stream);
+    let numbers = numbers_of(|known| known.stream == stream && known.thread == target.thread);
     let status = real();
-    if status != UNMATCHED && status != WRONG_THREAD {
-        change(|streams| forget(streams, stream));
+    if status == SUCCESS || driver().is_none_or(|driver| !driver.is_capturing(stream)) {
+        leave(&numbers);
     }
     status
 }
 
-fn forget(streams: &mut Vec<usize>, stream: usize) {
-    if let Some(index) = streams.iter().position(|known| *known == stream) {
-        streams.swap_remove(index);
+/// Ends what `is_lost` says ends with it, by the driver's own function; its answer.
+pub(crate) fn lose(is_lost: impl Fn(&Target) -> bool, real: impl FnOnce() -> c_int) -> c_int {
+    // Looked up before: once it is gone, another stream may have the handle.
+    let numbers = if is_any() { numbers_of(is_lost) } else { Vec::new() };
+    let status = real();
+    if status == SUCCESS {
+        leave(&numbers);
+    }
+    status
+}
+
+/// Tells Genesis, which is there now, of captures that it does not know of.
+pub(crate) fn announce(genesis: &Genesis) {
+    let unannounced = || {
+        let gate = gate();
+        let found = gate.captures.iter().find(|capture| !capture.is_announced);
+        found.map(|capture| (capture.number, capture.device))
+    };
+    while let Some((number, device)) = unannounced() {
+        if !genesis.begin_capture(device) {
+            return;
+        }
+        // It may have ended meanwhile, or another thread was the first to tell.
+        let mut gate = gate();
+        let capture = gate.captures.iter_mut().find(|capture| capture.number == number);
+        let is_first =
+            capture.is_some_and(|capture| !std::mem::replace(&mut capture.is_announced, true));
+        drop(gate);
+        if !is_first {
+            genesis.end_capture(device);
+        }
     }
 }
 
-fn change(work: impl FnOnce(&mut Vec<usize>)) {
-    let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
-    work(&mut streams);
-    COUNT.store(streams.len(), Release);
+/// A capture of `stream` may begin from now on; its number.
+fn enter(stream: usize) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, Relaxed);
+    let target = Target::new(stream);
+    let device = match device::of_stream(stream) {
+        Place::Served(device) => device.ordinal(),
+        Place::Other | Place::Nowhere => ALL,
+    };
+    let mut gate = gate();
+    gate.captures.push(Capture { number, target, device, is_announced: false });
+    COUNT.store(gate.captures.len(), Release);
+    number
+}
+
+fn numbers_of(is_meant: impl Fn(&Target) -> bool) -> Vec<u64> {
+    let gate = gate();
+    let meant = gate.captures.iter().filter(|capture| is_meant(&capture.target));
+    meant.map(|capture| capture.number).collect()
+}
+
+/// Captures of those numbers have ended.
+fn leave(numbers: &[u64]) {
+    for number in numbers {
+        let mut gate = gate();
+        let index = gate.captures.iter().position(|capture| capture.number == *number);
+        let Some(index) = index else { continue };
+        let capture = gate.captures.swap_remove(index);
+        COUNT.store(gate.captures.len(), Release);
+        drop(gate);
+        if let Some(genesis) = process::genesis_if_open().filter(|_| capture.is_announced) {
+            genesis.end_capture(capture.device);
+        }
+    }
 }

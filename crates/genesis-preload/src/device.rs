@@ -2,7 +2,9 @@
 //!
 //! The driver is asked for the current context at every call: contexts change in ways that no
 //! hook sees. Only primary contexts are served, as Genesis's memory lies there; they are known by
-//! their handles. A device whose context the program resets is served no more: its memory is gone.
+//! their handles. Where a created stream is named, its own context counts and not the current one.
+//! A device whose context the program resets is served no more: its memory is gone, and CUDA may
+//! use its addresses again, so whatever Genesis still knows there means nothing.
 //!
 //! **cudaMalloc's stream.** What Genesis hands out for a stream may still be used by work queued on
 //! that stream, but memory of `cudaMalloc` may be used on any stream at once. So each device has a
@@ -15,10 +17,11 @@
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 
-use crate::driver_api::{Driver, driver};
+use crate::driver_api::{Driver, SUCCESS, UNKNOWN, driver};
 use crate::fence::Freed;
+use crate::memory::PER_THREAD;
 
 /// The most devices that are served.
 const MOST_DEVICES: usize = 64;
@@ -56,6 +59,9 @@ static DEVICES: [Device; MOST_DEVICES] = [const {
 /// How many devices, from the first, have been seen.
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether any device's memory has gone with its context.
+static IS_ANY_LOST: AtomicBool = AtomicBool::new(false);
+
 /// Whether Genesis tells us when it makes a stream wait.
 static OBSERVES: AtomicBool = AtomicBool::new(false);
 
@@ -79,11 +85,12 @@ pub(crate) fn for_each_seen(visit: impl FnMut(&'static Device)) {
     DEVICES.iter().take(SEEN.load(Acquire)).for_each(visit);
 }
 
-/// The device whose primary context has this handle, current or not.
+/// The device whose primary context has this handle, current or not, if it is served.
 pub(crate) fn with_context(context: usize) -> Option<&'static Device> {
-    let driver = driver()?;
-    get(driver.device_of(context)?)
-        .filter(|device| driver.primary_context(device.ordinal()) == Some(context))
+    match of_context(context) {
+        Place::Served(device) => Some(device),
+        Place::Other | Place::Nowhere => None,
+    }
 }
 
 /// The device whose default pool has this handle.
@@ -101,14 +108,48 @@ pub(crate) fn current() -> Place {
     context.map_or(Place::Nowhere, of_context)
 }
 
-/// Where work on `stream` is done; with one device only, that is where the thread is.
+/// Where work on `stream` is done, whichever context is current: but default streams are those of
+/// the current one. A stream of a green context is of none that is served.
 pub(crate) fn of_stream(stream: usize) -> Place {
-    if SEEN.load(Relaxed) > 1
-        && let Some(context) = driver().and_then(|driver| driver.context_of(stream))
-    {
-        return of_context(context);
+    let is_created = stream > PER_THREAD;
+    let context = driver().filter(|_| is_created).and_then(|driver| driver.context_of(stream));
+    context.map_or_else(current, of_context)
+}
+
+/// The devices whose primary contexts may be in use, as a bit set; where there is one device, that.
+pub(crate) fn active() -> u64 {
+    /// How many there are; 0: not known yet.
+    static COUNT: AtomicI32 = AtomicI32::new(0);
+    let Some(driver) = driver() else { return 1 };
+    let mut count = COUNT.load(Relaxed);
+    if count == 0 {
+        count = driver.count_devices().clamp(1, MOST_DEVICES as c_int);
+        COUNT.store(count, Relaxed);
     }
-    current()
+    let is_active = |&device: &c_int| count == 1 || driver.is_active(device) != Some(false);
+    (0..count).filter(is_active).fold(0, |devices, device| devices | 1 << device)
+}
+
+/// Waits for all work in the primary context of the device of that ordinal; the driver's answer.
+pub(crate) fn synchronize(ordinal: c_int) -> c_int {
+    let Some(driver) = driver() else { return UNKNOWN };
+    let known = get(ordinal).filter(|device| !device.is_lost());
+    let answer = match known.map_or(0, |device| device.context.load(Acquire)) {
+        // Where there is no context, there is no work.
+        0 if driver.is_active(ordinal) == Some(false) => Some(SUCCESS),
+        0 => driver.with_primary_context(ordinal, |context| driver.synchronize(context)),
+        context => Some(driver.synchronize(context)),
+    };
+    answer.unwrap_or(UNKNOWN)
+}
+
+/// Whether CUDA may have memory of its own where Genesis has some that is not live.
+pub(crate) fn is_cudas(address: u64) -> bool {
+    IS_ANY_LOST.load(Acquire)
+        && driver().is_some_and(|driver| {
+            let owner = driver.device_at(address).and_then(get);
+            owner.is_none_or(Device::is_lost)
+        })
 }
 
 #[inline]
@@ -127,12 +168,13 @@ fn of_context(context: usize) -> Place {
 fn identify(context: usize) -> Place {
     let find = || {
         let driver = driver()?;
-        let ordinal = driver.current_device()?;
+        let ordinal = driver.device_of(context)?;
         let device = get(ordinal)?;
-        let primary = driver.primary_context(ordinal)?;
-        device.context.store(primary, Release);
-        SEEN.fetch_max(ordinal as usize + 1, AcqRel);
-        (primary == context && !device.is_lost()).then_some(device)
+        if device.context.load(Acquire) == 0 {
+            device.context.store(driver.primary_context(ordinal)?, Release);
+            SEEN.fetch_max(ordinal as usize + 1, AcqRel);
+        }
+        (device.has_context(context) && !device.is_lost()).then_some(device)
     };
     find().map_or(Place::Other, Place::Served)
 }
@@ -147,6 +189,11 @@ impl Device {
     /// Whether `context` is its primary one.
     pub(crate) fn has_context(&self, context: usize) -> bool {
         self.context.load(Acquire) == context
+    }
+
+    /// Whether calls of this thread work there now.
+    pub(crate) fn is_current(&self) -> bool {
+        matches!(current(), Place::Served(device) if std::ptr::eq(device, self))
     }
 
     /// The stream for `cudaMalloc`, whose context must be current; `None` if the driver refuses.
@@ -187,11 +234,6 @@ impl Device {
         has_ended
     }
 
-    /// Waits for all work; the driver's answer.
-    pub(crate) fn synchronize(&self) -> Option<c_int> {
-        Some(driver()?.synchronize(self.context.load(Acquire)))
-    }
-
     /// The program has put `pool` in the place of the default one, or it back.
     pub(crate) fn set_pool(&'static self, pool: usize) {
         self.has_other_pool.store(!self.is_default_pool(pool), Relaxed);
@@ -212,10 +254,13 @@ impl Device {
         driver()?.default_pool_of(self.ordinal())
     }
 
-    /// The device's context is gone, with all that was in it.
+    /// Its context is gone, with all that was in it. One that was never seen has lost nothing.
     pub(crate) fn lose(&self) {
-        self.is_lost.store(true, Relaxed);
-        self.freed.forget();
+        if self.context.load(Acquire) != 0 {
+            self.is_lost.store(true, Relaxed);
+            IS_ANY_LOST.store(true, Release);
+            self.freed.forget();
+        }
     }
 
     /// Whether [`Self::lose`] was called.

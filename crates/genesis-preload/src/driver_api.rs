@@ -20,11 +20,15 @@ pub(crate) const OUT_OF_MEMORY: c_int = 2;
 const NOT_FOUND: c_int = 500;
 /// `CUDA_ERROR_NOT_SUPPORTED` and `cudaErrorNotSupported`.
 pub(crate) const NOT_SUPPORTED: c_int = 801;
+/// `CUDA_ERROR_UNKNOWN`.
+pub(crate) const UNKNOWN: c_int = 999;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: c_uint = 2;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;
+/// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
+const DEVICE_ORDINAL: c_int = 9;
 
 macro_rules! driver {
     ($($name:ident = $symbol:literal ($($argument:ident: $type:ty),*);)*) => {
@@ -66,14 +70,19 @@ driver! {
     primary_state =
         c"cuDevicePrimaryCtxGetState"(device: c_int, flags: *mut c_uint, is_active: *mut c_int);
     primary_retain = c"cuDevicePrimaryCtxRetain"(context: *mut usize, device: c_int);
+    primary_release = c"cuDevicePrimaryCtxRelease_v2"(device: c_int);
+    device_count = c"cuDeviceGetCount"(count: *mut c_int);
     stream_create = c"cuStreamCreate"(stream: *mut usize, flags: c_uint);
     stream_destroy = c"cuStreamDestroy_v2"(stream: usize);
     stream_synchronize = c"cuStreamSynchronize"(stream: usize);
     stream_is_capturing = c"cuStreamIsCapturing"(stream: usize, status: *mut c_int);
     stream_context = c"cuStreamGetCtx"(stream: usize, context: *mut usize);
+    stream_green_context = c"cuStreamGetGreenCtx"(stream: usize, context: *mut usize);
     exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(mode: *mut c_uint);
     address_range =
         c"cuMemGetAddressRange_v2"(base: *mut u64, bytes: *mut usize, address: u64);
+    pointer_attribute =
+        c"cuPointerGetAttribute"(data: *mut c_int, attribute: c_int, address: u64);
     default_pool = c"cuDeviceGetDefaultMemPool"(pool: *mut usize, device: c_int);
 }
 
@@ -120,17 +129,35 @@ impl Driver {
         get(0, |context| self.context_current(context)).filter(|&context| context != 0)
     }
 
-    /// The device of the thread's current context.
-    pub(crate) fn current_device(&self) -> Option<c_int> {
-        get(0, |device| self.context_device(device))
+    /// The primary context of `device`, if it is in use, which it is for good from now on.
+    pub(crate) fn primary_context(&self, device: c_int) -> Option<usize> {
+        // A context that is not there would be made.
+        let is_active = self.is_active(device) == Some(true);
+        is_active.then(|| get(0, |context| self.primary_retain(context, device)))?
     }
 
-    /// The primary context of `device`, if it is in use.
-    pub(crate) fn primary_context(&self, device: c_int) -> Option<usize> {
+    /// The same while `work` is done, and no longer than that.
+    pub(crate) fn with_primary_context<T>(
+        &self,
+        device: c_int,
+        work: impl FnOnce(usize) -> T,
+    ) -> Option<T> {
+        let context = self.primary_context(device)?;
+        let result = work(context);
+        self.primary_release(device);
+        Some(result)
+    }
+
+    /// Whether the primary context of `device` is in use, if the driver says.
+    pub(crate) fn is_active(&self, device: c_int) -> Option<bool> {
         let mut flags = 0;
-        let is_active = get(0, |active| self.primary_state(device, &raw mut flags, active))?;
-        // Retained for good, as Genesis does.
-        (is_active != 0).then(|| get(0, |context| self.primary_retain(context, device)))?
+        let is_active = get(0, |active| self.primary_state(device, &raw mut flags, active));
+        is_active.map(|is_active| is_active != 0)
+    }
+
+    /// How many devices there are; 1 if the driver does not say.
+    pub(crate) fn count_devices(&self) -> c_int {
+        get(1, |count| self.device_count(count)).unwrap_or(1)
     }
 
     /// Waits for all work of `context`.
@@ -184,9 +211,26 @@ impl Driver {
         get(0, |status| self.stream_is_capturing(stream, status)) != Some(0)
     }
 
-    /// The context that `stream` belongs to.
+    /// The context that `stream` belongs to, or 0 if the driver refuses to say; `None` where it
+    /// knows no such question.
     pub(crate) fn context_of(&self, stream: usize) -> Option<usize> {
-        get(0, |context| self.stream_context(stream, context))
+        let mut context = 0;
+        match self.stream_context(stream, &raw mut context) {
+            SUCCESS => Some(context),
+            NOT_FOUND => None,
+            _ => Some(0),
+        }
+    }
+
+    /// What `stream` ends with: its green context, if it is of one, or its context.
+    pub(crate) fn owner_of(&self, stream: usize) -> Option<usize> {
+        let green = get(0, |context| self.stream_green_context(stream, context));
+        green.filter(|&context| context != 0).or_else(|| self.context_of(stream))
+    }
+
+    /// The device of the memory at `address`; `None` where the driver knows of none.
+    pub(crate) fn device_at(&self, address: u64) -> Option<c_int> {
+        get(0, |ordinal| self.pointer_attribute(ordinal, DEVICE_ORDINAL, address))
     }
 
     /// Where the driver's allocation that contains `address` begins.
@@ -201,7 +245,7 @@ impl Driver {
     }
 
     /// Does what does not disturb captures though it is refused while there are any.
-    fn relaxed<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn relaxed<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut mode = RELAXED;
         let is_relaxed = self.exchange_capture_mode(&raw mut mode) == SUCCESS;
         let result = work();

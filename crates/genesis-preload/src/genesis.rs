@@ -11,7 +11,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::elf::Object;
-use crate::{fence, inside, process};
+use crate::fence::{self, Need};
+use crate::{inside, process};
 
 /// File names of the library.
 const FILE_NAMES: [&str; 2] = ["libgenesis.so", "libgenesis.so.0"];
@@ -98,6 +99,11 @@ functions! {
     peer_enable = c"genesis_peer_access_enable"(c_int, c_int) -> c_int;
     backend = c"genesis_backend_get"(*mut *const c_char) -> c_int;
     last_error = c"genesis_last_error_get"() -> c_int;
+    option_get = c"genesis_option_get"(*const c_char, *mut c_char, usize) -> c_int;
+    option_set = c"genesis_option_set"(*const c_char, *const c_char) -> c_int;
+    stream_forget = c"genesis_stream_forget"(usize) -> c_int;
+    capture_begin = c"genesis_capture_begin"(c_int) -> c_int;
+    capture_end = c"genesis_capture_end"(c_int) -> c_int;
     callback_add = c"genesis_out_of_memory_callback_add"(
         extern "C" fn(*mut c_void, c_int, usize) -> c_int, *mut c_void, *mut u64
     ) -> c_int;
@@ -125,7 +131,10 @@ impl Genesis {
             (status, CStr::from_ptr(backend))
         };
         match status {
-            SUCCESS if name == c"cuda" => Ok(genesis),
+            SUCCESS if name == c"cuda" => {
+                genesis.trust_announcements();
+                Ok(genesis)
+            }
             SUCCESS => Err(format!("GENESIS_BACKEND is {}", name.to_string_lossy())),
             _ => Err("libgenesis.so does not start".to_owned()),
         }
@@ -134,12 +143,27 @@ impl Genesis {
     /// Once, when the library is in use: freed blocks are given back when memory is short.
     pub(crate) fn begin(&self) {
         extern "C" fn when_short(_: *mut c_void, device: c_int, _wanted_bytes: usize) -> c_int {
-            c_int::from(fence::retire(device))
+            c_int::from(fence::retire(device, Need::Memory))
         }
         let mut id = 0;
         // SAFETY: the function lives as long as the process, and `id` is writable. Without it,
         // some requests fail that need not.
         let _ = unsafe { (self.callback_add)(when_short, std::ptr::null_mut(), &raw mut id) };
+    }
+
+    /// Streams are known by their handles where the user leaves the choice: every stream that is
+    /// destroyed is announced (`streams`), so no driver need be asked whose a handle is.
+    fn trust_announcements(&self) {
+        const OPTION: &CStr = c"GENESIS_STREAM_IDS";
+        let mut value = [0; 16];
+        // SAFETY: NUL-terminated texts, and `value` has so many bytes. An option that cannot be set
+        // any more costs a call of the driver's each time, and nothing else.
+        unsafe {
+            let status = (self.option_get)(OPTION.as_ptr(), value.as_mut_ptr(), value.len());
+            if status == SUCCESS && CStr::from_ptr(value.as_ptr()) == c"auto" {
+                (self.option_set)(OPTION.as_ptr(), c"off".as_ptr());
+            }
+        }
     }
 
     /// A block of `bytes` for use on `stream`.
@@ -169,17 +193,41 @@ impl Genesis {
         unsafe { (self.free)(address, 0, 0, 0) };
     }
 
-    /// Frees a block in the order of `stream`; whether it is freed.
-    pub(crate) fn free_on(&self, block: &Block, stream: usize) -> bool {
+    /// Frees the block at `address` in the order of `stream`; whether it is freed. One handle may
+    /// name several streams, of several threads or devices: Genesis knows whether it is the
+    /// block's own.
+    pub(crate) fn free_on(&self, address: u64, stream: usize) -> bool {
         let _inside = inside::enter();
         // SAFETY: any arguments are allowed.
         unsafe {
-            if block.stream != stream && (self.record_stream)(block.address, stream) != SUCCESS {
+            if (self.record_stream)(address, stream) != SUCCESS {
                 return false;
             }
-            (self.free)(block.address, 0, 0, 0);
+            (self.free)(address, 0, 0, 0);
         }
         true
+    }
+
+    /// The program is about to destroy `stream`.
+    pub(crate) fn forget_stream(&self, stream: usize) {
+        let _inside = inside::enter();
+        // SAFETY: any argument is allowed. A stream that it does not know is none of its own.
+        unsafe { (self.stream_forget)(stream) };
+    }
+
+    /// From now on, until [`Self::end_capture`], nothing is waited for on `device` (-1: on any);
+    /// whether Genesis heeds it.
+    pub(crate) fn begin_capture(&self, device: c_int) -> bool {
+        let _inside = inside::enter();
+        // SAFETY: any argument is allowed.
+        unsafe { (self.capture_begin)(device) == SUCCESS }
+    }
+
+    /// Ends what [`Self::begin_capture`] began.
+    pub(crate) fn end_capture(&self, device: c_int) {
+        let _inside = inside::enter();
+        // SAFETY: any argument is allowed.
+        unsafe { (self.capture_end)(device) };
     }
 
     /// What Genesis has at `address`; slow where no live block begins.

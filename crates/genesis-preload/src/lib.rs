@@ -49,5 +49,6 @@ mod proc_address;
 mod process;
 mod report;
 mod runtime;
+mod streams;
 mod table;
 mod watched;

@@ -12,12 +12,12 @@ use std::ffi::c_int;
 use crate::call::{Call, Level};
 use crate::device::{self, Device, Place};
 use crate::driver_api::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, driver};
-use crate::fence::{self, Added};
+use crate::fence::{self, Added, Need};
 use crate::genesis::{Block, Found, Genesis, Refusal};
-use crate::{capture, inside, process, report, runtime};
+use crate::{capture, inside, process, report, runtime, streams};
 
 /// The stream that the forms for streams per thread mean by 0.
-const PER_THREAD: usize = 2;
+pub(crate) const PER_THREAD: usize = 2;
 /// What rows of pitched memory are multiples of, as with CUDA on all devices of today.
 const PITCH_BYTES: usize = 512;
 
@@ -72,6 +72,9 @@ fn allocate(level: Level, bytes: usize, order: Order) -> Option<Result<u64, ()>>
     };
     if !is_ours || capture::concerns(stream) {
         return None;
+    }
+    if !matches!(order, Order::Device) {
+        streams::note(stream);
     }
     let address = match genesis.allocate(bytes, device.ordinal(), stream) {
         Ok(address) => address,
@@ -166,6 +169,7 @@ fn pointer(address: u64) -> Pointer {
             Some(_) => Pointer::Wrong,
             None => Pointer::Foreign,
         },
+        Found::Free if device::is_cudas(address) => Pointer::Foreign,
         Found::Free => Pointer::Wrong,
         Found::Nothing => Pointer::Foreign,
     }
@@ -187,7 +191,7 @@ pub(crate) fn free(call: Call, address: u64, pass: impl FnOnce() -> c_int) -> c_
             Added::Waits => {}
             // In a call of Genesis's there is no waiting: its callback is retiring already.
             Added::IsDue if inside::is_inside() => {}
-            Added::IsDue => drop(fence::retire(block.device)),
+            Added::IsDue => drop(fence::retire(block.device, Need::Bounds)),
             Added::Twice => return call.refuse(INVALID_VALUE),
         }
     } else {
@@ -218,7 +222,13 @@ pub(crate) fn free_async(
     if device.freed.contains(address) {
         return call.refuse(INVALID_VALUE);
     }
-    if !genesis.free_on(&block, stream) {
+    // Another device's default stream has the same handle, and no name for the block's device.
+    let is_default = stream <= PER_THREAD;
+    if is_default && !device.is_current() {
+        return free(call, address, pass);
+    }
+    streams::note(stream);
+    if !genesis.free_on(address, stream) {
         // Freed the other way, it is as safe.
         return free(call, address, pass);
     }
@@ -267,8 +277,12 @@ pub(crate) fn ipc_handle(call: Call, address: u64, pass: impl FnOnce() -> c_int)
 /// Where the block of Genesis's that contains `address` begins, and its size as asked for.
 pub(crate) fn range(address: u64) -> Option<(u64, usize)> {
     match process::genesis_if_open()?.look_up(address) {
-        Found::Block(block) => Some((block.address, block.requested_bytes)),
-        Found::Free | Found::Nothing => None,
+        Found::Block(block)
+            if device::get(block.device).is_some_and(|device| !device.is_lost()) =>
+        {
+            Some((block.address, block.requested_bytes))
+        }
+        Found::Block(_) | Found::Free | Found::Nothing => None,
     }
 }
 
@@ -282,7 +296,7 @@ pub(crate) fn with_cache_emptied(allocate: impl Fn() -> c_int) -> c_int {
     else {
         return status;
     };
-    fence::retire(device.ordinal());
+    fence::retire(device.ordinal(), Need::Memory);
     genesis.empty_cache(device.ordinal());
     allocate()
 }

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize};
 
 use preload_report::{Library, PATH_VARIABLE, Slot};
 
-use crate::fence;
 use crate::genesis::Genesis;
 use crate::next;
+use crate::{capture, fence};
 
 /// Nothing is known of the environment yet.
 const UNREAD: u8 = 0;
@@ -92,6 +92,7 @@ fn open() -> Option<&'static Genesis> {
                 // SAFETY: never freed from now on.
                 Ok(_) => unsafe {
                     (*genesis).begin();
+                    capture::announce(&*genesis);
                     // Where it cannot be registered, Genesis takes for live what waits at the end.
                     let _ = libc::atexit(at_exit);
                 },

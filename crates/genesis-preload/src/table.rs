@@ -48,6 +48,8 @@ macro_rules! rows {
 rows! {
     passed::cuArray3DCreate_v2;
     passed::cuArrayCreate_v2;
+    watched::cuCtxDestroy;
+    watched::cuCtxDestroy_v2 since 4000;
     peers::cuCtxEnablePeerAccess;
     watched::cuCtxSynchronize;
     watched::cuCtxSynchronize_v2 since 13000;
@@ -56,6 +58,7 @@ rows! {
     watched::cuDeviceSetMemPool;
     proc_address::cuGetProcAddress;
     proc_address::cuGetProcAddress_v2 since 12000;
+    watched::cuGreenCtxDestroy;
     driver::cuIpcGetMemHandle;
     driver::cuMemAllocAsync;
     driver::cuMemAllocAsync_ptsz;
@@ -83,6 +86,10 @@ rows! {
     watched::cuStreamBeginCapture_ptsz;
     watched::cuStreamBeginCapture_v2 since 10010;
     watched::cuStreamBeginCapture_v2_ptsz since 10010;
+    watched::cuStreamBeginRecaptureToGraph;
+    watched::cuStreamBeginRecaptureToGraph_ptsz;
+    watched::cuStreamDestroy;
+    watched::cuStreamDestroy_v2 since 4000;
     watched::cuStreamEndCapture;
     watched::cuStreamEndCapture_ptsz;
     lookups::cuStreamWaitEvent;
@@ -121,6 +128,7 @@ rows! {
     watched::cudaStreamBeginCaptureToGraph;
     watched::cudaStreamBeginCaptureToGraph_ptsz;
     watched::cudaStreamBeginCapture_ptsz;
+    watched::cudaStreamDestroy;
     watched::cudaStreamEndCapture;
     watched::cudaStreamEndCapture_ptsz;
 }
@@ -223,6 +231,8 @@ mod tests {
         );
         assert_eq!(meant(c"cuCtxSynchronize", 12_090, false), Some(c"cuCtxSynchronize"));
         assert_eq!(meant(c"cuCtxSynchronize", 13_000, false), Some(c"cuCtxSynchronize_v2"));
+        assert_eq!(meant(c"cuStreamDestroy", 12_000, true), Some(c"cuStreamDestroy_v2"));
+        assert_eq!(meant(c"cuCtxDestroy", 13_000, false), Some(c"cuCtxDestroy_v2"));
         assert_eq!(meant(c"cuMemcpy", 13_000, false), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Calls that CUDA answers and this library takes note of: waits for a device, captures, resets,
-//! pools of the program's.
+//! Calls that CUDA answers and this library takes note of: waits for a device, captures, the
+//! ends of streams and contexts, resets, pools of the program's.
 
 use std::ffi::{c_int, c_void};
 
@@ -8,9 +8,9 @@ use crate::capture;
 use crate::device::{self, Device};
 use crate::driver_api::SUCCESS;
 use crate::fence::around_wait;
-use crate::memory::{Order, device_for};
+use crate::memory::{Order, device_for, per_thread};
 use crate::next::real;
-use crate::{inside, process, report, table};
+use crate::{inside, process, report, runtime, streams, table};
 
 /// The device that a wait made now is for; none in a call of our own, which sees to it itself.
 fn waited_for(level: Level) -> Option<&'static Device> {
@@ -21,86 +21,111 @@ fn waited_for(level: Level) -> Option<&'static Device> {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cudaDeviceSynchronize() -> c_int {
     report::served(const { table::row("cudaDeviceSynchronize") });
-    around_wait(waited_for(Level::Runtime), || real!(cudaDeviceSynchronize()))
+    let device = waited_for(Level::Runtime).map(Device::ordinal);
+    around_wait(device, || real!(cudaDeviceSynchronize()))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuCtxSynchronize() -> c_int {
     report::served(const { table::row("cuCtxSynchronize") });
-    around_wait(waited_for(Level::Driver), || real!(cuCtxSynchronize()))
+    let device = waited_for(Level::Driver).map(Device::ordinal);
+    around_wait(device, || real!(cuCtxSynchronize()))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuCtxSynchronize_v2(context: usize) -> c_int {
-    let device = waited_for(Level::Driver).filter(|device| device.has_context(context));
-    around_wait(device, || real!(cuCtxSynchronize_v2(context)))
+    // Of the driver's version 13: any context, current or not.
+    let is_ours = process::genesis_if_open().is_some() && !inside::is_inside();
+    let device = is_ours.then(|| device::with_context(context)).flatten();
+    around_wait(device.map(Device::ordinal), || real!(cuCtxSynchronize_v2(context)))
 }
 
-/// The functions that begin and end captures: the stream comes first.
+/// The functions that begin and end captures: the stream comes first, and 0 may mean the thread's.
 macro_rules! captures {
-    ($($step:ident: fn $name:ident($stream:ident: usize $(, $argument:ident: $type:ty)*);)*) => {$(
+    ($($step:ident$([$default:ident])?: fn $name:ident(
+        $stream:ident: usize $(, $argument:ident: $type:ty)*
+    );)*) => {$(
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($stream: usize $(, $argument: $type)*) -> c_int {
-            if inside::is_inside() {
+            if inside::is_inside() || !process::may_serve() {
                 return real!($name($stream $(, $argument)*));
             }
-            capture::$step($stream, || real!($name($stream $(, $argument)*)))
+            let stream = captures!(@meant $($default)? $stream);
+            capture::$step(stream, || real!($name($stream $(, $argument)*)))
         }
     )*};
+    (@meant $stream:ident) => { $stream };
+    (@meant per_thread $stream:ident) => { per_thread($stream) };
 }
 
 captures! {
     begin: fn cuStreamBeginCapture(stream: usize);
-    begin: fn cuStreamBeginCapture_ptsz(stream: usize);
+    begin[per_thread]: fn cuStreamBeginCapture_ptsz(stream: usize);
     begin: fn cuStreamBeginCapture_v2(stream: usize, mode: c_int);
-    begin: fn cuStreamBeginCapture_v2_ptsz(stream: usize, mode: c_int);
+    begin[per_thread]: fn cuStreamBeginCapture_v2_ptsz(stream: usize, mode: c_int);
     begin: fn cuStreamBeginCaptureToGraph(
         stream: usize, graph: usize, nodes: *const c_void, edges: *const c_void, count: usize,
         mode: c_int
     );
-    begin: fn cuStreamBeginCaptureToGraph_ptsz(
+    begin[per_thread]: fn cuStreamBeginCaptureToGraph_ptsz(
         stream: usize, graph: usize, nodes: *const c_void, edges: *const c_void, count: usize,
         mode: c_int
     );
+    begin: fn cuStreamBeginRecaptureToGraph(
+        stream: usize, mode: c_int, graph: usize, callback: *const c_void, data: *mut c_void
+    );
+    begin[per_thread]: fn cuStreamBeginRecaptureToGraph_ptsz(
+        stream: usize, mode: c_int, graph: usize, callback: *const c_void, data: *mut c_void
+    );
     end: fn cuStreamEndCapture(stream: usize, graph: *mut usize);
-    end: fn cuStreamEndCapture_ptsz(stream: usize, graph: *mut usize);
+    end[per_thread]: fn cuStreamEndCapture_ptsz(stream: usize, graph: *mut usize);
     begin: fn cudaStreamBeginCapture(stream: usize, mode: c_int);
-    begin: fn cudaStreamBeginCapture_ptsz(stream: usize, mode: c_int);
+    begin[per_thread]: fn cudaStreamBeginCapture_ptsz(stream: usize, mode: c_int);
     begin: fn cudaStreamBeginCaptureToGraph(
         stream: usize, graph: usize, nodes: *const c_void, edges: *const c_void, count: usize,
         mode: c_int
     );
-    begin: fn cudaStreamBeginCaptureToGraph_ptsz(
+    begin[per_thread]: fn cudaStreamBeginCaptureToGraph_ptsz(
         stream: usize, graph: usize, nodes: *const c_void, edges: *const c_void, count: usize,
         mode: c_int
     );
     end: fn cudaStreamEndCapture(stream: usize, graph: *mut usize);
-    end: fn cudaStreamEndCapture_ptsz(stream: usize, graph: *mut usize);
+    end[per_thread]: fn cudaStreamEndCapture_ptsz(stream: usize, graph: *mut usize);
 }
 
-/// Notes the answer of a reset of `device`, with which its memory goes.
-fn reset(device: Option<&'static Device>, status: c_int) -> c_int {
-    if let Some(device) = device.filter(|_| status == SUCCESS) {
-        device.lose();
-    }
-    status
+/// The functions that destroy streams, or contexts with their streams.
+macro_rules! ends {
+    ($($step:ident: fn $name:ident($handle:ident: usize);)*) => {$(
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name($handle: usize) -> c_int {
+            streams::$step($handle, || real!($name($handle)))
+        }
+    )*};
+}
+
+ends! {
+    end_with: fn cuCtxDestroy(context: usize);
+    end_with: fn cuCtxDestroy_v2(context: usize);
+    end_with: fn cuGreenCtxDestroy(context: usize);
+    destroy: fn cuStreamDestroy(stream: usize);
+    destroy: fn cuStreamDestroy_v2(stream: usize);
+    destroy: fn cudaStreamDestroy(stream: usize);
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cudaDeviceReset() -> c_int {
-    // The context is gone afterwards.
-    let device = waited_for(Level::Runtime);
-    reset(device, real!(cudaDeviceReset()))
+    // The thread's device, which need not have a context yet.
+    streams::reset(runtime::current_device(), || real!(cudaDeviceReset()))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuDevicePrimaryCtxReset(device: c_int) -> c_int {
-    reset(device::get(device), real!(cuDevicePrimaryCtxReset(device)))
+    streams::reset(Some(device), || real!(cuDevicePrimaryCtxReset(device)))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(device: c_int) -> c_int {
-    reset(device::get(device), real!(cuDevicePrimaryCtxReset_v2(device)))
+    streams::reset(Some(device), || real!(cuDevicePrimaryCtxReset_v2(device)))
 }
 
 /// Notes the answer of a change of a device's pool.

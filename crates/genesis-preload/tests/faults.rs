@@ -6,11 +6,13 @@ mod support;
 use support::{command, compile};
 
 /// What is called by this library and by Genesis under it.
-const CALLS: [&str; 20] = [
+const CALLS: [&str; 24] = [
     "cuCtxGetCurrent",
     "cuCtxGetDevice",
     "cuCtxSynchronize",
+    "cuDeviceGetCount",
     "cuDevicePrimaryCtxGetState",
+    "cuDevicePrimaryCtxRelease_v2",
     "cuDevicePrimaryCtxRetain",
     "cuEventCreate",
     "cuEventQuery",
@@ -22,6 +24,8 @@ const CALLS: [&str; 20] = [
     "cuMemMap",
     "cuMemSetAccess",
     "cuStreamCreate",
+    "cuStreamDestroy",
+    "cuStreamGetCtx",
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
     "cuThreadExchangeStreamCaptureMode",
@@ -50,6 +54,11 @@ fn survives(test: &str, settings: &[(&str, &str)]) {
 #[test]
 fn under_elastic() {
     survives("elastic", &[]);
+}
+
+#[test]
+fn on_one_of_two_devices() {
+    survives("devices", &[("SIMCUDA_DEVICES", "2")]);
 }
 
 #[test]

@@ -96,6 +96,16 @@ fn a_device_that_is_reset_is_cudas() {
 }
 
 #[test]
+fn addresses_of_a_device_that_was_reset_are_cudas() {
+    assert_eq!(run(beyond("addresses_again").env("GENESIS_POOL_TYPE", "Elastic")), "");
+}
+
+#[test]
+fn a_device_that_is_reset_for_good_is_cudas() {
+    holds("reset_for_good");
+}
+
+#[test]
 fn a_pool_of_the_programs_is_cudas() {
     assert_eq!(run(&mut beyond("pools")), "");
 }

@@ -6,8 +6,8 @@
 
 enum { HELD = 24, ROUNDS = 300 };
 
-/* A block, and the stream whose work uses it. */
-static struct held { void *block; stream_t stream; } held[HELD];
+/* A block, and the stream whose work uses it, if that has not been destroyed. */
+static struct held { void *block; stream_t stream; int is_orphan; } held[HELD];
 static stream_t streams[3];
 static uint32_t state = 1;
 
@@ -18,14 +18,26 @@ static uint32_t draw(uint32_t below) {
 
 /* A refused free leaves the block with the program. */
 static void release(struct held *one) {
-    int status = draw(3) ? cudaFree(one->block) : cudaFreeAsync(one->block, one->stream);
+    int is_ordered = draw(3) == 0 && !one->is_orphan;
+    int status = is_ordered ? cudaFreeAsync(one->block, one->stream) : cudaFree(one->block);
     if (status == OK) one->block = NULL;
+}
+
+/* Another stream in the place of one, whose memory may be held still. */
+static void make_again(uint32_t index) {
+    stream_t stream = NULL;
+    if (cudaStreamCreateWithFlags(&stream, NON_BLOCKING) != OK) return;
+    for (int held_one = 0; held_one < HELD; held_one++) {
+        if (held[held_one].stream == streams[index]) held[held_one].is_orphan = 1;
+    }
+    if (streams[index] != NULL) cudaStreamDestroy(streams[index]);
+    streams[index] = stream;
 }
 
 static void round_of_work(void) {
     struct held *one = &held[draw(HELD)];
     stream_t stream = streams[draw(LENGTH(streams))];
-    size_t bytes = draw(4) ? (size_t)draw(64 * 1024) + 1 : (size_t)draw(48) * MIB + 1, pitch, total;
+    size_t bytes = draw(4) ? (size_t)draw(64 * 1024) + 8 : (size_t)draw(48) * MIB + 8, pitch, total;
     if (one->block != NULL) release(one);
     if (one->block != NULL) return;
     void *block = NULL;
@@ -37,10 +49,11 @@ static void round_of_work(void) {
     }
     if (status == OK) {
         CHECK(block != NULL);
-        *one = (struct held){block, stream};
+        *one = (struct held){block, stream, 0};
         cudaMemsetAsync(block, 1, 8, stream);
     }
     if (draw(16) == 0) cudaDeviceSynchronize();
+    if (draw(16) == 0) make_again(1 + draw(2));
     if (draw(16) == 0) cudaMemGetInfo(&bytes, &total);
     cudaGetLastError();
 }

@@ -107,7 +107,8 @@ static void capture(void) {
 
 /* Memory freed in one stream's order comes to cudaMalloc, whose user may be any stream. */
 static void stream_order(void) {
-    void *block = NULL;
+    /* So much is live that nothing is waited for before there is more. */
+    void *block = allocate(40 * GIB);
     for (int round = 0; round < 8; round++) {
         stream_t stream = round & 1 ? one : NULL;
         CHECK_OK(cudaMallocAsync(&block, 4 * GIB, stream));

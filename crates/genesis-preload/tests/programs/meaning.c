@@ -11,6 +11,7 @@ static void *allocate(size_t bytes) {
     return block;
 }
 
+/* When the current device was waited for. */
 static uint64_t live_bytes(int device) {
     CHECK_OK(cudaDeviceSynchronize());
     return statistics(device).requested_bytes.current;
@@ -175,16 +176,19 @@ static void devices(void) {
         EXPECT((device + 1) * MIB, statistics(device).requested_bytes.current);
     }
     CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
-    /* Freed with the other device current; each has a fence of its own. */
+    /* Freed with the other device current: idle when both were waited for. */
     CHECK_OK(cudaSetDevice(0));
     CHECK_OK(cudaFree(blocks[1]));
-    CHECK_OK(cudaDeviceSynchronize());
-    EXPECT(2 * MIB, statistics(1).requested_bytes.current);
     CHECK_OK(cudaFree(blocks[0]));
+    EXPECT(MIB, live_bytes(0));
+    EXPECT(2 * MIB, live_bytes(1));
+    CHECK_OK(cudaSetDevice(1));
+    EXPECT(0, live_bytes(1));
     EXPECT(0, live_bytes(0));
+    CHECK_OK(cudaSetDevice(0));
     /* In the order of a stream of the other device. */
     CHECK_OK(cudaMallocAsync(&blocks[0], 3 * MIB, stream));
-    EXPECT(5 * MIB, statistics(1).requested_bytes.current);
+    EXPECT(3 * MIB, statistics(1).requested_bytes.current);
     CHECK_OK(cudaFreeAsync(blocks[0], stream));
     CHECK_OK(cudaSetDevice(1));
     EXPECT(0, live_bytes(1));
@@ -238,6 +242,71 @@ static void reset(void) {
     EXPECT(0, statistics(0).frees);
 }
 
+/* The driver's answer to what is asked of an address is the one that counts. */
+static void check_range(void *block, size_t offset, size_t bytes) {
+    int cuMemGetAddressRange_v2(unsigned long long *, size_t *, unsigned long long);
+    int cuPointerGetAttribute(void *, int, unsigned long long);
+    unsigned long long start = 0, address = ADDRESS(block) + offset;
+    size_t found = 0;
+    CHECK_OK(cuMemGetAddressRange_v2(&start, &found, address));
+    CHECK(start == ADDRESS(block) && found == bytes);
+    start = found = 0;
+    CHECK_OK(cuPointerGetAttribute(&start, 11, address));
+    CHECK_OK(cuPointerGetAttribute(&found, 12, address));
+    CHECK(start == ADDRESS(block) && found == bytes);
+}
+
+/* After a reset CUDA uses addresses again that Genesis takes for its own, live ones or free. */
+static void addresses_again(void) {
+    void (*use_again)(void *, size_t);
+    *(void **)&use_again = dlsym(RTLD_DEFAULT, "beyond_use_again");
+    char *live = allocate(MIB), *freed = allocate(MIB), *block = NULL;
+    CHECK_OK(cudaFree(freed));
+    CHECK_OK(cudaDeviceSynchronize());
+    CHECK_OK(cudaDeviceReset());
+    char *places[] = {live, live + 512 * KIB, freed, freed + 512};
+    for (size_t index = 0; index < LENGTH(places); index++) {
+        size_t bytes = 100 * KIB + index;
+        use_again(places[index], bytes);
+        CHECK_OK(cudaMalloc((void **)&block, bytes));
+        CHECK(block == places[index]);
+        check_range(block, 0, bytes);
+        check_range(block, KIB, bytes);
+        EXPECT(OK, cudaFree(block));
+        CHECK(cudaFree(block) != OK);
+    }
+}
+
+/* The same with a driver that really gives addresses out again. */
+static void reset_for_good(void) {
+    enum { BLOCKS = 64, BYTES = 768 << 10 };
+    static char *former[BLOCKS], *blocks[BLOCKS];
+    stream_t stream;
+    int found = 0;
+    CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
+    for (int index = 0; index < BLOCKS; index++) former[index] = allocate(MIB);
+    for (int index = 0; index < BLOCKS; index += 2) CHECK_OK(cudaFree(former[index]));
+    CHECK_OK(cudaDeviceSynchronize());
+    CHECK_OK(cudaFree(former[1]));
+    CHECK_OK(cudaMallocAsync((void **)&blocks[0], 3 * MIB, stream));
+    CHECK_OK(cudaDeviceReset());
+    uint64_t allocations = statistics(0).allocations;
+    for (int index = 0; index < BLOCKS; index++) {
+        blocks[index] = allocate(BYTES);
+        check_range(blocks[index], KIB, BYTES);
+        CHECK_OK(cudaMemset(blocks[index], 1, BYTES));
+        for (int other = 0; other < BLOCKS; other++) found += blocks[index] == former[other];
+    }
+    CHECK(found > 0);
+    EXPECT(allocations, statistics(0).allocations);
+    for (int index = 0; index < BLOCKS; index++) {
+        CHECK_OK(cudaFree(blocks[index]));
+        CHECK(cudaFree(blocks[index]) != OK);
+    }
+    for (int index = 0; index < BLOCKS; index++) CHECK(cudaFree(former[index]) != OK);
+    EXPECT(0, simcuda_census("used_bytes"));
+}
+
 /* Without a pool's name, memory in stream order is of the pool that the program has set. */
 static void pools(void) {
     void *block = NULL, *pool = NULL;
@@ -276,7 +345,8 @@ int main(int count, char **arguments) {
         {"edges", edges}, {"last_error", last_error}, {"pitched", pitched},
         {"memory_info", memory_info}, {"foreign", foreign}, {"ipc", ipc},
         {"stream_order", stream_order}, {"devices", devices}, {"passed", passed},
-        {"limit", limit}, {"reset", reset}, {"pools", pools},
+        {"limit", limit}, {"reset", reset}, {"addresses_again", addresses_again},
+        {"reset_for_good", reset_for_good}, {"pools", pools},
         {"leaks", leaks}, {"peers", peers},
     };
     EXPECT(2, count);

@@ -9,7 +9,7 @@
 
 enum {
     OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, UNKNOWN = 999, NOT_SUPPORTED = 801,
-    CAPTURE_UNSUPPORTED = 900, NON_BLOCKING = 1, CAPTURE_GLOBAL = 0, COPY_TO_HOST = 2,
+    CAPTURE_UNSUPPORTED = 900, NON_BLOCKING = 1, CAPTURE_GLOBAL = 0, CAPTURE_RELAXED = 2, COPY_TO_HOST = 2,
 };
 
 typedef void *stream_t;
@@ -38,6 +38,7 @@ int cudaPeekAtLastError(void);
 int cudaMemsetAsync(void *block, int value, size_t bytes, stream_t stream);
 int cudaMemset(void *block, int value, size_t bytes);
 int cudaStreamCreateWithFlags(stream_t *stream, unsigned flags);
+int cudaStreamDestroy(stream_t stream);
 int cudaStreamSynchronize(stream_t stream);
 int cudaStreamBeginCapture(stream_t stream, int mode);
 int cudaStreamEndCapture(stream_t stream, void **graph);
@@ -49,6 +50,9 @@ int cudaMallocArray(void **array, const void *description, size_t width, size_t 
                     unsigned flags);
 int cudaDeviceSetMemPool(int device, void *pool);
 int cudaDeviceReset(void);
+void beyond_set_green(stream_t stream, void *context);
+void beyond_before_wait(void (*function)(void));
+void beyond_use_again(void *block, size_t bytes);
 
 /* simcuda's control functions: simcuda/src/control.rs. */
 int64_t simcuda_check(void);

@@ -1,0 +1,8 @@
+/* What heap.c, and the program that it stands in for, agree on. */
+#ifndef GENESIS_PRELOAD_TEST_HEAP_H
+#define GENESIS_PRELOAD_TEST_HEAP_H
+
+/* The one block, of device 0. */
+#define HEAP_BLOCK ((void *)0x700000000000)
+
+#endif
