@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStringExt;
 use simgpu::Prices;
 
 use super::super::{
-    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, OPTIONS, PoolType, StreamIds,
-    Settings,
+    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, OPTIONS, PoolType,
+    Settings, StreamIds,
 };
 use crate::base::size::{GIB, KIB, MIB};
 use crate::base::{Result, Status};

@@ -23,7 +23,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::{
-    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result, Usage,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
+    Result, Usage,
 };
 use crate::base::lock::{Lock, rank};
 use crate::base::size::{ALIGNMENT_BYTES, round_up};

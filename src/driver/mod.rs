@@ -17,8 +17,8 @@ pub mod simulated;
 
 pub use clock::ticks;
 pub use device::{
-    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
-    Shareable, Usage,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
+    Result, Shareable, Usage,
 };
 pub use handles::Handles;
 pub use platform::{Backend, Platform, open};

@@ -165,7 +165,8 @@ impl Heap {
         // Streams of other devices use its memory, too: then these are waited for.
         let mut others = Vec::new();
         for ordinal in device.contexts.other_devices() {
-            if let Some(other) = self.opened(ordinal).filter(|other| other.ordinal != device.ordinal)
+            if let Some(other) =
+                self.opened(ordinal).filter(|other| other.ordinal != device.ordinal)
             {
                 others.push(self.begin_wait(other)?);
             }

@@ -84,10 +84,11 @@ fn add_free(request: &Request<'_>, lane: &Lane, is_own: bool, free: &mut Free) {
         free.ready_bytes += lane.counters.inactive_bytes();
         return;
     }
-    state.strategy.visit(&state.blocks, &(0..=u64::MAX), &mut |_, block: &Block| {
-        match state.fence.readiness(block.freed_epoch) {
-            Readiness::NotYet => free.stuck_bytes += block.bytes,
-            Readiness::Ready | Readiness::After(_) => free.ready_bytes += block.bytes,
-        }
+    state.strategy.visit(&state.blocks, &(0..=u64::MAX), &mut |_, block: &Block| match state
+        .fence
+        .readiness(block.freed_epoch)
+    {
+        Readiness::NotYet => free.stuck_bytes += block.bytes,
+        Readiness::Ready | Readiness::After(_) => free.ready_bytes += block.bytes,
     });
 }

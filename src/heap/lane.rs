@@ -16,14 +16,10 @@ use crate::config::Settings;
 use crate::memory::{Block, BlockTable, Directory, Segment, Slot, State};
 use crate::observe::{Action, Event, EventStream, LaneCounters, Watermark};
 use crate::order::{
-    Contexts, EventPool, Fence, OWN_CONTEXT, PendingFrees, Readiness, RecordedStreams, Stream,
-    StreamKey, StreamName,
+    Contexts, Fence, OWN_CONTEXT, PendingFrees, Readiness, RecordedStreams, Stream, StreamKey,
+    StreamName,
 };
 use crate::strategy::Strategy;
-
-/// After an event was found not complete, this many allocations go by before a lane asks
-/// again on its hot path; a miss always asks.
-const POLL_INTERVAL: u32 = 16;
 
 /// One lane. Its own cache lines, so that lanes do not slow each other down; and in it some each
 /// for what others read, now and then or all the time, and for what only its own threads touch: so
@@ -90,9 +86,9 @@ pub(super) struct LaneState {
     climbing: u32,
     /// Segments that the driver may refuse to take back, which keep it so as well.
     leaving: u32,
-    poll_again_at: u32,
+    pub(super) poll_again_at: u32,
     /// Empty but while polling; kept so that polling allocates nothing.
-    complete: Vec<Slot>,
+    pub(super) complete: Vec<Slot>,
     /// Where memory is away of blocks that are paused, by address.
     pub(super) paused: Vec<PausedExtent>,
 }
@@ -277,123 +273,17 @@ impl Lane {
         let _ = state.fence.renew(&events, stream);
     }
 
-    /// Frees the blocks whose events have completed.
-    #[cold]
-    pub(super) fn poll(&self, state: &mut LaneState, own: &EventPool) -> Watermark {
-        let LaneState { pending, fence, complete, .. } = state;
-        pending.poll(own, fence.epoch(), |slot| complete.push(slot));
-        state.poll_again_at = state.tick.wrapping_add(POLL_INTERVAL);
-        self.take_in_complete(state)
-    }
-
-    /// All work queued before the lane's epoch ended at `epoch` has completed.
-    pub(super) fn device_was_idle(&self, epoch: u32, own: &EventPool) {
-        let mut state = self.lock();
-        state.fence.device_was_idle(epoch);
-        let LaneState { pending, complete, .. } = &mut *state;
-        pending.device_was_idle(epoch, |slot| complete.push(slot));
-        // Whoever waited brings the watermarks up to date.
-        let _ = self.take_in_complete(&mut state);
-        let _ = self.poll(&mut state, own);
-    }
-
-    /// Counts off the waits that are over.
-    fn take_in_complete(&self, state: &mut LaneState) -> Watermark {
-        let mut watermark = Watermark::Within;
-        for index in 0..state.complete.len() {
-            if self.one_wait_less(state, state.complete[index]) == Watermark::Crossed {
-                watermark = Watermark::Crossed;
-            }
-        }
-        state.complete.clear();
-        watermark
-    }
-
     /// Counts what the lane holds: its backed blocks, and the paused ones, which are as live as
     /// others to whoever asks.
     pub(super) fn count_held(&self, blocks: &BlockTable) {
         self.counters.set_held_bytes(blocks.backed_bytes() + blocks.paused_bytes());
     }
 
-    /// One of what the pending block in `slot` waits for is over.
-    pub(super) fn one_wait_less(&self, state: &mut LaneState, slot: Slot) -> Watermark {
-        let block = state.blocks.get_mut(slot);
-        block.outstanding -= 1;
-        if block.outstanding > 0 {
-            return Watermark::Within;
-        }
-        let watermark = self.counters.on_ready(block.class, block.bytes);
-        let (address, bytes) = (block.address, block.bytes);
-        self.note(Action::Ready, address, bytes);
-        state.strategy.give(&mut state.blocks, slot);
-        watermark
-    }
-
-    /// The block in `slot`, just freed, is kept from being used again until somebody says so by
-    /// [`Self::one_wait_less`], and besides as [`Self::make_pending`] does; a strategy that keeps
-    /// nothing has the driver wait for other streams. Says whether an event could be had of each
-    /// stream: one that is being captured has none.
-    pub(super) fn hold_back(
-        &self,
-        state: &mut LaneState,
-        contexts: &Contexts,
-        slot: Slot,
-    ) -> bool {
-        if !self.keeps_blocks(state) {
-            self.forget_recorded(state, slot);
-        }
-        state.blocks.get_mut(slot).outstanding += 1;
-        // Whoever holds it back settles the device.
-        let _ = self.make_pending(state, contexts, slot);
-        !state.pending.waits_for_idle(slot)
-    }
-
-    /// The pending block in `slot` waits until the device is idle, besides; the driver does that
-    /// itself for a strategy that keeps nothing.
-    pub(super) fn hold_until_idle(&self, slot: Slot) {
-        let mut state = self.lock();
-        if self.keeps_blocks(&state) {
-            let epoch = state.fence.epoch();
-            state.blocks.get_mut(slot).outstanding += 1;
-            state.pending.wait_for_idle(slot, epoch);
-        }
-    }
-
-    /// The block in `slot`, just freed, waits for the streams that were recorded for it.
-    pub(super) fn make_pending(
-        &self,
-        state: &mut LaneState,
-        contexts: &Contexts,
-        slot: Slot,
-    ) -> Watermark {
-        let LaneState { blocks, recorded, pending, fence, .. } = state;
-        let block = blocks.get_mut(slot);
-        block.state = State::Pending;
-        while let Some((used_by, rest)) = recorded.pop(block.recorded) {
-            block.recorded = rest;
-            block.outstanding += 1;
-            let is_nameable = used_by.stream.key.is_nameable(used_by.stream.handle);
-            if !is_nameable || pending.wait_for_stream(contexts, slot, used_by).is_err() {
-                pending.wait_for_idle(slot, fence.epoch());
-            }
-        }
-        self.note(Action::Pending, block.address, block.bytes);
-        self.counters.on_pending(block.class, block.bytes)
-    }
-
-    fn note(&self, action: Action, address: u64, bytes: u64) {
+    pub(super) fn note(&self, action: Action, address: u64, bytes: u64) {
         if self.observer.is_on() {
             let event = Event::new(action, self.device);
             let stream = self.name().0;
             self.observer.note(Event { stream, address, bytes, ..event });
-        }
-    }
-
-    /// Drops the streams that were recorded for the block in `slot`.
-    pub(super) fn forget_recorded(&self, state: &mut LaneState, slot: Slot) {
-        let block = state.blocks.get_mut(slot);
-        while let Some((_, rest)) = state.recorded.pop(block.recorded) {
-            block.recorded = rest;
         }
     }
 

@@ -28,12 +28,14 @@ mod lanes_tests;
 mod limits;
 mod map;
 mod notes;
+mod opening;
 mod policy;
 mod pools;
 mod release;
 mod report;
 mod streams;
 mod tags;
+mod waits;
 
 pub use crate::order::{Stream, StreamName};
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
@@ -46,22 +48,20 @@ pub use report::LiveBlock;
 use std::sync::Arc;
 use std::time::Duration;
 
-use once_cell::sync::OnceCell;
-
 use crate::base::lock::{Guard, Lock, rank};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
-use crate::config::{LogLevel, Settings};
+use crate::config::Settings;
 use crate::driver::{Backend, Device, Platform};
 use crate::memory::{Directory, Slot, State};
 use crate::observe::{EventStream, Log, Watermark};
 use crate::order::{OWN_CONTEXT, RecordedStreams};
 use callbacks::Callbacks;
-use captures::Captures;
 use debug::Debugging;
 use device::DeviceHeap;
 use ladder::Request;
 use lane::{Lane, LaneKey, LaneState, Owner};
 use lanes::{Lanes, MAX_LANES};
+use opening::DeviceSlot;
 use policy::Policy;
 use pools::PoolNumber;
 use tags::Tags;
@@ -103,20 +103,6 @@ impl Surroundings {
     pub fn new(log: Arc<Log>) -> Self {
         let start = std::time::Instant::now();
         Self { log, events: EventStream::silent(), clock: Box::new(move || start.elapsed()) }
-    }
-}
-
-/// A device that may not have been used yet: until then nothing is asked of it.
-#[derive(Debug)]
-struct DeviceSlot {
-    driver: Arc<dyn Device>,
-    captures: Arc<Captures>,
-    heap: OnceCell<DeviceHeap>,
-}
-
-impl DeviceSlot {
-    fn new(driver: Arc<dyn Device>) -> Self {
-        Self { driver, captures: Arc::default(), heap: OnceCell::new() }
     }
 }
 
@@ -451,43 +437,6 @@ impl Heap {
         })
     }
 
-    #[inline]
-    fn device(&self, ordinal: DeviceOrdinal) -> Result<&DeviceHeap> {
-        match self.opened(ordinal) {
-            Some(device) => Ok(device),
-            None => self.open(ordinal),
-        }
-    }
-
-    #[inline]
-    fn opened(&self, ordinal: DeviceOrdinal) -> Option<&DeviceHeap> {
-        self.devices.get(ordinal.index())?.heap.get()
-    }
-
-    /// Opens the device; one that fails is tried again by the next call.
-    #[cold]
-    fn open(&self, ordinal: DeviceOrdinal) -> Result<&DeviceHeap> {
-        let slot = self.slot(ordinal)?;
-        let mut messages = Vec::new();
-        let opened = slot.heap.get_or_try_init(|| {
-            let driver = Arc::clone(&slot.driver);
-            let captures = Arc::clone(&slot.captures);
-            DeviceHeap::open(driver, captures, &self.settings(), &mut messages, self.events)
-        });
-        if let Err(error) = &opened {
-            messages.push((LogLevel::Error, format!("device {ordinal}: {error}")));
-        }
-        // Only now: whoever receives them may call the library, on this thread or another.
-        for (level, message) in messages {
-            self.log.write(level, &message);
-        }
-        opened
-    }
-
-    fn slot(&self, ordinal: DeviceOrdinal) -> Result<&DeviceSlot> {
-        self.devices.get(ordinal.index()).ok_or_else(|| no_such_device(ordinal, self.devices.len()))
-    }
-
     fn seconds(&self) -> u32 {
         (self.clock)().as_secs() as u32
     }
@@ -497,11 +446,6 @@ impl std::fmt::Debug for Heap {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Heap").field("devices", &self.devices).finish_non_exhaustive()
     }
-}
-
-#[cold]
-fn no_such_device(ordinal: DeviceOrdinal, count: usize) -> Error {
-    Error::new(Status::InvalidDevice, format!("no device {ordinal}: there are {count}"))
 }
 
 #[cold]

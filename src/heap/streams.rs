@@ -92,7 +92,8 @@ impl Heap {
     }
 
     fn lane_of(&self, address: u64) -> Result<(&Lane, &DeviceHeap)> {
-        let found = self.find(address).and_then(|(lane, _)| Some((lane, self.opened(lane.device)?)));
+        let found =
+            self.find(address).and_then(|(lane, _)| Some((lane, self.opened(lane.device)?)));
         found.ok_or_else(|| self.not_live(address))
     }
 

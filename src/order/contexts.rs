@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
 
 use super::EventPool;
-use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::base::lock::{Lock, assert_none_held, rank};
+use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{self, Call, Code, Device, DriverError};
 
 /// The number of a device's own context.

@@ -20,18 +20,16 @@ use once_cell::sync::OnceCell;
 
 use super::loader::{Api, RawResult};
 use super::meter::Meter;
+use super::properties::{access, properties};
 use super::scope::{CurrentContext, RelaxedCapture, check, require};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{
-    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
-    Shareable, Usage,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
+    Result, Usage,
 };
 
 /// The most devices that can be given access to one piece of memory, this one included.
 const MAX_ACCESSORS: usize = 64;
-
-/// `CU_MEM_HANDLE_TYPE_FABRIC`, which `cuda.h` has from CUDA 12.3 on; older drivers refuse it.
-const HANDLE_TYPE_FABRIC: sys::CUmemAllocationHandleType = sys::CUmemAllocationHandleType(8);
 
 /// Numbers of streams have at most so many bits.
 const ID_BITS: u32 = 61;
@@ -49,18 +47,18 @@ const PAGE_BYTES: u64 = 2 << 20;
 /// A device of the driver. Making one calls nothing.
 #[derive(Debug)]
 pub(super) struct CudaDevice {
-    api: Arc<Api>,
-    ordinal: DeviceOrdinal,
-    context: OnceCell<Context>,
-    virtual_memory: OnceCell<VirtualMemory>,
-    meter: Meter,
+    pub(super) api: Arc<Api>,
+    pub(super) ordinal: DeviceOrdinal,
+    pub(super) context: OnceCell<Context>,
+    pub(super) virtual_memory: OnceCell<VirtualMemory>,
+    pub(super) meter: Meter,
 }
 
 /// A retained primary context.
 #[derive(Debug)]
-struct Context {
-    device: sys::CUdevice,
-    handle: sys::CUcontext,
+pub(super) struct Context {
+    pub(super) device: sys::CUdevice,
+    pub(super) handle: sys::CUcontext,
 }
 
 // SAFETY: the handle is opaque to us and the driver's functions take it from any thread.
@@ -70,7 +68,7 @@ unsafe impl Sync for Context {}
 
 /// What there is to know of virtual memory on a device that has it.
 #[derive(Clone, Copy, Debug)]
-struct VirtualMemory {
+pub(super) struct VirtualMemory {
     /// Whether its memory can be made fit for GPUDirect RDMA.
     rdma: bool,
 }
@@ -87,45 +85,17 @@ impl CudaDevice {
         }
     }
 
-    /// The same driver in another context, of device `ordinal`.
-    fn in_context(&self, ordinal: DeviceOrdinal, device: sys::CUdevice, handle: sys::CUcontext) -> Self {
-        Self {
-            api: Arc::clone(&self.api),
-            ordinal,
-            context: OnceCell::with_value(Context { device, handle }),
-            virtual_memory: OnceCell::new(),
-            meter: Meter::new(),
-        }
-    }
-
-    /// The context that is current in the calling thread; null for none.
-    fn current_context(&self, call: Call) -> Result<sys::CUcontext> {
-        let get = require(self.api.context_current, call)?;
-        let mut current = std::ptr::null_mut();
-        // SAFETY: `current` is live.
-        check(call, unsafe { get(&mut current) })?;
-        Ok(current)
-    }
-
-    /// The context that a stream of the caller's belongs to.
-    fn context_of(&self, stream: StreamHandle, call: Call) -> Result<sys::CUcontext> {
-        let get = require(self.api.stream_context, call)?;
-        let mut context = std::ptr::null_mut();
-        let stream = stream.0 as sys::CUstream;
-        self.inside(call, |_| {
-            // SAFETY: `context` is live; the handle is the caller's.
-            check(call, self.meter.counted(call, || unsafe { get(stream, &mut context) }))
-        })?;
-        Ok(context)
-    }
-
     /// Makes one driver call: in the device's context, in relaxed capture mode, counted.
     fn call(&self, call: Call, run: impl FnOnce() -> RawResult) -> Result<()> {
         self.inside(call, |_| check(call, self.meter.counted(call, run)))
     }
 
     /// Runs `work` on behalf of `call` in the device's context and in relaxed capture mode.
-    fn inside<T>(&self, call: Call, work: impl FnOnce(&Context) -> Result<T>) -> Result<T> {
+    pub(super) fn inside<T>(
+        &self,
+        call: Call,
+        work: impl FnOnce(&Context) -> Result<T>,
+    ) -> Result<T> {
         let _relaxed = RelaxedCapture::enter(&self.api, call)?;
         let context = self.context()?;
         let _current = CurrentContext::enter(&self.api, context.handle, call)?;
@@ -432,7 +402,7 @@ impl Device for CudaDevice {
         match answer {
             Err(error) if error.code == Code::INVALID_CONTEXT => {
                 // SAFETY: as above.
-                self.call(call, || unsafe { get(stream, &mut id) })?;
+                self.inside(call, |_| check(call, unsafe { get(stream, &mut id) }))?;
             }
             answer => answer?,
         }
@@ -443,29 +413,13 @@ impl Device for CudaDevice {
     }
 
     fn context(&self) -> ContextId {
-        let handle = self.context().map_or(std::ptr::null_mut(), |context| context.handle);
-        ContextId(handle as u64)
+        let handle = self.inside(Call::Initialize, |context| Ok(context.handle));
+        ContextId(handle.map_or(0, |handle| handle as u64))
     }
 
     fn other_context_of(&self, stream: StreamHandle) -> Result<Option<Arc<dyn Device>>> {
-        let call = Call::StreamContext;
-        let own = self.context()?.handle;
-        let context = match stream.is_default() {
-            true => self.current_context(call)?,
-            false => self.context_of(stream, call)?,
-        };
-        if context.is_null() || context == own {
-            return Ok(None);
-        }
-        let get = require(self.api.context_device, call)?;
-        let mut device = 0;
-        let current = CurrentContext::enter(&self.api, context, call)?;
-        // SAFETY: `device` is live.
-        check(call, unsafe { get(&mut device) })?;
-        drop(current);
-        // Devices are named by their ordinals.
-        let ordinal = DeviceOrdinal(device as u32);
-        Ok(Some(Arc::new(self.in_context(ordinal, device, context))))
+        let other = self.find_other_context(stream)?;
+        Ok(other.map(|other| Arc::new(other) as Arc<dyn Device>))
     }
 
     fn is_in_use(&self) -> Result<bool> {
@@ -537,42 +491,5 @@ impl Device for CudaDevice {
             start += length as u64;
         }
         Ok(None)
-    }
-}
-
-/// How physical memory with `options` is asked for.
-fn properties(ordinal: DeviceOrdinal, options: HandleOptions) -> sys::CUmemAllocationProp {
-    use sys::CUmemAllocationHandleType as HandleType;
-    let handle_type = match options.shareable {
-        Shareable::None => HandleType::CU_MEM_HANDLE_TYPE_NONE,
-        Shareable::PosixFd => HandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        Shareable::Fabric => HANDLE_TYPE_FABRIC,
-    };
-    sys::CUmemAllocationProp {
-        type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-        requestedHandleTypes: handle_type,
-        location: location(ordinal),
-        win32HandleMetaData: std::ptr::null_mut(),
-        allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
-            compressionType: 0,
-            gpuDirectRDMACapable: options.rdma.into(),
-            usage: 0,
-            reserved: [0; 4],
-        },
-    }
-}
-
-/// Reading and writing by one device.
-fn access(ordinal: DeviceOrdinal) -> sys::CUmemAccessDesc {
-    sys::CUmemAccessDesc {
-        location: location(ordinal),
-        flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-    }
-}
-
-fn location(ordinal: DeviceOrdinal) -> sys::CUmemLocation {
-    sys::CUmemLocation {
-        type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-        id: ordinal.0 as c_int,
     }
 }

@@ -7,9 +7,11 @@
 //! may be gone before we are.
 #![allow(unsafe_code)]
 
+mod contexts;
 mod device;
 mod loader;
 mod meter;
+mod properties;
 mod scope;
 
 use std::ffi::{CStr, c_int};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use simgpu::{CaptureMode, HandleProperties, Machine, exchange_thread_capture_mode};
 
 use super::super::{
-    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Result,
-    Shareable, Usage,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
+    Result, Shareable, Usage,
 };
 use crate::base::{DeviceOrdinal, StreamHandle};
 
@@ -221,7 +221,8 @@ impl Device for SimulatedDevice {
         if context == self.context {
             return Ok(None);
         }
-        let ordinal = self.ask(Call::StreamContext, |machine, _| machine.context_device(context))?;
+        let ordinal =
+            self.ask(Call::StreamContext, |machine, _| machine.context_device(context))?;
         let machine = Arc::clone(&self.machine);
         Ok(Some(Arc::new(Self { machine, ordinal, context, page_bytes: self.page_bytes })))
     }

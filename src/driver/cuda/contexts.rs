@@ -1,0 +1,73 @@
+//! Other contexts than the primary one: those that streams of the program's belong to.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use once_cell::sync::OnceCell;
+
+use super::device::{Context, CudaDevice};
+use super::meter::Meter;
+use super::scope::{CurrentContext, check, require};
+use crate::base::{DeviceOrdinal, StreamHandle};
+use crate::driver::{Call, Result};
+
+impl CudaDevice {
+    /// The same driver in another context, of device `ordinal`.
+    fn in_context(
+        &self,
+        ordinal: DeviceOrdinal,
+        device: sys::CUdevice,
+        handle: sys::CUcontext,
+    ) -> Self {
+        Self {
+            api: Arc::clone(&self.api),
+            ordinal,
+            context: OnceCell::with_value(Context { device, handle }),
+            virtual_memory: OnceCell::new(),
+            meter: Meter::new(),
+        }
+    }
+
+    /// The context that is current in the calling thread; null for none.
+    fn current_context(&self, call: Call) -> Result<sys::CUcontext> {
+        let get = require(self.api.context_current, call)?;
+        let mut current = std::ptr::null_mut();
+        // SAFETY: `current` is live.
+        check(call, unsafe { get(&mut current) })?;
+        Ok(current)
+    }
+
+    /// The context that a stream of the caller's belongs to.
+    fn context_of(&self, stream: StreamHandle, call: Call) -> Result<sys::CUcontext> {
+        let get = require(self.api.stream_context, call)?;
+        let mut context = std::ptr::null_mut();
+        let stream = stream.0 as sys::CUstream;
+        self.inside(call, |_| {
+            // SAFETY: `context` is live; the handle is the caller's.
+            check(call, self.meter.counted(call, || unsafe { get(stream, &mut context) }))
+        })?;
+        Ok(context)
+    }
+
+    /// The context that `stream` belongs to, if it is another one than this.
+    pub(super) fn find_other_context(&self, stream: StreamHandle) -> Result<Option<Self>> {
+        let call = Call::StreamContext;
+        let context = match stream.is_default() {
+            true => self.current_context(call)?,
+            false => self.context_of(stream, call)?,
+        };
+        let own = self.inside(call, |context| Ok(context.handle))?;
+        if context.is_null() || context == own {
+            return Ok(None);
+        }
+        let get = require(self.api.context_device, call)?;
+        let mut device = 0;
+        let current = CurrentContext::enter(&self.api, context, call)?;
+        // SAFETY: `device` is live.
+        check(call, unsafe { get(&mut device) })?;
+        drop(current);
+        // Devices are named by their ordinals.
+        let ordinal = DeviceOrdinal(device as u32);
+        Ok(Some(self.in_context(ordinal, device, context)))
+    }
+}
