@@ -4,13 +4,21 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::device::DeviceHeap;
-use super::lane::Lane;
+use super::lane::{Lane, LaneState};
 use super::{Heap, Stream};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::config::LogLevel;
 use crate::driver::Code;
-use crate::memory::State;
-use crate::order::{OWN_CONTEXT, Recorded, StreamKey, StreamName};
+use crate::memory::{Block, Slot, State};
+use crate::order::{OWN_CONTEXT, Recorded, RecordedStreams, StreamKey, StreamName};
+
+/// A block as the directory has it: what it says may have changed by the time the lane is locked.
+struct Found<'a> {
+    address: u64,
+    lane: &'a Lane,
+    slot: Slot,
+    device: &'a DeviceHeap,
+}
 
 impl Heap {
     /// Which stream `handle` is, as a call means it that is about `device`: the driver is asked,
@@ -59,30 +67,30 @@ impl Heap {
     /// the one of the context that is current in the calling thread.
     pub fn record_stream(&self, address: u64, stream: StreamHandle) -> Result<()> {
         self.note_recording(address, stream);
-        let (lane, device) = self.lane_of(address)?;
+        let block = self.find_block(address)?;
         if stream.is_default() {
-            let context = device.contexts.of_stream(stream)?;
-            return self.record_default_stream(address, lane, stream, context);
+            let context = block.device.contexts.of_stream(stream)?;
+            return self.record_default_stream(&block, stream, context);
         }
-        let stream = self.identify(device.ordinal, stream)?;
-        self.record_stream_on(address, lane, device, stream)
+        let stream = self.identify(block.device.ordinal, stream)?;
+        self.record_stream_on(&block, stream)
     }
 
     /// [`Self::record_stream`] for a caller whose streams last as long as the process, and who
     /// means by a default stream that of *any* device: PyTorch says only the handle.
     pub fn record_lasting_stream(&self, address: u64, stream: StreamHandle) -> Result<()> {
         self.note_recording(address, stream);
-        let (lane, device) = self.lane_of(address)?;
+        let block = self.find_block(address)?;
         if !stream.is_default() {
-            let stream = self.identify_lasting(device.ordinal, stream)?;
-            return self.record_stream_on(address, lane, device, stream);
+            let stream = self.identify_lasting(block.device.ordinal, stream)?;
+            return self.record_stream_on(&block, stream);
         }
         let others = self.devices.iter().filter(|slot| slot.heap.get().is_some());
-        for other in others.filter(|other| other.driver.ordinal() != device.ordinal) {
-            let context = device.contexts.find_or_add(other.driver.clone())?;
-            self.record_default_stream(address, lane, stream, context)?;
+        for other in others.filter(|other| other.driver.ordinal() != block.device.ordinal) {
+            let context = block.device.contexts.find_or_add(other.driver.clone())?;
+            self.record_default_stream(&block, stream, context)?;
         }
-        self.record_default_stream(address, lane, stream, OWN_CONTEXT)
+        self.record_default_stream(&block, stream, OWN_CONTEXT)
     }
 
     fn note_recording(&self, address: u64, stream: StreamHandle) {
@@ -91,62 +99,55 @@ impl Heap {
         }
     }
 
-    fn lane_of(&self, address: u64) -> Result<(&Lane, &DeviceHeap)> {
-        let found =
-            self.find(address).and_then(|(lane, _)| Some((lane, self.opened(lane.device)?)));
+    /// What the directory has at `address`.
+    fn find_block(&self, address: u64) -> Result<Found<'_>> {
+        let found = self.find(address).and_then(|(lane, slot)| {
+            Some(Found { address, lane, slot, device: self.opened(lane.device)? })
+        });
         found.ok_or_else(|| self.not_live(address))
     }
 
     fn record_default_stream(
         &self,
-        address: u64,
-        lane: &Lane,
+        block: &Found<'_>,
         handle: StreamHandle,
         context: u16,
     ) -> Result<()> {
         let stream = Stream { handle, key: StreamKey::of_default(handle, context) };
-        self.add_recorded(address, lane, Recorded { stream, context })
+        self.add_recorded(block, stream, |_| Some(context)).map(drop)
     }
 
-    fn record_stream_on(
-        &self,
-        address: u64,
-        lane: &Lane,
-        device: &DeviceHeap,
-        stream: Stream,
-    ) -> Result<()> {
-        let known = match stream.key == lane.stream() {
-            true => Some(OWN_CONTEXT),
-            false => lane.lock().recorded.context_of(stream.key),
-        };
-        let context = match known {
-            Some(context) => context,
-            None => {
-                let context = device.contexts.of_stream(stream.handle)?;
-                lane.lock().recorded.remember(stream.key, context);
-                context
-            }
-        };
-        self.add_recorded(address, lane, Recorded { stream, context })
-    }
-
-    fn add_recorded(&self, address: u64, lane: &Lane, recorded: Recorded) -> Result<()> {
-        let slot = self.find(address).map(|(_, slot)| slot);
-        let mut state = lane.lock();
-        let state_ref = &mut *state;
-        match slot.and_then(|slot| Some((slot, state_ref.blocks.find(slot, address)?))) {
-            Some((slot, block)) if matches!(block.state, State::Live | State::Paused) => {
-                if recorded.stream.key != lane.stream() {
-                    let first = state_ref.recorded.add(block.recorded, recorded);
-                    state_ref.blocks.get_mut(slot).recorded = first;
-                }
-                Ok(())
-            }
-            _ => {
-                drop(state);
-                Err(self.not_live(address))
-            }
+    fn record_stream_on(&self, block: &Found<'_>, stream: Stream) -> Result<()> {
+        while !self.add_recorded(block, stream, |recorded| recorded.context_of(stream.key))? {
+            let context = block.device.contexts.of_stream(stream.handle)?;
+            block.lane.lock().recorded.remember(stream.key, context);
         }
+        Ok(())
+    }
+
+    /// Adds `stream` to those of a block, unless it is the block's own; says whether `context_of`
+    /// knew its context.
+    fn add_recorded(
+        &self,
+        block: &Found<'_>,
+        stream: Stream,
+        context_of: impl FnOnce(&RecordedStreams) -> Option<u16>,
+    ) -> Result<bool> {
+        let Found { address, lane, slot, .. } = *block;
+        let mut state = lane.lock();
+        let LaneState { blocks, recorded, .. } = &mut *state;
+        let is_live = |block: &&Block| matches!(block.state, State::Live | State::Paused);
+        let Some(first) = blocks.find(slot, address).filter(is_live).map(|block| block.recorded)
+        else {
+            drop(state);
+            return Err(self.not_live(address));
+        };
+        if stream.key == lane.stream() {
+            return Ok(true);
+        }
+        let Some(context) = context_of(recorded) else { return Ok(false) };
+        blocks.get_mut(slot).recorded = recorded.add(first, Recorded { stream, context });
+        Ok(true)
     }
 
     /// The program is about to destroy the stream `handle`: whatever has that handle afterwards is
