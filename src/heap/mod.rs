@@ -135,6 +135,7 @@ impl Heap {
     /// The address is a multiple of 512. Work queued on `stream` from now on may use the
     /// memory; contents are undefined. The default streams are those of `device`. `OutOfMemory`
     /// comes only after everything cached that could help has been tried.
+    #[inline]
     pub fn allocate(
         &self,
         requested_bytes: u64,
