@@ -11,7 +11,7 @@ use super::peers::Introductions;
 use super::pools::Pools;
 use crate::base::lock::{Lock, rank};
 use crate::base::size::SizeClass;
-use crate::base::{DeviceOrdinal, Result, StreamHandle};
+use crate::base::{DeviceOrdinal, Result};
 use crate::config::{ElasticPolicy, LogLevel, PoolType, Settings};
 use crate::driver::guarded::Guarded;
 use crate::driver::{Call, Device, HandleOptions};
@@ -135,17 +135,12 @@ impl DeviceHeap {
         backed.map(|(_, block)| self.driver.footprint_bytes(block.bytes)).sum()
     }
 
-    /// Sees to what `lane` has to do before an allocation on `stream`; nothing while a stream
-    /// may be capturing. Says whether the watermarks must be set anew.
+    /// Sees to what `lane` has to do before an allocation; nothing while a stream may be capturing.
+    /// Says whether the watermarks must be set anew.
     #[inline]
-    pub(super) fn prepare(
-        &self,
-        lane: &Lane,
-        state: &mut LaneState,
-        stream: StreamHandle,
-    ) -> Watermark {
+    pub(super) fn prepare(&self, lane: &Lane, state: &mut LaneState) -> Watermark {
         match self.pools.is_routing() {
-            false => lane.prepare(state, &self.contexts, &self.captures, stream),
+            false => lane.prepare(state, &self.contexts),
             true => Watermark::Within,
         }
     }

@@ -21,8 +21,9 @@ use std::ops::RangeInclusive;
 
 use super::Heap;
 use super::device::DeviceHeap;
-use super::lane::Lane;
+use super::lane::{Lane, LaneState};
 use super::release::Choice;
+use crate::base::lock::{Guard, assert_none_held, rank};
 use crate::base::size::{MIB, SizeClass};
 use crate::base::{Result, StreamHandle};
 use crate::config::LogLevel;
@@ -251,16 +252,39 @@ impl Heap {
             }
             return None;
         };
-        if let Readiness::After(event) = readiness {
-            // The donor's lock is held so that the event stays what it is.
-            self.order_after(request, event).ok()?;
+        let epoch = state.blocks.get(slot).freed_epoch;
+        let segment = sibling.withdraw_segment(&mut state, slot);
+        let Readiness::After(event) = readiness else {
+            return Some(segment);
+        };
+        // It is nobody's until the wait is queued, so nobody uses it before.
+        let ordered = self.order_after(request, sibling, state, event);
+        if ordered.is_err() {
+            sibling.put_back_segment(&mut sibling.lock(), segment, epoch);
         }
-        Some(sibling.withdraw_segment(&mut state, slot))
+        ordered.is_ok().then_some(segment)
     }
 
-    /// Makes the request's stream wait for `event`, on the GPU. A capturing stream must not
-    /// wait for what lies outside of its graph: there the event has to be complete already.
-    pub(super) fn order_after(&self, request: &Request<'_>, event: Event) -> driver::Result<()> {
+    /// Makes the request's stream wait for `event`, on the GPU: the fence of `donor`, whose lock is
+    /// let go, since this blocks while the queue of the request's stream is full.
+    pub(super) fn order_after(
+        &self,
+        request: &Request<'_>,
+        donor: &Lane,
+        mut state: Guard<'_, LaneState, { rank::LANE }>,
+        event: Event,
+    ) -> driver::Result<()> {
+        donor.begin_wait(&mut state, event);
+        drop(state);
+        let ordered = self.wait_on_device(request, event);
+        donor.end_wait(&mut donor.lock(), &request.device.contexts, event);
+        ordered
+    }
+
+    /// A capturing stream must not wait for what lies outside of its graph: there the event has to be
+    /// complete already.
+    fn wait_on_device(&self, request: &Request<'_>, event: Event) -> driver::Result<()> {
+        assert_none_held();
         let driver = &request.device.driver;
         if driver.event_query(event)? {
             return Ok(());

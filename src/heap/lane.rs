@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use super::captures::Captures;
 use super::elastic::PausedExtent;
 use super::pools::PoolNumber;
-use crate::base::lock::{Guard, Lock, rank};
+use crate::base::lock::{Guard, Lock, assert_none_held, rank};
 use crate::base::{CachePadded, DeviceOrdinal, StreamHandle};
 use crate::config::Settings;
+use crate::driver::Event;
 use crate::memory::{Block, BlockTable, Directory, Segment, Slot, State};
-use crate::observe::{Action, Event, EventStream, LaneCounters, Watermark};
+use crate::observe::{self, Action, EventStream, LaneCounters, Watermark};
 use crate::order::{
     Contexts, Fence, OWN_CONTEXT, PendingFrees, Readiness, RecordedStreams, Stream, StreamKey,
     StreamName,
@@ -84,8 +85,9 @@ pub(super) struct LaneState {
     pub(super) collected_tick: u32,
     /// Requests on the ladder for this lane, which keep it with its stream.
     climbing: u32,
-    /// Segments that the driver may refuse to take back, which keep it so as well.
-    leaving: u32,
+    /// Segments that the driver may refuse to take back, and events of the stream that are being
+    /// recorded or waited for: they keep it so as well.
+    under_way: u32,
     pub(super) poll_again_at: u32,
     /// Empty but while polling; kept so that polling allocates nothing.
     pub(super) complete: Vec<Slot>,
@@ -123,7 +125,7 @@ impl Lane {
                 tick: 0,
                 collected_tick: 0,
                 climbing: 0,
-                leaving: 0,
+                under_way: 0,
                 poll_again_at: 0,
                 complete: Vec::new(),
                 paused: Vec::new(),
@@ -166,7 +168,7 @@ impl Lane {
     /// Gives the lane to another stream, if it holds nothing.
     pub(super) fn rekey(&self, owner: &Owner, contexts: &Contexts) -> bool {
         let mut state = self.lock();
-        let unused = state.blocks.is_empty() && state.climbing == 0 && state.leaving == 0;
+        let unused = state.blocks.is_empty() && state.climbing == 0 && state.under_way == 0;
         if unused {
             let events = contexts.get(state.context);
             state.fence.reset(&events);
@@ -183,16 +185,22 @@ impl Lane {
     /// Where it is the lane's own, what is free here can be had behind a last event.
     pub(super) fn end_stream(&self, stream: Stream, ended: StreamKey, contexts: &Contexts) {
         let mut state = self.lock();
+        while state.pending.is_recording(stream.key) {
+            // Its handle is good for as long as the driver has not answered.
+            drop(state);
+            assert_none_held();
+            std::thread::yield_now();
+            state = self.lock();
+        }
         let state_ref = &mut *state;
         state_ref.pending.end_stream(stream.key, ended);
         state_ref.recorded.end_stream(stream.key, ended);
         if self.stream() == stream.key {
-            if !state_ref.blocks.is_empty() {
-                let events = contexts.get(state_ref.context);
-                // Without the event, memory is had from here once the device was idle.
-                let _ = state_ref.fence.renew(&events, stream.handle);
-            }
             self.stream.store(ended.0, Relaxed);
+            if !state_ref.blocks.is_empty() {
+                // Without the event, memory is had from here once the device was idle.
+                self.record_fence(state, contexts, stream.handle);
+            }
         }
     }
 
@@ -235,42 +243,76 @@ impl Lane {
         self.is_capturing.load(Relaxed)
     }
 
-    /// The two things to see to before an allocation on `stream`: blocks whose events have
-    /// completed, and a fence that another lane wants. Nothing in the steady state. Says
-    /// whether blocks have become free, so that the watermarks must be set anew.
+    /// Whether an allocation has to call [`Self::renew_fence`] first. Not in the steady state.
     #[inline]
-    pub(super) fn prepare(
-        &self,
-        state: &mut LaneState,
-        contexts: &Contexts,
-        captures: &Captures,
-        stream: StreamHandle,
-    ) -> Watermark {
-        let mut watermark = Watermark::Within;
-        if state.pending.has_events() && state.tick.wrapping_sub(state.poll_again_at) as i32 >= 0 {
-            watermark = self.poll(state, contexts.own());
-        }
-        if self.fence_wanted.load(Relaxed) {
-            self.renew_fence(state, contexts, captures, stream);
-        }
-        watermark
+    pub(super) fn wants_fence(&self) -> bool {
+        self.fence_wanted.load(Relaxed)
     }
 
+    /// Sees to blocks whose events have completed, now and then. Nothing in the steady state. Says
+    /// whether blocks have become free, so that the watermarks must be set anew.
+    #[inline]
+    pub(super) fn prepare(&self, state: &mut LaneState, contexts: &Contexts) -> Watermark {
+        match state.pending.has_events() && state.tick.wrapping_sub(state.poll_again_at) as i32 >= 0
+        {
+            true => self.poll(state, contexts.own()),
+            false => Watermark::Within,
+        }
+    }
+
+    /// Records the event that another lane wants, on the lane's stream, which the caller has named.
+    /// No lock is held.
     #[cold]
-    fn renew_fence(
+    pub(super) fn renew_fence(
         &self,
-        state: &mut LaneState,
+        key: LaneKey,
         contexts: &Contexts,
         captures: &Captures,
         stream: StreamHandle,
     ) {
-        self.fence_wanted.store(false, Relaxed);
-        let events = contexts.get(state.context);
         if self.was_capturing() {
-            captures.see(self, events.device().stream_is_capturing(stream) == Ok(true));
+            captures.see(self, contexts.own().device().stream_is_capturing(stream) == Ok(true));
         }
-        // Without the event the other lane keeps missing, and will ask again.
-        let _ = state.fence.renew(&events, stream);
+        if let Some(state) = self.lock_for(key)
+            && self.fence_wanted.swap(false, Relaxed)
+        {
+            // Without the event the other lane keeps missing, and will ask again.
+            self.record_fence(state, contexts, stream);
+        }
+    }
+
+    /// Ends the epoch with an event on the lane's own stream, if it can be had. The lock is let go
+    /// meanwhile: what was freed until now is in the epoch ended, and what is freed from now on is
+    /// not, whenever the event is recorded.
+    fn record_fence(
+        &self,
+        mut state: Guard<'_, LaneState, { rank::LANE }>,
+        contexts: &Contexts,
+        stream: StreamHandle,
+    ) {
+        let covered = state.fence.end_epoch();
+        let events = contexts.get(state.context);
+        state.under_way += 1;
+        drop(state);
+        let event = events.record(stream);
+        let mut state = self.lock();
+        state.under_way -= 1;
+        if let Ok(event) = event {
+            state.fence.renew(&events, event, covered);
+        }
+    }
+
+    /// A stream is about to wait for `event`, this lane's, without the lock.
+    pub(super) fn begin_wait(&self, state: &mut LaneState, event: Event) {
+        state.under_way += 1;
+        state.fence.pin(event);
+    }
+
+    /// It waits for it now, or never will.
+    pub(super) fn end_wait(&self, state: &mut LaneState, contexts: &Contexts, event: Event) {
+        state.under_way -= 1;
+        let events = contexts.get(state.context);
+        state.fence.unpin(&events, event);
     }
 
     /// Counts what the lane holds: its backed blocks, and the paused ones, which are as live as
@@ -281,9 +323,9 @@ impl Lane {
 
     pub(super) fn note(&self, action: Action, address: u64, bytes: u64) {
         if self.observer.is_on() {
-            let event = Event::new(action, self.device);
+            let event = observe::Event::new(action, self.device);
             let stream = self.name().0;
-            self.observer.note(Event { stream, address, bytes, ..event });
+            self.observer.note(observe::Event { stream, address, bytes, ..event });
         }
     }
 
@@ -322,27 +364,28 @@ impl Lane {
         address
     }
 
-    /// Takes in a segment as a free block, freed in the epoch that has just begun.
-    fn keep_segment(&self, state: &mut LaneState, segment: Segment) {
-        let slot = state.blocks.insert(segment);
-        state.stamp_freed(slot);
-        state.strategy.give(&mut state.blocks, slot);
-        self.count_held(&state.blocks);
-    }
-
     /// Takes out a whole free segment for the driver, which may refuse it: until
     /// [`Self::end_leave`] the lane keeps its stream.
     pub(super) fn begin_leave(&self, state: &mut LaneState, slot: Slot) -> Segment {
-        state.leaving += 1;
+        state.under_way += 1;
         self.withdraw_segment(state, slot)
+    }
+
+    /// A whole free segment that was taken out is free here again, as it was since `epoch`.
+    pub(super) fn put_back_segment(&self, state: &mut LaneState, segment: Segment, epoch: u32) {
+        let slot = state.blocks.insert(segment);
+        state.stamp_freed(slot).freed_epoch = epoch;
+        state.strategy.give(&mut state.blocks, slot);
+        self.count_held(&state.blocks);
     }
 
     /// The driver has taken a segment, or it is `refused` and free here again.
     pub(super) fn end_leave(&self, refused: Option<Segment>) {
         let mut state = self.lock();
-        state.leaving -= 1;
+        state.under_way -= 1;
         if let Some(segment) = refused {
-            self.keep_segment(&mut state, segment);
+            let epoch = state.fence.epoch();
+            self.put_back_segment(&mut state, segment, epoch);
         }
     }
 

@@ -175,11 +175,14 @@ impl Heap {
         let key = LaneKey { stream: key, pool };
         loop {
             let lane = self.lane(device, key, stream)?;
+            if lane.wants_fence() && !device.pools.is_routing() {
+                lane.renew_fence(key, &device.contexts, &device.captures, stream);
+            }
             let Some(mut state) = lane.lock_for(key) else {
                 continue;
             };
             let state_ref = &mut *state;
-            let mut prepared = device.prepare(lane, state_ref, stream);
+            let mut prepared = device.prepare(lane, state_ref);
             let taken = match block_bytes < device.single_handle_bytes {
                 true => match state_ref.strategy.take(&mut state_ref.blocks, block_bytes) {
                     None => device.take_pending(lane, state_ref, block_bytes, &mut prepared),
@@ -295,8 +298,7 @@ impl Heap {
             return Err(Error::new(Status::Internal, "a block of a device never opened"));
         };
         if lane.keeps_blocks(&state) {
-            let watermark = lane.make_pending(&mut state, &device.contexts, slot);
-            drop(state);
+            let watermark = lane.make_pending(state, &device.contexts, slot);
             if watermark == Watermark::Crossed {
                 self.settle(device);
             }

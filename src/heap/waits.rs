@@ -5,9 +5,10 @@
 //! `order::PendingFrees` once it is over, and with the last the block is free.
 
 use super::lane::{Lane, LaneState};
+use crate::base::lock::{Guard, rank};
 use crate::memory::{Slot, State};
 use crate::observe::{Action, Watermark};
-use crate::order::{Contexts, EventPool};
+use crate::order::{Contexts, EventPool, Recorded};
 
 /// After an event was found not complete, this many allocations go by before a lane asks
 /// again on its hot path; a miss always asks.
@@ -64,14 +65,19 @@ impl Lane {
     /// [`Self::one_wait_less`], and besides as [`Self::make_pending`] does; a strategy that keeps
     /// nothing has the driver wait for other streams. Says whether an event could be had of each
     /// stream: one that is being captured has none.
-    pub(super) fn hold_back(&self, state: &mut LaneState, contexts: &Contexts, slot: Slot) -> bool {
-        if !self.keeps_blocks(state) {
-            self.forget_recorded(state, slot);
+    pub(super) fn hold_back(
+        &self,
+        mut state: Guard<'_, LaneState, { rank::LANE }>,
+        contexts: &Contexts,
+        slot: Slot,
+    ) -> bool {
+        if !self.keeps_blocks(&state) {
+            self.forget_recorded(&mut state, slot);
         }
         state.blocks.get_mut(slot).outstanding += 1;
         // Whoever holds it back settles the device.
         let _ = self.make_pending(state, contexts, slot);
-        !state.pending.waits_for_idle(slot)
+        !self.lock().pending.waits_for_idle(slot)
     }
 
     /// The pending block in `slot` waits until the device is idle, besides; the driver does that
@@ -86,32 +92,54 @@ impl Lane {
     }
 
     /// The block in `slot`, just freed, waits for the streams that were recorded for it.
-    pub(super) fn make_pending(
-        &self,
-        state: &mut LaneState,
+    ///
+    /// The lock is let go while the driver records an event, which blocks while the stream's queue
+    /// is full. Whatever work uses the block was queued before it was freed, so before this call,
+    /// and each event stands for it. Until the last is there the block has one wait more, which
+    /// keeps it pending, and a pending block keeps its lane.
+    pub(super) fn make_pending<'a>(
+        &'a self,
+        mut state: Guard<'a, LaneState, { rank::LANE }>,
         contexts: &Contexts,
         slot: Slot,
     ) -> Watermark {
-        let LaneState { blocks, recorded, pending, fence, .. } = state;
-        let block = blocks.get_mut(slot);
+        let block = state.blocks.get_mut(slot);
         block.state = State::Pending;
-        while let Some((used_by, rest)) = recorded.pop(block.recorded) {
-            block.recorded = rest;
-            block.outstanding += 1;
-            let is_nameable = used_by.stream.key.is_nameable(used_by.stream.handle);
-            if !is_nameable || pending.wait_for_stream(contexts, slot, used_by).is_err() {
-                pending.wait_for_idle(slot, fence.epoch());
-            }
-        }
+        block.outstanding += 1;
         self.note(Action::Pending, block.address, block.bytes);
-        self.counters.on_pending(block.class, block.bytes)
+        let crossed = self.counters.on_pending(block.class, block.bytes);
+        while let Some(used_by) = state.pop_recorded(slot) {
+            let state_ref = &mut *state;
+            state_ref.blocks.get_mut(slot).outstanding += 1;
+            let epoch = state_ref.fence.epoch();
+            if !used_by.stream.key.is_nameable(used_by.stream.handle) {
+                state_ref.pending.wait_for_idle(slot, epoch);
+                continue;
+            }
+            let mut recording = state_ref.pending.begin_recording(contexts, used_by);
+            drop(state);
+            let answer = recording.record(contexts.own());
+            state = self.lock();
+            state.pending.end_recording(contexts.own(), recording, answer, (slot, epoch));
+        }
+        match self.one_wait_less(&mut state, slot) {
+            Watermark::Within => crossed,
+            Watermark::Crossed => Watermark::Crossed,
+        }
     }
 
     /// Drops the streams that were recorded for the block in `slot`.
     pub(super) fn forget_recorded(&self, state: &mut LaneState, slot: Slot) {
-        let block = state.blocks.get_mut(slot);
-        while let Some((_, rest)) = state.recorded.pop(block.recorded) {
-            block.recorded = rest;
-        }
+        while state.pop_recorded(slot).is_some() {}
+    }
+}
+
+impl LaneState {
+    /// Takes one of the streams that were recorded for the block in `slot`.
+    fn pop_recorded(&mut self, slot: Slot) -> Option<Recorded> {
+        let block = self.blocks.get_mut(slot);
+        let (recorded, rest) = self.recorded.pop(block.recorded)?;
+        block.recorded = rest;
+        Some(recorded)
     }
 }

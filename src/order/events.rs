@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::base::StreamHandle;
-use crate::base::lock::{Lock, rank};
+use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::driver::{self, Device, Event};
 
 /// So many events at once go from the pool to a stock or back.
@@ -42,9 +42,15 @@ impl EventPool {
     ///
     /// `STREAM_CAPTURE_UNSUPPORTED` when the stream is capturing: an event recorded there
     /// would belong to the graph and never complete.
+    ///
+    /// Blocks while the stream's queue is full: the caller holds no lock.
     pub fn record(&self, stream: StreamHandle) -> driver::Result<Event> {
-        let idle = self.idle.lock().pop();
-        self.record_or_create(idle, stream, |event| self.put(event))
+        let mut idle = self.idle.lock().pop();
+        self.record_with(&mut idle, stream).inspect_err(|_| {
+            if let Some(event) = idle {
+                self.put(event);
+            }
+        })
     }
 
     /// Takes back an event that is not needed any more.
@@ -52,33 +58,29 @@ impl EventPool {
         self.idle.lock().push(event);
     }
 
-    /// Records `idle`, or a new event; one that could not be recorded goes to `put`.
-    fn record_or_create(
+    /// The same with `idle`, or a new event where that is none; one that could not be recorded is in
+    /// `idle` afterwards.
+    pub(super) fn record_with(
         &self,
-        idle: Option<Event>,
+        idle: &mut Option<Event>,
         stream: StreamHandle,
-        put: impl FnOnce(Event),
     ) -> driver::Result<Event> {
-        let event = idle.map_or_else(|| self.device.event_create(), Ok)?;
+        assert_none_held();
+        let event = idle.take().map_or_else(|| self.device.event_create(), Ok)?;
         let recorded = self.device.event_record_outside_capture(event, stream);
-        recorded.inspect_err(|_| put(event)).map(|()| event)
+        recorded.inspect_err(|_| *idle = Some(event)).map(|()| event)
     }
 }
 
 impl EventStock {
-    /// [`EventPool::record`], with an event of the stock where there is one.
-    pub(super) fn record(
-        &mut self,
-        pool: &EventPool,
-        stream: StreamHandle,
-    ) -> driver::Result<Event> {
+    /// An event to be recorded, of the stock or else of `pool`; if there is none, a new one is made.
+    pub(super) fn take(&mut self, pool: &EventPool) -> Option<Event> {
         if self.0.is_empty() {
             let mut idle = pool.idle.lock();
             let rest = idle.len().saturating_sub(BATCH);
             self.0.extend(idle.drain(rest..));
         }
-        let idle = self.0.pop();
-        pool.record_or_create(idle, stream, |event| self.0.push(event))
+        self.0.pop()
     }
 
     /// Takes back an event that is not needed any more.

@@ -9,13 +9,19 @@
 //! idle.
 //!
 //! A stream is told by its key, never by its handle: two streams' events complete in no order.
+//!
+//! An event is recorded without the lane's lock, because that blocks while the stream's queue is
+//! full: [`PendingFrees::begin_recording`], then [`Recording::record`] with no lock held, then
+//! [`PendingFrees::end_recording`]. Of several threads that record on one stream at a time nobody
+//! can say whose event is the first; an event stands for those before it in the queue only if no
+//! other was recorded at the same time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::events::EventStock;
 use super::recorded::Recorded;
-use super::{Contexts, EventPool, OWN_CONTEXT, StreamKey};
+use super::{Contexts, EventPool, OWN_CONTEXT, Stream, StreamKey};
 use crate::driver::{self, Event};
 use crate::memory::Slot;
 
@@ -31,6 +37,26 @@ pub struct PendingFrees {
     for_idle: Vec<(Slot, u32)>,
     events: usize,
     stock: EventStock,
+    /// On which streams events are being recorded, and whether several at a time on one.
+    recordings: Vec<(StreamKey, bool)>,
+}
+
+/// An event for a pending block on its way.
+#[derive(Debug)]
+pub struct Recording {
+    stream: Stream,
+    /// Where its event is from, unless that is the own context of the device.
+    others: Option<Arc<EventPool>>,
+    idle: Option<Event>,
+}
+
+/// One wait of a pending block.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    event: Event,
+    slot: Slot,
+    /// Whether the event stands for those before it in the queue, too.
+    is_newest: bool,
 }
 
 #[derive(Debug)]
@@ -38,7 +64,7 @@ struct StreamQueue {
     stream: StreamKey,
     /// Where its events are from, unless that is the own context of the device.
     others: Option<Arc<EventPool>>,
-    waiting: VecDeque<(Event, Slot)>,
+    waiting: VecDeque<Waiting>,
     /// Whether everything was complete when it was last polled.
     keeps_up: bool,
 }
@@ -51,15 +77,16 @@ impl StreamQueue {
         stock: &mut EventStock,
         out: &mut impl FnMut(Slot),
     ) -> usize {
-        let Some(&(newest, _)) = self.waiting.back().filter(|_| self.waiting.len() > 1) else {
+        let newest = self.waiting.back().filter(|newest| newest.is_newest);
+        let Some(newest) = newest.filter(|_| self.waiting.len() > 1) else {
             return 0;
         };
-        if self.is_complete(own, newest) != Ok(true) {
+        if self.is_complete(own, newest.event) != Ok(true) {
             return 0;
         }
         let count = self.waiting.len();
         let others = self.others.clone();
-        for (event, slot) in self.waiting.drain(..) {
+        for Waiting { event, slot, .. } in self.waiting.drain(..) {
             out(slot);
             put(own, others.as_deref(), stock, event);
         }
@@ -79,6 +106,17 @@ fn put(own: &EventPool, others: Option<&EventPool>, stock: &mut EventStock, even
     }
 }
 
+impl Recording {
+    /// An event that stands for the work queued on the stream up to now, as [`EventPool::record`]
+    /// gives it. No lock is held.
+    pub fn record(&mut self, own: &EventPool) -> driver::Result<Event> {
+        match &self.others {
+            None => own.record_with(&mut self.idle, self.stream.handle),
+            Some(others) => others.record(self.stream.handle),
+        }
+    }
+}
+
 impl PendingFrees {
     /// Whether an event is waited for, so that polling may help.
     #[inline]
@@ -91,42 +129,61 @@ impl PendingFrees {
         self.events == 0 && self.for_idle.is_empty()
     }
 
-    /// The block in `slot` waits for the work queued up to now on a stream that the calling thread
-    /// can name. Nothing has changed where no event can be had, as [`EventPool::record`] says.
-    pub fn wait_for_stream(
-        &mut self,
-        contexts: &Contexts,
-        slot: Slot,
-        recorded: Recorded,
-    ) -> driver::Result<()> {
+    /// Begins to record an event on a stream that the calling thread can name.
+    pub fn begin_recording(&mut self, contexts: &Contexts, recorded: Recorded) -> Recording {
         let Recorded { stream, context } = recorded;
-        let (event, others) = match context {
-            OWN_CONTEXT => (self.stock.record(contexts.own(), stream.handle)?, None),
-            context => {
-                let others = contexts.get(context);
-                (others.record(stream.handle)?, Some(others))
-            }
+        let mut is_alone = true;
+        for (_, is_shared) in self.recordings.iter_mut().filter(|(key, _)| *key == stream.key) {
+            (is_alone, *is_shared) = (false, true);
+        }
+        self.recordings.push((stream.key, !is_alone));
+        let (others, idle) = match context {
+            OWN_CONTEXT => (None, self.stock.take(contexts.own())),
+            context => (Some(contexts.get(context)), None),
         };
-        self.queue(stream.key, others, event, slot);
-        Ok(())
+        Recording { stream, others, idle }
     }
 
-    fn queue(
+    /// The recording has given `answer`: the block in `slot` waits for that event, or, in `epoch`,
+    /// until the device is idle.
+    pub fn end_recording(
         &mut self,
-        stream: StreamKey,
-        others: Option<Arc<EventPool>>,
-        event: Event,
-        slot: Slot,
+        own: &EventPool,
+        recording: Recording,
+        answer: driver::Result<Event>,
+        (slot, epoch): (Slot, u32),
     ) {
+        let Recording { stream, others, idle } = recording;
+        // Those at a time on one stream are all marked as such, whichever of them is found.
+        let index = self.recordings.iter().position(|(key, _)| *key == stream.key);
+        let (_, is_shared) = index.map_or((stream.key, true), |i| self.recordings.swap_remove(i));
+        if let Some(event) = idle {
+            self.stock.put(own, event);
+        }
+        match answer {
+            Ok(event) => {
+                let waiting = Waiting { event, slot, is_newest: !is_shared };
+                self.queue(stream.key, others, waiting);
+            }
+            Err(_) => self.wait_for_idle(slot, epoch),
+        }
+    }
+
+    /// Whether an event is being recorded on the stream `key`.
+    pub fn is_recording(&self, key: StreamKey) -> bool {
+        self.recordings.iter().any(|(recording, _)| *recording == key)
+    }
+
+    fn queue(&mut self, stream: StreamKey, others: Option<Arc<EventPool>>, waiting: Waiting) {
         self.events += 1;
         if let Some(queue) = self.queues.iter_mut().find(|queue| queue.stream == stream) {
-            queue.waiting.push_back((event, slot));
+            queue.waiting.push_back(waiting);
             return;
         }
         if self.queues.len() >= QUEUES_KEPT {
             self.queues.retain(|queue| !queue.waiting.is_empty());
         }
-        let waiting = VecDeque::from([(event, slot)]);
+        let waiting = VecDeque::from([waiting]);
         self.queues.push(StreamQueue { stream, others, waiting, keeps_up: false });
     }
 
@@ -165,7 +222,7 @@ impl PendingFrees {
                 self.events -= queue.poll_newest(own, stock, &mut out);
             }
             queue.keeps_up = true;
-            while let Some(&(event, slot)) = queue.waiting.front() {
+            while let Some(&Waiting { event, slot, .. }) = queue.waiting.front() {
                 match queue.is_complete(own, event) {
                     Ok(false) => {
                         queue.keeps_up = false;

@@ -6,8 +6,8 @@ use simgpu::{Call, CaptureMode, Config, Machine, Progress, StoreKind, Target, Ti
 
 use super::{Contexts, EventPool, Fence, OWN_CONTEXT, PendingFrees, Readiness, Recorded, Stream};
 use crate::base::StreamHandle;
-use crate::driver::Code;
 use crate::driver::simulated::SimulatedDevice;
+use crate::driver::{self, Code};
 
 const A: StreamHandle = StreamHandle(0xA000);
 const B: StreamHandle = StreamHandle(0xB000);
@@ -36,6 +36,20 @@ fn queries(machine: &Machine) -> u64 {
     machine.usage(0).unwrap().count(Call::EventQuery)
 }
 
+/// Ends the epoch with an event on a lane's stream.
+fn renew(fence: &mut Fence, events: &EventPool) -> driver::Result<()> {
+    let covered = fence.end_epoch();
+    fence.renew(events, events.record(A)?, covered);
+    Ok(())
+}
+
+/// Has the block in `slot` wait for the work on `stream`, freed in the first epoch.
+fn wait(pending: &mut PendingFrees, contexts: &Contexts, slot: u32, stream: StreamHandle) {
+    let mut recording = pending.begin_recording(contexts, recorded(stream));
+    let answer = recording.record(contexts.own());
+    pending.end_recording(contexts.own(), recording, answer, (slot, 1));
+}
+
 /// Enqueues work on `stream`, so that an event recorded after it is not complete.
 fn work(machine: &Machine, stream: StreamHandle) {
     machine.delay(0, stream.0, 1).unwrap();
@@ -47,21 +61,46 @@ fn an_event_covers_the_epochs_before_it() {
     let mut fence = Fence::new();
     let first = fence.epoch();
     assert_eq!(fence.readiness(first), Readiness::NotYet);
-    fence.renew(&events, A).unwrap();
+    renew(&mut fence, &events).unwrap();
     let second = fence.epoch();
     assert!(second > first);
     assert!(matches!(fence.readiness(first), Readiness::After(_)));
     assert_eq!(fence.readiness(second), Readiness::NotYet);
-    fence.renew(&events, A).unwrap();
+    renew(&mut fence, &events).unwrap();
     assert_eq!(fence.readiness(first), fence.readiness(second));
     assert!(matches!(fence.readiness(second), Readiness::After(_)));
     // The event that was replaced serves again.
     for _ in 0..10 {
-        fence.renew(&events, A).unwrap();
+        renew(&mut fence, &events).unwrap();
     }
     assert_eq!(machine.census().events, 2);
     fence.reset(&events);
     assert_eq!(fence.readiness(fence.epoch()), Readiness::NotYet);
+}
+
+#[test]
+fn an_event_that_is_to_be_waited_for_stays_what_it_is() {
+    let (machine, events) = machine();
+    let mut fence = Fence::new();
+    let first = fence.epoch();
+    renew(&mut fence, &events).unwrap();
+    let Readiness::After(event) = fence.readiness(first) else { panic!("no event") };
+    fence.pin(event);
+    fence.pin(event);
+    (0..3).for_each(|_| renew(&mut fence, &events).unwrap());
+    assert_eq!(machine.census().events, 3, "the pinned one is not recorded again");
+    fence.unpin(&events, event);
+    renew(&mut fence, &events).unwrap();
+    assert_eq!(machine.census().events, 3, "nor while another stream is about to wait for it");
+    fence.unpin(&events, event);
+    let free = (0..2).map(|_| events.record(A).unwrap());
+    assert!(free.collect::<Vec<_>>().contains(&event), "and then it serves again");
+    // A fence that took longer than the next one is of no use any more.
+    let (early, late) = (fence.end_epoch(), fence.end_epoch());
+    fence.renew(&events, events.record(A).unwrap(), late);
+    let newest = fence.readiness(late);
+    fence.renew(&events, events.record(A).unwrap(), early);
+    assert_eq!((fence.readiness(early), fence.readiness(late)), (newest, newest));
 }
 
 #[test]
@@ -76,7 +115,7 @@ fn idleness_covers_what_was_freed_before_it() {
     fence.device_was_idle(ended);
     assert_eq!(fence.readiness(before), Readiness::Ready);
     assert_eq!(fence.readiness(during), Readiness::NotYet, "freed while waiting");
-    fence.renew(&events, A).unwrap();
+    renew(&mut fence, &events).unwrap();
     assert_eq!(fence.readiness(before), Readiness::Ready);
     assert!(matches!(fence.readiness(during), Readiness::After(_)));
     fence.device_was_idle(0);
@@ -88,17 +127,17 @@ fn a_fence_that_cannot_be_had_changes_nothing() {
     let (machine, events) = machine();
     let mut fence = Fence::new();
     machine.begin_capture(0, A.0, CaptureMode::Global).unwrap();
-    let refused = fence.renew(&events, A).unwrap_err();
+    let refused = renew(&mut fence, &events).unwrap_err();
     assert_eq!(refused.code, Code::STREAM_CAPTURE_UNSUPPORTED);
     machine.end_capture(0, A.0).expect("the capture is still valid");
     let (machine, events) = self::machine();
     let mut fence = Fence::new();
     for call in [Call::EventCreate, Call::StreamIsCapturing, Call::EventRecord] {
         machine.faults().fail(Target::call(call), 1, Times::Once, UNKNOWN);
-        assert_eq!(fence.renew(&events, A).unwrap_err().code, Code(12345), "{call:?}");
+        assert_eq!(renew(&mut fence, &events).unwrap_err().code, Code(12345), "{call:?}");
         assert_eq!(fence.readiness(fence.epoch()), Readiness::NotYet);
     }
-    fence.renew(&events, A).unwrap();
+    renew(&mut fence, &events).unwrap();
     assert_eq!(machine.census().events, 1, "the event of the failed recording serves again");
 }
 
@@ -109,7 +148,7 @@ fn a_stream_is_polled_no_further_than_it_has_come() {
     assert!(pending.is_empty() && !pending.has_events());
     for slot in 0..5 {
         work(&machine, A);
-        pending.wait_for_stream(&contexts, slot, recorded(A)).unwrap();
+        wait(&mut pending, &contexts, slot, A);
     }
     let poll = |pending: &mut PendingFrees| {
         let mut out = Vec::new();
@@ -127,7 +166,7 @@ fn a_stream_is_polled_no_further_than_it_has_come() {
     assert!(poll(&mut pending).is_empty());
     assert_eq!(machine.census().events, 5);
     for slot in 0..5 {
-        pending.wait_for_stream(&contexts, slot, recorded(A)).unwrap();
+        wait(&mut pending, &contexts, slot, A);
     }
     assert_eq!(machine.census().events, 5, "all came back");
 }
@@ -141,7 +180,7 @@ fn events_come_back_to_whoever_needs_them() {
     for round in 0..10 {
         let pending = &mut lanes[round % 2];
         for slot in 0..COUNT {
-            pending.wait_for_stream(&contexts, slot, recorded(A)).unwrap();
+            wait(&mut pending, &contexts, slot, A);
         }
         machine.run_to_idle(0, A.0).unwrap();
         pending.poll(contexts.own(), 1, |_| {});
@@ -154,9 +193,37 @@ fn events_come_back_to_whoever_needs_them() {
     let created = machine.usage(0).unwrap().count(Call::EventCreate);
     for _ in 0..100 {
         machine.faults().fail(Target::call(Call::EventRecord), 1, Times::Once, UNKNOWN);
-        assert!(lanes[0].wait_for_stream(&contexts, 0, recorded(A)).is_err());
+        wait(&mut lanes[0], &contexts, 0, A);
+        assert!(lanes[0].waits_for_idle(0));
     }
     assert_eq!(machine.usage(0).unwrap().count(Call::EventCreate), created);
+}
+
+/// The events of two threads may be recorded in the other order than they are queued in.
+#[test]
+fn of_events_recorded_at_a_time_none_stands_for_another() {
+    let (machine, contexts) = house();
+    let mut pending = PendingFrees::default();
+    let mut out = Vec::new();
+    // So that the stream has come to its end when it is polled, and the newest is asked for.
+    pending.poll(contexts.own(), 1, |slot| out.push(slot));
+    wait(&mut pending, &contexts, 0, A);
+    machine.run_to_idle(0, A.0).unwrap();
+    pending.poll(contexts.own(), 1, |slot| out.push(slot));
+    let mut first = pending.begin_recording(&contexts, recorded(A));
+    let mut second = pending.begin_recording(&contexts, recorded(A));
+    let early = first.record(contexts.own());
+    work(&machine, A);
+    let late = second.record(contexts.own());
+    pending.end_recording(contexts.own(), second, late, (2, 1));
+    pending.end_recording(contexts.own(), first, early, (1, 1));
+    machine.advance(0, A.0, 1).unwrap();
+    pending.poll(contexts.own(), 1, |slot| out.push(slot));
+    assert_eq!(out, [0], "the early one is complete, and behind the late one");
+    machine.run_to_idle(0, A.0).unwrap();
+    pending.poll(contexts.own(), 1, |slot| out.push(slot));
+    assert_eq!(out, [0, 2, 1]);
+    assert!(!pending.is_recording(Stream::lasting(A).key));
 }
 
 #[test]
@@ -165,7 +232,7 @@ fn a_block_comes_out_once_for_each_of_its_streams() {
     let mut pending = PendingFrees::default();
     for stream in [A, B] {
         work(&machine, stream);
-        pending.wait_for_stream(&contexts, 7, recorded(stream)).unwrap();
+        wait(&mut pending, &contexts, 7, stream);
     }
     let mut out = Vec::new();
     machine.run_to_idle(0, B.0).unwrap();
@@ -184,7 +251,7 @@ fn what_no_event_tells_waits_for_an_idle_device() {
     pending.wait_for_idle(1, 3);
     pending.wait_for_idle(2, 5);
     work(&machine, A);
-    pending.wait_for_stream(&contexts, 3, recorded(A)).unwrap();
+    wait(&mut pending, &contexts, 3, A);
     machine.faults().fail(Target::call(Call::EventQuery), 1, Times::Once, UNKNOWN);
     let mut out = Vec::new();
     pending.poll(contexts.own(), 4, |slot| out.push(slot));
@@ -207,7 +274,7 @@ fn many_streams_come_and_go() {
     for n in 0..1000 {
         let stream = StreamHandle(0x10_0000 + n);
         work(&machine, stream);
-        pending.wait_for_stream(&contexts, n as u32, recorded(stream)).unwrap();
+        wait(&mut pending, &contexts, n as u32, stream);
         if n % 3 == 0 {
             machine.run_device_to_idle(0).unwrap();
             pending.poll(contexts.own(), 1, |_| out += 1);

@@ -203,8 +203,7 @@ impl Heap {
             self.settle(device);
             freed
         } else {
-            let may_wait = lane.hold_back(state, &device.contexts, slot) && !is_routing;
-            drop(guard);
+            let may_wait = lane.hold_back(guard, &device.contexts, slot) && !is_routing;
             let mut held =
                 Held { lane: lane.index, slot, address, bytes, death, is_poisoned: false };
             let is_idle = modes.poison && may_wait && self.wait_for_user(device);

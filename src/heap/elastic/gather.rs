@@ -179,21 +179,28 @@ impl Heap {
         if unfenced {
             lane.want_fence();
         }
-        // The donor's lock is held so that the event stays what it is.
-        if candidates.is_empty()
-            || fence.is_some_and(|event| self.order_after(request, event).is_err())
-        {
-            return Vec::new();
-        }
-        let mut extents = pages.extents();
         let mut leaving: Vec<Leaving> =
             choose(candidates, wanted_bytes).into_iter().map(|chosen| chosen.leaving).collect();
-        let epochs = lane.detach_all(state, &mut extents, &mut leaving);
-        let moved = |(&Leaving { id, address, .. }, epoch): (&Leaving, u32)| {
-            let bytes = extents.get(id)?.bytes;
-            Some(Moved { id, bytes, lane: lane.index, address, epoch })
+        if leaving.is_empty() {
+            return Vec::new();
+        }
+        let moved: Vec<Moved> = {
+            let mut extents = pages.extents();
+            let epochs = lane.detach_all(state, &mut extents, &mut leaving);
+            let moved = |(&Leaving { id, address, .. }, epoch): (&Leaving, u32)| {
+                let bytes = extents.get(id)?.bytes;
+                Some(Moved { id, bytes, lane: lane.index, address, epoch })
+            };
+            leaving.iter().zip(epochs).filter_map(moved).collect()
         };
-        leaving.iter().zip(epochs).filter_map(moved).collect()
+        // They are nobody's until the wait is queued, so nobody uses them before.
+        if let Some(event) = fence
+            && self.order_after(request, lane, guard, event).is_err()
+        {
+            self.bring_back(request.device, pages, &moved);
+            return Vec::new();
+        }
+        moved
     }
 
     /// Brings extents that could not be used elsewhere back to where they were.
