@@ -64,7 +64,11 @@ impl Captures {
     fn is_any(&self) -> bool {
         let is_seen = self.seen.load(SeqCst) != 0
             && self.second().wrapping_sub(self.seen_second.load(SeqCst)) < SEEN_SECONDS;
-        self.told.load(SeqCst) != 0 || is_seen
+        self.is_told() || is_seen
+    }
+
+    fn is_told(&self) -> bool {
+        self.told.load(SeqCst) != 0
     }
 
     fn second(&self) -> u32 {
@@ -159,18 +163,27 @@ impl Heap {
         act()
     }
 
+    /// [`Self::begin_wait`] for the other devices whose streams use the memory of `device`.
+    fn begin_waits_for_others(&self, device: &DeviceHeap) -> driver::Result<Vec<Wait>> {
+        let others = device.contexts.other_devices();
+        let others = others.filter(|&ordinal| ordinal != device.ordinal);
+        others
+            .filter_map(|ordinal| self.opened(ordinal))
+            .map(|other| self.begin_wait(other))
+            .collect()
+    }
+
+    /// Waits for the work of the other contexts that use the memory of `device`: `cuMemFree` waits
+    /// for its own alone. A wait for the device is begun.
+    pub(super) fn wait_for_other_contexts(&self, device: &DeviceHeap) -> driver::Result<()> {
+        let _waits = self.begin_waits_for_others(device)?;
+        device.contexts.synchronize_others()
+    }
+
     /// Waits for all work of all contexts that use the memory of `device`.
     pub(super) fn wait_for_contexts(&self, device: &DeviceHeap) -> driver::Result<()> {
         let _wait = self.begin_wait(device)?;
-        // Streams of other devices use its memory, too: then these are waited for.
-        let mut others = Vec::new();
-        for ordinal in device.contexts.other_devices() {
-            if let Some(other) =
-                self.opened(ordinal).filter(|other| other.ordinal != device.ordinal)
-            {
-                others.push(self.begin_wait(other)?);
-            }
-        }
+        let _waits = self.begin_waits_for_others(device)?;
         // This spoils nothing, and finds the captures that the legacy stream synchronises with.
         if device.driver.stream_is_capturing(StreamHandle::LEGACY)? {
             return Err(forbidden());
@@ -181,7 +194,8 @@ impl Heap {
     /// Looks whether the stream of a request that missed is captured: nobody may have said so.
     pub(super) fn look_for_capture(&self, request: &Request<'_>) {
         let Request { device, lane, stream, .. } = *request;
-        if device.pools.is_routing() {
+        // What is known is known until its end, which only whoever told of it tells, too.
+        if device.pools.is_routing() || device.captures.is_told() {
             return;
         }
         // A driver that does not say has no captures.

@@ -396,7 +396,10 @@ impl Heap {
         assert_none_held();
         let wait = self.begin_wait(device);
         let is_captured = wait.is_err();
-        let released = wait.and_then(|_wait| device.supply.release(segment));
+        let released = wait.and_then(|_wait| {
+            self.wait_for_other_contexts(device)?;
+            device.supply.release(segment)
+        });
         lane.end_leave(released.is_err().then_some(segment));
         released.map_err(|error| {
             if !error.is_shutdown() && !is_captured {

@@ -86,10 +86,15 @@ impl Contexts {
         numbers.map(|number| self.get(number as u16).device().ordinal())
     }
 
-    /// Waits for all work of all contexts: see [`Device::synchronize`]. One that is gone has none.
+    /// Waits for all work of all contexts: see [`Device::synchronize`].
     pub fn synchronize(&self) -> driver::Result<()> {
         assert_none_held();
         self.own.device().synchronize()?;
+        self.synchronize_others()
+    }
+
+    /// Waits for all work of the other contexts. One that is gone has none.
+    pub fn synchronize_others(&self) -> driver::Result<()> {
         for number in 1..=self.count.load(Acquire) {
             match self.get(number as u16).device().synchronize() {
                 Err(error) if error.is_context_gone() => {}
