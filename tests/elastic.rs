@@ -9,6 +9,8 @@
 mod addresses;
 #[path = "elastic/checkerboard.rs"]
 mod checkerboard;
+#[path = "elastic/peers.rs"]
+mod peers;
 #[path = "elastic/pools.rs"]
 mod pools;
 #[path = "elastic/shortage.rs"]

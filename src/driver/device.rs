@@ -348,6 +348,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// always the same: ask once.
     fn can_access_peer(&self, peer: DeviceOrdinal) -> Result<bool>;
 
+    /// Lets `peer` access what [`Self::allocate`] gives, now and later, where no call of the
+    /// program's does that: nothing to be done for the driver's own allocations.
+    fn add_peer(&self, _peer: DeviceOrdinal) -> Result<()> {
+        Ok(())
+    }
+
     /// Drops the mappings that make up `[address, address + bytes)`: whole ones only. The
     /// caller has made sure that no queued work still touches them.
     fn unmap(&self, address: u64, bytes: u64) -> Result<()>;

@@ -51,6 +51,8 @@ struct State {
     retired_bytes: u64,
     /// What the driver has refused to take back so far; no mapping of it is to stay.
     unreleased: Vec<MemoryHandle>,
+    /// Who may access what is mapped, besides the device itself.
+    peers: Vec<DeviceOrdinal>,
 }
 
 /// Addresses, the last granule of which is never mapped.
@@ -111,8 +113,9 @@ impl Guarded {
         state.retired_bytes += reservation.bytes;
     }
 
-    /// Accessible memory at the start of a reservation, or none.
-    fn back(&self, address: u64, bytes: u64) -> Result<()> {
+    /// Memory at the start of a reservation, accessible to the device and the peers that there are,
+    /// or none; gives how many those were.
+    fn back(&self, address: u64, bytes: u64) -> Result<usize> {
         self.release_handles();
         let handle = self.device.create(bytes, HandleOptions::default())?;
         let mapped = self.device.map(address, bytes, handle);
@@ -120,12 +123,13 @@ impl Guarded {
         self.state.lock().unreleased.push(handle);
         self.release_handles();
         mapped?;
-        let accessible = self.device.set_access(address, bytes, &[]);
+        let peers = self.state.lock().peers.clone();
+        let accessible = self.device.set_access(address, bytes, &peers);
         if accessible.is_err() {
             // What cannot be unmapped stays in a reservation that cannot be given back.
             let _ = self.device.unmap(address, bytes);
         }
-        accessible
+        accessible.map(|()| peers.len())
     }
 
     /// Releases the handles that are not needed any more, as far as the driver takes them.
@@ -148,14 +152,25 @@ impl Device for Guarded {
         let reserved_bytes = mapped_bytes.checked_add(self.granule_bytes).ok_or(too_large)?;
         let reservation =
             Reservation { address: self.reserve_or_reuse(reserved_bytes)?, bytes: reserved_bytes };
-        if let Err(error) = self.back(reservation.address, mapped_bytes) {
-            if self.device.unreserve(reservation.address, reservation.bytes).is_err() {
-                self.retire(reservation);
+        let peers_before = match self.back(reservation.address, mapped_bytes) {
+            Ok(count) => count,
+            Err(error) => {
+                if self.device.unreserve(reservation.address, reservation.bytes).is_err() {
+                    self.retire(reservation);
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
+        };
         let address = reservation.address + mapped_bytes - block_bytes;
-        self.state.lock().live.insert(address, reservation);
+        let peers_since = {
+            let mut state = self.state.lock();
+            state.live.insert(address, reservation);
+            state.peers[peers_before..].to_vec()
+        };
+        if !peers_since.is_empty() {
+            // They were told while the memory was in nobody's list; one that is refused faults.
+            let _ = self.device.set_access(reservation.address, mapped_bytes, &peers_since);
+        }
         Ok(address)
     }
 
@@ -178,6 +193,25 @@ impl Device for Guarded {
 
     fn footprint_bytes(&self, bytes: u64) -> u64 {
         self.mapped_bytes(bytes).unwrap_or(u64::MAX)
+    }
+
+    fn add_peer(&self, peer: DeviceOrdinal) -> Result<()> {
+        let live: Vec<Reservation> = {
+            let mut state = self.state.lock();
+            if !state.peers.contains(&peer) {
+                state.peers.push(peer);
+            }
+            state.live.values().copied().collect()
+        };
+        for Reservation { address, bytes } in live {
+            let allowed = self.device.set_access(address, bytes - self.granule_bytes, &[peer]);
+            // What was freed meanwhile needs no access.
+            let is_live = self.state.lock().live.values().any(|live| live.address == address);
+            if is_live {
+                allowed?;
+            }
+        }
+        Ok(())
     }
 
     fn ordinal(&self) -> DeviceOrdinal {

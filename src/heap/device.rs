@@ -7,6 +7,7 @@ use super::captures::Captures;
 use super::elastic::Slack;
 use super::lane::{Lane, LaneState};
 use super::lanes::{LaneIndex, Lanes};
+use super::peers::Introductions;
 use super::pools::Pools;
 use crate::base::lock::{Lock, rank};
 use crate::base::size::SizeClass;
@@ -47,6 +48,7 @@ pub(super) struct DeviceHeap {
     pub(super) lanes: LaneIndex,
     pub(super) pools: Pools,
     pub(super) captures: Arc<Captures>,
+    pub(super) introductions: Introductions,
     pub(super) tallies: Tallies,
     /// Pinned host memory, by address, that is to be given back and could not be yet.
     pub(super) unpinned: Lock<Vec<u64>, { rank::DEVICE }>,
@@ -111,6 +113,7 @@ impl DeviceHeap {
             lanes: LaneIndex::new(ordinal),
             pools: Pools::default(),
             captures,
+            introductions: Introductions::default(),
             tallies: Tallies::default(),
             unpinned: Lock::default(),
             limits: Lock::new(Limits { fraction: 1.0, bytes: None }),

@@ -29,6 +29,7 @@ mod limits;
 mod map;
 mod notes;
 mod opening;
+mod peers;
 mod policy;
 mod pools;
 mod release;

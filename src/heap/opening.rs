@@ -1,6 +1,7 @@
 //! Devices as the heap finds them: nothing is asked of one before its first use, which opens it.
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use once_cell::sync::OnceCell;
 
@@ -47,8 +48,17 @@ impl Heap {
         let opened = slot.heap.get_or_try_init(|| {
             let driver = Arc::clone(&slot.driver);
             let captures = Arc::clone(&slot.captures);
-            DeviceHeap::open(driver, captures, &self.settings(), &mut messages, self.events)
+            let device =
+                DeviceHeap::open(driver, captures, &self.settings(), &mut messages, self.events)?;
+            // Before any thread has it.
+            self.introduce_all(&device, &mut messages);
+            Ok(device)
         });
+        if let Ok(device) = &opened {
+            // Once more, for one that was being opened at the same time.
+            fence(SeqCst);
+            self.introduce_all(device, &mut messages);
+        }
         if let Err(error) = &opened {
             messages.push((LogLevel::Error, format!("device {ordinal}: {error}")));
         }

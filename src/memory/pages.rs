@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use once_cell::sync::OnceCell;
+
 use super::directory::is_representable;
 use super::extents::{ExtentId, Extents};
 use super::supply::{Refusal, Supply};
@@ -17,14 +19,19 @@ use crate::base::size::SizeClass;
 use crate::driver::{self, Call, Code, Device, DriverError, HandleOptions, Handles};
 use crate::observe::DeviceEvents;
 
+/// The most devices that can be given access to one piece of memory.
+const MOST_PEERS: usize = 64;
+
 /// The extents of one device and their views.
 #[derive(Debug)]
 pub struct Pages {
     device: Arc<dyn Device>,
     handles: Handles,
     extents: Lock<Extents, { rank::DEVICE }>,
-    /// The devices that may access whatever is mapped here.
+    /// The devices that may access whatever is mapped from now on.
     peers: Lock<Vec<DeviceOrdinal>, { rank::DEVICE }>,
+    /// Those of them, by ordinal, that may access what was mapped before, too.
+    admitted: [OnceCell<()>; MOST_PEERS],
 }
 
 impl Pages {
@@ -41,7 +48,8 @@ impl Pages {
             Err(error) => return Err(error),
         };
         let extents = Lock::new(Extents::new(events));
-        Ok(Some(Self { device, handles, extents, peers: Lock::default() }))
+        let admitted = [const { OnceCell::new() }; MOST_PEERS];
+        Ok(Some(Self { device, handles, extents, peers: Lock::default(), admitted }))
     }
 
     /// What sizes of extents are multiples of, in bytes.
@@ -165,19 +173,19 @@ impl Pages {
         unmapped
     }
 
-    /// Lets `peer` access whatever is mapped here, now and later. One caller at a time. On an
-    /// error, what is mapped later is as before; of what is mapped, some may be accessible.
+    /// Lets `peer` access whatever is mapped here, now and later; a second caller waits for the
+    /// first. On an error, what is mapped later is as before; of what is mapped, some may be
+    /// accessible.
     pub fn add_peer(&self, peer: DeviceOrdinal) -> driver::Result<()> {
-        {
-            let mut peers = self.peers.lock();
-            if peers.contains(&peer) {
-                return Ok(());
-            }
-            peers.push(peer);
-        }
-        self.allow_everywhere(peer).inspect_err(|_| {
-            self.peers.lock().retain(|&other| other != peer);
-        })
+        let too_many = DriverError { call: Call::SetAccess, code: Code::INVALID_VALUE };
+        let admitted = self.admitted.get(peer.index()).ok_or(too_many)?;
+        let admit = || {
+            self.peers.lock().push(peer);
+            self.allow_everywhere(peer).inspect_err(|_| {
+                self.peers.lock().retain(|&other| other != peer);
+            })
+        };
+        admitted.get_or_try_init(admit).map(|_| ())
     }
 
     fn allow_everywhere(&self, peer: DeviceOrdinal) -> driver::Result<()> {

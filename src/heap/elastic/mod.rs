@@ -22,7 +22,6 @@ mod gather;
 mod give_back;
 mod pause;
 mod paused;
-mod peers;
 mod single;
 mod slack;
 
@@ -191,6 +190,7 @@ impl Heap {
     ) -> crate::base::Result<Outcome> {
         let Request { device, lane, block_bytes, .. } = *request;
         assert_none_held();
+        self.meet_peers(device);
         // What comes from another stream is in order behind this one's next event.
         let epoch_here = lane.lock().fence.epoch();
         let epoch = |extent: &Moved| match extent.lane == lane.index {
