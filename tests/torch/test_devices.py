@@ -6,13 +6,18 @@ from __future__ import annotations
 
 import copy
 import threading
+import warnings
 from typing import Any, Callable, Sequence
 
 import torch
 from torch import nn
+from torch.cuda import comm
 from torch.nn import parallel
 
-from support.program import EVERY_WAY, program
+import genesis
+import genesis.torch
+
+from support.program import EVERY_WAY, OUT_OF_MEMORY, program
 from support.streams import touch
 
 MIB = 1 << 20
@@ -96,8 +101,18 @@ def test_a_kernel_uses_a_peers_memory() -> None:
     torch.cuda.synchronize(0)
 
 
-@two_devices(memory="2GiB")
+@two_devices(modes=("two_symbols", "enabled"), memory="2GiB")
 def test_peers_reach_memory_that_has_moved() -> None:
+    move_and_read()
+
+
+@two_devices(modes=("mem_pool", "preloaded"), memory="2GiB", says=OUT_OF_MEMORY)
+def test_peers_reach_memory_that_came_again() -> None:
+    """PyTorch's allocator gives its segments back when Genesis has to refuse one."""
+    move_and_read()
+
+
+def move_and_read() -> None:
     """Sizes change and the device is nearly full, so memory is laid under other addresses."""
     reader = torch.cuda.current_stream(1)
     keeps = block(1, 100)
@@ -110,6 +125,21 @@ def test_peers_reach_memory_that_has_moved() -> None:
         torch.cuda.synchronize(1)
         del kept, there
     del keeps
+
+
+@two_devices(modes=("native",))
+def test_a_pool_of_one_device_is_opened_to_the_other() -> None:
+    """Genesis never hears of a device whose memory is PyTorch's own, so it must be told."""
+    pool = genesis.torch.mem_pool()
+    with torch.cuda.use_mem_pool(pool):
+        x = block(0)
+    genesis.enable_peer_access(0, 1)
+    y = block(1)
+    for _ in range(3):
+        x.copy_(y)
+        y.copy_(x, non_blocking=True)
+    del x
+    torch.cuda.synchronize(0)
 
 
 @two_devices(modes=HOOKED)
@@ -138,7 +168,7 @@ def test_without_the_hook_the_other_devices_reader_is_not_waited_for() -> None:
     del keeps
 
 
-@two_devices(modes=HOOKED, memory="1GiB")
+@two_devices(modes=("enabled",), memory="1GiB")
 def test_a_shortage_waits_for_the_other_devices_reader() -> None:
     keeps, reader = block(1, 100), torch.cuda.Stream(1)
     for _ in range(6):
@@ -165,6 +195,8 @@ def test_gradients_go_back_the_way_the_tensors_came() -> None:
 
 @two_devices()
 def test_batches_are_scattered_and_gathered() -> None:
+    # PyTorch says so of a thread that launches before it has called the runtime.
+    warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA")
     networks = [nn.Linear(1024, 1024, device="cuda:0")]
     networks.append(copy.deepcopy(networks[0]).to("cuda:1"))
     for _ in range(3):
@@ -172,8 +204,8 @@ def test_batches_are_scattered_and_gathered() -> None:
         parts = parallel.scatter(batch, [0, 1])
         results = parallel.parallel_apply(networks, [(part,) for part in parts])
         parallel.gather(results, 0).sum().backward()
-    pieces = torch.cuda.comm.scatter(block(0), [0, 1])
-    torch.cuda.comm.gather(pieces, destination=1)
+    pieces = comm.scatter(block(0), [0, 1])
+    comm.gather(pieces, destination=1)
 
 
 @two_devices(modes=("two_symbols", "enabled", "preloaded"))
@@ -237,7 +269,7 @@ def run_short(device: int) -> None:
 
 
 @two_devices(
-    modes=("enabled", "preloaded"), memory="1GiB", says="genesis: out of memory: ", ending="live"
+    modes=("enabled", "preloaded"), memory="1GiB", says=OUT_OF_MEMORY, ending="live"
 )
 def test_a_shortage_of_others_spoils_no_capture() -> None:
     """On the other device, and on the very device of the capture."""
