@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import torch
 from torch import nn
@@ -26,10 +26,13 @@ HOOKED = ("enabled", "mem_pool", "preloaded")
 
 
 def two_devices(
-    modes: Sequence[str] = EVERY_WAY, memory: str = "80GiB", **more: Any
+    modes: Sequence[str] = EVERY_WAY,
+    memory: str = "80GiB",
+    options: Optional[Mapping[str, str]] = None,
+    **more: Any,
 ) -> Callable[[Callable[[], Any]], Callable[..., None]]:
     env = {"SIMCUDA_DEVICES": "2", "SIMCUDA_PROGRESS": "manual", "SIMCUDA_MEMORY": memory}
-    return program(modes=modes, env=env, **more)
+    return program(modes=modes, env={**env, **(options or {})}, **more)
 
 
 def block(device: int, size: int = 64 * MIB) -> torch.Tensor:
@@ -54,6 +57,20 @@ def test_a_tensor_goes_to_the_other_device_and_back() -> None:
 
 @two_devices()
 def test_copies_into_tensors_that_are_there() -> None:
+    copy_both_ways()
+
+
+@two_devices(modes=("two_symbols", "enabled"), options={"GENESIS_POOL_TYPE": "Caching"})
+def test_plain_allocations_are_enabled_by_pytorch() -> None:
+    copy_both_ways()
+
+
+@two_devices(modes=("enabled", "preloaded"), options={"GENESIS_DEBUG": "guard"})
+def test_peers_reach_memory_between_guard_pages() -> None:
+    copy_both_ways()
+
+
+def copy_both_ways() -> None:
     x, y = block(0), block(1)
     for _ in range(3):
         y.copy_(x)
@@ -278,7 +295,6 @@ def run_short(device: int) -> None:
 def test_a_shortage_of_others_spoils_no_capture() -> None:
     """On the other device, and on the very device of the capture."""
     static = block(0, MIB)
-    block(1, MIB)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         result = static + 1

@@ -5,28 +5,31 @@ once, while the old one's work is still queued. Streams advance only when somebo
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Optional, Sequence
 
 import torch
 
 import genesis
 from support import simcuda
-from support.program import program
+from support.program import OUT_OF_MEMORY, program
 from support.streams import Stream, touch
 
 MIB = 1 << 20
 BYTES = 64 * MIB
 #: So many of those do not fit into the device together.
 ROUNDS = 60
+#: Of CUDA: a capture that keeps unsafe calls from its own thread only.
+THREAD_LOCAL = 1
 library = ctypes.CDLL(str(genesis.library_path()))
 
 
 def manual(
-    modes: Sequence[str], identified: str = "auto", violations: bool = False, **more: str
+    modes: Sequence[str], identified: str = "auto", **more: Any
 ) -> Callable[[Callable[[], Any]], Callable[..., None]]:
     own = {"GENESIS_STREAM_IDS": identified, "SIMCUDA_MEMORY": "2GiB"}
-    env = {"SIMCUDA_PROGRESS": "manual", "SIMCUDA_DEVICES": "2", **own, **more}
-    return program(modes=modes, env=env, violations=violations)
+    env = {"SIMCUDA_PROGRESS": "manual", "SIMCUDA_DEVICES": "2", **own}
+    return program(modes=modes, env=env, **more)
 
 
 def forget(stream: Stream) -> None:
@@ -55,6 +58,17 @@ def rounds(before_the_end: Optional[Callable[[Stream], None]] = None) -> int:
 def test_genesis_malloc_asks_which_stream_a_handle_is() -> None:
     assert rounds() < ROUNDS
     assert simcuda.calls("cuStreamGetId") >= ROUNDS
+
+
+@manual(modes=("native",))
+def test_genesis_torch_malloc_by_name_asks_nothing() -> None:
+    plug = torch.cuda.memory.CUDAPluggableAllocator(
+        str(genesis.library_path()), "genesis_torch_malloc", "genesis_free"
+    )
+    torch.cuda.memory.change_current_allocator(plug)
+    assert rounds(forget) < ROUNDS
+    assert genesis.stats(0).allocations == ROUNDS
+    assert simcuda.calls("cuStreamGetId") == 0
 
 
 @manual(modes=("two_symbols", "enabled"), identified="on")
@@ -151,3 +165,39 @@ def test_a_preloaded_c_caller_beside_pytorch() -> None:
         torch.zeros(BYTES, dtype=torch.uint8, device=stream.device).add_(1)
     assert genesis.stats(0).allocations >= ROUNDS // 2
     assert simcuda.calls("cuStreamGetId") == 0
+
+
+def run_short() -> None:
+    """Leaves memory behind that only a wait would make anybody's, and asks for more than is left."""
+    side = torch.cuda.Stream()
+    tensor = torch.zeros(8 * BYTES, dtype=torch.uint8, device="cuda")
+    side.wait_stream(torch.cuda.current_stream())
+    touch(tensor, side)
+    tensor.record_stream(side)
+    del tensor
+    try:
+        torch.empty(28 * BYTES, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError:
+        return
+    raise AssertionError("nothing may be waited for while a stream is captured")
+
+
+@manual(modes=("enabled",), says=OUT_OF_MEMORY)
+def test_a_c_callers_capture_is_not_spoiled() -> None:
+    """It says that it captures; in another thread PyTorch runs short on the same device."""
+    cuda, stream = ctypes.CDLL(None), Stream()
+    handle, graph = ctypes.c_void_p(stream.cuda_stream), ctypes.c_void_p()
+    address = allocate(BYTES, stream)
+    assert library.genesis_capture_begin(0) == 0
+    assert cuda.cudaStreamBeginCapture(handle, THREAD_LOCAL) == 0
+    fill(address, stream)
+    with ThreadPoolExecutor() as thread:
+        thread.submit(run_short).result()
+    fill(address, stream)
+    assert cuda.cudaStreamEndCapture(handle, ctypes.byref(graph)) == 0 and graph.value
+    assert library.genesis_capture_end(0) == 0
+    # Now that waiting spoils nothing it is served.
+    torch.empty(28 * BYTES, dtype=torch.uint8, device="cuda")
+    assert cuda.cudaGraphDestroy(graph) == 0
+    library.genesis_free(ctypes.c_void_p(address), ctypes.c_size_t(0), 0, None)
+    stream.destroy()
