@@ -3,10 +3,8 @@ CUDA for come from Genesis. Nothing in these programs knows of it but the statis
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any, Callable
 
 import torch
@@ -16,16 +14,12 @@ from torch.utils.data import DataLoader, Dataset
 import genesis
 from support import simcuda
 from support.models import Shape, train
-from support.program import program
+from support.program import PRELOAD_LIBRARY, program
 
 GIB = 1 << 30
-#: Beside the library under test, which ``cargo xtask test-torch`` names.
-LIBRARY = Path(genesis.library_path()).with_name("libgenesis_preload.so")
-#: The preload library comes before simcuda, which is preloaded in place of CUDA's libraries.
-ENVIRONMENT = {"LD_PRELOAD": f"{LIBRARY}:{os.environ.get('LD_PRELOAD', '')}"}
 
 preloaded: Callable[[Callable[[], Any]], Callable[..., None]] = program(
-    modes=("native",), env=ENVIRONMENT, ending="any"
+    modes=("preloaded",), ending="any"
 )
 
 
@@ -58,7 +52,7 @@ def test_a_training_step() -> None:
     check_segments()
 
 
-@program(modes=("native",), env={**ENVIRONMENT, "SIMCUDA_DEVICES": "2"}, ending="any")
+@program(modes=("preloaded",), env={"SIMCUDA_DEVICES": "2"}, ending="any")
 def test_two_devices() -> None:
     for device in ("cuda:0", "cuda:1"):
         network = nn.Linear(4096, 4096, device=device)
@@ -90,8 +84,8 @@ def test_a_graph() -> None:
 
 
 @program(
-    modes=("native",),
-    env={**ENVIRONMENT, "SIMCUDA_MEMORY": "4GiB"},
+    modes=("preloaded",),
+    env={"SIMCUDA_MEMORY": "4GiB"},
     ending="any",
     says="genesis: out of memory: ",
 )
@@ -113,8 +107,8 @@ def test_memory_runs_out_and_life_goes_on() -> None:
 
 
 @program(
-    modes=("native",),
-    env={**ENVIRONMENT, "PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"},
+    modes=("preloaded",),
+    env={"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"},
     ending="any",
 )
 def test_the_stream_ordered_allocator() -> None:
@@ -160,7 +154,7 @@ def test_genesis_beneath_genesis() -> None:
 
 
 def test_the_command_says_what_was_intercepted() -> None:
-    genesis_command = LIBRARY.with_name("genesis")
+    genesis_command = PRELOAD_LIBRARY.with_name("genesis")
     script = (
         "import torch; torch.backends.cudnn.enabled = False\n"
         "network = torch.nn.Linear(4096, 4096, device='cuda')\n"

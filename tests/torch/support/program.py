@@ -8,6 +8,7 @@ can be chosen once a process, and since how a process ends is part of what is te
 ``enabled``      ``genesis.torch.enable()``
 ``mem_pool``     the program runs within ``torch.cuda.use_mem_pool(genesis.torch.mem_pool())``
 ``native``       PyTorch's allocator; the program does the rest
+``preloaded``    PyTorch's allocator, under the preload library
 ===============  =====================================================================
 
 A program passes if its process ends with 0 and silent standard error, the race detector found
@@ -29,9 +30,18 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 import pytest
 
+import genesis
+
 TIMEOUT_SECONDS = 120
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE_FOLDER = ROOT.parent.parent / "python"
+
+#: Beside the library under test, which ``cargo xtask test-torch`` names.
+PRELOAD_LIBRARY = Path(genesis.library_path()).with_name("libgenesis_preload.so")
+#: It comes before simcuda, which is preloaded in place of CUDA's libraries.
+PRELOADED = {"LD_PRELOAD": f"{PRELOAD_LIBRARY}:{os.environ.get('LD_PRELOAD', '')}"}
+#: The ways in which a program gets Genesis's memory.
+EVERY_WAY = ("two_symbols", "enabled", "mem_pool", "preloaded")
 
 #: What Genesis says when it has to refuse a request.
 OUT_OF_MEMORY = "genesis: out of memory: "
@@ -83,7 +93,12 @@ def run(
         finished = subprocess.run(
             [sys.executable, "-m", "support.child", json.dumps(arguments)],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(PACKAGE_FOLDER), **(env or {})},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(PACKAGE_FOLDER),
+                **(PRELOADED if mode == "preloaded" else {}),
+                **(env or {}),
+            },
             capture_output=True,
             text=True,
             timeout=TIMEOUT_SECONDS,

@@ -33,6 +33,13 @@ def last_runtime_error() -> int:
     return int(_preloaded.cudaGetLastError())
 
 
+def calls(name: str) -> int:
+    """How often the driver's or the runtime's function ``name`` was called."""
+    count = _preloaded.simcuda_calls
+    count.restype, count.argtypes = ctypes.c_int64, [ctypes.c_char_p]
+    return int(count(name.encode()))
+
+
 def used_bytes() -> int:
     """Memory that the driver has given, on all devices together."""
     census = _preloaded.simcuda_census
