@@ -271,7 +271,12 @@ impl Lane {
         stream: StreamHandle,
     ) {
         if self.was_capturing() {
-            captures.see(self, contexts.own().device().stream_is_capturing(stream) == Ok(true));
+            let is_capturing = contexts.own().device().stream_is_capturing(stream) == Ok(true);
+            captures.see(self, is_capturing);
+            if is_capturing {
+                // No event can be had; the next call looks again.
+                return;
+            }
         }
         if let Some(state) = self.lock_for(key)
             && self.fence_wanted.swap(false, Relaxed)
