@@ -49,6 +49,7 @@ macro_rules! conformance {
                 streams::recording_the_own_stream_changes_nothing
                 streams::a_capturing_recorded_stream_delays_until_idle
                 streams::a_shortage_leaves_a_capture_alone
+                streams::the_end_of_a_capture_that_was_seen_is_found
                 streams::a_joined_block_is_as_fresh_as_its_freshest_part
                 streams::a_destroyed_stream_is_never_touched
                 streams::names_of_the_default_stream_are_one

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | a private pool is begun (`super::pools`) | its begin | its end |
 //! | it was told ([`Heap::begin_capture`]): by the preload library, or by a program | the same | the same |
-//! | a request that missed named a stream that captures | that request | the stream's next call after its end, or [`SEEN_SECONDS`] without a call |
+//! | a request that missed named a stream that captures | that request | the stream's next call after its end, the next miss or request to empty the cache if the stream lasts, or [`SEEN_SECONDS`] without a call |
 //! | the legacy stream says that one which synchronises with it captures | | |
 //!
 //! What is left: a capture that nobody told of, in a stream that does not synchronise with the
@@ -204,6 +204,23 @@ impl Heap {
             device.captures.let_waits_end();
         } else if lane.was_capturing() {
             device.captures.see(lane, false);
+        }
+        self.look_for_ends(device);
+    }
+
+    /// Looks whether captures that were only seen have ended. Only streams that last can be asked.
+    pub(super) fn look_for_ends(&self, device: &DeviceHeap) {
+        if device.captures.seen.load(SeqCst) == 0 {
+            return;
+        }
+        for lane in self.lanes.of(device.ordinal).filter(|lane| lane.was_capturing()) {
+            // Under the lane's lock, as a stream whose end is told has another key by then.
+            let _state = lane.lock();
+            let handle = lane.stream().lasting_handle();
+            let has_ended = |handle| device.driver.stream_is_capturing(handle) == Ok(false);
+            if handle.is_some_and(has_ended) {
+                device.captures.see(lane, false);
+            }
         }
     }
 }

@@ -94,6 +94,7 @@ impl Heap {
     pub fn empty_cache(&self, device: DeviceOrdinal) -> Result<u64> {
         let device = self.device(device)?;
         self.note_of_device(Action::EmptyCache, device.ordinal, 0);
+        self.look_for_ends(device);
         self.drain_quarantine(device);
         if self.lanes.of(device.ordinal).any(|lane| !lane.lock().pending.is_empty()) {
             self.wait_for_device(device);
@@ -109,6 +110,7 @@ impl Heap {
     /// Gives the bytes released.
     pub fn trim(&self, device: DeviceOrdinal, target_bytes: u64) -> Result<u64> {
         let device = self.device(device)?;
+        self.look_for_ends(device);
         self.drain_quarantine(device);
         self.poll_lanes(device);
         let bytes = device.supply.reserved_bytes().saturating_sub(target_bytes);

@@ -66,6 +66,12 @@ impl StreamKey {
         Self(ENDED_BIT | number)
     }
 
+    /// The handle of a stream that lasts, or whose end will be told: it may be given to the driver
+    /// at any time. None for the default stream of a thread.
+    pub fn lasting_handle(self) -> Option<StreamHandle> {
+        (self.0 >> CONTEXT_SHIFT == 0).then_some(StreamHandle(self.0 as usize))
+    }
+
     /// Whether the calling thread can name the queue by `handle`: not the default stream of
     /// another thread, nor a stream that has ended.
     pub fn is_nameable(self, handle: StreamHandle) -> bool {
@@ -117,6 +123,9 @@ mod tests {
         assert_ne!(lasting(0), lasting(2));
         assert_eq!(lasting(0x5000), StreamKey(0x5000));
         assert_ne!(lasting(0x5000), StreamKey::of_number(0x5000));
+        assert_eq!(lasting(0x5000).lasting_handle(), Some(StreamHandle(0x5000)));
+        assert_eq!(StreamKey::of_number(0x5000).lasting_handle(), None);
+        assert_eq!(StreamKey::of_ended(0x5000).lasting_handle(), None);
         assert_ne!(StreamKey::of_ended(0), StreamKey::of_number(0));
         let mine = StreamKey::of_lasting(StreamHandle::PER_THREAD);
         assert_eq!(mine, StreamKey::of_lasting(StreamHandle::PER_THREAD));
@@ -125,6 +134,7 @@ mod tests {
         assert_ne!(mine, other);
         assert!(mine.is_nameable(StreamHandle::PER_THREAD));
         assert!(!other.is_nameable(StreamHandle::PER_THREAD));
+        assert_eq!(mine.lasting_handle(), None);
     }
 
     #[test]

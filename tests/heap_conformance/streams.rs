@@ -148,6 +148,22 @@ pub fn a_shortage_leaves_a_capture_alone(subject: Subject) {
     rig.finish();
 }
 
+/// Of streams that last, a capture that nobody told of holds nothing back once it has ended.
+pub fn the_end_of_a_capture_that_was_seen_is_found(subject: Subject) {
+    let rig = subject.plan().start();
+    let cached = rig.allocate_and_touch(BLOCK_BYTES, A);
+    rig.free(cached);
+    rig.machine.begin_capture(0, B.0, CaptureMode::Global).unwrap();
+    let stream = rig.heap.identify_lasting(DEVICE, B).unwrap();
+    let captured = rig.heap.allocate_on(2 * BLOCK_BYTES, DEVICE, stream).unwrap();
+    assert_eq!(rig.heap.empty_cache(DEVICE).unwrap(), 0, "it would spoil the capture");
+    rig.machine.end_capture(0, B.0).expect("the capture is still valid");
+    let released = rig.heap.empty_cache(DEVICE).unwrap();
+    assert!(released >= BLOCK_BYTES || !subject.keeps_blocks());
+    rig.free(captured);
+    rig.finish();
+}
+
 /// A block that waited for another stream joins neighbours freed after it: what is joined must
 /// not be handed to a third stream behind an event that is older than those frees.
 pub fn a_joined_block_is_as_fresh_as_its_freshest_part(subject: Subject) {

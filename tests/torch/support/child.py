@@ -3,8 +3,8 @@
 Endings, each after the device is idle:
 
 ``freed``  the program has let go of everything: nothing is live in Genesis; what it holds from
-           the driver is, to the byte, what the driver says it has given; and after emptying the
-           cache that is nothing.
+           the driver is, to the byte or the page, what the driver says it has given; and after
+           emptying the cache that is nothing.
 ``live``   blocks may be live, also while the process exits; what Genesis holds is, to the byte,
            what the driver has given.
 ``any``    nothing is checked: for programs that never reach the device.
@@ -26,6 +26,9 @@ import torch
 import genesis
 import genesis.torch
 from support import simcuda
+
+#: What the driver gives whole.
+PAGE_BYTES = 2 << 20
 
 
 def main() -> None:
@@ -92,7 +95,12 @@ def take_stock(ending: str) -> None:
     stats = [genesis.stats(device) for device in devices]
     held = sum(one.reserved_bytes.current for one in stats)
     held += sum(bytes_of_pytorchs_own(device) for device in devices)
-    assert held == simcuda.used_bytes(), (held, simcuda.used_bytes(), stats)
+    left = simcuda.used_bytes() - held
+    if genesis.options.get("pool_type") in ("Naive", "Round", "Exact"):
+        # Their segments may be smaller than a page, and the driver gives whole ones.
+        assert 0 <= left < PAGE_BYTES * sum(one.allocations for one in stats), (left, stats)
+    else:
+        assert left == 0, (held, left, stats)
     if ending == "freed":
         for one in stats:
             assert one.allocated_bytes.current == one.requested_bytes.current == 0, one
