@@ -177,7 +177,7 @@ impl Heap {
             });
         }
         if unfenced {
-            lane.want_fence();
+            lane.want_fence(request.number);
         }
         // The donor's lock is held so that the event stays what it is.
         if candidates.is_empty()
