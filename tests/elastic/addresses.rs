@@ -124,7 +124,7 @@ fn shadows_behind_a_quiet_stream() {
 #[test]
 fn addresses_behind_a_quiet_stream() {
     let mut plan = ADDRESSES.plan().capacity(CAPACITY_BYTES);
-    plan.machine.address_space_bytes = Some(4 * CAPACITY_BYTES);
+    plan.machine.address_space_bytes = Some(12 * CAPACITY_BYTES);
     plan.machine.progress = Progress::Automatic;
     let mut churn = Churn::start(plan, &[B]);
     churn.is_refused_addresses = true;
