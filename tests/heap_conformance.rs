@@ -62,6 +62,7 @@ macro_rules! conformance {
                 handles::a_new_stream_does_not_get_an_old_ones_blocks
                 handles::a_new_streams_events_do_not_end_an_old_ones_waits
                 handles::a_new_streams_fence_does_not_cover_an_old_ones_blocks
+                handles::a_forgotten_stream_is_not_touched
                 handles::streams_that_come_and_go_leave_little_behind
                 contexts::a_stream_of_another_device_delays_reuse
                 contexts::a_stream_of_another_context_delays_reuse
