@@ -8,9 +8,10 @@
 //! more and more of them, by programs that make and drop streams.
 //!
 //! A stream that has not been asked for an event yet is asked, and not waited for until half as much
-//! again is left behind: it may well go on calling. So a request that would have the device hold more than a part over what is live waits first, if
-//! at least that much comes back by it. That is one wait for so many bytes freed, by a request
-//! that would take the driver longer, and none for a program whose streams go on calling.
+//! again is left behind: it may well go on calling. So a request that would have the device hold
+//! more than a part over what is live waits first, if at least that much comes back by it. That is
+//! one wait for so many bytes freed, by a request that would take the driver longer, and none for a
+//! program whose streams go on calling.
 
 use super::Heap;
 use super::ladder::Request;
