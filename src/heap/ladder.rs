@@ -40,6 +40,8 @@ pub(super) struct Request<'a> {
     pub(super) stream: StreamHandle,
     pub(super) requested_bytes: u64,
     pub(super) block_bytes: u64,
+    /// Not 0, and no other's, but perhaps that of one that was refused before.
+    pub(super) number: u64,
 }
 
 impl Request<'_> {
@@ -248,7 +250,7 @@ impl Heap {
         let (found, unfenced) = state.find_for_sibling(bytes);
         let Some((slot, readiness)) = found else {
             if unfenced {
-                sibling.want_fence();
+                sibling.want_fence(request.number);
             }
             return None;
         };

@@ -238,9 +238,10 @@ impl Heap {
     /// Brings peaks up to date after segments have changed, and keeps the cache limit.
     #[cold]
     pub(super) fn settle(&self, device: &DeviceHeap) {
-        let excess_bytes = device.refresh_peaks(&self.lanes);
-        if excess_bytes > 0 && self.release(device, Choice::Oldest { bytes: excess_bytes }) > 0 {
-            device.refresh_peaks(&self.lanes);
+        let mut excess_bytes = device.refresh_peaks(&self.lanes);
+        // Where that takes a wait, what waited for other streams becomes free, and there is more.
+        while excess_bytes > 0 && self.release(device, Choice::Oldest { bytes: excess_bytes }) > 0 {
+            excess_bytes = device.refresh_peaks(&self.lanes);
         }
     }
 

@@ -161,10 +161,15 @@ impl Heap {
             return Err(Error::invalid_argument(message));
         }
         let ended = StreamKey::of_ended(ENDED.fetch_add(1, Relaxed));
-        let stream = Stream::lasting(handle);
+        let lasting = Stream::lasting(handle);
         for device in self.devices.iter().filter_map(|slot| slot.heap.get()) {
+            // Some callers may have named it by its number, and others by its handle.
+            let numbered = self.identify(device.ordinal, handle).ok();
+            let numbered = numbered.filter(|stream| stream.key != lasting.key);
             for lane in self.lanes.of(device.ordinal) {
-                lane.end_stream(stream, ended, &device.contexts);
+                for stream in numbered.into_iter().chain([lasting]) {
+                    lane.end_stream(stream, ended, &device.contexts);
+                }
             }
         }
         Ok(())
