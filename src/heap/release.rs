@@ -10,8 +10,7 @@ use std::ops::Range;
 use super::Heap;
 use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
-use crate::base::lock::assert_none_held;
-use crate::base::{DeviceOrdinal, Result};
+use crate::base::{DeviceOrdinal, Result, blocking};
 use crate::config::{LogLevel, PoolType};
 use crate::driver;
 use crate::memory::{Block, ExtentId, Segment, Slot, State};
@@ -393,10 +392,9 @@ impl Heap {
         lane: &Lane,
         segment: Segment,
     ) -> Result<()> {
-        assert_none_held();
         let wait = self.begin_wait(device);
         let is_captured = wait.is_err();
-        let released = wait.and_then(|_wait| device.supply.release(segment));
+        let released = wait.and_then(|_wait| blocking(|| device.supply.release(segment)));
         lane.end_leave(released.is_err().then_some(segment));
         released.map_err(|error| {
             if !error.is_shutdown() && !is_captured {

@@ -180,7 +180,7 @@ fn events_come_back_to_whoever_needs_them() {
     for round in 0..10 {
         let pending = &mut lanes[round % 2];
         for slot in 0..COUNT {
-            wait(&mut pending, &contexts, slot, A);
+            wait(pending, &contexts, slot, A);
         }
         machine.run_to_idle(0, A.0).unwrap();
         pending.poll(contexts.own(), 1, |_| {});
