@@ -54,7 +54,7 @@ impl Heap {
         let is_far_too_much = held_bytes > live_bytes.saturating_add(left_bytes / 2 * 3);
         let unasked_bytes = if is_far_too_much { free.unasked_bytes } else { 0 };
         free.ready_bytes < block_bytes
-            && free.stuck_bytes + unasked_bytes >= block_bytes.min(left_bytes)
+            && free.stuck_bytes + unasked_bytes >= left_bytes
             && self.wait_for_device(device)
     }
 
@@ -77,28 +77,23 @@ fn add_free(request: &Request<'_>, lane: &Lane, is_own: bool, free: &mut Free) {
     let bytes_of = |slot: Slot| state.blocks.get(slot).bytes;
     free.stuck_bytes += state.pending.waiting_for_idle().map(bytes_of).sum::<u64>();
     let Request { device, block_bytes, .. } = *request;
-    if device.pages.is_none() {
-        if !is_own {
-            let largest_bytes = device.sizing.largest_usable_bytes(block_bytes);
-            let (found, unfenced) = state.find_for_sibling(&(block_bytes..=largest_bytes));
-            free.ready_bytes += if found.is_some() { block_bytes } else { 0 };
-            if unfenced {
-                *stuck_bytes(request, lane, free) += block_bytes;
+    let is_gathered = device.pages.is_some();
+    if is_own {
+        free.ready_bytes += if is_gathered { lane.counters.inactive_bytes() } else { 0 };
+        return;
+    }
+    let usable_bytes = match is_gathered {
+        true => 0..=u64::MAX,
+        false => block_bytes..=device.sizing.largest_usable_bytes(block_bytes),
+    };
+    let mut unfenced_bytes = 0;
+    state.strategy.visit(&state.blocks, &usable_bytes, &mut |slot, block: &Block| {
+        if is_gathered || state.blocks.is_whole_segment(slot) {
+            match state.fence.readiness(block.freed_epoch) {
+                Readiness::NotYet => unfenced_bytes += block.bytes,
+                Readiness::Ready | Readiness::After(_) => free.ready_bytes += block.bytes,
             }
         }
-        return;
-    }
-    if is_own {
-        free.ready_bytes += lane.counters.inactive_bytes();
-        return;
-    }
-    let mut unfenced_bytes = 0;
-    state.strategy.visit(&state.blocks, &(0..=u64::MAX), &mut |_, block: &Block| match state
-        .fence
-        .readiness(block.freed_epoch)
-    {
-        Readiness::NotYet => unfenced_bytes += block.bytes,
-        Readiness::Ready | Readiness::After(_) => free.ready_bytes += block.bytes,
     });
     if unfenced_bytes > 0 {
         *stuck_bytes(request, lane, free) += unfenced_bytes;

@@ -23,9 +23,9 @@ use super::Heap;
 use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
 use super::release::Choice;
-use crate::base::lock::{Guard, assert_none_held, rank};
+use crate::base::lock::{Guard, rank};
 use crate::base::size::{MIB, SizeClass};
-use crate::base::{Result, StreamHandle};
+use crate::base::{Result, StreamHandle, blocking};
 use crate::config::LogLevel;
 use crate::driver::{self, Call, Code, DriverError, Event};
 use crate::memory::{Refusal, Segment};
@@ -286,7 +286,6 @@ impl Heap {
     /// A capturing stream must not wait for what lies outside of its graph: there the event has to be
     /// complete already.
     fn wait_on_device(&self, request: &Request<'_>, event: Event) -> driver::Result<()> {
-        assert_none_held();
         let driver = &request.device.driver;
         if driver.event_query(event)? {
             return Ok(());
@@ -297,7 +296,7 @@ impl Heap {
                 code: Code::STREAM_CAPTURE_UNSUPPORTED,
             });
         }
-        driver.stream_wait(request.stream, event)
+        blocking(|| driver.stream_wait(request.stream, event))
     }
 
     /// Asks the driver for a segment; `None` when memory is short.
@@ -305,7 +304,7 @@ impl Heap {
         let class = SizeClass::of(request.block_bytes);
         let message = format_args!("device {}: {segment_bytes} bytes more", request.device.ordinal);
         self.log.write(LogLevel::Debug, &message);
-        match request.device.supply.acquire(segment_bytes, class) {
+        match blocking(|| request.device.supply.acquire(segment_bytes, class)) {
             Ok(segment) => Ok(Some(self.hand_out_segment(request, segment))),
             Err(Refusal::Limit) => Ok(None),
             Err(Refusal::Driver(error)) if error.is_out_of_memory() => Ok(None),

@@ -10,8 +10,7 @@ use std::ops::Range;
 use super::Heap;
 use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
-use crate::base::lock::assert_none_held;
-use crate::base::{DeviceOrdinal, Result};
+use crate::base::{DeviceOrdinal, Result, blocking};
 use crate::config::{LogLevel, PoolType};
 use crate::driver;
 use crate::memory::{Block, ExtentId, Segment, Slot, State};
@@ -394,12 +393,11 @@ impl Heap {
         lane: &Lane,
         segment: Segment,
     ) -> Result<()> {
-        assert_none_held();
         let wait = self.begin_wait(device);
         let is_captured = wait.is_err();
         let released = wait.and_then(|_wait| {
             self.wait_for_other_contexts(device)?;
-            device.supply.release(segment)
+            blocking(|| device.supply.release(segment))
         });
         lane.end_leave(released.is_err().then_some(segment));
         released.map_err(|error| {

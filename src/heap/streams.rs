@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
 use super::{Heap, Stream};
-use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
+use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle, blocking};
 use crate::config::LogLevel;
 use crate::driver::Code;
 use crate::memory::{Block, Slot, State};
@@ -188,7 +188,7 @@ impl Heap {
         }
         let events = self.device(device)?.contexts.own();
         let event = events.record(other)?;
-        let waiting = events.device().stream_wait(stream, event);
+        let waiting = blocking(|| events.device().stream_wait(stream, event));
         // A stream that waits for the event waits for what it stands for now; it may go.
         events.put(event);
         Ok(waiting?)
