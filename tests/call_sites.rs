@@ -215,5 +215,6 @@ python_cases! {
     during_collections
     at_exit
     daemons_at_exit
+    waits_without_the_lock
     forked_children
 }

@@ -6,6 +6,10 @@
 
 #[path = "heap_conformance/basics.rs"]
 mod basics;
+#[path = "heap_conformance/captures.rs"]
+mod captures;
+#[path = "heap_conformance/contexts.rs"]
+mod contexts;
 #[path = "heap_conformance/handles.rs"]
 mod handles;
 #[path = "heap_conformance/limits.rs"]
@@ -59,7 +63,15 @@ macro_rules! conformance {
                 handles::a_new_stream_does_not_get_an_old_ones_blocks
                 handles::a_new_streams_events_do_not_end_an_old_ones_waits
                 handles::a_new_streams_fence_does_not_cover_an_old_ones_blocks
+                handles::a_forgotten_stream_is_not_touched
                 handles::streams_that_come_and_go_leave_little_behind
+                contexts::a_stream_of_another_device_delays_reuse
+                contexts::a_stream_of_another_context_delays_reuse
+                contexts::default_streams_of_two_devices_are_two
+                captures::a_capture_that_was_told_of_is_left_alone
+                captures::a_capture_that_was_seen_is_left_alone
+                captures::blocks_of_another_threads_default_stream_do_not_pile_up
+                captures::blocks_recorded_on_a_capturing_stream_do_not_pile_up
                 limits::a_fraction_of_the_memory
                 limits::a_limit_in_bytes
                 limits::a_limit_is_kept_as_the_driver_counts

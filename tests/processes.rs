@@ -12,7 +12,7 @@ use std::process::Command;
 use genesis::base::Status;
 use genesis::config::PoolType;
 use programs::Language::C99;
-use programs::{command, compile, library_folder, run, run_silently, text};
+use programs::{command, compile, compiler, library_folder, run, run_silently, sources, text};
 
 /// A program of `c_tests/processes`, compiled for one test alone.
 fn program(test: &str, source: &str) -> PathBuf {
@@ -47,6 +47,27 @@ fn a_fork_while_threads_allocate_does_not_hang() {
 #[test]
 fn a_fork_during_the_first_use_does_not_hang() {
     ends_well("during_first_use", "fork.c", "during_first_use");
+}
+
+/// CuPy calls with Python's global lock held, which work on the device may want for a function on
+/// the host.
+#[test]
+fn a_wait_on_cupys_behalf_is_without_the_global_lock() {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("global_lock");
+    let library = library_folder();
+    let library = library.to_str().unwrap();
+    let mut build = compiler(C99);
+    build.arg(sources().join("processes/global_lock.c")).arg("-o").arg(&program);
+    // The program is the interpreter, whose functions the library finds by their names.
+    build.args(["-rdynamic", "-L", library, "-lgenesis", "-pthread"]);
+    build.arg(format!("-Wl,--disable-new-dtags,-rpath,{library}"));
+    let output = build.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for pool_type in [PoolType::Round, PoolType::Caching, PoolType::Elastic] {
+        let mut command = command(&program);
+        command.env("GENESIS_POOL_TYPE", pool_type.name()).env("GENESIS_SIM_MEMORY", "64MiB");
+        assert_eq!(run_silently(&mut command), "");
+    }
 }
 
 #[test]

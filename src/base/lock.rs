@@ -6,9 +6,9 @@
 //! every acquisition, release builds carry none of it.
 //!
 //! Critical sections are a few dozen nanoseconds and never contain a driver call that
-//! synchronises, a user's callback or a system call; [`assert_none_held`] stands in front of
-//! those. Contention is therefore rare and short: a waiter spins briefly and then yields its
-//! processor, because the owner may have been preempted.
+//! synchronises or may block, a user's callback or a system call; [`assert_none_held`] stands in
+//! front of those. Contention is therefore rare and short: a waiter spins briefly and then yields
+//! its processor, because the owner may have been preempted.
 
 use std::ops::{Deref, DerefMut};
 

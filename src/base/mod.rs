@@ -1,7 +1,9 @@
-//! What every layer stands on: units and sizes, identifiers, errors, ranked locks, threads by number.
+//! What every layer stands on: units and sizes, identifiers, errors, ranked locks, calls that block,
+//! threads by number.
 //!
 //! Imports nothing of the project.
 
+pub mod blocking;
 pub mod error;
 mod gauge;
 pub mod id;
@@ -11,6 +13,7 @@ mod shortage;
 pub mod size;
 pub mod thread;
 
+pub use blocking::blocking;
 pub use error::{Error, Result, Status};
 pub use gauge::Gauge;
 pub use id::{DeviceOrdinal, StreamHandle};

@@ -33,7 +33,7 @@ use super::device::DeviceHeap;
 use super::ladder::Request;
 use super::lane::Lane;
 use crate::base::lock::assert_none_held;
-use crate::base::{DeviceOrdinal, Error, Result, StreamHandle};
+use crate::base::{DeviceOrdinal, Error, Result, StreamHandle, blocking};
 use crate::driver::{self, Call, Code, DriverError};
 
 /// So long a capture that was only seen counts after the last call on its stream.
@@ -160,7 +160,7 @@ impl Heap {
         act: impl FnOnce() -> driver::Result<()>,
     ) -> driver::Result<()> {
         let _wait = self.opened(device).map(|device| self.begin_wait(device)).transpose()?;
-        act()
+        blocking(act)
     }
 
     /// [`Self::begin_wait`] for the other devices whose streams use the memory of `device`.
@@ -188,7 +188,7 @@ impl Heap {
         if device.driver.stream_is_capturing(StreamHandle::LEGACY)? {
             return Err(forbidden());
         }
-        device.contexts.synchronize()
+        blocking(|| device.contexts.synchronize())
     }
 
     /// Looks whether the stream of a request that missed is captured: nobody may have said so.

@@ -7,9 +7,11 @@
 //! was being captured. Both come back when the device was idle, and would otherwise be left behind,
 //! more and more of them, by programs that make and drop streams.
 //!
-//! So a request that would have the device hold more than a part over what is live waits first, if
-//! at least that much comes back by it. That is one wait for so many bytes freed, by a request
-//! that would take the driver longer, and none for a program whose streams go on calling.
+//! A stream that has not been asked for an event yet is asked, and not waited for until half as much
+//! again is left behind: it may well go on calling. So a request that would have the device hold
+//! more than a part over what is live waits first, if at least that much comes back by it. That is
+//! one wait for so many bytes freed, by a request that would take the driver longer, and none for a
+//! program whose streams go on calling.
 
 use super::Heap;
 use super::ladder::Request;
@@ -32,6 +34,8 @@ struct Free {
     ready_bytes: u64,
     /// Usable once the device was idle, in bytes.
     stuck_bytes: u64,
+    /// The same, but of streams that have not been asked for an event before.
+    unasked_bytes: u64,
 }
 
 impl Heap {
@@ -47,8 +51,10 @@ impl Heap {
             return false;
         }
         let free = self.look_for_free(request);
+        let is_far_too_much = held_bytes > live_bytes.saturating_add(left_bytes / 2 * 3);
+        let unasked_bytes = if is_far_too_much { free.unasked_bytes } else { 0 };
         free.ready_bytes < block_bytes
-            && free.stuck_bytes >= block_bytes.min(left_bytes)
+            && free.stuck_bytes + unasked_bytes >= left_bytes
             && self.wait_for_device(device)
     }
 
@@ -71,24 +77,33 @@ fn add_free(request: &Request<'_>, lane: &Lane, is_own: bool, free: &mut Free) {
     let bytes_of = |slot: Slot| state.blocks.get(slot).bytes;
     free.stuck_bytes += state.pending.waiting_for_idle().map(bytes_of).sum::<u64>();
     let Request { device, block_bytes, .. } = *request;
-    if device.pages.is_none() {
-        if !is_own {
-            let largest_bytes = device.sizing.largest_usable_bytes(block_bytes);
-            let (found, unfenced) = state.find_for_sibling(&(block_bytes..=largest_bytes));
-            free.ready_bytes += if found.is_some() { block_bytes } else { 0 };
-            free.stuck_bytes += if unfenced { block_bytes } else { 0 };
-        }
-        return;
-    }
+    let is_gathered = device.pages.is_some();
     if is_own {
-        free.ready_bytes += lane.counters.inactive_bytes();
+        free.ready_bytes += if is_gathered { lane.counters.inactive_bytes() } else { 0 };
         return;
     }
-    state.strategy.visit(&state.blocks, &(0..=u64::MAX), &mut |_, block: &Block| match state
-        .fence
-        .readiness(block.freed_epoch)
-    {
-        Readiness::NotYet => free.stuck_bytes += block.bytes,
-        Readiness::Ready | Readiness::After(_) => free.ready_bytes += block.bytes,
+    let usable_bytes = match is_gathered {
+        true => 0..=u64::MAX,
+        false => block_bytes..=device.sizing.largest_usable_bytes(block_bytes),
+    };
+    let mut unfenced_bytes = 0;
+    state.strategy.visit(&state.blocks, &usable_bytes, &mut |slot, block: &Block| {
+        if is_gathered || state.blocks.is_whole_segment(slot) {
+            match state.fence.readiness(block.freed_epoch) {
+                Readiness::NotYet => unfenced_bytes += block.bytes,
+                Readiness::Ready | Readiness::After(_) => free.ready_bytes += block.bytes,
+            }
+        }
     });
+    if unfenced_bytes > 0 {
+        *stuck_bytes(request, lane, free) += unfenced_bytes;
+    }
+}
+
+/// Asks `lane` for an event; what its memory counts as until there is one.
+fn stuck_bytes<'a>(request: &Request<'_>, lane: &Lane, free: &'a mut Free) -> &'a mut u64 {
+    match lane.want_fence(request.number) {
+        true => &mut free.stuck_bytes,
+        false => &mut free.unasked_bytes,
+    }
 }

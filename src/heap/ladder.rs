@@ -23,9 +23,9 @@ use super::Heap;
 use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
 use super::release::Choice;
-use crate::base::lock::{Guard, assert_none_held, rank};
+use crate::base::lock::{Guard, rank};
 use crate::base::size::{MIB, SizeClass};
-use crate::base::{Result, StreamHandle};
+use crate::base::{Result, StreamHandle, blocking};
 use crate::config::LogLevel;
 use crate::driver::{self, Call, Code, DriverError, Event};
 use crate::memory::{Refusal, Segment};
@@ -40,6 +40,8 @@ pub(super) struct Request<'a> {
     pub(super) stream: StreamHandle,
     pub(super) requested_bytes: u64,
     pub(super) block_bytes: u64,
+    /// Not 0, and no other's, but perhaps that of one that was refused before.
+    pub(super) number: u64,
 }
 
 impl Request<'_> {
@@ -248,7 +250,7 @@ impl Heap {
         let (found, unfenced) = state.find_for_sibling(bytes);
         let Some((slot, readiness)) = found else {
             if unfenced {
-                sibling.want_fence();
+                sibling.want_fence(request.number);
             }
             return None;
         };
@@ -284,7 +286,6 @@ impl Heap {
     /// A capturing stream must not wait for what lies outside of its graph: there the event has to be
     /// complete already.
     fn wait_on_device(&self, request: &Request<'_>, event: Event) -> driver::Result<()> {
-        assert_none_held();
         let driver = &request.device.driver;
         if driver.event_query(event)? {
             return Ok(());
@@ -295,7 +296,7 @@ impl Heap {
                 code: Code::STREAM_CAPTURE_UNSUPPORTED,
             });
         }
-        driver.stream_wait(request.stream, event)
+        blocking(|| driver.stream_wait(request.stream, event))
     }
 
     /// Asks the driver for a segment; `None` when memory is short.
@@ -303,7 +304,7 @@ impl Heap {
         let class = SizeClass::of(request.block_bytes);
         let message = format_args!("device {}: {segment_bytes} bytes more", request.device.ordinal);
         self.log.write(LogLevel::Debug, &message);
-        match request.device.supply.acquire(segment_bytes, class) {
+        match blocking(|| request.device.supply.acquire(segment_bytes, class)) {
             Ok(segment) => Ok(Some(self.hand_out_segment(request, segment))),
             Err(Refusal::Limit) => Ok(None),
             Err(Refusal::Driver(error)) if error.is_out_of_memory() => Ok(None),

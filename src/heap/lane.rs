@@ -41,12 +41,16 @@ pub(super) struct Lane {
     pool: AtomicU32,
     /// What the stream is called, for people.
     name: AtomicU64,
-    /// Set by a lane that missed what this one holds: end the epoch at the next chance.
-    fence_wanted: AtomicBool,
+    /// Who, having missed what this one holds, first wants the epoch ended at the next chance; 0:
+    /// nobody does.
+    fence_wanted: AtomicU64,
     /// Whether the stream was seen to be captured when it last was looked at.
     is_capturing: AtomicBool,
     observer: &'static EventStream,
 }
+
+/// Asks for an event for no request.
+pub(super) const NO_REQUEST: u64 = u64::MAX;
 
 /// Whose lane it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +114,7 @@ impl Lane {
             stream: AtomicU64::new(owner.key.stream.0),
             pool: AtomicU32::new(owner.key.pool.0),
             name: AtomicU64::new(owner.name.0),
-            fence_wanted: AtomicBool::new(false),
+            fence_wanted: AtomicU64::new(0),
             is_capturing: AtomicBool::new(false),
             counters: LaneCounters::new(),
             observer,
@@ -173,7 +177,7 @@ impl Lane {
             let events = contexts.get(state.context);
             state.fence.reset(&events);
             state.context = owner.context;
-            self.fence_wanted.store(false, Relaxed);
+            self.fence_wanted.store(0, Relaxed);
             self.stream.store(owner.key.stream.0, Relaxed);
             self.pool.store(owner.key.pool.0, Relaxed);
             self.name.store(owner.name.0, Relaxed);
@@ -211,8 +215,10 @@ impl Lane {
     }
 
     /// A request of the lane starts up the ladder; the lane keeps its stream until it is done.
-    pub(super) fn begin_climb(&self, state: &mut LaneState) {
+    /// Gives a number to tell it from others by.
+    pub(super) fn begin_climb(&self, state: &mut LaneState) -> u64 {
         state.climbing += 1;
+        u64::from(self.index + 1) << 32 | u64::from(state.tick)
     }
 
     /// A request of the lane is done with the ladder.
@@ -224,16 +230,18 @@ impl Lane {
         }
     }
 
-    /// Asks for an event on the lane's stream when a call next names it.
-    pub(super) fn want_fence(&self) {
-        self.fence_wanted.store(true, Relaxed);
+    /// Asks for an event on the lane's stream when a call next names it; says whether another
+    /// `asker` than this one, which is not 0, asked before, and none has come since.
+    pub(super) fn want_fence(&self, asker: u64) -> bool {
+        let first = self.fence_wanted.compare_exchange(0, asker, Relaxed, Relaxed);
+        first.is_err_and(|first| first != asker)
     }
 
     /// Notes whether the stream is captured; says whether it was.
     pub(super) fn set_capturing(&self, is_capturing: bool) -> bool {
         // The next call on the stream looks again.
         if is_capturing {
-            self.want_fence();
+            self.want_fence(NO_REQUEST);
         }
         self.is_capturing.swap(is_capturing, Relaxed)
     }
@@ -246,7 +254,7 @@ impl Lane {
     /// Whether an allocation has to call [`Self::renew_fence`] first. Not in the steady state.
     #[inline]
     pub(super) fn wants_fence(&self) -> bool {
-        self.fence_wanted.load(Relaxed)
+        self.fence_wanted.load(Relaxed) != 0
     }
 
     /// Sees to blocks whose events have completed, now and then. Nothing in the steady state. Says
@@ -279,7 +287,7 @@ impl Lane {
             }
         }
         if let Some(state) = self.lock_for(key)
-            && self.fence_wanted.swap(false, Relaxed)
+            && self.fence_wanted.swap(0, Relaxed) != 0
         {
             // Without the event the other lane keeps missing, and will ask again.
             self.record_fence(state, contexts, stream);

@@ -137,7 +137,7 @@ fn there_is_an_end_when_all_hold_memory() {
 fn a_lane_with_a_request_on_its_way_stays() {
     let house = House::new();
     let lane = house.lanes.get(house.lane(1).unwrap()).unwrap();
-    lane.begin_climb(&mut lane.lock());
+    let _ = lane.begin_climb(&mut lane.lock());
     assert!(!lane.rekey(&owner(2), &house.contexts));
     lane.end_climb(true);
     let stale = lane.key();

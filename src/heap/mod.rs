@@ -191,9 +191,10 @@ impl Heap {
                 false => None,
             };
             let Some(slot) = taken else {
-                lane.begin_climb(state_ref);
+                let number = lane.begin_climb(state_ref);
                 drop(state);
-                let request = Request { device, lane, stream, requested_bytes, block_bytes };
+                let request =
+                    Request { device, lane, stream, requested_bytes, block_bytes, number };
                 return self.allocate_slow(&request);
             };
             let (address, watermark) = lane.hand_out(state_ref, slot, requested_bytes);

@@ -10,8 +10,7 @@ use std::ops::Range;
 use super::Heap;
 use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
-use crate::base::lock::assert_none_held;
-use crate::base::{DeviceOrdinal, Result};
+use crate::base::{DeviceOrdinal, Result, blocking};
 use crate::config::{LogLevel, PoolType};
 use crate::driver;
 use crate::memory::{Block, ExtentId, Segment, Slot, State};
@@ -240,9 +239,10 @@ impl Heap {
     /// Brings peaks up to date after segments have changed, and keeps the cache limit.
     #[cold]
     pub(super) fn settle(&self, device: &DeviceHeap) {
-        let excess_bytes = device.refresh_peaks(&self.lanes);
-        if excess_bytes > 0 && self.release(device, Choice::Oldest { bytes: excess_bytes }) > 0 {
-            device.refresh_peaks(&self.lanes);
+        let mut excess_bytes = device.refresh_peaks(&self.lanes);
+        // Where that takes a wait, what waited for other streams becomes free, and there is more.
+        while excess_bytes > 0 && self.release(device, Choice::Oldest { bytes: excess_bytes }) > 0 {
+            excess_bytes = device.refresh_peaks(&self.lanes);
         }
     }
 
@@ -395,12 +395,11 @@ impl Heap {
         lane: &Lane,
         segment: Segment,
     ) -> Result<()> {
-        assert_none_held();
         let wait = self.begin_wait(device);
         let is_captured = wait.is_err();
         let released = wait.and_then(|_wait| {
             self.wait_for_other_contexts(device)?;
-            device.supply.release(segment)
+            blocking(|| device.supply.release(segment))
         });
         lane.end_leave(released.is_err().then_some(segment));
         released.map_err(|error| {

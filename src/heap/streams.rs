@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
 use super::{Heap, Stream};
-use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
+use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle, blocking};
 use crate::config::LogLevel;
 use crate::driver::Code;
 use crate::memory::{Block, Slot, State};
@@ -161,10 +161,15 @@ impl Heap {
             return Err(Error::invalid_argument(message));
         }
         let ended = StreamKey::of_ended(ENDED.fetch_add(1, Relaxed));
-        let stream = Stream::lasting(handle);
+        let lasting = Stream::lasting(handle);
         for device in self.devices.iter().filter_map(|slot| slot.heap.get()) {
+            // Some callers may have named it by its number, and others by its handle.
+            let numbered = self.identify(device.ordinal, handle).ok();
+            let numbered = numbered.filter(|stream| stream.key != lasting.key);
             for lane in self.lanes.of(device.ordinal) {
-                lane.end_stream(stream, ended, &device.contexts);
+                for stream in numbered.into_iter().chain([lasting]) {
+                    lane.end_stream(stream, ended, &device.contexts);
+                }
             }
         }
         Ok(())
@@ -183,7 +188,7 @@ impl Heap {
         }
         let events = self.device(device)?.contexts.own();
         let event = events.record(other)?;
-        let waiting = events.device().stream_wait(stream, event);
+        let waiting = blocking(|| events.device().stream_wait(stream, event));
         // A stream that waits for the event waits for what it stands for now; it may go.
         events.put(event);
         Ok(waiting?)

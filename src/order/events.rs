@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use crate::base::StreamHandle;
-use crate::base::lock::{Lock, assert_none_held, rank};
+use crate::base::blocking;
+use crate::base::lock::{Lock, rank};
 use crate::driver::{self, Device, Event};
 
 /// So many events at once go from the pool to a stock or back.
@@ -65,9 +66,8 @@ impl EventPool {
         idle: &mut Option<Event>,
         stream: StreamHandle,
     ) -> driver::Result<Event> {
-        assert_none_held();
         let event = idle.take().map_or_else(|| self.device.event_create(), Ok)?;
-        let recorded = self.device.event_record_outside_capture(event, stream);
+        let recorded = blocking(|| self.device.event_record_outside_capture(event, stream));
         recorded.inspect_err(|_| *idle = Some(event)).map(|()| event)
     }
 }

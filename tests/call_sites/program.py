@@ -367,6 +367,46 @@ def daemons():
     time.sleep(0.2)
 
 
+def waits_without_the_lock():
+    """Threads that call as CuPy does, with the lock held, where each request has to wait for what
+    another stream had; and such threads when the interpreter ends."""
+    running = [threading.Thread(target=take_turns, args=(number, 100)) for number in range(4)]
+    limit_memory()
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    for number in range(4):
+        child = os.spawnl(
+            os.P_WAIT, sys.executable, sys.executable, HERE, "waiting_daemons", f"{PROFILE}.{number}"
+        )
+        assert child == 0, child
+
+
+def waiting_daemons():
+    limit_memory()
+    for number in range(4):
+        threading.Thread(target=take_turns, args=(number, 10**9), daemon=True).start()
+    time.sleep(0.2)
+
+
+def limit_memory():
+    # Room for one block: a thread that finds it live is refused, which is nothing to tell of.
+    check(FREE.genesis_option_set(b"GENESIS_LOG", b"off"))
+    check(FREE.genesis_option_set(b"GENESIS_MEMORY_LIMIT", b"64MiB"))
+    HELD.genesis_cupy_malloc.restype = POINTER
+    HELD.genesis_cupy_malloc.argtypes = [POINTER, SIZE, INT]
+    HELD.genesis_cupy_free.argtypes = [POINTER, POINTER, INT]
+
+
+def take_turns(number, rounds):
+    stream = 0x1000 * (number + 1)
+    for _ in range(rounds):
+        block = HELD.genesis_cupy_malloc(stream, 48 << 20, 0)
+        if block:
+            HELD.genesis_cupy_free(stream, block, 0)
+
+
 def forked_children():
     """A child is refused, ends well, and does not wait for threads that it has not got."""
     is_over = False

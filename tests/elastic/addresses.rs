@@ -110,6 +110,31 @@ fn addresses_that_run_out() {
     churn.rig.finish();
 }
 
+/// A stream that has moved its memory goes quiet, and gives no event any more: its shadows stay, but
+/// not all that come after them.
+#[test]
+fn shadows_behind_a_quiet_stream() {
+    let mut churn = Churn::new(&[B], Progress::Automatic);
+    churn.run(200);
+    churn.streams = &[A];
+    churn.run_and_judge(20_000, 200);
+}
+
+/// The same with few addresses: a wait gets them back.
+#[test]
+fn addresses_behind_a_quiet_stream() {
+    let mut plan = ADDRESSES.plan().capacity(CAPACITY_BYTES);
+    plan.machine.address_space_bytes = Some(12 * CAPACITY_BYTES);
+    plan.machine.progress = Progress::Automatic;
+    let mut churn = Churn::start(plan, &[B]);
+    churn.is_refused_addresses = true;
+    churn.run(200);
+    churn.streams = &[A];
+    churn.run(5_000);
+    assert!(churn.refusals <= 50, "{} of 5,000 requests were refused", churn.refusals);
+    churn.rig.finish();
+}
+
 /// A program that allocates and frees blocks of sizes of its own each time.
 struct Churn {
     rig: Rig,

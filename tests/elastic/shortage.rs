@@ -10,13 +10,14 @@ use crate::support::{A, B, C, Rig};
 const STREAMS: [StreamHandle; 4] = [A, B, C, StreamHandle(0xD000)];
 const LATE: StreamHandle = StreamHandle(0xE000);
 
-/// Has each stream use `bytes`, in blocks of `block_bytes`, and leave them cached.
+/// Has each stream use `bytes`, in blocks of `block_bytes`, all at the same time, and leave them
+/// cached. One after the other they would use the same memory.
 fn fill_caches(rig: &Rig, bytes: u64, block_bytes: u64) {
-    for stream in STREAMS {
-        let blocks = (0..bytes / block_bytes).map(|_| rig.allocate_and_touch(block_bytes, stream));
-        let blocks: Vec<u64> = blocks.collect();
-        blocks.into_iter().for_each(|address| rig.free(address));
-    }
+    let of_each = |stream| (0..bytes / block_bytes).map(move |_| stream);
+    let blocks = STREAMS.into_iter().flat_map(of_each);
+    let blocks: Vec<u64> =
+        blocks.map(|stream| rig.allocate_and_touch(block_bytes, stream)).collect();
+    blocks.into_iter().for_each(|address| rig.free(address));
 }
 
 /// What several streams have cached serves a request that no single one could serve, and the

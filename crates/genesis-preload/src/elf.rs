@@ -13,6 +13,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::ControlFlow;
 use std::ptr;
 
+use crate::loader;
+
 const DT_NULL: i64 = 0;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
@@ -61,6 +63,7 @@ fn each<T>(visit: impl FnMut(&libc::dl_phdr_info) -> ControlFlow<T>) -> Option<T
     {
         (step::<V, T>, ptr::from_mut(walk).cast())
     }
+    let _question = loader::ask()?;
     let mut walk = Walk { visit, result: None };
     let (step, data) = pair(&mut walk);
     // SAFETY: the walk lives until the call returns and is used by it alone.
@@ -175,6 +178,7 @@ impl Object {
 
     /// Keeps the object loaded for ever.
     pub(crate) fn pin(&self) {
+        let Some(_question) = loader::ask() else { return };
         let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
         // SAFETY: the object is loaded under this name already; opening it only counts.
         unsafe { libc::dlopen(self.name().as_ptr(), flags) };

@@ -40,6 +40,7 @@ mod fence;
 mod genesis;
 mod inside;
 mod last_error;
+mod loader;
 mod lookups;
 mod memory;
 mod next;

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use crate::elf::Object;
 use crate::next::real;
 use crate::table::{self, ROWS};
-use crate::{device, genesis, next, process, report};
+use crate::{device, genesis, loader, next, process, report};
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -241,7 +241,9 @@ unsafe fn decide(
             None => Choice::decided(next_symbol(name)),
         };
     }
+    let Some(question) = loader::ask() else { return Choice::decided(ptr::null_mut()) };
     let found = ask();
+    drop(question);
     if found.is_null() {
         return Choice::decided(found);
     }
@@ -258,7 +260,10 @@ unsafe fn decide(
 /// The next definition of `name` after this library; null, with the loader's error, if there is
 /// none.
 pub(crate) fn next_symbol(name: &CStr) -> *mut c_void {
-    let Some(real) = real_function(&REAL_DLSYM, c"dlsym") else { return ptr::null_mut() };
+    let (Some(real), Some(_question)) = (real_function(&REAL_DLSYM, c"dlsym"), loader::ask())
+    else {
+        return ptr::null_mut();
+    };
     // SAFETY: the C library's `dlsym`, called from this library, which RTLD_NEXT goes by.
     unsafe {
         let real: Dlsym = std::mem::transmute(real);

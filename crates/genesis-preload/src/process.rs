@@ -11,13 +11,12 @@
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8};
 
 use preload_report::{Library, PATH_VARIABLE, Slot};
 
 use crate::genesis::Genesis;
-use crate::next;
-use crate::{capture, fence};
+use crate::{capture, fence, loader, next};
 
 /// Nothing is known of the environment yet.
 const UNREAD: u8 = 0;
@@ -28,8 +27,6 @@ const PASSING: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(UNREAD);
 static GENESIS: AtomicPtr<Genesis> = AtomicPtr::new(ptr::null_mut());
-/// Threads that are opening it now.
-static OPENING: AtomicUsize = AtomicUsize::new(0);
 /// Whether the process is a fork of one that used it, or a fork of such a fork.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 static HAS_FENCE: AtomicBool = AtomicBool::new(true);
@@ -77,14 +74,10 @@ fn open() -> Option<&'static Genesis> {
     if !may_serve() {
         return None;
     }
-    // A child that is forked meanwhile inherits the loader's lock, held by nobody: it must not open
-    // anything nor look for functions to pass its calls to.
-    watch_for_fork();
+    // A child that is forked meanwhile may not open anything, nor use what is half open.
+    let _question = loader::ask()?;
     next::find_all();
-    OPENING.fetch_add(1, AcqRel);
-    let opened = Genesis::open();
-    OPENING.fetch_sub(1, AcqRel);
-    match opened {
+    match Genesis::open() {
         Ok(genesis) => {
             let genesis = Box::into_raw(Box::new(genesis));
             let former = GENESIS.compare_exchange(ptr::null_mut(), genesis, AcqRel, Acquire);
@@ -116,6 +109,8 @@ fn open() -> Option<&'static Genesis> {
 /// Reads the environment; whether calls may be served.
 #[cold]
 fn read_environment() -> bool {
+    // Before the loader is asked for anything.
+    watch_for_fork();
     HAS_FENCE.store(!is_off(c"GENESIS_PRELOAD_FENCE"), Relaxed);
     let state = if is_off(c"GENESIS_PRELOAD") { PASSING } else { SERVING };
     // Another thread may have read the same, and more may have happened since.
@@ -169,7 +164,8 @@ fn claim_slot(library: Library) {
 fn watch_for_fork() {
     static IS_WATCHED: AtomicBool = AtomicBool::new(false);
     extern "C" fn in_child() {
-        if !GENESIS.swap(ptr::null_mut(), AcqRel).is_null() || OPENING.load(Acquire) != 0 {
+        let is_lost = loader::note_fork();
+        if !GENESIS.swap(ptr::null_mut(), AcqRel).is_null() || is_lost {
             STATE.store(PASSING, Release);
             IS_FORKED.store(true, Relaxed);
         }

@@ -7,6 +7,7 @@
 //! | `native` | return addresses |
 //! | `names` | what they are called |
 //! | `python` | Python's frames, of any CPython from 3.9 on |
+//! | `global_lock` | lets go of Python's global lock while a driver call blocks |
 //! | `interpreter` | the functions of CPython that are used, and where it keeps its frames |
 //!
 //! `GENESIS_CALL_SITES` says what is looked for. `python`, the default: the frames of the Python
@@ -32,6 +33,7 @@
 //! A native stack that a thread has not walked before takes 6 to 10 microseconds.
 
 mod given;
+mod global_lock;
 mod interpreter;
 mod names;
 mod native;
@@ -42,6 +44,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use genesis_profile::model::{Frame, Site};
 
 pub(super) use given::under;
+pub(super) use global_lock::without_lock;
 
 use super::instance::EVENTS;
 use crate::config::CallSites;

@@ -69,7 +69,7 @@ const NO_DOUBT: u8 = 0;
 const MOST_DOUBTS: u8 = 8;
 
 /// How many threads wait for the global lock, or hold it, because of us.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
+pub(super) static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// The state of the thread that ends the interpreter, once it has begun to.
 static ENDING: AtomicUsize = AtomicUsize::new(0);
 
@@ -115,7 +115,7 @@ pub(super) fn find(words: &mut [u64], native: usize) -> Option<u32> {
 
 /// Whether the interpreter is being ended by another thread than that with this state.
 #[inline]
-fn is_ended_by_another(state: Object) -> bool {
+pub(super) fn is_ended_by_another(state: Object) -> bool {
     let ending = ENDING.load(SeqCst);
     ending != 0 && ending != state as usize
 }
@@ -340,7 +340,7 @@ impl Drop for GlobalLock<'_> {
 }
 
 /// Has the interpreter tell us when it ends. With the global lock held.
-fn end_with_the_interpreter(python: &Interpreter) {
+pub(super) fn end_with_the_interpreter(python: &Interpreter) {
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
     static AT_EXIT: Method = Method {
         name: c"genesis_call_sites_end".as_ptr(),

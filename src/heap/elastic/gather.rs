@@ -177,7 +177,7 @@ impl Heap {
             });
         }
         if unfenced {
-            lane.want_fence();
+            lane.want_fence(request.number);
         }
         let mut leaving: Vec<Leaving> =
             choose(candidates, wanted_bytes).into_iter().map(|chosen| chosen.leaving).collect();

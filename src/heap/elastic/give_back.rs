@@ -7,7 +7,7 @@
 use super::super::Heap;
 use super::super::device::DeviceHeap;
 use super::super::ladder::Request;
-use super::super::lane::Lane;
+use super::super::lane::{Lane, NO_REQUEST};
 use crate::base::lock::assert_none_held;
 use crate::config::LogLevel;
 use crate::memory::{Extent, ExtentId, Extents, Pages, State, View};
@@ -159,7 +159,7 @@ impl Heap {
         // A view that an extent on its way has just left may be what it has to return to.
         let is_gone = self.unmap_shadow(pages, id, view, |extent| extent.home.is_some());
         if !is_gone && lane.lock().fence.readiness(view.left_epoch) == Readiness::NotYet {
-            lane.want_fence();
+            lane.want_fence(NO_REQUEST);
         }
         is_gone
     }

@@ -1,0 +1,82 @@
+//! Calls that may block, and what the calling thread lets go of meanwhile.
+//!
+//! A wait for a device is a wait for work that may need something which the waiting thread holds for
+//! its caller, such as an interpreter's lock: a function on the host, in a stream, that runs Python.
+//! Whoever comes in with such a thing, and may let go of it, says so for as long as its call lasts
+//! ([`letting_go`]); whoever makes a call that may block makes it through [`blocking`]. Costs a look
+//! at a thread's variable, beside a driver call.
+
+use std::cell::Cell;
+
+use super::lock::assert_none_held;
+
+/// Calls its argument once, with something let go of.
+pub type LetGo = fn(&mut dyn FnMut());
+
+thread_local! {
+    static LET_GO: Cell<Option<LetGo>> = const { Cell::new(None) };
+}
+
+/// What this thread let go of before, put back when the value is dropped.
+struct Before(Option<LetGo>);
+
+impl Before {
+    fn set(let_go: Option<LetGo>) -> Self {
+        // A thread that is ending has nothing to let go of.
+        Self(LET_GO.try_with(|current| current.replace(let_go)).unwrap_or(None))
+    }
+}
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        let _ = LET_GO.try_with(|current| current.set(self.0));
+    }
+}
+
+/// Does `act`, in which calls that block are made by `let_go`.
+pub fn letting_go<T>(let_go: LetGo, act: impl FnOnce() -> T) -> T {
+    let _before = Before::set(Some(let_go));
+    act()
+}
+
+/// Makes a call that may block. The thread holds no lock of the library's.
+pub fn blocking<T>(call: impl FnOnce() -> T) -> T {
+    assert_none_held();
+    // It is let go of once.
+    let before = Before::set(None);
+    let Some(let_go) = before.0 else { return call() };
+    let (mut call, mut answer) = (Some(call), None);
+    let_go(&mut || answer = call.take().map(|call| call()));
+    match (answer, call) {
+        (Some(answer), _) => answer,
+        (None, Some(call)) => call(),
+        (None, None) => unreachable!("a call that was made has answered"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    thread_local! {
+        static COUNT: Cell<u32> = const { Cell::new(0) };
+    }
+
+    fn count(call: &mut dyn FnMut()) {
+        COUNT.set(COUNT.get() + 1);
+        call();
+    }
+
+    #[test]
+    fn only_what_said_so_lets_go_and_once() {
+        assert_eq!(blocking(|| 1), 1);
+        assert_eq!(COUNT.get(), 0);
+        let answer = letting_go(count, || {
+            let inner = blocking(|| blocking(|| 2));
+            inner + blocking(|| 3)
+        });
+        assert_eq!((answer, COUNT.get()), (5, 2));
+        blocking(|| ());
+        assert_eq!(COUNT.get(), 2);
+    }
+}

@@ -1,0 +1,123 @@
+//! Captures that did not begin a pool: nothing is waited for or given back meanwhile, and everything
+//! comes back afterwards.
+
+use std::thread;
+
+use genesis::base::size::MIB;
+use genesis::base::{Status, StreamHandle};
+use simgpu::{Call, CaptureMode};
+
+use crate::support::{A, B, C, DEVICE, Rig, Subject};
+
+/// As in `streams`: a segment of its own in every strategy.
+const BLOCK_BYTES: u64 = 48 * MIB;
+const CACHE_BYTES: u64 = 16 * MIB;
+
+/// A heap that would give back for every reason there is.
+fn start(subject: Subject) -> Rig {
+    let plan = subject.plan().capacity(5 * BLOCK_BYTES).set(|settings| {
+        settings.cache_size_bytes = Some(CACHE_BYTES);
+        settings.gc_threshold = Some(0.5);
+        settings.gc_age_allocations = Some(100);
+    });
+    plan.start()
+}
+
+pub fn a_capture_that_was_told_of_is_left_alone(subject: Subject) {
+    let rig = start(subject);
+    let blocks = use_memory(&rig);
+    rig.heap.begin_capture(DEVICE).unwrap();
+    rig.machine.begin_capture(0, B.0, CaptureMode::Global).unwrap();
+    thread::scope(|scope| scope.spawn(|| give_cause(&rig, &blocks)).join().unwrap());
+    rig.machine.end_capture(0, B.0).expect("the capture is still valid");
+    rig.heap.end_capture(DEVICE).unwrap();
+    let inactive_bytes = rig.statistics().inactive_bytes.current;
+    assert!(inactive_bytes <= CACHE_BYTES, "{inactive_bytes} bytes are cached");
+    judge_end(&rig);
+    rig.finish();
+}
+
+/// Nobody told of it, but a request on its stream was not served at once.
+pub fn a_capture_that_was_seen_is_left_alone(subject: Subject) {
+    let rig = start(subject);
+    let blocks = use_memory(&rig);
+    rig.machine.begin_capture(0, B.0, CaptureMode::Global).unwrap();
+    let captured = rig.allocate_and_touch(2 * MIB, B);
+    thread::scope(|scope| scope.spawn(|| give_cause(&rig, &blocks)).join().unwrap());
+    rig.machine.end_capture(0, B.0).expect("the capture is still valid");
+    // The next calls on the stream find that it is over.
+    rig.free(captured);
+    for bytes in [2 * MIB, 8 * MIB] {
+        rig.free(rig.allocate(bytes, B));
+    }
+    judge_end(&rig);
+    rig.finish();
+}
+
+fn use_memory(rig: &Rig) -> [u64; 3] {
+    let blocks = [(); 3].map(|()| rig.allocate_and_touch(BLOCK_BYTES, A));
+    rig.record(blocks[0], C);
+    blocks
+}
+
+/// Everything for which memory goes back or the device is waited for.
+fn give_cause(rig: &Rig, blocks: &[u64]) {
+    let before = rig.usage().calls;
+    blocks.iter().for_each(|&block| rig.free(block));
+    assert_eq!(rig.refusal(5 * BLOCK_BYTES, A), Status::OutOfMemory);
+    let beyond = rig.heap.allocate(BLOCK_BYTES, DEVICE, C);
+    for _ in 0..600 {
+        rig.free(rig.allocate(512, A));
+    }
+    if let Ok(block) = beyond {
+        rig.free(block);
+    }
+    rig.heap.empty_cache(DEVICE).unwrap();
+    rig.heap.trim(DEVICE, 0).unwrap();
+    rig.heap.collect_garbage(DEVICE).unwrap();
+    rig.heap.compact(DEVICE).unwrap();
+    let after = rig.usage().calls;
+    for call in [Call::Free, Call::Unmap, Call::Release, Call::Synchronize] {
+        assert_eq!(after[call as usize], before[call as usize], "{call:?}");
+    }
+    assert!(rig.reserved_bytes() >= 3 * BLOCK_BYTES);
+}
+
+fn judge_end(rig: &Rig) {
+    rig.heap.empty_cache(DEVICE).unwrap();
+    assert_eq!(rig.reserved_bytes(), 0, "everything comes back");
+}
+
+/// Blocks for which no event tells when they can be used again: a program that frees one after the
+/// other does not hold more and more.
+pub fn blocks_of_another_threads_default_stream_do_not_pile_up(subject: Subject) {
+    let rig = subject.plan().start();
+    for _ in 0..100 {
+        let block = rig.allocate_and_touch(BLOCK_BYTES, A);
+        rig.record(block, StreamHandle::PER_THREAD);
+        thread::scope(|scope| scope.spawn(|| rig.free(block)).join().unwrap());
+    }
+    is_little(&rig);
+    rig.finish();
+}
+
+/// See [`blocks_of_another_threads_default_stream_do_not_pile_up`].
+pub fn blocks_recorded_on_a_capturing_stream_do_not_pile_up(subject: Subject) {
+    let rig = subject.plan().start();
+    for _ in 0..100 {
+        let block = rig.allocate_and_touch(BLOCK_BYTES, A);
+        rig.record(block, C);
+        rig.heap.begin_capture(DEVICE).unwrap();
+        rig.machine.begin_capture(0, C.0, CaptureMode::Global).unwrap();
+        rig.free(block);
+        rig.machine.end_capture(0, C.0).expect("the capture is still valid");
+        rig.heap.end_capture(DEVICE).unwrap();
+    }
+    is_little(&rig);
+    rig.finish();
+}
+
+fn is_little(rig: &Rig) {
+    let peak_bytes = rig.statistics().reserved_bytes.peak;
+    assert!(peak_bytes <= 10 * BLOCK_BYTES, "{peak_bytes} bytes held for {BLOCK_BYTES} live");
+}

@@ -1,0 +1,60 @@
+//! Blocks used by streams of other devices and contexts: a wait for the device's own context says
+//! nothing of them, nor does its own default stream of another one's.
+
+use genesis::base::size::MIB;
+use genesis::base::{DeviceOrdinal, StreamHandle};
+use simgpu::Access;
+
+use crate::support::{A, Rig, Subject};
+
+/// As in `streams`: a segment of its own in every strategy.
+const BLOCK_BYTES: u64 = 48 * MIB;
+const OTHER_DEVICE: u32 = 1;
+
+pub fn a_stream_of_another_device_delays_reuse(subject: Subject) {
+    let rig = subject.plan().devices(2, 64 * MIB).start();
+    used_by_another(&rig, OTHER_DEVICE);
+    rig.finish();
+}
+
+pub fn a_stream_of_another_context_delays_reuse(subject: Subject) {
+    let rig = subject.plan().capacity(64 * MIB).start();
+    let context = rig.machine.context_create(0).unwrap();
+    used_by_another(&rig, context);
+    rig.finish();
+}
+
+/// A shortage, when the only memory is waiting for a stream of `context`.
+fn used_by_another(rig: &Rig, context: u32) {
+    let foreign = StreamHandle(rig.machine.stream_create(context, false).unwrap());
+    let block = rig.allocate_and_touch(BLOCK_BYTES, A);
+    rig.record(block, foreign);
+    copy_from(rig, block, A, (context, foreign));
+    rig.free(block);
+    rig.allocate_and_touch(BLOCK_BYTES, A);
+}
+
+/// The default stream is another one on each device, and a caller such as PyTorch says only "the
+/// default stream".
+pub fn default_streams_of_two_devices_are_two(subject: Subject) {
+    for stream in [StreamHandle::LEGACY, A] {
+        let rig = subject.plan().devices(2, 64 * MIB).start();
+        rig.heap.allocate(512, DeviceOrdinal(OTHER_DEVICE), StreamHandle::LEGACY).unwrap();
+        let block = rig.allocate_and_touch(BLOCK_BYTES, stream);
+        rig.heap.record_lasting_stream(block, StreamHandle::LEGACY).unwrap();
+        copy_from(&rig, block, stream, (OTHER_DEVICE, StreamHandle::LEGACY));
+        rig.free(block);
+        rig.allocate_and_touch(BLOCK_BYTES, stream);
+        rig.finish();
+    }
+}
+
+/// A stream of another context copies from a block, after the work of the block's own stream.
+fn copy_from(rig: &Rig, block: u64, own: StreamHandle, (context, stream): (u32, StreamHandle)) {
+    let event = rig.machine.event_create(0, false).unwrap();
+    rig.machine.event_record(0, event, own.0).unwrap();
+    rig.machine.stream_wait(context, stream.0, event).unwrap();
+    let copied =
+        rig.machine.peer_copy_touch(context, stream.0, block, BLOCK_BYTES, Access::Read, "a copy");
+    copied.unwrap();
+}
