@@ -208,14 +208,13 @@ impl Heap {
         self.look_for_ends(device);
     }
 
-    /// Looks whether captures that were only seen have ended. Only streams that last can be asked.
+    /// Looks whether captures that were only seen have ended, of streams that last as long as the
+    /// process: who has handles alone for names may destroy the others at any moment.
     pub(super) fn look_for_ends(&self, device: &DeviceHeap) {
-        if device.captures.seen.load(SeqCst) == 0 {
+        if device.captures.seen.load(SeqCst) == 0 || !self.policy.identifies_streams() {
             return;
         }
         for lane in self.lanes.of(device.ordinal).filter(|lane| lane.was_capturing()) {
-            // Under the lane's lock, as a stream whose end is told has another key by then.
-            let _state = lane.lock();
             let handle = lane.stream().lasting_handle();
             let has_ended = |handle| device.driver.stream_is_capturing(handle) == Ok(false);
             if handle.is_some_and(has_ended) {
