@@ -381,7 +381,9 @@ impl Run {
     fn free_all(&mut self) {
         let live = std::mem::take(&mut self.live);
         let freed = live.keys().map(|&address| self.rig.heap.free(address));
-        let freed = freed.fold(Ok(()), |all, freed| all.and(freed));
+        // All of them, also behind one that fails.
+        let freed: Vec<Result<(), Error>> = freed.collect();
+        let freed = freed.into_iter().collect();
         self.note("all", freed);
     }
 
