@@ -13,13 +13,19 @@ static void reuse_on_the_own_stream(void)
     if (strategy_is("Naive")) {
         return;
     }
-    genesis_free(block_of(40000, STREAM(1)), 40000, 0, STREAM(1));
-    const genesis_stats before = stats_of(0);
-    void *block = block_of(40000, STREAM(1));
-    const genesis_stats after = stats_of(0);
-    CHECK(after.hits == before.hits + 1);
-    CHECK(after.driver_calls == before.driver_calls);
-    genesis_free(block, 40000, 0, STREAM(1));
+    const genesis_stream streams[] = {STREAM(1), LEGACY_STREAM};
+    for (unsigned index = 0; index < 2; index++) {
+        const genesis_stream stream = streams[index];
+        genesis_free(block_of(40000, stream), 40000, 0, stream);
+        const genesis_stats before = stats_of(0);
+        void *block = block_of(40000, stream);
+        const genesis_stats after = stats_of(0);
+        CHECK(after.hits == before.hits + 1);
+        CHECK(after.driver_memory_calls == before.driver_memory_calls);
+        /* The driver is asked which stream a handle means, unless it is a default stream. */
+        CHECK(after.driver_calls == before.driver_calls + (stream == LEGACY_STREAM ? 0 : 1));
+        genesis_free(block, 40000, 0, stream);
+    }
 }
 
 static void handles_of_the_default_streams(void)

@@ -23,7 +23,7 @@
 //! No lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst, fence};
 use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
@@ -32,6 +32,7 @@ use super::Heap;
 use super::device::DeviceHeap;
 use super::ladder::Request;
 use super::lane::Lane;
+use super::opening::DeviceSlot;
 use crate::base::lock::assert_none_held;
 use crate::base::{DeviceOrdinal, Error, Result, StreamHandle, blocking};
 use crate::driver::{self, Call, Code, DriverError};
@@ -141,16 +142,16 @@ impl Heap {
         device.pools.is_routing() || device.captures.is_any()
     }
 
+    /// A pool of `device` has just been begun, within which a stream may be captured.
+    pub(super) fn pool_has_begun(&self, device: &DeviceHeap) {
+        fence(SeqCst);
+        device.captures.let_waits_end();
+    }
+
     /// Begins to wait for `device`, or to give something back, which the result stands for; not
     /// while a stream of it may be captured.
     pub(super) fn begin_wait(&self, device: &DeviceHeap) -> driver::Result<Wait> {
-        device.captures.waits.fetch_add(1, SeqCst);
-        let wait = Wait(Arc::clone(&device.captures));
-        // After the count, so that a capture that begins now sees it, or is seen.
-        match self.may_capture(device) {
-            false => Ok(wait),
-            true => Err(forbidden()),
-        }
+        begin_wait(&device.captures, || self.may_capture(device))
     }
 
     /// Does what a capture on `device` forbids, or answers what the driver would.
@@ -167,10 +168,12 @@ impl Heap {
     fn begin_waits_for_others(&self, device: &DeviceHeap) -> driver::Result<Vec<Wait>> {
         let others = device.contexts.other_devices();
         let others = others.filter(|&ordinal| ordinal != device.ordinal);
-        others
-            .filter_map(|ordinal| self.opened(ordinal))
-            .map(|other| self.begin_wait(other))
-            .collect()
+        let slots = others.filter_map(|ordinal| self.slot(ordinal).ok());
+        let is_captured = |slot: &DeviceSlot| match slot.heap.get() {
+            Some(other) => self.may_capture(other),
+            None => slot.captures.is_any(),
+        };
+        slots.map(|slot| begin_wait(&slot.captures, || is_captured(slot))).collect()
     }
 
     /// Waits for the work of the other contexts that use the memory of `device`: `cuMemFree` waits
@@ -221,6 +224,18 @@ impl Heap {
                 device.captures.see(lane, false);
             }
         }
+    }
+}
+
+/// Counts a wait, unless a stream is captured.
+fn begin_wait(captures: &Arc<Captures>, is_captured: impl Fn() -> bool) -> driver::Result<Wait> {
+    captures.waits.fetch_add(1, SeqCst);
+    let wait = Wait(Arc::clone(captures));
+    // After the count, so that a capture that begins now sees it, or is seen.
+    fence(SeqCst);
+    match is_captured() {
+        false => Ok(wait),
+        true => Err(forbidden()),
     }
 }
 

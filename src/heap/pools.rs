@@ -201,7 +201,10 @@ impl Heap {
         pool: PoolId,
         filter: PoolFilter,
     ) -> Result<()> {
-        self.device(device)?.pools.begin(pool, filter)
+        let device = self.device(device)?;
+        device.pools.begin(pool, filter)?;
+        self.pool_has_begun(device);
+        Ok(())
     }
 
     /// Ends what [`Self::begin_pool`] began; the pool keeps its memory. Requests that other
