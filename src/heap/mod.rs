@@ -150,7 +150,7 @@ impl Heap {
     }
 
     /// [`Self::allocate`] on a stream that is identified already.
-    #[inline]
+    #[inline(always)]
     pub fn allocate_on(
         &self,
         requested_bytes: u64,
