@@ -6,8 +6,8 @@ use super::{
     boundary, callsite, genesis_stream, instance, ordinal, pointer, stream_handle, torch,
     write_required,
 };
-use crate::base::{Result, Status, StreamHandle};
-use crate::heap::LiveBlock;
+use crate::base::{DeviceOrdinal, Result, Status, StreamHandle};
+use crate::heap::{Heap, LiveBlock, Stream};
 
 /// What is known of a live block.
 #[repr(C)]
@@ -53,25 +53,32 @@ pub extern "C-unwind" fn genesis_malloc(
     device: c_int,
     stream: genesis_stream,
 ) -> *mut c_void {
+    allocate(size, device, stream, Heap::identify)
+}
+
+/// `genesis_malloc` for a stream that `identify` tells.
+#[inline(always)]
+pub(super) fn allocate(
+    size: usize,
+    device: c_int,
+    stream: genesis_stream,
+    identify: impl FnOnce(&Heap, DeviceOrdinal, StreamHandle) -> Result<Stream>,
+) -> *mut c_void {
     let allocated = boundary::call(|| {
         let stream = stream_handle(stream);
         if size == 0 {
-            return allocate_nothing(device, stream);
+            // It is only told; without noise, whatever is wrong.
+            return match (instance::heap_if_made(), ordinal(device)) {
+                (Ok(Some(heap)), Ok(device)) => heap.allocate(0, device, stream),
+                _ => Ok(0),
+            };
         }
-        let device = ordinal(device)?;
-        instance::heap()?.allocate(size as u64, device, stream)
+        let (heap, device) = (instance::heap()?, ordinal(device)?);
+        heap.allocate_on(size as u64, device, identify(heap, device, stream)?)
     });
     match allocated {
         Ok(address) => pointer(address),
         Err(error) => torch::fail_allocation(error, size),
-    }
-}
-
-/// A request for nothing is only told; without noise, whatever is wrong.
-pub(super) fn allocate_nothing(device: c_int, stream: StreamHandle) -> Result<u64> {
-    match (instance::heap_if_made(), ordinal(device)) {
-        (Ok(Some(heap)), Ok(device)) => heap.allocate(0, device, stream),
-        _ => Ok(0),
     }
 }
 

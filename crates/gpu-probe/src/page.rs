@@ -175,7 +175,7 @@ fn costs(costs: &Costs) -> String {
     text + "```\n"
 }
 
-/// An entry as `cost.rs` has it.
+/// An entry as `prices.rs` has it.
 fn table_entry(price: &Price) -> String {
     let Price { call, points, further } = price;
     let points = list(points);

@@ -96,9 +96,7 @@ impl Machine {
         access: Access,
         label: &str,
     ) -> Result<()> {
-        let work = Work { address, bytes, access, rights: Rights::Own, label };
-        let (mut state, slot) = self.enter_work(context, stream, None)?;
-        state.enqueue_copy(slot, stream, work)
+        self.copy_with(context, stream, Work { address, bytes, access, rights: Rights::Own, label })
     }
 
     /// [`Self::copy_touch`] by a peer copy, which may reach memory of any device.
@@ -111,7 +109,14 @@ impl Machine {
         access: Access,
         label: &str,
     ) -> Result<()> {
-        let work = Work { address, bytes, access, rights: Rights::Peer, label };
+        self.copy_with(
+            context,
+            stream,
+            Work { address, bytes, access, rights: Rights::Peer, label },
+        )
+    }
+
+    fn copy_with(&self, context: u32, stream: usize, work: Work<'_>) -> Result<()> {
         let (mut state, slot) = self.enter_work(context, stream, None)?;
         state.enqueue_copy(slot, stream, work)
     }

@@ -11,6 +11,7 @@ use crate::ffi::{
     ALL_DEVICES, allocation, boundary, genesis_stream, instance, memory, ordinal, pointer,
     stream_handle, write_optional,
 };
+use crate::heap::Heap;
 
 /// For `set_init_fn`: PyTorch starts to use CUDA and sees `device_count` devices.
 ///
@@ -44,18 +45,7 @@ pub extern "C-unwind" fn genesis_torch_malloc(
     device: c_int,
     stream: genesis_stream,
 ) -> *mut c_void {
-    let allocated = boundary::call(|| {
-        let stream = stream_handle(stream);
-        if size == 0 {
-            return allocation::allocate_nothing(device, stream);
-        }
-        let (heap, device) = (instance::heap()?, ordinal(device)?);
-        heap.allocate_on(size as u64, device, heap.identify_lasting(device, stream)?)
-    });
-    match allocated {
-        Ok(address) => pointer(address),
-        Err(error) => super::fail_allocation(error, size),
-    }
+    allocation::allocate(size, device, stream, Heap::identify_lasting)
 }
 
 /// For `set_reset_fn`: gives everything cached on all devices back to the driver.
