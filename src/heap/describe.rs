@@ -42,14 +42,14 @@ pub struct StreamDescription {
 impl Heap {
     /// Every device in use.
     pub fn devices_in_use(&self) -> Vec<DeviceDescription> {
-        let opened = self.devices.iter().filter_map(|slot| slot.heap.get());
+        let opened = self.opened_devices();
         let described = opened.map(|device| DeviceDescription {
             ordinal: device.ordinal,
             name: device.name.clone(),
             pool_type: device.pool_type,
-            total_bytes: device.supply.total_bytes(),
+            total_bytes: device.ledger.total_bytes(),
             usable_bytes: device.usable_bytes(),
-            statistics: self.statistics_of(device),
+            statistics: device.statistics(),
         });
         described.collect()
     }

@@ -20,26 +20,33 @@
 //! come back, and what they allocate is new memory that is not paused. One thread at a time
 //! pauses or resumes.
 
-use super::super::Heap;
-use super::super::device::DeviceHeap;
-use super::super::lane::{Lane, LaneState};
-use super::super::pools::PoolNumber;
-use super::super::release::Choice;
-use super::super::tags::Transition;
-use super::give_back::Kept;
-use super::paused::{Contents, PausedExtent};
-use crate::base::lock::{Guard, assert_none_held, rank};
+mod records;
+mod tags;
+
+pub(super) use records::PausedExtent;
+pub(super) use tags::Tags;
+
+use super::Heap;
+use super::device::DeviceHeap;
+use super::elastic::{Extents, Kept};
+use super::lane::Lane;
+use super::lane_guard::LaneGuard;
+use super::pools::PoolNumber;
+use super::release::Choice;
+use crate::base::lock::assert_none_held;
 use crate::base::size::Bytes;
 use crate::base::{Error, Result, Status};
 use crate::config::LogLevel;
 use crate::driver::{self, Call, Code, DriverError};
-use crate::memory::{Pages, Refusal, Slot};
+use crate::memory::{Refusal, Slot};
 use crate::observe::Action;
+use records::Contents;
+use tags::Transition;
 
 /// A record of a lane, as it was when it was looked at, on its way.
 struct Piece<'a> {
-    device: &'a DeviceHeap,
-    pages: &'a Pages,
+    device: DeviceHeap<'a>,
+    extents: &'a Extents,
     lane: &'a Lane,
     record: PausedExtent,
     /// Whether its extent was made by the resume under way.
@@ -79,7 +86,7 @@ impl Heap {
             self.take_back(tag);
         }
         if paused.is_ok() {
-            self.note_tag(Action::Pause, name);
+            self.notes.of_tag(Action::Pause, name);
         }
         self.settle_all();
         paused
@@ -105,7 +112,7 @@ impl Heap {
             Ok(()) => {
                 self.settle_in(&pieces);
                 self.tags.count_resume(name);
-                self.note_tag(Action::Resume, name);
+                self.notes.of_tag(Action::Resume, name);
             }
             Err(_) => self.send_back(&pieces),
         }
@@ -115,23 +122,21 @@ impl Heap {
 
     /// Frees a paused block: its memory does not come back.
     #[cold]
-    pub(in super::super) fn free_paused(
+    pub(super) fn free_paused(
         &self,
         lane: &Lane,
-        mut guard: Guard<'_, LaneState, { rank::LANE }>,
+        mut guard: LaneGuard<'_>,
         slot: Slot,
     ) -> Result<()> {
         let state = &mut *guard;
-        let block = state.stamp_freed(slot);
-        // The caller settles the device in any case.
-        let _ = lane.counters.on_free(block.class, block.requested_bytes, block.bytes);
+        lane.count_free(state, slot);
         let saved = lane.forget_paused(state, slot);
         drop(guard);
         if let Some(device) = self.opened(lane.device) {
             for host_address in saved {
-                self.free_host(device, host_address);
+                device.free_host(host_address);
             }
-            self.settle(device);
+            device.settle();
         }
         Ok(())
     }
@@ -139,18 +144,17 @@ impl Heap {
     /// Begins to pause or to resume, after what an earlier time has left to be done.
     fn begin_transition(&self) -> Result<Transition<'_>> {
         let transition = self.tags.begin_transition()?;
-        self.paged().for_each(|(device, _)| self.unpin(device));
+        self.paged().for_each(|(device, _)| device.unpin());
         Ok(transition)
     }
 
-    /// The devices in use, with their pages.
-    fn paged(&self) -> impl Iterator<Item = (&DeviceHeap, &Pages)> {
-        let opened = self.devices.iter().filter_map(|slot| slot.heap.get());
-        opened.filter_map(|device| Some((device, device.pages.as_ref()?)))
+    /// The devices in use, with their extents.
+    fn paged(&self) -> impl Iterator<Item = (DeviceHeap<'_>, &Extents)> {
+        self.opened_devices().filter_map(|device| Some((device, device.state.backing.extents()?)))
     }
 
     fn refuse_while_capturing(&self) -> Result<()> {
-        match self.paged().find(|(device, _)| self.may_capture(device)) {
+        match self.paged().find(|(device, _)| device.may_capture()) {
             None => Ok(()),
             Some((device, _)) => {
                 let what = match device.pools.is_routing() {
@@ -166,22 +170,22 @@ impl Heap {
     /// Waits for every device in use: work of one may use memory of another.
     fn wait_for_all(&self) -> Result<()> {
         self.refuse_while_capturing()?;
-        self.paged().try_for_each(|(device, _)| self.synchronize(device)).map_err(failed)
+        self.paged().try_for_each(|(device, _)| device.synchronize()).map_err(failed)
     }
 
     fn settle_all(&self) {
-        self.paged().for_each(|(device, _)| self.settle(device));
+        self.paged().for_each(|(device, _)| device.settle());
     }
 
     /// The records of the tag, as they are now.
     fn pieces(&self, tag: PoolNumber) -> Vec<Piece<'_>> {
         let mut pieces = Vec::new();
-        for (device, pages) in self.paged() {
-            for lane in self.lanes.of(device.ordinal).filter(|lane| lane.pool() == tag) {
+        for (device, extents) in self.paged() {
+            for lane in device.lanes().filter(|lane| lane.pool() == tag) {
                 let records = lane.lock().paused.clone();
                 pieces.extend(records.into_iter().map(|record| {
                     let is_new = false;
-                    Piece { device, pages, lane, record, is_new }
+                    Piece { device, extents, lane, record, is_new }
                 }));
             }
         }
@@ -190,13 +194,11 @@ impl Heap {
 
     fn set_aside(&self, tag: PoolNumber, lanes: &[&Lane]) -> Result<()> {
         for lane in lanes {
-            let Some(pages) = self.opened(lane.device).and_then(|device| device.pages.as_ref())
-            else {
-                continue;
-            };
+            let Some(device) = self.opened(lane.device) else { continue };
+            let Some(extents) = device.state.backing.extents() else { continue };
             let mut state = lane.lock();
             // It may have been given to another stream meanwhile.
-            if lane.pool() == tag && !lane.set_aside(&mut state, &mut pages.extents()) {
+            if lane.pool() == tag && !lane.set_aside(&mut state, &mut extents.store.extents()) {
                 let message = format!(
                     "device {}: freed blocks of the tag still wait for a stream",
                     lane.device
@@ -220,7 +222,7 @@ impl Heap {
                 if let Contents::Saved(host_address) = contents
                     && piece.record.contents == Contents::InMemory
                 {
-                    self.free_host(piece.device, host_address);
+                    piece.device.free_host(host_address);
                 }
             }
             return Err(failed(error));
@@ -266,12 +268,12 @@ impl Heap {
 
     /// Unmaps every view of the piece's extent.
     fn unmap_piece(&self, piece: &Piece<'_>) -> driver::Result<()> {
-        let Piece { pages, lane, record, .. } = piece;
+        let Piece { device, extents, lane, record, .. } = piece;
         let Some(id) = record.memory else { return Ok(()) };
-        let next = || pages.extents().get(id)?.shadows.first().copied();
+        let next = || extents.store.extents().get(id)?.shadows.first().copied();
         for _ in 0..YIELDS {
             let Some(view) = next() else {
-                if !pages.extents().has_views(id) {
+                if !extents.store.extents().has_views(id) {
                     return Ok(());
                 }
                 // Another thread is about the last.
@@ -280,10 +282,10 @@ impl Heap {
             };
             if (view.lane, view.address) == (lane.index, record.address) {
                 assert_none_held();
-                pages.unmap(id, view.address)?;
+                extents.store.unmap(id, view.address)?;
                 continue;
             }
-            match self.try_unmap_shadow(pages, id, view, |_| true) {
+            match extents.try_unmap_shadow(*device, id, view, |_| true) {
                 Ok(()) => {}
                 Err(Kept::Driver(error)) => return Err(error),
                 // Another thread has found the shadow to be one too many, and is about it.
@@ -295,7 +297,7 @@ impl Heap {
 
     /// The piece's extent has no view: it goes back to the driver, or rests.
     fn give_memory_up(&self, piece: &Piece<'_>, contents: Contents) {
-        let Piece { device, pages, lane, record, .. } = piece;
+        let Piece { device, extents, lane, record, .. } = piece;
         let not_needed = {
             let mut state = lane.lock();
             if let Some(record) = state.record_mut(record.address) {
@@ -305,10 +307,10 @@ impl Heap {
             state.drop_if_empty(record.address)
         };
         if let Some(id) = record.memory {
-            self.destroy(device, pages, id);
+            extents.destroy(*device, id);
         }
         if let Some(host_address) = not_needed {
-            self.free_host(device, host_address);
+            device.free_host(host_address);
         }
     }
 
@@ -334,7 +336,7 @@ impl Heap {
                 .filter(|piece| piece.record.memory.is_none());
             let missing_bytes = away.map(|piece| piece.record.bytes).sum();
             if missing_bytes > 0 {
-                self.make_room(device, missing_bytes);
+                device.make_room(missing_bytes);
             }
         }
         for piece in pieces {
@@ -348,15 +350,15 @@ impl Heap {
 
     /// A new extent for the piece; `false` if its last block has been freed meanwhile.
     fn create_for(&self, piece: &mut Piece<'_>) -> Result<bool> {
-        let Piece { device, pages, lane, record, .. } = &*piece;
-        let create = || pages.create(&device.supply, record.bytes, record.class);
+        let Piece { device, extents, lane, record, .. } = &*piece;
+        let create = || extents.store.create(&device.ledger, record.bytes, record.class);
         let is_shortage = |refusal: &Refusal| match refusal {
             Refusal::Limit => true,
             Refusal::Driver(error) | Refusal::AddressSpace(error) => error.is_out_of_memory(),
         };
         let created = match create() {
             Err(refusal) if is_shortage(&refusal) => {
-                self.release(device, Choice::All);
+                device.release(Choice::All);
                 create()
             }
             created => created,
@@ -367,21 +369,21 @@ impl Heap {
         })?;
         let is_wanted = {
             let mut state = lane.lock();
-            pages.extents().set_aside(id);
+            extents.store.extents().set_aside(id);
             let found = state.record_mut(record.address);
             found.map(|record| record.memory = Some(id)).is_some()
         };
         if is_wanted {
             (piece.record.memory, piece.is_new) = (Some(id), true);
         } else {
-            self.discard(device, pages, id);
+            extents.discard(*device, id);
         }
         Ok(is_wanted)
     }
 
     fn no_memory(&self, piece: &Piece<'_>) -> Error {
         let Piece { device, record, .. } = piece;
-        let (bytes, reserved) = (Bytes(record.bytes), Bytes(device.supply.reserved_bytes()));
+        let (bytes, reserved) = (Bytes(record.bytes), Bytes(device.ledger.reserved_bytes()));
         let message = format!(
             "device {}: no {bytes} for what is paused: {reserved} are reserved, with nothing \
              cached that could go back",
@@ -414,30 +416,32 @@ impl Heap {
         bring_home(pieces);
         for piece in pieces.iter().filter(|piece| piece.record.memory.is_some()) {
             if let Contents::Saved(host_address) = piece.record.contents {
-                self.free_host(piece.device, host_address);
+                piece.device.free_host(host_address);
             }
         }
     }
+}
 
+impl DeviceHeap<'_> {
     /// Gives pinned host memory back, now or, if that cannot be, with what follows it.
-    fn free_host(&self, device: &DeviceHeap, host_address: u64) {
-        device.unpinned.lock().push(host_address);
-        self.unpin(device);
+    fn free_host(self, host_address: u64) {
+        self.unpinned.lock().push(host_address);
+        self.unpin();
     }
 
-    fn unpin(&self, device: &DeviceHeap) {
-        if device.pools.is_routing() {
+    fn unpin(self) {
+        if self.pools.is_routing() {
             return;
         }
         assert_none_held();
-        let waiting = std::mem::take(&mut *device.unpinned.lock());
+        let waiting = std::mem::take(&mut *self.unpinned.lock());
         for host_address in waiting {
-            if let Err(error) = device.driver.host_free(host_address) {
-                device.unpinned.lock().push(host_address);
+            if let Err(error) = self.driver.host_free(host_address) {
+                self.unpinned.lock().push(host_address);
                 if !error.is_shutdown() {
-                    let ordinal = device.ordinal;
+                    let ordinal = self.ordinal;
                     let message = format_args!("device {ordinal}: {error}; it stays pinned");
-                    self.log.write(LogLevel::Error, &message);
+                    self.heap.log.write(LogLevel::Error, &message);
                 }
             }
         }
@@ -450,11 +454,11 @@ impl Piece<'_> {
         let PausedExtent { address, bytes, memory, needs_access, .. } = self.record;
         let Some(id) = memory else { return Ok(()) };
         assert_none_held();
-        let is_mapped = self.pages.extents().at(address) == Some(id);
+        let is_mapped = self.extents.store.extents().at(address) == Some(id);
         let mapped = match is_mapped {
             true if !needs_access => return Ok(()),
-            true => self.pages.allow_access(address, bytes),
-            false => self.pages.map(&[id], self.lane.index, address),
+            true => self.extents.store.allow_access(address, bytes),
+            false => self.extents.store.map(&[id], self.lane.index, address),
         };
         if let Some(record) = self.lane.lock().record_mut(address) {
             record.needs_access = mapped.is_err();
@@ -467,8 +471,8 @@ impl Piece<'_> {
 fn bring_home(pieces: &[Piece<'_>]) {
     // Those of a lane stand together.
     for of_lane in pieces.chunk_by(|piece, next| piece.lane.index == next.lane.index) {
-        let Piece { device, lane, pages, .. } = of_lane[0];
-        lane.bring_home(&mut lane.lock(), &mut pages.extents(), &device.supply);
+        let Piece { device, lane, extents, .. } = of_lane[0];
+        lane.bring_home(&mut lane.lock(), &mut extents.store.extents(), &device.ledger);
     }
 }
 

@@ -19,16 +19,15 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::Heap;
-use super::device::DeviceHeap;
-use super::pools::PoolNumber;
+use super::super::Heap;
+use super::super::pools::PoolNumber;
 use crate::base::lock::{Lock, rank};
-use crate::base::{Error, Result, Status, StreamHandle};
+use crate::base::{Error, Result, Status};
 use crate::config::PoolType;
 
 /// The tags of one heap.
 #[derive(Debug)]
-pub(super) struct Tags {
+pub(in super::super) struct Tags {
     /// The heap's number among those of the process.
     heap: u64,
     known: Lock<Vec<Tag>, { rank::LEAF }>,
@@ -55,7 +54,7 @@ thread_local! {
 
 impl Tags {
     /// None yet, of a heap of its own.
-    pub(super) fn new() -> Self {
+    pub(in super::super) fn new() -> Self {
         static HEAPS: AtomicU64 = AtomicU64::new(0);
         let heap = HEAPS.fetch_add(1, Relaxed);
         Self {
@@ -92,7 +91,7 @@ impl Tags {
     }
 
     /// The name of the tag whose pool `number` is, if it is a tag's.
-    pub(super) fn name(&self, number: PoolNumber) -> Option<Arc<str>> {
+    pub(in super::super) fn name(&self, number: PoolNumber) -> Option<Arc<str>> {
         let position = number.tag_position()?;
         self.known.lock().get(position as usize).map(|tag| Arc::clone(&tag.name))
     }
@@ -111,20 +110,16 @@ impl Tags {
         }
     }
 
-    /// Whether no tag is known; then `set` runs under the registry's lock.
-    fn unless_used(&self, set: impl FnOnce()) -> bool {
-        if self.is_used.load(Relaxed) {
-            return false;
+    /// The pool of the innermost tag that the calling thread has begun. If no tag is known, `set`
+    /// runs first, under the registry's lock.
+    pub(in super::super) fn current_unless(&self, set: impl FnOnce()) -> PoolNumber {
+        if !self.is_used.load(Relaxed) {
+            let known = self.known.lock();
+            if known.is_empty() {
+                set();
+                return PoolNumber::COMMON;
+            }
         }
-        let known = self.known.lock();
-        if known.is_empty() {
-            set();
-        }
-        known.is_empty()
-    }
-
-    /// The pool of the innermost tag that the calling thread has begun.
-    fn current(&self) -> PoolNumber {
         // A thread that is ending has no tags any more.
         let current = BEGUN.try_with(|begun| {
             let begun = begun.borrow();
@@ -163,9 +158,7 @@ impl Heap {
             return Err(Error::invalid_argument("a tag has a name"));
         }
         let number = self.tags.number_of(name, || {
-            for device in self.devices.iter().filter_map(|slot| slot.heap.get()) {
-                device.pools.set_tagged(true);
-            }
+            self.opened_devices().for_each(|device| device.pools.set_tagged(true));
         });
         let begun = BEGUN.try_with(|begun| begun.borrow_mut().push((self.tags.heap, number)));
         begun.map_err(|_| Error::invalid_argument("the thread is ending"))
@@ -189,34 +182,13 @@ impl Heap {
     }
 
     /// Tags and what comes with them are Elastic's.
-    pub(super) fn require_elastic(&self) -> Result<()> {
+    pub(in super::super) fn require_elastic(&self) -> Result<()> {
         let pool_type = self.settings.lock().pool_type;
         if pool_type == PoolType::Elastic {
             return Ok(());
         }
         let message = format!("{pool_type:?} does not do this: only Elastic does");
         Err(Error::new(Status::NotSupported, message))
-    }
-
-    /// The pool that a request on `stream` of the calling thread belongs to.
-    #[cold]
-    pub(super) fn route(&self, device: &DeviceHeap, stream: StreamHandle) -> PoolNumber {
-        if device.pools.is_routing()
-            && let Some(number) = device.pools.route(stream)
-        {
-            return number;
-        }
-        if !device.pools.is_tagged() {
-            return PoolNumber::COMMON;
-        }
-        if device.pages.is_none() {
-            device.pools.set_tagged(false);
-            return PoolNumber::COMMON;
-        }
-        match self.tags.unless_used(|| device.pools.set_tagged(false)) {
-            true => PoolNumber::COMMON,
-            false => self.tags.current(),
-        }
     }
 }
 
