@@ -43,7 +43,7 @@ impl Climb<'_> {
         self.lane.end_climb(served.is_ok());
         self.device.settle();
         if let Ok(address) = served {
-            self.device.heap.climbed_with_extras(self, address);
+            self.climbed_with_extras(address);
         }
         served
     }

@@ -1,6 +1,5 @@
 //! What the user allows the heap to hold, and how it may change while the heap is in use.
 
-use super::Heap;
 use super::device::DeviceHeap;
 use crate::base::Result;
 use crate::config::Settings;
@@ -26,7 +25,7 @@ impl DeviceHeap<'_> {
     }
 
     /// Applies what differs between the `old` settings and the `new`.
-    fn apply(self, old: &Settings, new: &Settings) {
+    pub(super) fn apply(self, old: &Settings, new: &Settings) {
         if old.memory_fraction != new.memory_fraction {
             self.set_memory_fraction(new.memory_fraction);
         }
@@ -37,22 +36,5 @@ impl DeviceHeap<'_> {
             self.set_cache_limit_bytes(new.cache_size_bytes.unwrap_or(u64::MAX));
             self.settle();
         }
-    }
-}
-
-impl Heap {
-    /// The settings in force; limits of single devices may differ.
-    pub fn settings(&self) -> Settings {
-        self.settings.lock().clone()
-    }
-
-    /// Applies what differs between `settings` and those in force, of what may change at run time:
-    /// on all devices, also those for which something else was set.
-    pub fn apply(&self, settings: &Settings) {
-        let old = std::mem::replace(&mut *self.settings.lock(), settings.clone());
-        self.policy.set(settings);
-        self.apply_debugging(settings);
-        self.log.set_level(settings.log);
-        self.opened_devices().for_each(|device| device.apply(&old, settings));
     }
 }

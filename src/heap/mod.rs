@@ -30,7 +30,6 @@ mod lanes;
 #[cfg(test)]
 mod lanes_tests;
 mod limits;
-mod map;
 mod notes;
 mod pause;
 mod peers;
@@ -45,8 +44,8 @@ mod waits;
 pub use crate::order::{Stream, StreamName};
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use debug::LiveDetail;
-pub use describe::{DeviceDescription, StreamDescription};
-pub use map::{Part, PartState, Region};
+pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription};
+
 pub use pools::{PoolFilter, PoolId};
 pub use report::LiveBlock;
 
@@ -69,7 +68,7 @@ use lane_guard::LaneGuard;
 use lanes::Lanes;
 use notes::Notes;
 use pause::Tags;
-use policy::Policy;
+use policy::{DEBUGGING, LISTENING, Policy, TIMING};
 use release::Choice;
 
 /// Time since some fixed moment.
@@ -145,7 +144,7 @@ impl Heap {
         stream: StreamHandle,
     ) -> Result<u64> {
         if requested_bytes == 0 {
-            return Ok(self.allocated_nothing(device, stream));
+            return Ok(self.notes.allocated_nothing(device, stream));
         }
         let stream = self.identify(device, stream)?;
         self.allocate_on(requested_bytes, device, stream)
@@ -160,7 +159,7 @@ impl Heap {
         stream: Stream,
     ) -> Result<u64> {
         if requested_bytes == 0 {
-            return Ok(self.allocated_nothing(device, stream.handle));
+            return Ok(self.notes.allocated_nothing(device, stream.handle));
         }
         let device = self.device(device)?;
         let Some(block_bytes) = device.sizing.block_bytes(requested_bytes) else {
@@ -184,7 +183,7 @@ impl Heap {
             };
             let address = lane.hand_out(&mut state, slot, requested_bytes);
             if self.heeded() != 0 {
-                return Ok(self.allocated_with_extras(device, state, slot, stream.handle));
+                return Ok(device.allocated_with_extras(state, slot, stream.handle));
             }
             return Ok(address);
         }
@@ -224,6 +223,32 @@ impl Heap {
         let LaneState { strategy, blocks, .. } = &mut *state;
         strategy.give(blocks, slot);
         Ok(())
+    }
+
+    /// Frees the block at `address`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free_with_extras(&self, address: u64) -> Result<()> {
+        let heeded = self.heeded();
+        if heeded & LISTENING != 0 {
+            self.notes.freeing(address);
+        }
+        if heeded & (DEBUGGING | TIMING) == 0 {
+            return self.free_block(address);
+        }
+        let Some((lane, slot)) = self.find(address) else {
+            return Err(self.not_live(address));
+        };
+        if heeded & DEBUGGING != 0 {
+            return self.free_debugged(lane, slot, address);
+        }
+        let mut state = lane.lock();
+        if state.blocks.find(slot, address).is_some_and(|block| block.state == State::Live) {
+            // Heeded only once the block is free.
+            state.blocks.get_mut(slot).freed_second = self.seconds();
+        }
+        drop(state);
+        self.free_block(address)
     }
 
     /// Frees what is not a live block with memory: a paused one, or none.
@@ -288,6 +313,13 @@ impl Heap {
         Ok(device.release_and_settle(Choice::Within { start: address, end: address + bytes }))
     }
 
+    /// What operations must do at the moment, as bits of `policy`; 0: nothing.
+    #[inline]
+    pub(super) fn heeded(&self) -> u8 {
+        let listening = if self.notes.is_on() { LISTENING } else { 0 };
+        self.policy.heeded() | listening
+    }
+
     /// Asks `callback` for memory before a request fails, until it is removed.
     pub fn add_out_of_memory_callback(&self, callback: OutOfMemoryCallback) -> CallbackId {
         self.callbacks.add(callback)
@@ -296,6 +328,21 @@ impl Heap {
     /// Says whether there was such a callback. A call of it that has begun still finishes.
     pub fn remove_out_of_memory_callback(&self, id: CallbackId) -> bool {
         self.callbacks.remove(id)
+    }
+
+    /// The settings in force; limits of single devices may differ.
+    pub fn settings(&self) -> Settings {
+        self.settings.lock().clone()
+    }
+
+    /// Applies what differs between `settings` and those in force, of what may change at run time:
+    /// on all devices, also those for which something else was set.
+    pub fn apply(&self, settings: &Settings) {
+        let old = std::mem::replace(&mut *self.settings.lock(), settings.clone());
+        self.policy.set(settings);
+        self.apply_debugging(settings);
+        self.log.set_level(settings.log);
+        self.opened_devices().for_each(|device| device.apply(&old, settings));
     }
 
     /// Which backend the devices are of.

@@ -42,6 +42,16 @@ impl Notes {
         self.events.note(Event { stream, address, amount, bytes, is_miss, site, ..event });
     }
 
+    /// A request for 0 bytes was served, by no block; returns its address.
+    #[cold]
+    pub(super) fn allocated_nothing(&self, device: DeviceOrdinal, stream: StreamHandle) -> u64 {
+        if self.is_on() {
+            let handed = Handed { address: 0, bytes: 0, requested_bytes: 0, is_miss: false };
+            self.allocated(device, stream, handed);
+        }
+        0
+    }
+
     /// The block at `address` is about to be freed.
     #[inline(never)]
     pub(super) fn freeing(&self, address: u64) {

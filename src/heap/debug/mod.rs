@@ -31,6 +31,7 @@ mod quarantine;
 
 pub use leaks::LiveDetail;
 
+use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -38,8 +39,9 @@ use super::Heap;
 use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
 use super::lane_guard::LaneGuard;
+use super::report::describe;
 use crate::base::lock::{Lock, rank};
-use crate::base::{Error, Result, Status, StreamHandle};
+use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::config::{DebugModes, PoolType, Settings};
 use crate::memory::{Slot, State};
 use crate::observe::EventStream;
@@ -226,6 +228,49 @@ impl Heap {
                 Err(self.not_live(address))
             }
         }
+    }
+
+    /// The live blocks asked for with at least `least_bytes`, of `device` or of all, largest
+    /// first. Asks nothing of the driver; a device not used has none.
+    pub fn live_details(
+        &self,
+        device: Option<DeviceOrdinal>,
+        least_bytes: u64,
+    ) -> Result<Vec<LiveDetail>> {
+        device.map(|device| self.slot(device)).transpose()?;
+        let now = (self.clock)();
+        let mut live = Vec::new();
+        for lane in self.lanes.iter().filter(|lane| device.is_none_or(|one| one == lane.device)) {
+            let tag = self.tags.name(lane.pool());
+            let state = lane.lock();
+            let chosen = state.blocks.iter().filter(|(_, block)| {
+                matches!(block.state, State::Live | State::Paused)
+                    && block.requested_bytes >= least_bytes
+            });
+            live.extend(chosen.map(|(_, block)| LiveDetail {
+                block: describe(lane, block),
+                age: None,
+                site: 0,
+                tag: tag.clone(),
+            }));
+        }
+        {
+            let ledger = self.debugging.ledger.lock();
+            for detail in &mut live {
+                if let Some(birth) = ledger.birth(detail.block.address) {
+                    detail.age = Some(now.saturating_sub(birth.time));
+                    detail.site = birth.site;
+                }
+            }
+        }
+        live.sort_by_key(|one| (Reverse(one.block.requested_bytes), one.block.address));
+        Ok(live)
+    }
+
+    /// What is live, in lines, grouped by where it was allocated; `None` if nothing is.
+    pub fn leak_report(&self) -> Option<String> {
+        let live = self.live_details(None, 0).unwrap_or_default();
+        leaks::report(&live, |site| self.place(site))
     }
 
     /// Adds what is known of `address` to `error`, which says that no live block begins there;

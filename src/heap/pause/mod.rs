@@ -20,6 +20,7 @@
 //! come back, and what they allocate is new memory that is not paused. One thread at a time
 //! pauses or resumes.
 
+mod pieces;
 mod records;
 mod tags;
 
@@ -28,35 +29,56 @@ pub(super) use tags::Tags;
 
 use super::Heap;
 use super::device::DeviceHeap;
-use super::elastic::{Extents, Kept};
+use super::elastic::Extents;
 use super::lane::Lane;
 use super::lane_guard::LaneGuard;
 use super::pools::PoolNumber;
-use super::release::Choice;
-use crate::base::lock::assert_none_held;
-use crate::base::size::Bytes;
 use crate::base::{Error, Result, Status};
-use crate::config::LogLevel;
-use crate::driver::{self, Call, Code, DriverError};
-use crate::memory::{Refusal, Slot};
+use crate::config::{LogLevel, PoolType};
+use crate::memory::Slot;
 use crate::observe::Action;
+use pieces::{Piece, bring_home, failed, restore_contents, send_back, settle_in, vacate};
 use records::Contents;
 use tags::Transition;
 
-/// A record of a lane, as it was when it was looked at, on its way.
-struct Piece<'a> {
-    device: DeviceHeap<'a>,
-    extents: &'a Extents,
-    lane: &'a Lane,
-    record: PausedExtent,
-    /// Whether its extent was made by the resume under way.
-    is_new: bool,
-}
-
-/// Views that other threads are unmapping are waited for; each gives its processor up so often.
-const YIELDS: usize = 1 << 16;
-
 impl Heap {
+    /// From now on the calling thread's allocations are of the tag `name`, until the matching
+    /// [`Self::end_tag`]; tags nest, and the innermost counts. Requests that a private pool
+    /// filters out are that pool's. A block keeps the tag it was allocated with.
+    ///
+    /// `NotSupported` under other strategies than Elastic. On a device that has no virtual
+    /// memory management a tag does nothing.
+    pub fn begin_tag(&self, name: &str) -> Result<()> {
+        self.require_elastic()?;
+        if name.is_empty() {
+            return Err(Error::invalid_argument("a tag has a name"));
+        }
+        self.tags.begin(name, || {
+            self.opened_devices().for_each(|device| device.pools.set_tagged(true));
+        })
+    }
+
+    /// Ends the innermost tag that the calling thread has begun.
+    pub fn end_tag(&self) -> Result<()> {
+        self.tags.end()
+    }
+
+    /// How often memory of the tag `name` has come back: a caller that has registered it with other
+    /// devices does so again when this has changed. `InvalidArgument` for an unknown tag.
+    pub fn generation(&self, name: &str) -> Result<u64> {
+        self.tags.generation(name)
+    }
+
+    /// Tags, and what uses them, are Elastic's.
+    pub(super) fn require_elastic(&self) -> Result<()> {
+        let pool_type = self.settings.lock().pool_type;
+        if pool_type == PoolType::Elastic {
+            return Ok(());
+        }
+        let message = format!("{pool_type:?} does not do this: only Elastic does");
+        Err(Error::new(Status::NotSupported, message))
+    }
+
     /// Gives the physical memory of the tag `name` back, on all devices: what is cached, and
     /// what is live. Live blocks keep their addresses; their contents come back with
     /// [`Self::resume`] if `keep_contents`, else they are undefined then. Until then no work may
@@ -80,7 +102,7 @@ impl Heap {
         self.wait_for_all()?;
         let paused = self.set_aside(tag, &lanes).and_then(|()| {
             self.wait_for_all()?;
-            self.vacate(tag, keep_contents)
+            vacate(self.pieces(tag), keep_contents)
         });
         if paused.is_err() {
             self.take_back(tag);
@@ -110,11 +132,11 @@ impl Heap {
         let brought = self.bring_memory(&mut pieces).and_then(|()| restore_contents(&pieces));
         match brought {
             Ok(()) => {
-                self.settle_in(&pieces);
+                settle_in(&pieces);
                 self.tags.count_resume(name);
                 self.notes.of_tag(Action::Resume, name);
             }
-            Err(_) => self.send_back(&pieces),
+            Err(_) => send_back(&pieces),
         }
         self.settle_all();
         brought
@@ -209,111 +231,6 @@ impl Heap {
         Ok(())
     }
 
-    /// Gives the memory of the tag's records back, saved if it is to be.
-    fn vacate(&self, tag: PoolNumber, keep_contents: bool) -> Result<()> {
-        let mut pieces = self.pieces(tag);
-        pieces.retain(|piece| piece.record.memory.is_some());
-        let mut saved = Vec::new();
-        let vacated = self
-            .save(&pieces, keep_contents, &mut saved)
-            .and_then(|()| pieces.iter().try_for_each(|piece| self.unmap_piece(piece)));
-        if let Err(error) = vacated {
-            for (piece, contents) in pieces.iter().zip(saved) {
-                if let Contents::Saved(host_address) = contents
-                    && piece.record.contents == Contents::InMemory
-                {
-                    piece.device.free_host(host_address);
-                }
-            }
-            return Err(failed(error));
-        }
-        for (piece, contents) in pieces.iter().zip(saved) {
-            self.give_memory_up(piece, contents);
-        }
-        Ok(())
-    }
-
-    /// Copies the live bytes of the pieces to host memory, if they are to be kept; `saved` gets
-    /// where the contents of each will be, as far as it comes.
-    fn save(
-        &self,
-        pieces: &[Piece<'_>],
-        keep_contents: bool,
-        saved: &mut Vec<Contents>,
-    ) -> driver::Result<()> {
-        for piece in pieces {
-            let PausedExtent { contents, live, .. } = &piece.record;
-            let live_bytes = piece.record.live_bytes();
-            if *contents != Contents::InMemory {
-                saved.push(*contents);
-                continue;
-            }
-            if !keep_contents || live_bytes == 0 {
-                saved.push(Contents::Dropped);
-                continue;
-            }
-            piece.map()?;
-            let driver = &piece.device.driver;
-            assert_none_held();
-            let mut host_address = driver.host_allocate(live_bytes)?;
-            saved.push(Contents::Saved(host_address));
-            for range in live {
-                let bytes = range.end - range.start;
-                driver.copy_to_host(host_address, range.start, bytes)?;
-                host_address += bytes;
-            }
-        }
-        Ok(())
-    }
-
-    /// Unmaps every view of the piece's extent.
-    fn unmap_piece(&self, piece: &Piece<'_>) -> driver::Result<()> {
-        let Piece { device, extents, lane, record, .. } = piece;
-        let Some(id) = record.memory else { return Ok(()) };
-        let next = || extents.store.extents().get(id)?.shadows.first().copied();
-        for _ in 0..YIELDS {
-            let Some(view) = next() else {
-                if !extents.store.extents().has_views(id) {
-                    return Ok(());
-                }
-                // Another thread is about the last.
-                std::thread::yield_now();
-                continue;
-            };
-            if (view.lane, view.address) == (lane.index, record.address) {
-                assert_none_held();
-                extents.store.unmap(id, view.address)?;
-                continue;
-            }
-            match extents.try_unmap_shadow(*device, id, view, |_| true) {
-                Ok(()) => {}
-                Err(Kept::Driver(error)) => return Err(error),
-                // Another thread has found the shadow to be one too many, and is about it.
-                Err(Kept::InUse) => std::thread::yield_now(),
-            }
-        }
-        Err(DriverError { call: Call::Unmap, code: Code::NOT_READY })
-    }
-
-    /// The piece's extent has no view: it goes back to the driver, or rests.
-    fn give_memory_up(&self, piece: &Piece<'_>, contents: Contents) {
-        let Piece { device, extents, lane, record, .. } = piece;
-        let not_needed = {
-            let mut state = lane.lock();
-            if let Some(record) = state.record_mut(record.address) {
-                record.memory = None;
-                record.contents = contents;
-            }
-            state.drop_if_empty(record.address)
-        };
-        if let Some(id) = record.memory {
-            extents.destroy(*device, id);
-        }
-        if let Some(host_address) = not_needed {
-            device.free_host(host_address);
-        }
-    }
-
     /// Pausing has failed: blocks whose contents are in memory are live again, once that is
     /// mapped where it was. If it cannot be, they stay paused.
     fn take_back(&self, tag: PoolNumber) {
@@ -340,160 +257,11 @@ impl Heap {
             }
         }
         for piece in pieces {
-            if piece.record.memory.is_none() && !self.create_for(piece)? {
+            if piece.record.memory.is_none() && !piece.create()? {
                 continue;
             }
             piece.map().map_err(failed)?;
         }
         Ok(())
-    }
-
-    /// A new extent for the piece; `false` if its last block has been freed meanwhile.
-    fn create_for(&self, piece: &mut Piece<'_>) -> Result<bool> {
-        let Piece { device, extents, lane, record, .. } = &*piece;
-        let create = || extents.store.create(&device.ledger, record.bytes, record.class);
-        let is_shortage = |refusal: &Refusal| match refusal {
-            Refusal::Limit => true,
-            Refusal::Driver(error) | Refusal::AddressSpace(error) => error.is_out_of_memory(),
-        };
-        let created = match create() {
-            Err(refusal) if is_shortage(&refusal) => {
-                device.release(Choice::All);
-                create()
-            }
-            created => created,
-        };
-        let id = created.map_err(|refusal| match refusal {
-            Refusal::Driver(error) if !error.is_out_of_memory() => failed(error),
-            _ => self.no_memory(piece),
-        })?;
-        let is_wanted = {
-            let mut state = lane.lock();
-            extents.store.extents().set_aside(id);
-            let found = state.record_mut(record.address);
-            found.map(|record| record.memory = Some(id)).is_some()
-        };
-        if is_wanted {
-            (piece.record.memory, piece.is_new) = (Some(id), true);
-        } else {
-            extents.discard(*device, id);
-        }
-        Ok(is_wanted)
-    }
-
-    fn no_memory(&self, piece: &Piece<'_>) -> Error {
-        let Piece { device, record, .. } = piece;
-        let (bytes, reserved) = (Bytes(record.bytes), Bytes(device.ledger.reserved_bytes()));
-        let message = format!(
-            "device {}: no {bytes} for what is paused: {reserved} are reserved, with nothing \
-             cached that could go back",
-            device.ordinal
-        );
-        Error::new(Status::OutOfMemory, message)
-    }
-
-    /// Resuming has failed: the memory that was made for it goes back.
-    fn send_back(&self, pieces: &[Piece<'_>]) {
-        for piece in pieces.iter().filter(|piece| piece.is_new) {
-            match self.unmap_piece(piece) {
-                Ok(()) => self.give_memory_up(piece, piece.record.contents),
-                Err(error) => {
-                    let ordinal = piece.device.ordinal;
-                    let message = format_args!("device {ordinal}: {error}; the memory is kept");
-                    self.log.write(LogLevel::Error, &message);
-                }
-            }
-        }
-    }
-
-    /// All memory is back, with its contents: the blocks are live and free.
-    fn settle_in(&self, pieces: &[Piece<'_>]) {
-        for piece in pieces {
-            if let Some(record) = piece.lane.lock().record_mut(piece.record.address) {
-                record.contents = Contents::InMemory;
-            }
-        }
-        bring_home(pieces);
-        for piece in pieces.iter().filter(|piece| piece.record.memory.is_some()) {
-            if let Contents::Saved(host_address) = piece.record.contents {
-                piece.device.free_host(host_address);
-            }
-        }
-    }
-}
-
-impl DeviceHeap<'_> {
-    /// Gives pinned host memory back, now or, if that cannot be, with what follows it.
-    fn free_host(self, host_address: u64) {
-        self.unpinned.lock().push(host_address);
-        self.unpin();
-    }
-
-    fn unpin(self) {
-        if self.pools.is_routing() {
-            return;
-        }
-        assert_none_held();
-        let waiting = std::mem::take(&mut *self.unpinned.lock());
-        for host_address in waiting {
-            if let Err(error) = self.driver.host_free(host_address) {
-                self.unpinned.lock().push(host_address);
-                if !error.is_shutdown() {
-                    let ordinal = self.ordinal;
-                    let message = format_args!("device {ordinal}: {error}; it stays pinned");
-                    self.heap.log.write(LogLevel::Error, &message);
-                }
-            }
-        }
-    }
-}
-
-impl Piece<'_> {
-    /// Maps the extent where it is to be, with access, unless it is there.
-    fn map(&self) -> driver::Result<()> {
-        let PausedExtent { address, bytes, memory, needs_access, .. } = self.record;
-        let Some(id) = memory else { return Ok(()) };
-        assert_none_held();
-        let is_mapped = self.extents.store.extents().at(address) == Some(id);
-        let mapped = match is_mapped {
-            true if !needs_access => return Ok(()),
-            true => self.extents.store.allow_access(address, bytes),
-            false => self.extents.store.map(&[id], self.lane.index, address),
-        };
-        if let Some(record) = self.lane.lock().record_mut(address) {
-            record.needs_access = mapped.is_err();
-        }
-        mapped
-    }
-}
-
-/// The blocks of the pieces' lanes are live and free again where contents are in memory.
-fn bring_home(pieces: &[Piece<'_>]) {
-    // Those of a lane stand together.
-    for of_lane in pieces.chunk_by(|piece, next| piece.lane.index == next.lane.index) {
-        let Piece { device, lane, extents, .. } = of_lane[0];
-        lane.bring_home(&mut lane.lock(), &mut extents.store.extents(), &device.ledger);
-    }
-}
-
-/// Copies what was saved back.
-fn restore_contents(pieces: &[Piece<'_>]) -> Result<()> {
-    for piece in pieces.iter().filter(|piece| piece.record.memory.is_some()) {
-        let Contents::Saved(mut host_address) = piece.record.contents else { continue };
-        for range in &piece.record.live {
-            let bytes = range.end - range.start;
-            let driver = &piece.device.driver;
-            driver.copy_to_device(range.start, host_address, bytes).map_err(failed)?;
-            host_address += bytes;
-        }
-    }
-    Ok(())
-}
-
-/// What a driver's error means here.
-fn failed(error: DriverError) -> Error {
-    match error.code {
-        Code::STREAM_CAPTURE_UNSUPPORTED => Error::new(Status::Busy, error.to_string()),
-        _ => error.into(),
     }
 }

@@ -19,11 +19,9 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::super::Heap;
 use super::super::pools::PoolNumber;
 use crate::base::lock::{Lock, rank};
 use crate::base::{Error, Result, Status};
-use crate::config::PoolType;
 
 /// The tags of one heap.
 #[derive(Debug)]
@@ -81,6 +79,24 @@ impl Tags {
         PoolNumber::of_tag(position as u32)
     }
 
+    /// Begins the tag `name` for the calling thread; `on_first` runs if it is the first of all.
+    pub(super) fn begin(&self, name: &str, on_first: impl FnOnce()) -> Result<()> {
+        let number = self.number_of(name, on_first);
+        let begun = BEGUN.try_with(|begun| begun.borrow_mut().push((self.heap, number)));
+        begun.map_err(|_| Error::invalid_argument("the thread is ending"))
+    }
+
+    /// Ends the innermost tag that the calling thread has begun.
+    pub(super) fn end(&self) -> Result<()> {
+        let ended = BEGUN.try_with(|begun| {
+            let mut begun = begun.borrow_mut();
+            let position = begun.iter().rposition(|&(heap, _)| heap == self.heap)?;
+            Some(begun.remove(position))
+        });
+        let none = || Error::invalid_argument("the thread has begun no tag");
+        ended.ok().flatten().map(drop).ok_or_else(none)
+    }
+
     /// The pool of a known tag.
     pub(super) fn find(&self, name: &str) -> Result<PoolNumber> {
         let known = self.known.lock();
@@ -97,7 +113,7 @@ impl Tags {
     }
 
     /// How often memory of a known tag has come back.
-    fn generation(&self, name: &str) -> Result<u64> {
+    pub(super) fn generation(&self, name: &str) -> Result<u64> {
         let known = self.known.lock();
         let found = known.iter().find(|tag| &*tag.name == name);
         found.map(|tag| tag.generation).ok_or_else(|| unknown(name, &known))
@@ -142,53 +158,6 @@ impl Tags {
 impl Drop for Transition<'_> {
     fn drop(&mut self) {
         self.0.in_transition.store(false, Release);
-    }
-}
-
-impl Heap {
-    /// From now on the calling thread's allocations are of the tag `name`, until the matching
-    /// [`Self::end_tag`]; tags nest, and the innermost counts. Requests that a private pool
-    /// claims are that pool's. A block keeps the tag it was allocated with.
-    ///
-    /// `NotSupported` under other strategies than Elastic. On a device that has no virtual
-    /// memory management a tag does nothing.
-    pub fn begin_tag(&self, name: &str) -> Result<()> {
-        self.require_elastic()?;
-        if name.is_empty() {
-            return Err(Error::invalid_argument("a tag has a name"));
-        }
-        let number = self.tags.number_of(name, || {
-            self.opened_devices().for_each(|device| device.pools.set_tagged(true));
-        });
-        let begun = BEGUN.try_with(|begun| begun.borrow_mut().push((self.tags.heap, number)));
-        begun.map_err(|_| Error::invalid_argument("the thread is ending"))
-    }
-
-    /// Ends the innermost tag that the calling thread has begun.
-    pub fn end_tag(&self) -> Result<()> {
-        let ended = BEGUN.try_with(|begun| {
-            let mut begun = begun.borrow_mut();
-            let position = begun.iter().rposition(|&(heap, _)| heap == self.tags.heap)?;
-            Some(begun.remove(position))
-        });
-        let none = || Error::invalid_argument("the thread has begun no tag");
-        ended.ok().flatten().map(drop).ok_or_else(none)
-    }
-
-    /// How often memory of the tag `name` has come back: whoever has registered it with other
-    /// devices does so again when this has changed. `InvalidArgument` for an unknown tag.
-    pub fn generation(&self, name: &str) -> Result<u64> {
-        self.tags.generation(name)
-    }
-
-    /// Tags and what comes with them are Elastic's.
-    pub(in super::super) fn require_elastic(&self) -> Result<()> {
-        let pool_type = self.settings.lock().pool_type;
-        if pool_type == PoolType::Elastic {
-            return Ok(());
-        }
-        let message = format!("{pool_type:?} does not do this: only Elastic does");
-        Err(Error::new(Status::NotSupported, message))
     }
 }
 
