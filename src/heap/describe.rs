@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use super::Heap;
 use super::lane::{Lane, LaneState};
+use super::state::Heap;
 use crate::base::DeviceOrdinal;
 use crate::base::size::SizeClass;
 use crate::config::PoolType;

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use super::release::Choice;
+use super::choice::Choice;
 use crate::config::{PoolType, Settings, StreamIds};
 
 /// Bits of a NaN: no value.

@@ -4,10 +4,8 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::Heap;
-use super::device::DeviceHeap;
-use super::ladder::Climb;
 use super::lane::Lane;
+use super::state::{Climb, DeviceHeap, Heap};
 use crate::base::size::SizeClass;
 use crate::base::{DeviceOrdinal, Error, Result, Shortage, Status};
 use crate::config::LogLevel;

@@ -4,8 +4,8 @@
 //! NCCL and with RDMA devices. Requests of at least `GENESIS_SINGLE_HANDLE_SIZE` therefore get the
 //! whole of one extent: a free one that is little larger, or a new one. They are always misses.
 
-use super::super::ladder::{Climb, Rung};
-use super::{ATTEMPTS, Extents, Outcome};
+use super::super::state::{Climb, Extents, Rung};
+use super::{ATTEMPTS, Outcome};
 use crate::memory::{Block, ExtentId, Slot, State};
 
 /// An extent may be larger than the request by this part of it.

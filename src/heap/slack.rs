@@ -33,7 +33,7 @@ const NEW_PEAK_PART: u64 = 1000;
 
 /// The slack of one device.
 #[derive(Debug)]
-pub(in super::super) struct Slack {
+pub(super) struct Slack {
     /// Whether something is added for moves.
     is_added: bool,
     peak_bytes: AtomicU64,
@@ -44,7 +44,7 @@ pub(in super::super) struct Slack {
 
 impl Slack {
     /// That of a device on which nothing was live yet.
-    pub(in super::super) fn new(policy: ElasticPolicy) -> Self {
+    pub(super) fn new(policy: ElasticPolicy) -> Self {
         let is_added = policy == ElasticPolicy::Balanced;
         let nothing = || AtomicU64::new(0);
         Self { is_added, peak_bytes: nothing(), moves: nothing(), moved_bytes: nothing() }
