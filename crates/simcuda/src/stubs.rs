@@ -8,7 +8,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::call::put;
+use crate::answer::put;
 use crate::log;
 use crate::simulation::existing;
 

@@ -11,7 +11,7 @@ use std::ptr;
 
 use simgpu::{Access, Call, Code, Machine, StoreKind};
 
-use crate::call::Answer;
+use crate::answer::Answer;
 use crate::simulation::Simulation;
 
 /// Where a call's work goes, and what it is called.

@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use simgpu::Code;
 
-use crate::call::{driver, put, put_if};
+use crate::answer::{put, put_if};
+use crate::call::driver;
 use crate::streams::PRIORITIES;
 use crate::{code, current, device, simulation};
 
@@ -136,7 +137,7 @@ extern "C" fn cuCtxDestroy_v2(context: usize) -> c_int {
     driver("cuCtxDestroy_v2", format_args!("{context:#x}"), |simulation| {
         let context = simulation.context(context)?;
         simulation.machine.context_destroy(context)?;
-        simulation.streams.remove_all(context);
+        simulation.streams.forget(context);
         if current::top() == Some(context) {
             current::set(None);
         }

@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int};
 
 use simgpu::Code;
 
-use crate::call::{Answer, driver, put};
+use crate::answer::{Answer, put};
+use crate::call::driver;
 use crate::device;
 
 /// Writes `text` and a NUL into `length` bytes, cut short where it does not fit.

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use simgpu::Code;
 
-use crate::call::put_if;
+use crate::answer::put_if;
 use crate::code;
 use crate::log;
 

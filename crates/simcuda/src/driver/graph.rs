@@ -4,7 +4,8 @@ use std::ffi::c_int;
 
 use simgpu::Code;
 
-use crate::call::{driver, put};
+use crate::answer::put;
+use crate::call::driver;
 use crate::current;
 
 #[unsafe(no_mangle)]
@@ -57,7 +58,7 @@ pub(crate) unsafe fn put_nodes(
     handles: impl Iterator<Item = u64>,
     nodes: *mut u64,
     count: *mut usize,
-) -> crate::call::Answer {
+) -> crate::answer::Answer {
     if count.is_null() {
         return Err(Code::INVALID_VALUE);
     }

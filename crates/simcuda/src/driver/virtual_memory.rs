@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_uint};
 
 use simgpu::{Code, HandleProperties};
 
-use crate::call::{Answer, driver, put};
+use crate::answer::{Answer, put};
+use crate::call::driver;
 use crate::current;
 use crate::simulation::Simulation;
 

@@ -146,7 +146,7 @@ unsafe extern "C" fn cudaMemcpyToSymbol(
     let mut place = 0;
     let found = runtime("cudaMemcpyToSymbol", format_args!("{symbol:#x}, {bytes}"), |simulation| {
         let context = current::runtime_context();
-        let (address, size_bytes) = kernels::variable(simulation, context, symbol)?;
+        let (address, size_bytes) = kernels::variable(&simulation.machine, context, symbol)?;
         let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= size_bytes);
         place = if is_inside { address + offset as u64 } else { 0 };
         if is_inside { Ok(()) } else { Err(simgpu::Code::INVALID_VALUE) }

@@ -10,8 +10,8 @@ mod script;
 mod streams;
 
 pub(crate) use address_space::{AddressSpace, Mapping, Origin};
-pub use captures::{CaptureInfo, CaptureMode, Graph};
 pub(crate) use captures::{Capture, CapturedTouch};
+pub use captures::{CaptureInfo, CaptureMode, Graph};
 pub(crate) use events::{Event, Recorded};
 pub(crate) use host_memory::HostMemory;
 pub(crate) use physical::{Device, Memory};
