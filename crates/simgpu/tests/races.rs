@@ -355,19 +355,20 @@ fn the_shadow_agrees_with_a_byte_by_byte_oracle() {
     }
 }
 
+/// What is known to be complete is swept out: the shadow holds what is in flight, up to a bound.
 #[test]
 fn the_shadow_stays_small() {
+    /// The shadow is swept when it has more segments than this.
+    const LEAST_SWEEP: usize = 4096;
     let machine = machine(Progress::Automatic);
     let address = machine.allocate(0, 512 << 20).unwrap();
-    let start = std::time::Instant::now();
     for step in 0..100_000u64 {
         write(&machine, A + (step % 5) as usize, address + step * 4096, 100);
+        assert!(machine.shadow_segments() <= LEAST_SWEEP, "after {step} writes");
         if step % 1000 == 999 {
             machine.synchronize(0).unwrap();
         }
     }
     assert_eq!(machine.take_violations(), []);
     machine.validate().unwrap();
-    assert!(machine.shadow_segments() < 10_000, "{}", machine.shadow_segments());
-    assert!(start.elapsed().as_secs() < 60);
 }
