@@ -5,8 +5,7 @@
 //! addresses, and which peer there is. A new implementation is a function that returns a subject,
 //! and one line below.
 //!
-//! The cases on a real CUDA device need one, so they are ignored where nothing asks for them:
-//! `cargo xtask gpu` runs them.
+//! The cases on a real CUDA device are ignored unless asked for: `cargo xtask gpu` runs them.
 //!
 //! Not here: destroyed handles and other misuse, on which a real driver may crash. The simulated
 //! driver's answers to those are tested with it.

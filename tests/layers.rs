@@ -127,7 +127,7 @@ fn the_list_is_complete_and_ordered() {
     assert!(order.len() >= 9, "the list was not understood: {order:?}");
 }
 
-/// The reader of sources finds what it should, and no more.
+/// The reader of sources finds every import, and nothing else.
 #[test]
 fn imports_are_found_in_every_form() {
     let source = "//! crate::heap in prose\nuse crate::base::{Error, size};\n\

@@ -6,7 +6,7 @@
 //! A caller that needs nanoseconds measures the rate against the system's clock.
 #![allow(unsafe_code)]
 
-/// Ticks since some fixed moment.
+/// Ticks after some fixed moment.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn ticks() -> u64 {
@@ -14,7 +14,7 @@ pub fn ticks() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Ticks since some fixed moment.
+/// Ticks after some fixed moment.
 #[cfg(target_arch = "aarch64")]
 #[inline]
 pub fn ticks() -> u64 {
@@ -30,7 +30,7 @@ pub fn ticks() -> u64 {
     ticks
 }
 
-/// Ticks since some fixed moment: nanoseconds.
+/// Ticks after some fixed moment: nanoseconds.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline]
 pub fn ticks() -> u64 {

@@ -249,7 +249,7 @@ pub struct MemoryInfo {
     pub total_bytes: u64,
 }
 
-/// What a device has asked of its driver so far.
+/// The driver calls of a device so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Calls, by [`Call`] as an index.
@@ -284,7 +284,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// The device's marketing name.
     fn name(&self) -> String;
 
-    /// What has been asked of the driver for this device so far.
+    /// The driver calls for this device so far.
     fn usage(&self) -> Usage;
 
     /// Free and total physical memory. Slow (microseconds to milliseconds): not for a hot path.
@@ -346,7 +346,7 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// Returns true if this device can be given access to memory of `peer`; always for its own.
     /// `INVALID_DEVICE` (101) if the driver has no device of that ordinal. The result is always
-    /// the same: ask once.
+    /// the same, so one call is enough.
     fn can_access_peer(&self, peer: DeviceOrdinal) -> Result<bool>;
 
     /// Lets `peer` access what [`Self::allocate`] returns, now and later, if no call of the program

@@ -161,14 +161,14 @@ impl Device for Guarded {
             }
         };
         let address = reservation.address + mapped_bytes - block_bytes;
-        let peers_since = {
+        let later_peers = {
             let mut state = self.state.lock();
             state.live.insert(address, reservation);
             state.peers[peers_before..].to_vec()
         };
-        if !peers_since.is_empty() {
-            // These were added while the memory was not yet in `live`. A peer that is refused faults.
-            let _ = self.driver.set_access(reservation.address, mapped_bytes, &peers_since);
+        if !later_peers.is_empty() {
+            // These came while the memory was not yet in `live`. A peer that is refused faults.
+            let _ = self.driver.set_access(reservation.address, mapped_bytes, &later_peers);
         }
         Ok(address)
     }

@@ -33,7 +33,7 @@ use crate::base::{DeviceOrdinal, StreamHandle};
 
 /// Memory of at least this size is aligned to it, in bytes.
 const PAGE_BYTES: u64 = 4096;
-/// The machine's memory if `/proc/meminfo` does not tell, in bytes.
+/// The machine's memory if `/proc/meminfo` does not have it, in bytes.
 const UNKNOWN: MemoryInfo = MemoryInfo { free_bytes: 1 << 46, total_bytes: 1 << 46 };
 
 /// The process's memory, pageable or pinned.

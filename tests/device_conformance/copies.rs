@@ -1,7 +1,7 @@
 //! Copies between devices and pinned host memory.
 //!
-//! The host can read what it copied on every device that has bytes, so these cases look at the
-//! contents of a real device's memory too.
+//! On every device with bytes the host can read what it copied, so these cases also check the
+//! contents of a real device's memory.
 
 use genesis::base::StreamHandle;
 use genesis::driver::{Call, Device};
@@ -38,8 +38,8 @@ pub(crate) fn bytes_go_to_a_device_and_back(subject: &Subject) {
     driver.host_free(back).unwrap();
 }
 
-/// What a pause is: contents wait in host memory while the device's memory is given back, and
-/// appear at the same addresses in other memory.
+/// A pause: contents wait in host memory while the device's memory is released, and return to the
+/// same addresses in other memory.
 pub(crate) fn contents_survive_a_change_of_memory(subject: &Subject) {
     const PAGES: u64 = 3;
     let driver = &*subject.driver;
@@ -87,7 +87,7 @@ pub(crate) fn copies_are_counted_and_wait(subject: &Subject) {
     assert_eq!((made(Call::CopyToDevice), made(Call::CopyToHost)), (1, 2));
     assert_eq!(after.total_calls() - before.total_calls(), 3);
     assert!(after.nanoseconds > before.nanoseconds);
-    // Nothing of them is left to wait for.
+    // Both copies are complete.
     let event = driver.event_create().unwrap();
     driver.event_record(event, StreamHandle::LEGACY).unwrap();
     driver.event_synchronize(event).unwrap();

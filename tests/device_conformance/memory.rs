@@ -27,7 +27,7 @@ pub(crate) fn allocations_are_aligned_and_disjoint(subject: &Subject) {
         for pair in live.windows(2) {
             assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:x?} overlap");
         }
-        // Freeing every second one must leave room that is used again without overlap.
+        // After every second one is freed, new ones reuse the room without overlap.
         let doomed: Vec<_> = live.iter().skip(round % 2).step_by(2).copied().collect();
         live.retain(|kept| !doomed.contains(kept));
         for (address, _) in doomed {
@@ -90,7 +90,7 @@ pub(crate) fn only_exact_addresses_are_freed(subject: &Subject) {
 
 pub(crate) fn calls_are_counted(subject: &Subject) {
     let driver = &subject.driver;
-    // The very first call of a device may have to start it, and that is counted too.
+    // The first call may have to start the device, which is counted too.
     driver.memory_info().unwrap();
     let before = driver.usage();
     for _ in 0..3 {

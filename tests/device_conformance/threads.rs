@@ -9,8 +9,8 @@ use crate::subject::{PLAIN, Subject};
 const THREADS: u8 = 8;
 const ROUNDS: u8 = 20;
 
-/// Threads allocate, map, unmap and free at once; what they hold never overlaps, and nobody
-/// else's bytes show up in it.
+/// Threads allocate, map, unmap and free at once. What they hold never overlaps, and never shows
+/// another thread's bytes.
 pub(crate) fn memory_from_many_threads(subject: &Subject) {
     let live: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
     let driver = &*subject.driver;

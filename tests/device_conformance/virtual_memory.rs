@@ -23,7 +23,7 @@ pub(crate) fn reservations_are_aligned_and_disjoint(subject: &Subject) {
         assert_eq!(address % granule.max(alignment_bytes), 0);
         ranges.push((address, granules * granule));
     }
-    // More address space than memory is the point of it.
+    // Reservations may exceed the physical memory.
     let large_bytes = (2 * total_bytes).next_multiple_of(granule);
     ranges.push((driver.reserve(large_bytes, 0).unwrap(), large_bytes));
     assert_eq!(driver.memory_info().unwrap().free_bytes, free_bytes);
@@ -118,7 +118,7 @@ pub(crate) fn wishes_that_cannot_be_granted_cost_nothing_else(subject: &Subject)
         let given = handles.options();
         assert!(given.shareable == wished.shareable || given.shareable == Shareable::None);
         assert!(wished.rdma || !given.rdma);
-        // What was given is what the device gives when it is asked for it alone.
+        // Created together or alone, the device supports the same options.
         driver.release(driver.create(granule, given).unwrap()).unwrap();
         let base = driver.reserve(2 * granule, granule).unwrap();
         for (place, handle) in [base, base + granule].into_iter().zip(created) {

@@ -130,7 +130,7 @@ impl Crate {
     /// [`Self::resolve`] of `rest` behind the name that a `use` of `file` brings.
     fn follow(&self, file: usize, one: &Use, rest: &[String], depth: u8) -> Option<usize> {
         let path: Vec<String> = one.path.iter().chain(rest).cloned().collect();
-        // `use self::x::x` and the like must not ask for themselves again.
+        // `use x::x` must not be resolved through itself.
         let first_is_itself = one.path.first() == Some(&one.name);
         if first_is_itself {
             let child = self.child(&one.module, &one.name)?;
@@ -174,7 +174,7 @@ impl Crate {
     }
 }
 
-/// The root of a program that stands beside a library.
+/// The root module of a program in a package with a library.
 fn program() -> Module {
     vec!["main.rs".to_owned()]
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// What one file says.
+/// The contents of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     /// The file's own module.

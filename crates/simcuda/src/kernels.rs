@@ -1,4 +1,4 @@
-//! Kernels and variables that a program registered, or asked for by name.
+//! Kernels and variables that a program registered, or looked up by name.
 //!
 //! Registration happens while libraries are loaded, tens of thousands of times, so it only
 //! notes two pointers. `launch` launches kernels.
@@ -18,9 +18,9 @@ static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
 
 #[derive(Default)]
 struct Registry {
-    /// Kernels by handle: the address of the host's stub, or a number of ours.
+    /// Kernels by handle: the address of the host's stub, or a number made here.
     kernels: HashMap<usize, Kernel>,
-    /// Variables of device memory by the address of the host's shadow.
+    /// Variables of device memory, by the address of the host's shadow.
     variables: HashMap<usize, Variable>,
     /// How many kernels are known by name only.
     named: usize,
@@ -31,7 +31,7 @@ struct Registry {
 enum Kernel {
     /// Registered by a library, under a constant of that library.
     Registered(&'static CStr),
-    /// Asked for by name, or launched before.
+    /// Looked up by name, or launched before.
     Known(Arc<Shape>),
 }
 
@@ -39,7 +39,7 @@ enum Kernel {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Variable {
     pub(crate) bytes: usize,
-    /// The device it was allocated on, and where; `None` until the first call that asks.
+    /// The device it was allocated on, and where; `None` until the first call that needs it.
     address: Option<(u32, u64)>,
 }
 

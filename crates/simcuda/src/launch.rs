@@ -20,7 +20,7 @@ pub(crate) const MOST_PROCESSOR_BLOCKS: i32 = 32;
 /// Enqueues a kernel and what it touches.
 ///
 /// # Safety
-/// `arguments` is null or has a pointer to each argument that the kernel's declaration says.
+/// `arguments` is null or has a pointer to each argument of the kernel.
 pub(crate) unsafe fn kernel(
     simulation: &Simulation,
     context: u32,

@@ -22,8 +22,8 @@ pub enum Progress {
     Manual,
 }
 
-/// What a handle can be used for other than mapping it in this process. Either what is asked
-/// of one handle, or what a device can make.
+/// What a handle can be used for other than mapping it in this process. Either the properties
+/// requested of one handle, or those that a device supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandleProperties {
     /// It can be shared with other processes as a file descriptor.

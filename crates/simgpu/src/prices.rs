@@ -14,8 +14,8 @@
 //!
 //! Sources:
 //! - `h100`: napplesty/zero-cuda-graph, single calls of 2, 16, 64 and 256 MiB with p99. Setting
-//!   access and unmapping cost so much for *each* mapping. It answered out-of-memory to
-//!   `cuMemSetAccess` at about 520,000 live mappings.
+//!   access and unmapping cost this much for *each* mapping. `cuMemSetAccess`
+//!   returned out-of-memory at about 520,000 live mappings.
 //! - `a100`: kvcached's `bench_vmm`, pages of 2 MiB; its p90 of `cuMemCreate` is 339 µs. 8 GB
 //!   reserved at once.
 //! - `rtxpro6000`: RTX PRO 6000, driver 580: creating 14 µs for 2 to 64 MiB, setting access 66 to
@@ -45,7 +45,7 @@ use std::str::FromStr;
 use crate::call::Call;
 use crate::cost::{Cost, CostTable, Points};
 
-/// A column: which measurements prices come from.
+/// A column: the measurements that prices come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prices {
     /// H100.
@@ -61,7 +61,7 @@ pub enum Prices {
     B300,
 }
 
-/// Calls and their prices.
+/// Calls with their prices.
 type Column = &'static [(Call, Cost)];
 
 impl Prices {
@@ -69,7 +69,7 @@ impl Prices {
     pub const ALL: &[Self] =
         &[Self::H100, Self::A100, Self::RtxPro6000, Self::VAttention, Self::B300];
 
-    /// The word for it in the environment.
+    /// Its name in the environment.
     pub const fn name(self) -> &'static str {
         match self {
             Self::H100 => "h100",

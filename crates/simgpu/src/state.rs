@@ -41,7 +41,7 @@ pub(crate) struct State {
     pub(crate) quiet: Arc<Quiet>,
     /// Shared with the machine.
     pub(crate) room: Arc<Room>,
-    /// True if anything was completed, or can be, since the lock was taken.
+    /// True if anything was completed, or can be, after the lock was taken.
     pub(crate) has_moved: bool,
     pub(crate) script: Script,
 }

@@ -9,7 +9,7 @@ use crate::touch::Touch;
 /// A use of the machine that a real one would not survive, or that could make results wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// Two touches of the same memory, at least one of them a write, with nothing to order them.
+    /// Two touches of the same memory, at least one of them a write, and not ordered.
     Race {
         /// The one enqueued first.
         first: Arc<Touch>,
@@ -27,7 +27,7 @@ pub enum Violation {
         /// The first such address.
         address: u64,
     },
-    /// A touch by a device that was not given access.
+    /// A touch by a device without access.
     TouchWithoutAccess {
         /// The touch.
         touch: Arc<Touch>,
@@ -43,7 +43,7 @@ pub enum Violation {
         /// Its size in bytes.
         bytes: u64,
     },
-    /// A call was given a stream that had been destroyed.
+    /// A call used a stream that had been destroyed.
     DestroyedStream {
         /// The stream.
         handle: usize,

@@ -28,7 +28,7 @@ use crate::driver::{
     Result, Usage,
 };
 
-/// The most devices that can be given access to one piece of memory, this one included.
+/// The most devices that can access one piece of memory, this one included.
 const MAX_ACCESSORS: usize = 64;
 
 /// Numbers of streams have at most this many bits.
@@ -41,8 +41,7 @@ const LOOK_BYTES: u64 = 1 << 20;
 /// synchronises with it captures.
 const STREAM_CAPTURE_IMPLICIT: Code = Code(906);
 
-/// `cuMemAlloc` takes whole pages of this many bytes, from Pascal on: PyTorch's pull request
-/// 17120.
+/// `cuMemAlloc` takes whole pages of this many bytes, from Pascal on (PyTorch's pull 17120).
 const PAGE_BYTES: u64 = 2 << 20;
 
 /// A device of the driver. Making one calls nothing.
@@ -173,9 +172,8 @@ impl CudaDevice {
         Ok(VirtualMemory { rdma })
     }
 
-    /// The properties for `options`, on a device with virtual memory. RDMA is refused here if the
-    /// device lacks it, because no document says what a driver does with the flag then. Handle
-    /// types are refused by the driver.
+    /// The properties for `options`, on a device with virtual memory. RDMA without the device's
+    /// support is refused here, because no document defines it; handle types by the driver.
     fn properties(&self, options: HandleOptions) -> Result<sys::CUmemAllocationProp> {
         let virtual_memory = self.virtual_memory()?;
         if options.rdma && !virtual_memory.rdma {
@@ -257,7 +255,7 @@ impl Device for CudaDevice {
         let (bytes, alignment_bytes) = (bytes as usize, alignment_bytes as usize);
         let mut address = 0;
         // SAFETY: see the head of this implementation. Alignment 0 is the driver's default,
-        // the granularity; the last two arguments ask for no place and no flags.
+        // the granularity; the last two arguments mean no place and no flags.
         self.call(Call::Reserve, || unsafe {
             reserve(&mut address, bytes, alignment_bytes, 0, 0)
         })?;

@@ -50,7 +50,7 @@ unsafe extern "C" fn cuGraphGetNodes(graph: u64, nodes: *mut u64, count: *mut us
     })
 }
 
-/// Writes nodes as CUDA does: with no array their number, else as many as there is room for.
+/// Writes nodes as CUDA does: without an array their number, otherwise as many as fit.
 ///
 /// # Safety
 /// `count` is null or valid, and `nodes` is null or has room for `*count` nodes.

@@ -186,8 +186,8 @@ unsafe extern "C" fn cuPointerGetAttributes(
             return Err(Code::INVALID_VALUE);
         }
         for index in 0..count as usize {
-            // SAFETY: see the head of `driver`: both arrays have `count` elements. What an
-            // address does not have is left as zero, as the driver does.
+            // SAFETY: see the head of `driver`: both arrays have `count` elements. An attribute
+            // that the address lacks becomes zero, as in the driver.
             unsafe {
                 let (place, attribute) = (data.add(index).read(), attributes.add(index).read());
                 if put_attribute(simulation, place, attribute, address) == Err(Code::INVALID_VALUE)
@@ -200,7 +200,7 @@ unsafe extern "C" fn cuPointerGetAttributes(
     })
 }
 
-/// Writes one attribute of an address, as wide as CUDA says.
+/// Writes one attribute of an address, in CUDA's width.
 ///
 /// # Safety
 /// `data` is null or has room for the attribute.

@@ -1,4 +1,4 @@
-//! Modules, functions and launches: code is accepted unread, kernels are names.
+//! Modules, functions and launches. Code is not read; kernels are names.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -8,10 +8,10 @@ use crate::answer::{Answer, put, put_if};
 use crate::call::driver;
 use crate::{current, kernels, launch};
 
-/// The handle of every module and library: there is nothing to tell them apart by.
+/// The handle of every module and library: code is not read, so all are alike.
 const MODULE: usize = 0x5a00_0000_0000;
 
-/// `CUlaunchConfig`, as far as it is read.
+/// `CUlaunchConfig`, up to the last field that is read.
 #[repr(C)]
 struct LaunchConfiguration {
     grid: [c_uint; 3],

@@ -62,7 +62,7 @@ unsafe extern "C" fn cuMemPoolSetAttribute(
     })
 }
 
-/// Writes an attribute of a pool, as wide as it is.
+/// Writes an attribute of a pool, in its width.
 ///
 /// # Safety
 /// `value` is null or has room for it.
@@ -84,7 +84,7 @@ pub(crate) unsafe fn get_attribute(
     }
 }
 
-/// Changes an attribute of a pool to what stands at `value`.
+/// Changes an attribute of a pool to the value at `value`.
 ///
 /// # Safety
 /// `value` is null or valid, as wide as the attribute is.

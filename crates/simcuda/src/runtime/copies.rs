@@ -6,8 +6,8 @@ use crate::call::runtime;
 use crate::transfers::{Direction, Rows, Work, copy, fill};
 use crate::{current, kernels};
 
-/// A copy on behalf of the runtime function `name`; without a stream, on the legacy one with
-/// the host waiting.
+/// A copy on behalf of the runtime function `name`. Without a stream it is on the legacy one, and
+/// the host waits.
 ///
 /// # Safety
 /// As for [`copy`].

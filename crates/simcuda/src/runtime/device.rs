@@ -1,4 +1,4 @@
-//! Devices, and which is current.
+//! Devices, and which one is current.
 
 use std::ffi::{c_char, c_int, c_uint};
 

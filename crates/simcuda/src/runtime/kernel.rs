@@ -18,7 +18,7 @@ struct Dimensions {
     z: c_uint,
 }
 
-/// `cudaLaunchConfig_t`, as far as it is read.
+/// `cudaLaunchConfig_t`, up to the last field that is read.
 #[repr(C)]
 struct LaunchConfiguration {
     grid: Dimensions,
@@ -47,7 +47,7 @@ struct FunctionAttributes {
 
 const _: () = assert!(size_of::<FunctionAttributes>() == 144);
 
-/// A call configuration between `<<<…>>>` and the stub it is for.
+/// A call configuration on its way from `<<<…>>>` to the stub.
 #[derive(Clone, Copy)]
 struct Configuration {
     grid: Dimensions,
@@ -60,7 +60,7 @@ thread_local! {
     static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The handle of every fat binary: nothing is read of it.
+/// The handle of every fat binary: its content is not read.
 static FAT_BINARY: u64 = 0;
 
 #[unsafe(no_mangle)]

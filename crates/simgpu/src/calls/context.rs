@@ -8,7 +8,7 @@
 //! made it.
 //!
 //! Peer access to plain allocations belongs to a context too (`cuCtxEnablePeerAccess`). It means
-//! nothing to mapped memory, which needs `cuMemSetAccess`: the manual says so of both.
+//! nothing to mapped memory, which needs `cuMemSetAccess`: both by the manual.
 
 use crate::call::Call;
 use crate::code::{Code, Result};

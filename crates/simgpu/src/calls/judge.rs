@@ -1,4 +1,4 @@
-//! Touches are judged: what work does to memory, and whether it may.
+//! How touches are judged: what work does to memory, and what it may not do.
 //!
 //! A touch is judged when it is enqueued, by happens-before and never by how far queues have
 //! come. It must lie in mapped memory that its device may access. It is compared with earlier
@@ -124,7 +124,7 @@ impl Machine {
 
 impl Machine {
     /// The violations found since they were last taken, in order. Cheap where there are none:
-    /// threads that ask after every call do not meet at the lock.
+    /// threads that call this after every call do not meet at the lock.
     pub fn take_violations(&self) -> Vec<Violation> {
         if !self.quiet.has_violations.load(Ordering::Acquire) {
             return Vec::new();

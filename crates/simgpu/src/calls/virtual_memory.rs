@@ -151,7 +151,7 @@ impl Machine {
         if let Err(code) = state.store.protect(address, bytes, true) {
             for (start, mapping) in state.space.range_mut(address, bytes) {
                 let had_access = mapping.access != 0;
-                // If undoing fails too, the mapping stays readable to the host, which harms nothing.
+                // If undoing fails too, the mapping stays readable to the host; no harm.
                 let _ = state.store.protect(start, mapping.bytes, had_access);
             }
             return Err(code);

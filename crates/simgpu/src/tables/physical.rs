@@ -20,7 +20,7 @@ pub(crate) struct Device {
     /// What may be in use, ≤ capacity.
     pub(crate) available_bytes: u64,
     pub(crate) used_bytes: u64,
-    /// The most that was in use, since the machine was made or the peak was last reset.
+    /// The most that was in use after the peak was last reset.
     pub(crate) peak_used_bytes: u64,
     pub(crate) small: SmallPages,
     pub(crate) usage: Usage,

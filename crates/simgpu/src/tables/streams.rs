@@ -9,7 +9,7 @@
 //! |---|---|
 //! | 0, 1 | the legacy stream of the context of the call |
 //! | 2 | the calling thread's own stream in that context |
-//! | a multiple of the step from [`FIRST_HANDLE`] up | a stream of `cuStreamCreate`, in any context |
+//! | a multiple of [`HANDLE_STEP`], from [`FIRST_HANDLE`] | a stream of `cuStreamCreate` |
 //! | any other | an implicit stream of the context of the call, if the machine allows those |
 //!
 //! **Handles are reused at once**, the one destroyed last first, even while work of the
