@@ -1,7 +1,7 @@
 //! The CUDA driver's code on simcuda: a `libcuda` without a GPU, with real bytes.
 //!
-//! The library is built by cargo when the first case asks for it, so that it is never older
-//! than its sources; one of its kind lives in the process, and the cases take turns on it.
+//! Cargo builds the library when the first case asks for it, so it is never older than its
+//! sources. The process has one of it, and the cases take turns on it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use genesis::driver::cuda;
 
 use crate::subject::Subject;
 
-/// What the library is told before it starts.
+/// The library's settings, set before it starts.
 const SETTINGS: [(&CStr, &CStr); 3] =
     [(c"SIMCUDA_DEVICES", c"2"), (c"SIMCUDA_MEMORY", c"1GiB"), (c"SIMCUDA_STORE", c"bytes")];
-/// What must be gone when a case has ended.
+/// What must be 0 when a case has ended.
 const ALIVE: [&CStr; 7] = [
     c"used_bytes",
     c"allocations",
@@ -27,13 +27,13 @@ const ALIVE: [&CStr; 7] = [
 ];
 
 /// The first of two devices of 1 GiB. Afterwards the machine must be consistent, without
-/// violations, and with nothing left behind.
-pub(crate) fn subject() -> Result<Subject, String> {
+/// violations and empty.
+pub(crate) fn subject() -> Subject {
     let library = library();
     let mut devices = cuda::open_library(&library.path).unwrap().devices.into_iter();
-    let (device, peer) = (devices.next().unwrap(), devices.next());
+    let (driver, peer) = (devices.next().unwrap(), devices.next());
     let epilogue = Box::new(|| library.check());
-    Ok(Subject { device, peer, device_bytes: true, host_bytes: true, epilogue })
+    Subject { driver, peer, device_bytes: true, host_bytes: true, epilogue }
 }
 
 /// The loaded library and what it exports for tests.

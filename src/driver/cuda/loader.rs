@@ -1,10 +1,10 @@
 //! Finding the driver: `dlopen`, `dlsym`, and a table of what was found.
 //!
 //! A symbol that a driver lacks is an empty entry and not a failure: the method that needs it
-//! says so. Results are plain integers, because newer drivers answer codes that no enumeration
-//! of today names; for the same reason whatever the driver *writes* is received as an integer.
-//! What we hand in has the types of `cuda.h`, as cudarc transcribes them. The library is never
-//! unloaded, so entries stay valid for as long as the process lives.
+//! fails. Results are plain integers, because newer drivers return codes that no enumeration has
+//! yet; for the same reason, all that the driver *writes* is received as an integer. Arguments
+//! have the types of `cuda.h`, as cudarc transcribes them. The library is never unloaded, so
+//! entries stay valid as long as the process lives.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::ptr::NonNull;
@@ -21,13 +21,13 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Loads the library `name`, or answers what the system's loader says of it.
+    /// Loads the library `name`. The error is the text of the system's loader.
     pub(super) fn load(name: &CStr) -> Result<Self, String> {
-        // SAFETY: `name` is NUL-terminated. Constructors of a driver library expect to be run
-        // by whoever loads it; `RTLD_LOCAL` keeps its symbols from binding anything else.
+        // SAFETY: `name` is NUL-terminated. A driver library's constructors may run in any process
+        // that loads it; `RTLD_LOCAL` keeps its symbols from binding anything else.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         NonNull::new(handle).map(|handle| Self { handle }).ok_or_else(|| {
-            // SAFETY: `dlerror` may always be called; its text is this thread's own.
+            // SAFETY: `dlerror` may always be called; its text belongs to this thread.
             let text = unsafe { libc::dlerror() };
             if text.is_null() {
                 return format!("{} cannot be loaded", name.to_string_lossy());
@@ -37,7 +37,7 @@ impl Library {
         })
     }
 
-    /// The address of `symbol`; null where the library has none.
+    /// The address of `symbol`; null if the library has none.
     pub(super) fn symbol(&self, symbol: &CStr) -> *mut c_void {
         // SAFETY: the handle is of a library that is loaded for ever.
         unsafe { libc::dlsym(self.handle.as_ptr(), symbol.as_ptr()) }
@@ -47,7 +47,7 @@ impl Library {
 /// Declares the table: for each entry its name, its symbol and the symbol's parameters.
 macro_rules! api {
     ($($entry:ident = $symbol:literal ($($parameter:ty),*);)*) => {
-        /// The driver's functions, as far as this driver has them.
+        /// The driver's functions; `None` for those that this driver lacks.
         #[derive(Debug)]
         pub(super) struct Api {
             $(pub(super) $entry: Option<unsafe extern "C" fn($($parameter),*) -> RawResult>,)*

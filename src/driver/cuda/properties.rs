@@ -1,4 +1,4 @@
-//! What memory is asked for with, as `cuda.h` has it.
+//! The properties with which memory is requested, in the types of `cuda.h`.
 
 use std::ffi::c_int;
 
@@ -7,10 +7,10 @@ use cudarc::driver::sys;
 use crate::base::DeviceOrdinal;
 use crate::driver::{HandleOptions, Shareable};
 
-/// `CU_MEM_HANDLE_TYPE_FABRIC`, which `cuda.h` has from CUDA 12.3 on; older drivers refuse it.
+/// `CU_MEM_HANDLE_TYPE_FABRIC`, in `cuda.h` from CUDA 12.3 on; older drivers refuse it.
 const HANDLE_TYPE_FABRIC: sys::CUmemAllocationHandleType = sys::CUmemAllocationHandleType(8);
 
-/// How physical memory with `options` is asked for.
+/// The properties of physical memory with `options`.
 pub(super) fn properties(
     ordinal: DeviceOrdinal,
     options: HandleOptions,
@@ -35,7 +35,7 @@ pub(super) fn properties(
     }
 }
 
-/// Reading and writing by one device.
+/// Access of one device: reading and writing.
 pub(super) fn access(ordinal: DeviceOrdinal) -> sys::CUmemAccessDesc {
     sys::CUmemAccessDesc {
         location: location(ordinal),

@@ -1,72 +1,17 @@
 //! Page-locked host memory, and synchronous copies between it and devices.
 //!
-//! A copy is work on the device's legacy stream, as `cuMemcpyDtoH` and `cuMemcpyHtoD` are: it
-//! comes after the work of blocking streams, races with work of other streams that the host
-//! does not know to be complete, and is complete, to the host's knowledge, when the call
-//! returns. With real bytes it moves them, under the machine's lock, so that neither side can
-//! be unmapped meanwhile; with addresses only it moves nothing and checks the same.
+//! A copy is work on the device's legacy stream, as `cuMemcpyDtoH` and `cuMemcpyHtoD` are. It
+//! comes after the work of blocking streams, and races with work of other streams that the host
+//! does not know to be complete. When the call returns, the host knows that it is complete.
+//! With real bytes it moves them under the machine's lock, so that neither side can be unmapped
+//! meanwhile. With addresses only it moves nothing and checks the same.
 
-use std::collections::BTreeMap;
-
-use crate::machine::{Machine, State};
-use crate::stream_table::STREAM_LEGACY;
+use crate::call::Call;
+use crate::code::{Code, Result};
+use crate::machine::Machine;
+use crate::state::State;
+use crate::tables::STREAM_LEGACY;
 use crate::touch::{Access, Rights, Work};
-use crate::{Call, Code, Result};
-
-/// The pieces of pinned memory, by address. `bytes` is the sum of their sizes.
-#[derive(Debug, Default)]
-pub(crate) struct HostMemory {
-    pieces: BTreeMap<u64, u64>,
-    bytes: u64,
-}
-
-impl HostMemory {
-    /// How many pieces there are.
-    pub(crate) fn count(&self) -> usize {
-        self.pieces.len()
-    }
-
-    /// Their sizes together.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Takes every piece out.
-    pub(crate) fn drain(&mut self) -> BTreeMap<u64, u64> {
-        self.bytes = 0;
-        std::mem::take(&mut self.pieces)
-    }
-
-    /// Whether the sum is right and no two pieces overlap.
-    pub(crate) fn is_consistent(&self) -> bool {
-        let mut previous_end = 0;
-        let disjoint = self.pieces.iter().all(|(&address, &bytes)| {
-            let is_apart = previous_end <= address;
-            previous_end = address + bytes;
-            is_apart
-        });
-        disjoint && self.bytes == self.pieces.values().sum::<u64>()
-    }
-
-    fn insert(&mut self, address: u64, bytes: u64) {
-        self.pieces.insert(address, bytes);
-        self.bytes += bytes;
-    }
-
-    fn remove(&mut self, address: u64) -> Option<u64> {
-        let bytes = self.pieces.remove(&address)?;
-        self.bytes -= bytes;
-        Some(bytes)
-    }
-
-    /// Whether `[address, address + bytes)` lies in one piece.
-    fn contains(&self, address: u64, bytes: u64) -> bool {
-        self.pieces.range(..=address).next_back().is_some_and(|(&start, &piece_bytes)| {
-            let end = (address - start).checked_add(bytes);
-            end.is_some_and(|end| end <= piece_bytes)
-        })
-    }
-}
 
 impl Machine {
     /// `bytes` of page-locked host memory, as a host address.
@@ -87,7 +32,7 @@ impl Machine {
         Ok(address)
     }
 
-    /// Gives back memory from [`Self::host_allocate`], by its exact address.
+    /// Frees memory from [`Self::host_allocate`], by its exact address.
     pub fn host_free(&self, context: u32, address: u64) -> Result<()> {
         let mut state = self.enter(context, Call::HostFree)?;
         let device = state.context_device(context)?;
@@ -100,7 +45,7 @@ impl Machine {
 
     /// Copies `bytes` (not 0) of device memory, mapped without a gap and accessible to the device
     /// of `context`, into one piece of pinned memory, and waits for it. `LAUNCH_TIMEOUT` if it can
-    /// never finish: it stays queued then, and moves nothing.
+    /// never finish: it then stays queued and moves nothing.
     pub fn copy_to_host(
         &self,
         context: u32,
@@ -115,7 +60,7 @@ impl Machine {
         Ok(())
     }
 
-    /// [`Self::copy_to_host`] the other way round.
+    /// [`Self::copy_to_host`] in the other direction.
     pub fn copy_to_device(
         &self,
         context: u32,
@@ -130,8 +75,8 @@ impl Machine {
         Ok(())
     }
 
-    /// For whoever plays the driver: counts and charges a synchronous copy of `bytes` whose
-    /// parts are made of [`Self::copy_touch`] and [`Self::wait_within_call`].
+    /// For a library that plays the driver: counts and charges a synchronous copy of `bytes` that
+    /// the library makes by [`Self::copy_touch`] and [`Self::wait_within_call`].
     pub fn count_copy(&self, context: u32, call: Call, bytes: u64) -> Result<()> {
         let mut state = self.enter(context, call)?;
         let device = state.context_device(context)?;
@@ -148,7 +93,7 @@ impl State {
         if is_good { Ok(()) } else { Err(Code::INVALID_VALUE) }
     }
 
-    /// What a copy is on the device's side: a touch on the legacy stream, waited for.
+    /// The device's side of a copy: a touch on the legacy stream, and a wait for it.
     pub(crate) fn copy_work(
         &mut self,
         context: u32,

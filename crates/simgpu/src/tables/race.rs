@@ -1,22 +1,21 @@
 //! The race detector's memory: who touched which physical bytes last.
 //!
-//! For every piece of memory an interval map by offset; a segment keeps its last write and, for
-//! each stream, the last read since. That is enough: whatever comes after the last operation of
-//! a stream comes after its earlier ones. A touch conflicts with a remembered one that its
+//! Each piece of memory has an interval map by offset. A segment keeps its last write and, for
+//! each stream, the last read after it. That is enough: what comes after the last operation of
+//! a stream comes after its earlier ones too. A touch conflicts with a remembered one that its
 //! clock does not contain, if one of the two writes.
 //!
-//! Bounded: a touch that the host knows to be complete comes before everything to come and is
-//! dropped; neighbours with the same history are joined; freed memory is forgotten. What stays
-//! is work in flight. The clocks decide, so nothing here depends on how far queues have come.
+//! The map is bounded. A touch that the host knows to be complete comes before everything to
+//! come and is dropped; neighbours with the same history are joined; freed memory is forgotten.
+//! What stays is work in flight. The clocks decide, so the progress of queues does not matter.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::touch::Access;
-use crate::violation::Touch;
+use crate::touch::{Access, Touch};
 
-/// The shadow is swept when it has grown past this many segments and doubled.
+/// The map is swept once it has more segments than this and than twice those the last sweep left.
 const LEAST_SWEEP: usize = 4096;
 
 #[derive(Debug)]
@@ -37,7 +36,7 @@ struct Segment {
     reads: Vec<Arc<Touch>>,
 }
 
-/// A remembered touch that a new one is not ordered after, and where they meet.
+/// A remembered touch that a new one is not ordered after, and where they overlap.
 #[derive(Debug)]
 pub(crate) struct Conflict {
     pub(crate) earlier: Arc<Touch>,
@@ -58,8 +57,8 @@ impl Default for Detector {
 }
 
 impl Detector {
-    /// The host knows the first `sequence` operations of a stream to be complete, and all that
-    /// `clock` says came before them.
+    /// The host learns that the first `sequence` operations of a stream are complete, and all
+    /// that came before them by `clock`.
     pub(crate) fn observe(&mut self, slot: u32, sequence: u64, clock: Option<&Clock>) {
         self.host.advance(slot, sequence);
         if let Some(clock) = clock {
@@ -73,15 +72,15 @@ impl Detector {
         self.segments
     }
 
-    /// Remembers nothing of a piece of memory any more.
+    /// Forgets a piece of memory.
     pub(crate) fn forget(&mut self, memory: u64) {
         if let Some(segments) = self.shadow.remove(&memory) {
             self.segments -= segments.len();
         }
     }
 
-    /// Compares a touch of `[offset, offset + bytes)` of a piece of memory, whose stream has
-    /// `clock`, with those remembered, and remembers it in their place.
+    /// Compares a touch of `[offset, offset + bytes)` of a piece of memory with those remembered,
+    /// and remembers it in their place. `clock` is that of the touch's stream.
     pub(crate) fn touch(
         &mut self,
         memory: u64,
@@ -93,8 +92,8 @@ impl Detector {
         let segments = self.shadow.entry(memory).or_default();
         let count_before = segments.len();
         let end = offset_bytes + bytes;
-        split(segments, offset_bytes);
-        split(segments, end);
+        cut(segments, offset_bytes);
+        cut(segments, end);
         let mut conflicts = Vec::new();
         let is_ordered = |earlier: &Touch| {
             let known = clock.get(earlier.slot).max(self.host.get(earlier.slot));
@@ -118,7 +117,7 @@ impl Detector {
         conflicts
     }
 
-    /// Whether the segments are counted right, disjoint and not empty.
+    /// Returns true if the segments are counted right, disjoint and not empty.
     pub(crate) fn is_consistent(&self) -> bool {
         let total: usize = self.shadow.values().map(BTreeMap::len).sum();
         let disjoint = |segments: &BTreeMap<u64, Segment>| {
@@ -180,7 +179,7 @@ impl Segment {
 }
 
 /// Makes `offset` a boundary between segments.
-fn split(segments: &mut BTreeMap<u64, Segment>, offset: u64) {
+fn cut(segments: &mut BTreeMap<u64, Segment>, offset: u64) {
     let Some((_, segment)) = segments.range_mut(..offset).next_back() else { return };
     if segment.end > offset {
         let tail = segment.clone();
@@ -189,8 +188,8 @@ fn split(segments: &mut BTreeMap<u64, Segment>, offset: u64) {
     }
 }
 
-/// Adds a touch to every segment of `[start, end)`, at whose ends there are boundaries, fills
-/// the gaps, and joins neighbours that came to be alike.
+/// Adds a touch to every segment of `[start, end)`, fills the gaps, and joins neighbours that
+/// have become alike. `start` and `end` are boundaries.
 fn remember(
     segments: &mut BTreeMap<u64, Segment>,
     start: u64,
@@ -235,7 +234,7 @@ fn insert_joined(segments: &mut BTreeMap<u64, Segment>, start: u64, segment: Seg
     segments.insert(start, segment);
 }
 
-/// Adds a conflict, or widens the one already found with the same touch.
+/// Adds a conflict, or widens the one found with the same touch.
 fn note(conflicts: &mut Vec<Conflict>, earlier: &Arc<Touch>, offset_bytes: u64, bytes: u64) {
     let same = |conflict: &&mut Conflict| Arc::ptr_eq(&conflict.earlier, earlier);
     match conflicts.iter_mut().find(same) {

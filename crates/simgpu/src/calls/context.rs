@@ -2,36 +2,19 @@
 //!
 //! The first argument of every call is a *context number*. Numbers below the count of devices are
 //! the devices' primary contexts; [`Machine::context_create`] makes further ones, whose numbers are
-//! not used again. Each context has a legacy stream of its own, and a wait for a context
-//! (`cuCtxSynchronize`, and the one inside `cuMemFree`) is for its own work only, as the driver API
-//! manual has it. Memory of virtual memory management belongs to its device, whichever context
+//! never reused. Each context has its own legacy stream. A wait for a context
+//! (`cuCtxSynchronize`, and the one inside `cuMemFree`) is for its own work only, by the driver
+//! API manual. Memory of virtual memory management belongs to its device, no matter which context
 //! made it.
 //!
-//! Peer access to plain allocations is a context's own too (`cuCtxEnablePeerAccess`), and means
-//! nothing to mapped memory, which asks for `cuMemSetAccess`: the manual says so of both.
+//! Peer access to plain allocations belongs to a context too (`cuCtxEnablePeerAccess`). It means
+//! nothing to mapped memory, which needs `cuMemSetAccess`: both by the manual.
 
-use crate::machine::{Machine, State};
-use crate::stream_table::Stream;
-use crate::{Code, Result};
-
-#[derive(Debug)]
-pub(crate) struct Context {
-    pub(crate) device: u32,
-    /// The slot of its legacy stream.
-    pub(crate) legacy: u32,
-    /// Devices whose plain allocations it may touch, as a bit set.
-    pub(crate) peers: u64,
-    /// Never used again; changed by a reset of the device.
-    pub(crate) id: u64,
-    is_alive: bool,
-}
-
-impl Context {
-    /// The primary context of `device`, whose legacy stream has the slot of that number.
-    pub(crate) fn primary(device: u32) -> Self {
-        Self { device, legacy: device, peers: 0, id: u64::from(device) + 1, is_alive: true }
-    }
-}
+use crate::call::Call;
+use crate::code::{Code, Result};
+use crate::machine::Machine;
+use crate::state::State;
+use crate::tables::{Context, Stream};
 
 impl Machine {
     /// A further context of `device`, as a number for the first argument of other calls:
@@ -51,7 +34,7 @@ impl Machine {
     }
 
     /// Destroys a context that [`Self::context_create`] made, with its streams, events and plain
-    /// allocations. Work that is still queued is cut short.
+    /// allocations. Work that is still queued is dropped.
     pub fn context_destroy(&self, context: u32) -> Result<()> {
         let mut state = self.lock();
         state.context_device(context)?;
@@ -72,17 +55,17 @@ impl Machine {
         self.lock().context_device(context)
     }
 
-    /// A number of the context's own, never used again: `cuCtxGetId`.
+    /// The context's id, which is never reused: `cuCtxGetId`.
     pub fn context_id(&self, context: u32) -> Result<u64> {
         let state = self.lock();
         state.context_device(context)?;
         Ok(state.contexts[context as usize].id)
     }
 
-    /// Ends everything of `device` but its further contexts, as `cudaDeviceReset` does: streams,
-    /// events and allocations of its primary context, and its virtual memory with the addresses
-    /// reserved for it. What is allocated next gets the addresses it would have had at first.
-    /// Pinned host memory stays.
+    /// Ends everything of `device` except its further contexts, as `cudaDeviceReset` does: the
+    /// streams, events and allocations of its primary context, and its virtual memory with the
+    /// addresses reserved for it. The next allocations get the same addresses as the first ones
+    /// did. Pinned host memory stays.
     pub fn device_reset(&self, device: u32) -> Result<()> {
         let mut state = self.lock();
         state.device(device)?;
@@ -97,16 +80,35 @@ impl Machine {
     }
 }
 
-impl State {
-    /// The device of a context that is alive.
-    pub(crate) fn context_device(&self, context: u32) -> Result<u32> {
-        match self.contexts.get(context as usize) {
-            Some(entry) if entry.is_alive => Ok(entry.device),
-            Some(_) => Err(Code::CONTEXT_IS_DESTROYED),
-            None => Err(Code::INVALID_DEVICE),
-        }
+/// Access to the memory of other devices.
+impl Machine {
+    /// Returns true if `device` can be given access to memory of `peer`; false for its own, as in
+    /// CUDA.
+    pub fn can_access_peer(&self, device: u32, peer: u32) -> Result<bool> {
+        let state = self.enter(device, Call::CanAccessPeer)?;
+        state.device(peer)?;
+        Ok(device != peer && state.config.peer_access)
     }
 
+    /// Lets `context` touch plain allocations of device `peer`; mapped memory is not affected.
+    /// `PEER_ACCESS_UNSUPPORTED` where [`Self::can_access_peer`] returns false,
+    /// `PEER_ACCESS_ALREADY_ENABLED` the second time.
+    pub fn enable_peer_access(&self, context: u32, peer: u32) -> Result<()> {
+        let mut state = self.lock();
+        state.device(peer)?;
+        if state.context_device(context)? == peer || !state.config.peer_access {
+            return Err(Code::PEER_ACCESS_UNSUPPORTED);
+        }
+        let peers = &mut state.contexts[context as usize].peers;
+        if *peers & 1 << peer != 0 {
+            return Err(Code::PEER_ACCESS_ALREADY_ENABLED);
+        }
+        *peers |= 1 << peer;
+        Ok(())
+    }
+}
+
+impl State {
     /// Ends the streams, captures, events and allocations of a context; its legacy stream is
     /// idle afterwards.
     fn empty_context(&mut self, context: u32) -> Result<()> {

@@ -2,33 +2,36 @@
 //!
 //! An operation completes when it is at the head of its queue, its stream is not held, and all
 //! operations it comes after have completed. Those were enqueued before it, so the relation has
-//! no circle, and running what a wait needs always ends: with the wait fulfilled, or at a
-//! stream that a test holds, which is an error and not a hang.
+//! no circle. Running what a wait needs therefore always ends: either the wait is over, or a
+//! stream that a test holds is in the way, which is an error and not a hang.
 //!
-//! The legacy stream of a context and its *blocking* streams wait for each other, as CUDA's do;
-//! non-blocking ones (implicit streams among them) are ordered by events alone.
+//! The legacy stream of a context and its *blocking* streams wait for each other, as CUDA's do.
+//! Non-blocking ones (which include implicit streams) are ordered by events alone.
 //!
-//! A queue holds so many operations and no more: see `room`.
+//! A queue holds a limited number of operations: see `room`.
 
-use crate::machine::{Machine, State};
+use crate::call::Call;
+use crate::code::{Code, Result};
+use crate::config::Progress;
+use crate::machine::Machine;
 use crate::quiet::Quiet;
-use crate::stream_table::Operation;
-use crate::{Call, Code, Progress, Result};
+use crate::state::State;
+use crate::tables::Operation;
 
 impl Machine {
     /// A new stream of `context`; a `blocking` one is ordered with the legacy stream. Its handle
-    /// may be that of one destroyed before.
+    /// may be one that a destroyed stream had.
     pub fn stream_create(&self, context: u32, blocking: bool) -> Result<usize> {
         let mut state = self.enter(context, Call::StreamCreate)?;
         state.create_stream(context, blocking)
     }
 
-    /// Destroys a stream. Work in its queue is still done.
+    /// Destroys a stream. Work in its queue still completes.
     pub fn stream_destroy(&self, context: u32, stream: usize) -> Result<()> {
         self.enter(context, Call::StreamDestroy)?.destroy_stream(context, stream)
     }
 
-    /// A number of the stream's own, never used again, unlike its handle. Legal at any time.
+    /// The stream's id, which is never reused, unlike its handle. Legal at any time.
     pub fn stream_id(&self, context: u32, stream: usize) -> Result<u64> {
         let call = Call::StreamGetId;
         let mut id = None;
@@ -53,7 +56,7 @@ impl Machine {
         Ok(state.streams.slots[slot as usize].context)
     }
 
-    /// Whether all work of `stream` has completed.
+    /// Returns true if all work of `stream` has completed.
     pub fn stream_query(&self, context: u32, stream: usize) -> Result<bool> {
         let mut state = self.enter(context, Call::StreamQuery)?;
         let slot = state.stream(context, stream, Call::StreamQuery)?;
@@ -81,13 +84,13 @@ impl Machine {
         Ok(())
     }
 
-    /// Waits for all work of `stream` as part of another call, such as a copy to the host: not
-    /// a call of its own.
+    /// Waits for all work of `stream` as part of another call, such as a copy to the host. Not a
+    /// call of its own.
     pub fn wait_within_call(&self, context: u32, stream: usize) -> Result<()> {
         self.lock().wait_within_call(context, stream)
     }
 
-    /// Waits for all work of `context`, and not for that of other contexts of its device.
+    /// Waits for all work of `context`, but not for that of other contexts of its device.
     /// `LAUNCH_TIMEOUT` if it can never finish.
     pub fn synchronize(&self, context: u32) -> Result<()> {
         let mut state = self.enter(context, Call::Synchronize)?;
@@ -96,8 +99,8 @@ impl Machine {
         state.wait_for_context(context, false)
     }
 
-    /// Enqueues work that takes `nanoseconds` of virtual time: a host that waits for it is
-    /// charged so much.
+    /// Enqueues work that takes `nanoseconds` of virtual time, which a host that waits for it is
+    /// charged.
     pub fn delay(&self, context: u32, stream: usize, nanoseconds: u64) -> Result<()> {
         let (mut state, slot) = self.enter_work(context, stream, None)?;
         if state.streams.slots[slot as usize].capture.is_none() {
@@ -106,8 +109,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Completes up to `operations` operations of `stream` and returns how many there were: it
-    /// stops at an empty queue, at a wait that is not fulfilled, and where the stream is held.
+    /// Completes up to `operations` operations of `stream` and returns how many. It stops early at
+    /// an empty queue, at a wait that is not over, and if the stream is held.
     pub fn advance(&self, context: u32, stream: usize, operations: u64) -> Result<u64> {
         let mut state = self.lock();
         let slot = state.stream(context, stream, None)?;
@@ -122,8 +125,8 @@ impl Machine {
         state.complete(slot, goal).map(|_| ())
     }
 
-    /// Completes all work of `device`, of all its contexts, and what it waits for. The host learns
-    /// nothing by it.
+    /// Completes all work of `device`, of all its contexts, and what it waits for. The host does
+    /// not learn that it is complete.
     pub fn run_device_to_idle(&self, device: u32) -> Result<()> {
         let mut state = self.lock();
         state.device(device)?;
@@ -142,27 +145,27 @@ impl Machine {
         Ok(entry.enqueued - entry.done)
     }
 
-    /// The end of what is enqueued on `stream` now, which stays that when the handle comes to
-    /// name another stream. Not a call of its own.
+    /// The end of what is enqueued on `stream` now. It stays valid when the handle is reused for
+    /// another stream. Not a call of its own.
     pub fn mark(&self, context: u32, stream: usize) -> Result<Mark> {
         let mut state = self.lock();
         let slot = state.stream(context, stream, None)?;
         Ok(Mark { slot, sequence: state.streams.slots[slot as usize].enqueued })
     }
 
-    /// Whether all work up to `mark` has completed. Not a call of its own.
+    /// Returns true if all work up to `mark` has completed. Not a call of its own.
     pub fn is_reached(&self, mark: Mark) -> bool {
         self.lock().is_done(mark.slot, mark.sequence)
     }
 
-    /// Holds `stream` back, or lets it go on: held, it completes nothing, and a wait for it is
-    /// answered with `LAUNCH_TIMEOUT`.
+    /// Holds `stream` back, or lets it go on. A held stream completes nothing, and a wait for it
+    /// returns `LAUNCH_TIMEOUT`.
     pub fn hold(&self, context: u32, stream: usize, held: bool) -> Result<()> {
         let mut state = self.lock();
         let slot = state.stream(context, stream, None)?;
         let was_held = std::mem::replace(&mut state.streams.slots[slot as usize].held, held);
         state.streams.held = state.streams.held + usize::from(held) - usize::from(was_held);
-        // Who sleeps before a full queue can go on by itself now.
+        // A thread that sleeps before the full queue can go on by itself now.
         state.has_moved |= was_held && !held;
         state.settle();
         Ok(())
@@ -183,7 +186,7 @@ pub struct Mark {
     sequence: u64,
 }
 
-/// What came of trying to complete one operation.
+/// The result of trying to complete one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Completed,
@@ -224,7 +227,7 @@ impl State {
         Ok(sequence)
     }
 
-    /// Whether operation `sequence` of a stream has completed.
+    /// Returns true if operation `sequence` of a stream has completed.
     pub(crate) fn is_done(&self, slot: u32, sequence: u64) -> bool {
         self.streams.slots[slot as usize].done >= sequence
     }
@@ -239,7 +242,7 @@ impl State {
         Ok(())
     }
 
-    /// Waits for all work of `context`; the host then knows it.
+    /// Waits for all work of `context`; the host then knows that it is complete.
     pub(crate) fn wait_for_context(&mut self, context: u32, implicit: bool) -> Result<()> {
         let device = self.context_device(context)?;
         let goals = self.open_goals(self.streams.of_context(context).collect());
@@ -273,7 +276,8 @@ impl State {
         outcome
     }
 
-    /// Those of the streams with anything unfinished or unknown to the host, and their ends.
+    /// The streams of `slots` with work that is unfinished or not known to the host as complete,
+    /// each with its last operation.
     fn open_goals(&self, slots: Vec<u32>) -> Vec<(u32, u64)> {
         let detector = self.detector.as_ref();
         let is_open = |&(slot, sequence): &(u32, u64)| {
@@ -326,7 +330,7 @@ impl State {
         Step::Completed
     }
 
-    /// Ends the work of a stream that goes with its context. The host knows it.
+    /// Drops the work of a stream whose context ends. The host knows that it is over.
     pub(crate) fn cut_short(&mut self, slot: u32) {
         let stream = &mut self.streams.slots[slot as usize];
         self.streams.queued -= stream.queue.len();
@@ -337,7 +341,7 @@ impl State {
         self.observe_stream(slot);
     }
 
-    /// With automatic progress, completes everything that can be.
+    /// With automatic progress, completes everything that can complete.
     fn settle(&mut self) {
         let mut is_moving = self.progress == Progress::Automatic;
         while is_moving {
@@ -350,7 +354,7 @@ impl State {
         }
     }
 
-    /// Whether this is the legacy stream of its context.
+    /// Returns true if this is the legacy stream of its context.
     pub(crate) fn is_legacy(&self, slot: u32) -> bool {
         let context = self.streams.slots[slot as usize].context;
         self.contexts[context as usize].legacy == slot
@@ -364,8 +368,8 @@ impl State {
         self.streams.of_context(context).filter(is_other).collect()
     }
 
-    /// Makes the next operation of a blocking stream come after the legacy stream's work, or
-    /// that of the legacy stream after all blocking streams'.
+    /// Orders the next operation of a blocking stream after the legacy stream's work. If `slot` is
+    /// the legacy stream itself: after the work of all blocking streams.
     fn order_with_legacy(&mut self, slot: u32, after: &mut Vec<(u32, u64)>) -> Result<()> {
         let context = self.streams.slots[slot as usize].context;
         let legacy = self.contexts[context as usize].legacy;

@@ -1,26 +1,17 @@
 //! The device address space: what is reserved and what is mapped where.
 //!
-//! One span for all devices. Invariants: free ranges, reservations and the ranges of plain
-//! allocations are disjoint and make up the span (small allocations lie in pages, see
-//! `allocation`); every mapping of a handle lies inside one reservation; mappings are disjoint.
+//! One span for all devices. Invariants:
+//! - free ranges, reservations and the ranges of plain allocations are disjoint and make up the
+//!   span (small allocations lie in pages, see `physical`);
+//! - every mapping of a handle lies inside one reservation;
+//! - mappings are disjoint.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::machine::{Machine, State};
+use crate::code::{Code, Result};
 use crate::ranges::Ranges;
-use crate::{Call, Code, Result, Touch};
-
-/// Memory found by an address; see [`Machine::address_range`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AddressRange {
-    /// The device whose memory it is.
-    pub device: u32,
-    /// Where the allocation or the mapping starts.
-    pub base: u64,
-    /// Its size in bytes, as requested.
-    pub bytes: u64,
-}
+use crate::touch::Touch;
 
 #[derive(Debug)]
 pub(crate) struct AddressSpace {
@@ -29,24 +20,25 @@ pub(crate) struct AddressSpace {
     free: Ranges,
     reservations: BTreeMap<u64, Reservation>,
     mappings: BTreeMap<u64, Mapping>,
-    /// How many mappings of handles some device has access to.
+    /// How many mappings of handles at least one device has access to.
     pub(crate) accessible: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Reservation {
     bytes: u64,
-    /// The device whose context was current.
+    /// The device of the context that reserved it.
     device: u32,
 }
 
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    /// What may be touched, from its start.
+    /// How many bytes may be touched, from its start.
     pub(crate) bytes: u64,
     /// The key of the memory it shows.
     pub(crate) memory: u64,
-    /// Devices with access, as a bit set; for allocations the owner, peers come on top.
+    /// Devices with access, as a bit set. For allocations only the owner: peers are a matter of
+    /// contexts.
     pub(crate) access: u64,
     pub(crate) origin: Origin,
     /// The last touch of each stream through this mapping, while the detector is on.
@@ -58,7 +50,7 @@ pub(crate) struct Mapping {
 pub(crate) enum Origin {
     /// `cuMemAlloc`, in a page shared with others.
     SmallAllocation,
-    /// `cuMemAlloc`, with address space of its own: so many bytes.
+    /// `cuMemAlloc`, with `range_bytes` of address space of its own.
     LargeAllocation { range_bytes: u64 },
     /// `cuMemMap`.
     Handle,
@@ -67,52 +59,6 @@ pub(crate) enum Origin {
 impl Mapping {
     pub(crate) fn is_allocation(&self) -> bool {
         self.origin != Origin::Handle
-    }
-}
-
-impl Machine {
-    /// The allocation or mapping that contains `address`.
-    pub fn address_range(&self, context: u32, address: u64) -> Result<AddressRange> {
-        let state = self.enter(context, Call::AddressRange)?;
-        let (base, mapping) = state.space.containing(address).ok_or(Code::INVALID_VALUE)?;
-        let memory = state.physical.get(mapping.memory).ok_or(Code::INVALID_VALUE)?;
-        Ok(AddressRange { device: memory.device, base, bytes: mapping.bytes })
-    }
-}
-
-/// For whoever plays the driver; none of these is a call of its own.
-impl Machine {
-    /// The allocation or mapping that contains `address`.
-    pub fn find(&self, address: u64) -> Option<AddressRange> {
-        let state = self.lock();
-        let (base, mapping) = state.space.containing(address)?;
-        let device = state.physical.get(mapping.memory)?.device;
-        Some(AddressRange { device, base, bytes: mapping.bytes })
-    }
-
-    /// All device addresses there can be, as start and bytes.
-    pub fn address_span(&self) -> (u64, u64) {
-        self.lock().space.span()
-    }
-
-    /// Whether `[address, address + bytes)` is mapped without a gap and some device has access:
-    /// with real bytes the host can read and write it.
-    pub fn is_accessible(&self, address: u64, bytes: u64) -> bool {
-        self.lock().is_accessible(address, bytes)
-    }
-}
-
-impl State {
-    pub(crate) fn is_accessible(&self, address: u64, bytes: u64) -> bool {
-        let Some(end) = address.checked_add(bytes) else { return false };
-        let mut next = address;
-        while next < end {
-            match self.space.containing(next) {
-                Some((base, mapping)) if mapping.access != 0 => next = base + mapping.bytes,
-                _ => return false,
-            }
-        }
-        true
     }
 }
 
@@ -155,7 +101,7 @@ impl AddressSpace {
         self.free.take(bytes, alignment_bytes).ok_or(Code::OUT_OF_MEMORY)
     }
 
-    /// Gives back what [`Self::take`] took.
+    /// Returns what [`Self::take`] took.
     pub(crate) fn give(&mut self, address: u64, bytes: u64) {
         self.free.give(address, bytes);
     }
@@ -176,7 +122,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Whether a handle of `bytes` may be mapped at `address`: inside a reservation, over
+    /// Fails unless a handle of `bytes` may be mapped at `address`: inside a reservation, over
     /// nothing.
     pub(crate) fn check_vacant(&self, address: u64, bytes: u64) -> Result<()> {
         let inside =
@@ -187,8 +133,8 @@ impl AddressSpace {
         if inside && !self.overlaps(address, bytes) { Ok(()) } else { Err(Code::INVALID_VALUE) }
     }
 
-    /// How many mappings of handles make up `[address, address + bytes)`, which must be whole
-    /// mappings without a gap.
+    /// How many mappings of handles make up `[address, address + bytes)`. Fails unless they are
+    /// whole mappings without a gap.
     pub(crate) fn check_whole(&self, address: u64, bytes: u64) -> Result<u64> {
         let end = address.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
         let (mut next, mut count) = (address, 0);
@@ -202,12 +148,12 @@ impl AddressSpace {
         if next == end && count > 0 { Ok(count) } else { Err(Code::INVALID_VALUE) }
     }
 
-    /// The mappings of a range that [`Self::check_whole`] found good.
+    /// The mappings of a range that passed [`Self::check_whole`].
     pub(crate) fn range(&self, address: u64, bytes: u64) -> impl Iterator<Item = (u64, &Mapping)> {
         self.mappings.range(address..address + bytes).map(|(&start, mapping)| (start, mapping))
     }
 
-    /// [`Self::range`], to be changed.
+    /// [`Self::range`], for changing them.
     pub(crate) fn range_mut(
         &mut self,
         address: u64,

@@ -3,44 +3,19 @@
 //! Sizes are rounded to 512 bytes. Below one granule an allocation gets a part of a page of one
 //! granule, which it shares with others; from one granule up it gets granules of its own. Either
 //! way whole granules count as used: "a partially used page counts as full", says PyTorch's pull
-//! request 17120 of GPUs since Pascal, whose pages are 2 MiB. One empty page is kept, so that a
-//! lone small allocation coming and going does not map and unmap; it does not count, as if the
-//! driver gave it up for whoever wants memory.
+//! request 17120 of GPUs from Pascal on, whose pages are 2 MiB. One empty page is kept, so that a
+//! lone small allocation that comes and goes does not map and unmap. It does not count as used,
+//! as if the driver freed it whenever memory is short.
 
-use std::collections::BTreeMap;
-
-use crate::address_space::{Mapping, Origin};
-use crate::machine::{Machine, State};
-use crate::physical::Memory;
-use crate::ranges::Ranges;
+use crate::call::Call;
+use crate::code::{Code, Result};
+use crate::machine::Machine;
+use crate::state::State;
 use crate::store::Extent;
-use crate::{Call, Code, Result};
+use crate::tables::{Mapping, Memory, Origin};
 
 /// Allocations are aligned to this and small ones rounded to it, in bytes.
 const BLOCK_BYTES: u64 = 512;
-
-/// The pages of a device's small allocations.
-#[derive(Debug)]
-pub(crate) struct SmallPages {
-    pub(crate) page_bytes: u64,
-    pub(crate) free: Ranges,
-    pub(crate) pages: BTreeMap<u64, Extent>,
-    /// The one page kept although it is empty.
-    spare: Option<u64>,
-}
-
-impl SmallPages {
-    pub(crate) fn new(page_bytes: u64) -> Self {
-        let free = Ranges::with_seams(page_bytes);
-        Self { page_bytes, free, pages: BTreeMap::new(), spare: None }
-    }
-
-    /// The pages that hold something.
-    pub(crate) fn used_bytes(&self) -> u64 {
-        let used = self.pages.len() - usize::from(self.spare.is_some());
-        used as u64 * self.page_bytes
-    }
-}
 
 impl Machine {
     /// `bytes` (not 0) of mapped memory of `context`, accessible to its device, at an address
@@ -57,9 +32,9 @@ impl Machine {
         Ok(address)
     }
 
-    /// Gives back an allocation by its exact address, after all work of its context: not after
-    /// that of other contexts or of a peer, which no manual promises. Refused while a stream of
-    /// its device captures, also to a thread in relaxed mode.
+    /// Frees an allocation by its exact address, after all work of its context has completed (not
+    /// that of other contexts or of a peer, which no manual promises). Refused while a stream of
+    /// its device captures, even to a thread in relaxed mode.
     pub fn free(&self, context: u32, address: u64) -> Result<()> {
         let mut state = self.enter(context, Call::Free)?;
         let device = state.context_device(context)?;
@@ -87,7 +62,7 @@ impl State {
         let (address, extent) = if is_small {
             (self.place_small(device, counted)?, None)
         } else {
-            let (address, extent) = self.claim_pages(device, counted)?;
+            let (address, extent) = self.take_pages(device, counted)?;
             (address, Some(extent))
         };
         let memory = self.physical.insert(Memory {
@@ -108,10 +83,10 @@ impl State {
         Ok(address)
     }
 
-    /// The same as [`Self::place_pages`], counted as used.
-    fn claim_pages(&mut self, device: u32, bytes: u64) -> Result<(u64, Extent)> {
-        self.claim(device, bytes)?;
-        self.place_pages(device, bytes).inspect_err(|_| self.disclaim(device, bytes))
+    /// [`Self::place_pages`], counted as used.
+    fn take_pages(&mut self, device: u32, bytes: u64) -> Result<(u64, Extent)> {
+        self.take_physical(device, bytes)?;
+        self.place_pages(device, bytes).inspect_err(|_| self.give_physical(device, bytes))
     }
 
     /// Address space and accessible memory of `bytes`, whole granules.
@@ -131,7 +106,7 @@ impl State {
         if let Some(address) = small.free.take(bytes, BLOCK_BYTES) {
             let page = address & !(page_bytes - 1);
             if small.spare == Some(page) {
-                if let Err(code) = self.claim(device, page_bytes) {
+                if let Err(code) = self.take_physical(device, page_bytes) {
                     self.device_mut(device)?.small.free.give(address, bytes);
                     return Err(code);
                 }
@@ -139,14 +114,14 @@ impl State {
             }
             return Ok(address);
         }
-        let (page, extent) = self.claim_pages(device, page_bytes)?;
+        let (page, extent) = self.take_pages(device, page_bytes)?;
         let small = &mut self.device_mut(device)?.small;
         small.pages.insert(page, extent);
         small.free.give(page, page_bytes);
         small.free.take(bytes, BLOCK_BYTES).ok_or(Code::OUT_OF_MEMORY)
     }
 
-    /// Ends all allocations of a context whose work is over.
+    /// Frees all allocations of a context whose work is over.
     pub(crate) fn free_all(&mut self, context: u32) -> Result<()> {
         let is_its = |memory: u64| {
             self.physical.get(memory).is_some_and(|memory| memory.context == Some(context))
@@ -158,8 +133,8 @@ impl State {
         addresses.into_iter().try_for_each(|address| self.free(device, address))
     }
 
-    /// Gives back the page kept although it is empty, so that small allocations come to lie as
-    /// they did at first.
+    /// Returns the page kept although it is empty, so that small allocations get the same
+    /// addresses as at first.
     pub(crate) fn drop_spare_page(&mut self, device: u32) -> Result<()> {
         let small = &mut self.device_mut(device)?.small;
         let Some(page) = small.spare.take() else { return Ok(()) };
@@ -167,7 +142,7 @@ impl State {
         self.drop_page(device, page, page_bytes)
     }
 
-    /// Ends an allocation whose context has finished its work.
+    /// Frees an allocation whose context has finished its work.
     fn free(&mut self, owner: u32, address: u64) -> Result<()> {
         let mapping = self.space.get(address).ok_or(Code::INVALID_VALUE)?;
         if let Origin::LargeAllocation { range_bytes } = mapping.origin {
@@ -191,7 +166,7 @@ impl State {
         if free_bytes < page_bytes {
             return Ok(());
         }
-        self.disclaim(device, page_bytes);
+        self.give_physical(device, page_bytes);
         let small = &mut self.device_mut(device)?.small;
         if small.spare.is_none() {
             small.spare = Some(start);
@@ -200,7 +175,7 @@ impl State {
         self.drop_page(device, start, free_bytes)
     }
 
-    /// Gives back an empty page.
+    /// Returns an empty page to the store.
     fn drop_page(&mut self, device: u32, start: u64, free_bytes: u64) -> Result<()> {
         let small = &mut self.device_mut(device)?.small;
         let Some(extent) = small.pages.remove(&start) else { return Ok(()) };
@@ -209,7 +184,7 @@ impl State {
             self.space.give(start, free_bytes);
             self.store.destroy(extent);
         } else {
-            // The host would not take the page out: keep it, empty, as one that is used.
+            // The host refused to unmap the page: keep it, empty, and count it as used.
             let entry = self.device_mut(device)?;
             entry.used_bytes += free_bytes;
             entry.small.pages.insert(start, extent);

@@ -1,111 +1,56 @@
 //! Stream capture: what is forbidden during it, and what comes out.
 //!
-//! Work enqueued on a capturing stream does not run; what it would touch goes into the capture,
+//! Work enqueued on a capturing stream does not run. What it would touch goes into the capture,
 //! which ends as a [`Graph`]. A stream joins a capture by waiting on an event recorded in it.
-//! What is refused invalidates the captures it offends, and an invalidated one takes nothing more
-//! (901) until it is ended. Three kinds of call are refused:
+//! A call that is refused invalidates the captures it conflicts with; an invalidated capture
+//! takes nothing more (901) until it is ended. Three kinds of call are refused:
 //!
-//! - **Waits, whatever the modes, from any thread**, as they conflict with capture itself: for a
-//!   context of a device of which a stream captures (900), for a capturing stream (900, and so is
-//!   asking about it), for another stream of the device (906), and asking about or waiting for an
-//!   event recorded in a capture (907). That the device decides, and neither thread nor mode, was
-//!   measured on NVIDIA's driver (comment in ROCm/rocm-systems#4508: 900 for
-//!   `cudaDeviceSynchronize`, 906 for a stream's, nothing for another GPU's). Others say that in
-//!   thread-local mode other threads may wait (ROCm/rocm-systems#11698); which streams were waited
-//!   for there is not said. The stricter holds here: all of them. `cuMemFree` waits for its
-//!   context inside, so it is refused like `cuCtxSynchronize`, also from a thread in relaxed mode,
-//!   which no source settles.
+//! - **Waits, in any mode, from any thread**, because they conflict with capture itself:
+//!
+//!   | call | code |
+//!   |---|---|
+//!   | waiting for a context of a device with a capturing stream | 900 |
+//!   | querying or waiting for a capturing stream | 900 |
+//!   | waiting for another stream of the device | 906 |
+//!   | querying or waiting for an event recorded in a capture | 907 |
+//!
+//!   That the device decides, and neither thread nor mode, was measured on NVIDIA's driver
+//!   (comment in ROCm/rocm-systems#4508: 900 for `cudaDeviceSynchronize`, 906 for a stream's,
+//!   nothing for another GPU's). Others say that in thread-local mode other threads may wait
+//!   (ROCm/rocm-systems#11698), but not for which streams. The stricter holds here: none may.
+//!   `cuMemFree` waits for its context inside, so it is refused like `cuCtxSynchronize`, even
+//!   from a thread in relaxed mode, which no source settles.
 //! - **Use of the legacy stream** while a blocking stream of its context captures (906; CUDA's
 //!   programming guide, "prohibited and unhandled operations").
-//! - **Unsafe calls**, depending on the mode of the capture and that of the calling thread, as
-//!   `cuThreadExchangeStreamCaptureMode` describes it (900): plain allocation and freeing, pinned
-//!   memory, asking about and waiting for events. A thread in relaxed mode may make them, one in
-//!   thread-local mode where it captures nothing itself, one in global mode where nobody captures
-//!   in global mode either. Unmapping and releasing count as unsafe: the manual names none of
-//!   virtual memory management, but these two may wait, as `cuMemFree` does. Creating, mapping and
-//!   giving access do not count: PyTorch's expandable segments grow so while they capture.
+//! - **Unsafe calls** (900): plain allocation and freeing, pinned memory, querying and waiting for
+//!   events. `cuThreadExchangeStreamCaptureMode` describes when, by the calling thread's mode:
+//!
+//!   | mode | unsafe calls are allowed |
+//!   |---|---|
+//!   | relaxed | always |
+//!   | thread-local | unless the thread itself captures in another mode than relaxed |
+//!   | global | as above, and unless any thread captures in global mode |
+//!
+//!   Unmapping and releasing count as unsafe: the manual names no call of virtual memory
+//!   management, but these two may wait, as `cuMemFree` does. Creating, mapping and setting access
+//!   do not count: PyTorch's expandable segments grow by them while they capture.
 //!
 //! Simplified: a graph keeps its touches in the order in which they were captured, as if its
 //! branches were one; and a branch need not be joined to the origin before the capture ends.
 
 use std::cell::Cell;
 
-use crate::machine::{Machine, State};
-use crate::stream_table::thread_token;
-use crate::touch::{Access, Rights, Work};
-use crate::{Call, Code, Result};
-
-/// How far a capture keeps unsafe calls away; CUDA's numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CaptureMode {
-    /// From all threads.
-    #[default]
-    Global = 0,
-    /// From the capturing thread.
-    ThreadLocal = 1,
-    /// From nobody.
-    Relaxed = 2,
-}
-
-/// What is known of the capture that a stream takes part in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CaptureInfo {
-    /// The capture's number, never used again and never 0.
-    pub id: u64,
-    /// Whether nothing has invalidated it yet.
-    pub is_valid: bool,
-}
-
-/// What a capture recorded: touches, to be enqueued by [`Machine::graph_launch`].
-#[derive(Clone, Debug, Default)]
-pub struct Graph {
-    touches: Vec<CapturedTouch>,
-}
-
-impl Graph {
-    /// How many touches it holds, those of no bytes included.
-    pub fn touch_count(&self) -> usize {
-        self.touches.len()
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct CapturedTouch {
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-    pub(crate) access: Access,
-    pub(crate) rights: Rights,
-    pub(crate) label: String,
-}
-
-impl CapturedTouch {
-    fn work(&self) -> Work<'_> {
-        let Self { address, bytes, access, rights, ref label } = *self;
-        Work { address, bytes, access, rights, label }
-    }
-}
-
-impl From<Work<'_>> for CapturedTouch {
-    fn from(work: Work<'_>) -> Self {
-        let Work { address, bytes, access, rights, label } = work;
-        Self { address, bytes, access, rights, label: label.to_owned() }
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Capture {
-    origin: u32,
-    mode: CaptureMode,
-    thread: u64,
-    is_valid: bool,
-    graph: Graph,
-}
+use crate::call::Call;
+use crate::code::{Code, Result};
+use crate::machine::Machine;
+use crate::state::State;
+use crate::tables::{Capture, CaptureInfo, CaptureMode, CapturedTouch, Graph, thread_token};
 
 thread_local! {
     static THREAD_MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
 }
 
-/// Sets the calling thread's capture mode, for all machines, and returns the one before.
+/// Sets the calling thread's capture mode, for all machines, and returns the previous one.
 pub fn exchange_thread_capture_mode(mode: CaptureMode) -> CaptureMode {
     THREAD_MODE.with(|current| current.replace(mode))
 }
@@ -129,7 +74,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends the capture that began in `stream`. One that was invalidated ends as well, with
+    /// Ends the capture that began in `stream`. An invalidated one also ends, with
     /// `STREAM_CAPTURE_INVALIDATED`.
     pub fn end_capture(&self, context: u32, stream: usize) -> Result<Graph> {
         let mut state = self.enter(context, Call::EndCapture)?;
@@ -151,26 +96,26 @@ impl Machine {
         }
     }
 
-    /// Whether `stream` is being captured. Legal at any time.
+    /// Returns true if `stream` is being captured. Legal at any time.
     pub fn is_capturing(&self, context: u32, stream: usize) -> Result<bool> {
         Ok(self.capture_info(context, stream)?.is_some())
     }
 
-    /// Whether any stream of `device` is being captured. Not a call of its own.
+    /// Returns true if any stream of `device` is being captured. Not a call of its own.
     pub fn has_captures(&self, device: u32) -> bool {
         let state = self.lock();
         state.captures.len() > 0 && !state.captures_of_device(device).is_empty()
     }
 
-    /// [`Self::is_capturing`] as part of another call: not a call of its own.
+    /// [`Self::is_capturing`] as part of another call. Not a call of its own.
     pub fn is_capturing_within_call(&self, context: u32, stream: usize) -> Result<bool> {
         let mut state = self.lock();
         let slot = state.stream(context, stream, None)?;
         Ok(state.streams.slots[slot as usize].capture.is_some())
     }
 
-    /// The capture that `stream` takes part in, if any. Legal at any time; counts as asking
-    /// whether it captures.
+    /// The capture that `stream` takes part in, if any. Legal at any time; counted as
+    /// `cuStreamIsCapturing`.
     pub fn capture_info(&self, context: u32, stream: usize) -> Result<Option<CaptureInfo>> {
         let call = Call::StreamIsCapturing;
         if self.quietly(context, call, |quiet| quiet.stream_context(context, stream).is_some()) {
@@ -201,11 +146,11 @@ impl State {
             return Ok(());
         }
         let thread = thread_token();
-        let offended = |capture: &Capture| {
+        let in_conflict = |capture: &Capture| {
             let is_everywhere = capture.mode == CaptureMode::Global && mode == CaptureMode::Global;
             is_everywhere || (capture.mode != CaptureMode::Relaxed && capture.thread == thread)
         };
-        let captures = self.captures.iter().filter(|(_, capture)| offended(capture));
+        let captures = self.captures.iter().filter(|(_, capture)| in_conflict(capture));
         let captures = captures.map(|(key, _)| key).collect();
         self.refuse(captures, Code::STREAM_CAPTURE_UNSUPPORTED)
     }
@@ -233,19 +178,19 @@ impl State {
         self.refuse(captures, Code::STREAM_CAPTURE_IMPLICIT)
     }
 
-    /// What asking about an event recorded in a capture is answered with.
+    /// The code for querying an event recorded in a capture, which invalidates the capture.
     pub(crate) fn refuse_captured(&mut self, capture: u64) -> Code {
         self.invalidate_capture(capture);
         Code::CAPTURED_EVENT
     }
 
-    /// Refuses work for a capture that was invalidated.
+    /// Fails if a capture was invalidated.
     pub(crate) fn check_capture(&self, capture: u64) -> Result<()> {
         let is_valid = self.captures.get(capture).is_some_and(|capture| capture.is_valid);
         if is_valid { Ok(()) } else { Err(Code::STREAM_CAPTURE_INVALIDATED) }
     }
 
-    /// Refuses a call that asks about or waits for a captured stream.
+    /// Refuses a call that queries or waits for a captured stream.
     pub(crate) fn forbid_on_capturing(&mut self, slot: u32) -> Result<()> {
         let Some(capture) = self.streams.slots[slot as usize].capture else { return Ok(()) };
         self.invalidate_capture(capture);
@@ -286,8 +231,8 @@ impl State {
         Ok(())
     }
 
-    /// Ends the captures that began in streams that are going away; those the streams joined are
-    /// invalidated.
+    /// Ends the captures that began in streams that are going away, and invalidates those the
+    /// streams joined.
     pub(crate) fn forget_captures(&mut self, slots: &[u32]) {
         for &slot in slots {
             let Some(key) = self.streams.slots[slot as usize].capture.take() else { continue };
@@ -310,7 +255,7 @@ impl State {
         slots.filter_map(|slot| self.streams.slots[slot as usize].capture).collect()
     }
 
-    /// Answers `code` and invalidates the captures that a call offends, if there are any.
+    /// Fails with `code` and invalidates the captures that a call conflicts with, if any.
     fn refuse(&mut self, captures: Vec<u64>, code: Code) -> Result<()> {
         for &capture in &captures {
             self.invalidate_capture(capture);

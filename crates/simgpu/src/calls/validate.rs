@@ -1,15 +1,16 @@
-//! The machine checks itself: every invariant its modules state.
+//! The machine checks itself: every invariant that its files state.
 
 use std::collections::HashMap;
 
-use crate::address_space::Origin;
-use crate::machine::{Machine, State};
+use crate::machine::Machine;
+use crate::state::State;
+use crate::tables::Origin;
 
-/// A check's verdict: what is wrong, in a sentence.
+/// The result of a check; the error is a sentence.
 type Verdict = std::result::Result<(), String>;
 
 impl Machine {
-    /// Checks that the tables agree with each other, and says what does not.
+    /// Checks that the tables agree with each other; the error names what does not.
     pub fn validate(&self) -> Verdict {
         let state = self.lock();
         state.check_memory()?;

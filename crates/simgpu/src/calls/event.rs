@@ -1,40 +1,28 @@
-//! Events: a point in a stream's queue, to be asked about, waited for and waited on.
+//! Events: recording, querying, waiting for them on the host and on streams.
 //!
-//! An event stands for an operation of a stream: it is complete when that operation is. Waits
-//! take that operation over when they are enqueued, so recording an event again, or destroying
-//! it, does not disturb them. An event never recorded is complete.
+//! An event stands for an operation of a stream: it is complete when that operation is. A wait
+//! copies that operation when it is enqueued, so recording the event again, or destroying it,
+//! does not change earlier waits. An event never recorded is complete.
 //!
-//! An event is recorded on streams of its own context only; it may be asked about, and waited for
-//! and on, from any context and device (CUDA's programming guide, "stream and event behavior";
-//! the driver API manual on `cuEventRecord`).
+//! An event is recorded on streams of its own context only. It may be queried and waited for from
+//! any context and device (CUDA's programming guide, "stream and event behavior"; the driver API
+//! manual on `cuEventRecord`).
 
-use crate::clock::Clock;
-use crate::machine::{Machine, State};
+use crate::call::Call;
+use crate::code::{Code, Result};
+use crate::machine::Machine;
 use crate::quiet::Quiet;
-use crate::{Call, Code, Result};
-
-#[derive(Debug)]
-pub(crate) struct Event {
-    context: u32,
-    timing: bool,
-    recorded: Recorded,
-}
-
-#[derive(Clone, Debug)]
-enum Recorded {
-    Never,
-    At { slot: u32, sequence: u64, time_ns: u64, clock: Option<Clock> },
-    Captured(u64),
-}
+use crate::state::State;
+use crate::tables::{Event, Recorded};
 
 impl Machine {
-    /// A new event of `context`; one with `timing` can be asked for elapsed time.
+    /// A new event of `context`; one with `timing` can measure elapsed time.
     pub fn event_create(&self, context: u32, timing: bool) -> Result<u64> {
         let mut state = self.enter(context, Call::EventCreate)?;
         Ok(state.events.insert(Event { context, timing, recorded: Recorded::Never }))
     }
 
-    /// Destroys an event; waits enqueued before are not disturbed.
+    /// Destroys an event; waits enqueued before do not change.
     pub fn event_destroy(&self, context: u32, event: u64) -> Result<()> {
         let mut state = self.enter(context, Call::EventDestroy)?;
         state.events.remove(event).ok_or(Code::INVALID_HANDLE)?;
@@ -42,8 +30,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes `event` stand for all work of `stream` up to now. Both are of the same context. On
-    /// a capturing stream, the event becomes part of the capture.
+    /// Makes `event` stand for all work of `stream` up to now. Both belong to the same context.
+    /// On a capturing stream, the event becomes part of the capture.
     pub fn event_record(&self, context: u32, event: u64, stream: usize) -> Result<()> {
         let is_known = |quiet: &Quiet| {
             let of_event = quiet.event_context(event);
@@ -81,7 +69,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether the work that `event` stands for has completed; if so, the host knows it.
+    /// Returns true if the work that `event` stands for has completed; the host then knows it.
     pub fn event_query(&self, context: u32, event: u64) -> Result<bool> {
         if self.quietly(context, Call::EventQuery, |quiet| quiet.event_context(event).is_some()) {
             return Ok(true);
@@ -99,7 +87,7 @@ impl Machine {
         Ok(is_complete)
     }
 
-    /// Waits until `event` is complete. `LAUNCH_TIMEOUT` if it can never be.
+    /// Waits until `event` is complete. `LAUNCH_TIMEOUT` if it can never complete.
     pub fn event_synchronize(&self, context: u32, event: u64) -> Result<()> {
         let mut state = self.enter(context, Call::EventSynchronize)?;
         let device = state.context_device(context)?;
@@ -115,7 +103,7 @@ impl Machine {
     }
 
     /// Work enqueued on `stream` from now on comes after what `event` stands for. The two may
-    /// be of different contexts and devices.
+    /// belong to different contexts and devices.
     pub fn stream_wait(&self, context: u32, stream: usize, event: u64) -> Result<()> {
         let is_known = |quiet: &Quiet| {
             quiet.event_context(event).is_some() && quiet.stream_context(context, stream).is_some()
@@ -184,7 +172,7 @@ impl State {
         }
     }
 
-    /// The host knows that `event` is complete, and all that came before it.
+    /// The host learns that `event` is complete, and all that came before it.
     fn observe_event(&mut self, event: u64) {
         let Some(detector) = &mut self.detector else { return };
         let Some(event) = self.events.get(event) else { return };

@@ -1,36 +1,19 @@
 //! Virtual memory management: `cuMemAddressReserve`, `cuMemCreate`, `cuMemMap` and their family.
 //!
-//! The rules are CUDA's: sizes and addresses are multiples of the granularity; a handle is
-//! mapped whole, at offset 0, any number of times; access and unmapping concern whole mappings;
-//! a handle may be released while it is mapped and its memory lives until the last mapping
-//! goes; a reservation is given back by its exact address and size with nothing mapped in it.
-//! There may be so many accessible mappings and no more (`Config::most_mappings`).
+//! The rules are CUDA's:
+//! - sizes and addresses are multiples of the granularity;
+//! - a handle is mapped whole, at offset 0, any number of times;
+//! - access and unmapping concern whole mappings;
+//! - a handle may be released while it is mapped; its memory lives until the last mapping goes;
+//! - a reservation is freed by its exact address and size, with nothing mapped in it;
+//! - at most `Config::most_mappings` mappings are accessible at once.
 
-use crate::address_space::{Mapping, Origin};
-use crate::machine::{Machine, State};
-use crate::physical::Memory;
-use crate::{Call, Code, Result};
-
-/// What a handle can be used for besides mapping it in this process: what is asked of one, or
-/// what a device can make.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HandleProperties {
-    /// It can be shared with other processes as a file descriptor.
-    pub posix: bool,
-    /// It can be shared with other machines of one fabric.
-    pub fabric: bool,
-    /// Devices other than GPUs can reach its memory: GPUDirect RDMA.
-    pub rdma: bool,
-}
-
-impl HandleProperties {
-    /// Whether whoever can make these can make `wanted`.
-    const fn cover(self, wanted: Self) -> bool {
-        (self.posix || !wanted.posix)
-            && (self.fabric || !wanted.fabric)
-            && (self.rdma || !wanted.rdma)
-    }
-}
+use crate::call::Call;
+use crate::code::{Code, Result};
+use crate::config::HandleProperties;
+use crate::machine::Machine;
+use crate::state::State;
+use crate::tables::{Mapping, Memory, Origin};
 
 impl Machine {
     /// What sizes and addresses must be multiples of, in bytes. Not a counted call: a constant
@@ -39,8 +22,8 @@ impl Machine {
         self.lock().granule(device)
     }
 
-    /// [`Self::granularity`] of handles with `properties`. `NOT_SUPPORTED` where the device
-    /// makes none.
+    /// [`Self::granularity`] of handles with `properties`. `NOT_SUPPORTED` if the device cannot
+    /// make them.
     pub fn granularity_with(&self, device: u32, properties: HandleProperties) -> Result<u64> {
         self.lock().granule_with(device, properties)
     }
@@ -60,7 +43,7 @@ impl Machine {
         Ok(address)
     }
 
-    /// Gives back a reservation: exact address and size, nothing mapped in it.
+    /// Frees a reservation: exact address and size, nothing mapped in it.
     pub fn unreserve(&self, context: u32, address: u64, bytes: u64) -> Result<()> {
         let mut state = self.enter(context, Call::Unreserve)?;
         let device = state.context_device(context)?;
@@ -75,7 +58,7 @@ impl Machine {
         self.create_with(context, bytes, HandleProperties::default())
     }
 
-    /// [`Self::create`] with `properties`; `NOT_SUPPORTED` where the device makes no such
+    /// [`Self::create`] with `properties`; `NOT_SUPPORTED` if the device cannot make such a
     /// handle.
     pub fn create_with(
         &self,
@@ -89,15 +72,15 @@ impl Machine {
         if bytes == 0 || !bytes.is_multiple_of(granule) {
             return Err(Code::INVALID_VALUE);
         }
-        state.claim(device, bytes)?;
+        state.take_physical(device, bytes)?;
         let extent = state.store.create(device, bytes);
-        let extent = Some(extent.inspect_err(|_| state.disclaim(device, bytes))?);
+        let extent = Some(extent.inspect_err(|_| state.give_physical(device, bytes))?);
         let memory = Memory { device, context: None, bytes, extent, mappings: 0, released: false };
         state.charge_size(device, Call::Create, bytes, 0);
         Ok(state.physical.insert(memory))
     }
 
-    /// Gives the handle up. Its memory lives on until its last mapping is gone.
+    /// Releases the handle. Its memory lives until its last mapping is gone.
     pub fn release(&self, context: u32, handle: u64) -> Result<()> {
         let mut state = self.enter(context, Call::Release)?;
         let device = state.context_device(context)?;
@@ -134,8 +117,9 @@ impl Machine {
     }
 
     /// Lets `devices` read and write `[address, address + bytes)`, which is whole mappings
-    /// without a gap. What other devices may do stays. `INVALID_DEVICE` for one that is no peer
-    /// of the memory's own; `OUT_OF_MEMORY` beyond what [`crate::Config::most_mappings`] says.
+    /// without a gap. The access of other devices does not change. `INVALID_DEVICE` for a device
+    /// that is no peer of the memory's own; `OUT_OF_MEMORY` beyond
+    /// [`crate::Config::most_mappings`].
     pub fn set_access(
         &self,
         context: u32,
@@ -167,7 +151,7 @@ impl Machine {
         if let Err(code) = state.store.protect(address, bytes, true) {
             for (start, mapping) in state.space.range_mut(address, bytes) {
                 let had_access = mapping.access != 0;
-                // What cannot be undone either stays readable: no worse than before the call.
+                // If undoing fails too, the mapping stays readable to the host; no harm.
                 let _ = state.store.protect(start, mapping.bytes, had_access);
             }
             return Err(code);
@@ -180,8 +164,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Drops the mappings that make up `[address, address + bytes)`, whole ones only. Does not
-    /// wait for anything: what is still queued then touches nothing, which is a violation.
+    /// Drops the mappings that make up `[address, address + bytes)`, whole ones only. Waits for
+    /// nothing: work that is still queued then touches unmapped memory, which is a violation.
     pub fn unmap(&self, context: u32, address: u64, bytes: u64) -> Result<()> {
         let mut state = self.enter(context, Call::Unmap)?;
         let device = state.context_device(context)?;
@@ -195,6 +179,12 @@ impl Machine {
 }
 
 impl State {
+    /// The memory of a handle that is still held.
+    fn held_memory(&self, handle: u64) -> Result<&Memory> {
+        let memory = self.physical.get(handle).filter(|memory| !memory.released);
+        memory.ok_or(Code::INVALID_VALUE)
+    }
+
     /// Drops whole mappings of handles.
     fn unmap(&mut self, address: u64, bytes: u64) -> Result<()> {
         self.store.unmap(address, bytes)?;
@@ -206,7 +196,7 @@ impl State {
         Ok(())
     }
 
-    /// Gives a handle up.
+    /// Releases a handle.
     fn release(&mut self, handle: u64) {
         if let Some(memory) = self.physical.get_mut(handle) {
             memory.released = true;
@@ -215,7 +205,7 @@ impl State {
     }
 
     /// Ends the handles of `device`, wherever they are mapped, and the reservations made on it,
-    /// with whatever is mapped there.
+    /// with everything mapped there.
     pub(crate) fn empty_virtual_memory(&mut self, device: u32) -> Result<()> {
         let reserved = self.space.reservations_of(device);
         let is_reserved = |address| {
@@ -253,7 +243,7 @@ impl State {
         if can_make.cover(properties) { Ok(granule) } else { Err(Code::NOT_SUPPORTED) }
     }
 
-    /// Whether each mapping of a range is of memory whose own device alone `access` names.
+    /// Fails unless `access` names, for each mapping of a range, the memory's own device alone.
     fn check_owned(&self, address: u64, bytes: u64, access: u64) -> Result<()> {
         let is_owned = self.space.range(address, bytes).all(|(_, mapping)| {
             let memory = self.physical.get(mapping.memory);

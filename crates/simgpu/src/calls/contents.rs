@@ -1,15 +1,16 @@
-//! What lies in device memory: filling it, and looking whether it is as it was filled.
+//! What lies in device memory: filling it, and checking that it still has the value.
 //!
-//! A fill is work on its stream, as `cuMemsetD8Async` is, and a touch to the race detector. With
-//! real bytes they are set when the call is made, not when the stream comes to it: nothing else
+//! A fill is work on its stream, as `cuMemsetD8Async` is, and a touch for the race detector. Real
+//! bytes are set when the call is made, not when the stream comes to it, because nothing else
 //! that is queued moves bytes here. On a capturing stream the touch goes into the capture and
-//! nothing is set. A look is a copy to the host that waits, as `cuMemcpyDtoH` into pageable
-//! memory; with addresses only it finds whatever was expected.
+//! nothing is set. A check is a copy to the host that waits, as `cuMemcpyDtoH` into pageable
+//! memory; with addresses only it finds the value it expects.
 
+use crate::call::Call;
+use crate::code::{Code, Result};
 use crate::machine::Machine;
-use crate::stream_table::STREAM_LEGACY;
+use crate::tables::STREAM_LEGACY;
 use crate::touch::{Access, Rights, Work};
-use crate::{Call, Code, Result};
 
 impl Machine {
     /// Sets `bytes` (not 0) from `address` on, mapped without a gap and accessible, to `value`:
@@ -38,8 +39,8 @@ impl Machine {
         Ok(())
     }
 
-    /// The offset of the first of `bytes` (not 0) from `address` on that is not `value`, under
-    /// the rules of [`Self::copy_to_host`].
+    /// The offset of the first of `bytes` (not 0) from `address` on that is not `value`. The
+    /// rules are those of [`Self::copy_to_host`].
     pub fn find_other(
         &self,
         context: u32,
