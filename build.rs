@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Where the items of the C interface are: its functions, and the types they speak of.
-const SOURCES: [&str; 21] = [
+const SOURCES: [&str; 22] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
@@ -24,6 +24,7 @@ const SOURCES: [&str; 21] = [
     "src/ffi/profile.rs",
     "src/ffi/statistics.rs",
     "src/ffi/streams.rs",
+    "src/config/strategy.rs",
     "src/ffi/host.rs",
     "src/ffi/tags.rs",
     "src/ffi/torch/hooks.rs",

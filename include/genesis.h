@@ -113,6 +113,14 @@ typedef enum {
     GENESIS_LOG_LEVEL_DEBUG,
 } genesis_log_level;
 
+// A kind of host memory.
+typedef enum {
+    // The process's own memory.
+    GENESIS_HOST_KIND_PAGEABLE = 0,
+    // Locked in place, so that a GPU can copy from and to it while the host continues.
+    GENESIS_HOST_KIND_PINNED = 1,
+} genesis_host_kind;
+
 // Which blocks statistics are of: the pools that PyTorch's allocator tells apart.
 typedef enum {
     // All.
@@ -122,14 +130,6 @@ typedef enum {
     // Those above 1 MiB.
     GENESIS_POOL_LARGE = 2,
 } genesis_pool;
-
-// A kind of host memory.
-typedef enum {
-    // The process's own.
-    GENESIS_HOST_KIND_PAGEABLE = 0,
-    // Kept in place, so that a GPU can copy from and to it by itself, and while the host goes on.
-    GENESIS_HOST_KIND_PINNED = 1,
-} genesis_host_kind;
 
 // What is known of a live block.
 typedef struct {
@@ -342,13 +342,13 @@ genesis_status genesis_block_release(void *ptr);
 // `info` is NULL, which is an error, or points to a writable `genesis_block_info`.
 genesis_status genesis_block_info_get(const void *ptr, genesis_block_info *info);
 
-// The calling thread begins the range `name`, within those that it has begun before.
+// Begins the range `name` in the calling thread, inside the ranges that it has begun before.
 //
 // The caller's part:
 // `name` is NULL, which is an error, or a NUL-terminated string.
 genesis_status genesis_range_push(const char *name);
 
-// The innermost range that the calling thread has begun ends.
+// Ends the innermost range of the calling thread.
 genesis_status genesis_range_pop(void);
 
 // Marks this moment as `name`.
@@ -589,33 +589,32 @@ genesis_status genesis_onnxruntime_functions_get(int device,
 // no way from `peer` to `device`.
 genesis_status genesis_peer_access_enable(int device, int peer);
 
-// Begins to profile: levels over time, what is allocated by size and by call site
-// (`GENESIS_CALL_SITES`), and the latest `GENESIS_PROFILE_EVENTS` events. What an earlier profile
-// has seen is dropped. Blocks that are live now are known but for where and when they were
-// allocated.
+// Begins a profile: levels over time, counts by size and by call site (`GENESIS_CALL_SITES`), and
+// the latest `GENESIS_PROFILE_EVENTS` events. An earlier profile is dropped. Blocks that are live
+// now are in the profile without the place and time of their allocation.
 //
-// `GENESIS_STATUS_INVALID_ARGUMENT` while a profile is being made.
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` while a profile is being made.
 genesis_status genesis_profile_start(void);
 
-// Ends the profile. What was seen can still be written.
-// `GENESIS_STATUS_INVALID_ARGUMENT` if none is being made.
+// Ends the profile, which can still be written. Returns `GENESIS_STATUS_INVALID_ARGUMENT` if none
+// is being made.
 genesis_status genesis_profile_stop(void);
 
-// Writes the profile, as it is now or was when it ended, to the file at `path`, in the form that
-// the name ends in: ".html" a page to look at, ".json" to keep and for other programs,
-// ".trace.json" for ui.perfetto.dev, ".txt" a report. "%p" in the name stands for the process's
-// number. The file is made or replaced as a whole.
+// Writes the profile, as it is now or was when it ended, to the file at `path`. The ending of the
+// name chooses the form: ".html" is a page for a browser, ".json" is for keeping and for other
+// programs, ".trace.json" for ui.perfetto.dev, ".txt" a report. "%p" in the name stands for the
+// process's number. The file is created or replaced as a whole.
 //
-// `GENESIS_STATUS_INVALID_ARGUMENT` if no profile was begun or the name ends in nothing known,
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if no profile was begun or the ending is unknown, and
 // `GENESIS_STATUS_FILE_FAILED` if the file cannot be written.
 //
 // The caller's part:
 // `path` is NULL, which is an error, or a NUL-terminated string.
 genesis_status genesis_profile_write(const char *path);
 
-// Writes what every device holds now to the file at `path` in PyTorch's form, for
+// Writes the present memory of every device to the file at `path` in PyTorch's form, for
 // `torch.cuda._memory_viz` and pytorch.org/memory_viz: segments, blocks and, while a profile is
-// being made, its events and call sites. The name ends in ".pickle" or in ".json".
+// being made, its events and call sites. The name must end in ".pickle" or ".json".
 //
 // Fails as `genesis_profile_write` does.
 //
@@ -675,36 +674,36 @@ genesis_status genesis_capture_end(int device);
 
 // Allocates `size` bytes of host memory of `kind`, a `genesis_host_kind`.
 //
-// Returns a pointer aligned to 512 bytes, or NULL: without noise for size 0, else with a last
-// error. Contents are undefined. Any thread. The strategy is GENESIS_HOST_POOL_TYPE's or
-// GENESIS_PINNED_POOL_TYPE's; limits, profiles and traces of devices do not count host memory.
-// Pinned memory is locked by the driver of device 0, for all devices. With GENESIS_BACKEND=sim
-// it is addresses only, as all memory of that backend is.
+// Returns a pointer aligned to 512 bytes; NULL for size 0 (no error) or on failure (last error
+// set). Contents are undefined. Any thread. GENESIS_HOST_POOL_TYPE and GENESIS_PINNED_POOL_TYPE
+// choose the strategy; limits, profiles and traces of devices do not count host memory. Pinned
+// memory is locked by the driver of device 0, for all devices. With GENESIS_BACKEND=sim it is
+// addresses only, like all memory of that backend.
 //
 // Pageable memory works without a device, and in a child after fork.
 void *genesis_host_malloc(size_t size, int kind);
 
-// Frees the block of host memory at `ptr`, of either kind, which may be NULL. Any thread.
+// Frees the block of host memory at `ptr`, of either kind; NULL does nothing. Any thread.
 //
-// It is used again at once: a copy from or to it that is still queued must have completed. A
-// pointer that is not a live block's is left alone and reported as the last error.
+// The memory is reused at once, so copies from and to it must have completed. A pointer that is
+// not a live block's changes nothing and sets the last error.
 void genesis_host_free(void *ptr);
 
-// Frees the block of host memory at `ptr`, which may be NULL, and gives the memory that this
-// leaves wholly free back at once, as `genesis_block_release` does.
+// Frees the block of host memory at `ptr`, which may be NULL, and returns the memory that this
+// leaves wholly free to the system at once, as `genesis_block_release` does to the driver.
 genesis_status genesis_host_release(void *ptr);
 
-// Gives all host memory of `kind` that is cached back.
+// Returns all cached host memory of `kind` to the system.
 genesis_status genesis_host_cache_empty(int kind);
 
 // Writes the statistics of the host memory of `kind` to `stats`, whose `struct_size` the caller
-// has set. Driver calls are the times that memory was asked for and given back.
+// has set. Driver calls count requests to the system, or to the driver for pinned memory.
 //
 // The caller's part:
 // `stats` is NULL, which is an error, or points to `stats->struct_size` writable bytes.
 genesis_status genesis_host_stats_get(int kind, genesis_stats *stats);
 
-// Makes every peak of the host memory of `kind` what is there now.
+// Resets every peak of the host memory of `kind` to its present level.
 genesis_status genesis_host_stats_reset_peak(int kind);
 
 // From now on the calling thread's allocations are of the tag `tag`, until the matching
@@ -822,23 +821,23 @@ void genesis_torch_pool_end(int device, uint64_t pool_first, uint64_t pool_secon
 void genesis_torch_pool_release(int device, uint64_t pool_first, uint64_t pool_second);
 #endif
 
-// Starts recording every call to the file at `path`, which is made or emptied: compressed if
-// the name ends in ".zst"; "%p" in it stands for the process's number.
+// Starts recording every call to the file at `path`, which is created or emptied. The file is
+// compressed if the name ends in ".zst"; "%p" in it stands for the process's number.
 //
-// `GENESIS_STATUS_INVALID_ARGUMENT` while a recording is being made,
-// `GENESIS_STATUS_FILE_FAILED` if the file cannot be written. One that fails later ends the
-// recording with a warning in the log, and nothing else.
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` while a recording is being made, and
+// `GENESIS_STATUS_FILE_FAILED` if the file cannot be written. If a later write fails, the
+// recording ends with a warning in the log.
 //
 // The caller's part:
 // `path` is NULL, which is an error, or a NUL-terminated string.
 genesis_status genesis_trace_start(const char *path);
 
-// Writes everything recorded so far to the file: what a crash from now on cannot take away.
+// Writes everything recorded so far to the file, where a later crash cannot lose it. Returns
 // `GENESIS_STATUS_INVALID_ARGUMENT` if nothing is being recorded.
 genesis_status genesis_trace_flush(void);
 
-// Ends the recording and closes its file, which has then every call that returned before.
-// `GENESIS_STATUS_INVALID_ARGUMENT` if nothing is being recorded.
+// Ends the recording and closes its file, which then contains every call that returned before.
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if nothing is being recorded.
 genesis_status genesis_trace_stop(void);
 
 // Notes in the recording, if there is one, that iteration `number` of the program has ended.

@@ -4,7 +4,10 @@
 //!
 //! | module | what it is | uses |
 //! |---|---|---|
-//! | [`ffi`] | the C boundary: thin, literal, panic-proof | heap, observe, driver, config, base |
+//! | [`ffi`] | the C boundary: converts arguments, catches panics | instance, callsite, process, heap, observe, driver, config, base |
+//! | `instance` | the library in one process: its heap, the host heaps, its files | callsite, process, heap, observe, driver, config, base |
+//! | `callsite` | where in the program a call was made: stacks of native code and Python | process, observe, config, base |
+//! | `process` | forks, threads and exit of the process; loaded shared objects | base |
 //! | [`heap`] | the allocator: request in, block out; the ladder when memory is short | all below |
 //! | `strategy` | where a block goes | memory, config, base |
 //! | `order` | when a freed block may be used again | memory, driver, base |
@@ -18,11 +21,14 @@
 #![deny(unsafe_code)]
 
 pub mod base;
+mod callsite;
 pub mod config;
 pub mod driver;
 pub mod ffi;
 pub mod heap;
+mod instance;
 mod memory;
 pub mod observe;
 mod order;
+mod process;
 mod strategy;

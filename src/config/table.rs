@@ -9,16 +9,15 @@
 //! `parse` reads back; each field of [`Settings`] has a row; a `parse` that fails leaves the
 //! settings as they were.
 
-use super::host_options::{pageable, pinned};
 use super::preload_options;
 use super::settings::{
-    BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, PoolType, Settings, StreamIds,
+    BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, Settings, StreamIds,
 };
 use super::sim_options;
+use super::strategy_options::{device, pageable, pinned};
 use super::value::{
-    NEVER, OFF, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, cutoff, debug_modes, divisions,
-    fraction, mxnet_pool_type, no_pool, optional, page_bytes, percent, seconds, show_bytes,
-    show_debug_modes, show_optional, show_switch, switch, whole, word,
+    NEVER, OFF, Read, UNLIMITED, bytes, bytes_from, debug_modes, divisions, fraction, optional,
+    seconds, show_bytes, show_debug_modes, show_optional, show_switch, switch, whole, word,
 };
 use crate::base::size::MIB;
 
@@ -70,38 +69,7 @@ pub(super) fn find(name: &str) -> Option<&'static OptionSpec> {
 
 /// Every option, in the order in which users are shown them.
 pub static OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "GENESIS_POOL_TYPE",
-        aliases: &[
-            Alias {
-                name: "MXNET_GPU_MEM_POOL_TYPE",
-                parse: |settings, text| assign(&mut settings.pool_type, mxnet_pool_type(text)),
-            },
-            Alias {
-                name: "MXNET_USE_NAIVE_STORAGE_MANAGER",
-                parse: |settings, text| {
-                    let now = settings.pool_type;
-                    assign(&mut settings.pool_type, no_pool(now, text))
-                },
-            },
-        ],
-        values: "`Naive`, `Round`, `Exact`, `Caching` or `Elastic`",
-        summary: "The strategy: where a block goes.",
-        help: "Naive asks the driver for every block, Round and Exact are MXNet's Round and \
-               Naive, Caching splits and joins blocks in segments, Elastic \
-               also moves the memory under free blocks to where it is needed; on a device \
-               without virtual memory management it is Caching. MXNet's variable keeps MXNet's \
-               meanings: its Naive is Exact, its Round is Round, its Unpooled is Naive, and so is its \
-               switch for no pool at all.",
-        runtime: false,
-        parse: |settings, text| {
-            assign(
-                &mut settings.pool_type,
-                word(text, "a pool type", PoolType::ALL, PoolType::name),
-            )
-        },
-        show: |settings| settings.pool_type.name().to_owned(),
-    },
+    device::POOL_TYPE,
     OptionSpec {
         name: "GENESIS_BACKEND",
         aliases: &[],
@@ -155,63 +123,10 @@ pub static OPTIONS: &[OptionSpec] = &[
         },
         show: |settings| show_optional(settings.cache_size_bytes, UNLIMITED, show_bytes),
     },
-    OptionSpec {
-        name: "GENESIS_POOL_RESERVE",
-        aliases: &[Alias {
-            name: "MXNET_GPU_MEM_POOL_RESERVE",
-            parse: |settings, text| assign(&mut settings.pool_reserve_percent, percent(text)),
-        }],
-        values: "a percentage from 0 to 100",
-        summary: "Round and Exact: the part of each device's memory kept free of cached blocks.",
-        help: "When less than this is free, every cached block is released before the driver is \
-               asked for more.",
-        runtime: false,
-        parse: |settings, text| assign(&mut settings.pool_reserve_percent, percent(text)),
-        show: |settings| settings.pool_reserve_percent.to_string(),
-    },
-    OptionSpec {
-        name: "GENESIS_PAGE_SIZE",
-        aliases: &[
-            Alias { name: "MXNET_GPU_MEM_POOL_PAGE_SIZE", parse: parse_page_size },
-            Alias { name: "MXNET_GPU_POOL_PAGE_SIZE", parse: parse_page_size },
-        ],
-        values: "a size: a power of two, at least 512 bytes",
-        summary: "Round and Exact: the smallest block, and what Exact rounds sizes to.",
-        help: "MXNet documents one spelling of its variable and reads another; both are honoured.",
-        runtime: false,
-        parse: parse_page_size,
-        show: |settings| show_bytes(settings.page_size_bytes),
-    },
-    OptionSpec {
-        name: "GENESIS_ROUND_LINEAR_CUTOFF",
-        aliases: &[Alias {
-            name: "MXNET_GPU_MEM_POOL_ROUND_LINEAR_CUTOFF",
-            parse: |settings, text| assign(&mut settings.round_linear_cutoff, cutoff(text)),
-        }],
-        values: "an exponent from 9 to 46",
-        summary: "Round: the largest power of two used as a block size; above it, its multiples.",
-        help: "24 means 16 MiB.",
-        runtime: false,
-        parse: |settings, text| assign(&mut settings.round_linear_cutoff, cutoff(text)),
-        show: |settings| settings.round_linear_cutoff.to_string(),
-    },
-    OptionSpec {
-        name: "GENESIS_LARGE_ALLOC_ROUND_SIZE",
-        aliases: &[Alias {
-            name: "MXNET_GPU_MEM_LARGE_ALLOC_ROUND_SIZE",
-            parse: |settings, text| {
-                assign(&mut settings.large_alloc_round_size_bytes, aligned_bytes(text))
-            },
-        }],
-        values: "a size: a multiple of 512 bytes",
-        summary: "Exact: requests above this are rounded to a multiple of it.",
-        help: "MXNet asks only that it be above 0. It need not be a multiple of the page size.",
-        runtime: false,
-        parse: |settings, text| {
-            assign(&mut settings.large_alloc_round_size_bytes, aligned_bytes(text))
-        },
-        show: |settings| show_bytes(settings.large_alloc_round_size_bytes),
-    },
+    device::RESERVE,
+    device::PAGE_SIZE,
+    device::CUTOFF,
+    device::LARGE,
     pageable::POOL_TYPE,
     pageable::RESERVE,
     pageable::PAGE_SIZE,
@@ -490,8 +405,4 @@ pub static OPTIONS: &[OptionSpec] = &[
 /// Puts what was read into its field, or passes the complaint on.
 pub(super) fn assign<T>(field: &mut T, read: Read<T>) -> Result<(), String> {
     read.map(|value| *field = value)
-}
-
-fn parse_page_size(settings: &mut Settings, text: &str) -> Result<(), String> {
-    assign(&mut settings.page_size_bytes, page_bytes(text))
 }

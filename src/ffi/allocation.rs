@@ -2,12 +2,11 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use super::{
-    boundary, callsite, genesis_stream, instance, ordinal, pointer, stream_handle, torch,
-    write_required,
-};
+use super::{boundary, genesis_stream, ordinal, pointer, stream_handle, torch, write_required};
 use crate::base::{DeviceOrdinal, Result, Status, StreamHandle};
+use crate::callsite;
 use crate::heap::{Heap, LiveBlock, Stream};
+use crate::instance;
 
 /// What is known of a live block.
 #[repr(C)]
@@ -139,7 +138,9 @@ pub unsafe extern "C" fn genesis_malloc_named(
         if names.iter().all(|name| name.is_empty()) {
             return heap.allocate(size as u64, device, stream);
         }
-        callsite::under([&names[0], &names[1]], || heap.allocate(size as u64, device, stream))
+        callsite::under(&instance::EVENTS, [&names[0], &names[1]], || {
+            heap.allocate(size as u64, device, stream)
+        })
     });
     allocated.map_or(std::ptr::null_mut(), pointer)
 }

@@ -6,9 +6,9 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::instance;
 use crate::base::{Error, Result, Status};
 use crate::config::LogLevel;
+use crate::instance;
 
 /// The last call of a thread that failed.
 struct LastError {

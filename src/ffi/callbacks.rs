@@ -4,10 +4,11 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
-use super::{boundary, instance, write_required};
+use super::{boundary, write_required};
 use crate::base::{Error, Status};
 use crate::config::LogLevel;
 use crate::heap::CallbackId;
+use crate::instance;
 
 /// Called when memory on `device` is short by about `wanted_bytes`, before the request fails
 /// and on its thread; returns whether it has freed anything (not 0). It may call any function
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn genesis_log_callback_set(
 ) -> Status {
     let user_data = UserData(user_data);
     boundary::status(|| {
-        instance::refuse_forked_child()?;
+        crate::process::fork::refuse_child()?;
         instance::log().set_sink(callback.map(|callback| -> crate::observe::Sink {
             Arc::new(move |level, line| {
                 let Some(_telling) = Telling::begin() else { return };

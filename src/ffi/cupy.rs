@@ -17,8 +17,10 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-use super::{boundary, callsite, genesis_stream, instance, ordinal, pointer, stream_handle};
+use super::{boundary, genesis_stream, ordinal, pointer, stream_handle};
 use crate::base::blocking::letting_go;
+use crate::callsite;
+use crate::instance;
 
 /// Allocates like `genesis_malloc`, for CuPy: NULL for size 0 and where it failed.
 #[unsafe(no_mangle)]

@@ -15,9 +15,10 @@ use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use super::{boundary, genesis_stream, instance, ordinal, pointer, stream_handle, write_required};
+use super::{boundary, genesis_stream, ordinal, pointer, stream_handle, write_required};
 use crate::base::{Error, Result, Status};
 use crate::driver::Backend;
+use crate::instance;
 
 /// `kDLCPU` and `kDLCUDA`.
 const HOST: i32 = 1;

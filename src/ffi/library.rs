@@ -3,9 +3,10 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use super::boundary::{self, text};
-use super::{instance, ordinal, write_required};
+use super::{ordinal, write_required};
 use crate::base::{Error, Result, Status};
 use crate::driver::Backend;
+use crate::instance;
 
 /// The library's version, such as "0.1.0".
 #[unsafe(no_mangle)]

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};
 
-use super::{ALL_DEVICES, boundary, genesis_stream, instance, ordinal, pointer};
+use super::{ALL_DEVICES, boundary, genesis_stream, ordinal, pointer};
 use crate::base::{Error, Status};
+use crate::instance;
 
 /// A live block, with what is known of it.
 ///

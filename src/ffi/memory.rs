@@ -2,9 +2,10 @@
 
 use std::ffi::c_int;
 
-use super::{boundary, for_devices, instance, ordinal, write_optional, write_required};
+use super::{boundary, for_devices, ordinal, write_optional, write_required};
 use crate::base::{Result, Status};
 use crate::heap::Heap;
+use crate::instance;
 
 /// Writes the free and total memory of `device`, in bytes, as a caller may count on it: within
 /// the limits in force, with cached memory counted as free. Either output may be NULL.

@@ -8,8 +8,9 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-use super::{boundary, instance, ordinal, pointer, write_required};
+use super::{boundary, ordinal, pointer, write_required};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
+use crate::instance;
 
 /// Where the provider computes.
 const LEGACY_DEFAULT_STREAM: StreamHandle = StreamHandle(0);

@@ -2,8 +2,9 @@
 
 use std::ffi::c_int;
 
-use super::{boundary, instance, ordinal};
+use super::{boundary, ordinal};
 use crate::base::Status;
+use crate::instance;
 
 /// From now on work on device `peer` may access all memory of `device`: what is held, and what
 /// will be. Where it may already, and for a device itself, it does nothing. It cannot be undone.

@@ -3,9 +3,10 @@
 use std::ffi::c_int;
 
 use super::allocation::BlockInfo;
-use super::{boundary, instance, ordinal, write_required};
+use super::{boundary, ordinal, write_required};
 use crate::base::size::SizeClass;
 use crate::base::{Error, Gauge, Result, Status};
+use crate::instance;
 use crate::observe::{PoolStatistics, Statistics};
 
 /// The statistics of one device.

@@ -2,9 +2,10 @@
 
 use std::ffi::c_int;
 
-use super::{ALL_DEVICES, boundary, genesis_stream, instance, ordinal, stream_handle};
+use super::{ALL_DEVICES, boundary, genesis_stream, ordinal, stream_handle};
 use crate::base::{DeviceOrdinal, Result, Status};
 use crate::heap::Heap;
+use crate::instance;
 
 /// Says that `stream` is about to be destroyed: whatever stream has this handle afterwards is
 /// another one. Call it before cudaStreamDestroy, with no other call on the stream in between.

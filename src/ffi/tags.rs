@@ -3,8 +3,9 @@
 use std::ffi::{c_char, c_int};
 
 use super::boundary::{self, text};
-use super::{instance, write_required};
+use super::write_required;
 use crate::base::Status;
+use crate::instance;
 
 /// From now on the calling thread's allocations are of the tag `tag`, until the matching
 /// `genesis_tag_pop`; tags nest, and the innermost counts. A block keeps the tag it was allocated

@@ -82,23 +82,23 @@ impl DeviceHeap {
         let is_guarded = guarded.is_some();
         let driver = guarded.unwrap_or(driver);
         if is_guarded {
-            settings.pool_type = PoolType::Naive;
+            settings.strategy.pool_type = PoolType::Naive;
         }
-        let pages = match settings.pool_type {
+        let pages = match settings.strategy.pool_type {
             PoolType::Elastic => {
                 Pages::open(Arc::clone(&driver), HandleOptions::wished(&settings), events)?
             }
             _ => None,
         };
-        if settings.pool_type == PoolType::Elastic && pages.is_none() {
+        if settings.strategy.pool_type == PoolType::Elastic && pages.is_none() {
             let message = "has no virtual memory management: Caching instead of Elastic";
             messages.push((LogLevel::Warn, format!("device {ordinal} {message}")));
-            settings.pool_type = PoolType::Caching;
+            settings.strategy.pool_type = PoolType::Caching;
         }
         let device = Self {
             ordinal,
             name: driver.name(),
-            pool_type: settings.pool_type,
+            pool_type: settings.strategy.pool_type,
             sizing: Sizing::new(&settings),
             supply: Supply::new(Arc::clone(&driver), events)?,
             single_handle_bytes: match &pages {

@@ -424,7 +424,8 @@ impl Heap {
             false => device.contexts.of_stream(stream)?,
         };
         let owner = Owner { key, name: StreamName::of(stream), context };
-        let settings = Settings { pool_type: device.pool_type, ..self.settings() };
+        let mut settings = self.settings();
+        settings.strategy.pool_type = device.pool_type;
         let find_or_add =
             || device.lanes.find_or_add(&self.lanes, &owner, &settings, &device.contexts);
         if let Some(lane) = find_or_add() {

@@ -190,7 +190,7 @@ impl Heap {
 
     /// Tags and what comes with them are Elastic's.
     pub(super) fn require_elastic(&self) -> Result<()> {
-        let pool_type = self.settings.lock().pool_type;
+        let pool_type = self.settings.lock().strategy.pool_type;
         if pool_type == PoolType::Elastic {
             return Ok(());
         }

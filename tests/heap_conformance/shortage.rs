@@ -149,7 +149,7 @@ pub fn every_second_block_of_a_full_device(subject: Subject) {
 pub fn memory_comes_from_another_streams_cache(subject: Subject) {
     // With a reserve, MXNet's strategies would release the cache first.
     let plan = subject.plan().capacity(64 * MIB);
-    let rig = plan.set(|settings| settings.pool_reserve_percent = 0.0).start();
+    let rig = plan.set(|settings| settings.strategy.reserve_percent = 0.0).start();
     for stream in [A, B, A, B] {
         let block = rig.allocate_and_touch(48 * MIB, stream);
         rig.free(block);

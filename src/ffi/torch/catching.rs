@@ -19,7 +19,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::ptr::NonNull;
 
-use super::object::Object;
+use crate::process::Object;
 
 /// Any function of C++ that takes up to three pointers or numbers and gives a `bool`.
 pub(super) type Function = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, usize) -> bool;

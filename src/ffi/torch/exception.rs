@@ -19,7 +19,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::mem::{MaybeUninit, transmute};
 use std::ptr::NonNull;
 
-use super::object::Scope;
+use crate::process::Scope;
 
 /// Room for an object of `c10::Error`, in bytes: PyTorch 2.11's takes 152.
 const EXCEPTION_BYTES: usize = 1024;

@@ -11,10 +11,10 @@ use std::ffi::{CString, c_void};
 use std::fmt::Write as _;
 use std::ptr::null_mut;
 
-use super::caller::Caller;
 use super::exception::{Kind, Thrower};
 use crate::base::size::Bytes;
 use crate::base::{Error, Shortage, Status};
+use crate::callsite::Caller;
 use crate::ffi::boundary;
 
 /// Ends a request for `requested_bytes` that failed with `error`.

@@ -8,10 +8,11 @@ use crate::base::{Result, Status};
 use crate::config::LogLevel;
 use crate::driver::Backend;
 use crate::ffi::{
-    ALL_DEVICES, allocation, boundary, genesis_stream, instance, memory, ordinal, pointer,
-    stream_handle, write_optional,
+    ALL_DEVICES, allocation, boundary, genesis_stream, memory, ordinal, pointer, stream_handle,
+    write_optional,
 };
 use crate::heap::Heap;
+use crate::instance;
 
 /// For `set_init_fn`: PyTorch starts to use CUDA and sees `device_count` devices.
 ///

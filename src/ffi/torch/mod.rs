@@ -11,31 +11,27 @@
 //! | `std_function` | `std::function` as libstdc++ lays it out |
 //! | `catching` | calls of C++ code that may throw |
 //! | `failure` | what a request that failed looks like to its caller |
-//! | `caller` | who called |
 //! | `exception` | PyTorch's own exceptions, made and thrown |
-//! | `object` | loaded shared objects and their symbols |
 //!
 //! A hook that returns nothing reports what goes wrong as the thread's last error and to the
 //! log. Where PyTorch would go on to use memory that it has not got, it gets an exception.
 
-mod caller;
 #[cfg(std_function_known)]
 mod catching;
 mod exception;
 mod failure;
 pub mod hooks;
-mod object;
 #[cfg(std_function_known)]
 pub mod pools;
 #[cfg(std_function_known)]
 mod std_function;
 
-pub(super) use caller::is_called_by_its_cache;
 pub(super) use failure::{fail, fail_allocation};
 
-use super::{boundary, instance};
+use super::boundary;
 use crate::base::{Result, Status};
 use crate::config::LogLevel;
+use crate::instance;
 
 /// Runs the body of the hook `name`, which has no way to return an error.
 fn hook(name: &str, body: impl FnOnce() -> Result<()>) {

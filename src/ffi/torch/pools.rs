@@ -19,8 +19,9 @@ use super::std_function::StdFunction;
 use crate::base::lock::{Lock, rank};
 use crate::base::{DeviceOrdinal, Result, StreamHandle};
 use crate::config::LogLevel;
-use crate::ffi::{boundary, instance, ordinal};
+use crate::ffi::{boundary, ordinal};
 use crate::heap::PoolId;
+use crate::instance;
 
 /// The pools that are begun and not ended.
 static BEGUN: Lock<Vec<Begun>, { rank::LEAF }> = Lock::new(Vec::new());

@@ -16,8 +16,8 @@ use std::mem::transmute;
 use std::ptr::null;
 
 use super::catching::{self, Function, Thrown};
-use super::object::Object;
 use crate::base::{Error, Result, StreamHandle};
+use crate::process::Object;
 
 /// What a manager is asked to do.
 const COPY: usize = 2;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use once_cell::sync::{Lazy, OnceCell};
 
-use super::names;
+use crate::process;
 
 /// Any object of Python's, and a thread's state.
 pub(super) type Object = *mut c_void;
@@ -184,9 +184,10 @@ pub(super) fn get() -> Option<&'static Interpreter> {
 pub(super) fn contains(address: usize) -> bool {
     static OBJECT: Lazy<Option<usize>> = Lazy::new(|| {
         let evaluate = symbol(c"_PyEval_EvalFrameDefault")?;
-        names::object(evaluate as usize).map(|(_, base)| base)
+        process::Object::containing(evaluate as usize).map(|object| object.base())
     });
-    OBJECT.is_some() && names::object(address).map(|(_, base)| base) == *OBJECT
+    let object = || process::Object::containing(address).map(|object| object.base());
+    OBJECT.is_some() && object() == *OBJECT
 }
 
 fn symbol(name: &CStr) -> Option<*mut c_void> {

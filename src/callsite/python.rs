@@ -45,11 +45,12 @@ use std::time::{Duration, Instant};
 use genesis_profile::model::Frame;
 use once_cell::sync::Lazy;
 
-use super::super::{instance, process, torch};
 use super::interpreter::{self, ErrorAside, Interpreter, Method, Object, Reference};
+use super::torch::is_called_by_its_cache;
 use super::{PYTHON, SITES};
 use crate::base::lock::assert_none_held;
 use crate::observe::{OTHERS, StackMap};
+use crate::process;
 
 /// So many frames of a stack are told, from the innermost.
 pub(super) const MOST_FRAMES: usize = 64;
@@ -155,7 +156,7 @@ fn ask(
     native: usize,
 ) -> Option<u32> {
     assert_none_held();
-    if !is_active && torch::is_called_by_its_cache() {
+    if !is_active && is_called_by_its_cache() {
         return None;
     }
     let _lock = GlobalLock::take(python, state, is_active)?;
@@ -378,10 +379,7 @@ unsafe extern "C" fn at_exit(_: Object, _: Object) -> Object {
     ENDING.store(unsafe { (python.own_state)() } as usize, SeqCst);
     let deadline = Instant::now() + PATIENCE;
     // In a forked child those who waited are not there.
-    while instance::refuse_forked_child().is_ok()
-        && WAITING.load(SeqCst) != 0
-        && Instant::now() < deadline
-    {
+    while !process::fork::is_child() && WAITING.load(SeqCst) != 0 && Instant::now() < deadline {
         // SAFETY: the lock is held, and is taken again by the same thread.
         unsafe {
             let state = (python.save_thread)();
