@@ -5,12 +5,15 @@
 //! `--no-sites`, `--hostile` gives everything names that try to be markup, script and control
 //! characters.
 
+#[path = "../tests/sample/mod.rs"]
+mod sample;
+
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
-use genesis_profile::sample::{Shape, shaped};
 use genesis_profile::{Form, Profile};
+use sample::{Shape, shaped};
 
 const HOSTILE: &str = "</script><script>document.title='owned'</script><img src=x \
                        onerror=\"document.title='owned'\">'\"`${1}\\\u{2028}\u{0}\u{1b}[31m<!--";

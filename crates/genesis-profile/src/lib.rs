@@ -18,17 +18,23 @@
 pub mod form;
 pub mod html;
 pub mod json;
-mod levels;
+pub mod levels;
 pub mod model;
 mod packed;
 pub mod perfetto;
 mod place;
 pub mod prometheus;
-pub mod sample;
 pub mod snapshot;
 pub mod text;
 pub mod units;
 mod validate;
+
+// The sample that tests share names this crate from outside.
+#[cfg(test)]
+extern crate self as genesis_profile;
+#[cfg(test)]
+#[path = "../tests/sample/mod.rs"]
+mod sample;
 
 pub use form::Form;
 pub use model::Profile;

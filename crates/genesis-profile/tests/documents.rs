@@ -1,11 +1,13 @@
 //! Documents are read back as they were, and anything else is an error; the forms stand whatever
 //! a profile says.
 
+mod sample;
+
 use genesis_profile::json::{self, ReadError};
 use genesis_profile::model::{Action, Event, FORMAT, Levels};
-use genesis_profile::sample::{Shape, profile, shaped};
 use genesis_profile::{Form, Profile, text};
 use proptest::prelude::*;
+use sample::{Shape, profile, shaped};
 
 fn as_json(profile: &Profile) -> Vec<u8> {
     written(profile, Form::Json)
