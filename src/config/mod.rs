@@ -7,16 +7,14 @@
 mod document;
 mod environment;
 mod nearest;
-mod preload_options;
 mod runtime;
 mod settings;
-mod sim_options;
 mod strategy;
 mod strategy_options;
 mod table;
 mod value;
 
-pub use document::{describe, markdown_table};
+pub use document::{describe, markdown_page};
 pub use runtime::{get, set};
 pub use settings::{
     BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, PoolType,

@@ -44,7 +44,7 @@ pub enum HostKind {
 
 impl HostKind {
     /// Both kinds, by number.
-    pub const ALL: [Self; 2] = [Self::Pageable, Self::Pinned];
+    pub(crate) const ALL: [Self; 2] = [Self::Pageable, Self::Pinned];
 
     /// The words for it in messages.
     pub const fn name(self) -> &'static str {

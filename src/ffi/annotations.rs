@@ -1,6 +1,6 @@
-//! Annotations: the program names its phases for profiles and traces. Ranges such as "forward" nest
-//! within a thread; marks such as "step 12" are moments. While the stream of events has no consumer,
-//! a call costs one load.
+//! Annotations, with which a program names its phases for profiles. Ranges such as "forward" nest
+//! within a thread; marks such as "step 12" are moments. A call costs one load while the stream of
+//! events has no consumer.
 
 use std::ffi::c_char;
 

@@ -3,11 +3,12 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-use super::statistics::{Stats, write_sized};
+use super::statistics::write_sized;
 use super::{boundary, pointer};
 use crate::base::{Error, Result, Status};
 use crate::config::HostKind;
 use crate::instance::host;
+use crate::observe::Statistics;
 
 /// Allocates `size` bytes of host memory of `kind`, a `genesis_host_kind`.
 ///
@@ -57,11 +58,8 @@ pub extern "C" fn genesis_host_cache_empty(kind: c_int) -> Status {
 /// # Safety
 /// `stats` is NULL, which is an error, or points to `stats->struct_size` writable bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn genesis_host_stats_get(kind: c_int, stats: *mut Stats) -> Status {
-    let get = |struct_size| {
-        let statistics = host::heap(kind_of(kind)?)?.statistics(host::DEVICE)?;
-        Ok(Stats::new(struct_size, &statistics))
-    };
+pub unsafe extern "C" fn genesis_host_stats_get(kind: c_int, stats: *mut Statistics) -> Status {
+    let get = || host::heap(kind_of(kind)?)?.statistics(host::DEVICE);
     // SAFETY: the caller's contract; the struct begins with its size.
     boundary::status(|| unsafe { write_sized(stats, get) })
 }

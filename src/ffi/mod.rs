@@ -60,7 +60,7 @@ pub struct CUstream_st {
 #[allow(non_camel_case_types)]
 pub type genesis_stream = *mut CUstream_st;
 
-/// What C passes to mean all devices, where a function allows it.
+/// Stands for all devices in functions that allow it.
 const ALL_DEVICES: c_int = -1;
 
 fn stream_handle(stream: genesis_stream) -> StreamHandle {
@@ -74,7 +74,7 @@ fn ordinal(device: c_int) -> Result<DeviceOrdinal> {
     u32::try_from(device).map(DeviceOrdinal).map_err(no_such_device)
 }
 
-/// Does `operation` for `device`, or for every device if it is [`ALL_DEVICES`]; gives the sum.
+/// Calls `operation` for `device`, or for every device if it is [`ALL_DEVICES`]; returns the sum.
 fn for_devices(
     device: c_int,
     operation: impl Fn(&crate::heap::Heap, DeviceOrdinal) -> Result<u64>,
@@ -85,7 +85,7 @@ fn for_devices(
     }
     let mut sum = 0u64;
     for index in 0..heap.device_count() as u32 {
-        // A device never used holds nothing, and is not opened for that.
+        // A device that was never used holds nothing, so it is not opened.
         if heap.is_opened(DeviceOrdinal(index)) {
             sum = sum.saturating_add(operation(heap, DeviceOrdinal(index))?);
         }
@@ -93,7 +93,7 @@ fn for_devices(
     Ok(sum)
 }
 
-/// Writes what `value` gives to `out`; a null `out` is an error.
+/// Writes the result of `value` to `out`; a null `out` is an error.
 ///
 /// # Safety
 /// `out` is null or points to writable memory for a `T`.
@@ -107,7 +107,7 @@ unsafe fn write_required<T>(out: *mut T, value: impl FnOnce() -> Result<T>) -> R
     Ok(())
 }
 
-/// Writes `value` to `out` unless that is null: the caller does not care for it.
+/// Writes `value` to `out` unless that is null.
 ///
 /// # Safety
 /// `out` is null or points to writable memory for a `T`.

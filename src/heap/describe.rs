@@ -4,7 +4,7 @@
 use super::Heap;
 use crate::base::DeviceOrdinal;
 use crate::config::PoolType;
-use crate::observe::{Beginning, Held, Known, Statistics};
+use crate::observe::{Action, Beginning, Event, Held, Statistics};
 use crate::order::StreamName;
 
 /// One device in use.
@@ -99,18 +99,18 @@ impl Beginning for Heap {
         held.collect()
     }
 
-    fn live(&self) -> Vec<Known> {
-        let mut known = Vec::new();
+    fn live(&self) -> Vec<Event> {
+        let mut events = Vec::new();
         for region in self.regions() {
             let live = region.parts.iter().filter(|part| part.state.is_live());
-            known.extend(live.map(|part| Known {
-                device: region.device.0,
+            events.extend(live.map(|part| Event {
                 stream: region.stream.0,
                 address: part.address,
-                requested_bytes: part.requested_bytes,
+                amount: part.requested_bytes,
                 bytes: part.bytes,
+                ..Event::new(Action::Allocate, region.device)
             }));
         }
-        known
+        events
     }
 }

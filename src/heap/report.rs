@@ -35,13 +35,12 @@ impl Heap {
     }
 
     pub(super) fn statistics_of(&self, device: &DeviceHeap) -> Statistics {
-        let mut statistics = device.statistics(&self.lanes);
+        let statistics = device.statistics(&self.lanes);
         let largest = self.lanes.of(device.ordinal).map(|lane| {
             let state = lane.lock();
             state.strategy.largest_free_bytes(&state.blocks)
         });
-        statistics.largest_free_bytes = largest.max().unwrap_or(0);
-        statistics
+        statistics.finish(largest.max().unwrap_or(0))
     }
 
     /// The statistics of the blocks and segments of `device`: of one size class, or of all.
@@ -181,7 +180,7 @@ impl Heap {
             limit_bytes: (limit_bytes != u64::MAX).then_some(limit_bytes),
             driver_free_bytes: driver.map(|info| info.free_bytes),
             driver_total_bytes: driver.map(|info| info.total_bytes),
-            fragmentation_index: statistics.fragmentation_index(),
+            fragmentation_index: statistics.fragmentation_index,
         });
         self.note_out_of_memory(device.ordinal, request.stream, request.requested_bytes);
         self.log.write(LogLevel::Error, &error);

@@ -73,7 +73,7 @@ pub(super) fn device(device: DeviceDescription) -> model::Device {
         frees: statistics.frees,
         hits: statistics.hits,
         out_of_memory_events: statistics.out_of_memory_events,
-        fragmentation_index: statistics.fragmentation_index(),
+        fragmentation_index: statistics.fragmentation_index,
     }
 }
 

@@ -88,7 +88,7 @@ pub fn the_line_has_every_figure(subject: Subject) {
     assert_eq!(figure("driver_free_bytes"), driver_free_bytes);
     assert_eq!(figure("driver_total_bytes"), 256 * MIB);
     let index: f64 = figures["fragmentation_index"].parse().unwrap();
-    assert!((index - statistics.fragmentation_index()).abs() < 0.001);
+    assert!((index - statistics.fragmentation_index).abs() < 0.001);
     assert!(error.message.contains("4.00 GiB") && error.message.contains("hint: "));
     assert!(!error.message.contains('\n'), "one line");
     assert_eq!(rig.lines(), [error.message.into_owned()], "and the log has it too");
