@@ -1,7 +1,7 @@
 //! Makes `include/genesis.h` from `src/ffi`, as `cbindgen.toml` says.
 //!
-//! The header is committed, so that linking the library needs no Rust. A build rewrites it only if it
-//! differs, and CI fails if a build has changed it.
+//! The header is committed, so that linking the library needs no Rust. A build rewrites it only if
+//! it differs, and CI fails if a build has changed it.
 
 use std::path::Path;
 use std::{env, fs};

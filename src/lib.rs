@@ -5,14 +5,14 @@
 //! | module | what it is | uses |
 //! |---|---|---|
 //! | [`ffi`] | the C boundary | instance, callsite, process, heap, observe, driver, config, base |
-//! | `instance` | one process's heaps and files | callsite, process, heap, observe, driver, config, base |
+//! | `instance` | heaps and files | callsite, process, heap, observe, driver, config, base |
 //! | `callsite` | where in the program a call was made | process, observe, config, base |
 //! | `process` | forks, threads, exit, loaded shared objects | base |
 //! | [`heap`] | the allocator: request in, block out | all below |
 //! | `strategy` | where a block goes | memory, config, base |
 //! | `order` | when a freed block may be used again | memory, driver, base |
 //! | `memory` | segments, blocks, and the directory that finds them | observe, driver, base |
-//! | [`observe`] | statistics, the log, the stream of events and its consumers | driver, config, base |
+//! | [`observe`] | statistics, the log, the stream of events | driver, config, base |
 //! | [`driver`] | the device: one trait, and what implements it | config, base |
 //! | [`config`] | the one option table, the environment | base |
 //! | [`base`] | sizes, identifiers, errors, locks | nothing |

@@ -3,8 +3,8 @@
 //! Only a thread that holds the lock and that Python knows releases it. Up to Python 3.13, a thread
 //! that takes the lock while the interpreter is ending is terminated inside our frames. So, as with
 //! call sites (`python`), the end of the interpreter waits up to some seconds for threads that have
-//! released the lock, and afterwards no thread releases it. A thread that returns later still sleeps
-//! for ever until its process ends; Python itself does that from 3.14 on.
+//! released the lock, and afterwards no thread releases it. A thread that returns later still
+//! sleeps for ever until its process ends; Python itself does that from 3.14 on.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::sleep;

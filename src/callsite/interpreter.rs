@@ -1,13 +1,13 @@
 //! CPython in this process, if any: the functions of its C interface that are used here, looked up
 //! in the running program, and where a thread keeps its frames.
 //!
-//! Nothing is linked, and any version from 3.9 on works: every function here has been exported since
-//! then, under one of the listed names. If one is missing, call sites ignore the interpreter.
+//! Nothing is linked, and any version from 3.9 on works: every function here has been exported
+//! since then, under one of the listed names. If one is missing, call sites ignore the interpreter.
 //!
 //! [`Layout`] is the exception: the offsets of six fields in CPython's own structures, which lead
-//! from a thread's state to its frames. They are taken from the headers of 3.11, 3.12 and 3.13, each
-//! of which has its own. `python.rs` trusts them only after it has compared their frames with those
-//! that the functions return. For other versions, and builds without a global lock, only the
+//! from a thread's state to its frames. They are taken from the headers of 3.11, 3.12 and 3.13,
+//! each of which has its own. `python.rs` trusts them only after it has compared their frames with
+//! those that the functions return. For other versions, and builds without a global lock, only the
 //! functions are used.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
@@ -126,12 +126,12 @@ const LAYOUTS: [(c_long, Layout); 3] = [
 ];
 
 impl Layout {
-    /// Calls `visit` with the code of each frame of the thread with this `state` and the place in the
-    /// code, innermost first, until it returns false.
+    /// Calls `visit` with the code of each frame of the thread with this `state` and the place in
+    /// the code, innermost first, until it returns false.
     ///
     /// # Safety
-    /// `state` is the calling thread's, of a living interpreter with this layout. The thread need not
-    /// hold the global lock: only the thread changes its frames, and each frame holds its code.
+    /// `state` is the calling thread's, of a living interpreter with this layout. The thread need
+    /// not hold the global lock: only the thread changes its frames, and each frame holds its code.
     #[inline]
     pub(super) unsafe fn walk(self, state: Object, mut visit: impl FnMut(Object, u64) -> bool) {
         /// The field at `offset`.
@@ -307,8 +307,8 @@ impl Drop for Reference<'_> {
     }
 }
 
-/// Saves the error that is being raised in this thread, if any, and restores it on drop, so that our
-/// own calls do not see it. The global lock must be held until then.
+/// Saves the error that is being raised in this thread, if any, and restores it on drop, so that
+/// our own calls do not see it. The global lock must be held until then.
 pub(super) struct ErrorAside<'a> {
     interpreter: &'a Interpreter,
     error: [Object; 3],

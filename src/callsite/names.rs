@@ -3,7 +3,8 @@
 //! The `backtrace` crate reads DWARF and symbol tables; an inlined function is a frame of its own.
 //! An address without a symbol is named by its shared object and the offset in it. C++ functions
 //! are named without their parameters, which are longer than all the rest. Names are kept.
-//! Addresses are named in ascending order, because the crate keeps the tables of only a few objects.
+//! Addresses are named in ascending order, because the crate keeps the tables of only a few
+//! objects.
 //!
 //! **Not done.** If an object is unloaded before its addresses are named, they get no name, or a
 //! wrong one if another object was loaded there.

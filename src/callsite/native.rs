@@ -3,14 +3,14 @@
 //! `_Unwind_Backtrace` of libgcc reads the unwind tables, which every object on x86-64 and AArch64
 //! has, stripped or not; frame pointers are not needed. It passes signal frames and stops at code
 //! without tables (generated code, hand-written assembly). It takes no lock except the loader's for
-//! the list of objects, and since glibc 2.35 not even that. Frames of this library are left out; the
-//! range of its addresses is known.
+//! the list of objects, and since glibc 2.35 not even that. Frames of this library are left out;
+//! the range of its addresses is known.
 //!
-//! **Walked once.** A walk costs a third of a microsecond a frame, and programs come back on the same
-//! stacks. On x86-64 a call leaves its return address at a place that the unwinder reports. So each
-//! thread keeps the latest stacks that it has walked as [`Chain`]s: the place and the address of
-//! every frame, from our own outwards. If a frame of ours is at the chain's anchor and all places
-//! hold the chain's addresses, this is the same stack.
+//! **Walked once.** A walk costs a third of a microsecond a frame, and programs come back on the
+//! same stacks. On x86-64 a call leaves its return address at a place that the unwinder reports. So
+//! each thread keeps the latest stacks that it has walked as [`Chain`]s: the place and the address
+//! of every frame, from our own outwards. If a frame of ours is at the chain's anchor and all
+//! places hold the chain's addresses, this is the same stack.
 //!
 //! Why a place may be read: it is read only after all places further in have matched. A frame that
 //! called from the same instruction has the same size, so the place is within the live stack. The
@@ -126,9 +126,9 @@ impl Chain {
     /// Returns true if each place holds its address.
     #[inline]
     fn is_this_stack(&self) -> bool {
-        // SAFETY: the first place is in the frame around the anchor, which belongs to a function that
-        // now runs on this thread. Each further place is in a frame outside of one that has just
-        // matched. They are aligned words of this thread's own stack.
+        // SAFETY: the first place is in the frame around the anchor, which belongs to a function
+        // that now runs on this thread. Each further place is in a frame outside of one that has
+        // just matched. They are aligned words of this thread's own stack.
         let holds = |place: usize| unsafe { (place as *const usize).read_volatile() };
         self.places.iter().all(|(place, address)| holds(*place) == *address)
     }

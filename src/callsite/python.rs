@@ -3,10 +3,10 @@
 //! **Fast and slow.** Only the thread itself changes its chain of frames, so it may read the chain
 //! without the global lock. A few loads a frame make a key of the places in the code at which the
 //! frames are (`interpreter::Layout`), and `KNOWN` maps the key to the site. That suffices for a
-//! stack seen before. For a new key, or a version of Python whose layout is unknown, the thread takes
-//! the lock and calls the interpreter's functions, which return the code, file, name and line of each
-//! frame. Keys are trusted only after both ways have found the same code; each stack that is added is
-//! compared again.
+//! stack seen before. For a new key, or a version of Python whose layout is unknown, the thread
+//! takes the lock and calls the interpreter's functions, which return the code, file, name and line
+//! of each frame. Keys are trusted only after both ways have found the same code; each stack that
+//! is added is compared again.
 //!
 //! Code that a key refers to is kept alive for ever, so that no other code gets its address. The
 //! sizes of the tables of frames and stacks bound this.
@@ -14,17 +14,17 @@
 //! **The global lock.** Waiting for it can go wrong in four ways:
 //!
 //! - *The interpreter is ending.* It would terminate a waiting thread in our frames. A function
-//!   registered with `atexit` keeps other threads from waiting and first lets waiting threads finish.
-//!   From then on, and while the interpreter finalises, other threads get native stacks.
+//!   registered with `atexit` keeps other threads from waiting and first lets waiting threads
+//!   finish. From then on, and while the interpreter finalises, other threads get native stacks.
 //! - *The holder waits for us.* No lock of the heap is held here, and none of ours while the
 //!   interpreter is called: any call may collect garbage, which frees memory and comes back here.
-//!   PyTorch's caching allocator requests segments under a lock of its own, which other threads want
-//!   while they hold the global lock; so this caller does not wait for the global lock. Other callers
-//!   with such a lock cannot be recognised; they wait only once for each stack.
-//! - *In a forked child* the thread that holds it does not exist. A child of a process that has used
-//!   the library is refused before call sites are found, and does not wait at exit.
-//! - *The thread has no Python.* A thread that Python does not know, or that runs no Python code, does
-//!   not wait. (Without a layout the second takes the lock to find out.)
+//!   PyTorch's caching allocator requests segments under a lock of its own, which other threads
+//!   want while they hold the global lock; so this caller does not wait for the global lock. Other
+//!   callers with such a lock cannot be recognised; they wait only once for each stack.
+//! - *In a forked child* the thread that holds it does not exist. A child of a process that has
+//!   used the library is refused before call sites are found, and does not wait at exit.
+//! - *The thread has no Python.* A thread that Python does not know, or that runs no Python code,
+//!   does not wait. (Without a layout the second takes the lock to find out.)
 //!
 //! Interpreters other than the first of a process are seen as far as `PyGILState` sees them.
 //!
@@ -275,8 +275,8 @@ impl Drop for Seen {
 }
 
 impl Frames {
-    /// The number of the frame at a place in code, a new one if necessary; `hold` is called for a new
-    /// line of code.
+    /// The number of the frame at a place in code, a new one if necessary; `hold` is called for a
+    /// new line of code.
     fn add(&mut self, code: usize, place: c_int, frame: Frame, hold: impl FnOnce()) -> Option<u32> {
         if let Some(number) = self.places.get(&(code, place)) {
             return Some(*number);
@@ -354,9 +354,9 @@ pub(super) fn end_with_the_interpreter(python: &Interpreter) {
         return;
     }
     process::keep_library_loaded();
-    // SAFETY: the lock is held; there is a reference to each object while it is used, and the method
-    // is a static of a library that stays loaded. A failure returns null and leaves an error, which
-    // the caller's `ErrorAside` drops.
+    // SAFETY: the lock is held; there is a reference to each object while it is used, and the
+    // method is a static of a library that stays loaded. A failure returns null and leaves an
+    // error, which the caller's `ErrorAside` drops.
     unsafe {
         let module = Reference::owned(python, (python.import)(c"atexit".as_ptr()));
         let register = module.and_then(|module| {

@@ -2,8 +2,8 @@
 //!
 //! Only the row has an option's name, its aliases, how its value is written and checked, and its
 //! documentation. Reading the environment, changing options at run time and all documentation use
-//! the rows. A row's default is what `show` writes of `Settings::default()`. The rows of strategies,
-//! which exist for three kinds of memory, are in `strategy_options`.
+//! the rows. A row's default is what `show` writes of `Settings::default()`. The rows of
+//! strategies, which exist for three kinds of memory, are in `strategy_options`.
 //!
 //! **Invariants**, tested: names are distinct and start with `GENESIS_`; `parse` reads back what
 //! `show` writes; each field of [`Settings`] has a row; a `parse` that fails changes nothing.
@@ -165,9 +165,9 @@ pub static OPTIONS: &[OptionSpec] = &[
         values: "`balanced` or `tight`",
         summary: "Elastic: whether to save driver calls while there is room, or memory always.",
         help: "tight holds memory in the smallest extents, mostly within 1 % of what is live, and \
-               moves memory instead of holding more: several times the driver calls while a program \
-               warms up, and some as long as it runs. balanced does so only if the device has \
-               little room.",
+               moves memory instead of holding more: several times the driver calls while a \
+               program warms up, and some as long as it runs. balanced does so only if the device \
+               has little room.",
         runtime: false,
         parse: |settings, text| {
             let policy = word(text, "a policy of Elastic", ElasticPolicy::ALL, ElasticPolicy::name);
@@ -217,10 +217,10 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "`auto`, `on` or `off`",
         summary: "Whether the driver is asked for a stream's number, because it reuses handles.",
-        help: "auto asks at every call that names a stream (cuStreamGetId), except PyTorch's hooks, \
-               whose streams last as long as the process. off is for programs whose streams all \
-               last, or that call genesis_stream_forget before they destroy one. The preload library \
-               calls it for every program and sets off.",
+        help: "auto asks at every call that names a stream (cuStreamGetId), except PyTorch's \
+               hooks, whose streams last as long as the process. off is for programs whose \
+               streams all last, or that call genesis_stream_forget before they destroy one. The \
+               preload library calls it for every program and sets this option to off.",
         runtime: true,
         parse: |settings, text| {
             let ids = word(text, "a choice", StreamIds::ALL, StreamIds::name);
@@ -280,8 +280,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "the path of a file, or `off`",
         summary: "Record every allocation and free to this file, for `genesis replay`.",
-        help: "Compressed if the name ends in .zst; %p stands for the process's number. If the file \
-               cannot be written, there is a warning and no recording.",
+        help: "Compressed if the name ends in .zst; %p stands for the process's number. If the \
+               file cannot be written, there is a warning and no recording.",
         runtime: false,
         parse: |settings, text| {
             assign(&mut settings.trace, optional(text, OFF, |path| Ok(path.to_owned())))
@@ -301,13 +301,14 @@ pub static OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "GENESIS_DEBUG",
         aliases: &[],
-        values: "`off`, or some of `leaks`, `poison`, `guard` and `quarantine` with commas between \
-                 them, or `all`",
+        values: "`off`, or some of `leaks`, `poison`, `guard` and `quarantine` with commas \
+                 between them, or `all`",
         summary: "Which wrong uses of memory to find.",
         help: "leaks reports at exit what is still live. poison fills memory when it is allocated \
                and when it is freed. quarantine keeps freed blocks from being reused. guard ends \
-               each block at a page that is not mapped, on devices with virtual memory management; \
-               it cannot be changed once a device is in use. all is everything except guard.",
+               each block at a page that is not mapped, on devices with virtual memory \
+               management; it cannot be changed once a device is in use. all is everything except \
+               guard.",
         runtime: true,
         parse: |settings, text| assign(&mut settings.debug, debug_modes(text)),
         show: |settings| show_debug_modes(settings.debug),
@@ -328,7 +329,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         values: "the path of a file, or `off`",
         summary: "Profile the whole run, and write it to this file at exit.",
         help: "The ending of the name chooses the form: .html, .json, .trace.json or .txt. %p \
-               stands for the process's number. If the profile cannot be made, there is a warning.",
+               stands for the process's number. If the profile cannot be made, there is a \
+               warning.",
         runtime: false,
         parse: |settings, text| {
             assign(&mut settings.profile, optional(text, OFF, |path| Ok(path.to_owned())))
@@ -340,7 +342,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "a number of events",
         summary: "How many of the latest events a profile keeps.",
-        help: "Each takes 56 bytes of host memory. Sums and the coarse timeline cover the whole run.",
+        help: "Each takes 56 bytes of host memory. Sums and the coarse timeline cover the whole \
+               run.",
         runtime: true,
         parse: |settings, text| assign(&mut settings.profile_events, whole(text, 0..=1 << 32)),
         show: |settings| settings.profile_events.to_string(),
@@ -365,8 +368,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "`on` or `off`",
         summary: "Let `genesis top` show this process while it runs.",
-        help: "Every second the present state is written to a small file in /dev/shm that the same \
-               user can read.",
+        help: "Every second the present state is written to a small file in /dev/shm that the \
+               same user can read.",
         runtime: true,
         parse: |settings, text| assign(&mut settings.top, switch(text)),
         show: |settings| show_switch(settings.top).to_owned(),
@@ -376,8 +379,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "the path of a .prom file, or `off`",
         summary: "Write metrics to this file for Prometheus' node exporter.",
-        help: "For its textfile collector; %p stands for the process's number. The file is replaced \
-               as a whole and removed when the process exits.",
+        help: "For its textfile collector; %p stands for the process's number. The file is \
+               replaced as a whole and removed when the process exits.",
         runtime: true,
         parse: |settings, text| {
             assign(&mut settings.metrics, optional(text, OFF, |path| Ok(path.to_owned())))
@@ -408,8 +411,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "GENESIS_PRELOAD_FENCE",
         aliases: &[],
         values: "`on` or `off`",
-        summary: "The preload library: whether memory given to cudaFree is reused only after a wait \
-                  for the device.",
+        summary: "The preload library: whether memory given to cudaFree is reused only after a \
+                  wait for the device.",
         help: "CUDA's own cudaFree waits for the device, and programs may rely on it. off is for \
                programs that wait for their own work before they free.",
         runtime: false,
@@ -456,8 +459,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "`h100`, `a100`, `rtxpro6000`, `vattention` or `b300`",
         summary: "Simulated backends: the price list by which driver time is counted.",
-        help: "Each list has the measurements published for one machine; for a call without one it \
-               has the highest of the others. The time is only counted, not spent.",
+        help: "Each list has the measurements published for one machine; for a call without one \
+               it has the highest of the others. The time is only counted, not spent.",
         runtime: false,
         parse: |settings, text| {
             let read = word(text, "a price list", Prices::ALL, Prices::name);

@@ -148,8 +148,8 @@ pub unsafe extern "C" fn genesis_malloc_named(
 
 /// Records that work on `stream`, other than the block's own, uses the block at `ptr`. Once freed,
 /// the block is not reused before all work queued on `stream` by then has completed. The stream may
-/// be of any device and must exist until the block is freed. A default stream is that of the calling
-/// thread's current context.
+/// be of any device and must exist until the block is freed. A default stream is that of the
+/// calling thread's current context.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_block_record_stream(ptr: *mut c_void, stream: genesis_stream) -> Status {
     boundary::status(|| instance::heap()?.record_stream(ptr as u64, stream_handle(stream)))

@@ -20,8 +20,8 @@ pub type genesis_out_of_memory_callback = Option<
 >;
 
 /// Called with each message of the library; the text is valid until it returns. It may call any
-/// function of the library, may run on several threads at once, and must not throw. It is not called
-/// for messages of its own calls, which could go on for ever.
+/// function of the library, may run on several threads at once, and must not throw. It is not
+/// called for messages of its own calls, which could go on for ever.
 #[allow(non_camel_case_types)]
 pub type genesis_log_callback =
     Option<unsafe extern "C" fn(user_data: *mut c_void, level: LogLevel, message: *const c_char)>;
@@ -81,8 +81,8 @@ pub extern "C" fn genesis_out_of_memory_callback_remove(id: u64) -> Status {
 /// Sends the library's messages to `callback`; NULL sends them to standard error, the default.
 ///
 /// # Safety
-/// `callback` and `user_data` stay valid until another callback is set and the last call of this one
-/// has returned.
+/// `callback` and `user_data` stay valid until another callback is set and the last call of this
+/// one has returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_log_callback_set(
     callback: genesis_log_callback,

@@ -7,12 +7,12 @@
 //!
 //! **The interpreter's lock.** CuPy calls with the lock held. If a call has to wait for the device,
 //! work there may run Python code on the host, which waits for the lock. So the lock is released
-//! while a driver call blocks (`callsite::without_lock`). CuPy is not affected: other threads may run
-//! before and after each call anyway, because malloc is called from Python code and free where an
-//! object is destroyed. Other callers that hold the lock, such as PyTorch, keep it: C or C++ code may
-//! hold a lock of its own, and another thread may hold the interpreter's lock and want that one,
-//! which would be a deadlock. Such callers release the lock before they call, as `ctypes` and most of
-//! PyTorch's functions do.
+//! while a driver call blocks (`callsite::without_lock`). CuPy is not affected: other threads may
+//! run before and after each call anyway, because malloc is called from Python code and free where
+//! an object is destroyed. Other callers that hold the lock, such as PyTorch, keep it: C or C++
+//! code may hold a lock of its own, and another thread may hold the interpreter's lock and want
+//! that one, which would be a deadlock. Such callers release the lock before they call, as `ctypes`
+//! and most of PyTorch's functions do.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;

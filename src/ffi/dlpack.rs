@@ -1,14 +1,14 @@
 //! Memory as DLPack tensors.
 //!
 //! A buffer is one block with a count of its users: its maker and each tensor made of it. The last
-//! user frees the block. A tensor ends in its deleter, a function of this library that any thread may
-//! call without an interpreter. The destructor of the capsules in which Python passes tensors is one
-//! too, because it may run while the interpreter is being destroyed.
+//! user frees the block. A tensor ends in its deleter, a function of this library that any thread
+//! may call without an interpreter. The destructor of the capsules in which Python passes tensors
+//! is one too, because it may run while the interpreter is being destroyed.
 //!
 //! Tensors are compact and in the order of C, as `DLManagedTensor` or as `DLManagedTensorVersioned`
-//! of DLPack 1. Layouts are those of `dlpack.h`. A tensor has no stream: `genesis_stream_wait` makes
-//! streams wait for each other, and `genesis_block_record_stream` records on which one a block was
-//! used.
+//! of DLPack 1. Layouts are those of `dlpack.h`. A tensor has no stream: `genesis_stream_wait`
+//! makes streams wait for each other, and `genesis_block_record_stream` records on which one a
+//! block was used.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
@@ -172,8 +172,8 @@ fn bytes_of(element: DataType, shape: &[i64]) -> Option<u64> {
     Some(bits.div_ceil(8))
 }
 
-/// Allocates `size` bytes on `device` for use on `stream`, and writes a buffer that shares them with
-/// DLPack tensors to `buffer`.
+/// Allocates `size` bytes on `device` for use on `stream`, and writes a buffer that shares them
+/// with DLPack tensors to `buffer`.
 ///
 /// # Safety
 /// `buffer` is NULL, which is an error, or points to a writable pointer.
@@ -209,8 +209,8 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_data_get(
     unsafe { buffer.as_ref() }.map_or(null_mut(), |buffer| pointer(buffer.address))
 }
 
-/// Ends the maker's use of `buffer`, which may be NULL. The memory is freed when all tensors made of
-/// it have ended too.
+/// Ends the maker's use of `buffer`, which may be NULL. The memory is freed when all tensors made
+/// of it have ended too.
 ///
 /// # Safety
 /// `buffer` is NULL or a buffer that was not released.
@@ -338,8 +338,8 @@ unsafe fn shape_of(shape: *const i64, dimensions: c_int) -> Result<Box<[i64]>> {
     }
 }
 
-/// Makes work queued on `stream` from now on wait for the work queued on `other` until now; the host
-/// does not wait. Both are streams of `device`. Not while `other` is being captured.
+/// Makes work queued on `stream` from now on wait for the work queued on `other` until now; the
+/// host does not wait. Both are streams of `device`. Not while `other` is being captured.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_stream_wait(
     device: c_int,

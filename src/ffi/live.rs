@@ -38,7 +38,8 @@ pub type genesis_live_block_visitor =
     Option<unsafe extern "C" fn(user_data: *mut c_void, block: *const LiveBlock)>;
 
 /// Calls `visit` for every live block of `device` (-1: of all devices) whose request was at least
-/// `least_bytes`, largest first. These are the leaks of a program that should have freed everything.
+/// `least_bytes`, largest first. These are the leaks of a program that should have freed
+/// everything.
 ///
 /// Linear in the number of blocks. Naming a place for the first time takes milliseconds.
 ///

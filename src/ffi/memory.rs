@@ -7,8 +7,8 @@ use crate::base::{Result, Status};
 use crate::heap::Heap;
 use crate::instance;
 
-/// Writes the free and total memory of `device` within its limits, in bytes. Cached memory counts as
-/// free. Either output may be NULL.
+/// Writes the free and total memory of `device` within its limits, in bytes. Cached memory counts
+/// as free. Either output may be NULL.
 ///
 /// Calls the driver, which takes microseconds.
 ///
@@ -54,8 +54,8 @@ pub unsafe extern "C" fn genesis_memory_limit_get(device: c_int, bytes: *mut usi
     boundary::status(|| unsafe { write_required(bytes, get) })
 }
 
-/// Limits the physical memory held on `device` to the part `fraction`, in (0, 1], of all its memory.
-/// The lower of this limit and that of `genesis_memory_limit_set` applies.
+/// Limits the physical memory held on `device` to the part `fraction`, in (0, 1], of all its
+/// memory. The lower of this limit and that of `genesis_memory_limit_set` applies.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_memory_fraction_set(device: c_int, fraction: f64) -> Status {
     boundary::status(|| instance::heap()?.set_memory_fraction(ordinal(device)?, fraction))
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn genesis_cache_limit_get(device: c_int, bytes: *mut usiz
     boundary::status(|| unsafe { write_required(bytes, get) })
 }
 
-/// Returns all cached memory of `device` (−1: of every device in use) to the driver.
+/// Returns all cached memory of `device` (-1: of every device in use) to the driver.
 ///
 /// May wait for the device. Live blocks stay, and so does memory that shares a segment with them.
 #[unsafe(no_mangle)]
@@ -107,9 +107,9 @@ pub(super) fn empty_cache(device: c_int) -> Result<()> {
     for_devices(device, Heap::empty_cache).map(drop)
 }
 
-/// Returns cached memory of `device` (−1: of every device in use) to the driver, the longest unused
-/// first, until at most `target_bytes` are held. Writes the bytes released to `released_bytes`, which
-/// may be NULL.
+/// Returns cached memory of `device` (-1: of every device in use) to the driver, the longest unused
+/// first, until at most `target_bytes` are held. Writes the bytes released to `released_bytes`,
+/// which may be NULL.
 ///
 /// # Safety
 /// `released_bytes` is NULL or points to a writable `size_t`.
@@ -127,9 +127,9 @@ pub unsafe extern "C" fn genesis_cache_trim(
     })
 }
 
-/// Returns cached memory of `device` (−1: of every device in use) to the driver if it is older than
-/// GENESIS_GC_AGE_ALLOCATIONS or GENESIS_GC_AGE_SECONDS; if neither is set, if it was not used since
-/// the previous collection. Writes the bytes released to `released_bytes`, which may be NULL.
+/// Returns cached memory of `device` (-1: of every device in use) to the driver if it is older than
+/// GENESIS_GC_AGE_ALLOCATIONS or GENESIS_GC_AGE_SECONDS; if neither is set, if it was not used
+/// since the previous collection. Writes the bytes released to `released_bytes`, which may be NULL.
 ///
 /// # Safety
 /// `released_bytes` is NULL or points to a writable `size_t`.
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn genesis_garbage_collect(
     })
 }
 
-/// Makes freed blocks of `device` (−1: of every device in use) reusable if other streams have
+/// Makes freed blocks of `device` (-1: of every device in use) reusable if other streams have
 /// finished with them, and joins free neighbours. Returns nothing to the driver and does not wait.
 /// Writes the bytes that became reusable to `reusable_bytes`, which may be NULL.
 ///

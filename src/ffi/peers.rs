@@ -13,8 +13,8 @@ use crate::instance;
 /// does a device whose primary context is active when more memory is mapped. This function is for a
 /// device that only reads and was not in use by then.
 ///
-/// Returns `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic, and if the driver has
-/// no path from `peer` to `device`.
+/// Returns `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic, and if the driver
+/// has no path from `peer` to `device`.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_peer_access_enable(device: c_int, peer: c_int) -> Status {
     boundary::status(|| instance::heap()?.enable_peer_access(ordinal(device)?, ordinal(peer)?))

@@ -10,8 +10,8 @@ use crate::instance;
 /// Tells the library that `stream` is about to be destroyed; a later stream with this handle is
 /// another one. Call it before cudaStreamDestroy, with no other call on the stream in between.
 ///
-/// It is needed only if streams are identified by their handles: with GENESIS_STREAM_IDS=off, and on
-/// drivers before CUDA 12.0, which have no numbers for streams. It is useful everywhere, because
+/// It is needed only if streams are identified by their handles: with GENESIS_STREAM_IDS=off, and
+/// on drivers before CUDA 12.0, which have no numbers for streams. It is useful everywhere, because
 /// other streams can then use the stream's free memory after its last event. Any thread. Linear in
 /// the number of streams in use.
 #[unsafe(no_mangle)]

@@ -34,10 +34,10 @@ pub extern "C" fn genesis_tag_pop() -> Status {
 /// Until then no work may access the blocks, but they may be freed. Blocks allocated under the tag
 /// meanwhile are not paused. Does nothing if the tag has no memory.
 ///
-/// Waits for all devices. Returns `GENESIS_STATUS_INVALID_ARGUMENT` for a tag that was never pushed,
-/// and `GENESIS_STATUS_BUSY` while a graph is being captured, while freed blocks of the tag wait for
-/// a stream, and while another thread pauses or resumes. After a failure everything is as before; if
-/// the driver refuses to restore it, `genesis_tag_resume` does.
+/// Waits for all devices. Returns `GENESIS_STATUS_INVALID_ARGUMENT` for a tag that was never
+/// pushed, and `GENESIS_STATUS_BUSY` while a graph is being captured, while freed blocks of the tag
+/// wait for a stream, and while another thread pauses or resumes. After a failure everything is as
+/// before; if the driver refuses to restore it, `genesis_tag_resume` does.
 ///
 /// # Safety
 /// `tag` is NULL, which is an error, or a NUL-terminated string.
@@ -50,9 +50,9 @@ pub unsafe extern "C" fn genesis_tag_pause(tag: *const c_char, keep_contents: c_
 /// Restores the memory of the tag `tag` after `genesis_tag_pause`: at the same addresses, with the
 /// contents that were kept. Does nothing if the tag is not paused.
 ///
-/// Returns `GENESIS_STATUS_OUT_OF_MEMORY` if there is not enough memory within the limits even after
-/// cached memory was released; otherwise fails as `genesis_tag_pause` does. After a failure the tag
-/// is still paused, with the contents kept.
+/// Returns `GENESIS_STATUS_OUT_OF_MEMORY` if there is not enough memory within the limits even
+/// after cached memory was released; otherwise fails as `genesis_tag_pause` does. After a failure
+/// the tag is still paused, with the contents kept.
 ///
 /// # Safety
 /// `tag` is NULL, which is an error, or a NUL-terminated string.

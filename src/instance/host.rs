@@ -5,8 +5,8 @@
 //!
 //! **After fork** a child must not use the heaps of its parent, because their locks may be held; it
 //! makes heaps of its own. Blocks that it inherited belong to the parent: freeing them does
-//! nothing, and the child's copy ends with the child. Pinned memory needs the driver, so a child has
-//! none.
+//! nothing, and the child's copy ends with the child. Pinned memory needs the driver, so a child
+//! has none.
 //!
 //! [`HEAPS`] points to the heaps of this process, and those point to the parent's. They are never
 //! destroyed.

@@ -8,8 +8,8 @@ pub type AddressMap<T> = NumberMap<u64, T>;
 /// A map by numbers that no adversary chooses.
 pub type NumberMap<K, T> = HashMap<K, T, BuildHasherDefault<NumberHasher>>;
 
-/// Spreads addresses, which are multiples of 512, over the map: the product with 2^64 / golden ratio,
-/// its halves combined.
+/// Spreads addresses, which are multiples of 512, over the map: the product with 2^64 / golden
+/// ratio, its halves combined.
 #[derive(Debug, Default)]
 pub struct NumberHasher(u64);
 

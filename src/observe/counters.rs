@@ -1,15 +1,15 @@
 //! Exact statistics at the price of plain additions.
 //!
-//! Each lane has its own counters. They are written only under the lane's lock, with plain loads and
-//! stores (no locked instruction), and any thread may read them at any time. A device's statistics
-//! are sums over its lanes.
+//! Each lane has its own counters. They are written only under the lane's lock, with plain loads
+//! and stores (no locked instruction), and any thread may read them at any time. A device's
+//! statistics are sums over its lanes.
 //!
-//! **Peaks** are peaks of sums, and the peak of a sum is not the sum of peaks. A shared counter would
-//! cost a contended cache line per operation. So the lanes get equal shares of the room below each
-//! peak, as *watermarks*: while every lane stays within its own, the sum stays below the peak. A lane
-//! that crosses one makes the sums again ([`Peaks::refresh`]), which raises the peak if necessary and
-//! gives every lane a new share. Peaks are exact for operations one after another; simultaneous
-//! operations on different lanes count in some order.
+//! **Peaks** are peaks of sums, and the peak of a sum is not the sum of peaks. A shared counter
+//! would cost a contended cache line per operation. So the lanes get equal shares of the room below
+//! each peak, as *watermarks*: while every lane stays within its own, the sum stays below the peak.
+//! A lane that crosses one makes the sums again ([`Peaks::refresh`]), which raises the peak if
+//! necessary and gives every lane a new share. Peaks are exact for operations one after another;
+//! simultaneous operations on different lanes count in some order.
 //!
 //! **A refresh** writes the watermarks of other lanes without their locks:
 //!
@@ -17,8 +17,8 @@
 //!   watermarks start from the counts that were added up.
 //! - A block that becomes pending or ready moves watermarks, and this move and the refresh may
 //!   overwrite each other. Then a ceiling is wrong by the bytes of blocks that became pending or
-//!   ready during the refresh, until the lane's next refresh or next such block; the floor likewise,
-//!   until the next refresh. So a peak may miss these bytes for each such lane.
+//!   ready during the refresh, until the lane's next refresh or next such block; the floor
+//!   likewise, until the next refresh. So a peak may miss these bytes for each such lane.
 //!
 //! Memory limits do not depend on this: the supply keeps them exactly. Exact peaks would need every
 //! lane's lock in a refresh or a locked instruction in each free. (Distributed threshold counting:
@@ -269,8 +269,8 @@ impl LaneCounters {
         self.inactive_watermark()
     }
 
-    /// Counts a block, just freed, that waits for other streams. It is still active, so the room up to
-    /// the watermarks stays the same. Lane lock held.
+    /// Counts a block, just freed, that waits for other streams. It is still active, so the room up
+    /// to the watermarks stays the same. Lane lock held.
     pub fn on_pending(&self, class: SizeClass, allocated: u64) -> Watermark {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated);
@@ -310,13 +310,14 @@ impl LaneCounters {
         }
     }
 
-    /// Counts the allocation just counted as a miss: not served from the lane's own free blocks. Lane
-    /// lock held.
+    /// Counts the allocation just counted as a miss: not served from the lane's own free blocks.
+    /// Lane lock held.
     pub fn on_miss(&self) {
         add(&self.misses, 1);
     }
 
-    /// Sets the bytes of all blocks of the lane that have memory. The caller refreshes the watermarks.
+    /// Sets the bytes of all blocks of the lane that have memory. The caller refreshes the
+    /// watermarks.
     pub fn set_held_bytes(&self, bytes: u64) {
         self.held_bytes.store(bytes, Relaxed);
     }

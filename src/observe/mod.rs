@@ -1,9 +1,9 @@
 //! Counters of the hot path, the statistics made from them, the log, and the stream of events with
 //! its consumers.
 //!
-//! An *event* is one thing that happened, such as an allocation. A *consumer* takes events in order:
-//! the recorder of traces, and the profile. The *levels* of a device are its requested, allocated,
-//! active and reserved bytes at one moment. A profile's *history* is its latest events.
+//! An *event* is one thing that happened, such as an allocation. A *consumer* takes events in
+//! order: the recorder of traces, and the profile. The *levels* of a device are its requested,
+//! allocated, active and reserved bytes at one moment. A profile's *history* is its latest events.
 
 mod addresses;
 mod changing;

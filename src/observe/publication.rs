@@ -1,6 +1,6 @@
-//! The names of the files that running processes publish for `genesis top`: one file per process, in
-//! a memory file system if the machine has one. `instance/publish.rs` writes the files; the command
-//! reads them.
+//! The names of the files that running processes publish for `genesis top`: one file per process,
+//! in a memory file system if the machine has one. `instance/publish.rs` writes the files; the
+//! command reads them.
 
 use std::time::Duration;
 

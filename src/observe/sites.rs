@@ -1,12 +1,12 @@
 //! The table of call sites: numbers for the stacks from which calls were made.
 //!
-//! A stack is a slice of words, innermost first; the layer `callsite` gives the words their meaning.
-//! Two stacks are the same site if they are equal word by word.
+//! A stack is a slice of words, innermost first; the layer `callsite` gives the words their
+//! meaning. Two stacks are the same site if they are equal word by word.
 //!
-//! [`StackMap`] maps a stack to a number. It only grows, so a known stack is found without a lock and
-//! without host allocation. It is an open hash table of atomics, at least half empty; a slot holds 32
-//! bits of the hash and the number of an entry. An entry is written before its slot, and neither ever
-//! changes. One lock orders threads that add.
+//! [`StackMap`] maps a stack to a number. It only grows, so a known stack is found without a lock
+//! and without host allocation. It is an open hash table of atomics, at least half empty; a slot
+//! holds 32 bits of the hash and the number of an entry. An entry is written before its slot, and
+//! neither ever changes. One lock orders threads that add.
 //!
 //! [`SiteTable`] numbers stacks in order of appearance. It has room for [`MOST_STACKS`]; all later
 //! ones are one site, [`OTHERS`]. Finding a known stack then costs no more.
@@ -148,8 +148,8 @@ impl Default for StackMap {
     }
 }
 
-/// Multiplies by 2^64 / golden ratio for each word: words are addresses or small numbers, not chosen
-/// by an adversary.
+/// Multiplies by 2^64 / golden ratio for each word: words are addresses or small numbers, not
+/// chosen by an adversary.
 #[inline]
 fn hash(stack: &[u64]) -> u64 {
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;

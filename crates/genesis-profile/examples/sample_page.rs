@@ -1,9 +1,9 @@
 //! `cargo run --release -p genesis-profile --example sample_page -- EVENTS FILE [OPTION …]`
 //!
 //! Writes the profile of a program that never ran, in the form that the file's name says (see
-//! `Form::of_path`). Options: `--kept N` keeps the latest N events only, `--devices N`,
-//! `--no-sites`, `--hostile` gives everything names that try to be markup, script and control
-//! characters.
+//! `Form::of_path`). Options: `--kept N` keeps only the latest N events, `--devices N`,
+//! `--no-sites`, and `--hostile`, which puts markup, scripts and control characters into every
+//! name.
 
 #[path = "../tests/sample/mod.rs"]
 mod sample;

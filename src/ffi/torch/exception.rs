@@ -159,11 +159,11 @@ impl OutOfMemory {
     fn throw(self, message: &CStr) -> ! {
         let at = SourceLocation { function: FUNCTION.as_ptr(), file: FILE.as_ptr(), line: 0 };
         let mut text = CxxString::uninit();
-        // SAFETY: the functions have the types of their fields (see `find_with`). The string is made
-        // before its use and destroyed after it, and does not move meanwhile; the constructor may
-        // take its contents. The exception has room for the object, whose first word is the pointer
-        // to its vtable. The first entry there is the complete destructor, because `std::exception`,
-        // the base of all, declares it first.
+        // SAFETY: the functions have the types of their fields (see `find_with`). The string is
+        // made before its use and destroyed after it, and does not move meanwhile; the constructor
+        // may take its contents. The exception has room for the object, whose first word is the
+        // pointer to its vtable. The first entry there is the complete destructor, because
+        // `std::exception`, the base of all, declares it first.
         unsafe {
             let exception = (self.allocate)(EXCEPTION_BYTES);
             (self.make_string)(&raw mut text);

@@ -8,8 +8,8 @@
 //! | any, in a forked child | | NULL |
 //!
 //! The thread's last error is set in each case. PyTorch does not check the pointer for a tensor and
-//! would use NULL, hence the exceptions; if they are not found, PyTorch gets NULL. In a forked child
-//! the loader must not be called, and PyTorch itself refuses to use CUDA there.
+//! would use NULL, hence the exceptions; if they are not found, PyTorch gets NULL. In a forked
+//! child the loader must not be called, and PyTorch itself refuses to use CUDA there.
 
 use std::ffi::{CString, c_void};
 use std::fmt::Write as _;

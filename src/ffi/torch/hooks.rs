@@ -71,9 +71,10 @@ pub extern "C" fn genesis_torch_memory_fraction_set(fraction: f64, device: c_int
 /// For `set_base_alloc_fn`: returns the start of the driver's allocation that contains the live
 /// block at `ptr`, and writes its size in bytes to `size`, which may be NULL.
 ///
-/// Another process with which the memory is shared sees this allocation: a handle stands for a whole
-/// allocation of the driver, and PyTorch sends the offset with it. For memory of others it returns
-/// NULL, or throws a RuntimeError if PyTorch is the caller, as PyTorch's own allocator does.
+/// Another process with which the memory is shared sees this allocation: a handle stands for a
+/// whole allocation of the driver, and PyTorch sends the offset with it. For memory of others it
+/// returns NULL, or throws a RuntimeError if PyTorch is the caller, as PyTorch's own allocator
+/// does.
 ///
 /// # Safety
 /// `size` is NULL or points to a writable `size_t`.
@@ -94,9 +95,9 @@ pub unsafe extern "C-unwind" fn genesis_torch_base_get(
     }
 }
 
-/// For `set_record_stream_fn`: records that work on `stream` uses the block that contains `ptr`; see
-/// `genesis_block_record_stream`. The stream lasts as long as the process. A default stream stands
-/// for that of every device in use, because PyTorch does not pass the device.
+/// For `set_record_stream_fn`: records that work on `stream` uses the block that contains `ptr`;
+/// see `genesis_block_record_stream`. The stream lasts as long as the process. A default stream
+/// stands for that of every device in use, because PyTorch does not pass the device.
 ///
 /// Memory of others is ignored: PyTorch calls this for any tensor, also for one that shares the
 /// memory of another process or library.

@@ -1,8 +1,8 @@
 //! PyTorch's hooks: the functions of a pluggable allocator besides malloc and free.
 //!
-//! `torch.cuda.memory.CUDAPluggableAllocator` takes eight more functions, each optional and each of a
-//! C++ type. They are exported here with those types as C sees them, so that PyTorch can take their
-//! addresses. No C++ is compiled in, and nothing of PyTorch is linked.
+//! `torch.cuda.memory.CUDAPluggableAllocator` takes eight more functions, each optional and each of
+//! a C++ type. They are exported here with those types as C sees them, so that PyTorch can take
+//! their addresses. No C++ is compiled in, and nothing of PyTorch is linked.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | `failure` | how a failed request ends for its caller |
 //! | `exception` | PyTorch's own exceptions, made and thrown |
 //!
-//! A hook that returns nothing reports a failure as the thread's last error and to the log. If PyTorch
-//! would otherwise use memory that it did not get, it gets an exception.
+//! A hook that returns nothing reports a failure as the thread's last error and to the log. If
+//! PyTorch would otherwise use memory that it did not get, it gets an exception.
 
 #[cfg(std_function_known)]
 mod catching;

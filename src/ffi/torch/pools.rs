@@ -1,11 +1,11 @@
 //! Private pools: `set_begin_allocate_to_pool`, `set_end_allocate_to_pool_fn` and
 //! `set_release_pool` take the addresses of these functions.
 //!
-//! PyTorch names a pool by a `std::pair<uint64_t, uint64_t>`, which the calling convention passes as
-//! two numbers. A `std::function`, passed by reference to a temporary, tells which streams belong to
-//! the pool. The function is copied, and the copy destroyed at `end`, because a capture's filter
-//! points into the graph, which may be destroyed soon after. A lock keeps a call from running during
-//! `end`, and two calls from running at once, as in PyTorch's own allocator.
+//! PyTorch names a pool by a `std::pair<uint64_t, uint64_t>`, which the calling convention passes
+//! as two numbers. A `std::function`, passed by reference to a temporary, tells which streams
+//! belong to the pool. The function is copied, and the copy destroyed at `end`, because a capture's
+//! filter points into the graph, which may be destroyed soon after. A lock keeps a call from
+//! running during `end`, and two calls from running at once, as in PyTorch's own allocator.
 //!
 //! Each function has its own `cfg` for a known layout, because the header is made from this file.
 
@@ -76,9 +76,9 @@ impl Filter {
 /// pool named by the two numbers, if `filter` returns true for their stream.
 ///
 /// `filter` is a `std::function<bool(cudaStream_t)> *` of libstdc++. It is copied, called by the
-/// threads that allocate, one at a time, and destroyed when the pool is ended; it must not call this
-/// library. Memory of the pool stays mapped at its addresses until the pool is released. If the pool
-/// cannot be begun, PyTorch gets a RuntimeError, and any other caller a last error.
+/// threads that allocate, one at a time, and destroyed when the pool is ended; it must not call
+/// this library. Memory of the pool stays mapped at its addresses until the pool is released. If
+/// the pool cannot be begun, PyTorch gets a RuntimeError, and any other caller a last error.
 ///
 /// # Safety
 /// `filter` is NULL, which is an error, or points to such a function.

@@ -1,7 +1,7 @@
 //! The thread that collects events and passes them to the consumers.
 //!
-//! It sleeps until a quarter of the ring is full, a consumer's data has waited as long as it may, or
-//! a command arrives. Then it empties the ring.
+//! It sleeps until a quarter of the ring is full, a consumer's data has waited as long as it may,
+//! or a command arrives. Then it empties the ring.
 //!
 //! A consumer that fails, by an error or a panic, gets no more events, and its subscription has the
 //! error. If it was the last, events are no longer noted. The thread takes no lock of the heap,

@@ -1,8 +1,8 @@
 //! An event: one thing that happened in a thread.
 //!
 //! Events name blocks by address and streams by key, which a thread has at hand; consumers look up
-//! the rest. An event is packed into six words, so that with its stamp it takes one cache line of the
-//! ring:
+//! the rest. An event is packed into six words, so that with its stamp it takes one cache line of
+//! the ring:
 //!
 //! | word | bits | |
 //! |---|---|---|
@@ -96,8 +96,8 @@ pub struct Event {
     pub action: Action,
     /// On which device.
     pub device: DeviceOrdinal,
-    /// When: in the ring, ticks of the stream's clock; for consumers, nanoseconds since a fixed moment,
-    /// which never decrease.
+    /// When: in the ring, ticks of the stream's clock; for consumers, nanoseconds since a fixed
+    /// moment, which never decrease.
     pub time: u64,
     /// The key of the stream, the same for all handles of it.
     pub stream: u64,

@@ -2,17 +2,17 @@
 //!
 //! It is a bounded queue with many producers and one consumer, without locks. A producer takes the
 //! next sequence number (the only read-modify-write of a recorded call) and owns the slot of that
-//! number until it publishes the number in the slot's stamp. The consumer reads slots in the order of
-//! the numbers, waits for a missing stamp, and publishes up to where it has read; producers may then
-//! use these slots again.
+//! number until it publishes the number in the slot's stamp. The consumer reads slots in the order
+//! of the numbers, waits for a missing stamp, and publishes up to where it has read; producers may
+//! then use these slots again.
 //!
 //! Invariants: `read ≤ taken`; a slot's stamp is the number of its latest event plus one;
 //! slot n is written only while `n − read < CAPACITY`. A slot has one producer at a time, because
 //! numbers `CAPACITY` apart are never in use together.
 //!
-//! The numbers are the order of the events. It agrees with every order that a program can observe: if
-//! one call returns before another begins, on any threads, its number is lower, because all numbers
-//! come from one atomic.
+//! The numbers are the order of the events. It agrees with every order that a program can observe:
+//! if one call returns before another begins, on any threads, its number is lower, because all
+//! numbers come from one atomic.
 //!
 //! A full ring makes producers wait, because sums over events with holes would be wrong.
 
@@ -24,8 +24,8 @@ use std::sync::atomic::{
 use super::event::{WORDS, Words};
 use crate::base::CachePadded;
 
-/// Events in the ring: 8 MiB, which is two milliseconds of the busiest possible program and seconds of
-/// a usual one.
+/// Events in the ring: 8 MiB, which is two milliseconds of the busiest possible program and seconds
+/// of a usual one.
 pub(in crate::observe) const CAPACITY: usize = 1 << 17;
 /// A producer wakes the consumer after each this many numbers.
 pub(super) const WAKE_INTERVAL: u64 = CAPACITY as u64 / 4;

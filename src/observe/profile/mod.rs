@@ -1,9 +1,9 @@
-//! The profile: levels over time, counts by size and by call site, and the latest events. A consumer
-//! of the stream of events keeps them.
+//! The profile: levels over time, counts by size and by call site, and the latest events. A
+//! consumer of the stream of events keeps them.
 //!
 //! ```text
-//! collector (observe::events) ──▶ seen: live blocks, levels, counts ─┬─ series   over the whole run
-//!                                                                    └─ history  the latest events
+//! collector (observe::events) ─▶ seen: live blocks, levels, counts ─┬─ series   over the whole run
+//!                                                                   └─ history  the latest events
 //! ```
 //!
 //! Memory is bounded: the history has a fixed number of events and a series a fixed number of
@@ -177,8 +177,8 @@ impl Profiler {
         Ok(profile)
     }
 
-    /// The numbers and counts of the `most_sites` call sites that hold most, largest first; empty if
-    /// no profile is being made. Copies nothing else, so it may be called every second.
+    /// The numbers and counts of the `most_sites` call sites that hold most, largest first; empty
+    /// if no profile is being made. Copies nothing else, so it may be called every second.
     pub fn biggest_sites(&self, most_sites: usize) -> Vec<(u32, model::Counts)> {
         assert_none_held();
         let session = self.state.look(|state| match state {
