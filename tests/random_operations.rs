@@ -163,7 +163,7 @@ fn work(rig: &Rig, random: &mut Random, alone: u64, per_thread: u64) -> Arc<Orac
 fn assert_everything_happened(rig: &Rig) {
     for ordinal in (0..DEVICES as u32).map(DeviceOrdinal) {
         let statistics = rig.heap.statistics(ordinal).unwrap();
-        let pool_type = rig.heap.settings().pool_type;
+        let pool_type = rig.heap.settings().strategy.pool_type;
         let keeps_blocks = pool_type != PoolType::Naive;
         assert!(statistics.allocations > 50_000, "{statistics:?}");
         assert!(statistics.out_of_memory_events > 100, "{statistics:?}");

@@ -28,13 +28,13 @@ impl Backing {
         events: DeviceEvents,
         messages: &mut Messages,
     ) -> Result<Self> {
-        if settings.pool_type == PoolType::Elastic {
+        if settings.strategy.pool_type == PoolType::Elastic {
             if let Some(extents) = Extents::open(driver, settings, events)? {
                 return Ok(Self::Extents(extents));
             }
             let message = "has no virtual memory management: Caching instead of Elastic";
             messages.push((LogLevel::Warn, format!("device {} {message}", driver.ordinal())));
-            settings.pool_type = PoolType::Caching;
+            settings.strategy.pool_type = PoolType::Caching;
         }
         Ok(Self::Segments(Segments::new(Arc::clone(driver))))
     }

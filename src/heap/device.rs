@@ -40,13 +40,13 @@ impl DeviceState {
         let is_guarded = guarded.is_some();
         let driver = guarded.unwrap_or(driver);
         if is_guarded {
-            settings.pool_type = PoolType::Naive;
+            settings.strategy.pool_type = PoolType::Naive;
         }
         let backing = Backing::open(&driver, &mut settings, events, messages)?;
         let device = Self {
             ordinal,
             name: driver.name(),
-            pool_type: settings.pool_type,
+            pool_type: settings.strategy.pool_type,
             sizing: Sizing::new(&settings),
             always_missed_bytes: backing.always_missed_bytes(),
             backing,
@@ -137,7 +137,8 @@ impl<'a> DeviceHeap<'a> {
         let context =
             if stream.is_default() { OWN_CONTEXT } else { self.contexts.of_stream(stream)? };
         let owner = Owner { key, name: StreamName::of(stream), context };
-        let settings = Settings { pool_type: self.pool_type, ..self.heap.settings() };
+        let mut settings = self.heap.settings();
+        settings.strategy.pool_type = self.pool_type;
         let (index, lanes) = (&self.state.lane_index, &self.heap.lanes);
         let find_or_add = || index.find_or_add(lanes, &owner, &settings, &self.contexts);
         if let Some(lane) = find_or_add() {

@@ -56,7 +56,7 @@ pub enum Strategy {
 impl Strategy {
     /// The strategy that `settings` ask for, with no free block.
     pub fn new(settings: &Settings) -> Self {
-        match settings.pool_type {
+        match settings.strategy.pool_type {
             PoolType::Naive => Self::Naive,
             PoolType::Round | PoolType::Exact => Self::Buckets(Buckets::new()),
             PoolType::Caching => Self::Caching(Caching::new(settings.max_split_size_bytes)),

@@ -119,7 +119,8 @@ pub fn the_cache_limit_holds_when_waiting_blocks_become_free(subject: Subject) {
 /// MXNet's: a new segment that would leave less free than the reserve has the cache released.
 pub fn the_reserve(subject: Subject) {
     for (percent, is_released) in [(5.0, false), (50.0, true)] {
-        let rig = subject.plan().set(|settings| settings.pool_reserve_percent = percent).start();
+        let rig =
+            subject.plan().set(|settings| settings.strategy.reserve_percent = percent).start();
         let block = rig.allocate(384 * MIB, A);
         rig.free(block);
         rig.allocate(256 * MIB, A);

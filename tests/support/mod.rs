@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use genesis::base::size::GIB;
 use genesis::base::{DeviceOrdinal, Result, Status, StreamHandle};
-use genesis::config::{LogLevel, PoolType, Settings};
+use genesis::config::{LogLevel, PoolType, Settings, StrategySettings};
 use genesis::driver::simulated::SimulatedDevice;
 use genesis::driver::{Backend, Device, Platform};
 use genesis::heap::{Heap, Surroundings};
@@ -50,8 +50,11 @@ impl Subject {
     }
 
     pub fn plan(self) -> Plan {
-        let settings =
-            Settings { pool_type: self.pool_type, log: LogLevel::Error, ..Settings::default() };
+        let settings = Settings {
+            strategy: StrategySettings::new(self.pool_type),
+            log: LogLevel::Error,
+            ..Settings::default()
+        };
         let mut machine = Config::new(self.store, 1, GIB);
         machine.progress = Progress::Manual;
         machine.detect_races = true;

@@ -179,7 +179,7 @@ fn options_are_those_of_the_table_with_the_values_in_force() {
         assert!(text.contains(option.name) && text.contains(option.summary), "{}", option.name);
     }
     assert!(text.contains("GENESIS_SIM_DEVICES=3"), "{text}");
-    assert_eq!(stdout(&run(&["options", "--markdown"])), genesis::config::markdown_table());
+    assert_eq!(stdout(&run(&["options", "--markdown"])), genesis::config::markdown_page());
     let wrong = genesis().arg("options").env("GENESIS_SIM_DEVICES", "x").output().unwrap();
     check_refused(&wrong, 2, "GENESIS_SIM_DEVICES=x");
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use genesis::base::{DeviceOrdinal, Status, StreamHandle};
-use genesis::config::{LogLevel, PoolType, Settings};
+use genesis::config::{LogLevel, PoolType, Settings, StrategySettings};
 use genesis::driver::cuda;
 use genesis::heap::{Heap, Surroundings};
 use genesis::observe::Log;
@@ -69,7 +69,11 @@ pub(crate) fn run(name: &str, limit: Duration) -> Result<Trial, String> {
     let strategy = PoolType::ALL.iter().find(|strategy| strategy.name() == name);
     let pool_type = *strategy.ok_or_else(|| format!("{name} is no strategy"))?;
     let platform = cuda::open().map_err(|error| error.to_string())?;
-    let settings = Settings { pool_type, log: LogLevel::Error, ..Settings::default() };
+    let settings = Settings {
+        strategy: StrategySettings::new(pool_type),
+        log: LogLevel::Error,
+        ..Settings::default()
+    };
     let heap = Heap::new(platform, &settings, Surroundings::new(Arc::new(Log::new(settings.log))));
     let driver = Driver::open()?;
     let holds_back = pool_type != PoolType::Naive && !driver.is_simulated();

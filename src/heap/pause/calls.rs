@@ -42,7 +42,7 @@ impl Heap {
 
     /// Tags, and what uses them, are Elastic's.
     pub(in super::super) fn require_elastic(&self) -> Result<()> {
-        let pool_type = self.settings.lock().pool_type;
+        let pool_type = self.settings.lock().strategy.pool_type;
         if pool_type == PoolType::Elastic {
             return Ok(());
         }

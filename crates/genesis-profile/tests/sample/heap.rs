@@ -1,13 +1,12 @@
-//! The heap under the sample: best fit with splitting and joining in segments, and a record.
+//! The heap of the sample: best fit in segments, with cutting and joining, and a list of events.
 //!
-//! It is the plainest allocator that makes a believable picture, not Genesis'. Every event goes
-//! through `push`, which stops taking them when there are enough; what is live then, is what
-//! the profile says.
+//! It is the simplest allocator that makes a believable picture, not Genesis's. Every event goes
+//! through `push`, which refuses events once there are enough; the profile shows what is live then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::levels;
-use crate::model::{
+use genesis_profile::levels;
+use genesis_profile::model::{
     Action, Block, BlockState, Counts, Device, Event, History, Levels, LiveBlock, Profile, Segment,
     SiteSummary, SizeSummary, Stream, Timeline,
 };
@@ -16,7 +15,7 @@ const MIB: u64 = 1 << 20;
 const STREAMS: u32 = 2;
 const INTERVALS: u64 = 512;
 
-/// A block handed out: its address.
+/// A live block, by its address.
 pub struct Call(u64);
 
 /// A part of a segment. Free ones are also in `Heap::free`.
@@ -70,12 +69,12 @@ impl Heap {
         self.devices
     }
 
-    /// Whether nothing more is recorded.
+    /// Returns true once no more events are taken.
     pub fn is_full(&self) -> bool {
         self.events.len() >= self.most_events
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub fn pass(&mut self, ns: u64) {
         self.now_ns += ns;
     }
@@ -95,7 +94,13 @@ impl Heap {
             Some((.., address)) => address,
             None => self.reserve(device, stream, block_bytes),
         };
-        if !self.push(action, device, stream, address, bytes, block_bytes, site) {
+        let event = Event {
+            requested_bytes: bytes,
+            block_bytes,
+            site,
+            ..self.event(action, stream, address)
+        };
+        if !self.push(event) {
             return Call(0);
         }
         let part = self.parts[&address];
@@ -116,13 +121,15 @@ impl Heap {
         let Some(&part) = self.parts.get(&call.0) else {
             return;
         };
-        let Whole { device, stream, .. } = self.segments[&part.segment];
+        let stream = self.segments[&part.segment].stream;
         self.pass(300);
         let Part { requested_bytes, bytes, site, .. } = part;
-        if !self.push(Action::Free, device, stream, call.0, requested_bytes, bytes, site) {
+        let event = Event { block_bytes: bytes, ..self.event(Action::Free, stream, call.0) };
+        if !self.push(Event { requested_bytes, site, ..event }) {
             return;
         }
-        if is_used_elsewhere && self.push(Action::Pending, device, stream, call.0, 0, bytes, 0) {
+        let pending = Event { action: Action::Pending, ..event };
+        if is_used_elsewhere && self.push(pending) {
             let state = BlockState::Pending;
             self.parts.insert(call.0, Part { state, requested_bytes: 0, site: 0, ..part });
             self.pending.push(call.0);
@@ -131,7 +138,7 @@ impl Heap {
         }
     }
 
-    /// An annotation; a range is the calling thread's, of which each device has one.
+    /// An annotation. A range belongs to the calling thread, of which each device has one.
     pub fn note(&mut self, action: Action, device: u32, name: u32, number: u64) {
         self.pass(2_000);
         let thread = 100 + u64::from(device);
@@ -139,21 +146,19 @@ impl Heap {
             Action::RangePush | Action::RangePop => thread,
             _ => 0,
         };
-        if self.push(action, device, device * STREAMS, address, number, 0, 0)
-            && let Some(event) = self.events.last_mut()
-        {
-            event.name = name;
-        }
+        let event = self.event(action, device * STREAMS, address);
+        self.push(Event { requested_bytes: number, name, ..event });
     }
 
     /// A request that fails.
     pub fn fail(&mut self, device: u32, bytes: u64) {
-        self.push(Action::OutOfMemory, device, device * STREAMS, 0, bytes, 0, 0);
+        let event = self.event(Action::OutOfMemory, device * STREAMS, 0);
+        self.push(Event { requested_bytes: bytes, ..event });
     }
 
-    /// Gives back every segment that is free as a whole.
+    /// Releases every segment that is wholly free.
     pub fn trim(&mut self, device: u32) {
-        self.push(Action::Trim, device, device * STREAMS, 0, 0, 0, 0);
+        self.push(self.event(Action::Trim, device * STREAMS, 0));
         let whole = |(&address, segment): (&u64, &Whole)| {
             let part = self.parts[&address];
             let is_free = part.state == BlockState::Free && part.bytes == segment.bytes;
@@ -162,7 +167,8 @@ impl Heap {
         let unused: Vec<_> = self.segments.iter().filter_map(whole).collect();
         for (address, stream, bytes) in unused {
             self.pass(40_000);
-            if self.push(Action::Release, device, stream, address, 0, bytes, 0) {
+            let event = self.event(Action::Release, stream, address);
+            if self.push(Event { block_bytes: bytes, ..event }) {
                 self.free.retain(|&(.., of)| of != address);
                 self.parts.remove(&address);
                 self.segments.remove(&address);
@@ -178,7 +184,8 @@ impl Heap {
         };
         let address = self.next_address;
         self.pass(90_000);
-        if self.push(Action::Reserve, device, stream, address, 0, bytes, 0) {
+        let event = self.event(Action::Reserve, stream, address);
+        if self.push(Event { block_bytes: bytes, ..event }) {
             self.next_address += bytes.next_multiple_of(32 * MIB);
             self.segments.insert(address, Whole { bytes, device, stream });
             let state = BlockState::Free;
@@ -193,8 +200,9 @@ impl Heap {
     fn make_ready(&mut self) {
         for address in std::mem::take(&mut self.pending) {
             let part = self.parts[&address];
-            let Whole { device, stream, .. } = self.segments[&part.segment];
-            if self.push(Action::Ready, device, stream, address, 0, part.bytes, 0) {
+            let stream = self.segments[&part.segment].stream;
+            let event = self.event(Action::Ready, stream, address);
+            if self.push(Event { block_bytes: part.bytes, ..event }) {
                 self.join(address);
             }
         }
@@ -227,36 +235,22 @@ impl Heap {
         self.free.insert((stream, is_small, part.bytes, address));
     }
 
-    #[expect(clippy::too_many_arguments, reason = "an event has as many fields")]
-    fn push(
-        &mut self,
-        action: Action,
-        device: u32,
-        stream: u32,
-        address: u64,
-        requested_bytes: u64,
-        block_bytes: u64,
-        site: u32,
-    ) -> bool {
-        if self.is_full() {
-            return false;
-        }
-        let time_ns = self.now_ns;
-        self.events.push(Event {
-            time_ns,
-            action,
-            device,
-            stream,
-            address,
-            requested_bytes,
-            block_bytes,
-            site,
-            name: 0,
-        });
-        true
+    /// An event on `stream` now, with no bytes.
+    fn event(&self, action: Action, stream: u32, address: u64) -> Event {
+        let device = stream / STREAMS;
+        Event { time_ns: self.now_ns, action, device, stream, address, ..Event::default() }
     }
 
-    /// The profile: everything but what has no part in the sums.
+    /// Appends `event` unless there are enough; returns true if it did.
+    fn push(&mut self, event: Event) -> bool {
+        let has_room = !self.is_full();
+        if has_room {
+            self.events.push(event);
+        }
+        has_room
+    }
+
+    /// The profile, without what has no part in the sums.
     pub fn into_profile(self, has_sites: bool) -> Profile {
         let mut profile = Profile {
             duration_ns: self.now_ns + 5_000_000,
@@ -378,7 +372,7 @@ fn add_levels(profile: &mut Profile) {
     profile.timelines = timelines;
 }
 
-/// Intervals up to and with number `last`, at the level that held since.
+/// Adds intervals up to and with number `last`, at the level since then.
 fn fill(peaks: &mut Vec<Levels>, last: u64, level: Levels) {
     if (peaks.len() as u64) <= last {
         peaks.resize(last as usize + 1, level);

@@ -1,17 +1,17 @@
-//! What a process says of itself while it runs: a small file for `genesis top`
-//! (`GENESIS_TOP`), and one for Prometheus' node exporter (`GENESIS_METRICS`).
+//! The files that a process publishes while it runs: one for `genesis top` (`GENESIS_TOP`) and one
+//! for Prometheus' node exporter (`GENESIS_METRICS`).
 //!
-//! One thread of ours writes both, and is there only while either is asked for. What it says is
-//! what the heap counts anyway, and the biggest call sites if a profile is being made: lanes are
-//! locked one after the other, no driver is called. It reads nothing that anybody sends it.
+//! One thread of the library writes both and exists only while one of them is wanted. It writes
+//! what the heap counts anyway and, if a profile is being made, the call sites that hold most. It
+//! locks one lane after the other, calls no driver, and reads no input.
 //!
-//! **Files** are written beside and then moved, so a reader never sees half of one. They go when
-//! they are no longer wanted and when the process ends in good order; what a killed process
-//! leaves is recognised by its reader. In a forked child there is neither thread nor file.
+//! **Files** are written under a temporary name and then renamed, so a reader never sees a partial
+//! one. They are removed when they are no longer wanted and when the process exits; a reader
+//! recognises the file of a killed process. A forked child has neither the thread nor the files.
 //!
-//! **Locks.** `WANTED` is held while it is looked at; `FILES` from the first byte of a file to its
-//! being in its place, and by the process's end, after which nothing is put anywhere. Neither is
-//! held while the heap is asked.
+//! **Locks.** `WANTED` is held only to read or change it. `FILES` is held from the first byte of a
+//! file until it is renamed, and at exit, after which no file is made. Neither is held while the
+//! heap is read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -24,55 +24,55 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use genesis_profile::{Form, model};
 
-use super::{process, profile};
-use crate::base::Gauge;
+use super::{description, profile};
 use crate::config::{LogLevel, Settings};
 use crate::heap::Heap;
 use crate::observe::publication::{FOLDERS, INTERVAL, file_name};
+use crate::process;
 
-/// Call sites and streams that are told of, the largest of all.
+/// The most call sites and streams in a file: the largest.
 const MOST_SITES: usize = 32;
 const MOST_STREAMS: usize = 256;
-/// Metrics are written no more and no less often, whatever is asked for.
+/// The bounds of the interval between metrics; other values are clamped.
 const METRICS_SECONDS: std::ops::RangeInclusive<f64> = 0.1..=86_400.0;
-/// A process that ends waits no longer than this for a file that is being written.
+/// An exiting process waits at most this long for a file that is being written.
 const PATIENCE_AT_EXIT: Duration = Duration::from_secs(1);
 
 static WANTED: Mutex<Wanted> = Mutex::new(Wanted { targets: Vec::new(), is_served: false });
 static CHANGED: Condvar = Condvar::new();
 static FILES: Mutex<Files> = Mutex::new(Files { written: Vec::new(), is_over: false });
 
-/// What the settings ask for.
+/// The files that the settings ask for.
 struct Wanted {
     targets: Vec<Target>,
-    /// Whether the thread is there.
+    /// Whether the thread exists.
     is_served: bool,
 }
 
-/// One thing to publish.
+/// One file to publish.
 #[derive(Clone, Debug, PartialEq)]
 struct Target {
     form: Form,
     interval: Duration,
-    /// The first that can be written is the one.
+    /// The first that can be written is used.
     paths: Vec<PathBuf>,
 }
 
-/// A target as the thread serves it.
+/// A target that the thread serves.
 struct Publication {
     target: Target,
     due: Instant,
     is_complained: bool,
 }
 
-/// The files there are.
+/// The files that exist.
 struct Files {
     written: Vec<PathBuf>,
-    /// The process ends.
+    /// The process is exiting.
     is_over: bool,
 }
 
-/// Publishes what the settings of `heap` ask for from now on, and nothing else.
+/// Publishes exactly the files that the settings of `heap` ask for, from now on.
 pub(super) fn follow(heap: &'static Heap) {
     let targets = targets(&heap.settings());
     let mut wanted = lock(&WANTED);
@@ -99,9 +99,7 @@ pub(super) fn follow(heap: &'static Heap) {
 fn targets(settings: &Settings) -> Vec<Target> {
     let mut targets = Vec::new();
     if settings.top {
-        // SAFETY: it has no precondition and cannot fail.
-        let user_id = unsafe { libc::getuid() };
-        let name = file_name(user_id, std::process::id());
+        let name = file_name(process::user_id(), std::process::id());
         let paths = FOLDERS.iter().map(|folder| Path::new(folder).join(&name)).collect();
         targets.push(Target { form: Form::Json, interval: INTERVAL, paths });
     }
@@ -156,7 +154,7 @@ fn is_served(targets: &[Target], publications: &[Publication]) -> bool {
 impl Publication {
     fn publish(&mut self, heap: &Heap, speaker: &Speaker) {
         let profile = speaker.describe(heap);
-        // Late once is no reason to hurry afterwards.
+        // After a delay, do not catch up.
         self.due = Instant::now() + self.target.interval;
         let written = lock(&FILES).write(&self.target, &profile);
         if let Err(error) = written
@@ -172,7 +170,7 @@ impl Publication {
 }
 
 impl Files {
-    /// Serves `targets` from now on; the files of others go.
+    /// Serves `targets` from now on; removes the files of others.
     fn change(&mut self, mut served: Vec<Publication>, targets: &[Target]) -> Vec<Publication> {
         served.retain(|publication| {
             let stays = targets.contains(&publication.target);
@@ -192,11 +190,17 @@ impl Files {
         targets.iter().map(publication).collect()
     }
 
+    /// Removes all files and has no more made.
+    fn end(&mut self) {
+        self.is_over = true;
+        self.remove(|_| true);
+    }
+
     fn remove(&mut self, is_gone: impl Fn(&Path) -> bool) {
         self.written.retain(|path| {
             let goes = is_gone(path);
             if goes {
-                // Somebody else may have removed it.
+                // Another process may have removed it.
                 let _ = std::fs::remove_file(path);
             }
             !goes
@@ -224,7 +228,7 @@ impl Files {
     }
 }
 
-/// Makes or replaces the file at `path`. Metrics are for all to read, the rest for the user.
+/// Makes or replaces the file at `path`. All users may read metrics, only the user other files.
 fn replace(path: &Path, form: Form, profile: &model::Profile) -> io::Result<()> {
     let mode = if form == Form::Prometheus { 0o644 } else { 0o600 };
     let mut beside = path.as_os_str().to_owned();
@@ -241,8 +245,8 @@ fn replace(path: &Path, form: Form, profile: &model::Profile) -> io::Result<()> 
     written
 }
 
-/// A file that was not there: in a folder that others write to, what is there may be theirs. What
-/// a process with our number has left behind is in the way once.
+/// Makes a new file: in a folder that others may write to, an existing one may be theirs. A file
+/// left by a dead process with our number is removed once.
 fn create(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(mode);
@@ -255,7 +259,7 @@ fn create(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// The process ends: the files go, and no more come.
+/// At exit: removes the files and has no more made.
 fn end() {
     let deadline = Instant::now() + PATIENCE_AT_EXIT;
     loop {
@@ -270,14 +274,7 @@ fn end() {
     }
 }
 
-impl Files {
-    fn end(&mut self) {
-        self.is_over = true;
-        self.remove(|_| true);
-    }
-}
-
-/// What every file says alike.
+/// What all files have in common.
 struct Speaker {
     started: Instant,
     started_unix_ns: u64,
@@ -290,15 +287,15 @@ impl Speaker {
         Self {
             started: Instant::now(),
             started_unix_ns: since_1970.as_nanos() as u64,
-            program: profile::command_line(),
+            program: process::command_line(),
         }
     }
 
-    /// What is held now: a profile with counts since the process began, and without what only a
-    /// history tells.
+    /// The present state as a profile with counts since the process began and no history.
     fn describe(&self, heap: &Heap) -> model::Profile {
         let devices = heap.devices_in_use();
-        let strategy = devices.first().map_or(heap.settings().pool_type, |first| first.pool_type);
+        let strategy =
+            devices.first().map_or(heap.settings().strategy.pool_type, |first| first.pool_type);
         let (sites, call_sites) = profile::biggest_sites(MOST_SITES);
         model::Profile {
             format: model::FORMAT.to_owned(),
@@ -309,7 +306,7 @@ impl Speaker {
             duration_ns: self.started.elapsed().as_nanos() as u64,
             strategy: strategy.name().to_owned(),
             backend: heap.backend().name().to_owned(),
-            devices: devices.into_iter().map(describe_device).collect(),
+            devices: devices.into_iter().map(description::device).collect(),
             streams: describe_streams(heap),
             sites,
             call_sites,
@@ -318,30 +315,7 @@ impl Speaker {
     }
 }
 
-fn describe_device(device: crate::heap::DeviceDescription) -> model::Device {
-    let statistics = device.statistics;
-    let levels = |level: fn(Gauge) -> u64| model::Levels {
-        requested_bytes: level(statistics.requested_bytes),
-        allocated_bytes: level(statistics.allocated_bytes),
-        active_bytes: level(statistics.active_bytes),
-        reserved_bytes: level(statistics.reserved_bytes),
-    };
-    model::Device {
-        ordinal: device.ordinal.0,
-        name: device.name,
-        total_bytes: device.total_bytes,
-        usable_bytes: device.usable_bytes,
-        now: levels(|gauge| gauge.current),
-        peak: levels(|gauge| gauge.peak),
-        allocations: statistics.allocations,
-        frees: statistics.frees,
-        hits: statistics.hits,
-        out_of_memory_events: statistics.out_of_memory_events,
-        fragmentation_index: statistics.fragmentation_index(),
-    }
-}
-
-/// The streams that hold most. Their peaks are not known; they are at least what is there now.
+/// The streams that hold most. Their peaks are not known, so the present level stands for them.
 fn describe_streams(heap: &Heap) -> Vec<model::Stream> {
     let mut streams = heap.streams_in_use();
     streams.sort_by_key(|stream| std::cmp::Reverse(stream.active_bytes));
@@ -362,7 +336,7 @@ fn warn(heap: &Heap, message: &dyn std::fmt::Display) {
     heap.log().write(LogLevel::Warn, message);
 }
 
-/// A thread that panicked has left nothing half done that matters here.
+/// Ignores poison: a thread that panicked leaves nothing inconsistent here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

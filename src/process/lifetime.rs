@@ -1,43 +1,35 @@
-//! What the library does with the process it is in: threads of its own, and the process's end.
+//! Threads of the library, and the end of the process.
 //!
-//! A thread of ours takes none of the program's signals, as the program does not expect handlers
-//! to run there; so a closed pipe or a file size limit is an error of a write and not the end of
-//! the process. From the first such thread on the library stays loaded.
+//! A thread of the library has all signals blocked: the program does not expect its handlers to
+//! run there. So a closed pipe or a file size limit fails a write and does not end the process.
+//! From the first such thread on, the library stays loaded.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::panic::catch_unwind;
 use std::sync::Once;
 
-use super::instance;
+use super::fork;
 use crate::base::lock::{Lock, rank};
 
-/// What a path has in the place of the process's number.
-pub(super) const PROCESS_NUMBER: &str = "%p";
-
-/// `path` with the process's number where it has [`PROCESS_NUMBER`].
-pub(super) fn numbered(path: &str) -> String {
-    path.replace(PROCESS_NUMBER, &std::process::id().to_string())
-}
-
-/// Runs `body`, which may start threads of the library's.
-pub(super) fn starting_threads<T>(body: impl FnOnce() -> T) -> T {
+/// Runs `body`, which may start threads of the library.
+pub(crate) fn starting_threads<T>(body: impl FnOnce() -> T) -> T {
     keep_library_loaded();
     without_signals(body)
 }
 
-/// Has `body` run when the process ends in good order, once however often it is asked for; the
-/// last one asked for first. Not in a forked child. It may call no driver, which may be gone.
-pub(super) fn at_exit(body: fn()) {
+/// Runs `body` when the process exits, unless in a forked child: once, however often it was
+/// registered, and the last registered first. It must not call a driver, which may be gone.
+pub(crate) fn at_exit(body: fn()) {
     static BODIES: Lock<Vec<fn()>, { rank::LEAF }> = Lock::new(Vec::new());
     static REGISTERED: Once = Once::new();
     extern "C" fn run() {
-        if instance::refuse_forked_child().is_err() {
+        if fork::is_child() {
             return;
         }
         let bodies = std::mem::take(&mut *BODIES.lock());
         for body in bodies.into_iter().rev() {
-            // Nobody is there to be told.
+            // At exit a panic has no one left to report it to.
             let _ = catch_unwind(body);
         }
     }
@@ -49,13 +41,13 @@ pub(super) fn at_exit(body: fn()) {
     }
     keep_library_loaded();
     REGISTERED.call_once(|| {
-        // SAFETY: the function lives as long as the process, as the library stays loaded. Where
-        // it cannot be registered, the process ends without it.
+        // SAFETY: the function lives as long as the process, because the library stays loaded. If
+        // it cannot be registered, the process exits without it.
         let _ = unsafe { libc::atexit(run) };
     });
 }
 
-/// Runs `body` so that threads it starts have all signals blocked.
+/// Runs `body`; threads that it starts have all signals blocked.
 fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
@@ -74,15 +66,15 @@ fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     value
 }
 
-/// From now on somebody has, or is in, code of the library, which must stay.
-pub(super) fn keep_library_loaded() {
+/// Keeps the library loaded from now on, because a thread or the C runtime may run its code.
+pub(crate) fn keep_library_loaded() {
     static PINNED: Once = Once::new();
     PINNED.call_once(|| {
         let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
         let own_code = keep_library_loaded as *const c_void;
-        // SAFETY: `info` is written where the address is found; the name in it is the loader's.
-        // Opening the library again, never to be closed, keeps it where it is. In a program
-        // that has this code in itself nothing is opened, and nothing need be.
+        // SAFETY: `info` is written if the address is found; the name in it is the loader's.
+        // Opening the library again, without ever closing it, keeps it loaded. If this code is
+        // linked into the program itself, nothing is opened, and nothing needs to be.
         unsafe {
             if libc::dladdr(own_code, info.as_mut_ptr()) != 0 {
                 let name = (*info.as_ptr()).dli_fname;

@@ -1,15 +1,14 @@
-//! CPython, where a process has one: the functions of its C interface that are used here, looked
-//! up in the running program, and where a thread keeps its frames.
+//! CPython in this process, if any: the functions of its C interface that are used here, looked up
+//! in the running program, and where a thread keeps its frames.
 //!
-//! Nothing is linked and nothing is assumed of the version beyond 3.9: every function here has
-//! been exported since then, under one of the names given. What is not found means that there
-//! is no interpreter for us.
+//! Nothing is linked, and any version from 3.9 on works: every function here has been exported
+//! since then, under one of the listed names. If one is missing, call sites ignore the interpreter.
 //!
-//! [`Layout`] is the exception: the places of six fields in CPython's own structures, which lead
-//! from a thread's state to its frames. They differ between 3.11, 3.12 and 3.13, are fixed
-//! within each, and are read from those headers. `python.rs` believes them only after the
-//! frames that they led to were compared with those that the functions give. Other versions, and
-//! builds without a global lock, are asked by functions alone.
+//! [`Layout`] is the exception: the offsets of six fields in CPython's own structures, which lead
+//! from a thread's state to its frames. They are taken from the headers of 3.11, 3.12 and 3.13,
+//! each of which has its own. `python.rs` trusts them only after it has compared their frames with
+//! those that the functions return. For other versions, and builds without a global lock, only the
+//! functions are used.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::ptr::null_mut;
@@ -17,41 +16,41 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use once_cell::sync::{Lazy, OnceCell};
 
-use super::names;
+use crate::process;
 
-/// Any object of Python's, and a thread's state.
+/// Any Python object, and a thread's state.
 pub(super) type Object = *mut c_void;
 
-/// The functions. Those that say nothing else want the global lock held.
+/// The functions. The global lock must be held unless the comment says otherwise.
 #[derive(Debug)]
 pub(super) struct Interpreter {
     /// Any thread, no lock.
     pub(super) is_initialized: unsafe extern "C" fn() -> c_int,
     /// Any thread, no lock.
     pub(super) is_finalizing: unsafe extern "C" fn() -> c_int,
-    /// This thread's state, or null if Python does not know the thread. No lock.
+    /// This thread's state; null if Python does not know the thread. No lock.
     pub(super) own_state: unsafe extern "C" fn() -> Object,
-    /// The state that holds the global lock, up to 3.11 of whatever thread, later this one's or
-    /// null. No lock.
+    /// The state that holds the global lock: of any thread up to 3.11; later this thread's or null.
+    /// No lock.
     pub(super) active_state: unsafe extern "C" fn() -> Object,
-    /// Waits for the global lock unless it is held.
+    /// Waits for the global lock unless this thread holds it.
     pub(super) ensure: unsafe extern "C" fn() -> c_uint,
     pub(super) release: unsafe extern "C" fn(c_uint),
     pub(super) save_thread: unsafe extern "C" fn() -> Object,
     pub(super) restore_thread: unsafe extern "C" fn(Object),
-    /// Borrowed; null where no Python code runs.
+    /// Borrowed; null if no Python code runs.
     pub(super) frame: unsafe extern "C" fn() -> Object,
     /// A new reference, or null.
     pub(super) frame_back: unsafe extern "C" fn(Object) -> Object,
     /// A new reference.
     pub(super) frame_code: unsafe extern "C" fn(Object) -> Object,
     pub(super) frame_line: unsafe extern "C" fn(Object) -> c_int,
-    /// From 3.11 on: where in its code a frame is.
+    /// From 3.11 on: the place in its code at which a frame is.
     pub(super) frame_place: Option<unsafe extern "C" fn(Object) -> c_int>,
-    /// The line of a place in code, both as above.
+    /// The line of a place in code.
     pub(super) line_at: unsafe extern "C" fn(Object, c_int) -> c_int,
     pub(super) attribute: unsafe extern "C" fn(Object, *const c_char) -> Object,
-    /// The text of a string, owned by it.
+    /// The text of a string, which owns it.
     pub(super) text: unsafe extern "C" fn(Object, *mut isize) -> *const c_char,
     pub(super) add_reference: unsafe extern "C" fn(Object),
     pub(super) drop_reference: unsafe extern "C" fn(Object),
@@ -59,7 +58,7 @@ pub(super) struct Interpreter {
     pub(super) put_error: unsafe extern "C" fn(Object, Object, Object),
     pub(super) import: unsafe extern "C" fn(*const c_char) -> Object,
     pub(super) new_function: unsafe extern "C" fn(*const Method, Object, Object) -> Object,
-    /// Arguments end with a null.
+    /// The arguments end with a null.
     pub(super) call: unsafe extern "C" fn(Object, ...) -> Object,
     /// None.
     pub(super) none: Object,
@@ -81,7 +80,7 @@ pub(super) struct Method {
     pub(super) documentation: *const c_char,
 }
 
-// SAFETY: never written to, and the texts are constants.
+// SAFETY: it is never written, and the texts are constants.
 unsafe impl Sync for Method {}
 
 /// `METH_NOARGS`.
@@ -90,7 +89,8 @@ pub(super) const WITHOUT_ARGUMENTS: c_int = 4;
 /// Offsets in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
-    /// In a thread's state: a pointer to the record that `in_record` is of, or the frame itself.
+    /// In a thread's state: a pointer to a record that contains the frame at `in_record`, or to the
+    /// frame itself.
     state: usize,
     in_record: Option<usize>,
     code: usize,
@@ -99,7 +99,7 @@ pub(super) struct Layout {
     owner: usize,
 }
 
-/// A frame that is not of Python code, but marks where C code entered the interpreter.
+/// A frame that is not Python code: it marks where C code entered the interpreter.
 const OWNED_BY_C_STACK: u8 = 3;
 
 /// Python 3.11, 3.12, 3.13.
@@ -126,12 +126,12 @@ const LAYOUTS: [(c_long, Layout); 3] = [
 ];
 
 impl Layout {
-    /// Calls `visit` with the code and the place in it of each frame of the thread with this
-    /// `state`, from the innermost, until it says no.
+    /// Calls `visit` with the code of each frame of the thread with this `state` and the place in
+    /// the code, innermost first, until it returns false.
     ///
     /// # Safety
-    /// `state` is the calling thread's, of a living interpreter with this layout. The thread
-    /// need not hold the global lock: only itself changes its frames, and each holds its code.
+    /// `state` is the calling thread's, of a living interpreter with this layout. The thread need
+    /// not hold the global lock: only the thread changes its frames, and each frame holds its code.
     #[inline]
     pub(super) unsafe fn walk(self, state: Object, mut visit: impl FnMut(Object, u64) -> bool) {
         /// The field at `offset`.
@@ -139,7 +139,7 @@ impl Layout {
             // SAFETY: the caller's contract; fields are aligned.
             unsafe { of.cast::<u8>().add(offset).cast::<T>().read() }
         }
-        // SAFETY: the caller's contract, here and below: what the fields point to is there.
+        // SAFETY: the caller's contract, here and below: what the fields point to exists.
         let mut frame: Object = unsafe { field(state, self.state) };
         if let Some(offset) = self.in_record
             && !frame.is_null()
@@ -164,11 +164,11 @@ impl Layout {
     }
 }
 
-/// The interpreter of this process, if it has one that can be asked.
+/// The interpreter of this process, if it has a usable one.
 #[inline]
 pub(super) fn get() -> Option<&'static Interpreter> {
     static FOUND: OnceCell<Interpreter> = OnceCell::new();
-    /// A search costs microseconds, and an interpreter may be loaded late. A power of two.
+    /// A search costs microseconds, and an interpreter may be loaded later. A power of two.
     const CALLS_PER_SEARCH: u32 = 4096;
     static CALLS: AtomicU32 = AtomicU32::new(0);
     if let Some(found) = FOUND.get() {
@@ -180,13 +180,14 @@ pub(super) fn get() -> Option<&'static Interpreter> {
     FOUND.get_or_try_init(|| look_up().ok_or(())).ok()
 }
 
-/// Whether `address` is in the code of the interpreter, be it a library or the program.
+/// Returns true if `address` is in the object of the interpreter, a library or the program.
 pub(super) fn contains(address: usize) -> bool {
     static OBJECT: Lazy<Option<usize>> = Lazy::new(|| {
         let evaluate = symbol(c"_PyEval_EvalFrameDefault")?;
-        names::object(evaluate as usize).map(|(_, base)| base)
+        process::Object::containing(evaluate as usize).map(|object| object.base())
     });
-    OBJECT.is_some() && names::object(address).map(|(_, base)| base) == *OBJECT
+    let object = || process::Object::containing(address).map(|object| object.base());
+    OBJECT.is_some() && object() == *OBJECT
 }
 
 fn symbol(name: &CStr) -> Option<*mut c_void> {
@@ -195,10 +196,10 @@ fn symbol(name: &CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// The function of the first of these names that there is.
+/// The function with the first of these names that exists.
 macro_rules! function {
     ($($name:literal)|+) => {
-        // SAFETY: the field that it is assigned to has the type which CPython declares.
+        // SAFETY: the field to which it is assigned has the type that CPython declares.
         None$(.or_else(|| symbol($name)))+.map(|found| unsafe { std::mem::transmute(found) })
     };
 }
@@ -233,9 +234,9 @@ fn look_up() -> Option<Interpreter> {
     })
 }
 
-/// The layout of this version, if it is one that is known.
+/// The layout of this version, if it is known.
 fn layout() -> Option<Layout> {
-    /// Only builds without a global lock have it.
+    /// Only builds without a global lock export it.
     const FREE_THREADED: &CStr = c"_Py_DecRefShared";
     /// The version and the release in `Py_Version`.
     const MINOR_SHIFT: u32 = 16;
@@ -245,15 +246,14 @@ fn layout() -> Option<Layout> {
     if cfg!(not(target_pointer_width = "64")) || symbol(FREE_THREADED).is_some() {
         return None;
     }
-    // SAFETY: an `unsigned long` that is never written to.
+    // SAFETY: an `unsigned long` that is never written.
     let version = unsafe { symbol(c"Py_Version")?.cast::<c_long>().read() };
     let is_final = version >> RELEASE_SHIFT & 0xF == FINAL;
     let known = LAYOUTS.iter().find(|(minor, _)| *minor == version >> MINOR_SHIFT && is_final);
     known.map(|(_, layout)| *layout)
 }
 
-/// A reference of ours to an object of Python's, dropped with the value: the global lock must be
-/// held then.
+/// A reference to a Python object, released on drop. The global lock must be held then.
 #[derive(Debug)]
 pub(super) struct Reference<'a> {
     interpreter: &'a Interpreter,
@@ -261,15 +261,15 @@ pub(super) struct Reference<'a> {
 }
 
 impl<'a> Reference<'a> {
-    /// Takes over a reference that a function has given, or null for a failure.
+    /// Owns a reference that a function returned; `None` for null, a failure.
     pub(super) fn owned(interpreter: &'a Interpreter, object: Object) -> Option<Self> {
         (!object.is_null()).then_some(Self { interpreter, object })
     }
 
-    /// One more to an object that somebody else holds, or null for none.
+    /// A new reference to an object that another holder keeps alive; `None` for null.
     ///
     /// # Safety
-    /// `object` is null or an object that is there.
+    /// `object` is null or an existing object.
     pub(super) unsafe fn shared(interpreter: &'a Interpreter, object: Object) -> Option<Self> {
         if !object.is_null() {
             // SAFETY: the caller's contract.
@@ -285,16 +285,16 @@ impl<'a> Reference<'a> {
     /// The text of the attribute `name`, if it is a string.
     pub(super) fn text_of(&self, name: &CStr) -> Option<String> {
         let python = self.interpreter;
-        // SAFETY: an object that we hold, and a string.
+        // SAFETY: an object to which we have a reference, and a string.
         let value = unsafe { (python.attribute)(self.object, name.as_ptr()) };
         let value = Reference::owned(python, value)?;
         let mut bytes = 0;
-        // SAFETY: an object that we hold; what is not a string gives null.
+        // SAFETY: as above; an object that is not a string returns null.
         let text = unsafe { (python.text)(value.object, &mut bytes) };
         if text.is_null() {
             return None;
         }
-        // SAFETY: as many bytes as it says, which are the string's for as long as we hold it.
+        // SAFETY: `bytes` bytes, which belong to the string and live as long as our reference.
         let text = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), bytes as usize) };
         Some(String::from_utf8_lossy(text).into_owned())
     }
@@ -302,13 +302,13 @@ impl<'a> Reference<'a> {
 
 impl Drop for Reference<'_> {
     fn drop(&mut self) {
-        // SAFETY: a reference of ours, with the lock held as the type asks for.
+        // SAFETY: our reference, with the lock held as the type requires.
         unsafe { (self.interpreter.drop_reference)(self.object) };
     }
 }
 
-/// The error that Python code of this thread may be about to handle, out of the way of our own
-/// calls until the value is dropped. The global lock must be held until then.
+/// Saves the error that is being raised in this thread, if any, and restores it on drop, so that
+/// our own calls do not see it. The global lock must be held until then.
 pub(super) struct ErrorAside<'a> {
     interpreter: &'a Interpreter,
     error: [Object; 3],
@@ -318,7 +318,7 @@ impl<'a> ErrorAside<'a> {
     pub(super) fn new(interpreter: &'a Interpreter) -> Self {
         let mut error = [null_mut(); 3];
         let [kind, value, traceback] = &mut error;
-        // SAFETY: three places to write to, with the lock held.
+        // SAFETY: three writable places, with the lock held.
         unsafe { (interpreter.take_error)(kind, value, traceback) };
         Self { interpreter, error }
     }
@@ -327,7 +327,7 @@ impl<'a> ErrorAside<'a> {
 impl Drop for ErrorAside<'_> {
     fn drop(&mut self) {
         let [kind, value, traceback] = self.error;
-        // SAFETY: what `take_error` gave, given back once; an error of ours goes.
+        // SAFETY: the result of `take_error`, restored once; it replaces an error of our own.
         unsafe { (self.interpreter.put_error)(kind, value, traceback) };
     }
 }

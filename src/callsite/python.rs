@@ -1,35 +1,34 @@
-//! Python's frames: those of the code that the calling thread runs.
+//! Python stacks: the frames of the Python code that the calling thread runs.
 //!
-//! **Twice, at two prices.** A thread's chain of frames is changed by the thread itself only, so
-//! it may read it without the global lock: a few loads a frame, to a key made of the places in
-//! the code that the frames are at (`interpreter::Layout`). `KNOWN` leads from the key to the
-//! site, and that is all for a stack seen before. A key that is new, or a version of Python whose
-//! layout is not known, takes the lock and asks the interpreter's functions, which know the code,
-//! file, name and line of each frame. The keys are trusted only after both ways have led to the
-//! same code, which is compared again for each stack that is added.
+//! **Fast and slow.** Only the thread itself changes its chain of frames, so it may read the chain
+//! without the global lock. A few loads a frame make a key of the places in the code at which the
+//! frames are (`interpreter::Layout`), and `KNOWN` maps the key to the site. That suffices for a
+//! stack seen before. For a new key, or a version of Python whose layout is unknown, the thread
+//! takes the lock and calls the interpreter's functions, which return the code, file, name and line
+//! of each frame. Keys are trusted only after both ways have found the same code; each stack that
+//! is added is compared again.
 //!
-//! Code that a key is made of is held for ever, so that no other code can be at its address.
-//! That is what bounds it: a table of so many frames, so many stacks.
+//! Code that a key refers to is kept alive for ever, so that no other code gets its address. The
+//! sizes of the tables of frames and stacks bound this.
 //!
-//! **The global lock** belongs to somebody else, and waiting for it can be wrong in four ways:
+//! **The global lock.** Waiting for it can go wrong in four ways:
 //!
-//! - The interpreter is ending: a thread that waits then is ended by it, in our frames. A function
-//!   registered with `atexit` forbids all other threads any more waiting, and lets those who wait
-//!   finish first. They, and all once the interpreter is finalising, are told native stacks.
-//! - Somebody holds it while waiting for us. No lock of the heap's is held here, and none of
-//!   ours while the interpreter is called: it may collect garbage in any call, and that frees
-//!   memory and comes back here. PyTorch's caching allocator asks for segments under a lock of
-//!   its own, which others want with the global lock held; so where that is the caller the lock
-//!   is not waited for. Other callers that allocate under such a lock we cannot foresee; those
-//!   meet it only once for each stack.
-//! - A forked child lacks the thread that holds it. A child of a process that has used the
-//!   library is refused before call sites are looked for, and has no exit to wait at.
-//! - The thread has no Python: one that Python does not know, or in which no Python code runs,
-//!   does not wait for it (with a layout; without, the second takes the lock to see).
+//! - *The interpreter is ending.* It would terminate a waiting thread in our frames. A function
+//!   registered with `atexit` keeps other threads from waiting and first lets waiting threads
+//!   finish. From then on, and while the interpreter finalises, other threads get native stacks.
+//! - *The holder waits for us.* No lock of the heap is held here, and none of ours while the
+//!   interpreter is called: any call may collect garbage, which frees memory and comes back here.
+//!   PyTorch's caching allocator requests segments under a lock of its own, which other threads
+//!   want while they hold the global lock; so this caller does not wait for the global lock. Other
+//!   callers with such a lock cannot be recognised; they wait only once for each stack.
+//! - *In a forked child* the thread that holds it does not exist. A child of a process that has
+//!   used the library is refused before call sites are found, and does not wait at exit.
+//! - *The thread has no Python.* A thread that Python does not know, or that runs no Python code,
+//!   does not wait. (Without a layout the second takes the lock to find out.)
 //!
-//! Another interpreter than the first of a process is seen as far as `PyGILState` sees it.
+//! Interpreters other than the first of a process are seen as far as `PyGILState` sees them.
 //!
-//! An error that is on its way in the calling thread is put aside and back.
+//! An error that is being raised in the calling thread is saved and restored.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -45,38 +44,41 @@ use std::time::{Duration, Instant};
 use genesis_profile::model::Frame;
 use once_cell::sync::Lazy;
 
-use super::super::{instance, process, torch};
 use super::interpreter::{self, ErrorAside, Interpreter, Method, Object, Reference};
+use super::torch::is_called_by_its_cache;
 use super::{PYTHON, SITES};
 use crate::base::lock::assert_none_held;
 use crate::observe::{OTHERS, StackMap};
+use crate::process;
 
-/// So many frames of a stack are told, from the innermost.
+/// The most frames of a stack, innermost first.
 pub(super) const MOST_FRAMES: usize = 64;
-/// So many frames are told apart.
+/// The most different frames.
 const MOST_NUMBERS: usize = 1 << 16;
-/// The interpreter's end waits no longer for those who look at a stack.
+/// The end of the interpreter waits at most this long for threads that read a stack.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// From keys, after the native words if there are any, to sites.
+/// Maps native words, if any, followed by a key, to a site.
 static KNOWN: StackMap = StackMap::new();
 static FRAMES: Lazy<Mutex<Frames>> = Lazy::new(Mutex::default);
-/// How often keys and functions have led to different code, before they led to the same.
+/// How often keys and functions have found different code before they found the same; 0 once they
+/// have.
 static DOUBTS: AtomicU8 = AtomicU8::new(1);
-/// Keys are as good as functions.
+/// Keys are trusted.
 const NO_DOUBT: u8 = 0;
-/// A frame that is about to begin is seen by one way only: that is rare.
+/// Beyond this many, keys are never used. Rarely one differs, because only one of the two sees a
+/// frame that is about to begin.
 const MOST_DOUBTS: u8 = 8;
 
-/// How many threads wait for the global lock, or hold it, because of us.
+/// The number of threads that wait for the global lock, or hold it, in our code.
 pub(super) static WAITING: AtomicUsize = AtomicUsize::new(0);
-/// The state of the thread that ends the interpreter, once it has begun to.
+/// The state of the thread that is ending the interpreter; 0 before.
 static ENDING: AtomicUsize = AtomicUsize::new(0);
 
 /// The frames seen so far.
 #[derive(Default)]
 struct Frames {
-    /// By code, which is held, and place in it.
+    /// By code, which is kept alive, and the place in it.
     places: HashMap<(usize, c_int), u32>,
     /// By code and line.
     lines: HashMap<(usize, c_int), u32>,
@@ -84,12 +86,12 @@ struct Frames {
     frames: Vec<Frame>,
 }
 
-/// The site of this thread's Python code, behind `native` words of its native stack, with the
-/// rest of `words` to work in. `None`: no Python code runs here, or it cannot be known.
+/// The site of this thread's Python code, after the `native` words of its native stack in `words`;
+/// the rest of `words` is scratch space. `None` if no Python code runs here or it cannot be known.
 #[inline]
 pub(super) fn find(words: &mut [u64], native: usize) -> Option<u32> {
     let python = interpreter::get()?;
-    // SAFETY: functions that any thread may call at any time.
+    // SAFETY: any thread may call these functions at any time.
     let (state, is_active) = unsafe {
         if (python.is_initialized)() == 0 {
             return None;
@@ -97,7 +99,7 @@ pub(super) fn find(words: &mut [u64], native: usize) -> Option<u32> {
         let state = (python.own_state)();
         (state, state == (python.active_state)())
     };
-    // Once the interpreter ends, only who holds the lock knows that its state is there.
+    // Once the interpreter is ending, only the holder of the lock can rely on its state.
     if state.is_null() || (!is_active && is_ended_by_another(state)) {
         return None;
     }
@@ -113,14 +115,14 @@ pub(super) fn find(words: &mut [u64], native: usize) -> Option<u32> {
     ask(python, state, is_active, words, native)
 }
 
-/// Whether the interpreter is being ended by another thread than that with this state.
+/// Returns true if another thread than that with this state is ending the interpreter.
 #[inline]
 pub(super) fn is_ended_by_another(state: Object) -> bool {
     let ending = ENDING.load(SeqCst);
     ending != 0 && ending != state as usize
 }
 
-/// Writes the key of this thread's frames; gives each code to `visit` and says how many.
+/// Writes the key of this thread's frames, calls `visit` with each code, and returns their number.
 #[inline]
 fn read(
     python: &Interpreter,
@@ -131,7 +133,7 @@ fn read(
     let mut count = 0;
     if let Some(layout) = python.layout {
         let words = &mut words[..MOST_FRAMES];
-        // SAFETY: the state of this thread; there is a layout only where it is the interpreter's.
+        // SAFETY: the state of this thread; a layout exists only if it is the interpreter's.
         unsafe {
             layout.walk(state, |code, place| {
                 words[count] = PYTHON | place;
@@ -144,7 +146,7 @@ fn read(
     count
 }
 
-/// Finds the site by the interpreter's own functions, and has its key known from now on.
+/// Finds the site by the interpreter's own functions, and stores its key.
 #[cold]
 #[inline(never)]
 fn ask(
@@ -155,7 +157,7 @@ fn ask(
     native: usize,
 ) -> Option<u32> {
     assert_none_held();
-    if !is_active && torch::is_called_by_its_cache() {
+    if !is_active && is_called_by_its_cache() {
         return None;
     }
     let _lock = GlobalLock::take(python, state, is_active)?;
@@ -188,7 +190,7 @@ fn ask(
     Some(site)
 }
 
-/// The frames of a thread: code, which is held, and the place in it.
+/// The frames of a thread: code, to which it has references, and the place in it.
 struct Seen {
     python: &'static Interpreter,
     frames: [(Object, c_int); MOST_FRAMES],
@@ -200,12 +202,12 @@ impl Seen {
     fn of_this_thread(python: &'static Interpreter) -> Self {
         let mut seen = Self { python, frames: [(null_mut(), 0); MOST_FRAMES], count: 0 };
         let place_of = python.frame_place.unwrap_or(python.frame_line);
-        // SAFETY: the lock is held; a frame that runs is there.
+        // SAFETY: the lock is held, and a running frame exists.
         let mut next = unsafe { Reference::shared(python, (python.frame)()) };
         while let Some(frame) = next
             && let Some(entry) = seen.frames.get_mut(seen.count)
         {
-            // SAFETY: a frame that we hold, and the lock.
+            // SAFETY: a frame to which we have a reference, with the lock held.
             let (code, place, back) = unsafe {
                 let frame = frame.get();
                 ((python.frame_code)(frame), place_of(frame), (python.frame_back)(frame))
@@ -217,7 +219,7 @@ impl Seen {
         seen
     }
 
-    /// The number of each frame; `None` if there are too many by now.
+    /// The number of each frame; `None` if the table is full.
     fn numbers(&self) -> Option<[u32; MOST_FRAMES]> {
         const NOT_YET: u32 = u32::MAX;
         let mut numbers = [NOT_YET; MOST_FRAMES];
@@ -234,10 +236,10 @@ impl Seen {
             if *number != NOT_YET {
                 continue;
             }
-            // Not under the lock: the interpreter may come back here.
+            // Without our lock, because the interpreter may come back here.
             let described = self.describe(*code, *place);
             *number = lock().add(*code as usize, *place, described, || {
-                // SAFETY: code that we hold, and the global lock; never dropped.
+                // SAFETY: code to which we have a reference, with the lock held; never released.
                 unsafe { (self.python.add_reference)(*code) };
             })?;
         }
@@ -249,7 +251,7 @@ impl Seen {
     }
 
     fn describe(&self, code: Object, place: c_int) -> Frame {
-        // SAFETY: code that we hold, and the lock.
+        // SAFETY: code to which we have a reference, with the lock held.
         let (code, line) = unsafe {
             let line = match self.python.frame_place {
                 Some(_) => (self.python.line_at)(code, place),
@@ -266,15 +268,15 @@ impl Seen {
 impl Drop for Seen {
     fn drop(&mut self) {
         for (code, _) in self.taken() {
-            // SAFETY: a reference that the walk was given, with the lock held.
+            // SAFETY: a reference that the walk received, with the lock held.
             unsafe { (self.python.drop_reference)(*code) };
         }
     }
 }
 
 impl Frames {
-    /// The number of the frame at a place in code, a new one if need be; `hold` is called for
-    /// code not seen before.
+    /// The number of the frame at a place in code, a new one if necessary; `hold` is called for a
+    /// new line of code.
     fn add(&mut self, code: usize, place: c_int, frame: Frame, hold: impl FnOnce()) -> Option<u32> {
         if let Some(number) = self.places.get(&(code, place)) {
             return Some(*number);
@@ -293,7 +295,7 @@ impl Frames {
     }
 }
 
-/// What the words of a site's Python part stand for.
+/// The frames of the Python words of a site.
 pub(super) fn name(words: &[u64]) -> Vec<Frame> {
     if words.is_empty() {
         return Vec::new();
@@ -302,28 +304,28 @@ pub(super) fn name(words: &[u64]) -> Vec<Frame> {
     words.iter().filter_map(|word| known.frames.get((word & !PYTHON) as usize)).cloned().collect()
 }
 
-/// The global lock, held until this is dropped.
+/// The global lock, held until this value is dropped.
 struct GlobalLock<'a> {
     python: &'a Interpreter,
-    /// What gives it back; `None` if the caller had it.
+    /// The value to release it with; `None` if the caller held it.
     ensured: Option<u32>,
 }
 
 impl<'a> GlobalLock<'a> {
-    /// Waits for the lock, unless this thread has it or the interpreter is ending.
+    /// Waits for the lock, unless this thread holds it or the interpreter is ending.
     fn take(python: &'a Interpreter, state: Object, is_active: bool) -> Option<Self> {
-        // SAFETY: any thread may ask.
+        // SAFETY: any thread may call them.
         let is_over = || unsafe { (python.is_initialized)() == 0 || (python.is_finalizing)() != 0 };
         if is_active {
             return (!is_over()).then_some(Self { python, ensured: None });
         }
-        // Before the question, as `at_exit` says so before it looks who waits.
+        // Count first, then look: `at_exit` sets `ENDING` first and then reads the count.
         WAITING.fetch_add(1, SeqCst);
         if is_ended_by_another(state) || is_over() {
             WAITING.fetch_sub(1, SeqCst);
             return None;
         }
-        // SAFETY: the thread has a state, and the interpreter does not end before we have done.
+        // SAFETY: the thread has a state, and the interpreter does not end before we are done.
         let ensured = unsafe { (python.ensure)() };
         Some(Self { python, ensured: Some(ensured) })
     }
@@ -332,14 +334,14 @@ impl<'a> GlobalLock<'a> {
 impl Drop for GlobalLock<'_> {
     fn drop(&mut self) {
         if let Some(ensured) = self.ensured {
-            // SAFETY: pairs with the call that gave it, on the same thread.
+            // SAFETY: pairs with the call that returned it, on the same thread.
             unsafe { (self.python.release)(ensured) };
             WAITING.fetch_sub(1, SeqCst);
         }
     }
 }
 
-/// Has the interpreter tell us when it ends. With the global lock held.
+/// Has the interpreter call [`at_exit`] when it ends. The global lock is held.
 pub(super) fn end_with_the_interpreter(python: &Interpreter) {
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
     static AT_EXIT: Method = Method {
@@ -352,8 +354,9 @@ pub(super) fn end_with_the_interpreter(python: &Interpreter) {
         return;
     }
     process::keep_library_loaded();
-    // SAFETY: the lock is held; each object is held while it is used, and the method is a static
-    // of a library that stays loaded. What fails gives null and leaves an error, which goes.
+    // SAFETY: the lock is held; there is a reference to each object while it is used, and the
+    // method is a static of a library that stays loaded. A failure returns null and leaves an
+    // error, which the caller's `ErrorAside` drops.
     unsafe {
         let module = Reference::owned(python, (python.import)(c"atexit".as_ptr()));
         let register = module.and_then(|module| {
@@ -369,27 +372,24 @@ pub(super) fn end_with_the_interpreter(python: &Interpreter) {
     }
 }
 
-/// Called by the interpreter, with the lock held, before it ends.
+/// The interpreter calls it before it ends, with the lock held.
 unsafe extern "C" fn at_exit(_: Object, _: Object) -> Object {
     let Some(python) = interpreter::get() else {
         return null_mut();
     };
-    // SAFETY: any thread may ask.
+    // SAFETY: any thread may call it.
     ENDING.store(unsafe { (python.own_state)() } as usize, SeqCst);
     let deadline = Instant::now() + PATIENCE;
-    // In a forked child those who waited are not there.
-    while instance::refuse_forked_child().is_ok()
-        && WAITING.load(SeqCst) != 0
-        && Instant::now() < deadline
-    {
-        // SAFETY: the lock is held, and is taken again by the same thread.
+    // In a forked child the waiting threads do not exist.
+    while !process::fork::is_child() && WAITING.load(SeqCst) != 0 && Instant::now() < deadline {
+        // SAFETY: the lock is held, and the same thread takes it again.
         unsafe {
             let state = (python.save_thread)();
             sleep(Duration::from_millis(1));
             (python.restore_thread)(state);
         }
     }
-    // SAFETY: a constant of the interpreter's, of which the caller gets a reference.
+    // SAFETY: a constant of the interpreter; the caller gets a reference to it.
     unsafe { (python.add_reference)(python.none) };
     python.none
 }

@@ -1,21 +1,23 @@
 //! Native stacks: return addresses, as the unwinder of the C runtime finds them.
 //!
-//! `_Unwind_Backtrace` of libgcc reads the unwinding tables, which every object on x86-64 and
-//! AArch64 has whether or not it is stripped; frame pointers are not needed. It passes signal
-//! frames, ends where there are no tables (generated code, hand-written assembly) and takes no
-//! lock but the loader's, for the list of objects, and since glibc 2.35 not even that. Frames of
-//! this library are left out: the range of its own addresses is known.
+//! `_Unwind_Backtrace` of libgcc reads the unwind tables, which every object on x86-64 and AArch64
+//! has, stripped or not; frame pointers are not needed. It passes signal frames and stops at code
+//! without tables (generated code, hand-written assembly). It takes no lock except the loader's for
+//! the list of objects, and since glibc 2.35 not even that. Frames of this library are left out;
+//! the range of its addresses is known.
 //!
-//! **Walked once.** That costs a third of a microsecond a frame, and programs come back on the
-//! same stacks. On x86-64 a call leaves the address that it returns to at a place which the unwinder
-//! tells, so each thread keeps the latest stacks it has walked as [`Chain`]s: the place and the
-//! address of every frame, from our own outwards. If all of a chain's places hold its addresses
-//! again, seen from a frame of ours that lies where it lay then, this is that stack. A place is
-//! looked at only once all further in have agreed, and so is always in the living part of the
-//! stack; a function's frame is as large as it was when it called from the same instruction,
-//! but for one that makes room by `alloca`: two of those would have to make up for each other,
-//! and leave old addresses where they were, for one site to be taken for the other. Stacks with
-//! signal frames, and those in which the places do not hold the addresses, are not kept.
+//! **Walked once.** A walk costs a third of a microsecond a frame, and programs come back on the
+//! same stacks. On x86-64 a call leaves its return address at a place that the unwinder reports. So
+//! each thread keeps the latest stacks that it has walked as [`Chain`]s: the place and the address
+//! of every frame, from our own outwards. If a frame of ours is at the chain's anchor and all
+//! places hold the chain's addresses, this is the same stack.
+//!
+//! Why a place may be read: it is read only after all places further in have matched. A frame that
+//! called from the same instruction has the same size, so the place is within the live stack. The
+//! exception is a frame that uses `alloca`: one site is taken for another only if two such frames
+//! differ by the same size in opposite directions and old addresses remain at the places.
+//!
+//! Stacks with signal frames, and those whose places do not hold the addresses, are not kept.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -24,26 +26,25 @@ use std::ops::Range;
 
 use once_cell::sync::Lazy;
 
-/// So many frames of a stack are told, from the innermost.
+/// The most frames of a stack, innermost first.
 pub(super) const MOST_FRAMES: usize = 32;
-/// How many of our own frames may come before them.
+/// The most frames of this library before them.
 const MOST_OWN_FRAMES: usize = 32;
 
-/// Whether a call leaves the address it returns to below what the unwinder calls the frame's
-/// address.
+/// Whether a call leaves its return address directly below the frame address (CFA) of the unwinder.
 const ARE_RETURNS_IN_PLACE: bool = cfg!(target_arch = "x86_64");
-/// How many places of our own frame there are chains for, and how many chains for each.
+/// The number of sets of chains, chosen by the anchor, and of chains in a set.
 const SETS: usize = 64;
 const WAYS: usize = 4;
 
-/// The addresses of this library; empty where it is part of the program itself.
+/// The addresses of this library; empty if it is linked into the program itself.
 static OWN_CODE: Lazy<Range<usize>> = Lazy::new(own_code);
 
 thread_local! {
     static CHAINS: RefCell<Vec<Set>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Stacks seen from the same place, or places that share a set.
+/// Stacks with the same anchor, or with anchors that share a set.
 #[derive(Default)]
 struct Set {
     chains: [Option<Chain>; WAYS],
@@ -52,9 +53,9 @@ struct Set {
 
 /// A stack as it was walked.
 struct Chain {
-    /// Where a frame of ours was.
+    /// The address of a local variable in `capture`.
     anchor: usize,
-    /// Where return addresses lay, and the addresses; from the innermost.
+    /// Return addresses and the places that held them, innermost first.
     places: Box<[(usize, usize)]>,
     words: Box<[u64]>,
 }
@@ -69,8 +70,8 @@ struct Walk<'a> {
     is_kept: bool,
 }
 
-/// Writes the return addresses of this thread's stack to `words`, from the innermost outside of
-/// this library; says how many there are.
+/// Writes the return addresses of this thread's stack outside of this library to `words`, innermost
+/// first; returns their number.
 #[inline(never)]
 pub(super) fn capture(words: &mut [u64]) -> usize {
     let anchor = 0_u8;
@@ -90,7 +91,7 @@ pub(super) fn capture(words: &mut [u64]) -> usize {
 }
 
 fn set_of(anchor: usize) -> usize {
-    // Stacks are aligned to 16 bytes, and come at distances of a few hundred.
+    // Stacks are aligned to 16 bytes and differ by a few hundred.
     (anchor >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & (SETS - 1)
 }
 
@@ -106,10 +107,10 @@ fn walk(words: &mut [u64], anchor: usize) -> usize {
         place_count: 0,
         is_kept: ARE_RETURNS_IN_PLACE,
     };
-    // SAFETY: `visit` gets back the pointer it expects, during this call only.
+    // SAFETY: `visit` gets the pointer it expects, during this call only.
     unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
     if walk.is_kept {
-        // The innermost frames are those of this function, which is not there next time.
+        // The innermost frames are those of this function, which does not run the next time.
         let places = walk.places[..walk.place_count].iter().copied();
         let chain = Chain {
             anchor,
@@ -122,22 +123,22 @@ fn walk(words: &mut [u64], anchor: usize) -> usize {
 }
 
 impl Chain {
-    /// Whether each place holds its address.
+    /// Returns true if each place holds its address.
     #[inline]
     fn is_this_stack(&self) -> bool {
-        // SAFETY: the first place is in the frame around the anchor, which is that of a function
-        // now running on this thread; each further one is in a frame outside of one that has just
-        // been found to be the same. They are aligned words of this thread's own stack.
+        // SAFETY: the first place is in the frame around the anchor, which belongs to a function
+        // that now runs on this thread. Each further place is in a frame outside of one that has
+        // just matched. They are aligned words of this thread's own stack.
         let holds = |place: usize| unsafe { (place as *const usize).read_volatile() };
         self.places.iter().all(|(place, address)| holds(*place) == *address)
     }
 
-    /// Has it found the next time.
+    /// Stores the chain for the next time.
     fn keep(self) {
         let is_in_order = self.places.is_sorted_by(|(one, _), (next, _)| one < next);
         let is_aligned =
             self.places.iter().all(|(place, _)| place & (align_of::<usize>() - 1) == 0);
-        // Where it says other than the unwinder now, it would next time.
+        // A chain that does not match the stack now never would.
         if self.places.is_empty() || !is_in_order || !is_aligned || !self.is_this_stack() {
             return;
         }
@@ -155,7 +156,7 @@ impl Chain {
 }
 
 impl Walk<'_> {
-    /// Takes a frame in; says whether to go on.
+    /// Visits a frame; returns true to continue.
     fn step(&mut self, return_address: usize) -> bool {
         if self.count == 0 && self.own_code.contains(&return_address) {
             self.own_frames += 1;
@@ -169,7 +170,7 @@ impl Walk<'_> {
         self.count < self.words.len()
     }
 
-    /// Notes where the frame's return address lies.
+    /// Notes the place of the frame's return address.
     fn note(&mut self, place: usize, address: usize) {
         match self.places.get_mut(self.place_count) {
             Some(entry) => *entry = (place, address),
@@ -184,38 +185,38 @@ const GO_ON: c_int = 0;
 const STOP: c_int = 5;
 
 extern "C" fn visit(context: *mut c_void, walk: *mut c_void) -> c_int {
-    // SAFETY: the pointer that `walk` passed, to a value that nobody else uses meanwhile.
+    // SAFETY: the pointer that `walk` passed, to a value that it does not use meanwhile.
     let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
     let mut is_signal_frame = 0;
-    // SAFETY: the context of this frame, as the unwinder passed it, and a place for an `int`.
+    // SAFETY: the context of this frame, as the unwinder passed it, and a writable `int`.
     let (address, frame) =
         unsafe { (_Unwind_GetIPInfo(context, &mut is_signal_frame), _Unwind_GetCFA(context)) };
     if address == 0 {
-        // The end of the stack is told as a frame as well.
+        // The end of the stack is visited as a frame too.
         return STOP;
     }
     walk.is_kept &= is_signal_frame == 0;
     walk.note(frame.wrapping_sub(size_of::<usize>()), address);
-    // In all but signal frames the address is that after the call: the one before is within it.
+    // Except in signal frames this is the address after the call; one less is within the call.
     let within = if is_signal_frame == 0 { address.saturating_sub(1) } else { address };
     if walk.step(within) { GO_ON } else { STOP }
 }
 
 unsafe extern "C" {
-    /// Calls the function for each frame, from the innermost, until it returns other than 0.
+    /// Calls `visit` for each frame, innermost first, until it returns a value other than 0.
     fn _Unwind_Backtrace(
         visit: extern "C" fn(*mut c_void, *mut c_void) -> c_int,
         data: *mut c_void,
     ) -> c_int;
-    /// The address that the frame's next instruction is at, and whether that is where a signal
-    /// came instead of behind a call.
+    /// The address of the frame's next instruction; writes whether a signal interrupted the frame
+    /// there, instead of a call.
     fn _Unwind_GetIPInfo(context: *mut c_void, is_before: *mut c_int) -> usize;
-    /// Where the frame's stack ended when it called the next.
+    /// The end of the frame's stack at its call of the next frame.
     fn _Unwind_GetCFA(context: *mut c_void) -> usize;
 }
 
-/// Where the object with this very code lies, unless it is the program itself, in which other
-/// code is the user's.
+/// The addresses of the object with this code, unless it is the program itself, whose other code is
+/// the user's.
 fn own_code() -> Range<usize> {
     struct Search {
         own: usize,
@@ -226,14 +227,14 @@ fn own_code() -> Range<usize> {
         _: libc::size_t,
         search: *mut c_void,
     ) -> c_int {
-        // SAFETY: the loader passes a valid entry, and the pointer that `own_code` gave it.
+        // SAFETY: the loader passes a valid entry, and the pointer from `own_code`.
         let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
-        // SAFETY: the loader's string; the program's is empty.
+        // SAFETY: the loader's string; that of the program is empty.
         let is_program = info.dlpi_name.is_null() || unsafe { *info.dlpi_name } == 0;
         if is_program || info.dlpi_phdr.is_null() {
             return 0;
         }
-        // SAFETY: as many headers as the entry says.
+        // SAFETY: the entry has this many headers.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD) {
             let start = (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
@@ -246,7 +247,7 @@ fn own_code() -> Range<usize> {
         0
     }
     let mut search = Search { own: own_code as fn() -> Range<usize> as usize, found: 0..0 };
-    // SAFETY: `look` gets back the pointer it expects, during this call only.
+    // SAFETY: `look` gets the pointer it expects, during this call only.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
     search.found
 }

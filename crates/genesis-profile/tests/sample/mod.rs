@@ -1,19 +1,20 @@
-//! A profile of a program that never ran: for tests, benches and looking at the forms.
+//! The profile of a program that never ran, for tests and for looking at the forms.
 //!
-//! The program trains a model: parameters first, then steps of a forward pass that keeps
-//! activations, a backward pass that frees them, and now and then a gathering of gradients on a
-//! second stream, a trim, a request that fails. Lengths vary, so its memory is fragmented as
-//! memory is. The same [`Shape`] always makes the same profile, and every sum in it agrees with
-//! its events.
+//! The program trains a model. It allocates parameters, then runs steps: a forward pass that keeps
+//! activations, a backward pass that frees them, and at times a gathering of gradients on a second
+//! stream, a trim, or a request that fails. Lengths vary, so memory becomes fragmented. The same
+//! [`Shape`] always makes the same profile, and every sum in it agrees with its events.
+
+#![allow(dead_code, reason = "each user of the sample needs a part of it")]
 
 mod heap;
 
-use crate::model::{Action, FORMAT, Frame, Profile, Site};
+use genesis_profile::model::{Action, FORMAT, Frame, Profile, Site};
 use heap::{Call, Heap};
 
 const MIB: u64 = 1 << 20;
 
-/// What the program does: names and call sites by index.
+/// The names of annotations and the call sites, by index.
 const NAMES: [&str; 6] = ["step", "forward", "backward", "optimizer", "checkpoint", "kv cache"];
 const SITES: [(&str, &str, u32); 10] = [
     ("", "", 0),
@@ -28,16 +29,16 @@ const SITES: [(&str, &str, u32); 10] = [
     ("all_gather", "/srv/train/comm.py", 40),
 ];
 
-/// How much of a profile to make.
+/// The size of a profile.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Events altogether.
+    /// The number of events.
     pub events: usize,
-    /// How many of them the history still has, the latest.
+    /// The number of latest events that the history keeps.
     pub kept: usize,
-    /// Devices, each with its part of the events.
+    /// The number of devices; the events are spread over them.
     pub devices: u32,
-    /// Whether call sites were taken.
+    /// Whether events have call sites.
     pub has_sites: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Python's global lock, let go of while a driver call blocks.
+//! Python's global lock, released while a driver call blocks.
 //!
-//! Only where the calling thread has it, and is not one that Python does not know. A thread that
-//! takes it again while the interpreter ends is ended by it, in our frames, up to Python 3.13; as with
-//! call sites (`python`), the end of the interpreter waits for those who have let go of the lock, for
-//! a while, and from then on nobody does. One that comes back later still sleeps for ever, which is
-//! what Python itself does with it from 3.14 on: its process ends.
+//! Only a thread that holds the lock and that Python knows releases it. Up to Python 3.13, a thread
+//! that takes the lock while the interpreter is ending is terminated inside our frames. So, as with
+//! call sites (`python`), the end of the interpreter waits up to some seconds for threads that have
+//! released the lock, and afterwards no thread releases it. A thread that returns later still
+//! sleeps for ever until its process ends; Python itself does that from 3.14 on.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::sleep;
@@ -13,13 +13,13 @@ use std::time::Duration;
 use super::interpreter::{self, ErrorAside, Interpreter, Object};
 use super::python::{WAITING, end_with_the_interpreter, is_ended_by_another};
 
-/// Makes a call that may block, without the lock if this thread has it.
-pub(in super::super) fn without_lock(call: &mut dyn FnMut()) {
+/// Makes a call that may block; releases the lock meanwhile if this thread holds it.
+pub(crate) fn without_lock(call: &mut dyn FnMut()) {
     let _without = Without::begin();
     call();
 }
 
-/// While it lives, its thread is without the lock that it had.
+/// While it lives, its thread has released the lock that it held.
 struct Without {
     python: &'static Interpreter,
     state: Object,
@@ -28,7 +28,7 @@ struct Without {
 impl Without {
     fn begin() -> Option<Self> {
         let python = interpreter::get()?;
-        // SAFETY: functions that any thread may call at any time.
+        // SAFETY: any thread may call these functions at any time.
         let state = unsafe {
             if (python.is_initialized)() == 0 || (python.is_finalizing)() != 0 {
                 return None;
@@ -40,13 +40,13 @@ impl Without {
             let _error = ErrorAside::new(python);
             end_with_the_interpreter(python);
         }
-        // Before the question, as the interpreter's end says so before it looks who waits.
+        // Count first, then look: the interpreter's end sets its mark first and then counts.
         WAITING.fetch_add(1, SeqCst);
         if is_ended_by_another(state) {
             WAITING.fetch_sub(1, SeqCst);
             return None;
         }
-        // SAFETY: the thread has the lock, and takes it again when this is dropped.
+        // SAFETY: the thread holds the lock, and takes it again when this is dropped.
         let state = unsafe { (python.save_thread)() };
         Some(Self { python, state })
     }
@@ -54,11 +54,11 @@ impl Without {
 
 impl Drop for Without {
     fn drop(&mut self) {
-        // SAFETY: any thread may ask.
+        // SAFETY: any thread may call it.
         while unsafe { (self.python.is_finalizing)() } != 0 {
             sleep(Duration::from_secs(3600));
         }
-        // SAFETY: the state that this thread had, of an interpreter that is there.
+        // SAFETY: the state that this thread had, of an interpreter that still exists.
         unsafe { (self.python.restore_thread)(self.state) };
         WAITING.fetch_sub(1, SeqCst);
     }

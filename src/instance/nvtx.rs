@@ -1,38 +1,40 @@
 //! NVTX: the ranges and marks that programs make for NVIDIA's tools, as annotations.
 //!
-//! NVTX is a header. Each library compiled with it (PyTorch's, NCCL) looks, at its first range,
-//! at `NVTX_INJECTION64_PATH`, loads the library named there, and calls its
-//! `InitializeInjectionNvtx2`. That is handed a function that gives tables; in them stand the
-//! addresses of the caller's own pointers to implementations, for us to set. What is not set
-//! does nothing from then on. Where the variable names nothing, or another tool, none of this
-//! runs. Numbers and layouts are those of NVTX 3 (`nvtxTypes.h`, `nvToolsExt.h`), which keeps
-//! them for ever.
+//! NVTX is a header. A library compiled with it (PyTorch's, NCCL) reads `NVTX_INJECTION64_PATH` at
+//! its first range, loads the library named there, and calls its `InitializeInjectionNvtx2` with a
+//! function that returns tables. The tables hold the addresses of the caller's pointers to
+//! implementations, which this file sets; a function whose pointer is not set does nothing. If the
+//! variable is unset or names another tool, none of this runs. Numbers and layouts are those of
+//! NVTX 3 (`nvtxTypes.h`, `nvToolsExt.h`), which never change.
 //!
-//! What becomes an annotation: marks, and ranges of a thread (push and pop), of the default
-//! domain under their own name, of others as "domain: name". All domains share the thread's one
-//! stack of ranges, so ranges of two domains that overlap without nesting swap their ends.
-//! Ranges that start on one thread and end on another, payloads, colours and categories are
-//! left out, and so is the domain of CUB and Thrust, which makes a range of microseconds around
-//! each of its algorithms.
+//! | NVTX | annotation |
+//! |---|---|
+//! | mark, range of a thread (push, pop) in the default domain | its name |
+//! | the same in another domain | "domain: name" |
+//! | the same in the domain of CUB and Thrust | none: a range of microseconds per algorithm |
+//! | range from one thread to another; payload, colour, category | none |
 //!
-//! **Lifetimes.** Domains and registered strings are handed out as pointers and live as long as
-//! the process; equal ones are the same, so a program that makes them over and over does not
-//! grow. While nobody listens a range costs its check.
+//! All domains share the thread's one stack of ranges, so ranges of two domains that overlap
+//! without nesting swap their ends.
+//!
+//! **Lifetimes.** Domains and registered strings are passed out as pointers and live as long as the
+//! process. Equal ones are the same object, so a program that makes them repeatedly does not grow.
+//! While the stream of events has no consumer, a range costs one test.
+#![allow(unsafe_code)]
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::annotations::note;
-use super::instance::EVENTS;
+use super::EVENTS;
 use crate::base::lock::{Lock, rank};
 use crate::observe::Action;
 
-/// What push and pop answer where a tool does not count depths.
+/// The result of push and pop from a tool that does not count depths.
 const NO_PUSH_POP_TRACKING: c_int = -2;
-/// The version of NVTX that this was written for.
+/// The version of NVTX that this file implements.
 const NVTX_VERSION: u32 = 3;
-/// What a range without a message is called.
+/// The name of a range without a message.
 const NO_MESSAGE: &str = "(range)";
 /// The domain of CUB and Thrust.
 const CUB_DOMAIN: &str = "CCCL";
@@ -45,10 +47,10 @@ const MODULE_CORE2: c_int = 5;
 
 /// A pointer to an implementation, as the caller keeps it.
 type Slot = *mut *const c_void;
-/// Gives the table of that number, or null.
+/// Returns the table of that number, or null.
 type GetExportTable = Option<unsafe extern "C" fn(table: u32) -> *const c_void>;
 
-/// Gives the slots of a module, and how many there are; returns 0 for a module it has not.
+/// Writes the slots of a module and their number; returns 0 for a module that it does not have.
 type GetSlots = unsafe extern "C" fn(module: c_int, *mut *const Slot, *mut c_uint) -> c_int;
 
 /// Table 1.
@@ -58,7 +60,7 @@ struct Callbacks {
     get_module_function_table: Option<GetSlots>,
 }
 
-/// Table 3: is told what the tool was written for.
+/// Table 3: takes the version that the tool implements.
 #[repr(C)]
 struct VersionInfo {
     struct_size: usize,
@@ -67,7 +69,7 @@ struct VersionInfo {
     set_injection_version: Option<unsafe extern "C" fn(version: u32)>,
 }
 
-/// `nvtxEventAttributes_t`; longer ones may come, of which this is the beginning.
+/// The beginning of `nvtxEventAttributes_t`, which may be longer.
 #[repr(C)]
 struct EventAttributes {
     version: u16,
@@ -86,16 +88,16 @@ const MESSAGE_ASCII: i32 = 1;
 const MESSAGE_UNICODE: i32 = 2;
 const MESSAGE_REGISTERED: i32 = 3;
 
-/// `wchar_t` where there is NVTX with injection: not on Windows.
+/// `wchar_t` of the systems where NVTX can inject, which excludes Windows.
 type WideChar = u32;
 
-/// What a domain's handle points to.
+/// A domain; its handle points to it.
 struct Domain {
     name: Box<str>,
     is_muted: bool,
 }
 
-/// What a registered string's handle points to.
+/// A registered string; its handle points to it.
 struct Text(Box<str>);
 
 /// Everything handed out, by name.
@@ -107,8 +109,8 @@ struct Known {
 
 static KNOWN: Lock<Option<Known>, { rank::LEAF }> = Lock::new(None);
 
-/// What NVTX calls in the library that `NVTX_INJECTION64_PATH` names: takes the ranges and marks
-/// of the caller as annotations from now on. Returns 1, or 0 where it is no NVTX that is known.
+/// NVTX calls it in the library that `NVTX_INJECTION64_PATH` names. The caller's ranges and marks
+/// are annotations from now on. Returns 1, or 0 for an unknown version of NVTX.
 ///
 /// # Safety
 /// Called by NVTX 3, with its `nvtxGetExportTable`.
@@ -116,7 +118,7 @@ static KNOWN: Lock<Option<Known>, { rank::LEAF }> = Lock::new(None);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTable) -> c_int {
     let Some(get) = get_export_table else { return 0 };
-    // SAFETY: NVTX gives null or a table of that number, which lives as long as its code.
+    // SAFETY: NVTX returns null or a table of that number, which lives as long as its code.
     let (callbacks, version) = unsafe {
         let version = get(VERSION_INFO).cast::<VersionInfo>().as_ref();
         (get(CALLBACKS).cast::<Callbacks>().as_ref(), version)
@@ -125,7 +127,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTab
     let Some(slots_of) = table.and_then(|table| table.get_module_function_table) else { return 0 };
     let is_whole = |table: &&VersionInfo| table.struct_size >= size_of::<VersionInfo>();
     if let Some(tell) = version.filter(is_whole).and_then(|table| table.set_injection_version) {
-        // SAFETY: it is NVTX's, for this.
+        // SAFETY: NVTX provides the function for this call.
         unsafe { tell(NVTX_VERSION) };
     }
     let modules = [(MODULE_CORE, &CORE[..]), (MODULE_CORE2, &CORE2[..])];
@@ -137,8 +139,8 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get_export_table: GetExportTab
             continue;
         }
         for &(number, Function(function)) in functions.iter().filter(|(number, _)| *number < size) {
-            // SAFETY: NVTX's table has `size` slots, each null or a pointer that it has set
-            // aside for the function of that number, and nobody else looks before we return.
+            // SAFETY: NVTX's table has `size` slots, each null or a pointer reserved for the
+            // function of that number. No other thread reads it before we return.
             unsafe {
                 let slot = *slots.add(number as usize);
                 if !slot.is_null() {
@@ -157,7 +159,7 @@ struct Function(*const c_void);
 // SAFETY: functions may be called by any thread.
 unsafe impl Sync for Function {}
 
-/// Our functions by their numbers in the module CORE.
+/// Our functions of the module CORE, by number.
 static CORE: [(c_uint, Function); 7] = [
     (1, Function(mark_ex as *const c_void)),
     (2, Function(mark_ascii as *const c_void)),
@@ -168,7 +170,7 @@ static CORE: [(c_uint, Function); 7] = [
     (11, Function(range_pop as *const c_void)),
 ];
 
-/// And in the module CORE2: those of domains.
+/// Our functions of the module CORE2, which take a domain.
 static CORE2: [(c_uint, Function); 7] = [
     (1, Function(domain_mark_ex as *const c_void)),
     (4, Function(domain_range_push_ex as *const c_void)),
@@ -179,8 +181,8 @@ static CORE2: [(c_uint, Function); 7] = [
     (13, Function(domain_create_wide as *const c_void)),
 ];
 
-// The functions that NVTX calls. Their callers pass what NVTX's documentation asks for: null or
-// NUL-terminated strings, null or attributes with their size in them, and handles from here.
+// The functions that NVTX calls. NVTX's contract: strings are null or NUL-terminated, attributes
+// are null or contain their size, and handles come from this file.
 
 unsafe extern "C" fn mark_ex(attributes: *const EventAttributes) {
     // SAFETY: NVTX's contract.
@@ -266,17 +268,18 @@ unsafe extern "C" fn domain_create_wide(name: *const WideChar) -> *const Domain 
     guarded(|| domain(&unsafe { wide(name) }))
 }
 
-/// Notes an annotation of the name that `name` gives, if it gives one and anybody listens. What
-/// goes wrong ends here: NVTX has no errors, and a profile without a range is still one.
+/// Notes an annotation if `name` returns a name and the stream of events has a consumer. Failures
+/// are ignored: NVTX has no errors, and a profile without a range is still valid.
 fn annotate(action: Action, name: impl FnOnce() -> Option<String>) {
     if EVENTS.is_on() {
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            name().map(|name| note(action, (action != Action::RangePop).then_some(&*name)))
+            name()
+                .map(|name| super::annotate(action, (action != Action::RangePop).then_some(&*name)))
         }));
     }
 }
 
-/// The pointer that `body` gives; null, which NVTX takes for none, at a defect of ours.
+/// A pointer to the result of `body`; null, which NVTX takes for none, if it panics.
 fn guarded<T: 'static>(body: impl FnOnce() -> &'static T) -> *const T {
     catch_unwind(AssertUnwindSafe(body)).map_or(std::ptr::null(), std::ptr::from_ref)
 }
@@ -297,7 +300,7 @@ fn registered(text: &str) -> &'static Text {
     strings.entry(text.into()).or_insert_with(|| Box::leak(Box::new(Text(text.into()))))
 }
 
-/// What a range or mark is called; `None` if its domain is muted.
+/// The name of a range or mark; `None` if its domain is muted.
 ///
 /// # Safety
 /// NVTX's contract for both.
@@ -320,15 +323,15 @@ unsafe fn name(domain: *const Domain, attributes: *const EventAttributes) -> Opt
 /// # Safety
 /// `attributes` is null or points to as many bytes as it says.
 unsafe fn message(attributes: *const EventAttributes) -> String {
-    // SAFETY: the size stands before everything else, in attributes of any version.
+    // SAFETY: attributes of any version begin with the version and the size.
     let is_whole = !attributes.is_null()
         && usize::from(unsafe { (*attributes).size }) >= size_of::<EventAttributes>();
     if !is_whole {
         return NO_MESSAGE.to_owned();
     }
-    // SAFETY: they are as long as that.
+    // SAFETY: they are long enough.
     let attributes = unsafe { &*attributes };
-    // SAFETY: the type says what it points to, if it is not null.
+    // SAFETY: the type says what the message points to, unless it is null.
     unsafe {
         match attributes.message_type {
             MESSAGE_ASCII => ascii(attributes.message.cast()),

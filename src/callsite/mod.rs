@@ -1,36 +1,44 @@
-//! Where in the program a call was made: what the stream of events asks for while somebody
-//! seeks call sites.
+//! Call sites: where in the program a call was made. The stream of events asks for them while a
+//! profile or debugging wants them.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `given` | names that the caller gives in place of a stack |
+//! | `given` | names that the caller passes in place of a stack |
 //! | `native` | return addresses |
-//! | `names` | what they are called |
+//! | `names` | their functions, files and lines |
 //! | `python` | Python's frames, of any CPython from 3.9 on |
-//! | `global_lock` | lets go of Python's global lock while a driver call blocks |
+//! | `global_lock` | releases Python's global lock while a driver call blocks |
 //! | `interpreter` | the functions of CPython that are used, and where it keeps its frames |
+//! | `torch` | whether PyTorch made the call |
 //!
-//! `GENESIS_CALL_SITES` says what is looked for. `python`, the default: the frames of the Python
-//! code that this thread runs; the native stack where there is none, as in C programs and in
-//! the threads in which PyTorch runs backward passes, whose native stack says which operator it
-//! is. `native`: the native stack, of Python programs too. `all`: both, the native frames up to
-//! the interpreter's and then Python's.
+//! `GENESIS_CALL_SITES` chooses the stack:
 //!
-//! A stack is found, made into words and numbered by a table (`observe::SiteTable`); one that is
-//! known costs no host allocation and no lock. Words are native addresses, numbers of
-//! Python frames marked by the highest bit, and numbers of given names marked by the next one: no
-//! address of a program has either.
+//! | value | stack |
+//! |---|---|
+//! | `python`, the default | Python's frames; native frames in a thread that runs no Python code |
+//! | `native` | native frames, also in Python programs |
+//! | `all` | native frames up to the interpreter's, then Python's |
 //!
-//! What one costs, of a stack seen before (`cargo bench --bench call_sites`, on a busy machine of two
-//! cores; without a site a block allocated and freed under a profile took 120 ns):
+//! Threads without Python code are those of C programs and those in which PyTorch runs backward
+//! passes; their native stack names the operator.
+//!
+//! A stack becomes words, and `observe::SiteTable` numbers it. A known stack costs no host
+//! allocation and no lock. A word is a native address, the number of a Python frame (bit 63 set)
+//! or the number of a given name (bit 62 set); no address of a program has either bit.
+//!
+//! The cost of a stack seen before (`cargo bench --bench call_sites`, on a busy machine of two
+//! cores; allocating and freeing a block under a profile took 120 ns without a site):
 //!
 //! | stack | nanoseconds |
 //! |---|---|
 //! | 5, 20, 60 frames of Python 3.11 or 3.13 | 25–40, 90–150, 230 |
-//! | 5, 20, 60 frames of Python 3.10, lock given up | 3400, 3200, 6100; 630 with it held |
+//! | 5, 20, 60 frames of Python 3.10, lock not held | 3400, 3200, 6100; 630 with it held |
 //! | 32 native frames | 110 |
 //!
 //! A native stack that a thread has not walked before takes 6 to 10 microseconds.
+//!
+//! No lock of the heap may be held here: asking an interpreter may take its lock.
+#![allow(unsafe_code)]
 
 mod given;
 mod global_lock;
@@ -38,43 +46,51 @@ mod interpreter;
 mod names;
 mod native;
 mod python;
+mod torch;
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use genesis_profile::model::{Frame, Site};
 
-pub(super) use given::under;
-pub(super) use global_lock::without_lock;
+use once_cell::sync::OnceCell;
 
-use super::instance::EVENTS;
+pub(crate) use given::under;
+pub(crate) use global_lock::without_lock;
+pub(crate) use torch::Caller;
+
 use crate::config::CallSites;
-use crate::observe::{OTHERS, SiteTable, UNKNOWN};
+use crate::observe::{EventStream, OTHERS, SiteTable, UNKNOWN};
 
+/// The stream of events that call sites are found for.
+static EVENTS: OnceCell<&EventStream> = OnceCell::new();
 static SITES: SiteTable = SiteTable::new();
 static CHOICE: AtomicU8 = AtomicU8::new(CallSites::Python as u8);
 
-/// What marks a word as the number of a Python frame, or as a place in Python's code.
+/// Marks a word as the number of a Python frame, or as a place in Python's code.
 const PYTHON: u64 = 1 << 63;
 /// The longest stack: native frames and Python's.
 const MOST_WORDS: usize = native::MOST_FRAMES + python::MOST_FRAMES;
 
-/// Has the stream of events find call sites here, of the kind that is chosen.
-pub(super) fn install(choice: CallSites) {
+/// Has `events`, the one stream of the process, find call sites here, of the kind `choice`.
+pub(crate) fn install(events: &'static EventStream, choice: CallSites) {
+    let _ = EVENTS.set(events);
     choose(choice);
-    // The first search, before threads come here together.
+    // The first search, before several threads search at once.
     let _ = interpreter::get();
-    EVENTS.set_site_finder(find);
-    EVENTS.set_site_namer(site);
+    events.set_site_finder(find);
+    events.set_site_namer(site);
 }
 
-/// From now on sites of this kind are looked for.
-pub(super) fn choose(choice: CallSites) {
+/// Finds call sites of the kind `choice` from now on.
+pub(crate) fn choose(choice: CallSites) {
     CHOICE.store(choice as u8, Relaxed);
-    EVENTS.set_sites_off(choice == CallSites::Off);
+    if let Some(events) = EVENTS.get() {
+        events.set_sites_off(choice == CallSites::Off);
+    }
 }
 
 /// The number of the call site of this thread; 0 if it cannot be known. No lock may be held.
-pub(super) fn find() -> u32 {
+fn find() -> u32 {
     let choice = CHOICE.load(Relaxed);
     let mut words = [0; MOST_WORDS];
     if choice == CallSites::Off as u8 {
@@ -101,13 +117,13 @@ pub(super) fn find() -> u32 {
     SITES.intern(&words[..count])
 }
 
-/// Every call site found so far, by its number. Takes a while where native ones are new.
-pub fn sites() -> Vec<Site> {
+/// Every call site found so far, by its number. Naming new native ones takes milliseconds.
+pub(crate) fn sites() -> Vec<Site> {
     name(&(0..SITES.len() as u32).collect::<Vec<_>>())
 }
 
 /// The call site with this number.
-pub fn site(number: u32) -> Site {
+pub(crate) fn site(number: u32) -> Site {
     name(&[number]).pop().unwrap_or_default()
 }
 
@@ -115,10 +131,10 @@ fn name(numbers: &[u32]) -> Vec<Site> {
     let stacks: Vec<&[u64]> =
         numbers.iter().map(|number| SITES.stack(*number).unwrap_or_default()).collect();
     let is_python = |word: &u64| *word & PYTHON != 0;
-    let split = |stack: &&'static [u64]| {
+    let by_language = |stack: &&'static [u64]| {
         stack.split_at(stack.iter().position(is_python).unwrap_or(stack.len()))
     };
-    let parts: Vec<_> = stacks.iter().map(split).collect();
+    let parts: Vec<_> = stacks.iter().map(by_language).collect();
     let natives: Vec<&[u64]> = parts
         .iter()
         .map(|(native, python)| match python {
@@ -141,8 +157,8 @@ fn name(numbers: &[u32]) -> Vec<Site> {
     numbers.iter().zip(&stacks).zip(named).map(with_others).collect()
 }
 
-/// The innermost part of a native stack: what the interpreter was called from says less than
-/// Python's frames do.
+/// The frames of a native stack inside the interpreter's: those outside say less than Python's
+/// frames do.
 fn before_the_interpreter(stack: &[u64]) -> &[u64] {
     let end = stack.iter().position(|address| interpreter::contains(*address as usize));
     &stack[..end.unwrap_or(stack.len())]

@@ -1,7 +1,7 @@
-//! Who called the function that is about to fail.
+//! Whether PyTorch made the current call.
 //!
-//! The stack is walked from here up to the first frame outside of this library. A frame belongs
-//! to PyTorch when it is in one of the libraries that PyTorch calls a pluggable allocator from:
+//! The stack is walked from here to the first frame outside of this library. A frame is PyTorch's
+//! if it is in one of the libraries from which PyTorch calls a pluggable allocator:
 //!
 //! ```text
 //! genesis_malloc ← [std::function, libtorch_python] ← CUDAPluggableAllocator, libtorch_cuda
@@ -9,38 +9,38 @@
 //!                  ← CUDACachingAllocator, libc10_cuda    a segment for a MemPool: NULL
 //! ```
 //!
-//! PyTorch's own caching allocator, which asks for segments when Genesis is behind a
-//! `torch.cuda.MemPool`, takes NULL as a shortage, gives back what the pool has cached and asks
-//! again; an exception would take that chance away. Anybody else who calls the same symbol, be
-//! it from deep within an operator of PyTorch, is a C caller.
+//! PyTorch's own caching allocator requests segments if Genesis is behind a `torch.cuda.MemPool`.
+//! It takes NULL for a shortage, frees what its pool has cached and tries again; an exception would
+//! prevent that. Every other caller of the same symbol is a C caller, also one deep within an
+//! operator of PyTorch.
 //!
-//! This takes microseconds and the loader's lock: for failing paths only.
+//! This takes microseconds and the loader's lock, so it is for failing requests and new stacks.
 
 use std::ffi::{c_int, c_void};
 
-use super::object::Object;
+use crate::process::Object;
 
-/// Libraries of PyTorch that a pluggable allocator is called from. The older ones had
-/// `libtorch_cuda` in two parts.
+/// PyTorch's libraries that call a pluggable allocator. Older versions have `libtorch_cuda` in two
+/// parts.
 const CALLING: [&[u8]; 4] =
     [b"libtorch_cuda.so", b"libtorch_python.so", b"libtorch_cuda_cu.so", b"libtorch_cuda_cpp.so"];
 /// The library of PyTorch's caching allocator.
 const CACHING: &[u8] = b"libc10_cuda.so";
-/// More frames of PyTorch than this are an operator.
+/// A walk through this many frames of PyTorch is in an operator.
 const MOST_FRAMES: usize = 64;
 
-/// Who called.
+/// Who made the current call.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Caller {
-    /// PyTorch, for a tensor or a workspace: code of it is in this object.
+pub(crate) enum Caller {
+    /// PyTorch, for a tensor or a workspace, with code in this object.
     Torch(Object),
     /// PyTorch's caching allocator, for a segment, through code in this object.
     TorchCache(Object),
-    /// Anybody else.
+    /// Any other program.
     Other,
 }
 
-/// What the walk has seen so far.
+/// The walk so far.
 struct Walk {
     own: Object,
     first: Option<Object>,
@@ -49,8 +49,8 @@ struct Walk {
 }
 
 impl Caller {
-    /// Who called into this library.
-    pub(super) fn find() -> Self {
+    /// Finds who called into this library.
+    pub(crate) fn find() -> Self {
         let Some(own) = Object::containing(Self::find as fn() -> Self as usize) else {
             return Self::Other;
         };
@@ -65,13 +65,13 @@ impl Caller {
     }
 }
 
-/// Whether PyTorch's caching allocator has called, which holds a lock of its own then.
-pub(in crate::ffi) fn is_called_by_its_cache() -> bool {
+/// Returns true if PyTorch's caching allocator made the call, holding a lock of its own.
+pub(super) fn is_called_by_its_cache() -> bool {
     matches!(Caller::find(), Caller::TorchCache(_))
 }
 
 impl Walk {
-    /// Takes in the frame with the code at `address`; says whether to go on.
+    /// Visits the frame with the code at `address`; returns true to continue.
     fn step(&mut self, address: usize) -> bool {
         let Some(object) = Object::containing(address) else {
             return false;
@@ -94,20 +94,20 @@ const GO_ON: c_int = 0;
 const STOP: c_int = 5;
 
 extern "C" fn visit(context: *mut c_void, walk: *mut c_void) -> c_int {
-    // SAFETY: the pointer that `find` passed, to a value that nobody else uses meanwhile.
+    // SAFETY: the pointer that `find` passed, to a value that it does not use meanwhile.
     let walk = unsafe { &mut *walk.cast::<Walk>() };
     // SAFETY: the context of this frame, as the unwinder passed it.
     let return_address = unsafe { _Unwind_GetIP(context) };
-    // The call stands before the address it returns to, which may be another function's.
+    // The call is before its return address, which may belong to another function.
     if walk.step(return_address.wrapping_sub(1)) { GO_ON } else { STOP }
 }
 
 unsafe extern "C" {
-    /// Calls the function for each frame, from the innermost, until it returns other than 0.
+    /// Calls `visit` for each frame, innermost first, until it returns a value other than 0.
     fn _Unwind_Backtrace(
         visit: extern "C" fn(*mut c_void, *mut c_void) -> c_int,
         data: *mut c_void,
     ) -> c_int;
-    /// The address that the frame's next instruction is at.
+    /// The address of the frame's next instruction.
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
