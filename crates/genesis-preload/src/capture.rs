@@ -30,9 +30,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::device::{self, Place};
-use crate::driver_api::{SUCCESS, driver};
+use crate::driver_api::{PER_THREAD, SUCCESS, driver};
 use crate::genesis::Genesis;
-use crate::memory::PER_THREAD;
 use crate::process;
 
 /// How long a capture waits, at most, for waits of ours to end: much longer than a thread takes from

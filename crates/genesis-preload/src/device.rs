@@ -19,9 +19,8 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 
-use crate::driver_api::{Driver, SUCCESS, UNKNOWN, driver};
-use crate::fence::Freed;
-use crate::memory::PER_THREAD;
+use crate::driver_api::{Driver, PER_THREAD, SUCCESS, UNKNOWN, driver};
+use crate::freed::Freed;
 
 /// The most devices that are served.
 const MOST_DEVICES: usize = 64;

@@ -9,8 +9,8 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::call::call;
-use crate::driver_api::SUCCESS;
-use crate::memory::{self, Order, per_thread};
+use crate::driver_api::{SUCCESS, per_thread};
+use crate::memory::{self, Order};
 use crate::next::{pass, real};
 
 /// `CU_POINTER_ATTRIBUTE_RANGE_START_ADDR` and `…_RANGE_SIZE`.

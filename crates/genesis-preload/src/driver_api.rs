@@ -23,6 +23,15 @@ pub(crate) const NOT_SUPPORTED: c_int = 801;
 /// `CUDA_ERROR_UNKNOWN`.
 pub(crate) const UNKNOWN: c_int = 999;
 
+/// `CU_STREAM_PER_THREAD`: what the forms for streams per thread mean by 0. Handles up to this are
+/// default streams.
+pub(crate) const PER_THREAD: usize = 2;
+
+/// What the forms for streams per thread mean by `stream`.
+pub(crate) fn per_thread(stream: usize) -> usize {
+    if stream == 0 { PER_THREAD } else { stream }
+}
+
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: c_uint = 2;
 /// `CU_STREAM_NON_BLOCKING`.

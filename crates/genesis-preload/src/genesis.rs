@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::elf::Object;
-use crate::fence::{self, Need};
-use crate::{inside, process};
+use crate::environment::variable;
+use crate::inside;
 
 /// File names of the library.
 const FILE_NAMES: [&str; 2] = ["libgenesis.so", "libgenesis.so.0"];
@@ -44,6 +44,10 @@ struct Stats {
     requested: [u64; 3],
     allocated: [u64; 3],
 }
+
+/// A function for when memory is short: of the pointer that was given with it, the device and the
+/// bytes wanted. Returns 0 if it gave nothing back.
+pub(crate) type WhenShort = extern "C" fn(*mut c_void, c_int, usize) -> c_int;
 
 /// What there is at an address.
 pub(crate) enum Found {
@@ -104,9 +108,8 @@ functions! {
     stream_forget = c"genesis_stream_forget"(usize) -> c_int;
     capture_begin = c"genesis_capture_begin"(c_int) -> c_int;
     capture_end = c"genesis_capture_end"(c_int) -> c_int;
-    callback_add = c"genesis_out_of_memory_callback_add"(
-        extern "C" fn(*mut c_void, c_int, usize) -> c_int, *mut c_void, *mut u64
-    ) -> c_int;
+    callback_add =
+        c"genesis_out_of_memory_callback_add"(WhenShort, *mut c_void, *mut u64) -> c_int;
 }
 
 impl Genesis {
@@ -140,15 +143,12 @@ impl Genesis {
         }
     }
 
-    /// Once, when the library is in use: freed blocks are given back when memory is short.
-    pub(crate) fn begin(&self) {
-        extern "C" fn when_short(_: *mut c_void, device: c_int, _wanted_bytes: usize) -> c_int {
-            c_int::from(fence::retire(device, Need::Memory))
-        }
+    /// From now on `function` is called when memory is short. If it cannot be registered, some
+    /// requests fail that need not.
+    pub(crate) fn when_short(&self, function: WhenShort) {
         let mut id = 0;
-        // SAFETY: the function lives as long as the process, and `id` is writable. Without it,
-        // some requests fail that need not.
-        let _ = unsafe { (self.callback_add)(when_short, std::ptr::null_mut(), &raw mut id) };
+        // SAFETY: the function lives as long as the process, and `id` is writable.
+        let _ = unsafe { (self.callback_add)(function, std::ptr::null_mut(), &raw mut id) };
     }
 
     /// Streams are known by their handles where the user leaves the choice: every stream that is
@@ -280,7 +280,7 @@ impl Genesis {
 
 /// Has the loader open the library; what it says if it finds none.
 fn load(own_code: usize) -> Result<Object, String> {
-    let named = process::variable(c"GENESIS_LIBRARY").filter(|path| !path.is_empty());
+    let named = variable(c"GENESIS_LIBRARY").filter(|path| !path.is_empty());
     let candidates: Vec<CString> = match named {
         Some(path) => vec![path.to_owned()],
         None => beside(own_code)

@@ -11,13 +11,12 @@ use std::ffi::c_int;
 
 use crate::call::{Call, Level};
 use crate::device::{self, Device, Place};
-use crate::driver_api::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, driver};
-use crate::fence::{self, Added, Need};
+use crate::driver_api::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, PER_THREAD, driver};
+use crate::fence;
+use crate::freed::{Added, Need};
 use crate::genesis::{Block, Found, Genesis, Refusal};
-use crate::{capture, inside, process, report, runtime, streams};
+use crate::{capture, inside, opening, process, report, runtime_api, streams};
 
-/// The stream that the forms for streams per thread mean by 0.
-pub(crate) const PER_THREAD: usize = 2;
 /// What rows of pitched memory are multiples of, as with CUDA on all devices of today.
 const PITCH_BYTES: usize = 512;
 
@@ -32,11 +31,6 @@ pub(crate) enum Order {
     Pool(usize, usize),
 }
 
-/// What the forms for streams per thread mean by `stream`.
-pub(crate) fn per_thread(stream: usize) -> usize {
-    if stream == 0 { PER_THREAD } else { stream }
-}
-
 /// The device that calls of `level` are for, if it is served.
 pub(crate) fn device_for(level: Level, order: Order) -> Option<&'static Device> {
     let find = || match order {
@@ -45,7 +39,7 @@ pub(crate) fn device_for(level: Level, order: Order) -> Option<&'static Device> 
     };
     let found = match find() {
         // The runtime makes a context at its first call.
-        Place::Nowhere if level == Level::Runtime && runtime::start() => find(),
+        Place::Nowhere if level == Level::Runtime && runtime_api::start() => find(),
         found => found,
     };
     match found {
@@ -59,7 +53,7 @@ fn place(level: Level, order: Order) -> Option<(&'static Device, &'static Genesi
     if inside::is_inside() || !process::may_serve() {
         return None;
     }
-    Some((device_for(level, order)?, process::genesis()?))
+    Some((device_for(level, order)?, opening::genesis()?))
 }
 
 /// A block in the given order; `None` to pass, else whether there is memory.

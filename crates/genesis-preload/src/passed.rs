@@ -18,7 +18,7 @@ macro_rules! passed {
         }
     )*};
     (@call on_device $name:ident($($argument:ident),*)) => {{
-        crate::report::passed(crate::table::row(stringify!($name)));
+        crate::report::passed(crate::symbols::row(stringify!($name)));
         with_cache_emptied(|| real!($name($($argument),*)))
     }};
     (@call $name:ident($($argument:ident),*)) => { pass!($name($($argument),*)) };

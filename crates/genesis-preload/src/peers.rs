@@ -15,7 +15,7 @@ use crate::device::{self, Device};
 use crate::driver_api::{SUCCESS, driver};
 use crate::memory::{Order, device_for};
 use crate::next::real;
-use crate::{inside, process};
+use crate::{inside, opening};
 
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`, and its like of the runtime's.
 const ALREADY_ENABLED: c_int = 704;
@@ -36,7 +36,7 @@ fn enabled(level: Level, owner: Option<c_int>, status: c_int) -> c_int {
     if (status == SUCCESS || status == ALREADY_ENABLED)
         && !inside::is_inside()
         && let Some(user) = device_for(level, Order::Device)
-        && let (Some(owner), Some(genesis)) = (owner, process::genesis())
+        && let (Some(owner), Some(genesis)) = (owner, opening::genesis())
     {
         genesis.enable_peer(owner, user.ordinal());
     }
@@ -71,7 +71,7 @@ fn enable_in_driver(owner: c_int, user: c_int) {
 unsafe fn set_access(pool: usize, list: *const Access, count: usize, status: c_int) -> c_int {
     if status == SUCCESS
         && !inside::is_inside()
-        && let (Some(owner), Some(genesis)) = (device::with_pool(pool), process::genesis())
+        && let (Some(owner), Some(genesis)) = (device::with_pool(pool), opening::genesis())
     {
         for index in 0..count {
             // SAFETY: by this function's contract, and CUDA has read it.

@@ -6,10 +6,9 @@
 use std::ffi::{c_int, c_void};
 
 use crate::call::call;
-use crate::driver_api::{SUCCESS, driver};
-use crate::inside;
-use crate::memory::{self, Order, per_thread};
-use crate::next::{self, pass, real};
+use crate::driver_api::per_thread;
+use crate::memory::{self, Order};
+use crate::next::pass;
 
 /// `cudaExtent`.
 #[repr(C)]
@@ -27,26 +26,6 @@ pub(crate) struct PitchedPointer {
     pitch: usize,
     width: usize,
     height: usize,
-}
-
-/// Has the runtime make a context, as its first call would; whether it did. Another device's
-/// capture may be under way, which it does not disturb.
-pub(crate) fn start() -> bool {
-    let make = || real!(cudaFree(0)) == 0;
-    driver().map_or_else(make, |driver| driver.relaxed(make))
-}
-
-/// The device that the runtime's calls of this thread are for.
-pub(crate) fn current_device() -> Option<c_int> {
-    let function = next::find(c"cudaGetDevice")?;
-    let _inside = inside::enter();
-    let mut device = 0;
-    // SAFETY: the runtime's function of that name, which writes one number.
-    let status = unsafe {
-        let get: unsafe extern "C" fn(*mut c_int) -> c_int = std::mem::transmute(function);
-        get(&raw mut device)
-    };
-    (status == SUCCESS).then_some(device)
 }
 
 #[unsafe(no_mangle)]

@@ -16,8 +16,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::driver_api::driver;
-use crate::memory::PER_THREAD;
+use crate::driver_api::{PER_THREAD, driver};
 use crate::{capture, device, inside, process};
 
 /// A stream that Genesis was told of.
