@@ -55,10 +55,16 @@ static void round_of_work(void) {
     if (draw(16) == 0) cudaDeviceSynchronize();
     if (draw(16) == 0) make_again(1 + draw(2));
     if (draw(16) == 0) cudaMemGetInfo(&bytes, &total);
+    /* CUDA's own. */
+    if (draw(16) == 0) cudaMalloc(&block, 0);
     cudaGetLastError();
 }
 
 int main(void) {
+    /* Another device is in use, which this library has not seen. */
+    if (cudaSetDevice(1) == OK) cudaFree(NULL);
+    cudaSetDevice(0);
+    cudaGetLastError();
     cudaFree(NULL);
     cudaStreamCreateWithFlags(&streams[1], NON_BLOCKING);
     cudaStreamCreateWithFlags(&streams[2], NON_BLOCKING);
@@ -71,6 +77,9 @@ int main(void) {
         if (held[index].block != NULL) CHECK_OK(cudaFree(held[index].block));
     }
     CHECK_OK(cudaDeviceSynchronize());
+    /* What was freed is given back behind a wait for each device in use. */
+    if (cudaSetDevice(1) == OK) CHECK_OK(cudaDeviceSynchronize());
+    CHECK_OK(cudaSetDevice(0));
     if (genesis_library() != NULL) {
         /* Where Genesis could not start, CUDA has served everything. */
         genesis_status (*empty)(int);
