@@ -47,7 +47,10 @@ impl Call {
 /// A call of the symbol of that name.
 macro_rules! call {
     ($name:ident) => {
-        const { $crate::call::Call::new($crate::symbols::row(stringify!($name)), stringify!($name)) }
+        const {
+            let name = stringify!($name);
+            $crate::call::Call::new($crate::symbols::row(name), name)
+        }
     };
 }
 pub(crate) use call;

@@ -207,8 +207,8 @@ impl Freed {
         self.lock().closed.iter_mut().for_each(|batch| batch.devices &= active);
     }
 
-    /// A wait for `device` that began at `start` has succeeded. Takes out the batches that no device
-    /// uses any more.
+    /// A wait for `device` that began at `start` has succeeded. Takes out the batches that no
+    /// device uses any more.
     pub(crate) fn end_wait(&self, device: c_int, start: u64) -> Vec<Batch> {
         let mut state = self.lock();
         for batch in state.closed.iter_mut().filter(|batch| batch.closed < start) {
@@ -224,8 +224,8 @@ impl Freed {
         state.most_bytes = state.most_bytes.saturating_mul(2);
     }
 
-    /// The devices to be waited for before all closed batches can be given back; none if `need` does
-    /// not ask for that.
+    /// The devices to be waited for before all closed batches can be given back; none if `need`
+    /// does not ask for that.
     pub(crate) fn wanted(&self, need: Need) -> u64 {
         let state = self.lock();
         let devices = state.closed.iter().fold(0, |devices, batch| devices | batch.devices);

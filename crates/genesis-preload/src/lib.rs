@@ -25,8 +25,8 @@
 //! device's primary one, a pointer that is not Genesis's, a driver that refuses, a missing
 //! `libgenesis.so`, the child of a fork, `GENESIS_PRELOAD=off`.
 //!
-//! **`cudaFree` does not wait** for the device, while CUDA's own does. Instead no freed block is used
-//! again before the device was waited for (`fence`).
+//! **`cudaFree` does not wait** for the device, while CUDA's own does. Instead no freed block is
+//! used again before the device was waited for (`fence`).
 //!
 //! **What it does not do**: a program that is linked statically, or set-uid, ignores LD_PRELOAD.
 //! Pointers that a program got before the library was loaded, and functions found through

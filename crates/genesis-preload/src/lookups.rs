@@ -4,8 +4,8 @@
 //! our symbols is answered with its replacement. Every other lookup goes on to the C library's own
 //! function by a jump that leaves registers and stack as they were, so RTLD_NEXT and RTLD_DEFAULT
 //! mean what they mean to the caller. These lookups go on as well:
-//! - with RTLD_NEXT, and of a symbol that the caller defines itself: it is another interposer, which
-//!   wants the function below its own (or CUDA's library, which finds its own functions this way);
+//! - with RTLD_NEXT, and of a symbol that the caller defines itself: it is another interposer,
+//!   which wants the function below its own (or CUDA's library, which so finds its own functions);
 //! - by Genesis, which gets the real functions, except `cuStreamWaitEvent`: see [`device`];
 //! - of a function that is absent: it stays absent.
 //!

@@ -16,9 +16,9 @@ use crate::{
     driver, last_error, passed, peers, process, report, runtime, runtime_api, symbols, watched,
 };
 
-/// `CU_GET_PROC_ADDRESS_LEGACY_STREAM`, and its like of the runtime's.
+/// `CU_GET_PROC_ADDRESS_LEGACY_STREAM`, and the same of the runtime.
 const LEGACY_STREAM: u64 = 1;
-/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`, and its like of the runtime's.
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`, and the same of the runtime.
 const PER_THREAD_STREAM: u64 = 2;
 
 /// The replacements by row.

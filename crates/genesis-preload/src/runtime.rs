@@ -1,13 +1,13 @@
 //! The runtime's functions that are served.
 //!
 //! SAFETY of the whole module: arguments are those of CUDA's function of the name, whose callers
-//! promise the same; `memory` demands no more of them.
+//! promise the same; `memory` asks no more of them.
 
 use std::ffi::{c_int, c_void};
 
 use crate::call::call;
 use crate::driver_api::per_thread;
-use crate::memory::{self, Order};
+use crate::memory::{self, Order, Rows};
 use crate::next::pass;
 
 /// `cudaExtent`.
@@ -47,9 +47,10 @@ pub(crate) unsafe extern "C" fn cudaMallocPitch(
     width: usize,
     height: usize,
 ) -> c_int {
+    let rows = Rows { width_bytes: width, count: height };
     let pass = || pass!(cudaMallocPitch(address, pitch, width, height));
     // SAFETY: see the head of the file.
-    unsafe { memory::malloc_pitched(call!(cudaMallocPitch), address, pitch, width, height, pass) }
+    unsafe { memory::malloc_pitched(call!(cudaMallocPitch), address, pitch, rows, pass) }
 }
 
 #[unsafe(no_mangle)]
@@ -57,13 +58,13 @@ pub(crate) unsafe extern "C" fn cudaMalloc3D(place: *mut PitchedPointer, extent:
     let Extent { width, height, depth } = extent;
     let (mut address, mut pitch) = (0, 0);
     let pass = || pass!(cudaMalloc3D(place, extent));
-    let Some(rows) = height.checked_mul(depth).filter(|_| !place.is_null()) else { return pass() };
+    let Some(count) = height.checked_mul(depth).filter(|_| !place.is_null()) else { return pass() };
+    let rows = Rows { width_bytes: width, count };
     // SAFETY: both places are our own; `place` is not null, and by CUDA's contract writable.
     unsafe {
         let call = call!(cudaMalloc3D);
-        let status =
-            memory::malloc_pitched(call, &raw mut address, &raw mut pitch, width, rows, pass);
-        // Where the real function answered, it has written.
+        let status = memory::malloc_pitched(call, &raw mut address, &raw mut pitch, rows, pass);
+        // If the real function answered, it has written there itself.
         if address != 0 {
             place.write(PitchedPointer { address, pitch, width, height });
         }

@@ -128,7 +128,7 @@ pub(crate) unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(device: c_int) -> c_i
     streams::reset(Some(device), || real!(cuDevicePrimaryCtxReset_v2(device)))
 }
 
-/// Notes the answer of a change of a device's pool.
+/// The device's memory pool was changed to `pool`, if `status` is success.
 fn set_pool(device: c_int, pool: usize, status: c_int) -> c_int {
     if let Some(device) = device::get(device).filter(|_| status == SUCCESS) {
         device.set_pool(pool);
@@ -146,7 +146,7 @@ pub(crate) unsafe extern "C" fn cuDeviceSetMemPool(device: c_int, pool: usize) -
     set_pool(device, pool, real!(cuDeviceSetMemPool(device, pool)))
 }
 
-/// `CUmemLocation`, and its like of the runtime's.
+/// `CUmemLocation`, and the same of the runtime.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Location {
@@ -154,7 +154,7 @@ pub(crate) struct Location {
     ordinal: c_int,
 }
 
-/// [`set_pool`] for memory of a kind at a place, which may be a device.
+/// [`set_pool`] for a place, which may be a device.
 ///
 /// # Safety
 /// `location` is null or valid.
