@@ -18,7 +18,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use genesis_replay::{Result, job};
+use genesis_replay::{Result, apart};
 
 /// Shows where GPU memory went, replays recorded programs, and finds what is wrong.
 #[derive(Debug, Parser)]
@@ -78,7 +78,7 @@ pub fn main() -> ExitCode {
         Command::Top(arguments) => command::top::run(&arguments),
         Command::Options(arguments) => command::options::run(&arguments),
         Command::Doctor(arguments) => command::doctor::run(&arguments),
-        Command::Job => return written(job::serve(&mut progress::passes()), false),
+        Command::Job => return written(apart::serve(&mut progress::passes()), false),
     };
     finish(answer)
 }
