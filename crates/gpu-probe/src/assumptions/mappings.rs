@@ -8,9 +8,10 @@
 
 use std::time::Instant;
 
+use genesis_profile::units::{bytes, time};
+
 use super::{Bench, Outcome, Table, Tried, quantile};
 use crate::driver::{Answer, Churn, Driver, Failure, Holder, Stream};
-use crate::page::{bytes, duration};
 
 /// Handles that are mapped over and over.
 const HANDLES: u64 = 64;
@@ -109,10 +110,10 @@ fn judge(
     let seen = format!(
         "{made} of {count} mappings{ended}, {load}; set-access {} in the first tenth and {} in \
          the last; a launch and its wait {} before and {} meanwhile (p99); {needs}",
-        duration(first),
-        duration(last),
-        duration(quiet),
-        duration(loaded)
+        time(first),
+        time(last),
+        time(quiet),
+        time(loaded)
     );
     let holds = ending.is_none()
         && last <= MOST_GROWTH * first.max(1)
@@ -125,7 +126,7 @@ fn judge(
         ("launch and wait, meanwhile", &samples.launch),
         ("cuMemUnmap", &samples.unmap),
     ] {
-        let at = |part| duration(quantile(samples, part));
+        let at = |part| time(quantile(samples, part));
         table.row([name.into(), at(0.5), at(0.99), at(1.0), samples.len().to_string()]);
     }
     Outcome::new(holds, seen).with(table)

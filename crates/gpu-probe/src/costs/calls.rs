@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::samples::{Bench, Subject};
-use super::{Kind, pauses};
+use super::pauses;
+use super::samples::{Bench, kind};
 use crate::driver::{Answer, CaptureMode, Driver, Gate, Stream};
 
 const KIB: u64 = 1 << 10;
@@ -38,11 +38,6 @@ pub(super) const GROUPS: [(&str, Group); 12] = [
     ("host memory", host_memory),
     ("copies", copies),
 ];
-
-pub(super) const fn kind(name: &'static str, driver_name: &'static str) -> Subject {
-    let kind = Kind { name, driver_name };
-    Subject { kind, bytes: 0, mappings: 0, remark: None }
-}
 
 fn memory_info(bench: &mut Bench<'_>) -> Answer {
     let driver = bench.driver;

@@ -7,8 +7,7 @@
 
 use std::time::Duration;
 
-use super::calls::kind;
-use super::samples::{Bench, Subject};
+use super::samples::{Bench, Subject, kind};
 use crate::driver::Answer;
 
 /// Handles created in a row.

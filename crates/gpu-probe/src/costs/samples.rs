@@ -30,6 +30,12 @@ pub(super) struct Subject {
     pub(super) remark: Option<&'static str>,
 }
 
+/// A call by its name in `simgpu` and in the driver, of no size.
+pub(super) const fn kind(name: &'static str, driver_name: &'static str) -> Subject {
+    let kind = Kind { name, driver_name };
+    Subject { kind, bytes: 0, mappings: 0, remark: None }
+}
+
 impl Subject {
     pub(super) fn bytes(self, bytes: u64) -> Self {
         Self { bytes, ..self }

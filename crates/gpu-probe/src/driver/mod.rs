@@ -23,6 +23,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::time::Instant;
 
+use genesis::driver::cuda::{Library, sys};
+
 pub(crate) use context::Context;
 pub(crate) use gate::Gate;
 pub(crate) use graph::Graph;
@@ -59,145 +61,88 @@ impl From<Failure> for String {
     }
 }
 
-/// `CUmemLocation`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-struct Location {
-    kind: c_int,
-    id: c_int,
-}
-
-/// `CUmemAllocationProp`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-struct Properties {
-    kind: c_int,
-    handle_kinds: c_int,
-    location: Location,
-    windows_metadata: *mut c_void,
-    compression: u8,
-    rdma: u8,
-    usage: u16,
-    reserved: [u8; 4],
-}
-
-/// `CUmemAccessDesc`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-struct Access {
-    location: Location,
-    flags: c_int,
-}
-
 /// Of simcuda: virtual time spent in calls, in nanoseconds; or races found so far.
 type Figure = unsafe extern "C" fn() -> i64;
 type PricesName = unsafe extern "C" fn() -> *const c_char;
 
 type HostFunction = unsafe extern "C" fn(*mut c_void);
 
-macro_rules! api {
-    ($($name:ident($($parameter:ty),*);)*) => {
-        /// The functions, as far as the driver has them.
-        #[allow(non_snake_case)]
-        #[derive(Debug)]
-        struct Api {
-            $($name: Option<unsafe extern "C" fn($($parameter),*) -> c_int>,)*
-        }
-
-        impl Api {
-            fn find(library: *mut c_void) -> Self {
-                Self {
-                    $($name: {
-                        let name = concat!(stringify!($name), "\0");
-                        // SAFETY: the name is NUL-terminated, the library is never unloaded.
-                        let address = unsafe { libc::dlsym(library, name.as_ptr().cast()) };
-                        // SAFETY: null becomes `None`; anything else is the function that
-                        // `cuda.h` declares under this name with these parameters.
-                        unsafe {
-                            std::mem::transmute::<
-                                *mut c_void,
-                                Option<unsafe extern "C" fn($($parameter),*) -> c_int>,
-                            >(address)
-                        }
-                    },)*
-                }
-            }
-        }
-    };
-}
-
-api! {
-    cuInit(c_uint);
-    cuDriverGetVersion(*mut c_int);
-    cuDeviceGet(*mut c_int, c_int);
-    cuDeviceGetCount(*mut c_int);
-    cuDeviceGetAttribute(*mut c_int, c_int, c_int);
-    cuDeviceGetName(*mut c_char, c_int, c_int);
-    cuDevicePrimaryCtxRetain(*mut usize, c_int);
-    cuCtxSetCurrent(usize);
-    cuCtxGetCurrent(*mut usize);
-    cuCtxCreate_v2(*mut usize, c_uint, c_int);
-    cuCtxEnablePeerAccess(usize, c_uint);
-    cuCtxSynchronize();
-    cuDeviceGetDevResource(c_int, *mut context::Resource, c_int);
-    cuDevSmResourceSplitByCount(
-        *mut context::Resource, *mut c_uint, *const context::Resource, *mut context::Resource,
-        c_uint, c_uint
-    );
-    cuDevResourceGenerateDesc(*mut usize, *mut context::Resource, c_uint);
-    cuGreenCtxCreate(*mut usize, usize, c_int, c_uint);
-    cuGreenCtxStreamCreate(*mut usize, usize, c_uint, c_int);
-    cuCtxFromGreenCtx(*mut usize, usize);
-    cuMemGetInfo_v2(*mut usize, *mut usize);
-    cuMemAlloc_v2(*mut u64, usize);
-    cuMemFree_v2(u64);
-    cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
-    cuMemAllocHost_v2(*mut u64, usize);
-    cuMemFreeHost(u64);
-    cuMemGetAllocationGranularity(*mut usize, *const Properties, c_int);
-    cuMemAddressReserve(*mut u64, usize, usize, u64, u64);
-    cuMemAddressFree(u64, usize);
-    cuMemCreate(*mut u64, usize, *const Properties, u64);
-    cuMemRelease(u64);
-    cuMemMap(u64, usize, usize, u64, u64);
-    cuMemSetAccess(u64, usize, *const Access, usize);
-    cuMemUnmap(u64, usize);
-    cuMemsetD32Async(u64, c_uint, usize, usize);
-    cuMemcpyDtoDAsync_v2(u64, u64, usize, usize);
-    cuMemcpyDtoH_v2(*mut c_void, u64, usize);
-    cuMemcpyHtoD_v2(u64, *const c_void, usize);
-    cuMemcpyDtoHAsync_v2(u64, u64, usize, usize);
-    cuMemcpyHtoDAsync_v2(u64, u64, usize, usize);
-    cuEventCreate(*mut usize, c_uint);
-    cuEventDestroy_v2(usize);
-    cuEventRecord(usize, usize);
-    cuEventQuery(usize);
-    cuEventSynchronize(usize);
-    cuStreamCreate(*mut usize, c_uint);
-    cuStreamDestroy_v2(usize);
-    cuStreamQuery(usize);
-    cuStreamSynchronize(usize);
-    cuStreamWaitEvent(usize, usize, c_uint);
-    cuStreamIsCapturing(usize, *mut c_int);
-    cuStreamGetId(usize, *mut u64);
-    cuStreamGetCtx(usize, *mut usize);
-    cuStreamBeginCapture_v2(usize, c_uint);
-    cuStreamEndCapture(usize, *mut usize);
-    cuThreadExchangeStreamCaptureMode(*mut c_uint);
-    cuGraphInstantiateWithFlags(*mut usize, usize, u64);
-    cuGraphLaunch(usize, usize);
-    cuGraphDestroy(usize);
-    cuLaunchHostFunc(usize, HostFunction, *mut c_void);
-    cuModuleLoadData(*mut usize, *const c_char);
-    cuModuleLoadDataEx(*mut usize, *const c_char, c_uint, *mut c_int, *mut *mut c_void);
-    cuModuleGetFunction(*mut usize, usize, *const c_char);
-    cuLaunchKernel(
-        usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize,
-        *mut *mut c_void, *mut *mut c_void
-    );
-    cuLaunchKernelEx(
-        *const module::LaunchConfiguration, usize, *mut *mut c_void, *mut *mut c_void
-    );
+genesis::driver_table! {
+    /// The functions, as far as the driver has them.
+    #[allow(non_snake_case)]
+    struct Api {
+        cuInit(c_uint);
+        cuDriverGetVersion(*mut c_int);
+        cuDeviceGet(*mut c_int, c_int);
+        cuDeviceGetCount(*mut c_int);
+        cuDeviceGetAttribute(*mut c_int, c_int, c_int);
+        cuDeviceGetName(*mut c_char, c_int, c_int);
+        cuDevicePrimaryCtxRetain(*mut usize, c_int);
+        cuCtxSetCurrent(usize);
+        cuCtxGetCurrent(*mut usize);
+        cuCtxCreate_v2(*mut usize, c_uint, c_int);
+        cuCtxEnablePeerAccess(usize, c_uint);
+        cuCtxSynchronize();
+        cuDeviceGetDevResource(c_int, *mut context::Resource, c_int);
+        cuDevSmResourceSplitByCount(
+            *mut context::Resource, *mut c_uint, *const context::Resource, *mut context::Resource,
+            c_uint, c_uint
+        );
+        cuDevResourceGenerateDesc(*mut usize, *mut context::Resource, c_uint);
+        cuGreenCtxCreate(*mut usize, usize, c_int, c_uint);
+        cuGreenCtxStreamCreate(*mut usize, usize, c_uint, c_int);
+        cuCtxFromGreenCtx(*mut usize, usize);
+        cuMemGetInfo_v2(*mut usize, *mut usize);
+        cuMemAlloc_v2(*mut u64, usize);
+        cuMemFree_v2(u64);
+        cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
+        cuMemAllocHost_v2(*mut u64, usize);
+        cuMemFreeHost(u64);
+        cuMemGetAllocationGranularity(*mut usize, *const sys::CUmemAllocationProp, c_int);
+        cuMemAddressReserve(*mut u64, usize, usize, u64, u64);
+        cuMemAddressFree(u64, usize);
+        cuMemCreate(*mut u64, usize, *const sys::CUmemAllocationProp, u64);
+        cuMemRelease(u64);
+        cuMemMap(u64, usize, usize, u64, u64);
+        cuMemSetAccess(u64, usize, *const sys::CUmemAccessDesc, usize);
+        cuMemUnmap(u64, usize);
+        cuMemsetD32Async(u64, c_uint, usize, usize);
+        cuMemcpyDtoDAsync_v2(u64, u64, usize, usize);
+        cuMemcpyDtoH_v2(*mut c_void, u64, usize);
+        cuMemcpyHtoD_v2(u64, *const c_void, usize);
+        cuMemcpyDtoHAsync_v2(u64, u64, usize, usize);
+        cuMemcpyHtoDAsync_v2(u64, u64, usize, usize);
+        cuEventCreate(*mut usize, c_uint);
+        cuEventDestroy_v2(usize);
+        cuEventRecord(usize, usize);
+        cuEventQuery(usize);
+        cuEventSynchronize(usize);
+        cuStreamCreate(*mut usize, c_uint);
+        cuStreamDestroy_v2(usize);
+        cuStreamQuery(usize);
+        cuStreamSynchronize(usize);
+        cuStreamWaitEvent(usize, usize, c_uint);
+        cuStreamIsCapturing(usize, *mut c_int);
+        cuStreamGetId(usize, *mut u64);
+        cuStreamGetCtx(usize, *mut usize);
+        cuStreamBeginCapture_v2(usize, c_uint);
+        cuStreamEndCapture(usize, *mut usize);
+        cuThreadExchangeStreamCaptureMode(*mut c_uint);
+        cuGraphInstantiateWithFlags(*mut usize, usize, u64);
+        cuGraphLaunch(usize, usize);
+        cuGraphDestroy(usize);
+        cuLaunchHostFunc(usize, HostFunction, *mut c_void);
+        cuModuleLoadData(*mut usize, *const c_char);
+        cuModuleLoadDataEx(*mut usize, *const c_char, c_uint, *mut c_int, *mut *mut c_void);
+        cuModuleGetFunction(*mut usize, usize, *const c_char);
+        cuLaunchKernel(
+            usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize,
+            *mut *mut c_void, *mut *mut c_void
+        );
+        cuLaunchKernelEx(
+            *const module::LaunchConfiguration, usize, *mut *mut c_void, *mut *mut c_void
+        );
+    }
 }
 
 /// Calls a driver function, or says that there is none.
@@ -232,25 +177,20 @@ pub(crate) struct Driver {
 impl Driver {
     /// Loads and starts the driver, and makes its context current on this thread.
     pub(crate) fn open() -> Result<Self, String> {
-        // SAFETY: the name is NUL-terminated; a driver's constructors expect to be run.
-        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
-        if library.is_null() {
-            return Err("libcuda.so.1 cannot be loaded: there is no CUDA driver".to_owned());
-        }
-        // SAFETY: the name is NUL-terminated, the library is never unloaded; simcuda alone has
-        // the functions, of this type.
+        let library = Library::load(c"libcuda.so.1")
+            .map_err(|_| "libcuda.so.1 cannot be loaded: there is no CUDA driver".to_owned())?;
+        // SAFETY: simcuda alone has the functions, of this type.
         let figure = |name: &CStr| unsafe {
-            let address = libc::dlsym(library, name.as_ptr());
-            std::mem::transmute::<*mut c_void, Option<Figure>>(address)
+            std::mem::transmute::<*mut c_void, Option<Figure>>(library.symbol(name))
         };
         let virtual_clock = figure(c"simcuda_driver_nanoseconds");
         let races = figure(c"simcuda_check");
         // SAFETY: as above.
         let prices_name = unsafe {
-            let address = libc::dlsym(library, c"simcuda_prices".as_ptr());
+            let address = library.symbol(c"simcuda_prices");
             std::mem::transmute::<*mut c_void, Option<PricesName>>(address)
         };
-        let api = Api::find(library);
+        let api = Api::find(&library);
         let opened = Instant::now();
         let mut driver =
             Self { api, device: 0, context: 0, virtual_clock, races, prices_name, opened };

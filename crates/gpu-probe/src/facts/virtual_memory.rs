@@ -1,8 +1,9 @@
 //! Questions about virtual memory: what the moving of pages between addresses rests on.
 
+use genesis_profile::units::bytes;
+
 use super::{Observation, Observed};
 use crate::driver::{Answer, Driver, Event, Gate, Stream, Writer};
-use crate::page::bytes;
 
 const TIB: u64 = 1 << 40;
 /// How often what must always hold is tried.
