@@ -8,9 +8,8 @@ use std::path::Path;
 use std::process::Stdio;
 
 use genesis_replay::gtr::{self, Action};
-use genesis_replay::library;
 use genesis_replay::report::Report;
-use support::{built, check_refused, genesis, run, scratch, stderr, stdout, trace};
+use support::{built, check_refused, genesis, library, run, scratch, stderr, stdout, trace};
 
 #[test]
 fn a_replay_reports_as_a_table_and_as_json() {
@@ -109,7 +108,8 @@ fn driver_time_is_by_the_prices_chosen() {
     check_refused(
         &unknown.output().unwrap(),
         2,
-        "GENESIS_SIM_PRICES=h101: not a price list; valid: h100, a100, rtxpro6000, vattention, b300",
+        "GENESIS_SIM_PRICES=h101: not a price list; valid: h100, a100, rtxpro6000, vattention, \
+         b300",
     );
 }
 
@@ -222,7 +222,7 @@ fn the_doctor_names_what_is_wrong() {
 
 #[test]
 fn the_doctor_looks_at_the_library_it_is_told() {
-    let own = Path::new(env!("CARGO_BIN_EXE_genesis")).with_file_name(library::FILE_NAME);
+    let own = library();
     let doctor = |argument: &str| {
         let mut command = genesis();
         // The argument counts more than the variable.

@@ -6,17 +6,16 @@ mod support;
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use genesis_replay::library;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
-use support::{check_refused, run, scratch, stderr, stdout};
+use support::{check_refused, library, run, scratch, stderr, stdout};
 
 /// The longest that a view may take to show something.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,11 +52,8 @@ int main(int count, char **arguments)
 
 /// A process of [`ALLOCATING`] that is under way.
 fn allocating_process() -> Child {
-    // Beside the command that is tested, not beside the tests.
-    let folder = Path::new(env!("CARGO_BIN_EXE_genesis")).parent().unwrap();
-    let library = folder.join(library::FILE_NAME);
     let mut child = Command::new(&*ALLOCATING)
-        .arg(library)
+        .arg(library())
         .env("GENESIS_BACKEND", "sim")
         .env("GENESIS_TOP", "on")
         .stdin(Stdio::piped())

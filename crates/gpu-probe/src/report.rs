@@ -12,9 +12,9 @@ use crate::heap::{self, Trial};
 /// What was run, on what, and when.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Machine {
-    /// Whether the driver was simcuda and there was no GPU.
+    /// True if the driver was simcuda and there was no GPU.
     pub(crate) simulated: bool,
-    /// Whose prices times of driver calls are by then.
+    /// Then the price list by which driver calls take time.
     #[serde(default)]
     pub(crate) prices: Option<String>,
     pub(crate) gpu: String,
@@ -98,10 +98,10 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Whether what was run found Genesis, or what it is built on, at fault.
+    /// Returns true if the run found a fault of Genesis or of what it is built on.
     pub(crate) fn has_defects(&self) -> bool {
         let suite = self.conformance.result.iter().any(|suite| !suite.failed.is_empty());
-        // A strategy that is missing has not come to its end.
+        // A strategy without a trial did not end.
         let trials = self.heap.result.iter().any(|trials| {
             trials.len() < heap::strategies().count()
                 || trials.iter().any(|trial| trial.wrong_blocks > 0)

@@ -1,11 +1,11 @@
-//! The list of assumptions: statements, and what they mean for the design either way.
+//! The list of assumptions: statements, and their meaning for the design if they hold or fail.
 
 use super::{Assumption, aliases, captures, handle_reuse, mappings, queue, waits};
 
 const TOLD_APART: &str = "Streams are told apart although their handles come again.";
 const CONFUSED: &str = "A stream's handle is taken for its identity: programs that destroy streams \
                         are corrupted.";
-const FREE_TO_MOVE: &str = "Pages may move between addresses without anybody waiting.";
+const FREE_TO_MOVE: &str = "Pages may move between addresses without a wait.";
 const BOUND: &str = "Elastic must not move memory that is read this way: use Caching here, \
                      and let a move wait for the device.";
 
@@ -78,9 +78,9 @@ assumptions! {
                 for.";
         fails: "The stand-in is stricter than this driver: waits for peers cost, and do no harm.";
     mappings_under_load, false, mappings::under_load;
-        "All mappings asked for can live at once, made beside memory that a kernel streams \
-         through; set-access does not come to cost three times as much, and launches answer as \
-         before";
+        "All mappings asked for can live at once, made next to memory that a kernel streams \
+         through; set-access never costs three times as much as at first, and launches take as \
+         long as before";
         holds: "The number of views is bounded by memory of the host and the device alone.";
         fails: "Elastic's bounds on shadows must be set by the table below, and mapping in large \
                 extents matters more.";
@@ -96,6 +96,6 @@ assumptions! {
                 a host function in that queue must never need the lane.";
     captures_of_another_thread, false, captures::from_another_thread;
         "What Genesis calls in relaxed mode never breaks a capture of another thread";
-        holds: "A miss may map and allocate during anybody's capture.";
-        fails: "The calls that break one must be left undone while any capture is known.";
+        holds: "A miss may map and allocate during another thread's capture.";
+        fails: "The calls that break one must not be made while any capture is known.";
 }

@@ -44,7 +44,7 @@ fn memory_info(bench: &mut Bench<'_>) -> Answer {
     bench.one(kind("MemoryInfo", "cuMemGetInfo"), || driver.memory_info().map(|_| ()))
 }
 
-/// What must be asked to tell a stream from another of the same handle.
+/// The questions that tell a stream from another of the same handle.
 fn handles(bench: &mut Bench<'_>) -> Answer {
     let driver = bench.driver;
     let stream = driver.stream_create()?;
@@ -225,7 +225,7 @@ fn events_of_many_threads(bench: &mut Bench<'_>) -> Answer {
     Ok(())
 }
 
-/// Creates events and answers how long each took, in nanoseconds.
+/// Creates events and returns the time of each, in nanoseconds.
 fn create_events(driver: &Driver) -> Answer<Vec<u64>> {
     const COUNT: usize = 200;
     driver.enter()?;

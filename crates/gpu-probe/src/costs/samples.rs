@@ -1,4 +1,4 @@
-//! Taking samples: how often, for how long, and what of them is kept.
+//! Taking samples: how many, for how long, and which figures are kept.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub(super) struct Bench<'a> {
     rows: Vec<Row>,
 }
 
-/// What a row is about.
+/// The call of a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subject {
     pub(super) kind: Kind,
@@ -68,7 +68,7 @@ impl<'a> Bench<'a> {
         self.several([subject], |timer| timer.time(0, &mut call))
     }
 
-    /// Measures what `round` times, a call for each of `subjects`, again and again.
+    /// Repeats `round`, which times one call for each of `subjects`.
     pub(super) fn several<const N: usize>(
         &mut self,
         subjects: [Subject; N],

@@ -1,7 +1,7 @@
 //! Filling and copying memory by kernels, as programs do, rather than by copy engines.
 //!
-//! The kernels are PTX, which the driver itself compiles, so no toolkit is needed. A driver
-//! whose kernels do nothing (simcuda) is found out, and fills and copies take their place.
+//! The kernels are PTX, which the driver itself compiles, so no toolkit is needed. If a driver's
+//! kernels do nothing (simcuda), its own fills and copies are used instead.
 
 use std::ffi::{c_uint, c_void};
 

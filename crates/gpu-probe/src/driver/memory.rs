@@ -44,7 +44,7 @@ impl Driver {
         call!(self, cuMemFreeHost(address))
     }
 
-    /// The granularity of physical memory, in bytes: the least, or what is recommended.
+    /// The granularity of physical memory, in bytes: the least, or the recommended one.
     pub(crate) fn granularity(&self, recommended: bool) -> Answer<u64> {
         let mut bytes = 0;
         let properties = self.properties();
@@ -110,7 +110,7 @@ impl Driver {
         call!(self, cuMemcpyDtoDAsync_v2(to, from, bytes as usize, stream.0))
     }
 
-    /// The words at `address`, once the work before this call on the legacy stream is done.
+    /// The words at `address`, after all earlier work on the legacy stream.
     pub(crate) fn read(&self, address: u64, words: usize) -> Answer<Vec<u32>> {
         let mut values = vec![0u32; words];
         let to: *mut c_void = values.as_mut_ptr().cast();

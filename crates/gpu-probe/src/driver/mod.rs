@@ -1,9 +1,10 @@
 //! The driver's own functions, found by name, as the probes call them.
 //!
-//! Genesis's device puts every call into a relaxed capture mode and its own context; the probes
-//! ask what happens without that, and time calls alone, so they call the driver themselves.
-//! Handles are integers, as `cuda.h` defines them on 64-bit Linux. What the driver lacks is an
-//! error of the call that needs it, so one probe fails and not all.
+//! Genesis's device makes every call in relaxed capture mode and in its own context. The probes ask
+//! what happens without that, and time calls alone, so they call the driver themselves. Genesis's
+//! own code loads the library and describes memory to it. Handles are integers, as `cuda.h` defines
+//! them on 64-bit Linux. If the driver lacks a function, the call that needs it fails, and with it
+//! one probe.
 //!
 //! SAFETY of the calls (`call!`): the functions have the parameters that `cuda.h` declares for
 //! their symbols; pointers are to live locals, which the driver does not use after the call.
@@ -41,10 +42,10 @@ pub(crate) struct Failure {
     pub(crate) code: i32,
 }
 
-/// What a driver function came to.
+/// The result of a driver function.
 pub(crate) type Answer<T = ()> = Result<T, Failure>;
 
-/// `CUDA_ERROR_NOT_FOUND`: here also what a driver lacks altogether.
+/// `CUDA_ERROR_NOT_FOUND`: here also if the driver has no such function.
 const NOT_FOUND: i32 = 500;
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: i32 = 600;
@@ -145,7 +146,7 @@ genesis::driver_table! {
     }
 }
 
-/// Calls a driver function, or says that there is none.
+/// Calls a driver function; an error if the driver has none of that name.
 macro_rules! call {
     ($driver:expr, $name:ident($($argument:expr),*)) => {{
         let name = stringify!($name);
@@ -203,17 +204,17 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Makes the context current on the calling thread: each new thread's first call.
+    /// Makes the context current on the calling thread; must be each new thread's first call.
     pub(crate) fn enter(&self) -> Answer {
         call!(self, cuCtxSetCurrent(self.context))
     }
 
-    /// Whether this is simcuda and no driver of a GPU.
+    /// Returns true if this is simcuda and no driver of a GPU.
     pub(crate) fn is_simulated(&self) -> bool {
         self.virtual_clock.is_some()
     }
 
-    /// Whose prices [`Self::now_ns`] goes by, on simcuda.
+    /// The name of the price list of simcuda's virtual time; `None` on a GPU.
     pub(crate) fn simulated_prices(&self) -> Option<String> {
         // SAFETY: it takes nothing and may be called at any time.
         let name = unsafe { self.prices_name?() };
@@ -224,7 +225,7 @@ impl Driver {
         Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
     }
 
-    /// Nanoseconds since the driver was opened; those of the cost table on simcuda.
+    /// Nanoseconds since the driver was opened; on simcuda virtual ones, by the price list.
     pub(crate) fn now_ns(&self) -> u64 {
         match self.virtual_clock {
             // SAFETY: it takes nothing and may be called at any time.
@@ -233,7 +234,7 @@ impl Driver {
         }
     }
 
-    /// How many races the simulated driver has found; 0 on a GPU, where bytes must tell.
+    /// The number of races that simcuda has found; 0 on a GPU, where wrong bytes show them.
     pub(crate) fn races(&self) -> u64 {
         // SAFETY: it takes nothing and may be called at any time.
         self.races.map_or(0, |count| unsafe { count() }.max(0) as u64)

@@ -1,4 +1,4 @@
-//! The page says what the report holds, and what is missing from it.
+//! The page shows what the report has, and what is missing from it.
 
 use super::*;
 use crate::report::Outcome;
