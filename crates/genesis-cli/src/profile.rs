@@ -1,4 +1,4 @@
-//! Profiles to show: read from where they were kept, or made by replaying a trace.
+//! Profiles to show: read from files, or made by replaying a trace.
 //!
 //! The first bytes of a file, not its name, tell which of the two it is. A trace is replayed in a
 //! process of its own, which leaves its profile in a folder that only this user can read.

@@ -1,6 +1,6 @@
 //! The command line from outside: what it prints, where, and with which exit status.
 //!
-//! These tests use the library built beside the program, on the simulated device.
+//! These tests use the library built next to the program, on the simulated device.
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! The commands that show where memory went, from outside: `timeline`, `report`, `diff`.
 //!
-//! These tests use the library built beside the program, on the simulated device.
+//! These tests use the library built next to the program, on the simulated device.
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! `genesis top` from outside: once, and live in a terminal.
 //!
-//! These tests use the library built beside the program, on the simulated device.
+//! These tests use the library built next to the program, on the simulated device.
 
 mod support;
 
@@ -19,8 +19,11 @@ use support::{check_refused, library, run, scratch, stderr, stdout};
 
 /// The longest that a view may take to show something.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Enters the second screen of a terminal, and leaves it.
-const ALTERNATE_SCREEN: [&str; 2] = ["\x1b[?1049h", "\x1b[?1049l"];
+/// Leaves the second screen of a terminal.
+const LEAVE: &str = "\x1b[?1049l";
+/// The size of the terminal.
+const COLUMNS: u16 = 100;
+const LINES: u16 = 30;
 
 /// A program that holds 3 MiB and allocates as it goes, until its input ends.
 static ALLOCATING: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -92,7 +95,7 @@ fn a_running_process_is_shown_once() {
     let a_second: f64 = cells[7].replace(',', "").parse().unwrap();
     assert!(a_second > 1.0, "{text}");
     assert_eq!(cells[9], "0", "{text}");
-    // Nobody reads it live where there is no terminal.
+    // Without a terminal there is no live view.
     let piped = stdout(&run(&["top", &process]));
     assert!(piped.contains("0 Simulated GPU"), "{piped}");
     drop(child.stdin.take());
@@ -100,7 +103,7 @@ fn a_running_process_is_shown_once() {
     check_refused(&run(&["top", &process]), 2, &format!("there is no process {process}"));
 }
 
-/// `genesis top` in a terminal of its own, of 100 columns and 30 lines.
+/// `genesis top` in a terminal of its own.
 struct Live {
     child: Child,
     /// The terminal's side of the user: keys in, frames out.
@@ -108,7 +111,39 @@ struct Live {
     /// The terminal's side of the program.
     terminal: File,
     frames: Receiver<Vec<u8>>,
-    shown: String,
+    /// All output so far.
+    output: Vec<u8>,
+}
+
+/// What a terminal shows after `output`: characters, places of the cursor and cleared screens.
+fn screen(output: &str) -> String {
+    let blank = [[' '; COLUMNS as usize]; LINES as usize];
+    let (mut cells, mut line, mut column) = (blank, 1, 1);
+    let mut characters = output.chars();
+    while let Some(character) = characters.next() {
+        if character != '\x1b' {
+            if let Some(cell) = cells.get_mut(line - 1).and_then(|line| line.get_mut(column - 1)) {
+                *cell = character;
+            }
+            column += 1;
+            continue;
+        }
+        let is_last = |character: &char| character.is_ascii_alphabetic();
+        let mut parameters = String::new();
+        let last = characters.by_ref().find(|character| {
+            parameters.push(*character);
+            is_last(character)
+        });
+        let numbers = parameters.trim_matches(|character| !char::is_ascii_digit(&character));
+        match (last, numbers.split_once(';')) {
+            (Some('H'), Some((first, second))) => {
+                (line, column) = (first.parse().unwrap(), second.parse().unwrap());
+            }
+            (Some('J'), None) => cells = blank,
+            _ => {}
+        }
+    }
+    cells.map(|line| line.iter().collect::<String>()).join("\n")
 }
 
 impl Live {
@@ -118,7 +153,7 @@ impl Live {
         unlockpt(&user).unwrap();
         let path = ptsname(&user, Vec::new()).unwrap().into_string().unwrap();
         let terminal = OpenOptions::new().read(true).write(true).open(path).unwrap();
-        let size = Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize { ws_row: LINES, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&terminal, size).unwrap();
         let side = || Stdio::from(terminal.try_clone().unwrap());
         // In a session of its own, of which this is the terminal.
@@ -143,23 +178,28 @@ impl Live {
                 }
             }
         });
-        Self { child, user, terminal, frames, shown: String::new() }
+        Self { child, user, terminal, frames, output: Vec::new() }
     }
 
-    /// Waits until `text` has been shown since the last call.
+    /// Waits until the terminal shows `text`.
     #[track_caller]
     fn expect(&mut self, text: &str) {
+        self.wait_until(text, |output| screen(output).contains(text));
+    }
+
+    #[track_caller]
+    fn wait_until(&mut self, what: &str, is_so: impl Fn(&str) -> bool) {
         let started = Instant::now();
         loop {
-            if let Some(at) = self.shown.find(text) {
-                self.shown.drain(..at + text.len());
+            let output = String::from_utf8_lossy(&self.output);
+            if is_so(&output) {
                 return;
             }
             let left = PATIENCE.saturating_sub(started.elapsed());
             let Ok(frame) = self.frames.recv_timeout(left) else {
-                panic!("{text:?} is not shown: {:?}", self.shown);
+                panic!("{what:?} is not there:\n{}", screen(&output));
             };
-            self.shown += &String::from_utf8_lossy(&frame);
+            self.output.extend(frame);
         }
     }
 
@@ -170,7 +210,7 @@ impl Live {
     /// Waits for its end, and checks that the terminal is left as it was.
     #[track_caller]
     fn end(mut self) {
-        self.expect(ALTERNATE_SCREEN[1]);
+        self.wait_until("the end", |output| output.contains(LEAVE));
         assert!(self.child.wait().unwrap().success());
         let modes = tcgetattr(&self.terminal).unwrap().local_modes;
         assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO), "{modes:?}");
@@ -183,7 +223,6 @@ fn a_running_process_is_shown_live() {
     let process = child.id().to_string();
     wait_for_process(&process);
     let mut live = Live::start(&[&process]);
-    live.expect(ALTERNATE_SCREEN[0]);
     live.expect(&format!("process {process} · Elastic on sim"));
     live.expect("Simulated");
     // From the second reading on.

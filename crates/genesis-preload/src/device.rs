@@ -65,7 +65,7 @@ static IS_ANY_LOST: AtomicBool = AtomicBool::new(false);
 /// True if Genesis tells us when it makes a stream wait.
 static OBSERVES: AtomicBool = AtomicBool::new(false);
 
-/// Where a call works.
+/// The device that a call works on.
 pub(crate) enum Place {
     /// A device that is served.
     Served(&'static Device),
@@ -101,14 +101,14 @@ pub(crate) fn with_pool(pool: usize) -> Option<&'static Device> {
         .find(|device| device.is_default_pool(pool))
 }
 
-/// Where calls of this thread work now.
+/// The device that calls of this thread work on now.
 #[inline]
 pub(crate) fn current() -> Place {
     let context = driver().and_then(Driver::current_context);
     context.map_or(Place::Nowhere, of_context)
 }
 
-/// Where work on `stream` is done. A created stream is of its own context, a default stream of the
+/// The device of `stream`. A created stream is of its own context, a default stream of the
 /// current one. A stream of a green context is of none that is served.
 pub(crate) fn of_stream(stream: usize) -> Place {
     let is_created = stream > PER_THREAD;

@@ -114,7 +114,7 @@ fn find(place: &AtomicPtr<Driver>) -> Option<&'static Driver> {
     driver.context_current?;
     let new = Box::into_raw(Box::new(driver));
     let former = place.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire);
-    // SAFETY: the loser of a race was seen by nobody else; what is in place is never freed.
+    // SAFETY: no other thread has seen the loser of a race; the winner is never freed.
     unsafe {
         match former {
             Ok(_) => Some(&*new),
@@ -242,7 +242,7 @@ impl Driver {
         get(0, |ordinal| self.pointer_attribute(ordinal, DEVICE_ORDINAL, address))
     }
 
-    /// Where the driver's allocation that contains `address` begins.
+    /// The start of the driver's allocation that contains `address`.
     pub(crate) fn base_of(&self, address: u64) -> Option<u64> {
         let mut bytes = 0;
         get(0, |base| self.address_range(base, &raw mut bytes, address))

@@ -132,7 +132,7 @@ impl Object {
         after.or(before)
     }
 
-    /// Where the object itself defines `symbol`.
+    /// The address of `symbol` if the object itself defines it.
     pub(crate) fn symbol(&self, symbol: &CStr) -> Option<*mut c_void> {
         let strings = self.table(DT_STRTAB)? as *const c_char;
         let symbols = self.table(DT_SYMTAB)? as *const libc::Elf64_Sym;

@@ -23,9 +23,9 @@ use crate::real_dlsym::next_symbol;
 use crate::symbols::SYMBOLS;
 use crate::{inside, symbols};
 
-/// `CUDA_ERROR_NOT_INITIALIZED`, where there is no driver at all.
+/// `CUDA_ERROR_NOT_INITIALIZED`, the answer if there is no driver at all.
 const NO_DRIVER: c_int = 3;
-/// `cudaErrorInsufficientDriver`, where there is no runtime at all.
+/// `cudaErrorInsufficientDriver`, the answer if there is no runtime at all.
 const NO_RUNTIME: c_int = 35;
 
 static FOUND: [AtomicPtr<c_void>; symbols::COUNT] =

@@ -4,7 +4,7 @@
 //! could be served (`opening`); from then on one load finds it. Every call passes to CUDA
 //!
 //! - with `GENESIS_PRELOAD=off`,
-//! - where `libgenesis.so` cannot be opened or does not work on CUDA,
+//! - if `libgenesis.so` cannot be opened or does not work on CUDA,
 //! - in a child of a fork, where CUDA does not work either.
 
 use std::ptr;
@@ -115,14 +115,13 @@ fn watch_for_fork() {
     }
     if !IS_WATCHED.swap(true, AcqRel) {
         // SAFETY: the handler stores to atomics, makes system calls and asks for a little memory,
-        // all of which the C library allows a child. Where it cannot be registered, a fork is as
+        // all of which the C library allows a child. If it cannot be registered, a fork is as
         // unguarded as with CUDA itself.
         let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
 }
 
-/// When the library is loaded: takes a slot of the report if somebody wants one, and does nothing
-/// else.
+/// When the library is loaded: takes a slot of the report if one is wanted, and does nothing else.
 extern "C" fn at_load() {
     if report::is_wanted() {
         report::claim_slot(standing());

@@ -1,4 +1,4 @@
-//! The process's slot of the report, if somebody wants one, and counting into it.
+//! The process's slot of the report, if one is wanted, and counting into it.
 //!
 //! A call that CUDA makes of itself is not the program's, and not counted.
 
@@ -15,7 +15,7 @@ use crate::symbols::SYMBOLS;
 
 static SLOT: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 
-/// Returns true if somebody wants a report.
+/// Returns true if a report is wanted.
 pub(crate) fn is_wanted() -> bool {
     variable(PATH_VARIABLE).is_some()
 }

@@ -11,8 +11,7 @@
 //! or as a log of RMM's ([`crate::rmm_log`]).
 //!
 //! No input makes the reader panic. An error names the offset, in the uncompressed stream, of
-//! the first byte that is wrong. Whether the records make sense together is checked by
-//! [`crate::program`], not here.
+//! the first byte that is wrong. [`crate::program`] checks that the records make sense together.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
@@ -99,7 +98,7 @@ fn read_log(start: &[u8], mut input: impl BufRead) -> Result<Recovered> {
     }
 }
 
-/// The record at `offset`, or `None` where the trace ends.
+/// The record at `offset`, or `None` at the end of the trace.
 fn read_record(input: &mut impl Read, offset: u64) -> Result<Option<Record>> {
     let mut bytes = [0; RECORD_BYTES];
     match fill(input, &mut bytes, offset)? {

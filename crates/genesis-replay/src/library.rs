@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 pub const FILE_NAME: &str = "libgenesis.so";
 /// The name by which programs are linked with it: an installation without headers has only this.
 const SONAME: &str = "libgenesis.so.0";
-/// The environment variable that says where the library is.
+/// The environment variable with the library's path.
 pub const PATH_VARIABLE: &str = "GENESIS_LIBRARY";
 
 /// A `cudaStream_t`.
@@ -176,7 +176,7 @@ impl Library {
         let library = unsafe { libloading::Library::new(path) }.map_err(broken)?;
         // Never closed: see the note of this module.
         let library: &'static libloading::Library = Box::leak(Box::new(library));
-        // SAFETY: each name is looked up as the type that the library's header gives it.
+        // SAFETY: each name is looked up as its type in the library's header.
         let opened = unsafe {
             Self {
                 path: path.to_owned(),
@@ -216,7 +216,7 @@ impl Library {
             return Ok(());
         }
         type Set = unsafe extern "C" fn(*const c_char, *const c_char) -> Status;
-        // SAFETY: the name is looked up as the type that the library's header gives it.
+        // SAFETY: the name is looked up as its type in the library's header.
         let Ok(set) = (unsafe { self.handle.get::<Set>(b"genesis_option_set\0") }) else {
             return Ok(());
         };
@@ -228,7 +228,7 @@ impl Library {
     /// The profiler; an error if the library is too old to have one.
     pub fn profiler(&self) -> Result<Profiler<'_>> {
         let broken = |error| Error::failed(format!("{}: {error}", self.path.display()));
-        // SAFETY: each name is looked up as the type that the library's header gives it.
+        // SAFETY: each name is looked up as its type in the library's header.
         let profiler = unsafe {
             Profiler {
                 library: self,

@@ -177,7 +177,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Counts a block; `None` where the bytes of all devices exceed what can be counted.
+    /// Counts a block; `None` if the bytes of all devices exceed 64 bits.
     fn add_live(&mut self, device: u8, requested_bytes: u64) -> Option<()> {
         let rounded_bytes = rounded(requested_bytes)?;
         self.live_rounded_bytes = self.live_rounded_bytes.checked_add(rounded_bytes)?;

@@ -57,7 +57,7 @@ pub struct Record {
     pub stream: u16,
     /// Which block, or which iteration.
     pub id: u32,
-    /// How many bytes were asked for; 0 where the action has no size.
+    /// The bytes requested; 0 if the action has no size.
     pub requested_bytes: u64,
 }
 
@@ -66,7 +66,7 @@ pub struct Record {
 pub struct Recovered {
     /// The records before the damage, or all.
     pub records: Vec<Record>,
-    /// What is wrong, and where.
+    /// The damage, with its place in the file.
     pub damage: Option<Error>,
 }
 

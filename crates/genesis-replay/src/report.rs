@@ -102,7 +102,7 @@ impl Report {
     }
 }
 
-/// The middle of `values`; the mean of the two middle ones where their number is even.
+/// The middle of `values`; the mean of the two middle ones if their number is even.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

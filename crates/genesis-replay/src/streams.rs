@@ -75,7 +75,7 @@ impl Driver {
         // SAFETY: loading the driver's library runs only its own initialisers.
         let library = unsafe { libloading::Library::new("libcuda.so.1") }.map_err(broken)?;
         let library: &'static libloading::Library = Box::leak(Box::new(library));
-        // SAFETY: each name is looked up as the type that CUDA's header gives it.
+        // SAFETY: each name is looked up as its type in CUDA's header.
         let driver = unsafe {
             Self {
                 init: *library.get(b"cuInit\0").map_err(broken)?,

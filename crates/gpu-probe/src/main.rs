@@ -92,7 +92,7 @@ enum Part {
 
 #[derive(Debug, clap::Args)]
 struct RunArguments {
-    /// Where gpu.json and gpu.md go
+    /// The folder for gpu.json and gpu.md
     #[arg(long, value_name = "FOLDER", default_value = "results")]
     output: PathBuf,
     /// Which driver to run on
@@ -111,7 +111,7 @@ struct RunArguments {
 /// Which driver to run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Choice {
-    /// The machine's, or the simulated one where it has none
+    /// The machine's, or the simulated one if it has none
     #[default]
     Auto,
     /// The machine's

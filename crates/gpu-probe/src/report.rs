@@ -1,4 +1,4 @@
-//! Everything a run found out, as it is kept in JSON.
+//! The results of a run, in the form of the JSON file.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,7 +23,7 @@ pub(crate) struct Machine {
     pub(crate) used_bytes: u64,
     /// The version of CUDA that the driver is of.
     pub(crate) cuda: String,
-    /// The release of the driver, where the system says it.
+    /// The release of the driver, if the system says it.
     pub(crate) driver: Option<String>,
     pub(crate) genesis: String,
     pub(crate) system: String,
@@ -35,7 +35,7 @@ pub(crate) struct Machine {
 pub(crate) struct Section<T> {
     pub(crate) seconds: f64,
     pub(crate) limit_seconds: f64,
-    /// What must be known beside the result, or why there is none.
+    /// Remarks on the result, or why there is none.
     pub(crate) notes: Vec<String>,
     pub(crate) result: Option<T>,
 }

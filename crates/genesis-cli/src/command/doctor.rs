@@ -18,7 +18,7 @@ use crate::Answer;
 /// Show what is in force, and what is wrong with it
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The library [default: $GENESIS_LIBRARY, or beside this program]
+    /// The library [default: $GENESIS_LIBRARY, or next to this program]
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
 }

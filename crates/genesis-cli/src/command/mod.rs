@@ -38,7 +38,7 @@ pub(crate) struct DeviceArguments {
     /// The most memory that may be reserved on each device
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     limit: Option<u64>,
-    /// The library [default: $GENESIS_LIBRARY, or beside this program]
+    /// The library [default: $GENESIS_LIBRARY, or next to this program]
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
 }

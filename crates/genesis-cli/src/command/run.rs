@@ -25,7 +25,7 @@ use crate::run::{account, child};
 
 /// The file name of the preload library.
 const FILE_NAME: &str = "libgenesis_preload.so";
-/// The environment variable that says where it is.
+/// The environment variable with its path.
 const LIBRARY_VARIABLE: &str = "GENESIS_PRELOAD_LIBRARY";
 /// The libraries that the dynamic loader loads before all others.
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";

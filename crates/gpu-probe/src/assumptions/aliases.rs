@@ -29,7 +29,7 @@ const ONE_THREAD: Grid = Grid { blocks: 1, threads: 1 };
 const WRITING: Grid = Grid { blocks: 1, threads: WORDS as u32 };
 const CHECKING: Grid = Grid { blocks: CHECKING_BLOCKS, threads: WORDS as u32 };
 
-/// Where rounds are made.
+/// What rounds need.
 struct Rounds<'a> {
     bench: &'a Bench,
     holder: Holder<'a>,

@@ -68,15 +68,16 @@ assumptions! {
         fails: "Streams of green contexts must be waited for by their own events.";
     waits_for_context, false, waits::context;
         "cuCtxSynchronize waits for its own context only";
-        holds: "Streams of other contexts must be waited for by themselves, as Genesis and its \
-                stand-in have it.";
-        fails: "The stand-in is stricter than this driver: Genesis's waits for other contexts \
+        holds: "Streams of other contexts must be waited for by themselves, as Genesis and the \
+                simulated driver do.";
+        fails: "The simulated driver is stricter than this one: Genesis's waits for other contexts \
                 cost, and do no harm.";
     waits_for_second_device, false, waits::second_device;
         "cuCtxSynchronize waits for its own device only";
         holds: "Memory that a peer uses is given back only after the peer's streams are waited \
                 for.";
-        fails: "The stand-in is stricter than this driver: waits for peers cost, and do no harm.";
+        fails: "The simulated driver is stricter than this one: waits for peers cost, and do no \
+                harm.";
     mappings_under_load, false, mappings::under_load;
         "All mappings asked for can live at once, made next to memory that a kernel streams \
          through; set-access never costs three times as much as at first, and launches take as \
@@ -88,7 +89,7 @@ assumptions! {
         "No call on streams and events blocks, however much waits behind held work";
         holds: "Events may be recorded anywhere.";
         fails: "A call that blocks must not be made under a lock that a running stream's thread \
-                needs; the stand-in blocks at the count given.";
+                needs; the simulated driver blocks at the count given.";
     queue_and_other_threads, false, queue::other_threads;
         "While one thread blocks on a full queue, calls of other threads on other streams return";
         holds: "A full queue harms only its own thread.";

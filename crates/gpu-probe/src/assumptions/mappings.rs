@@ -49,7 +49,7 @@ struct Measured {
     was_busy: bool,
 }
 
-/// Where mappings are made.
+/// What mappings need.
 struct Place<'a> {
     driver: &'a Driver,
     page: u64,

@@ -23,7 +23,7 @@ const SYNCHRONIZE: usize = 0;
 const FREE: usize = 1;
 const UNMAP: usize = 2;
 
-/// Where work is held.
+/// The stream on which work is held.
 struct Elsewhere<'a> {
     driver: &'a Driver,
     context: Context,

@@ -14,7 +14,7 @@ const FEWEST_SAMPLES: usize = 5;
 /// How long one row may take beyond its fewest samples.
 const ROW_TIME: Duration = Duration::from_millis(700);
 
-/// Where rows are measured.
+/// Measures rows.
 pub(super) struct Bench<'a> {
     pub(super) driver: &'a Driver,
     deadline: Instant,

@@ -62,7 +62,7 @@ struct Kernels {
 }
 
 impl<'a> Writer<'a> {
-    /// One that uses kernels where they work.
+    /// One that uses kernels if they work.
     pub(crate) fn new(driver: &'a Driver) -> Answer<Self> {
         const VALUE: u32 = 0x600D_C0DE;
         let writer = Self { driver, kernels: Some(load(driver)?) };
