@@ -1,5 +1,5 @@
-//! The probes on the simulated driver, whose answers are known: its price list must be found
-//! again to the nanosecond, and every fact must be as Genesis expects it.
+//! The probes on the simulated driver, whose answers are known: the measured costs must be its
+//! price list to the nanosecond, and every fact must be as Genesis expects it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,7 +32,7 @@ fn build_driver() -> PathBuf {
     profile.join("libsimcuda.so")
 }
 
-/// What a part of the program prints, on a driver with these settings.
+/// The result that a part of the program prints, on a driver with these settings.
 fn part(arguments: &[&str], settings: &[(&str, &str)]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_gpu-probe"))
         .args(arguments)
@@ -56,7 +56,7 @@ fn the_price_list_is_found_again() {
         let name = price["call"].as_str().unwrap().to_owned();
         Call::ALL.iter().find(|call| format!("{call:?}") == name).copied()
     };
-    // What is asked of handles alone may have no price, and no name, in the simulation.
+    // Questions about handles may have no price, and no name, in the simulation.
     for (price, call) in prices.iter().filter_map(|price| Some((price, call_of(price)?))) {
         let expected = table.get(call);
         for (bytes, nanoseconds) in points(&price["points"]) {
@@ -74,7 +74,7 @@ fn the_price_list_is_found_again() {
     }
 }
 
-/// Every assumption comes to its end on the simulated driver, with a verdict that is no fault.
+/// Every experiment ends on the simulated driver, with a verdict that is no defect.
 #[test]
 fn assumptions_have_verdicts() {
     let counts = ["--rounds=600", "--mappings=500", "--launches=300", "--streams=50"];
