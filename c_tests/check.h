@@ -31,7 +31,7 @@
 
 /* A stream of its own: the same for the same number, below MOST_STREAMS. */
 #define STREAM(number) stream_numbered((size_t)(number))
-#define MOST_STREAMS 512
+#define MOST_STREAMS 4096
 #define LEGACY_STREAM ((genesis_stream)0)
 
 #define CHECK(condition) check_that((condition) ? 1 : 0, #condition, __FILE__, __LINE__)
@@ -111,7 +111,8 @@ static inline void check_last_error(genesis_status expected, const char *text, c
                                     int line)
 {
     check_status(expected, genesis_last_error_get(), text, file, line);
-    check_that((genesis_last_error_message_get()[0] == '\0') == (expected == GENESIS_STATUS_SUCCESS),
+    check_that((genesis_last_error_message_get()[0] == '\0') ==
+                   (expected == GENESIS_STATUS_SUCCESS),
                "failures have a message", file, line);
 }
 

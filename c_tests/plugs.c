@@ -1,4 +1,5 @@
-/* Functions in the shapes that other packages call: CuPy's and ONNX Runtime's, and DLPack's tensors. */
+/* Functions in the shapes that other packages call: CuPy's and ONNX Runtime's, and DLPack's
+ * tensors. */
 #include "check.h"
 
 /* As dlpack.h of DLPack 1 has them. */
@@ -116,7 +117,7 @@ static void small_and_wrong_shapes(void)
     const struct {
         int bits, dimensions;
         const int64_t *shape;
-    } wrong[] = {{64, 0, NULL}, {32, 1, negative}, {32, 2, huge}, {32, 1, NULL},
+    } wrong[] = {{64, 0, NULL},   {32, 1, negative}, {32, 2, huge}, {32, 1, NULL},
                  {32, -1, empty}, {32, 1000, empty}, {0, 0, NULL}};
     for (size_t index = 0; index < LENGTH(wrong); index++) {
         CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT,
@@ -127,8 +128,7 @@ static void small_and_wrong_shapes(void)
     CHECK(none == &none);
     genesis_dlpack_buffer_release(buffer);
     CHECK(stats_of(0).allocated_bytes.current == 0);
-    CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE,
-                genesis_dlpack_buffer_create(1, -1, NULL, &buffer));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE, genesis_dlpack_buffer_create(1, -1, NULL, &buffer));
 }
 
 static void streams_that_wait(void)

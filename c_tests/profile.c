@@ -69,9 +69,12 @@ static void is_written_in_every_form(void)
         const char *ending;
         const char *part;
     } forms[] = {
-        {".json", "\"format\":\"genesis profile 1\""}, {".json", "forward \\\"1\\\""},
-        {".html", "<html"},                            {".txt", "Genesis memory profile"},
-        {".trace.json", "forward"},                    {".prom", "genesis_memory_allocated_bytes"},
+        {".json", "\"format\":\"genesis profile 1\""},
+        {".json", "forward \\\"1\\\""},
+        {".html", "<html"},
+        {".txt", "Genesis memory profile"},
+        {".trace.json", "forward"},
+        {".prom", "genesis_memory_allocated_bytes"},
         {".pickle", "device_traces"},
     };
     for (size_t form = 0; form < LENGTH(forms); form++) {

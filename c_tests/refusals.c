@@ -79,8 +79,8 @@ static void double_frees(void)
         genesis_free(blocks[index], 4096, 0, STREAM(0));
     }
     /* Naive has given the memory back, and with it any memory of the pointer. */
-    const genesis_status expected = strategy_is("Naive") ? GENESIS_STATUS_FOREIGN_POINTER
-                                                         : GENESIS_STATUS_DOUBLE_FREE;
+    const genesis_status expected =
+        strategy_is("Naive") ? GENESIS_STATUS_FOREIGN_POINTER : GENESIS_STATUS_DOUBLE_FREE;
     for (size_t index = 0; index < 3; index++) {
         const int before = reports;
         CHECK_REPORTS(expected, genesis_free(blocks[index], 4096, 0, STREAM(0)));

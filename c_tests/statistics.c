@@ -146,8 +146,7 @@ static void wrong_pools(void)
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_pool_stats_get(0, -1, &stats));
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT,
                 genesis_pool_stats_get(0, GENESIS_POOL_LARGE + 1, &stats));
-    CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE,
-                genesis_pool_stats_get(9, GENESIS_POOL_ALL, &stats));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE, genesis_pool_stats_get(9, GENESIS_POOL_ALL, &stats));
     stats.struct_size = sizeof stats.struct_size;
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT,
                 genesis_pool_stats_get(0, GENESIS_POOL_ALL, &stats));

@@ -45,8 +45,8 @@ int main(int count, char **arguments)
         genesis_block_info info;
         CHECK_OK(genesis_block_info_get(handle.dptr, &info));
         if (info.allocated_bytes != expected || info.requested_bytes != row.request) {
-            fprintf(stderr, "%s: %zu bytes for %zu, not %zu\n", arguments[1],
-                    info.allocated_bytes, row.request, expected);
+            fprintf(stderr, "%s: %zu bytes for %zu, not %zu\n", arguments[1], info.allocated_bytes,
+                    row.request, expected);
             return 1;
         }
         storage.Free(handle);

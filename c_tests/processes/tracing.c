@@ -134,9 +134,12 @@ static unsigned long long blocked_by(const char *id)
     FILE *status = fopen(path, "r");
     CHECK(status != NULL);
     while (fgets(line, sizeof line, status) != NULL) {
-        is_known |= sscanf(line, "SigBlk: %llx", &blocked);
+        if (strncmp(line, "SigBlk:", 7) == 0) {
+            blocked = strtoull(line + 7, NULL, 16);
+            is_known = 1;
+        }
     }
-    CHECK(is_known == 1);
+    CHECK(is_known);
     fclose(status);
     return blocked;
 }
