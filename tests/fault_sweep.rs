@@ -55,6 +55,18 @@ const OWN_KINDS: [Call; 4] =
     [Call::StreamCreate, Call::StreamDestroy, Call::BeginCapture, Call::EndCapture];
 /// Requests that a shortage may refuse: nothing may be waited for or given back.
 const BESIDE_A_CAPTURE: &str = "beside a capture";
+const BESIDE_CAPTURES: [&str; 3] = [BESIDE_A_CAPTURE, "captured", "captured again"];
+/// Calls by which memory comes back, or is known to be free: if one fails, memory may be short.
+const FINDING: [Call; 8] = [
+    Call::MemoryInfo,
+    Call::Free,
+    Call::Release,
+    Call::Unmap,
+    Call::EventQuery,
+    Call::StreamIsCapturing,
+    Call::StreamGetContext,
+    Call::Synchronize,
+];
 const UNKNOWN: Code = Code(12345);
 const SHUT_DOWN: Code = Code(4);
 
@@ -180,12 +192,13 @@ const MOVING: Program = Program { capacity_bytes: 16 * MIB, run: Run::move_memor
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     step: &'static str,
-    /// Whether the step asks for memory.
-    is_request: bool,
+    /// What was live before, in bytes.
+    live_bytes: u64,
     /// The error; `None` for success.
     status: Option<Status>,
-    /// Whether the fault had struck when the step ended.
+    /// Whether the fault had struck when the step ended, and whether it first did so in this step.
     is_struck: bool,
+    is_struck_now: bool,
 }
 
 type Outcomes = Vec<Outcome>;
@@ -259,43 +272,31 @@ fn judge(what: &str, fault: Fault, outcomes: &Outcomes, expected: &Outcomes) {
     assert!(outcomes.last().is_some_and(|last| last.is_struck), "{what}: it never struck");
     let is_shortage = fault.code == Code::OUT_OF_MEMORY;
     let meaning = if is_shortage { Status::OutOfMemory } else { Status::DriverFailed };
-    for (outcome, Outcome { status: before, .. }) in outcomes.iter().zip(expected) {
-        let is_right = outcome.status == *before
+    for (outcome, before) in outcomes.iter().zip(expected) {
+        let is_right = outcome.status == before.status
             || outcome.is_struck
                 && (outcome.status.is_none()
                     || outcome.status == Some(meaning)
-                    || is_consequence(fault, outcome));
+                    || is_consequence(fault, outcome, before));
         assert!(is_right, "{what}: {outcome:?}, where there was {before:?}");
         // One shortage that passes costs no request anything: the ladder helps, except where
         // nothing may be waited for or given back.
         if is_shortage && fault.call == Call::Allocate && fault.times == Times::Once {
-            let is_helped = outcome.status == *before || outcome.step == BESIDE_A_CAPTURE;
+            let is_helped = outcome.status == before.status || outcome.step == BESIDE_A_CAPTURE;
             assert!(is_helped, "{what}: the ladder should have helped: {outcome:?}");
         }
     }
 }
 
-/// Memory that could not be found because of `fault`.
-fn is_consequence(fault: Fault, outcome: &Outcome) -> bool {
-    if outcome.status == Some(Status::OutOfMemory) {
-        use std::io::Write;
-        let mut f = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open("/tmp/ctx/sweep_data.txt")
-            .unwrap();
-        writeln!(
-            f,
-            "{:?}|{:?}|{}|{}|{}",
-            fault.call,
-            fault.times,
-            outcome.step,
-            outcome.is_request,
-            std::thread::current().name().unwrap()
-        )
-        .unwrap();
-    }
+/// A shortage that `fault` brought about: more is live than without it, or the call was one of
+/// those in [`FINDING`]. One that failed once has an effect in its own step, and in later ones only
+/// where a capture forbids to look again.
+fn is_consequence(fault: Fault, outcome: &Outcome, before: &Outcome) -> bool {
+    let lasts = fault.times == Times::Forever
+        || outcome.is_struck_now
+        || BESIDE_CAPTURES.contains(&outcome.step);
     outcome.status == Some(Status::OutOfMemory)
+        && (outcome.live_bytes > before.live_bytes || FINDING.contains(&fault.call) && lasts)
 }
 
 /// The program, on its way.
@@ -305,8 +306,8 @@ struct Run {
     /// Start → end of each live block.
     live: BTreeMap<u64, u64>,
     seen: Seen,
-    /// What fails, until it has.
     fault: Option<Fault>,
+    is_struck: bool,
 }
 
 impl Run {
@@ -319,7 +320,8 @@ impl Run {
             rig.machine.faults().fail(Target::call(call), nth, times, code);
         }
         let seen = Seen::default();
-        let mut run = Self { rig, outcomes: Vec::new(), live: BTreeMap::new(), seen, fault };
+        let (outcomes, live, is_struck) = (Vec::new(), BTreeMap::new(), false);
+        let mut run = Self { rig, outcomes, live, seen, fault, is_struck };
         (program.run)(&mut run);
         run
     }
@@ -505,7 +507,7 @@ impl Run {
         if address.is_some() {
             self.see(&usage, &statistics, handles);
         }
-        self.note_outcome(step, true, allocated.map(drop));
+        self.note(step, allocated.map(drop));
         let start = address?;
         assert!(start != 0 && start % 512 == 0, "{step}: {start:#x}");
         let end = start + bytes;
@@ -537,17 +539,14 @@ impl Run {
     }
 
     fn note(&mut self, step: &'static str, result: Result<(), Error>) {
-        self.note_outcome(step, false, result);
-    }
-
-    fn note_outcome(&mut self, step: &'static str, is_request: bool, result: Result<(), Error>) {
-        let usage = || self.rig.usage();
-        let is_struck = self.fault.is_none_or(|fault| usage().count(fault.call) >= fault.nth);
-        if is_struck {
-            self.fault = None;
-        }
+        let was_struck = self.is_struck;
+        let struck = |fault: Fault| self.rig.usage().count(fault.call) >= fault.nth;
+        self.is_struck = was_struck || self.fault.is_some_and(struck);
+        let live_bytes = self.live.iter().map(|(start, end)| end - start).sum();
         let status = result.err().map(|error| error.status);
-        self.outcomes.push(Outcome { step, is_request, status, is_struck });
+        let is_struck_now = self.is_struck && !was_struck;
+        let is_struck = self.is_struck;
+        self.outcomes.push(Outcome { step, live_bytes, status, is_struck, is_struck_now });
     }
 
     /// The driver is well again: everything must be there, and go back.

@@ -188,9 +188,9 @@ fn tight(settings: &mut Settings) {
     settings.elastic_policy = ElasticPolicy::Tight;
 }
 
-/// One handle for each block of a page or more.
+/// One handle for each block that is larger than most of the cases ask for.
 fn single_handles(settings: &mut Settings) {
-    settings.single_handle_size_bytes = Some(2 << 20);
+    settings.single_handle_size_bytes = Some(64 << 20);
 }
 
 conformance! {

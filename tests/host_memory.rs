@@ -7,6 +7,7 @@
 mod programs;
 mod support;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -183,6 +184,63 @@ fn the_reserve_is_kept_free_of_cached_blocks() {
         assert_eq!(reserved_bytes, 2 * MIB + kept_bytes, "{percent} %");
         heap.free(other).unwrap();
         finish(&heap);
+    }
+}
+
+/// What `c_tests/processes/host_sizes.c` prints of blocks of `sizes` of the kind with this number.
+fn sizes_of(program: &Path, kind: usize, sizes: &[u64], variables: &[(String, &str)]) -> Vec<u64> {
+    let mut command = command(program);
+    command.arg(kind.to_string()).args(sizes.iter().map(u64::to_string));
+    let printed = run_silently(command.envs(variables.iter().map(|(name, value)| (name, value))));
+    printed.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+/// The options of Round and Exact for each kind of host memory: they change its blocks, and not
+/// those of the other kind.
+#[test]
+fn each_option_changes_its_own_kind_of_memory() {
+    const KINDS: [&str; 2] = ["GENESIS_HOST", "GENESIS_PINNED"];
+    const OTHER_BYTES: u64 = 64 * MIB;
+    // Strategy, option, its value, a size; what is printed without the option, and with it.
+    let rows = [
+        (
+            "Exact",
+            "PAGE_SIZE",
+            "64KiB",
+            5000,
+            [8 * KIB, OTHER_BYTES + 8 * KIB],
+            [64 * KIB, OTHER_BYTES + 64 * KIB],
+        ),
+        (
+            "Exact",
+            "LARGE_ALLOC_ROUND_SIZE",
+            "4MiB",
+            5 * MIB,
+            [6 * MIB, OTHER_BYTES + 6 * MIB],
+            [8 * MIB, OTHER_BYTES + 8 * MIB],
+        ),
+        (
+            "Round",
+            "ROUND_LINEAR_CUTOFF",
+            "20",
+            2 * MIB + 1,
+            [4 * MIB, OTHER_BYTES + 4 * MIB],
+            [3 * MIB, OTHER_BYTES + 3 * MIB],
+        ),
+        ("Round", "POOL_RESERVE", "100", MIB, [MIB, OTHER_BYTES + MIB], [MIB, OTHER_BYTES]),
+    ];
+    let program = compile("host_sizes", "processes/host_sizes.c", C99, true);
+    for (pool_type, option, value, bytes, without, with) in rows {
+        for (changed, prefix) in KINDS.iter().enumerate() {
+            let mut variables = KINDS.map(|kind| (format!("{kind}_POOL_TYPE"), pool_type)).to_vec();
+            variables.extend(KINDS.map(|kind| (format!("{kind}_POOL_RESERVE"), "0")));
+            variables.push((format!("{prefix}_{option}"), value));
+            for kind in 0..KINDS.len() {
+                let expected = if kind == changed { with } else { without };
+                let printed = sizes_of(&program, kind, &[bytes], &variables);
+                assert_eq!(printed, expected, "{prefix}_{option}={value}, kind {kind}");
+            }
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use genesis::base::DeviceOrdinal;
 use genesis::base::size::MIB;
-use genesis::config::{DebugModes, PoolType, Settings};
+use genesis::config::{DebugModes, ElasticPolicy, PoolType, Settings};
 use simgpu::{Progress, StoreKind};
 
 use oracle::Oracle;
@@ -188,11 +188,20 @@ fn start(pool_type: PoolType, change: impl FnOnce(&mut Settings)) -> Rig {
 fn vary(settings: &mut Settings, random: &mut Random) {
     let mut sometimes = || random.below(2) == 0;
     settings.cache_size_bytes = sometimes().then_some(64 * MIB);
-    settings.gc_threshold = sometimes().then_some(0.8);
-    settings.gc_age_allocations = sometimes().then_some(2_000);
+    vary_collection(settings, &mut sometimes);
+    settings.elastic_policy =
+        if sometimes() { ElasticPolicy::Tight } else { ElasticPolicy::Balanced };
+    settings.single_handle_size_bytes = sometimes().then_some(8 * MIB);
     settings.max_split_size_bytes = sometimes().then_some(32 * MIB);
     settings.memory_limit_bytes = sometimes().then_some(200 * MIB);
     settings.roundup_power2_divisions = if sometimes() { 4 } else { 0 };
+}
+
+/// What is collected, and when: these settings change at run time as well.
+fn vary_collection(settings: &mut Settings, sometimes: &mut impl FnMut() -> bool) {
+    settings.gc_threshold = sometimes().then_some(0.8);
+    settings.gc_age_allocations = sometimes().then_some(2_000);
+    settings.gc_age_seconds = sometimes().then_some(0.01);
 }
 
 /// The seed of a test, told to the reader if the test fails.

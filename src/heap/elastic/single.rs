@@ -19,6 +19,7 @@ impl Heap {
             if let Some(address) = self.take_whole_extent(request, pages, extent_bytes) {
                 return Ok(Some(address));
             }
+            self.make_room(request.device, extent_bytes);
             if self.lay(request, pages, &[], extent_bytes, None)? == Outcome::Short {
                 return Ok(None);
             }
