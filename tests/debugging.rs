@@ -1,7 +1,7 @@
 //! What `GENESIS_DEBUG` finds, under every strategy and the race detector, on both stores.
 //!
 //! Programs here use memory wrongly, each in one way, and what the log then says is compared.
-//! Call sites are numbers that a test sets, and read "program.c:NUMBER (main)".
+//! Call sites are numbers that a test sets; they read "program.c:NUMBER (main)".
 
 #[path = "debugging/c_programs.rs"]
 mod c_programs;

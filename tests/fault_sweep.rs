@@ -56,10 +56,12 @@ const OWN_KINDS: [Call; 4] =
 /// Requests that a shortage may refuse: nothing may be waited for or given back.
 const BESIDE_A_CAPTURE: &str = "beside a capture";
 const BESIDE_CAPTURES: [&str; 3] = [BESIDE_A_CAPTURE, "captured", "captured again"];
-/// Calls by which memory comes back, or is known to be free: if one fails, memory may be short.
-const FINDING: [Call; 8] = [
+/// Calls by which memory comes back, is known to be free, or gets addresses to move to: if one
+/// fails, memory may be short.
+const FINDING: [Call; 9] = [
     Call::MemoryInfo,
     Call::Free,
+    Call::Reserve,
     Call::Release,
     Call::Unmap,
     Call::EventQuery,
@@ -341,7 +343,7 @@ impl Run {
         let small = [(); 3].map(|()| self.allocate("small", 700, A));
         self.free("small", small[1]);
         let kept = self.allocate("kept", 8 * MIB, A);
-        let shared = self.claim("shared", 8 * MIB, A);
+        let shared = self.allocate_unused("shared", 8 * MIB, A);
         for stream in [B, C] {
             self.read_elsewhere("shared", shared, (0, stream));
         }
@@ -388,7 +390,7 @@ impl Run {
             let kept = self.allocate("of a stream that ends", 8 * MIB, old);
             let freed = self.allocate("of a stream that ends", 8 * MIB, old);
             self.free("of a stream that ends", freed);
-            let shared = self.claim("used by it", 4 * MIB, A);
+            let shared = self.allocate_unused("used by it", 4 * MIB, A);
             self.read_elsewhere("used by it", shared, (0, old));
             if is_told {
                 self.note("forget", self.rig.heap.forget_stream(old));
@@ -415,10 +417,10 @@ impl Run {
     fn use_a_stream_of_another_context(&mut self) {
         let context = self.rig.machine.context_create(0).unwrap();
         let foreign = StreamHandle(self.rig.machine.stream_create(context, false).unwrap());
-        let shared = self.claim("used in another context", 16 * MIB, A);
+        let shared = self.allocate_unused("used in another context", 16 * MIB, A);
         self.read_elsewhere("used in another context", shared, (context, foreign));
         self.free("used in another context", shared);
-        let own = self.claim("of another context", 12 * MIB, foreign);
+        let own = self.allocate_unused("of another context", 12 * MIB, foreign);
         if let Some(address) = own {
             let machine = &self.rig.machine;
             machine.touch(context, foreign.0, address, MIB, Access::Write, "foreign").unwrap();
@@ -430,7 +432,7 @@ impl Run {
 
     /// Another thread captures, and has said so.
     fn run_short_beside_a_capture(&mut self) {
-        let waits = self.claim("waits for the reader", 12 * MIB, A);
+        let waits = self.allocate_unused("waits for the reader", 12 * MIB, A);
         self.read_elsewhere("waits for the reader", waits, (0, B));
         self.note("begin a capture", self.rig.heap.begin_capture(DEVICE));
         let (rig, told) = (self.rig.clone(), std::sync::Barrier::new(2));
@@ -456,7 +458,7 @@ impl Run {
 
     /// Allocates a block and uses it.
     fn allocate(&mut self, step: &'static str, bytes: u64, stream: StreamHandle) -> Option<u64> {
-        let address = self.claim(step, bytes, stream)?;
+        let address = self.allocate_unused(step, bytes, stream)?;
         self.rig.touch(address, stream);
         Some(address)
     }
@@ -497,7 +499,13 @@ impl Run {
         self.note("all", freed);
     }
 
-    fn claim(&mut self, step: &'static str, bytes: u64, stream: StreamHandle) -> Option<u64> {
+    /// Allocates a block; the program has not used it yet.
+    fn allocate_unused(
+        &mut self,
+        step: &'static str,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Option<u64> {
         let (usage, handles) = (self.rig.usage(), self.rig.machine.census().handles);
         // To ask a device for statistics opens it, which is for the allocation to do.
         let is_opened = self.rig.heap.is_opened(DEVICE);

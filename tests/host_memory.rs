@@ -1,4 +1,4 @@
-//! Pools of host memory: the heap over `driver::host`, its faults, threads and numbers; and the
+//! Host heaps: the heap over `driver::host`, its faults, threads and numbers; and the
 //! process they live in (`c_tests/processes/host_memory.c`).
 //!
 //! What C programs see of them is in `c_tests/host_memory.c`.
@@ -37,7 +37,7 @@ fn heap_over(memory: HostMemory, pool_type: PoolType) -> Heap {
     Heap::new(platform, &settings, Surroundings::new(Arc::new(Log::new(LogLevel::Off))))
 }
 
-/// A pool of pinned memory, and the machine whose driver pins it, up to `most_bytes`.
+/// A host heap of pinned memory, and the machine whose driver pins it, up to `most_bytes`.
 fn pinned(pool_type: PoolType, most_bytes: u64) -> (Arc<Machine>, Heap) {
     let mut config = Config::new(StoreKind::RealBytes, 1, 64 * MIB);
     config.host_memory_bytes = most_bytes;
@@ -92,7 +92,7 @@ fn numbers_are_exact() {
 }
 
 #[test]
-fn threads_share_a_pool() {
+fn threads_share_a_host_heap() {
     for pool_type in POOL_TYPES {
         let (machine, heap) = pinned(pool_type, 8 * GIB);
         thread::scope(|scope| {
@@ -163,7 +163,7 @@ fn cached_memory_makes_room() {
     }
 }
 
-/// Round and Exact: below the reserve every miss empties the pool, but is served.
+/// Round and Exact: below the reserve every miss empties the cache, but is served.
 #[test]
 fn the_reserve_is_kept_free_of_cached_blocks() {
     let reserve = |percent: f64| {
@@ -245,7 +245,7 @@ fn each_option_changes_its_own_kind_of_memory() {
 }
 
 #[test]
-fn a_pool_says_what_it_is() {
+fn a_host_heap_says_what_it_is() {
     let (_machine, heap) = pinned(PoolType::Caching, MIB);
     assert_eq!(heap.device_name(DEVICE).unwrap(), "Pinned host memory");
     let lines = Arc::new(Mutex::new(Vec::<String>::new()));

@@ -29,7 +29,7 @@ struct Subject {
 }
 
 impl Subject {
-    /// Starts one; each test gives it a name of its own.
+    /// Starts one under a name that no other test uses.
     fn start(name: &str, variables: &[(&str, &str)]) -> Self {
         let program = compile(name, "processes/publishing.c", C99, true);
         let mut command = command(&program);

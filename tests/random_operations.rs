@@ -97,15 +97,15 @@ fn the_detector_finds_a_stream_that_was_not_recorded() {
 }
 
 #[test]
-fn the_oracle_finds_overlaps_and_double_claims() {
+fn the_oracle_finds_overlaps_and_double_uses() {
     let oracle = Oracle::new(1);
-    oracle.claim(0, 4096, 8192, 4000).unwrap();
-    oracle.claim(0, 8192, 8704, 1).unwrap();
+    oracle.hand_out(0, 4096, 8192, 4000).unwrap();
+    oracle.hand_out(0, 8192, 8704, 1).unwrap();
     for (start, end) in [(4096, 8192), (0, 4608), (7680, 12288), (4608, 5120), (0, 16384)] {
-        assert!(oracle.claim(0, start, end, 1).is_err(), "{start}..{end}");
+        assert!(oracle.hand_out(0, start, end, 1).is_err(), "{start}..{end}");
     }
-    assert!(oracle.claim(0, 8704 + 256, 9728, 1).is_err(), "not aligned to 512");
-    oracle.claim(0, 8704, 9216, 1).unwrap();
+    assert!(oracle.hand_out(0, 8704 + 256, 9728, 1).is_err(), "not aligned to 512");
+    oracle.hand_out(0, 8704, 9216, 1).unwrap();
 }
 
 fn run(pool_type: PoolType, name: &'static str) {

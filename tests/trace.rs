@@ -61,7 +61,7 @@ fn start(path: &Path) {
     assert_eq!(unsafe { genesis_trace_start(path.as_ptr()) }, Status::Success);
 }
 
-/// Ends the recording; gives what the log says of it.
+/// Ends the recording; returns what was logged meanwhile.
 fn stop() -> String {
     static SAID: Mutex<String> = Mutex::new(String::new());
     unsafe extern "C" fn listen(_: *mut c_void, _: LogLevel, message: *const c_char) {

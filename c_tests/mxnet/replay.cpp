@@ -1,6 +1,6 @@
 /*
- * A recorded program, run through genesis::mxnet::storage, beside what MXNet's own pools would
- * have held for it.
+ * A recorded program, run through genesis::mxnet::storage, and what MXNet's own pools would have
+ * held for it.
  *
  *     replay TRACE [--same-as Naive|Round]
  *

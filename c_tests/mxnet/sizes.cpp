@@ -1,5 +1,5 @@
 /*
- * What a request becomes: the size of the block that the storage gives for each of a table's
+ * What a request becomes: the size of the block that the storage makes for each of a table's
  * requests, which must be what the pool type named on the command line makes of it.
  */
 #include "check.hpp"

@@ -156,7 +156,7 @@ static void look(void *user_data, const genesis_live_block *block)
     CHECK(has_line(block->location,
                    block->requested_bytes == 3 * MIB ? "(make_cache)" : "(load_weights)"));
     CHECK(block->requested_bytes == 3 * MIB || block->stream == STREAM(1));
-    /* Whoever looks may free what it sees. */
+    /* A visitor may free the blocks that it sees. */
     genesis_free(block->address, 0, LEGACY_STREAM);
 }
 

@@ -132,7 +132,7 @@ pub fn compaction_takes_in_what_has_finished(subject: Subject) {
     rig.finish();
 }
 
-/// Leaves three blocks cached on A, each beside a live one, and freed in this order with an
+/// Leaves three blocks cached on A, each next to a live one, and freed in this order with an
 /// allocation between, by which the lane tells their ages.
 fn cache_three(rig: &Rig) -> [u64; 3] {
     let blocks = [(); 3].map(|()| {

@@ -160,7 +160,7 @@ impl Worker {
                 assert_eq!((block.address, block.device), (address, ordinal));
                 assert_eq!(block.requested_bytes, requested_bytes);
                 let end = address + block.allocated_bytes;
-                self.oracle.claim(device as usize, address, end, requested_bytes).unwrap();
+                self.oracle.hand_out(device as usize, address, end, requested_bytes).unwrap();
                 let live = Live {
                     address,
                     requested_bytes,
@@ -217,7 +217,7 @@ impl Worker {
             return;
         };
         let live = self.live.swap_remove(index);
-        self.oracle.disclaim(live.device as usize, live.address, live.requested_bytes);
+        self.oracle.take_back(live.device as usize, live.address, live.requested_bytes);
         if live.is_paused {
             self.oracle.resume(live.device as usize, live.allocated_bytes);
         }
