@@ -32,7 +32,7 @@ fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("call-sites-{name}"))
 }
 
-/// Runs a case of a program with call sites of a kind; gives its profile.
+/// Runs a case of a program with call sites of a kind; returns its profile.
 fn profile_of(program: &Path, case: &str, kind: &str, library: Option<&Path>) -> Profile {
     let file = program.file_name().unwrap().to_str().unwrap();
     let profile = path(&format!("{file}-{case}-{kind}.json"));
@@ -43,7 +43,7 @@ fn profile_of(program: &Path, case: &str, kind: &str, library: Option<&Path>) ->
     json::read(&fs::read(&profile).unwrap()).unwrap()
 }
 
-/// The sites at which the live blocks of so many bytes were allocated.
+/// The call sites at which the live blocks of so many bytes were allocated.
 fn sites(profile: &Profile, requested_bytes: u64) -> Vec<&Site> {
     let blocks = profile.live.iter().filter(|block| block.requested_bytes == requested_bytes);
     blocks.map(|block| &profile.sites[block.site as usize]).collect()

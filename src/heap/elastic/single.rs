@@ -18,6 +18,7 @@ impl Extents {
             if let Some(address) = self.take_whole_extent(climb, extent_bytes) {
                 return Ok(Some(address));
             }
+            climb.device.make_room(extent_bytes);
             if self.lay(climb, &[], extent_bytes, None)? == Outcome::Short {
                 return Ok(None);
             }
