@@ -3,7 +3,7 @@
 //! The cases speak to [`genesis::driver::Device`] alone and hold each sentence of its contract
 //! against the device. A [`Subject`] says what a case may assume beyond it: whether addresses
 //! can be dereferenced by the host, and which peer there is. A new implementation is a
-//! function that returns a subject, or the reason why there is none, and one line below.
+//! function that returns a subject, and one line below.
 //!
 //! Not here: handles already destroyed and other misuse that a real driver may answer with a
 //! crash. The simulated driver's answers to those are tested with it.
@@ -25,9 +25,9 @@ mod virtual_memory;
 
 /// Instantiates every case for the subject that `$open` returns.
 macro_rules! conformance {
-    ($($name:ident: $open:expr;)*) => {
+    ($($name:ident: $open:expr $(, $when:meta)?;)*) => {
         $(mod $name {
-            conformance! { @cases $open;
+            conformance! { @cases $open $(, $when)?;
                 memory::describes_itself
                 memory::allocations_are_aligned_and_disjoint
                 memory::allocations_hold_bytes
@@ -66,7 +66,14 @@ macro_rules! conformance {
     (@cases $open:expr; $($module:ident::$case:ident)*) => {
         $(#[test]
         fn $case() {
-            crate::subject::hold(stringify!($case), $open, crate::$module::$case);
+            crate::subject::hold($open, crate::$module::$case);
+        })*
+    };
+    (@cases $open:expr, $when:meta; $($module:ident::$case:ident)*) => {
+        $(#[test]
+        #[$when]
+        fn $case() {
+            crate::subject::hold($open, crate::$module::$case);
         })*
     };
 }
@@ -74,6 +81,6 @@ macro_rules! conformance {
 conformance! {
     simulated_real_bytes: crate::subject::simulated(simgpu::StoreKind::RealBytes);
     simulated_addresses_only: crate::subject::simulated(simgpu::StoreKind::AddressesOnly);
-    cuda: crate::subject::cuda();
+    cuda: crate::subject::cuda(), ignore = "needs a CUDA device";
     cuda_on_simcuda: crate::simcuda::subject();
 }

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use genesis::base::Status;
 use genesis::driver::simulated::SimulatedDevice;
 use genesis::driver::{Device, HandleOptions, Shareable, cuda};
 use simgpu::{Config, Machine, StoreKind};
@@ -23,28 +22,22 @@ pub(crate) struct Subject {
     pub(crate) epilogue: Box<dyn Fn()>,
 }
 
-/// Runs one case, or says why not. Cases on a real device take turns, since they look at its
-/// free memory.
-pub(crate) fn hold(name: &str, subject: Result<Subject, String>, case: fn(&Subject)) {
+/// Runs one case. Cases on a real device take turns, since they look at its free memory.
+pub(crate) fn hold(subject: Subject, case: fn(&Subject)) {
     static TURN: Mutex<()> = Mutex::new(());
-    match subject {
-        Ok(subject) => {
-            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-            case(&subject);
-            (subject.epilogue)();
-        }
-        Err(reason) => eprintln!("{name} skipped: {reason}"),
-    }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    case(&subject);
+    (subject.epilogue)();
 }
 
 /// The first of two simulated devices of 1 GiB. Afterwards the machine must be consistent,
 /// without violations, and with nothing left behind.
-pub(crate) fn simulated(store: StoreKind) -> Result<Subject, String> {
+pub(crate) fn simulated(store: StoreKind) -> Subject {
     let mut config = Config::new(store, 2, 1 << 30);
     config.detect_races = true;
-    let machine = Machine::new(config).map_err(|code| code.to_string())?;
+    let machine = Machine::new(config).expect("a machine");
     let device_bytes = store == StoreKind::RealBytes;
-    Ok(Subject {
+    Subject {
         device: Arc::new(SimulatedDevice::new(machine.clone(), 0)),
         peer: Some(Arc::new(SimulatedDevice::new(machine.clone(), 1))),
         device_bytes,
@@ -54,21 +47,15 @@ pub(crate) fn simulated(store: StoreKind) -> Result<Subject, String> {
             assert_eq!(machine.take_violations(), []);
             assert_eq!(machine.census(), simgpu::Census::default());
         }),
-    })
+    }
 }
 
-/// The first CUDA device, if the machine has a driver. One that is there but fails is a failure.
-pub(crate) fn cuda() -> Result<Subject, String> {
-    let devices = match cuda::open() {
-        Ok(platform) => platform.devices,
-        Err(error) if error.status == Status::DriverUnavailable && !cuda::is_present() => {
-            return Err(error.to_string());
-        }
-        Err(error) => panic!("the CUDA driver is there but does not open: {error}"),
-    };
-    let device = devices.first().cloned().ok_or("no CUDA device")?;
+/// The first CUDA device, which the machine must have.
+pub(crate) fn cuda() -> Subject {
+    let platform = cuda::open().expect("the CUDA driver opens");
+    let device = platform.devices.first().cloned().expect("a CUDA device");
     let epilogue = Box::new(|| ());
-    Ok(Subject { device, peer: None, device_bytes: false, host_bytes: true, epilogue })
+    Subject { device, peer: None, device_bytes: false, host_bytes: true, epilogue }
 }
 
 impl Subject {

@@ -7,8 +7,10 @@
 mod frameworks;
 mod generated;
 mod gpu;
+mod mxnet;
 mod packages;
 mod prerequisites;
+mod suite;
 mod torch;
 
 use std::process::ExitCode;
@@ -32,19 +34,23 @@ struct Arguments {
 enum Command {
     /// Build in release, then replay a recorded training run under every strategy and draw it
     Demo,
-    /// Build and test everything
+    /// What continuous integration runs: all that must hold of a change
+    Ci,
+    /// Build and test everything, large matrices in part
     Test {
-        /// Passed on to `cargo test`
+        /// Passed on to `cargo test`, which is then run instead
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Build and test everything, each matrix in full
+    Nightly,
     /// Install PyTorch, and run its tests on a simulated GPU
     TestTorch {
         /// Passed on to pytest
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Install CuPy, RMM, Numba and ONNX Runtime, and run their tests on a simulated GPU
+    /// Install CuPy, RMM, Numba, ONNX Runtime and MXNet, and run their tests on a simulated GPU
     TestFrameworks {
         /// Passed on to pytest
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -86,9 +92,11 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo => demo(),
-        Command::Test { arguments } => test(&arguments),
+        Command::Ci => ci(),
+        Command::Test { arguments } => suite::test(&arguments),
+        Command::Nightly => suite::nightly(),
         Command::TestTorch { arguments } => torch::test(&arguments),
-        Command::TestFrameworks { arguments } => frameworks::test(&arguments),
+        Command::TestFrameworks { arguments } => test_frameworks(&arguments),
         Command::TestPage { arguments } => test_page(&arguments),
         Command::Install(arguments) => packages::install(&arguments),
         Command::Uninstall(arguments) => packages::uninstall(&arguments),
@@ -105,6 +113,7 @@ fn main() -> ExitCode {
             run_all(&[bench])
         }
     };
+    steps::report();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
@@ -114,16 +123,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// Every check, the quickest first; the first that fails ends it.
+fn ci() -> Outcome {
+    lint()?;
+    suite::test(&[])?;
+    test_page(&[])?;
+    torch::test(&[])?;
+    test_frameworks(&[])?;
+    packages::test(&[])
+}
+
 fn build_library() -> Step {
     cargo(&["build", "--package", "genesis"])
 }
 
-fn test(arguments: &[String]) -> Outcome {
-    prerequisites::install(prerequisites::OF_THE_LIBRARY)?;
-    // The tests of the C interface load the library that stands beside them, so it is first.
-    let mut test = cargo(&["test", "--workspace"]);
-    test.extend(arguments);
-    run_all(&[build_library(), test])
+fn test_frameworks(arguments: &[String]) -> Outcome {
+    frameworks::test(arguments)?;
+    mxnet::test()
 }
 
 fn test_page(arguments: &[String]) -> Outcome {
