@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use crate::steps::{Outcome, root, run};
+use crate::steps::{self, Outcome, root, run};
 
 /// Written by the library's build script.
 pub(crate) const HEADER: &str = "include/genesis.h";
@@ -15,9 +15,9 @@ const END: &str = "<!-- end -->";
 
 /// Makes the header and the README's table anew.
 pub(crate) fn write() -> Outcome {
-    run(&crate::build_library())?;
-    let table = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--package", "genesis-cli", "--", "options", "--markdown"])
+    run(&crate::suite::build_programs())?;
+    let table = Command::new(steps::target_folder().join("debug/genesis"))
+        .args(["options", "--markdown"])
         .current_dir(root())
         .output()
         .map_err(|error| format!("genesis options: {error}"))?;

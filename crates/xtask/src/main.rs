@@ -7,7 +7,6 @@
 mod frameworks;
 mod generated;
 mod gpu;
-mod mxnet;
 mod packages;
 mod prerequisites;
 mod suite;
@@ -96,7 +95,7 @@ fn main() -> ExitCode {
         Command::Test { arguments } => suite::test(&arguments),
         Command::Nightly => suite::nightly(),
         Command::TestTorch { arguments } => torch::test(&arguments),
-        Command::TestFrameworks { arguments } => test_frameworks(&arguments),
+        Command::TestFrameworks { arguments } => frameworks::test(&arguments),
         Command::TestPage { arguments } => test_page(&arguments),
         Command::Install(arguments) => packages::install(&arguments),
         Command::Uninstall(arguments) => packages::uninstall(&arguments),
@@ -129,26 +128,16 @@ fn ci() -> Outcome {
     suite::test(&[])?;
     test_page(&[])?;
     torch::test(&[])?;
-    test_frameworks(&[])?;
+    frameworks::test(&[])?;
     packages::test(&[])
-}
-
-fn build_library() -> Step {
-    cargo(&["build", "--package", "genesis"])
-}
-
-fn test_frameworks(arguments: &[String]) -> Outcome {
-    frameworks::test(arguments)?;
-    mxnet::test()
 }
 
 fn test_page(arguments: &[String]) -> Outcome {
     prerequisites::install(prerequisites::OF_THE_PAGE)?;
-    let (example, built) = ("sample_page", steps::target_folder().join("release"));
-    run(&cargo(&["build", "--release", "--package", "genesis", "--package", "genesis-cli"]))?;
-    run(&cargo(&["build", "--release", "--package", "genesis-profile", "--example", example]))?;
+    run(&suite::build_examples())?;
+    let built = steps::target_folder().join("debug");
     let mut test = Step::new("python3", &["tests/page/test_page.py"]);
-    test.extend([built.join("examples").join(example), built.join("genesis")]);
+    test.extend([built.join("examples/sample_page"), built.join("genesis")]);
     test.extend(arguments);
     run(&test)
 }

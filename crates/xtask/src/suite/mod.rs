@@ -25,18 +25,14 @@ use program::{Program, Ran};
 
 /// Asks the tests for every matrix in full; `tests/support/tier.rs` reads it.
 const FULL: &str = "GENESIS_TEST_FULL";
-/// What is built: all that tests run and load. Benches are not, and the static library, which no
-/// test links, takes long to archive.
-const BUILD: [&str; 8] = [
-    "build",
-    "--workspace",
-    "--exclude=genesis-static",
-    "--lib",
-    "--bins",
-    "--tests",
-    "--examples",
-    "--message-format=json-render-diagnostics",
-];
+/// Always the whole workspace, as the features of what is below it depend on what is built: a part
+/// would be compiled again. But for the static library, which no test links and which takes long
+/// to archive.
+const BUILD: [&str; 3] = ["build", "--workspace", "--exclude=genesis-static"];
+/// What tests run and load.
+const PROGRAMS: [&str; 2] = ["--lib", "--bins"];
+/// The tests, the examples, of which some are tested, and where cargo puts them.
+const TESTS: [&str; 3] = ["--tests", "--examples", "--message-format=json-render-diagnostics"];
 
 /// Builds and runs every test; with `arguments`, runs `cargo test` with them.
 pub(crate) fn test(arguments: &[String]) -> Outcome {
@@ -45,7 +41,7 @@ pub(crate) fn test(arguments: &[String]) -> Outcome {
         return all(Tier::EveryChange);
     }
     // The library that programs load, which `cargo test` does not put into its place.
-    run(&cargo(&["build"]))?;
+    run(&build_programs())?;
     let mut test = cargo(&["test", "--workspace"]);
     test.extend(arguments);
     run(&test)
@@ -57,8 +53,19 @@ pub(crate) fn nightly() -> Outcome {
     all(Tier::Nightly)
 }
 
+/// Builds the libraries and the programs.
+pub(crate) fn build_programs() -> Step {
+    cargo(&[&BUILD[..], &PROGRAMS].concat())
+}
+
+/// The same with the examples, which share what the tests are built of.
+pub(crate) fn build_examples() -> Step {
+    cargo(&[&BUILD[..], &PROGRAMS, &["--examples"]].concat())
+}
+
 fn all(tier: Tier) -> Outcome {
-    let programs = program::built(&read(&cargo(&BUILD))?)?;
+    let build = cargo(&[&BUILD[..], &PROGRAMS, &TESTS].concat());
+    let programs = program::built(&read(&build)?)?;
     let tests =
         taken(&format!("{} test programs", programs.len()), || run_programs(programs, tier));
     let documentation = run(&documentation(tier));
