@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import genesis
 from harness import bindings
 from harness.program import program
 

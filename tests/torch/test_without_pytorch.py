@@ -56,7 +56,7 @@ class Block:
         free(self.address, 0, 0, None)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def library() -> Any:
     import genesis
 

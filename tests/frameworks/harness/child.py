@@ -35,4 +35,3 @@ def take_stock(ending: str) -> None:
     assert stats.allocations == stats.frees > 0, stats
     genesis.empty_cache()
     assert simcuda.used_bytes() == 0, simcuda.used_bytes()
-

@@ -1,5 +1,4 @@
-"""CuPy, whose CUDA runtime is linked into it, with simcuda's functions in that runtime's place: to be
-imported before CuPy."""
+"""Replaces the CUDA runtime that is linked into CuPy by simcuda's. To be imported before CuPy."""
 
 from harness import static_runtime
 

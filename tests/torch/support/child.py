@@ -16,8 +16,9 @@ import contextlib
 import gc
 import json
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import torch
 
@@ -114,4 +115,3 @@ def bytes_of_pytorchs_own(device: int) -> int:
     if torch.cuda.get_allocator_backend() != "native":
         return 0
     return torch.cuda.memory_reserved(device) - genesis.stats(device).allocated_bytes.current
-

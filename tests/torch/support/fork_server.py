@@ -21,7 +21,6 @@ import importlib
 import json
 import os
 import sys
-from pathlib import Path
 from typing import Any, Optional
 
 from support import simcuda
@@ -69,9 +68,13 @@ def check_that_a_fork_is_safe() -> None:
 def become(job: Job) -> None:
     """Makes a fresh child the process that the job describes."""
     os.setsid()  # so that a child that hangs is killed with all its own
-    files = (Path(os.devnull), Path(job["stdout"]), Path(job["stderr"]))
-    for descriptor, file in enumerate(files):
-        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND if descriptor else os.O_RDONLY)
+    written = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    for descriptor, file, flags in (
+        (0, os.devnull, os.O_RDONLY),
+        (1, job["stdout"], written),
+        (2, job["stderr"], written),
+    ):
+        opened = os.open(file, flags)
         os.dup2(opened, descriptor)
         os.close(opened)
     os.environ.update(job["env"])

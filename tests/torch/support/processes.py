@@ -18,9 +18,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Optional
 
 TIMEOUT_SECONDS = 120
 
@@ -150,6 +151,6 @@ def load(file: str, name: str) -> Callable[[], Any]:
     return program
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _server(place: Place) -> _Server:
     return _Server(place)
