@@ -8,16 +8,14 @@ mod frameworks;
 mod generated;
 mod gpu;
 mod packages;
-mod peers;
 mod prerequisites;
-mod steps;
 mod torch;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use steps::{Outcome, Step, root, run, run_all};
+use steps::{self, Outcome, Step, cargo, root, run, run_all};
 
 /// The trace that the demonstration replays.
 const DEMO_TRACE: &str = "llama7b_lora_ckpt";
@@ -75,7 +73,13 @@ enum Command {
     Generate,
     /// Run the benchmarks
     Bench,
-    Peers(peers::Arguments),
+    /// Compare Genesis with PyTorch's own allocator and RMM's pool on the recorded programs
+    #[command(disable_help_flag = true)]
+    Peers {
+        /// Passed on to `genesis-peers`, `--help` included
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     Gpu(gpu::Arguments),
 }
 
@@ -92,7 +96,7 @@ fn main() -> ExitCode {
         Command::TestPackages { pages } => packages::test(&pages),
         Command::Lint => lint(),
         Command::Generate => generated::write(),
-        Command::Peers(arguments) => peers::peers(&arguments),
+        Command::Peers { arguments } => peers(&arguments),
         Command::Gpu(arguments) => gpu::gpu(&arguments),
         Command::Bench => {
             let benches = ["--bench", "hot_path", "--bench", "replay", "--bench", "interposition"];
@@ -108,10 +112,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn cargo(arguments: &[&str]) -> Step {
-    Step::new(env!("CARGO"), arguments)
 }
 
 fn build_library() -> Step {
@@ -144,6 +144,13 @@ fn lint() -> Outcome {
         cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]),
         Step::new("git", &["diff", "--exit-code", "--", generated::HEADER, generated::README]),
     ])
+}
+
+/// A program of its own, so that building this one takes no time for charts and replays.
+fn peers(arguments: &[String]) -> Outcome {
+    let mut peers = cargo(&["run", "--quiet", "--package", "genesis-peers", "--"]);
+    peers.extend(arguments);
+    run(&peers)
 }
 
 fn demo() -> Outcome {

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use crate::steps::{self, Outcome, Step, run, run_all};
 
-/// The version of PyTorch that the tests are written for and the peers are measured with.
-pub(crate) const PYTORCH_VERSION: &str = "2.11.0";
+/// The version of PyTorch that the tests are written for.
+const PYTORCH_VERSION: &str = "2.11.0";
 /// What is installed beside it.
 const PACKAGES: [&str; 3] = ["numpy", "pytest", "pytest-xdist"];
 /// What of this workspace they use.

@@ -6,11 +6,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Done, or one line that says what failed.
-pub(crate) type Outcome = Result<(), String>;
+pub type Outcome = Result<(), String>;
 
 /// The command line of another program.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub struct Step {
     program: OsString,
     arguments: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
@@ -19,7 +19,7 @@ pub(crate) struct Step {
 
 impl Step {
     /// The command line of `program` with `arguments`.
-    pub(crate) fn new(program: impl Into<OsString>, arguments: &[&str]) -> Self {
+    pub fn new(program: impl Into<OsString>, arguments: &[&str]) -> Self {
         Self {
             program: program.into(),
             arguments: arguments.iter().map(Into::into).collect(),
@@ -29,19 +29,19 @@ impl Step {
     }
 
     /// The same with `name` set to `value` in its environment.
-    pub(crate) fn set(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+    pub fn set(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.variables.push((name.into(), value.into()));
         self
     }
 
     /// The same in `folder` instead of the root of the repository.
-    pub(crate) fn within(mut self, folder: impl Into<PathBuf>) -> Self {
+    pub fn within(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = folder.into();
         self
     }
 
     /// Appends `arguments`.
-    pub(crate) fn extend<A: AsRef<OsStr>>(&mut self, arguments: impl IntoIterator<Item = A>) {
+    pub fn extend<A: AsRef<OsStr>>(&mut self, arguments: impl IntoIterator<Item = A>) {
         self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
     }
 
@@ -60,15 +60,20 @@ impl Step {
     }
 }
 
+/// The command line of the cargo that built this.
+pub fn cargo(arguments: &[&str]) -> Step {
+    Step::new(env!("CARGO"), arguments)
+}
+
 /// Runs one step, by default in the root of the repository.
-pub(crate) fn run(step: &Step) -> Outcome {
+pub fn run(step: &Step) -> Outcome {
     eprintln!("\n$ {}", step.text());
     let status = step.command().status().map_err(|error| format!("{}: {error}", step.text()))?;
     if status.success() { Ok(()) } else { Err(format!("{}: {status}", step.text())) }
 }
 
 /// Runs one step without a word, and returns what it wrote to standard output.
-pub(crate) fn output(step: &Step) -> Result<String, String> {
+pub fn output(step: &Step) -> Result<String, String> {
     let output = step.command().output().map_err(|error| format!("{}: {error}", step.text()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -78,7 +83,7 @@ pub(crate) fn output(step: &Step) -> Result<String, String> {
 }
 
 /// Runs every step, also after one that failed, and ends with a line for each.
-pub(crate) fn run_all(steps: &[Step]) -> Outcome {
+pub fn run_all(steps: &[Step]) -> Outcome {
     let results: Vec<(&Step, Duration, Outcome)> = steps
         .iter()
         .map(|step| {
@@ -99,12 +104,12 @@ pub(crate) fn run_all(steps: &[Step]) -> Outcome {
 }
 
 /// The root of the repository.
-pub(crate) fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     // This crate stands two folders below it.
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."))
 }
 
 /// Where cargo builds.
-pub(crate) fn target_folder() -> PathBuf {
+pub fn target_folder() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
