@@ -30,7 +30,15 @@ typedef struct versioned {
     dl_tensor tensor;
 } versioned_tensor;
 
-enum { HOST = 1, FLOAT = 2 };
+enum { HOST = 1, CUDA = 2, FLOAT = 2 };
+
+/* The DLDeviceType of blocks. */
+static int32_t device_type(void)
+{
+    const char *backend = NULL;
+    CHECK_OK(genesis_backend_get(&backend));
+    return strcmp(backend, "cuda") == 0 ? CUDA : HOST;
+}
 
 static void be_quiet(void *user_data, genesis_log_level level, const char *message)
 {
@@ -74,7 +82,7 @@ static void tensors_share_a_buffer(void)
     versioned_tensor *other = (versioned_tensor *)made;
     genesis_dlpack_buffer_release(buffer);
 
-    CHECK(one->tensor.data == data && one->tensor.device_type == HOST);
+    CHECK(one->tensor.data == data && one->tensor.device_type == device_type());
     CHECK(one->tensor.ndim == 3 && one->tensor.bits == 32 && one->tensor.lanes == 1);
     CHECK(memcmp(one->tensor.shape, shape, sizeof shape) == 0);
     CHECK(one->tensor.strides[0] == 12 && one->tensor.strides[1] == 4);

@@ -19,7 +19,7 @@ use simgpu::{Call, StoreKind, Target, Times};
 use support::{A, B, DEVICE, Plan, Rig, Subject, status_of};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const SUBJECT: Subject = Subject { pool_type: PoolType::Elastic, store: StoreKind::AddressesOnly };
+const SUBJECT: Subject = Subject::new(PoolType::Elastic, StoreKind::AddressesOnly);
 
 /// Runs `body` in a thread of its own, and fails if it does not come to an end.
 #[track_caller]

@@ -54,7 +54,7 @@ fn plan(pool_type: PoolType, store: StoreKind, modes: DebugModes) -> Plan {
         frames: vec![Frame { function: "main".into(), file: "program.c".into(), line }],
     });
     at(0);
-    Subject { pool_type, store }.plan().set(|settings| settings.debug = modes)
+    Subject::new(pool_type, store).plan().set(|settings| settings.debug = modes)
 }
 
 /// Runs `case` for each strategy and store.

@@ -31,7 +31,7 @@ const KEEPING: [PoolType; 4] =
     [PoolType::Round, PoolType::Exact, PoolType::Caching, PoolType::Elastic];
 
 fn rig(pool_type: PoolType) -> Rig {
-    let subject = Subject { pool_type, store: StoreKind::AddressesOnly };
+    let subject = Subject::new(pool_type, StoreKind::AddressesOnly);
     let mut plan = subject.plan();
     plan.machine.queue_depth = QUEUE_DEPTH;
     plan.settings.stream_ids = StreamIds::Off;

@@ -6,6 +6,8 @@
 //! itself or the headers of CUDA has `_real_` in its name; `cargo xtask test-frameworks` installs
 //! both and runs it.
 
+#[path = "support/on_simcuda.rs"]
+mod on_simcuda;
 #[allow(dead_code)] // what compiles programs of C
 #[path = "c_interface/programs.rs"]
 mod programs;
@@ -332,20 +334,13 @@ fn memory_waits_for_the_events_of_a_real_handle() {
 }
 
 fn wait_for_events(compiler: Command, name: &str) {
-    // A dev-dependency: cargo has built it beside the library.
-    let simcuda = library_folder();
+    let simcuda = on_simcuda::folder();
     let path = simcuda.to_str().expect("the build folder's name is UTF-8");
     let options = ["-L", path, "-lsimcuda", &format!("-Wl,-rpath,{path}")];
     let program = build(compiler, "events.cpp", name, &options);
-    // Under this name it is found as the driver.
-    let folder = program.with_extension("driver");
-    fs::create_dir_all(&folder).unwrap();
-    let driver = folder.join("libcuda.so.1");
-    let _ = fs::remove_file(&driver);
-    std::os::unix::fs::symlink(simcuda.join("libsimcuda.so"), &driver).unwrap();
     for pool_type in PoolType::ALL {
         let mut command = command(&program);
-        command.env("LD_LIBRARY_PATH", &folder).env("LD_PRELOAD", &driver);
+        on_simcuda::put_beneath(&mut command);
         command.env("GENESIS_BACKEND", "cuda").env("GENESIS_POOL_TYPE", pool_type.name());
         run(command.env("SIMCUDA_PROGRESS", "manual").env("SIMCUDA_MEMORY", "100MiB"));
     }

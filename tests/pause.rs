@@ -42,7 +42,7 @@ struct Scene {
 }
 
 fn subject(store: StoreKind) -> Subject {
-    Subject { pool_type: PoolType::Elastic, store }
+    Subject::new(PoolType::Elastic, store)
 }
 
 impl Scene {

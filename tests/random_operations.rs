@@ -185,7 +185,7 @@ fn assert_everything_happened(rig: &Rig) {
 }
 
 fn start(pool_type: PoolType, change: impl FnOnce(&mut Settings)) -> Rig {
-    let subject = Subject { pool_type, store: StoreKind::AddressesOnly };
+    let subject = Subject::new(pool_type, StoreKind::AddressesOnly);
     let mut plan = subject.plan().devices(DEVICES, CAPACITY_BYTES).set(change);
     plan.settings.log = genesis::config::LogLevel::Off;
     plan.machine.progress = Progress::Manual;

@@ -11,7 +11,7 @@ const SECOND: DeviceOrdinal = DeviceOrdinal(1);
 const BYTES: u64 = 4 * MIB;
 
 fn plan() -> Plan {
-    let subject = Subject { pool_type: PoolType::Elastic, store: StoreKind::RealBytes };
+    let subject = Subject::new(PoolType::Elastic, StoreKind::RealBytes);
     subject.plan().devices(2, GIB)
 }
 

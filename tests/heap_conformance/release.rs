@@ -63,9 +63,6 @@ pub fn a_direct_free_leaves_what_is_shared(subject: Subject) {
 }
 
 pub fn trim_releases_the_longest_unused_first(subject: Subject) {
-    if !subject.keeps_blocks() {
-        return;
-    }
     let rig = subject.plan().start();
     let [first, second, third] = cache_three(&rig);
     rig.heap.trim(DEVICE, rig.reserved_bytes() - BLOCK_BYTES).unwrap();
