@@ -12,7 +12,6 @@
 mod needs;
 mod program;
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -106,28 +105,24 @@ fn run_programs(programs: Vec<Program>, tier: Tier) -> Outcome {
 
 /// Prints which checks were not made, and fails if one failed or was left out without a reason.
 fn judge(results: &[(&Program, Ran)]) -> Outcome {
-    let mut not_made: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    let mut unexplained = Vec::new();
-    let mut passed = 0;
-    for (program, ran) in results {
-        passed += ran.passed;
-        for (test, reason) in &ran.ignored {
-            if needs::is_known(reason) {
-                *not_made.entry((reason, &program.name)).or_default() += 1;
-            } else {
-                unexplained.push(format!("{} {test}: \"{reason}\"", program.name));
-            }
-        }
-    }
+    let passed: usize = results.iter().map(|(_, ran)| ran.passed).sum();
     eprintln!("\n{passed} tests passed. Not made here:");
-    for ((reason, program), count) in not_made {
-        eprintln!("{count:4}  {reason}: {program}");
+    for (program, ran) in results {
+        for (reason, count) in &ran.not_made {
+            eprintln!("{count:4} of {}: {reason}", program.name);
+        }
     }
     let failed = results.iter().filter(|(_, ran)| !ran.is_ok);
     let failed: Vec<&str> = failed.map(|(program, _)| program.name.as_str()).collect();
     if !failed.is_empty() {
         return Err(format!("failed: {}", failed.join(", ")));
     }
+    let unexplained: Vec<String> = results
+        .iter()
+        .flat_map(|(program, ran)| {
+            ran.unexplained.iter().map(|of| format!("{} {of}", program.name))
+        })
+        .collect();
     if !unexplained.is_empty() {
         let list = unexplained.join("\n  ");
         return Err(format!("ignored for a reason that is not in {}:\n  {list}", needs::LIST));

@@ -1,12 +1,13 @@
 //! One test program: where cargo has built it, and what came of running it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::needs::{self, Tier};
+use super::needs::{self, Place, Tier};
 
 /// A program of tests.
 #[derive(Debug)]
@@ -18,13 +19,18 @@ pub(super) struct Program {
     folder: PathBuf,
 }
 
+/// Tests by the reason for which they are ignored.
+type Ignored = BTreeMap<String, Vec<String>>;
+
 /// What came of a program.
 #[derive(Debug, Default)]
 pub(super) struct Ran {
     pub(super) is_ok: bool,
     pub(super) passed: usize,
-    /// Tests that were not run, and why.
-    pub(super) ignored: Vec<(String, String)>,
+    /// Why tests were not run, and how many.
+    pub(super) not_made: Vec<(String, usize)>,
+    /// Those that were not run for a reason that is none.
+    pub(super) unexplained: Vec<String>,
     elapsed: Duration,
     /// What it wrote, where it failed.
     text: String,
@@ -61,11 +67,18 @@ impl Program {
     pub(super) fn run(&self, tier: Tier) -> Ran {
         let started = Instant::now();
         let mut ran = Ran { is_ok: true, ..Ran::default() };
-        ran.add(self.output(tier, &[]));
-        let is_met = |(_, reason): &mut (String, String)| needs::is_met(reason, tier);
-        let met: Vec<(String, String)> = ran.ignored.extract_if(.., is_met).collect();
-        if !met.is_empty() {
-            let names = met.iter().map(|(name, _)| name.as_str());
+        let ignored = ran.add(self.output(tier, &[]));
+        let mut here = Vec::new();
+        for (reason, tests) in ignored {
+            match needs::place(&reason, tier) {
+                Some(Place::Here) => here.extend(tests),
+                Some(Place::InAnotherTest) => {}
+                Some(Place::Nowhere) => ran.not_made.push((reason, tests.len())),
+                None => ran.unexplained.push(format!("{tests:?}: \"{reason}\"")),
+            }
+        }
+        if !here.is_empty() {
+            let names = here.iter().map(String::as_str);
             let arguments: Vec<&str> = ["--ignored", "--exact"].into_iter().chain(names).collect();
             ran.add(self.output(tier, &arguments));
         }
@@ -86,29 +99,32 @@ impl Program {
 }
 
 impl Ran {
-    /// Takes in what came of one run.
-    fn add(&mut self, output: std::io::Result<Output>) {
+    /// Takes in what came of one run, and returns the tests that it ignored.
+    fn add(&mut self, output: std::io::Result<Output>) -> Ignored {
         let output = match output {
             Ok(output) => output,
             Err(error) => {
                 self.is_ok = false;
                 self.text += &error.to_string();
-                return;
+                return Ignored::new();
             }
         };
         let written = String::from_utf8_lossy(&output.stdout);
         let (passed, ignored_count) = written.lines().find_map(counts).unwrap_or_default();
-        let ignored: Vec<_> = written.lines().filter_map(ignored).collect();
+        let mut by_reason = Ignored::new();
+        for (name, reason) in written.lines().filter_map(ignored) {
+            by_reason.entry(reason).or_default().push(name);
+        }
         self.passed += passed;
         // What a test writes past its harness could hide a line.
-        let is_understood = ignored.len() == ignored_count;
-        self.ignored.extend(ignored);
+        let is_understood = by_reason.values().map(Vec::len).sum::<usize>() == ignored_count;
         if !output.status.success() || !is_understood {
             self.is_ok = false;
             self.text += &written;
             self.text += &String::from_utf8_lossy(&output.stderr);
             self.text += &format!("{}\n", output.status);
         }
+        by_reason
     }
 
     /// Prints a line, after all that was written if it failed.
