@@ -8,8 +8,9 @@ import io
 import os
 import pickle
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -136,12 +137,11 @@ def test_annotations_stand_in_the_timeline() -> None:
         with genesis.annotate("forward"):
             block(3 * MIB)
 
-    with genesis.annotate("before"):
-        with genesis.memory_profiler.record():
-            step(1)
-            step(2)
-            unfinished = genesis.annotate("unfinished")
-            unfinished.__enter__()
+    with genesis.annotate("before"), genesis.memory_profiler.record():
+        step(1)
+        step(2)
+        unfinished = genesis.annotate("unfinished")
+        unfinished.__enter__()
     timeline = genesis.memory_profiler.get_timeline()
     found = [(one.name, one.depth) for one in timeline.annotations]
     one_step = [("step", 0), ("step 1", 1), ("forward", 1)]

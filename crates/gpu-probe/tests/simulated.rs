@@ -12,24 +12,12 @@ use simgpu::{Call, CostTable};
 fn driver_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let built = build_driver();
+        let built = std::env::current_exe().unwrap().with_file_name("libsimcuda.so");
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu-probe-driver");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::copy(built, folder.join("libcuda.so.1")).unwrap();
         folder
     })
-}
-
-/// Builds simcuda where this test was built, in the same profile.
-fn build_driver() -> PathBuf {
-    let program = Path::new(env!("CARGO_BIN_EXE_gpu-probe"));
-    let profile = program.parent().unwrap();
-    let is_release = profile.file_name().is_some_and(|name| name == "release");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "simcuda", "--target-dir"]);
-    cargo.arg(profile.parent().unwrap()).args(is_release.then_some("--release"));
-    assert!(cargo.status().unwrap().success(), "simcuda is not built");
-    profile.join("libsimcuda.so")
 }
 
 /// The result that a part of the program prints, on a driver with these settings.

@@ -9,6 +9,7 @@
 //! measure   replays, one process each; the smallest device
 //! page      docs/benchmarks/peers.md
 //! chart     docs/benchmarks/peers.svg
+//! results   what was measured, which page and chart are written from
 //! ```
 //!
 //! Everything measured is kept as JSON under the build folder, from which the page can be
@@ -19,18 +20,20 @@ mod driver;
 mod install;
 mod measure;
 mod page;
+mod results;
 mod subjects;
 mod trace;
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::ExitCode;
 
-use genesis_replay::report::{Report, median};
-use serde::{Deserialize, Serialize};
+use clap::Parser;
+use genesis_replay::report::Report;
+use steps::{Outcome, root, target_folder};
 
-use crate::steps::{Outcome, root, run, target_folder};
 use install::Packages;
+use results::{Measured, Results, failed};
 use subjects::{Subject, Tools};
 use trace::Trace;
 
@@ -38,8 +41,9 @@ use trace::Trace;
 const PAGE_FOLDER: &str = "docs/benchmarks";
 
 /// Compare Genesis with PyTorch's own allocator and RMM's pool on the recorded programs
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask peers", max_term_width = 100)]
+struct Arguments {
     /// Traces to replay, by name, separated by commas [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     traces: Vec<String>,
@@ -51,78 +55,17 @@ pub(crate) struct Arguments {
     page: bool,
 }
 
-/// What one subject made of one trace.
-#[derive(Debug, Serialize, Deserialize)]
-struct Measured {
-    single: Rounds,
-    /// Two threads at once, each replaying the whole trace on streams of its own.
-    double: Rounds,
-    /// Two processes at once, each with one thread.
-    processes: Rounds,
-    smallest_device_bytes: Option<u64>,
-}
-
-/// The reports of one replay made again and again; never empty.
-#[derive(Debug, Serialize, Deserialize)]
-struct Rounds(Vec<Report>);
-
-/// Everything measured in one run.
-#[derive(Debug, Serialize, Deserialize)]
-struct Results {
-    /// Under what circumstances, as pairs of a name and a value.
-    circumstances: Vec<(String, String)>,
-    /// The subjects' names, the yardstick first.
-    subjects: Vec<String>,
-    /// The traces' names.
-    traces: Vec<String>,
-    /// By trace, then by subject; without those a subject cannot replay.
-    measured: BTreeMap<String, BTreeMap<String, Measured>>,
-}
-
-impl Rounds {
-    /// The first report: memory and driver calls of one thread are the same in every round.
-    fn first(&self) -> &Report {
-        &self.0[0]
-    }
-
-    /// The median time of a call in first passes, in nanoseconds.
-    fn cold_ns(&self) -> Option<f64> {
-        median(self.0.iter().map(|report| report.cold.ns_per_call).collect())
-    }
-
-    /// The median time of a call in all other passes, in nanoseconds.
-    fn warm_ns(&self) -> Option<f64> {
-        let passes = self.0.iter().flat_map(|report| &report.warm);
-        median(passes.map(|pass| pass.ns_per_call).collect())
+fn main() -> ExitCode {
+    match peers(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("peers: {message}");
+            ExitCode::FAILURE
+        }
     }
 }
 
-impl Measured {
-    /// Adds another round.
-    fn add(&mut self, round: Self) {
-        self.single.0.extend(round.single.0);
-        self.double.0.extend(round.double.0);
-        self.processes.0.extend(round.processes.0);
-    }
-
-    fn summary(&self) -> String {
-        format!(
-            "{:.3} × live, {:.0} ns a call, {:.0} ns with two threads",
-            self.single.first().reserved_over_live().unwrap_or_default(),
-            self.single.warm_ns().unwrap_or_default(),
-            self.double.warm_ns().unwrap_or_default(),
-        )
-    }
-}
-
-impl Results {
-    fn get(&self, trace: &str, subject: &str) -> Option<&Measured> {
-        self.measured.get(trace)?.get(subject)
-    }
-}
-
-/// Runs the command.
-pub(crate) fn peers(arguments: &Arguments) -> Outcome {
+fn peers(arguments: &Arguments) -> Outcome {
     let folder = target_folder().join("peers");
     let kept = folder.join("results.json");
     let results = if arguments.page {
@@ -217,17 +160,4 @@ fn strategies(tools: &Tools) -> Result<Vec<String>, String> {
     let reports: Vec<Report> =
         serde_json::from_slice(&output.stdout).map_err(|error| failed(program, &error))?;
     Ok(reports.into_iter().map(|report| report.strategy).collect())
-}
-
-/// Builds Genesis, its program and the stand-in in release; answers where they are.
-fn cargo_build() -> Result<PathBuf, String> {
-    let packages = ["--package", "genesis", "--package", "genesis-cli", "--package", "simcuda"];
-    let mut build = crate::cargo(&["build", "--release"]);
-    build.extend(packages);
-    run(&build)?;
-    Ok(target_folder().join("release"))
-}
-
-fn failed(path: &Path, error: &dyn Display) -> String {
-    format!("{}: {error}", path.display())
 }

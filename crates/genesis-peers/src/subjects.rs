@@ -6,50 +6,49 @@
 
 use std::path::{Path, PathBuf};
 
-use super::install::{Packages, RMM_VERSION};
-use super::trace::Trace;
-use super::{cargo_build, failed};
-use crate::steps::{Outcome, Step, root, run};
-use crate::torch::PYTORCH_VERSION;
+use crate::install::{PYTORCH_VERSION, Packages, RMM_VERSION};
+use crate::results::failed;
+use crate::trace::Trace;
+use steps::{Outcome, Step, root, run, target_folder};
 
 /// Everything that was built for the measurement.
 #[derive(Debug)]
-pub(super) struct Tools {
+pub(crate) struct Tools {
     /// The `genesis` program.
-    pub(super) genesis: PathBuf,
+    pub(crate) genesis: PathBuf,
     /// The driver stand-in, under CUDA's own library names.
-    pub(super) driver_folder: PathBuf,
+    pub(crate) driver_folder: PathBuf,
     adapters: PathBuf,
 }
 
 /// One allocator as it is measured.
 #[derive(Clone, Debug)]
-pub(super) struct Subject {
+pub(crate) struct Subject {
     /// Its name on the page.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The library that a replay opens.
-    pub(super) library: PathBuf,
+    pub(crate) library: PathBuf,
     /// The value of `--strategy`, for Genesis.
-    pub(super) strategy: Option<String>,
+    pub(crate) strategy: Option<String>,
     /// Environment variables of its process.
-    pub(super) settings: Vec<(&'static str, String)>,
+    pub(crate) settings: Vec<(&'static str, String)>,
     /// Whether it can be told that another stream uses a block.
-    pub(super) has_record_stream: bool,
+    pub(crate) has_record_stream: bool,
 }
 
 impl Subject {
     /// Whether all that `trace` asks for can be done.
-    pub(super) fn can_replay(&self, trace: &Trace) -> bool {
+    pub(crate) fn can_replay(&self, trace: &Trace) -> bool {
         self.has_record_stream || !trace.records_streams
     }
 }
 
 /// The name of the subject that times are compared with.
-pub(super) const YARDSTICK: &str = "PyTorch native";
+pub(crate) const YARDSTICK: &str = "PyTorch native";
 
 impl Tools {
     /// Builds Genesis, the stand-in and the adapters; files go to `folder`.
-    pub(super) fn build(folder: &Path, packages: &Packages) -> Result<Self, String> {
+    pub(crate) fn build(folder: &Path, packages: &Packages) -> Result<Self, String> {
         let release = cargo_build()?;
         let tools = Self {
             genesis: release.join("genesis"),
@@ -59,7 +58,7 @@ impl Tools {
         for folder in [&tools.driver_folder, &tools.adapters] {
             std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
         }
-        super::driver::install(&release, &tools.driver_folder)?;
+        crate::driver::install(&release, &tools.driver_folder)?;
         tools.compile_torch(packages)?;
         tools.compile_rmm(packages)?;
         tools.compile_genesis(&release)?;
@@ -122,7 +121,7 @@ impl Tools {
     }
 
     /// Everyone, the peers first; of Genesis the `strategies` given.
-    pub(super) fn subjects(&self, strategies: &[String]) -> Vec<Subject> {
+    pub(crate) fn subjects(&self, strategies: &[String]) -> Vec<Subject> {
         let peer = |name: &str, adapter: &str, settings, has_record_stream| Subject {
             name: name.to_owned(),
             library: self.adapter(adapter),
@@ -154,4 +153,13 @@ impl Tools {
         .chain([tight])
         .collect()
     }
+}
+
+/// Builds Genesis, its program and the stand-in in release, and returns their folder.
+fn cargo_build() -> Result<PathBuf, String> {
+    let packages = ["--package", "genesis", "--package", "genesis-cli", "--package", "simcuda"];
+    let mut build = steps::cargo(&["build", "--release"]);
+    build.extend(packages);
+    run(&build)?;
+    Ok(target_folder().join("release"))
 }

@@ -10,9 +10,9 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::subjects::YARDSTICK;
-use super::{Measured, Results, failed};
-use crate::steps::Outcome;
+use crate::results::{Measured, Results, failed};
+use crate::subjects::YARDSTICK;
+use steps::Outcome;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
@@ -46,7 +46,7 @@ const COLOURS: [RGBColor; 10] = [
 ];
 
 /// Draws `results` into the SVG file `path`.
-pub(super) fn draw(path: &Path, results: &Results) -> Outcome {
+pub(crate) fn draw(path: &Path, results: &Results) -> Outcome {
     let mut svg = String::new();
     let height = HEAD_HEIGHT + ROW_HEIGHT * results.traces.len() as u32 + AXIS_HEIGHT;
     let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();

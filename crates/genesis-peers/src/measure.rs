@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use genesis_replay::report::Report;
 
-use super::subjects::{Subject, Tools};
-use super::trace::Trace;
-use super::{Measured, Rounds, failed};
+use crate::results::{Measured, Rounds, failed};
+use crate::subjects::{Subject, Tools};
+use crate::trace::Trace;
 
 /// How variables begin that would change what is measured.
 const SETTINGS: [&str; 5] = ["GENESIS_", "MXNET_", "PYTORCH_", "RMM_", "SIMCUDA_"];
@@ -40,7 +40,7 @@ struct Replay {
 }
 
 /// Replays `trace` with one thread, in one process and in two at once, and with two threads.
-pub(super) fn times(tools: &Tools, trace: &Trace, subject: &Subject) -> Result<Measured, String> {
+pub(crate) fn times(tools: &Tools, trace: &Trace, subject: &Subject) -> Result<Measured, String> {
     let on_threads = |threads| {
         let how = Replay { threads, warm_passes: WARM_PASSES, device_bytes: AMPLE_BYTES };
         let report = replay(tools, trace, subject, how)?;
@@ -64,7 +64,7 @@ pub(super) fn times(tools: &Tools, trace: &Trace, subject: &Subject) -> Result<M
 
 /// The smallest device for each of `searches`: a trace, a subject and its measurement, into
 /// which the answer is written.
-pub(super) fn smallest_devices(
+pub(crate) fn smallest_devices(
     tools: &Tools,
     mut searches: Vec<(&Trace, &Subject, &mut Measured)>,
 ) -> Result<(), String> {
@@ -153,7 +153,7 @@ fn replay(tools: &Tools, trace: &Trace, subject: &Subject, how: Replay) -> Resul
         }
     }
     command.envs(subject.settings.iter().map(|(name, value)| (name, value)));
-    super::driver::put_beneath(&mut command, &tools.driver_folder, device_bytes);
+    crate::driver::put_beneath(&mut command, &tools.driver_folder, device_bytes);
     let output =
         command.stdin(Stdio::null()).output().map_err(|error| failed(&tools.genesis, &error))?;
     // A replay with refused requests ends with a status of its own, and with its report.

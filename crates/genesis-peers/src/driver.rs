@@ -6,14 +6,14 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::failed;
-use crate::steps::Outcome;
+use crate::results::failed;
+use steps::Outcome;
 
 const BUILT_NAME: &str = "libsimcuda.so";
 const DRIVER_NAME: &str = "libcuda.so.1";
 
 /// Puts the stand-in built in `release` into `folder` under the driver's name.
-pub(super) fn install(release: &Path, folder: &Path) -> Outcome {
+pub(crate) fn install(release: &Path, folder: &Path) -> Outcome {
     let link = folder.join(DRIVER_NAME);
     if link.is_symlink() {
         std::fs::remove_file(&link).map_err(|error| failed(&link, &error))?;
@@ -23,7 +23,7 @@ pub(super) fn install(release: &Path, folder: &Path) -> Outcome {
 }
 
 /// Lets `command` run on the stand-in in `folder`, with one device of `device_bytes`.
-pub(super) fn put_beneath(command: &mut Command, folder: &Path, device_bytes: u64) {
+pub(crate) fn put_beneath(command: &mut Command, folder: &Path, device_bytes: u64) {
     command
         .env("LD_LIBRARY_PATH", folder)
         .env("LD_PRELOAD", folder.join(DRIVER_NAME))

@@ -7,11 +7,10 @@ use std::process::Command;
 use genesis_replay::report::Pass;
 use genesis_replay::table::{duration, grouped};
 
-use super::install::RMM_VERSION;
-use super::subjects::YARDSTICK;
-use super::{Measured, Results, Rounds};
-use crate::steps::root;
-use crate::torch::PYTORCH_VERSION;
+use crate::install::{PYTORCH_VERSION, RMM_VERSION};
+use crate::results::{Measured, Results, Rounds};
+use crate::subjects::YARDSTICK;
+use steps::root;
 
 const NOTHING: &str = "–";
 
@@ -93,7 +92,7 @@ const SECTIONS: [Section; 9] = [
 ];
 
 /// The page in Markdown.
-pub(super) fn write(results: &Results) -> String {
+pub(crate) fn write(results: &Results) -> String {
     let mut page = format!(
         "# Genesis beside its peers\n\n\
          Written by `cargo xtask peers`, which measures everything below in one run: it installs \
@@ -187,7 +186,7 @@ fn by_pass(measured: &Measured, show: fn(&Pass) -> String) -> Option<String> {
 }
 
 /// When and where the run was made, and of what.
-pub(super) fn circumstances() -> Vec<(String, String)> {
+pub(crate) fn circumstances() -> Vec<(String, String)> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     [
         ("date", said_by("date", &["-u", "+%Y-%m-%d"])),

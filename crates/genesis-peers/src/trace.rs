@@ -6,22 +6,22 @@ use genesis_replay::gtr;
 use genesis_replay::job::trace_name;
 use genesis_replay::program::{Kind, Program};
 
-use super::failed;
-use crate::steps::root;
+use crate::results::failed;
+use steps::root;
 
 /// A recorded program.
 #[derive(Debug)]
-pub(super) struct Trace {
-    pub(super) name: String,
-    pub(super) path: PathBuf,
+pub(crate) struct Trace {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
     /// The most bytes live at once, as requested.
-    pub(super) live_peak_bytes: u64,
+    pub(crate) live_peak_bytes: u64,
     /// Whether blocks are used on other streams than their own.
-    pub(super) records_streams: bool,
+    pub(crate) records_streams: bool,
 }
 
 /// Every trace of the repository, by name; those named in `only`, if any are.
-pub(super) fn find(only: &[String]) -> Result<Vec<Trace>, String> {
+pub(crate) fn find(only: &[String]) -> Result<Vec<Trace>, String> {
     let folder = root().join("traces");
     let entries = std::fs::read_dir(&folder).map_err(|error| failed(&folder, &error))?;
     let mut paths: Vec<PathBuf> = entries

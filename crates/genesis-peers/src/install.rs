@@ -6,12 +6,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::failed;
-use crate::steps::{Outcome, Step, run};
-use crate::torch::PYTORCH_VERSION;
+use crate::results::failed;
+use steps::{Outcome, Step, run};
 
+/// The version of PyTorch that is measured.
+pub(crate) const PYTORCH_VERSION: &str = "2.11.0";
 /// The version of RMM measured: of the last release that is headers only.
-pub(super) const RMM_VERSION: &str = "24.12.1";
+pub(crate) const RMM_VERSION: &str = "24.12.1";
 
 /// Packages and versions: the peers, then the CUDA headers of the version that the PyTorch
 /// wheel was built for.
@@ -24,11 +25,11 @@ const PACKAGES: [(&str, &str); 4] = [
 
 /// Where packages lie once they are installed.
 #[derive(Debug)]
-pub(super) struct Packages(PathBuf);
+pub(crate) struct Packages(PathBuf);
 
 impl Packages {
     /// Installs what is missing under `folder`.
-    pub(super) fn install(folder: &Path) -> Result<Self, String> {
+    pub(crate) fn install(folder: &Path) -> Result<Self, String> {
         let environment = folder.join("venv");
         let python = environment.join("bin/python");
         if !python.is_file() {
@@ -54,7 +55,7 @@ impl Packages {
     }
 
     /// The folder or file `inside` the installed packages.
-    pub(super) fn path(&self, inside: &str) -> PathBuf {
+    pub(crate) fn path(&self, inside: &str) -> PathBuf {
         self.0.join(inside)
     }
 }
