@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 import genesis
@@ -172,12 +171,8 @@ def test_a_timeline_is_a_page_where_there_is_no_matplotlib() -> None:
         assert len(pages) == 3 and all(page.read_text().startswith("<!") for page in pages)
 
 
+@program()
 def test_a_timeline_is_a_picture_with_matplotlib() -> None:
-    pytest.importorskip("matplotlib")
-    run(pictures, "enabled")
-
-
-def pictures() -> None:
     with genesis.memory_profiler.record(), genesis.annotate("allocate"):
         block(3 * MIB)
     timeline = genesis.memory_profiler.get_timeline()

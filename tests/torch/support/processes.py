@@ -56,7 +56,7 @@ class Finished:
 class Place:
     """Where programs of one kind run."""
 
-    #: Has the function ``main(arguments)``.
+    #: Has the function ``main(arguments)``; the arguments are anything that JSON has.
     module: str
     #: Where it finds other modules; the first is the working folder.
     folders: tuple[Path, ...]
@@ -71,16 +71,14 @@ class Place:
         return {**os.environ, **ONE_THREAD, "PYTHONPATH": path, **preloaded}
 
 
-def run(
-    place: Place, arguments: Mapping[str, Any], env: Mapping[str, str], fresh: bool = False
-) -> Finished:
+def run(place: Place, arguments: Any, env: Mapping[str, str], fresh: bool = False) -> Finished:
     """Calls ``main(arguments)`` of the place's module in a process with these variables set."""
     if fresh or any(name.startswith(READ_AT_IMPORT) for name in env):
         return _run_fresh(place, arguments, env)
     return _server(place).run(arguments, env)
 
 
-def _run_fresh(place: Place, arguments: Mapping[str, Any], env: Mapping[str, str]) -> Finished:
+def _run_fresh(place: Place, arguments: Any, env: Mapping[str, str]) -> Finished:
     modules = ", ".join(("json", "sys", *place.imports, place.module))
     code = f"import {modules}; {place.module}.main(json.loads(sys.argv[1]))"
     finished = subprocess.run(
@@ -108,7 +106,7 @@ class _Server:
             stdout=subprocess.PIPE,
         )
 
-    def run(self, arguments: Mapping[str, Any], env: Mapping[str, str]) -> Finished:
+    def run(self, arguments: Any, env: Mapping[str, str]) -> Finished:
         with tempfile.TemporaryDirectory() as folder:
             stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
             job = {
