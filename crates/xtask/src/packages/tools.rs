@@ -1,10 +1,11 @@
-//! What makes and checks packages and comes from the package registry, in a virtual environment
-//! of its own.
+//! The programs from the package registry that make and check packages, in a virtual environment
+//! of their own.
 
 use std::path::PathBuf;
 
-use super::build::scratch;
-use crate::steps::{Step, output, run};
+use steps::{Step, output, run};
+
+use super::files::scratch;
 
 /// Packages and versions.
 const TOOLS: [(&str, &str); 4] = [
