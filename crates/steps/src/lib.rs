@@ -1,11 +1,11 @@
-//! Steps: command lines of other programs, echoed and run one after the other.
+//! Steps: command lines of other programs, which are printed and then run.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Done, or one line that says what failed.
+/// Done, or a message about what failed.
 pub type Outcome = Result<(), String>;
 
 /// The command line of another program.
@@ -72,7 +72,7 @@ pub fn run(step: &Step) -> Outcome {
     if status.success() { Ok(()) } else { Err(format!("{}: {status}", step.text())) }
 }
 
-/// Runs one step without a word, and returns what it wrote to standard output.
+/// Runs one step without printing it, and returns what it wrote to standard output.
 pub fn output(step: &Step) -> Result<String, String> {
     let output = step.command().output().map_err(|error| format!("{}: {error}", step.text()))?;
     if !output.status.success() {
@@ -82,7 +82,7 @@ pub fn output(step: &Step) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|error| format!("{}: {error}", step.text()))
 }
 
-/// Runs every step, also after one that failed, and ends with a line for each.
+/// Runs every step, also after one that failed, and prints a line for each at the end.
 pub fn run_all(steps: &[Step]) -> Outcome {
     let results: Vec<(&Step, Duration, Outcome)> = steps
         .iter()
@@ -105,7 +105,7 @@ pub fn run_all(steps: &[Step]) -> Outcome {
 
 /// The root of the repository.
 pub fn root() -> &'static Path {
-    // This crate stands two folders below it.
+    // This crate is two folders below it.
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."))
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Everything is compiled once, by the release build that other commands share; packages differ in
 //! who links. [`Compiled::link`] with the machine's own linker binds to the C library of this
-//! machine, which is right for `install`. Packages that go elsewhere are linked by zig, which knows
-//! the symbols of each version of glibc, against [`PORTABLE_GLIBC`]. Then only the last crate of the
+//! machine, as `install` needs. Packages for other machines are linked by zig, which knows the
+//! symbols of each version of glibc, against [`PORTABLE_GLIBC`]. Then only the last crate of the
 //! program and of the preload library is compiled again; both are small.
 //!
 //! The static library is one object, in which only the functions of `packaging/libgenesis.map` are
