@@ -28,13 +28,11 @@ use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
-use super::Heap;
 use super::device::DeviceHeap;
-use super::ladder::Request;
+use super::devices::DeviceSlot;
+use super::ladder::Climb;
 use super::lane::Lane;
-use super::opening::DeviceSlot;
-use crate::base::lock::assert_none_held;
-use crate::base::{DeviceOrdinal, Error, Result, StreamHandle, blocking};
+use crate::base::{StreamHandle, blocking};
 use crate::driver::{self, Call, Code, DriverError};
 
 /// So long a capture that was only seen counts after the last call on its stream.
@@ -114,90 +112,84 @@ impl Drop for Wait {
     }
 }
 
-impl Heap {
-    /// From now on, until the matching [`Self::end_capture`], nothing on `device` is waited for
-    /// or given back: a stream of it is about to be captured.
-    pub fn begin_capture(&self, device: DeviceOrdinal) -> Result<()> {
-        assert_none_held();
-        self.slot(device)?.captures.begin();
-        Ok(())
+impl DeviceHeap<'_> {
+    /// Returns true if a stream of the device may be captured now.
+    pub(super) fn may_capture(self) -> bool {
+        self.pools.is_routing() || self.captures.is_any()
     }
 
-    /// Ends what [`Self::begin_capture`] began; `InvalidArgument` if nothing was.
-    pub fn end_capture(&self, device: DeviceOrdinal) -> Result<()> {
-        let slot = self.slot(device)?;
-        if !slot.captures.end() {
-            let message = format!("no capture is begun on device {device}");
-            return Err(Error::invalid_argument(message));
-        }
-        if let Some(device) = slot.heap.get() {
-            self.release_kept(device);
-            self.settle(device);
-        }
-        Ok(())
-    }
-
-    /// Whether a stream of the device may be captured now.
-    pub(super) fn may_capture(&self, device: &DeviceHeap) -> bool {
-        device.pools.is_routing() || device.captures.is_any()
-    }
-
-    /// A pool of `device` has just been begun, within which a stream may be captured.
-    pub(super) fn pool_has_begun(&self, device: &DeviceHeap) {
+    /// A pool of the device has just been begun, within which a stream may be captured.
+    pub(super) fn pool_has_begun(self) {
         fence(SeqCst);
-        device.captures.let_waits_end();
+        self.captures.let_waits_end();
     }
 
-    /// Begins to wait for `device`, or to give something back, which the result stands for; not
-    /// while a stream of it may be captured.
-    pub(super) fn begin_wait(&self, device: &DeviceHeap) -> driver::Result<Wait> {
-        begin_wait(&device.captures, || self.may_capture(device))
+    /// Begins to wait for the device, or to give memory back, until the result is dropped. Fails
+    /// while a stream of the device may be captured.
+    pub(super) fn begin_wait(self) -> driver::Result<Wait> {
+        begin_wait(&self.captures, || self.may_capture())
     }
 
-    /// Does what a capture on `device` forbids, or answers what the driver would.
+    /// Does what a capture on the device forbids, or returns the error that the driver would.
     pub(super) fn outside_captures(
-        &self,
-        device: DeviceOrdinal,
+        self,
         act: impl FnOnce() -> driver::Result<()>,
     ) -> driver::Result<()> {
-        let _wait = self.opened(device).map(|device| self.begin_wait(device)).transpose()?;
+        let _wait = self.begin_wait()?;
         blocking(act)
     }
 
-    /// [`Self::begin_wait`] for the other devices whose streams use the memory of `device`.
-    fn begin_waits_for_others(&self, device: &DeviceHeap) -> driver::Result<Vec<Wait>> {
-        let others = device.contexts.other_devices();
-        let others = others.filter(|&ordinal| ordinal != device.ordinal);
-        let slots = others.filter_map(|ordinal| self.slot(ordinal).ok());
-        let is_captured = |slot: &DeviceSlot| match slot.heap.get() {
-            Some(other) => self.may_capture(other),
-            None => slot.captures.is_any(),
+    /// [`Self::begin_wait`] for the other devices whose streams use the memory of the device.
+    fn begin_waits_for_others(self) -> driver::Result<Vec<Wait>> {
+        let others = self.contexts.other_devices();
+        let others = others.filter(|&ordinal| ordinal != self.ordinal);
+        let slots = others.filter_map(|ordinal| self.heap.slot(ordinal).ok());
+        let is_captured = |slot: &DeviceSlot| {
+            slot.captures.is_any() || slot.state.get().is_some_and(|other| other.pools.is_routing())
         };
         slots.map(|slot| begin_wait(&slot.captures, || is_captured(slot))).collect()
     }
 
-    /// Waits for the work of the other contexts that use the memory of `device`: `cuMemFree` waits
+    /// Waits for the work of the other contexts that use the memory of the device: `cuMemFree` waits
     /// for its own alone. A wait for the device is begun.
-    pub(super) fn wait_for_other_contexts(&self, device: &DeviceHeap) -> driver::Result<()> {
-        let _waits = self.begin_waits_for_others(device)?;
-        device.contexts.synchronize_others()
+    pub(super) fn wait_for_other_contexts(self) -> driver::Result<()> {
+        let _waits = self.begin_waits_for_others()?;
+        self.contexts.synchronize_others()
     }
 
-    /// Waits for all work of all contexts that use the memory of `device`.
-    pub(super) fn wait_for_contexts(&self, device: &DeviceHeap) -> driver::Result<()> {
-        let _wait = self.begin_wait(device)?;
-        let _waits = self.begin_waits_for_others(device)?;
+    /// Waits for all work of all contexts that use the memory of the device.
+    pub(super) fn wait_for_contexts(self) -> driver::Result<()> {
+        let _wait = self.begin_wait()?;
+        let _waits = self.begin_waits_for_others()?;
         // This spoils nothing, and finds the captures that the legacy stream synchronises with.
-        if device.driver.stream_is_capturing(StreamHandle::LEGACY)? {
+        if self.driver.stream_is_capturing(StreamHandle::LEGACY)? {
             return Err(forbidden());
         }
-        blocking(|| device.contexts.synchronize())
+        blocking(|| self.contexts.synchronize())
     }
 
-    /// Looks whether the stream of a request that missed is captured: nobody may have said so.
-    pub(super) fn look_for_capture(&self, request: &Request<'_>) {
-        let Request { device, lane, stream, .. } = *request;
-        // What is known is known until its end, which only whoever told of it tells, too.
+    /// Looks whether captures that were only seen have ended, of streams that last as long as the
+    /// process. Other streams may be destroyed at any moment.
+    pub(super) fn look_for_ends(self) {
+        if self.captures.seen.load(SeqCst) == 0 || !self.heap.policy.identifies_streams() {
+            return;
+        }
+        for lane in self.lanes().filter(|lane| lane.was_capturing()) {
+            let handle = lane.stream().lasting_handle();
+            let has_ended = |handle| self.driver.stream_is_capturing(handle) == Ok(false);
+            if handle.is_some_and(has_ended) {
+                self.captures.see(lane, false);
+            }
+        }
+    }
+}
+
+impl Climb<'_> {
+    /// Looks whether the stream of a request that missed is captured, in case the library was not
+    /// told.
+    pub(super) fn look_for_capture(&self) {
+        let Climb { device, lane, stream, .. } = *self;
+        // A capture that was told of is known until its end is told.
         if device.pools.is_routing() || device.captures.is_told() {
             return;
         }
@@ -208,22 +200,7 @@ impl Heap {
         } else if lane.was_capturing() {
             device.captures.see(lane, false);
         }
-        self.look_for_ends(device);
-    }
-
-    /// Looks whether captures that were only seen have ended, of streams that last as long as the
-    /// process: who has handles alone for names may destroy the others at any moment.
-    pub(super) fn look_for_ends(&self, device: &DeviceHeap) {
-        if device.captures.seen.load(SeqCst) == 0 || !self.policy.identifies_streams() {
-            return;
-        }
-        for lane in self.lanes.of(device.ordinal).filter(|lane| lane.was_capturing()) {
-            let handle = lane.stream().lasting_handle();
-            let has_ended = |handle| device.driver.stream_is_capturing(handle) == Ok(false);
-            if handle.is_some_and(has_ended) {
-                device.captures.see(lane, false);
-            }
-        }
+        device.look_for_ends();
     }
 }
 
@@ -233,10 +210,7 @@ fn begin_wait(captures: &Arc<Captures>, is_captured: impl Fn() -> bool) -> drive
     let wait = Wait(Arc::clone(captures));
     // After the count, so that a capture that begins now sees it, or is seen.
     fence(SeqCst);
-    match is_captured() {
-        false => Ok(wait),
-        true => Err(forbidden()),
-    }
+    if is_captured() { Err(forbidden()) } else { Ok(wait) }
 }
 
 /// What the driver would answer.

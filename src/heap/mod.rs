@@ -13,62 +13,63 @@
 //!
 //! Lock order: the index of lanes, one lane, what the device shares (`base::lock::rank`).
 
+mod backing;
 mod callbacks;
 mod captures;
 mod debug;
 mod describe;
 mod device;
+mod devices;
 mod elastic;
+mod extras;
 mod idle;
 mod ladder;
 mod lane;
+mod lane_guard;
 mod lanes;
 #[cfg(test)]
 mod lanes_tests;
 mod limits;
-mod map;
 mod notes;
-mod opening;
+mod pause;
 mod peers;
 mod policy;
 mod pools;
 mod release;
 mod report;
+mod segments;
 mod streams;
-mod tags;
 mod waits;
 
 pub use crate::order::{Stream, StreamName};
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use debug::LiveDetail;
-pub use describe::{DeviceDescription, StreamDescription};
-pub use map::{Part, PartState, Region};
+pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription};
+
 pub use pools::{PoolFilter, PoolId};
 pub use report::LiveBlock;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::lock::{Guard, Lock, rank};
+use crate::base::lock::{Lock, rank};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::config::Settings;
-use crate::driver::{Backend, Device, Platform};
+use crate::driver::{Backend, Platform};
 use crate::memory::{Directory, Slot, State};
-use crate::observe::{EventStream, Log, Watermark};
-use crate::order::{OWN_CONTEXT, RecordedStreams};
+use crate::observe::{EventStream, Log};
+use crate::order::RecordedStreams;
 use callbacks::Callbacks;
 use debug::Debugging;
-use device::DeviceHeap;
-use ladder::Request;
-use lane::{Lane, LaneKey, LaneState, Owner};
-use lanes::{Lanes, MAX_LANES};
-use opening::DeviceSlot;
-use policy::Policy;
-use pools::PoolNumber;
-use tags::Tags;
-
-/// Lanes look for aged segments once in so many allocations.
-const AGING_INTERVAL: u32 = 256;
+use devices::DeviceSlot;
+use ladder::Climb;
+use lane::{Lane, LaneKey, LaneState};
+use lane_guard::LaneGuard;
+use lanes::Lanes;
+use notes::Notes;
+use pause::Tags;
+use policy::{DEBUGGING, LISTENING, Policy, TIMING};
+use release::Choice;
 
 /// Time since some fixed moment.
 pub type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
@@ -86,21 +87,21 @@ pub struct Heap {
     debugging: Debugging,
     clock: Clock,
     log: Arc<Log>,
-    events: &'static EventStream,
+    notes: Notes,
 }
 
-/// Whom a heap talks to.
+/// What a heap uses of the process around it.
 pub struct Surroundings {
-    /// Where it says what it has to say.
+    /// Its log.
     pub log: Arc<Log>,
-    /// What it tells of all that happens.
+    /// The stream of events that it tells what happens.
     pub events: &'static EventStream,
-    /// Where it has the time from.
+    /// Its clock.
     pub clock: Clock,
 }
 
 impl Surroundings {
-    /// A log, the time since now, and nobody who wants to know of events.
+    /// A log, the time since now, and a stream of events without a listener.
     pub fn new(log: Arc<Log>) -> Self {
         let start = std::time::Instant::now();
         Self { log, events: EventStream::silent(), clock: Box::new(move || start.elapsed()) }
@@ -126,7 +127,7 @@ impl Heap {
             debugging: Debugging::new(settings, device_count, events),
             clock,
             log,
-            events,
+            notes: Notes { events },
         }
     }
 
@@ -142,10 +143,10 @@ impl Heap {
         device: DeviceOrdinal,
         stream: StreamHandle,
     ) -> Result<u64> {
-        let stream = match requested_bytes {
-            0 => Stream::lasting(stream),
-            _ => self.identify(device, stream)?,
-        };
+        if requested_bytes == 0 {
+            return Ok(self.notes.allocated_nothing(device, stream));
+        }
+        let stream = self.identify(device, stream)?;
         self.allocate_on(requested_bytes, device, stream)
     }
 
@@ -157,64 +158,32 @@ impl Heap {
         device: DeviceOrdinal,
         stream: Stream,
     ) -> Result<u64> {
-        let Stream { handle: stream, key } = stream;
         if requested_bytes == 0 {
-            if self.events.is_on() {
-                self.note_allocated(device, stream, 0, (0, 0), false);
-            }
-            return Ok(0);
+            return Ok(self.notes.allocated_nothing(device, stream.handle));
         }
         let device = self.device(device)?;
         let Some(block_bytes) = device.sizing.block_bytes(requested_bytes) else {
             return Err(too_large(requested_bytes));
         };
-        let pool = match device.pools.is_plain() {
-            true => PoolNumber::COMMON,
-            false => self.route(device, stream),
-        };
-        let key = LaneKey { stream: key, pool };
+        let key = LaneKey { stream: stream.key, pool: device.pool_for(stream.handle) };
         loop {
-            let lane = self.lane(device, key, stream)?;
-            if lane.wants_fence() && !device.pools.is_routing() {
-                lane.renew_fence(key, &device.contexts, &device.captures, stream);
+            let lane = device.lane(key, stream.handle)?;
+            if lane.wants_fence() {
+                device.renew_fence(lane, key, stream.handle);
             }
-            let Some(mut state) = lane.lock_for(key) else {
+            let Some(mut state) = LaneGuard::lock_for(self, lane, key) else {
                 continue;
             };
-            let state_ref = &mut *state;
-            let mut prepared = device.prepare(lane, state_ref);
-            let taken = match block_bytes < device.single_handle_bytes {
-                true => match state_ref.strategy.take(&mut state_ref.blocks, block_bytes) {
-                    None => device.take_pending(lane, state_ref, block_bytes, &mut prepared),
-                    taken => taken,
-                },
-                false => None,
-            };
-            let Some(slot) = taken else {
-                let number = lane.begin_climb(state_ref);
+            let Some(slot) = device.take(lane, &mut state, block_bytes) else {
+                let number = lane.begin_climb(&mut state);
                 drop(state);
-                let request =
-                    Request { device, lane, stream, requested_bytes, block_bytes, number };
-                return self.allocate_slow(&request);
+                let stream = stream.handle;
+                return Climb { device, lane, stream, requested_bytes, block_bytes, number }
+                    .serve();
             };
-            let (address, watermark) = lane.hand_out(state_ref, slot, requested_bytes);
-            let tick = state_ref.tick;
-            let noted_bytes = self.events.is_on().then(|| state_ref.blocks.get(slot).bytes);
-            drop(state);
-            if let Some(bytes) = noted_bytes {
-                let block = (address, bytes);
-                self.note_allocated(device.ordinal, stream, requested_bytes, block, false);
-            }
-            if watermark == Watermark::Crossed || prepared == Watermark::Crossed {
-                self.settle(device);
-            }
-            if self.policy.heeds_allocations() {
-                if self.policy.is_debugging() {
-                    self.note_debugged(device, stream, address);
-                }
-                if tick % AGING_INTERVAL == 0 && self.policy.is_aging() {
-                    self.release(device, self.policy.unused());
-                }
+            let address = lane.hand_out(&mut state, slot, requested_bytes);
+            if self.heeded() != 0 {
+                return Ok(device.allocated_with_extras(state, slot, stream.handle));
             }
             return Ok(address);
         }
@@ -229,54 +198,68 @@ impl Heap {
         if address == 0 {
             return Ok(());
         }
-        if self.events.is_on() {
-            self.note_freeing(address);
+        if self.heeded() != 0 {
+            return self.free_with_extras(address);
+        }
+        self.free_block(address)
+    }
+
+    /// Frees the block at `address`, with nothing heeded.
+    #[inline]
+    fn free_block(&self, address: u64) -> Result<()> {
+        let Some((lane, slot)) = self.find(address) else {
+            return Err(self.not_live(address));
+        };
+        let mut state = LaneGuard::lock(self, lane);
+        let is_live =
+            state.blocks.find(slot, address).is_some_and(|block| block.state == State::Live);
+        if !is_live {
+            return self.free_unusual(lane, state, slot, address);
+        }
+        let recorded = lane.count_free(&mut state, slot);
+        if recorded != RecordedStreams::NONE || !lane.keeps_blocks(&state) {
+            return self.free_slow(lane, state, slot);
+        }
+        let LaneState { strategy, blocks, .. } = &mut *state;
+        strategy.give(blocks, slot);
+        Ok(())
+    }
+
+    /// Frees the block at `address`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free_with_extras(&self, address: u64) -> Result<()> {
+        let heeded = self.heeded();
+        if heeded & LISTENING != 0 {
+            self.notes.freeing(address);
+        }
+        if heeded & (DEBUGGING | TIMING) == 0 {
+            return self.free_block(address);
         }
         let Some((lane, slot)) = self.find(address) else {
             return Err(self.not_live(address));
         };
+        if heeded & DEBUGGING != 0 {
+            return self.free_debugged(lane, slot, address);
+        }
         let mut state = lane.lock();
-        let state_ref = &mut *state;
-        let is_live =
-            state_ref.blocks.find(slot, address).is_some_and(|block| block.state == State::Live);
-        if !is_live {
-            return self.free_unusual(lane, state, slot, address);
+        if state.blocks.find(slot, address).is_some_and(|block| block.state == State::Live) {
+            // Heeded only once the block is free.
+            state.blocks.get_mut(slot).freed_second = self.seconds();
         }
-        let block = state_ref.stamp_freed(slot);
-        if self.policy.heeds_frees() {
-            if self.policy.is_debugging() {
-                drop(state);
-                return self.free_debugged(lane, slot, address);
-            }
-            block.freed_second = self.seconds();
-        }
-        let watermark = lane.counters.on_free(block.class, block.requested_bytes, block.bytes);
-        if block.recorded != RecordedStreams::NONE || !lane.keeps_blocks(state_ref) {
-            return self.free_slow(lane, state, slot);
-        }
-        state_ref.strategy.give(&mut state_ref.blocks, slot);
         drop(state);
-        if watermark == Watermark::Crossed
-            && let Some(device) = self.opened(lane.device)
-        {
-            self.settle(device);
-        }
-        Ok(())
+        self.free_block(address)
     }
 
-    /// Frees what is no live block with memory: a paused one, or none.
+    /// Frees what is not a live block with memory: a paused one, or none.
     #[cold]
     fn free_unusual(
         &self,
         lane: &Lane,
-        state: Guard<'_, LaneState, { rank::LANE }>,
+        state: LaneGuard<'_>,
         slot: Slot,
         address: u64,
     ) -> Result<()> {
-        if self.policy.is_debugging() {
-            drop(state);
-            return self.free_debugged(lane, slot, address);
-        }
         match state.blocks.find(slot, address) {
             Some(block) if block.state == State::Paused => self.free_paused(lane, state, slot),
             _ => {
@@ -289,38 +272,52 @@ impl Heap {
     /// The rest of a free that needs the driver: other streams used the block, or the strategy
     /// keeps nothing.
     #[cold]
-    fn free_slow(
-        &self,
-        lane: &Lane,
-        mut state: Guard<'_, LaneState, { rank::LANE }>,
-        slot: Slot,
-    ) -> Result<()> {
+    fn free_slow(&self, lane: &Lane, mut state: LaneGuard<'_>, slot: Slot) -> Result<()> {
         let Some(device) = self.opened(lane.device) else {
             return Err(Error::new(Status::Internal, "a block of a device never opened"));
         };
         if lane.keeps_blocks(&state) {
-            let watermark = lane.make_pending(state, &device.contexts, slot);
-            if watermark == Watermark::Crossed {
-                self.settle(device);
-            }
+            device.make_pending(lane, state, slot);
             return Ok(());
         }
         // The driver waits for all streams itself.
         lane.forget_recorded(&mut state, slot);
-        let state_ref = &mut *state;
-        state_ref.strategy.give(&mut state_ref.blocks, slot);
-        let segment = lane.begin_leave(state_ref, slot);
+        let LaneState { strategy, blocks, .. } = &mut *state;
+        strategy.give(blocks, slot);
+        let segment = lane.begin_leave(&mut state, slot);
         drop(state);
-        let freed = match self.may_capture(device) {
+        let freed = if device.may_capture() {
             // The driver would wait: it goes back when the capture has ended.
-            true => {
-                lane.end_leave(Some(segment));
-                Ok(())
-            }
-            false => self.release_segment(device, lane, segment),
+            lane.end_leave(Some(segment));
+            Ok(())
+        } else {
+            device.backing.release_segment(device, lane, segment)
         };
-        self.settle(device);
+        device.settle();
         freed
+    }
+
+    /// Frees the block at `address`, and gives the memory that this leaves wholly free back to the
+    /// driver at once, waiting for the device if it must: for a block that nothing of its size
+    /// will follow. Returns the bytes released; what shares a segment or an extent with live
+    /// blocks stays cached, and so does what other streams still use. Linear in the number of
+    /// segments.
+    pub fn free_directly(&self, address: u64) -> Result<u64> {
+        let found = self.find(address).and_then(|(lane, slot)| {
+            let state = lane.lock();
+            state.blocks.find(slot, address).map(|block| (lane.device, block.bytes))
+        });
+        self.free(address)?;
+        let Some((ordinal, bytes)) = found else { return Ok(0) };
+        let Some(device) = self.opened(ordinal) else { return Ok(0) };
+        Ok(device.release_and_settle(Choice::Within { start: address, end: address + bytes }))
+    }
+
+    /// What operations must do at the moment, as bits of `policy`; 0: nothing.
+    #[inline]
+    pub(super) fn heeded(&self) -> u8 {
+        let listening = if self.notes.is_on() { LISTENING } else { 0 };
+        self.policy.heeded() | listening
     }
 
     /// Asks `callback` for memory before a request fails, until it is removed.
@@ -333,9 +330,19 @@ impl Heap {
         self.callbacks.remove(id)
     }
 
-    /// Whether `device` exists and has been used; one that has not holds nothing.
-    pub fn is_opened(&self, device: DeviceOrdinal) -> bool {
-        self.opened(device).is_some()
+    /// The settings in force; limits of single devices may differ.
+    pub fn settings(&self) -> Settings {
+        self.settings.lock().clone()
+    }
+
+    /// Applies what differs between `settings` and those in force, of what may change at run time:
+    /// on all devices, also those for which something else was set.
+    pub fn apply(&self, settings: &Settings) {
+        let old = std::mem::replace(&mut *self.settings.lock(), settings.clone());
+        self.policy.set(settings);
+        self.apply_debugging(settings);
+        self.log.set_level(settings.log);
+        self.opened_devices().for_each(|device| device.apply(&old, settings));
     }
 
     /// Which backend the devices are of.
@@ -343,62 +350,26 @@ impl Heap {
         self.backend
     }
 
-    /// The settings in force; limits of single devices may differ.
-    pub fn settings(&self) -> Settings {
-        self.settings.lock().clone()
-    }
-
-    /// The driver of `device`, for what is no business of the heap's.
-    pub fn driver(&self, device: DeviceOrdinal) -> Result<&Arc<dyn Device>> {
-        Ok(&self.slot(device)?.driver)
-    }
-
     /// Whether a block of this heap starts at `address`, live or not. Takes no lock.
     pub fn knows(&self, address: u64) -> bool {
         self.find(address).is_some()
     }
 
-    /// Where the heap says what it has to say.
+    /// The stream of events that the heap tells.
+    pub fn events(&self) -> &'static EventStream {
+        self.notes.events
+    }
+
+    /// The heap's log.
     pub fn log(&self) -> &Log {
         &self.log
     }
 
-    /// How many devices there are.
-    pub fn device_count(&self) -> usize {
-        self.devices.len()
-    }
-
-    /// The name of `device`.
-    pub fn device_name(&self, device: DeviceOrdinal) -> Result<String> {
-        Ok(self.slot(device)?.driver.name())
-    }
-
-    /// Checks every structure of the heap; says which invariant does not hold. For tests: it
-    /// takes time linear in the number of blocks, and counters of lanes in use at the same
-    /// moment may be found in between.
+    /// Checks every structure of the heap; the error says which invariant does not hold. For
+    /// tests: it takes time linear in the number of blocks, and may find the counters of lanes
+    /// that are in use at the same moment half way.
     pub fn validate(&self) -> std::result::Result<(), String> {
-        for device in self.devices.iter().filter_map(|slot| slot.heap.get()) {
-            let mut held_bytes = 0;
-            for lane in self.lanes.of(device.ordinal) {
-                let state = lane.lock();
-                let named =
-                    |error| format!("device {}, lane {}: {error}", device.ordinal, lane.index);
-                state.validate(&lane.counters).map_err(named)?;
-                held_bytes += device.footprint_bytes(&state.blocks);
-            }
-            if let Some(pages) = &device.pages {
-                held_bytes += self.validate_pages(device, pages)?;
-            }
-            self.validate_quarantine(device)?;
-            let reserved_bytes = device.supply.reserved_bytes();
-            if held_bytes != reserved_bytes {
-                return Err(format!(
-                    "device {}: lanes hold {held_bytes} bytes, {reserved_bytes} are reserved",
-                    device.ordinal
-                ));
-            }
-        }
-        Ok(())
+        self.opened_devices().try_for_each(|device| device.validate())
     }
 
     /// The block that the directory has at `address`: what it says now may change until the
@@ -407,39 +378,6 @@ impl Heap {
     fn find(&self, address: u64) -> Option<(&Lane, Slot)> {
         let entry = self.directory.get(address)?;
         Some((self.lanes.get(entry.lane)?, entry.slot))
-    }
-
-    #[inline]
-    fn lane(&self, device: &DeviceHeap, key: LaneKey, stream: StreamHandle) -> Result<&Lane> {
-        match device.lanes.find(&self.lanes, key) {
-            Some(lane) => Ok(lane),
-            None => self.add_lane(device, key, stream),
-        }
-    }
-
-    #[cold]
-    fn add_lane(&self, device: &DeviceHeap, key: LaneKey, stream: StreamHandle) -> Result<&Lane> {
-        let context = match stream.is_default() {
-            true => OWN_CONTEXT,
-            false => device.contexts.of_stream(stream)?,
-        };
-        let owner = Owner { key, name: StreamName::of(stream), context };
-        let settings = Settings { pool_type: device.pool_type, ..self.settings() };
-        let find_or_add =
-            || device.lanes.find_or_add(&self.lanes, &owner, &settings, &device.contexts);
-        if let Some(lane) = find_or_add() {
-            return Ok(lane);
-        }
-        // Streams that only cache something make way for one that needs something.
-        self.drain_quarantine(device);
-        self.release(device, release::Choice::All);
-        find_or_add().ok_or_else(|| {
-            let message = format!(
-                "more than {MAX_LANES} streams hold memory of device {} at the same time",
-                device.ordinal
-            );
-            Error::new(Status::OutOfMemory, message)
-        })
     }
 
     fn seconds(&self) -> u32 {

@@ -2,10 +2,10 @@
 //!
 //! A captured graph holds the addresses its work used, so memory that was freed during the
 //! capture may be reused by that graph only, and must stay where it is until the graph is gone.
-//! Between [`Heap::begin_pool`] and [`Heap::end_pool`] the requests whose stream passes the
+//! Between `Heap::begin_pool` and `Heap::end_pool` the requests whose stream passes the
 //! pool's filter are served from lanes of the pool's own, which share nothing with the others:
 //! they neither take segments from outside nor lose any, until as many
-//! [`Heap::release_pool`] as there were begins have come. Then what is free goes back to the
+//! `Heap::release_pool` as there were begins have come. Then what is free goes back to the
 //! driver, which waits for all work of the device: a graph may be replayed on any stream, so no
 //! event of a lane's own stream tells when its memory is out of use. What is still live goes
 //! back once it has been freed, with the next release of cached memory.
@@ -17,10 +17,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use super::Heap;
+use super::device::DeviceHeap;
+use super::lane::Lane;
 use super::release::Choice;
 use crate::base::lock::{Lock, assert_none_held, rank};
-use crate::base::{DeviceOrdinal, Error, Result, StreamHandle};
+use crate::base::{Error, Result, StreamHandle};
 
 /// Names a private pool, as PyTorch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,10 +124,11 @@ impl Pools {
     }
 
     fn set(&self, bit: u8, value: bool) {
-        match value {
-            true => self.mode.fetch_or(bit, Relaxed),
-            false => self.mode.fetch_and(!bit, Relaxed),
-        };
+        if value {
+            self.mode.fetch_or(bit, Relaxed);
+        } else {
+            self.mode.fetch_and(!bit, Relaxed);
+        }
     }
 
     /// The private pool that claims a request on `stream`.
@@ -166,7 +168,7 @@ impl Pools {
         Ok(())
     }
 
-    fn end(&self, id: PoolId) -> Result<()> {
+    pub(super) fn end(&self, id: PoolId) -> Result<()> {
         let mut state = self.state.lock();
         let position = state.routes.iter().position(|route| route.id == id);
         let ended = position.map(|position| state.routes.remove(position));
@@ -189,43 +191,50 @@ impl Pools {
     }
 }
 
-impl Heap {
-    /// From now on requests on `device` whose stream passes `filter` are served from the
-    /// private pool `pool`, which is made if it is not held.
-    ///
-    /// The filter runs in the thread of each request, without a lock held, and must not call
-    /// the library. `InvalidArgument` if the pool is begun already.
-    pub fn begin_pool(
-        &self,
-        device: DeviceOrdinal,
-        pool: PoolId,
-        filter: PoolFilter,
-    ) -> Result<()> {
-        let device = self.device(device)?;
-        device.pools.begin(pool, filter)?;
-        self.pool_has_begun(device);
+impl DeviceHeap<'_> {
+    /// `Heap::begin_pool` of the device.
+    pub(super) fn begin_pool(self, pool: PoolId, filter: PoolFilter) -> Result<()> {
+        self.pools.begin(pool, filter)?;
+        self.pool_has_begun();
         Ok(())
     }
 
-    /// Ends what [`Self::begin_pool`] began; the pool keeps its memory. Requests that other
-    /// threads are making at this moment may still be served from it.
-    pub fn end_pool(&self, device: DeviceOrdinal, pool: PoolId) -> Result<()> {
-        self.device(device)?.pools.end(pool)
-    }
-
-    /// Gives up one of the uses that [`Self::begin_pool`] counted. With the last, what is free
-    /// in the pool goes back to the driver, at once unless another pool is begun.
-    pub fn release_pool(&self, device: DeviceOrdinal, pool: PoolId) -> Result<()> {
-        let device = self.device(device)?;
-        device.pools.release(pool)?;
-        let of_no_pool = |number: PoolNumber| number.is_private() && !device.pools.is_held(number);
-        let has_pending = |lane: &super::lane::Lane| !lane.lock().pending.is_empty();
-        if self.lanes.of(device.ordinal).any(|lane| of_no_pool(lane.pool()) && has_pending(lane)) {
-            self.wait_for_device(device);
+    /// `Heap::release_pool` of the device.
+    pub(super) fn release_pool(self, pool: PoolId) -> Result<()> {
+        self.pools.release(pool)?;
+        let is_orphaned = |lane: &Lane| {
+            let pool = lane.pool();
+            pool.is_private() && !self.pools.is_held(pool)
+        };
+        if self.lanes().any(|lane| is_orphaned(lane) && !lane.lock().pending.is_empty()) {
+            self.wait_for_device();
         }
-        self.release(device, Choice::Orphaned);
-        device.refresh_peaks(&self.lanes);
+        self.release(Choice::Orphaned);
+        self.refresh_peaks();
         Ok(())
+    }
+
+    /// The pool that a request on `stream` of the calling thread belongs to.
+    #[inline]
+    pub(super) fn pool_for(self, stream: StreamHandle) -> PoolNumber {
+        if self.pools.is_plain() { PoolNumber::COMMON } else { self.find_pool_for(stream) }
+    }
+
+    #[cold]
+    fn find_pool_for(self, stream: StreamHandle) -> PoolNumber {
+        if self.pools.is_routing()
+            && let Some(number) = self.pools.route(stream)
+        {
+            return number;
+        }
+        if !self.pools.is_tagged() {
+            return PoolNumber::COMMON;
+        }
+        if self.backing.extents().is_none() {
+            self.pools.set_tagged(false);
+            return PoolNumber::COMMON;
+        }
+        self.heap.tags.current_unless(|| self.pools.set_tagged(false))
     }
 }
 

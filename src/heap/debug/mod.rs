@@ -31,14 +31,17 @@ mod quarantine;
 
 pub use leaks::LiveDetail;
 
+use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::Heap;
 use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
-use crate::base::lock::{Guard, Lock, rank};
-use crate::base::{Error, Result, Status, StreamHandle};
+use super::lane_guard::LaneGuard;
+use super::report::describe;
+use crate::base::lock::{Lock, rank};
+use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::config::{DebugModes, PoolType, Settings};
 use crate::memory::{Slot, State};
 use crate::observe::EventStream;
@@ -87,15 +90,97 @@ impl Debugging {
     }
 }
 
+impl DeviceHeap<'_> {
+    /// The block at `address` was handed out for use on `stream`.
+    #[cold]
+    pub(super) fn note_debugged(self, stream: StreamHandle, address: u64) {
+        let (site, time) = (self.heap.notes.events.site(), (self.heap.clock)());
+        let Some((lane, slot)) = self.heap.find(address) else { return };
+        let found = {
+            let state = lane.lock();
+            let block = state.blocks.find(slot, address);
+            block.map(|block| (block.requested_bytes, block.bytes))
+        };
+        let Some((requested_bytes, bytes)) = found else { return };
+        let is_filled = self.heap.debugging.modes().poison
+            && !lane.pool().is_private()
+            && poison::fill_fresh(self, stream, address, bytes);
+        let birth = Birth { requested_bytes, bytes, site, time, is_filled };
+        self.heap.debugging.ledger.lock().open(address, birth);
+    }
+
+    /// Frees the live block in `slot`, which the ledger has closed.
+    fn free_closed<'a>(
+        self,
+        lane: &'a Lane,
+        mut state: LaneGuard<'a>,
+        slot: Slot,
+        death: Death,
+    ) -> Result<()>
+    where
+        Self: 'a,
+    {
+        let debugging = &self.heap.debugging;
+        if self.heap.policy.is_timing() {
+            state.blocks.get_mut(slot).freed_second = self.heap.seconds();
+        }
+        let recorded = lane.count_free(&mut state, slot);
+        let block = state.blocks.get(slot);
+        let (address, bytes) = (block.address, block.bytes);
+        let (modes, may_capture) = (debugging.modes(), self.may_capture());
+        let holds_back = self.is_guarded || modes.poison || modes.quarantine;
+        let kept_bytes = match self.pool_type {
+            // What the driver would have to wait for while a stream may be captured.
+            PoolType::Naive if may_capture && holds_back => u64::MAX,
+            _ if modes.quarantine && !self.is_guarded => {
+                debugging.quarantine_limit_bytes.load(Relaxed)
+            }
+            _ => 0,
+        };
+        if lane.pool().is_private() || kept_bytes == 0 && !modes.poison {
+            let freed = if recorded != RecordedStreams::NONE || !lane.keeps_blocks(&state) {
+                self.heap.free_slow(lane, state, slot)
+            } else {
+                let LaneState { strategy, blocks, .. } = &mut *state;
+                strategy.give(blocks, slot);
+                drop(state);
+                Ok(())
+            };
+            self.shrink_quarantine(kept_bytes, false);
+            self.settle();
+            return freed;
+        }
+        let may_wait = self.hold_back(lane, state, slot) && !may_capture;
+        let mut held = Held { lane: lane.index, slot, address, bytes, death, is_poisoned: false };
+        let is_idle = modes.poison && may_wait && self.wait_for_user();
+        if is_idle {
+            self.check_slack(&held);
+            let filled = if self.is_guarded { Filled::No } else { self.fill_freed(&held) };
+            held.is_poisoned = filled == Filled::Yes;
+            if filled == Filled::Later {
+                lane.hold_until_idle(slot);
+            }
+        }
+        match kept_bytes {
+            0 => self.let_go(&held),
+            _ => self.quarantine().lock().push(held),
+        }
+        self.shrink_quarantine(kept_bytes, is_idle);
+        self.settle();
+        Ok(())
+    }
+}
+
 impl Heap {
     /// Takes over what `settings` ask for, after `policy` has.
     pub(super) fn apply_debugging(&self, settings: &Settings) {
-        self.debugging.set(settings, self.events);
-        for device in self.devices.iter().filter_map(|slot| slot.heap.get()) {
-            match settings.debug.quarantine {
-                true => self.shrink_quarantine(device, settings.quarantine_size_bytes, false),
-                false => self.drain_quarantine(device),
-            };
+        self.debugging.set(settings, self.events());
+        for device in self.opened_devices() {
+            if settings.debug.quarantine {
+                device.shrink_quarantine(settings.quarantine_size_bytes, false);
+            } else {
+                device.drain_quarantine();
+            }
         }
         if !settings.debug.is_any() {
             // Whoever is about to note something more is overruled by the next who does.
@@ -109,8 +194,8 @@ impl Heap {
         if !self.policy.is_debugging() {
             return;
         }
-        for device in self.devices.iter().filter_map(|slot| slot.heap.get()) {
-            self.drain_quarantine(device);
+        for device in self.opened_devices() {
+            device.drain_quarantine();
         }
         for lane in lanes {
             let state = lane.lock();
@@ -119,38 +204,20 @@ impl Heap {
         }
     }
 
-    /// The block at `address` was handed out for use on `stream`.
-    #[cold]
-    pub(super) fn note_debugged(&self, device: &DeviceHeap, stream: StreamHandle, address: u64) {
-        let (site, time) = (self.events.site(), (self.clock)());
-        let Some((lane, slot)) = self.find(address) else { return };
-        let found = {
-            let state = lane.lock();
-            let block = state.blocks.find(slot, address);
-            block.map(|block| (block.requested_bytes, block.bytes))
-        };
-        let Some((requested_bytes, bytes)) = found else { return };
-        let is_filled = self.debugging.modes().poison
-            && !lane.pool().is_private()
-            && poison::fill_fresh(device, stream, address, bytes);
-        let birth = Birth { requested_bytes, bytes, site, time, is_filled };
-        self.debugging.ledger.lock().open(address, birth);
-    }
-
     /// Frees the block at `address`, which was found in `slot` of `lane`, whatever it is by now.
     #[cold]
     pub(super) fn free_debugged(&self, lane: &Lane, slot: Slot, address: u64) -> Result<()> {
         let Some(device) = self.opened(lane.device) else {
             return Err(Error::new(Status::Internal, "a block of a device never opened"));
         };
-        let (site, time) = (self.events.site(), (self.clock)());
-        let state = lane.lock();
+        let (site, time) = (self.notes.events.site(), (self.clock)());
+        let state = LaneGuard::lock(self, lane);
         let found = state.blocks.find(slot, address).map(|block| (block.state, block.bytes));
         let close = |bytes| self.debugging.ledger.lock().close(address, bytes, site, time);
         match found {
             Some((State::Live, bytes)) => {
                 let death = close(bytes);
-                self.free_closed(device, lane, state, slot, death)
+                device.free_closed(lane, state, slot, death)
             }
             Some((State::Paused, bytes)) => {
                 close(bytes);
@@ -163,75 +230,53 @@ impl Heap {
         }
     }
 
-    /// Frees the live block in `slot`, which the ledger has closed.
-    fn free_closed(
+    /// The live blocks asked for with at least `least_bytes`, of `device` or of all, largest
+    /// first. Asks nothing of the driver; a device not used has none.
+    pub fn live_details(
         &self,
-        device: &DeviceHeap,
-        lane: &Lane,
-        mut guard: Guard<'_, LaneState, { rank::LANE }>,
-        slot: Slot,
-        death: Death,
-    ) -> Result<()> {
-        let state = &mut *guard;
-        let block = state.stamp_freed(slot);
-        if self.policy.is_timing() {
-            block.freed_second = self.seconds();
+        device: Option<DeviceOrdinal>,
+        least_bytes: u64,
+    ) -> Result<Vec<LiveDetail>> {
+        device.map(|device| self.slot(device)).transpose()?;
+        let now = (self.clock)();
+        let mut live = Vec::new();
+        for lane in self.lanes.iter().filter(|lane| device.is_none_or(|one| one == lane.device)) {
+            let tag = self.tags.name(lane.pool());
+            let state = lane.lock();
+            let chosen = state.blocks.iter().filter(|(_, block)| {
+                matches!(block.state, State::Live | State::Paused)
+                    && block.requested_bytes >= least_bytes
+            });
+            live.extend(chosen.map(|(_, block)| LiveDetail {
+                block: describe(lane, block),
+                age: None,
+                site: 0,
+                tag: tag.clone(),
+            }));
         }
-        let (address, bytes, recorded) = (block.address, block.bytes, block.recorded);
-        // The device is settled in any case.
-        let _ = lane.counters.on_free(block.class, block.requested_bytes, bytes);
-        let (modes, is_routing) = (self.debugging.modes(), self.may_capture(device));
-        let holds_back = device.is_guarded || modes.poison || modes.quarantine;
-        let kept_bytes = match device.pool_type {
-            // What the driver would have to wait for while a stream may be capturing.
-            PoolType::Naive if is_routing && holds_back => u64::MAX,
-            _ if modes.quarantine && !device.is_guarded => {
-                self.debugging.quarantine_limit_bytes.load(Relaxed)
-            }
-            _ => 0,
-        };
-        if lane.pool().is_private() || kept_bytes == 0 && !modes.poison {
-            let freed = match recorded != RecordedStreams::NONE || !lane.keeps_blocks(state) {
-                true => self.free_slow(lane, guard, slot),
-                false => {
-                    state.strategy.give(&mut state.blocks, slot);
-                    drop(guard);
-                    Ok(())
-                }
-            };
-            self.shrink_quarantine(device, kept_bytes, false);
-            self.settle(device);
-            freed
-        } else {
-            let may_wait = lane.hold_back(guard, &device.contexts, slot) && !is_routing;
-            let mut held =
-                Held { lane: lane.index, slot, address, bytes, death, is_poisoned: false };
-            let is_idle = modes.poison && may_wait && self.wait_for_user(device);
-            if is_idle {
-                self.check_slack(device, &held);
-                let filled = match device.is_guarded {
-                    true => Filled::No,
-                    false => self.fill_freed(device, &held),
-                };
-                held.is_poisoned = filled == Filled::Yes;
-                if filled == Filled::Later {
-                    lane.hold_until_idle(slot);
+        {
+            let ledger = self.debugging.ledger.lock();
+            for detail in &mut live {
+                if let Some(birth) = ledger.birth(detail.block.address) {
+                    detail.age = Some(now.saturating_sub(birth.time));
+                    detail.site = birth.site;
                 }
             }
-            match kept_bytes {
-                0 => self.let_go(device, &held),
-                _ => self.debugging.quarantines[device.ordinal.index()].lock().push(held),
-            }
-            self.shrink_quarantine(device, kept_bytes, is_idle);
-            self.settle(device);
-            Ok(())
         }
+        live.sort_by_key(|one| (Reverse(one.block.requested_bytes), one.block.address));
+        Ok(live)
+    }
+
+    /// What is live, in lines, grouped by where it was allocated; `None` if nothing is.
+    pub fn leak_report(&self) -> Option<String> {
+        let live = self.live_details(None, 0).unwrap_or_default();
+        leaks::report(&live, |site| self.place(site))
     }
 
     /// Adds what is known of `address` to `error`, which says that no live block begins there;
     /// `around` is where the block begins that it lies in and is live.
     pub(super) fn add_history(&self, error: &mut Error, address: u64, around: Option<u64>) {
-        let (site, now) = (self.events.site(), (self.clock)());
+        let (site, now) = (self.notes.events.site(), (self.clock)());
         let (birth, death) = {
             let ledger = self.debugging.ledger.lock();
             match around {
@@ -275,7 +320,7 @@ impl Heap {
 
     /// Where a call site is, in a line.
     fn place(&self, site: u32) -> String {
-        match self.events.place(site) {
+        match self.notes.events.place(site) {
             place if place.is_empty() => "at a place not known".to_owned(),
             place => format!("at {place}"),
         }

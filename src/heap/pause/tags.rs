@@ -19,16 +19,13 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::Heap;
-use super::device::DeviceHeap;
-use super::pools::PoolNumber;
+use super::super::pools::PoolNumber;
 use crate::base::lock::{Lock, rank};
-use crate::base::{Error, Result, Status, StreamHandle};
-use crate::config::PoolType;
+use crate::base::{Error, Result, Status};
 
 /// The tags of one heap.
 #[derive(Debug)]
-pub(super) struct Tags {
+pub(in super::super) struct Tags {
     /// The heap's number among those of the process.
     heap: u64,
     known: Lock<Vec<Tag>, { rank::LEAF }>,
@@ -55,7 +52,7 @@ thread_local! {
 
 impl Tags {
     /// None yet, of a heap of its own.
-    pub(super) fn new() -> Self {
+    pub(in super::super) fn new() -> Self {
         static HEAPS: AtomicU64 = AtomicU64::new(0);
         let heap = HEAPS.fetch_add(1, Relaxed);
         Self {
@@ -82,6 +79,24 @@ impl Tags {
         PoolNumber::of_tag(position as u32)
     }
 
+    /// Begins the tag `name` for the calling thread; `on_first` runs if it is the first of all.
+    pub(super) fn begin(&self, name: &str, on_first: impl FnOnce()) -> Result<()> {
+        let number = self.number_of(name, on_first);
+        let begun = BEGUN.try_with(|begun| begun.borrow_mut().push((self.heap, number)));
+        begun.map_err(|_| Error::invalid_argument("the thread is ending"))
+    }
+
+    /// Ends the innermost tag that the calling thread has begun.
+    pub(super) fn end(&self) -> Result<()> {
+        let ended = BEGUN.try_with(|begun| {
+            let mut begun = begun.borrow_mut();
+            let position = begun.iter().rposition(|&(heap, _)| heap == self.heap)?;
+            Some(begun.remove(position))
+        });
+        let none = || Error::invalid_argument("the thread has begun no tag");
+        ended.ok().flatten().map(drop).ok_or_else(none)
+    }
+
     /// The pool of a known tag.
     pub(super) fn find(&self, name: &str) -> Result<PoolNumber> {
         let known = self.known.lock();
@@ -92,13 +107,13 @@ impl Tags {
     }
 
     /// The name of the tag whose pool `number` is, if it is a tag's.
-    pub(super) fn name(&self, number: PoolNumber) -> Option<Arc<str>> {
+    pub(in super::super) fn name(&self, number: PoolNumber) -> Option<Arc<str>> {
         let position = number.tag_position()?;
         self.known.lock().get(position as usize).map(|tag| Arc::clone(&tag.name))
     }
 
     /// How often memory of a known tag has come back.
-    fn generation(&self, name: &str) -> Result<u64> {
+    pub(super) fn generation(&self, name: &str) -> Result<u64> {
         let known = self.known.lock();
         let found = known.iter().find(|tag| &*tag.name == name);
         found.map(|tag| tag.generation).ok_or_else(|| unknown(name, &known))
@@ -111,20 +126,16 @@ impl Tags {
         }
     }
 
-    /// Whether no tag is known; then `set` runs under the registry's lock.
-    fn unless_used(&self, set: impl FnOnce()) -> bool {
-        if self.is_used.load(Relaxed) {
-            return false;
+    /// The pool of the innermost tag that the calling thread has begun. If no tag is known, `set`
+    /// runs first, under the registry's lock.
+    pub(in super::super) fn current_unless(&self, set: impl FnOnce()) -> PoolNumber {
+        if !self.is_used.load(Relaxed) {
+            let known = self.known.lock();
+            if known.is_empty() {
+                set();
+                return PoolNumber::COMMON;
+            }
         }
-        let known = self.known.lock();
-        if known.is_empty() {
-            set();
-        }
-        known.is_empty()
-    }
-
-    /// The pool of the innermost tag that the calling thread has begun.
-    fn current(&self) -> PoolNumber {
         // A thread that is ending has no tags any more.
         let current = BEGUN.try_with(|begun| {
             let begun = begun.borrow();
@@ -147,76 +158,6 @@ impl Tags {
 impl Drop for Transition<'_> {
     fn drop(&mut self) {
         self.0.in_transition.store(false, Release);
-    }
-}
-
-impl Heap {
-    /// From now on the calling thread's allocations are of the tag `name`, until the matching
-    /// [`Self::end_tag`]; tags nest, and the innermost counts. Requests that a private pool
-    /// claims are that pool's. A block keeps the tag it was allocated with.
-    ///
-    /// `NotSupported` under other strategies than Elastic. On a device that has no virtual
-    /// memory management a tag does nothing.
-    pub fn begin_tag(&self, name: &str) -> Result<()> {
-        self.require_elastic()?;
-        if name.is_empty() {
-            return Err(Error::invalid_argument("a tag has a name"));
-        }
-        let number = self.tags.number_of(name, || {
-            for device in self.devices.iter().filter_map(|slot| slot.heap.get()) {
-                device.pools.set_tagged(true);
-            }
-        });
-        let begun = BEGUN.try_with(|begun| begun.borrow_mut().push((self.tags.heap, number)));
-        begun.map_err(|_| Error::invalid_argument("the thread is ending"))
-    }
-
-    /// Ends the innermost tag that the calling thread has begun.
-    pub fn end_tag(&self) -> Result<()> {
-        let ended = BEGUN.try_with(|begun| {
-            let mut begun = begun.borrow_mut();
-            let position = begun.iter().rposition(|&(heap, _)| heap == self.tags.heap)?;
-            Some(begun.remove(position))
-        });
-        let none = || Error::invalid_argument("the thread has begun no tag");
-        ended.ok().flatten().map(drop).ok_or_else(none)
-    }
-
-    /// How often memory of the tag `name` has come back: whoever has registered it with other
-    /// devices does so again when this has changed. `InvalidArgument` for an unknown tag.
-    pub fn generation(&self, name: &str) -> Result<u64> {
-        self.tags.generation(name)
-    }
-
-    /// Tags and what comes with them are Elastic's.
-    pub(super) fn require_elastic(&self) -> Result<()> {
-        let pool_type = self.settings.lock().pool_type;
-        if pool_type == PoolType::Elastic {
-            return Ok(());
-        }
-        let message = format!("{pool_type:?} does not do this: only Elastic does");
-        Err(Error::new(Status::NotSupported, message))
-    }
-
-    /// The pool that a request on `stream` of the calling thread belongs to.
-    #[cold]
-    pub(super) fn route(&self, device: &DeviceHeap, stream: StreamHandle) -> PoolNumber {
-        if device.pools.is_routing()
-            && let Some(number) = device.pools.route(stream)
-        {
-            return number;
-        }
-        if !device.pools.is_tagged() {
-            return PoolNumber::COMMON;
-        }
-        if device.pages.is_none() {
-            device.pools.set_tagged(false);
-            return PoolNumber::COMMON;
-        }
-        match self.tags.unless_used(|| device.pools.set_tagged(false)) {
-            true => PoolNumber::COMMON,
-            false => self.tags.current(),
-        }
     }
 }
 

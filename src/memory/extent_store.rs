@@ -11,8 +11,8 @@ use std::sync::Arc;
 use once_cell::sync::OnceCell;
 
 use super::directory::is_representable;
-use super::extents::{ExtentId, Extents};
-use super::supply::{Refusal, Supply};
+use super::extents::{ExtentId, ExtentTable};
+use super::ledger::{Ledger, Refusal};
 use crate::base::DeviceOrdinal;
 use crate::base::lock::{Guard, Lock, rank};
 use crate::base::size::SizeClass;
@@ -24,32 +24,32 @@ const MOST_PEERS: usize = 64;
 
 /// The extents of one device and their views.
 #[derive(Debug)]
-pub struct Pages {
-    device: Arc<dyn Device>,
+pub struct ExtentStore {
+    driver: Arc<dyn Device>,
     handles: Handles,
-    extents: Lock<Extents, { rank::DEVICE }>,
+    extents: Lock<ExtentTable, { rank::DEVICE }>,
     /// The devices that may access whatever is mapped from now on.
     peers: Lock<Vec<DeviceOrdinal>, { rank::DEVICE }>,
     /// Those of them, by ordinal, that may access what was mapped before, too.
     admitted: [OnceCell<()>; MOST_PEERS],
 }
 
-impl Pages {
-    /// The pages of `device`, which tell `events`, with the options `wished` for as far as it gives them; `None` if
-    /// it has no virtual memory management.
+impl ExtentStore {
+    /// The store of the device behind `driver`, which tells `events`. Handles have those of the
+    /// `wished` options that the driver has. `None` without virtual memory management.
     pub fn open(
-        device: Arc<dyn Device>,
+        driver: Arc<dyn Device>,
         wished: HandleOptions,
         events: DeviceEvents,
     ) -> driver::Result<Option<Self>> {
-        let handles = match Handles::open(Arc::clone(&device), wished) {
+        let handles = match Handles::open(Arc::clone(&driver), wished) {
             Ok(handles) => handles,
             Err(error) if error.code == Code::NOT_SUPPORTED => return Ok(None),
             Err(error) => return Err(error),
         };
-        let extents = Lock::new(Extents::new(events));
+        let extents = Lock::new(ExtentTable::new(events));
         let admitted = [const { OnceCell::new() }; MOST_PEERS];
-        Ok(Some(Self { device, handles, extents, peers: Lock::default(), admitted }))
+        Ok(Some(Self { driver, handles, extents, peers: Lock::default(), admitted }))
     }
 
     /// What sizes of extents are multiples of, in bytes.
@@ -58,16 +58,16 @@ impl Pages {
     }
 
     /// The table of extents and views.
-    pub fn extents(&self) -> Guard<'_, Extents, { rank::DEVICE }> {
+    pub fn extents(&self) -> Guard<'_, ExtentTable, { rank::DEVICE }> {
         self.extents.lock()
     }
 
     /// Reserves `bytes` of address space, a multiple of the granule.
     pub fn reserve(&self, bytes: u64) -> driver::Result<u64> {
-        let address = self.device.reserve(bytes, 0)?;
+        let address = self.driver.reserve(bytes, 0)?;
         if address == 0 || !is_representable(address) {
             // The address is useless whether or not the driver takes it back.
-            let _ = self.device.unreserve(address, bytes);
+            let _ = self.driver.unreserve(address, bytes);
             return Err(DriverError { call: Call::Reserve, code: Code::NOT_SUPPORTED });
         }
         Ok(address)
@@ -75,13 +75,13 @@ impl Pages {
 
     /// Gives back a whole reservation with nothing mapped in it.
     pub fn unreserve(&self, address: u64, bytes: u64) -> driver::Result<()> {
-        self.device.unreserve(address, bytes)
+        self.driver.unreserve(address, bytes)
     }
 
     /// An extent of `bytes` that is mapped nowhere: one at rest of that size, or a new one.
     pub fn create(
         &self,
-        supply: &Supply,
+        ledger: &Ledger,
         bytes: u64,
         class: SizeClass,
     ) -> Result<ExtentId, Refusal> {
@@ -94,27 +94,28 @@ impl Pages {
         if let Some(id) = woken {
             return Ok(id);
         }
-        supply.claim(bytes)?;
+        ledger.charge(bytes)?;
         match self.handles.create(bytes) {
             Ok(handle) => {
-                supply.count(bytes, class, 0);
+                ledger.count(bytes, class, 0);
                 Ok(self.extents.lock().add(handle, bytes, class))
             }
             Err(error) => {
-                supply.disclaim(bytes);
+                ledger.refund(bytes);
                 Err(Refusal::Driver(error))
             }
         }
     }
 
     /// Releases an extent that has no view. On an error it rests.
-    pub fn destroy(&self, supply: &Supply, id: ExtentId) -> driver::Result<()> {
+    pub fn destroy(&self, ledger: &Ledger, id: ExtentId) -> driver::Result<()> {
         let Some((handle, bytes, class)) =
             self.extents.lock().get(id).map(|extent| (extent.handle, extent.bytes, extent.class))
         else {
             return Ok(());
         };
-        let released = supply.release_with(bytes, class, 0, || self.device.release(handle));
+        let released =
+            ledger.release(bytes, class, 0, || self.driver.release(handle).map(|()| bytes));
         let mut extents = self.extents.lock();
         match released {
             Ok(()) => extents.remove(id),
@@ -132,7 +133,7 @@ impl Pages {
         for &id in ids {
             let extent = self.extents.lock().get(id).map(|extent| (extent.handle, extent.bytes));
             let Some((handle, bytes)) = extent else { continue };
-            mapped = self.device.map(end, bytes, handle);
+            mapped = self.driver.map(end, bytes, handle);
             if mapped.is_err() {
                 break;
             }
@@ -154,7 +155,7 @@ impl Pages {
     pub fn allow_access(&self, address: u64, bytes: u64) -> driver::Result<()> {
         // Read when the views are in the table already: whoever adds a peer now finds them.
         let peers = self.peers.lock().clone();
-        self.device.set_access(address, bytes, &peers)
+        self.driver.set_access(address, bytes, &peers)
     }
 
     /// Drops the shadow of an extent at `address`. All work queued through it is complete.
@@ -162,7 +163,7 @@ impl Pages {
         let bytes = self.extents.lock().get(id).map_or(0, |extent| extent.bytes);
         // Out of the table first: what is in there is mapped.
         let view = self.extents.lock().remove_view(id, address);
-        let unmapped = self.device.unmap(address, bytes);
+        let unmapped = self.driver.unmap(address, bytes);
         if let Some(view) = view {
             let mut extents = self.extents.lock();
             match unmapped {
@@ -195,7 +196,7 @@ impl Pages {
             views.extend(of_extent.map(|view| (view.address, extent.bytes, id)));
         }
         for (address, bytes, id) in views {
-            if let Err(error) = self.device.set_access(address, bytes, &[peer])
+            if let Err(error) = self.driver.set_access(address, bytes, &[peer])
                 && self.extents.lock().at(address) == Some(id)
             {
                 return Err(error);

@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use super::super::lane::{Lane, LaneState};
 use crate::base::size::SizeClass;
-use crate::memory::{Block, Extent, ExtentId, Extents, Slot, State, Supply};
+use crate::memory::{Block, Extent, ExtentId, ExtentTable, Ledger, Slot, State};
 
 /// Where an extent was and will be again.
 #[derive(Clone, Debug)]
@@ -66,12 +66,12 @@ impl PausedExtent {
     }
 
     /// One past its last byte.
-    pub(super) fn end(&self) -> u64 {
+    pub(in super::super) fn end(&self) -> u64 {
         self.address + self.bytes
     }
 
     /// The bytes to be saved.
-    pub(super) fn live_bytes(&self) -> u64 {
+    pub(in super::super) fn live_bytes(&self) -> u64 {
         self.live.iter().map(|range| range.end - range.start).sum()
     }
 
@@ -94,12 +94,12 @@ impl Block {
 
 impl LaneState {
     /// Whether there is anything to pause.
-    pub(super) fn has_memory(&self) -> bool {
+    pub(in super::super) fn has_memory(&self) -> bool {
         self.blocks.backed_bytes() > 0 || self.paused.iter().any(|record| record.memory.is_some())
     }
 
     /// Whether the extent `id` is set aside for the record at `address`.
-    pub(super) fn has_paused(&self, address: u64, id: ExtentId) -> bool {
+    pub(in super::super) fn has_paused(&self, address: u64, id: ExtentId) -> bool {
         self.record_at(address).is_some_and(|index| self.paused[index].memory == Some(id))
     }
 
@@ -108,7 +108,7 @@ impl LaneState {
     }
 
     /// The record at `address`.
-    pub(super) fn record_mut(&mut self, address: u64) -> Option<&mut PausedExtent> {
+    pub(in super::super) fn record_mut(&mut self, address: u64) -> Option<&mut PausedExtent> {
         self.record_at(address).map(|index| &mut self.paused[index])
     }
 
@@ -121,7 +121,7 @@ impl LaneState {
 
     /// The record at `address`, whose memory is away, goes if no paused block is left in it, and
     /// its addresses are bare. Gives the host memory that is not needed any more.
-    pub(super) fn drop_if_empty(&mut self, address: u64) -> Option<u64> {
+    pub(in super::super) fn drop_if_empty(&mut self, address: u64) -> Option<u64> {
         let index = self.record_at(address)?;
         let record = &self.paused[index];
         if record.memory.is_some() || record.live_blocks > 0 {
@@ -197,7 +197,11 @@ impl LaneState {
 impl Lane {
     /// Takes all memory of the lane out of use: its blocks are paused or absent, its extents set
     /// aside, with a record each. Nothing, and `false`, if freed blocks still wait for streams.
-    pub(super) fn set_aside(&self, state: &mut LaneState, extents: &mut Extents) -> bool {
+    pub(in super::super) fn set_aside(
+        &self,
+        state: &mut LaneState,
+        extents: &mut ExtentTable,
+    ) -> bool {
         let slots_in = |state: &LaneState, wanted: State| -> Vec<Slot> {
             let blocks = state.blocks.iter().filter(|(_, block)| block.state == wanted);
             let mut slots: Vec<Slot> = blocks.map(|(slot, _)| slot).collect();
@@ -235,7 +239,12 @@ impl Lane {
 
     /// Undoes [`Self::set_aside`] for the records whose contents are in memory, which is mapped
     /// where it was: their blocks are live and free again.
-    pub(super) fn bring_home(&self, state: &mut LaneState, extents: &mut Extents, supply: &Supply) {
+    pub(in super::super) fn bring_home(
+        &self,
+        state: &mut LaneState,
+        extents: &mut ExtentTable,
+        ledger: &Ledger,
+    ) {
         let is_back = |record: &PausedExtent| record.contents == Contents::InMemory;
         let slots: Vec<Slot> = state
             .blocks
@@ -253,7 +262,7 @@ impl Lane {
         for record in back {
             if let Some(id) = record.memory {
                 let before = extents.come_home(id, record.address, record.class);
-                supply.reclassify(record.bytes, before, record.class);
+                ledger.reclassify(record.bytes, before, record.class);
             }
         }
         for slot in slots {
@@ -268,7 +277,7 @@ impl Lane {
 
     /// The paused block in `slot`, freed in this epoch, is absent from now on; gives the host
     /// memory that is not needed any more.
-    pub(super) fn forget_paused(&self, state: &mut LaneState, slot: Slot) -> Vec<u64> {
+    pub(in super::super) fn forget_paused(&self, state: &mut LaneState, slot: Slot) -> Vec<u64> {
         self.forget_recorded(state, slot);
         let range = state.blocks.get(slot).range();
         state.blocks.turn(slot, State::Absent);
