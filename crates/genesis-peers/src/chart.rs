@@ -1,8 +1,8 @@
 //! The chart: two panels of dots, memory to the left and time to the right.
 //!
 //! A row is a trace, a dot an allocator; further left is better in both panels. Memory is reserved
-//! over live; time is that of a warm call over PyTorch native's in the same run. Both are ratios, so
-//! the axes are logarithmic.
+//! over live; time is that of a warm call over PyTorch native's in the same run. Both are ratios,
+//! so the axes are logarithmic.
 
 use std::path::Path;
 

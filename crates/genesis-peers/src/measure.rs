@@ -1,12 +1,13 @@
 //! Measuring: each replay in its own process, on a device of the size it is given.
 //!
-//! Times are measured with one process at a time, except where two at once are what is measured. All
-//! subjects take turns, round after round, so that other load on the machine falls on all.
+//! Times are measured with one process at a time, except where two at once are what is measured.
+//! All subjects take turns, round after round, so that other load on the machine falls on all.
 //!
-//! The *smallest device* is found by bisection between the live peak, below which nothing completes,
-//! and the peak that was reserved with ample memory. Each probe is one pass in a new process, and
-//! completes if no request failed. Completing is not strictly monotonic in the size, so near the
-//! threshold the result is one of several. Probes count and do not time, so they run side by side.
+//! The *smallest device* is found by bisection between the live peak, below which nothing
+//! completes, and the peak that was reserved with ample memory. Each probe is one pass in a new
+//! process, and completes if no request failed. Completing is not strictly monotonic in the size,
+//! so near the threshold the result is one of several. Probes count and do not time, so they run
+//! side by side.
 
 use std::process::{Command, Stdio};
 use std::sync::Mutex;

@@ -119,8 +119,8 @@ fn introduction() -> String {
          (`crates/genesis-replay`), through the same C functions. PyTorch's allocator and RMM's \
          pool are behind adapters (`benches/peers`) of a few instructions a call, and PyTorch's \
          runs without Python.\n\
-         - **The same driver.** Every allocator runs on `crates/simcuda`, CUDA's own symbols over a \
-         software model. It counts physical memory, calls and their price; work on streams is \
+         - **The same driver.** Every allocator runs on `crates/simcuda`, CUDA's own symbols over \
+         a software model. It counts physical memory, calls and their price; work on streams is \
          complete at once. So memory and driver calls are exact and repeatable. Times are those of \
          the allocators' own code and of the stand-in's, which counts most for allocators that \
          call the driver often (Naive, and RMM's pool with an event for each free).\n\

@@ -55,8 +55,8 @@ pub(crate) fn test(named: &[PathBuf]) -> Outcome {
     parallel::run_all(jobs)
 }
 
-/// `cargo xtask install` and `uninstall`. Programs are not built against it, but against the archive,
-/// where only the linker differs.
+/// `cargo xtask install` and `uninstall`. Programs are built against the archive instead, which
+/// differs in the linker only.
 fn installation(compiled: &Compiled, folder: &Path) -> Outcome {
     remove(folder)?;
     let prefix = folder.join("prefix");
