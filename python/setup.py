@@ -8,8 +8,8 @@ every Python: the package calls the library by ctypes.
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel

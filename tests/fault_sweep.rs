@@ -4,7 +4,8 @@
 //! memory moves in every way there is) runs once to count the calls of each kind that it makes.
 //! Then it runs again for each call, with that call failing: once,
 //! and from there on until the driver is well again; with a shortage of memory, an unknown
-//! code, and the code of a driver that has shut down. Each time:
+//! code, and the code of a driver that has shut down. That is quadratic in the program's length,
+//! so that on every change only some of the calls fail ([`faults_to_try`]). Each time:
 //!
 //! - no step panics, and a step fails as it did before or with the status that the code means;
 //! - what a step hands out is a block: not null, and over no other;
@@ -24,7 +25,7 @@ use genesis::heap::PoolId;
 use genesis::observe::Statistics;
 use simgpu::{Access, Call, CaptureMode, Code, StoreKind, Target, Times, Usage};
 
-use support::{A, B, C, DEVICE, Rig, Subject};
+use support::{A, B, C, DEVICE, Random, Rig, Subject, tier};
 
 /// The kinds of call the program makes of the heap's driver.
 const KINDS: [Call; 20] = [
@@ -56,6 +57,19 @@ const OWN_KINDS: [Call; 4] =
 const BESIDE_A_CAPTURE: &str = "beside a capture";
 const UNKNOWN: Code = Code(12345);
 const SHUT_DOWN: Code = Code(4);
+/// What a call fails with, and how often.
+const FAULTS: [(Code, Times); 6] = [
+    (Code::OUT_OF_MEMORY, Times::Once),
+    (Code::OUT_OF_MEMORY, Times::Forever),
+    (UNKNOWN, Times::Once),
+    (UNKNOWN, Times::Forever),
+    (SHUT_DOWN, Times::Once),
+    (SHUT_DOWN, Times::Forever),
+];
+/// On every change, the calls of each kind that fail in all these ways: the first so many.
+const FIRST_CALLS: u64 = 4;
+/// And the most of the later ones, each of which fails in one of the ways.
+const LATER_CALLS: u64 = 12;
 
 #[test]
 fn naive() {
@@ -152,29 +166,39 @@ fn sweep(pool_type: PoolType, program: Program) -> Seen {
     assert!(expected.iter().any(|step| step.1.is_some()), "memory never ran out: {expected:?}");
     let mut absorbed = 0;
     for (call, count) in KINDS.into_iter().zip(counts) {
-        for nth in 1..=count {
-            for code in [Code::OUT_OF_MEMORY, UNKNOWN, SHUT_DOWN] {
-                for times in [Times::Once, Times::Forever] {
-                    let what = format!("{pool_type:?}: {} {nth}, {code}, {times:?}", call.name());
-                    let run = Run::start_with(pool_type, program, |rig| {
-                        rig.machine.faults().fail(Target::call(call), nth, times, code);
-                    });
-                    let outcomes = run.finish();
-                    judge(&what, &outcomes, &expected, code);
-                    absorbed += u64::from(outcomes == expected);
-                    if call == Call::Allocate && code == Code::OUT_OF_MEMORY && times == Times::Once
-                    {
-                        let is_helped = outcomes.iter().zip(&expected).all(|(outcome, before)| {
-                            outcome == before || outcome.0 == BESIDE_A_CAPTURE
-                        });
-                        assert!(is_helped, "{what}: the ladder should have helped: {outcomes:?}");
-                    }
-                }
+        for (nth, (code, times)) in faults_to_try(count) {
+            let what = format!("{pool_type:?}: {} {nth}, {code}, {times:?}", call.name());
+            let run = Run::start_with(pool_type, program, |rig| {
+                rig.machine.faults().fail(Target::call(call), nth, times, code);
+            });
+            let outcomes = run.finish();
+            judge(&what, &outcomes, &expected, code);
+            absorbed += u64::from(outcomes == expected);
+            if call == Call::Allocate && (code, times) == (Code::OUT_OF_MEMORY, Times::Once) {
+                let is_helped = outcomes
+                    .iter()
+                    .zip(&expected)
+                    .all(|(outcome, before)| outcome == before || outcome.0 == BESIDE_A_CAPTURE);
+                assert!(is_helped, "{what}: the ladder should have helped: {outcomes:?}");
             }
         }
     }
     assert!(absorbed > 0, "no fault was absorbed");
     seen
+}
+
+/// Which of the `count` calls of a kind fail, and how. Nightly each call fails in every way. On
+/// every change the first calls do, and the later ones are drawn evenly, always the same ones.
+fn faults_to_try(count: u64) -> Vec<(u64, (Code, Times))> {
+    let in_every_way = |nth: u64| FAULTS.map(|fault| (nth, fault));
+    let first = if tier::is_full() { count } else { count.min(FIRST_CALLS) };
+    let mut faults: Vec<_> = (1..=first).flat_map(in_every_way).collect();
+    let stride = (count - first).div_ceil(LATER_CALLS).max(1);
+    let mut random = Random(count);
+    let later = (first + 1..=count).step_by(stride as usize);
+    let drawn = later.map(|nth| nth + random.below(stride)).filter(|nth| *nth <= count);
+    faults.extend(drawn.zip(FAULTS.into_iter().cycle()));
+    faults
 }
 
 /// A step that fails where it did not before must say what the code means. A fault in looking

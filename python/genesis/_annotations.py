@@ -25,7 +25,7 @@ class annotate(contextlib.ContextDecorator):
     def __init__(self, name: str) -> None:
         self._name = name.encode()
 
-    def __enter__(self) -> "annotate":
+    def __enter__(self) -> annotate:
         _library.call("genesis_range_push", self._name)
         return self
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from typing import Iterable, Union
+from collections.abc import Iterable
+from typing import Union
 
 from . import _live, _sizes, memory_profiler, options
 

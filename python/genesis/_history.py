@@ -14,9 +14,10 @@ import struct
 import sys
 import zlib
 from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Iterable, Iterator, Optional, Sequence
+from typing import Any, Optional
 
 _COLUMNS = ("time", "action", "device", "stream", "address", "requested", "block", "site", "name")
 #: The type codes of arrays of values by their width.
@@ -104,7 +105,7 @@ def _unpacked(packed: dict[str, Any]) -> dict[str, _Column]:
     return columns
 
 
-def _values(data: bytes, width: int) -> "array[int]":
+def _values(data: bytes, width: int) -> array[int]:
     values = array(_CODES[width])
     values.frombytes(data)
     if sys.byteorder == "big":

@@ -235,7 +235,7 @@ def _candidates() -> list[Path]:
     return [package / "lib" / FILE_NAME, build / "release" / FILE_NAME, build / "debug" / FILE_NAME]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def path() -> Path:
     """The library's file."""
     candidates = _candidates()
@@ -249,7 +249,7 @@ def path() -> Path:
     )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _load() -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path()))
@@ -259,13 +259,13 @@ def _load() -> ctypes.CDLL:
         raise LibraryNotFoundError(f"{path()} cannot be loaded: {error}") from error
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def has(name: str) -> bool:
     """Whether the library has a function of that name."""
     return hasattr(_load(), name)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def function(name: str) -> Any:
     """The function ``name``, with its C types."""
     if not has(name):

@@ -7,8 +7,9 @@ is on, and only of blocks allocated meanwhile; a profile that is being made know
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence
+from typing import Any, Optional
 
 from . import _library
 

@@ -5,8 +5,9 @@ A file is drawn without pyplot, so that neither a display nor the program's own 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
@@ -37,14 +38,14 @@ _NAMED_PART = 0.04
 _WITHOUT_DISPLAY = {"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"}
 
 
-def save(timeline: "Timeline", names: dict[int, str], path: Path) -> None:
+def save(timeline: Timeline, names: dict[int, str], path: Path) -> None:
     """Draws to the file at ``path``."""
     figure = Figure(figsize=_size(timeline), dpi=_DOTS_PER_INCH)
     _draw(figure, timeline, names)
     figure.savefig(path)
 
 
-def show(timeline: "Timeline", names: dict[int, str]) -> bool:
+def show(timeline: Timeline, names: dict[int, str]) -> bool:
     """Draws on the screen or in the notebook, if there is one; returns whether there is."""
     from matplotlib import pyplot
 
@@ -55,11 +56,11 @@ def show(timeline: "Timeline", names: dict[int, str]) -> bool:
     return True
 
 
-def _size(timeline: "Timeline") -> tuple[float, float]:
+def _size(timeline: Timeline) -> tuple[float, float]:
     return _INCHES_WIDE, _INCHES_A_DEVICE * max(len(timeline.devices), 1)
 
 
-def _draw(figure: Any, timeline: "Timeline", names: dict[int, str]) -> None:
+def _draw(figure: Any, timeline: Timeline, names: dict[int, str]) -> None:
     figure.set_layout_engine("constrained")
     rows = figure.subplots(max(len(timeline.devices), 1), 1, sharex=True, squeeze=False)
     for axes, levels in zip(rows[:, 0], timeline.devices):
@@ -73,7 +74,7 @@ def _draw(figure: Any, timeline: "Timeline", names: dict[int, str]) -> None:
     rows[-1, 0].set_xlabel("seconds")
 
 
-def _draw_levels(axes: Any, levels: "DeviceLevels") -> None:
+def _draw_levels(axes: Any, levels: DeviceLevels) -> None:
     edges = [levels.interval * n for n in range(len(levels.peaks) + 1)]
     highest = max((max(vars(peak).values()) for peak in levels.peaks), default=0)
     unit_bytes, unit = _sizes.unit(highest)
@@ -85,7 +86,7 @@ def _draw_levels(axes: Any, levels: "DeviceLevels") -> None:
     axes.set_ylabel(unit)
 
 
-def _draw_ranges(axes: Any, annotations: Sequence["Annotation"], named_seconds: float) -> None:
+def _draw_ranges(axes: Any, annotations: Sequence[Annotation], named_seconds: float) -> None:
     """The outermost two of each thread's ranges as lines above the levels, with their names if they
     are as long as ``named_seconds``; marks as dots."""
     shown = [one for one in annotations if one.depth < 2][:_MOST_RANGES]

@@ -8,8 +8,9 @@ What a newer library says beyond that is passed over.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Iterator, Optional, TypeVar
+from typing import Any, Optional, TypeVar
 
 from . import _history, _live
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from typing import Iterator
+from collections.abc import Iterator
 
 from . import _library
 

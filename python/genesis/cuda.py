@@ -7,6 +7,8 @@ from typing import Optional
 
 from . import _library, _sizes, options
 
+__all__ = ["set_cache_size", "set_memory_fraction"]
+
 _NO_LIMIT = ctypes.c_size_t(-1).value
 
 

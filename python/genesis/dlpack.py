@@ -161,7 +161,7 @@ def _capsule(tensor: ctypes.c_void_p, name: bytes) -> Any:
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
     destroy = _library.address("genesis_dlpack_capsule_destroy")
-    return make(tensor, ctypes.cast(name, ctypes.c_void_p), destroy)
+    return make(tensor, ctypes.cast(ctypes.c_char_p(name), ctypes.c_void_p), destroy)
 
 
 _NAME_OF_TENSOR, _NAME_OF_VERSIONED = b"dltensor", b"dltensor_versioned"

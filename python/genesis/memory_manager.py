@@ -7,6 +7,8 @@ import ctypes
 
 from . import _library
 
+__all__ = ["collect_garbage", "compact"]
+
 
 def collect_garbage(device: int = -1) -> int:
     """Gives back to the driver what ``device`` (−1: every device in use) has cached and not used

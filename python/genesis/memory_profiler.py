@@ -12,9 +12,10 @@ import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Iterator, Optional, Union
+from typing import Optional, Union
 
 from . import _library, _live, _nvtx, options
 from ._profile import Document

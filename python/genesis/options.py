@@ -11,6 +11,8 @@ from typing import Union
 
 from . import _library
 
+__all__ = ["get", "set"]
+
 _PREFIX = "GENESIS_"
 _CAPACITY_BYTES = 4096
 

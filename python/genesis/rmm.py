@@ -44,7 +44,7 @@ def resource(device: Optional[int] = None) -> Any:
     return _resource(getDevice() if device is None else device)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _resource(device: int) -> Any:
     def allocate(size: int, stream: Any) -> int:
         address = malloc(size, device, stream.__cuda_stream__()[1])

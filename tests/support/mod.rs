@@ -9,6 +9,7 @@
 
 pub mod host_memory;
 pub mod replay;
+pub mod tier;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -4,6 +4,7 @@
 //! a step is another program's command line, echoed before it runs, in the root of the
 //! repository. Nothing is interpreted here but exit statuses.
 
+mod environments;
 mod frameworks;
 mod generated;
 mod gpu;
@@ -138,6 +139,7 @@ fn test_page(arguments: &[String]) -> Outcome {
 }
 
 fn lint() -> Outcome {
+    environments::lint()?;
     generated::write()?;
     run_all(&[
         cargo(&["fmt", "--all", "--check"]),

@@ -29,7 +29,7 @@ _POOL_HOOKS = {
 }
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def allocator() -> torch.cuda.memory.CUDAPluggableAllocator:
     """Genesis as a pluggable allocator, with all its hooks."""
     plug = torch.cuda.memory.CUDAPluggableAllocator(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator, Union, cast
+from collections.abc import Iterator
+from typing import Union, cast
 
 import torch
 
