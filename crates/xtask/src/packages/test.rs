@@ -17,7 +17,10 @@ use super::install::{InstallArguments, install_compiled};
 use super::pages::{self, Place};
 use super::parallel::{self, Job};
 use super::{debian, dist, sbom, tools, tree, wheel};
-use crate::prerequisites;
+use crate::{environments, prerequisites};
+
+/// The environment with the wheel, below the target folder.
+const WHEEL_ENVIRONMENT: &str = "packages/test/venv";
 
 /// Makes and tests every package, and runs every page; or runs only the pages that are named.
 pub(crate) fn test(named: &[PathBuf]) -> Outcome {
@@ -36,7 +39,7 @@ pub(crate) fn test(named: &[PathBuf]) -> Outcome {
     }
     dist::dist_compiled(&compiled)?;
     let prefix = unpack(&folder.join("archive"))?;
-    let python = wheel_environment(&folder.join("venv"))?;
+    let python = wheel_environment()?;
     if whole {
         run(&wheel_test(&python, "alone").set("GENESIS_BACKEND", "host"))?;
     }
@@ -150,16 +153,10 @@ fn pretend_installed(root: &Path, packages: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// Makes a virtual environment with the wheel, and returns its Python.
-fn wheel_environment(folder: &Path) -> Result<PathBuf, String> {
-    let mut create = Step::new("python3", &["-m", "venv", "--clear"]);
-    create.extend([folder]);
-    run(&create)?;
-    let python = folder.join("bin/python");
-    let mut install = Step::new(&python, &["-m", "pip", "install", "--quiet", "--no-index"]);
-    install.extend([wheel::file()]);
-    run(&install)?;
-    Ok(python)
+/// Makes an environment with the wheel, and returns its Python.
+fn wheel_environment() -> Result<PathBuf, String> {
+    remove(&target_folder().join(WHEEL_ENVIRONMENT))?;
+    environments::install(WHEEL_ENVIRONMENT, "python3", &[&wheel::file().to_string_lossy()])
 }
 
 /// The wheel's tests, of one `kind`.
