@@ -162,7 +162,7 @@ impl<F: FreeList, R: CutRule> Joined<F, R> {
         self.classes[class.index()].split
     }
 
-    /// Makes the peaks of [`Self::split`] what is there now.
+    /// Makes the peaks of [`Self::split`] the current values.
     pub fn reset_peaks(&mut self) {
         for Class { split, .. } in &mut self.classes {
             split.blocks.reset_peak();
@@ -196,18 +196,20 @@ impl<F: FreeList, R: CutRule> Joined<F, R> {
 impl<F: FreeList> Class<F> {
     #[inline]
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        let bytes = blocks.get(slot).bytes;
         if !blocks.is_whole_segment(slot) {
             self.split.blocks.add(1);
-            self.split.bytes.add(blocks.get(slot).bytes);
+            self.split.bytes.add(bytes);
         }
         self.list.insert(blocks, slot);
     }
 
     #[inline]
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        let bytes = blocks.get(slot).bytes;
         if !blocks.is_whole_segment(slot) {
             self.split.blocks.take(1);
-            self.split.bytes.take(blocks.get(slot).bytes);
+            self.split.bytes.take(bytes);
         }
         self.list.remove(blocks, slot);
     }
