@@ -188,7 +188,7 @@ impl Heap {
         }
         let events = self.device(device)?.contexts.own();
         let event = events.record(other)?;
-        let waiting = blocking(|| events.device().stream_wait(stream, event));
+        let waiting = blocking(|| events.driver().stream_wait(stream, event));
         // A stream that waits for the event waits for what it stands for now; it may go.
         events.put(event);
         Ok(waiting?)

@@ -8,7 +8,7 @@ use super::lane::{Lane, LaneState};
 use crate::base::lock::{Guard, rank};
 use crate::memory::{Slot, State};
 use crate::observe::{Action, Watermark};
-use crate::order::{Contexts, EventPool, Recorded};
+use crate::order::{Contexts, EventCache, Recorded};
 
 /// After an event was found not complete, this many allocations go by before a lane asks
 /// again on its hot path; a miss always asks.
@@ -17,7 +17,7 @@ const POLL_INTERVAL: u32 = 16;
 impl Lane {
     /// Frees the blocks whose events have completed.
     #[cold]
-    pub(super) fn poll(&self, state: &mut LaneState, own: &EventPool) -> Watermark {
+    pub(super) fn poll(&self, state: &mut LaneState, own: &EventCache) -> Watermark {
         let LaneState { pending, fence, complete, .. } = state;
         pending.poll(own, fence.epoch(), |slot| complete.push(slot));
         state.poll_again_at = state.tick.wrapping_add(POLL_INTERVAL);
@@ -25,7 +25,7 @@ impl Lane {
     }
 
     /// All work queued before the lane's epoch ended at `epoch` has completed.
-    pub(super) fn device_was_idle(&self, epoch: u32, own: &EventPool) {
+    pub(super) fn device_was_idle(&self, epoch: u32, own: &EventCache) {
         let mut state = self.lock();
         state.fence.device_was_idle(epoch);
         let LaneState { pending, complete, .. } = &mut *state;
