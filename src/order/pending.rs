@@ -36,7 +36,7 @@ const QUEUES_KEPT: usize = 32;
 #[derive(Debug, Default)]
 pub struct PendingFrees {
     queues: Vec<StreamQueue>,
-    /// The blocks that wait for the device to be idle, with the epochs they were freed in.
+    /// The blocks that wait for the device to be idle after an epoch, mostly that of their free.
     for_idle: Vec<(Slot, u32)>,
     /// How many events are waited for.
     events: usize,
