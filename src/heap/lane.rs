@@ -273,7 +273,7 @@ impl Lane {
         stream: StreamHandle,
     ) {
         if self.was_capturing() {
-            let is_capturing = contexts.own().device().stream_is_capturing(stream) == Ok(true);
+            let is_capturing = contexts.own().driver().stream_is_capturing(stream) == Ok(true);
             captures.see(self, is_capturing);
             if is_capturing {
                 // No event can be had; the next call looks again.
