@@ -22,7 +22,7 @@ use genesis::base::{DeviceOrdinal, Error, Status, StreamHandle};
 use genesis::config::{DebugModes, PoolType};
 use genesis::heap::PoolId;
 use genesis::observe::Statistics;
-use simgpu::{Access, Call, CaptureMode, Code, StoreKind, Target, Times, Usage};
+use simgpu::{Call, CaptureMode, Code, StoreKind, Target, Times, Usage, Work};
 
 use support::{A, B, C, DEVICE, Rig, Subject};
 
@@ -311,7 +311,7 @@ impl Run {
         let own = self.claim("of another context", 12 * MIB, foreign);
         if let Some(address) = own {
             let machine = &self.rig.machine;
-            machine.touch(context, foreign.0, address, MIB, Access::Write, "foreign").unwrap();
+            machine.touch(context, foreign.0, Work::write(address, MIB, "foreign")).unwrap();
         }
         self.free("of another context", own);
         let large = self.allocate("what both contexts used", 48 * MIB, B);
@@ -364,7 +364,7 @@ impl Run {
         let recorded = self.rig.heap.record_stream(address, stream);
         if recorded.is_ok() && self.order_after_a(context, stream).is_ok() {
             let machine = &self.rig.machine;
-            machine.touch(context, stream.0, address, MIB, Access::Read, "reader").unwrap();
+            machine.touch(context, stream.0, Work::read(address, MIB, "reader")).unwrap();
         }
         self.note(step, recorded);
     }
