@@ -16,8 +16,12 @@ mod scope;
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 
+pub use cudarc::driver::sys;
+
 use self::device::CudaDevice;
-use self::loader::{Api, Library};
+use self::loader::Api;
+pub use self::loader::Library;
+pub use self::properties::{access, properties};
 use super::{Backend, Call, Code, Device, Platform};
 use crate::base::{DeviceOrdinal, Error, Result, Status};
 
@@ -40,7 +44,7 @@ pub fn is_present() -> bool {
 pub fn open_library(name: &CStr) -> Result<Platform> {
     let unavailable = |message: String| Error::new(Status::DriverUnavailable, message);
     let library = Library::load(name).map_err(unavailable)?;
-    let api = Arc::new(library.api());
+    let api = Arc::new(Api::find(&library));
     let count = start(&api).map_err(|message| {
         unavailable(format!("{} {}: {message}", name.to_string_lossy(), version(&api)))
     })?;

@@ -10,11 +10,8 @@ use crate::driver::{HandleOptions, Shareable};
 /// `CU_MEM_HANDLE_TYPE_FABRIC`, in `cuda.h` from CUDA 12.3 on; older drivers refuse it.
 const HANDLE_TYPE_FABRIC: sys::CUmemAllocationHandleType = sys::CUmemAllocationHandleType(8);
 
-/// The properties of physical memory with `options`.
-pub(super) fn properties(
-    ordinal: DeviceOrdinal,
-    options: HandleOptions,
-) -> sys::CUmemAllocationProp {
+/// Physical memory of a device, with `options`.
+pub fn properties(ordinal: DeviceOrdinal, options: HandleOptions) -> sys::CUmemAllocationProp {
     use sys::CUmemAllocationHandleType as HandleType;
     let handle_type = match options.shareable {
         Shareable::None => HandleType::CU_MEM_HANDLE_TYPE_NONE,
@@ -36,7 +33,7 @@ pub(super) fn properties(
 }
 
 /// Access of one device: reading and writing.
-pub(super) fn access(ordinal: DeviceOrdinal) -> sys::CUmemAccessDesc {
+pub fn access(ordinal: DeviceOrdinal) -> sys::CUmemAccessDesc {
     sys::CUmemAccessDesc {
         location: location(ordinal),
         flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,

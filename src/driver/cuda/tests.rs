@@ -191,7 +191,7 @@ fn the_callers_context_and_capture_mode_survive() {
     let fake = Fake::compile(&[]);
     let platform = fake.open();
     platform.devices[1].synchronize().unwrap();
-    let api = fake.library.api();
+    let api = Api::find(&fake.library);
     let mut theirs = std::ptr::null_mut();
     // SAFETY: the stand-in's contexts are retained only in relaxed mode, entered just before;
     // afterwards the thread captures in thread-local mode, and pointers are to live locals.
