@@ -24,7 +24,7 @@ use genesis::base::{DeviceOrdinal, Error, Status, StreamHandle};
 use genesis::config::{DebugModes, ElasticPolicy, PoolType, Settings};
 use genesis::heap::PoolId;
 use genesis::observe::Statistics;
-use simgpu::{Access, Call, CaptureMode, Code, StoreKind, Target, Times, Usage};
+use simgpu::{Call, CaptureMode, Code, StoreKind, Target, Times, Usage, Work};
 
 use support::{A, B, C, DEVICE, Random, Rig, Subject, tier};
 
@@ -440,7 +440,7 @@ impl Run {
         let own = self.allocate_unused("of another context", 12 * MIB, foreign);
         if let Some(address) = own {
             let machine = &self.rig.machine;
-            machine.touch(context, foreign.0, address, MIB, Access::Write, "foreign").unwrap();
+            machine.touch(context, foreign.0, Work::write(address, MIB, "foreign")).unwrap();
         }
         self.free("of another context", own);
         let large = self.allocate("what both contexts used", 48 * MIB, B);
@@ -493,7 +493,7 @@ impl Run {
         let recorded = self.rig.heap.record_stream(address, stream);
         if recorded.is_ok() && self.order_after_a(context, stream).is_ok() {
             let machine = &self.rig.machine;
-            machine.touch(context, stream.0, address, MIB, Access::Read, "reader").unwrap();
+            machine.touch(context, stream.0, Work::read(address, MIB, "reader")).unwrap();
         }
         self.note(step, recorded);
     }

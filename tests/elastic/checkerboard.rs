@@ -7,7 +7,7 @@
 
 use genesis::base::size::{GIB, KIB, MIB};
 use genesis::base::{Status, StreamHandle};
-use simgpu::{Access, StoreKind};
+use simgpu::{StoreKind, Work};
 
 use crate::support::{A, B, C, DEVICE, Random, Rig, Subject};
 use crate::{ADDRESSES, REAL};
@@ -203,7 +203,7 @@ impl<'a> Board<'a> {
     #[track_caller]
     fn allocate(&mut self, bytes: u64, stream: StreamHandle) {
         let address = self.rig.allocate(bytes, stream);
-        let touched = self.rig.machine.touch(0, stream.0, address, bytes, Access::Write, "board");
+        let touched = self.rig.machine.touch(0, stream.0, Work::write(address, bytes, "board"));
         touched.unwrap();
         self.count += 1;
         let block = Block { address, bytes, mark: self.count as u8 };
