@@ -101,9 +101,9 @@ typedef enum {
 typedef enum {
     // Nothing at all.
     GENESIS_LOG_LEVEL_OFF,
-    // Failures the caller is told of by a status as well.
+    // Failures, which the caller also gets as a status.
     GENESIS_LOG_LEVEL_ERROR,
-    // What somebody should mend.
+    // What a user should fix.
     GENESIS_LOG_LEVEL_WARN,
     // What was chosen, and each release of cached memory.
     GENESIS_LOG_LEVEL_INFO,
@@ -150,8 +150,8 @@ typedef struct {
 typedef int (*genesis_out_of_memory_callback)(void *user_data, int device, size_t wanted_bytes);
 
 // Called with each message of the library; the text is valid until it returns. It may call any
-// function of the library, may run on several threads at once, and must not throw. It is not called
-// for messages of its own calls, which could go on for ever.
+// function of the library, may run on several threads at once, and must not throw. It is not
+// called for messages of its own calls, which could go on for ever.
 typedef void (*genesis_log_callback)(void *user_data, genesis_log_level level, const char *message);
 
 // A live block and its allocation.
@@ -317,8 +317,8 @@ void *genesis_malloc_named(size_t size,
 
 // Records that work on `stream`, other than the block's own, uses the block at `ptr`. Once freed,
 // the block is not reused before all work queued on `stream` by then has completed. The stream may
-// be of any device and must exist until the block is freed. A default stream is that of the calling
-// thread's current context.
+// be of any device and must exist until the block is freed. A default stream is that of the
+// calling thread's current context.
 genesis_status genesis_block_record_stream(void *ptr, genesis_stream stream);
 
 // Frees the block at `ptr`, which may be NULL, and at once returns the memory that this leaves
@@ -368,8 +368,8 @@ genesis_status genesis_out_of_memory_callback_remove(uint64_t id);
 // Sends the library's messages to `callback`; NULL sends them to standard error, the default.
 //
 // The caller's part:
-// `callback` and `user_data` stay valid until another callback is set and the last call of this one
-// has returned.
+// `callback` and `user_data` stay valid until another callback is set and the last call of this
+// one has returned.
 genesis_status genesis_log_callback_set(genesis_log_callback callback, void *user_data);
 
 // Allocates like `genesis_malloc`, for CuPy. A failure returns NULL and sets the last error.
@@ -378,8 +378,8 @@ void *genesis_cupy_malloc(genesis_stream stream, size_t size, int device);
 // Frees like `genesis_free`, for CuPy. Only `ptr` is read.
 void genesis_cupy_free(genesis_stream stream, void *ptr, int device);
 
-// Allocates `size` bytes on `device` for use on `stream`, and writes a buffer that shares them with
-// DLPack tensors to `buffer`.
+// Allocates `size` bytes on `device` for use on `stream`, and writes a buffer that shares them
+// with DLPack tensors to `buffer`.
 //
 // The caller's part:
 // `buffer` is NULL, which is an error, or points to a writable pointer.
@@ -394,8 +394,8 @@ genesis_status genesis_dlpack_buffer_create(size_t size,
 // `buffer` is NULL or a buffer that was not released.
 void *genesis_dlpack_buffer_data_get(const genesis_dlpack_buffer *buffer);
 
-// Ends the maker's use of `buffer`, which may be NULL. The memory is freed when all tensors made of
-// it have ended too.
+// Ends the maker's use of `buffer`, which may be NULL. The memory is freed when all tensors made
+// of it have ended too.
 //
 // The caller's part:
 // `buffer` is NULL or a buffer that was not released.
@@ -426,8 +426,8 @@ genesis_status genesis_dlpack_tensor_create(genesis_dlpack_buffer *buffer,
 // Python calls it with the capsule that is being destroyed.
 void genesis_dlpack_capsule_destroy(void *capsule);
 
-// Makes work queued on `stream` from now on wait for the work queued on `other` until now; the host
-// does not wait. Both are streams of `device`. Not while `other` is being captured.
+// Makes work queued on `stream` from now on wait for the work queued on `other` until now; the
+// host does not wait. Both are streams of `device`. Not while `other` is being captured.
 genesis_status genesis_stream_wait(int device, genesis_stream stream, genesis_stream other);
 
 // Returns the library's version, such as "0.1.0". The text stays valid.
@@ -483,7 +483,8 @@ void genesis_last_error_clear(void);
 const char *genesis_status_text_get(int status);
 
 // Calls `visit` for every live block of `device` (-1: of all devices) whose request was at least
-// `least_bytes`, largest first. These are the leaks of a program that should have freed everything.
+// `least_bytes`, largest first. These are the leaks of a program that should have freed
+// everything.
 //
 // Linear in the number of blocks. Naming a place for the first time takes milliseconds.
 //
@@ -494,8 +495,8 @@ genesis_status genesis_live_blocks_visit(int device,
                                          genesis_live_block_visitor visit,
                                          void *user_data);
 
-// Writes the free and total memory of `device` within its limits, in bytes. Cached memory counts as
-// free. Either output may be NULL.
+// Writes the free and total memory of `device` within its limits, in bytes. Cached memory counts
+// as free. Either output may be NULL.
 //
 // Calls the driver, which takes microseconds.
 //
@@ -514,8 +515,8 @@ genesis_status genesis_memory_limit_set(int device, size_t bytes);
 // `bytes` is NULL, which is an error, or points to a writable `size_t`.
 genesis_status genesis_memory_limit_get(int device, size_t *bytes);
 
-// Limits the physical memory held on `device` to the part `fraction`, in (0, 1], of all its memory.
-// The lower of this limit and that of `genesis_memory_limit_set` applies.
+// Limits the physical memory held on `device` to the part `fraction`, in (0, 1], of all its
+// memory. The lower of this limit and that of `genesis_memory_limit_set` applies.
 genesis_status genesis_memory_fraction_set(int device, double fraction);
 
 // Writes the fraction set for `device` to `fraction`.
@@ -534,31 +535,28 @@ genesis_status genesis_cache_limit_set(int device, size_t bytes);
 // `bytes` is NULL, which is an error, or points to a writable `size_t`.
 genesis_status genesis_cache_limit_get(int device, size_t *bytes);
 
-// Returns all cached memory of `device` (−1: of every device in use) to the driver.
+// Returns all cached memory of `device` (-1: of every device in use) to the driver.
 //
 // May wait for the device. Live blocks stay, and so does memory that shares a segment with them.
 genesis_status genesis_cache_empty(int device);
 
-// Returns cached memory of `device` (−1: of every device in use) to the driver, the longest unused
-// first, until at most `target_bytes` are held. Writes the bytes released to `released_bytes`, which
-// may be NULL.
+// Returns cached memory of `device` (-1: of every device in use) to the driver, the longest unused
+// first, until at most `target_bytes` are held. Writes the bytes released to `released_bytes`,
+// which may be NULL.
 //
 // The caller's part:
 // `released_bytes` is NULL or points to a writable `size_t`.
-genesis_status genesis_cache_trim(int device,
-                                  size_t target_bytes,
-                                  size_t *released_bytes);
+genesis_status genesis_cache_trim(int device, size_t target_bytes, size_t *released_bytes);
 
-// Returns cached memory of `device` (−1: of every device in use) to the driver if it is older than
-// GENESIS_GC_AGE_ALLOCATIONS or GENESIS_GC_AGE_SECONDS; if neither is set, if it was not used since
-// the previous collection. Writes the bytes released to `released_bytes`, which may be NULL.
+// Returns cached memory of `device` (-1: of every device in use) to the driver if it is older than
+// GENESIS_GC_AGE_ALLOCATIONS or GENESIS_GC_AGE_SECONDS; if neither is set, if it was not used
+// since the previous collection. Writes the bytes released to `released_bytes`, which may be NULL.
 //
 // The caller's part:
 // `released_bytes` is NULL or points to a writable `size_t`.
-genesis_status genesis_garbage_collect(int device,
-                                       size_t *released_bytes);
+genesis_status genesis_garbage_collect(int device, size_t *released_bytes);
 
-// Makes freed blocks of `device` (−1: of every device in use) reusable if other streams have
+// Makes freed blocks of `device` (-1: of every device in use) reusable if other streams have
 // finished with them, and joins free neighbours. Returns nothing to the driver and does not wait.
 // Writes the bytes that became reusable to `reusable_bytes`, which may be NULL.
 //
@@ -581,8 +579,8 @@ genesis_status genesis_onnxruntime_functions_get(int device,
 // does a device whose primary context is active when more memory is mapped. This function is for a
 // device that only reads and was not in use by then.
 //
-// Returns `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic, and if the driver has
-// no path from `peer` to `device`.
+// Returns `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic, and if the driver
+// has no path from `peer` to `device`.
 genesis_status genesis_peer_access_enable(int device, int peer);
 
 // Begins a profile: levels over time, counts by size and by call site (`GENESIS_CALL_SITES`), and
@@ -651,8 +649,8 @@ genesis_status genesis_largest_allocations_get(int device,
 // Tells the library that `stream` is about to be destroyed; a later stream with this handle is
 // another one. Call it before cudaStreamDestroy, with no other call on the stream in between.
 //
-// It is needed only if streams are identified by their handles: with GENESIS_STREAM_IDS=off, and on
-// drivers before CUDA 12.0, which have no numbers for streams. It is useful everywhere, because
+// It is needed only if streams are identified by their handles: with GENESIS_STREAM_IDS=off, and
+// on drivers before CUDA 12.0, which have no numbers for streams. It is useful everywhere, because
 // other streams can then use the stream's free memory after its last event. Any thread. Linear in
 // the number of streams in use.
 genesis_status genesis_stream_forget(genesis_stream stream);
@@ -724,10 +722,10 @@ genesis_status genesis_tag_pop(void);
 // Until then no work may access the blocks, but they may be freed. Blocks allocated under the tag
 // meanwhile are not paused. Does nothing if the tag has no memory.
 //
-// Waits for all devices. Returns `GENESIS_STATUS_INVALID_ARGUMENT` for a tag that was never pushed,
-// and `GENESIS_STATUS_BUSY` while a graph is being captured, while freed blocks of the tag wait for
-// a stream, and while another thread pauses or resumes. After a failure everything is as before; if
-// the driver refuses to restore it, `genesis_tag_resume` does.
+// Waits for all devices. Returns `GENESIS_STATUS_INVALID_ARGUMENT` for a tag that was never
+// pushed, and `GENESIS_STATUS_BUSY` while a graph is being captured, while freed blocks of the tag
+// wait for a stream, and while another thread pauses or resumes. After a failure everything is as
+// before; if the driver refuses to restore it, `genesis_tag_resume` does.
 //
 // The caller's part:
 // `tag` is NULL, which is an error, or a NUL-terminated string.
@@ -736,9 +734,9 @@ genesis_status genesis_tag_pause(const char *tag, int keep_contents);
 // Restores the memory of the tag `tag` after `genesis_tag_pause`: at the same addresses, with the
 // contents that were kept. Does nothing if the tag is not paused.
 //
-// Returns `GENESIS_STATUS_OUT_OF_MEMORY` if there is not enough memory within the limits even after
-// cached memory was released; otherwise fails as `genesis_tag_pause` does. After a failure the tag
-// is still paused, with the contents kept.
+// Returns `GENESIS_STATUS_OUT_OF_MEMORY` if there is not enough memory within the limits even
+// after cached memory was released; otherwise fails as `genesis_tag_pause` does. After a failure
+// the tag is still paused, with the contents kept.
 //
 // The caller's part:
 // `tag` is NULL, which is an error, or a NUL-terminated string.
@@ -773,17 +771,18 @@ void genesis_torch_memory_fraction_set(double fraction, int device);
 // For `set_base_alloc_fn`: returns the start of the driver's allocation that contains the live
 // block at `ptr`, and writes its size in bytes to `size`, which may be NULL.
 //
-// Another process with which the memory is shared sees this allocation: a handle stands for a whole
-// allocation of the driver, and PyTorch sends the offset with it. For memory of others it returns
-// NULL, or throws a RuntimeError if PyTorch is the caller, as PyTorch's own allocator does.
+// Another process with which the memory is shared sees this allocation: a handle stands for a
+// whole allocation of the driver, and PyTorch sends the offset with it. For memory of others it
+// returns NULL, or throws a RuntimeError if PyTorch is the caller, as PyTorch's own allocator
+// does.
 //
 // The caller's part:
 // `size` is NULL or points to a writable `size_t`.
 void *genesis_torch_base_get(void *ptr, size_t *size);
 
-// For `set_record_stream_fn`: records that work on `stream` uses the block that contains `ptr`; see
-// `genesis_block_record_stream`. The stream lasts as long as the process. A default stream stands
-// for that of every device in use, because PyTorch does not pass the device.
+// For `set_record_stream_fn`: records that work on `stream` uses the block that contains `ptr`;
+// see `genesis_block_record_stream`. The stream lasts as long as the process. A default stream
+// stands for that of every device in use, because PyTorch does not pass the device.
 //
 // Memory of others is ignored: PyTorch calls this for any tensor, also for one that shares the
 // memory of another process or library.
@@ -794,9 +793,9 @@ void genesis_torch_record_stream(void *ptr, genesis_stream stream);
 // pool named by the two numbers, if `filter` returns true for their stream.
 //
 // `filter` is a `std::function<bool(cudaStream_t)> *` of libstdc++. It is copied, called by the
-// threads that allocate, one at a time, and destroyed when the pool is ended; it must not call this
-// library. Memory of the pool stays mapped at its addresses until the pool is released. If the pool
-// cannot be begun, PyTorch gets a RuntimeError, and any other caller a last error.
+// threads that allocate, one at a time, and destroyed when the pool is ended; it must not call
+// this library. Memory of the pool stays mapped at its addresses until the pool is released. If
+// the pool cannot be begun, PyTorch gets a RuntimeError, and any other caller a last error.
 //
 // The caller's part:
 // `filter` is NULL, which is an error, or points to such a function.

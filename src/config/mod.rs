@@ -1,8 +1,8 @@
 //! The settings: one table of options, the environment read once.
 //!
-//! [`OPTIONS`] is the table: a row says how an option is called, written, checked, shown and
-//! explained, and everything that users see of options is made from the rows. [`Settings`]
-//! holds the values and, in its `Default`, the defaults: no default is written anywhere else.
+//! [`OPTIONS`] is the table. A row has an option's name, syntax, check and documentation; all
+//! documentation of options is made from the rows. [`Settings`] has the values and, in its
+//! `Default`, the defaults, which are written nowhere else.
 
 mod document;
 mod environment;
