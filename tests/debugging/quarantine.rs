@@ -139,7 +139,7 @@ fn a_tag_is_paused_with_blocks_held_back() {
     assert_eq!(status_of(rig.heap.free(freed)), Status::DoubleFree);
     rig.heap.resume("cache").unwrap();
     rig.check();
-    // What is behind its end is not what it was, which is nobody's fault.
+    // What is behind its end is not what it was, which is not reported.
     rig.free(kept);
     rig.heap.begin_tag("cache").unwrap();
     let paused = rig.allocate(1000, A);
