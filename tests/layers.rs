@@ -21,10 +21,7 @@ use crate::circles::{Files, circles};
 const EXCEPTIONS: [(&str, &str); 0] = [];
 
 /// A file of each circle that there still is. Only ever shorter: a file in no circle fails too.
-const IN_CIRCLES: [&str; 12] = [
-    "src/config/environment.rs",
-    "src/config/table.rs",
-    "src/ffi/instance.rs",
+const IN_CIRCLES: [&str; 9] = [
     "src/heap/device.rs",
     "src/memory/directory.rs",
     "crates/genesis-preload/src/process.rs",

@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Write};
 
+use super::option::OptionSpec;
 use super::settings::Settings;
-use super::table::{OPTIONS, OptionSpec};
+use super::table::OPTIONS;
 
 /// Writes every option with its value, its default and its meaning.
 pub fn describe(settings: &Settings, writer: &mut dyn Write) -> fmt::Result {

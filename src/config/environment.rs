@@ -8,13 +8,10 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 
-use super::nearest::nearest;
+use super::option::{OptionSpec, Parse};
 use super::settings::{LogLevel, Settings};
-use super::table::{OPTIONS, OptionSpec, Parse};
+use super::table::{OPTIONS, PREFIX, unknown_name};
 use crate::base::{Error, Result, Status};
-
-/// The beginning of all options' names.
-pub(super) const PREFIX: &str = "GENESIS_";
 
 /// Variables with the prefix that are not options but belong to other programs.
 const NOT_OPTIONS: &[&str] = &["GENESIS_LIBRARY", "GENESIS_PRELOAD_LIBRARY"];
@@ -31,7 +28,7 @@ impl Settings {
         let mut settings = Self::default();
         if let Ok(text) = std::env::var("GENESIS_LOG") {
             // A mistake in it is reported with all others.
-            let _ = super::set(&mut settings, "GENESIS_LOG", &text, false);
+            let _ = super::runtime::set(&mut settings, "GENESIS_LOG", &text, false);
         }
         settings.log
     }
@@ -106,16 +103,6 @@ fn unknown_names(environment: &Environment) -> Vec<String> {
         .collect();
     warnings.sort();
     warnings
-}
-
-/// The message for a name that is not an option, with the nearest one that is.
-pub(super) fn unknown_name(name: &str) -> String {
-    let stem = name.strip_prefix(PREFIX).unwrap_or(name);
-    let stems = OPTIONS.iter().filter_map(|option| option.name.strip_prefix(PREFIX));
-    match nearest(stem, stems) {
-        Some(near) => format!("{name} is not an option; did you mean {PREFIX}{near}?"),
-        None => format!("{name} is not an option; `genesis options` lists them"),
-    }
 }
 
 /// One line for all mistakes.

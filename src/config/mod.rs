@@ -7,6 +7,7 @@
 mod document;
 mod environment;
 mod nearest;
+mod option;
 mod runtime;
 mod settings;
 mod strategy;
@@ -15,10 +16,11 @@ mod table;
 mod value;
 
 pub use document::{describe, markdown_page};
+pub use option::{Alias, OptionSpec, Parse};
 pub use runtime::{get, set};
 pub use settings::{
-    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, PoolType,
-    SIM_MEMORY_BYTES, Settings, StreamIds,
+    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, SIM_MEMORY_BYTES,
+    Settings, StreamIds,
 };
-pub use strategy::{HostKind, StrategySettings};
-pub use table::{Alias, OPTIONS, OptionSpec, Parse};
+pub use strategy::{HostKind, PoolType, StrategySettings};
+pub use table::OPTIONS;

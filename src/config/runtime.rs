@@ -1,8 +1,8 @@
 //! Reading and changing single options while the library runs.
 
-use super::environment::unknown_name;
+use super::option::OptionSpec;
 use super::settings::Settings;
-use super::table::{OptionSpec, find};
+use super::table::{find, unknown_name};
 use crate::base::{Error, Result};
 
 /// The value of the option `name`, as [`set`] reads it.

@@ -2,39 +2,8 @@
 
 use simgpu::Prices;
 
-use super::strategy::StrategySettings;
+use super::strategy::{PoolType, StrategySettings};
 use crate::base::size::{GIB, MIB};
-
-/// Where a block goes: the value of `GENESIS_POOL_TYPE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolType {
-    /// Every request goes to the driver.
-    Naive,
-    /// MXNet's *Round*: powers of two up to a cutoff, then its multiples.
-    Round,
-    /// MXNet's *Naive*: page-rounded sizes, reused exactly.
-    Exact,
-    /// Best fit in segments, with cutting and joining.
-    Caching,
-    /// Segregated fit in addresses under which memory is moved without waiting.
-    Elastic,
-}
-
-impl PoolType {
-    /// Every pool type, in the order in which they are listed to users.
-    pub const ALL: &[Self] = &[Self::Naive, Self::Round, Self::Exact, Self::Caching, Self::Elastic];
-
-    /// The word for it in the environment.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Naive => "Naive",
-            Self::Round => "Round",
-            Self::Exact => "Exact",
-            Self::Caching => "Caching",
-            Self::Elastic => "Elastic",
-        }
-    }
-}
 
 /// Which device implementation to use: the value of `GENESIS_BACKEND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use super::nearest::nearest;
-use super::settings::{DebugModes, PoolType};
+use super::settings::DebugModes;
+use super::strategy::PoolType;
 use crate::base::size::{ALIGNMENT_BYTES, LARGEST_REQUEST_BYTES, parse_bytes};
 
 /// The result of a reader.
