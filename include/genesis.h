@@ -101,9 +101,9 @@ typedef enum {
 typedef enum {
     // Nothing at all.
     GENESIS_LOG_LEVEL_OFF,
-    // Failures the caller is told of by a status as well.
+    // Failures, which the caller also gets as a status.
     GENESIS_LOG_LEVEL_ERROR,
-    // What somebody should mend.
+    // What a user should fix.
     GENESIS_LOG_LEVEL_WARN,
     // What was chosen, and each release of cached memory.
     GENESIS_LOG_LEVEL_INFO,

@@ -11,8 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use genesis::base::{Gauge, Status};
-use genesis::config::HostKind;
-use genesis::config::LogLevel;
+use genesis::config::{HostKind, LogLevel};
 use genesis::ffi::allocation::BlockInfo;
 use genesis::ffi::live::LiveBlock;
 use genesis::ffi::onnxruntime::OnnxruntimeFunctions;
