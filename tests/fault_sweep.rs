@@ -290,15 +290,16 @@ fn judge(what: &str, fault: Fault, outcomes: &Outcomes, expected: &Outcomes) {
     }
 }
 
-/// A shortage that `fault` brought about: more is live than without it, or the call was one of
-/// those in [`FINDING`]. One that failed once has an effect in its own step, and in later ones only
-/// where a capture forbids to look again.
+/// A shortage that `fault` brought about: more is live than without it, or a capture forbids to look
+/// again, or the call was one of those in [`FINDING`]. One of those that failed once has an effect
+/// in its own step only.
 fn is_consequence(fault: Fault, outcome: &Outcome, before: &Outcome) -> bool {
-    let lasts = fault.times == Times::Forever
-        || outcome.is_struck_now
-        || BESIDE_CAPTURES.contains(&outcome.step);
+    let is_hidden =
+        FINDING.contains(&fault.call) && (fault.times == Times::Forever || outcome.is_struck_now);
     outcome.status == Some(Status::OutOfMemory)
-        && (outcome.live_bytes > before.live_bytes || FINDING.contains(&fault.call) && lasts)
+        && (outcome.live_bytes > before.live_bytes
+            || BESIDE_CAPTURES.contains(&outcome.step)
+            || is_hidden)
 }
 
 /// The program, on its way.

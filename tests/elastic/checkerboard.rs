@@ -76,12 +76,13 @@ fn a_large_device() {
 /// as many bytes. Today it serves blocks of the size that was freed, and one request for a part.
 #[test]
 fn a_large_device_of_blocks_of_few_pages() {
-    for (bytes, part) in [(2 * MIB, 5), (6 * MIB, 2)] {
+    for (bytes, part) in [(2 * MIB, 8), (6 * MIB, 4)] {
         let mut board = large_board(bytes);
         board.fill_with(bytes);
         let freed_bytes = board.free_every_second();
         board.refuse(freed_bytes);
-        (0..freed_bytes / bytes).for_each(|_| board.allocate(bytes, A));
+        // All but what the refused request has left in pieces.
+        (0..freed_bytes / bytes * 98 / 100).for_each(|_| board.allocate(bytes, A));
         let freed_bytes = board.free_every_second();
         board.allocate(freed_bytes / part, A);
         board.finish();
