@@ -4,7 +4,8 @@
 //! memory moves in every way there is) runs once to count the calls of each kind that it makes.
 //! Then it runs again for each call, with that call failing: once,
 //! and from there on until the driver is well again; with a shortage of memory, an unknown
-//! code, and the code of a driver that has shut down. Each time:
+//! code, and the code of a driver that has shut down. That is quadratic in the program's length,
+//! so that on every change only some of the calls fail ([`faults_to_try`]). Each time:
 //!
 //! - no step panics, and a step fails as it did before or with the status that the code means;
 //! - what a step hands out is a block: not null, and over no other;
@@ -25,7 +26,7 @@ use genesis::heap::PoolId;
 use genesis::observe::Statistics;
 use simgpu::{Access, Call, CaptureMode, Code, StoreKind, Target, Times, Usage};
 
-use support::{A, B, C, DEVICE, Rig, Subject};
+use support::{A, B, C, DEVICE, Random, Rig, Subject, tier};
 
 /// The kinds of call the program makes of the heap's driver.
 const KINDS: [Call; 20] = [
@@ -71,6 +72,10 @@ const FINDING: [Call; 9] = [
 ];
 const UNKNOWN: Code = Code(12345);
 const SHUT_DOWN: Code = Code(4);
+/// On every change, the calls of each kind that fail in all ways: the first so many.
+const FIRST_CALLS: u64 = 4;
+/// And the most of the later ones, each of which fails in one of the ways.
+const LATER_CALLS: u64 = 12;
 
 #[test]
 fn naive() {
@@ -254,17 +259,29 @@ fn sweep(pool_type: PoolType, program: Program) -> Seen {
     );
     let mut absorbed = 0;
     for (call, count) in KINDS.into_iter().zip(counts) {
-        for nth in 1..=count {
-            for &(code, times) in program.faults {
-                let fault = Fault { call, nth, code, times };
-                let outcomes = Run::start(pool_type, program, Some(fault)).finish();
-                judge(&format!("{pool_type:?}, {fault}"), fault, &outcomes, &expected);
-                absorbed += u64::from(statuses(&outcomes).eq(statuses(&expected)));
-            }
+        for (nth, (code, times)) in faults_to_try(count, program.faults) {
+            let fault = Fault { call, nth, code, times };
+            let outcomes = Run::start(pool_type, program, Some(fault)).finish();
+            judge(&format!("{pool_type:?}, {fault}"), fault, &outcomes, &expected);
+            absorbed += u64::from(statuses(&outcomes).eq(statuses(&expected)));
         }
     }
     assert!(absorbed > 0, "no fault was absorbed");
     seen
+}
+
+/// Which of the `count` calls of a kind fail, and how. Nightly each call fails in every way. On
+/// every change the first calls do, and the later ones are drawn evenly, always the same ones.
+fn faults_to_try(count: u64, faults: &[(Code, Times)]) -> Vec<(u64, (Code, Times))> {
+    let in_every_way = |nth: u64| faults.iter().map(move |&fault| (nth, fault));
+    let first = if tier::is_full() { count } else { count.min(FIRST_CALLS) };
+    let mut chosen: Vec<_> = (1..=first).flat_map(in_every_way).collect();
+    let stride = (count - first).div_ceil(LATER_CALLS).max(1);
+    let mut random = Random(count);
+    let later = (first + 1..=count).step_by(stride as usize);
+    let drawn = later.map(|nth| nth + random.below(stride)).filter(|nth| *nth <= count);
+    chosen.extend(drawn.zip(faults.iter().copied().cycle()));
+    chosen
 }
 
 /// Before the fault strikes, a step ends as it does without it. From then on a step may fail where

@@ -13,7 +13,7 @@ use std::thread;
 
 use genesis::base::size::{GIB, KIB, MIB};
 use genesis::base::{DeviceOrdinal, Status, StreamHandle};
-use genesis::config::{LogLevel, PoolType, Settings};
+use genesis::config::{LogLevel, PoolType, Settings, StrategySettings};
 use genesis::driver::host::HostMemory;
 use genesis::driver::simulated::SimulatedDevice;
 use genesis::driver::{Backend, Platform};
@@ -33,7 +33,11 @@ const UNKNOWN: Code = Code(12345);
 fn heap_over(memory: HostMemory, pool_type: PoolType) -> Heap {
     let platform =
         Platform { backend: Backend::Host, devices: vec![Arc::new(memory)], notice: None };
-    let settings = Settings { pool_type, log: LogLevel::Off, ..Settings::default() };
+    let settings = Settings {
+        strategy: StrategySettings::new(pool_type),
+        log: LogLevel::Off,
+        ..Settings::default()
+    };
     Heap::new(platform, &settings, Surroundings::new(Arc::new(Log::new(LogLevel::Off))))
 }
 
@@ -170,8 +174,10 @@ fn the_reserve_is_kept_free_of_cached_blocks() {
         let memory = vec![Arc::new(HostMemory::pageable()) as _];
         let platform = Platform { backend: Backend::Host, devices: memory, notice: None };
         let settings = Settings {
-            pool_type: PoolType::Round,
-            pool_reserve_percent: percent,
+            strategy: StrategySettings {
+                reserve_percent: percent,
+                ..StrategySettings::new(PoolType::Round)
+            },
             ..Settings::default()
         };
         Heap::new(platform, &settings, Surroundings::new(Arc::new(Log::new(LogLevel::Off))))

@@ -1,9 +1,13 @@
-//! `genesis/mxnet.hpp`: compiled against the headers of MXNet's own wheels, used as MXNet uses its
+//! `genesis/mxnet.hpp`: compiled with the headers of MXNet's own wheels, used as MXNet uses its
 //! storage, and put under a real MXNet.
 //!
-//! The programs are in `c_tests/mxnet`. Headers and wheel come from PyPI and are kept in the target
-//! folder: `mxnet-headers` has those of 1.9.1 and of 2.0.0b1, whose interfaces differ.
+//! The programs are in `c_tests/mxnet`. Headers come from PyPI and are kept in the target folder:
+//! `mxnet-headers` has those of 1.9.1 and of 2.0.0b1, whose interfaces differ. What needs MXNet
+//! itself or the headers of CUDA has `_real_` in its name; `cargo xtask test-frameworks` installs
+//! both and runs it.
 
+#[path = "support/on_simcuda.rs"]
+mod on_simcuda;
 #[allow(dead_code)] // what compiles programs of C
 #[path = "c_interface/programs.rs"]
 mod programs;
@@ -50,24 +54,31 @@ fn compiler_with(version: &str) -> Command {
     command
 }
 
-/// The same for a build with CUDA, where there are CUDA's headers.
-fn compiler_with_cuda(version: &str) -> Option<Command> {
+/// The same for a build with CUDA.
+fn compiler_with_cuda(version: &str) -> Command {
     let with_cuda =
         |definition: &str| definition.replace("CUDA=0", "CUDA=1").replace("ALONE=1", "ALONE=0");
-    let folder = headers_of_cuda()?;
     let mut command = compiler(Cpp17);
     command.args(DEFINITIONS.map(with_cuda));
     command.args(["-DMXNET_USE_CUDNN=0", "-DMSHADOW_USE_CUDNN=0", "-DMSHADOW_USE_NVML=0"]);
-    command.arg("-isystem").arg(headers(version)).arg("-isystem").arg(folder);
-    Some(command)
+    command.arg("-isystem").arg(headers(version));
+    command.arg("-isystem").arg(headers_of_cuda());
+    command
+}
+
+/// The Python environment `name` of `cargo xtask test-frameworks`.
+fn environment(name: &str) -> PathBuf {
+    let folder = env::var_os("GENESIS_TEST_ENVIRONMENTS");
+    Path::new(&folder.expect("set by cargo xtask test-frameworks")).join(name)
 }
 
 /// CUDA's headers as PyTorch's wheels bring them.
-fn headers_of_cuda() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/torch-venv/lib");
-    let pythons = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut folders = pythons.map(|python| python.join("site-packages/nvidia/cu13/include"));
-    folders.find(|folder| folder.join("cublas_v2.h").is_file())
+fn headers_of_cuda() -> PathBuf {
+    let pythons = fs::read_dir(environment("torch-venv").join("lib")).unwrap();
+    let folders =
+        pythons.map(|python| python.unwrap().path().join("site-packages/nvidia/cu13/include"));
+    let mut folders = folders.filter(|folder| folder.join("cublas_v2.h").is_file());
+    folders.next().expect("PyTorch is installed with CUDA's headers")
 }
 
 /// What `compiler` makes of `source`, a file of `c_tests/mxnet`, linked against the library and
@@ -114,20 +125,25 @@ fn with_pool<'a>(command: &'a mut Command, pool: &str) -> &'a mut Command {
 
 #[test]
 fn the_header_compiles_with_every_mxnet() {
-    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/genesis/mxnet.hpp");
     for version in VERSIONS {
-        let compilers = [
-            (Some(compiler_with(version)), "-std=c++11"),
-            (Some(compiler_with(version)), "-std=c++14"),
-            (Some(compiler_with(version)), "-std=c++17"),
-            (compiler_with_cuda(version), "-std=c++17"),
-        ];
-        for (compiler, standard) in compilers {
-            let Some(mut compiler) = compiler else { continue };
-            compiler.args([standard, "-fsyntax-only", "-include"]).arg(&header).arg("/dev/null");
-            assert_eq!(run_silently(&mut compiler), "", "{version} {standard}");
+        for standard in ["-std=c++11", "-std=c++14", "-std=c++17"] {
+            compile_header(compiler_with(version), standard);
         }
     }
+}
+
+#[test]
+#[ignore = "needs the environments of test-frameworks"]
+fn the_header_compiles_with_real_headers_of_cuda() {
+    for version in VERSIONS {
+        compile_header(compiler_with_cuda(version), "-std=c++17");
+    }
+}
+
+fn compile_header(mut compiler: Command, standard: &str) {
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/genesis/mxnet.hpp");
+    compiler.args([standard, "-fsyntax-only", "-include"]).arg(&header).arg("/dev/null");
+    assert_eq!(run_silently(&mut compiler), "", "{compiler:?}");
 }
 
 #[test]
@@ -302,44 +318,42 @@ fn cost_of_a_pair() {
     }
 }
 
-/// The CUDA side of the header, on simulated GPUs: against a statement of 2.x's interface, and
-/// against the wheel's own headers where `cargo xtask test-torch` has left CUDA's.
+/// The CUDA side of the header, on simulated GPUs, with a statement of 2.x's interface.
 #[test]
 fn memory_waits_for_the_events_of_its_handle() {
-    let test = env::current_exe().unwrap();
-    let profile = test.ancestors().nth(2).unwrap();
-    let is_release = profile.file_name().is_some_and(|name| name == "release");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "simcuda", "--target-dir"]);
-    cargo.arg(profile.parent().unwrap()).args(is_release.then_some("--release"));
-    run(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
-    let simcuda = profile.to_str().expect("the build folder's name is UTF-8");
-    let options = ["-L", simcuda, "-lsimcuda", &format!("-Wl,-rpath,{simcuda}")];
     let mut stated = compiler(Cpp17);
     stated.arg("-I").arg(sources().join("mxnet/interface"));
-    let mut programs = vec![build(stated, "events.cpp", "events", &options)];
-    match compiler_with_cuda(NEWEST) {
-        Some(real) => programs.push(build(real, "events.cpp", "events-real", &options)),
-        None => eprintln!("no headers of CUDA in target/torch-venv: the wheel's are not tried"),
-    }
-    for (program, pool_type) in
-        programs.iter().flat_map(|program| PoolType::ALL.iter().map(move |of| (program, of)))
-    {
-        let mut command = command(profile.join("simcuda"));
-        command.arg(program).env("GENESIS_BACKEND", "cuda");
-        command.env("GENESIS_POOL_TYPE", pool_type.name());
+    wait_for_events(stated, "events");
+}
+
+/// The same with the headers of the wheel and of CUDA.
+#[test]
+#[ignore = "needs the environments of test-frameworks"]
+fn memory_waits_for_the_events_of_a_real_handle() {
+    wait_for_events(compiler_with_cuda(NEWEST), "events-real");
+}
+
+fn wait_for_events(compiler: Command, name: &str) {
+    let simcuda = on_simcuda::folder();
+    let path = simcuda.to_str().expect("the build folder's name is UTF-8");
+    let options = ["-L", path, "-lsimcuda", &format!("-Wl,-rpath,{path}")];
+    let program = build(compiler, "events.cpp", name, &options);
+    for pool_type in PoolType::ALL {
+        let mut command = command(&program);
+        on_simcuda::put_beneath(&mut command);
+        command.env("GENESIS_BACKEND", "cuda").env("GENESIS_POOL_TYPE", pool_type.name());
         run(command.env("SIMCUDA_PROGRESS", "manual").env("SIMCUDA_MEMORY", "100MiB"));
     }
 }
 
-/// MXNet's wheels as they are, with the storage preloaded: each trains, to the same numbers, and all its
-/// memory is Genesis's.
+/// MXNet's wheels as they are, with the storage preloaded: each trains, to the same numbers, and
+/// all its memory is Genesis's.
 #[test]
+#[ignore = "needs the environments of test-frameworks"]
 fn a_real_mxnet_trains_on_genesis() {
     for version in VERSIONS {
-        if let Some(python) = python_with_mxnet(version) {
-            trains_on_genesis(version, &python);
-        }
+        let python = environment(&format!("mxnet-venv-{version}")).join("bin/python");
+        trains_on_genesis(version, &python);
     }
 }
 
@@ -361,25 +375,4 @@ fn trains_on_genesis(version: &str, python: &Path) {
     let [allocations, frees, hits] = numbers[..] else { panic!("{memory}") };
     assert!(allocations > 1000 && frees * 10 > allocations * 9, "{memory}");
     assert!(hits * 10 > allocations * 9, "{memory}");
-}
-
-/// A Python with MXNet `version` in it, installed if need be; none where Python is newer than the last
-/// NumPy that MXNet works with.
-fn python_with_mxnet(version: &str) -> Option<PathBuf> {
-    let mut ask = Command::new("python3");
-    ask.args(["-c", "import sys; print(sys.version_info < (3, 12))"]);
-    if text(&run(&mut ask).stdout).trim() != "True" {
-        eprintln!("MXNet needs NumPy 1.23 and so Python 3.11 at most: not tried");
-        return None;
-    }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mxnet-venv-{version}"));
-    let python = folder.join("bin/python");
-    if !folder.join("is-complete").exists() {
-        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
-        let mut install = Command::new(&python);
-        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        run(install.args([&format!("mxnet=={version}"), "numpy==1.23.5"]));
-        fs::write(folder.join("is-complete"), "").unwrap();
-    }
-    Some(python)
 }

@@ -4,13 +4,14 @@
 //! The programs of `c_tests/cuda` call simcuda themselves, so they run only here.
 //! `options.c` runs only there: it is about the options of simulated devices.
 
+#[path = "support/on_simcuda.rs"]
+mod on_simcuda;
 #[path = "c_interface/programs.rs"]
 mod programs;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
-use std::{env, fs};
 
 use genesis::config::PoolType;
 use programs::Language::{C99, Cpp17};
@@ -19,25 +20,11 @@ use programs::{command, compile, compiler, library_folder, run, run_silently, so
 /// The strategies whose calls of the driver differ: segments, and addresses apart from memory.
 const POOL_TYPES: [PoolType; 2] = [PoolType::Caching, PoolType::Elastic];
 
-/// The folder with simcuda, built where this test was built.
-fn simcuda() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let test = env::current_exe().unwrap();
-        let profile = test.ancestors().nth(2).unwrap();
-        let is_release = profile.file_name().is_some_and(|name| name == "release");
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "simcuda", "--target-dir"]);
-        cargo.arg(profile.parent().unwrap()).args(is_release.then_some("--release"));
-        run(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
-        profile.to_owned()
-    })
-}
-
 /// A command line that runs `program` on a device of simcuda, of which it sees bytes.
 fn on_simcuda(program: &Path, pool_type: PoolType) -> Command {
-    let mut command = command(simcuda().join("simcuda"));
-    command.arg(program).env("GENESIS_BACKEND", "cuda");
+    let mut command = command(program);
+    on_simcuda::put_beneath(&mut command);
+    command.env("GENESIS_BACKEND", "cuda");
     command.env("GENESIS_POOL_TYPE", pool_type.name()).env("SIMCUDA_STORE", "bytes");
     command.env("SIMCUDA_MEMORY", "1GiB").env("SIMCUDA_ON_VIOLATION", "abort");
     command
@@ -99,7 +86,7 @@ fn compile_with_simcuda(name: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simcuda-{name}.program"));
     let mut compile = compiler(C99);
     compile.arg(sources().join("cuda").join(name)).arg("-o").arg(&program);
-    for (folder, library) in [(library_folder().as_path(), "genesis"), (simcuda(), "simcuda")] {
+    for (folder, library) in [(library_folder(), "genesis"), (on_simcuda::folder(), "simcuda")] {
         let folder = folder.to_str().expect("the build folder's name is UTF-8");
         compile.args(["-L", folder, &format!("-l{library}")]);
         compile.arg(format!("-Wl,--disable-new-dtags,-rpath,{folder}"));

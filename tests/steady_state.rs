@@ -10,9 +10,9 @@ mod support;
 
 use genesis::config::PoolType;
 
-use support::A;
 use support::host_memory::{self, Counting};
 use support::replay::{Replay, recorded, rig_for};
+use support::{A, tier};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -20,7 +20,10 @@ static COUNTING: Counting = Counting;
 const CACHING: [PoolType; 3] = [PoolType::Round, PoolType::Exact, PoolType::Caching];
 /// Elastic learns longer than the others: which stretches of addresses a program needs.
 const ELASTIC_WARM_UP_PASSES: usize = 10;
-/// After that, the most driver calls a pass may make for memory, as a part of the program's
+/// Passes after that, of which each may ask for little: on every change, and nightly.
+const ELASTIC_PASSES: usize = 4;
+const ALL_ELASTIC_PASSES: usize = 20;
+/// The most driver calls such a pass may make for memory, as a part of the program's
 /// calls. Where nothing repeats exactly, memory keeps moving a little.
 const ELASTIC_CALLS: [(&str, f64); 8] = [
     ("alternating", 0.0),
@@ -36,7 +39,7 @@ const ELASTIC_CALLS: [(&str, f64); 8] = [
 /// The most that the tables of a heap and of the simulated machine may be, as a part of the
 /// memory of the device that the heap holds.
 const TABLES_PART: f64 = 0.01;
-/// The most that they may still grow by in twenty passes: the most blocks and views that a
+/// The most that they may still grow by in those passes: the most blocks and views that a
 /// program needs at a time are reached late.
 const TABLES_GROWTH_PART: f64 = 0.0005;
 /// The recorded programs that use one stream.
@@ -93,7 +96,7 @@ fn elastic_asks_for_little_and_its_tables_stay() {
         replay.passes(ELASTIC_WARM_UP_PASSES);
         let tables_bytes = host_memory::held_bytes() - held_bytes;
         let most_calls = calls_part * program.calls.len() as f64;
-        for pass in 1..=20 {
+        for pass in 1..=tier::some_or_all(ELASTIC_PASSES, ALL_ELASTIC_PASSES) {
             let memory_calls = replay.rig.statistics().driver_memory_calls;
             replay.pass().unwrap();
             let memory_calls = replay.rig.statistics().driver_memory_calls - memory_calls;

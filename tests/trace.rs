@@ -23,10 +23,11 @@ use genesis::ffi::callbacks::genesis_log_callback_set;
 use genesis::ffi::genesis_stream;
 use genesis::ffi::library::genesis_option_set;
 use genesis::ffi::memory::genesis_cache_empty;
-use genesis::ffi::statistics::{Stats, genesis_stats_get, genesis_stats_reset_peak};
+use genesis::ffi::statistics::{genesis_stats_get, genesis_stats_reset_peak};
 use genesis::ffi::trace::{
     genesis_trace_flush, genesis_trace_iteration, genesis_trace_start, genesis_trace_stop,
 };
+use genesis::observe::Statistics;
 use genesis_replay::gtr::{self, Action, Record};
 use genesis_replay::program::{Kind, Program};
 use programs::Language::C99;
@@ -95,7 +96,7 @@ fn free(block: usize) {
 }
 
 fn requested_peak() -> u64 {
-    let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
+    let mut stats = Statistics { struct_size: size_of::<Statistics>(), ..Statistics::default() };
     // SAFETY: as long as it says.
     assert_eq!(unsafe { genesis_stats_get(0, &mut stats) }, Status::Success);
     stats.requested_bytes.peak

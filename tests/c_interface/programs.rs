@@ -74,24 +74,34 @@ pub fn compiler(language: Language) -> Command {
 }
 
 /// Compiles `source`, a path below `c_tests`, and links it against the library if so asked.
-/// Gives the path of the program, which is another for each `prefix`.
+/// Returns the path of the program, which is another for each `prefix`.
 pub fn compile(prefix: &str, source: &str, language: Language, linked: bool) -> PathBuf {
+    compile_by(compiler(language), prefix, source, language, linked)
+}
+
+/// The same with a `compiler` of `language` that has been told more.
+pub fn compile_by(
+    mut compiler: Command,
+    prefix: &str,
+    source: &str,
+    language: Language,
+    linked: bool,
+) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let stem = Path::new(source).file_stem().and_then(OsStr::to_str).expect("a source's name");
     let program = folder.join(format!("{prefix}-{stem}-{}", language.standard()));
     // Other runs of the tests may be using the program: theirs stays until it is closed.
     let unfinished = program.with_extension(std::process::id().to_string());
     let library = library_folder();
-    let mut command = compiler(language);
-    command.arg(sources().join(source)).args(["-x", "none", "-o"]).arg(&unfinished);
+    compiler.arg(sources().join(source)).args(["-x", "none", "-o"]).arg(&unfinished);
     if linked {
         let library_path = library.to_str().expect("the build folder's name is UTF-8");
         // Cargo's LD_LIBRARY_PATH has the older copy first: the program's own path wins over it.
         let run_path = format!("-Wl,--disable-new-dtags,-rpath,{library_path}");
-        command.args(["-L", library_path, "-lgenesis", &run_path]);
+        compiler.args(["-L", library_path, "-lgenesis", &run_path]);
     }
-    command.args(["-pthread", "-ldl"]);
-    let output = command.output().expect("a C compiler is installed");
+    compiler.args(["-pthread", "-ldl"]);
+    let output = compiler.output().expect("a C compiler is installed");
     assert!(output.status.success(), "{source} does not compile:\n{}", text(&output.stderr));
     fs::rename(&unfinished, &program).expect("the program is there");
     program

@@ -18,7 +18,7 @@ fn what_was_freed_is_not_used_again_for_a_while() {
             rig.free(address);
             address
         });
-        assert!(!others.contains(&first), "{}", rig.heap.settings().pool_type.name());
+        assert!(!others.contains(&first), "{}", rig.heap.settings().strategy.pool_type.name());
         let statistics = rig.statistics();
         assert_eq!(statistics.allocated_bytes.current, 0);
         assert!(statistics.active_bytes.current >= 21 * MIB, "{statistics:?}");

@@ -11,7 +11,7 @@ import genesis
 from harness.program import program as any_program
 from support import simcuda
 
-program = functools.partial(any_program, static_runtime="cupy_backends.cuda.api.runtime")
+program = functools.partial(any_program, imports=("harness.cupy_on_simcuda", "cupy"))
 
 BYTES = 64 << 20
 MANUAL = {"SIMCUDA_PROGRESS": "manual"}
@@ -248,7 +248,7 @@ def test_threads_share_it() -> None:
     cupy.cuda.Device().synchronize()
 
 
-@program(ending="live")
+@program(ending="live", fresh=True)
 def test_arrays_may_outlive_the_interpreter() -> None:
     import cupy
 

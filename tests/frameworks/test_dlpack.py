@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 from typing import Any
 
 import genesis
 import genesis.dlpack
-from harness.program import program
+from harness.program import program as any_program
+
+program = functools.partial(any_program, imports=("torch", "numba.cuda"))
 
 BYTES = 64 << 20
 MANUAL = {"SIMCUDA_PROGRESS": "manual"}
@@ -160,7 +163,7 @@ def test_an_array_of_numbas() -> None:
     assert live_bytes() == 0
 
 
-@program(static_runtime="cupy_backends.cuda.api.runtime")
+@any_program(imports=("harness.cupy_on_simcuda", "cupy"))
 def test_an_array_of_cupys() -> None:
     import cupy
 
@@ -199,7 +202,7 @@ def test_streams_of_all_packages() -> None:
     raise AssertionError("a text is no stream")
 
 
-@program(ending="live")
+@program(ending="live", fresh=True)
 def test_tensors_may_outlive_the_interpreter() -> None:
     import torch
 

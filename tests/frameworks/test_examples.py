@@ -1,6 +1,6 @@
-"""The C++ programs in examples/: libtorch's runs on simcuda; ONNX Runtime's is held against a
-stand-in for the headers, which no wheel has, unless ONNXRUNTIME_INCLUDE names the real ones. What its
-functions do is tested with the provider itself, in test_onnxruntime.py."""
+"""The C++ programs in examples/. libtorch's runs on simcuda. ONNX Runtime's is only compiled, with
+a stand-in for the headers, which no wheel has, unless ONNXRUNTIME_INCLUDE names the real ones. What
+its functions do is tested with the provider itself, in test_onnxruntime.py."""
 
 from __future__ import annotations
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
 import genesis
-from harness.program import program
+from harness.program import program as any_program
 from support import simcuda
+
+program = functools.partial(any_program, imports=("numba.cuda",))
 
 BYTES = 64 << 20
 MANUAL = {"SIMCUDA_PROGRESS": "manual"}
@@ -242,7 +245,7 @@ def test_arrays_may_go_on_a_thread_without_a_context() -> None:
     assert live_bytes() == 0
 
 
-@program(ending="live")
+@program(ending="live", fresh=True)
 def test_arrays_may_be_there_at_the_end() -> None:
     from numba import cuda
 

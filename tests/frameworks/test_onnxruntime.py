@@ -137,7 +137,7 @@ def test_wrong_devices_and_options_are_refused() -> None:
         raise AssertionError(arguments)
 
 
-@program(ending="live")
+@program(ending="live", fresh=True)
 def test_a_session_may_be_there_at_the_end() -> None:
     KEPT.append(session())
     infer(KEPT[0])

@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import genesis
 from harness import bindings
 from harness.program import program
 
@@ -189,7 +188,7 @@ def test_the_log_of_rmm_itself_can_be_replayed() -> None:
     assert report["calls"] == 5 and report["live_peak_bytes"] == 1000 + BYTES
 
 
-@program(ending="live")
+@program(ending="live", fresh=True)
 def test_buffers_may_be_there_at_the_end() -> None:
     bindings.redirect()
     import rmm

@@ -119,7 +119,7 @@ pub fn the_cache_limit_holds_when_waiting_blocks_become_free(subject: Subject) {
 /// MXNet's: a new segment that would leave less free than the reserve has the cache released.
 pub fn the_reserve(subject: Subject) {
     for (percent, is_released) in [(5.0, false), (50.0, true)] {
-        let plan = subject.plan().set(|settings| settings.pool_reserve_percent = percent);
+        let plan = subject.plan().set(|settings| settings.strategy.reserve_percent = percent);
         // Blocks that have a handle each are not cut.
         let is_cut = subject.splits_blocks() && plan.settings.single_handle_size_bytes.is_none();
         let rig = plan.start();

@@ -201,7 +201,7 @@ fn large_blocks(rig: &Rig) -> PoolStatistics {
 
 pub fn hits_and_misses(subject: Subject) {
     let rig = subject.plan().start();
-    assert_eq!(rig.statistics().hit_rate(), 0.0);
+    assert_eq!(rig.statistics().hit_rate, 0.0);
     for _ in 0..10 {
         let block = rig.allocate(16 * MIB, A);
         rig.free(block);
@@ -209,7 +209,7 @@ pub fn hits_and_misses(subject: Subject) {
     let statistics = rig.statistics();
     let hits = if subject.keeps_blocks() { 9 } else { 0 };
     assert_eq!((statistics.hits, statistics.misses), (hits, 10 - hits));
-    assert_eq!(statistics.hit_rate(), hits as f64 / 10.0);
+    assert_eq!(statistics.hit_rate, hits as f64 / 10.0);
     let driver_memory_calls = match subject.pool_type {
         PoolType::Naive => 20,
         PoolType::Elastic => 2 + 2 * 8, // reserve, 8 times create and map, set access
@@ -222,16 +222,16 @@ pub fn hits_and_misses(subject: Subject) {
 
 pub fn fragmentation(subject: Subject) {
     let rig = subject.plan().start();
-    assert_eq!(rig.statistics().fragmentation_ratio(), 0.0);
-    assert_eq!(rig.statistics().fragmentation_index(), 0.0);
+    assert_eq!(rig.statistics().fragmentation_ratio, 0.0);
+    assert_eq!(rig.statistics().fragmentation_index, 0.0);
     let blocks: Vec<u64> = (0..4).map(|_| rig.allocate(16 * MIB, A)).collect();
-    assert_eq!(rig.statistics().fragmentation_ratio(), 0.0);
+    assert_eq!(rig.statistics().fragmentation_ratio, 0.0);
     rig.free(blocks[0]);
     rig.free(blocks[2]);
     let statistics = rig.statistics();
     let (ratio, index) = if subject.keeps_blocks() { (0.5, 0.5) } else { (0.0, 0.0) };
-    assert_eq!(statistics.fragmentation_ratio(), ratio);
-    assert_eq!(statistics.fragmentation_index(), index);
+    assert_eq!(statistics.fragmentation_ratio, ratio);
+    assert_eq!(statistics.fragmentation_index, index);
     assert_eq!(statistics.largest_free_bytes, if index > 0.0 { 16 * MIB } else { 0 });
     rig.finish();
 }

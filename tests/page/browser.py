@@ -8,6 +8,7 @@ page is open at a time, in a profile of its own that goes with it.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import select
@@ -91,10 +92,8 @@ class Browser:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait()
         os.close(self.input)
         os.close(self.out)
@@ -165,8 +164,8 @@ class Browser:
             elif method == "Runtime.consoleAPICalled":
                 found.append(f"console: {json.dumps(parameters['args'])}")
             elif method == "Network.requestWillBeSent":
-                if parameters["request"]["url"] != parameters["documentURL"]:
-                    found.append(f"request: {parameters['request']['url']}")
+                url = parameters["request"]["url"]
+                found += [f"request: {url}"] if url != parameters["documentURL"] else []
         return found
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:

@@ -58,9 +58,7 @@ class Profile:
         self.events = unpack(self.document["history"]["events"])
         self.duration = self.document["duration_ns"]
 
-    def levels(
-        self, ordinal: int, by_events: bool = False
-    ) -> list[tuple[int, tuple[int, ...]]]:
+    def levels(self, ordinal: int, by_events: bool = False) -> list[tuple[int, tuple[int, ...]]]:
         """(time, levels) of a device: how they begin, then after each event that changes them.
         `by_events` counts events instead of nanoseconds."""
         row = [device["ordinal"] for device in self.document["devices"]].index(ordinal)

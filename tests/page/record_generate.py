@@ -56,7 +56,8 @@ def main(path: str) -> None:
         return genesis.stats().allocations >= EVENTS // 2
 
     while not is_enough():
-        batch, prompt, answer = dice.choice([1, 2, 4]), dice.randint(16, 1024), dice.randint(16, 256)
+        batch = dice.choice([1, 2, 4])
+        prompt, answer = dice.randint(16, 1024), dice.randint(16, 256)
         caches: list[list[torch.Tensor]] = [[] for _ in blocks]
         tokens = torch.zeros(batch, prompt, dtype=torch.long, device="cuda")
         for _ in range(answer):

@@ -1,11 +1,10 @@
 """The profile's HTML page in a real browser:
-``python3 test_page.py TOOL GENESIS [--seconds S] [--keep FOLDER]``.
+``python3 test_page.py TOOL GENESIS [--keep FOLDER] [TEST…]``.
 
 TOOL is the example ``sample_page`` of genesis-profile, which makes the pages. What the page shows
-is compared with what ``oracle.py`` works out of the same profile's JSON. GENESIS is the command,
-which makes a page of a recorded program. ``--seconds`` bounds the
-time in which a million events must be drawn; ``--keep`` leaves pages and pictures in a folder.
-Needs Chromium and Python's standard library only.
+is compared with what ``oracle.py`` computes from the same profile's JSON. GENESIS is the command,
+which makes a page of a recorded program. ``--keep`` leaves pages and pictures in a folder; of tests
+that are named only those run. Needs Chromium and Python's standard library only.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from oracle import LEVELS, MISS, Profile, bounds
 class Pages:
     """Makes pages with the tool and opens them."""
 
-    def __init__(self, tool: str, genesis: str, seconds: float, folder: Path, browser: Browser):
-        self.tool, self.genesis, self.seconds = tool, genesis, seconds
+    def __init__(self, tool: str, genesis: str, folder: Path, browser: Browser):
+        self.tool, self.genesis = tool, genesis
         self.folder, self.browser = folder, browser
 
     def open(self, name: str, events: int, *options: str, with_json: bool = True) -> Profile | None:
@@ -51,11 +50,13 @@ class Pages:
 
     def box(self, selector: str) -> tuple[float, float, float, float]:
         """x, y, width and height in the window, scrolled into view."""
-        return tuple(self.js(
-            f"(() => {{ const e = document.querySelector({selector!r});"
-            "e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
-            "return [b.x, b.y, b.width, b.height]; })()"
-        ))
+        return tuple(
+            self.js(
+                f"(() => {{ const e = document.querySelector({selector!r});"
+                "e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
+                "return [b.x, b.y, b.width, b.height]; })()"
+            )
+        )
 
     def text(self, selector: str) -> str:
         return self.js(f"document.querySelector({selector!r}).innerText")
@@ -90,8 +91,11 @@ def test_every_column_is_right_far_and_near(pages: Pages) -> None:
     profile = pages.open("columns", 3_000)
     levels = profile.levels(0)
     middle = profile.events[1500].time
-    for start, end in [(0, profile.duration), (middle - 200_000, middle + 300_000),
-                       (middle - 3_000, middle + 3_000)]:
+    for start, end in [
+        (0, profile.duration),
+        (middle - 200_000, middle + 300_000),
+        (middle - 3_000, middle + 3_000),
+    ]:
         pages.js(f"genesis.zoom({start}, {end})")
         view = pages.js("genesis.view()")
         assert close(view["from"], start, 1) and close(view["to"], end, 1), view
@@ -137,27 +141,38 @@ def test_events_may_be_counted_instead_of_time(pages: Pages) -> None:
 
 def test_who_holds_what_over_time(pages: Pages) -> None:
     profile = pages.open("stacked", 5_000)
-    for start, end in ((0, profile.duration), (profile.duration // 3, profile.duration // 2)):
-        pages.js(f"genesis.zoom({start}, {end}); genesis.show('site')")
-        parts = pages.js("genesis.stacked()")
-        total = [sum(column) for column in zip(*(part["bytes"] for part in parts))]
-        assert total == pages.js("genesis.drawn('allocated')")["high"]
-        # In columns in which nothing happens the parts are those of any moment in it.
-        view = pages.js("genesis.view()")
-        width = (view["to"] - view["from"]) / view["columns"]
-        times = [event.time for event in profile.events]
-        quiet = 0
-        for column in range(view["columns"]):
-            at = view["from"] + column * width
-            if bisect.bisect_right(times, at) == bisect.bisect_right(times, at + width):
-                held = sorted((part["bytes"][column] for part in parts), reverse=True)
-                assert [size for size in held if size] == profile.holders(0, at), column
-                quiet += 1
-                if quiet == 20:
-                    break
-    for by in ("size", "stream", "levels"):
-        pages.js(f"genesis.show('{by}')")
+    times = [event.time for event in profile.events]
+    # The whole run, a part of it, and so few events that in most columns nothing happens.
+    for start, end in (
+        (0, profile.duration),
+        (profile.duration // 3, profile.duration // 2),
+        (times[2_000], times[2_040]),
+    ):
+        pages.js(f"genesis.zoom({start}, {end})")
+        total = pages.js("genesis.drawn('allocated')")["high"]
+        for by in ("site", "size", "stream"):
+            pages.js(f"genesis.show('{by}')")
+            parts = pages.js("genesis.stacked()")
+            assert [sum(column) for column in zip(*(part["bytes"] for part in parts))] == total, by
+        pages.js("genesis.show('site')")
+        compare_quiet_columns(pages, profile, times, least=20 if end == times[2_040] else 0)
+    pages.js("genesis.show('levels')")
     pages.check()
+
+
+def compare_quiet_columns(pages: Pages, profile: Profile, times: list[int], least: int) -> None:
+    """In a column in which nothing happens each call site holds what it holds at any moment in
+    it. At least so many columns are such."""
+    parts, view = pages.js("genesis.stacked()"), pages.js("genesis.view()")
+    width = (view["to"] - view["from"]) / view["columns"]
+    quiet = 0
+    for column in range(view["columns"]):
+        at = view["from"] + column * width
+        if bisect.bisect_right(times, at) == bisect.bisect_right(times, at + width):
+            held = sorted((part["bytes"][column] for part in parts), reverse=True)
+            assert [size for size in held if size] == profile.holders(0, at), column
+            quiet += 1
+    assert quiet >= least, f"nothing happens in {quiet} of {view['columns']} columns"
 
 
 def test_wheel_brush_pan_and_keys(pages: Pages) -> None:
@@ -253,7 +268,8 @@ def test_the_map_and_the_holders_of_any_moment(pages: Pages) -> None:
     settle(pages)
     moment = pages.js("genesis.moment()")
     assert 0 < moment < profile.duration
-    shown = pages.js("[...document.querySelectorAll('#holders tbody tr')].map((r) => r.cells[1].title)")
+    rows = "document.querySelectorAll('#holders tbody tr')"
+    shown = pages.js(f"[...{rows}].map((row) => row.cells[1].title)")
     assert shown == [f"{size:,} B" for size in profile.holders(0, moment)]
 
     x, y, _, _ = pages.box("#map")
@@ -296,23 +312,46 @@ def test_several_devices_without_sites(pages: Pages) -> None:
     pages.check()
 
 
+#: The columns of figures of the table of call sites, from the profile's own counts.
+FIGURES = (
+    lambda counts: counts["allocations"],
+    lambda counts: counts["requested_bytes"],
+    lambda counts: counts["live_bytes"],
+    lambda counts: counts["peak_bytes"],
+    lambda counts: counts["lifetime_ns"] / counts["frees"] if counts["frees"] else None,
+    lambda counts: counts["hits"] / counts["allocations"] if counts["allocations"] else None,
+)
+#: So many of the columns say their figure in full.
+IN_FULL = 4
+
+
 def test_tables_sort_by_every_column(pages: Pages) -> None:
     profile = pages.open("tables", 20_000)
-    for number in range(1, 7):
-        # Live bytes, peaks and so on: what the cells say in full, where they do.
+    all_counts = [row["counts"] for row in profile.document["call_sites"]]
+    # A row is told by its figures.
+    by_figures = {
+        tuple(figure(counts) for figure in FIGURES[:IN_FULL]): counts for counts in all_counts
+    }
+    assert len(by_figures) == len(all_counts) > 5
+    for number, figure in enumerate(FIGURES, 1):
         for direction in ("descending", "ascending"):
             pages.js(f"document.querySelectorAll('#summary th button')[{number}].click()")
             head = f"document.querySelectorAll('#summary th')[{number}]"
             if pages.js(f"{head}.ariaSort") != direction:
                 pages.js(f"document.querySelectorAll('#summary th button')[{number}].click()")
             assert pages.js(f"{head}.ariaSort") == direction
-            cells = pages.js(
-                "[...document.querySelectorAll('#summary tbody tr')]"
-                f".map((r) => r.cells[{number}].title || r.cells[{number}].textContent)"
+            rows = pages.js(
+                "[...document.querySelectorAll('#summary tbody tr')].map((row) => "
+                f"[...row.cells].slice(1, {1 + IN_FULL}).map((c) => c.title || c.textContent))"
             )
-            if all(cell.endswith(" B") or cell.replace(",", "").isdigit() for cell in cells):
-                values = [int(cell.removesuffix(" B").replace(",", "")) for cell in cells]
-                assert values == sorted(values, reverse=direction == "descending"), values
+            shown = [
+                by_figures[tuple(int(text.removesuffix(" B").replace(",", "")) for text in row)]
+                for row in rows
+            ]
+            assert len(shown) == len(all_counts)
+            values = [value for value in map(figure, shown) if value is not None]
+            assert len(set(values)) > 1, (number, values)
+            assert values == sorted(values, reverse=direction == "descending"), (number, values)
     pages.js("document.getElementById('tab-sizes').click()")
     sizes = len(profile.document["sizes"])
     assert f"Show all {sizes:,}" in pages.text("#summary")
@@ -353,27 +392,22 @@ def test_a_recorded_program_of_a_million_events(pages: Pages) -> None:
     assert report["calls"] > 1_000_000, report["calls"]
     pages.browser.open(page)
     pages.check()
-    be_ready_in_time(pages, page)
+    print_times(pages, page)
     peak = pages.js("genesis.peak(0)")
     assert peak["requested_bytes"] == report["live_peak_bytes"], (peak, report)
     assert peak["reserved_bytes"] == report["cold"]["reserved_peak_bytes"], (peak, report)
 
 
-def be_ready_in_time(pages: Pages, page: Path) -> None:
-    # The machine may be busy with something else: the best of three counts.
-    for _ in range(2):
-        taken = pages.js("genesis.milliseconds")
-        print(f"  {page.stem}: {({name: round(ms) for name, ms in taken.items()})} ms")
-        if taken["toReady"] < 1000 * pages.seconds:
-            break
-        pages.browser.open(page)
+def print_times(pages: Pages, page: Path) -> None:
+    """Speed is measured and never asserted: the machine may be busy with something else."""
     taken = pages.js("genesis.milliseconds")
-    assert taken["toReady"] < 1000 * pages.seconds, taken
+    assert taken["toReady"] > 0
+    print(f"  {page.stem}: { ({name: round(ms) for name, ms in taken.items()}) } ms")
 
 
-def test_a_million_events_are_quick(pages: Pages) -> None:
+def test_a_million_events(pages: Pages) -> None:
     pages.open("million", 1_000_000, with_json=False)
-    be_ready_in_time(pages, pages.folder / "million.html")
+    print_times(pages, pages.folder / "million.html")
     peak = pages.js("genesis.profile.devices[0].peak")
     assert pages.js("genesis.peak(0)") == {name: peak[name] for name in LEVELS}
     started = time.monotonic()
@@ -388,33 +422,36 @@ def test_a_million_events_are_quick(pages: Pages) -> None:
 
 def settle(pages: Pages) -> None:
     """Waits until what was asked for has been drawn."""
-    pages.js("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))")
+    next_frame = "new Promise((done) => requestAnimationFrame(done))"
+    pages.js(f"{next_frame}.then(() => {next_frame}).then(() => 0)")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tool")
     parser.add_argument("genesis")
-    parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("tests", nargs="*", help="all of them if none is named")
     arguments = parser.parse_args()
     path = find()
     if path is None:
         print("no Chromium: install it (apt-get install chromium) or set CHROMIUM")
         return 1
     tests = {name: test for name, test in globals().items() if name.startswith("test_")}
+    if arguments.tests:
+        tests = {name: tests[name] for name in arguments.tests}
     failed = 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         with Browser(path) as browser:
-            pages = Pages(arguments.tool, arguments.genesis, arguments.seconds, folder, browser)
+            pages = Pages(arguments.tool, arguments.genesis, folder, browser)
             for name, test in tests.items():
                 started = time.monotonic()
                 try:
                     test(pages)
                     outcome = "ok"
-                except Exception as error:  # noqa: BLE001 - the others run all the same
+                except Exception as error:
                     failed += 1
                     outcome = f"FAILED: {type(error).__name__}: {str(error)[:2000]}"
                     traceback.print_tb(error.__traceback__)

@@ -67,7 +67,7 @@ impl Worker {
             (0..DEVICES as u32).map(|device| rig.machine.event_create(device, false).unwrap());
         let events = events.collect();
         static WORKERS: AtomicU64 = AtomicU64::new(0);
-        let is_elastic = rig.heap.settings().pool_type == PoolType::Elastic;
+        let is_elastic = rig.heap.settings().strategy.pool_type == PoolType::Elastic;
         let tag = is_elastic.then(|| format!("worker {}", WORKERS.fetch_add(1, Relaxed)));
         Self { rig, oracle, random, conduct, live: Vec::new(), events, last_freed: 0, tag }
     }
@@ -188,7 +188,7 @@ impl Worker {
             return;
         }
         let settings = self.rig.heap.settings();
-        let block_bytes = match settings.pool_type {
+        let block_bytes = match settings.strategy.pool_type {
             PoolType::Naive => requested_bytes,
             PoolType::Round if requested_bytes > 16 * MIB => {
                 requested_bytes.next_multiple_of(16 * MIB)

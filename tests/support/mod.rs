@@ -9,13 +9,14 @@
 
 pub mod host_memory;
 pub mod replay;
+pub mod tier;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use genesis::base::size::GIB;
 use genesis::base::{DeviceOrdinal, Result, Status, StreamHandle};
-use genesis::config::{LogLevel, PoolType, Settings};
+use genesis::config::{LogLevel, PoolType, Settings, StrategySettings};
 use genesis::driver::simulated::SimulatedDevice;
 use genesis::driver::{Backend, Device, Platform};
 use genesis::heap::{Heap, Surroundings};
@@ -56,8 +57,11 @@ impl Subject {
     }
 
     pub fn plan(self) -> Plan {
-        let mut settings =
-            Settings { pool_type: self.pool_type, log: LogLevel::Error, ..Settings::default() };
+        let mut settings = Settings {
+            strategy: StrategySettings::new(self.pool_type),
+            log: LogLevel::Error,
+            ..Settings::default()
+        };
         (self.vary)(&mut settings);
         let mut machine = Config::new(self.store, 1, GIB);
         machine.progress = Progress::Manual;

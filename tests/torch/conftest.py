@@ -13,7 +13,9 @@ ROOT = Path(__file__).resolve().parent
 
 def pytest_configure(config: pytest.Config) -> None:
     sys.path[:0] = [str(ROOT), str(ROOT.parent.parent / "python")]
-    from support import simcuda
+    from support import simcuda, skips
 
     if not simcuda.is_there():
         raise pytest.UsageError("run these tests with `cargo xtask test-torch`")
+    if not config.pluginmanager.is_registered(skips):
+        config.pluginmanager.register(skips)

@@ -13,16 +13,16 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 ROOT = Path(__file__).resolve().parent
 sys.path[:0] = [str(ROOT), str(ROOT.parent.parent / "python")]
 
-import torch
+import torch  # noqa: E402
 
-from support.models import Shape, Transformer, loss_of
-from support.program import run
+from support.models import Shape, Transformer, loss_of  # noqa: E402
+from support.program import run  # noqa: E402
 
 WARM_UP_ROUNDS = 5
 ROUNDS = 30

@@ -7,7 +7,8 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from typing import Any, Callable, Mapping, Optional, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, Optional
 
 import torch
 from torch import nn
@@ -16,7 +17,6 @@ from torch.nn import parallel
 
 import genesis
 import genesis.torch
-
 from support.program import EVERY_WAY, OUT_OF_MEMORY, program
 from support.streams import touch
 
@@ -225,7 +225,7 @@ def test_batches_are_scattered_and_gathered() -> None:
         parallel.gather(results, 0).sum().backward()
     pieces = comm.scatter(block(0), [0, 1])
     comm.gather(pieces, destination=1)
-    # Into rows apart, since NCCL, which takes the others, wants more of a driver than there is here.
+    # Into rows apart: the others go through NCCL, which needs more of a driver than there is here.
     comm.broadcast(block(0), out=[block(1, 128 * MIB)[::2]])
 
 
@@ -289,9 +289,7 @@ def run_short(device: int) -> None:
     block(device, 16 * MIB)
 
 
-@two_devices(
-    modes=("enabled", "preloaded"), memory="1GiB", says=OUT_OF_MEMORY, ending="live"
-)
+@two_devices(modes=("enabled", "preloaded"), memory="1GiB", says=OUT_OF_MEMORY, ending="live")
 def test_a_shortage_of_others_spoils_no_capture() -> None:
     """On the other device, and on the very device of the capture."""
     static = block(0, MIB)

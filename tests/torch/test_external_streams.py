@@ -1,12 +1,15 @@
-"""Streams that are made and destroyed while PyTorch works on them. PyTorch's own last for ever;
-those of other libraries do not, and the driver gives the handle of a destroyed one to the next, at
-once, while the old one's work is still queued. Streams advance only when somebody waits for them."""
+"""Streams that are created and destroyed while PyTorch works on them. PyTorch's own last for ever;
+those of other libraries do not. The driver gives the handle of a destroyed stream to the next one
+at once, while the old one's work is still queued. Streams advance only when something waits for
+them.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional
 
 import torch
 
@@ -130,6 +133,10 @@ def allocate(size: int, stream: Stream) -> int:
     return int(address)
 
 
+def free(address: int, device: int) -> None:
+    library.genesis_free(ctypes.c_void_p(address), ctypes.c_size_t(0), device, None)
+
+
 @manual(modes=("enabled",))
 def test_a_c_caller_beside_pytorch() -> None:
     """Its streams are asked for, PyTorch's are not, and each uses what the other has freed."""
@@ -137,7 +144,7 @@ def test_a_c_caller_beside_pytorch() -> None:
         stream = Stream(index % 2)
         address = allocate(BYTES, stream)
         fill(address, stream)
-        library.genesis_free(ctypes.c_void_p(address), ctypes.c_size_t(0), stream.device.index, None)
+        free(address, stream.device.index)
         stream.destroy()
         torch.zeros(BYTES, dtype=torch.uint8, device=stream.device)
     assert simcuda.calls("cuStreamGetId") == ROUNDS
@@ -169,7 +176,7 @@ def test_a_preloaded_c_caller_beside_pytorch() -> None:
 
 
 def run_short() -> None:
-    """Leaves memory behind that only a wait would make anybody's, and asks for more than is left."""
+    """Leaves memory behind that is reusable only after a wait, and asks for more than is left."""
     side = torch.cuda.Stream()
     tensor = torch.zeros(8 * BYTES, dtype=torch.uint8, device="cuda")
     side.wait_stream(torch.cuda.current_stream())
@@ -200,5 +207,5 @@ def test_a_c_callers_capture_is_not_spoiled() -> None:
     # Now that waiting spoils nothing it is served.
     torch.empty(28 * BYTES, dtype=torch.uint8, device="cuda")
     assert cuda.cudaGraphDestroy(graph) == 0
-    library.genesis_free(ctypes.c_void_p(address), ctypes.c_size_t(0), 0, None)
+    free(address, 0)
     stream.destroy()

@@ -8,10 +8,10 @@ import io
 import os
 import pickle
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
-import pytest
 import torch
 
 import genesis
@@ -136,12 +136,11 @@ def test_annotations_stand_in_the_timeline() -> None:
         with genesis.annotate("forward"):
             block(3 * MIB)
 
-    with genesis.annotate("before"):
-        with genesis.memory_profiler.record():
-            step(1)
-            step(2)
-            unfinished = genesis.annotate("unfinished")
-            unfinished.__enter__()
+    with genesis.annotate("before"), genesis.memory_profiler.record():
+        step(1)
+        step(2)
+        unfinished = genesis.annotate("unfinished")
+        unfinished.__enter__()
     timeline = genesis.memory_profiler.get_timeline()
     found = [(one.name, one.depth) for one in timeline.annotations]
     one_step = [("step", 0), ("step 1", 1), ("forward", 1)]
@@ -172,12 +171,8 @@ def test_a_timeline_is_a_page_where_there_is_no_matplotlib() -> None:
         assert len(pages) == 3 and all(page.read_text().startswith("<!") for page in pages)
 
 
+@program()
 def test_a_timeline_is_a_picture_with_matplotlib() -> None:
-    pytest.importorskip("matplotlib")
-    run(pictures, "enabled")
-
-
-def pictures() -> None:
     with genesis.memory_profiler.record(), genesis.annotate("allocate"):
         block(3 * MIB)
     timeline = genesis.memory_profiler.get_timeline()

@@ -49,7 +49,7 @@ def test_a_forked_child_may_free_and_leave() -> None:
 KEPT: list[object] = []
 
 
-@program(modes=("two_symbols", "enabled", "mem_pool"), ending="live")
+@program(modes=("two_symbols", "enabled", "mem_pool"), ending="live", fresh=True)
 def test_exit_with_live_tensors() -> None:
     KEPT.append(torch.zeros(1 << 20, device="cuda"))
     KEPT.append(torch.nn.Linear(1000, 1000, device="cuda"))
@@ -59,7 +59,7 @@ def test_exit_with_live_tensors() -> None:
     KEPT[-1].record_stream(torch.cuda.current_stream())  # type: ignore[attr-defined]
 
 
-@program(modes=("enabled",), ending="live")
+@program(modes=("enabled",), ending="live", fresh=True)
 def test_exit_with_a_live_graph() -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -35,6 +35,10 @@ def test_pytorchs_viewer_reads_it(tmp_path: Path) -> None:
     segments = snapshot["segments"]
     assert sum(segment["allocated_size"] for segment in segments) == stats["allocated"]
     assert sum(segment["total_size"] for segment in segments) == stats["reserved"]
-    files = {frame["filename"] for trace in snapshot["device_traces"] for entry in trace
-             for frame in entry["frames"]}
+    files = {
+        frame["filename"]
+        for trace in snapshot["device_traces"]
+        for entry in trace
+        for frame in entry["frames"]
+    }
     assert any(file.endswith("models.py") for file in files), sorted(files)[:20]

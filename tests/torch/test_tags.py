@@ -7,6 +7,7 @@ import torch
 import genesis
 from support import simcuda
 from support.program import program
+from support.streams import touch
 
 REAL_BYTES = {"SIMCUDA_STORE": "bytes", "SIMCUDA_MEMORY": "4GiB"}
 
@@ -72,9 +73,22 @@ def test_misuse_is_reported() -> None:
         raise AssertionError(misuse)
 
 
+def write_from_the_other_device() -> None:
+    """A kernel of device 1, of which Genesis knows nothing, writes to memory of device 0."""
+    tensor = torch.zeros(1 << 20, device="cuda:0")
+    torch.cuda.synchronize(0)
+    touch(tensor, torch.cuda.current_stream(1), writes=True)
+    torch.cuda.synchronize(1)
+
+
 @program(env={"SIMCUDA_DEVICES": "2"})
 def test_a_peer_is_enabled() -> None:
-    tensor = torch.empty(1 << 20, device="cuda:0")
     genesis.enable_peer_access(0, 1)
     genesis.enable_peer_access(0, 1)
-    assert tensor.to("cuda:1").device.index == 1
+    write_from_the_other_device()
+
+
+@program(env={"SIMCUDA_DEVICES": "2"}, violations=True)
+def test_a_peer_that_was_not_enabled_cannot_reach_the_memory() -> None:
+    write_from_the_other_device()
+    assert "no access" in simcuda.violations_text()

@@ -52,7 +52,7 @@ def test_backward_on_autograds_own_threads() -> None:
         try:
             with torch.cuda.stream(stream):
                 train(Shape(layers=1, vocabulary=1024), lengths=[128] * 3)
-        except BaseException as failure:  # noqa: BLE001: told to the main thread
+        except BaseException as failure:
             failures.append(failure)
 
     threads = [threading.Thread(target=work, args=(torch.cuda.Stream(),)) for _ in range(4)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -56,7 +57,7 @@ class Block:
         free(self.address, 0, 0, None)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def library() -> Any:
     import genesis
 
@@ -76,14 +77,25 @@ def test_pytorch_is_not_needed() -> None:
 def test_every_name_has_its_place_on_the_page() -> None:
     import genesis
 
-    page = (ROOT.parent.parent / "docs" / "python.md").read_text()
-    modules = ("memory_profiler", "memory_manager", "cuda", "options")
-    names = [name for name in genesis.__all__ if not name.endswith("Error")]
-    for module in modules:
-        public = getattr(getattr(genesis, module), "__all__", None)
-        names += [f".{name}" for name in public or [] if name.islower()]
-    missing = [name for name in names if name not in page]
-    assert missing == []
+    on_the_page = names_on((ROOT.parent.parent / "docs" / "python.md").read_text())
+    names = [f"genesis.{name}" for name in genesis.__all__ if not name.endswith("Error")]
+    for module in ("memory_profiler", "memory_manager", "cuda", "options"):
+        names += [f"genesis.{module}.{name}" for name in getattr(genesis, module).__all__]
+    assert sorted(set(names) - on_the_page) == []
+
+
+def names_on(page: str) -> set[str]:
+    """The full names in the code of a page. In a line, a name without its module is of the module
+    of the name before: `genesis.options.get(name)`, `.set(name, value)`."""
+    names = set(re.findall(r"\bgenesis(?:\.\w+)+", page))
+    for line in page.splitlines():
+        module = "genesis"
+        for code in re.findall(r"`([\w.]+)[^`]*`", line):
+            if code.startswith("genesis."):
+                module = code.rpartition(".")[0]
+            else:
+                names.add(f"{module}.{code.lstrip('.')}")
+    return names | {name.rpartition(".")[0] for name in names}
 
 
 @alone

@@ -2,33 +2,38 @@
 
     simcuda python crates/simcuda/tests/test_pytorch.py
 
-Each test is a program of its own, run in a fresh process: with pytest or without. It fails
-when PyTorch does, when the race detector has anything to say, or when memory is left behind.
+Each test is a program, run in a process of its own: with pytest or without. It fails when PyTorch
+does, when the race detector finds something, or when memory is left behind. The processes are
+forked from one that has imported PyTorch (``tests/torch/support/processes.py``).
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import os
-import subprocess
 import sys
+from pathlib import Path
 
+HERE = Path(__file__).resolve().parent
+TORCH_TESTS = HERE.parent.parent.parent / "tests" / "torch"
 PROGRAMS = {}
 
 
 def program(says: str | None = None, **environment: str):
     """Makes a function a test that runs it in a process of its own, with this environment. It
-    says something on standard error only where it must."""
+    writes to standard error only what is expected."""
 
     def decorate(body):
         PROGRAMS[body.__name__] = body
 
         def test():
-            command = [sys.executable, __file__, body.__name__]
-            variables = {**os.environ, **environment}
-            result = subprocess.run(command, env=variables, capture_output=True, text=True)
-            assert result.returncode == 0, result.stderr + result.stdout
+            if str(TORCH_TESTS) not in sys.path:
+                sys.path.append(str(TORCH_TESTS))
+            from support import processes
+
+            place = processes.Place("test_pytorch", (HERE, TORCH_TESTS), imports=("torch",))
+            result = processes.run(place, body.__name__, environment)
+            assert result.status == 0, result.stderr + result.stdout
             said = result.stderr
             assert says in said if says is not None else said == "", said
 
@@ -185,7 +190,7 @@ def test_graphs_are_captured_and_replayed(torch, simulation):
     del y
     with torch.cuda.graph(graph):
         y = x * 2 + 1
-        z = torch.empty_like(y).copy_(y)
+        torch.empty_like(y).copy_(y)
     for _ in range(3):
         graph.replay()
     torch.cuda.synchronize()
@@ -229,8 +234,8 @@ def test_what_is_missing_is_named(torch, simulation):
         raise AssertionError("nothing was solved")
 
 
-def run(name: str) -> None:
-    """One program, in this process."""
+def main(name: str) -> None:
+    """Runs one program, in this process."""
     import torch
 
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -241,15 +246,12 @@ def run(name: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        run(sys.argv[1])
-    else:
-        failures = 0
-        for name in PROGRAMS:
-            try:
-                globals()[name]()
-                print("ok    ", name)
-            except AssertionError as failure:
-                failures += 1
-                print("FAILED", name, failure)
-        sys.exit(bool(failures))
+    failures = 0
+    for name in PROGRAMS:
+        try:
+            globals()[name]()
+            print("ok    ", name)
+        except AssertionError as failure:
+            failures += 1
+            print("FAILED", name, failure)
+    sys.exit(bool(failures))

@@ -1,43 +1,72 @@
 //! `cargo xtask test-frameworks`: the tests that run CuPy, RMM, Numba, ONNX Runtime and libtorch on
-//! simcuda, without a GPU.
+//! simcuda, and MXNet on the host, without a GPU.
 //!
-//! The frameworks come from the package registry into the virtual environment that `test-torch`
-//! makes; with PyTorch's CUDA libraries there, they take a gigabyte more.
+//! All but MXNet come from the package registry into the environment that `test-torch` makes; with
+//! PyTorch's CUDA libraries there, they take a gigabyte more. MXNet's wheels need an older Python
+//! and an older NumPy, so each version has an environment of its own.
 
 use std::path::PathBuf;
 
-use crate::steps::{Outcome, Step, run, run_all};
+use crate::environments;
+use crate::steps::{self, Outcome, output, run, run_all};
 use crate::torch;
 
 /// What is installed, in the versions that the tests are written for.
-const PACKAGES: [(&str, &str); 6] = [
-    ("cupy-cuda13x", "14.2.0"),
-    ("rmm-cu13", "26.10.0"),
-    ("numba-cuda", "0.30.4"),
+const PACKAGES: [&str; 6] = [
+    "cupy-cuda13x==14.2.0",
+    "rmm-cu13==26.10.0",
+    "numba-cuda==0.30.4",
     // Numba's compiler; a release of numba-cuda names no version of it.
-    ("numba", "0.68.1"),
-    ("onnxruntime-gpu", "1.31.1"),
+    "numba==0.68.1",
+    "onnxruntime-gpu==1.31.1",
     // Headers that those of the CUDA runtime include, which PyTorch does without.
-    ("nvidia-cuda-crt", "13.0.88"),
+    "nvidia-cuda-crt==13.0.88",
 ];
 
-/// Installs what is missing, builds, and runs `tests/frameworks`; `arguments` go to pytest.
+const MXNET_VERSIONS: [&str; 2] = ["1.9.1", "2.0.0b1"];
+/// The last NumPy that MXNet works with, and the Pythons that NumPy works with.
+const MXNET_NUMPY: &str = "numpy==1.23.5";
+const MXNET_PYTHON: &str = "<3.12";
+/// The tests of `tests/mxnet.rs` that need the environments: the words in their names, and their
+/// number. The variable names the folder with the environments.
+const MXNET_TESTS: &str = "_real_";
+const MXNET_TESTS_PASS: &str = "test result: ok. 3 passed";
+const MXNET_VARIABLE: &str = "GENESIS_TEST_ENVIRONMENTS";
+
+/// Installs what is missing, builds, and runs `tests/frameworks` and MXNet's tests; `arguments` go
+/// to pytest, and with any MXNet's tests are left out.
 pub(crate) fn test(arguments: &[String]) -> Outcome {
     let python = install()?;
     run(&torch::build())?;
     let mut tests = torch::on_simcuda(&python);
     tests.extend(["tests/frameworks"]);
     tests.extend(arguments);
-    run_all(&[tests])
+    run_all(&[tests])?;
+    if arguments.is_empty() { mxnet() } else { Ok(()) }
 }
 
-/// The virtual environment's Python, with PyTorch and all of these.
+/// The environment's Python, with PyTorch and all of these.
 pub(crate) fn install() -> Result<PathBuf, String> {
-    let python = torch::install()?;
-    if !torch::has_packages(&python, &PACKAGES) {
-        let mut install = Step::new(&python, &["-m", "pip", "install", "--quiet"]);
-        install.extend(PACKAGES.map(|(name, version)| format!("{name}=={version}")));
-        run(&install)?;
+    torch::install()?;
+    environments::install(torch::ENVIRONMENT, "python3", &PACKAGES)
+}
+
+/// MXNet's wheels with Genesis in the place of their storage.
+fn mxnet() -> Outcome {
+    for version in MXNET_VERSIONS {
+        let (name, mxnet) = (format!("mxnet-venv-{version}"), format!("mxnet=={version}"));
+        environments::install(&name, MXNET_PYTHON, &[&mxnet, MXNET_NUMPY])
+            .map_err(|error| format!("{error} (MXNet needs a Python older than 3.12)"))?;
     }
-    Ok(python)
+    run(&crate::cargo(&["build"]))?;
+    let tests = ["test", "--test", "mxnet", "--", "--ignored", MXNET_TESTS];
+    let tests = crate::cargo(&tests).set(MXNET_VARIABLE, steps::target_folder());
+    let text = output(&tests)?;
+    eprintln!("{text}");
+    // A filter that matches nothing passes as well.
+    if text.contains(MXNET_TESTS_PASS) {
+        Ok(())
+    } else {
+        Err(format!("tests/mxnet.rs: \"{MXNET_TESTS_PASS}\" was expected"))
+    }
 }

@@ -1,18 +1,18 @@
 //! `cargo xtask test-torch`: the tests that run the real PyTorch on simcuda, without a GPU.
 //!
-//! PyTorch's CUDA build comes from the package registry into a virtual environment under cargo's
-//! target folder (about 5 GB; installed once). The libraries are built in release, as users have
-//! them.
+//! PyTorch's CUDA build comes from the package registry into an environment that the tests of
+//! other frameworks share (about 5 GB; installed once). The libraries are built in release, as
+//! users have them.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
+use crate::environments;
 use crate::steps::{self, Outcome, Step, run, run_all};
 
-/// The version of PyTorch that the tests are written for and the peers are measured with.
-pub(crate) const PYTORCH_VERSION: &str = "2.11.0";
-/// What is installed beside it.
-const PACKAGES: [&str; 3] = ["numpy", "pytest", "pytest-xdist"];
+/// The environment's folder below the target folder.
+pub(crate) const ENVIRONMENT: &str = "torch-venv";
+/// PyTorch in the version that the tests are written for, and what they use with it.
+const PACKAGES: [&str; 5] = ["torch==2.11.0", "numpy", "matplotlib", "pytest", "pytest-xdist"];
 /// What of this workspace they use.
 const BUILT: [&str; 4] = ["genesis", "genesis-cli", "genesis-preload", "simcuda"];
 
@@ -44,33 +44,7 @@ pub(crate) fn on_simcuda(python: &Path) -> Step {
     tests
 }
 
-/// The virtual environment's Python, with everything that the tests import.
+/// The environment's Python, with everything that the tests import.
 pub(crate) fn install() -> Result<PathBuf, String> {
-    let environment = steps::target_folder().join("torch-venv");
-    let python = environment.join("bin/python");
-    let wanted = [("torch", PYTORCH_VERSION)].into_iter();
-    let wanted: Vec<_> = wanted.chain(PACKAGES.map(|package| (package, ""))).collect();
-    if has_packages(&python, &wanted) {
-        return Ok(python);
-    }
-    let mut create = Step::new("python3", &["-m", "venv"]);
-    create.extend([&environment]);
-    run(&create)?;
-    let mut install = Step::new(&python, &["-m", "pip", "install", "--quiet"]);
-    install.extend([format!("torch=={PYTORCH_VERSION}")]);
-    install.extend(PACKAGES);
-    run(&install)?;
-    Ok(python)
-}
-
-/// Whether all of `packages` are there, in their versions or, where that is empty, in any.
-pub(crate) fn has_packages(python: &Path, packages: &[(&str, &str)]) -> bool {
-    let mut script = "from importlib.metadata import version".to_owned();
-    for (package, wanted) in packages {
-        script += &format!("; found = version('{package}').split('+')[0]");
-        script += &format!("; assert found == '{wanted}' or not '{wanted}'");
-    }
-    let mut command = Command::new(python);
-    command.args(["-c", &script]).stdin(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+    environments::install(ENVIRONMENT, "python3", &PACKAGES)
 }

@@ -1,52 +1,57 @@
-"""Test functions that are programs: each runs in a process of its own, since the allocator of most
-frameworks is chosen once, and since how a process ends is part of what is tested.
+"""Test functions that are programs: each runs in a process of its own, because most frameworks let
+their allocator be chosen once, and because how a process ends is part of what is tested. The
+processes are forked from one that has imported the framework (:mod:`support.processes`).
 
-A program passes if its process ends with 0 and a silent standard error, the race detector found
-nothing, and the memory is accounted for (:mod:`harness.child`).
+A program passes if its process exits with 0 and wrote nothing to standard error, the race detector
+found nothing, and the memory is accounted for (:mod:`harness.child`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
-import json
-import os
-import re
-import subprocess
-import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Optional
 
-TIMEOUT_SECONDS = 120
+from support import processes
+
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = (ROOT.parent.parent / "python", ROOT, ROOT.parent / "torch")
+PLACE = processes.Place(
+    "harness.child", (ROOT, ROOT.parent.parent / "python", ROOT.parent / "torch")
+)
 
-#: What simcuda says of functions that a framework looks for and can do without.
-LOOKED_FOR = re.compile(r"simcuda: \w* is not implemented")
+#: What simcuda writes about functions that a framework looks for and can do without.
+LOOKED_FOR = r"simcuda: \w* is not implemented"
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    """What must hold at a program's end, and how it is started."""
+
+    #: What is checked when the program has returned (see :mod:`harness.child`).
+    ending: str = "freed"
+    #: The race detector finds something.
+    violations: bool = False
+    #: What every line on standard error matches; ``None``: there are no lines.
+    says: Optional[str] = None
+    #: What is imported before the program.
+    imports: tuple[str, ...] = ()
+    #: The process is started for this program alone, not forked.
+    fresh: bool = False
 
 
 def program(
-    env: Optional[Mapping[str, str]] = None,
-    ending: str = "freed",
-    violations: bool = False,
-    static_runtime: Optional[str] = None,
-    says: Optional[str] = None,
+    env: Optional[Mapping[str, str]] = None, **more: Any
 ) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Makes a test of a program. ``ending`` says what is checked when it has returned (see
-    :mod:`harness.child`); with ``violations`` the race detector is expected to find some;
-    ``static_runtime`` names a module whose runtime is taken over (:mod:`harness.static_runtime`);
-    ``says`` is what every line on standard error matches, where it is not silent."""
+    """Makes a test of a program, which runs with the variables ``env``; ``more`` are the fields of
+    :class:`Expected`."""
+    expected = Expected(**more)
 
     def decorate(function: Callable[[], None]) -> Callable[[], None]:
         def test() -> None:
-            arguments = {
-                "file": inspect.getsourcefile(function),
-                "function": function.__name__,
-                "ending": ending,
-                "violations": violations,
-                "static_runtime": static_runtime,
-            }
-            run(arguments, env or {}, "simcuda: " if violations else says)
+            run(function, env or {}, expected)
 
         functools.update_wrapper(test, function)
         del test.__wrapped__  # type: ignore[attr-defined]
@@ -56,22 +61,14 @@ def program(
     return decorate
 
 
-def run(arguments: Mapping[str, Any], env: Mapping[str, str], says: Optional[str]) -> None:
+def run(function: Callable[[], None], env: Mapping[str, str], expected: Expected) -> None:
     """Runs a function of a test file as a program."""
-    path = os.pathsep.join(str(folder) for folder in FOLDERS)
-    finished = subprocess.run(
-        [sys.executable, "-m", "harness.child", json.dumps(arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path, **env},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    lines = [line for line in finished.stderr.splitlines() if not LOOKED_FOR.fullmatch(line)]
-    said = finished.stdout + "\n".join(lines)
-    assert finished.returncode == 0, f"exit status {finished.returncode}\n{said}"
-    if says is None:
-        assert lines == [], f"standard error is not silent:\n{said}"
-    else:
-        assert lines and all(re.match(says, line) for line in lines), said
+    arguments = {
+        "file": inspect.getsourcefile(function),
+        "function": function.__name__,
+        "ending": expected.ending,
+        "violations": expected.violations,
+    }
+    place = dataclasses.replace(PLACE, imports=expected.imports)
+    finished = processes.run(place, arguments, env, expected.fresh)
+    finished.check("simcuda: " if expected.violations else expected.says, ignored=LOOKED_FOR)

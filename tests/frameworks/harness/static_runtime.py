@@ -13,8 +13,8 @@ import importlib
 import mmap
 import platform
 import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 #: ``SHT_SYMTAB`` and ``STT_FUNC``.
 _SYMBOL_TABLE, _FUNCTION = 2, 2

@@ -1,12 +1,12 @@
-"""The process a program runs in: sets its mode up, runs it, and takes stock.
+"""What the process of a program does: it sets the mode up, runs the program, and takes stock.
 
 Endings, each after the device is idle:
 
-``freed``  the program has let go of everything: nothing is live in Genesis; what it holds from
-           the driver is, to the byte or the page, what the driver says it has given; and after
+``freed``  the program has freed everything: nothing is live in Genesis; what Genesis holds from
+           the driver is, to the byte or the page, what the driver has handed out; and after
            emptying the cache that is nothing.
 ``live``   blocks may be live, also while the process exits; what Genesis holds is, to the byte,
-           what the driver has given.
+           what the driver has handed out.
 ``any``    nothing is checked: for programs that never reach the device.
 """
 
@@ -14,29 +14,28 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib.util
 import json
-import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import torch
 
 import genesis
 import genesis.torch
-from support import simcuda
+from support import processes, simcuda
 
-#: What the driver gives whole.
+#: The driver hands out whole pages.
 PAGE_BYTES = 2 << 20
 
 
-def main() -> None:
-    arguments = json.loads(sys.argv[1])
-    # Their own kernels are not there without a GPU.
+def main(arguments: dict[str, Any]) -> None:
+    warnings.simplefilter("error", ResourceWarning)
+    # Kernels of these libraries do not exist without a GPU.
     torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_cudnn_sdp(False)
-    function = load(arguments["file"], arguments["function"])
+    function = processes.load(arguments["file"], arguments["function"])
     with mode(arguments["mode"]):
         value = function()
     Path(arguments["result"]).write_text(json.dumps(value))
@@ -46,17 +45,6 @@ def main() -> None:
         assert found > 0, "the race detector was expected to find something"
     else:
         assert found == 0, simcuda.violations_text()
-
-
-def load(file: str, name: str) -> Callable[[], Any]:
-    specification = importlib.util.spec_from_file_location(Path(file).stem, file)
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    # Worker processes look for functions there.
-    sys.modules[specification.name] = module
-    specification.loader.exec_module(module)
-    function = getattr(module, name)
-    return getattr(function, "program", function)
 
 
 @contextlib.contextmanager
@@ -97,7 +85,7 @@ def take_stock(ending: str) -> None:
     held += sum(bytes_of_pytorchs_own(device) for device in devices)
     left = simcuda.used_bytes() - held
     if genesis.options.get("pool_type") in ("Naive", "Round", "Exact"):
-        # Their segments may be smaller than a page, and the driver gives whole ones.
+        # Their segments may be smaller than a page; the driver hands out whole pages.
         assert 0 <= left < PAGE_BYTES * sum(one.allocations for one in stats), (left, stats)
     else:
         assert left == 0, (held, left, stats)
@@ -114,21 +102,16 @@ def free_everything() -> None:
     gc.collect()
     torch._C._cuda_clearCublasWorkspaces()
     if torch.cuda.get_allocator_backend() == "native":
-        # Segments that PyTorch's allocator has from Genesis go back with its cache; preloaded,
-        # once the devices were waited for.
+        # Segments that PyTorch's allocator has from Genesis return with its cache; preloaded,
+        # after the devices were synchronized.
         torch.cuda.empty_cache()
         for device in range(torch.cuda.device_count()):
             torch.cuda.synchronize(device)
 
 
 def bytes_of_pytorchs_own(device: int) -> int:
-    """What PyTorch's allocator, in a mode that keeps it, has from the driver itself. It counts
-    what it has from Genesis as reserved, too."""
+    """What PyTorch's allocator, in a mode that keeps it, has from the driver itself. Its reserved
+    bytes also count what it has from Genesis."""
     if torch.cuda.get_allocator_backend() != "native":
         return 0
     return torch.cuda.memory_reserved(device) - genesis.stats(device).allocated_bytes.current
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("error", ResourceWarning)
-    main()

@@ -1,7 +1,8 @@
-"""A snapshot goes through PyTorch's own viewer: ``python memory_viz.py SNAPSHOT.pickle [OTHER.pickle]``.
+"""Runs a snapshot through PyTorch's own viewer:
+``python memory_viz.py SNAPSHOT.pickle [OTHER.pickle]``.
 
 Needs a Python with torch, of which only ``torch/cuda/_memory_viz.py`` is loaded, unmodified. Every
-function that does not need the network is run, and the sums it prints are compared with the
+function that does not need the network is run, and the sums that it prints are compared with the
 snapshot's own.
 """
 
@@ -88,8 +89,10 @@ def check(path: str, other: str) -> None:
         viz.trace_plot(snapshot, filter_freed=True)
     assert "free_completed without free_requested" not in said.getvalue(), said.getvalue()[:500]
     entries = sum(len(trace) for trace in snapshot["device_traces"])
-    print(f"{path}: {len(snapshot['segments'])} segments, {viz.Bytes(reserved)} reserved, "
-          f"{entries} entries left of the trace without what was freed")
+    print(
+        f"{path}: {len(snapshot['segments'])} segments, {viz.Bytes(reserved)} reserved, "
+        f"{entries} entries left of the trace without what was freed"
+    )
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@ a program costs what its allocations and launches cost."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Iterable, Optional
+from typing import Optional
 
 import torch
 from torch import nn

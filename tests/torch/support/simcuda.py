@@ -1,4 +1,4 @@
-"""The simulated GPU, as tests ask and tell it: functions of the preloaded simcuda."""
+"""The simulated GPU as tests see and control it: functions of the preloaded simcuda."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ _preloaded = ctypes.CDLL(None)
 
 
 def is_there() -> bool:
-    """Whether this process runs on simcuda."""
+    """Returns true if this process runs on simcuda."""
     return hasattr(_preloaded, "simcuda_check")
 
 
 def violations() -> int:
-    """How many races and misuses were found so far."""
+    """The number of races and misuses found so far."""
     check = _preloaded.simcuda_check
     check.restype = ctypes.c_int64
     return int(check())
 
 
 def violations_text() -> str:
-    """They themselves, a line each."""
+    """The races and misuses found so far, one per line."""
     read = _preloaded.simcuda_violations
     read.restype, read.argtypes = ctypes.c_size_t, [ctypes.c_char_p, ctypes.c_size_t]
     text = ctypes.create_string_buffer(read(None, 0) + 1)
@@ -29,20 +29,29 @@ def violations_text() -> str:
 
 
 def last_runtime_error() -> int:
-    """CUDA's number of the last error of this thread, which it forgets thereby; 0: none."""
+    """CUDA's number of this thread's last error, which is cleared; 0: none."""
     return int(_preloaded.cudaGetLastError())
 
 
 def calls(name: str) -> int:
-    """How often the driver's or the runtime's function ``name`` was called."""
+    """The number of calls of the driver's or the runtime's function ``name``."""
     count = _preloaded.simcuda_calls
     count.restype, count.argtypes = ctypes.c_int64, [ctypes.c_char_p]
     return int(count(name.encode()))
 
 
+def has_started() -> bool:
+    """Returns true if a call has reached the driver."""
+    return _census("used_bytes") >= 0
+
+
 def used_bytes() -> int:
-    """Memory that the driver has given, on all devices together."""
+    """Memory that the driver has handed out, on all devices together."""
+    return max(_census("used_bytes"), 0)
+
+
+def _census(what: str) -> int:
+    """The number of things of this kind that are alive; −1: no call has reached the driver yet."""
     census = _preloaded.simcuda_census
     census.restype, census.argtypes = ctypes.c_int64, [ctypes.c_char_p]
-    used = int(census(b"used_bytes"))
-    return max(used, 0)  # −1: no call has reached the driver yet
+    return int(census(what.encode()))

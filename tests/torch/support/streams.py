@@ -1,4 +1,4 @@
-"""Streams that a library beside PyTorch makes and destroys, and kernels that extensions launch."""
+"""Streams of another library than PyTorch, and kernels that extensions launch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NON_BLOCKING = 1
 
 
 class Stream(torch.cuda.ExternalStream):
-    """A stream of ``device`` that lasts until it is destroyed, unlike those of PyTorch's own."""
+    """A stream of ``device`` that lasts until it is destroyed, unlike PyTorch's own streams."""
 
     def __new__(cls, device: int = 0) -> Stream:
         handle = ctypes.c_void_p()
@@ -23,7 +23,7 @@ class Stream(torch.cuda.ExternalStream):
         return super().__new__(cls, handle.value, device=device)
 
     def destroy(self) -> None:
-        """Work that is queued on it goes on; its handle may be another stream's at once."""
+        """Its queued work continues; the driver may reuse its handle at once."""
         code = _preloaded.cudaStreamDestroy(ctypes.c_void_p(self.cuda_stream))
         assert code == 0, code
 

@@ -1,0 +1,35 @@
+//! The driver stand-in beneath a replay: CUDA's library names, and a process's environment.
+//!
+//! Found as `libcuda.so.1` it is the driver, which Genesis loads; preloaded, its symbols take
+//! the place of the runtime's, which PyTorch and RMM call.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::results::failed;
+use steps::Outcome;
+
+const BUILT_NAME: &str = "libsimcuda.so";
+const DRIVER_NAME: &str = "libcuda.so.1";
+
+/// Puts the stand-in built in `release` into `folder` under the driver's name.
+pub(crate) fn install(release: &Path, folder: &Path) -> Outcome {
+    let link = folder.join(DRIVER_NAME);
+    if link.is_symlink() {
+        std::fs::remove_file(&link).map_err(|error| failed(&link, &error))?;
+    }
+    std::os::unix::fs::symlink(release.join(BUILT_NAME), &link)
+        .map_err(|error| failed(&link, &error))
+}
+
+/// Lets `command` run on the stand-in in `folder`, with one device of `device_bytes`.
+pub(crate) fn put_beneath(command: &mut Command, folder: &Path, device_bytes: u64) {
+    command
+        .env("LD_LIBRARY_PATH", folder)
+        .env("LD_PRELOAD", folder.join(DRIVER_NAME))
+        .env("SIMCUDA_MEMORY", device_bytes.to_string())
+        // PyTorch's published figures were recorded so, and it prefers low addresses.
+        .env("SIMCUDA_ADDRESSES", "descending")
+        // What the detector costs is no part of an allocator's time.
+        .env("SIMCUDA_RACES", "off");
+}

@@ -1,0 +1,185 @@
+//! Measuring: each replay in a process of its own, on a device of the size it is given.
+//!
+//! Times are measured one process at a time, but where two at once are what is measured; everybody in
+//! turn and round after round, so that whatever else the machine does falls on all. The *smallest device* is found by bisection
+//! between the live peak, below which nothing completes, and the peak that was reserved where
+//! memory was ample; each probe is one pass in a fresh process, and complete means that no
+//! request was refused. Completing is not strictly monotonic in the size, so near the threshold
+//! the answer is one of several. Probes count and do not time, so they run side by side.
+
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use genesis_replay::report::Report;
+
+use crate::results::{Measured, Rounds, failed};
+use crate::subjects::{Subject, Tools};
+use crate::trace::Trace;
+
+/// How variables begin that would change what is measured.
+const SETTINGS: [&str; 5] = ["GENESIS_", "MXNET_", "PYTORCH_", "RMM_", "SIMCUDA_"];
+/// Passes of a process after the first: so many that most of them come after a program's memory has
+/// come to rest.
+const WARM_PASSES: usize = 9;
+/// A device on which no subject runs short, even with two threads: 1 TiB.
+const AMPLE_BYTES: u64 = 1 << 40;
+/// Devices tried are multiples of this size.
+const STEP_BYTES: u64 = 64 << 10;
+/// The smallest device is found to this part of the live peak.
+const RESOLUTION: f64 = 0.001;
+/// How often a device that proves too small to start the search from is doubled.
+const MOST_DOUBLINGS: u32 = 4;
+
+/// How one process replays.
+#[derive(Clone, Copy, Debug)]
+struct Replay {
+    threads: usize,
+    warm_passes: usize,
+    device_bytes: u64,
+}
+
+/// Replays `trace` with one thread, in one process and in two at once, and with two threads.
+pub(crate) fn times(tools: &Tools, trace: &Trace, subject: &Subject) -> Result<Measured, String> {
+    let on_threads = |threads| {
+        let how = Replay { threads, warm_passes: WARM_PASSES, device_bytes: AMPLE_BYTES };
+        let report = replay(tools, trace, subject, how)?;
+        match report.failures() {
+            0 => Ok(report),
+            failures => Err(format!("{failures} requests failed with ample memory")),
+        }
+    };
+    let processes = std::thread::scope(|scope| {
+        let other = scope.spawn(|| on_threads(1));
+        let one = on_threads(1);
+        [one, other.join().unwrap_or_else(|_| Err("a replay panicked".to_owned()))]
+    });
+    Ok(Measured {
+        single: Rounds(vec![on_threads(1)?]),
+        double: Rounds(vec![on_threads(2)?]),
+        processes: Rounds(processes.into_iter().collect::<Result<_, _>>()?),
+        smallest_device_bytes: None,
+    })
+}
+
+/// The smallest device for each of `searches`: a trace, a subject and its measurement, into
+/// which the answer is written.
+pub(crate) fn smallest_devices(
+    tools: &Tools,
+    mut searches: Vec<(&Trace, &Subject, &mut Measured)>,
+) -> Result<(), String> {
+    let count = searches.len();
+    let done = AtomicUsize::new(0);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(count);
+    let queue = Mutex::new(searches.iter_mut());
+    let next = || queue.lock().ok()?.next();
+    std::thread::scope(|scope| {
+        let work = || {
+            while let Some((trace, subject, measured)) = next() {
+                let found = smallest_device(tools, trace, subject, measured.single.first())?;
+                let number = done.fetch_add(1, Ordering::Relaxed) + 1;
+                let over_live = found as f64 / trace.live_peak_bytes as f64;
+                eprintln!(
+                    "[{number}/{count}] {} under {}: completes on {over_live:.3} × live",
+                    trace.name, subject.name
+                );
+                measured.smallest_device_bytes = Some(found);
+            }
+            Ok(())
+        };
+        let running: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        running.into_iter().try_for_each(|worker| {
+            worker.join().unwrap_or_else(|_| Err("a search panicked".to_owned()))
+        })
+    })
+}
+
+fn smallest_device(
+    tools: &Tools,
+    trace: &Trace,
+    subject: &Subject,
+    ample: &Report,
+) -> Result<u64, String> {
+    let completes = |steps: u64| {
+        let device_bytes = steps * STEP_BYTES;
+        let how = Replay { threads: 1, warm_passes: 0, device_bytes };
+        Ok(replay(tools, trace, subject, how)?.failures() == 0)
+    };
+    let too_small = (trace.live_peak_bytes - 1) / STEP_BYTES;
+    let guess = ample.cold.reserved_peak_bytes.div_ceil(STEP_BYTES).max(too_small + 1);
+    let resolution = (trace.live_peak_bytes as f64 * RESOLUTION) as u64 / STEP_BYTES;
+    let found = least(too_small, guess, resolution.max(1), completes)?;
+    let nothing = || format!("{} does not complete under {}", trace.name, subject.name);
+    found.map(|steps| steps * STEP_BYTES).ok_or_else(nothing)
+}
+
+/// The least number above `too_small` for which `completes` holds, at most `resolution` too
+/// high: by bisection below `guess`, which is doubled where it proves too small itself. None
+/// where that does not help.
+fn least(
+    mut too_small: u64,
+    guess: u64,
+    resolution: u64,
+    completes: impl Fn(u64) -> Result<bool, String>,
+) -> Result<Option<u64>, String> {
+    let mut enough = guess;
+    let mut doublings = 0;
+    while !completes(enough)? {
+        if doublings == MOST_DOUBLINGS {
+            return Ok(None);
+        }
+        doublings += 1;
+        (too_small, enough) = (enough, enough * 2);
+    }
+    while enough - too_small > resolution {
+        let middle = too_small + (enough - too_small) / 2;
+        if completes(middle)? { enough = middle } else { too_small = middle }
+    }
+    Ok(Some(enough))
+}
+
+fn replay(tools: &Tools, trace: &Trace, subject: &Subject, how: Replay) -> Result<Report, String> {
+    let Replay { threads, warm_passes, device_bytes } = how;
+    let mut command = Command::new(&tools.genesis);
+    command.arg("replay").arg(&trace.path).args(["--json", "--backend", "cuda", "--library"]);
+    command.arg(&subject.library);
+    command.args(["--threads", &threads.to_string(), "--warm", &warm_passes.to_string()]);
+    if let Some(strategy) = &subject.strategy {
+        command.args(["--strategy", strategy]);
+    }
+    for (name, _) in std::env::vars_os() {
+        if SETTINGS.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    command.envs(subject.settings.iter().map(|(name, value)| (name, value)));
+    crate::driver::put_beneath(&mut command, &tools.driver_folder, device_bytes);
+    let output =
+        command.stdin(Stdio::null()).output().map_err(|error| failed(&tools.genesis, &error))?;
+    // A replay with refused requests ends with a status of its own, and with its report.
+    serde_json::from_slice(&output.stdout).map_err(|_| {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        format!("{} under {}: {}: {errors}", trace.name, subject.name, output.status)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::least;
+
+    #[test]
+    fn bisection_finds_the_least_wherever_it_lies() {
+        for threshold in 101..=300 {
+            let completes = |pages| Ok(pages >= threshold);
+            assert_eq!(least(100, 150, 1, completes), Ok(Some(threshold)));
+            let about = least(100, 150, 10, completes).unwrap().unwrap();
+            assert!((threshold..threshold + 10).contains(&about), "{threshold}: {about}");
+        }
+    }
+
+    #[test]
+    fn what_never_completes_and_what_cannot_be_run_are_told_apart() {
+        assert_eq!(least(100, 150, 1, |_| Ok(false)), Ok(None));
+        assert_eq!(least(100, 150, 1, |_| Err("no".to_owned())), Err("no".to_owned()));
+    }
+}

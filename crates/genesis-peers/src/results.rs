@@ -1,0 +1,83 @@
+//! What was measured, as plain data; kept as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::Path;
+
+use genesis_replay::report::{Report, median};
+use serde::{Deserialize, Serialize};
+
+/// What one subject made of one trace.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub(crate) single: Rounds,
+    /// Two threads at once, each replaying the whole trace on streams of its own.
+    pub(crate) double: Rounds,
+    /// Two processes at once, each with one thread.
+    pub(crate) processes: Rounds,
+    pub(crate) smallest_device_bytes: Option<u64>,
+}
+
+/// The reports of one replay made again and again; never empty.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Rounds(pub(crate) Vec<Report>);
+
+/// Everything measured in one run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Results {
+    /// Under what circumstances, as pairs of a name and a value.
+    pub(crate) circumstances: Vec<(String, String)>,
+    /// The subjects' names, the yardstick first.
+    pub(crate) subjects: Vec<String>,
+    /// The traces' names.
+    pub(crate) traces: Vec<String>,
+    /// By trace, then by subject; without those a subject cannot replay.
+    pub(crate) measured: BTreeMap<String, BTreeMap<String, Measured>>,
+}
+
+impl Rounds {
+    /// The first report: memory and driver calls of one thread are the same in every round.
+    pub(crate) fn first(&self) -> &Report {
+        &self.0[0]
+    }
+
+    /// The median time of a call in first passes, in nanoseconds.
+    pub(crate) fn cold_ns(&self) -> Option<f64> {
+        median(self.0.iter().map(|report| report.cold.ns_per_call).collect())
+    }
+
+    /// The median time of a call in all other passes, in nanoseconds.
+    pub(crate) fn warm_ns(&self) -> Option<f64> {
+        let passes = self.0.iter().flat_map(|report| &report.warm);
+        median(passes.map(|pass| pass.ns_per_call).collect())
+    }
+}
+
+impl Measured {
+    /// Adds another round.
+    pub(crate) fn add(&mut self, round: Self) {
+        self.single.0.extend(round.single.0);
+        self.double.0.extend(round.double.0);
+        self.processes.0.extend(round.processes.0);
+    }
+
+    pub(crate) fn summary(&self) -> String {
+        format!(
+            "{:.3} × live, {:.0} ns a call, {:.0} ns with two threads",
+            self.single.first().reserved_over_live().unwrap_or_default(),
+            self.single.warm_ns().unwrap_or_default(),
+            self.double.warm_ns().unwrap_or_default(),
+        )
+    }
+}
+
+impl Results {
+    pub(crate) fn get(&self, trace: &str, subject: &str) -> Option<&Measured> {
+        self.measured.get(trace)?.get(subject)
+    }
+}
+
+/// A line on what could not be done with `path`.
+pub(crate) fn failed(path: &Path, error: &dyn Display) -> String {
+    format!("{}: {error}", path.display())
+}

@@ -1,0 +1,165 @@
+//! Who is measured: the peers, each behind an adapter, and every strategy of Genesis.
+//!
+//! An adapter (`benches/peers`) is a library with the functions of Genesis's C interface that a
+//! replay calls. The program that replays, its loop, threads and samples, and the driver
+//! stand-in beneath are the same for all.
+
+use std::path::{Path, PathBuf};
+
+use crate::install::{PYTORCH_VERSION, Packages, RMM_VERSION};
+use crate::results::failed;
+use crate::trace::Trace;
+use steps::{Outcome, Step, root, run, target_folder};
+
+/// Everything that was built for the measurement.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    /// The `genesis` program.
+    pub(crate) genesis: PathBuf,
+    /// The driver stand-in, under CUDA's own library names.
+    pub(crate) driver_folder: PathBuf,
+    adapters: PathBuf,
+}
+
+/// One allocator as it is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    /// Its name on the page.
+    pub(crate) name: String,
+    /// The library that a replay opens.
+    pub(crate) library: PathBuf,
+    /// The value of `--strategy`, for Genesis.
+    pub(crate) strategy: Option<String>,
+    /// Environment variables of its process.
+    pub(crate) settings: Vec<(&'static str, String)>,
+    /// Whether it can be told that another stream uses a block.
+    pub(crate) has_record_stream: bool,
+}
+
+impl Subject {
+    /// Whether all that `trace` asks for can be done.
+    pub(crate) fn can_replay(&self, trace: &Trace) -> bool {
+        self.has_record_stream || !trace.records_streams
+    }
+}
+
+/// The name of the subject that times are compared with.
+pub(crate) const YARDSTICK: &str = "PyTorch native";
+
+impl Tools {
+    /// Builds Genesis, the stand-in and the adapters; files go to `folder`.
+    pub(crate) fn build(folder: &Path, packages: &Packages) -> Result<Self, String> {
+        let release = cargo_build()?;
+        let tools = Self {
+            genesis: release.join("genesis"),
+            driver_folder: folder.join("driver"),
+            adapters: folder.join("adapters"),
+        };
+        for folder in [&tools.driver_folder, &tools.adapters] {
+            std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+        }
+        crate::driver::install(&release, &tools.driver_folder)?;
+        tools.compile_torch(packages)?;
+        tools.compile_rmm(packages)?;
+        tools.compile_genesis(&release)?;
+        Ok(tools)
+    }
+
+    fn compile_torch(&self, packages: &Packages) -> Outcome {
+        let libraries = packages.path("torch/lib");
+        let mut compile = self.compiler("torch", PYTORCH_VERSION, packages);
+        compile.extend(["-isystem".into(), packages.path("torch/include")]);
+        compile.extend(["-L".into(), libraries.clone()]);
+        compile.extend(["-lc10_cuda", "-lc10"]);
+        compile.extend([format!("-Wl,-rpath,{}", libraries.display())]);
+        run(&compile)
+    }
+
+    fn compile_rmm(&self, packages: &Packages) -> Outcome {
+        let mut compile = self.compiler("rmm_pool", RMM_VERSION, packages);
+        compile.extend([
+            "-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE",
+            "-DSPDLOG_FMT_EXTERNAL",
+            "-DFMT_HEADER_ONLY",
+            "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP",
+        ]);
+        for inside in ["", "/rapids", "/rapids/libcudacxx"] {
+            let folder = packages.path(&format!("librmm/include{inside}"));
+            compile.extend(["-isystem".into(), folder]);
+        }
+        run(&compile)
+    }
+
+    fn compile_genesis(&self, release: &Path) -> Outcome {
+        let mut compile = self.bare_compiler("genesis");
+        compile.extend(["-L".into(), release.to_owned()]);
+        // The adapter names nothing of the library that the linker could see it needs.
+        compile.extend(["-Wl,--no-as-needed", "-lgenesis"]);
+        compile.extend([format!("-Wl,-rpath,{}", release.display())]);
+        run(&compile)
+    }
+
+    fn bare_compiler(&self, name: &str) -> Step {
+        let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+        let flags = ["-std=c++17", "-O2", "-DNDEBUG", "-Wall", "-Wextra", "-fPIC", "-shared"];
+        let mut compile = Step::new(compiler, &flags);
+        compile.extend(["-I".into(), root().join("include")]);
+        compile.extend(["-o".into(), self.adapter(name)]);
+        compile.extend([root().join("benches/peers").join(name).with_extension("cpp")]);
+        compile
+    }
+
+    fn compiler(&self, name: &str, version: &str, packages: &Packages) -> Step {
+        let mut compile = self.bare_compiler(name);
+        compile.extend([format!("-DPEER_VERSION=\"{version}\"")]);
+        compile.extend(["-isystem".into(), packages.path("nvidia/cu13/include")]);
+        compile
+    }
+
+    fn adapter(&self, name: &str) -> PathBuf {
+        self.adapters.join(format!("libpeer_{name}.so"))
+    }
+
+    /// Everyone, the peers first; of Genesis the `strategies` given.
+    pub(crate) fn subjects(&self, strategies: &[String]) -> Vec<Subject> {
+        let peer = |name: &str, adapter: &str, settings, has_record_stream| Subject {
+            name: name.to_owned(),
+            library: self.adapter(adapter),
+            strategy: None,
+            settings,
+            has_record_stream,
+        };
+        let expandable = vec![("PYTORCH_ALLOC_CONF", "expandable_segments:True".to_owned())];
+        let quiet = vec![("RMM_DEBUG_LOG_FILE", "/dev/null".to_owned())];
+        let genesis = |name: String, strategy: &str, settings| Subject {
+            name,
+            library: self.adapter("genesis"),
+            strategy: Some(strategy.to_owned()),
+            settings,
+            has_record_stream: true,
+        };
+        let plain = strategies
+            .iter()
+            .map(|strategy| genesis(format!("Genesis {strategy}"), strategy, Vec::new()));
+        let tight = vec![("GENESIS_ELASTIC_POLICY", "tight".to_owned())];
+        let tight = genesis("Genesis Elastic, tight".to_owned(), "Elastic", tight);
+        [
+            peer(YARDSTICK, "torch", Vec::new(), true),
+            peer("PyTorch expandable", "torch", expandable, true),
+            peer("RMM pool", "rmm_pool", quiet, false),
+        ]
+        .into_iter()
+        .chain(plain)
+        .chain([tight])
+        .collect()
+    }
+}
+
+/// Builds Genesis, its program and the stand-in in release, and returns their folder.
+fn cargo_build() -> Result<PathBuf, String> {
+    let packages = ["--package", "genesis", "--package", "genesis-cli", "--package", "simcuda"];
+    let mut build = steps::cargo(&["build", "--release"]);
+    build.extend(packages);
+    run(&build)?;
+    Ok(target_folder().join("release"))
+}

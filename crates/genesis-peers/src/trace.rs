@@ -1,0 +1,54 @@
+//! The recorded programs, with what the measurement must know of them beforehand.
+
+use std::path::PathBuf;
+
+use genesis_replay::gtr;
+use genesis_replay::job::trace_name;
+use genesis_replay::program::{Kind, Program};
+
+use crate::results::failed;
+use steps::root;
+
+/// A recorded program.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    /// The most bytes live at once, as requested.
+    pub(crate) live_peak_bytes: u64,
+    /// Whether blocks are used on other streams than their own.
+    pub(crate) records_streams: bool,
+}
+
+/// Every trace of the repository, by name; those named in `only`, if any are.
+pub(crate) fn find(only: &[String]) -> Result<Vec<Trace>, String> {
+    let folder = root().join("traces");
+    let entries = std::fs::read_dir(&folder).map_err(|error| failed(&folder, &error))?;
+    let mut paths: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().ends_with(".gtr.zst"))
+        .filter(|path| only.is_empty() || only.contains(&trace_name(path)))
+        .collect();
+    paths.sort();
+    if paths.is_empty() || (!only.is_empty() && paths.len() != only.len()) {
+        return Err(format!(
+            "{}: not all of these are there: {}",
+            folder.display(),
+            only.join(", ")
+        ));
+    }
+    paths.into_iter().map(read).collect()
+}
+
+fn read(path: PathBuf) -> Result<Trace, String> {
+    let program = gtr::read_file(&path)
+        .and_then(|records| Program::prepare(&records))
+        .map_err(|error| failed(&path, &error))?;
+    Ok(Trace {
+        name: trace_name(&path),
+        path,
+        live_peak_bytes: program.live_peak_bytes,
+        records_streams: program.count(Kind::RecordStream) > 0,
+    })
+}

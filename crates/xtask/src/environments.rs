@@ -1,0 +1,70 @@
+//! Environments of Python, with packages of the package registry, below the target folder.
+//!
+//! uv makes them. It links packages from its own cache: an environment with PyTorch takes seconds
+//! where pip takes minutes, and a second one, or one in a fresh clone, no space. uv itself is
+//! installed by pip, once.
+
+use std::path::PathBuf;
+
+use crate::steps::{self, Outcome, Step, output, run, run_all};
+
+const UV_VERSION: &str = "0.13.9";
+/// What checks the Python of the repository.
+const LINTERS: [&str; 2] = ["mypy==2.4.1", "ruff==0.17.6"];
+/// The Python that is checked.
+const LINTED: [&str; 4] = ["python", "tests/frameworks", "tests/page", "tests/torch"];
+
+/// Installs `packages`, each as pip takes it (`name==version`), into the environment `name`, made
+/// with an interpreter that uv finds by the words `interpreter`. Returns the environment's Python.
+pub(crate) fn install(name: &str, interpreter: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    let uv = uv()?;
+    let environment = steps::target_folder().join(name);
+    let python = environment.join("bin/python");
+    // Found on this machine, never downloaded.
+    let step = |arguments: &[&str]| Step::new(&uv, arguments).set("UV_PYTHON_DOWNLOADS", "never");
+    if !python.exists() {
+        let mut create = step(&["venv", "--quiet", "--clear", "--python", interpreter]);
+        create.extend([&environment]);
+        run(&create)?;
+    }
+    let mut install = step(&["pip", "install", "--quiet", "--python"]);
+    install.extend([&python]);
+    install.extend(packages);
+    run(&install)?;
+    Ok(python)
+}
+
+/// The program uv, installed if it is missing.
+fn uv() -> Result<PathBuf, String> {
+    let environment = steps::target_folder().join("uv-venv");
+    let uv = environment.join("bin/uv");
+    if output(&Step::new(&uv, &["--version"])).is_ok_and(|text| text.contains(UV_VERSION)) {
+        return Ok(uv);
+    }
+    let mut create = Step::new("python3", &["-m", "venv", "--clear"]);
+    create.extend([&environment]);
+    run(&create)?;
+    let mut install = Step::new(environment.join("bin/python"), &["-m", "pip", "install"]);
+    install.extend(["--quiet", "--disable-pip-version-check", &format!("uv=={UV_VERSION}")]);
+    run(&install)?;
+    Ok(uv)
+}
+
+/// Checks the Python of the repository: its form, mistakes that ruff knows, and the types of the
+/// package. PyTorch and its like are not installed for that; they are any type.
+pub(crate) fn lint() -> Outcome {
+    let python = install("lint-venv", "python3", &LINTERS)?;
+    let ruff = |arguments: &[&str]| {
+        let mut step = Step::new(python.with_file_name("ruff"), arguments);
+        step.extend(LINTED);
+        step
+    };
+    let cache = steps::target_folder().join("lint-venv/mypy-cache");
+    let mut types = Step::new(python.with_file_name("mypy"), &["genesis", "--cache-dir"]);
+    types.extend([cache]);
+    run_all(&[
+        ruff(&["format", "--check", "--quiet"]),
+        ruff(&["check", "--quiet"]),
+        types.within(steps::root().join("python")),
+    ])
+}

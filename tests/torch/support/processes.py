@@ -1,0 +1,154 @@
+"""Runs a function of a module in a process of its own: forked from a server that has imported
+the module already (:mod:`support.fork_server`), or started fresh.
+
+There is one server for each :class:`Place`, started when first needed; it ends with this process,
+by the end of its standard input. A program runs fresh if its environment has variables that are
+read before a fork, or if it asks to, because how a process starts and ends is what it tests.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+TIMEOUT_SECONDS = 120
+
+#: Beginnings of the names of variables that a framework may read when it is imported.
+READ_AT_IMPORT = ("PYTORCH_", "CUPY_", "NUMBA_")
+#: Threads of the host would be in the way of a fork, and of the other workers.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a process ended, and what it wrote."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    def check(self, says: Optional[str] = None, ignored: str = "$.") -> None:
+        """Asserts that the process exited with 0 and that standard error is as expected: every
+        line matches ``says``, or without it there are no lines. Lines that match ``ignored`` do
+        not count."""
+        lines = [line for line in self.stderr.splitlines() if not re.fullmatch(ignored, line)]
+        written = self.stdout + "\n".join(lines)
+        assert self.status == 0, f"exit status {self.status}\n{written}"
+        if says is None:
+            assert lines == [], f"standard error is not silent:\n{written}"
+        else:
+            assert lines and all(re.match(says, line) for line in lines), written
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where programs of one kind run."""
+
+    #: Has the function ``main(arguments)``; the arguments are anything that JSON has.
+    module: str
+    #: Where it finds other modules; the first is the working folder.
+    folders: tuple[Path, ...]
+    #: What is imported before it.
+    imports: tuple[str, ...] = ()
+    #: The value of ``LD_PRELOAD``; ``None``: this process's own.
+    preloaded: Optional[str] = None
+
+    def environment(self) -> dict[str, str]:
+        path = os.pathsep.join(str(folder) for folder in self.folders)
+        preloaded = {} if self.preloaded is None else {"LD_PRELOAD": self.preloaded}
+        return {**os.environ, **ONE_THREAD, "PYTHONPATH": path, **preloaded}
+
+
+def run(place: Place, arguments: Any, env: Mapping[str, str], fresh: bool = False) -> Finished:
+    """Calls ``main(arguments)`` of the place's module in a process with these variables set."""
+    if fresh or any(name.startswith(READ_AT_IMPORT) for name in env):
+        return _run_fresh(place, arguments, env)
+    return _server(place).run(arguments, env)
+
+
+def _run_fresh(place: Place, arguments: Any, env: Mapping[str, str]) -> Finished:
+    modules = ", ".join(("json", "sys", *place.imports, place.module))
+    code = f"import {modules}; {place.module}.main(json.loads(sys.argv[1]))"
+    finished = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(arguments)],
+        cwd=place.folders[0],
+        env={**place.environment(), **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    return Finished(finished.returncode, finished.stdout, finished.stderr)
+
+
+class _Server:
+    """A running :mod:`support.fork_server`."""
+
+    def __init__(self, place: Place) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.fork_server", place.module, *place.imports],
+            cwd=place.folders[0],
+            env=place.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def run(self, arguments: Any, env: Mapping[str, str]) -> Finished:
+        with tempfile.TemporaryDirectory() as folder:
+            stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
+            job = {
+                "arguments": arguments,
+                "env": dict(env),
+                "stdout": str(stdout),
+                "stderr": str(stderr),
+            }
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps(job).encode() + b"\n")
+            self._process.stdin.flush()
+            status = self._wait_for(self._answer())
+            return Finished(status, stdout.read_text(), stderr.read_text())
+
+    def _wait_for(self, child: int) -> int:
+        assert self._process.stdout is not None
+        if select.select([self._process.stdout], [], [], TIMEOUT_SECONDS)[0]:
+            return self._answer()
+        os.killpg(child, signal.SIGKILL)
+        self._answer()
+        raise TimeoutError(f"the program runs for more than {TIMEOUT_SECONDS} s")
+
+    def _answer(self) -> int:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the server has ended"
+        return int(line)
+
+
+def load(file: str, name: str) -> Callable[[], Any]:
+    """The program ``name`` of a test file, in the process that runs it."""
+    specification = importlib.util.spec_from_file_location(Path(file).stem, file)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    # Worker processes look for functions there.
+    sys.modules[specification.name] = module
+    specification.loader.exec_module(module)
+    function = getattr(module, name)
+    program: Callable[[], Any] = getattr(function, "program", function)
+    return program
+
+
+@functools.cache
+def _server(place: Place) -> _Server:
+    return _Server(place)
