@@ -72,8 +72,9 @@ fn a_large_device() {
 }
 
 /// Memory comes in extents of 20 MiB while there is room, and an extent moves only when no block in
-/// it is live. So where blocks are smaller, what every second one leaves cannot serve one request of
-/// as many bytes. Today it serves blocks of the size that was freed, and one request for a part.
+/// it is live. So where blocks are smaller, what every second one leaves cannot serve one request
+/// of as many bytes. Today it serves blocks of the size that was freed, and one request for a
+/// part of it.
 #[test]
 fn a_large_device_of_blocks_of_few_pages() {
     for (bytes, part) in [(2 * MIB, 8), (6 * MIB, 4)] {
