@@ -54,7 +54,7 @@ fn bench(filter: &str) -> Result<()> {
 fn measure((_, trace): &Case, folder: &Path) -> Result<[f64; RECORDERS.len()]> {
     let library = library::locate(None)?;
     let mut least = [f64::INFINITY; RECORDERS.len()];
-    for _ in 0..ROUNDS {
+    for _ in 0..common::unless_smoke(ROUNDS) {
         for (least, recorder) in least.iter_mut().zip(RECORDERS) {
             let mut job = job(&library, trace, PoolType::Caching, 1);
             if let Some((setting, name)) = recorder {

@@ -14,6 +14,8 @@ use genesis_replay::{Error, Result, apart, library};
 
 /// The argument that makes the benchmark run one job.
 pub(crate) const JOB_ARGUMENT: &str = "replay-job";
+/// The argument that asks for one case and one pass, to see that the benchmark works.
+const SMOKE_ARGUMENT: &str = "--smoke";
 /// Passes per median.
 const WARM_PASSES: usize = 21;
 /// Room for two threads at once under every strategy.
@@ -38,6 +40,11 @@ pub(crate) fn main(bench: impl FnOnce(&str) -> Result<()>) -> ExitCode {
     }
 }
 
+/// `count`, or 1 if the benchmark is only to be seen to work.
+pub(crate) fn unless_smoke(count: usize) -> usize {
+    if std::env::args().any(|argument| argument == SMOKE_ARGUMENT) { 1 } else { count }
+}
+
 /// A name and a trace: one row of a table.
 pub(crate) type Case = (String, PathBuf);
 
@@ -54,6 +61,7 @@ pub(crate) fn cases(filter: &str) -> Result<Vec<Case>> {
         .filter(|(name, _)| name.contains(filter))
         .collect();
     cases.sort();
+    cases.truncate(unless_smoke(cases.len()));
     if cases.is_empty() {
         return Err(Error::usage(format!("no trace is called like {filter:?}")));
     }
@@ -100,7 +108,7 @@ pub(crate) fn job(library: &Path, trace: &Path, pool_type: PoolType, threads: us
         ],
         limit_bytes: None,
         threads,
-        warm_passes: WARM_PASSES,
+        warm_passes: unless_smoke(WARM_PASSES),
         sample_count: 0,
     }
 }

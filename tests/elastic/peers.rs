@@ -15,7 +15,7 @@ fn plan() -> Plan {
     subject.plan().devices(2, GIB)
 }
 
-/// Work of `device` on `stream` reads the block at `address` and completes; returns true if it could.
+/// Has work of `device` on `stream` read the block at `address`; returns true if it could.
 fn read(rig: &Rig, device: DeviceOrdinal, stream: StreamHandle, address: u64) -> bool {
     // Memory that a device has no access to is a violation, and perhaps an error as well.
     let touched = rig.machine.touch(device.0, stream.0, Work::read(address, BYTES, "a peer"));

@@ -54,10 +54,22 @@ struct Arguments {
     /// Only write the page again, from what the last run measured
     #[arg(long)]
     page: bool,
+    /// Replay one short trace once, to see that everything works: page, chart and results go to
+    /// the build folder
+    #[arg(long, conflicts_with_all = ["traces", "rounds", "page"])]
+    smoke: bool,
 }
 
+/// The trace of `--smoke`.
+const SMOKE_TRACE: &str = "alternating";
+
 fn main() -> ExitCode {
-    match peers(&Arguments::parse()) {
+    let mut arguments = Arguments::parse();
+    if arguments.smoke {
+        arguments.traces = vec![SMOKE_TRACE.to_owned()];
+        arguments.rounds = 1;
+    }
+    match peers(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("peers: {message}");
@@ -68,7 +80,9 @@ fn main() -> ExitCode {
 
 fn peers(arguments: &Arguments) -> Outcome {
     let folder = target_folder().join("peers");
-    let kept = folder.join("results.json");
+    let pages = if arguments.smoke { folder.join("smoke") } else { root().join(PAGE_FOLDER) };
+    std::fs::create_dir_all(&pages).map_err(|error| failed(&pages, &error))?;
+    let kept = if arguments.smoke { &pages } else { &folder }.join("results.json");
     let results = if arguments.page {
         let text = std::fs::read(&kept).map_err(|error| failed(&kept, &error))?;
         serde_json::from_slice(&text).map_err(|error| failed(&kept, &error))?
@@ -78,12 +92,10 @@ fn peers(arguments: &Arguments) -> Outcome {
         std::fs::write(&kept, text).map_err(|error| failed(&kept, &error))?;
         results
     };
-    let pages = root().join(PAGE_FOLDER);
-    std::fs::create_dir_all(&pages).map_err(|error| failed(&pages, &error))?;
     chart::draw(&pages.join("peers.svg"), &results)?;
     let page = pages.join("peers.md");
     std::fs::write(&page, page::write(&results)).map_err(|error| failed(&page, &error))?;
-    eprintln!("\nThe page is {PAGE_FOLDER}/peers.md");
+    eprintln!("\nThe page is {}", page.display());
     Ok(())
 }
 
