@@ -1,9 +1,9 @@
 """Puts the libraries and the program into the wheel.
 
 They come from the installed tree that GENESIS_INSTALLED names (`cargo xtask dist`), else from the
-release build: there, only libgenesis.so must be, and GENESIS_LIBRARY may name another one. Below
-the package they lie as below any prefix, in lib/ and bin/. The wheel is for this platform and for
-every Python: the package calls the library by ctypes.
+release build. The release build must have libgenesis.so; GENESIS_LIBRARY may name another file for
+it. In the package they lie in lib/ and bin/, as below any prefix. The wheel is for this platform
+and for every Python, because the package calls the library by ctypes.
 """
 
 import os
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def found() -> Iterator["tuple[str, Path]"]:
-    """Places below the package, and the files that go there."""
+    """Yields places below the package, and the files to copy there."""
     installed = os.environ.get("GENESIS_INSTALLED")
     release = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
     for place in (LIBRARY, *OTHERS):

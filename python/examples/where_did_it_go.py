@@ -1,9 +1,9 @@
-"""Where did the memory go? A training loop that keeps too much, and what shows it.
+"""Where did the memory go? A training loop that keeps too much, and how to find that out.
 
     python where_did_it_go.py [FOLDER]
 
-It needs PyTorch and a GPU, or simcuda in the place of one, and writes a page and two files into
-FOLDER (here, if none is named). The mistake is in the line with the comment that says so.
+It needs PyTorch and a GPU, or simcuda instead of one, and writes a page and two files into FOLDER
+(default: the current one). A comment marks the line with the mistake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Genesis, a GPU memory allocator, from Python.
 
-``genesis.torch.enable()`` makes it PyTorch's allocator; what stands here works without PyTorch.
-All sizes are in bytes, all times in seconds; ``docs/python.md`` has every name on one page.
+``genesis.torch.enable()`` makes it PyTorch's allocator; the names here work without PyTorch. All
+sizes are in bytes, all times in seconds. ``docs/python.md`` has every name on one page.
 """
 
 from __future__ import annotations
@@ -83,6 +83,6 @@ __all__ = [
 
 
 def version() -> str:
-    """The version of the library that is loaded."""
+    """The version of the loaded library."""
     text: bytes = _function("genesis_version_get")()
     return text.decode()

@@ -1,4 +1,4 @@
-"""The program's own words for what it does, beside what the memory does."""
+"""Names that the program gives to its parts, shown with its memory in profiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import _library
 
 
 class annotate(contextlib.ContextDecorator):
-    """Names a stretch of the program in profiles, their timelines and snapshots::
+    """Names a part of the program in profiles, their timelines and snapshots::
 
         with genesis.annotate("forward"):
             loss = model(batch)
@@ -18,8 +18,8 @@ class annotate(contextlib.ContextDecorator):
         @genesis.annotate("optimizer")
         def step(): ...
 
-    Ranges nest, each thread for itself. Without a profile being made it does almost nothing.
-    As the decorator of a generator or a coroutine it would name only their making.
+    Ranges nest, separately in each thread. While no profile is being made it does almost nothing.
+    As a decorator of a generator or a coroutine it would name only their creation.
     """
 
     def __init__(self, name: str) -> None:

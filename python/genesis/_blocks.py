@@ -7,7 +7,7 @@ from typing import Any, Union
 
 from . import _library
 
-#: A stream: a handle, or an object of a package that has one.
+#: A stream: its handle, or a stream object of another package.
 Stream = Union[int, None, Any]
 
 #: Attributes under which packages keep a stream's handle: CuPy, PyTorch, Numba.
@@ -24,13 +24,13 @@ def handle_of(stream: Stream) -> int:
     for name in _HANDLES:
         handle = getattr(stream, name, None)
         if handle is not None:
-            # ctypes has its numbers in `value`.
+            # A number of ctypes has the attribute `value`.
             return int(getattr(handle, "value", handle) or 0)
     raise TypeError(f"{stream!r} is no stream: it has no __cuda_stream__")
 
 
 def allocate(size: int, device: int, stream: int) -> int:
-    """The address of a block of ``size`` bytes, 0 for none. Raises what the library says."""
+    """Returns the address of a block of ``size`` bytes, 0 for size 0. Raises on failure."""
     address: Union[int, None] = _library.function("genesis_malloc")(size, device, stream)
     if address is None and size:
         raise_last()
@@ -43,12 +43,12 @@ def free(address: int) -> None:
 
 
 def record_stream(address: int, stream: int) -> None:
-    """Work on ``stream`` uses the block at ``address``."""
+    """Records that work on ``stream`` uses the block at ``address``."""
     _library.call("genesis_block_record_stream", address, stream)
 
 
 def raise_last() -> None:
-    """Raises what the library says of the call of this thread that failed last."""
+    """Raises the error of this thread's last failed call."""
     _library.check(_library.function("genesis_last_error_get")())
 
 
@@ -60,7 +60,7 @@ def backend() -> str:
 
 
 def device_count() -> int:
-    """How many devices there are."""
+    """The number of devices."""
     count = ctypes.c_int()
     _library.call("genesis_device_count_get", ctypes.byref(count))
     return count.value

@@ -1,4 +1,4 @@
-"""The command ``genesis`` of an installed wheel: becomes the program that the wheel carries."""
+"""The command ``genesis`` of an installed wheel: runs the program that the wheel contains."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import sys
 from pathlib import Path
 
-#: Beside it, in ``../lib``, it finds the libraries.
+#: It finds the libraries in ``../lib``, relative to its own folder.
 _PROGRAM = Path(__file__).resolve().parent / "bin" / "genesis"
 
 
 def main() -> None:
-    """Does not return."""
+    """Replaces this process by the program; does not return."""
     if not _PROGRAM.is_file():
         sys.exit(
             f"genesis: {_PROGRAM} is not there: this package was built without the program; "

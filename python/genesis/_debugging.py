@@ -1,4 +1,4 @@
-"""Finding blocks that nobody frees, and frees that are wrong."""
+"""Finds blocks that are never freed, and wrong frees."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ def enable_memory_debugging(
 ) -> None:
     """Turns debugging on or off from now on: the option ``debug`` (``GENESIS_DEBUG``).
 
-    ``checks``, one or several, or a comma list:
+    ``checks`` is one of these, several, or a comma-separated list:
 
-    ``"leaks"``       what is still live when the process ends is told on standard error
+    ``"leaks"``       blocks still live when the process ends are listed on standard error
     ``"poison"``      memory is filled when it is handed out and when it is freed
-    ``"quarantine"``  what was freed is kept out of reuse for a while, and looked at then
+    ``"quarantine"``  freed memory is kept out of reuse for a while, then checked for writes
     ``"guard"``       each block ends at an unmapped page
-    ``"all"``         all of them but ``"guard"``
+    ``"all"``         all of them except ``"guard"``
 
-    With any of them, blocks allocated from now on are known with their ages and the places that
-    allocated them. Raises :class:`genesis.InvalidArgumentError` for any other check, and for
-    ``"guard"`` once a device is in use.
+    With any of them, the age and the call site of blocks allocated from now on are known. Raises
+    :class:`genesis.InvalidArgumentError` for any other check, and for ``"guard"`` once a device
+    is in use.
     """
     names = checks if isinstance(checks, str) else ",".join(checks)
     options.set("debug", names if enabled else _OFF)
 
 
 def check_memory_leaks(device: int = -1, min_size: _sizes.Size = 0) -> list[_live.Allocation]:
-    """The blocks that are live on ``device`` (−1: on every device in use) and for which at least
-    ``min_size`` (bytes, or a text such as ``"1MB"``) was asked, largest first.
+    """Returns the live blocks of at least ``min_size`` requested bytes (or a text such as
+    ``"1MB"``) on ``device`` (−1: on every device in use), largest first.
 
-    Where a program should have let go of everything, what is live has leaked; each item says
-    where it was allocated (``location``), how much was asked for (``size``, in bytes), and how
-    long ago (``age``, in seconds). Objects that only Python's cycle collector would free are
-    no leaks: it runs first.
+    At a point where the program should have freed everything, these blocks have leaked. Each has
+    the place that allocated it (``location``), the requested bytes (``size``), and the seconds
+    since then (``age``). Objects that only Python's cycle collector would free are no leaks: it
+    runs first.
     """
     gc.collect()
     return memory_profiler.located(_live.allocations(device, _sizes.to_bytes(min_size)))

@@ -1,10 +1,13 @@
 """Annotations in the history of a profile.
 
-The history's events stand in JSON as columns of little-endian integers, deflated (zlib) and in
-base64: time, action, device, stream, address, requested bytes, block bytes, site, name. A column
-begins at a multiple of 8 bytes with the width of a stored value (u32) and the length of a table
-(u32), then has the table (u64 each) and the values; with a table these are indices into it.
-Times are differences, modulo 2^64. Of these columns four are needed here.
+In JSON the history's events are columns of little-endian integers, deflated (zlib) and in
+base64: time, action, device, stream, address, requested bytes, block bytes, call site, name. A
+column begins at a multiple of 8 bytes:
+
+    width of a stored value (u32) | entries of the table (u32) | table (u64 each) | values
+
+With a table, values are indices into it. Times are differences, modulo 2^64. Four of these
+columns are needed here.
 """
 
 from __future__ import annotations
@@ -29,21 +32,21 @@ _RANGE_PUSH, _RANGE_POP, _MARK = 14, 15, 16
 class Annotation:
     """A range of the program, or a mark."""
 
-    #: What the program calls it.
+    #: The program's name for it.
     name: str
     #: When it began, in seconds from the start of the profile.
     begin: float
-    #: When it ended; ``begin`` of a mark; the end of the profile where it had not ended.
+    #: When it ended. Equal to ``begin`` for a mark; the profile's end for an open range.
     end: float
-    #: A number of its thread.
+    #: The number of its thread.
     thread: int
-    #: In how many others it lies.
+    #: The number of ranges around it.
     depth: int
 
 
 def annotations_of(packed: dict[str, Any], names: Sequence[str], end: float) -> list[Annotation]:
     """The annotations among ``packed`` events, in the order of their beginnings. Ranges that began
-    before the events do are left out."""
+    before the first event are left out."""
     found: list[Annotation] = []
     open_ranges: dict[int, list[tuple[float, str]]] = {}
     for seconds, action, thread, name in _annotating(packed):
@@ -62,7 +65,7 @@ def annotations_of(packed: dict[str, Any], names: Sequence[str], end: float) -> 
 
 
 def _annotating(packed: dict[str, Any]) -> Iterator[tuple[float, int, int, int]]:
-    """Seconds, action, thread and number of the name of each event that annotates."""
+    """Yields seconds, action, thread and name number of each range and mark."""
     columns = _unpacked(packed)
     threads, names = columns["address"], columns["name"]
     times_ns = accumulate(columns["time"].all())
@@ -73,7 +76,7 @@ def _annotating(packed: dict[str, Any]) -> Iterator[tuple[float, int, int, int]]
 
 
 class _Column:
-    """The values of one column; most of them are never looked at."""
+    """The values of one column, looked up in its table only when needed: most are not."""
 
     def __init__(self, stored: Sequence[int], table: Optional[Sequence[int]]) -> None:
         self._stored = stored

@@ -1,12 +1,17 @@
 """libgenesis.so: finding it, its functions with their C types, and its errors.
 
-The library is loaded once, when a function of it is first asked for, and never unloaded. Which
-one: the file that ``GENESIS_LIBRARY`` names, else the package's own copy (in a wheel), else the
-build tree's, release before debug. Loading it starts nothing: no driver call is made before the
-first one that needs a device, so a process may still fork.
+The library is loaded once, when one of its functions is first needed, and never unloaded. The
+first of these files that exists is loaded; if ``GENESIS_LIBRARY`` is set, no other is tried:
+
+1. the file that ``GENESIS_LIBRARY`` names,
+2. the package's own copy (in a wheel),
+3. the build tree's, release before debug.
+
+Loading it starts nothing: no driver call is made before the first call that needs a device, so a
+process may still fork.
 
 A library may lack functions: it may be older than this package, or built for a platform without
-them. :func:`has` says whether one is there; asking for one that is not is an error that says so.
+them. :func:`has` returns true if a function exists; using one that does not is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ FILE_NAME = "libgenesis.so"
 
 
 class GenesisError(RuntimeError):
-    """A call of the library failed; the text is the library's own line on it."""
+    """A call of the library failed; the text is the library's own error line."""
 
     #: The number of the failure: a ``genesis_status`` of genesis.h.
     status: int
@@ -36,19 +41,19 @@ class InvalidArgumentError(GenesisError, ValueError):
 
 
 class ConfigurationError(GenesisError, ValueError):
-    """A setting in the environment is wrong; no allocation succeeds until it is mended."""
+    """A setting in the environment is wrong; no allocation succeeds until it is fixed."""
 
 
 class OutOfMemoryError(GenesisError, MemoryError):
-    """The memory asked for cannot be had, even after everything cached was given back."""
+    """Memory is short, even after everything cached was returned to the driver."""
 
 
 class BusyError(GenesisError):
-    """Something is under way that the call would disturb; nothing was changed."""
+    """The call would disturb another operation in progress; nothing was changed."""
 
 
 class LibraryNotFoundError(OSError):
-    """There is no libgenesis.so where it is looked for, or it cannot be loaded."""
+    """No libgenesis.so was found, or it cannot be loaded."""
 
 
 SUCCESS = 0
@@ -150,7 +155,7 @@ class COnnxruntimeFunctions(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("alloc", "free", "empty_cache")]
 
 
-#: The ``age_ns`` of a block whose age is not known.
+#: The ``age_ns`` of a block of unknown age.
 AGE_UNKNOWN = 2**64 - 1
 #: ``genesis_live_block_visitor``.
 LiveBlockVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CLiveBlock))
@@ -261,7 +266,7 @@ def _load() -> ctypes.CDLL:
 
 @functools.cache
 def has(name: str) -> bool:
-    """Whether the library has a function of that name."""
+    """Returns true if the library has a function of that name."""
     return hasattr(_load(), name)
 
 
@@ -276,14 +281,14 @@ def function(name: str) -> Any:
 
 
 def address(name: str) -> Optional[int]:
-    """The address of a function that other code will call, or ``None`` if there is none."""
+    """The address of a function, for other code to call; ``None`` if it does not exist."""
     if not has(name):
         return None
     return ctypes.cast(getattr(_load(), name), ctypes.c_void_p).value
 
 
 def check(status: int) -> None:
-    """Raises what the library says of a call that has just failed on this thread."""
+    """Raises the library's error if ``status``, of this thread's last call, is a failure."""
     if status == SUCCESS:
         return
     line = function("genesis_last_error_message_get")() or b""
@@ -292,5 +297,5 @@ def check(status: int) -> None:
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Calls a function that returns a status, and raises if it failed."""
+    """Calls a function that returns a status, and raises if the call failed."""
     check(function(name)(*arguments))

@@ -1,7 +1,7 @@
-"""The blocks that are live, one by one, with what is known of each.
+"""The live blocks, one by one.
 
-The library keeps a block's age and the place where it was allocated only while memory debugging
-is on, and only of blocks allocated meanwhile; a profile that is being made knows them, too.
+The library knows a block's age and call site only if the block was allocated while memory
+debugging was on. A profile that is being made also knows them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Optional
 
 from . import _library
 
-#: The location of a block that was allocated while nobody wanted to know.
+#: The location of a block whose call site was not recorded.
 UNKNOWN = "unknown"
-#: A frame with a source line, and those of them that are not the program's own: of packages, of
-#: Genesis, of the standard libraries, of the C library where that has debug information.
+#: A frame with a source line; and a frame that is not the program's own: of a package, of
+#: Genesis, of a standard library, of a C library with debug information.
 _WITH_LINE = re.compile(r".*:\d+( \(|$)")
 _OF_OTHERS = re.compile(
     r".*/(site|dist)-packages/|.*/python/genesis/|.*/lib/python3|<frozen "
@@ -32,30 +32,30 @@ class Allocation:
     """A live block."""
 
     #: Where it was allocated, as ``"train.py:12 (forward)"``: the innermost frame of the stack
-    #: that is not in an installed package; in the threads of a backward pass, its step;
-    #: ``"unknown"`` without a stack.
+    #: that is not in an installed package. In the threads of a backward pass: the step of the
+    #: pass. ``"unknown"`` without a stack.
     location: str
-    #: What was asked for, in bytes.
+    #: The requested bytes.
     size: int
     #: The extent of the block, in bytes.
     allocated_bytes: int
-    #: Where it lies, as ``Tensor.data_ptr()`` gives it.
+    #: Its address, as ``Tensor.data_ptr()`` returns it.
     address: int
     #: The ordinal of its device.
     device: int
     #: The handle of the stream it was allocated on; 0 is the default stream.
     stream: int
-    #: For how long it has lived, in seconds; ``None`` where that is not known.
+    #: Seconds since it was allocated; ``None`` if not known.
     age: Optional[float]
-    #: The tag it was allocated under (:func:`genesis.tag`), if any.
+    #: The tag it was allocated under (:func:`genesis.tag`), or ``None``.
     tag: Optional[str]
-    #: The whole stack, innermost frame first; empty where it is not known.
+    #: The whole stack, innermost frame first; empty if not known.
     stack: tuple[str, ...]
 
 
 def allocations(device: int, least_bytes: int) -> list[Allocation]:
-    """The live blocks of ``device`` (−1: of every device in use) for which at least
-    ``least_bytes`` were asked, largest first."""
+    """The live blocks of at least ``least_bytes`` requested bytes on ``device`` (−1: on every
+    device in use), largest first."""
     found: list[Allocation] = []
 
     def visit(_user: Any, block: Any) -> None:
@@ -67,8 +67,9 @@ def allocations(device: int, least_bytes: int) -> list[Allocation]:
 
 
 def location_of(stack: Sequence[str]) -> str:
-    """The frame of ``stack`` that says most to its reader: the innermost of the program's own; in
-    PyTorch's threads the step of the backward pass or the outermost operator; or the innermost."""
+    """The most telling frame of ``stack``, the first of these that exists: the innermost frame of
+    the program's own code; in PyTorch's threads the step of the backward pass, or the outermost
+    operator; the innermost frame."""
     for frame in stack:
         if _WITH_LINE.match(frame) and not _OF_OTHERS.match(frame):
             return frame

@@ -15,11 +15,11 @@ class MemoryStats:
     allocated_bytes: int
     #: Physical memory held from the driver.
     reserved_bytes: int
-    #: What is reserved and not live: free for reuse, or freed and still in use by other streams.
+    #: Reserved and not live: ready for reuse, or freed and still in use by other streams.
     cached_bytes: int
     #: Bytes of live blocks and of freed ones that other streams may still use.
     active_bytes: int
-    #: What is reserved and not active: ready for reuse.
+    #: Reserved and not active: ready for reuse.
     inactive_bytes: int
     #: The highest that ``allocated_bytes`` has been since the start or the last reset of peaks.
     peak_allocated: int
@@ -45,19 +45,19 @@ class DetailedMemoryStats:
     peak_allocated: int
     #: The part of the reserved memory that is not live, from 0 to 1.
     fragmentation_ratio: float
-    #: The part of all allocations that was served from what their own stream had free, from 0
-    #: to 1; 0 before the first.
+    #: The part of all allocations served from their own stream's free blocks, from 0 to 1; 0
+    #: before the first.
     cache_hit_rate: float
     #: The ordinal of the device.
     device: int
 
     def get_large_allocations(self, min_size: _sizes.Size = 0) -> list[_live.Allocation]:
-        """The blocks live now for which at least ``min_size`` (bytes, or a text such as
-        ``"100MB"``) was asked, largest first.
+        """Returns the blocks live now of at least ``min_size`` requested bytes (or a text such as
+        ``"100MB"``), largest first.
 
-        Ages and locations are known of blocks that were allocated while memory debugging was on,
-        or during the profile that is being made now. Looks at every block, and in the latter case
-        reads the profile, for a second or two if that is long.
+        Ages and locations are known for blocks allocated while memory debugging was on, or during
+        the profile that is being made now. Time is linear in the number of blocks; a long profile
+        adds a second or two.
         """
         return memory_profiler.located(_live.allocations(self.device, _sizes.to_bytes(min_size)))
 

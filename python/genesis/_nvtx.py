@@ -1,13 +1,12 @@
 """NVTX ranges as annotations.
 
-Each library with NVTX in it (PyTorch's, NCCL, the package ``nvtx``) looks once, at its first
-range, which tool the variable ``NVTX_INJECTION64_PATH`` names, and from then on tells that tool
-of its ranges, or nobody. A profiler such as Nsight Systems sets it for the programs it starts;
-it is left alone then.
+Each library that uses NVTX (PyTorch's, NCCL, the package ``nvtx``) reads the variable
+``NVTX_INJECTION64_PATH`` once, at its first range. From then on it reports its ranges to the tool
+that the variable names, or to none. A profiler such as Nsight Systems sets the variable for the
+programs that it starts; Genesis then leaves it alone.
 
-Genesis sets it for this process only where its user has asked to see where memory goes: by a
-profile, or in so many words. A process that this one starts inherits it, and would load the
-library at its own first range, which has no other effect there.
+Otherwise Genesis sets it, for this process, if a profile is made or the caller asks for it. Child
+processes inherit it and load the library at their own first range, without any other effect.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ _ENTRY = "InitializeInjectionNvtx2"
 
 
 def listen() -> bool:
-    """From now on libraries that have not used NVTX before tell Genesis of their ranges, unless
-    another tool is to be told. Returns whether it is Genesis that they tell."""
+    """Makes libraries that have not used NVTX before report their ranges to Genesis. Returns false
+    if another tool gets them."""
     if not _library.has(_ENTRY):
         return False
     own = str(_library.path())

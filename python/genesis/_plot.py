@@ -1,6 +1,6 @@
-"""The timeline drawn with matplotlib, which is imported nowhere else and only when asked for.
+"""Draws a timeline with matplotlib. Only this module imports it, and only when a picture is drawn.
 
-A file is drawn without pyplot, so that neither a display nor the program's own figures matter.
+A file is drawn without pyplot, which would need a display and mix with the program's own figures.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 _INCHES_WIDE, _INCHES_A_DEVICE = 11.0, 3.6
 _DOTS_PER_INCH = 110
-#: The levels from the highest down: label, attribute, colour, and whether it is filled.
+#: The levels from the highest down: label, attribute, colour, and true if it is filled.
 _LEVELS = (
     ("reserved", "reserved_bytes", "#b8c0cc", True),
     ("active", "active_bytes", "#e0a458", False),
     ("allocated", "allocated_bytes", "#3d7ea6", True),
     ("requested", "requested_bytes", "#1b3a4b", False),
 )
-#: Room above the highest level, as a part of it, for the program's ranges.
+#: Room for the program's ranges above the highest level, as a part of that level.
 _HEADROOM = 0.3
 _RANGE_COLOUR = "#9b2226"
-#: More ranges than this are not told apart in a picture of this size.
+#: More ranges than this cannot be told apart in a picture of this size.
 _MOST_RANGES = 400
-#: A range has its name if it is at least this part of the whole.
+#: A range is labelled if it is at least this part of the whole.
 _NAMED_PART = 0.04
 #: Backends that draw into files only.
 _WITHOUT_DISPLAY = {"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"}
@@ -46,7 +46,7 @@ def save(timeline: Timeline, names: dict[int, str], path: Path) -> None:
 
 
 def show(timeline: Timeline, names: dict[int, str]) -> bool:
-    """Draws on the screen or in the notebook, if there is one; returns whether there is."""
+    """Draws on the screen or in the notebook. Returns false if there is neither."""
     from matplotlib import pyplot
 
     if pyplot.get_backend().lower() in _WITHOUT_DISPLAY:
@@ -87,8 +87,8 @@ def _draw_levels(axes: Any, levels: DeviceLevels) -> None:
 
 
 def _draw_ranges(axes: Any, annotations: Sequence[Annotation], named_seconds: float) -> None:
-    """The outermost two of each thread's ranges as lines above the levels, with their names if they
-    are as long as ``named_seconds``; marks as dots."""
+    """Draws the outermost two ranges of each thread as lines above the levels, labelled if they are
+    as long as ``named_seconds``; marks as dots."""
     shown = [one for one in annotations if one.depth < 2][:_MOST_RANGES]
     above = axes.get_xaxis_transform()
     for one in shown:

@@ -1,9 +1,13 @@
-"""A profile as the library writes it in JSON, as plain values.
+"""A profile that the library wrote as JSON, as plain values.
 
-The words are those of the library: *requested* bytes are as asked for, *allocated* bytes are
-those of the blocks that serve them, *active* bytes are allocated ones and those of freed blocks
-that other streams may still use, *reserved* bytes are physical memory held from the driver.
-What a newer library says beyond that is passed over.
+| bytes     | meaning                                                        |
+|-----------|----------------------------------------------------------------|
+| requested | as the callers asked for                                       |
+| allocated | of the blocks that serve the requests                          |
+| active    | allocated, and of freed blocks that other streams may still use |
+| reserved  | physical memory held from the driver                           |
+
+Members that a newer library adds are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Levels:
-    """How much memory there is of each kind at a moment, in bytes."""
+    """The memory of each kind at one moment, in bytes."""
 
     requested_bytes: int
     allocated_bytes: int
@@ -42,7 +46,7 @@ class DeviceSummary:
     usable_bytes: int
     #: Levels at the end of the profile.
     now: Levels
-    #: The highest that each level has been.
+    #: The highest value of each level.
     peak: Levels
     #: Blocks handed out.
     allocations: int
@@ -50,15 +54,15 @@ class DeviceSummary:
     frees: int
     #: Allocations served from what their own stream had free.
     hits: int
-    #: Allocations that failed for want of memory.
+    #: Allocations that failed because memory was short.
     out_of_memory_events: int
-    #: 1 − largest free run ∕ all that is free, at the end.
+    #: 1 − largest free run ∕ all free bytes, at the end.
     fragmentation_index: float
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What was counted of some of all blocks, on all devices."""
+    """Counts for a group of blocks, on all devices."""
 
     #: Blocks handed out.
     allocations: int
@@ -66,19 +70,19 @@ class Counts:
     frees: int
     #: Allocations served from what their own stream had free.
     hits: int
-    #: All bytes asked for, together.
+    #: The sum of all requested bytes.
     requested_bytes: int
     #: Bytes of blocks live at the end.
     live_bytes: int
-    #: The most bytes of blocks live at a time.
+    #: The most bytes of blocks live at one time.
     peak_bytes: int
-    #: The lifetimes of the freed blocks together, in nanoseconds.
+    #: The sum of the lifetimes of the freed blocks, in nanoseconds.
     lifetime_ns: int
 
 
 @dataclass(frozen=True)
 class SizeSummary:
-    """What was allocated in blocks of one size."""
+    """The blocks of one size."""
 
     #: The size of the blocks, in bytes.
     block_bytes: int
@@ -87,9 +91,9 @@ class SizeSummary:
 
 @dataclass(frozen=True)
 class CallSiteSummary:
-    """What was allocated at one place of the program."""
+    """The blocks allocated at one call site."""
 
-    #: The place, as ``"train.py:12 (forward)"``: see :attr:`genesis.Allocation.location`.
+    #: As ``"train.py:12 (forward)"``: see :attr:`genesis.Allocation.location`.
     location: str
     #: The whole stack, innermost frame first.
     stack: tuple[str, ...]
@@ -98,17 +102,17 @@ class CallSiteSummary:
 
 @dataclass(frozen=True)
 class DeviceLevels:
-    """How the levels of one device went, in equal intervals from the start of the profile."""
+    """The levels of one device in equal intervals from the start of the profile."""
 
     device: int
     #: The length of an interval, in seconds.
     interval: float
-    #: The highest that each level was within each interval.
+    #: The highest value of each level within each interval.
     peaks: tuple[Levels, ...]
 
 
 class Document:
-    """A profile in JSON, read."""
+    """A profile, read from JSON."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         if document.get("format") != _FORMAT:
@@ -180,7 +184,7 @@ class Document:
 
 
 def _made(kind: type[_T], raw: dict[str, Any], **others: Any) -> _T:
-    """A dataclass from the members of ``raw`` that it has, and from ``others``."""
+    """Makes a dataclass from those members of ``raw`` that are its fields, and from ``others``."""
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: others.get(name, raw.get(name)) for name in names})
 
@@ -190,7 +194,7 @@ def _stack(site: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _lines(frames: list[dict[str, Any]]) -> Iterator[str]:
-    """Frames as the library writes them for the live blocks."""
+    """The frames as lines, in the form that the library uses for live blocks."""
     for frame in frames:
         place = f"{frame['file']}:{frame['line']}" if frame["line"] else frame["file"]
         function = f"({frame['function']})" if frame["function"] else ""

@@ -1,4 +1,4 @@
-"""What a profile has found, in a text and in values."""
+"""The results of a profile, as a text and as values."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ class Report:
 
     def __init__(self, document: _profile.Document, text: str) -> None:
         self._text = text
-        #: How long the profile is, in seconds.
+        #: The length of the profile, in seconds.
         self.duration: float = document.duration
         #: Every device in use.
         self.devices: list[_profile.DeviceSummary] = document.devices()
-        #: What was allocated, by size of block.
+        #: All blocks, by size.
         self.sizes: list[_profile.SizeSummary] = document.sizes()
-        #: What was allocated, by place in the program; empty where places were not looked for.
+        #: All blocks, by call site; empty if call sites were off.
         self.call_sites: list[_profile.CallSiteSummary] = document.call_sites()
-        #: What was live, largest first.
+        #: The live blocks, largest first.
         self.live: list[_live.Allocation] = document.live()
         #: The program's own ranges and marks, as far back as the history goes.
         self.annotations: list[_history.Annotation] = document.annotations()

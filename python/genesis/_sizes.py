@@ -1,7 +1,7 @@
 """Sizes as people write them: numbers of bytes, or texts such as ``"2GB"``.
 
-The grammar is that of the library's options: a decimal number and a unit in any case, of which
-all are binary, as GPU users mean them: ``"2GB"`` is 2 × 2³⁰.
+The grammar is that of the library's options: a decimal number and a unit in upper or lower case.
+All units are binary, as GPU users mean them: ``"2GB"`` is 2 × 2³⁰.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TEXT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(?:([KMGT])(?:I?B)?|B)?", re.IGNORECASE
 
 
 def to_bytes(size: Size) -> int:
-    """``size`` in bytes; ``ValueError`` for what is none."""
+    """Returns ``size`` in bytes. Raises ``ValueError`` if it is not a size."""
     if isinstance(size, str):
         match = _TEXT.fullmatch(size.strip())
         if match is None:
@@ -30,6 +30,6 @@ def to_bytes(size: Size) -> int:
 
 
 def unit(size_bytes: int) -> tuple[int, str]:
-    """The largest unit of which ``size_bytes`` has one: its bytes and its name."""
+    """The largest unit that is at most ``size_bytes``: its bytes and its name."""
     power = min(max(size_bytes.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
     return 1 << (10 * power), f"{_UNITS[power]}iB" if power else "B"

@@ -1,4 +1,4 @@
-"""Statistics of a device as plain values, and the few calls about memory as a whole."""
+"""Statistics of a device as plain values, and calls that concern all of its memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Gauge:
 
 @dataclass(frozen=True)
 class Stats:
-    """The statistics of one device, as genesis.h explains them; sizes in bytes."""
+    """The statistics of one device, explained in genesis.h; sizes in bytes."""
 
     requested_bytes: Gauge
     allocated_bytes: Gauge
@@ -54,7 +54,7 @@ class Stats:
 
 @dataclass(frozen=True)
 class PoolStats:
-    """What one kind of blocks of a device adds up to; sizes in bytes, the last four are counts."""
+    """Sums over one kind of blocks of a device; sizes in bytes, the last four are counts."""
 
     allocated_bytes: Gauge
     reserved_bytes: Gauge
@@ -87,18 +87,17 @@ def pool_stats(device: int, pool: str) -> PoolStats:
 
 
 def reset_peak_stats(device: int = 0) -> None:
-    """Makes every peak of ``device`` what is there now."""
+    """Sets every peak of ``device`` to the value now."""
     _library.call("genesis_stats_reset_peak", device)
 
 
 def empty_cache(device: int = -1) -> None:
-    """Gives everything cached on ``device`` (−1: on every device in use) back to the driver."""
+    """Returns everything cached on ``device`` (−1: on every device in use) to the driver."""
     _library.call("genesis_cache_empty", device)
 
 
 def memory_info(device: int = 0) -> tuple[int, int]:
-    """Free and total bytes of ``device`` as a caller may count on them: within the limits in
-    force, with cached memory counted as free."""
+    """Free and total bytes of ``device``, within the limits in force. Cached memory is free."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     _library.call("genesis_memory_info_get", device, ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value

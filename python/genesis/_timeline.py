@@ -1,4 +1,4 @@
-"""How the memory of a profile went over time, and a picture of it."""
+"""The memory levels of a profile over time, and a picture of them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PICTURE = ".png"
 
 
 class Timeline:
-    """The levels of each device over a profile, and what the program said of itself."""
+    """The levels of each device over a profile, and the program's annotations."""
 
     def __init__(self, document: _profile.Document, write_page: Callable[[Path], None]) -> None:
-        #: How long the profile is, in seconds.
+        #: The length of the profile, in seconds.
         self.duration: float = document.duration
         #: Each device in use: its levels in equal intervals.
         self.devices: list[_profile.DeviceLevels] = document.timelines()
@@ -28,14 +28,13 @@ class Timeline:
         self._write_page = write_page
 
     def plot(self, path: Optional[_Path] = None) -> Optional[Path]:
-        """Draws the timeline: with matplotlib where it is installed, else as the HTML page of the
-        profile, which is also what a ``path`` that ends in ``.html`` asks for.
+        """Draws the timeline with matplotlib. If that is not installed, or ``path`` ends in
+        ``.html``, it writes the HTML page of the profile instead.
 
-        With a ``path`` the picture is written there, in the form the name ends in. Without, it is
-        shown where matplotlib can show it (a notebook, a desktop), and otherwise, on a machine
-        without a display for instance, written to ``genesis-timeline-<process>.png`` (or
-        ``.html``) in the current folder, which is said on standard output. Returns the path that
-        was written, or ``None`` if nothing was.
+        With a ``path`` the picture is written there, in the format of the path's suffix. Without,
+        it is shown in the notebook or on the desktop. Where it cannot be shown, it is written to
+        ``genesis-timeline-<process>.png`` (or ``.html``) in the current folder, and a line on
+        standard output names the file. Returns the path that was written, or ``None``.
         """
         has_matplotlib = importlib.util.find_spec("matplotlib") is not None
         if path is not None and Path(path).suffix == _PAGE:
@@ -71,5 +70,5 @@ def _default(suffix: str) -> Path:
 
 
 def _beside(path: Path) -> Path:
-    """Where the page goes when the picture that was asked for cannot be drawn."""
+    """The path of the page, when the picture at ``path`` cannot be drawn."""
     return path.with_suffix(_PAGE)

@@ -1,4 +1,4 @@
-"""How much memory Genesis may hold on a device, and keep cached there."""
+"""Limits for the memory that Genesis holds and caches on a device."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NO_LIMIT = ctypes.c_size_t(-1).value
 
 
 def set_memory_fraction(fraction: float, device: Optional[int] = None) -> None:
-    """Limits the physical memory held on ``device`` (``None``: on every device) to the part
-    ``fraction``, above 0 and at most 1, of all its memory. Cached memory counts.
+    """Limits the physical memory held on ``device`` (``None``: on every device) to ``fraction`` of
+    its memory, 0 < ``fraction`` ≤ 1. Cached memory counts.
 
-    What is held above a lower limit stays until it is freed. Raises
+    Memory already held above the limit stays until it is freed. Raises
     :class:`genesis.InvalidArgumentError`, a ``ValueError``, for any other fraction.
     """
     if device is None:
@@ -26,11 +26,12 @@ def set_memory_fraction(fraction: float, device: Optional[int] = None) -> None:
 
 
 def set_cache_size(size: Optional[_sizes.Size], device: Optional[int] = None) -> None:
-    """Limits the memory that ``device`` (``None``: every device) keeps cached, that is reserved
-    and not live, to ``size``: bytes, or a text such as ``"2GB"`` (2 × 2³⁰ bytes). 0 keeps
-    nothing cached, ``None`` or ``"unlimited"`` takes the limit away.
+    """Limits the cached memory (reserved and not live) of ``device`` (``None``: of every device) to
+    ``size``: bytes, or a text such as ``"2GB"`` (2 × 2³⁰ bytes). With 0 nothing stays cached;
+    ``None`` or ``"unlimited"`` removes the limit.
 
-    What is cached above goes back to the driver. Raises ``ValueError`` for what is no size.
+    Cached memory above the limit returns to the driver. Raises ``ValueError`` if ``size`` is not a
+    size.
     """
     is_limited = size is not None and size != "unlimited"
     limit_bytes = _sizes.to_bytes(size) if size is not None and is_limited else _NO_LIMIT

@@ -3,9 +3,9 @@
     import genesis.cupy
     genesis.cupy.enable()
 
-CuPy hands its current device and stream to the allocator when an array is made, and nothing when
-it goes: the library knows the rest from the address. Memory goes back through a function of the
-library itself, so arrays may outlive the interpreter.
+CuPy passes its current device and stream to the allocator when an array is made, and nothing when
+the array is freed: the library finds the rest by the address. A function of the library frees the
+memory, so arrays may outlive the interpreter.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ._library import OutOfMemoryError
 
 
 def enable(**options: _options.Value) -> None:
-    """From now on CuPy's arrays lie in Genesis's memory. What CuPy's own pool has cached goes back
-    to the driver; arrays that are there stay where they are.
+    """From now on CuPy's arrays lie in Genesis's memory. Memory cached by CuPy's own pool returns
+    to the driver; existing arrays stay where they are.
 
     ``options`` are Genesis's, as for :func:`genesis.torch.enable`. May be called at any time, and
-    again. Raises ``TypeError`` for a name that is no option's, and what the library says of a wrong
-    value or environment.
+    again. Raises ``TypeError`` for an unknown option, and the library's error for a wrong value or
+    environment.
     """
     _options.set_all(options)
     cupy.cuda.set_allocator(allocate)
@@ -33,12 +33,12 @@ def enable(**options: _options.Value) -> None:
 
 
 def disable() -> None:
-    """Arrays lie in the memory of CuPy's own pool again; those that are there stay."""
+    """From now on arrays lie in CuPy's own pool again; existing arrays stay where they are."""
     cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)
 
 
 def is_enabled() -> bool:
-    """Whether the arrays of this thread lie in Genesis's memory."""
+    """Returns true if new arrays of this thread lie in Genesis's memory."""
     return bool(cupy.cuda.get_allocator() is allocate)
 
 
@@ -60,16 +60,17 @@ def allocate(size: int) -> Any:
 
 
 def record_stream(array: Any, stream: Any) -> None:
-    """Work on ``stream``, other than the one that was current when ``array`` was made, uses it.
-    Once it is gone, its memory is not reused before the work queued on ``stream`` by then has
-    completed; the stream must exist until the array is gone."""
+    """Records that work on ``stream`` uses ``array``, which was made on another stream. After the
+    array is freed, its memory is not reused until the work then queued on ``stream`` has completed.
+    The stream must exist until the array is freed."""
     _blocks.record_stream(array.data.mem.ptr, _blocks.handle_of(stream))
 
 
-# What is told apart by its stream's handle is small, and handles are used again.
+# The driver reuses handles of streams, so few allocators are needed.
 @functools.lru_cache(maxsize=4096)
 def _allocator(stream: int) -> Any:
-    """CuPy's allocator for one stream: what it keeps for its functions is the stream."""
+    """CuPy's allocator for one stream, whose handle is the parameter that CuPy passes to the
+    functions."""
     functions = [_library.address(name) for name in ("genesis_cupy_malloc", "genesis_cupy_free")]
     if None in functions:
         raise NotImplementedError(f"{_library.path()} is older than this package")

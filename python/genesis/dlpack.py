@@ -1,11 +1,11 @@
-"""Memory of Genesis for every package that takes DLPack's tensors, with no package between::
+"""Genesis's memory for every package that takes DLPack's tensors::
 
     buffer = genesis.dlpack.Buffer((1024, 1024), "float32", stream=stream)
     tensor = torch.from_dlpack(buffer)
     array = cupy.from_dlpack(buffer)
 
-The memory goes back when the buffer and everything that was made of it are gone; that is counted in
-the library, so tensors may outlive the buffer, and the interpreter.
+The memory is freed when the buffer and all tensors made from it are gone. The library counts them,
+so tensors may outlive the buffer and the interpreter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import _blocks, _library
 _CUDA = 2
 _HOST = 1
 
-#: ``DLDataTypeCode`` and the letter of NumPy's type strings, which not all have.
+#: ``DLDataTypeCode``, and the letter in NumPy's type strings or ``None``.
 _KINDS = {
     "int": (0, "i"),
     "uint": (1, "u"),
@@ -32,7 +32,7 @@ _KINDS = {
 }
 _NAME = re.compile(r"([a-z]+)(\d*)")
 
-#: Streams as ``__dlpack__`` is told them.
+#: Special streams of ``__dlpack__``.
 _LEGACY, _NO_SYNCHRONISATION = 1, -1
 
 
@@ -43,9 +43,9 @@ class Buffer:
     stream of CuPy, Numba, PyTorch or RMM. Contents are undefined. Raises
     :class:`genesis.OutOfMemoryError` when memory is short.
 
-    A package that makes a tensor of it says on which of its streams it will use that. The stream is
-    made to wait for what is queued on ``stream``, and the memory is not reused before the work
-    queued on it is complete; it must exist until the memory has gone back.
+    A package that makes a tensor from it names the stream on which it will use the tensor. That
+    stream then waits for the work queued on ``stream``, and the memory is not reused before that
+    stream's own work is complete. It must exist until the memory is freed.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Buffer:
         device: int = 0,
         stream: _blocks.Stream = None,
     ) -> None:
-        #: The extents.
+        #: The extents of the array.
         self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
         #: The ordinal of the device.
         self.device = device
         #: The handle of the stream.
         self.stream = _blocks.handle_of(stream)
-        self._stream_owner = stream  # it is waited for when a tensor is made
+        self._stream_owner = stream  # kept alive: tensors made later wait for it
         self._kind, self._bits = _parsed(dtype)
         if any(extent < 0 for extent in self.shape):
             raise ValueError(f"{self.shape} is no shape")
@@ -82,7 +82,8 @@ class Buffer:
         return _library.function("genesis_dlpack_buffer_data_get")(self._handle) or 0
 
     def record_stream(self, stream: _blocks.Stream) -> None:
-        """Work on ``stream`` uses the memory, too; the stream must exist until it has gone back."""
+        """Records that work on ``stream`` uses the memory. The stream must exist until the memory
+        is freed."""
         if self.data_ptr:
             _blocks.record_stream(self.data_ptr, _blocks.handle_of(stream))
 
@@ -97,7 +98,7 @@ class Buffer:
         dl_device: Optional[tuple[int, int]] = None,
         copy: Optional[bool] = None,
     ) -> Any:
-        """A tensor, as the Python array API standard asks for it."""
+        """Returns a tensor, as the Python array API standard defines it."""
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the memory is on {self.__dlpack_device__()}, not {dl_device}")
         if copy:
@@ -140,7 +141,7 @@ class Buffer:
         return f"Buffer({self.shape}, {dtype!r}, device={self.device}, stream={self.stream:#x})"
 
     def _used_on(self, stream: int) -> None:
-        """Work on ``stream`` may come now, and is waited for before the memory is reused."""
+        """Makes ``stream`` wait for the buffer's own stream, and reuse wait for ``stream``."""
         _library.call("genesis_stream_wait", self.device, stream, self.stream)
         self.record_stream(stream)
 
@@ -166,5 +167,5 @@ def _capsule(tensor: ctypes.c_void_p, name: bytes) -> Any:
 
 _NAME_OF_TENSOR, _NAME_OF_VERSIONED = b"dltensor", b"dltensor_versioned"
 for _name in (_NAME_OF_TENSOR, _NAME_OF_VERSIONED):
-    # Capsules keep only the address of their name, and may be there when modules are not.
+    # Capsules keep only the address of their name, and may outlive this module.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_name))

@@ -1,8 +1,8 @@
 """Where the memory goes, over time and by call site.
 
-A profile is made of everything that the allocator does between :func:`start` and :func:`stop`,
-in this process and on all devices; ``GENESIS_PROFILE=page.html`` makes one of a whole process
-without a change to the program. While one is being made, an allocation costs some ten
+A profile records everything that the allocator does between :func:`start` and :func:`stop`, in
+this process and on all devices. ``GENESIS_PROFILE=page.html`` makes a profile of a whole process
+without a change to the program. While a profile is being made, an allocation costs some ten
 nanoseconds more and, with call sites (the option ``call_sites``), a walk over the Python stack.
 """
 
@@ -26,16 +26,16 @@ __all__ = ["Report", "Timeline", "get_report", "get_timeline", "record", "start"
 
 _Path = Union[str, "os.PathLike[str]"]
 
-#: Whether a profile is being made, as far as this module has been asked for one; else it is if
-#: the environment asks for one.
+#: True if this module has started a profile that has not ended; ``None`` if it was never asked,
+#: so that the environment decides.
 _is_on: Optional[bool] = None
 
 
 def start() -> None:
-    """Begins a profile, and forgets the one before.
+    """Begins a profile, and discards the previous one.
 
-    NVTX ranges count as annotations where their library has not been used before (see
-    ``docs/python.md``). Raises :class:`genesis.InvalidArgumentError` while one is being made.
+    NVTX ranges count as annotations if their library has not used NVTX before (see
+    ``docs/python.md``). Raises :class:`genesis.InvalidArgumentError` while a profile is being made.
     """
     global _is_on
     _nvtx.listen()
@@ -44,9 +44,9 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Ends the profile; it can still be written and looked at.
+    """Ends the profile; it can still be written and read.
 
-    Raises :class:`genesis.InvalidArgumentError` if none is being made.
+    Raises :class:`genesis.InvalidArgumentError` if no profile is being made.
     """
     global _is_on
     _is_on = False
@@ -54,14 +54,14 @@ def stop() -> None:
 
 
 def write(path: _Path) -> None:
-    """Writes the profile so far, or the one that has ended, in the form that ``path`` ends in:
+    """Writes the profile so far, or the one that has ended, in the format of the path's suffix:
 
     ``.html``        a page for any browser, in one file
     ``.json``        everything, for programs and for ``genesis report``
     ``.trace.json``  for Perfetto and ``chrome://tracing``
-    ``.txt``         what :meth:`Report.summary` says
+    ``.txt``         the text of :meth:`Report.summary`
 
-    ``%p`` in it stands for the process's number. Raises
+    ``%p`` in the path is replaced by the process's number. Raises
     :class:`genesis.InvalidArgumentError` if there is no profile.
     """
     _library.call("genesis_profile_write", os.fsencode(path))
@@ -69,8 +69,8 @@ def write(path: _Path) -> None:
 
 @contextlib.contextmanager
 def record() -> Iterator[None]:
-    """Makes a profile for as long as the block runs, also if it ends by an error. If one is being
-    made already, that one goes on, and the block is a part of it."""
+    """Makes a profile while the block runs, also if the block raises. If a profile is already being
+    made, that one continues, and the block is a part of it."""
     is_own = _started()
     try:
         yield
@@ -93,7 +93,7 @@ def get_report() -> Report:
 
 
 def get_timeline() -> Timeline:
-    """How the memory of the profile so far, or of the one that has ended, went over time.
+    """The memory levels over time of the profile so far, or of the one that has ended.
 
     Raises :class:`genesis.InvalidArgumentError` if there is none.
     """
@@ -101,8 +101,8 @@ def get_timeline() -> Timeline:
 
 
 def enable_memory_profiling(enabled: bool = True) -> None:
-    """Begins a profile unless one is being made or, with ``False``, ends the one being made; it
-    can then still be looked at, by :func:`get_report` and :func:`get_timeline`."""
+    """Begins a profile unless one is being made. With ``False``, ends the one being made, which
+    :func:`get_report` and :func:`get_timeline` can then still read."""
     if enabled:
         _started()
     else:
@@ -110,7 +110,7 @@ def enable_memory_profiling(enabled: bool = True) -> None:
 
 
 def located(blocks: list[_live.Allocation]) -> list[_live.Allocation]:
-    """``blocks`` with the ages and places that the profile being made knows and they lack."""
+    """``blocks`` with their missing ages and call sites filled in from the profile being made."""
     if all(block.stack for block in blocks) or not _is_being_made():
         return blocks
     known = {(block.device, block.address): block for block in _document().live()}
@@ -142,7 +142,7 @@ def _read(path: Path) -> Document:
 
 
 def _started() -> bool:
-    """Begins a profile unless one is being made; says whether it did."""
+    """Begins a profile. Returns false if one is being made already."""
     try:
         start()
     except _library.InvalidArgumentError:

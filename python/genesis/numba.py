@@ -5,12 +5,14 @@
 
 or ``NUMBA_CUDA_MEMORY_MANAGER=genesis.numba``.
 
-Numba says neither on which stream memory will be used nor on which it was. So memory is allocated
-for the legacy default stream, with which all streams that Numba makes are ordered. What is let go
-of is gathered and given back behind one wait for the whole context, by Numba's own measure of when
-that is due: more pieces than ``NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT`` or a larger part of the
-memory than ``NUMBA_CUDA_MAX_PENDING_DEALLOCS_RATIO``; and before a request fails. Host memory stays
-Numba's.
+Numba does not tell its memory manager which stream uses memory. So memory is allocated for the
+legacy default stream, with which all streams that Numba makes are ordered. Freed blocks are
+collected, and returned to Genesis after one wait for the whole context. That happens when
+
+    blocks > NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT, or
+    bytes > NUMBA_CUDA_MAX_PENDING_DEALLOCS_RATIO × memory of the device,
+
+which are Numba's own limits, and before a request fails. Host memory stays Numba's.
 """
 
 from __future__ import annotations
@@ -34,15 +36,15 @@ from . import _blocks, _statistics, options as _options
 from ._library import OutOfMemoryError
 
 _LEGACY_DEFAULT_STREAM = 0
-#: Below this a request is not worth asking the driver how much memory is free.
+#: For a smaller request the free memory is not looked up.
 _LARGE_BYTES = 1 << 20
 _OUT_OF_MEMORY = _driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
 
 
 def enable(**options: _options.Value) -> None:
-    """Makes Genesis the manager of Numba's device memory, before anything of Numba uses CUDA.
+    """Makes Genesis the manager of Numba's device memory. To be called before Numba uses CUDA.
 
-    ``options`` are Genesis's, as for :func:`genesis.torch.enable`. Raises ``RuntimeError`` when it
+    ``options`` are Genesis's, as for :func:`genesis.torch.enable`. Raises ``RuntimeError`` if it
     is too late.
     """
     devices = _numba_driver.devices.values()
@@ -63,10 +65,10 @@ class Manager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # type: ignor
         self._freed = _Freed()
 
     def initialize(self) -> None:
-        """Nothing: the library opens the device when it is first asked for memory."""
+        """Does nothing: the library opens the device at the first request."""
 
     def memalloc(self, size: int) -> Any:
-        """Memory on the device of this context. Raises Numba's ``CudaAPIError`` of
+        """Returns memory on the device of this context. Raises Numba's ``CudaAPIError`` with
         ``CUDA_ERROR_OUT_OF_MEMORY`` when memory is short."""
         device = self.context.device.id
         if self._freed.is_due(self._total_bytes) or self._would_help(size):
@@ -86,8 +88,8 @@ class Manager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # type: ignor
         return MemoryInfo(free=free, total=total)
 
     def get_ipc_handle(self, memory: Any) -> Any:
-        """A handle for another process, of the whole driver allocation in which ``memory`` lies,
-        where the driver gives one: not for memory of the strategy Elastic."""
+        """Returns a handle for another process, of the whole driver allocation that contains
+        ``memory``. Memory of the strategy Elastic has none."""
         try:
             return super().get_ipc_handle(memory)
         except CudaAPIError as error:
@@ -97,7 +99,7 @@ class Manager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # type: ignor
             ) from error
 
     def reset(self) -> None:
-        """Gives back what was let go of. Arrays that are there keep their memory."""
+        """Returns all freed blocks. Existing arrays keep their memory."""
         super().reset()
         self._give_back()
 
@@ -106,7 +108,7 @@ class Manager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # type: ignor
         return 1
 
     def _would_help(self, size: int) -> bool:
-        """Whether a large request may need what was let go of."""
+        """Returns true if a large request may need the freed blocks."""
         if size < _LARGE_BYTES or not self._freed:
             return False
         return size > _statistics.memory_info(self.context.device.id)[0]
@@ -116,7 +118,7 @@ class Manager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # type: ignor
         return _statistics.memory_info(self.context.device.id)[1]
 
     def _give_back(self) -> None:
-        """Gives back what was let go of, behind one wait; not while Numba defers that."""
+        """Returns all freed blocks after one wait; does nothing while Numba defers that."""
         if not self.deallocations.is_disabled:
             self._freed.give_back(_numba_driver.cuCtxSynchronize)
 
@@ -128,10 +130,10 @@ class Manager(GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # type: ignor
 
 
 class _Freed:
-    """Blocks that were let go of and that the device may still use.
+    """Blocks that Numba has freed and that the device may still use.
 
-    Finalizers run at any time, on any thread, also while this very object is in use: they only
-    append, which needs no lock.
+    Finalizers run at any time, on any thread, even while this object is in use: they only append,
+    which needs no lock.
     """
 
     def __init__(self) -> None:
@@ -146,14 +148,14 @@ class _Freed:
         return lambda: blocks.append((address, size))
 
     def is_due(self, total_bytes: int) -> bool:
-        """By Numba's measure, of a device with so much memory."""
+        """Returns true if Numba's limits are exceeded, on a device with ``total_bytes``."""
         if len(self._blocks) > config.CUDA_DEALLOCS_COUNT:
             return True
         pending_bytes = sum(size for _, size in list(self._blocks))
         return bool(pending_bytes > config.CUDA_DEALLOCS_RATIO * total_bytes)
 
     def give_back(self, wait: Callable[[], Any]) -> None:
-        """Gives back what is there now, once ``wait`` has returned."""
+        """Frees the blocks that are here now, after ``wait`` has returned."""
         with self._giving_back:
             count = len(self._blocks)
             if count == 0:
@@ -163,5 +165,5 @@ class _Freed:
                 _blocks.free(self._blocks.popleft()[0])
 
 
-#: What Numba looks for in the module that ``NUMBA_CUDA_MEMORY_MANAGER`` names.
+#: The name that Numba looks up in the module of ``NUMBA_CUDA_MEMORY_MANAGER``.
 _numba_memory_manager = Manager

@@ -3,8 +3,8 @@
     options = genesis.onnxruntime.provider_options(device=0)
     session = onnxruntime.InferenceSession(model, providers=[("CUDAExecutionProvider", options)])
 
-The provider has no allocator of its own then: weights, activations and workspaces are Genesis's. It
-computes on the legacy default stream, and takes no other.
+The provider then has no allocator of its own: weights, activations and workspaces are Genesis's. It
+computes on the legacy default stream, and on no other.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from . import _library, options as _options
 
 
 def provider_options(device: int = 0, **options: _options.Value) -> dict[str, str]:
-    """Options for the ``CUDAExecutionProvider`` of a session on ``device``; others may be added.
+    """Returns options for the ``CUDAExecutionProvider`` of a session on ``device``; others may be
+    added.
 
-    ``options`` are Genesis's, as for :func:`genesis.torch.enable`. The addresses in the answer stay
-    good for the life of the process.
+    ``options`` are Genesis's, as for :func:`genesis.torch.enable`. The addresses in the result stay
+    valid for the life of the process.
     """
     _options.set_all(options)
     functions = _library.COnnxruntimeFunctions()

@@ -1,7 +1,7 @@
 """Options by their short names: ``pool_type`` for ``GENESIS_POOL_TYPE``, and so on.
 
-The library keeps the one table of options (``genesis options`` prints it); nothing is repeated
-here, so names, values and suggestions are always those of the library that is loaded.
+The library has the only table of options (``genesis options`` prints it). Nothing is repeated here,
+so names, values and suggestions are always those of the loaded library.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def get(name: str) -> str:
 
 
 def set(name: str, value: Value) -> None:
-    """Sets the option ``name``; ``None`` puts the default back.
+    """Sets the option ``name``; ``None`` restores its default.
 
-    Before the first allocation every option may be set, and wins over the environment;
-    afterwards those that ``genesis options`` marks as changeable.
+    Before the first allocation every option may be set, and overrides the environment; afterwards
+    only those that ``genesis options`` marks as changeable.
     """
     text = "" if value is None else str(value)
     _check(name, _library.function("genesis_option_set")(_variable(name), text.encode()))
 
 
 def set_all(values: dict[str, Value]) -> None:
-    """Sets several options; a wrong name, or a wrong environment, is found before any change."""
+    """Sets several options. Raises for a wrong name or a wrong environment before any change."""
     for name in ("pool_type", *values):
         get(name)
     for name, value in values.items():
@@ -50,8 +50,8 @@ def _variable(name: str) -> bytes:
 
 
 def _check(name: str, status: int) -> None:
-    """Raises the library's line, in the words of the caller; a wrong name is a TypeError, as
-    with any unknown keyword argument."""
+    """Raises the library's error, with options by their short names. A wrong name is a
+    ``TypeError``, as for any unknown keyword argument."""
     try:
         _library.check(status)
     except _library.InvalidArgumentError as error:

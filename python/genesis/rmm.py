@@ -8,8 +8,8 @@ or, with RMM's adaptors around it::
     resource = genesis.rmm.resource()
     rmm.mr.set_current_device_resource(rmm.mr.StatisticsResourceAdaptor(resource))
 
-RMM says on which stream memory is freed, which may be another than the one it was allocated for.
-The block then waits for the work that is queued there, before it is used again anywhere.
+RMM names the stream on which memory is freed. If that is not the stream that the block was
+allocated for, the block is not reused before the work queued there has completed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from . import _blocks, _library, options as _options
 def enable(**options: _options.Value) -> None:
     """Makes :func:`resource` the resource of every device.
 
-    ``options`` are Genesis's, as for :func:`genesis.torch.enable`. What was allocated before goes
-    back to where it came from: RMM's buffers keep their resource.
+    ``options`` are Genesis's, as for :func:`genesis.torch.enable`. Earlier allocations return to
+    where they came from: RMM's buffers keep their resource.
     """
     _options.set_all(options)
     for device in range(_blocks.device_count()):
@@ -37,9 +37,9 @@ def enable(**options: _options.Value) -> None:
 def resource(device: Optional[int] = None) -> Any:
     """Genesis as an RMM memory resource of ``device`` (``None``: the current one).
 
-    There is one for each device, and it lives as long as the process, as RMM's C++ side may keep
-    bare pointers to it. Where memory is short, allocations raise ``MemoryError`` with the library's
-    own line.
+    Each device has one, and it lives as long as the process, because RMM's C++ code may keep bare
+    pointers to it. When memory is short, allocations raise ``MemoryError`` with the library's own
+    line.
     """
     return _resource(getDevice() if device is None else device)
 
@@ -53,7 +53,7 @@ def _resource(device: int) -> Any:
         return address or 0
 
     def deallocate(address: int, _size: int, stream: Any) -> None:
-        # An exception from here would end the process; what is wrong is logged.
+        # An exception here would end the process; errors are logged.
         note_use(address, stream.__cuda_stream__()[1])
         free(address, 0, device, None)
 
@@ -64,5 +64,5 @@ def _resource(device: int) -> Any:
     return rmm.mr.CallbackMemoryResource(allocate, deallocate)
 
 
-#: RMM keeps only the addresses of these.
+#: Kept alive here: RMM keeps only their addresses.
 _FUNCTIONS: list[Any] = []

@@ -17,12 +17,12 @@ _Path = Union[str, "os.PathLike[str]"]
 
 
 def available() -> bool:
-    """Whether the library that is loaded can record."""
+    """Returns true if the loaded library can record."""
     return _library.has("genesis_trace_start")
 
 
 def start(path: _Path) -> None:
-    """Begins to record to ``path``: compressed if it ends in ``.zst``; ``%p`` in it stands for
+    """Begins to record to ``path``, compressed if it ends in ``.zst``. ``%p`` in it is replaced by
     the process's number."""
     _library.call("genesis_trace_start", os.fsencode(path))
 
@@ -33,7 +33,7 @@ def flush() -> None:
 
 
 def iteration(number: int) -> None:
-    """Notes that iteration ``number`` of the program has ended."""
+    """Records that iteration ``number`` of the program has ended."""
     _library.call("genesis_trace_iteration", number)
 
 
@@ -44,7 +44,7 @@ def stop() -> None:
 
 @contextlib.contextmanager
 def recording(path: _Path) -> Iterator[None]:
-    """Records to ``path`` for as long as the block runs."""
+    """Records to ``path`` while the block runs."""
     start(path)
     try:
         yield

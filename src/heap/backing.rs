@@ -10,37 +10,14 @@
 
 use std::sync::Arc;
 
-use super::device::{DeviceHeap, Messages};
-use super::elastic::Extents;
-use super::ladder::{Climb, Rung};
+use super::choice::Choice;
 use super::lane::Lane;
-use super::release::Choice;
-use super::segments::Segments;
+use super::state::{Backing, Climb, DeviceHeap, Extents, Messages, Pressure, Rung, Segments};
 use crate::base::{DeviceOrdinal, Result};
 use crate::config::{LogLevel, PoolType, Settings};
 use crate::driver::{self, Device};
 use crate::memory::Segment;
 use crate::observe::DeviceEvents;
-
-/// The memory of one device.
-#[derive(Debug)]
-pub(super) enum Backing {
-    /// Allocations of the driver.
-    Segments(Segments),
-    /// Handles of memory, mapped into reservations of addresses.
-    Extents(Extents),
-}
-
-/// What is done before a rung.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pressure {
-    /// Nothing that waits, or gives back what is not old.
-    None,
-    /// The device was waited for: all that is free can be used by every stream.
-    Waited,
-    /// What is cached goes back first, as far as it must.
-    Releasing,
-}
 
 impl Backing {
     /// What the strategy of `settings` needs on the device behind `driver`. Where Elastic cannot
@@ -51,13 +28,13 @@ impl Backing {
         events: DeviceEvents,
         messages: &mut Messages,
     ) -> Result<Self> {
-        if settings.pool_type == PoolType::Elastic {
+        if settings.strategy.pool_type == PoolType::Elastic {
             if let Some(extents) = Extents::open(driver, settings, events)? {
                 return Ok(Self::Extents(extents));
             }
             let message = "has no virtual memory management: Caching instead of Elastic";
             messages.push((LogLevel::Warn, format!("device {} {message}", driver.ordinal())));
-            settings.pool_type = PoolType::Caching;
+            settings.strategy.pool_type = PoolType::Caching;
         }
         Ok(Self::Segments(Segments::new(Arc::clone(driver))))
     }

@@ -7,7 +7,7 @@
 //! | how | from when | until when |
 //! |---|---|---|
 //! | a private pool is begun (`super::pools`) | its begin | its end |
-//! | it was told ([`Heap::begin_capture`]): by the preload library, or by a program | the same | the same |
+//! | it was told (`Heap::begin_capture`): by the preload library, or by a program | the same | the same |
 //! | a request that missed named a stream that captures | that request | the stream's next call after its end, the next miss or request to empty the cache if the stream lasts, or [`SEEN_SECONDS`] without a call |
 //! | the legacy stream says that one which synchronises with it captures | | |
 //!
@@ -28,11 +28,7 @@ use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
-use super::device::DeviceHeap;
-use super::devices::DeviceSlot;
-use super::ladder::Climb;
 use super::lane::Lane;
-use crate::base::{StreamHandle, blocking};
 use crate::driver::{self, Call, Code, DriverError};
 
 /// So long a capture that was only seen counts after the last call on its stream.
@@ -46,7 +42,7 @@ pub(super) struct Captures {
     /// How many were told of and have not ended.
     told: AtomicU32,
     /// How many lanes' streams were seen to capture.
-    seen: AtomicU32,
+    pub(super) seen: AtomicU32,
     /// When one was seen last, in seconds since `start`.
     seen_second: AtomicU32,
     start: OnceCell<Instant>,
@@ -60,13 +56,13 @@ pub(super) struct Wait(Arc<Captures>);
 
 impl Captures {
     /// Whether any is under way, as far as is known.
-    fn is_any(&self) -> bool {
+    pub(super) fn is_any(&self) -> bool {
         let is_seen = self.seen.load(SeqCst) != 0
             && self.second().wrapping_sub(self.seen_second.load(SeqCst)) < SEEN_SECONDS;
         self.is_told() || is_seen
     }
 
-    fn is_told(&self) -> bool {
+    pub(super) fn is_told(&self) -> bool {
         self.told.load(SeqCst) != 0
     }
 
@@ -87,7 +83,7 @@ impl Captures {
     }
 
     /// Lets waits under way end, if they do soon.
-    fn let_waits_end(&self) {
+    pub(super) fn let_waits_end(&self) {
         let begin = Instant::now();
         while self.waits.load(SeqCst) != 0 && begin.elapsed() < MOST_PATIENCE {
             std::thread::yield_now();
@@ -112,100 +108,11 @@ impl Drop for Wait {
     }
 }
 
-impl DeviceHeap<'_> {
-    /// Returns true if a stream of the device may be captured now.
-    pub(super) fn may_capture(self) -> bool {
-        self.pools.is_routing() || self.captures.is_any()
-    }
-
-    /// A pool of the device has just been begun, within which a stream may be captured.
-    pub(super) fn pool_has_begun(self) {
-        fence(SeqCst);
-        self.captures.let_waits_end();
-    }
-
-    /// Begins to wait for the device, or to give memory back, until the result is dropped. Fails
-    /// while a stream of the device may be captured.
-    pub(super) fn begin_wait(self) -> driver::Result<Wait> {
-        begin_wait(&self.captures, || self.may_capture())
-    }
-
-    /// Does what a capture on the device forbids, or returns the error that the driver would.
-    pub(super) fn outside_captures(
-        self,
-        act: impl FnOnce() -> driver::Result<()>,
-    ) -> driver::Result<()> {
-        let _wait = self.begin_wait()?;
-        blocking(act)
-    }
-
-    /// [`Self::begin_wait`] for the other devices whose streams use the memory of the device.
-    fn begin_waits_for_others(self) -> driver::Result<Vec<Wait>> {
-        let others = self.contexts.other_devices();
-        let others = others.filter(|&ordinal| ordinal != self.ordinal);
-        let slots = others.filter_map(|ordinal| self.heap.slot(ordinal).ok());
-        let is_captured = |slot: &DeviceSlot| {
-            slot.captures.is_any() || slot.state.get().is_some_and(|other| other.pools.is_routing())
-        };
-        slots.map(|slot| begin_wait(&slot.captures, || is_captured(slot))).collect()
-    }
-
-    /// Waits for the work of the other contexts that use the memory of the device: `cuMemFree` waits
-    /// for its own alone. A wait for the device is begun.
-    pub(super) fn wait_for_other_contexts(self) -> driver::Result<()> {
-        let _waits = self.begin_waits_for_others()?;
-        self.contexts.synchronize_others()
-    }
-
-    /// Waits for all work of all contexts that use the memory of the device.
-    pub(super) fn wait_for_contexts(self) -> driver::Result<()> {
-        let _wait = self.begin_wait()?;
-        let _waits = self.begin_waits_for_others()?;
-        // This spoils nothing, and finds the captures that the legacy stream synchronises with.
-        if self.driver.stream_is_capturing(StreamHandle::LEGACY)? {
-            return Err(forbidden());
-        }
-        blocking(|| self.contexts.synchronize())
-    }
-
-    /// Looks whether captures that were only seen have ended, of streams that last as long as the
-    /// process. Other streams may be destroyed at any moment.
-    pub(super) fn look_for_ends(self) {
-        if self.captures.seen.load(SeqCst) == 0 || !self.heap.policy.identifies_streams() {
-            return;
-        }
-        for lane in self.lanes().filter(|lane| lane.was_capturing()) {
-            let handle = lane.stream().lasting_handle();
-            let has_ended = |handle| self.driver.stream_is_capturing(handle) == Ok(false);
-            if handle.is_some_and(has_ended) {
-                self.captures.see(lane, false);
-            }
-        }
-    }
-}
-
-impl Climb<'_> {
-    /// Looks whether the stream of a request that missed is captured, in case the library was not
-    /// told.
-    pub(super) fn look_for_capture(&self) {
-        let Climb { device, lane, stream, .. } = *self;
-        // A capture that was told of is known until its end is told.
-        if device.pools.is_routing() || device.captures.is_told() {
-            return;
-        }
-        // A driver that does not say has no captures.
-        if device.driver.stream_is_capturing(stream) == Ok(true) {
-            device.captures.see(lane, true);
-            device.captures.let_waits_end();
-        } else if lane.was_capturing() {
-            device.captures.see(lane, false);
-        }
-        device.look_for_ends();
-    }
-}
-
 /// Counts a wait, unless a stream is captured.
-fn begin_wait(captures: &Arc<Captures>, is_captured: impl Fn() -> bool) -> driver::Result<Wait> {
+pub(super) fn begin_wait(
+    captures: &Arc<Captures>,
+    is_captured: impl Fn() -> bool,
+) -> driver::Result<Wait> {
     captures.waits.fetch_add(1, SeqCst);
     let wait = Wait(Arc::clone(captures));
     // After the count, so that a capture that begins now sees it, or is seen.
@@ -214,6 +121,6 @@ fn begin_wait(captures: &Arc<Captures>, is_captured: impl Fn() -> bool) -> drive
 }
 
 /// What the driver would answer.
-fn forbidden() -> DriverError {
+pub(super) fn forbidden() -> DriverError {
     DriverError { call: Call::Synchronize, code: Code::STREAM_CAPTURE_UNSUPPORTED }
 }

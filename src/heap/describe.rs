@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use super::Heap;
 use super::lane::{Lane, LaneState};
+use super::state::Heap;
 use crate::base::DeviceOrdinal;
 use crate::base::size::SizeClass;
 use crate::config::PoolType;
 use crate::memory::{NO_SLOT, Slot, State};
-use crate::observe::{Beginning, Held, Known, Statistics};
+use crate::observe::{Action, Beginning, Event, Held, Statistics};
 use crate::order::StreamName;
 
 /// One device in use.
@@ -206,18 +206,18 @@ impl Beginning for Heap {
         held.collect()
     }
 
-    fn live(&self) -> Vec<Known> {
-        let mut known = Vec::new();
+    fn live(&self) -> Vec<Event> {
+        let mut events = Vec::new();
         for region in self.regions() {
             let live = region.parts.iter().filter(|part| part.state.is_live());
-            known.extend(live.map(|part| Known {
-                device: region.device.0,
+            events.extend(live.map(|part| Event {
                 stream: region.stream.0,
                 address: part.address,
-                requested_bytes: part.requested_bytes,
+                amount: part.requested_bytes,
                 bytes: part.bytes,
+                ..Event::new(Action::Allocate, region.device)
             }));
         }
-        known
+        events
     }
 }

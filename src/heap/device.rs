@@ -3,21 +3,18 @@
 //! [`DeviceState`] is what is kept; [`DeviceHeap`] is that with the heap around it, on which
 //! everything that concerns one device is a method, in the file that it belongs to.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::Heap;
-use super::backing::Backing;
 use super::captures::Captures;
+use super::choice::Choice;
 use super::lane::{Lane, LaneKey, LaneState, Owner};
 use super::lanes::{LaneIndex, MAX_LANES};
-use super::peers::Introductions;
-use super::pools::Pools;
-use super::release::Choice;
-use crate::base::lock::{Lock, rank};
+use super::pools::{PoolNumber, Pools};
+use super::state::{Backing, DeviceHeap, DeviceState, Introductions, Limits, Messages};
+use crate::base::lock::Lock;
 use crate::base::size::SizeClass;
-use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
+use crate::base::{Error, Result, Status, StreamHandle};
 use crate::config::{LogLevel, PoolType, Settings};
 use crate::driver::Device;
 use crate::driver::guarded::Guarded;
@@ -25,61 +22,6 @@ use crate::memory::{BlockTable, Ledger, Slot};
 use crate::observe::{EventStream, LaneCounters, Peaks, Snapshot, Tallies, Totals};
 use crate::order::{Contexts, OWN_CONTEXT, StreamName};
 use crate::strategy::Sizing;
-
-/// What is logged later.
-pub(super) type Messages = Vec<(LogLevel, String)>;
-
-/// What is kept of one device.
-#[derive(Debug)]
-pub(super) struct DeviceState {
-    pub(super) ordinal: DeviceOrdinal,
-    pub(super) name: String,
-    pub(super) driver: Arc<dyn Device>,
-    /// The strategy in force.
-    pub(super) pool_type: PoolType,
-    pub(super) sizing: Sizing,
-    /// A block of at least this many bytes is never taken from what a lane has free.
-    pub(super) always_missed_bytes: u64,
-    pub(super) backing: Backing,
-    pub(super) ledger: Ledger,
-    /// Whether each block is one of the driver's, with a guard page behind it.
-    pub(super) is_guarded: bool,
-    pub(super) contexts: Contexts,
-    pub(super) lane_index: LaneIndex,
-    pub(super) pools: Pools,
-    pub(super) captures: Arc<Captures>,
-    pub(super) introductions: Introductions,
-    pub(super) tallies: Tallies,
-    /// Pinned host memory, by address, that is to be given back and could not be yet.
-    pub(super) unpinned: Lock<Vec<u64>, { rank::DEVICE }>,
-    limits: Lock<Limits, { rank::DEVICE }>,
-    /// The most bytes to keep cached; `u64::MAX`: no limit.
-    cache_limit_bytes: AtomicU64,
-    pub(super) peaks: Lock<Peaks, { rank::DEVICE }>,
-}
-
-/// One device, and the heap that it is part of.
-#[derive(Clone, Copy)]
-pub(super) struct DeviceHeap<'a> {
-    pub(super) heap: &'a Heap,
-    pub(super) state: &'a DeviceState,
-}
-
-impl Deref for DeviceHeap<'_> {
-    type Target = DeviceState;
-
-    #[inline]
-    fn deref(&self) -> &DeviceState {
-        self.state
-    }
-}
-
-/// What the user allows; the ledger's one number follows from it.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    fraction: f64,
-    bytes: Option<u64>,
-}
 
 impl DeviceState {
     /// Makes the device ready; the first call to its driver happens here. What is to be logged
@@ -98,13 +40,13 @@ impl DeviceState {
         let is_guarded = guarded.is_some();
         let driver = guarded.unwrap_or(driver);
         if is_guarded {
-            settings.pool_type = PoolType::Naive;
+            settings.strategy.pool_type = PoolType::Naive;
         }
         let backing = Backing::open(&driver, &mut settings, events, messages)?;
         let device = Self {
             ordinal,
             name: driver.name(),
-            pool_type: settings.pool_type,
+            pool_type: settings.strategy.pool_type,
             sizing: Sizing::new(&settings),
             always_missed_bytes: backing.always_missed_bytes(),
             backing,
@@ -195,7 +137,8 @@ impl<'a> DeviceHeap<'a> {
         let context =
             if stream.is_default() { OWN_CONTEXT } else { self.contexts.of_stream(stream)? };
         let owner = Owner { key, name: StreamName::of(stream), context };
-        let settings = Settings { pool_type: self.pool_type, ..self.heap.settings() };
+        let mut settings = self.heap.settings();
+        settings.strategy.pool_type = self.pool_type;
         let (index, lanes) = (&self.state.lane_index, &self.heap.lanes);
         let find_or_add = || index.find_or_add(lanes, &owner, &settings, &self.contexts);
         if let Some(lane) = find_or_add() {
@@ -211,6 +154,29 @@ impl<'a> DeviceHeap<'a> {
             );
             Error::new(Status::OutOfMemory, message)
         })
+    }
+
+    /// The pool that a request on `stream` of the calling thread belongs to.
+    #[inline]
+    pub(super) fn pool_for(self, stream: StreamHandle) -> PoolNumber {
+        if self.pools.is_plain() { PoolNumber::COMMON } else { self.find_pool_for(stream) }
+    }
+
+    #[cold]
+    fn find_pool_for(self, stream: StreamHandle) -> PoolNumber {
+        if self.pools.is_routing()
+            && let Some(number) = self.pools.route(stream)
+        {
+            return number;
+        }
+        if !self.pools.is_tagged() {
+            return PoolNumber::COMMON;
+        }
+        if self.backing.extents().is_none() {
+            self.pools.set_tagged(false);
+            return PoolNumber::COMMON;
+        }
+        self.heap.tags.current_unless(|| self.pools.set_tagged(false))
     }
 
     /// A free block of `lane`, once blocks are free again whose events have completed; events are

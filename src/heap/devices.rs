@@ -5,13 +5,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
-use once_cell::sync::OnceCell;
-
-use super::Heap;
-use super::captures::Captures;
-use super::device::{DeviceHeap, DeviceState};
 use super::pools::{PoolFilter, PoolId};
 use super::report::LiveBlock;
+use super::state::{DeviceHeap, DeviceSlot, DeviceState, Heap};
 use crate::base::lock::assert_none_held;
 use crate::base::size::SizeClass;
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle, blocking};
@@ -19,20 +15,6 @@ use crate::config::LogLevel;
 use crate::driver::{Device, MemoryInfo};
 use crate::observe::{PoolStatistics, Statistics};
 use crate::order::StreamName;
-
-/// A device that may not have been used yet.
-#[derive(Debug)]
-pub(super) struct DeviceSlot {
-    pub(super) driver: Arc<dyn Device>,
-    pub(super) captures: Arc<Captures>,
-    pub(super) state: OnceCell<DeviceState>,
-}
-
-impl DeviceSlot {
-    pub(super) fn new(driver: Arc<dyn Device>) -> Self {
-        Self { driver, captures: Arc::default(), state: OnceCell::new() }
-    }
-}
 
 impl Heap {
     #[inline]

@@ -2,11 +2,10 @@
 //! debugging wants to know, and ages the cache. All of it hangs on one test, of `Heap::heeded`;
 //! with nothing wanted, that is all it costs.
 
-use super::device::DeviceHeap;
-use super::ladder::Climb;
 use super::lane_guard::LaneGuard;
 use super::notes::Handed;
 use super::policy::{AGING, DEBUGGING, LISTENING};
+use super::state::{Climb, DeviceHeap};
 use crate::base::StreamHandle;
 use crate::memory::Slot;
 

@@ -13,8 +13,8 @@
 //! one wait for so many bytes freed, by a request that would take the driver longer, and none for a
 //! program whose streams go on calling.
 
-use super::ladder::Climb;
 use super::lane::Lane;
+use super::state::Climb;
 use crate::base::size::MIB;
 use crate::memory::{Block, Slot};
 use crate::order::Readiness;

@@ -12,28 +12,12 @@
 //! No lock is held from rung to rung, so other threads go on; a block freed by one of them at
 //! any time is found by the next look at the lane.
 
-use super::backing::Pressure;
-use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
+use super::state::{Climb, Pressure, Rung};
 use crate::base::lock::{Guard, rank};
-use crate::base::{Result, StreamHandle, blocking};
+use crate::base::{Result, blocking};
 use crate::driver::{self, Call, Code, DriverError, Event};
 use crate::observe::Tallies;
-
-/// A request on its way up the ladder.
-#[derive(Clone, Copy)]
-pub(super) struct Climb<'a> {
-    pub(super) device: DeviceHeap<'a>,
-    pub(super) lane: &'a Lane,
-    pub(super) stream: StreamHandle,
-    pub(super) requested_bytes: u64,
-    pub(super) block_bytes: u64,
-    /// Tells the request from others. Never 0; may be that of one that was refused before.
-    pub(super) number: u64,
-}
-
-/// A rung returns the address if it has served the request; an error ends the climb.
-pub(super) type Rung = Result<Option<u64>>;
 
 impl Climb<'_> {
     /// Serves the request.

@@ -9,8 +9,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::Heap;
 use super::lane::{Lane, LaneKey, LaneState};
+use super::state::Heap;
 use crate::base::lock::{Guard, rank};
 
 /// Access to the state of a lane.

@@ -1,6 +1,6 @@
 //! What the user allows the heap to hold, and how it may change while the heap is in use.
 
-use super::device::DeviceHeap;
+use super::state::DeviceHeap;
 use crate::base::Result;
 use crate::config::Settings;
 use crate::driver::MemoryInfo;

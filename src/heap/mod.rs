@@ -1,27 +1,32 @@
 //! The allocator: a request in, a block out.
 //!
-//! ```text
-//! allocate:  device → size of the block → lane of the stream → lock → strategy → block
-//!                                                               └ a miss → ladder
-//! free:      directory → lane → lock → its record → strategy, or pending on other streams
-//! ```
+//! | files | what they do |
+//! |---|---|
+//! | `state` | what a heap consists of: the types |
+//! | `hot_path`, `extras`, `lane`, `lane_guard`, `lanes` | allocate and free while all is warm |
+//! | `ladder`, `backing`, `segments`, `elastic`, `idle` | serve what a lane does not have |
+//! | `release`, `choice`, `limits`, `peers` | give memory back, keep limits, reach other devices |
+//! | `waits`, `gate`, `captures`, `pools`, `streams` | pending blocks, waits and captures, streams |
+//! | `pause`, `debug` | tags whose memory goes away; finding wrong uses of memory |
+//! | `devices`, `whole`, `report`, `describe`, `notes` | what callers ask, and what is told |
 //!
-//! In the steady state either is one uncontended lock and some arithmetic: no driver call, no
-//! system call, no host allocation, nothing formatted. Every thread may call everything at any
-//! time. Size, device and stream of a block come from its own record, so [`Heap::free`] takes
-//! the pointer alone.
+//! Every thread may call everything at any time. Size, device and stream of a block come from its
+//! own record, so [`Heap::free`] takes the pointer alone.
 //!
 //! Lock order: the index of lanes, one lane, what the device shares (`base::lock::rank`).
 
 mod backing;
 mod callbacks;
 mod captures;
+mod choice;
 mod debug;
 mod describe;
 mod device;
 mod devices;
 mod elastic;
 mod extras;
+mod gate;
+mod hot_path;
 mod idle;
 mod ladder;
 mod lane;
@@ -38,8 +43,11 @@ mod pools;
 mod release;
 mod report;
 mod segments;
+mod slack;
+mod state;
 mod streams;
 mod waits;
+mod whole;
 
 pub use crate::order::{Stream, StreamName};
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
@@ -48,351 +56,4 @@ pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription
 
 pub use pools::{PoolFilter, PoolId};
 pub use report::LiveBlock;
-
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::base::lock::{Lock, rank};
-use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
-use crate::config::Settings;
-use crate::driver::{Backend, Platform};
-use crate::memory::{Directory, Slot, State};
-use crate::observe::{EventStream, Log};
-use crate::order::RecordedStreams;
-use callbacks::Callbacks;
-use debug::Debugging;
-use devices::DeviceSlot;
-use ladder::Climb;
-use lane::{Lane, LaneKey, LaneState};
-use lane_guard::LaneGuard;
-use lanes::Lanes;
-use notes::Notes;
-use pause::Tags;
-use policy::{DEBUGGING, LISTENING, Policy, TIMING};
-use release::Choice;
-
-/// Time since some fixed moment.
-pub type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
-
-/// An allocator over all devices of a platform.
-pub struct Heap {
-    settings: Lock<Settings, { rank::LEAF }>,
-    policy: Policy,
-    directory: Arc<Directory>,
-    lanes: Lanes,
-    backend: Backend,
-    devices: Vec<DeviceSlot>,
-    callbacks: Callbacks,
-    tags: Tags,
-    debugging: Debugging,
-    clock: Clock,
-    log: Arc<Log>,
-    notes: Notes,
-}
-
-/// What a heap uses of the process around it.
-pub struct Surroundings {
-    /// Its log.
-    pub log: Arc<Log>,
-    /// The stream of events that it tells what happens.
-    pub events: &'static EventStream,
-    /// Its clock.
-    pub clock: Clock,
-}
-
-impl Surroundings {
-    /// A log, the time since now, and a stream of events without a listener.
-    pub fn new(log: Arc<Log>) -> Self {
-        let start = std::time::Instant::now();
-        Self { log, events: EventStream::silent(), clock: Box::new(move || start.elapsed()) }
-    }
-}
-
-impl Heap {
-    /// A heap over `platform` with the `settings` given.
-    pub fn new(platform: Platform, settings: &Settings, surroundings: Surroundings) -> Self {
-        let Surroundings { log, events, clock } = surroundings;
-        let directory = Arc::new(Directory::new());
-        let device_count = platform.devices.len();
-        let slots = platform.devices.into_iter();
-        Self {
-            settings: Lock::new(settings.clone()),
-            policy: Policy::new(settings),
-            lanes: Lanes::new(Arc::clone(&directory), device_count, events),
-            directory,
-            backend: platform.backend,
-            devices: slots.map(DeviceSlot::new).collect(),
-            callbacks: Callbacks::default(),
-            tags: Tags::new(),
-            debugging: Debugging::new(settings, device_count, events),
-            clock,
-            log,
-            notes: Notes { events },
-        }
-    }
-
-    /// `requested_bytes` of memory on `device`, for use on `stream`; address 0 for 0 bytes.
-    ///
-    /// The address is a multiple of 512. Work queued on `stream` from now on may use the
-    /// memory; contents are undefined. The default streams are those of `device`. `OutOfMemory`
-    /// comes only after everything cached that could help has been tried.
-    #[inline]
-    pub fn allocate(
-        &self,
-        requested_bytes: u64,
-        device: DeviceOrdinal,
-        stream: StreamHandle,
-    ) -> Result<u64> {
-        if requested_bytes == 0 {
-            return Ok(self.notes.allocated_nothing(device, stream));
-        }
-        let stream = self.identify(device, stream)?;
-        self.allocate_on(requested_bytes, device, stream)
-    }
-
-    /// [`Self::allocate`] on a stream that is identified already.
-    #[inline(always)]
-    pub fn allocate_on(
-        &self,
-        requested_bytes: u64,
-        device: DeviceOrdinal,
-        stream: Stream,
-    ) -> Result<u64> {
-        if requested_bytes == 0 {
-            return Ok(self.notes.allocated_nothing(device, stream.handle));
-        }
-        let device = self.device(device)?;
-        let Some(block_bytes) = device.sizing.block_bytes(requested_bytes) else {
-            return Err(too_large(requested_bytes));
-        };
-        let key = LaneKey { stream: stream.key, pool: device.pool_for(stream.handle) };
-        loop {
-            let lane = device.lane(key, stream.handle)?;
-            if lane.wants_fence() {
-                device.renew_fence(lane, key, stream.handle);
-            }
-            let Some(mut state) = LaneGuard::lock_for(self, lane, key) else {
-                continue;
-            };
-            let Some(slot) = device.take(lane, &mut state, block_bytes) else {
-                let number = lane.begin_climb(&mut state);
-                drop(state);
-                let stream = stream.handle;
-                return Climb { device, lane, stream, requested_bytes, block_bytes, number }
-                    .serve();
-            };
-            let address = lane.hand_out(&mut state, slot, requested_bytes);
-            if self.heeded() != 0 {
-                return Ok(device.allocated_with_extras(state, slot, stream.handle));
-            }
-            return Ok(address);
-        }
-    }
-
-    /// Gives back the block at `address`; 0 is no block and fine.
-    ///
-    /// `ForeignPointer` and `DoubleFree` change nothing. `DriverFailed` (Naive only): the
-    /// driver did not take the memory back; it is kept and offered again later.
-    #[inline]
-    pub fn free(&self, address: u64) -> Result<()> {
-        if address == 0 {
-            return Ok(());
-        }
-        if self.heeded() != 0 {
-            return self.free_with_extras(address);
-        }
-        self.free_block(address)
-    }
-
-    /// Frees the block at `address`, with nothing heeded.
-    #[inline]
-    fn free_block(&self, address: u64) -> Result<()> {
-        let Some((lane, slot)) = self.find(address) else {
-            return Err(self.not_live(address));
-        };
-        let mut state = LaneGuard::lock(self, lane);
-        let is_live =
-            state.blocks.find(slot, address).is_some_and(|block| block.state == State::Live);
-        if !is_live {
-            return self.free_unusual(lane, state, slot, address);
-        }
-        let recorded = lane.count_free(&mut state, slot);
-        if recorded != RecordedStreams::NONE || !lane.keeps_blocks(&state) {
-            return self.free_slow(lane, state, slot);
-        }
-        let LaneState { strategy, blocks, .. } = &mut *state;
-        strategy.give(blocks, slot);
-        Ok(())
-    }
-
-    /// Frees the block at `address`.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn free_with_extras(&self, address: u64) -> Result<()> {
-        let heeded = self.heeded();
-        if heeded & LISTENING != 0 {
-            self.notes.freeing(address);
-        }
-        if heeded & (DEBUGGING | TIMING) == 0 {
-            return self.free_block(address);
-        }
-        let Some((lane, slot)) = self.find(address) else {
-            return Err(self.not_live(address));
-        };
-        if heeded & DEBUGGING != 0 {
-            return self.free_debugged(lane, slot, address);
-        }
-        let mut state = lane.lock();
-        if state.blocks.find(slot, address).is_some_and(|block| block.state == State::Live) {
-            // Heeded only once the block is free.
-            state.blocks.get_mut(slot).freed_second = self.seconds();
-        }
-        drop(state);
-        self.free_block(address)
-    }
-
-    /// Frees what is not a live block with memory: a paused one, or none.
-    #[cold]
-    fn free_unusual(
-        &self,
-        lane: &Lane,
-        state: LaneGuard<'_>,
-        slot: Slot,
-        address: u64,
-    ) -> Result<()> {
-        match state.blocks.find(slot, address) {
-            Some(block) if block.state == State::Paused => self.free_paused(lane, state, slot),
-            _ => {
-                drop(state);
-                Err(self.not_live(address))
-            }
-        }
-    }
-
-    /// The rest of a free that needs the driver: other streams used the block, or the strategy
-    /// keeps nothing.
-    #[cold]
-    fn free_slow(&self, lane: &Lane, mut state: LaneGuard<'_>, slot: Slot) -> Result<()> {
-        let Some(device) = self.opened(lane.device) else {
-            return Err(Error::new(Status::Internal, "a block of a device never opened"));
-        };
-        if lane.keeps_blocks(&state) {
-            device.make_pending(lane, state, slot);
-            return Ok(());
-        }
-        // The driver waits for all streams itself.
-        lane.forget_recorded(&mut state, slot);
-        let LaneState { strategy, blocks, .. } = &mut *state;
-        strategy.give(blocks, slot);
-        let segment = lane.begin_leave(&mut state, slot);
-        drop(state);
-        let freed = if device.may_capture() {
-            // The driver would wait: it goes back when the capture has ended.
-            lane.end_leave(Some(segment));
-            Ok(())
-        } else {
-            device.backing.release_segment(device, lane, segment)
-        };
-        device.settle();
-        freed
-    }
-
-    /// Frees the block at `address`, and gives the memory that this leaves wholly free back to the
-    /// driver at once, waiting for the device if it must: for a block that nothing of its size
-    /// will follow. Returns the bytes released; what shares a segment or an extent with live
-    /// blocks stays cached, and so does what other streams still use. Linear in the number of
-    /// segments.
-    pub fn free_directly(&self, address: u64) -> Result<u64> {
-        let found = self.find(address).and_then(|(lane, slot)| {
-            let state = lane.lock();
-            state.blocks.find(slot, address).map(|block| (lane.device, block.bytes))
-        });
-        self.free(address)?;
-        let Some((ordinal, bytes)) = found else { return Ok(0) };
-        let Some(device) = self.opened(ordinal) else { return Ok(0) };
-        Ok(device.release_and_settle(Choice::Within { start: address, end: address + bytes }))
-    }
-
-    /// What operations must do at the moment, as bits of `policy`; 0: nothing.
-    #[inline]
-    pub(super) fn heeded(&self) -> u8 {
-        let listening = if self.notes.is_on() { LISTENING } else { 0 };
-        self.policy.heeded() | listening
-    }
-
-    /// Asks `callback` for memory before a request fails, until it is removed.
-    pub fn add_out_of_memory_callback(&self, callback: OutOfMemoryCallback) -> CallbackId {
-        self.callbacks.add(callback)
-    }
-
-    /// Says whether there was such a callback. A call of it that has begun still finishes.
-    pub fn remove_out_of_memory_callback(&self, id: CallbackId) -> bool {
-        self.callbacks.remove(id)
-    }
-
-    /// The settings in force; limits of single devices may differ.
-    pub fn settings(&self) -> Settings {
-        self.settings.lock().clone()
-    }
-
-    /// Applies what differs between `settings` and those in force, of what may change at run time:
-    /// on all devices, also those for which something else was set.
-    pub fn apply(&self, settings: &Settings) {
-        let old = std::mem::replace(&mut *self.settings.lock(), settings.clone());
-        self.policy.set(settings);
-        self.apply_debugging(settings);
-        self.log.set_level(settings.log);
-        self.opened_devices().for_each(|device| device.apply(&old, settings));
-    }
-
-    /// Which backend the devices are of.
-    pub fn backend(&self) -> Backend {
-        self.backend
-    }
-
-    /// Whether a block of this heap starts at `address`, live or not. Takes no lock.
-    pub fn knows(&self, address: u64) -> bool {
-        self.find(address).is_some()
-    }
-
-    /// The stream of events that the heap tells.
-    pub fn events(&self) -> &'static EventStream {
-        self.notes.events
-    }
-
-    /// The heap's log.
-    pub fn log(&self) -> &Log {
-        &self.log
-    }
-
-    /// Checks every structure of the heap; the error says which invariant does not hold. For
-    /// tests: it takes time linear in the number of blocks, and may find the counters of lanes
-    /// that are in use at the same moment half way.
-    pub fn validate(&self) -> std::result::Result<(), String> {
-        self.opened_devices().try_for_each(|device| device.validate())
-    }
-
-    /// The block that the directory has at `address`: what it says now may change until the
-    /// lane is locked.
-    #[inline]
-    fn find(&self, address: u64) -> Option<(&Lane, Slot)> {
-        let entry = self.directory.get(address)?;
-        Some((self.lanes.get(entry.lane)?, entry.slot))
-    }
-
-    fn seconds(&self) -> u32 {
-        (self.clock)().as_secs() as u32
-    }
-}
-
-impl std::fmt::Debug for Heap {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Heap").field("devices", &self.devices).finish_non_exhaustive()
-    }
-}
-
-#[cold]
-fn too_large(requested_bytes: u64) -> Error {
-    let message = format!("a request of {requested_bytes} bytes is larger than any device");
-    Error::new(Status::OutOfMemory, message)
-}
+pub use state::{Clock, Heap, Surroundings};

@@ -13,21 +13,12 @@
 //!
 //! An introduction that fails is tried again with the next mapping; nobody's request fails for it.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::device::{DeviceHeap, Messages};
+use super::state::{DeviceHeap, Introductions, Messages};
 use crate::base::{DeviceOrdinal, Error, Result, Status};
 use crate::config::LogLevel;
 use crate::driver::{self, Device};
-
-/// Which devices one device was introduced to. Bits by ordinal; a device beyond them is not.
-#[derive(Debug, Default)]
-pub(super) struct Introductions {
-    /// Done, or impossible.
-    settled: AtomicU64,
-    /// Failed, of which was told.
-    failed: AtomicU64,
-}
 
 fn bit(device: DeviceOrdinal) -> u64 {
     1u64.checked_shl(device.0).unwrap_or(0)

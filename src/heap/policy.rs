@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use super::release::Choice;
+use super::choice::Choice;
 use crate::config::{PoolType, Settings, StreamIds};
 
 /// Bits of a NaN: no value.
@@ -40,9 +40,13 @@ pub(super) struct Policy {
 
 impl Policy {
     pub(super) fn new(settings: &Settings) -> Self {
-        let is_mxnet = matches!(settings.pool_type, PoolType::Round | PoolType::Exact);
+        let is_mxnet = matches!(settings.strategy.pool_type, PoolType::Round | PoolType::Exact);
         let policy = Self {
-            reserve_fraction: if is_mxnet { settings.pool_reserve_percent / 100.0 } else { 0.0 },
+            reserve_fraction: if is_mxnet {
+                settings.strategy.reserve_percent / 100.0
+            } else {
+                0.0
+            },
             gc_threshold: AtomicU64::new(NONE_BITS),
             age_allocations: AtomicU64::new(NONE_BITS),
             age_seconds: AtomicU64::new(NONE_BITS),

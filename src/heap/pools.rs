@@ -17,9 +17,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use super::device::DeviceHeap;
-use super::lane::Lane;
-use super::release::Choice;
 use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::base::{Error, Result, StreamHandle};
 
@@ -146,7 +143,7 @@ impl Pools {
         self.state.lock().held.iter().any(|held| held.number == number)
     }
 
-    fn begin(&self, id: PoolId, filter: PoolFilter) -> Result<()> {
+    pub(super) fn begin(&self, id: PoolId, filter: PoolFilter) -> Result<()> {
         let mut state = self.state.lock();
         if state.routes.iter().any(|route| route.id == id) {
             return Err(misuse(id, "is begun already"));
@@ -178,7 +175,7 @@ impl Pools {
         ended.map(drop).ok_or_else(|| misuse(id, "is not begun"))
     }
 
-    fn release(&self, id: PoolId) -> Result<()> {
+    pub(super) fn release(&self, id: PoolId) -> Result<()> {
         let mut state = self.state.lock();
         let Some(position) = state.held.iter().position(|held| held.id == id) else {
             return Err(misuse(id, "is not held"));
@@ -188,53 +185,6 @@ impl Pools {
             state.held.swap_remove(position);
         }
         Ok(())
-    }
-}
-
-impl DeviceHeap<'_> {
-    /// `Heap::begin_pool` of the device.
-    pub(super) fn begin_pool(self, pool: PoolId, filter: PoolFilter) -> Result<()> {
-        self.pools.begin(pool, filter)?;
-        self.pool_has_begun();
-        Ok(())
-    }
-
-    /// `Heap::release_pool` of the device.
-    pub(super) fn release_pool(self, pool: PoolId) -> Result<()> {
-        self.pools.release(pool)?;
-        let is_orphaned = |lane: &Lane| {
-            let pool = lane.pool();
-            pool.is_private() && !self.pools.is_held(pool)
-        };
-        if self.lanes().any(|lane| is_orphaned(lane) && !lane.lock().pending.is_empty()) {
-            self.wait_for_device();
-        }
-        self.release(Choice::Orphaned);
-        self.refresh_peaks();
-        Ok(())
-    }
-
-    /// The pool that a request on `stream` of the calling thread belongs to.
-    #[inline]
-    pub(super) fn pool_for(self, stream: StreamHandle) -> PoolNumber {
-        if self.pools.is_plain() { PoolNumber::COMMON } else { self.find_pool_for(stream) }
-    }
-
-    #[cold]
-    fn find_pool_for(self, stream: StreamHandle) -> PoolNumber {
-        if self.pools.is_routing()
-            && let Some(number) = self.pools.route(stream)
-        {
-            return number;
-        }
-        if !self.pools.is_tagged() {
-            return PoolNumber::COMMON;
-        }
-        if self.backing.extents().is_none() {
-            self.pools.set_tagged(false);
-            return PoolNumber::COMMON;
-        }
-        self.heap.tags.current_unless(|| self.pools.set_tagged(false))
     }
 }
 

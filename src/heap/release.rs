@@ -4,57 +4,15 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use super::device::DeviceHeap;
-use super::lane::LaneState;
+use super::choice::Choice;
+use super::lane::{Lane, LaneState};
+use super::pools::PoolId;
+use super::state::DeviceHeap;
+use crate::base::Result;
 use crate::config::{LogLevel, PoolType};
-use crate::driver::{self, DriverError};
+use crate::driver::DriverError;
 use crate::memory::Block;
 use crate::observe::Action;
-
-/// Which cached memory to release. None of a private pool that is held, and none at all while a
-/// stream may be captured.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Choice {
-    /// All of them.
-    All,
-    /// The ones unused for longest, until at least so many bytes have gone back.
-    Oldest {
-        /// How many bytes.
-        bytes: u64,
-    },
-    /// Those unused for at least so long; with neither age set, those not used since the
-    /// previous collection.
-    Unused {
-        /// In allocations on the same stream.
-        allocations: Option<u64>,
-        /// In seconds.
-        seconds: Option<f64>,
-    },
-    /// Those of private pools that are not held any more.
-    Orphaned,
-    /// Those with bytes between two addresses.
-    Within {
-        /// The first byte.
-        start: u64,
-        /// One past the last byte.
-        end: u64,
-    },
-}
-
-impl Choice {
-    /// Whether `released_bytes` are enough.
-    pub(super) fn is_met(self, released_bytes: u64) -> bool {
-        matches!(self, Self::Oldest { bytes } if bytes <= released_bytes)
-    }
-
-    /// The same after `released_bytes` have gone back.
-    pub(super) fn less(self, released_bytes: u64) -> Self {
-        match self {
-            Self::Oldest { bytes } => Self::Oldest { bytes: bytes.saturating_sub(released_bytes) },
-            choice => choice,
-        }
-    }
-}
 
 /// Memory that may be released, as it was when its lane was looked at.
 pub(super) struct Candidate<P> {
@@ -135,29 +93,26 @@ impl DeviceHeap<'_> {
         }
     }
 
-    /// Waits until the device is idle, after which every freed block can be used by every
-    /// stream. Returns true if it has; it cannot while a stream is captured, for example.
-    pub(super) fn wait_for_device(self) -> bool {
-        !self.may_capture() && self.synchronize().is_ok()
-    }
-
-    /// Waits until all work is complete that may use the memory of the device. Fails while a
-    /// stream may be captured.
-    pub(super) fn synchronize(self) -> driver::Result<()> {
-        let lanes = || self.lanes();
-        let epochs: Vec<u32> = lanes().map(|lane| lane.lock().fence.end_epoch()).collect();
-        self.wait_for_contexts()?;
-        for (lane, epoch) in lanes().zip(epochs) {
-            lane.device_was_idle(epoch, self.contexts.own());
-        }
-        Ok(())
-    }
-
     /// Gives back what Naive could not while a stream was captured.
     pub(super) fn release_kept(self) {
         if self.pool_type == PoolType::Naive {
             self.release(Choice::All);
         }
+    }
+
+    /// `Heap::release_pool` of the device.
+    pub(super) fn release_pool(self, pool: PoolId) -> Result<()> {
+        self.pools.release(pool)?;
+        let is_orphaned = |lane: &Lane| {
+            let pool = lane.pool();
+            pool.is_private() && !self.pools.is_held(pool)
+        };
+        if self.lanes().any(|lane| is_orphaned(lane) && !lane.lock().pending.is_empty()) {
+            self.wait_for_device();
+        }
+        self.release(Choice::Orphaned);
+        self.refresh_peaks();
+        Ok(())
     }
 
     /// Releases what the user wants released before `segment_bytes` more are asked of the driver.

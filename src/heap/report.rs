@@ -4,10 +4,8 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::Heap;
-use super::device::DeviceHeap;
-use super::ladder::Climb;
 use super::lane::Lane;
+use super::state::{Climb, DeviceHeap, Heap};
 use crate::base::size::SizeClass;
 use crate::base::{DeviceOrdinal, Error, Result, Shortage, Status};
 use crate::config::LogLevel;
@@ -58,8 +56,7 @@ impl DeviceHeap<'_> {
             let state = lane.lock();
             state.strategy.largest_free_bytes(&state.blocks)
         });
-        statistics.largest_free_bytes = largest_free_bytes.max().unwrap_or(0);
-        statistics
+        statistics.finish(largest_free_bytes.max().unwrap_or(0))
     }
 
     /// `Heap::pool_statistics` of the device.
@@ -212,7 +209,7 @@ impl Climb<'_> {
             limit_bytes: (limit_bytes != u64::MAX).then_some(limit_bytes),
             driver_free_bytes: driver.map(|info| info.free_bytes),
             driver_total_bytes: driver.map(|info| info.total_bytes),
-            fragmentation_index: statistics.fragmentation_index(),
+            fragmentation_index: statistics.fragmentation_index,
         });
         device.heap.notes.out_of_memory(device.ordinal, self.stream, self.requested_bytes);
         device.heap.log.write(LogLevel::Error, &error);

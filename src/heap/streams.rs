@@ -3,13 +3,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
-use super::{Heap, Stream};
+use super::state::{DeviceHeap, Heap};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::config::LogLevel;
 use crate::driver::Code;
 use crate::memory::{Block, Slot, State};
+use crate::order::Stream;
 use crate::order::{OWN_CONTEXT, Recorded, RecordedStreams, StreamKey};
 
 /// A block as the directory has it: what it says may have changed by the time the lane is locked.

@@ -4,9 +4,9 @@
 //! Such a block is *pending*, and counts how many waits are outstanding for it; each comes out of
 //! `order::PendingFrees` once it is over, and with the last the block is free.
 
-use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
 use super::lane_guard::LaneGuard;
+use super::state::DeviceHeap;
 use crate::memory::{Slot, State};
 use crate::observe::Action;
 use crate::order::{EventPool, Recorded};

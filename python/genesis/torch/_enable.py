@@ -1,7 +1,7 @@
-"""Direct mode: Genesis in the place of PyTorch's allocator.
+"""Direct mode: Genesis replaces PyTorch's allocator.
 
-PyTorch lets its allocator be replaced once, before CUDA has started in the process. So does
-:func:`enable`; whatever can be wrong is found before anything is changed.
+PyTorch allows this once per process, before CUDA has started. :func:`enable` checks everything
+that can be wrong before it changes anything.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ def enable(*, nvtx: Optional[bool] = None, **options: _options.Value) -> None:
     """Makes Genesis PyTorch's allocator, with all hooks and statistics.
 
     ``options`` are Genesis's, in lower case and without prefix: ``pool_type="Caching"``,
-    ``memory_fraction=0.9``, ``memory_limit="40GB"``; they win over the environment.
+    ``memory_fraction=0.9``, ``memory_limit="40GB"``; they override the environment.
 
     With ``nvtx``, ranges of ``torch.cuda.nvtx`` and of other users of NVTX count as annotations,
-    like those of :func:`genesis.annotate`, unless a tool such as Nsight Systems is told of them.
-    ``None`` does so if a whole process is profiled (``GENESIS_PROFILE``). A profile that starts
-    later sees them, too, if the program has not used NVTX before.
+    like those of :func:`genesis.annotate`, unless a tool such as Nsight Systems gets them. ``None``
+    means true if the whole process is profiled (``GENESIS_PROFILE``), else false. A profile that
+    starts later also sees ranges, if the program has not used NVTX before.
 
     Call it once, before anything uses CUDA; a second call with the same options does nothing.
-    Raises ``TypeError`` for a name that is no option's, :class:`genesis.InvalidArgumentError`
-    for a wrong value, :class:`genesis.ConfigurationError` for a wrong environment, and
-    ``RuntimeError`` when it is too late.
+    Raises ``TypeError`` for an unknown option, :class:`genesis.InvalidArgumentError` for a wrong
+    value, :class:`genesis.ConfigurationError` for a wrong environment, and ``RuntimeError`` if it
+    is too late.
     """
     global _enabled_with
     with _lock:
@@ -57,7 +57,7 @@ def enable(*, nvtx: Optional[bool] = None, **options: _options.Value) -> None:
 
 
 def is_enabled() -> bool:
-    """Whether :func:`enable` has been called in this process."""
+    """Returns true if :func:`enable` has been called in this process."""
     return _enabled_with is not None
 
 
@@ -70,7 +70,7 @@ def restore() -> None:
 
 
 def _is_profiled() -> bool:
-    """Whether the whole process is being profiled."""
+    """Returns true if the whole process is being profiled."""
     try:
         return _options.get("profile") != "off"
     except TypeError:  # a library that knows no profiles

@@ -1,6 +1,6 @@
-"""The library as PyTorch sees it: two functions and eight hooks, handed over as addresses.
+"""The library as PyTorch sees it: two functions and eight hooks, passed as addresses.
 
-PyTorch keeps bare addresses, so the one allocator object made here lives as long as the process.
+PyTorch keeps bare addresses, so the only allocator object is made here and never freed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 from .. import _library
 
-#: The setter of each hook, and the function it is given.
+#: The setter of each hook, and the function that it sets.
 _HOOKS = {
     "set_init_fn": "genesis_torch_init",
     "set_reset_fn": "genesis_torch_reset",
@@ -21,7 +21,7 @@ _HOOKS = {
     "set_record_stream_fn": "genesis_torch_record_stream",
 }
 
-#: Those that take C++ objects, which the library reads on platforms whose layout it knows.
+#: Hooks that take C++ objects. The library has them on platforms whose layout it knows.
 _POOL_HOOKS = {
     "set_begin_allocate_to_pool": "genesis_torch_pool_begin",
     "set_end_allocate_to_pool_fn": "genesis_torch_pool_end",

@@ -1,4 +1,4 @@
-"""Pools: private ones in direct mode, and Genesis beneath PyTorch's own allocator."""
+"""Private pools in direct mode, and Genesis as the source of segments of PyTorch's allocator."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _Device = Union[torch.device, int, str, None]
 
 
 class Pool:
-    """Names a private pool: good for ``torch.cuda.use_mem_pool`` in direct mode (where
-    ``torch.cuda.MemPool`` does not work), and its ``id`` for ``torch.cuda.graph``."""
+    """Names a private pool. In direct mode, where ``torch.cuda.MemPool`` does not work, pass it to
+    ``torch.cuda.use_mem_pool``, and its ``id`` to ``torch.cuda.graph``."""
 
     #: PyTorch's two numbers for the pool, used by no other.
     id: tuple[int, int]
@@ -27,9 +27,9 @@ class Pool:
 
 @contextlib.contextmanager
 def pool(device: _Device = None) -> Iterator[Pool]:
-    """Within the block, this thread's allocations on ``device`` come from a private pool, apart
-    from all others. Its memory returns to the driver after the block, as soon as the tensors
-    that lie in it are gone and memory is released or needed."""
+    """Within the block, this thread's allocations on ``device`` come from a private pool, separate
+    from all others. After the block, when its tensors are freed, its memory returns to the driver
+    as soon as memory is released or needed."""
     if not _enable.is_enabled():
         raise RuntimeError(
             "genesis.torch.pool is for direct mode: call genesis.torch.enable() first, or use "

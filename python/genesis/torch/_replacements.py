@@ -1,13 +1,13 @@
-"""Functions of PyTorch that a pluggable allocator does not answer, answered by Genesis.
+"""Replaces functions of PyTorch that do not work with a pluggable allocator.
 
-``torch.cuda.memory_stats`` and everything built on it end in functions of ``torch._C`` that
-raise unless PyTorch's own allocator is current. Exactly those are replaced, in the one place
-where all callers look them up, so that the Python functions above them, and names imported from
-them earlier, work unchanged. ``mem_get_info`` is the exception: it asks the driver, to which
-cached memory is used; it is replaced where it is defined and where it is exported.
+``torch.cuda.memory_stats`` and everything built on it call functions of ``torch._C`` that raise
+unless PyTorch's own allocator is current. Exactly those are replaced, where all callers look them
+up, so the Python functions above them, and names imported earlier, work unchanged.
+``mem_get_info`` is the exception: it asks the driver, which counts cached memory as used. It is
+replaced where it is defined and where it is exported.
 
-What Genesis's hooks answer already (``empty_cache``, ``set_per_process_memory_fraction``) is
-left alone. :func:`remove` puts everything back.
+Functions that Genesis's hooks serve already (``empty_cache``,
+``set_per_process_memory_fraction``) are not replaced. :func:`remove` undoes all replacements.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _originals: list[tuple[Any, str, Any]] = []
 
 
 def install() -> None:
-    """Replaces; does nothing if they are replaced already."""
+    """Replaces the functions; does nothing if they are replaced already."""
     if _originals:
         return
     for owner, name, replacement in _replacements():
@@ -36,15 +36,15 @@ def install() -> None:
 
 
 def remove() -> None:
-    """Puts back what was replaced."""
+    """Restores the original functions."""
     while _originals:
         owner, name, original = _originals.pop()
         setattr(owner, name, original)
 
 
 def mem_get_info(device: _Device = None) -> tuple[int, int]:
-    """Free and total memory of a device in bytes, with what Genesis has cached counted as free,
-    and within the limits in force."""
+    """Free and total memory of a device in bytes, within the limits in force; memory that Genesis
+    has cached counts as free."""
     torch.cuda.init()
     return _statistics.memory_info(_get_device_index(device, optional=True))
 
@@ -55,7 +55,7 @@ def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
         (torch._C, "_cuda_resetPeakMemoryStats", _torch_stats.reset_peak),
         (torch._C, "_cuda_resetAccumulatedMemoryStats", _torch_stats.reset_accumulated),
         (torch._C, "_cuda_getMemoryFraction", _statistics.memory_fraction),
-        # torch.accelerator's names for the same; it asks PyTorch's own allocator, used or not.
+        # torch.accelerator's names for the same; it always asks PyTorch's own allocator.
         (torch._C, "_accelerator_isAllocatorInitialized", torch.cuda.is_initialized),
         (torch._C, "_accelerator_emptyCache", torch.cuda.empty_cache),
         (torch._C, "_accelerator_getDeviceStats", _torch_stats.nested),

@@ -1,11 +1,11 @@
 """Genesis's statistics in the form, and with the keys, of PyTorch's own allocator.
 
 PyTorch's ``allocated`` and ``freed`` are sums since the start or since
-``reset_accumulated_memory_stats``. Genesis counts from the start only, so a reset notes where the
-sums stood and later answers subtract that; nothing but these answers is affected.
+``reset_accumulated_memory_stats``. Genesis counts only from the start, so a reset stores the sums,
+and later results are differences from them. Nothing else is affected.
 
-Three keys are there for completeness and always 0, as PyTorch answers them for cudaMallocAsync:
-``num_sync_all_streams`` and the two ``oversize_…``, which Genesis does not count.
+Three keys are always 0, as with cudaMallocAsync: ``num_sync_all_streams`` and the two
+``oversize_…``, which Genesis does not count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _METRICS = [metric.name for metric in fields(PoolStats)]
 
 @dataclass(frozen=True)
 class _Figures:
-    """Everything of one device at one moment."""
+    """All statistics of one device at one moment."""
 
     pools: dict[str, PoolStats]
     device: _statistics.Stats
@@ -31,7 +31,7 @@ class _Figures:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Where the sums of a device stood at the last reset."""
+    """The sums of a device at its last reset."""
 
     retries: int = 0
     out_of_memory_events: int = 0
@@ -44,7 +44,7 @@ _sums_at_reset: dict[int, _Sums] = {}
 
 
 def nested(device: int) -> dict[str, Any]:
-    """What ``torch.cuda.memory_stats_as_nested_dict`` answers."""
+    """The result of ``torch.cuda.memory_stats_as_nested_dict``."""
     figures = _read(device)
     with _lock:
         base = _sums_at_reset.get(device, _Sums())
@@ -68,12 +68,12 @@ def nested(device: int) -> dict[str, Any]:
 
 
 def reset_peak(device: int) -> None:
-    """Makes every peak what is there now."""
+    """Sets every peak to the value now."""
     _statistics.reset_peak_stats(device)
 
 
 def reset_accumulated(device: int) -> None:
-    """Lets all sums count from now."""
+    """Makes all sums start from now."""
     figures = _read(device)
     gauges = {
         (pool, metric): (getattr(stats, metric).total, getattr(stats, metric).freed)

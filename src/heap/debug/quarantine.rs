@@ -10,52 +10,11 @@
 //! bytes = Σ bytes of the blocks in the queue
 //! ```
 
-use std::collections::VecDeque;
-
-use super::super::device::DeviceHeap;
-use super::super::ladder::Climb;
-use super::ledger::Death;
+use super::super::state::{Climb, DeviceHeap};
+use super::kept::{Held, Quarantine};
 use crate::base::lock::{Lock, rank};
 use crate::config::PoolType;
-use crate::memory::{Slot, State};
-
-/// A block that is held back.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
-    pub(super) lane: u32,
-    pub(super) slot: Slot,
-    pub(super) address: u64,
-    pub(super) bytes: u64,
-    pub(super) death: Death,
-    /// Whether all of it was filled with the pattern of freed memory.
-    pub(super) is_poisoned: bool,
-}
-
-/// The blocks of one device that are held back.
-#[derive(Debug, Default)]
-pub(super) struct Quarantine {
-    queue: VecDeque<Held>,
-    bytes: u64,
-}
-
-impl Quarantine {
-    pub(super) fn push(&mut self, held: Held) {
-        self.bytes += held.bytes;
-        self.queue.push_back(held);
-    }
-
-    /// Takes out the oldest, until at most `kept_bytes` are left.
-    fn pop_down_to(&mut self, kept_bytes: u64) -> Vec<Held> {
-        let mut out = Vec::new();
-        while self.bytes > kept_bytes
-            && let Some(held) = self.queue.pop_front()
-        {
-            self.bytes -= held.bytes;
-            out.push(held);
-        }
-        out
-    }
-}
+use crate::memory::State;
 
 impl Climb<'_> {
     /// Frees everything that is held back on the request's device; returns true if there was

@@ -5,10 +5,8 @@
 //! extents leave their places, of the lane itself first, then of the other lanes of the same
 //! pool behind their fences, to be mapped side by side.
 
-use super::super::device::DeviceHeap;
-use super::super::ladder::Climb;
 use super::super::lane::{Lane, LaneState};
-use super::Extents;
+use super::super::state::{Climb, DeviceHeap, Extents};
 use super::area::Leaving;
 use crate::base::size::SizeClass;
 use crate::memory::{Block, ExtentId, ExtentTable, NO_SLOT, Slot, State};

@@ -4,11 +4,10 @@
 //! the work that was queued on the lane of each view, until blocks last lay there, is known
 //! to be complete. Nothing here waits; callers that may wait do so before.
 
-use super::super::device::DeviceHeap;
-use super::super::ladder::Climb;
+use super::super::choice::Choice;
 use super::super::lane::NO_REQUEST;
-use super::super::release::{Candidate, Choice};
-use super::Extents;
+use super::super::release::Candidate;
+use super::super::state::{Climb, DeviceHeap, Extents};
 use super::area::Leaving;
 use crate::base::lock::assert_none_held;
 use crate::memory::{Extent, ExtentId, ExtentTable, State, View};

@@ -21,17 +21,15 @@ mod area;
 mod gather;
 mod give_back;
 mod single;
-mod slack;
 
 pub(super) use area::Books;
 pub(super) use give_back::Kept;
 
 use std::sync::Arc;
 
-use super::backing::Pressure;
-use super::device::DeviceHeap;
-use super::ladder::{Climb, Rung};
-use super::release::Choice;
+use super::choice::Choice;
+use super::slack::Slack;
+use super::state::{Climb, DeviceHeap, Extents, Pressure, Rung};
 use crate::base::lock::assert_none_held;
 use crate::base::size::{Bytes, GIB, MIB, SizeClass};
 use crate::base::{DeviceOrdinal, Error, Status};
@@ -41,7 +39,6 @@ use crate::memory::{ExtentId, ExtentStore, Refusal, Segment, State};
 use crate::observe::DeviceEvents;
 use area::Laid;
 use gather::Moved;
-use slack::Slack;
 
 /// Memory grows by at least this much for small blocks, in bytes …
 const SMALL_GROWTH_BYTES: u64 = 2 * MIB;
@@ -74,16 +71,6 @@ enum Outcome {
     More,
     /// Memory is short.
     Short,
-}
-
-/// The extents of one device.
-#[derive(Debug)]
-pub(super) struct Extents {
-    pub(super) store: ExtentStore,
-    /// Requests of at least this many bytes get one extent each.
-    single_handle_bytes: u64,
-    policy: ElasticPolicy,
-    slack: Slack,
 }
 
 impl Extents {

@@ -4,8 +4,8 @@
 //! NCCL and with RDMA devices. Requests of at least `GENESIS_SINGLE_HANDLE_SIZE` therefore get the
 //! whole of one extent: a free one that is little larger, or a new one. They are always misses.
 
-use super::super::ladder::{Climb, Rung};
-use super::{ATTEMPTS, Extents, Outcome};
+use super::super::state::{Climb, Extents, Rung};
+use super::{ATTEMPTS, Outcome};
 use crate::memory::{Block, ExtentId, Slot, State};
 
 /// An extent may be larger than the request by this part of it.
@@ -18,6 +18,7 @@ impl Extents {
             if let Some(address) = self.take_whole_extent(climb, extent_bytes) {
                 return Ok(Some(address));
             }
+            climb.device.make_room(extent_bytes);
             if self.lay(climb, &[], extent_bytes, None)? == Outcome::Short {
                 return Ok(None);
             }

@@ -1,10 +1,10 @@
 //! The memory of a tag, extent by extent, on its way out or back: see `super`.
 
-use super::super::device::DeviceHeap;
-use super::super::elastic::{Extents, Kept};
+use super::super::choice::Choice;
+use super::super::elastic::Kept;
 use super::super::lane::Lane;
-use super::super::release::Choice;
-use super::records::{Contents, PausedExtent};
+use super::super::state::{DeviceHeap, Extents};
+use super::paused_extent::{Contents, PausedExtent};
 use crate::base::lock::assert_none_held;
 use crate::base::size::Bytes;
 use crate::base::{Error, Result, Status};

@@ -15,10 +15,9 @@ mod release;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::backing::Pressure;
-use super::ladder::{Climb, Rung};
+use super::choice::Choice;
 use super::lane::{Lane, LaneState};
-use super::release::Choice;
+use super::state::{Climb, Pressure, Rung, Segments};
 use crate::base::blocking;
 use crate::base::size::{MIB, SizeClass};
 use crate::config::LogLevel;
@@ -26,12 +25,6 @@ use crate::driver::Device;
 use crate::memory::{Refusal, Segment, SegmentStore, Slot};
 use crate::observe::Tallies;
 use crate::order::Readiness;
-
-/// The segments of one device.
-#[derive(Debug)]
-pub(super) struct Segments {
-    store: SegmentStore,
-}
 
 /// Which segments of other streams a request may take.
 #[derive(Clone, Copy)]

@@ -3,12 +3,12 @@
 //! They are taken out of their lanes first, one at a time and with no lock held while the driver
 //! is called. A segment that the driver does not take back returns to its lane, so nothing is lost.
 
+use super::super::choice::Choice;
+use super::super::state::{DeviceHeap, Segments};
 use std::ops::Range;
 
-use super::super::device::DeviceHeap;
 use super::super::lane::{Lane, LaneState};
-use super::super::release::{Candidate, Choice};
-use super::Segments;
+use super::super::release::Candidate;
 use crate::base::{Result, blocking};
 use crate::memory::{Block, Segment, Slot, State};
 
