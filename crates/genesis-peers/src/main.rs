@@ -174,3 +174,50 @@ fn strategies(tools: &Tools) -> Result<Vec<String>, String> {
         serde_json::from_slice(&output.stdout).map_err(|error| failed(program, &error))?;
     Ok(reports.into_iter().map(|report| report.strategy).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use genesis_replay::report::Pass;
+
+    use super::*;
+
+    fn measured(ns_per_call: f64) -> Measured {
+        let pass = Pass { ns_per_call, reserved_peak_bytes: 3 << 20, ..Pass::default() };
+        let report: Report = serde_json::from_value(serde_json::json!({
+            "trace": "t", "strategy": "Elastic", "backend": "cuda", "version": "", "threads": 1,
+            "calls": 1, "iterations": 1, "unknown_records": 0, "damage": null,
+            "live_peak_bytes": 2 << 20, "live_peak_rounded_bytes": 2 << 20,
+            "loop_ns_per_call": 1.0, "cold": pass, "warm": [pass], "fragmentation_ratio": null,
+            "samples": [],
+        }))
+        .unwrap();
+        let rounds = || results::Rounds(vec![report.clone()]);
+        Measured {
+            single: rounds(),
+            double: rounds(),
+            processes: rounds(),
+            smallest_device_bytes: Some(5 << 20),
+        }
+    }
+
+    #[test]
+    fn page_and_chart_show_every_subject_and_leave_out_what_was_not_measured() {
+        let by_subject = [(subjects::YARDSTICK, 10.0), ("Genesis Elastic", 5.0)];
+        let by_subject = by_subject.map(|(name, ns)| (name.to_owned(), measured(ns)));
+        let results = Results {
+            circumstances: vec![("date".to_owned(), "today".to_owned())],
+            subjects: [subjects::YARDSTICK, "Genesis Elastic", "RMM pool"].map(str::to_owned).into(),
+            traces: vec!["t".to_owned()],
+            measured: BTreeMap::from([("t".to_owned(), BTreeMap::from(by_subject))]),
+        };
+        let page = page::write(&results);
+        for row in ["| t | 1.500 | 1.500 | – |", "| t | 2.500 |", "| t | 10 (1.00) | 5 (0.50) | – |"] {
+            assert!(page.contains(row), "{row} is not in\n{page}");
+        }
+        let chart = std::env::temp_dir().join(format!("peers-{}.svg", std::process::id()));
+        chart::draw(&chart, &results).unwrap();
+        let svg = std::fs::read_to_string(&chart).unwrap();
+        assert!(svg.contains("Genesis Elastic") && svg.contains("<circle"), "{svg}");
+        std::fs::remove_file(&chart).unwrap();
+    }
+}

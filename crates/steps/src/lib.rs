@@ -1,6 +1,6 @@
-//! Steps: command lines of other programs, echoed and run one after the other.
+//! Steps: command lines of other programs, which are printed and then run.
 //!
-//! What each took is kept, for [`report`] to print at the end.
+//! How long each took is kept, for [`report`] to print at the end.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ struct Ended {
 }
 
 static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
-/// Of a command line, so much is printed in the report.
+/// The report prints this much of a command line.
 const REPORTED_CHARACTERS: usize = 84;
 
 /// Does `work` as a step called `text`.
@@ -90,7 +90,7 @@ pub fn taken<T>(text: &str, work: impl FnOnce() -> Result<T, String>) -> Result<
     result
 }
 
-/// Prints a line for each step so far: how it ended, and what it took.
+/// Prints a line for each step so far: how it ended, and how long it took.
 pub fn report() {
     let all = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
     eprintln!();

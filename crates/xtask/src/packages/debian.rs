@@ -4,8 +4,8 @@
 //! each package has a list of its files; a file on no list is an error. They depend on nothing but
 //! the C library and the compiler's own, so they run on Debian 11, Ubuntu 20.04 and newer.
 //!
-//! Not cargo-deb: it makes one package of one crate, without a library's shlibs file and symbolic
-//! links, and takes minutes to compile; debhelper comes with apt.
+//! Not cargo-deb: it makes one package of one crate, without a library's shlibs file, and is 70
+//! crates to compile, which takes a minute; debhelper comes with apt.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

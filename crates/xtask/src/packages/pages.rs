@@ -21,9 +21,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
-use steps::{Outcome, root, target_folder};
+use steps::{Outcome, root, taken, target_folder};
 
 use super::files::{self, create_empty, failed, files_under, write};
 
@@ -76,8 +75,11 @@ pub(super) fn run(page: &Path, place: &Place) -> Outcome {
     let text = fs::read_to_string(page).map_err(failed(page))?;
     let folder = place.scratch.join(page.file_stem().unwrap_or_default());
     let shell = Shell { place, folder };
-    let outcome = parse(&text).and_then(|parts| shell.page(page, &parts));
-    outcome.map_err(|error| format!("{}:{error}", page.display()))
+    let name = page.strip_prefix(root()).unwrap_or(page).display();
+    taken(&format!("the commands of {name}"), || {
+        let outcome = parse(&text).and_then(|parts| shell.page(page, &parts));
+        outcome.map_err(|error| format!("{name}:{error}"))
+    })
 }
 
 /// The parts of a page; an error begins with a line's number.
@@ -144,7 +146,6 @@ struct Shell<'a> {
 impl Shell<'_> {
     fn page(&self, page: &Path, parts: &[Part]) -> Outcome {
         create_empty(&self.folder)?;
-        let started = Instant::now();
         let (mut run, mut skipped, mut printed) = (0, 0, String::new());
         for part in parts {
             match part {
@@ -169,8 +170,7 @@ impl Shell<'_> {
                 Part::Expect { .. } => {}
             }
         }
-        let seconds = started.elapsed().as_secs_f64();
-        eprintln!("ok {}: {run} blocks run, {skipped} not, {seconds:.1} s", page.display());
+        eprintln!("{}: {run} blocks run, {skipped} not", page.display());
         Ok(())
     }
 
