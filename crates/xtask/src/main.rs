@@ -14,6 +14,7 @@ mod suite;
 mod torch;
 
 use std::process::ExitCode;
+use std::thread;
 
 use clap::{Parser, Subcommand};
 
@@ -124,12 +125,18 @@ fn main() -> ExitCode {
 
 /// Every check, the quickest first; the first that fails ends it.
 fn ci() -> Outcome {
-    lint()?;
-    suite::test(&[])?;
-    test_page(&[])?;
-    torch::test(&[])?;
-    frameworks::test(&[])?;
-    packages::test(&[])
+    environments::lint()?;
+    thread::scope(|scope| {
+        // Gigabytes come over the network while the compiler has the processors.
+        let environment = scope.spawn(frameworks::install);
+        lint_rust()?;
+        suite::test(&[])?;
+        environment.join().map_err(|_| "an environment of Python is not installed")??;
+        test_page(&[])?;
+        torch::test(&[])?;
+        frameworks::test(&[])?;
+        packages::test(&[])
+    })
 }
 
 /// What else people run, in a short form each, so that it goes on working.
@@ -160,12 +167,15 @@ fn test_page(arguments: &[String]) -> Outcome {
 
 fn lint() -> Outcome {
     environments::lint()?;
+    lint_rust()
+}
+
+/// Also that generated files are current, which is to build the library.
+fn lint_rust() -> Outcome {
+    run(&cargo(&["fmt", "--all", "--check"]))?;
+    run(&cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     generated::write()?;
-    run_all(&[
-        cargo(&["fmt", "--all", "--check"]),
-        cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]),
-        Step::new("git", &["diff", "--exit-code", "--", generated::HEADER, generated::OPTIONS]),
-    ])
+    run(&Step::new("git", &["diff", "--exit-code", "--", generated::HEADER, generated::OPTIONS]))
 }
 
 /// A program of its own, so that building this one takes no time for charts and replays.
