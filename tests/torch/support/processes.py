@@ -49,7 +49,8 @@ class Finished:
         if says is None:
             assert lines == [], f"standard error is not silent:\n{written}"
         else:
-            assert lines and all(re.match(says, line) for line in lines), written
+            is_expected = lines and all(re.match(says, line) for line in lines)
+            assert is_expected, f"standard error is not lines of {says!r}:\n{written}"
 
 
 @dataclass(frozen=True)
