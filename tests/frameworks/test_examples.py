@@ -18,7 +18,7 @@ FLAGS = ("-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-I", str(ROOT / "i
 
 def compile_example(name: str, *flags: str) -> None:
     compiler = os.environ.get("CXX", "c++")
-    # The compiler is no program for a simulated GPU.
+    # The compiler runs without the simulated GPU.
     env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     subprocess.run(
         [compiler, *FLAGS, str(ROOT / "examples" / name), *flags], check=True, timeout=300, env=env
