@@ -92,7 +92,7 @@ class Profile:
         return result
 
     def live(self, ordinal: int, time: float) -> dict[int, tuple[int, int]]:
-        """Address → (bytes, call site) of the live blocks of a device at `time`, after its events."""
+        """Address → (bytes, call site) of a device's live blocks after the events of `time`."""
         started = self.document["history"]["start_live"]
         live = {
             block["address"]: (block["block_bytes"], block["site"])
