@@ -1,16 +1,17 @@
 //! Makes `include/genesis.h` from `src/ffi`, as `cbindgen.toml` says.
 //!
-//! The header is committed: whoever links the library needs no Rust. A build rewrites it only
-//! when it differs, and CI fails when a build has changed it.
+//! The header is committed, so that linking the library needs no Rust. A build rewrites it only if
+//! it differs, and CI fails if a build has changed it.
 
 use std::path::Path;
 use std::{env, fs};
 
-/// Where the items of the C interface are: its functions, and the types they speak of.
-const SOURCES: [&str; 21] = [
+/// The files of the C interface: its functions and their types.
+const SOURCES: [&str; 23] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
+    "src/config/strategy.rs",
     "src/ffi/allocation.rs",
     "src/ffi/annotations.rs",
     "src/ffi/callbacks.rs",
@@ -29,6 +30,7 @@ const SOURCES: [&str; 21] = [
     "src/ffi/torch/hooks.rs",
     "src/ffi/torch/pools.rs",
     "src/ffi/trace.rs",
+    "src/observe/stats.rs",
 ];
 
 fn main() {
@@ -47,12 +49,12 @@ fn main() {
         .generate()
         .unwrap_or_else(|error| panic!("the header cannot be made: {error}"))
         .write(&mut header);
-    // Rust's word for what a caller must see to, where C programmers know no other part.
+    // Rust's heading for the caller's part, which C programmers do not know.
     let header = String::from_utf8(header).expect("cbindgen writes UTF-8");
     let header = header.replace("// # Safety\n", "// The caller's part:\n").into_bytes();
     let path = root.join("include/genesis.h");
     if fs::read(&path).ok().as_deref() != Some(&header) {
-        // A source tree that cannot be written to has the header as it was released.
+        // A read-only source tree has the header of its release.
         let _ = fs::write(&path, &header);
     }
 }

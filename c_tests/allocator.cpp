@@ -51,6 +51,7 @@ void buffers()
     fill(static_cast<unsigned char *>(first.data()), 1000, 5);
     void *address = first.data();
     genesis::buffer second(std::move(first));
+    /* NOLINTNEXTLINE(bugprone-use-after-move, clang-analyzer-cplusplus.Move): it is promised. */
     CHECK(!first && first.size() == 0 && second.data() == address && live_bytes() == 1000);
     second.record_stream(STREAM(2));
 
@@ -92,7 +93,8 @@ void containers()
         vector<std::string> words(3, "a word long enough to be on the heap of the host");
         words.emplace_back(40, 'x');
         words.insert(words.begin(), "first");
-        CHECK(words.size() == 5 && words.front() == "first" && words.back() == std::string(40, 'x'));
+        CHECK(words.size() == 5 && words.front() == "first" &&
+              words.back() == std::string(40, 'x'));
 
         std::list<double, genesis::allocator<double>> list{1.0, 2.0, 3.0};
         list.sort(std::greater<double>());
@@ -218,6 +220,7 @@ void callbacks()
 void threads()
 {
     std::vector<std::thread> threads;
+    threads.reserve(4);
     for (int number = 0; number < 4; number++) {
         threads.emplace_back([number] {
             for (int round = 0; round < 200; round++) {

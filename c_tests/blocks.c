@@ -1,12 +1,14 @@
 /* Blocks: aligned, apart, as large as asked for, and their bytes stay what they are. */
 #include "check.h"
 
+/* clang-format off */
 static const size_t SIZES[] = {
     1,           2,         255,          511,          512,           513,
     4095,        4096,      4097,         64 * KIB,     64 * KIB + 1,  MIB - 1,
     MIB,         MIB + 1,   2 * MIB - 1,  2 * MIB,      2 * MIB + 1,   5 * MIB,
     10 * MIB,    10 * MIB + 1, 16 * MIB,  16 * MIB + 1, 20 * MIB + 1,  33 * MIB,
 };
+/* clang-format on */
 
 #define COUNT LENGTH(SIZES)
 

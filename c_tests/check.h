@@ -3,7 +3,8 @@
  *
  * A test is a program: it ends with status 0, or at the first check that does not hold with
  * status 1 and one line on standard error that says which. The same sources are compiled as
- * C99 and as C++17. Memory comes from the host backend, so a block may be read and written.
+ * C99 and as C++17. Memory comes from the host backend, or from simcuda with a store of bytes, so
+ * a block may be read and written.
  */
 #ifndef GENESIS_CHECK_H
 #define GENESIS_CHECK_H
@@ -14,7 +15,9 @@
 
 #include <genesis.h>
 
+#include <dlfcn.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +29,9 @@
 #define ALIGNMENT 512
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
-/* A stream of its own. The host backend takes any handle for a stream. */
-#define STREAM(number) ((genesis_stream)(uintptr_t)(((uintptr_t)(number) + 1) * 0x1000))
+/* A stream of its own: the same for the same number, below MOST_STREAMS. */
+#define STREAM(number) stream_numbered((size_t)(number))
+#define MOST_STREAMS 4096
 #define LEGACY_STREAM ((genesis_stream)0)
 
 #define CHECK(condition) check_that((condition) ? 1 : 0, #condition, __FILE__, __LINE__)
@@ -43,6 +47,45 @@
      check_last_error((status), #call, __FILE__, __LINE__))
 /* The last error's message has `part` in it. */
 #define CHECK_MESSAGE(part) check_message((part), __FILE__, __LINE__)
+
+/* The function of the CUDA runtime that creates streams, if simcuda is preloaded. */
+typedef int (*stream_creator)(genesis_stream *stream, unsigned flags);
+
+static inline stream_creator find_stream_creator(void)
+{
+    void *program = dlopen(NULL, RTLD_NOW);
+    void *found = dlsym(program, "cudaStreamCreateWithFlags");
+    stream_creator creator = NULL;
+    memcpy(&creator, &found, sizeof creator);
+    return creator;
+}
+
+/* The host backend takes any handle for a stream; CUDA's streams are created, once each. */
+static inline genesis_stream stream_numbered(size_t number)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static genesis_stream streams[MOST_STREAMS];
+    static stream_creator create;
+    static int is_asked;
+    pthread_mutex_lock(&lock);
+    if (!is_asked) {
+        create = find_stream_creator();
+        is_asked = 1;
+    }
+    if (number >= MOST_STREAMS) {
+        abort();
+    }
+    if (streams[number] == NULL) {
+        streams[number] = (genesis_stream)(uintptr_t)((number + 1) * 0x1000);
+        /* 1: the stream does not wait for the default stream. */
+        if (create != NULL && create(&streams[number], 1) != 0) {
+            abort();
+        }
+    }
+    genesis_stream stream = streams[number];
+    pthread_mutex_unlock(&lock);
+    return stream;
+}
 
 static inline void check_that(int holds, const char *text, const char *file, int line)
 {
@@ -68,7 +111,8 @@ static inline void check_last_error(genesis_status expected, const char *text, c
                                     int line)
 {
     check_status(expected, genesis_last_error_get(), text, file, line);
-    check_that((genesis_last_error_message_get()[0] == '\0') == (expected == GENESIS_STATUS_SUCCESS),
+    check_that((genesis_last_error_message_get()[0] == '\0') ==
+                   (expected == GENESIS_STATUS_SUCCESS),
                "failures have a message", file, line);
 }
 

@@ -31,10 +31,11 @@ static void through_the_header(void)
 
     /* It is an expression, and usable where there is no brace. */
     block = block_of(1000, STREAM(1));
-    if (block != NULL)
+    if (block != NULL) {
         genesis_free(block, 0, STREAM(1));
-    else
+    } else {
         CHECK(0);
+    }
     CHECK(live_bytes() == 0);
     genesis_free(NULL, 0, STREAM(1));
     genesis_free(NULL, 0, 0, STREAM(1));

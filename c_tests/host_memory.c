@@ -1,4 +1,4 @@
-/* Host memory from pools, pageable and pinned: handed out, reused, counted, given back. */
+/* Host memory, pageable and pinned: handed out, reused, counted, given back. */
 #include "check.h"
 
 static const int KINDS[] = {GENESIS_HOST_KIND_PAGEABLE, GENESIS_HOST_KIND_PINNED};

@@ -1,4 +1,4 @@
-/* Allocations that a framework gives names: what is said of them, and that nothing else changes. */
+/* Allocations with names: the names appear as their call sites, and nothing else changes. */
 #include "check.h"
 
 typedef struct {

@@ -38,9 +38,12 @@ typedef struct {
 typedef const void *(*export_table)(uint32_t number);
 
 #ifdef __cplusplus
-extern "C"
+extern "C" {
 #endif
 int InitializeInjectionNvtx2(export_table get);
+#ifdef __cplusplus
+}
+#endif
 
 /* Numbers of modules and of the functions in them. */
 enum { CORE = 1, CORE2 = 5, MODULES = 7, MOST_FUNCTIONS = 16 };
@@ -125,9 +128,9 @@ static void exactly_what_is_taken_is_set(void)
             const int in_core = module == CORE && ((number >= MARK_EX && number <= MARK_W) ||
                                                    (number >= PUSH_EX && number <= POP));
             const int in_core2 =
-                module == CORE2 && (number == DOMAIN_MARK || number == DOMAIN_PUSH ||
-                                    number == DOMAIN_POP ||
-                                    (number >= REGISTER_A && number <= CREATE_W));
+                module == CORE2 &&
+                (number == DOMAIN_MARK || number == DOMAIN_PUSH || number == DOMAIN_POP ||
+                 (number >= REGISTER_A && number <= CREATE_W));
             CHECK(is_set(module, number) == (in_core || in_core2));
         }
     }
@@ -189,8 +192,9 @@ static char *profile(void)
     CHECK_OK(genesis_profile_write(path));
     FILE *file = fopen(path, "rb");
     CHECK(file != NULL && fseek(file, 0, SEEK_END) == 0);
-    const size_t bytes = (size_t)ftell(file);
-    rewind(file);
+    const long bytes_in_file = ftell(file);
+    CHECK(bytes_in_file > 0 && fseek(file, 0, SEEK_SET) == 0);
+    const size_t bytes = (size_t)bytes_in_file;
     char *text = (char *)malloc(bytes + 1);
     CHECK(text != NULL && fread(text, 1, bytes, file) == bytes);
     text[bytes] = '\0';
@@ -234,11 +238,13 @@ static void ranges_and_marks_are_in_the_profile(void)
     domain_mark(domain, &wide);
 
     char *text = profile();
+    /* clang-format off */
     const char *const names[] = {
         "\"forward\"", "\"wide\"",      "\"backward\"", "\"loader: read a batch\"",
         "\"step 12\"", "\"wide mark\"", "\"(range)\"",  "\"loader: (range)\"",
         "\"gr\xc3\xbc\xc3\x9f\"",       "\"loader: gr\xc3\xbc\xc3\x9f\"",
     };
+    /* clang-format on */
     for (size_t n = 0; n < LENGTH(names); n++) {
         if (strstr(text, names[n]) == NULL) {
             fprintf(stderr, "%s is not in the profile\n", names[n]);

@@ -22,7 +22,8 @@ static void wrong_names_and_values(void)
                 genesis_option_get("GENESIS_LGO", value, sizeof value));
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_option_set("GENESIS_LOG", "loud"));
     CHECK_MESSAGE("off, error, warn, info, debug");
-    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_option_set("GENESIS_MEMORY_FRACTION", "2"));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT,
+                genesis_option_set("GENESIS_MEMORY_FRACTION", "2"));
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT,
                 genesis_option_set("GENESIS_MEMORY_LIMIT", "many"));
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_option_set("GENESIS_LOG", "\xff\xfe"));

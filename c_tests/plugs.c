@@ -1,4 +1,5 @@
-/* Functions in the shapes that other packages call: CuPy's and ONNX Runtime's, and DLPack's tensors. */
+/* Functions in the shapes that other packages call: CuPy's and ONNX Runtime's, and DLPack's
+ * tensors. */
 #include "check.h"
 
 /* As dlpack.h of DLPack 1 has them. */
@@ -30,7 +31,15 @@ typedef struct versioned {
     dl_tensor tensor;
 } versioned_tensor;
 
-enum { HOST = 1, FLOAT = 2 };
+enum { HOST = 1, CUDA = 2, FLOAT = 2 };
+
+/* The DLDeviceType of blocks. */
+static int32_t device_type(void)
+{
+    const char *backend = NULL;
+    CHECK_OK(genesis_backend_get(&backend));
+    return strcmp(backend, "cuda") == 0 ? CUDA : HOST;
+}
 
 static void be_quiet(void *user_data, genesis_log_level level, const char *message)
 {
@@ -74,7 +83,7 @@ static void tensors_share_a_buffer(void)
     versioned_tensor *other = (versioned_tensor *)made;
     genesis_dlpack_buffer_release(buffer);
 
-    CHECK(one->tensor.data == data && one->tensor.device_type == HOST);
+    CHECK(one->tensor.data == data && one->tensor.device_type == device_type());
     CHECK(one->tensor.ndim == 3 && one->tensor.bits == 32 && one->tensor.lanes == 1);
     CHECK(memcmp(one->tensor.shape, shape, sizeof shape) == 0);
     CHECK(one->tensor.strides[0] == 12 && one->tensor.strides[1] == 4);
@@ -108,7 +117,7 @@ static void small_and_wrong_shapes(void)
     const struct {
         int bits, dimensions;
         const int64_t *shape;
-    } wrong[] = {{64, 0, NULL}, {32, 1, negative}, {32, 2, huge}, {32, 1, NULL},
+    } wrong[] = {{64, 0, NULL},   {32, 1, negative}, {32, 2, huge}, {32, 1, NULL},
                  {32, -1, empty}, {32, 1000, empty}, {0, 0, NULL}};
     for (size_t index = 0; index < LENGTH(wrong); index++) {
         CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT,
@@ -119,8 +128,7 @@ static void small_and_wrong_shapes(void)
     CHECK(none == &none);
     genesis_dlpack_buffer_release(buffer);
     CHECK(stats_of(0).allocated_bytes.current == 0);
-    CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE,
-                genesis_dlpack_buffer_create(1, -1, NULL, &buffer));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE, genesis_dlpack_buffer_create(1, -1, NULL, &buffer));
 }
 
 static void streams_that_wait(void)

@@ -41,7 +41,7 @@ static void there_is_none_at_first(void)
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_profile_stop());
     CHECK_MESSAGE("no profile is being made");
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_profile_write(named(".json")));
-    /* Annotations are for whoever listens, and may be nobody. */
+    /* Annotations are allowed while nothing is recorded. */
     CHECK_OK(genesis_range_push("unheard"));
     CHECK_OK(genesis_range_pop());
     CHECK_OK(genesis_mark_add("unheard"));
@@ -69,9 +69,12 @@ static void is_written_in_every_form(void)
         const char *ending;
         const char *part;
     } forms[] = {
-        {".json", "\"format\":\"genesis profile 1\""}, {".json", "forward \\\"1\\\""},
-        {".html", "<html"},                            {".txt", "Genesis memory profile"},
-        {".trace.json", "forward"},                    {".prom", "genesis_memory_allocated_bytes"},
+        {".json", "\"format\":\"genesis profile 1\""},
+        {".json", "forward \\\"1\\\""},
+        {".html", "<html"},
+        {".txt", "Genesis memory profile"},
+        {".trace.json", "forward"},
+        {".prom", "genesis_memory_allocated_bytes"},
         {".pickle", "device_traces"},
     };
     for (size_t form = 0; form < LENGTH(forms); form++) {
@@ -105,7 +108,7 @@ int main(void)
     CHECK_OK(genesis_profile_stop());
     is_written_in_every_form();
 
-    /* And once more, with a recording beside it. */
+    /* Once more, while a recording is made as well. */
     CHECK_OK(genesis_profile_start());
     CHECK_OK(genesis_trace_start(named(".gtr")));
     genesis_free(block_of(KIB, STREAM(0)), 0, STREAM(0));

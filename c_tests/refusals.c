@@ -79,14 +79,53 @@ static void double_frees(void)
         genesis_free(blocks[index], 4096, 0, STREAM(0));
     }
     /* Naive has given the memory back, and with it any memory of the pointer. */
-    const genesis_status expected = strategy_is("Naive") ? GENESIS_STATUS_FOREIGN_POINTER
-                                                         : GENESIS_STATUS_DOUBLE_FREE;
+    const genesis_status expected =
+        strategy_is("Naive") ? GENESIS_STATUS_FOREIGN_POINTER : GENESIS_STATUS_DOUBLE_FREE;
     for (size_t index = 0; index < 3; index++) {
         const int before = reports;
         CHECK_REPORTS(expected, genesis_free(blocks[index], 4096, 0, STREAM(0)));
         CHECK_REPORTS(expected, genesis_block_record_stream(blocks[index], STREAM(1)));
         CHECK(reports == before + 2);
     }
+}
+
+static void expect_release_of(void *pointer, genesis_status status)
+{
+    const int before = reports;
+    const genesis_stats stats = stats_of(0);
+    CHECK_FAILS(status, genesis_block_release(pointer));
+    CHECK(reports == before + 1);
+    CHECK(stats_of(0).frees == stats.frees);
+    CHECK(stats_of(0).reserved_bytes.current == stats.reserved_bytes.current);
+}
+
+/* Giving a block's memory back checks the pointer as a free does. */
+static void releases(unsigned char *live)
+{
+    int on_stack = 0;
+    expect_release_of(&on_stack, GENESIS_STATUS_FOREIGN_POINTER);
+    expect_release_of((void *)UINTPTR_MAX, GENESIS_STATUS_FOREIGN_POINTER);
+    expect_release_of(live + 1, GENESIS_STATUS_FOREIGN_POINTER);
+    expect_release_of(live + 512, GENESIS_STATUS_FOREIGN_POINTER);
+    /* Strategies that cut blocks keep this one's memory, which it shares with the live one. */
+    const int is_kept = strategy_is("Caching") || strategy_is("Elastic");
+    const genesis_status of_small =
+        is_kept ? GENESIS_STATUS_DOUBLE_FREE : GENESIS_STATUS_FOREIGN_POINTER;
+    unsigned char *small = block_of(4096, STREAM(0));
+    CHECK_OK(genesis_block_release(small));
+    expect_release_of(small, of_small);
+    CHECK_REPORTS(of_small, genesis_free(small, 4096, 0, STREAM(0)));
+    /* A freed block is not there to be released either. */
+    small = block_of(4096, STREAM(0));
+    genesis_free(small, 4096, 0, STREAM(0));
+    expect_release_of(small, strategy_is("Naive") ? GENESIS_STATUS_FOREIGN_POINTER
+                                                  : GENESIS_STATUS_DOUBLE_FREE);
+    /* A large one's memory goes back. */
+    unsigned char *large = block_of(64 * MIB, STREAM(0));
+    const uint64_t reserved_bytes = stats_of(0).reserved_bytes.current;
+    CHECK_OK(genesis_block_release(large));
+    CHECK(stats_of(0).reserved_bytes.current == reserved_bytes - 64 * MIB);
+    CHECK_FAILS(GENESIS_STATUS_FOREIGN_POINTER, genesis_block_release(large));
 }
 
 /* Size, device and stream of a free are not looked at. */
@@ -111,6 +150,7 @@ int main(void)
     fill(live, 4096, 0x5a);
     foreign_pointers(live);
     double_frees();
+    releases(live);
     wrong_arguments();
     CHECK(is_filled(live, 4096, 0x5a));
     genesis_block_info info;

@@ -87,6 +87,78 @@ static void counters(void)
     CHECK(stats_of(0).requested_bytes.current == 0);
 }
 
+static genesis_pool_stats pool_of(int pool)
+{
+    genesis_pool_stats stats;
+    memset(&stats, 0, sizeof stats);
+    stats.struct_size = sizeof stats;
+    CHECK_OK(genesis_pool_stats_get(0, pool, &stats));
+    return stats;
+}
+
+/* One pool's blocks, and those of both pools. */
+static void check_pool(int pool, uint64_t blocks, uint64_t requested_bytes)
+{
+    const genesis_pool_stats stats = pool_of(pool);
+    CHECK(stats.allocation.current == blocks && stats.active.current == blocks);
+    CHECK(stats.requested_bytes.current == requested_bytes);
+    CHECK(stats.allocated_bytes.current >= requested_bytes);
+    CHECK(stats.active_bytes.current == stats.allocated_bytes.current);
+    CHECK(stats.reserved_bytes.current >= stats.allocated_bytes.current);
+    CHECK((stats.segment.current > 0) == (stats.reserved_bytes.current > 0));
+    CHECK(stats.inactive_split_bytes.current <=
+          stats.reserved_bytes.current - stats.active_bytes.current);
+    CHECK((stats.inactive_split.current > 0) == (stats.inactive_split_bytes.current > 0));
+    CHECK(stats.allocation.peak >= blocks && stats.allocation.total >= blocks);
+}
+
+/* Blocks of at most 1 MiB are small, those above are large. */
+static void pools(void)
+{
+    CHECK_OK(genesis_cache_empty(0));
+    CHECK_OK(genesis_stats_reset_peak(0));
+    const uint64_t total = pool_of(GENESIS_POOL_ALL).allocation.total;
+    void *small = block_of(MIB, STREAM(0));
+    void *large = block_of(MIB + 1, STREAM(0));
+    void *larger = block_of(4 * MIB, STREAM(1));
+    check_pool(GENESIS_POOL_SMALL, 1, MIB);
+    check_pool(GENESIS_POOL_LARGE, 2, 5 * MIB + 1);
+    check_pool(GENESIS_POOL_ALL, 3, 6 * MIB + 1);
+    CHECK(pool_of(GENESIS_POOL_ALL).reserved_bytes.current == stats_of(0).reserved_bytes.current);
+    genesis_free(larger, 0, STREAM(1));
+    check_pool(GENESIS_POOL_LARGE, 1, MIB + 1);
+    CHECK(pool_of(GENESIS_POOL_LARGE).requested_bytes.peak == 5 * MIB + 1);
+    CHECK_OK(genesis_stats_reset_peak(0));
+    CHECK(pool_of(GENESIS_POOL_LARGE).requested_bytes.peak == MIB + 1);
+    genesis_free(large, 0, STREAM(0));
+    genesis_free(small, 0, STREAM(0));
+    check_pool(GENESIS_POOL_ALL, 0, 0);
+    CHECK(pool_of(GENESIS_POOL_ALL).allocation.total == total + 3);
+}
+
+static void wrong_pools(void)
+{
+    genesis_pool_stats stats;
+    unsigned char *bytes = (unsigned char *)&stats;
+    const size_t rest = sizeof stats - sizeof stats.struct_size;
+    memset(&stats, 0xaa, sizeof stats);
+    stats.struct_size = sizeof stats;
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_pool_stats_get(0, -1, &stats));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT,
+                genesis_pool_stats_get(0, GENESIS_POOL_LARGE + 1, &stats));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE, genesis_pool_stats_get(9, GENESIS_POOL_ALL, &stats));
+    stats.struct_size = sizeof stats.struct_size;
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT,
+                genesis_pool_stats_get(0, GENESIS_POOL_ALL, &stats));
+    CHECK(is_filled(bytes + sizeof stats.struct_size, rest, 0xaa));
+    /* A program that knows only the first gauges gets those. */
+    stats.struct_size = offsetof(genesis_pool_stats, active_bytes);
+    CHECK_OK(genesis_pool_stats_get(0, GENESIS_POOL_ALL, &stats));
+    CHECK(stats.reserved_bytes.current == stats_of(0).reserved_bytes.current);
+    CHECK(is_filled((unsigned char *)&stats.active_bytes,
+                    sizeof stats - offsetof(genesis_pool_stats, active_bytes), 0xaa));
+}
+
 static void largest_allocations(void)
 {
     const size_t sizes[] = {3000, MIB, 700, 5000, 2 * MIB};
@@ -137,6 +209,8 @@ int main(void)
 {
     counters();
     struct_sizes();
+    pools();
+    wrong_pools();
     largest_allocations();
     memory_info();
     return 0;

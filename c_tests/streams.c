@@ -72,7 +72,8 @@ static void recording_what_is_no_block(void)
     int on_stack = 0;
     CHECK_FAILS(GENESIS_STATUS_FOREIGN_POINTER, genesis_block_record_stream(NULL, STREAM(2)));
     CHECK_FAILS(GENESIS_STATUS_FOREIGN_POINTER, genesis_block_record_stream(&on_stack, STREAM(2)));
-    CHECK_FAILS(GENESIS_STATUS_FOREIGN_POINTER, genesis_block_record_stream(block + 512, STREAM(2)));
+    CHECK_FAILS(GENESIS_STATUS_FOREIGN_POINTER,
+                genesis_block_record_stream(block + 512, STREAM(2)));
     genesis_free(block, 4096, 0, STREAM(1));
 }
 

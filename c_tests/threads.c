@@ -9,7 +9,7 @@ enum { THREADS = 8, HELD = 24 };
 static long operations;
 static int streams_are_shared;
 
-/* A place where a thread leaves a block for whoever comes next. */
+/* A place where a thread leaves a block for the next thread. */
 static void *exchanged[HELD];
 static pthread_mutex_t exchange = PTHREAD_MUTEX_INITIALIZER;
 

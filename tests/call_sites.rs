@@ -6,6 +6,8 @@
 
 #[path = "c_interface/programs.rs"]
 mod programs;
+#[path = "support/pythons.rs"]
+mod pythons;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,7 +34,7 @@ fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("call-sites-{name}"))
 }
 
-/// Runs a case of a program with call sites of a kind; gives its profile.
+/// Runs a case of a program with call sites of a kind; returns its profile.
 fn profile_of(program: &Path, case: &str, kind: &str, library: Option<&Path>) -> Profile {
     let file = program.file_name().unwrap().to_str().unwrap();
     let profile = path(&format!("{file}-{case}-{kind}.json"));
@@ -43,7 +45,7 @@ fn profile_of(program: &Path, case: &str, kind: &str, library: Option<&Path>) ->
     json::read(&fs::read(&profile).unwrap()).unwrap()
 }
 
-/// The sites at which the live blocks of so many bytes were allocated.
+/// The call sites at which the live blocks of so many bytes were allocated.
 fn sites(profile: &Profile, requested_bytes: u64) -> Vec<&Site> {
     let blocks = profile.live.iter().filter(|block| block.requested_bytes == requested_bytes);
     blocks.map(|block| &profile.sites[block.site as usize]).collect()
@@ -147,74 +149,65 @@ fn a_loaded_library_is_told_and_may_go() {
     assert!(site.frames.iter().any(is_caller), "{site:#?}");
 }
 
-/// Every Python that there is, by its version: on the path and where pyenv keeps them.
-fn pythons() -> Vec<(String, PathBuf)> {
-    let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let kept = fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten();
-    let kept = kept.map(|entry| entry.unwrap().path().join("bin/python3"));
-    let on_path = (9..20).map(|minor| PathBuf::from(format!("python3.{minor}")));
-    let mut found: Vec<(String, PathBuf)> = Vec::new();
-    for python in [PathBuf::from("python3")].into_iter().chain(on_path).chain(kept) {
-        let script = "import sys, ctypes; print('%d.%d' % sys.version_info[:2])";
-        let Ok(output) = Command::new(&python).args(["-c", script]).output() else { continue };
-        let version = text(&output.stdout).trim().to_owned();
-        let minor = version.strip_prefix("3.").and_then(|minor| minor.parse::<u32>().ok());
-        let is_new = found.iter().all(|(known, _)| *known != version);
-        if minor.is_some_and(|minor| minor >= 9) && is_new {
-            found.push((version, python));
-        }
-    }
-    assert!(!found.is_empty(), "there is no Python: `apt-get install python3` installs one");
-    found
+/// Runs a case of the Python program under `python`; it checks itself.
+fn works_in_python(case: &str, python: &Path) {
+    let name = python.file_name().expect("a program's name").display();
+    let library = shared_library(&format!("{name}-{case}.so"));
+    let mut command = command(python);
+    command
+        // Of forks beside threads, which is what is tested.
+        .args(["-W", "ignore::DeprecationWarning"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/call_sites/program.py"))
+        .arg(case)
+        .arg(path(&format!("{case}-{name}.json")))
+        .env("GENESIS_LIBRARY", library_folder().join("libgenesis.so"))
+        .env("GENESIS_BACKEND", "sim")
+        .env("FOREIGN_LIBRARY", &library);
+    let output = run(&mut command);
+    assert_eq!(text(&output.stderr), "", "{case}, {name}");
 }
 
-/// Runs a case of the Python program under each Python; it checks itself.
-fn works_in_python(case: &str) {
-    // It takes a while, and is about our tables.
-    let pythons = if case == "much_code" { &pythons()[..1] } else { &pythons()[..] };
-    let library = shared_library(&format!("python-{case}.so"));
-    for (version, python) in pythons {
-        let mut command = command(python);
-        command
-            // Of forks beside threads, which is what is tested.
-            .args(["-W", "ignore::DeprecationWarning"])
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/call_sites/program.py"))
-            .arg(case)
-            .arg(path(&format!("{case}-{version}.json")))
-            .env("GENESIS_LIBRARY", library_folder().join("libgenesis.so"))
-            .env("GENESIS_BACKEND", "sim")
-            .env("FOREIGN_LIBRARY", &library);
-        let output = run(&mut command);
-        assert_eq!(text(&output.stderr), "", "{case}, Python {version}");
-    }
-}
-
+/// The cases of the Python program, under one Python.
 macro_rules! python_cases {
-    ($($case:ident)*) => {
-        mod python {
-            $(
-                #[test]
-                fn $case() {
-                    super::works_in_python(stringify!($case));
-                }
-            )*
+    ($module:ident, $python:expr $(, $when:meta)?) => {
+        mod $module {
+            python_cases! { @cases $python $(, $when)?;
+                with_and_without_the_lock
+                code_of_every_kind
+                threads
+                a_busy_thread
+                foreign_threads
+                kinds_of_sites
+                deep_recursion
+                much_code
+                errors_on_their_way
+                during_collections
+                at_exit
+                daemons_at_exit
+                waits_without_the_lock
+                forked_children
+            }
         }
+    };
+    (@cases $python:expr; $($case:ident)*) => {
+        $(#[test]
+        fn $case() {
+            super::works_in_python(stringify!($case), &$python);
+        })*
+    };
+    (@cases $python:expr, $when:meta; $($case:ident)*) => {
+        $(#[test]
+        #[$when]
+        fn $case() {
+            super::works_in_python(stringify!($case), &$python);
+        })*
     };
 }
 
-python_cases! {
-    with_and_without_the_lock
-    code_of_every_kind
-    threads
-    a_busy_thread
-    foreign_threads
-    kinds_of_sites
-    deep_recursion
-    much_code
-    errors_on_their_way
-    during_collections
-    at_exit
-    daemons_at_exit
-    waits_without_the_lock
-    forked_children
-}
+python_cases!(python, std::path::PathBuf::from("python3"));
+python_cases!(python_3_9, crate::pythons::find("3.9").unwrap(), ignore = "needs Python 3.9");
+python_cases!(python_3_10, crate::pythons::find("3.10").unwrap(), ignore = "needs Python 3.10");
+python_cases!(python_3_11, crate::pythons::find("3.11").unwrap(), ignore = "needs Python 3.11");
+python_cases!(python_3_12, crate::pythons::find("3.12").unwrap(), ignore = "needs Python 3.12");
+python_cases!(python_3_13, crate::pythons::find("3.13").unwrap(), ignore = "needs Python 3.13");
+python_cases!(python_3_14, crate::pythons::find("3.14").unwrap(), ignore = "needs Python 3.14");

@@ -1,8 +1,8 @@
-//! Whoever is told or asked something by the library may call it, on that thread or another:
-//! while a device is being made ready as at any other time.
+//! A callback may call the library, on its own thread or from another one, at any time: also while
+//! a device is being opened.
 //!
 //! A library that waits for itself waits for ever, so each case runs in a thread of its own and
-//! is given up after a while.
+//! fails after a time limit.
 
 mod support;
 
@@ -19,7 +19,7 @@ use simgpu::{Call, StoreKind, Target, Times};
 use support::{A, B, DEVICE, Plan, Rig, Subject, status_of};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const SUBJECT: Subject = Subject { pool_type: PoolType::Elastic, store: StoreKind::AddressesOnly };
+const SUBJECT: Subject = Subject::new(PoolType::Elastic, StoreKind::AddressesOnly);
 
 /// Runs `body` in a thread of its own, and fails if it does not come to an end.
 #[track_caller]
@@ -34,7 +34,7 @@ fn comes_to_an_end(body: impl FnOnce() + Send + 'static) {
     thread.join().unwrap();
 }
 
-/// Has each message make `call`; gives how many there were.
+/// Has each message make `call`; returns how many there were.
 fn call_at_each_message(
     rig: &Rig,
     level: LogLevel,

@@ -1,7 +1,7 @@
 //! What `GENESIS_DEBUG` finds, under every strategy and the race detector, on both stores.
 //!
 //! Programs here use memory wrongly, each in one way, and what the log then says is compared.
-//! Call sites are numbers that a test sets, and read "program.c:NUMBER (main)".
+//! Call sites are numbers that a test sets; they read "program.c:NUMBER (main)".
 
 #[path = "debugging/c_programs.rs"]
 mod c_programs;
@@ -54,7 +54,7 @@ fn plan(pool_type: PoolType, store: StoreKind, modes: DebugModes) -> Plan {
         frames: vec![Frame { function: "main".into(), file: "program.c".into(), line }],
     });
     at(0);
-    Subject { pool_type, store }.plan().set(|settings| settings.debug = modes)
+    Subject::new(pool_type, store).plan().set(|settings| settings.debug = modes)
 }
 
 /// Runs `case` for each strategy and store.

@@ -1,12 +1,14 @@
 //! One suite for every implementation of the device contract.
 //!
-//! The cases speak to [`genesis::driver::Device`] alone and hold each sentence of its contract
-//! against the device. A [`Subject`] says what a case may assume beyond it: whether addresses
-//! can be dereferenced by the host, and which peer there is. A new implementation is a
-//! function that returns a subject, or the reason why there is none, and one line below.
+//! The cases use [`genesis::driver::Device`] alone and check each sentence of its contract. A
+//! [`subject::Subject`] tells what a case may assume beyond it: whether the host can dereference
+//! addresses, and which peer there is. A new implementation is a function that returns a subject,
+//! and one line below.
 //!
-//! Not here: handles already destroyed and other misuse that a real driver may answer with a
-//! crash. The simulated driver's answers to those are tested with it.
+//! The cases on a real CUDA device are ignored unless asked for: `cargo xtask gpu` runs them.
+//!
+//! Not here: destroyed handles and other misuse, on which a real driver may crash. The simulated
+//! driver's answers to those are tested with it.
 
 #[path = "device_conformance/copies.rs"]
 mod copies;
@@ -25,9 +27,9 @@ mod virtual_memory;
 
 /// Instantiates every case for the subject that `$open` returns.
 macro_rules! conformance {
-    ($($name:ident: $open:expr;)*) => {
+    ($($(#[$attribute:meta])* $name:ident: $open:expr;)*) => {
         $(mod $name {
-            conformance! { @cases $open;
+            conformance! { @cases ($(#[$attribute])*) $open;
                 memory::describes_itself
                 memory::allocations_are_aligned_and_disjoint
                 memory::allocations_hold_bytes
@@ -63,17 +65,22 @@ macro_rules! conformance {
             }
         })*
     };
-    (@cases $open:expr; $($module:ident::$case:ident)*) => {
-        $(#[test]
+    (@cases $attributes:tt $open:expr; $($module:ident::$case:ident)*) => {
+        $(conformance! { @case $attributes $open; $module::$case })*
+    };
+    (@case ($($attribute:tt)*) $open:expr; $module:ident::$case:ident) => {
+        #[test]
+        $($attribute)*
         fn $case() {
-            crate::subject::hold(stringify!($case), $open, crate::$module::$case);
-        })*
+            crate::subject::hold($open, crate::$module::$case);
+        }
     };
 }
 
 conformance! {
     simulated_real_bytes: crate::subject::simulated(simgpu::StoreKind::RealBytes);
     simulated_addresses_only: crate::subject::simulated(simgpu::StoreKind::AddressesOnly);
+    #[ignore = "needs a CUDA device"]
     cuda: crate::subject::cuda();
     cuda_on_simcuda: crate::simcuda::subject();
 }

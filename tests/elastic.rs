@@ -28,6 +28,5 @@ use support::host_memory::Counting;
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-const ADDRESSES: Subject =
-    Subject { pool_type: PoolType::Elastic, store: StoreKind::AddressesOnly };
-const REAL: Subject = Subject { pool_type: PoolType::Elastic, store: StoreKind::RealBytes };
+const ADDRESSES: Subject = Subject::new(PoolType::Elastic, StoreKind::AddressesOnly);
+const REAL: Subject = Subject::new(PoolType::Elastic, StoreKind::RealBytes);

@@ -3,6 +3,12 @@
 //! The header is made by the build from `src/ffi`; these tests read it as a C programmer
 //! would, and hold it against the library and against the sources.
 
+#[path = "exports/layout.rs"]
+mod layout;
+#[allow(dead_code, reason = "only the compiler is used")]
+#[path = "c_interface/programs.rs"]
+mod programs;
+
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};

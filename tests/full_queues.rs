@@ -1,11 +1,11 @@
-//! Queues of streams that are full: whoever asks for an event there waits for room, and everybody
-//! else goes on.
+//! Full queues of streams: a thread that records an event there waits for room, and all other
+//! threads go on.
 //!
-//! A driver's call that adds to a stream's queue blocks while about a thousand operations wait in
-//! it. What they wait for may need the library: a function on the host that frees, or a thread that
-//! allocates before it lets the device go on. So a call that blocks holds up nobody but its own
-//! thread. In each case here one thread blocks behind a stream that is held; another then uses the
-//! very lane that is concerned, and only after that lets the stream go.
+//! A driver call that adds to a stream's queue blocks while about a thousand operations wait in
+//! it. These operations may need the library before they can run: for a function on the host that
+//! frees, or for a thread that allocates before it lets the device go on. So a call that blocks may
+//! stop its own thread only. In each case one thread blocks behind a stream that is held. Another
+//! thread then uses the same lane, and only after that releases the stream.
 
 mod support;
 
@@ -31,7 +31,7 @@ const KEEPING: [PoolType; 4] =
     [PoolType::Round, PoolType::Exact, PoolType::Caching, PoolType::Elastic];
 
 fn rig(pool_type: PoolType) -> Rig {
-    let subject = Subject { pool_type, store: StoreKind::AddressesOnly };
+    let subject = Subject::new(pool_type, StoreKind::AddressesOnly);
     let mut plan = subject.plan();
     plan.machine.queue_depth = QUEUE_DEPTH;
     plan.settings.stream_ids = StreamIds::Off;

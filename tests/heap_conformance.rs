@@ -1,8 +1,19 @@
 //! One suite for every strategy: what a heap promises, whatever its policy.
 //!
-//! Each case is a function of a [`Subject`], a strategy and a store of the simulated device.
-//! Every strategy runs every case on both stores; where strategies differ by design (Naive
-//! keeps nothing, only Caching splits) the case says so. A new strategy is one line below.
+//! Each case is a function of a [`Subject`](support::Subject): a strategy, a store of the simulated
+//! device, and settings. A subject runs the cases of all subjects and those of each of its traits:
+//!
+//! | trait | subjects |
+//! |---|---|
+//! | `bytes` | the store has bytes |
+//! | `naive` | the strategy keeps no freed block |
+//! | `keeping` | it keeps them for reuse |
+//! | `whole` | blocks are never cut |
+//! | `cutting` | blocks are cut from larger ones and joined again |
+//! | `elastic` | memory moves between addresses |
+//!
+//! So a case that a subject cannot hold is not a test of that subject; no case returns early. A new
+//! strategy is two lines at the end of this file: a test checks that they name all its traits.
 
 #[path = "heap_conformance/basics.rs"]
 mod basics;
@@ -26,97 +37,126 @@ mod statistics;
 mod streams;
 mod support;
 
-/// Makes every case a test of the strategy and store named.
-macro_rules! conformance {
-    ($($name:ident: $pool:ident on $store:ident;)*) => {
-        $(mod $name {
-            const SUBJECT: super::support::Subject = super::support::Subject {
-                pool_type: genesis::config::PoolType::$pool,
-                store: simgpu::StoreKind::$store,
-            };
-            conformance! { @cases
-                basics::zero_bytes_are_address_zero
-                basics::addresses_are_aligned_and_disjoint
-                basics::bytes_survive_what_happens_around_them
-                basics::absurd_sizes_are_refused
-                basics::unknown_devices_are_refused
-                basics::foreign_pointers_are_reported_and_harmless
-                basics::double_frees_are_reported_and_harmless
-                basics::devices_are_independent
-                basics::block_sizes_are_the_strategys
-                basics::large_blocks_have_one_handle_if_asked_for
-                basics::nothing_is_asked_of_a_device_not_used
-                streams::same_stream_reuses_at_once
-                streams::another_stream_waits_for_the_event
-                streams::another_stream_takes_nothing_without_an_event
-                streams::recorded_streams_delay_reuse
-                streams::recording_the_own_stream_changes_nothing
-                streams::a_capturing_recorded_stream_delays_until_idle
-                streams::a_shortage_leaves_a_capture_alone
-                streams::the_end_of_a_capture_that_was_seen_is_found
-                streams::a_joined_block_is_as_fresh_as_its_freshest_part
-                streams::a_destroyed_stream_is_never_touched
-                streams::names_of_the_default_stream_are_one
-                streams::each_threads_default_stream_is_its_own
-                streams::streams_come_and_go
-                streams::streams_of_one_device_leave_room_for_another
-                handles::a_new_stream_does_not_get_an_old_ones_blocks
-                handles::a_new_streams_events_do_not_end_an_old_ones_waits
-                handles::a_new_streams_fence_does_not_cover_an_old_ones_blocks
-                handles::a_forgotten_stream_is_not_touched
-                handles::streams_that_come_and_go_leave_little_behind
-                contexts::a_stream_of_another_device_delays_reuse
-                contexts::a_stream_of_another_context_delays_reuse
-                contexts::default_streams_of_two_devices_are_two
-                captures::a_capture_that_was_told_of_is_left_alone
-                captures::a_capture_that_was_seen_is_left_alone
-                captures::blocks_of_another_threads_default_stream_do_not_pile_up
-                captures::blocks_recorded_on_a_capturing_stream_do_not_pile_up
-                limits::a_fraction_of_the_memory
-                limits::a_limit_in_bytes
-                limits::a_limit_is_kept_as_the_driver_counts
-                limits::threads_together_keep_the_limit
-                limits::the_cache_limit
-                limits::the_cache_limit_holds_when_waiting_blocks_become_free
-                limits::the_reserve
-                limits::the_collection_threshold
-                limits::age_in_allocations
-                limits::age_in_seconds
-                limits::settings_change_at_run_time
-                limits::memory_info_counts_the_cache_as_free
-                pools::a_pool_takes_nothing_and_gives_nothing
-                pools::addresses_stay_until_the_last_release
-                pools::a_shortage_does_not_take_a_pools_memory
-                pools::what_is_live_at_the_release_goes_back_later
-                pools::pools_do_not_mix
-                pools::misuse_of_pools_is_reported
-                pools::a_capture_is_not_disturbed
-                release::a_direct_free_gives_its_memory_back
-                release::a_direct_free_leaves_what_is_shared
-                release::trim_to_a_target
-                release::trim_releases_the_longest_unused_first
-                release::emptying_the_cache_keeps_what_is_live
-                release::emptying_the_cache_waits_for_other_streams
-                release::garbage_is_what_two_collections_saw_unused
-                release::compaction_takes_in_what_has_finished
-                shortage::callbacks_are_asked_until_removed
-                shortage::callbacks_may_use_the_heap
-                shortage::the_line_has_every_figure
-                shortage::the_hint_is_true
-                shortage::sixty_then_seventy_of_eighty
-                shortage::every_second_block_of_a_full_device
-                shortage::memory_comes_from_another_streams_cache
-                statistics::levels_and_totals
-                statistics::peaks_and_their_reset
-                statistics::pools_of_sizes
-                statistics::free_parts_of_segments
-                statistics::hits_and_misses
-                statistics::fragmentation
-                statistics::largest_allocations_first
-            }
-        })*
+use genesis::config::{ElasticPolicy, PoolType, Settings};
+use simgpu::StoreKind;
+use support::Subject;
+
+/// The cases of all subjects, or of those with one trait.
+macro_rules! cases {
+    (all) => {
+        tests! {
+            basics::zero_bytes_are_address_zero
+            basics::addresses_are_aligned_and_disjoint
+            basics::absurd_sizes_are_refused
+            basics::unknown_devices_are_refused
+            basics::foreign_pointers_are_reported_and_harmless
+            basics::double_frees_are_reported_and_harmless
+            basics::devices_are_independent
+            basics::block_sizes_are_the_strategys
+            basics::nothing_is_asked_of_a_device_not_used
+            streams::same_stream_reuses_at_once
+            streams::another_stream_waits_for_the_event
+            streams::another_stream_takes_nothing_without_an_event
+            streams::recording_the_own_stream_changes_nothing
+            streams::a_shortage_leaves_a_capture_alone
+            streams::the_end_of_a_capture_that_was_seen_is_found
+            streams::a_joined_block_is_as_fresh_as_its_freshest_part
+            streams::a_destroyed_stream_is_never_touched
+            streams::names_of_the_default_stream_are_one
+            streams::each_threads_default_stream_is_its_own
+            streams::streams_come_and_go
+            streams::streams_of_one_device_leave_room_for_another
+            handles::a_new_stream_does_not_get_an_old_ones_blocks
+            handles::a_new_streams_events_do_not_end_an_old_ones_waits
+            handles::a_new_streams_fence_does_not_cover_an_old_ones_blocks
+            handles::a_forgotten_stream_is_not_touched
+            handles::streams_that_come_and_go_leave_little_behind
+            contexts::a_stream_of_another_device_delays_reuse
+            contexts::a_stream_of_another_context_delays_reuse
+            contexts::default_streams_of_two_devices_are_two
+            captures::a_capture_that_was_told_of_is_left_alone
+            captures::a_capture_that_was_seen_is_left_alone
+            captures::blocks_of_another_threads_default_stream_do_not_pile_up
+            captures::blocks_recorded_on_a_capturing_stream_do_not_pile_up
+            limits::a_fraction_of_the_memory
+            limits::a_limit_in_bytes
+            limits::a_limit_is_kept_as_the_driver_counts
+            limits::threads_together_keep_the_limit
+            limits::the_cache_limit
+            limits::the_cache_limit_holds_when_waiting_blocks_become_free
+            limits::the_reserve
+            limits::the_collection_threshold
+            limits::age_in_allocations
+            limits::age_in_seconds
+            limits::settings_change_at_run_time
+            limits::memory_info_counts_the_cache_as_free
+            pools::a_pool_takes_nothing_and_gives_nothing
+            pools::addresses_stay_until_the_last_release
+            pools::a_shortage_does_not_take_a_pools_memory
+            pools::what_is_live_at_the_release_goes_back_later
+            pools::pools_do_not_mix
+            pools::misuse_of_pools_is_reported
+            pools::a_capture_is_not_disturbed
+            release::a_direct_free_gives_its_memory_back
+            release::a_direct_free_leaves_what_is_shared
+            release::trim_to_a_target
+            release::emptying_the_cache_keeps_what_is_live
+            release::emptying_the_cache_waits_for_other_streams
+            release::garbage_is_what_two_collections_saw_unused
+            release::compaction_takes_in_what_has_finished
+            shortage::callbacks_are_asked_until_removed
+            shortage::callbacks_may_use_the_heap
+            shortage::the_line_has_every_figure
+            shortage::the_hint_is_true
+            shortage::sixty_then_seventy_of_eighty
+            shortage::every_second_block_of_a_full_device
+            shortage::memory_comes_from_another_streams_cache
+            statistics::levels_and_totals
+            statistics::peaks_and_their_reset
+            statistics::pools_of_sizes
+            statistics::hits_and_misses
+            statistics::fragmentation
+            statistics::largest_allocations_first
+        }
     };
-    (@cases $($module:ident::$case:ident)*) => {
+    (bytes) => {
+        tests! {
+            basics::bytes_survive_what_happens_around_them
+        }
+    };
+    (naive) => {
+        tests! {
+            streams::the_driver_waits_for_recorded_streams
+        }
+    };
+    (keeping) => {
+        tests! {
+            streams::recorded_streams_delay_reuse
+            streams::a_capturing_recorded_stream_delays_until_idle
+            release::trim_releases_the_longest_unused_first
+            limits::collection_is_switched_on_and_off_at_run_time
+        }
+    };
+    (whole) => {
+        tests! {
+            statistics::nothing_is_cut
+        }
+    };
+    (cutting) => {
+        tests! {
+            statistics::free_parts_of_segments
+        }
+    };
+    (elastic) => {
+        tests! {
+            basics::large_blocks_have_one_handle_if_asked_for
+        }
+    };
+}
+
+/// Makes each case a test of the subject of the module.
+macro_rules! tests {
+    ($($module:ident::$case:ident)*) => {
         $(#[test]
         fn $case() {
             super::$module::$case(SUBJECT);
@@ -124,15 +164,72 @@ macro_rules! conformance {
     };
 }
 
+/// Makes a module for each subject, and the list of them all.
+macro_rules! conformance {
+    ($($name:ident: $pool:ident on $store:ident, $vary:expr, [$($trait:ident)*];)*) => {
+        $(mod $name {
+            use super::*;
+
+            pub const SUBJECT: Subject =
+                Subject { vary: $vary, ..Subject::new(PoolType::$pool, StoreKind::$store) };
+            cases! { all }
+            $(cases! { $trait })*
+        })*
+
+        /// Each subject, and the traits whose cases it runs.
+        const SUBJECTS: &[(Subject, &[&str])] =
+            &[$(($name::SUBJECT, &[$(stringify!($trait)),*])),*];
+    };
+}
+
+fn as_it_comes(_: &mut Settings) {}
+
+fn tight(settings: &mut Settings) {
+    settings.elastic_policy = ElasticPolicy::Tight;
+}
+
+/// One handle for each block that is larger than most of the cases ask for.
+fn single_handles(settings: &mut Settings) {
+    settings.single_handle_size_bytes = Some(64 << 20);
+}
+
 conformance! {
-    naive_real: Naive on RealBytes;
-    naive_addresses: Naive on AddressesOnly;
-    round_real: Round on RealBytes;
-    round_addresses: Round on AddressesOnly;
-    exact_real: Exact on RealBytes;
-    exact_addresses: Exact on AddressesOnly;
-    caching_real: Caching on RealBytes;
-    caching_addresses: Caching on AddressesOnly;
-    elastic_real: Elastic on RealBytes;
-    elastic_addresses: Elastic on AddressesOnly;
+    naive_real: Naive on RealBytes, as_it_comes, [bytes naive whole];
+    naive_addresses: Naive on AddressesOnly, as_it_comes, [naive whole];
+    round_real: Round on RealBytes, as_it_comes, [bytes keeping whole];
+    round_addresses: Round on AddressesOnly, as_it_comes, [keeping whole];
+    exact_real: Exact on RealBytes, as_it_comes, [bytes keeping whole];
+    exact_addresses: Exact on AddressesOnly, as_it_comes, [keeping whole];
+    caching_real: Caching on RealBytes, as_it_comes, [bytes keeping cutting];
+    caching_addresses: Caching on AddressesOnly, as_it_comes, [keeping cutting];
+    elastic_real: Elastic on RealBytes, as_it_comes, [bytes keeping cutting elastic];
+    elastic_addresses: Elastic on AddressesOnly, as_it_comes, [keeping cutting elastic];
+    elastic_tight: Elastic on AddressesOnly, tight, [keeping cutting elastic];
+    elastic_single_handles: Elastic on AddressesOnly, single_handles, [keeping cutting elastic];
+}
+
+/// No subject misses the cases of a trait that it has, and every strategy is a subject.
+#[test]
+fn every_subject_has_the_cases_of_its_traits() {
+    for (subject, traits) in SUBJECTS {
+        let has = [
+            ("bytes", subject.store == StoreKind::RealBytes),
+            ("naive", !subject.keeps_blocks()),
+            ("keeping", subject.keeps_blocks()),
+            ("whole", !subject.splits_blocks()),
+            ("cutting", subject.splits_blocks()),
+            ("elastic", subject.pool_type == PoolType::Elastic),
+        ];
+        let expected: Vec<&str> =
+            has.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect();
+        assert_eq!(*traits, expected, "{subject:?}");
+    }
+    for pool_type in PoolType::ALL {
+        for store in [StoreKind::RealBytes, StoreKind::AddressesOnly] {
+            let is_subject = |(subject, _): &(Subject, &[&str])| {
+                subject.pool_type == *pool_type && subject.store == store
+            };
+            assert!(SUBJECTS.iter().any(is_subject), "{pool_type:?} on {store:?}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Pools of host memory: the heap over `driver::host`, its faults, threads and numbers; and the
+//! Host heaps: the heap over `driver::host`, its faults, threads and numbers; and the
 //! process they live in (`c_tests/processes/host_memory.c`).
 //!
 //! What C programs see of them is in `c_tests/host_memory.c`.
@@ -7,12 +7,13 @@
 mod programs;
 mod support;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use genesis::base::size::{GIB, KIB, MIB};
 use genesis::base::{DeviceOrdinal, Status, StreamHandle};
-use genesis::config::{LogLevel, PoolType, Settings};
+use genesis::config::{LogLevel, PoolType, Settings, StrategySettings};
 use genesis::driver::host::HostMemory;
 use genesis::driver::simulated::SimulatedDevice;
 use genesis::driver::{Backend, Platform};
@@ -32,11 +33,15 @@ const UNKNOWN: Code = Code(12345);
 fn heap_over(memory: HostMemory, pool_type: PoolType) -> Heap {
     let platform =
         Platform { backend: Backend::Host, devices: vec![Arc::new(memory)], notice: None };
-    let settings = Settings { pool_type, log: LogLevel::Off, ..Settings::default() };
+    let settings = Settings {
+        strategy: StrategySettings::new(pool_type),
+        log: LogLevel::Off,
+        ..Settings::default()
+    };
     Heap::new(platform, &settings, Surroundings::new(Arc::new(Log::new(LogLevel::Off))))
 }
 
-/// A pool of pinned memory, and the machine whose driver pins it, up to `most_bytes`.
+/// A host heap of pinned memory, and the machine whose driver pins it, up to `most_bytes`.
 fn pinned(pool_type: PoolType, most_bytes: u64) -> (Arc<Machine>, Heap) {
     let mut config = Config::new(StoreKind::RealBytes, 1, 64 * MIB);
     config.host_memory_bytes = most_bytes;
@@ -91,7 +96,7 @@ fn numbers_are_exact() {
 }
 
 #[test]
-fn threads_share_a_pool() {
+fn threads_share_a_host_heap() {
     for pool_type in POOL_TYPES {
         let (machine, heap) = pinned(pool_type, 8 * GIB);
         thread::scope(|scope| {
@@ -162,15 +167,17 @@ fn cached_memory_makes_room() {
     }
 }
 
-/// Round and Exact: below the reserve every miss empties the pool, but is served.
+/// Round and Exact: below the reserve every miss empties the cache, but is served.
 #[test]
 fn the_reserve_is_kept_free_of_cached_blocks() {
     let reserve = |percent: f64| {
         let memory = vec![Arc::new(HostMemory::pageable()) as _];
         let platform = Platform { backend: Backend::Host, devices: memory, notice: None };
         let settings = Settings {
-            pool_type: PoolType::Round,
-            pool_reserve_percent: percent,
+            strategy: StrategySettings {
+                reserve_percent: percent,
+                ..StrategySettings::new(PoolType::Round)
+            },
             ..Settings::default()
         };
         Heap::new(platform, &settings, Surroundings::new(Arc::new(Log::new(LogLevel::Off))))
@@ -186,8 +193,65 @@ fn the_reserve_is_kept_free_of_cached_blocks() {
     }
 }
 
+/// What `c_tests/processes/host_sizes.c` prints of blocks of `sizes` of the kind with this number.
+fn sizes_of(program: &Path, kind: usize, sizes: &[u64], variables: &[(String, &str)]) -> Vec<u64> {
+    let mut command = command(program);
+    command.arg(kind.to_string()).args(sizes.iter().map(u64::to_string));
+    let printed = run_silently(command.envs(variables.iter().map(|(name, value)| (name, value))));
+    printed.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+/// The options of Round and Exact for each kind of host memory: they change its blocks, and not
+/// those of the other kind.
 #[test]
-fn a_pool_says_what_it_is() {
+fn each_option_changes_its_own_kind_of_memory() {
+    const KINDS: [&str; 2] = ["GENESIS_HOST", "GENESIS_PINNED"];
+    const OTHER_BYTES: u64 = 64 * MIB;
+    // Strategy, option, its value, a size; what is printed without the option, and with it.
+    let rows = [
+        (
+            "Exact",
+            "PAGE_SIZE",
+            "64KiB",
+            5000,
+            [8 * KIB, OTHER_BYTES + 8 * KIB],
+            [64 * KIB, OTHER_BYTES + 64 * KIB],
+        ),
+        (
+            "Exact",
+            "LARGE_ALLOC_ROUND_SIZE",
+            "4MiB",
+            5 * MIB,
+            [6 * MIB, OTHER_BYTES + 6 * MIB],
+            [8 * MIB, OTHER_BYTES + 8 * MIB],
+        ),
+        (
+            "Round",
+            "ROUND_LINEAR_CUTOFF",
+            "20",
+            2 * MIB + 1,
+            [4 * MIB, OTHER_BYTES + 4 * MIB],
+            [3 * MIB, OTHER_BYTES + 3 * MIB],
+        ),
+        ("Round", "POOL_RESERVE", "100", MIB, [MIB, OTHER_BYTES + MIB], [MIB, OTHER_BYTES]),
+    ];
+    let program = compile("host_sizes", "processes/host_sizes.c", C99, true);
+    for (pool_type, option, value, bytes, without, with) in rows {
+        for (changed, prefix) in KINDS.iter().enumerate() {
+            let mut variables = KINDS.map(|kind| (format!("{kind}_POOL_TYPE"), pool_type)).to_vec();
+            variables.extend(KINDS.map(|kind| (format!("{kind}_POOL_RESERVE"), "0")));
+            variables.push((format!("{prefix}_{option}"), value));
+            for kind in 0..KINDS.len() {
+                let expected = if kind == changed { with } else { without };
+                let printed = sizes_of(&program, kind, &[bytes], &variables);
+                assert_eq!(printed, expected, "{prefix}_{option}={value}, kind {kind}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_host_heap_says_what_it_is() {
     let (_machine, heap) = pinned(PoolType::Caching, MIB);
     assert_eq!(heap.device_name(DEVICE).unwrap(), "Pinned host memory");
     let lines = Arc::new(Mutex::new(Vec::<String>::new()));

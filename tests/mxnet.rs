@@ -6,6 +6,8 @@
 //! itself or the headers of CUDA has `_real_` in its name; `cargo xtask test-frameworks` installs
 //! both and runs it.
 
+#[path = "support/on_simcuda.rs"]
+mod on_simcuda;
 #[allow(dead_code)] // what compiles programs of C
 #[path = "c_interface/programs.rs"]
 mod programs;
@@ -332,20 +334,14 @@ fn memory_waits_for_the_events_of_a_real_handle() {
 }
 
 fn wait_for_events(compiler: Command, name: &str) {
-    let test = env::current_exe().unwrap();
-    let profile = test.ancestors().nth(2).unwrap();
-    let is_release = profile.file_name().is_some_and(|name| name == "release");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "simcuda", "--target-dir"]);
-    cargo.arg(profile.parent().unwrap()).args(is_release.then_some("--release"));
-    run(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
-    let simcuda = profile.to_str().expect("the build folder's name is UTF-8");
-    let options = ["-L", simcuda, "-lsimcuda", &format!("-Wl,-rpath,{simcuda}")];
+    let simcuda = on_simcuda::folder();
+    let path = simcuda.to_str().expect("the build folder's name is UTF-8");
+    let options = ["-L", path, "-lsimcuda", &format!("-Wl,-rpath,{path}")];
     let program = build(compiler, "events.cpp", name, &options);
     for pool_type in PoolType::ALL {
-        let mut command = command(profile.join("simcuda"));
-        command.arg(&program).env("GENESIS_BACKEND", "cuda");
-        command.env("GENESIS_POOL_TYPE", pool_type.name());
+        let mut command = command(&program);
+        on_simcuda::put_beneath(&mut command);
+        command.env("GENESIS_BACKEND", "cuda").env("GENESIS_POOL_TYPE", pool_type.name());
         run(command.env("SIMCUDA_PROGRESS", "manual").env("SIMCUDA_MEMORY", "100MiB"));
     }
 }

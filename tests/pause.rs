@@ -42,7 +42,7 @@ struct Scene {
 }
 
 fn subject(store: StoreKind) -> Subject {
-    Subject { pool_type: PoolType::Elastic, store }
+    Subject::new(PoolType::Elastic, store)
 }
 
 impl Scene {
@@ -60,7 +60,7 @@ impl Scene {
             scene.cache.push(scene.rig.hold(Some(CACHE), bytes, stream, pattern + 1));
             scene.untagged.push(scene.rig.hold(None, bytes, stream, pattern + 2));
         }
-        // Free parts beside what is live.
+        // Free parts next to live ones.
         for number in [4, 1] {
             scene.rig.free(scene.weights.remove(number).address);
         }

@@ -4,6 +4,8 @@
 mod support;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use genesis::base::size::{KIB, MIB};
 use genesis::base::{DeviceOrdinal, StreamHandle};
@@ -15,7 +17,6 @@ use simgpu::StoreKind;
 use support::{A, B, C, DEVICE, Plan, Random, Rig, Subject};
 
 fn ticks() -> u64 {
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static TICKS: AtomicU64 = AtomicU64::new(0);
     TICKS.fetch_add(100, Relaxed)
 }
@@ -154,7 +155,7 @@ fn work(observed: &Observed, rounds: usize, largest_bytes: u64) {
 fn a_profile_agrees_with_the_heap() {
     for &pool_type in PoolType::ALL {
         for (device_bytes, largest_bytes) in [(4096 * MIB, 4 * MIB), (64 * MIB, 8 * MIB)] {
-            let plan = Subject { pool_type, store: StoreKind::AddressesOnly }.plan();
+            let plan = Subject::new(pool_type, StoreKind::AddressesOnly).plan();
             let observed = Observed::new(plan.capacity(device_bytes));
             // What is there before is known.
             let before: Vec<u64> =
@@ -173,7 +174,7 @@ fn a_profile_agrees_with_the_heap() {
 /// A history that is shorter than the run leads to the same end.
 #[test]
 fn a_short_history_agrees_with_the_heap() {
-    let subject = Subject { pool_type: PoolType::Elastic, store: StoreKind::AddressesOnly };
+    let subject = Subject::new(PoolType::Elastic, StoreKind::AddressesOnly);
     let observed = Observed::new(subject.plan().capacity(256 * MIB));
     observed.start(1);
     work(&observed, 30_000, 4 * MIB);
@@ -186,7 +187,7 @@ fn a_short_history_agrees_with_the_heap() {
 /// moment of the history but while memory is on its way.
 #[test]
 fn homes_of_elastic_are_what_is_reserved() {
-    let subject = Subject { pool_type: PoolType::Elastic, store: StoreKind::AddressesOnly };
+    let subject = Subject::new(PoolType::Elastic, StoreKind::AddressesOnly);
     let observed = Observed::new(subject.plan().capacity(64 * MIB));
     observed.start(1 << 20);
     work(&observed, 5000, 8 * MIB);
@@ -230,20 +231,24 @@ fn is_covered(homes: &BTreeMap<u64, u64>, start: u64, end: u64) -> bool {
 /// Threads that work while a profile begins and ends.
 #[test]
 fn threads_are_seen_whenever_a_profile_begins() {
-    let subject = Subject { pool_type: PoolType::Elastic, store: StoreKind::AddressesOnly };
+    let subject = Subject::new(PoolType::Elastic, StoreKind::AddressesOnly);
     let mut plan = subject.plan().capacity(8192 * MIB);
     plan.machine.detect_races = false;
     let observed = Observed::new(plan);
+    let (is_over, allocations) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        // Also when a check fails: the scope waits for its threads.
+        let _stop = OnDrop(|| is_over.store(true, Relaxed));
         for thread in 0..4 {
-            let heap = &observed.rig.heap;
+            let (heap, is_over, allocations) = (&observed.rig.heap, &is_over, &allocations);
             scope.spawn(move || {
                 let mut random = Random(thread + 1);
                 let stream = StreamHandle(0x1_0000 * (thread as usize + 1));
                 let mut live = Vec::new();
-                for _ in 0..30_000 {
+                while !is_over.load(Relaxed) {
                     let bytes = 1 + random.below(MIB);
                     live.push(heap.allocate(bytes, DeviceOrdinal(0), stream).unwrap());
+                    allocations.fetch_add(1, Relaxed);
                     if live.len() > 100 {
                         let index = random.below(live.len() as u64) as usize;
                         heap.free(live.swap_remove(index)).unwrap();
@@ -253,12 +258,31 @@ fn threads_are_seen_whenever_a_profile_begins() {
         }
         for _ in 0..10 {
             observed.start(1 << 14);
-            std::thread::sleep(std::time::Duration::from_millis(2));
-            observed.describe();
+            let enough = allocations.load(Relaxed) + 2000;
+            let started = Instant::now();
+            while allocations.load(Relaxed) < enough {
+                assert!(started.elapsed() < PATIENCE, "the threads stand still");
+                std::thread::yield_now();
+            }
+            // One allocation of each thread may have begun before the profile.
+            let seen = observed.describe().devices[0].allocations;
+            assert!(seen >= 2000 - 4, "{seen} allocations seen");
             observed.profiler.stop(None).unwrap();
         }
     });
     observed.start(1 << 14);
     observed.check();
     observed.profiler.stop(None).unwrap();
+}
+
+/// A busy machine may take a while for what takes a moment.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Calls a function when it goes.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }

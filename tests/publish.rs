@@ -5,7 +5,7 @@
 #[path = "c_interface/programs.rs"]
 mod programs;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -29,7 +29,7 @@ struct Subject {
 }
 
 impl Subject {
-    /// Starts one; each test gives it a name of its own.
+    /// Starts one under a name that no other test uses.
     fn start(name: &str, variables: &[(&str, &str)]) -> Self {
         let program = compile(name, "processes/publishing.c", C99, true);
         let mut command = command(&program);
@@ -77,12 +77,24 @@ impl Subject {
         }
     }
 
-    /// Lets it end; gives what it wrote to standard error.
+    /// The first line that it writes to standard error, once there is one. Waits for it.
+    fn first_line(&mut self) -> String {
+        let mut line = Vec::new();
+        let errors = self.process.stderr.as_mut().unwrap();
+        while !line.ends_with(b"\n") {
+            let mut byte = [0];
+            errors.read_exact(&mut byte).expect("it writes a line before it ends");
+            line.push(byte[0]);
+        }
+        text(&line)
+    }
+
+    /// Lets it end; returns what else it wrote to standard error.
     fn end(self) -> String {
         drop(self.input);
         let output = self.process.wait_with_output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        text(&output.stderr).to_owned()
+        text(&output.stderr)
     }
 }
 
@@ -231,13 +243,38 @@ fn labels(path: &Path) -> Option<String> {
 
 #[test]
 fn a_file_that_cannot_be_written_is_one_warning() {
+    // A folder stands where the file should go.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unwritable");
+    let _ = std::fs::remove_dir_all(&folder);
+    let target = folder.join("x.prom");
+    std::fs::create_dir_all(&target).unwrap();
     let variables =
-        [("GENESIS_METRICS", "/no/such/folder/x.prom"), ("GENESIS_METRICS_SECONDS", "0.1")];
+        [("GENESIS_METRICS", target.to_str().unwrap()), ("GENESIS_METRICS_SECONDS", "0.1")];
     let mut subject = Subject::start("unwritable", &variables);
+    // Each attempt makes a file in the folder and removes it: at most two times to be seen.
+    let changed = || folder.metadata().unwrap().modified().unwrap();
+    let mut last = changed();
     subject.tell("a");
-    std::thread::sleep(Duration::from_millis(700));
+    for _ in 0..2 * 3 {
+        wait_until(|| changed() != last);
+        last = changed();
+    }
     subject.tell("ac");
     let said = subject.end();
+    assert!(
+        said.starts_with(&format!("genesis: GENESIS_METRICS: {}: ", target.display())),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_file_without_a_folder_is_one_warning() {
+    let variables =
+        [("GENESIS_METRICS", "/no/such/folder/x.prom"), ("GENESIS_METRICS_SECONDS", "0.1")];
+    let mut subject = Subject::start("no_folder", &variables);
+    subject.tell("a");
+    let said = subject.first_line() + &subject.end();
     assert!(said.starts_with("genesis: GENESIS_METRICS: /no/such/folder/x.prom: "), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
 }

@@ -21,7 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use genesis::base::DeviceOrdinal;
 use genesis::base::size::MIB;
-use genesis::config::{DebugModes, PoolType, Settings};
+use genesis::config::{DebugModes, ElasticPolicy, PoolType, Settings};
 use simgpu::{Progress, StoreKind};
 
 use oracle::Oracle;
@@ -100,15 +100,15 @@ fn the_detector_finds_a_stream_that_was_not_recorded() {
 }
 
 #[test]
-fn the_oracle_finds_overlaps_and_double_claims() {
+fn the_oracle_finds_overlaps_and_double_uses() {
     let oracle = Oracle::new(1);
-    oracle.claim(0, 4096, 8192, 4000).unwrap();
-    oracle.claim(0, 8192, 8704, 1).unwrap();
+    oracle.hand_out(0, 4096, 8192, 4000).unwrap();
+    oracle.hand_out(0, 8192, 8704, 1).unwrap();
     for (start, end) in [(4096, 8192), (0, 4608), (7680, 12288), (4608, 5120), (0, 16384)] {
-        assert!(oracle.claim(0, start, end, 1).is_err(), "{start}..{end}");
+        assert!(oracle.hand_out(0, start, end, 1).is_err(), "{start}..{end}");
     }
-    assert!(oracle.claim(0, 8704 + 256, 9728, 1).is_err(), "not aligned to 512");
-    oracle.claim(0, 8704, 9216, 1).unwrap();
+    assert!(oracle.hand_out(0, 8704 + 256, 9728, 1).is_err(), "not aligned to 512");
+    oracle.hand_out(0, 8704, 9216, 1).unwrap();
 }
 
 fn run(pool_type: PoolType, name: &'static str) {
@@ -171,7 +171,7 @@ fn work(rig: &Rig, random: &mut Random, alone: u64, per_thread: u64) -> Arc<Orac
 fn assert_everything_happened(rig: &Rig) {
     for ordinal in (0..DEVICES as u32).map(DeviceOrdinal) {
         let statistics = rig.heap.statistics(ordinal).unwrap();
-        let pool_type = rig.heap.settings().pool_type;
+        let pool_type = rig.heap.settings().strategy.pool_type;
         let keeps_blocks = pool_type != PoolType::Naive;
         assert!(statistics.allocations > part_of(50_000), "{statistics:?}");
         assert!(statistics.out_of_memory_events > part_of(100), "{statistics:?}");
@@ -185,7 +185,7 @@ fn assert_everything_happened(rig: &Rig) {
 }
 
 fn start(pool_type: PoolType, change: impl FnOnce(&mut Settings)) -> Rig {
-    let subject = Subject { pool_type, store: StoreKind::AddressesOnly };
+    let subject = Subject::new(pool_type, StoreKind::AddressesOnly);
     let mut plan = subject.plan().devices(DEVICES, CAPACITY_BYTES).set(change);
     plan.settings.log = genesis::config::LogLevel::Off;
     plan.machine.progress = Progress::Manual;
@@ -196,11 +196,20 @@ fn start(pool_type: PoolType, change: impl FnOnce(&mut Settings)) -> Rig {
 fn vary(settings: &mut Settings, random: &mut Random) {
     let mut sometimes = || random.below(2) == 0;
     settings.cache_size_bytes = sometimes().then_some(64 * MIB);
-    settings.gc_threshold = sometimes().then_some(0.8);
-    settings.gc_age_allocations = sometimes().then_some(2_000);
+    vary_collection(settings, &mut sometimes);
+    settings.elastic_policy =
+        if sometimes() { ElasticPolicy::Tight } else { ElasticPolicy::Balanced };
+    settings.single_handle_size_bytes = sometimes().then_some(8 * MIB);
     settings.max_split_size_bytes = sometimes().then_some(32 * MIB);
     settings.memory_limit_bytes = sometimes().then_some(200 * MIB);
     settings.roundup_power2_divisions = if sometimes() { 4 } else { 0 };
+}
+
+/// What is collected, and when: these settings change at run time as well.
+fn vary_collection(settings: &mut Settings, sometimes: &mut impl FnMut() -> bool) {
+    settings.gc_threshold = sometimes().then_some(0.8);
+    settings.gc_age_allocations = sometimes().then_some(2_000);
+    settings.gc_age_seconds = sometimes().then_some(0.01);
 }
 
 /// The seed of a test, told to the reader if the test fails.

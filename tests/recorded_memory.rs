@@ -1,4 +1,4 @@
-//! How much memory the recorded programs need, beside what they need under PyTorch.
+//! How much memory the recorded programs need, compared with PyTorch.
 //!
 //! Every figure is a part of the program's live peak. Those of PyTorch 2.11, its native
 //! allocator and its expandable segments, are published in `traces/README.md`, and a test

@@ -231,7 +231,7 @@ mod jail {
         }
     }
 
-    /// Gives up all system calls but `exit_group` for good.
+    /// From now on every system call except `exit_group` is forbidden.
     fn lock_up() -> Result<(), ()> {
         let statement =
             |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };

@@ -11,8 +11,10 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 use genesis::base::Status;
 use genesis::config::LogLevel;
@@ -21,14 +23,18 @@ use genesis::ffi::callbacks::genesis_log_callback_set;
 use genesis::ffi::genesis_stream;
 use genesis::ffi::library::genesis_option_set;
 use genesis::ffi::memory::genesis_cache_empty;
-use genesis::ffi::statistics::{Stats, genesis_stats_get, genesis_stats_reset_peak};
+use genesis::ffi::statistics::{genesis_stats_get, genesis_stats_reset_peak};
 use genesis::ffi::trace::{
     genesis_trace_flush, genesis_trace_iteration, genesis_trace_start, genesis_trace_stop,
 };
+use genesis::observe::Statistics;
 use genesis_replay::gtr::{self, Action, Record};
 use genesis_replay::program::{Kind, Program};
 use programs::Language::C99;
 use programs::{command, compile, run, run_silently, text};
+
+/// A busy machine may take a while for what takes a moment.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The recorder of this process, which tests use in turn; with addresses only.
 fn recorder() -> MutexGuard<'static, ()> {
@@ -56,7 +62,7 @@ fn start(path: &Path) {
     assert_eq!(unsafe { genesis_trace_start(path.as_ptr()) }, Status::Success);
 }
 
-/// Ends the recording; gives what the log says of it.
+/// Ends the recording; returns what was logged meanwhile.
 fn stop() -> String {
     static SAID: Mutex<String> = Mutex::new(String::new());
     unsafe extern "C" fn listen(_: *mut c_void, _: LogLevel, message: *const c_char) {
@@ -90,7 +96,7 @@ fn free(block: usize) {
 }
 
 fn requested_peak() -> u64 {
-    let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
+    let mut stats = Statistics { struct_size: size_of::<Statistics>(), ..Statistics::default() };
     // SAFETY: as long as it says.
     assert_eq!(unsafe { genesis_stats_get(0, &mut stats) }, Status::Success);
     stats.requested_bytes.peak
@@ -267,27 +273,51 @@ fn threads_are_recorded_in_an_order_that_can_have_been() {
 fn recordings_may_begin_and_end_at_any_time() {
     let _guard = recorder();
     let path = path("restarted.gtr");
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let (is_over, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        // Also when a check fails: the scope waits for its threads.
+        let _stop = OnDrop(|| is_over.store(true, Relaxed));
         for thread in 0..3 {
-            let is_over = &is_over;
+            let (is_over, rounds) = (&is_over, &rounds);
             scope.spawn(move || {
-                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                while !is_over.load(Relaxed) {
                     let blocks: Vec<usize> =
                         (1..20).map(|n| allocate(n * 512, (thread + n) % 3)).collect();
                     blocks.into_iter().for_each(free);
+                    rounds.fetch_add(1, Relaxed);
                 }
             });
         }
         for _ in 0..30 {
             start(&path);
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            // Of six rounds after this one, three began after it.
+            let enough = rounds.load(Relaxed) + 6;
+            wait_until(|| rounds.load(Relaxed) >= enough);
             stop();
             let program = Program::prepare(&gtr::read_file(&path).unwrap()).unwrap();
+            assert!(program.calls.len() >= 3 * 2 * 19, "{} calls", program.calls.len());
             assert!(program.slot_count <= 3 * 19, "{} blocks live", program.slot_count);
         }
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
+}
+
+/// Calls a function when it goes.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Returns once `is_so`, and fails if that takes longer than a busy machine would need.
+#[track_caller]
+fn wait_until(is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A case of `tracing.c`, recorded to files of either kind: its path, and how it ended.
@@ -297,11 +327,19 @@ fn traced(case: &str) -> [(PathBuf, Output); 2] {
         let path = path(&format!("{case}.{extension}"));
         let _ = std::fs::remove_file(&path);
         let mut command = command(&program);
-        // Only what is said flushes, but in the case that waits for it.
-        let seconds = if case == "crash_after_a_while" { "0.05" } else { "1000" };
+        // Only what the program flushes, except in the case that waits for the library to do so.
+        let is_flushed_by_time = case == "crash_later";
+        let seconds = if is_flushed_by_time { "0.05" } else { "1000" };
         command.arg(case).env("GENESIS_TRACE", &path);
         command.env("GENESIS_BACKEND", "sim").env("GENESIS_TRACE_FLUSH_SECONDS", seconds);
-        (path, command.output().unwrap())
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let process = command.spawn().unwrap();
+        if is_flushed_by_time {
+            let is_whole = |trace: gtr::Recovered| trace.records.len() == 1000;
+            wait_until(|| gtr::recover_file(&path).is_ok_and(is_whole));
+        }
+        // The program's standard input ends here, for which that case waits.
+        (path, process.wait_with_output().unwrap())
     })
 }
 
@@ -328,7 +366,7 @@ fn a_process_that_ends_well_has_all_of_it() {
 
 #[test]
 fn a_crash_leaves_what_was_flushed() {
-    for case in ["crash", "crash_after_a_while"] {
+    for case in ["crash", "crash_later"] {
         for (path, output) in traced(case) {
             // `timeout` says so with a status, or by the same signal.
             let is_abort = output.status.signal() == Some(libc::SIGABRT)

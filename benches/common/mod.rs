@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use genesis::config::PoolType;
-use genesis_replay::job::{self, Job, trace_name};
+use genesis_replay::job::{Job, trace_name};
 use genesis_replay::table::Table;
-use genesis_replay::{Error, Result, library};
+use genesis_replay::{Error, Result, apart, library};
 
 /// The argument that makes the benchmark run one job.
 pub(crate) const JOB_ARGUMENT: &str = "replay-job";
@@ -24,7 +24,7 @@ const DEVICE_MEMORY: &str = "1TiB";
 pub(crate) fn main(bench: impl FnOnce(&str) -> Result<()>) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = if arguments.iter().any(|argument| argument == JOB_ARGUMENT) {
-        job::serve(&mut |_, _| {}).map_err(|error| error.to_string())
+        apart::serve(&mut |_, _| {}).map_err(|error| error.to_string())
     } else {
         let filter = arguments.iter().find(|argument| !argument.starts_with("--"));
         bench(filter.map_or("", String::as_str)).map_err(|error| error.to_string())

@@ -16,8 +16,9 @@ int main()
     const genesis::buffer buffer(1 << 20);
     std::vector<int, genesis::allocator<int>> numbers(1000);
     std::iota(numbers.begin(), numbers.end(), 0);
-    if (genesis::stats().requested_bytes.current != (1 << 20) + 1000 * sizeof(int))
+    if (genesis::stats().requested_bytes.current != (1 << 20) + 1000 * sizeof(int)) {
         return 1;
+    }
     try {
         const genesis::buffer refused(std::size_t(1) << 60);
     } catch (const std::bad_alloc &error) {

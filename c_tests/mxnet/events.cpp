@@ -1,7 +1,8 @@
 /*
  * Memory that is freed while work is queued on it, as MXNet 2's asynchronous engine does: the
  * handle brings events. Compiled against MXNet's headers where there are CUDA's, and against a
- * statement of the same interface (interface/) where there are not. On simcuda, with streams that stand still and its race detector.
+ * statement of the same interface (interface/) where there are not. On simcuda, with streams that
+ * stand still and its race detector.
  */
 #include "check.hpp"
 

@@ -14,7 +14,7 @@
 
 namespace mxnet {
 
-/* What the function gives: a reference in 2.x. */
+/* What the function returns: a reference in 2.x. */
 typedef decltype(Storage::_GetSharedRef()) shared_storage;
 
 /* The function of this name that libmxnet.so has, by which MXNet would have made its own. */

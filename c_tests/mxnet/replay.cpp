@@ -1,6 +1,6 @@
 /*
- * A recorded program, run through genesis::mxnet::storage, beside what MXNet's own pools would
- * have held for it.
+ * A recorded program, run through genesis::mxnet::storage, and what MXNet's own pools would have
+ * held for it.
  *
  *     replay TRACE [--same-as Naive|Round]
  *
@@ -34,7 +34,8 @@ enum { ALLOCATE = 1, FREE = 2, EMPTY_CACHE = 4 };
 std::vector<record> read(const char *path)
 {
     std::ifstream file(path, std::ios::binary);
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const std::string text((std::istreambuf_iterator<char>(file)),
+                           std::istreambuf_iterator<char>());
     if (text.compare(0, 5, "GTR1\n") != 0 || (text.size() - 5) % sizeof(record) != 0) {
         fprintf(stderr, "%s is not an uncompressed GTR1 trace\n", path);
         exit(2);

@@ -1,5 +1,5 @@
 /*
- * What a request becomes: the size of the block that the storage gives for each of a table's
+ * What a request becomes: the size of the block that the storage makes for each of a table's
  * requests, which must be what the pool type named on the command line makes of it.
  */
 #include "check.hpp"
@@ -45,8 +45,8 @@ int main(int count, char **arguments)
         genesis_block_info info;
         CHECK_OK(genesis_block_info_get(handle.dptr, &info));
         if (info.allocated_bytes != expected || info.requested_bytes != row.request) {
-            fprintf(stderr, "%s: %zu bytes for %zu, not %zu\n", arguments[1],
-                    info.allocated_bytes, row.request, expected);
+            fprintf(stderr, "%s: %zu bytes for %zu, not %zu\n", arguments[1], info.allocated_bytes,
+                    row.request, expected);
             return 1;
         }
         storage.Free(handle);

@@ -53,14 +53,16 @@ std::string thrown(const std::function<void()> &call)
     return "";
 }
 
-bool has(const std::string &text, const char *part) { return text.find(part) != std::string::npos; }
+bool has(const std::string &text, const char *part)
+{
+    return text.find(part) != std::string::npos;
+}
 
 void memory_of_every_context()
 {
     genesis::mxnet::storage own;
     mxnet::Storage &storage = own;
-    for (const Context &context :
-         {GPU, Context::GPU(1), Context::CPUPinned(0), Context::CPU()}) {
+    for (const Context &context : {GPU, Context::GPU(1), Context::CPUPinned(0), Context::CPU()}) {
         const genesis_stats before = stats_of_context(context);
         Handle handle = storage.Alloc(3 * MIB, context);
         CHECK(handle.dptr != nullptr && handle.size == 3 * MIB && handle.ctx == context);

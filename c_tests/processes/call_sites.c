@@ -108,11 +108,13 @@ static const struct {
     const char *name;
     void (*run)(const char *library);
 } CASES[] = {
+    /* clang-format off */
     {"two_places", two_places},
     {"recursion", recursion},
     {"signal_handler", signal_handler},
     {"in_library", in_library},
     {"threads", threads},
+    /* clang-format on */
 };
 
 int main(int count, char **arguments)

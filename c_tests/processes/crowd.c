@@ -11,8 +11,7 @@ static void *work(void *argument)
 {
     const size_t number = *(size_t *)argument;
     /* Half of them on streams that they name, half on their own default stream. */
-    const genesis_stream stream =
-        number % 2 == 0 ? STREAM(number) : (genesis_stream)(uintptr_t)2;
+    const genesis_stream stream = number % 2 == 0 ? STREAM(number) : (genesis_stream)(uintptr_t)2;
     const size_t size = 1000 + number;
     pthread_barrier_wait(&everybody);
     for (int round = 0; round < ROUNDS; round++) {
@@ -45,9 +44,9 @@ int main(void)
         CHECK(pthread_join(threads[index], NULL) == 0);
     }
     const genesis_stats stats = stats_of(0);
-    CHECK(stats.allocations == THREADS * ROUNDS && stats.frees == stats.allocations);
+    CHECK(stats.allocations == (uint64_t)THREADS * ROUNDS && stats.frees == stats.allocations);
     CHECK(stats.requested_bytes.current == 0);
-    CHECK(stats.requested_bytes.peak >= THREADS * 1000);
+    CHECK(stats.requested_bytes.peak >= (uint64_t)THREADS * 1000);
     CHECK_OK(genesis_cache_empty(-1));
     CHECK(stats_of(0).reserved_bytes.current == 0);
     return 0;

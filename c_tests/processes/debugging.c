@@ -6,7 +6,10 @@
 
 #define NOINLINE __attribute__((noinline))
 
-static void say_line(const char *what, int line) { printf("%s %d\n", what, line); }
+static void say_line(const char *what, int line)
+{
+    printf("%s %d\n", what, line);
+}
 
 /* The call stands in the line that is said. */
 #define SAID(what, call) (say_line((what), __LINE__), (call))
@@ -35,9 +38,13 @@ static void leak(void)
 {
     int n;
     void *freed[10];
-    for (n = 0; n < 10; n++) freed[n] = load_weights(1000 * (size_t)(n + 1));
+    for (n = 0; n < 10; n++) {
+        freed[n] = load_weights(1000 * (size_t)(n + 1));
+    }
     make_cache(3 * MIB);
-    for (n = 0; n < 10; n++) let_go(freed[n]);
+    for (n = 0; n < 10; n++) {
+        let_go(freed[n]);
+    }
     load_weights(5000);
     load_weights(5000);
 }
@@ -72,10 +79,14 @@ static void patterns(void)
 {
     size_t n;
     unsigned char *block = (unsigned char *)load_weights(5000);
-    for (n = 0; n < 5000; n++) CHECK(block[n] == 0xCD);
+    for (n = 0; n < 5000; n++) {
+        CHECK(block[n] == 0xCD);
+    }
     memset(block, 0, 5000);
     let_go(block);
-    for (n = 0; n < 5000; n++) CHECK(block[n] == 0xDD);
+    for (n = 0; n < 5000; n++) {
+        CHECK(block[n] == 0xDD);
+    }
 }
 
 static void late_write(void)
@@ -145,7 +156,7 @@ static void look(void *user_data, const genesis_live_block *block)
     CHECK(has_line(block->location,
                    block->requested_bytes == 3 * MIB ? "(make_cache)" : "(load_weights)"));
     CHECK(block->requested_bytes == 3 * MIB || block->stream == STREAM(1));
-    /* Whoever looks may free what it sees. */
+    /* A visitor may free the blocks that it sees. */
     genesis_free(block->address, 0, LEGACY_STREAM);
 }
 

@@ -191,7 +191,7 @@ int main(void)
     take_lock();
     CHECK(times_while_waiting(genesis_cupy_malloc) > 0);
     CHECK(has_lock);
-    /* Others may hold locks of their own besides. */
+    /* Others may also hold locks of their own. */
     CHECK(times_while_waiting(plain_malloc) == 0);
     is_finalizing = 1;
     CHECK(times_while_waiting(genesis_cupy_malloc) == 0);

@@ -8,6 +8,7 @@
 
 #include "../check.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -51,12 +52,12 @@ static void crash(void)
     abort();
 }
 
-/* The test has set the flush interval to less than this sleeps. */
-static void crash_after_a_while(void)
+/* The test ends the input once the library has written everything by itself. */
+static void crash_later(void)
 {
     without_a_core();
     allocate(BLOCKS, ROUND);
-    usleep(500 * 1000);
+    CHECK(getchar() == EOF);
     abort();
 }
 
@@ -122,20 +123,50 @@ static void never_mine(int signal)
     }
 }
 
-/* Signals to the process go to threads of its own. */
+/* The signals that the thread `id` blocks, one bit each. */
+static unsigned long long blocked_by(const char *id)
+{
+    char path[64];
+    char line[256];
+    unsigned long long blocked = 0;
+    int is_known = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%.20s/status", id);
+    FILE *status = fopen(path, "r");
+    CHECK(status != NULL);
+    while (fgets(line, sizeof line, status) != NULL) {
+        if (strncmp(line, "SigBlk:", 7) == 0) {
+            blocked = strtoull(line + 7, NULL, 16);
+            is_known = 1;
+        }
+    }
+    CHECK(is_known);
+    fclose(status);
+    return blocked;
+}
+
+/* Signals to the process go to threads of its own: the library's take none. */
 static void be_signalled(void)
 {
     sigset_t usr1;
+    int threads = 0;
     CHECK(signal(SIGUSR1, never_mine) != SIG_ERR);
     allocate(BLOCKS, ROUND);
     /* Blocked here, they would go to any thread that lets them. */
     sigemptyset(&usr1);
     sigaddset(&usr1, SIGUSR1);
     CHECK(pthread_sigmask(SIG_BLOCK, &usr1, NULL) == 0);
-    for (int index = 0; index < 100; index++) {
-        CHECK(kill(getpid(), SIGUSR1) == 0);
+    CHECK(kill(getpid(), SIGUSR1) == 0);
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks != NULL);
+    for (struct dirent *task = readdir(tasks); task != NULL; task = readdir(tasks)) {
+        if (task->d_name[0] != '.') {
+            CHECK((blocked_by(task->d_name) >> (SIGUSR1 - 1) & 1) == 1);
+            threads++;
+        }
     }
-    usleep(100 * 1000);
+    closedir(tasks);
+    CHECK(threads >= 2);
+    CHECK(sigpending(&usr1) == 0 && sigismember(&usr1, SIGUSR1) == 1);
 }
 
 int main(int count, char **arguments)
@@ -146,7 +177,7 @@ int main(int count, char **arguments)
     } cases[] = {
         {"end_well", end_well},
         {"crash", crash},
-        {"crash_after_a_while", crash_after_a_while},
+        {"crash_later", crash_later},
         {"leave_at_once", leave_at_once},
         {"fork_in_the_middle", fork_in_the_middle},
         {"run_out_of_disk", run_out_of_disk},

@@ -1,8 +1,8 @@
 //! Generates the stubs: a function for each symbol of `symbols/*.txt` that the sources do not
-//! define themselves. The lists say what a stub does (see `src/stubs.rs`):
-//! - `refuse NAME`: says the name and answers the list's `status`;
-//! - `succeed NAME`: answers success;
-//! - `create NAME`: stores a handle at the first argument and answers success.
+//! define themselves. The lists define what a stub does (see `src/stubs.rs`):
+//! - `refuse NAME`: prints the name and returns the list's `status`;
+//! - `succeed NAME`: returns success;
+//! - `create NAME`: stores a handle at the first argument and returns success.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -231,8 +231,7 @@ public:
     }
 
     template <typename U>
-    allocator(const allocator<U> &other) noexcept
-        : device_(other.device()), stream_(other.stream())
+    allocator(const allocator<U> &other) noexcept : device_(other.device()), stream_(other.stream())
     {
     }
 

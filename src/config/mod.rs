@@ -6,19 +6,19 @@
 
 mod document;
 mod environment;
-mod host_options;
 mod nearest;
-mod preload_options;
 mod runtime;
 mod settings;
-mod sim_options;
+mod strategy;
+mod strategy_options;
 mod table;
 mod value;
 
-pub use document::{describe, markdown_table};
+pub use document::{describe, markdown_page};
 pub use runtime::{get, set};
 pub use settings::{
     BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, PoolType,
     SIM_MEMORY_BYTES, Settings, StreamIds,
 };
+pub use strategy::{HostKind, StrategySettings};
 pub use table::{Alias, OPTIONS, OptionSpec, Parse};

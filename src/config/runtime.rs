@@ -60,7 +60,7 @@ mod tests {
         let error = set(&mut settings, "GENESIS_POOL_TYPE", "Naive", true).unwrap_err();
         assert_eq!(error.status, Status::InvalidArgument);
         assert!(error.message.starts_with("GENESIS_POOL_TYPE cannot be changed once"), "{error}");
-        assert_eq!(settings.pool_type, PoolType::Exact);
+        assert_eq!(settings.strategy.pool_type, PoolType::Exact);
     }
 
     #[test]

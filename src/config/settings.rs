@@ -2,6 +2,7 @@
 
 use simgpu::Prices;
 
+use super::strategy::StrategySettings;
 use crate::base::size::{GIB, MIB};
 
 /// Where a block goes: the value of `GENESIS_POOL_TYPE`.
@@ -224,8 +225,12 @@ impl CallSites {
 /// Every setting, with its default. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The strategy.
-    pub pool_type: PoolType,
+    /// The strategy of device memory.
+    pub strategy: StrategySettings,
+    /// The strategy of pageable host memory.
+    pub host: StrategySettings,
+    /// The strategy of pinned host memory.
+    pub pinned: StrategySettings,
     /// The device implementation.
     pub backend: BackendChoice,
     /// The part of each device's memory that may be reserved, in (0, 1].
@@ -234,34 +239,6 @@ pub struct Settings {
     pub memory_limit_bytes: Option<u64>,
     /// The most that each device keeps cached (reserved and not live); `None` for no limit.
     pub cache_size_bytes: Option<u64>,
-    /// Round and Exact: the part of each device's memory kept free of cached blocks, in percent.
-    pub pool_reserve_percent: f64,
-    /// Round and Exact: the smallest block, and Exact's rounding; a power of two, at least 512.
-    pub page_size_bytes: u64,
-    /// Round: the largest power of two used as a block size, as an exponent.
-    pub round_linear_cutoff: u32,
-    /// Exact: requests above this are rounded to a multiple of it.
-    pub large_alloc_round_size_bytes: u64,
-    /// Pageable host memory: the strategy, and Round's and Exact's four numbers as above.
-    pub host_pool_type: PoolType,
-    /// See [`Self::pool_reserve_percent`].
-    pub host_pool_reserve_percent: f64,
-    /// See [`Self::page_size_bytes`].
-    pub host_page_size_bytes: u64,
-    /// See [`Self::round_linear_cutoff`].
-    pub host_round_linear_cutoff: u32,
-    /// See [`Self::large_alloc_round_size_bytes`].
-    pub host_large_alloc_round_size_bytes: u64,
-    /// Pinned host memory: the strategy, and Round's and Exact's four numbers as above.
-    pub pinned_pool_type: PoolType,
-    /// See [`Self::pool_reserve_percent`].
-    pub pinned_pool_reserve_percent: f64,
-    /// See [`Self::page_size_bytes`].
-    pub pinned_page_size_bytes: u64,
-    /// See [`Self::round_linear_cutoff`].
-    pub pinned_round_linear_cutoff: u32,
-    /// See [`Self::large_alloc_round_size_bytes`].
-    pub pinned_large_alloc_round_size_bytes: u64,
     /// Caching: free blocks larger than this are not split; `None` for no limit.
     pub max_split_size_bytes: Option<u64>,
     /// Caching: round sizes up to 1/n of a power of two; 0 for off, else a power of two.
@@ -327,25 +304,13 @@ pub const SIM_MEMORY_BYTES: u64 = 80 * GIB;
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            pool_type: PoolType::Elastic,
+            strategy: StrategySettings::new(PoolType::Elastic),
+            host: StrategySettings::new(PoolType::Caching),
+            pinned: StrategySettings::new(PoolType::Caching),
             backend: BackendChoice::Auto,
             memory_fraction: 1.0,
             memory_limit_bytes: None,
             cache_size_bytes: None,
-            pool_reserve_percent: 5.0,
-            page_size_bytes: 4096,
-            round_linear_cutoff: 24,
-            large_alloc_round_size_bytes: 2 * MIB,
-            host_pool_type: PoolType::Caching,
-            host_pool_reserve_percent: 5.0,
-            host_page_size_bytes: 4096,
-            host_round_linear_cutoff: 24,
-            host_large_alloc_round_size_bytes: 2 * MIB,
-            pinned_pool_type: PoolType::Caching,
-            pinned_pool_reserve_percent: 5.0,
-            pinned_page_size_bytes: 4096,
-            pinned_round_linear_cutoff: 24,
-            pinned_large_alloc_round_size_bytes: 2 * MIB,
             max_split_size_bytes: None,
             roundup_power2_divisions: 0,
             elastic_policy: ElasticPolicy::Balanced,

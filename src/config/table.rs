@@ -1,37 +1,36 @@
-//! The option table: one row for each setting.
+//! The option table: one row for each option.
 //!
-//! A row is the only place that knows an option's name, its aliases, how its value is written
-//! and checked, and what it means; reading the environment, changing options at run time and
-//! all documentation go through the rows. A row's default is what `show` makes of
-//! `Settings::default()`.
+//! Only the row has an option's name, its aliases, how its value is written and checked, and its
+//! documentation. Reading the environment, changing options at run time and all documentation use
+//! the rows. A row's default is what `show` writes of `Settings::default()`. The rows of
+//! strategies, which exist for three kinds of memory, are in `strategy_options`.
 //!
-//! **Invariants**, tested: names are distinct and start with `GENESIS_`; what `show` writes,
-//! `parse` reads back; each field of [`Settings`] has a row; a `parse` that fails leaves the
-//! settings as they were.
+//! **Invariants**, tested: names are distinct and start with `GENESIS_`; `parse` reads back what
+//! `show` writes; each field of [`Settings`] has a row; a `parse` that fails changes nothing.
 
-use super::host_options::{pageable, pinned};
-use super::preload_options;
+use simgpu::Prices;
+
 use super::settings::{
-    BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, PoolType, Settings, StreamIds,
+    BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, Settings, StreamIds,
 };
-use super::sim_options;
+use super::strategy_options::{device, pageable, pinned};
 use super::value::{
-    NEVER, OFF, Read, UNLIMITED, aligned_bytes, bytes, bytes_from, cutoff, debug_modes, divisions,
-    fraction, mxnet_pool_type, no_pool, optional, page_bytes, percent, seconds, show_bytes,
-    show_debug_modes, show_optional, show_switch, switch, whole, word,
+    AUTO, NEVER, OFF, Read, UNLIMITED, bytes, bytes_from, debug_modes, divisions, fraction,
+    optional, seconds, show_bytes, show_debug_modes, show_optional, show_switch, switch, whole,
+    word,
 };
 use crate::base::size::MIB;
 
-/// Reads a trimmed, non-empty value into the settings, or says in a sentence what is wrong
-/// with it and changes nothing.
+/// Reads a trimmed, non-empty value into the settings. If it is wrong, returns a sentence that says
+/// why and changes nothing.
 pub type Parse = fn(&mut Settings, &str) -> Result<(), String>;
 
-/// A name of another library's that is honoured where the option's own is unset.
+/// Another library's variable, read if the option's own is unset.
 #[derive(Debug)]
 pub struct Alias {
     /// The environment variable.
     pub name: &'static str,
-    /// Reads its value, which may be written differently from the option's own.
+    /// Reads its value, which may have another syntax than the option's own.
     pub parse: Parse,
 }
 
@@ -40,24 +39,24 @@ pub struct Alias {
 pub struct OptionSpec {
     /// The environment variable, which is also the option's name everywhere else.
     pub name: &'static str,
-    /// Other names, the one to prefer first.
+    /// Other names, the preferred one first.
     pub aliases: &'static [Alias],
     /// How a value is written, in words.
     pub values: &'static str,
     /// What the option does, in one line.
     pub summary: &'static str,
-    /// What else there is to know; may be empty.
+    /// More about it; may be empty.
     pub help: &'static str,
     /// Whether the option may be changed after the library has started.
     pub runtime: bool,
     /// Reads a value.
     pub parse: Parse,
-    /// Writes the value in force as `parse` reads it.
+    /// Writes the present value as `parse` reads it.
     pub show: fn(&Settings) -> String,
 }
 
 impl OptionSpec {
-    /// The value when nothing is said.
+    /// The value if nothing is set.
     pub fn default_value(&self) -> String {
         (self.show)(&Settings::default())
     }
@@ -70,46 +69,14 @@ pub(super) fn find(name: &str) -> Option<&'static OptionSpec> {
 
 /// Every option, in the order in which users are shown them.
 pub static OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "GENESIS_POOL_TYPE",
-        aliases: &[
-            Alias {
-                name: "MXNET_GPU_MEM_POOL_TYPE",
-                parse: |settings, text| assign(&mut settings.pool_type, mxnet_pool_type(text)),
-            },
-            Alias {
-                name: "MXNET_USE_NAIVE_STORAGE_MANAGER",
-                parse: |settings, text| {
-                    let now = settings.pool_type;
-                    assign(&mut settings.pool_type, no_pool(now, text))
-                },
-            },
-        ],
-        values: "`Naive`, `Round`, `Exact`, `Caching` or `Elastic`",
-        summary: "The strategy: where a block goes.",
-        help: "Naive asks the driver for every block, Round and Exact are MXNet's Round and \
-               Naive, Caching splits and joins blocks in segments, Elastic \
-               also moves the memory under free blocks to where it is needed; on a device \
-               without virtual memory management it is Caching. MXNet's variable keeps MXNet's \
-               meanings: its Naive is Exact, its Round is Round, its Unpooled is Naive, and so is its \
-               switch for no pool at all.",
-        runtime: false,
-        parse: |settings, text| {
-            assign(
-                &mut settings.pool_type,
-                word(text, "a pool type", PoolType::ALL, PoolType::name),
-            )
-        },
-        show: |settings| settings.pool_type.name().to_owned(),
-    },
+    device::POOL_TYPE,
     OptionSpec {
         name: "GENESIS_BACKEND",
         aliases: &[],
         values: "`auto`, `cuda`, `host` or `sim`",
         summary: "The device implementation.",
-        help: "auto takes CUDA where the machine has a driver library and otherwise host, with a \
-               warning; host simulates devices with real bytes in host memory, sim with addresses \
-               only.",
+        help: "auto is cuda if the machine has a driver library, otherwise host, with a warning. \
+               host simulates devices with real bytes in host memory, sim with addresses only.",
         runtime: false,
         parse: |settings, text| {
             let choice = word(text, "a backend", BackendChoice::ALL, BackendChoice::name);
@@ -132,7 +99,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "a size such as `40GB`, or `unlimited`",
         summary: "The most memory that may be reserved on each device.",
-        help: "0 means unlimited. The fraction limits as well; the smaller of the two holds.",
+        help: "0 means unlimited. The fraction limits as well; the smaller of the two applies.",
         runtime: true,
         parse: |settings, text| {
             assign(&mut settings.memory_limit_bytes, optional(text, UNLIMITED, bytes))
@@ -155,63 +122,10 @@ pub static OPTIONS: &[OptionSpec] = &[
         },
         show: |settings| show_optional(settings.cache_size_bytes, UNLIMITED, show_bytes),
     },
-    OptionSpec {
-        name: "GENESIS_POOL_RESERVE",
-        aliases: &[Alias {
-            name: "MXNET_GPU_MEM_POOL_RESERVE",
-            parse: |settings, text| assign(&mut settings.pool_reserve_percent, percent(text)),
-        }],
-        values: "a percentage from 0 to 100",
-        summary: "Round and Exact: the part of each device's memory kept free of cached blocks.",
-        help: "When less than this is free, every cached block is released before the driver is \
-               asked for more.",
-        runtime: false,
-        parse: |settings, text| assign(&mut settings.pool_reserve_percent, percent(text)),
-        show: |settings| settings.pool_reserve_percent.to_string(),
-    },
-    OptionSpec {
-        name: "GENESIS_PAGE_SIZE",
-        aliases: &[
-            Alias { name: "MXNET_GPU_MEM_POOL_PAGE_SIZE", parse: parse_page_size },
-            Alias { name: "MXNET_GPU_POOL_PAGE_SIZE", parse: parse_page_size },
-        ],
-        values: "a size: a power of two, at least 512 bytes",
-        summary: "Round and Exact: the smallest block, and what Exact rounds sizes to.",
-        help: "MXNet documents one spelling of its variable and reads another; both are honoured.",
-        runtime: false,
-        parse: parse_page_size,
-        show: |settings| show_bytes(settings.page_size_bytes),
-    },
-    OptionSpec {
-        name: "GENESIS_ROUND_LINEAR_CUTOFF",
-        aliases: &[Alias {
-            name: "MXNET_GPU_MEM_POOL_ROUND_LINEAR_CUTOFF",
-            parse: |settings, text| assign(&mut settings.round_linear_cutoff, cutoff(text)),
-        }],
-        values: "an exponent from 9 to 46",
-        summary: "Round: the largest power of two used as a block size; above it, its multiples.",
-        help: "24 means 16 MiB.",
-        runtime: false,
-        parse: |settings, text| assign(&mut settings.round_linear_cutoff, cutoff(text)),
-        show: |settings| settings.round_linear_cutoff.to_string(),
-    },
-    OptionSpec {
-        name: "GENESIS_LARGE_ALLOC_ROUND_SIZE",
-        aliases: &[Alias {
-            name: "MXNET_GPU_MEM_LARGE_ALLOC_ROUND_SIZE",
-            parse: |settings, text| {
-                assign(&mut settings.large_alloc_round_size_bytes, aligned_bytes(text))
-            },
-        }],
-        values: "a size: a multiple of 512 bytes",
-        summary: "Exact: requests above this are rounded to a multiple of it.",
-        help: "MXNet asks only that it be above 0. It need not be a multiple of the page size.",
-        runtime: false,
-        parse: |settings, text| {
-            assign(&mut settings.large_alloc_round_size_bytes, aligned_bytes(text))
-        },
-        show: |settings| show_bytes(settings.large_alloc_round_size_bytes),
-    },
+    device::RESERVE,
+    device::PAGE_SIZE,
+    device::CUTOFF,
+    device::LARGE,
     pageable::POOL_TYPE,
     pageable::RESERVE,
     pageable::PAGE_SIZE,
@@ -226,7 +140,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "GENESIS_MAX_SPLIT_SIZE",
         aliases: &[],
         values: "a size of at least 1 MiB, or `unlimited`",
-        summary: "Caching: free blocks larger than this are not split.",
+        summary: "Caching: free blocks larger than this are not cut.",
         help: "0 means unlimited.",
         runtime: false,
         parse: |settings, text| {
@@ -250,9 +164,10 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "`balanced` or `tight`",
         summary: "Elastic: whether to save driver calls while there is room, or memory always.",
-        help: "tight holds memory in the smallest pieces there are, mostly within 1 % of what is live, and moves \
-               it rather than hold more: several times the driver calls while a program warms up, and some \
-               for as long as it runs. balanced is as tight only where the device has little room.",
+        help: "tight holds memory in the smallest extents, mostly within 1 % of what is live, and \
+               moves memory instead of holding more: several times the driver calls while a \
+               program warms up, and some as long as it runs. balanced does so only if the device \
+               has little room.",
         runtime: false,
         parse: |settings, text| {
             let policy = word(text, "a policy of Elastic", ElasticPolicy::ALL, ElasticPolicy::name);
@@ -266,7 +181,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         values: "`none`, `posix` or `fabric`",
         summary: "Elastic: how its memory can be shared with other processes.",
         help: "posix is a file descriptor, within the machine; fabric reaches other machines and \
-               needs an IMEX channel. Where a device cannot, memory is made without.",
+               needs an IMEX channel. A device that cannot do it makes memory without.",
         runtime: false,
         parse: |settings, text| {
             let handle_type = word(text, "a handle type", HandleType::ALL, HandleType::name);
@@ -279,7 +194,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "`on` or `off`",
         summary: "Elastic: whether its memory is made for GPUDirect RDMA.",
-        help: "Where a device cannot, memory is made without.",
+        help: "A device that cannot do it makes memory without.",
         runtime: false,
         parse: |settings, text| assign(&mut settings.rdma, switch(text)),
         show: |settings| show_switch(settings.rdma).to_owned(),
@@ -301,11 +216,11 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "GENESIS_STREAM_IDS",
         aliases: &[],
         values: "`auto`, `on` or `off`",
-        summary: "Whether the driver is asked which stream a handle means, as it gives handles again.",
-        help: "auto asks at every call that names a stream (cuStreamGetId), but for PyTorch's hooks, \
-               whose streams last as long as the process. off is for programs whose streams all \
-               last, or that tell of their end (genesis_stream_forget); the preload library does \
-               that for every program, and sets it.",
+        summary: "Whether the driver is asked for a stream's number, because it reuses handles.",
+        help: "auto asks at every call that names a stream (cuStreamGetId), except PyTorch's \
+               hooks, whose streams last as long as the process. off is for programs whose \
+               streams all last, or that call genesis_stream_forget before they destroy one. The \
+               preload library calls it for every program and sets this option to off.",
         runtime: true,
         parse: |settings, text| {
             let ids = word(text, "a choice", StreamIds::ALL, StreamIds::name);
@@ -365,8 +280,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "the path of a file, or `off`",
         summary: "Record every allocation and free to this file, for `genesis replay`.",
-        help: "Compressed where the name ends in .zst; %p stands for the process's number. A \
-               recording that cannot be made is a warning and nothing else.",
+        help: "Compressed if the name ends in .zst; %p stands for the process's number. If the \
+               file cannot be written, there is a warning and no recording.",
         runtime: false,
         parse: |settings, text| {
             assign(&mut settings.trace, optional(text, OFF, |path| Ok(path.to_owned())))
@@ -377,8 +292,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "GENESIS_TRACE_FLUSH_SECONDS",
         aliases: &[],
         values: "a number of seconds",
-        summary: "The longest that a recorded call waits to be written to the file.",
-        help: "A process that crashes loses at most so much of its recording.",
+        summary: "The longest time before a recorded call is written to the file.",
+        help: "A process that crashes loses at most this much of its recording.",
         runtime: false,
         parse: |settings, text| assign(&mut settings.trace_flush_seconds, seconds(text)),
         show: |settings| settings.trace_flush_seconds.to_string(),
@@ -386,13 +301,14 @@ pub static OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "GENESIS_DEBUG",
         aliases: &[],
-        values: "`off`, or some of `leaks`, `poison`, `guard` and `quarantine` with commas between \
-                 them, or `all`",
-        summary: "What to look for in a program that uses memory wrongly.",
-        help: "leaks says at exit what is still live; poison fills memory when it is handed out \
-               and when it is freed; quarantine keeps freed blocks from being used again; guard \
-               ends each block at a page that is not mapped, on devices with virtual memory \
-               management, and is fixed once a device is in use. all is everything but guard.",
+        values: "`off`, or some of `leaks`, `poison`, `guard` and `quarantine` with commas \
+                 between them, or `all`",
+        summary: "Which wrong uses of memory to find.",
+        help: "leaks reports at exit what is still live. poison fills memory when it is allocated \
+               and when it is freed. quarantine keeps freed blocks from being reused. guard ends \
+               each block at a page that is not mapped, on devices with virtual memory \
+               management; it cannot be changed once a device is in use. all is everything except \
+               guard.",
         runtime: true,
         parse: |settings, text| assign(&mut settings.debug, debug_modes(text)),
         show: |settings| show_debug_modes(settings.debug),
@@ -401,7 +317,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "GENESIS_QUARANTINE_SIZE",
         aliases: &[],
         values: "a size such as `256MiB`",
-        summary: "Quarantine: how much freed memory of each device is kept from being used again.",
+        summary: "Quarantine: how much freed memory of each device is kept from being reused.",
         help: "",
         runtime: true,
         parse: |settings, text| assign(&mut settings.quarantine_size_bytes, bytes(text)),
@@ -412,8 +328,9 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "the path of a file, or `off`",
         summary: "Profile the whole run, and write it to this file at exit.",
-        help: "In the form that the name ends in: .html, .json, .trace.json or .txt. %p stands for \
-               the process's number. A profile that cannot be made is a warning and nothing else.",
+        help: "The ending of the name chooses the form: .html, .json, .trace.json or .txt. %p \
+               stands for the process's number. If the profile cannot be made, there is a \
+               warning.",
         runtime: false,
         parse: |settings, text| {
             assign(&mut settings.profile, optional(text, OFF, |path| Ok(path.to_owned())))
@@ -425,7 +342,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "a number of events",
         summary: "How many of the latest events a profile keeps.",
-        help: "56 bytes of host memory each. Sums and the coarse timeline are of the whole run.",
+        help: "Each takes 56 bytes of host memory. Sums and the coarse timeline cover the whole \
+               run.",
         runtime: true,
         parse: |settings, text| assign(&mut settings.profile_events, whole(text, 0..=1 << 32)),
         show: |settings| settings.profile_events.to_string(),
@@ -434,10 +352,10 @@ pub static OPTIONS: &[OptionSpec] = &[
         name: "GENESIS_CALL_SITES",
         aliases: &[],
         values: "`off`, `python`, `native` or `all`",
-        summary: "What is looked for to say where a call was made.",
+        summary: "Which stack is recorded as the place of a call.",
         help: "Only while a profile or debugging wants call sites. python is the Python stack, or \
-               the native one where no Python code runs, as in C programs and backward passes; \
-               native is the native stack always; all is both.",
+               the native one if the thread runs no Python code, as in C programs and backward \
+               passes; native is always the native stack; all is both.",
         runtime: true,
         parse: |settings, text| {
             let read = word(text, "a kind of call sites", CallSites::ALL, CallSites::name);
@@ -450,8 +368,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "`on` or `off`",
         summary: "Let `genesis top` show this process while it runs.",
-        help: "Every second what is held is written to a small file in /dev/shm that the same user \
-               can read.",
+        help: "Every second the present state is written to a small file in /dev/shm that the \
+               same user can read.",
         runtime: true,
         parse: |settings, text| assign(&mut settings.top, switch(text)),
         show: |settings| show_switch(settings.top).to_owned(),
@@ -461,8 +379,8 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "the path of a .prom file, or `off`",
         summary: "Write metrics to this file for Prometheus' node exporter.",
-        help: "For its textfile collector; %p stands for the process's number. The file is replaced \
-               as a whole and removed when the process ends in good order.",
+        help: "For its textfile collector; %p stands for the process's number. The file is \
+               replaced as a whole and removed when the process exits.",
         runtime: true,
         parse: |settings, text| {
             assign(&mut settings.metrics, optional(text, OFF, |path| Ok(path.to_owned())))
@@ -479,19 +397,80 @@ pub static OPTIONS: &[OptionSpec] = &[
         parse: |settings, text| assign(&mut settings.metrics_seconds, seconds(text)),
         show: |settings| settings.metrics_seconds.to_string(),
     },
-    preload_options::PRELOAD,
-    preload_options::FENCE,
-    preload_options::REPORT,
-    sim_options::DEVICES,
-    sim_options::MEMORY,
-    sim_options::PRICES,
+    OptionSpec {
+        name: "GENESIS_PRELOAD",
+        aliases: &[],
+        values: "`on` or `off`",
+        summary: "The preload library: whether CUDA's calls for memory are served.",
+        help: "off passes all of them to CUDA, as without the library.",
+        runtime: false,
+        parse: |settings, text| assign(&mut settings.preload, switch(text)),
+        show: |settings| show_switch(settings.preload).to_owned(),
+    },
+    OptionSpec {
+        name: "GENESIS_PRELOAD_FENCE",
+        aliases: &[],
+        values: "`on` or `off`",
+        summary: "The preload library: whether memory given to cudaFree is reused only after a \
+                  wait for the device.",
+        help: "CUDA's own cudaFree waits for the device, and programs may rely on it. off is for \
+               programs that wait for their own work before they free.",
+        runtime: false,
+        parse: |settings, text| assign(&mut settings.preload_fence, switch(text)),
+        show: |settings| show_switch(settings.preload_fence).to_owned(),
+    },
+    OptionSpec {
+        name: "GENESIS_PRELOAD_REPORT",
+        aliases: &[],
+        values: "the path of a file, or `off`",
+        summary: "The preload library: the file that `genesis run` reads its account from.",
+        help: "Set by that command.",
+        runtime: false,
+        parse: |settings, text| {
+            assign(&mut settings.preload_report, optional(text, OFF, |path| Ok(path.to_owned())))
+        },
+        show: |settings| show_optional(settings.preload_report.clone(), OFF, |path| path),
+    },
+    OptionSpec {
+        name: "GENESIS_SIM_DEVICES",
+        aliases: &[],
+        values: "a number from 1 to 64",
+        summary: "Simulated backends: how many devices there are.",
+        help: "",
+        runtime: false,
+        parse: |settings, text| assign(&mut settings.sim_devices, whole(text, 1..=64)),
+        show: |settings| settings.sim_devices.to_string(),
+    },
+    OptionSpec {
+        name: "GENESIS_SIM_MEMORY",
+        aliases: &[],
+        values: "a size of at least 2 MiB, or `auto`",
+        summary: "Simulated backends: the memory of each device.",
+        help: "auto (or 0) means 80 GiB for sim and half of the machine's memory for host.",
+        runtime: false,
+        parse: |settings, text| {
+            let read = optional(text, AUTO, |text| bytes_from(text, 2 * MIB));
+            assign(&mut settings.sim_memory_bytes, read)
+        },
+        show: |settings| show_optional(settings.sim_memory_bytes, AUTO, show_bytes),
+    },
+    OptionSpec {
+        name: "GENESIS_SIM_PRICES",
+        aliases: &[],
+        values: "`h100`, `a100`, `rtxpro6000`, `vattention` or `b300`",
+        summary: "Simulated backends: the price list by which driver time is counted.",
+        help: "Each list has the measurements published for one machine; for a call without one \
+               it has the highest of the others. The time is only counted, not spent.",
+        runtime: false,
+        parse: |settings, text| {
+            let read = word(text, "a price list", Prices::ALL, Prices::name);
+            assign(&mut settings.sim_prices, read)
+        },
+        show: |settings| settings.sim_prices.name().to_owned(),
+    },
 ];
 
-/// Puts what was read into its field, or passes the complaint on.
+/// Assigns what was read, or passes the error on.
 pub(super) fn assign<T>(field: &mut T, read: Read<T>) -> Result<(), String> {
     read.map(|value| *field = value)
-}
-
-fn parse_page_size(settings: &mut Settings, text: &str) -> Result<(), String> {
-    assign(&mut settings.page_size_bytes, page_bytes(text))
 }

@@ -7,7 +7,7 @@ use simgpu::Prices;
 
 use super::super::{
     BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, OPTIONS, PoolType,
-    Settings, StreamIds,
+    Settings, StrategySettings, StreamIds,
 };
 use crate::base::size::{GIB, KIB, MIB};
 use crate::base::{Result, Status};
@@ -32,25 +32,31 @@ fn mistake(variables: &[(&str, &str)]) -> String {
 /// No field at its default.
 fn unusual() -> Settings {
     Settings {
-        pool_type: PoolType::Exact,
+        strategy: StrategySettings {
+            pool_type: PoolType::Exact,
+            reserve_percent: 12.5,
+            page_size_bytes: 64 * KIB,
+            round_linear_cutoff: 46,
+            large_alloc_round_size_bytes: 3 * MIB,
+        },
+        host: StrategySettings {
+            pool_type: PoolType::Round,
+            reserve_percent: 1.5,
+            page_size_bytes: 8 * KIB,
+            round_linear_cutoff: 9,
+            large_alloc_round_size_bytes: 5 * MIB,
+        },
+        pinned: StrategySettings {
+            pool_type: PoolType::Naive,
+            reserve_percent: 100.0,
+            page_size_bytes: 512,
+            round_linear_cutoff: 20,
+            large_alloc_round_size_bytes: 512,
+        },
         backend: BackendChoice::Sim,
         memory_fraction: 0.1 + 0.2,
         memory_limit_bytes: Some(3 * GIB + 1),
         cache_size_bytes: Some(0),
-        pool_reserve_percent: 12.5,
-        page_size_bytes: 64 * KIB,
-        round_linear_cutoff: 46,
-        large_alloc_round_size_bytes: 3 * MIB,
-        host_pool_type: PoolType::Round,
-        host_pool_reserve_percent: 1.5,
-        host_page_size_bytes: 8 * KIB,
-        host_round_linear_cutoff: 9,
-        host_large_alloc_round_size_bytes: 5 * MIB,
-        pinned_pool_type: PoolType::Naive,
-        pinned_pool_reserve_percent: 100.0,
-        pinned_page_size_bytes: 512,
-        pinned_round_linear_cutoff: 20,
-        pinned_large_alloc_round_size_bytes: 512,
         max_split_size_bytes: Some(20 * MIB),
         roundup_power2_divisions: 8,
         elastic_policy: ElasticPolicy::Tight,
@@ -86,7 +92,7 @@ fn an_empty_environment_gives_the_defaults_and_empty_values_are_unset() {
     assert_eq!(quiet(&[]), Settings::default());
     assert_eq!(quiet(&[("GENESIS_POOL_TYPE", ""), ("GENESIS_LOG", " \t")]), Settings::default());
     let alias = quiet(&[("GENESIS_POOL_TYPE", ""), ("MXNET_GPU_MEM_POOL_TYPE", "Round")]);
-    assert_eq!(alias.pool_type, PoolType::Round);
+    assert_eq!(alias.strategy.pool_type, PoolType::Round);
 }
 
 #[test]
@@ -177,16 +183,18 @@ fn values_are_read_in_the_forms_people_write() {
     assert_eq!(
         settings,
         Settings {
-            pool_type: PoolType::Round,
+            strategy: StrategySettings {
+                page_size_bytes: 512,
+                reserve_percent: 0.0,
+                ..StrategySettings::new(PoolType::Round)
+            },
             cache_size_bytes: Some(2 * GIB),
-            page_size_bytes: 512,
-            pool_reserve_percent: 0.0,
             handle_type: HandleType::Posix,
             rdma: false,
             ..Settings::default()
         }
     );
-    assert_eq!(settings.pool_reserve_percent.to_string(), "0");
+    assert_eq!(settings.strategy.reserve_percent.to_string(), "0");
     let nothing_cached = quiet(&[("GENESIS_CACHE_SIZE", "0")]);
     assert_eq!(nothing_cached.cache_size_bytes, Some(0));
 }
@@ -278,7 +286,7 @@ fn mxnet_names_have_mxnet_meanings() {
     for (value, pool_type) in
         [("Naive", PoolType::Exact), ("round", PoolType::Round), ("Unpooled", PoolType::Naive)]
     {
-        assert_eq!(quiet(&[("MXNET_GPU_MEM_POOL_TYPE", value)]).pool_type, pool_type);
+        assert_eq!(quiet(&[("MXNET_GPU_MEM_POOL_TYPE", value)]).strategy.pool_type, pool_type);
     }
     let settings = quiet(&[
         ("MXNET_GPU_MEM_POOL_RESERVE", "10"),
@@ -289,10 +297,13 @@ fn mxnet_names_have_mxnet_meanings() {
     assert_eq!(
         settings,
         Settings {
-            pool_reserve_percent: 10.0,
-            large_alloc_round_size_bytes: 4 * MIB,
-            round_linear_cutoff: 26,
-            page_size_bytes: 8192,
+            strategy: StrategySettings {
+                pool_type: PoolType::Elastic,
+                reserve_percent: 10.0,
+                large_alloc_round_size_bytes: 4 * MIB,
+                round_linear_cutoff: 26,
+                page_size_bytes: 8192,
+            },
             ..Settings::default()
         }
     );
@@ -313,14 +324,18 @@ fn mxnets_variables_for_host_memory_are_honoured() {
     assert_eq!(
         settings,
         Settings {
-            host_pool_type: PoolType::Round,
-            host_pool_reserve_percent: 7.0,
-            host_page_size_bytes: 8192,
-            host_round_linear_cutoff: 20,
-            host_large_alloc_round_size_bytes: MIB,
-            pinned_pool_type: PoolType::Exact,
-            pinned_page_size_bytes: 16384,
-            pinned_pool_reserve_percent: 9.0,
+            host: StrategySettings {
+                pool_type: PoolType::Round,
+                reserve_percent: 7.0,
+                page_size_bytes: 8192,
+                round_linear_cutoff: 20,
+                large_alloc_round_size_bytes: MIB,
+            },
+            pinned: StrategySettings {
+                page_size_bytes: 16384,
+                reserve_percent: 9.0,
+                ..StrategySettings::new(PoolType::Exact)
+            },
             ..Settings::default()
         }
     );
@@ -331,7 +346,7 @@ fn mxnets_variables_for_host_memory_are_honoured() {
 #[test]
 fn mxnets_switch_takes_all_pools_away() {
     let none = quiet(&[("MXNET_USE_NAIVE_STORAGE_MANAGER", "1")]);
-    let types = [none.pool_type, none.host_pool_type, none.pinned_pool_type];
+    let types = [none.strategy, none.host, none.pinned].map(|strategy| strategy.pool_type);
     assert_eq!(types, [PoolType::Naive; 3]);
     assert_eq!(quiet(&[("MXNET_USE_NAIVE_STORAGE_MANAGER", "0")]), Settings::default());
     mistake(&[("MXNET_USE_NAIVE_STORAGE_MANAGER", "yes")]);
@@ -346,15 +361,21 @@ fn the_own_name_wins_over_its_aliases_unread() {
         ("MXNET_GPU_POOL_PAGE_SIZE", "2048"),
         ("GENESIS_PAGE_SIZE", "512"),
     ]);
-    assert_eq!((settings.pool_type, settings.page_size_bytes), (PoolType::Naive, 512));
+    assert_eq!(
+        (settings.strategy.pool_type, settings.strategy.page_size_bytes),
+        (PoolType::Naive, 512)
+    );
 }
 
 #[test]
 fn of_two_spellings_of_mxnet_the_documented_one_wins_with_a_warning() {
     let documented = ("MXNET_GPU_MEM_POOL_PAGE_SIZE", "1024");
-    assert_eq!(quiet(&[documented, ("MXNET_GPU_POOL_PAGE_SIZE", "1024")]).page_size_bytes, 1024);
+    assert_eq!(
+        quiet(&[documented, ("MXNET_GPU_POOL_PAGE_SIZE", "1024")]).strategy.page_size_bytes,
+        1024
+    );
     let (settings, warnings) = read(&[("MXNET_GPU_POOL_PAGE_SIZE", "2048"), documented]).unwrap();
-    assert_eq!(settings.page_size_bytes, 1024);
+    assert_eq!(settings.strategy.page_size_bytes, 1024);
     assert_eq!(
         warnings,
         ["MXNET_GPU_MEM_POOL_PAGE_SIZE=1024 wins over MXNET_GPU_POOL_PAGE_SIZE=2048"]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::base::{DeviceOrdinal, Error, Status, StreamHandle};
 
-/// A driver's result code, with CUDA's numbers. Newer drivers may answer codes not named
+/// A driver's result code, with CUDA's numbers. Newer drivers may return codes not named
 /// here, so it is a number and not an enumeration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Code(pub i32);
@@ -33,7 +33,7 @@ impl Code {
     pub const INVALID_CONTEXT: Self = Self(201);
     /// `CUDA_ERROR_INVALID_HANDLE`.
     pub const INVALID_HANDLE: Self = Self(400);
-    /// `CUDA_ERROR_NOT_FOUND`: also what a driver lacks altogether, such as a symbol.
+    /// `CUDA_ERROR_NOT_FOUND`: also for anything that a driver lacks, such as a symbol.
     pub const NOT_FOUND: Self = Self(500);
     /// `CUDA_ERROR_NOT_READY`.
     pub const NOT_READY: Self = Self(600);
@@ -47,7 +47,7 @@ impl Code {
     pub const STREAM_CAPTURE_UNSUPPORTED: Self = Self(900);
 }
 
-/// The calls a device makes to its driver, as statistics and faults name them.
+/// The calls a device makes to its driver, by the names that statistics and faults use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Call {
@@ -150,7 +150,7 @@ impl Call {
 pub struct DriverError {
     /// Which call it was.
     pub call: Call,
-    /// What the driver answered.
+    /// What the driver returned.
     pub code: Code,
 }
 
@@ -158,17 +158,17 @@ pub struct DriverError {
 pub type Result<T> = std::result::Result<T, DriverError>;
 
 impl DriverError {
-    /// Whether the driver lacked memory (or, for a reservation, address space).
+    /// Returns true if the driver lacked memory (or, for a reservation, address space).
     pub fn is_out_of_memory(self) -> bool {
         self.code == Code::OUT_OF_MEMORY
     }
 
-    /// Whether the context that was to be used is gone, and all its work with it.
+    /// Returns true if the context of the call is gone, and all its work with it.
     pub fn is_context_gone(self) -> bool {
         matches!(self.code, Code::INVALID_CONTEXT | Code::CONTEXT_IS_DESTROYED)
     }
 
-    /// Whether the driver is gone because the process is exiting: not worth a word.
+    /// Returns true if the driver is gone because the process is exiting, which is not reported.
     pub fn is_shutdown(self) -> bool {
         self.code == Code::DEINITIALIZED
     }
@@ -213,7 +213,7 @@ impl From<DriverError> for Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event(pub u64);
 
-/// A piece of physical memory, made by [`Device::create`].
+/// An extent: a piece of physical memory, made by [`Device::create`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryHandle(pub u64);
 
@@ -230,17 +230,17 @@ pub enum Shareable {
     Fabric,
 }
 
-/// What physical memory is to be good for besides being mapped in this process. The default
-/// is nothing, which every device with virtual memory management can give.
+/// What physical memory can be used for other than mapping it in this process. The default is
+/// nothing, which every device with virtual memory management supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandleOptions {
     /// How it can be shared.
     pub shareable: Shareable,
-    /// Whether network cards and other devices can reach it: GPUDirect RDMA.
+    /// True if network cards and other devices can reach it: GPUDirect RDMA.
     pub rdma: bool,
 }
 
-/// What the driver says of a device's memory, in bytes.
+/// A device's memory as the driver reports it, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
     /// Free physical memory.
@@ -249,7 +249,7 @@ pub struct MemoryInfo {
     pub total_bytes: u64,
 }
 
-/// What a device has asked of its driver since it was opened.
+/// The driver calls of a device so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Calls, by [`Call`] as an index.
@@ -270,8 +270,8 @@ impl Usage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ContextId(pub u64);
 
-/// One GPU, as far as an allocator is concerned: in its primary context, which is the runtime's,
-/// unless [`Device::other_context_of`] gave it.
+/// One GPU, as an allocator sees it: in its primary context, which is the runtime's, unless
+/// [`Device::other_context_of`] returned it.
 ///
 /// **Errors**: every failure is a [`DriverError`] with the driver's own code and leaves the
 /// device as it was before the call. **Threads**: all methods are safe from any thread.
@@ -284,53 +284,54 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// The device's marketing name.
     fn name(&self) -> String;
 
-    /// What has been asked of the driver for this device so far.
+    /// The driver calls for this device so far.
     fn usage(&self) -> Usage;
 
     /// Free and total physical memory. Slow (microseconds to milliseconds): not for a hot path.
     fn memory_info(&self) -> Result<MemoryInfo>;
 
-    /// `bytes` of mapped, accessible memory at a fresh address aligned to at least 256 bytes.
+    /// A segment: `bytes` of mapped, accessible memory at a fresh address, aligned to at least 256
+    /// bytes.
     ///
     /// `bytes` is not 0. Contents are undefined. May synchronise the device.
     fn allocate(&self, bytes: u64) -> Result<u64>;
 
-    /// The memory that [`Self::allocate`] maps for `bytes`.
+    /// How many bytes [`Self::allocate`] maps for `bytes`.
     fn footprint_bytes(&self, bytes: u64) -> u64 {
         bytes
     }
 
-    /// What [`Self::allocate`] takes physical memory in whole pages of, in bytes; what is smaller
-    /// lies in a page that several may share. 0: it takes what it maps.
+    /// [`Self::allocate`] takes physical memory in whole pages of this many bytes; smaller
+    /// allocations may share a page. 0: it takes what it maps.
     fn page_bytes(&self) -> u64 {
         0
     }
 
-    /// Gives back memory from [`Self::allocate`], by its exact address. Waits for all work of
-    /// the device, so nothing queued before can still touch the memory afterwards.
+    /// Frees memory from [`Self::allocate`], by its exact address. Waits for all work of the
+    /// device, so nothing queued before can still touch the memory afterwards.
     fn free(&self, address: u64) -> Result<()>;
 
-    /// The multiple, in bytes, that sizes, addresses and reservations below must be of where
-    /// memory is created with `options`; it is a power of two, and always the same. Memory of
-    /// several kinds in one reservation needs the largest of theirs. `NOT_SUPPORTED` on a device
-    /// without virtual memory management, and where it is known already that the device lacks
-    /// one of the options: that this succeeds does not mean that [`Self::create`] will.
+    /// The granularity of memory created with `options`, in bytes: sizes, addresses and
+    /// reservations below are multiples of it. It is a power of two, and always the same. A
+    /// reservation for several kinds of memory needs the largest of theirs. `NOT_SUPPORTED` on a
+    /// device without virtual memory management, and if the device is already known to lack one
+    /// of the options. If this succeeds, [`Self::create`] may still fail.
     fn granularity(&self, options: HandleOptions) -> Result<u64>;
 
     /// Reserves `bytes` of address space aligned to `alignment_bytes` (0: to the granularity).
     /// Takes no physical memory. `OUT_OF_MEMORY` here means address space.
     fn reserve(&self, bytes: u64, alignment_bytes: u64) -> Result<u64>;
 
-    /// Gives back a whole reservation: the exact address and size, with nothing mapped in it.
+    /// Frees a whole reservation: the exact address and size, with nothing mapped in it.
     fn unreserve(&self, address: u64, bytes: u64) -> Result<()>;
 
     /// Creates `bytes` of physical memory with all of `options`, mapped nowhere.
     ///
-    /// `NOT_SUPPORTED` or `NOT_PERMITTED` where the device or the process lacks what one of the
-    /// options takes; no option is left out silently (see [`super::Handles`] for who does).
+    /// `NOT_SUPPORTED` or `NOT_PERMITTED` if the device or the process lacks what one of the
+    /// options needs. No option is left out silently ([`super::Handles`] leaves them out).
     fn create(&self, bytes: u64, options: HandleOptions) -> Result<MemoryHandle>;
 
-    /// Drops the handle. The memory lives on until its last mapping is gone.
+    /// Releases the handle. The memory lives until its last mapping is gone.
     fn release(&self, handle: MemoryHandle) -> Result<()>;
 
     /// Maps the whole of a handle of `bytes` at `address`, inside a reservation and where
@@ -338,37 +339,37 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// be accessed until [`Self::set_access`].
     fn map(&self, address: u64, bytes: u64, handle: MemoryHandle) -> Result<()>;
 
-    /// Lets this device and `peers` read and write `[address, address + bytes)`, all of which
-    /// is mapped, by any number of whole mappings. Each peer is a device that, asked by
-    /// [`Self::can_access_peer`], can access this one.
+    /// Lets this device and `peers` read and write `[address, address + bytes)`, which is any
+    /// number of whole mappings without a gap. Each peer can access this device, by
+    /// [`Self::can_access_peer`].
     fn set_access(&self, address: u64, bytes: u64, peers: &[DeviceOrdinal]) -> Result<()>;
 
-    /// Whether this device can be given access to memory of `peer`; to its own it always can.
-    /// `INVALID_DEVICE` (101) where the driver has no device of that ordinal. The answer is
-    /// always the same: ask once.
+    /// Returns true if this device can be given access to memory of `peer`; always for its own.
+    /// `INVALID_DEVICE` (101) if the driver has no device of that ordinal. The result is always
+    /// the same, so one call is enough.
     fn can_access_peer(&self, peer: DeviceOrdinal) -> Result<bool>;
 
-    /// Lets `peer` access what [`Self::allocate`] gives, now and later, where no call of the
-    /// program's does that: nothing to be done for the driver's own allocations.
+    /// Lets `peer` access what [`Self::allocate`] returns, now and later, if no call of the program
+    /// does that. The driver's own allocations need nothing.
     fn add_peer(&self, _peer: DeviceOrdinal) -> Result<()> {
         Ok(())
     }
 
-    /// Drops the mappings that make up `[address, address + bytes)`: whole ones only. The
-    /// caller has made sure that no queued work still touches them.
+    /// Drops the mappings that make up `[address, address + bytes)`: whole ones only. The caller
+    /// guarantees that no queued work still touches them.
     fn unmap(&self, address: u64, bytes: u64) -> Result<()>;
 
     /// A new event, with timing disabled. Slow when done concurrently: keep events.
     fn event_create(&self) -> Result<Event>;
 
-    /// Destroys an event; work already waiting on it is not disturbed.
+    /// Destroys an event; work already waiting on it does not change.
     fn event_destroy(&self, event: Event) -> Result<()>;
 
     /// Makes `event` stand for the work queued on `stream` up to now. Not on a capturing stream.
     fn event_record(&self, event: Event, stream: StreamHandle) -> Result<()>;
 
-    /// The same, but `STREAM_CAPTURE_UNSUPPORTED` on a capturing stream, where an event would
-    /// belong to the graph and never complete.
+    /// [`Self::event_record`], but `STREAM_CAPTURE_UNSUPPORTED` on a capturing stream, where an
+    /// event would belong to the graph and never complete.
     fn event_record_outside_capture(&self, event: Event, stream: StreamHandle) -> Result<()> {
         if self.stream_is_capturing(stream)? {
             let code = Code::STREAM_CAPTURE_UNSUPPORTED;
@@ -377,8 +378,8 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.event_record(event, stream)
     }
 
-    /// Whether all work that `event` stands for has completed; does not wait. An event never
-    /// recorded is complete.
+    /// Returns true if all work that `event` stands for has completed; does not wait. An event
+    /// never recorded is complete.
     fn event_query(&self, event: Event) -> Result<bool>;
 
     /// Waits until `event` is complete. Not while the thread's streams capture.
@@ -387,58 +388,58 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Work queued on `stream` from now on starts after `event`; the host does not wait.
     fn stream_wait(&self, stream: StreamHandle, event: Event) -> Result<()>;
 
-    /// Whether `stream` is being captured into a graph.
+    /// Returns true if `stream` is being captured into a graph.
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool>;
 
     /// The driver's number for `stream`, which is not a default stream: below 2^61, and never
-    /// another stream's, also when the handle is given again. `NOT_FOUND` by drivers that have
-    /// none: those before CUDA 12.0.
+    /// another stream's, even when the handle is reused. `NOT_FOUND` with drivers before CUDA
+    /// 12.0, which have none.
     fn stream_id(&self, stream: StreamHandle) -> Result<u64>;
 
     /// Which context this is.
     fn context(&self) -> ContextId;
 
-    /// The context that `stream` belongs to, if it is another one than this: to make and record
-    /// events in, and to wait for. A default stream is that of the context which is current in
-    /// the calling thread, or of this one where none is.
+    /// The context that `stream` belongs to, if it is another one than this: events are made and
+    /// recorded there, and waited for. A default stream belongs to the context that is current in
+    /// the calling thread, or to this one if none is.
     fn other_context_of(&self, stream: StreamHandle) -> Result<Option<Arc<dyn Device>>>;
 
-    /// Whether anything in the process uses the device already: its primary context is active.
+    /// Returns true if the process already uses the device: its primary context is active.
     fn is_in_use(&self) -> Result<bool>;
 
-    /// Waits for all work of the context, which is the device's as far as the runtime is used
-    /// alone. `STREAM_CAPTURE_UNSUPPORTED` while a stream of it captures, whose capture that
-    /// spoils, whoever began it.
+    /// Waits for all work of the context, which is all work of the device if the program uses the
+    /// runtime alone. `STREAM_CAPTURE_UNSUPPORTED` while a stream of it captures; the call then
+    /// invalidates that capture, no matter which thread began it.
     fn synchronize(&self) -> Result<()>;
 
     /// `bytes` of page-locked host memory, as a host address. `bytes` is not 0.
     fn host_allocate(&self, bytes: u64) -> Result<u64>;
 
-    /// Gives back memory from [`Self::host_allocate`].
+    /// Frees memory from [`Self::host_allocate`].
     fn host_free(&self, address: u64) -> Result<()>;
 
     /// Copies `bytes` (not 0) from `[device_address, …)`, mapped without a gap and accessible,
-    /// to `[host_address, …)`, which lies in one piece of memory from [`Self::host_allocate`]
-    /// that nobody else uses meanwhile. A real driver does not check the host's side.
+    /// to `[host_address, …)`, which lies in one piece of memory from [`Self::host_allocate`] that
+    /// is not used otherwise meanwhile. A real driver does not check the host's side.
     ///
-    /// Returns when the bytes are there. The copy is work on the legacy stream: the caller has
-    /// made sure, by [`Self::synchronize`] or by events found complete, that work on other
-    /// streams that touches the range is over. Not while a stream captures: one that the legacy
-    /// stream synchronises with would lose its capture. An error of earlier work may show up
-    /// here, as in every call that waits; then nothing is known of the bytes.
+    /// Returns when the bytes are there. The copy is work on the legacy stream: the caller
+    /// guarantees, by [`Self::synchronize`] or by complete events, that work on other streams that
+    /// touches the range is over. Not while a stream captures: a capture that the legacy stream
+    /// synchronises with would be invalidated. As in every call that waits, an error of earlier
+    /// work may be returned here; the bytes are then undefined.
     fn copy_to_host(&self, host_address: u64, device_address: u64, bytes: u64) -> Result<()>;
 
-    /// Copies `bytes` the other way, from `[host_address, …)` to `[device_address, …)`, under
-    /// the rules of [`Self::copy_to_host`]. Returns when the host's memory may be used again
-    /// and work enqueued on any stream from now on sees the bytes.
+    /// Copies `bytes` from `[host_address, …)` to `[device_address, …)`, under the rules of
+    /// [`Self::copy_to_host`]. When it returns, the host's memory may be reused, and work enqueued
+    /// on any stream from then on sees the bytes.
     fn copy_to_device(&self, device_address: u64, host_address: u64, bytes: u64) -> Result<()>;
 
     /// Sets `bytes` (not 0) from `address` on, mapped without a gap and accessible, to `value`:
-    /// work on `stream`, for which nobody waits. On a capturing stream it would be the graph's.
+    /// work on `stream`, not waited for. On a capturing stream it would become part of the graph.
     fn fill(&self, address: u64, bytes: u64, value: u8, stream: StreamHandle) -> Result<()>;
 
-    /// The offset of the first of `bytes` (not 0) from `address` on that is not `value`, if there
-    /// is one, by copying them to the host under the rules of [`Self::copy_to_host`]. A device
-    /// that has addresses only finds none.
+    /// The offset of the first of `bytes` (not 0) from `address` on that is not `value`, if any.
+    /// Copies the bytes to the host, under the rules of [`Self::copy_to_host`]. A device without
+    /// real bytes finds none.
     fn find_other(&self, address: u64, bytes: u64, value: u8) -> Result<Option<u64>>;
 }

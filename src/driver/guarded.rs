@@ -6,18 +6,18 @@
 //!   allocation               ╰─ bytes ─╯│
 //! ```
 //!
-//! An allocation is a reservation of its own, one granule longer than what is mapped in it, and
-//! lies at the end of that: what is written past it, from the next multiple of 512 bytes on,
-//! faults where it happens. What is freed is unmapped and its addresses are *retired*: they stay
-//! reserved, so that a use after the free faults too, until [`RETIRED_BYTES`] or
+//! Each allocation has its own reservation, one granule longer than what is mapped in it, and lies
+//! at the end of the mapped part. An access past it, from the next multiple of 512 bytes on,
+//! faults where it happens. A freed allocation is unmapped and its addresses are *retired*: they
+//! stay reserved, so that a use after the free faults too, until [`RETIRED_BYTES`] or
 //! [`MOST_RETIRED`] newer ones have been retired, or addresses run out.
 //!
-//! A decorator: everything but allocating and freeing is passed on.
+//! A decorator: every call except allocating and freeing is passed on.
 //!
-//! **Invariants**: `live` knows what is handed out, by address; a reservation is in `live` or in
+//! **Invariants**: `live` has what is handed out, by address; a reservation is in `live` or in
 //! `retired` once; nothing is mapped in a retired one. **Locks**: one, never held while the driver
 //! is called. **Not done**: nothing guards the bytes before an allocation, up to a granule of
-//! which are mapped with it; and memory is not made for sharing or for GPUDirect RDMA.
+//! which are mapped with it; memory is not made for sharing or for GPUDirect RDMA.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::base::lock::{Lock, rank};
 use crate::base::size::{ALIGNMENT_BYTES, round_up};
 use crate::base::{DeviceOrdinal, StreamHandle};
 
-/// So many bytes of addresses are kept after they were freed, of the 128 TiB that there are …
+/// At most so many bytes of addresses are kept after a free, of the 128 TiB that there are …
 const RETIRED_BYTES: u64 = 1 << 40;
 /// … in at most so many reservations.
 const MOST_RETIRED: usize = 1 << 16;
@@ -38,7 +38,7 @@ const MOST_RETIRED: usize = 1 << 16;
 /// A device with guard pages.
 #[derive(Debug)]
 pub struct Guarded {
-    device: Arc<dyn Device>,
+    driver: Arc<dyn Device>,
     granule_bytes: u64,
     state: Lock<State, { rank::DEVICE }>,
 }
@@ -49,9 +49,9 @@ struct State {
     /// The oldest first.
     retired: VecDeque<Reservation>,
     retired_bytes: u64,
-    /// What the driver has refused to take back so far; no mapping of it is to stay.
+    /// Handles that the driver has refused to release so far.
     unreleased: Vec<MemoryHandle>,
-    /// Who may access what is mapped, besides the device itself.
+    /// The other devices that may access what is mapped.
     peers: Vec<DeviceOrdinal>,
 }
 
@@ -63,32 +63,31 @@ struct Reservation {
 }
 
 impl Guarded {
-    /// Puts guard pages behind the allocations of `device`; `NOT_SUPPORTED` where it has no
-    /// virtual memory management.
-    pub fn new(device: Arc<dyn Device>) -> Result<Self> {
-        let granule_bytes = device.granularity(HandleOptions::default())?;
-        Ok(Self { device, granule_bytes, state: Lock::default() })
+    /// Puts guard pages behind the allocations of `driver`; `NOT_SUPPORTED` if it has no virtual
+    /// memory management.
+    pub fn new(driver: Arc<dyn Device>) -> Result<Self> {
+        let granule_bytes = driver.granularity(HandleOptions::default())?;
+        Ok(Self { driver, granule_bytes, state: Lock::default() })
     }
 
-    /// What is mapped for an allocation of `bytes`.
+    /// How many bytes are mapped for an allocation of `bytes`.
     fn mapped_bytes(&self, bytes: u64) -> Option<u64> {
         round_up(bytes, self.granule_bytes)
     }
 
-    /// Addresses for `bytes`; where there are no more, those that were retired first are given
-    /// up for them.
+    /// Reserves `bytes`. If addresses run out, returns the oldest retired ones to the driver
+    /// first.
     fn reserve_or_reuse(&self, bytes: u64) -> Result<u64> {
         loop {
-            match self.device.reserve(bytes, 0) {
-                Err(error) if error.is_out_of_memory() && self.give_up_oldest(|_| true)? => {}
+            match self.driver.reserve(bytes, 0) {
+                Err(error) if error.is_out_of_memory() && self.unreserve_oldest(|_| true)? => {}
                 reserved => return reserved,
             }
         }
     }
 
-    /// Gives the addresses that were retired first back to the driver if `is_wanted`; says
-    /// whether it came to that.
-    fn give_up_oldest(&self, is_wanted: impl FnOnce(&State) -> bool) -> Result<bool> {
+    /// If `is_wanted`, returns the oldest retired addresses to the driver; true if it did.
+    fn unreserve_oldest(&self, is_wanted: impl FnOnce(&State) -> bool) -> Result<bool> {
         let oldest = {
             let mut state = self.state.lock();
             if !is_wanted(&state) {
@@ -98,13 +97,13 @@ impl Guarded {
             state.retired_bytes -= oldest.bytes;
             oldest
         };
-        let given = self.device.unreserve(oldest.address, oldest.bytes);
-        if given.is_err() {
+        let unreserved = self.driver.unreserve(oldest.address, oldest.bytes);
+        if unreserved.is_err() {
             let mut state = self.state.lock();
             state.retired.push_front(oldest);
             state.retired_bytes += oldest.bytes;
         }
-        given.map(|()| true)
+        unreserved.map(|()| true)
     }
 
     fn retire(&self, reservation: Reservation) {
@@ -113,31 +112,31 @@ impl Guarded {
         state.retired_bytes += reservation.bytes;
     }
 
-    /// Memory at the start of a reservation, accessible to the device and the peers that there are,
-    /// or none; gives how many those were.
+    /// Maps new memory at the start of a reservation, accessible to the device and the peers
+    /// known so far. Returns how many peers those were; maps nothing on failure.
     fn back(&self, address: u64, bytes: u64) -> Result<usize> {
         self.release_handles();
-        let handle = self.device.create(bytes, HandleOptions::default())?;
-        let mapped = self.device.map(address, bytes, handle);
-        // The mapping keeps the memory; without one it goes.
+        let handle = self.driver.create(bytes, HandleOptions::default())?;
+        let mapped = self.driver.map(address, bytes, handle);
+        // The mapping keeps the memory; without one the memory is freed.
         self.state.lock().unreleased.push(handle);
         self.release_handles();
         mapped?;
         let peers = self.state.lock().peers.clone();
-        let accessible = self.device.set_access(address, bytes, &peers);
+        let accessible = self.driver.set_access(address, bytes, &peers);
         if accessible.is_err() {
-            // What cannot be unmapped stays in a reservation that cannot be given back.
-            let _ = self.device.unmap(address, bytes);
+            // If unmapping fails too, the memory stays in a reservation that cannot be freed.
+            let _ = self.driver.unmap(address, bytes);
         }
         accessible.map(|()| peers.len())
     }
 
-    /// Releases the handles that are not needed any more, as far as the driver takes them.
+    /// Releases the handles that are no longer needed, as far as the driver accepts.
     fn release_handles(&self) {
         let handles = std::mem::take(&mut self.state.lock().unreleased);
-        // Those that the driver refuses again are offered with the next.
+        // Handles that the driver refuses are tried again next time.
         for handle in handles {
-            if self.device.release(handle).is_err() {
+            if self.driver.release(handle).is_err() {
                 self.state.lock().unreleased.push(handle);
             }
         }
@@ -155,21 +154,21 @@ impl Device for Guarded {
         let peers_before = match self.back(reservation.address, mapped_bytes) {
             Ok(count) => count,
             Err(error) => {
-                if self.device.unreserve(reservation.address, reservation.bytes).is_err() {
+                if self.driver.unreserve(reservation.address, reservation.bytes).is_err() {
                     self.retire(reservation);
                 }
                 return Err(error);
             }
         };
         let address = reservation.address + mapped_bytes - block_bytes;
-        let peers_since = {
+        let later_peers = {
             let mut state = self.state.lock();
             state.live.insert(address, reservation);
             state.peers[peers_before..].to_vec()
         };
-        if !peers_since.is_empty() {
-            // They were told while the memory was in nobody's list; one that is refused faults.
-            let _ = self.device.set_access(reservation.address, mapped_bytes, &peers_since);
+        if !later_peers.is_empty() {
+            // These came while the memory was not yet in `live`. A peer that is refused faults.
+            let _ = self.driver.set_access(reservation.address, mapped_bytes, &later_peers);
         }
         Ok(address)
     }
@@ -178,16 +177,16 @@ impl Device for Guarded {
         let found = self.state.lock().live.get(&address).copied();
         let unknown = DriverError { call: Call::Free, code: Code::INVALID_VALUE };
         let reservation = found.ok_or(unknown)?;
-        self.device.synchronize()?;
-        self.device.unmap(reservation.address, reservation.bytes - self.granule_bytes)?;
+        self.driver.synchronize()?;
+        self.driver.unmap(reservation.address, reservation.bytes - self.granule_bytes)?;
         self.state.lock().live.remove(&address);
         self.retire(reservation);
         self.release_handles();
         let is_too_much = |state: &State| {
             state.retired_bytes > RETIRED_BYTES || state.retired.len() > MOST_RETIRED
         };
-        // Addresses that cannot be given back now are tried again with the next ones.
-        let _ = self.give_up_oldest(is_too_much);
+        // Addresses that cannot be unreserved now are tried again with the next ones.
+        let _ = self.unreserve_oldest(is_too_much);
         Ok(())
     }
 
@@ -204,8 +203,8 @@ impl Device for Guarded {
             state.live.values().copied().collect()
         };
         for Reservation { address, bytes } in live {
-            let allowed = self.device.set_access(address, bytes - self.granule_bytes, &[peer]);
-            // What was freed meanwhile needs no access.
+            let allowed = self.driver.set_access(address, bytes - self.granule_bytes, &[peer]);
+            // A reservation freed meanwhile needs no access.
             let is_live = self.state.lock().live.values().any(|live| live.address == address);
             if is_live {
                 allowed?;
@@ -215,127 +214,127 @@ impl Device for Guarded {
     }
 
     fn ordinal(&self) -> DeviceOrdinal {
-        self.device.ordinal()
+        self.driver.ordinal()
     }
 
     fn name(&self) -> String {
-        self.device.name()
+        self.driver.name()
     }
 
     fn usage(&self) -> Usage {
-        self.device.usage()
+        self.driver.usage()
     }
 
     fn memory_info(&self) -> Result<MemoryInfo> {
-        self.device.memory_info()
+        self.driver.memory_info()
     }
 
     fn granularity(&self, options: HandleOptions) -> Result<u64> {
-        self.device.granularity(options)
+        self.driver.granularity(options)
     }
 
     fn reserve(&self, bytes: u64, alignment_bytes: u64) -> Result<u64> {
-        self.device.reserve(bytes, alignment_bytes)
+        self.driver.reserve(bytes, alignment_bytes)
     }
 
     fn unreserve(&self, address: u64, bytes: u64) -> Result<()> {
-        self.device.unreserve(address, bytes)
+        self.driver.unreserve(address, bytes)
     }
 
     fn create(&self, bytes: u64, options: HandleOptions) -> Result<MemoryHandle> {
-        self.device.create(bytes, options)
+        self.driver.create(bytes, options)
     }
 
     fn release(&self, handle: MemoryHandle) -> Result<()> {
-        self.device.release(handle)
+        self.driver.release(handle)
     }
 
     fn map(&self, address: u64, bytes: u64, handle: MemoryHandle) -> Result<()> {
-        self.device.map(address, bytes, handle)
+        self.driver.map(address, bytes, handle)
     }
 
     fn set_access(&self, address: u64, bytes: u64, peers: &[DeviceOrdinal]) -> Result<()> {
-        self.device.set_access(address, bytes, peers)
+        self.driver.set_access(address, bytes, peers)
     }
 
     fn can_access_peer(&self, peer: DeviceOrdinal) -> Result<bool> {
-        self.device.can_access_peer(peer)
+        self.driver.can_access_peer(peer)
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
-        self.device.unmap(address, bytes)
+        self.driver.unmap(address, bytes)
     }
 
     fn event_create(&self) -> Result<Event> {
-        self.device.event_create()
+        self.driver.event_create()
     }
 
     fn event_destroy(&self, event: Event) -> Result<()> {
-        self.device.event_destroy(event)
+        self.driver.event_destroy(event)
     }
 
     fn event_record(&self, event: Event, stream: StreamHandle) -> Result<()> {
-        self.device.event_record(event, stream)
+        self.driver.event_record(event, stream)
     }
 
     fn event_query(&self, event: Event) -> Result<bool> {
-        self.device.event_query(event)
+        self.driver.event_query(event)
     }
 
     fn event_synchronize(&self, event: Event) -> Result<()> {
-        self.device.event_synchronize(event)
+        self.driver.event_synchronize(event)
     }
 
     fn stream_wait(&self, stream: StreamHandle, event: Event) -> Result<()> {
-        self.device.stream_wait(stream, event)
+        self.driver.stream_wait(stream, event)
     }
 
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool> {
-        self.device.stream_is_capturing(stream)
+        self.driver.stream_is_capturing(stream)
     }
 
     fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
-        self.device.stream_id(stream)
+        self.driver.stream_id(stream)
     }
 
     fn context(&self) -> ContextId {
-        self.device.context()
+        self.driver.context()
     }
 
     fn other_context_of(&self, stream: StreamHandle) -> Result<Option<Arc<dyn Device>>> {
-        self.device.other_context_of(stream)
+        self.driver.other_context_of(stream)
     }
 
     fn is_in_use(&self) -> Result<bool> {
-        self.device.is_in_use()
+        self.driver.is_in_use()
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.device.synchronize()
+        self.driver.synchronize()
     }
 
     fn host_allocate(&self, bytes: u64) -> Result<u64> {
-        self.device.host_allocate(bytes)
+        self.driver.host_allocate(bytes)
     }
 
     fn host_free(&self, address: u64) -> Result<()> {
-        self.device.host_free(address)
+        self.driver.host_free(address)
     }
 
     fn copy_to_host(&self, host_address: u64, device_address: u64, bytes: u64) -> Result<()> {
-        self.device.copy_to_host(host_address, device_address, bytes)
+        self.driver.copy_to_host(host_address, device_address, bytes)
     }
 
     fn copy_to_device(&self, device_address: u64, host_address: u64, bytes: u64) -> Result<()> {
-        self.device.copy_to_device(device_address, host_address, bytes)
+        self.driver.copy_to_device(device_address, host_address, bytes)
     }
 
     fn fill(&self, address: u64, bytes: u64, value: u8, stream: StreamHandle) -> Result<()> {
-        self.device.fill(address, bytes, value, stream)
+        self.driver.fill(address, bytes, value, stream)
     }
 
     fn find_other(&self, address: u64, bytes: u64, value: u8) -> Result<Option<u64>> {
-        self.device.find_other(address, bytes, value)
+        self.driver.find_other(address, bytes, value)
     }
 }
 
@@ -413,7 +412,7 @@ mod tests {
             let left = (census.handles, census.mappings, census.reservations);
             assert_eq!(left, (0, 0, 0), "{call:?}");
         }
-        // A handle that the driver does not take back is offered again.
+        // A handle that the driver does not release is tried again.
         machine.faults().fail(Target::call(simgpu::Call::Release), 1, Times::Once, UNKNOWN);
         device.free(device.allocate(GRANULE).unwrap()).unwrap();
         assert_eq!(machine.census().used_bytes, 0);

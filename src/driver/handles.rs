@@ -1,16 +1,15 @@
-//! Physical memory with the options that were wished for, as far as a device gives them.
+//! Physical memory with as many of the requested options as a device supports.
 //!
-//! Whether memory can be had with an option may show only when it is created: a driver that
-//! knows fabric handles refuses them to a process without an IMEX channel, though the device's
-//! attribute and the granularity promise them. So the option sets are tried in order, from all
-//! that was wished for to nothing: a set is given up when the driver refuses it and a later one
-//! succeeds, and is not tried again.
+//! Some options fail only when memory is created: a driver that knows fabric handles refuses them
+//! to a process without an IMEX channel, although the device's attribute and the granularity
+//! promise them. So the option sets are tried in order, from all that was requested to none. A set
+//! is dropped for good once the driver refuses it and a later one succeeds.
 //!
-//! A refusal is `NOT_SUPPORTED`, `NOT_PERMITTED`, or `INVALID_VALUE`, which a driver older than
-//! a handle type answers. Lack of memory is none.
+//! A refusal is `NOT_SUPPORTED`, `NOT_PERMITTED`, or `INVALID_VALUE`, which drivers older than a
+//! handle type return. Out of memory is no refusal.
 //!
-//! **Invariants**: the sets end with the plain one; which is in force only moves towards it; the
-//! granularity is the largest of all sets', so that what was laid out for one fits the next.
+//! **Invariants**: the sets end with the plain one; the one in force only moves towards it; the
+//! granularity is the largest of all sets', so that a layout made for one set fits the next.
 //! **Locks**: none. Threads that find out the same thing at the same time ask once each.
 
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use super::{Code, Device, DriverError, HandleOptions, MemoryHandle, Result, Shar
 use crate::config::{HandleType, Settings};
 
 impl HandleOptions {
-    /// What the settings wish for.
+    /// The options that the settings request.
     pub fn wished(settings: &Settings) -> Self {
         let shareable = match settings.handle_type {
             HandleType::None => Shareable::None,
@@ -34,8 +33,8 @@ impl HandleOptions {
 /// Creates memory of one device. Methods may be called from any thread.
 #[derive(Debug)]
 pub struct Handles {
-    device: Arc<dyn Device>,
-    /// The option sets, from the most wishful to the plain one.
+    driver: Arc<dyn Device>,
+    /// The option sets, from all requested options to none.
     sets: Vec<HandleOptions>,
     /// Which of them is in force.
     in_force: AtomicUsize,
@@ -43,14 +42,14 @@ pub struct Handles {
 }
 
 impl Handles {
-    /// Finds out what of `wished` the device is known to lack. Creates nothing.
+    /// Finds out which of `wished` the device is known to lack. Creates nothing.
     ///
     /// `NOT_SUPPORTED` on a device without virtual memory management.
-    pub fn open(device: Arc<dyn Device>, wished: HandleOptions) -> Result<Self> {
+    pub fn open(driver: Arc<dyn Device>, wished: HandleOptions) -> Result<Self> {
         let plain = HandleOptions::default();
-        let granularity_bytes = device.granularity(plain)?;
+        let granularity_bytes = driver.granularity(plain)?;
         let (sets, in_force) = (vec![plain], AtomicUsize::new(0));
-        let mut handles = Self { device, sets, in_force, granularity_bytes };
+        let mut handles = Self { driver, sets, in_force, granularity_bytes };
         if wished.rdma {
             handles.add(HandleOptions { rdma: true, ..plain })?;
         }
@@ -67,20 +66,20 @@ impl Handles {
         self.granularity_bytes
     }
 
-    /// The options in force: those that the next memory is asked for with. Until the first was
-    /// created, it may yet turn out that the device lacks some.
+    /// The options in force, with which the next memory is requested. Before the first memory is
+    /// created, the device may still turn out to lack some.
     pub fn options(&self) -> HandleOptions {
         self.sets[self.in_force.load(Ordering::Relaxed)]
     }
 
-    /// Creates `bytes` of physical memory with the options in force, or with fewer where the
-    /// driver refuses them: then those are in force from now on.
+    /// Creates `bytes` of physical memory with the options in force. If the driver refuses them,
+    /// fewer are tried, and those that succeed are in force from now on.
     ///
     /// Fails as [`Device::create`] does; with a refusal only if even plain memory is refused.
     pub fn create(&self, bytes: u64) -> Result<MemoryHandle> {
         let mut set = self.in_force.load(Ordering::Relaxed);
         loop {
-            match self.device.create(bytes, self.sets[set]) {
+            match self.driver.create(bytes, self.sets[set]) {
                 Err(error) if is_refusal(error) && set + 1 < self.sets.len() => set += 1,
                 Err(error) => return Err(error),
                 Ok(handle) => {
@@ -91,9 +90,9 @@ impl Handles {
         }
     }
 
-    /// Adds a set in front of the others, unless the device is known to lack it.
+    /// Adds a set before the others, unless the device is known to lack it.
     fn add(&mut self, set: HandleOptions) -> Result<()> {
-        match self.device.granularity(set) {
+        match self.driver.granularity(set) {
             Ok(bytes) => {
                 self.sets.insert(0, set);
                 self.granularity_bytes = self.granularity_bytes.max(bytes);
@@ -182,7 +181,7 @@ mod tests {
             assert_eq!(creations(&machine), 2);
             handles.create(GRANULE).unwrap();
             assert_eq!(creations(&machine), 3);
-            // Should RDMA be refused as well, that is left out too.
+            // If RDMA is refused as well, that is left out too.
             fail(Times::Once);
             handles.create(GRANULE).unwrap();
             assert_eq!((handles.options(), creations(&machine)), (HandleOptions::default(), 5));
@@ -200,12 +199,12 @@ mod tests {
         let handles = handles(&machine, wished);
         let error = handles.create(2 << 30).unwrap_err();
         assert!(error.is_out_of_memory());
-        // A wrong size is refused with every set, which says nothing of any.
+        // A wrong size is refused with every set, so no set is dropped.
         assert_eq!(handles.create(GRANULE / 2).unwrap_err().code, Code::INVALID_VALUE);
         machine.faults().fail(Target::call(Call::Create), 1, Times::Once, simgpu::Code(4));
         assert!(handles.create(GRANULE).unwrap_err().is_shutdown());
         assert_eq!(handles.options(), wished);
-        // Nor does a refusal where memory lacks without the option.
+        // Nor is one dropped by a refusal if memory is short without the option.
         let rule = Target::call(Call::Create);
         machine.faults().fail(rule, 1, Times::Once, simgpu::Code::NOT_PERMITTED);
         assert!(handles.create(2 << 30).unwrap_err().is_out_of_memory());

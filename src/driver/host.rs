@@ -1,21 +1,20 @@
-//! Host memory as a device: what the pools of host memory take theirs from.
+//! Host memory as a device, from which the host heaps take theirs.
 //!
 //! | kind | allocations come from | aligned to |
 //! |---|---|---|
 //! | pageable | the process's own allocator | 512 bytes, from 4 KiB on to a page |
 //! | pinned | the driver of a device, page-locked | as the driver does, and to 512 bytes at least |
 //!
-//! The one trait is that of a GPU, so that strategies, limits and statistics are the same for all
-//! memory; of it only the calls that segments need are here. There are no streams of host
-//! memory: nothing is queued on it, so waiting for it is done at once, and events are refused, as
-//! is virtual memory management.
+//! The trait is that of a GPU, so that strategies, limits and statistics are the same for all
+//! memory. Only the calls that segments need work. Host memory has no streams: nothing is queued
+//! on it, so waiting returns at once. Events and virtual memory management are refused.
 //!
-//! What the machine has is read from `/proc/meminfo`, where *available* counts the page cache that
-//! the kernel would give up; MXNet asks for what is *free*, and empties its pools whenever files
-//! have been read. A pinned pool, too, is measured by the machine's memory and not by the GPU's.
+//! The machine's memory is read from `/proc/meminfo`, where *available* includes the page cache
+//! that the kernel can drop; MXNet reads what is *free*, and empties its pools whenever files have
+//! been read. A heap of pinned memory is also measured by the machine's memory, not by the GPU's.
 //!
-//! **Invariants**: `live` has what is handed out, with its size, which the process's allocator has
-//! to be told again. **Locks**: one, never held while memory is asked for or given back.
+//! **Invariants**: `live` has what is handed out, with its size, which the process's allocator
+//! needs again at the free. **Locks**: one, never held while memory is allocated or freed.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -32,16 +31,16 @@ use crate::base::lock::{Lock, rank};
 use crate::base::size::ALIGNMENT_BYTES;
 use crate::base::{DeviceOrdinal, StreamHandle};
 
-/// What memory of at least this size is aligned to, in bytes.
+/// Memory of at least this size is aligned to it, in bytes.
 const PAGE_BYTES: u64 = 4096;
-/// The machine's memory where it does not say how much it has, in bytes.
+/// The machine's memory if `/proc/meminfo` does not have it, in bytes.
 const UNKNOWN: MemoryInfo = MemoryInfo { free_bytes: 1 << 46, total_bytes: 1 << 46 };
 
 /// The process's memory, pageable or pinned.
 #[derive(Debug)]
 pub struct HostMemory {
-    /// Whose driver locks pages; none for pageable memory.
-    pinning: Option<Arc<dyn Device>>,
+    /// Locks pages; `None` for pageable memory.
+    driver: Option<Arc<dyn Device>>,
     live: Lock<HashMap<u64, u64>, { rank::DEVICE }>,
     allocations: AtomicU64,
     frees: AtomicU64,
@@ -54,15 +53,15 @@ impl HostMemory {
         Self::new(None)
     }
 
-    /// Memory that the driver of `device` keeps in place, for copies that the GPU makes itself.
-    /// Where addresses are unified, which is everywhere today, it is so for every device.
-    pub fn pinned(device: Arc<dyn Device>) -> Self {
-        Self::new(Some(device))
+    /// Memory that `driver` page-locks, for copies that the GPU makes itself. Where addresses are
+    /// unified, which is everywhere today, it is page-locked for every device.
+    pub fn pinned(driver: Arc<dyn Device>) -> Self {
+        Self::new(Some(driver))
     }
 
-    fn new(pinning: Option<Arc<dyn Device>>) -> Self {
+    fn new(driver: Option<Arc<dyn Device>>) -> Self {
         Self {
-            pinning,
+            driver,
             live: Lock::default(),
             allocations: AtomicU64::new(0),
             frees: AtomicU64::new(0),
@@ -70,7 +69,7 @@ impl HostMemory {
         }
     }
 
-    /// Runs one call that takes or gives back memory, and counts it.
+    /// Runs one call that allocates or frees memory, and counts it.
     fn counted<T>(&self, count: &AtomicU64, call: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = call();
@@ -79,7 +78,7 @@ impl HostMemory {
         result
     }
 
-    /// Memory of the process's allocator, from which `bytes`, not 0, is what it is told again.
+    /// Memory of the process's allocator. `bytes` is not 0, and the free needs it again.
     fn take(bytes: u64) -> Result<u64> {
         let refused = DriverError { call: Call::Allocate, code: Code::OUT_OF_MEMORY };
         let layout = layout(bytes).ok_or(refused)?;
@@ -89,13 +88,13 @@ impl HostMemory {
     }
 }
 
-/// How `bytes` are asked of the process's allocator.
+/// The layout with which `bytes` are requested from the process's allocator.
 fn layout(bytes: u64) -> Option<Layout> {
     let alignment_bytes = if bytes < PAGE_BYTES { ALIGNMENT_BYTES } else { PAGE_BYTES };
     Layout::from_size_align(usize::try_from(bytes).ok()?, alignment_bytes as usize).ok()
 }
 
-/// What there is of `call` for a GPU only.
+/// Refuses a call that only a GPU has.
 fn none<T>(call: Call) -> Result<T> {
     Err(DriverError { call, code: Code::NOT_SUPPORTED })
 }
@@ -106,7 +105,7 @@ impl Device for HostMemory {
     }
 
     fn name(&self) -> String {
-        match self.pinning {
+        match self.driver {
             None => "Host memory".to_owned(),
             Some(_) => "Pinned host memory".to_owned(),
         }
@@ -126,14 +125,14 @@ impl Device for HostMemory {
     }
 
     fn allocate(&self, bytes: u64) -> Result<u64> {
-        let Some(driver) = &self.pinning else {
+        let Some(driver) = &self.driver else {
             let address = self.counted(&self.allocations, || Self::take(bytes))?;
             self.live.lock().insert(address, bytes);
             return Ok(address);
         };
         let address = self.counted(&self.allocations, || driver.host_allocate(bytes))?;
         if !address.is_multiple_of(ALIGNMENT_BYTES) {
-            // Drivers give whole pages; one that does not cannot serve blocks of 512 bytes.
+            // Drivers return whole pages; one that does not cannot serve blocks of 512 bytes.
             driver.host_free(address)?;
             return none(Call::HostAllocate);
         }
@@ -144,11 +143,11 @@ impl Device for HostMemory {
     fn free(&self, address: u64) -> Result<()> {
         let unknown = DriverError { call: Call::Free, code: Code::INVALID_VALUE };
         let bytes = self.live.lock().remove(&address).ok_or(unknown)?;
-        match &self.pinning {
+        match &self.driver {
             None => {
                 let layout = layout(bytes).ok_or(unknown)?;
-                // SAFETY: `take` had this address from the allocator for these bytes, and it
-                // was in `live` until now: nobody else gives it back.
+                // SAFETY: `take` got this address from the allocator for these bytes, and it was
+                // in `live` until now, so it is freed only here.
                 self.counted(&self.frees, || unsafe { dealloc(address as *mut u8, layout) });
                 Ok(())
             }
@@ -271,7 +270,7 @@ impl Device for HostMemory {
     }
 }
 
-/// The machine's memory as a `/proc/meminfo` has it.
+/// The machine's memory in the text of a `/proc/meminfo`.
 fn info_of(meminfo: &str) -> Option<MemoryInfo> {
     let bytes_of = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;

@@ -1,10 +1,10 @@
 //! The device: one trait that is the whole contract, and what implements it.
 //!
-//! [`cuda`] speaks to a real driver through its own loader; [`simulated`] to the crate
-//! `simgpu`. Everything above this layer sees [`Device`] alone. [`open`] picks the backend;
-//! [`Handles`] creates memory with as many of the wished-for options as a device can give;
-//! [`guarded`] puts a device's allocations in front of pages that are not mapped; [`host`] is the
-//! process's own memory in the shape of a device.
+//! [`cuda`] calls a real driver through its own loader, [`simulated`] the crate `simgpu`.
+//! Everything above this layer sees [`Device`] alone. [`open`] chooses the backend; [`Handles`]
+//! creates memory with as many of the requested options as a device supports; [`guarded`] puts a
+//! device's allocations before pages that are not mapped; [`host`] is the process's own memory as
+//! a device.
 
 mod clock;
 pub mod cuda;
@@ -12,6 +12,7 @@ mod device;
 pub mod guarded;
 mod handles;
 pub mod host;
+mod open;
 mod platform;
 pub mod simulated;
 
@@ -21,4 +22,5 @@ pub use device::{
     Result, Shareable, Usage,
 };
 pub use handles::Handles;
-pub use platform::{Backend, Platform, open};
+pub use open::open;
+pub use platform::{Backend, Platform};

@@ -1,23 +1,22 @@
-//! Allocating, freeing, and what is known of a block.
+//! Allocating, freeing, and the block at an address.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use super::{
-    boundary, callsite, genesis_stream, instance, ordinal, pointer, stream_handle, torch,
-    write_required,
-};
+use super::{boundary, genesis_stream, ordinal, pointer, stream_handle, torch, write_required};
 use crate::base::{DeviceOrdinal, Result, Status, StreamHandle};
+use crate::callsite;
 use crate::heap::{Heap, LiveBlock, Stream};
+use crate::instance;
 
-/// What is known of a live block.
+/// A live block.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BlockInfo {
-    /// The pointer that was handed out.
+    /// The pointer to the block.
     pub address: *mut c_void,
-    /// What was asked for, in bytes.
+    /// The size requested, in bytes.
     pub requested_bytes: usize,
-    /// The extent of the block, in bytes.
+    /// The size of the block, in bytes.
     pub allocated_bytes: usize,
     /// The stream it was allocated on.
     pub stream: genesis_stream,
@@ -39,14 +38,14 @@ impl From<LiveBlock> for BlockInfo {
 
 /// Allocates `size` bytes on `device` for use on `stream`.
 ///
-/// Returns a pointer aligned to 512 bytes, or NULL: without noise for size 0, else with a last
-/// error. Contents are undefined. Any thread; any device may be current.
+/// Returns a pointer aligned to 512 bytes; NULL for size 0 (no error) or on failure (last error
+/// set). Contents are undefined. Any thread; any device may be current.
 ///
-/// A stream is told by the driver's number for it, which takes a call of the driver
-/// (GENESIS_STREAM_IDS); the default streams are those of `device`.
+/// A stream is identified by the driver's number for it, which takes a call of the driver
+/// (GENESIS_STREAM_IDS). The default streams are those of `device`.
 ///
-/// Where PyTorch is the caller, a failure is an exception of its own: torch.OutOfMemoryError
-/// when memory is short, else RuntimeError.
+/// If PyTorch is the caller, a failure throws PyTorch's own exception: torch.OutOfMemoryError if
+/// memory is short, else RuntimeError.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn genesis_malloc(
     size: usize,
@@ -56,7 +55,7 @@ pub extern "C-unwind" fn genesis_malloc(
     allocate(size, device, stream, Heap::identify)
 }
 
-/// `genesis_malloc` for a stream that `identify` tells.
+/// `genesis_malloc` for the stream that `identify` returns.
 #[inline(always)]
 pub(super) fn allocate(
     size: usize,
@@ -67,7 +66,7 @@ pub(super) fn allocate(
     let allocated = boundary::call(|| {
         let stream = stream_handle(stream);
         if size == 0 {
-            // It is only told; without noise, whatever is wrong.
+            // It is only recorded, and never fails.
             return match (instance::heap_if_made(), ordinal(device)) {
                 (Ok(Some(heap)), Ok(device)) => heap.allocate(0, device, stream),
                 _ => Ok(0),
@@ -82,11 +81,11 @@ pub(super) fn allocate(
     }
 }
 
-/// Frees the block at `ptr`, which may be NULL.
+/// Frees the block at `ptr`; NULL does nothing.
 ///
-/// Only `ptr` is looked at: the other arguments are there because PyTorch passes them, and the
-/// shorter call `genesis_free(ptr, device, stream)` is as good. A pointer that is not a live
-/// block's is left alone and reported as the last error. Any thread; no driver call unless
+/// Only `ptr` is read. The other arguments exist because PyTorch passes them; the shorter call
+/// `genesis_free(ptr, device, stream)` does the same. A pointer that is not a live block's changes
+/// nothing and sets the last error. Any thread. Calls the driver only if
 /// `genesis_block_record_stream` was called for the block or the strategy is Naive.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_free(
@@ -95,7 +94,7 @@ pub extern "C" fn genesis_free(
     device: c_int,
     stream: genesis_stream,
 ) {
-    // Whatever the caller passed in their place: with three arguments, not even these.
+    // Callers with three arguments leave some of these undefined.
     let _ = (size, device, stream);
     let _ = boundary::call(|| {
         if ptr.is_null() {
@@ -105,11 +104,10 @@ pub extern "C" fn genesis_free(
     });
 }
 
-/// Allocates as `genesis_malloc` does, for what the caller calls `name` within `scope`: while a
-/// profile or `GENESIS_DEBUG` wants to know where a block comes from, that is its call site, with
-/// `name` innermost, and no stack is looked at. At other times it costs nothing. Either may be
-/// NULL or ""; where both are, the stack is looked at. A failure is NULL and a last error,
-/// whoever calls.
+/// Allocates like `genesis_malloc`, with `name` within `scope` as the call site in place of the
+/// stack. Call sites are recorded only while a profile is made or `GENESIS_DEBUG` is on; at other
+/// times the names cost nothing. Either may be NULL or ""; if both are, the stack is the call site.
+/// A failure returns NULL and sets the last error, also if PyTorch is the caller.
 ///
 /// # Safety
 /// `scope` and `name` are NULL or NUL-terminated strings.
@@ -121,10 +119,12 @@ pub unsafe extern "C" fn genesis_malloc_named(
     scope: *const c_char,
     name: *const c_char,
 ) -> *mut c_void {
-    let text = |text: *const c_char| match text.is_null() {
-        true => "".into(),
+    let text = |text: *const c_char| {
+        if text.is_null() {
+            return "".into();
+        }
         // SAFETY: not null, and a string by the caller's contract.
-        false => unsafe { CStr::from_ptr(text) }.to_string_lossy(),
+        unsafe { CStr::from_ptr(text) }.to_string_lossy()
     };
     let allocated = boundary::call(|| {
         let (device, stream) = (ordinal(device)?, stream_handle(stream));
@@ -139,23 +139,25 @@ pub unsafe extern "C" fn genesis_malloc_named(
         if names.iter().all(|name| name.is_empty()) {
             return heap.allocate(size as u64, device, stream);
         }
-        callsite::under([&names[0], &names[1]], || heap.allocate(size as u64, device, stream))
+        callsite::under(&instance::EVENTS, [&names[0], &names[1]], || {
+            heap.allocate(size as u64, device, stream)
+        })
     });
     allocated.map_or(std::ptr::null_mut(), pointer)
 }
 
-/// Notes that work on `stream`, other than the block's own, uses the block at `ptr`: once
-/// freed, it is not reused before all work queued on `stream` by then has completed. The
-/// stream, of whatever device, must exist until the block is freed; a default stream is that of
-/// the calling thread's current context.
+/// Records that work on `stream`, other than the block's own, uses the block at `ptr`. Once freed,
+/// the block is not reused before all work queued on `stream` by then has completed. The stream may
+/// be of any device and must exist until the block is freed. A default stream is that of the
+/// calling thread's current context.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_block_record_stream(ptr: *mut c_void, stream: genesis_stream) -> Status {
     boundary::status(|| instance::heap()?.record_stream(ptr as u64, stream_handle(stream)))
 }
 
-/// Frees the block at `ptr`, which may be NULL, and gives the memory that this leaves wholly free
-/// back to the driver at once: for a block that nothing of its size will follow. What shares a
-/// segment with live blocks stays cached.
+/// Frees the block at `ptr`, which may be NULL, and at once returns the memory that this leaves
+/// wholly free to the driver. Use it for a block after which none of its size will follow. Memory
+/// that shares a segment with live blocks stays cached.
 ///
 /// May wait for the device. Linear in the number of segments.
 #[unsafe(no_mangle)]
@@ -168,11 +170,10 @@ pub extern "C" fn genesis_block_release(ptr: *mut c_void) -> Status {
     })
 }
 
-/// Writes to `info` what is known of the live block that contains `ptr`, which need not be
-/// its start.
+/// Writes the live block that contains `ptr` to `info`; `ptr` need not be its start.
 ///
-/// `GENESIS_STATUS_FOREIGN_POINTER` for memory that is not the library's,
-/// `GENESIS_STATUS_DOUBLE_FREE` for memory that it holds and no live block has.
+/// Returns `GENESIS_STATUS_FOREIGN_POINTER` for memory that is not the library's, and
+/// `GENESIS_STATUS_DOUBLE_FREE` for memory of the library in which no block is live.
 ///
 /// # Safety
 /// `info` is NULL, which is an error, or points to a writable `genesis_block_info`.

@@ -1,16 +1,15 @@
-//! What stands between C and everything else: panics stop here, and errors become a status
-//! and the thread's last error.
+//! Panics stop here, and errors become a status and the thread's last error.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::instance;
 use crate::base::{Error, Result, Status};
 use crate::config::LogLevel;
+use crate::instance;
 
-/// The last call of a thread that failed.
+/// The last failure of a thread.
 struct LastError {
     status: Status,
     message: CString,
@@ -29,11 +28,11 @@ pub(super) fn status(body: impl FnOnce() -> Result<()>) -> Status {
     }
 }
 
-/// Runs `body`; an error or a panic becomes the thread's last error and `None`.
+/// Runs `body`; an error or a panic becomes the thread's last error and is returned.
 #[inline]
 pub(super) fn call<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
-    // Unwinding releases the locks held; the structures behind them are checked by tests, and
-    // a defect in them is worse answered by ending the host program.
+    // Unwinding releases the locks held. Tests check the structures behind them; ending the host
+    // program because of a defect would be worse.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(fail(error)),
@@ -43,7 +42,7 @@ pub(super) fn call<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
 
 #[cold]
 fn fail(error: Error) -> Error {
-    // A thread that is ending has no last error any more.
+    // A thread that is ending no longer has a last error.
     let _ = LAST.try_with(|last| {
         if let Ok(mut last) = last.try_borrow_mut() {
             last.status = error.status;
@@ -61,7 +60,7 @@ fn defect(payload: &(dyn Any + Send)) -> Error {
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message");
     let error = Error::new(Status::Internal, format!("internal error: {text}"));
-    // The log must not turn one defect into two.
+    // The log's receiver may panic as well.
     let _ = catch_unwind(AssertUnwindSafe(|| instance::log().write(LogLevel::Error, &error)));
     error
 }
@@ -71,12 +70,12 @@ pub(super) fn last_status() -> Status {
     LAST.try_with(|last| last.borrow().status).unwrap_or(Status::Success)
 }
 
-/// The message of the thread's last error; good until the thread's next failing call.
+/// The message of the thread's last error, valid until its next failing call.
 pub(super) fn last_message() -> *const c_char {
     LAST.try_with(|last| last.borrow().message.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Forgets the thread's last error.
+/// Clears the thread's last error.
 pub(super) fn clear_last() {
     let _ = LAST.try_with(|last| {
         *last.borrow_mut() = LastError { status: Status::Success, message: CString::default() };

@@ -1,26 +1,28 @@
-//! What CuPy's `CFunctionAllocator` calls: malloc and free, with a parameter of the caller's first.
+//! Malloc and free for CuPy's `CFunctionAllocator`, which passes a parameter of the user's first.
 //!
-//! CuPy passes no stream. The parameter is its stream: whoever makes the allocator makes one for
-//! each stream (`genesis.cupy` does), and passes the handle where CuPy expects an address. CuPy
-//! keeps bare addresses of both functions and calls the second from destructors, which may run when
-//! the interpreter is gone; nothing here needs one.
+//! CuPy passes no stream, so the parameter is the stream: there is one allocator for each stream
+//! (`genesis.cupy` makes them), with the handle in place of an address. CuPy keeps the addresses of
+//! both functions and calls free from destructors, which may run after the interpreter has ended;
+//! nothing here needs an interpreter.
 //!
-//! **The interpreter's lock.** CuPy calls with it held. Where one of these calls has to wait for a
-//! device, work there may run Python code on the host, which waits for the lock: so it is let go of
-//! meanwhile (`callsite::without_lock`). That changes nothing for CuPy: other threads may run before
-//! and behind each call in any case, since malloc is called from Python code and free where an object
-//! goes. It is *not* done for other callers who have the lock, such as PyTorch's: what is C or C++
-//! may hold a lock of its own besides, which another thread wants with the interpreter's, and the two
-//! would wait for each other for ever. They let go of it themselves before they come here, as
-//! `ctypes` and most of PyTorch's functions do.
+//! **The interpreter's lock.** CuPy calls with the lock held. If a call has to wait for the device,
+//! work there may run Python code on the host, which waits for the lock. So the lock is released
+//! while a driver call blocks (`callsite::without_lock`). CuPy is not affected: other threads may
+//! run before and after each call anyway, because malloc is called from Python code and free where
+//! an object is destroyed. Other callers that hold the lock, such as PyTorch, keep it: C or C++
+//! code may hold a lock of its own, and another thread may hold the interpreter's lock and want
+//! that one, which would be a deadlock. Such callers release the lock before they call, as `ctypes`
+//! and most of PyTorch's functions do.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-use super::{boundary, callsite, genesis_stream, instance, ordinal, pointer, stream_handle};
+use super::{boundary, genesis_stream, ordinal, pointer, stream_handle};
 use crate::base::blocking::letting_go;
+use crate::callsite;
+use crate::instance;
 
-/// Allocates like `genesis_malloc`, for CuPy: NULL for size 0 and where it failed.
+/// Allocates like `genesis_malloc`, for CuPy. A failure returns NULL and sets the last error.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_cupy_malloc(
     stream: genesis_stream,
@@ -37,7 +39,7 @@ pub extern "C" fn genesis_cupy_malloc(
     allocated.map_or(null_mut(), pointer)
 }
 
-/// Frees like `genesis_free`, for CuPy. Only `ptr` is looked at.
+/// Frees like `genesis_free`, for CuPy. Only `ptr` is read.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_cupy_free(stream: genesis_stream, ptr: *mut c_void, device: c_int) {
     let _ = (stream, device);

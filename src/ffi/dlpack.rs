@@ -1,23 +1,24 @@
-//! Memory as DLPack tensors, for every library that takes those.
+//! Memory as DLPack tensors.
 //!
-//! A buffer is one block and counts who uses it: its maker, and each tensor made of it. The block
-//! is freed when the last of them lets go; a tensor does so in its deleter, a function of this
-//! library, which may be called from any thread, with no interpreter there. So is the destructor of
-//! the capsules in which Python passes tensors, which may run while the interpreter is taken down.
+//! A buffer is one block with a count of its users: its maker and each tensor made of it. The last
+//! user frees the block. A tensor ends in its deleter, a function of this library that any thread
+//! may call without an interpreter. The destructor of the capsules in which Python passes tensors
+//! is one too, because it may run while the interpreter is being destroyed.
 //!
-//! Tensors are compact, in the order of C, in either form: `DLManagedTensor`, or
-//! `DLManagedTensorVersioned` of DLPack 1. Layouts are those of `dlpack.h`. Which streams must wait
-//! for which, and on which a block was used, is said with `genesis_stream_wait` and
-//! `genesis_block_record_stream`; a tensor knows no stream.
+//! Tensors are compact and in the order of C, as `DLManagedTensor` or as `DLManagedTensorVersioned`
+//! of DLPack 1. Layouts are those of `dlpack.h`. A tensor has no stream: `genesis_stream_wait`
+//! makes streams wait for each other, and `genesis_block_record_stream` records on which one a
+//! block was used.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use super::{boundary, genesis_stream, instance, ordinal, pointer, stream_handle, write_required};
+use super::{boundary, genesis_stream, ordinal, pointer, stream_handle, write_required};
 use crate::base::{Error, Result, Status};
 use crate::driver::Backend;
+use crate::instance;
 
 /// `kDLCPU` and `kDLCUDA`.
 const HOST: i32 = 1;
@@ -83,7 +84,7 @@ struct Versioned {
     tensor: Tensor,
 }
 
-/// A tensor with what it points to. The consumer holds the address of `managed`, the first member.
+/// A tensor and what it points to. The consumer holds the address of `managed`, the first member.
 #[repr(C)]
 struct Export<M> {
     managed: M,
@@ -93,7 +94,7 @@ struct Export<M> {
 }
 
 impl<M> Export<M> {
-    /// Hands `managed` out; [`Self::take_back`] ends it.
+    /// Returns the address of `managed` for a consumer; [`Self::take_back`] ends it.
     fn hand_out(
         buffer: Arc<DlpackBuffer>,
         element: DataType,
@@ -156,7 +157,7 @@ fn strides_of(shape: &[i64]) -> Box<[i64]> {
     strides.into_boxed_slice()
 }
 
-/// The extent of a tensor, in bytes; `None` for what is none.
+/// The size of a tensor, in bytes; `None` if these are not a type and a shape.
 fn bytes_of(element: DataType, shape: &[i64]) -> Option<u64> {
     let element_bits = u64::from(element.bits).checked_mul(u64::from(element.lanes))?;
     if element_bits == 0 {
@@ -171,8 +172,8 @@ fn bytes_of(element: DataType, shape: &[i64]) -> Option<u64> {
     Some(bits.div_ceil(8))
 }
 
-/// Allocates `size` bytes on `device` for use on `stream`, to be shared as DLPack tensors, and
-/// writes to `buffer` what stands for them.
+/// Allocates `size` bytes on `device` for use on `stream`, and writes a buffer that shares them
+/// with DLPack tensors to `buffer`.
 ///
 /// # Safety
 /// `buffer` is NULL, which is an error, or points to a writable pointer.
@@ -196,7 +197,7 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_create(
     boundary::status(|| unsafe { write_required(buffer, create) })
 }
 
-/// Where the memory of `buffer` begins; NULL for NULL, and for a buffer of 0 bytes.
+/// Returns the address of the memory of `buffer`; NULL for NULL and for a buffer of 0 bytes.
 ///
 /// # Safety
 /// `buffer` is NULL or a buffer that was not released.
@@ -208,8 +209,8 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_data_get(
     unsafe { buffer.as_ref() }.map_or(null_mut(), |buffer| pointer(buffer.address))
 }
 
-/// Its maker lets go of `buffer`, which may be NULL. The memory is freed when all tensors made of it
-/// are gone.
+/// Ends the maker's use of `buffer`, which may be NULL. The memory is freed when all tensors made
+/// of it have ended too.
 ///
 /// # Safety
 /// `buffer` is NULL or a buffer that was not released.
@@ -219,21 +220,21 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_release(buffer: *mut DlpackBuffer
         return;
     }
     let _ = boundary::call(|| {
-        // SAFETY: it came from `Arc::into_raw`, and is given up once, by the caller's contract.
+        // SAFETY: it came from `Arc::into_raw`, and ends once, by the caller's contract.
         drop(unsafe { Arc::from_raw(buffer.cast_const()) });
         Ok(())
     });
 }
 
-/// Makes a tensor of `dimensions` dimensions, compact and in the order of C, of the memory of
-/// `buffer`, and writes its address to `tensor`: a `DLManagedTensor`, or with `versioned` a
-/// `DLManagedTensorVersioned`. Its elements are of the `DLDataType` `code`, `bits`, `lanes`.
-/// Whoever gets it calls its deleter, once.
+/// Makes a tensor in the memory of `buffer`, compact and in the order of C, with `dimensions`
+/// dimensions and elements of the `DLDataType` `code`, `bits`, `lanes`. Writes its address to
+/// `tensor`: a `DLManagedTensor`, or a `DLManagedTensorVersioned` if `versioned` is not 0. Its
+/// receiver calls its deleter, once.
 ///
 /// # Safety
 /// `buffer` is NULL, which is an error, or a buffer that was not released; `shape` points to
-/// `dimensions` numbers, and may be NULL for none; `tensor` is NULL, which is an error, or points to
-/// a writable pointer.
+/// `dimensions` numbers, and may be NULL for none; `tensor` is NULL, which is an error, or points
+/// to a writable pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_dlpack_tensor_create(
     buffer: *mut DlpackBuffer,
@@ -270,29 +271,29 @@ pub unsafe extern "C" fn genesis_dlpack_tensor_create(
     boundary::status(|| unsafe { write_required(tensor, create) })
 }
 
-/// The destructor of a Python capsule that holds a tensor made here, under the name DLPack gives it:
-/// a tensor that nobody took goes with it. Whoever took one has given the capsule another name.
+/// The destructor for a Python capsule with a tensor made here, under DLPack's name for it. It
+/// deletes a tensor that no consumer took; a consumer that took it has renamed the capsule.
 ///
 /// # Safety
-/// Python calls it, with the capsule that goes.
+/// Python calls it with the capsule that is being destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_dlpack_capsule_destroy(capsule: *mut c_void) {
-    // SAFETY: the caller's contract; each name is that of the type of tensor.
+    // SAFETY: the caller's contract; each name stands for its type of tensor.
     unsafe {
         Export::<Managed>::take_back(held(capsule, c"dltensor").cast());
         Export::<Versioned>::take_back(held(capsule, c"dltensor_versioned").cast());
     }
 }
 
-/// What a capsule of this name holds; NULL if it has another one.
+/// The pointer in a capsule of this name; NULL if it has another name.
 ///
 /// # Safety
-/// `capsule` is a capsule of a Python whose lock the caller has.
+/// `capsule` is a capsule of a Python whose lock the caller holds.
 unsafe fn held(capsule: *mut c_void, name: &CStr) -> *mut c_void {
     type IsValid = unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int;
     type GetPointer = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-    // SAFETY: the names are strings; what is found under them are Python's functions of these types,
-    // and the first says whether the second may be called.
+    // SAFETY: the names are strings, and Python's functions of these names have these types. The
+    // second may be called if the first returns true.
     unsafe {
         let is_valid = libc::dlsym(libc::RTLD_DEFAULT, c"PyCapsule_IsValid".as_ptr());
         let get_pointer = libc::dlsym(libc::RTLD_DEFAULT, c"PyCapsule_GetPointer".as_ptr());
@@ -301,14 +302,14 @@ unsafe fn held(capsule: *mut c_void, name: &CStr) -> *mut c_void {
         }
         let is_valid = transmute::<*mut c_void, IsValid>(is_valid);
         let get_pointer = transmute::<*mut c_void, GetPointer>(get_pointer);
-        match is_valid(capsule, name.as_ptr()) {
-            0 => null_mut(),
-            _ => get_pointer(capsule, name.as_ptr()),
+        if is_valid(capsule, name.as_ptr()) == 0 {
+            return null_mut();
         }
+        get_pointer(capsule, name.as_ptr())
     }
 }
 
-/// One more use of a buffer.
+/// Adds a use of a buffer.
 ///
 /// # Safety
 /// `buffer` is NULL or a buffer that was not released.
@@ -316,7 +317,7 @@ unsafe fn shared(buffer: *mut DlpackBuffer) -> Result<Arc<DlpackBuffer>> {
     if buffer.is_null() {
         return Err(Error::invalid_argument("the buffer is null"));
     }
-    // SAFETY: it came from `Arc::into_raw`, and its maker's use of it is not given up.
+    // SAFETY: it came from `Arc::into_raw`, and its maker's use has not ended.
     unsafe {
         Arc::increment_strong_count(buffer.cast_const());
         Ok(Arc::from_raw(buffer.cast_const()))
@@ -337,8 +338,8 @@ unsafe fn shape_of(shape: *const i64, dimensions: c_int) -> Result<Box<[i64]>> {
     }
 }
 
-/// Work queued on `stream` from now on waits for the work queued on `other` until now; the host
-/// waits for nothing. Both are streams of `device`. Not while `other` is being captured.
+/// Makes work queued on `stream` from now on wait for the work queued on `other` until now; the
+/// host does not wait. Both are streams of `device`. Not while `other` is being captured.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_stream_wait(
     device: c_int,

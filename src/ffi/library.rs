@@ -3,11 +3,12 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use super::boundary::{self, text};
-use super::{instance, ordinal, write_required};
+use super::{ordinal, write_required};
 use crate::base::{Error, Result, Status};
 use crate::driver::Backend;
+use crate::instance;
 
-/// The library's version, such as "0.1.0".
+/// Returns the library's version, such as "0.1.0". The text stays valid.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_version_get() -> *const c_char {
     const VERSION: &CStr =
@@ -29,8 +30,8 @@ pub unsafe extern "C" fn genesis_device_count_get(count: *mut c_int) -> Status {
     boundary::status(|| unsafe { write_required(count, get) })
 }
 
-/// Writes the name of `device` to `buffer`, NUL-terminated. `GENESIS_STATUS_INVALID_ARGUMENT` if `capacity`
-/// bytes do not hold it.
+/// Writes the name of `device` to `buffer`, NUL-terminated. Returns
+/// `GENESIS_STATUS_INVALID_ARGUMENT` if it is longer than `capacity` bytes.
 ///
 /// # Safety
 /// `buffer` is NULL, which is an error, or points to `capacity` writable bytes.
@@ -47,7 +48,7 @@ pub unsafe extern "C" fn genesis_device_name_get(
     })
 }
 
-/// Points `name` to the backend in force: "cuda", "host" or "sim". The text is good for ever.
+/// Points `name` to the backend in use: "cuda", "host" or "sim". The text stays valid.
 ///
 /// # Safety
 /// `name` is NULL, which is an error, or points to a writable pointer.
@@ -65,9 +66,9 @@ pub unsafe extern "C" fn genesis_backend_get(name: *mut *const c_char) -> Status
     boundary::status(|| unsafe { write_required(name, get) })
 }
 
-/// Sets the option `name`, as the environment variable of that name would; an empty `value`
-/// puts the default back. Before the first allocation every option may be set, and wins over
-/// the environment; afterwards those that `genesis options` marks as changeable, on all devices.
+/// Sets the option `name` like the environment variable of that name; an empty `value` restores the
+/// default. Before the first allocation every option may be set and overrides the environment.
+/// Afterwards only those that `genesis options` marks as changeable may, for all devices.
 ///
 /// # Safety
 /// Both arguments are NULL, which is an error, or NUL-terminated strings.
@@ -80,8 +81,8 @@ pub unsafe extern "C" fn genesis_option_set(name: *const c_char, value: *const c
     })
 }
 
-/// Writes the value in force of the option `name` to `buffer`, NUL-terminated.
-/// `GENESIS_STATUS_INVALID_ARGUMENT` if `capacity` bytes do not hold it.
+/// Writes the value of the option `name` to `buffer`, NUL-terminated. Returns
+/// `GENESIS_STATUS_INVALID_ARGUMENT` if it is longer than `capacity` bytes.
 ///
 /// # Safety
 /// `name` is NULL, which is an error, or a NUL-terminated string; `buffer` is NULL, which is an
@@ -100,27 +101,27 @@ pub unsafe extern "C" fn genesis_option_get(
     })
 }
 
-/// The status of the last call of this thread that failed; `GENESIS_STATUS_SUCCESS` if none
-/// has since the last clear.
+/// Returns the status of this thread's last call that failed; `GENESIS_STATUS_SUCCESS` if none has
+/// failed since the last clear.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_last_error_get() -> Status {
     boundary::last_status()
 }
 
-/// One line on the last call of this thread that failed; empty if none has. The text is good
+/// Returns one line about this thread's last call that failed; empty if none has. The text is valid
 /// until the thread's next call that fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_last_error_message_get() -> *const c_char {
     boundary::last_message()
 }
 
-/// Forgets the thread's last error.
+/// Clears the thread's last error.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_last_error_clear() {
     boundary::clear_last();
 }
 
-/// A short text for a status; "unknown status" for a number that is none. Good for ever.
+/// Returns a short text for a status; "unknown status" for any other number. The text stays valid.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_status_text_get(status: c_int) -> *const c_char {
     let known = Status::ALL.into_iter().find(|known| *known as c_int == status);

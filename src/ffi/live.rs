@@ -1,47 +1,47 @@
-//! The blocks that are live, one by one: the leak check.
+//! Visiting the live blocks, for leak checks.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};
 
-use super::{ALL_DEVICES, boundary, genesis_stream, instance, ordinal, pointer};
+use super::{ALL_DEVICES, boundary, genesis_stream, ordinal, pointer};
 use crate::base::{Error, Status};
+use crate::instance;
 
-/// A live block, with what is known of it.
+/// A live block and its allocation.
 ///
-/// Age and location are known of blocks that were allocated while `GENESIS_DEBUG` was not off.
+/// Age and location are known if the block was allocated while `GENESIS_DEBUG` was on.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct LiveBlock {
-    /// The pointer that was handed out.
+    /// The pointer to the block.
     pub address: *mut c_void,
-    /// What was asked for, in bytes.
+    /// The size requested, in bytes.
     pub requested_bytes: usize,
-    /// The extent of the block, in bytes.
+    /// The size of the block, in bytes.
     pub allocated_bytes: usize,
     /// The device.
     pub device: c_int,
     /// The stream it was allocated on.
     pub stream: genesis_stream,
-    /// How long ago it was allocated, in nanoseconds; `UINT64_MAX`: not known.
+    /// The time since it was allocated, in nanoseconds; `UINT64_MAX` if unknown.
     pub age_ns: u64,
     /// The tag it was allocated under, or NULL.
     pub tag: *const c_char,
-    /// Where it was allocated: lines such as "train.py:12 (step)", innermost first; "" if that is
-    /// not known.
+    /// Where it was allocated: lines such as "train.py:12 (step)", innermost first; "" if unknown.
     pub location: *const c_char,
 }
 
-/// Called for each live block; what it is given is good until it returns. It may call any
-/// function of the library, also to free blocks, and must not throw.
+/// Called for each live block; `block` is valid until it returns. It may call any function of the
+/// library, also to free blocks, and must not throw.
 #[allow(non_camel_case_types)]
 pub type genesis_live_block_visitor =
     Option<unsafe extern "C" fn(user_data: *mut c_void, block: *const LiveBlock)>;
 
-/// Shows `visit` every block that is live now on `device` (-1: on all) and was asked for with at
-/// least `least_bytes`, largest first. What has leaked, where a program should have freed
+/// Calls `visit` for every live block of `device` (-1: of all devices) whose request was at least
+/// `least_bytes`, largest first. These are the leaks of a program that should have freed
 /// everything.
 ///
-/// Linear in the number of blocks. The first to name a place takes a while for it.
+/// Linear in the number of blocks. Naming a place for the first time takes milliseconds.
 ///
 /// # Safety
 /// `visit` is NULL, which is an error, or good until this function returns, as is `user_data`.

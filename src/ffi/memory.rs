@@ -1,15 +1,16 @@
-//! How much memory there is, how much may be held, and giving cached memory back.
+//! Memory info, limits, and releasing cached memory.
 
 use std::ffi::c_int;
 
-use super::{boundary, for_devices, instance, ordinal, write_optional, write_required};
+use super::{boundary, for_devices, ordinal, write_optional, write_required};
 use crate::base::{Result, Status};
 use crate::heap::Heap;
+use crate::instance;
 
-/// Writes the free and total memory of `device`, in bytes, as a caller may count on it: within
-/// the limits in force, with cached memory counted as free. Either output may be NULL.
+/// Writes the free and total memory of `device` within its limits, in bytes. Cached memory counts
+/// as free. Either output may be NULL.
 ///
-/// Asks the driver: microseconds, not for a hot path.
+/// Calls the driver, which takes microseconds.
 ///
 /// # Safety
 /// Each output is NULL or points to a writable `size_t`.
@@ -30,16 +31,16 @@ pub unsafe extern "C" fn genesis_memory_info_get(
     })
 }
 
-/// Limits the physical memory held on `device` to `bytes`; 0 takes the limit away.
+/// Limits the physical memory held on `device` to `bytes`; 0 removes the limit.
 ///
-/// Memory held already stays; cached memory above the limit is released when more is needed.
+/// Memory already held stays. Cached memory above the limit is released when more is needed.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_memory_limit_set(device: c_int, bytes: usize) -> Status {
     let limit = (bytes != 0).then_some(bytes as u64);
     boundary::status(|| instance::heap()?.set_memory_limit(ordinal(device)?, limit))
 }
 
-/// Writes the limit set for `device` to `bytes`; 0: none.
+/// Writes the limit set for `device` to `bytes`; 0 if there is none.
 ///
 /// # Safety
 /// `bytes` is NULL, which is an error, or points to a writable `size_t`.
@@ -54,13 +55,13 @@ pub unsafe extern "C" fn genesis_memory_limit_get(device: c_int, bytes: *mut usi
 }
 
 /// Limits the physical memory held on `device` to the part `fraction`, in (0, 1], of all its
-/// memory; the lower of this limit and that of `genesis_memory_limit_set` is in force.
+/// memory. The lower of this limit and that of `genesis_memory_limit_set` applies.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_memory_fraction_set(device: c_int, fraction: f64) -> Status {
     boundary::status(|| instance::heap()?.set_memory_fraction(ordinal(device)?, fraction))
 }
 
-/// Writes the fraction in force for `device` to `fraction`.
+/// Writes the fraction set for `device` to `fraction`.
 ///
 /// # Safety
 /// `fraction` is NULL, which is an error, or points to a writable `double`.
@@ -71,15 +72,15 @@ pub unsafe extern "C" fn genesis_memory_fraction_get(device: c_int, fraction: *m
     boundary::status(|| unsafe { write_required(fraction, get) })
 }
 
-/// Limits the memory that `device` keeps cached to `bytes`, and releases what is above;
-/// `SIZE_MAX` takes the limit away, 0 keeps nothing.
+/// Limits the memory that `device` keeps cached to `bytes`, and releases what is above the limit.
+/// `SIZE_MAX` removes the limit; 0 keeps nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_cache_limit_set(device: c_int, bytes: usize) -> Status {
     let limit = (bytes != usize::MAX).then_some(bytes as u64);
     boundary::status(|| instance::heap()?.set_cache_limit(ordinal(device)?, limit))
 }
 
-/// Writes the limit of the cache of `device` to `bytes`; `SIZE_MAX`: none.
+/// Writes the limit of the cache of `device` to `bytes`; `SIZE_MAX` if there is none.
 ///
 /// # Safety
 /// `bytes` is NULL, which is an error, or points to a writable `size_t`.
@@ -93,22 +94,22 @@ pub unsafe extern "C" fn genesis_cache_limit_get(device: c_int, bytes: *mut usiz
     boundary::status(|| unsafe { write_required(bytes, get) })
 }
 
-/// Gives everything cached on `device` (−1: on every device in use) back to the driver.
+/// Returns all cached memory of `device` (-1: of every device in use) to the driver.
 ///
-/// May wait for the device. Live blocks stay, and so does what shares a segment with them.
+/// May wait for the device. Live blocks stay, and so does memory that shares a segment with them.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_cache_empty(device: c_int) -> Status {
     boundary::status(|| empty_cache(device))
 }
 
-/// Gives everything cached on `device` back, or on every one if it is `ALL_DEVICES`.
+/// Releases all cached memory of `device`, or of every device if it is `ALL_DEVICES`.
 pub(super) fn empty_cache(device: c_int) -> Result<()> {
     for_devices(device, Heap::empty_cache).map(drop)
 }
 
-/// Gives cached memory of `device` (−1: of every device in use) back, the longest unused
-/// first, until at most `target_bytes` are held. Writes the bytes given back to
-/// `released_bytes`, which may be NULL.
+/// Returns cached memory of `device` (-1: of every device in use) to the driver, the longest unused
+/// first, until at most `target_bytes` are held. Writes the bytes released to `released_bytes`,
+/// which may be NULL.
 ///
 /// # Safety
 /// `released_bytes` is NULL or points to a writable `size_t`.
@@ -126,9 +127,9 @@ pub unsafe extern "C" fn genesis_cache_trim(
     })
 }
 
-/// Gives back what `device` (−1: every device in use) has cached and not used for as long as
-/// GENESIS_GC_AGE_ALLOCATIONS and GENESIS_GC_AGE_SECONDS say or, where they say nothing, since
-/// the previous collection. Writes the bytes given back to `released_bytes`, which may be NULL.
+/// Returns cached memory of `device` (-1: of every device in use) to the driver if it is older than
+/// GENESIS_GC_AGE_ALLOCATIONS or GENESIS_GC_AGE_SECONDS; if neither is set, if it was not used
+/// since the previous collection. Writes the bytes released to `released_bytes`, which may be NULL.
 ///
 /// # Safety
 /// `released_bytes` is NULL or points to a writable `size_t`.
@@ -145,9 +146,9 @@ pub unsafe extern "C" fn genesis_garbage_collect(
     })
 }
 
-/// Takes in the freed blocks of `device` (−1: of every device in use) whose streams have
-/// finished with them, and joins free neighbours. Gives nothing back to the driver and does
-/// not wait. Writes the bytes that became reusable to `reusable_bytes`, which may be NULL.
+/// Makes freed blocks of `device` (-1: of every device in use) reusable if other streams have
+/// finished with them, and joins free neighbours. Returns nothing to the driver and does not wait.
+/// Writes the bytes that became reusable to `reusable_bytes`, which may be NULL.
 ///
 /// # Safety
 /// `reusable_bytes` is NULL or points to a writable `size_t`.

@@ -1,59 +1,44 @@
-//! The C boundary: thin, literal, panic-proof.
+//! The C boundary.
 //!
-//! Every function is a few lines: it converts its arguments, calls one function of the heap
-//! inside [`boundary`], and writes its outputs on success only. Names are
-//! `genesis_<noun>_<verb>`; all but the two allocation functions, whose types PyTorch fixes,
-//! and a few that cannot fail return a [`Status`](crate::base::Status). The page of prose that
-//! C programmers read stands in `cbindgen.toml` and from there at the top of
-//! `include/genesis.h`.
+//! A function converts its arguments, calls one function of `heap` or `instance` inside
+//! [`boundary`], and writes its outputs on success only. Names are `genesis_<noun>_<verb>`. A
+//! function returns a [`Status`](crate::base::Status) unless it returns a pointer, cannot fail, or
+//! has a type that PyTorch or another framework fixes. The introduction for C programmers is in
+//! `cbindgen.toml`, from which it gets to the top of `include/genesis.h`.
 //!
 //! | file | functions |
 //! |---|---|
-//! | `allocation` | malloc, free, what is known of a block |
-//! | `host` | pools of host memory |
-//! | `memory` | memory info, limits, giving cached memory back |
+//! | `allocation` | malloc, free, the block at an address |
+//! | `host` | host memory |
+//! | `memory` | memory info, limits, releasing cached memory |
 //! | `statistics` | statistics, largest allocations |
-//! | `live` | the blocks that are live |
-//! | `tags` | allocations by tag, paused and resumed |
-//! | `peers` | access for other devices |
-//! | `streams` | streams that end, captures |
-//! | `trace` | recording what the program asks |
+//! | `live` | the live blocks |
+//! | `tags` | tags of allocations, pausing and resuming them |
+//! | `streams` | ends of streams, captures, waits; access of other devices |
+//! | `trace` | recording |
 //! | `profile` | profiles, snapshots |
-//! | `annotations` | what the program says of itself |
-//! | `nvtx` | the same, said to NVIDIA's tools |
+//! | `annotations` | ranges and marks |
 //! | `callbacks` | out-of-memory and log callbacks |
 //! | `library` | version, devices, backend, options, last error |
 //! | `torch` | PyTorch's hooks and exceptions |
-//! | `cupy` | malloc and free as CuPy calls them |
-//! | `onnxruntime` | the same as ONNX Runtime calls them |
-//! | `dlpack` | memory as DLPack tensors, and streams that wait for each other |
-//!
-//! `callsite` finds where in the program a call was made.
-//! `debug` tells at exit what is live.
-//! `process` is what the library does with the process.
-//! `publish` is what a process says of itself while it runs.
-//! `instance` holds the one heap of the process, made by the first call that needs it.
+//! | `cupy` | malloc and free in CuPy's types |
+//! | `onnxruntime` | malloc and free in ONNX Runtime's types |
+//! | `dlpack` | DLPack tensors |
 #![allow(unsafe_code)]
 
 pub mod allocation;
 pub mod annotations;
 mod boundary;
 pub mod callbacks;
-pub mod callsite;
 pub mod cupy;
-mod debug;
 pub mod dlpack;
 pub mod host;
-mod instance;
 pub mod library;
 pub mod live;
 pub mod memory;
-mod nvtx;
 pub mod onnxruntime;
 pub mod peers;
-mod process;
 pub mod profile;
-mod publish;
 pub mod statistics;
 pub mod streams;
 pub mod tags;
@@ -63,6 +48,7 @@ pub mod trace;
 use std::ffi::{c_int, c_void};
 
 use crate::base::{DeviceOrdinal, Error, Result, StreamHandle};
+use crate::instance;
 
 /// CUDA's stream object; only ever pointed to.
 #[repr(C)]
@@ -74,7 +60,7 @@ pub struct CUstream_st {
 #[allow(non_camel_case_types)]
 pub type genesis_stream = *mut CUstream_st;
 
-/// What C passes to mean all devices, where a function allows it.
+/// Stands for all devices in functions that allow it.
 const ALL_DEVICES: c_int = -1;
 
 fn stream_handle(stream: genesis_stream) -> StreamHandle {
@@ -88,7 +74,7 @@ fn ordinal(device: c_int) -> Result<DeviceOrdinal> {
     u32::try_from(device).map(DeviceOrdinal).map_err(no_such_device)
 }
 
-/// Does `operation` for `device`, or for every device if it is [`ALL_DEVICES`]; gives the sum.
+/// Calls `operation` for `device`, or for every device if it is [`ALL_DEVICES`]; returns the sum.
 fn for_devices(
     device: c_int,
     operation: impl Fn(&crate::heap::Heap, DeviceOrdinal) -> Result<u64>,
@@ -99,7 +85,7 @@ fn for_devices(
     }
     let mut sum = 0u64;
     for index in 0..heap.device_count() as u32 {
-        // A device never used holds nothing, and is not opened for that.
+        // A device that was never used holds nothing, so it is not opened.
         if heap.is_opened(DeviceOrdinal(index)) {
             sum = sum.saturating_add(operation(heap, DeviceOrdinal(index))?);
         }
@@ -107,7 +93,7 @@ fn for_devices(
     Ok(sum)
 }
 
-/// Writes what `value` gives to `out`; a null `out` is an error.
+/// Writes the result of `value` to `out`; a null `out` is an error.
 ///
 /// # Safety
 /// `out` is null or points to writable memory for a `T`.
@@ -121,7 +107,7 @@ unsafe fn write_required<T>(out: *mut T, value: impl FnOnce() -> Result<T>) -> R
     Ok(())
 }
 
-/// Writes `value` to `out` unless that is null: the caller does not care for it.
+/// Writes `value` to `out` unless that is null.
 ///
 /// # Safety
 /// `out` is null or points to writable memory for a `T`.

@@ -1,33 +1,34 @@
-//! What ONNX Runtime's CUDA provider calls for its memory, where its options name functions.
+//! The functions that ONNX Runtime's CUDA provider calls for its memory if its options name them.
 //!
 //! `gpu_external_alloc` is a `void *(size_t)`, `gpu_external_free` a `void (void *)` and
-//! `gpu_external_empty_cache` a `void (void)`: no device and no stream. The stream is the legacy
-//! default one: a provider with an external allocator computes there and takes no other
-//! (`user_compute_stream` is refused beside it). For the device there is a set of functions each.
+//! `gpu_external_empty_cache` a `void (void)`: they take no device and no stream. The stream is the
+//! legacy default one: a provider with an external allocator computes there and refuses
+//! `user_compute_stream`. Each device has a set of functions of its own.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-use super::{boundary, instance, ordinal, pointer, write_required};
+use super::{boundary, ordinal, pointer, write_required};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
+use crate::instance;
 
-/// Where the provider computes.
+/// The stream on which the provider computes.
 const LEGACY_DEFAULT_STREAM: StreamHandle = StreamHandle(0);
 
 /// The functions for the memory of one device, in the types of the options of ONNX Runtime's CUDA
-/// provider that their names end in.
+/// provider: `gpu_external_` and the member's name.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct OnnxruntimeFunctions {
-    /// Allocates for use on the legacy default stream; NULL for size 0 and where it failed.
+    /// Allocates for use on the legacy default stream; NULL for size 0 or on failure.
     pub alloc: extern "C" fn(size: usize) -> *mut c_void,
-    /// Frees.
+    /// Frees a block.
     pub free: extern "C" fn(ptr: *mut c_void),
-    /// Gives everything cached on the device back to the driver.
+    /// Returns all cached memory of the device to the driver.
     pub empty_cache: extern "C" fn(),
 }
 
-/// The functions of the devices whose numbers follow.
+/// The functions of the devices with these numbers.
 macro_rules! sets {
     ($($device:literal)*) => {
         [$(OnnxruntimeFunctions {
@@ -41,7 +42,8 @@ macro_rules! sets {
 static SETS: [OnnxruntimeFunctions; 32] =
     sets!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
 
-/// Writes to `functions` those for the memory of `device`, one of the first 32. They stay good.
+/// Writes the functions for the memory of `device`, one of the first 32, to `functions`. They stay
+/// valid.
 ///
 /// # Safety
 /// `functions` is NULL, which is an error, or points to a writable `genesis_onnxruntime_functions`.

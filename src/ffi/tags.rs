@@ -1,17 +1,18 @@
-//! Tags: allocations named by the thread that makes them, paused and resumed by name.
+//! Tags name the allocations of a thread, so that they can be paused and resumed.
 
 use std::ffi::{c_char, c_int};
 
 use super::boundary::{self, text};
-use super::{instance, write_required};
+use super::write_required;
 use crate::base::Status;
+use crate::instance;
 
-/// From now on the calling thread's allocations are of the tag `tag`, until the matching
-/// `genesis_tag_pop`; tags nest, and the innermost counts. A block keeps the tag it was allocated
-/// with. Allocations for a graph that is being captured are the graph's, whatever the tag.
+/// Gives the calling thread's allocations the tag `tag` until the matching `genesis_tag_pop`. Tags
+/// nest, and the innermost counts. A block keeps the tag it was allocated with. Allocations for a
+/// graph that is being captured belong to the graph, whatever the tag.
 ///
-/// `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic. On a device without
-/// virtual memory management a tag does nothing.
+/// Returns `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic. On a device without
+/// virtual memory management a tag has no effect.
 ///
 /// # Safety
 /// `tag` is NULL, which is an error, or a NUL-terminated string.
@@ -27,16 +28,16 @@ pub extern "C" fn genesis_tag_pop() -> Status {
     boundary::status(|| instance::heap()?.end_tag())
 }
 
-/// Gives the physical memory of the tag `tag` back to the driver, on all devices. Live blocks
-/// keep their addresses, and with `keep_contents` (not 0) their contents, in pinned host memory,
-/// for `genesis_tag_resume`; without, the contents are undefined then. Until then no work may
-/// touch them. Freeing them is fine, and what is allocated under the tag meanwhile is not paused.
-/// Where nothing of the tag has memory, it does nothing.
+/// Returns the physical memory of the tag `tag` to the driver, on all devices, until
+/// `genesis_tag_resume`. Live blocks keep their addresses. If `keep_contents` is not 0, their
+/// contents are kept in pinned host memory; otherwise the contents are undefined after resuming.
+/// Until then no work may access the blocks, but they may be freed. Blocks allocated under the tag
+/// meanwhile are not paused. Does nothing if the tag has no memory.
 ///
-/// Waits for all devices. `GENESIS_STATUS_INVALID_ARGUMENT` for a tag that was never pushed.
-/// `GENESIS_STATUS_BUSY` while a graph is being captured, while freed blocks of the tag still
-/// wait for a stream, and while another thread pauses or resumes. After any failure everything
-/// is as it was; should the driver refuse that, too, `genesis_tag_resume` makes it whole.
+/// Waits for all devices. Returns `GENESIS_STATUS_INVALID_ARGUMENT` for a tag that was never
+/// pushed, and `GENESIS_STATUS_BUSY` while a graph is being captured, while freed blocks of the tag
+/// wait for a stream, and while another thread pauses or resumes. After a failure everything is as
+/// before; if the driver refuses to restore it, `genesis_tag_resume` does.
 ///
 /// # Safety
 /// `tag` is NULL, which is an error, or a NUL-terminated string.
@@ -46,12 +47,12 @@ pub unsafe extern "C" fn genesis_tag_pause(tag: *const c_char, keep_contents: c_
     boundary::status(|| instance::heap()?.pause(unsafe { text(tag, "tag")? }, keep_contents != 0))
 }
 
-/// Makes the memory of the tag `tag` what it was before `genesis_tag_pause`: at the same
-/// addresses, with the contents that were kept. Where nothing is paused, it does nothing.
+/// Restores the memory of the tag `tag` after `genesis_tag_pause`: at the same addresses, with the
+/// contents that were kept. Does nothing if the tag is not paused.
 ///
-/// `GENESIS_STATUS_OUT_OF_MEMORY` if as much cannot be had within the limits, after what is cached
-/// has gone back; else as `genesis_tag_pause`. After a failure the tag is still paused, with
-/// what was kept.
+/// Returns `GENESIS_STATUS_OUT_OF_MEMORY` if there is not enough memory within the limits even
+/// after cached memory was released; otherwise fails as `genesis_tag_pause` does. After a failure
+/// the tag is still paused, with the contents kept.
 ///
 /// # Safety
 /// `tag` is NULL, which is an error, or a NUL-terminated string.
@@ -61,8 +62,8 @@ pub unsafe extern "C" fn genesis_tag_resume(tag: *const c_char) -> Status {
     boundary::status(|| instance::heap()?.resume(unsafe { text(tag, "tag")? }))
 }
 
-/// Writes to `generation` how often memory of the tag `tag` has come back. Whoever has registered
-/// that memory, with NCCL or for RDMA, registers it again when this has changed.
+/// Writes to `generation` how often memory of the tag `tag` was restored. When it changes, memory
+/// registered with NCCL or for RDMA must be registered again.
 ///
 /// # Safety
 /// `tag` is NULL, which is an error, or a NUL-terminated string; `generation` is NULL, which is

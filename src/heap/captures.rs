@@ -7,7 +7,7 @@
 //! | how | from when | until when |
 //! |---|---|---|
 //! | a private pool is begun (`super::pools`) | its begin | its end |
-//! | it was told ([`Heap::begin_capture`]): by the preload library, or by a program | the same | the same |
+//! | it was told (`Heap::begin_capture`): by the preload library, or by a program | the same | the same |
 //! | a request that missed named a stream that captures | that request | the stream's next call after its end, the next miss or request to empty the cache if the stream lasts, or [`SEEN_SECONDS`] without a call |
 //! | the legacy stream says that one which synchronises with it captures | | |
 //!
@@ -28,13 +28,7 @@ use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
-use super::Heap;
-use super::device::DeviceHeap;
-use super::ladder::Request;
 use super::lane::Lane;
-use super::opening::DeviceSlot;
-use crate::base::lock::assert_none_held;
-use crate::base::{DeviceOrdinal, Error, Result, StreamHandle, blocking};
 use crate::driver::{self, Call, Code, DriverError};
 
 /// So long a capture that was only seen counts after the last call on its stream.
@@ -48,7 +42,7 @@ pub(super) struct Captures {
     /// How many were told of and have not ended.
     told: AtomicU32,
     /// How many lanes' streams were seen to capture.
-    seen: AtomicU32,
+    pub(super) seen: AtomicU32,
     /// When one was seen last, in seconds since `start`.
     seen_second: AtomicU32,
     start: OnceCell<Instant>,
@@ -62,13 +56,13 @@ pub(super) struct Wait(Arc<Captures>);
 
 impl Captures {
     /// Whether any is under way, as far as is known.
-    fn is_any(&self) -> bool {
+    pub(super) fn is_any(&self) -> bool {
         let is_seen = self.seen.load(SeqCst) != 0
             && self.second().wrapping_sub(self.seen_second.load(SeqCst)) < SEEN_SECONDS;
         self.is_told() || is_seen
     }
 
-    fn is_told(&self) -> bool {
+    pub(super) fn is_told(&self) -> bool {
         self.told.load(SeqCst) != 0
     }
 
@@ -89,7 +83,7 @@ impl Captures {
     }
 
     /// Lets waits under way end, if they do soon.
-    fn let_waits_end(&self) {
+    pub(super) fn let_waits_end(&self) {
         let begin = Instant::now();
         while self.waits.load(SeqCst) != 0 && begin.elapsed() < MOST_PATIENCE {
             std::thread::yield_now();
@@ -114,132 +108,19 @@ impl Drop for Wait {
     }
 }
 
-impl Heap {
-    /// From now on, until the matching [`Self::end_capture`], nothing on `device` is waited for
-    /// or given back: a stream of it is about to be captured.
-    pub fn begin_capture(&self, device: DeviceOrdinal) -> Result<()> {
-        assert_none_held();
-        self.slot(device)?.captures.begin();
-        Ok(())
-    }
-
-    /// Ends what [`Self::begin_capture`] began; `InvalidArgument` if nothing was.
-    pub fn end_capture(&self, device: DeviceOrdinal) -> Result<()> {
-        let slot = self.slot(device)?;
-        if !slot.captures.end() {
-            let message = format!("no capture is begun on device {device}");
-            return Err(Error::invalid_argument(message));
-        }
-        if let Some(device) = slot.heap.get() {
-            self.release_kept(device);
-            self.settle(device);
-        }
-        Ok(())
-    }
-
-    /// Whether a stream of the device may be captured now.
-    pub(super) fn may_capture(&self, device: &DeviceHeap) -> bool {
-        device.pools.is_routing() || device.captures.is_any()
-    }
-
-    /// A pool of `device` has just been begun, within which a stream may be captured.
-    pub(super) fn pool_has_begun(&self, device: &DeviceHeap) {
-        fence(SeqCst);
-        device.captures.let_waits_end();
-    }
-
-    /// Begins to wait for `device`, or to give something back, which the result stands for; not
-    /// while a stream of it may be captured.
-    pub(super) fn begin_wait(&self, device: &DeviceHeap) -> driver::Result<Wait> {
-        begin_wait(&device.captures, || self.may_capture(device))
-    }
-
-    /// Does what a capture on `device` forbids, or answers what the driver would.
-    pub(super) fn outside_captures(
-        &self,
-        device: DeviceOrdinal,
-        act: impl FnOnce() -> driver::Result<()>,
-    ) -> driver::Result<()> {
-        let _wait = self.opened(device).map(|device| self.begin_wait(device)).transpose()?;
-        blocking(act)
-    }
-
-    /// [`Self::begin_wait`] for the other devices whose streams use the memory of `device`.
-    fn begin_waits_for_others(&self, device: &DeviceHeap) -> driver::Result<Vec<Wait>> {
-        let others = device.contexts.other_devices();
-        let others = others.filter(|&ordinal| ordinal != device.ordinal);
-        let slots = others.filter_map(|ordinal| self.slot(ordinal).ok());
-        let is_captured = |slot: &DeviceSlot| match slot.heap.get() {
-            Some(other) => self.may_capture(other),
-            None => slot.captures.is_any(),
-        };
-        slots.map(|slot| begin_wait(&slot.captures, || is_captured(slot))).collect()
-    }
-
-    /// Waits for the work of the other contexts that use the memory of `device`: `cuMemFree` waits
-    /// for its own alone. A wait for the device is begun.
-    pub(super) fn wait_for_other_contexts(&self, device: &DeviceHeap) -> driver::Result<()> {
-        let _waits = self.begin_waits_for_others(device)?;
-        device.contexts.synchronize_others()
-    }
-
-    /// Waits for all work of all contexts that use the memory of `device`.
-    pub(super) fn wait_for_contexts(&self, device: &DeviceHeap) -> driver::Result<()> {
-        let _wait = self.begin_wait(device)?;
-        let _waits = self.begin_waits_for_others(device)?;
-        // This spoils nothing, and finds the captures that the legacy stream synchronises with.
-        if device.driver.stream_is_capturing(StreamHandle::LEGACY)? {
-            return Err(forbidden());
-        }
-        blocking(|| device.contexts.synchronize())
-    }
-
-    /// Looks whether the stream of a request that missed is captured: nobody may have said so.
-    pub(super) fn look_for_capture(&self, request: &Request<'_>) {
-        let Request { device, lane, stream, .. } = *request;
-        // What is known is known until its end, which only whoever told of it tells, too.
-        if device.pools.is_routing() || device.captures.is_told() {
-            return;
-        }
-        // A driver that does not say has no captures.
-        if device.driver.stream_is_capturing(stream) == Ok(true) {
-            device.captures.see(lane, true);
-            device.captures.let_waits_end();
-        } else if lane.was_capturing() {
-            device.captures.see(lane, false);
-        }
-        self.look_for_ends(device);
-    }
-
-    /// Looks whether captures that were only seen have ended, of streams that last as long as the
-    /// process: who has handles alone for names may destroy the others at any moment.
-    pub(super) fn look_for_ends(&self, device: &DeviceHeap) {
-        if device.captures.seen.load(SeqCst) == 0 || !self.policy.identifies_streams() {
-            return;
-        }
-        for lane in self.lanes.of(device.ordinal).filter(|lane| lane.was_capturing()) {
-            let handle = lane.stream().lasting_handle();
-            let has_ended = |handle| device.driver.stream_is_capturing(handle) == Ok(false);
-            if handle.is_some_and(has_ended) {
-                device.captures.see(lane, false);
-            }
-        }
-    }
-}
-
 /// Counts a wait, unless a stream is captured.
-fn begin_wait(captures: &Arc<Captures>, is_captured: impl Fn() -> bool) -> driver::Result<Wait> {
+pub(super) fn begin_wait(
+    captures: &Arc<Captures>,
+    is_captured: impl Fn() -> bool,
+) -> driver::Result<Wait> {
     captures.waits.fetch_add(1, SeqCst);
     let wait = Wait(Arc::clone(captures));
     // After the count, so that a capture that begins now sees it, or is seen.
     fence(SeqCst);
-    match is_captured() {
-        false => Ok(wait),
-        true => Err(forbidden()),
-    }
+    if is_captured() { Err(forbidden()) } else { Ok(wait) }
 }
 
 /// What the driver would answer.
-fn forbidden() -> DriverError {
+pub(super) fn forbidden() -> DriverError {
     DriverError { call: Call::Synchronize, code: Code::STREAM_CAPTURE_UNSUPPORTED }
 }

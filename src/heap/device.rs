@@ -1,73 +1,31 @@
-//! What the lanes of one device share: the supply of segments, events, limits and peaks.
+//! One device of the heap: what its lanes share, and what is done with all of them.
+//!
+//! [`DeviceState`] is what is kept; [`DeviceHeap`] is that with the heap around it, on which
+//! everything that concerns one device is a method, in the file that it belongs to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::captures::Captures;
-use super::elastic::Slack;
-use super::lane::{Lane, LaneState};
-use super::lanes::{LaneIndex, Lanes};
-use super::peers::Introductions;
-use super::pools::Pools;
-use crate::base::lock::{Lock, rank};
+use super::choice::Choice;
+use super::lane::{Lane, LaneKey, LaneState, Owner};
+use super::lanes::{LaneIndex, MAX_LANES};
+use super::pools::{PoolNumber, Pools};
+use super::state::{Backing, DeviceHeap, DeviceState, Introductions, Limits, Messages};
+use crate::base::lock::Lock;
 use crate::base::size::SizeClass;
-use crate::base::{DeviceOrdinal, Result};
-use crate::config::{ElasticPolicy, LogLevel, PoolType, Settings};
+use crate::base::{Error, Result, Status, StreamHandle};
+use crate::config::{LogLevel, PoolType, Settings};
+use crate::driver::Device;
 use crate::driver::guarded::Guarded;
-use crate::driver::{Call, Device, HandleOptions};
-use crate::memory::{BlockTable, Pages, Slot, Supply};
-use crate::observe::{
-    EventStream, LaneCounters, Peaks, PoolStatistics, Snapshot, Statistics, Tallies, Totals,
-    Watermark,
-};
-use crate::order::Contexts;
-use crate::strategy::{Sizing, SplitFree};
+use crate::memory::{BlockTable, Ledger, Slot};
+use crate::observe::{EventStream, LaneCounters, Peaks, Snapshot, Tallies, Totals};
+use crate::order::{Contexts, OWN_CONTEXT, StreamName};
+use crate::strategy::Sizing;
 
-/// What there is to say later.
-type Messages = Vec<(LogLevel, String)>;
-
-/// One device of the heap.
-#[derive(Debug)]
-pub(super) struct DeviceHeap {
-    pub(super) ordinal: DeviceOrdinal,
-    pub(super) name: String,
-    pub(super) driver: Arc<dyn Device>,
-    /// The strategy in force.
-    pub(super) pool_type: PoolType,
-    pub(super) sizing: Sizing,
-    pub(super) supply: Supply,
-    /// Elastic: requests of at least this many bytes get one extent each.
-    pub(super) single_handle_bytes: u64,
-    /// Elastic's memory; the others have segments.
-    pub(super) pages: Option<Pages>,
-    /// Whether each block is one of the driver's, with a guard page behind it.
-    pub(super) is_guarded: bool,
-    pub(super) policy: ElasticPolicy,
-    pub(super) slack: Slack,
-    pub(super) contexts: Contexts,
-    pub(super) lanes: LaneIndex,
-    pub(super) pools: Pools,
-    pub(super) captures: Arc<Captures>,
-    pub(super) introductions: Introductions,
-    pub(super) tallies: Tallies,
-    /// Pinned host memory, by address, that is to be given back and could not be yet.
-    pub(super) unpinned: Lock<Vec<u64>, { rank::DEVICE }>,
-    limits: Lock<Limits, { rank::DEVICE }>,
-    /// The most bytes to keep cached; `u64::MAX`: no limit.
-    cache_limit_bytes: AtomicU64,
-    peaks: Lock<Peaks, { rank::DEVICE }>,
-}
-
-/// What the user allows, from which the supply's one number follows.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    fraction: f64,
-    bytes: Option<u64>,
-}
-
-impl DeviceHeap {
-    /// Makes the device ready; the first call to its driver happens here. What there is to say
-    /// goes to `messages`: others wait for the device meanwhile, so nobody else's code may run.
+impl DeviceState {
+    /// Makes the device ready; the first call to its driver happens here. What is to be logged
+    /// goes to `messages`: others wait for the device meanwhile, so no user's code may run.
     pub(super) fn open(
         driver: Arc<dyn Device>,
         captures: Arc<Captures>,
@@ -82,35 +40,20 @@ impl DeviceHeap {
         let is_guarded = guarded.is_some();
         let driver = guarded.unwrap_or(driver);
         if is_guarded {
-            settings.pool_type = PoolType::Naive;
+            settings.strategy.pool_type = PoolType::Naive;
         }
-        let pages = match settings.pool_type {
-            PoolType::Elastic => {
-                Pages::open(Arc::clone(&driver), HandleOptions::wished(&settings), events)?
-            }
-            _ => None,
-        };
-        if settings.pool_type == PoolType::Elastic && pages.is_none() {
-            let message = "has no virtual memory management: Caching instead of Elastic";
-            messages.push((LogLevel::Warn, format!("device {ordinal} {message}")));
-            settings.pool_type = PoolType::Caching;
-        }
+        let backing = Backing::open(&driver, &mut settings, events, messages)?;
         let device = Self {
             ordinal,
             name: driver.name(),
-            pool_type: settings.pool_type,
+            pool_type: settings.strategy.pool_type,
             sizing: Sizing::new(&settings),
-            supply: Supply::new(Arc::clone(&driver), events)?,
-            single_handle_bytes: match &pages {
-                Some(_) => settings.single_handle_size_bytes.unwrap_or(u64::MAX),
-                None => u64::MAX,
-            },
-            pages,
+            always_missed_bytes: backing.always_missed_bytes(),
+            backing,
+            ledger: Ledger::new(driver.memory_info()?.total_bytes, events),
             is_guarded,
-            policy: settings.elastic_policy,
-            slack: Slack::new(settings.elastic_policy),
             contexts: Contexts::new(Arc::clone(&driver)),
-            lanes: LaneIndex::new(ordinal),
+            lane_index: LaneIndex::new(ordinal),
             pools: Pools::default(),
             captures,
             introductions: Introductions::default(),
@@ -126,43 +69,13 @@ impl DeviceHeap {
         Ok(device)
     }
 
-    /// The physical memory under the backed blocks of a lane.
+    /// The physical memory under the backed blocks of a lane, in bytes.
     pub(super) fn footprint_bytes(&self, blocks: &BlockTable) -> u64 {
         if !self.is_guarded {
             return blocks.backed_bytes();
         }
         let backed = blocks.iter().filter(|(_, block)| block.state.is_backed());
         backed.map(|(_, block)| self.driver.footprint_bytes(block.bytes)).sum()
-    }
-
-    /// Sees to what `lane` has to do before an allocation; nothing while a stream may be capturing.
-    /// Says whether the watermarks must be set anew.
-    #[inline]
-    pub(super) fn prepare(&self, lane: &Lane, state: &mut LaneState) -> Watermark {
-        match self.pools.is_routing() {
-            false => lane.prepare(state, &self.contexts),
-            true => Watermark::Within,
-        }
-    }
-
-    /// What the lane finds for a request that it has just missed, once blocks are free again
-    /// whose events have completed meanwhile. Where it has none, the request climbs.
-    #[cold]
-    pub(super) fn take_pending(
-        &self,
-        lane: &Lane,
-        state: &mut LaneState,
-        block_bytes: u64,
-        prepared: &mut Watermark,
-    ) -> Option<Slot> {
-        if !state.pending.has_events() || self.pools.is_routing() {
-            return None;
-        }
-        let polled = lane.poll(state, self.contexts.own());
-        if polled == Watermark::Crossed {
-            *prepared = polled;
-        }
-        state.strategy.take(&mut state.blocks, block_bytes)
     }
 
     pub(super) fn memory_fraction(&self) -> f64 {
@@ -188,16 +101,16 @@ impl DeviceHeap {
     fn apply(&self, limits: Limits) {
         // A fraction of 1 leaves it to the driver, which knows what other processes hold.
         let fraction_bytes = if limits.fraction < 1.0 {
-            (self.supply.total_bytes() as f64 * limits.fraction) as u64
+            (self.ledger.total_bytes() as f64 * limits.fraction) as u64
         } else {
             u64::MAX
         };
-        self.supply.set_allowed_bytes(limits.bytes.unwrap_or(u64::MAX).min(fraction_bytes));
+        self.ledger.set_allowed_bytes(limits.bytes.unwrap_or(u64::MAX).min(fraction_bytes));
     }
 
     /// The most bytes the device could reserve: the limit, or all of its memory.
     pub(super) fn usable_bytes(&self) -> u64 {
-        self.supply.allowed_bytes().min(self.supply.total_bytes())
+        self.ledger.allowed_bytes().min(self.ledger.total_bytes())
     }
 
     pub(super) fn cache_limit_bytes(&self) -> u64 {
@@ -207,115 +120,170 @@ impl DeviceHeap {
     pub(super) fn set_cache_limit_bytes(&self, bytes: u64) {
         self.cache_limit_bytes.store(bytes, Relaxed);
     }
+}
 
-    fn counters<'a>(&self, lanes: &'a Lanes) -> impl Iterator<Item = &'a LaneCounters> + Clone {
-        lanes.of(self.ordinal).map(|lane| &lane.counters)
+impl<'a> DeviceHeap<'a> {
+    /// The lane of `key`, whose stream has the handle `stream`.
+    #[inline]
+    pub(super) fn lane(self, key: LaneKey, stream: StreamHandle) -> Result<&'a Lane> {
+        match self.state.lane_index.find(&self.heap.lanes, key) {
+            Some(lane) => Ok(lane),
+            None => self.add_lane(key, stream),
+        }
     }
 
-    /// Brings peaks and watermarks up to date; says by how many bytes the cache is over its
-    /// limit.
     #[cold]
-    pub(super) fn refresh_peaks(&self, lanes: &Lanes) -> u64 {
+    fn add_lane(self, key: LaneKey, stream: StreamHandle) -> Result<&'a Lane> {
+        let context =
+            if stream.is_default() { OWN_CONTEXT } else { self.contexts.of_stream(stream)? };
+        let owner = Owner { key, name: StreamName::of(stream), context };
+        let mut settings = self.heap.settings();
+        settings.strategy.pool_type = self.pool_type;
+        let (index, lanes) = (&self.state.lane_index, &self.heap.lanes);
+        let find_or_add = || index.find_or_add(lanes, &owner, &settings, &self.contexts);
+        if let Some(lane) = find_or_add() {
+            return Ok(lane);
+        }
+        // Streams that only cache something make way for one that needs something.
+        self.drain_quarantine();
+        self.release(Choice::All);
+        find_or_add().ok_or_else(|| {
+            let message = format!(
+                "more than {MAX_LANES} streams hold memory of device {} at the same time",
+                self.ordinal
+            );
+            Error::new(Status::OutOfMemory, message)
+        })
+    }
+
+    /// The pool that a request on `stream` of the calling thread belongs to.
+    #[inline]
+    pub(super) fn pool_for(self, stream: StreamHandle) -> PoolNumber {
+        if self.pools.is_plain() { PoolNumber::COMMON } else { self.find_pool_for(stream) }
+    }
+
+    #[cold]
+    fn find_pool_for(self, stream: StreamHandle) -> PoolNumber {
+        if self.pools.is_routing()
+            && let Some(number) = self.pools.route(stream)
+        {
+            return number;
+        }
+        if !self.pools.is_tagged() {
+            return PoolNumber::COMMON;
+        }
+        if self.backing.extents().is_none() {
+            self.pools.set_tagged(false);
+            return PoolNumber::COMMON;
+        }
+        self.heap.tags.current_unless(|| self.pools.set_tagged(false))
+    }
+
+    /// A free block of `lane`, once blocks are free again whose events have completed; events are
+    /// asked about now and then, and in any case before a miss.
+    #[inline]
+    pub(super) fn take(self, lane: &Lane, state: &mut LaneState, block_bytes: u64) -> Option<Slot> {
+        if state.is_poll_due() && !self.pools.is_routing() {
+            lane.poll(state, self.contexts.own());
+        }
+        if block_bytes >= self.always_missed_bytes {
+            return None;
+        }
+        match state.strategy.take(&mut state.blocks, block_bytes) {
+            None => self.take_pending(lane, state, block_bytes),
+            taken => taken,
+        }
+    }
+
+    #[cold]
+    fn take_pending(self, lane: &Lane, state: &mut LaneState, block_bytes: u64) -> Option<Slot> {
+        if !state.pending.has_events() || self.pools.is_routing() {
+            return None;
+        }
+        lane.poll(state, self.contexts.own());
+        state.strategy.take(&mut state.blocks, block_bytes)
+    }
+
+    /// Records the event that another lane wants, unless a stream may be captured.
+    #[cold]
+    pub(super) fn renew_fence(self, lane: &Lane, key: LaneKey, stream: StreamHandle) {
+        if !self.pools.is_routing() {
+            lane.renew_fence(key, &self.contexts, &self.captures, stream);
+        }
+    }
+
+    /// Checks every structure of the device.
+    pub(super) fn validate(self) -> std::result::Result<(), String> {
+        let mut held_bytes = 0;
+        for lane in self.lanes() {
+            let state = lane.lock();
+            let named = |error| format!("device {}, lane {}: {error}", self.ordinal, lane.index);
+            state.validate(&lane.counters).map_err(named)?;
+            held_bytes += self.footprint_bytes(&state.blocks);
+        }
+        held_bytes += self.backing.validate(self)?;
+        self.validate_quarantine()?;
+        let reserved_bytes = self.ledger.reserved_bytes();
+        if held_bytes != reserved_bytes {
+            return Err(format!(
+                "device {}: lanes hold {held_bytes} bytes, {reserved_bytes} are reserved",
+                self.ordinal
+            ));
+        }
+        Ok(())
+    }
+
+    /// The lanes of the device.
+    pub(super) fn lanes(self) -> impl Iterator<Item = &'a Lane> + Clone {
+        self.heap.lanes.of(self.state.ordinal)
+    }
+
+    pub(super) fn counters(self) -> impl Iterator<Item = &'a LaneCounters> + Clone {
+        self.lanes().map(|lane| &lane.counters)
+    }
+
+    /// The levels now, with peaks that are up to date.
+    pub(super) fn levels(self) -> (Snapshot, Snapshot) {
+        let mut peaks = self.peaks.lock();
+        let now = peaks.refresh(self.counters(), self.cache_limit_bytes());
+        (now, peaks.levels())
+    }
+
+    /// Updates peaks and watermarks; returns by how many bytes the cache is over its limit.
+    #[cold]
+    pub(super) fn refresh_peaks(self) -> u64 {
         let cache_limit = self.cache_limit_bytes();
-        let levels = self.peaks.lock().refresh(self.counters(lanes), cache_limit);
+        let levels = self.peaks.lock().refresh(self.counters(), cache_limit);
         levels.inactive.saturating_sub(cache_limit)
     }
 
-    /// Makes every peak what is there now.
-    pub(super) fn reset_peaks(&self, lanes: &Lanes) {
-        for lane in lanes.of(self.ordinal) {
-            lane.lock().strategy.reset_peaks();
-        }
-        self.supply.reset_peak();
-        self.peaks.lock().reset(self.counters(lanes), self.cache_limit_bytes());
-    }
-
     /// The most bytes that were active at a time, or will be once `more_bytes` are handed out.
-    pub(super) fn peak_active_bytes(&self, lanes: &Lanes, more_bytes: u64) -> u64 {
-        let (now, peaks) = self.levels(lanes);
+    pub(super) fn peak_active_bytes(self, more_bytes: u64) -> u64 {
+        let (now, peaks) = self.levels();
         peaks.all.active.max(now.all.active + more_bytes)
     }
 
     /// The most bytes that were live at a time, or will be once `more_bytes` are handed out.
-    pub(super) fn peak_live_bytes(&self, lanes: &Lanes, more_bytes: u64) -> u64 {
-        let (now, peaks) = self.levels(lanes);
+    pub(super) fn peak_live_bytes(self, more_bytes: u64) -> u64 {
+        let (now, peaks) = self.levels();
         peaks.all.allocated.max(now.all.allocated + more_bytes)
     }
 
     /// All bytes ever freed.
-    pub(super) fn freed_bytes(&self, lanes: &Lanes) -> u64 {
-        self.totals(lanes, &SizeClass::ALL).freed
+    pub(super) fn freed_bytes(self) -> u64 {
+        self.totals(&SizeClass::ALL).freed
     }
 
-    /// The levels now, with peaks that are up to date.
-    fn levels(&self, lanes: &Lanes) -> (Snapshot, Snapshot) {
-        let mut peaks = self.peaks.lock();
-        let now = peaks.refresh(self.counters(lanes), self.cache_limit_bytes());
-        (now, peaks.levels())
-    }
-
-    fn totals(&self, lanes: &Lanes, classes: &[SizeClass]) -> Totals {
+    /// What was counted of the blocks of `classes`.
+    pub(super) fn totals(self, classes: &[SizeClass]) -> Totals {
         let of_lane = |counters: &LaneCounters| -> Totals {
             classes.iter().map(|class| counters.totals(*class)).sum()
         };
-        self.counters(lanes).map(of_lane).sum()
-    }
-
-    /// The device's statistics, but for the largest free block.
-    pub(super) fn statistics(&self, lanes: &Lanes) -> Statistics {
-        let (now, peaks) = self.levels(lanes);
-        let usage = self.driver.usage();
-        let memory_calls =
-            [Call::Allocate, Call::Free, Call::Create, Call::Release, Call::Map, Call::Unmap]
-                .into_iter()
-                .chain([Call::Reserve, Call::Unreserve, Call::SetAccess]);
-        let mut statistics = Statistics {
-            reserved_bytes: self.supply.reserved(None),
-            driver_calls: usage.total_calls(),
-            driver_memory_calls: memory_calls.map(|call| usage.calls[call as usize]).sum(),
-            driver_nanoseconds: usage.nanoseconds,
-            retries: self.tallies.retries.load(Relaxed),
-            out_of_memory_events: self.tallies.out_of_memory_events.load(Relaxed),
-            cross_stream_reuses: self.tallies.cross_stream_reuses.load(Relaxed),
-            ..Statistics::default()
-        };
-        let totals = self.totals(lanes, &SizeClass::ALL);
-        let misses = self.counters(lanes).map(LaneCounters::misses).sum();
-        statistics.set_levels(&now, &peaks, totals, misses);
-        statistics
-    }
-
-    /// The statistics of the blocks of `class`, or of all.
-    pub(super) fn pool_statistics(
-        &self,
-        lanes: &Lanes,
-        class: Option<SizeClass>,
-    ) -> PoolStatistics {
-        let (now, peaks) = self.levels(lanes);
-        let classes = class.as_ref().map_or(&SizeClass::ALL[..], std::slice::from_ref);
-        let totals = self.totals(lanes, classes);
-        let mut statistics = match class {
-            Some(class) => {
-                let index = class.index();
-                PoolStatistics::new(&now.classes[index], &peaks.classes[index], totals)
-            }
-            None => PoolStatistics::new(&now.all, &peaks.all, totals),
-        };
-        statistics.segment = self.supply.segments(class);
-        statistics.reserved_bytes = self.supply.reserved(class);
-        for lane in lanes.of(self.ordinal) {
-            let state = lane.lock();
-            for class in classes {
-                let SplitFree { blocks, bytes } = state.strategy.split(*class);
-                statistics.inactive_split = statistics.inactive_split.plus(blocks);
-                statistics.inactive_split_bytes = statistics.inactive_split_bytes.plus(bytes);
-            }
-        }
-        statistics
+        self.counters().map(of_lane).sum()
     }
 }
 
-/// `driver` with guard pages, if it can have them.
+/// `driver` with guard pages, where it can have them.
 fn guarded(driver: &Arc<dyn Device>, messages: &mut Messages) -> Option<Arc<dyn Device>> {
     let ordinal = driver.ordinal();
     match Guarded::new(Arc::clone(driver)) {

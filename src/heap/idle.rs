@@ -13,9 +13,8 @@
 //! one wait for so many bytes freed, by a request that would take the driver longer, and none for a
 //! program whose streams go on calling.
 
-use super::Heap;
-use super::ladder::Request;
 use super::lane::Lane;
+use super::state::Climb;
 use crate::base::size::MIB;
 use crate::memory::{Block, Slot};
 use crate::order::Readiness;
@@ -38,32 +37,32 @@ struct Free {
     unasked_bytes: u64,
 }
 
-impl Heap {
+impl Climb<'_> {
     /// Waits for the device if the request would have it hold much more than is live, and this
     /// brings back as much; says whether it did.
-    pub(super) fn wait_before_growing(&self, request: &Request<'_>) -> bool {
-        let Request { device, block_bytes, .. } = *request;
-        let live_bytes = device.peak_live_bytes(&self.lanes, block_bytes);
+    pub(super) fn wait_before_growing(&self) -> bool {
+        let Climb { device, block_bytes, .. } = *self;
+        let live_bytes = device.peak_live_bytes(block_bytes);
         let least_bytes = LEAST_LEFT_BYTES.min(device.usable_bytes() / LEAST_LEFT_PART);
         let left_bytes = (live_bytes / LEFT_PART).max(least_bytes);
-        let held_bytes = device.supply.reserved_bytes().saturating_add(block_bytes);
-        if held_bytes <= live_bytes.saturating_add(left_bytes) || self.may_capture(device) {
+        let held_bytes = device.ledger.reserved_bytes().saturating_add(block_bytes);
+        if held_bytes <= live_bytes.saturating_add(left_bytes) || device.may_capture() {
             return false;
         }
-        let free = self.look_for_free(request);
+        let free = self.look_for_free();
         let is_far_too_much = held_bytes > live_bytes.saturating_add(left_bytes / 2 * 3);
         let unasked_bytes = if is_far_too_much { free.unasked_bytes } else { 0 };
         free.ready_bytes < block_bytes
             && free.stuck_bytes + unasked_bytes >= left_bytes
-            && self.wait_for_device(device)
+            && device.wait_for_device()
     }
 
-    fn look_for_free(&self, request: &Request<'_>) -> Free {
+    fn look_for_free(&self) -> Free {
         let mut free = Free::default();
-        for lane in self.lanes.of(request.device.ordinal) {
-            let is_own = lane.index == request.lane.index;
-            if is_own || request.is_sibling(lane) {
-                add_free(request, lane, is_own, &mut free);
+        for lane in self.device.lanes() {
+            let is_own = lane.index == self.lane.index;
+            if is_own || self.is_sibling(lane) {
+                add_free(self, lane, is_own, &mut free);
             }
         }
         free
@@ -72,12 +71,12 @@ impl Heap {
 
 /// Adds what `lane` has: of Elastic's memory every byte counts, as it is gathered; of the others'
 /// the segments that can serve the request.
-fn add_free(request: &Request<'_>, lane: &Lane, is_own: bool, free: &mut Free) {
+fn add_free(climb: &Climb<'_>, lane: &Lane, is_own: bool, free: &mut Free) {
     let state = lane.lock();
     let bytes_of = |slot: Slot| state.blocks.get(slot).bytes;
     free.stuck_bytes += state.pending.waiting_for_idle().map(bytes_of).sum::<u64>();
-    let Request { device, block_bytes, .. } = *request;
-    let is_gathered = device.pages.is_some();
+    let Climb { device, block_bytes, .. } = *climb;
+    let is_gathered = device.backing.gathers();
     if is_own {
         free.ready_bytes += if is_gathered { lane.counters.inactive_bytes() } else { 0 };
         return;
@@ -96,13 +95,13 @@ fn add_free(request: &Request<'_>, lane: &Lane, is_own: bool, free: &mut Free) {
         }
     });
     if unfenced_bytes > 0 {
-        *stuck_bytes(request, lane, free) += unfenced_bytes;
+        *stuck_bytes(climb, lane, free) += unfenced_bytes;
     }
 }
 
 /// Asks `lane` for an event; what its memory counts as until there is one.
-fn stuck_bytes<'a>(request: &Request<'_>, lane: &Lane, free: &'a mut Free) -> &'a mut u64 {
-    match lane.want_fence(request.number) {
+fn stuck_bytes<'a>(climb: &Climb<'_>, lane: &Lane, free: &'a mut Free) -> &'a mut u64 {
+    match lane.want_fence(climb.number) {
         true => &mut free.stuck_bytes,
         false => &mut free.unasked_bytes,
     }

@@ -3,12 +3,11 @@
 //! A block belongs to the lane of the stream it was allocated on until it is freed; only a
 //! whole free segment changes lanes. Threads that use different streams share nothing here.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::captures::Captures;
-use super::elastic::PausedExtent;
+use super::pause::PausedExtent;
 use super::pools::PoolNumber;
 use crate::base::lock::{Guard, Lock, assert_none_held, rank};
 use crate::base::{CachePadded, DeviceOrdinal, StreamHandle};
@@ -17,8 +16,7 @@ use crate::driver::Event;
 use crate::memory::{Block, BlockTable, Directory, Segment, Slot, State};
 use crate::observe::{self, Action, EventStream, LaneCounters, Watermark};
 use crate::order::{
-    Contexts, Fence, OWN_CONTEXT, PendingFrees, Readiness, RecordedStreams, Stream, StreamKey,
-    StreamName,
+    Contexts, Fence, OWN_CONTEXT, PendingFrees, RecordedStreams, Stream, StreamKey, StreamName,
 };
 use crate::strategy::Strategy;
 
@@ -93,6 +91,8 @@ pub(super) struct LaneState {
     /// recorded or waited for: they keep it so as well.
     under_way: u32,
     pub(super) poll_again_at: u32,
+    /// Whether a watermark was crossed since the device was last settled for this lane.
+    pub(super) has_crossed: bool,
     /// Empty but while polling; kept so that polling allocates nothing.
     pub(super) complete: Vec<Slot>,
     /// Where memory is away of blocks that are paused, by address.
@@ -131,6 +131,7 @@ impl Lane {
                 climbing: 0,
                 under_way: 0,
                 poll_again_at: 0,
+                has_crossed: false,
                 complete: Vec::new(),
                 paused: Vec::new(),
             })),
@@ -218,6 +219,8 @@ impl Lane {
     /// Gives a number to tell it from others by.
     pub(super) fn begin_climb(&self, state: &mut LaneState) -> u64 {
         state.climbing += 1;
+        // The climb settles the device at its end.
+        state.has_crossed = false;
         u64::from(self.index + 1) << 32 | u64::from(state.tick)
     }
 
@@ -225,6 +228,8 @@ impl Lane {
     pub(super) fn end_climb(&self, served: bool) {
         let mut state = self.lock();
         state.climbing -= 1;
+        // The caller settles the device.
+        state.has_crossed = false;
         if served {
             self.counters.on_miss();
         }
@@ -255,17 +260,6 @@ impl Lane {
     #[inline]
     pub(super) fn wants_fence(&self) -> bool {
         self.fence_wanted.load(Relaxed) != 0
-    }
-
-    /// Sees to blocks whose events have completed, now and then. Nothing in the steady state. Says
-    /// whether blocks have become free, so that the watermarks must be set anew.
-    #[inline]
-    pub(super) fn prepare(&self, state: &mut LaneState, contexts: &Contexts) -> Watermark {
-        match state.pending.has_events() && state.tick.wrapping_sub(state.poll_again_at) as i32 >= 0
-        {
-            true => self.poll(state, contexts.own()),
-            false => Watermark::Within,
-        }
     }
 
     /// Records the event that another lane wants, on the lane's stream, which the caller has named.
@@ -342,39 +336,28 @@ impl Lane {
         }
     }
 
-    /// Hands out the block in `slot`, which no structure holds, for `requested_bytes`: its
-    /// address and its bytes.
+    /// Hands out the block in `slot`, which no structure holds, for `requested_bytes`; returns its
+    /// address.
     #[inline]
-    pub(super) fn hand_out(
-        &self,
-        state: &mut LaneState,
-        slot: Slot,
-        requested_bytes: u64,
-    ) -> (u64, Watermark) {
+    pub(super) fn hand_out(&self, state: &mut LaneState, slot: Slot, requested_bytes: u64) -> u64 {
         state.tick = state.tick.wrapping_add(1);
         state.blocks.list(slot);
         let block = state.blocks.get_mut(slot);
         block.state = State::Live;
         block.requested_bytes = requested_bytes;
-        let address = block.address;
-        let watermark = self.counters.on_allocate(block.class, requested_bytes, block.bytes);
-        (address, watermark)
+        let (address, class, bytes) = (block.address, block.class, block.bytes);
+        state.note_watermark(self.counters.on_allocate(class, requested_bytes, bytes));
+        address
     }
 
-    /// Takes in a segment that no lane holds and hands out a block at its start.
-    pub(super) fn hand_out_segment(
-        &self,
-        state: &mut LaneState,
-        segment: Segment,
-        block_bytes: u64,
-        requested_bytes: u64,
-    ) -> u64 {
-        let slot = state.blocks.insert(segment);
-        state.strategy.cut(&mut state.blocks, slot, block_bytes);
-        self.count_held(&state.blocks);
-        // The caller refreshes the watermarks in any case: the segments have changed.
-        let (address, _) = self.hand_out(state, slot, requested_bytes);
-        address
+    /// Counts the live block in `slot` as freed; returns the streams that were recorded for it.
+    #[inline]
+    pub(super) fn count_free(&self, state: &mut LaneState, slot: Slot) -> u32 {
+        let block = state.stamp_freed(slot);
+        let (class, requested_bytes, bytes) = (block.class, block.requested_bytes, block.bytes);
+        let recorded = block.recorded;
+        state.note_watermark(self.counters.on_free(class, requested_bytes, bytes));
+        recorded
     }
 
     /// Takes out a whole free segment for the driver, which may refuse it: until
@@ -412,6 +395,20 @@ impl Lane {
 }
 
 impl LaneState {
+    /// Remembers a watermark that was crossed until the lock is released (`super::lane_guard`).
+    #[inline]
+    pub(super) fn note_watermark(&mut self, watermark: Watermark) {
+        if watermark == Watermark::Crossed {
+            self.has_crossed = true;
+        }
+    }
+
+    /// Whether events should be asked about now. Never in the steady state.
+    #[inline]
+    pub(super) fn is_poll_due(&self) -> bool {
+        self.pending.has_events() && self.tick.wrapping_sub(self.poll_again_at) as i32 >= 0
+    }
+
     /// Asks whether the fence's event is complete.
     pub(super) fn poll_fence(&mut self, contexts: &Contexts) {
         match self.context {
@@ -427,38 +424,6 @@ impl LaneState {
         block.freed_epoch = self.fence.epoch();
         block.freed_tick = self.tick;
         block
-    }
-
-    /// The whole free segments, with their slots.
-    pub(super) fn free_segments(&self) -> impl Iterator<Item = (Slot, &Block)> {
-        self.blocks.iter().filter(|&(slot, block)| {
-            block.state == State::Free && self.blocks.is_whole_segment(slot)
-        })
-    }
-
-    /// Of the whole free segments that could serve `bytes.start()` and have at most
-    /// `bytes.end()`, the smallest that another stream may use; and whether there is one that
-    /// it may not use yet.
-    pub(super) fn find_for_sibling(
-        &self,
-        bytes: &RangeInclusive<u64>,
-    ) -> (Option<(Slot, Readiness)>, bool) {
-        let mut smallest = u64::MAX;
-        let mut found = None;
-        let mut unfenced = false;
-        self.strategy.visit(&self.blocks, bytes, &mut |slot, block| {
-            if block.bytes >= smallest || !self.blocks.is_whole_segment(slot) {
-                return;
-            }
-            match self.fence.readiness(block.freed_epoch) {
-                Readiness::NotYet => unfenced = true,
-                readiness => {
-                    smallest = block.bytes;
-                    found = Some((slot, readiness));
-                }
-            }
-        });
-        (found, unfenced)
     }
 
     /// Checks the lane's structures and that its counters agree with its blocks.

@@ -67,7 +67,7 @@ impl House {
         let lane = self.lanes.get(lane).unwrap();
         let mut state = lane.lock();
         let state = &mut *state;
-        let held = state.free_segments().next().map(|(slot, _)| slot);
+        let held = state.blocks.iter().next().map(|(slot, _)| slot);
         let slot = held.unwrap_or_else(|| {
             let slot = state.blocks.insert(SEGMENT);
             state.strategy.give(&mut state.blocks, slot);

@@ -6,32 +6,19 @@
 //! introduced to each other: as the second one is opened; and, wherever memory is mapped, those whose
 //! primary context has become active meanwhile. A process that uses one device pays nothing. A
 //! program whose other device only reads, and became active after the last mapping was made, says so
-//! ([`Heap::enable_peer_access`]; the preload library does).
+//! (`Heap::enable_peer_access`; the preload library does).
 //!
 //! Plain allocations of the driver are left to the program, which enables access to them by CUDA's
 //! own means, as it would without this library.
 //!
 //! An introduction that fails is tried again with the next mapping; nobody's request fails for it.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::Heap;
-use super::device::DeviceHeap;
+use super::state::{DeviceHeap, Introductions, Messages};
 use crate::base::{DeviceOrdinal, Error, Result, Status};
 use crate::config::LogLevel;
-use crate::driver;
-
-/// What is to be said once nobody waits.
-type Messages = Vec<(LogLevel, String)>;
-
-/// Which devices one device was introduced to. Bits by ordinal; a device beyond them is not.
-#[derive(Debug, Default)]
-pub(super) struct Introductions {
-    /// Done, or impossible.
-    settled: AtomicU64,
-    /// Failed, of which was told.
-    failed: AtomicU64,
-}
+use crate::driver::{self, Device};
 
 fn bit(device: DeviceOrdinal) -> u64 {
     1u64.checked_shl(device.0).unwrap_or(0)
@@ -44,83 +31,67 @@ impl Introductions {
     }
 }
 
-impl Heap {
-    /// From now on `peer` can access all memory of `device`: what is held, live or cached, and
-    /// what will be. Does nothing if it can already, and for a device and itself.
-    ///
-    /// `NotSupported` under other strategies than Elastic, on a device without virtual memory
-    /// management, and where the driver knows no way from `peer` to `device`. After a failure of
-    /// the driver the peer is not enabled, though it may reach a part of what is held.
-    pub fn enable_peer_access(&self, device: DeviceOrdinal, peer: DeviceOrdinal) -> Result<()> {
-        self.require_elastic()?;
-        let accessing = self.slot(peer)?;
-        let held = self.device(device)?;
-        if device == peer {
-            return Ok(());
-        }
+impl DeviceHeap<'_> {
+    /// `Heap::enable_peer_access`, for the device behind `peer`, which is another one.
+    pub(super) fn enable_peer_access(self, peer: &dyn Device) -> Result<()> {
+        let (device, peer_ordinal) = (self.ordinal, peer.ordinal());
         let not_supported = |what: &str| {
-            let message = format!("device {device} cannot be accessed by device {peer}: {what}");
+            let message =
+                format!("device {device} cannot be accessed by device {peer_ordinal}: {what}");
             Error::new(Status::NotSupported, message)
         };
-        let Some(pages) = &held.pages else {
+        let Some(extents) = self.backing.extents() else {
             return Err(not_supported("it has no virtual memory management"));
         };
-        if !accessing.driver.can_access_peer(device)? {
+        if !peer.can_access_peer(device)? {
             return Err(not_supported("the driver knows no way"));
         }
-        Ok(pages.add_peer(peer)?)
+        Ok(extents.add_peer(peer_ordinal)?)
     }
 
-    /// A device is in use from now on: it and those in use already may access each other's memory.
-    /// What there is to say of it goes to `messages`.
-    pub(super) fn introduce_all(&self, device: &DeviceHeap, messages: &mut Messages) {
-        for other in self.devices.iter().filter_map(|slot| slot.heap.get()) {
-            messages.extend(self.introduce(device, other.ordinal));
-            messages.extend(self.introduce(other, device.ordinal));
+    /// The device is in use from now on: it and those in use already may access each other's
+    /// memory. What is to be logged goes to `messages`.
+    pub(super) fn introduce_all(self, messages: &mut Messages) {
+        for other in self.heap.opened_devices() {
+            messages.extend(self.introduce(other.ordinal));
+            messages.extend(other.introduce(self.ordinal));
         }
     }
 
-    /// Introduces `device`, of which memory is about to be mapped, to those that have come to be
-    /// used without this library.
-    pub(super) fn meet_peers(&self, device: &DeviceHeap) {
-        let others = self.devices.iter().filter(|slot| {
-            let is_known = device.introductions.is_settled(slot.driver.ordinal());
-            !is_known && (slot.heap.get().is_some() || slot.driver.is_in_use() == Ok(true))
+    /// Introduces the device, of which memory is about to be mapped, to those that the process has
+    /// begun to use without this library.
+    pub(super) fn meet_peers(self) {
+        let others = self.heap.devices.iter().filter(|slot| {
+            let is_known = self.introductions.is_settled(slot.driver.ordinal());
+            !is_known && (slot.state.get().is_some() || slot.driver.is_in_use() == Ok(true))
         });
-        for (level, message) in
-            others.filter_map(|slot| self.introduce(device, slot.driver.ordinal()))
-        {
-            self.log.write(level, &message);
+        for (level, message) in others.filter_map(|slot| self.introduce(slot.driver.ordinal())) {
+            self.heap.log.write(level, &message);
         }
     }
 
-    /// Lets `peer` access the memory of `device`, where that is this library's to say; gives what
-    /// there is to be said of it.
-    fn introduce(&self, device: &DeviceHeap, peer: DeviceOrdinal) -> Option<(LogLevel, String)> {
-        if peer == device.ordinal || device.introductions.is_settled(peer) {
+    /// Lets `peer` access the memory of the device, if that is up to this library; returns what is
+    /// to be logged.
+    fn introduce(self, peer: DeviceOrdinal) -> Option<(LogLevel, String)> {
+        let introductions = &self.introductions;
+        if peer == self.ordinal || introductions.is_settled(peer) {
             return None;
         }
-        let introductions = &device.introductions;
-        let Err(error) = self.try_to_introduce(device, peer) else {
+        let Err(error) = self.try_to_introduce(peer) else {
             introductions.settled.fetch_or(bit(peer), Relaxed);
             return None;
         };
         let before = introductions.failed.fetch_or(bit(peer), Relaxed);
-        let message = format!(
-            "device {}: device {peer} cannot access its memory yet: {error}",
-            device.ordinal
-        );
+        let message =
+            format!("device {}: device {peer} cannot access its memory yet: {error}", self.ordinal);
         (before & bit(peer) == 0 && !error.is_shutdown()).then_some((LogLevel::Warn, message))
     }
 
-    fn try_to_introduce(&self, device: &DeviceHeap, peer: DeviceOrdinal) -> driver::Result<()> {
-        let Some(slot) = self.devices.get(peer.index()) else { return Ok(()) };
-        if !slot.driver.can_access_peer(device.ordinal)? {
+    fn try_to_introduce(self, peer: DeviceOrdinal) -> driver::Result<()> {
+        let Some(slot) = self.heap.devices.get(peer.index()) else { return Ok(()) };
+        if !slot.driver.can_access_peer(self.ordinal)? {
             return Ok(());
         }
-        match &device.pages {
-            Some(pages) => pages.add_peer(peer),
-            None => device.driver.add_peer(peer),
-        }
+        self.backing.add_peer(&*self.driver, peer)
     }
 }

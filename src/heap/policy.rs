@@ -1,27 +1,30 @@
-//! When cached memory goes back by itself: settings that may change while threads allocate.
+//! Settings that may change while threads allocate: when cached memory goes back by itself, what
+//! operations heed, and how streams are told apart.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use super::release::Choice;
+use super::choice::Choice;
 use crate::config::{PoolType, Settings, StreamIds};
 
 /// Bits of a NaN: no value.
 const NONE_BITS: u64 = u64::MAX;
-/// What operations have to heed besides: cached segments age, …
-const AGING: u8 = 1;
-/// … by the clock, or …
-const TIMING: u8 = 2;
-/// … somebody debugs the program.
-const DEBUGGING: u8 = 4;
+/// Slow-path flags tested by every operation. Cached segments age, …
+pub(super) const AGING: u8 = 1;
+/// … by the clock.
+pub(super) const TIMING: u8 = 2;
+/// The program is debugged.
+pub(super) const DEBUGGING: u8 = 4;
+/// The stream of events has a listener.
+pub(super) const LISTENING: u8 = 8;
 
-/// Whose streams are told by the driver's numbers: nobody's, …
-const NOBODYS: u8 = 0;
+/// Which streams are told apart by the driver's numbers: none, …
+const NO_STREAMS: u8 = 0;
 /// … those of callers that may destroy them, or …
-const UNSTEADY: u8 = 1;
-/// … everybody's.
-const EVERYBODYS: u8 = 2;
+const DESTROYABLE_STREAMS: u8 = 1;
+/// … all.
+const ALL_STREAMS: u8 = 2;
 
-/// When cached memory is released by itself, and what else operations have to heed.
+/// When cached memory is released by itself, and what else operations heed.
 #[derive(Debug)]
 pub(super) struct Policy {
     reserve_fraction: f64,
@@ -31,27 +34,31 @@ pub(super) struct Policy {
     /// Bits of the above.
     heeded: AtomicU8,
     identified: AtomicU8,
-    /// Whether the driver has numbers for streams, as far as is known.
+    /// Whether the driver has numbers for streams; true until it is found not to.
     has_numbers: AtomicBool,
 }
 
 impl Policy {
     pub(super) fn new(settings: &Settings) -> Self {
-        let is_mxnet = matches!(settings.pool_type, PoolType::Round | PoolType::Exact);
+        let is_mxnet = matches!(settings.strategy.pool_type, PoolType::Round | PoolType::Exact);
         let policy = Self {
-            reserve_fraction: if is_mxnet { settings.pool_reserve_percent / 100.0 } else { 0.0 },
+            reserve_fraction: if is_mxnet {
+                settings.strategy.reserve_percent / 100.0
+            } else {
+                0.0
+            },
             gc_threshold: AtomicU64::new(NONE_BITS),
             age_allocations: AtomicU64::new(NONE_BITS),
             age_seconds: AtomicU64::new(NONE_BITS),
             heeded: AtomicU8::new(0),
-            identified: AtomicU8::new(NOBODYS),
+            identified: AtomicU8::new(NO_STREAMS),
             has_numbers: AtomicBool::new(true),
         };
         policy.set(settings);
         policy
     }
 
-    /// Takes over what `settings` say.
+    /// Applies `settings`.
     pub(super) fn set(&self, settings: &Settings) {
         let bits = |value: Option<f64>| value.map_or(NONE_BITS, f64::to_bits);
         self.gc_threshold.store(bits(settings.gc_threshold), Relaxed);
@@ -63,30 +70,30 @@ impl Policy {
         let heeded = bit(aging, AGING) | bit(timing, TIMING);
         self.heeded.store(heeded | bit(settings.debug.is_any(), DEBUGGING), Relaxed);
         let identified = match settings.stream_ids {
-            _ if !self.has_numbers.load(Relaxed) => NOBODYS,
-            StreamIds::Off => NOBODYS,
-            StreamIds::Auto => UNSTEADY,
-            StreamIds::On => EVERYBODYS,
+            _ if !self.has_numbers.load(Relaxed) => NO_STREAMS,
+            StreamIds::Off => NO_STREAMS,
+            StreamIds::Auto => DESTROYABLE_STREAMS,
+            StreamIds::On => ALL_STREAMS,
         };
         self.identified.store(identified, Relaxed);
     }
 
-    /// Whether the streams of a caller that may destroy them are told by the driver's numbers.
+    /// Returns true if streams that may be destroyed are told apart by the driver's numbers.
     #[inline]
     pub(super) fn identifies_streams(&self) -> bool {
-        self.identified.load(Relaxed) != NOBODYS
+        self.identified.load(Relaxed) != NO_STREAMS
     }
 
-    /// Whether those of every caller are.
+    /// Returns true if all streams are.
     #[inline]
     pub(super) fn identifies_all_streams(&self) -> bool {
-        self.identified.load(Relaxed) == EVERYBODYS
+        self.identified.load(Relaxed) == ALL_STREAMS
     }
 
     /// The driver has no such numbers.
     pub(super) fn never_identify_streams(&self) {
         self.has_numbers.store(false, Relaxed);
-        self.identified.store(NOBODYS, Relaxed);
+        self.identified.store(NO_STREAMS, Relaxed);
     }
 
     /// The part of a device's memory that stays free of cached segments.
@@ -100,29 +107,18 @@ impl Policy {
         some_f64(self.gc_threshold.load(Relaxed))
     }
 
-    /// Whether allocations have more to see to: [`Self::is_aging`] or [`Self::is_debugging`].
+    /// The flags above that are set, but for `LISTENING`.
     #[inline]
-    pub(super) fn heeds_allocations(&self) -> bool {
-        self.heeded.load(Relaxed) & (AGING | DEBUGGING) != 0
+    pub(super) fn heeded(&self) -> u8 {
+        self.heeded.load(Relaxed)
     }
 
-    /// Whether frees have more to see to: [`Self::is_timing`] or [`Self::is_debugging`].
-    #[inline]
-    pub(super) fn heeds_frees(&self) -> bool {
-        self.heeded.load(Relaxed) & (TIMING | DEBUGGING) != 0
-    }
-
-    /// Whether places and times, or more, are noted of blocks.
+    /// Returns true if places and times, or more, are noted of blocks.
     pub(super) fn is_debugging(&self) -> bool {
         self.heeded.load(Relaxed) & DEBUGGING != 0
     }
 
-    /// Whether cached segments are released by age at all.
-    pub(super) fn is_aging(&self) -> bool {
-        self.heeded.load(Relaxed) & AGING != 0
-    }
-
-    /// Whether blocks must note the time they are freed.
+    /// Returns true if blocks must note the time they are freed.
     pub(super) fn is_timing(&self) -> bool {
         self.heeded.load(Relaxed) & TIMING != 0
     }

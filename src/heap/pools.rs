@@ -2,10 +2,10 @@
 //!
 //! A captured graph holds the addresses its work used, so memory that was freed during the
 //! capture may be reused by that graph only, and must stay where it is until the graph is gone.
-//! Between [`Heap::begin_pool`] and [`Heap::end_pool`] the requests whose stream passes the
+//! Between `Heap::begin_pool` and `Heap::end_pool` the requests whose stream passes the
 //! pool's filter are served from lanes of the pool's own, which share nothing with the others:
 //! they neither take segments from outside nor lose any, until as many
-//! [`Heap::release_pool`] as there were begins have come. Then what is free goes back to the
+//! `Heap::release_pool` as there were begins have come. Then what is free goes back to the
 //! driver, which waits for all work of the device: a graph may be replayed on any stream, so no
 //! event of a lane's own stream tells when its memory is out of use. What is still live goes
 //! back once it has been freed, with the next release of cached memory.
@@ -17,10 +17,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use super::Heap;
-use super::release::Choice;
 use crate::base::lock::{Lock, assert_none_held, rank};
-use crate::base::{DeviceOrdinal, Error, Result, StreamHandle};
+use crate::base::{Error, Result, StreamHandle};
 
 /// Names a private pool, as PyTorch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,10 +121,11 @@ impl Pools {
     }
 
     fn set(&self, bit: u8, value: bool) {
-        match value {
-            true => self.mode.fetch_or(bit, Relaxed),
-            false => self.mode.fetch_and(!bit, Relaxed),
-        };
+        if value {
+            self.mode.fetch_or(bit, Relaxed);
+        } else {
+            self.mode.fetch_and(!bit, Relaxed);
+        }
     }
 
     /// The private pool that claims a request on `stream`.
@@ -144,7 +143,7 @@ impl Pools {
         self.state.lock().held.iter().any(|held| held.number == number)
     }
 
-    fn begin(&self, id: PoolId, filter: PoolFilter) -> Result<()> {
+    pub(super) fn begin(&self, id: PoolId, filter: PoolFilter) -> Result<()> {
         let mut state = self.state.lock();
         if state.routes.iter().any(|route| route.id == id) {
             return Err(misuse(id, "is begun already"));
@@ -166,7 +165,7 @@ impl Pools {
         Ok(())
     }
 
-    fn end(&self, id: PoolId) -> Result<()> {
+    pub(super) fn end(&self, id: PoolId) -> Result<()> {
         let mut state = self.state.lock();
         let position = state.routes.iter().position(|route| route.id == id);
         let ended = position.map(|position| state.routes.remove(position));
@@ -176,7 +175,7 @@ impl Pools {
         ended.map(drop).ok_or_else(|| misuse(id, "is not begun"))
     }
 
-    fn release(&self, id: PoolId) -> Result<()> {
+    pub(super) fn release(&self, id: PoolId) -> Result<()> {
         let mut state = self.state.lock();
         let Some(position) = state.held.iter().position(|held| held.id == id) else {
             return Err(misuse(id, "is not held"));
@@ -185,46 +184,6 @@ impl Pools {
         if state.held[position].uses == 0 {
             state.held.swap_remove(position);
         }
-        Ok(())
-    }
-}
-
-impl Heap {
-    /// From now on requests on `device` whose stream passes `filter` are served from the
-    /// private pool `pool`, which is made if it is not held.
-    ///
-    /// The filter runs in the thread of each request, without a lock held, and must not call
-    /// the library. `InvalidArgument` if the pool is begun already.
-    pub fn begin_pool(
-        &self,
-        device: DeviceOrdinal,
-        pool: PoolId,
-        filter: PoolFilter,
-    ) -> Result<()> {
-        let device = self.device(device)?;
-        device.pools.begin(pool, filter)?;
-        self.pool_has_begun(device);
-        Ok(())
-    }
-
-    /// Ends what [`Self::begin_pool`] began; the pool keeps its memory. Requests that other
-    /// threads are making at this moment may still be served from it.
-    pub fn end_pool(&self, device: DeviceOrdinal, pool: PoolId) -> Result<()> {
-        self.device(device)?.pools.end(pool)
-    }
-
-    /// Gives up one of the uses that [`Self::begin_pool`] counted. With the last, what is free
-    /// in the pool goes back to the driver, at once unless another pool is begun.
-    pub fn release_pool(&self, device: DeviceOrdinal, pool: PoolId) -> Result<()> {
-        let device = self.device(device)?;
-        device.pools.release(pool)?;
-        let of_no_pool = |number: PoolNumber| number.is_private() && !device.pools.is_held(number);
-        let has_pending = |lane: &super::lane::Lane| !lane.lock().pending.is_empty();
-        if self.lanes.of(device.ordinal).any(|lane| of_no_pool(lane.pool()) && has_pending(lane)) {
-            self.wait_for_device(device);
-        }
-        self.release(device, Choice::Orphaned);
-        device.refresh_peaks(&self.lanes);
         Ok(())
     }
 }

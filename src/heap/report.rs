@@ -1,17 +1,19 @@
 //! What the heap says of itself: statistics, live blocks, and why a request failed.
 
+use std::cmp::Reverse;
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::Heap;
-use super::device::DeviceHeap;
-use super::ladder::Request;
 use super::lane::Lane;
+use super::state::{Climb, DeviceHeap, Heap};
 use crate::base::size::SizeClass;
 use crate::base::{DeviceOrdinal, Error, Result, Shortage, Status};
 use crate::config::LogLevel;
+use crate::driver::Call;
 use crate::memory::{Block, NO_SLOT, State};
-use crate::observe::{PoolStatistics, Statistics};
+use crate::observe::{LaneCounters, PoolStatistics, Statistics};
 use crate::order::StreamName;
+use crate::strategy::SplitFree;
 
 /// A live block, as its holder may want to see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,46 +30,68 @@ pub struct LiveBlock {
     pub stream: StreamName,
 }
 
-impl Heap {
-    /// The statistics of `device`.
-    pub fn statistics(&self, device: DeviceOrdinal) -> Result<Statistics> {
-        Ok(self.statistics_of(self.device(device)?))
-    }
-
-    pub(super) fn statistics_of(&self, device: &DeviceHeap) -> Statistics {
-        let mut statistics = device.statistics(&self.lanes);
-        let largest = self.lanes.of(device.ordinal).map(|lane| {
+impl DeviceHeap<'_> {
+    /// `Heap::statistics` of the device.
+    pub(super) fn statistics(self) -> Statistics {
+        let (now, peaks) = self.levels();
+        let usage = self.driver.usage();
+        let memory_calls =
+            [Call::Allocate, Call::Free, Call::Create, Call::Release, Call::Map, Call::Unmap]
+                .into_iter()
+                .chain([Call::Reserve, Call::Unreserve, Call::SetAccess]);
+        let mut statistics = Statistics {
+            reserved_bytes: self.ledger.reserved(None),
+            driver_calls: usage.total_calls(),
+            driver_memory_calls: memory_calls.map(|call| usage.calls[call as usize]).sum(),
+            driver_nanoseconds: usage.nanoseconds,
+            retries: self.tallies.retries.load(Relaxed),
+            out_of_memory_events: self.tallies.out_of_memory_events.load(Relaxed),
+            cross_stream_reuses: self.tallies.cross_stream_reuses.load(Relaxed),
+            ..Statistics::default()
+        };
+        let totals = self.totals(&SizeClass::ALL);
+        let misses = self.counters().map(LaneCounters::misses).sum();
+        statistics.set_levels(&now, &peaks, totals, misses);
+        let largest_free_bytes = self.lanes().map(|lane| {
             let state = lane.lock();
             state.strategy.largest_free_bytes(&state.blocks)
         });
-        statistics.largest_free_bytes = largest.max().unwrap_or(0);
+        statistics.finish(largest_free_bytes.max().unwrap_or(0))
+    }
+
+    /// `Heap::pool_statistics` of the device.
+    pub(super) fn pool_statistics(self, class: Option<SizeClass>) -> PoolStatistics {
+        let (now, peaks) = self.levels();
+        let classes = class.as_ref().map_or(&SizeClass::ALL[..], std::slice::from_ref);
+        let totals = self.totals(classes);
+        let mut statistics = match class.map(SizeClass::index) {
+            Some(index) => PoolStatistics::new(&now.classes[index], &peaks.classes[index], totals),
+            None => PoolStatistics::new(&now.all, &peaks.all, totals),
+        };
+        statistics.segment = self.ledger.segments(class);
+        statistics.reserved_bytes = self.ledger.reserved(class);
+        for lane in self.lanes() {
+            let state = lane.lock();
+            for class in classes {
+                let SplitFree { blocks, bytes } = state.strategy.split(*class);
+                statistics.inactive_split = statistics.inactive_split.plus(blocks);
+                statistics.inactive_split_bytes = statistics.inactive_split_bytes.plus(bytes);
+            }
+        }
         statistics
     }
 
-    /// The statistics of the blocks and segments of `device`: of one size class, or of all.
-    pub fn pool_statistics(
-        &self,
-        device: DeviceOrdinal,
-        class: Option<SizeClass>,
-    ) -> Result<PoolStatistics> {
-        Ok(self.device(device)?.pool_statistics(&self.lanes, class))
+    /// `Heap::reset_peaks` of the device.
+    pub(super) fn reset_peaks(self) {
+        self.lanes().for_each(|lane| lane.lock().strategy.reset_peaks());
+        self.ledger.reset_peak();
+        self.peaks.lock().reset(self.counters(), self.cache_limit_bytes());
     }
 
-    /// Makes the peaks of `device` what is there now.
-    pub fn reset_peaks(&self, device: DeviceOrdinal) -> Result<()> {
-        self.device(device)?.reset_peaks(&self.lanes);
-        Ok(())
-    }
-
-    /// The live blocks of `device` asked for with at least `least_bytes`, largest first.
-    pub fn largest_allocations(
-        &self,
-        device: DeviceOrdinal,
-        least_bytes: u64,
-    ) -> Result<Vec<LiveBlock>> {
-        let device = self.device(device)?;
+    /// `Heap::largest_allocations` of the device.
+    pub(super) fn largest_allocations(self, least_bytes: u64) -> Vec<LiveBlock> {
         let mut live = Vec::new();
-        for lane in self.lanes.of(device.ordinal) {
+        for lane in self.lanes() {
             let state = lane.lock();
             let chosen = state.blocks.iter().filter(|(_, block)| {
                 matches!(block.state, State::Live | State::Paused)
@@ -75,10 +99,12 @@ impl Heap {
             });
             live.extend(chosen.map(|(_, block)| describe(lane, block)));
         }
-        live.sort_by_key(|block| (std::cmp::Reverse(block.requested_bytes), block.address));
-        Ok(live)
+        live.sort_by_key(|block| (Reverse(block.requested_bytes), block.address));
+        live
     }
+}
 
+impl Heap {
     /// The live block that contains `address`. Linear in the number of blocks unless `address`
     /// is its start. `DoubleFree` where memory is held that no live block has.
     pub fn block_containing(&self, address: u64) -> Result<LiveBlock> {
@@ -161,17 +187,19 @@ impl Heap {
         self.log.write(LogLevel::Error, &error);
         error
     }
+}
 
+impl Climb<'_> {
     /// Says in one line why a request failed, to the log and as the error.
-    pub(super) fn out_of_memory(&self, request: &Request<'_>) -> Error {
-        let device = request.device;
-        let statistics = self.statistics_of(device);
-        let limit_bytes = device.supply.allowed_bytes();
+    pub(super) fn out_of_memory(&self) -> Error {
+        let device = self.device;
+        let statistics = device.statistics();
+        let limit_bytes = device.ledger.allowed_bytes();
         let driver = device.driver.memory_info().ok();
         let error = Error::from(Shortage {
             device: device.ordinal,
-            requested_bytes: request.requested_bytes,
-            block_bytes: request.block_bytes,
+            requested_bytes: self.requested_bytes,
+            block_bytes: self.block_bytes,
             live_bytes: statistics.allocated_bytes.current,
             live_blocks: statistics.allocations.saturating_sub(statistics.frees),
             cached_bytes: statistics.free_bytes,
@@ -181,10 +209,10 @@ impl Heap {
             limit_bytes: (limit_bytes != u64::MAX).then_some(limit_bytes),
             driver_free_bytes: driver.map(|info| info.free_bytes),
             driver_total_bytes: driver.map(|info| info.total_bytes),
-            fragmentation_index: statistics.fragmentation_index(),
+            fragmentation_index: statistics.fragmentation_index,
         });
-        self.note_out_of_memory(device.ordinal, request.stream, request.requested_bytes);
-        self.log.write(LogLevel::Error, &error);
+        device.heap.notes.out_of_memory(device.ordinal, self.stream, self.requested_bytes);
+        device.heap.log.write(LogLevel::Error, &error);
         error
     }
 }

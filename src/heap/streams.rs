@@ -3,21 +3,21 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::device::DeviceHeap;
 use super::lane::{Lane, LaneState};
-use super::{Heap, Stream};
-use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle, blocking};
+use super::state::{DeviceHeap, Heap};
+use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::config::LogLevel;
 use crate::driver::Code;
 use crate::memory::{Block, Slot, State};
-use crate::order::{OWN_CONTEXT, Recorded, RecordedStreams, StreamKey, StreamName};
+use crate::order::Stream;
+use crate::order::{OWN_CONTEXT, Recorded, RecordedStreams, StreamKey};
 
 /// A block as the directory has it: what it says may have changed by the time the lane is locked.
 struct Found<'a> {
     address: u64,
     lane: &'a Lane,
     slot: Slot,
-    device: &'a DeviceHeap,
+    device: DeviceHeap<'a>,
 }
 
 impl Heap {
@@ -27,20 +27,20 @@ impl Heap {
     /// `InvalidArgument` where the driver knows no such stream.
     #[inline]
     pub fn identify(&self, device: DeviceOrdinal, handle: StreamHandle) -> Result<Stream> {
-        match handle.is_default() || !self.policy.identifies_streams() {
-            true => Ok(Stream::lasting(handle)),
-            false => self.ask_for_number(device, handle),
+        if handle.is_default() || !self.policy.identifies_streams() {
+            return Ok(Stream::lasting(handle));
         }
+        self.ask_for_number(device, handle)
     }
 
     /// [`Self::identify`] for a caller whose streams last as long as the process: the driver is
     /// asked only if `GENESIS_STREAM_IDS` insists.
     #[inline]
     pub fn identify_lasting(&self, device: DeviceOrdinal, handle: StreamHandle) -> Result<Stream> {
-        match handle.is_default() || !self.policy.identifies_all_streams() {
-            true => Ok(Stream::lasting(handle)),
-            false => self.ask_for_number(device, handle),
+        if handle.is_default() || !self.policy.identifies_all_streams() {
+            return Ok(Stream::lasting(handle));
         }
+        self.ask_for_number(device, handle)
     }
 
     fn ask_for_number(&self, device: DeviceOrdinal, handle: StreamHandle) -> Result<Stream> {
@@ -66,7 +66,7 @@ impl Heap {
     /// not reused before the work queued on `stream` until then has completed. A default stream is
     /// the one of the context that is current in the calling thread.
     pub fn record_stream(&self, address: u64, stream: StreamHandle) -> Result<()> {
-        self.note_recording(address, stream);
+        self.notes.recording(address, stream);
         let block = self.find_block(address)?;
         if stream.is_default() {
             let context = block.device.contexts.of_stream(stream)?;
@@ -79,24 +79,18 @@ impl Heap {
     /// [`Self::record_stream`] for a caller whose streams last as long as the process, and who
     /// means by a default stream that of *any* device: PyTorch says only the handle.
     pub fn record_lasting_stream(&self, address: u64, stream: StreamHandle) -> Result<()> {
-        self.note_recording(address, stream);
+        self.notes.recording(address, stream);
         let block = self.find_block(address)?;
         if !stream.is_default() {
             let stream = self.identify_lasting(block.device.ordinal, stream)?;
             return self.record_stream_on(&block, stream);
         }
-        let others = self.devices.iter().filter(|slot| slot.heap.get().is_some());
-        for other in others.filter(|other| other.driver.ordinal() != block.device.ordinal) {
-            let context = block.device.contexts.find_or_add(other.driver.clone())?;
+        for other in self.opened_devices().filter(|other| other.ordinal != block.device.ordinal) {
+            let slot = self.slot(other.ordinal)?;
+            let context = block.device.contexts.find_or_add(slot.driver.clone())?;
             self.record_default_stream(&block, stream, context)?;
         }
         self.record_default_stream(&block, stream, OWN_CONTEXT)
-    }
-
-    fn note_recording(&self, address: u64, stream: StreamHandle) {
-        if self.events.is_on() {
-            self.note_stream(address, stream);
-        }
     }
 
     /// What the directory has at `address`.
@@ -162,35 +156,16 @@ impl Heap {
         }
         let ended = StreamKey::of_ended(ENDED.fetch_add(1, Relaxed));
         let lasting = Stream::lasting(handle);
-        for device in self.devices.iter().filter_map(|slot| slot.heap.get()) {
+        for device in self.opened_devices() {
             // Some callers may have named it by its number, and others by its handle.
             let numbered = self.identify(device.ordinal, handle).ok();
             let numbered = numbered.filter(|stream| stream.key != lasting.key);
-            for lane in self.lanes.of(device.ordinal) {
+            for lane in device.lanes() {
                 for stream in numbered.into_iter().chain([lasting]) {
                     lane.end_stream(stream, ended, &device.contexts);
                 }
             }
         }
         Ok(())
-    }
-
-    /// Work queued on `stream` from now on waits for the work queued on `other` until now, on the
-    /// device; the host does not wait. `DriverFailed` while `other` is captured.
-    pub fn make_stream_wait(
-        &self,
-        device: DeviceOrdinal,
-        stream: StreamHandle,
-        other: StreamHandle,
-    ) -> Result<()> {
-        if StreamName::of(stream) == StreamName::of(other) {
-            return Ok(());
-        }
-        let events = self.device(device)?.contexts.own();
-        let event = events.record(other)?;
-        let waiting = blocking(|| events.device().stream_wait(stream, event));
-        // A stream that waits for the event waits for what it stands for now; it may go.
-        events.put(event);
-        Ok(waiting?)
     }
 }

@@ -5,23 +5,75 @@
 //! `order::PendingFrees` once it is over, and with the last the block is free.
 
 use super::lane::{Lane, LaneState};
-use crate::base::lock::{Guard, rank};
+use super::lane_guard::LaneGuard;
+use super::state::DeviceHeap;
 use crate::memory::{Slot, State};
-use crate::observe::{Action, Watermark};
-use crate::order::{Contexts, EventPool, Recorded};
+use crate::observe::Action;
+use crate::order::{EventPool, Recorded};
 
 /// After an event was found not complete, this many allocations go by before a lane asks
 /// again on its hot path; a miss always asks.
 const POLL_INTERVAL: u32 = 16;
 
+impl DeviceHeap<'_> {
+    /// The block in `slot` of `lane`, just freed, waits for the streams that were recorded for it.
+    ///
+    /// The lock is released while the driver records an event, which blocks while the stream's
+    /// queue is full. All work that uses the block was queued before it was freed, so before this
+    /// call, and each event stands for it. Until the last is there the block has one wait more,
+    /// which keeps it pending, and a pending block keeps its lane.
+    pub(super) fn make_pending<'a>(self, lane: &'a Lane, mut state: LaneGuard<'a>, slot: Slot)
+    where
+        Self: 'a,
+    {
+        let contexts = &self.state.contexts;
+        let block = state.blocks.get_mut(slot);
+        block.state = State::Pending;
+        block.outstanding += 1;
+        let (address, class, bytes) = (block.address, block.class, block.bytes);
+        lane.note(Action::Pending, address, bytes);
+        state.note_watermark(lane.counters.on_pending(class, bytes));
+        while let Some(used_by) = state.pop_recorded(slot) {
+            state.blocks.get_mut(slot).outstanding += 1;
+            let epoch = state.fence.epoch();
+            if !used_by.stream.key.is_nameable(used_by.stream.handle) {
+                state.pending.wait_for_idle(slot, epoch);
+                continue;
+            }
+            let mut recording = state.pending.begin_recording(contexts, used_by);
+            drop(state);
+            let answer = recording.record(contexts.own());
+            state = LaneGuard::lock(self.heap, lane);
+            state.pending.end_recording(contexts.own(), recording, answer, (slot, epoch));
+        }
+        lane.end_one_wait(&mut state, slot);
+    }
+
+    /// The block in `slot` of `lane`, just freed, is not used again until
+    /// [`Lane::end_one_wait`], nor while it is pending for other reasons; a strategy that keeps
+    /// nothing has the driver wait for other streams. Returns true if each of those streams gave an
+    /// event: one that is being captured gives none.
+    pub(super) fn hold_back<'a>(self, lane: &'a Lane, mut state: LaneGuard<'a>, slot: Slot) -> bool
+    where
+        Self: 'a,
+    {
+        if !lane.keeps_blocks(&state) {
+            lane.forget_recorded(&mut state, slot);
+        }
+        state.blocks.get_mut(slot).outstanding += 1;
+        self.make_pending(lane, state, slot);
+        !lane.lock().pending.waits_for_idle(slot)
+    }
+}
+
 impl Lane {
     /// Frees the blocks whose events have completed.
     #[cold]
-    pub(super) fn poll(&self, state: &mut LaneState, own: &EventPool) -> Watermark {
+    pub(super) fn poll(&self, state: &mut LaneState, own: &EventPool) {
         let LaneState { pending, fence, complete, .. } = state;
         pending.poll(own, fence.epoch(), |slot| complete.push(slot));
         state.poll_again_at = state.tick.wrapping_add(POLL_INTERVAL);
-        self.take_in_complete(state)
+        self.end_complete_waits(state);
     }
 
     /// All work queued before the lane's epoch ended at `epoch` has completed.
@@ -30,101 +82,38 @@ impl Lane {
         state.fence.device_was_idle(epoch);
         let LaneState { pending, complete, .. } = &mut *state;
         pending.device_was_idle(epoch, |slot| complete.push(slot));
-        // Whoever waited brings the watermarks up to date.
-        let _ = self.take_in_complete(&mut state);
-        let _ = self.poll(&mut state, own);
+        self.end_complete_waits(&mut state);
+        self.poll(&mut state, own);
     }
 
-    /// Counts off the waits that are over.
-    fn take_in_complete(&self, state: &mut LaneState) -> Watermark {
-        let mut watermark = Watermark::Within;
+    fn end_complete_waits(&self, state: &mut LaneState) {
         for index in 0..state.complete.len() {
-            if self.one_wait_less(state, state.complete[index]) == Watermark::Crossed {
-                watermark = Watermark::Crossed;
-            }
+            self.end_one_wait(state, state.complete[index]);
         }
         state.complete.clear();
-        watermark
     }
 
-    /// One of what the pending block in `slot` waits for is over.
-    pub(super) fn one_wait_less(&self, state: &mut LaneState, slot: Slot) -> Watermark {
+    /// One of the waits of the pending block in `slot` is over; with the last the block is free.
+    pub(super) fn end_one_wait(&self, state: &mut LaneState, slot: Slot) {
         let block = state.blocks.get_mut(slot);
         block.outstanding -= 1;
         if block.outstanding > 0 {
-            return Watermark::Within;
+            return;
         }
-        let watermark = self.counters.on_ready(block.class, block.bytes);
-        let (address, bytes) = (block.address, block.bytes);
+        let (address, class, bytes) = (block.address, block.class, block.bytes);
+        state.note_watermark(self.counters.on_ready(class, bytes));
         self.note(Action::Ready, address, bytes);
         state.strategy.give(&mut state.blocks, slot);
-        watermark
     }
 
-    /// The block in `slot`, just freed, is kept from being used again until somebody says so by
-    /// [`Self::one_wait_less`], and besides as [`Self::make_pending`] does; a strategy that keeps
-    /// nothing has the driver wait for other streams. Says whether an event could be had of each
-    /// stream: one that is being captured has none.
-    pub(super) fn hold_back(
-        &self,
-        mut state: Guard<'_, LaneState, { rank::LANE }>,
-        contexts: &Contexts,
-        slot: Slot,
-    ) -> bool {
-        if !self.keeps_blocks(&state) {
-            self.forget_recorded(&mut state, slot);
-        }
-        state.blocks.get_mut(slot).outstanding += 1;
-        // Whoever holds it back settles the device.
-        let _ = self.make_pending(state, contexts, slot);
-        !self.lock().pending.waits_for_idle(slot)
-    }
-
-    /// The pending block in `slot` waits until the device is idle, besides; the driver does that
-    /// itself for a strategy that keeps nothing.
+    /// The pending block in `slot` also waits until the device is idle. Under a strategy that keeps
+    /// nothing the driver waits itself.
     pub(super) fn hold_until_idle(&self, slot: Slot) {
         let mut state = self.lock();
         if self.keeps_blocks(&state) {
             let epoch = state.fence.epoch();
             state.blocks.get_mut(slot).outstanding += 1;
             state.pending.wait_for_idle(slot, epoch);
-        }
-    }
-
-    /// The block in `slot`, just freed, waits for the streams that were recorded for it.
-    ///
-    /// The lock is let go while the driver records an event, which blocks while the stream's queue
-    /// is full. Whatever work uses the block was queued before it was freed, so before this call,
-    /// and each event stands for it. Until the last is there the block has one wait more, which
-    /// keeps it pending, and a pending block keeps its lane.
-    pub(super) fn make_pending<'a>(
-        &'a self,
-        mut state: Guard<'a, LaneState, { rank::LANE }>,
-        contexts: &Contexts,
-        slot: Slot,
-    ) -> Watermark {
-        let block = state.blocks.get_mut(slot);
-        block.state = State::Pending;
-        block.outstanding += 1;
-        self.note(Action::Pending, block.address, block.bytes);
-        let crossed = self.counters.on_pending(block.class, block.bytes);
-        while let Some(used_by) = state.pop_recorded(slot) {
-            let state_ref = &mut *state;
-            state_ref.blocks.get_mut(slot).outstanding += 1;
-            let epoch = state_ref.fence.epoch();
-            if !used_by.stream.key.is_nameable(used_by.stream.handle) {
-                state_ref.pending.wait_for_idle(slot, epoch);
-                continue;
-            }
-            let mut recording = state_ref.pending.begin_recording(contexts, used_by);
-            drop(state);
-            let answer = recording.record(contexts.own());
-            state = self.lock();
-            state.pending.end_recording(contexts.own(), recording, answer, (slot, epoch));
-        }
-        match self.one_wait_less(&mut state, slot) {
-            Watermark::Within => crossed,
-            Watermark::Crossed => Watermark::Crossed,
         }
     }
 

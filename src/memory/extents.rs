@@ -76,7 +76,7 @@ pub struct Extent {
 
 /// The extents of one device.
 #[derive(Debug)]
-pub struct Extents {
+pub struct ExtentTable {
     events: DeviceEvents,
     /// `None`: the index waits to be used again.
     table: Vec<Option<Extent>>,
@@ -93,7 +93,7 @@ pub struct Extents {
     count: usize,
 }
 
-impl Extents {
+impl ExtentTable {
     /// None yet. `events` is told which extent is at home where.
     pub fn new(events: DeviceEvents) -> Self {
         Self {
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn an_extent_stays_while_a_view_of_it_may_come_back() {
-        let mut extents = Extents::new(EventStream::silent().of(DeviceOrdinal(0)));
+        let mut extents = ExtentTable::new(EventStream::silent().of(DeviceOrdinal(0)));
         let id = extents.add(MemoryHandle(1), 4096, SizeClass::Small);
         extents.add_view(id, 0, 0x10_0000);
         extents.add_view(id, 1, 0x20_0000);

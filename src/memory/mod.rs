@@ -3,13 +3,15 @@
 
 mod blocks;
 mod directory;
+mod extent_store;
 mod extents;
-mod pages;
+mod ledger;
+mod segment_store;
 mod shared_pages;
-mod supply;
 
 pub use blocks::{Block, BlockTable, NO_SLOT, Segment, Slot, State};
 pub use directory::Directory;
-pub use extents::{Extent, ExtentId, Extents, View};
-pub use pages::Pages;
-pub use supply::{Refusal, Supply};
+pub use extent_store::ExtentStore;
+pub use extents::{Extent, ExtentId, ExtentTable, View};
+pub use ledger::{Ledger, Refusal};
+pub use segment_store::SegmentStore;

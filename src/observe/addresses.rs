@@ -1,15 +1,15 @@
-//! Maps by address, size or key of a stream, for those who look something up for each event.
+//! Maps by address, size or key of a stream, for consumers that look something up for each event.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map by address.
 pub type AddressMap<T> = NumberMap<u64, T>;
-/// A map by numbers that nobody chooses in order to collide.
+/// A map by numbers that no adversary chooses.
 pub type NumberMap<K, T> = HashMap<K, T, BuildHasherDefault<NumberHasher>>;
 
-/// Spreads addresses, which are multiples of 512 and not chosen by an adversary, over the map:
-/// both halves of a product with 2^64 divided by the golden ratio.
+/// Spreads addresses, which are multiples of 512, over the map: the product with 2^64 / golden
+/// ratio, its halves combined.
 #[derive(Debug, Default)]
 pub struct NumberHasher(u64);
 

@@ -1,45 +1,46 @@
 //! Exact statistics at the price of plain additions.
 //!
-//! Each lane counts for itself. Its counters are written only under the lane's lock and with
-//! plain loads and stores (no locked instruction), and may be read by anybody at any time;
-//! a device's statistics are sums over its lanes.
+//! Each lane has its own counters. They are written only under the lane's lock, with plain loads
+//! and stores (no locked instruction), and any thread may read them at any time. A device's
+//! statistics are sums over its lanes.
 //!
-//! **Peaks** are of sums, and the peak of a sum is not the sum of peaks. Sharing a counter
-//! would cost a contended cache line per operation, so the room below each peak is handed out
-//! to the lanes in equal shares, as *watermarks*: while every lane stays within its own, the
-//! sum stays below the peak and nobody needs to look. A lane that crosses one makes the sums
-//! afresh ([`Peaks::refresh`]), which raises the peak if it must be and hands out new shares.
-//! With operations one after another the peaks are exact; operations at the same moment on
-//! different lanes count in one order or the other.
+//! **Peaks** are peaks of sums, and the peak of a sum is not the sum of peaks. A shared counter
+//! would cost a contended cache line per operation. So the lanes get equal shares of the room below
+//! each peak, as *watermarks*: while every lane stays within its own, the sum stays below the peak.
+//! A lane that crosses one makes the sums again ([`Peaks::refresh`]), which raises the peak if
+//! necessary and gives every lane a new share. Peaks are exact for operations one after another;
+//! simultaneous operations on different lanes count in some order.
 //!
-//! A refresh writes the watermarks of lanes that go on meanwhile, without their locks. An
-//! allocation or a free at that moment does no harm: it changes no watermark, and the lane's new
-//! ones start from what was added up. A block that becomes pending or ready moves watermarks, and
-//! its move and the refresh's may overwrite each other. Then until the lane's next refresh or its
-//! next such block a ceiling may be off by the bytes of blocks that became pending or ready while
-//! the refresh ran, and the floor likewise, until the next refresh. So a peak may be missed by no
-//! more than those bytes, for each lane of which it is so; nothing of memory depends on it: limits
-//! are the supply's, exact at every moment. To be exact here the refresh would have to take every
-//! lane's lock, or each free a locked instruction. (Distributed threshold counting: Cormode,
-//! Muthukrishnan, Yi, "Algorithms for Distributed Functional Monitoring", 2008.)
+//! **A refresh** writes the watermarks of other lanes without their locks:
+//!
+//! - An allocation or a free at that moment does no harm: it changes no watermark, and the new
+//!   watermarks start from the counts that were added up.
+//! - A block that becomes pending or ready moves watermarks, and this move and the refresh may
+//!   overwrite each other. Then a ceiling is wrong by the bytes of blocks that became pending or
+//!   ready during the refresh, until the lane's next refresh or next such block; the floor
+//!   likewise, until the next refresh. So a peak may miss these bytes for each such lane.
+//!
+//! Memory limits do not depend on this: the supply keeps them exactly. Exact peaks would need every
+//! lane's lock in a refresh or a locked instruction in each free. (Distributed threshold counting:
+//! Cormode, Muthukrishnan, Yi, "Algorithms for Distributed Functional Monitoring", 2008.)
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::base::size::SizeClass;
 
-/// What one lane counts.
+/// The counters of one lane.
 #[derive(Debug, Default)]
 pub struct LaneCounters {
     classes: [ClassCounters; 2],
     misses: AtomicU64,
     held_bytes: AtomicU64,
-    /// Of both classes together.
+    /// For both classes together.
     ceilings: Ceilings,
-    /// The fewest live bytes, i.e. the most inactive ones, before the sums must be made.
+    /// The fewest live bytes (the most inactive ones) before the sums must be made.
     allocated_floor: AtomicU64,
 }
 
-/// What one lane counts of the blocks of one size class. Bytes, except for counts of blocks.
+/// The counters of one lane for the blocks of one size class: bytes, or numbers of blocks.
 #[derive(Debug, Default)]
 struct ClassCounters {
     requested_total: AtomicU64,
@@ -53,7 +54,7 @@ struct ClassCounters {
     ceilings: Ceilings,
 }
 
-/// How much may be live before the sums must be made.
+/// The most that may be live before the sums must be made.
 #[derive(Debug, Default)]
 struct Ceilings {
     requested: AtomicU64,
@@ -61,16 +62,16 @@ struct Ceilings {
     blocks: Ceiling,
 }
 
-/// Keeps what is live below one bound, and what is active, i.e. live or pending, below another.
+/// Bounds live bytes, and active (live or pending) bytes: current = min(live, active − pending).
 #[derive(Debug, Default)]
 struct Ceiling {
-    /// The most that may be live, as much being pending as is: what an allocation looks at.
+    /// The most that may be live with the present pending bytes; an allocation compares with it.
     current: AtomicU64,
     live: AtomicU64,
     active: AtomicU64,
 }
 
-/// What is live, as far as the lane's own thread needs it.
+/// The live bytes and blocks.
 #[derive(Clone, Copy)]
 struct Live {
     requested: u64,
@@ -78,35 +79,35 @@ struct Live {
     blocks: u64,
 }
 
-/// What is freed but perhaps still in use by other streams.
+/// Bytes and blocks that are freed but may still be in use by other streams.
 #[derive(Clone, Copy)]
 struct Pending {
     bytes: u64,
     blocks: u64,
 }
 
-/// Whether a lane has crossed one of its watermarks.
+/// Tells if a lane has crossed one of its watermarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Watermark {
     /// The device's sums are within their peaks.
     Within,
-    /// [`Peaks::refresh`] must be called, once the lane's lock is released.
+    /// [`Peaks::refresh`] must be called after the lane's lock is released.
     Crossed,
 }
 
 /// Blocks of one or both size classes at one moment, of a lane or of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Levels {
-    /// Live bytes, as asked for by the caller.
+    /// Live bytes as requested.
     pub requested: u64,
-    /// Live bytes, of blocks.
+    /// Bytes of live blocks.
     pub allocated: u64,
-    /// Bytes of blocks live, or freed but perhaps still in use by other streams.
+    /// Bytes of blocks that are live, or freed but may still be in use by other streams.
     pub active: u64,
     /// Live blocks.
     pub blocks: u64,
-    /// Blocks live, or freed but perhaps still in use by other streams.
+    /// Blocks that are live, or freed but may still be in use by other streams.
     pub active_blocks: u64,
 }
 
@@ -115,7 +116,7 @@ pub struct Levels {
 pub struct Snapshot {
     /// By size class.
     pub classes: [Levels; 2],
-    /// Of both together.
+    /// For both together.
     pub all: Levels,
     /// Bytes reserved and not active: cached.
     pub inactive: u64,
@@ -124,13 +125,13 @@ pub struct Snapshot {
 /// Sums of a lane's or a device's counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Bytes asked for.
+    /// Bytes requested.
     pub requested: u64,
-    /// Bytes of blocks handed out.
+    /// Bytes of blocks allocated.
     pub allocated: u64,
     /// Bytes of blocks freed.
     pub freed: u64,
-    /// Blocks handed out.
+    /// Blocks allocated.
     pub allocations: u64,
     /// Blocks freed.
     pub frees: u64,
@@ -144,7 +145,7 @@ impl Ceilings {
             || live.blocks > self.blocks.current.load(Relaxed)
     }
 
-    /// Puts the ceilings so far above `levels` as there is `room`; `pending` is pending now.
+    /// Sets the ceilings to `levels` + `room`; `pending` is pending now.
     fn set(&self, levels: &Levels, room: &Levels, pending: Pending) {
         let bounds = levels.zip(*room, u64::saturating_add);
         set(&self.requested, bounds.requested);
@@ -152,7 +153,7 @@ impl Ceilings {
         self.blocks.set(bounds.blocks, bounds.active_blocks, pending.blocks);
     }
 
-    /// Less or more is pending than before.
+    /// Adjusts the ceilings to what is pending now.
     fn follow(&self, pending: Pending) {
         self.allocated.follow(pending.bytes);
         self.blocks.follow(pending.blocks);
@@ -190,7 +191,7 @@ impl Pending {
 }
 
 impl ClassCounters {
-    /// Lane lock held: nobody changes what is read.
+    /// Lane lock held, so no other thread changes the counters.
     #[inline]
     fn live(&self) -> Live {
         let difference = |total: &AtomicU64, gone: &AtomicU64| {
@@ -209,7 +210,7 @@ impl ClassCounters {
     }
 
     fn levels(&self) -> Levels {
-        // A reader without the lock may see a free before its allocation: hence saturating.
+        // Saturating, because a reader without the lock may see a free before its allocation.
         let difference = |total: &AtomicU64, gone: u64| total.load(Relaxed).saturating_sub(gone);
         let requested_freed = self.requested_freed.load(Relaxed);
         let allocated_freed = self.allocated_freed.load(Relaxed);
@@ -243,7 +244,7 @@ impl LaneCounters {
         Self::default()
     }
 
-    /// A block of `allocated` bytes was handed out for `requested` ones. Lane lock held.
+    /// Counts a block of `allocated` bytes for a request of `requested` bytes. Lane lock held.
     #[inline]
     pub fn on_allocate(&self, class: SizeClass, requested: u64, allocated: u64) -> Watermark {
         let counters = &self.classes[class.index()];
@@ -258,7 +259,7 @@ impl LaneCounters {
         Watermark::Within
     }
 
-    /// A block was freed and is free at once. Lane lock held.
+    /// Counts a block that was freed and is free at once. Lane lock held.
     #[inline]
     pub fn on_free(&self, class: SizeClass, requested: u64, allocated: u64) -> Watermark {
         let counters = &self.classes[class.index()];
@@ -268,8 +269,8 @@ impl LaneCounters {
         self.inactive_watermark()
     }
 
-    /// A block just freed waits for other streams. It is active still, so the lane may go up
-    /// and down from where it is now as it could before. Lane lock held.
+    /// Counts a block, just freed, that waits for other streams. It is still active, so the room up
+    /// to the watermarks stays the same. Lane lock held.
     pub fn on_pending(&self, class: SizeClass, allocated: u64) -> Watermark {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated);
@@ -279,8 +280,8 @@ impl LaneCounters {
         self.inactive_watermark()
     }
 
-    /// A pending block has become free: the lane has as much more room for active blocks, and
-    /// less for inactive ones. Lane lock held.
+    /// Counts a pending block that has become free: the lane has more room for active blocks by its
+    /// bytes, and less for inactive ones. Lane lock held.
     pub fn on_ready(&self, class: SizeClass, allocated: u64) -> Watermark {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated.wrapping_neg());
@@ -302,24 +303,26 @@ impl LaneCounters {
     #[inline]
     fn inactive_watermark(&self) -> Watermark {
         let live = self.classes[0].live().plus(self.classes[1].live());
-        match live.allocated < self.allocated_floor.load(Relaxed) {
-            true => Watermark::Crossed,
-            false => Watermark::Within,
+        if live.allocated < self.allocated_floor.load(Relaxed) {
+            Watermark::Crossed
+        } else {
+            Watermark::Within
         }
     }
 
-    /// An allocation just counted was not served from the lane's own free blocks. Lane lock held.
+    /// Counts the allocation just counted as a miss: not served from the lane's own free blocks.
+    /// Lane lock held.
     pub fn on_miss(&self) {
         add(&self.misses, 1);
     }
 
-    /// The lane's blocks, but for bare addresses, are `bytes` together now; the watermarks must be
-    /// set anew.
+    /// Sets the bytes of all blocks of the lane that have memory. The caller refreshes the
+    /// watermarks.
     pub fn set_held_bytes(&self, bytes: u64) {
         self.held_bytes.store(bytes, Relaxed);
     }
 
-    /// The lane's free bytes, about: exact while nothing happens.
+    /// The lane's free bytes: exact if no other thread changes the lane meanwhile.
     pub fn inactive_bytes(&self) -> u64 {
         self.snapshot().inactive
     }
@@ -332,7 +335,7 @@ impl LaneCounters {
         Snapshot { classes, all, inactive }
     }
 
-    /// Puts the watermarks so far from `levels` as there is `room`.
+    /// Sets the watermarks at the distance `room` from `levels`.
     fn set_watermarks(&self, levels: &Snapshot, room: &Snapshot) {
         let pending = self.classes.each_ref().map(ClassCounters::pending);
         for (class, counters) in self.classes.iter().enumerate() {
@@ -344,12 +347,12 @@ impl LaneCounters {
         set(&self.allocated_floor, levels.all.active.saturating_sub(below_active));
     }
 
-    /// The lane's sums since the start, of blocks of `class`.
+    /// The lane's totals since the start for blocks of `class`.
     pub fn totals(&self, class: SizeClass) -> Totals {
         self.classes[class.index()].totals()
     }
 
-    /// How many allocations were misses.
+    /// The number of allocations that were misses.
     pub fn misses(&self) -> u64 {
         self.misses.load(Relaxed)
     }
@@ -398,12 +401,12 @@ impl std::iter::Sum for Totals {
     }
 }
 
-/// The peaks of one device. Kept under a lock of the device.
+/// The peaks of one device, under a lock of the device.
 #[derive(Debug, Default)]
 pub struct Peaks {
     levels: Snapshot,
-    /// By lane, what was last added up. Watermarks are set from that, not from what the lane
-    /// has come to meanwhile: else all shares together would be more than the room.
+    /// By lane, the levels that were last added up. Watermarks are set from these and not from the
+    /// lane's present levels; otherwise the shares could add up to more than the room.
     seen: Vec<Snapshot>,
 }
 
@@ -413,9 +416,9 @@ impl Peaks {
         self.levels
     }
 
-    /// Raises the peaks to the sums over `lanes`, hands out watermarks, and gives the sums.
+    /// Raises the peaks to the sums over `lanes`, sets the watermarks, and returns the sums.
     ///
-    /// No lane's inactive bytes will pass its share of `inactive_limit` unnoticed.
+    /// Inactive bytes above a lane's share of `inactive_limit` cross a watermark.
     pub fn refresh<'a>(
         &mut self,
         lanes: impl Iterator<Item = &'a LaneCounters> + Clone,
@@ -438,7 +441,7 @@ impl Peaks {
         sums
     }
 
-    /// Makes the peaks the sums over `lanes`.
+    /// Resets the peaks to the sums over `lanes`.
     pub fn reset<'a>(
         &mut self,
         lanes: impl Iterator<Item = &'a LaneCounters> + Clone,
@@ -449,24 +452,24 @@ impl Peaks {
     }
 }
 
-/// Writes only what differs: the lane's own thread has the cache line.
+/// Writes only a different value, because the lane's own thread has the cache line.
 fn set(watermark: &AtomicU64, bytes: u64) {
     if watermark.load(Relaxed) != bytes {
         watermark.store(bytes, Relaxed);
     }
 }
 
-/// Moves a watermark down, from where it stands.
+/// Moves a watermark down.
 fn lower(watermark: &AtomicU64, bytes: u64) {
     watermark.store(watermark.load(Relaxed).saturating_sub(bytes), Relaxed);
 }
 
-/// Moves a watermark up, from where it stands.
+/// Moves a watermark up.
 fn raise(watermark: &AtomicU64, bytes: u64) {
     watermark.store(watermark.load(Relaxed).saturating_add(bytes), Relaxed);
 }
 
-/// Adds to a counter that only the caller may write; gives the sum.
+/// Adds to a counter that only the caller may write; returns the sum.
 #[inline]
 fn add(counter: &AtomicU64, n: u64) -> u64 {
     let sum = counter.load(Relaxed).wrapping_add(n);

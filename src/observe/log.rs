@@ -1,7 +1,7 @@
-//! The log: one line a message, to a sink of the caller's or to standard error.
+//! The log: one line per message, to the user's sink or to standard error.
 //!
-//! Nothing is formatted unless the level in force lets it through. The sink is called without
-//! a lock held and may be called by several threads at once.
+//! A message above the level is not even formatted. The sink is called without a lock held, and
+//! several threads may call it at once.
 
 use std::fmt;
 use std::io::Write;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::config::LogLevel;
 
-/// Where messages go.
+/// The receiver of messages.
 pub type Sink = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
 
 /// The log of a heap.
@@ -31,13 +31,13 @@ impl Log {
         self.level.store(level as u8, Relaxed);
     }
 
-    /// Changes where messages go; `None`: standard error.
+    /// Changes the sink; `None` is standard error.
     pub fn set_sink(&self, sink: Option<Sink>) {
         let replaced = std::mem::replace(&mut *self.sink.lock(), sink);
         drop(replaced);
     }
 
-    /// Says `message` if the level lets it through.
+    /// Writes `message` if it is within the level.
     pub fn write(&self, level: LogLevel, message: &dyn fmt::Display) {
         if level as u8 > self.level.load(Relaxed) {
             return;

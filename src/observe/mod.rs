@@ -1,7 +1,12 @@
-//! What happened: counters kept on the hot path, statistics made from them, the log, and the
-//! stream of events with those who take them in.
+//! Counters of the hot path, the statistics made from them, the log, and the stream of events with
+//! its consumers.
+//!
+//! An *event* is one thing that happened, such as an allocation. A *consumer* takes events in
+//! order: the recorder of traces, and the profile. The *levels* of a device are its requested,
+//! allocated, active and reserved bytes at one moment. A profile's *history* is its latest events.
 
 mod addresses;
+mod changing;
 mod counters;
 mod events;
 mod log;
@@ -16,7 +21,7 @@ pub use events::{
     Action, Consumer, DeviceEvents, Event, EventStream, Names, SiteFinder, Subscription, Ticks,
 };
 pub use log::{Log, Sink};
-pub use profile::{Beginning, Held, Known, Profiler};
+pub use profile::{Beginning, Held, Profiler};
 pub use sites::{OTHERS, SiteTable, StackMap, UNKNOWN, location};
 pub use stats::{PoolStatistics, Statistics, Tallies};
 pub use trace::{Recorder, Summary, Target};

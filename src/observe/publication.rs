@@ -1,21 +1,21 @@
-//! Where a process says what it holds while it runs, for `genesis top`: a file of each process,
-//! in memory where the machine has a place for that. Nothing but names; the library writes the
-//! files (`ffi/publish.rs`), the command reads them.
+//! The names of the files that running processes publish for `genesis top`: one file per process,
+//! in a memory file system if the machine has one. `instance/publish.rs` writes the files; the
+//! command reads them.
 
 use std::time::Duration;
 
-/// Where the files are: in the first of these that can be written to.
+/// The folders of the files: the first that can be written is used.
 pub const FOLDERS: [&str; 2] = ["/dev/shm", "/tmp"];
 
-/// How often a process that runs writes its file anew.
+/// The time between two writes of a file.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The file's name, of the process `process_id` of the user `user_id`.
+/// The name of the file of the process `process_id` of the user `user_id`.
 pub fn file_name(user_id: u32, process_id: u32) -> String {
     format!("genesis-{user_id}-{process_id}.json")
 }
 
-/// The user and the process that a file is of, by its name; `None` for other files.
+/// The user and the process of the file with this name; `None` for other files.
 pub fn parse_file_name(name: &str) -> Option<(u32, u32)> {
     let numbers = name.strip_prefix("genesis-")?.strip_suffix(".json")?;
     let (user, process) = numbers.split_once('-')?;

@@ -1,20 +1,17 @@
-//! The table of call sites: each stack that a call was made from, with a number.
+//! The table of call sites: numbers for the stacks from which calls were made.
 //!
-//! A stack is a slice of words, innermost first; what a word means is the business of whoever
-//! finds stacks (`ffi/callsite`). Two stacks are one site if they are equal word by word.
+//! A stack is a slice of words, innermost first; the layer `callsite` gives the words their
+//! meaning. Two stacks are the same site if they are equal word by word.
 //!
-//! [`StackMap`] leads from a stack to a number. It only grows, so that a stack that is there is
-//! found without a lock and without host allocation: an open hash table of atomics, half empty
-//! at least, whose slots hold 32 bits of the hash and the number of an entry. An entry is
-//! written before the slot that shows it, and neither is ever changed. One lock orders those
-//! who add.
+//! [`StackMap`] maps a stack to a number. It only grows, so a known stack is found without a lock
+//! and without host allocation. It is an open hash table of atomics, at least half empty; a slot
+//! holds 32 bits of the hash and the number of an entry. An entry is written before its slot, and
+//! neither ever changes. One lock orders threads that add.
 //!
-//! [`SiteTable`] numbers stacks in the order in which they came. It has room for
-//! [`MOST_STACKS`]; all that come later are one site, [`OTHERS`], and the hit on what is known
-//! still costs no more.
+//! [`SiteTable`] numbers stacks in order of appearance. It has room for [`MOST_STACKS`]; all later
+//! ones are one site, [`OTHERS`]. Finding a known stack then costs no more.
 //!
-//! It does not know what words mean, so it cannot tell that two stacks read the same: that is
-//! for those who make the words.
+//! **Not done.** Two stacks with different words and the same frames are two sites.
 
 use std::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -26,13 +23,13 @@ use once_cell::sync::OnceCell;
 
 use crate::base::lock::{Lock, rank};
 
-/// The number of no site: not known.
+/// The number of the unknown site.
 pub const UNKNOWN: u32 = 0;
-/// The number of the site of all stacks that there was no room for.
+/// The number of the site for all stacks without room.
 pub const OTHERS: u32 = 1;
-/// The first number of a stack's own.
+/// The number of the first stack.
 pub const FIRST: u32 = 2;
-/// So many stacks are told apart.
+/// The most stacks with numbers of their own.
 pub const MOST_STACKS: usize = 1 << 16;
 
 const SLOTS: usize = 2 * MOST_STACKS;
@@ -43,7 +40,7 @@ const HASH_MASK: u64 = 0xFFFF_FFFF << 32;
 /// A map from stacks to numbers that only grows. All threads.
 #[derive(Debug)]
 pub struct StackMap {
-    /// 0, or the upper half of a hash and one more than the place of an entry.
+    /// 0 if empty, else the upper half of a hash, and the place of an entry + 1.
     slots: OnceCell<Box<[AtomicU64]>>,
     chunks: [OnceCell<Box<[OnceCell<Entry>]>>; CHUNKS],
     count: AtomicU32,
@@ -73,8 +70,8 @@ impl StackMap {
         self.search(stack, hash(stack)).ok()
     }
 
-    /// Adds `stack` with the number that `number` makes of its place, 0 for the first; gives the
-    /// number that it has now, which may be another thread's doing. `None`: there is no room.
+    /// Adds `stack` with the number that `number` returns for its place, which is 0 for the first.
+    /// Returns its number, which another thread may have added. `None` if there is no room.
     pub fn add(&self, stack: &[u64], number: impl FnOnce(u32) -> u32) -> Option<u32> {
         let hash = hash(stack);
         let slots = self.slots();
@@ -83,7 +80,7 @@ impl StackMap {
             let empty = || (0..CHUNK_ENTRIES).map(|_| OnceCell::new()).collect();
             self.chunks.get(place / CHUNK_ENTRIES).map(|chunk| chunk.get_or_init(empty))
         };
-        // Outside of the lock, as it is large.
+        // Outside of the lock, because it is large.
         chunk_of(self.len())?;
         let _adding = self.adding.lock();
         let at = match self.search(stack, hash) {
@@ -99,12 +96,12 @@ impl StackMap {
         Some(number)
     }
 
-    /// How many stacks there are.
+    /// The number of stacks.
     pub fn len(&self) -> usize {
         self.count.load(Acquire) as usize
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -114,7 +111,7 @@ impl StackMap {
         self.entry(place).map(|entry| &*entry.stack)
     }
 
-    /// The number of `stack`, or the slot that it would have, if there are slots.
+    /// The number of `stack`, or else the slot that it would have, if there are slots.
     #[inline]
     fn search(&self, stack: &[u64], hash: u64) -> Result<u32, Option<usize>> {
         let slots = self.slots.get().ok_or(None)?;
@@ -151,8 +148,8 @@ impl Default for StackMap {
     }
 }
 
-/// Words are addresses or small numbers, and nobody's attack: a product with 2^64 over the golden
-/// ratio for each, folded.
+/// Multiplies by 2^64 / golden ratio for each word: words are addresses or small numbers, not
+/// chosen by an adversary.
 #[inline]
 fn hash(stack: &[u64]) -> u64 {
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -177,7 +174,7 @@ impl SiteTable {
         Self { stacks: StackMap::new(), others: AtomicU64::new(0) }
     }
 
-    /// The number of the site with `stack`, a new one if need be; [`UNKNOWN`] for no words.
+    /// The number of the site with `stack`, a new one if necessary; [`UNKNOWN`] for no words.
     #[inline]
     pub fn intern(&self, stack: &[u64]) -> u32 {
         match self.stacks.find(stack) {
@@ -197,34 +194,33 @@ impl SiteTable {
         })
     }
 
-    /// How many numbers there are: each is below this.
+    /// The number of sites; each number is below this.
     pub fn len(&self) -> usize {
         self.stacks.len() + FIRST as usize
     }
 
-    /// Whether no stack is known.
+    /// Returns true if no stack is known.
     pub fn is_empty(&self) -> bool {
         self.stacks.is_empty()
     }
 
-    /// How often a stack found no room.
+    /// How often there was no room for a stack.
     pub fn others(&self) -> u64 {
         self.others.load(Relaxed)
     }
 
-    /// The stack of the site `number`; none for those that stand for no stack.
+    /// The stack of the site `number`; none for [`UNKNOWN`] and [`OTHERS`].
     pub fn stack(&self, number: u32) -> Option<&[u64]> {
         self.stacks.stack(number.checked_sub(FIRST)? as usize)
     }
 }
 
-/// A site in one line: the frame that tells most, as "train.py:12 (step)"; "" for a site that is
-/// not known.
+/// A site in one line: its most telling frame, such as "train.py:12 (step)"; "" if unknown.
 pub fn location(site: &Site) -> String {
     site.telling_frame().map_or_else(String::new, |frame| frame_text(&site.frames[frame]))
 }
 
-/// A frame in one line, as "train.py:12 (step)".
+/// A frame in one line, such as "train.py:12 (step)".
 pub fn frame_text(frame: &Frame) -> String {
     match (&*frame.function, frame.line) {
         ("", 0) => frame.file.clone(),

@@ -1,44 +1,50 @@
-//! A device's statistics, as everybody is shown them.
+//! The statistics of a device. Both structs are those of the C interface.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::counters::{Levels, Snapshot, Totals};
 use crate::base::Gauge;
 
-/// What a device counts on its slow paths.
+/// The counts of a device that its slow paths make.
 #[derive(Debug, Default)]
 pub struct Tallies {
-    /// Requests tried again after memory was found short.
+    /// Requests repeated after memory was short.
     pub retries: AtomicU64,
-    /// Requests that failed for want of memory.
+    /// Requests that failed because memory was short.
     pub out_of_memory_events: AtomicU64,
     /// Segments that moved from one stream to another.
     pub cross_stream_reuses: AtomicU64,
 }
 
 impl Tallies {
-    /// Counts one more of `tally`.
+    /// Adds 1 to `tally`.
     pub fn count(tally: &AtomicU64) {
         tally.fetch_add(1, Relaxed);
     }
 }
 
 /// The statistics of one device.
+///
+/// Set `struct_size` to `sizeof(genesis_stats)` before the call: as many bytes are written, so a
+/// program keeps working with a library whose struct has grown.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Statistics {
-    /// Bytes that callers asked for and hold.
+    /// The size of the struct as the caller knows it, in bytes.
+    pub struct_size: usize,
+    /// Live bytes as requested.
     pub requested_bytes: Gauge,
-    /// Bytes of the blocks that callers hold.
+    /// Bytes of live blocks.
     pub allocated_bytes: Gauge,
     /// Physical bytes held from the driver.
     pub reserved_bytes: Gauge,
-    /// Bytes of blocks held, or freed while another stream may still use them.
+    /// Bytes of blocks that are live, or freed while another stream may still use them.
     pub active_bytes: Gauge,
     /// Bytes reserved and not active: cached, ready for reuse.
     pub inactive_bytes: Gauge,
-    /// Blocks handed out.
+    /// The number of allocations.
     pub allocations: u64,
-    /// Blocks freed.
+    /// The number of frees.
     pub frees: u64,
     /// Allocations served from free blocks of their own stream.
     pub hits: u64,
@@ -46,24 +52,30 @@ pub struct Statistics {
     pub misses: u64,
     /// Calls to the driver.
     pub driver_calls: u64,
-    /// Those of them that allocate, free, create, map or reserve memory.
+    /// The driver calls that allocate, free, create, map or reserve memory.
     pub driver_memory_calls: u64,
-    /// Time spent in the driver, in nanoseconds: measured, or virtual on a simulated device.
+    /// Time in the driver, in nanoseconds: measured, or virtual on a simulated device.
     pub driver_nanoseconds: u64,
-    /// Requests tried again after memory was found short.
+    /// Requests repeated after memory was short.
     pub retries: u64,
-    /// Requests that failed for want of memory.
+    /// Requests that failed because memory was short.
     pub out_of_memory_events: u64,
     /// Segments that moved from one stream to another.
     pub cross_stream_reuses: u64,
-    /// Bytes free in the cache now.
+    /// Free bytes in the cache.
     pub free_bytes: u64,
-    /// The largest free block in the cache now, in bytes.
+    /// The largest free block in the cache, in bytes.
     pub largest_free_bytes: u64,
+    /// hits / allocations; 0 before the first allocation.
+    pub hit_rate: f64,
+    /// (reserved − allocated) / reserved: the part of reserved memory that is not in use.
+    pub fragmentation_ratio: f64,
+    /// 1 − largest free block / free bytes: how scattered free memory is.
+    pub fragmentation_index: f64,
 }
 
 impl Statistics {
-    /// Fills in what the counters of the lanes say: levels now, their peaks, and totals.
+    /// Fills in the counts of the lanes: present levels, their peaks, and totals.
     pub fn set_levels(&mut self, now: &Snapshot, peaks: &Snapshot, totals: Totals, misses: u64) {
         let of_blocks = PoolStatistics::new(&now.all, &peaks.all, totals);
         self.requested_bytes = of_blocks.requested_bytes;
@@ -78,51 +90,51 @@ impl Statistics {
         self.free_bytes = now.inactive;
     }
 
-    /// The part of allocations that were hits, in [0, 1]; 0 before the first.
-    pub fn hit_rate(&self) -> f64 {
-        ratio(self.hits, self.allocations)
-    }
-
-    /// (reserved − allocated) / reserved, in [0, 1]: the part of reserved memory not in use.
-    pub fn fragmentation_ratio(&self) -> f64 {
+    /// Fills in the largest free block, and the ratios from everything else.
+    pub fn finish(mut self, largest_free_bytes: u64) -> Self {
+        self.largest_free_bytes = largest_free_bytes;
+        self.hit_rate = ratio(self.hits, self.allocations);
         let reserved = self.reserved_bytes.current;
-        ratio(reserved.saturating_sub(self.allocated_bytes.current), reserved)
-    }
-
-    /// 1 − largest free block / all free bytes, in [0, 1]: how scattered free memory is.
-    pub fn fragmentation_index(&self) -> f64 {
-        let scattered = self.free_bytes.saturating_sub(self.largest_free_bytes);
-        ratio(scattered, self.free_bytes)
+        let not_in_use = reserved.saturating_sub(self.allocated_bytes.current);
+        self.fragmentation_ratio = ratio(not_in_use, reserved);
+        let scattered = self.free_bytes.saturating_sub(largest_free_bytes);
+        self.fragmentation_index = ratio(scattered, self.free_bytes);
+        self
     }
 }
 
-/// The statistics of the blocks and segments of one size class, or of both, of one device: what
-/// PyTorch's allocator counts of its small pool, its large pool, and all.
+/// The statistics of the blocks and segments of one pool of one device. Members have the names of
+/// PyTorch's `memory_stats`; its "freed" is total − current.
+///
+/// Set `struct_size` to `sizeof(genesis_pool_stats)` before the call, as with `genesis_stats`.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatistics {
-    /// Bytes that callers asked for and hold.
-    pub requested_bytes: Gauge,
-    /// Bytes of the blocks that callers hold.
+    /// The size of the struct as the caller knows it, in bytes.
+    pub struct_size: usize,
+    /// Bytes of live blocks.
     pub allocated_bytes: Gauge,
     /// Physical bytes held from the driver.
     pub reserved_bytes: Gauge,
-    /// Bytes of blocks held, or freed while another stream may still use them.
+    /// Bytes of blocks that are live, or freed while another stream may still use them.
     pub active_bytes: Gauge,
-    /// Bytes of free blocks that are parts of segments. Where several streams hold such, the
-    /// peak is at most what is said.
+    /// Bytes of free blocks that are parts of segments. If several streams hold such blocks, the
+    /// peak may be above the true one.
     pub inactive_split_bytes: Gauge,
-    /// Blocks that callers hold.
+    /// Live bytes as requested.
+    pub requested_bytes: Gauge,
+    /// Live blocks.
     pub allocation: Gauge,
     /// Segments held from the driver.
     pub segment: Gauge,
-    /// Blocks held, or freed while another stream may still use them.
+    /// Blocks that are live, or freed while another stream may still use them.
     pub active: Gauge,
     /// Free blocks that are parts of segments, like `inactive_split_bytes`.
     pub inactive_split: Gauge,
 }
 
 impl PoolStatistics {
-    /// What the counters of the lanes say; nothing of segments and free blocks yet.
+    /// The counts of the lanes, without segments and free blocks.
     pub fn new(now: &Levels, peaks: &Levels, totals: Totals) -> Self {
         let gauge = |current, peak, total| Gauge { current, peak, total };
         Self {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::best_fit::BestFit;
+use super::joined::FreeList;
 use crate::base::size::{ALIGNMENT_BYTES, MIB, SizeClass};
 use crate::memory::{BlockTable, Directory, Segment, Slot};
 

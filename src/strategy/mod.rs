@@ -4,8 +4,10 @@
 //! |---|---|---|
 //! | `Naive` | as requested | none are kept |
 //! | `Round`, `Exact` | MXNet's | by exact size, newest first ([`buckets`]) |
-//! | `Caching` | PyTorch's | best fit, split and joined ([`caching`], on [`best_fit`]) |
-//! | `Elastic` | multiples of 512 bytes, small ones in classes | segregated fit, split and joined ([`elastic`], on [`segregated`]) |
+//! | `Caching` | PyTorch's | best fit ([`best_fit`]), cut and joined by a rule ([`caching`]) |
+//! | `Elastic` | units of 512 bytes, or classes | [`segregated`] fit, cut and joined ([`elastic`]) |
+//!
+//! What Caching and Elastic share is [`joined`]; what their structures share is [`bins`].
 //!
 //! A strategy holds the free blocks of one lane and is used under that lane's lock. It asks
 //! nothing of the driver and knows nothing of streams.
@@ -13,17 +15,19 @@
 mod best_fit;
 #[cfg(test)]
 mod best_fit_tests;
+mod bins;
 mod buckets;
 mod caching;
 #[cfg(test)]
 mod caching_tests;
 mod elastic;
+mod joined;
 mod segregated;
 #[cfg(test)]
 mod segregated_tests;
 mod sizing;
 
-pub use best_fit::SplitFree;
+pub use joined::SplitFree;
 pub use sizing::Sizing;
 
 use buckets::Buckets;
@@ -52,7 +56,7 @@ pub enum Strategy {
 impl Strategy {
     /// The strategy that `settings` ask for, with no free block.
     pub fn new(settings: &Settings) -> Self {
-        match settings.pool_type {
+        match settings.strategy.pool_type {
             PoolType::Naive => Self::Naive,
             PoolType::Round | PoolType::Exact => Self::Buckets(Buckets::new()),
             PoolType::Caching => Self::Caching(Caching::new(settings.max_split_size_bytes)),
@@ -88,8 +92,10 @@ impl Strategy {
         match self {
             Self::Naive => {}
             Self::Buckets(buckets) => buckets.visit(blocks, *bytes.start(), visit),
-            Self::Caching(caching) => caching.visit(blocks, bytes, visit),
-            Self::Elastic(elastic) => elastic.visit(blocks, bytes, visit),
+            Self::Caching(caching) => {
+                caching.visit(blocks, &[SizeClass::of(*bytes.start())], bytes, visit);
+            }
+            Self::Elastic(elastic) => elastic.visit(blocks, &SizeClass::ALL, bytes, visit),
         }
     }
 

@@ -1,13 +1,14 @@
-//! [`Segregated`] against a sorted set, and in a lane that joins and splits, [`Elastic`],
-//! against the ranges it has handed out.
+//! [`Segregated`] against a sorted set, and in a lane that cuts and joins, [`Elastic`], against
+//! the ranges it has handed out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::elastic::Elastic;
+use super::joined::FreeList;
 use super::segregated::Segregated;
 use crate::base::size::{ALIGNMENT_BYTES, KIB, MIB, SizeClass};
-use crate::memory::{BlockTable, Directory, NO_SLOT, Segment, Slot, State};
+use crate::memory::{Block, BlockTable, Directory, NO_SLOT, Segment, Slot, State};
 
 /// Below this, in bytes, each size has a bin of its own.
 const EXACT_BELOW_BYTES: u64 = 64 * ALIGNMENT_BYTES;
@@ -202,7 +203,7 @@ fn validation_notices_what_is_wrong() {
     };
     spoil(|pair| pair.blocks.get_mut(0).state = State::Live);
     spoil(|pair| pair.blocks.get_mut(0).bytes *= 2);
-    spoil(|pair| pair.blocks.get_mut(1).bytes += 512);
+    spoil(|pair| pair.blocks.get_mut(1).bytes *= 4);
     spoil(|pair| pair.blocks.get_mut(0).links.swap(0, 1));
     spoil(|pair| pair.blocks.get_mut(1).links[0] = 1);
 }
@@ -260,7 +261,7 @@ impl Allocator {
         let free: BTreeMap<Slot, u64> = free.map(|(slot, block)| (slot, block.bytes)).collect();
         assert_eq!(self.elastic.validate(&self.blocks), Ok(free.len()));
         let mut held = BTreeMap::new();
-        self.elastic.visit(&self.blocks, &(0..=u64::MAX), &mut |slot, block| {
+        self.elastic.visit(&self.blocks, &SizeClass::ALL, &(0..=u64::MAX), &mut |slot, block| {
             held.insert(slot, block.bytes);
         });
         assert_eq!(held, free);
@@ -304,4 +305,22 @@ fn nothing_is_lost_and_nothing_handed_out_twice() {
         assert_eq!(split.map(|bytes| bytes.current), [0, 0]);
         assert!(split.iter().all(|bytes| bytes.peak > 64 * KIB));
     }
+}
+
+#[test]
+fn validation_notices_parts_miscounted_and_neighbours_not_joined() {
+    let spoil = |spoil: fn(&mut Block)| {
+        let mut allocator = Allocator::new(1, 2 * MIB);
+        assert!(allocator.allocate(4 * KIB));
+        allocator.check();
+        let &(_, slot) = allocator.live.values().next().unwrap();
+        let rest = allocator.blocks.get(slot).after;
+        for slot in [slot, rest] {
+            spoil(allocator.blocks.get_mut(slot));
+        }
+        assert!(allocator.elastic.validate(&allocator.blocks).is_err());
+    };
+    // The rest stays in its bin, so only the count of parts shows it.
+    spoil(|block| block.bytes += ALIGNMENT_BYTES);
+    spoil(|block| block.state = State::Free);
 }

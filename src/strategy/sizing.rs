@@ -54,13 +54,16 @@ pub enum Sizing {
 impl Sizing {
     /// The sizes that `settings` ask for.
     pub fn new(settings: &Settings) -> Self {
-        let page_bytes = settings.page_size_bytes;
-        match settings.pool_type {
+        let page_bytes = settings.strategy.page_size_bytes;
+        match settings.strategy.pool_type {
             PoolType::Naive => Self::Naive,
-            PoolType::Round => Self::Round { page_bytes, cutoff: settings.round_linear_cutoff },
-            PoolType::Exact => {
-                Self::Exact { page_bytes, large_bytes: settings.large_alloc_round_size_bytes }
+            PoolType::Round => {
+                Self::Round { page_bytes, cutoff: settings.strategy.round_linear_cutoff }
             }
+            PoolType::Exact => Self::Exact {
+                page_bytes,
+                large_bytes: settings.strategy.large_alloc_round_size_bytes,
+            },
             PoolType::Elastic => Self::Elastic,
             PoolType::Caching => {
                 Self::Caching { power2_divisions: settings.roundup_power2_divisions }

@@ -149,7 +149,7 @@ fn a_capture_outside_of_pools_keeps_the_blocks_recorded_for_it() {
         rig.record(block, C);
         rig.machine.begin_capture(0, C.0, CaptureMode::Global).unwrap();
         rig.machine.touch(0, C.0, block, 512, Access::Read, "captured").unwrap();
-        if rig.heap.settings().pool_type != PoolType::Naive {
+        if rig.heap.settings().strategy.pool_type != PoolType::Naive {
             rig.free(block);
         }
         rig.machine.end_capture(0, C.0).expect("the capture is whole");

@@ -18,7 +18,7 @@ fn what_was_freed_is_not_used_again_for_a_while() {
             rig.free(address);
             address
         });
-        assert!(!others.contains(&first), "{}", rig.heap.settings().pool_type.name());
+        assert!(!others.contains(&first), "{}", rig.heap.settings().strategy.pool_type.name());
         let statistics = rig.statistics();
         assert_eq!(statistics.allocated_bytes.current, 0);
         assert!(statistics.active_bytes.current >= 21 * MIB, "{statistics:?}");
@@ -139,7 +139,7 @@ fn a_tag_is_paused_with_blocks_held_back() {
     assert_eq!(status_of(rig.heap.free(freed)), Status::DoubleFree);
     rig.heap.resume("cache").unwrap();
     rig.check();
-    // What is behind its end is not what it was, which is nobody's fault.
+    // What is behind its end is not what it was, which is not reported.
     rig.free(kept);
     rig.heap.begin_tag("cache").unwrap();
     let paused = rig.allocate(1000, A);

@@ -1,21 +1,19 @@
 //! The CUDA driver's code on simcuda: a `libcuda` without a GPU, with real bytes.
 //!
-//! The library is built by cargo when the first case asks for it, so that it is never older
-//! than its sources; one of its kind lives in the process, and the cases take turns on it.
+//! The library is the one that cargo has built for this test, of a dev-dependency; one of its kind
+//! lives in the process, and the cases take turns on it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
 use genesis::driver::cuda;
 
 use crate::subject::Subject;
 
-/// What the library is told before it starts.
+/// The library's settings, set before it starts.
 const SETTINGS: [(&CStr, &CStr); 3] =
     [(c"SIMCUDA_DEVICES", c"2"), (c"SIMCUDA_MEMORY", c"1GiB"), (c"SIMCUDA_STORE", c"bytes")];
-/// What must be gone when a case has ended.
+/// What must be 0 when a case has ended.
 const ALIVE: [&CStr; 7] = [
     c"used_bytes",
     c"allocations",
@@ -27,13 +25,13 @@ const ALIVE: [&CStr; 7] = [
 ];
 
 /// The first of two devices of 1 GiB. Afterwards the machine must be consistent, without
-/// violations, and with nothing left behind.
-pub(crate) fn subject() -> Result<Subject, String> {
+/// violations and empty.
+pub(crate) fn subject() -> Subject {
     let library = library();
     let mut devices = cuda::open_library(&library.path).unwrap().devices.into_iter();
-    let (device, peer) = (devices.next().unwrap(), devices.next());
+    let (driver, peer) = (devices.next().unwrap(), devices.next());
     let epilogue = Box::new(|| library.check());
-    Ok(Subject { device, peer, device_bytes: true, host_bytes: true, epilogue })
+    Subject { driver, peer, device_bytes: true, host_bytes: true, epilogue }
 }
 
 /// The loaded library and what it exports for tests.
@@ -62,7 +60,8 @@ impl Library {
 fn library() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let path = CString::new(build().into_os_string().into_encoded_bytes()).unwrap();
+        let path = std::env::current_exe().unwrap().with_file_name("libsimcuda.so");
+        let path = CString::new(path.into_os_string().into_encoded_bytes()).unwrap();
         // SAFETY: the path is NUL-terminated, and the library runs nothing when it is loaded.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         assert!(!handle.is_null(), "{path:?} cannot be loaded");
@@ -95,17 +94,4 @@ fn library() -> &'static Library {
             }
         }
     })
-}
-
-/// Builds the library where this test was built, in the same profile.
-fn build() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let profile = test.ancestors().nth(2).unwrap();
-    let is_release = profile.file_name().is_some_and(|name| name == "release");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "simcuda", "--target-dir"]);
-    cargo.arg(profile.parent().unwrap()).args(is_release.then_some("--release"));
-    let status = cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR"))).status().unwrap();
-    assert!(status.success(), "simcuda is not built");
-    profile.join("libsimcuda.so")
 }

@@ -1,51 +1,44 @@
-//! The devices under test, and what may be assumed of them.
+//! The devices under test, and what a case may assume of them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use genesis::base::Status;
 use genesis::driver::simulated::SimulatedDevice;
 use genesis::driver::{Device, HandleOptions, Shareable, cuda};
 use simgpu::{Config, Machine, StoreKind};
 
-/// Memory that is good for nothing special.
+/// Memory without special properties.
 pub(crate) const PLAIN: HandleOptions = HandleOptions { shareable: Shareable::None, rdma: false };
 
 /// A device and what a case needs to know of it.
 pub(crate) struct Subject {
-    pub(crate) device: Arc<dyn Device>,
+    pub(crate) driver: Arc<dyn Device>,
     /// Another device that can be given access to this one's memory.
     pub(crate) peer: Option<Arc<dyn Device>>,
-    /// Whether the host can read and write device memory through its address.
+    /// True if the host can read and write device memory through its address.
     pub(crate) device_bytes: bool,
-    /// Whether pinned host memory can be read and written.
+    /// True if pinned host memory can be read and written.
     pub(crate) host_bytes: bool,
-    /// Run after the case, when everything was given back.
+    /// Runs after the case, when everything was freed.
     pub(crate) epilogue: Box<dyn Fn()>,
 }
 
-/// Runs one case, or says why not. Cases on a real device take turns, since they look at its
-/// free memory.
-pub(crate) fn hold(name: &str, subject: Result<Subject, String>, case: fn(&Subject)) {
+/// Runs one case. Cases take turns, because on a real device they look at its free memory.
+pub(crate) fn hold(subject: Subject, case: fn(&Subject)) {
     static TURN: Mutex<()> = Mutex::new(());
-    match subject {
-        Ok(subject) => {
-            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-            case(&subject);
-            (subject.epilogue)();
-        }
-        Err(reason) => eprintln!("{name} skipped: {reason}"),
-    }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    case(&subject);
+    (subject.epilogue)();
 }
 
 /// The first of two simulated devices of 1 GiB. Afterwards the machine must be consistent,
-/// without violations, and with nothing left behind.
-pub(crate) fn simulated(store: StoreKind) -> Result<Subject, String> {
+/// without violations and empty.
+pub(crate) fn simulated(store: StoreKind) -> Subject {
     let mut config = Config::new(store, 2, 1 << 30);
     config.detect_races = true;
-    let machine = Machine::new(config).map_err(|code| code.to_string())?;
+    let machine = Machine::new(config).unwrap();
     let device_bytes = store == StoreKind::RealBytes;
-    Ok(Subject {
-        device: Arc::new(SimulatedDevice::new(machine.clone(), 0)),
+    Subject {
+        driver: Arc::new(SimulatedDevice::new(machine.clone(), 0)),
         peer: Some(Arc::new(SimulatedDevice::new(machine.clone(), 1))),
         device_bytes,
         host_bytes: device_bytes,
@@ -54,32 +47,26 @@ pub(crate) fn simulated(store: StoreKind) -> Result<Subject, String> {
             assert_eq!(machine.take_violations(), []);
             assert_eq!(machine.census(), simgpu::Census::default());
         }),
-    })
+    }
 }
 
-/// The first CUDA device, if the machine has a driver. One that is there but fails is a failure.
-pub(crate) fn cuda() -> Result<Subject, String> {
-    let devices = match cuda::open() {
-        Ok(platform) => platform.devices,
-        Err(error) if error.status == Status::DriverUnavailable && !cuda::is_present() => {
-            return Err(error.to_string());
-        }
-        Err(error) => panic!("the CUDA driver is there but does not open: {error}"),
-    };
-    let device = devices.first().cloned().ok_or("no CUDA device")?;
+/// The first CUDA device. A machine without one fails.
+pub(crate) fn cuda() -> Subject {
+    let platform = cuda::open().unwrap_or_else(|error| panic!("no CUDA device: {error}"));
+    let driver = platform.devices.first().cloned().expect("an open driver has a device");
     let epilogue = Box::new(|| ());
-    Ok(Subject { device, peer: None, device_bytes: false, host_bytes: true, epilogue })
+    Subject { driver, peer: None, device_bytes: false, host_bytes: true, epilogue }
 }
 
 impl Subject {
-    /// Writes a pattern that depends on `seed` over device memory, where that can be done.
+    /// Writes a pattern that depends on `seed` over device memory, if it has bytes.
     pub(crate) fn fill(&self, address: u64, bytes: u64, seed: u8) {
         if self.device_bytes {
             write_pattern(address, bytes, seed);
         }
     }
 
-    /// Checks that [`Self::fill`]'s pattern is there, where that can be done.
+    /// Checks that [`Self::fill`]'s pattern is there, if device memory has bytes.
     pub(crate) fn expect(&self, address: u64, bytes: u64, seed: u8) {
         if self.device_bytes {
             assert!(has_pattern(address, bytes, seed), "{address:#x} lost its bytes");
@@ -87,7 +74,7 @@ impl Subject {
     }
 }
 
-/// How far apart the bytes of a pattern are: a page has several, a granule is still quick.
+/// The distance of a pattern's bytes: a page has several, and a granule is still quick.
 const PATTERN_STEP_BYTES: u64 = 509;
 
 pub(crate) fn write_pattern(address: u64, bytes: u64, seed: u8) {

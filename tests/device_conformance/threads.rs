@@ -9,12 +9,12 @@ use crate::subject::{PLAIN, Subject};
 const THREADS: u8 = 8;
 const ROUNDS: u8 = 20;
 
-/// Threads allocate, map, unmap and free at once; what they hold never overlaps, and nobody
-/// else's bytes show up in it.
+/// Threads allocate, map, unmap and free at once. What they hold never overlaps, and never shows
+/// another thread's bytes.
 pub(crate) fn memory_from_many_threads(subject: &Subject) {
     let live: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
-    let device = &*subject.device;
-    let granule = device.granularity(PLAIN).unwrap();
+    let driver = &*subject.driver;
+    let granule = driver.granularity(PLAIN).unwrap();
     let bytes_are_real = subject.device_bytes;
     let enter = |address: u64, bytes: u64| {
         let mut live = live.lock().unwrap();
@@ -36,24 +36,24 @@ pub(crate) fn memory_from_many_threads(subject: &Subject) {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let bytes = 1 + u64::from(thread) * 997 + u64::from(round) * 100_003;
-                    let address = device.allocate(bytes).unwrap();
+                    let address = driver.allocate(bytes).unwrap();
                     enter(address, bytes);
                     exercise(address, bytes, thread);
 
-                    let base = device.reserve(2 * granule, 0).unwrap();
-                    let handle = device.create(granule, PLAIN).unwrap();
-                    device.map(base + granule, granule, handle).unwrap();
-                    device.set_access(base + granule, granule, &[]).unwrap();
+                    let base = driver.reserve(2 * granule, 0).unwrap();
+                    let handle = driver.create(granule, PLAIN).unwrap();
+                    driver.map(base + granule, granule, handle).unwrap();
+                    driver.set_access(base + granule, granule, &[]).unwrap();
                     enter(base, 2 * granule);
                     exercise(base + granule, granule, thread);
                     leave(base);
-                    device.unmap(base + granule, granule).unwrap();
-                    device.release(handle).unwrap();
-                    device.unreserve(base, 2 * granule).unwrap();
+                    driver.unmap(base + granule, granule).unwrap();
+                    driver.release(handle).unwrap();
+                    driver.unreserve(base, 2 * granule).unwrap();
 
                     exercise(address, bytes, thread);
                     leave(address);
-                    device.free(address).unwrap();
+                    driver.free(address).unwrap();
                 }
             });
         }
@@ -61,19 +61,19 @@ pub(crate) fn memory_from_many_threads(subject: &Subject) {
 }
 
 pub(crate) fn events_from_many_threads(subject: &Subject) {
-    let device = &*subject.device;
+    let driver = &*subject.driver;
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
-                    let event = device.event_create().unwrap();
-                    device.event_record(event, StreamHandle::PER_THREAD).unwrap();
-                    device.stream_wait(StreamHandle::LEGACY, event).unwrap();
-                    device.event_synchronize(event).unwrap();
-                    assert_eq!(device.event_query(event), Ok(true));
-                    device.event_destroy(event).unwrap();
+                    let event = driver.event_create().unwrap();
+                    driver.event_record(event, StreamHandle::PER_THREAD).unwrap();
+                    driver.stream_wait(StreamHandle::LEGACY, event).unwrap();
+                    driver.event_synchronize(event).unwrap();
+                    assert_eq!(driver.event_query(event), Ok(true));
+                    driver.event_destroy(event).unwrap();
                 }
-                device.synchronize().unwrap();
+                driver.synchronize().unwrap();
             });
         }
     });

@@ -110,8 +110,8 @@ fn addresses_that_run_out() {
     churn.rig.finish();
 }
 
-/// A stream that has moved its memory goes quiet, and gives no event any more: its shadows stay, but
-/// not all that come after them.
+/// A stream that has moved its memory makes no more calls, so none of its events complete: its
+/// shadows stay, but not all that come after them.
 #[test]
 fn shadows_behind_a_quiet_stream() {
     let mut churn = Churn::new(&[B], Progress::Automatic);

@@ -11,11 +11,11 @@ const SECOND: DeviceOrdinal = DeviceOrdinal(1);
 const BYTES: u64 = 4 * MIB;
 
 fn plan() -> Plan {
-    let subject = Subject { pool_type: PoolType::Elastic, store: StoreKind::RealBytes };
+    let subject = Subject::new(PoolType::Elastic, StoreKind::RealBytes);
     subject.plan().devices(2, GIB)
 }
 
-/// Work of `device` on `stream` reads the block at `address`, and is done; says whether it could.
+/// Work of `device` on `stream` reads the block at `address` and completes; returns true if it could.
 fn read(rig: &Rig, device: DeviceOrdinal, stream: StreamHandle, address: u64) -> bool {
     // Memory that a device has no access to is a violation, and perhaps an error as well.
     let touched = rig.machine.touch(device.0, stream.0, address, BYTES, Access::Read, "a peer");

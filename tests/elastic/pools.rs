@@ -70,7 +70,7 @@ fn beside_a_pool_memory_moves_within_a_lane() {
     rig.finish();
 }
 
-/// A graph runs again and again beside a program that needs every page it can get, and finds
+/// A graph runs again and again while a program needs every page it can get, and finds
 /// its bytes each time.
 #[test]
 fn a_graph_keeps_its_memory() {

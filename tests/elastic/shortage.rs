@@ -34,7 +34,7 @@ fn what_several_streams_have_is_put_together_after_a_wait() {
     let calls = |call: Call| after.count(call) - before.count(call);
     assert_eq!(calls(Call::Release), 0, "of {} extents made", before.count(Call::Create));
     let created = calls(Call::Create);
-    assert!(created * 20 <= before.count(Call::Create), "{created} extents are made anew");
+    assert!(created * 20 <= before.count(Call::Create), "{created} extents are created again");
     assert_eq!(calls(Call::Synchronize), 1);
     assert_eq!(rig.statistics().out_of_memory_events, 0);
     rig.free(block);

@@ -153,7 +153,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     }
 }
 
-/* A device can access those of lower ordinals, so that it matters who asks about whom. */
+/* A device can access those of lower ordinals, so the order of the two devices matters. */
 int cuDeviceCanAccessPeer(int *can, int device, int peer) {
     REQUIRE(device >= 0 && device < DEVICE_COUNT, INVALID_DEVICE);
     REQUIRE(peer >= 0 && peer < DEVICE_COUNT && peer != device, INVALID_DEVICE);

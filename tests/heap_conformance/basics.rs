@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use genesis::base::size::{GIB, KIB, MIB};
 use genesis::base::{DeviceOrdinal, Status};
 use genesis::config::PoolType;
-use simgpu::{Call, StoreKind};
+use simgpu::Call;
 
 use crate::support::{A, B, DEVICE, Random, Subject, status_of};
 
@@ -43,9 +43,6 @@ pub fn addresses_are_aligned_and_disjoint(subject: Subject) {
 }
 
 pub fn bytes_survive_what_happens_around_them(subject: Subject) {
-    if subject.store == StoreKind::AddressesOnly {
-        return; // there are no bytes
-    }
     let rig = subject.plan().start();
     let bytes_of = |n: u64| 1 + n * 7919 % (3 * MIB);
     let write = |address: u64, n: u64| {
@@ -216,9 +213,6 @@ pub fn nothing_is_asked_of_a_device_not_used(subject: Subject) {
 pub fn large_blocks_have_one_handle_if_asked_for(subject: Subject) {
     let plan = subject.plan().set(|settings| settings.single_handle_size_bytes = Some(16 * MIB));
     let rig = plan.start();
-    if subject.pool_type != PoolType::Elastic {
-        return rig.finish();
-    }
     let creations = || rig.usage().count(Call::Create);
     let block = rig.allocate_and_touch(39 * MIB, A);
     assert_eq!(creations(), 1);

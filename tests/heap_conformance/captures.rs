@@ -1,5 +1,5 @@
-//! Captures that did not begin a pool: nothing is waited for or given back meanwhile, and everything
-//! comes back afterwards.
+//! Captures that did not begin a pool: until they end, nothing is waited for or given back.
+//! Afterwards everything comes back.
 
 use std::thread;
 
@@ -13,7 +13,7 @@ use crate::support::{A, B, C, DEVICE, Rig, Subject};
 const BLOCK_BYTES: u64 = 48 * MIB;
 const CACHE_BYTES: u64 = 16 * MIB;
 
-/// A heap that would give back for every reason there is.
+/// A heap with every setting that makes it give memory back.
 fn start(subject: Subject) -> Rig {
     let plan = subject.plan().capacity(5 * BLOCK_BYTES).set(|settings| {
         settings.cache_size_bytes = Some(CACHE_BYTES);

@@ -1,4 +1,4 @@
-//! Stream handles that are given again: the driver gives the handle of a destroyed stream to the
+//! Stream handles that are used again: the driver gives the handle of a destroyed stream to the
 //! next one, also while the old one's work is outstanding (rapidsai/rmm#649).
 //!
 //! A new stream of that handle is another queue. Whatever is known of the old one, by the handle,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use genesis::base::Status;
 use genesis::base::size::{GIB, MIB};
-use genesis::config::PoolType;
+use genesis::config::{PoolType, Settings};
 
 use crate::support::{A, B, DEVICE, Random, Rig, Subject, status_of};
 
@@ -119,14 +119,17 @@ pub fn the_cache_limit_holds_when_waiting_blocks_become_free(subject: Subject) {
 /// MXNet's: a new segment that would leave less free than the reserve has the cache released.
 pub fn the_reserve(subject: Subject) {
     for (percent, is_released) in [(5.0, false), (50.0, true)] {
-        let rig = subject.plan().set(|settings| settings.pool_reserve_percent = percent).start();
+        let plan = subject.plan().set(|settings| settings.strategy.reserve_percent = percent);
+        // Blocks that have a handle each are not cut.
+        let is_cut = subject.splits_blocks() && plan.settings.single_handle_size_bytes.is_none();
+        let rig = plan.start();
         let block = rig.allocate(384 * MIB, A);
         rig.free(block);
         rig.allocate(256 * MIB, A);
         let is_mxnet = matches!(subject.pool_type, PoolType::Round | PoolType::Exact);
         let cached_bytes = match subject.pool_type {
             PoolType::Naive => 0,
-            PoolType::Caching | PoolType::Elastic => 128 * MIB, // the 384 MiB were split
+            _ if is_cut => 128 * MIB,
             _ if is_mxnet && is_released => 0,
             _ => 384 * MIB,
         };
@@ -201,6 +204,45 @@ pub fn settings_change_at_run_time(subject: Subject) {
     rig.heap.apply(&settings);
     assert_eq!(rig.refusal(257 * MIB, A), Status::OutOfMemory);
     rig.allocate(256 * MIB, A);
+    rig.finish();
+}
+
+/// Each of the three options of collection, put in force and out of force while blocks are cached.
+pub fn collection_is_switched_on_and_off_at_run_time(subject: Subject) {
+    let seconds = Arc::new(AtomicU64::new(5));
+    let now = Arc::clone(&seconds);
+    let clock = move || Duration::from_secs(now.load(Ordering::Relaxed));
+    let rig = subject.plan().clock(clock).start();
+    let cache_two = || {
+        let blocks = [(); 2].map(|()| rig.allocate(16 * MIB, A));
+        blocks.into_iter().for_each(|block| rig.free(block));
+        rig.reserved_bytes()
+    };
+    let grow_old = || {
+        seconds.fetch_add(20, Ordering::Relaxed);
+        run_small_allocations(&rig, 600);
+    };
+    let off = rig.heap.settings();
+    let ages = [
+        Settings { gc_age_allocations: Some(100), ..off.clone() },
+        Settings { gc_age_seconds: Some(10.0), ..off.clone() },
+    ];
+    for on in ages {
+        let held_bytes = cache_two();
+        grow_old();
+        assert!(rig.reserved_bytes() >= held_bytes, "no age is set");
+        rig.heap.apply(&on);
+        grow_old();
+        assert!(rig.reserved_bytes() <= 2 * MIB, "{on:?}");
+        rig.heap.apply(&off);
+    }
+    let held_bytes = cache_two();
+    rig.allocate(512 * MIB, B);
+    assert!(rig.reserved_bytes() >= held_bytes + 512 * MIB, "no threshold is set");
+    rig.heap.apply(&Settings { gc_threshold: Some(0.5), ..off });
+    rig.allocate(64 * MIB, B);
+    let reserved_bytes = rig.reserved_bytes();
+    assert!(reserved_bytes <= (512 + 64 + 2) * MIB, "{reserved_bytes} bytes are reserved");
     rig.finish();
 }
 

@@ -88,7 +88,7 @@ pub fn the_line_has_every_figure(subject: Subject) {
     assert_eq!(figure("driver_free_bytes"), driver_free_bytes);
     assert_eq!(figure("driver_total_bytes"), 256 * MIB);
     let index: f64 = figures["fragmentation_index"].parse().unwrap();
-    assert!((index - statistics.fragmentation_index()).abs() < 0.001);
+    assert!((index - statistics.fragmentation_index).abs() < 0.001);
     assert!(error.message.contains("4.00 GiB") && error.message.contains("hint: "));
     assert!(!error.message.contains('\n'), "one line");
     assert_eq!(rig.lines(), [error.message.into_owned()], "and the log has it too");
@@ -149,7 +149,7 @@ pub fn every_second_block_of_a_full_device(subject: Subject) {
 pub fn memory_comes_from_another_streams_cache(subject: Subject) {
     // With a reserve, MXNet's strategies would release the cache first.
     let plan = subject.plan().capacity(64 * MIB);
-    let rig = plan.set(|settings| settings.pool_reserve_percent = 0.0).start();
+    let rig = plan.set(|settings| settings.strategy.reserve_percent = 0.0).start();
     for stream in [A, B, A, B] {
         let block = rig.allocate_and_touch(48 * MIB, stream);
         rig.free(block);

@@ -162,38 +162,46 @@ pub fn pools_of_sizes(subject: Subject) {
     rig.finish();
 }
 
+/// Where blocks are never cut, a free one is no part of anything.
+pub fn nothing_is_cut(subject: Subject) {
+    let rig = subject.plan().start();
+    let blocks = [(); 3].map(|()| rig.allocate(5 * MIB, A));
+    rig.free(blocks[1]);
+    assert_eq!(large_blocks(&rig).inactive_split, Gauge::default());
+    assert_eq!(large_blocks(&rig).inactive_split_bytes, Gauge::default());
+    rig.finish();
+}
+
 pub fn free_parts_of_segments(subject: Subject) {
     let rig = subject.plan().start();
-    let blocks: Vec<u64> = (0..3).map(|_| rig.allocate(5 * MIB, A)).collect();
-    let split = |rig: &Rig| rig.heap.pool_statistics(DEVICE, Some(SizeClass::Large)).unwrap();
-    if !subject.splits_blocks() {
-        rig.free(blocks[1]);
-        assert_eq!(split(&rig).inactive_split, Gauge::default());
-        return rig.finish();
-    }
+    let is_elastic = subject.pool_type == PoolType::Elastic;
+    let blocks = [(); 3].map(|()| rig.allocate(5 * MIB, A));
+    let parts = || large_blocks(&rig).inactive_split;
+    let bytes = || large_blocks(&rig).inactive_split_bytes;
     // What is left of the segment is a part; then the block in the middle makes a second one.
-    let rest_bytes = split(&rig).inactive_split_bytes.current;
-    assert!(rest_bytes == 5 * MIB || subject.pool_type == PoolType::Elastic);
+    let rest_bytes = bytes().current;
+    assert!(rest_bytes == 5 * MIB || is_elastic);
     rig.free(blocks[1]);
-    assert_eq!(split(&rig).inactive_split.current, 2);
-    assert_eq!(split(&rig).inactive_split_bytes.current, rest_bytes + 5 * MIB);
+    assert_eq!(parts().current, 2);
+    assert_eq!(bytes().current, rest_bytes + 5 * MIB);
     rig.free(blocks[2]);
-    assert_eq!(split(&rig).inactive_split.current, 1, "joined");
-    assert_eq!(split(&rig).inactive_split_bytes.current, rest_bytes + 10 * MIB);
+    assert_eq!(parts().current, 1, "joined");
+    assert_eq!(bytes().current, rest_bytes + 10 * MIB);
     rig.free(blocks[0]);
-    if subject.pool_type == PoolType::Elastic {
-        // There are no segments: all that is free is a part of an area.
-        assert_eq!(split(&rig).inactive_split_bytes.current, rest_bytes + 15 * MIB);
-        return rig.finish();
-    }
-    assert_eq!(split(&rig).inactive_split.current, 0, "a whole segment is no part");
-    assert_eq!(split(&rig).inactive_split_bytes.peak, 15 * MIB);
+    // A whole segment is no part. Elastic has no segments: all that is free is part of an area.
+    assert_eq!(parts().current, if is_elastic { 1 } else { 0 });
+    assert_eq!(bytes().current, if is_elastic { rest_bytes + 15 * MIB } else { 0 });
+    assert_eq!(bytes().peak, rest_bytes + if is_elastic { 15 * MIB } else { 10 * MIB });
     rig.finish();
+}
+
+fn large_blocks(rig: &Rig) -> PoolStatistics {
+    rig.heap.pool_statistics(DEVICE, Some(SizeClass::Large)).unwrap()
 }
 
 pub fn hits_and_misses(subject: Subject) {
     let rig = subject.plan().start();
-    assert_eq!(rig.statistics().hit_rate(), 0.0);
+    assert_eq!(rig.statistics().hit_rate, 0.0);
     for _ in 0..10 {
         let block = rig.allocate(16 * MIB, A);
         rig.free(block);
@@ -201,7 +209,7 @@ pub fn hits_and_misses(subject: Subject) {
     let statistics = rig.statistics();
     let hits = if subject.keeps_blocks() { 9 } else { 0 };
     assert_eq!((statistics.hits, statistics.misses), (hits, 10 - hits));
-    assert_eq!(statistics.hit_rate(), hits as f64 / 10.0);
+    assert_eq!(statistics.hit_rate, hits as f64 / 10.0);
     let driver_memory_calls = match subject.pool_type {
         PoolType::Naive => 20,
         PoolType::Elastic => 2 + 2 * 8, // reserve, 8 times create and map, set access
@@ -214,16 +222,16 @@ pub fn hits_and_misses(subject: Subject) {
 
 pub fn fragmentation(subject: Subject) {
     let rig = subject.plan().start();
-    assert_eq!(rig.statistics().fragmentation_ratio(), 0.0);
-    assert_eq!(rig.statistics().fragmentation_index(), 0.0);
+    assert_eq!(rig.statistics().fragmentation_ratio, 0.0);
+    assert_eq!(rig.statistics().fragmentation_index, 0.0);
     let blocks: Vec<u64> = (0..4).map(|_| rig.allocate(16 * MIB, A)).collect();
-    assert_eq!(rig.statistics().fragmentation_ratio(), 0.0);
+    assert_eq!(rig.statistics().fragmentation_ratio, 0.0);
     rig.free(blocks[0]);
     rig.free(blocks[2]);
     let statistics = rig.statistics();
     let (ratio, index) = if subject.keeps_blocks() { (0.5, 0.5) } else { (0.0, 0.0) };
-    assert_eq!(statistics.fragmentation_ratio(), ratio);
-    assert_eq!(statistics.fragmentation_index(), index);
+    assert_eq!(statistics.fragmentation_ratio, ratio);
+    assert_eq!(statistics.fragmentation_index, index);
     assert_eq!(statistics.largest_free_bytes, if index > 0.0 { 16 * MIB } else { 0 });
     rig.finish();
 }

@@ -258,7 +258,7 @@ fn misuse_is_reported(store: StoreKind) {
     assert_eq!(rig.calls(), 0, "no device was used");
     rig.finish();
     for pool_type in [PoolType::Naive, PoolType::Round, PoolType::Exact, PoolType::Caching] {
-        let rig = Subject { pool_type, store }.plan().start();
+        let rig = Subject::new(pool_type, store).plan().start();
         let refusals = [
             rig.heap.begin_tag(WEIGHTS),
             rig.heap.pause(WEIGHTS, true),

@@ -1,4 +1,4 @@
-//! Pausing beside everything else: memory that moves between lanes, other threads, other devices.
+//! Pausing while other things happen: memory that moves between lanes, other threads, other devices.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -19,7 +19,7 @@ on_both_stores! {
     a_peer_is_enabled_wholly_or_not
 }
 
-/// Free memory has no tag: a tag takes what is free elsewhere and gives what it has freed. Its
+/// Free memory has no tag: a tag takes what is free elsewhere, and what it has freed serves others. Its
 /// extents are then seen from other lanes as well, and pausing unmaps them there, too.
 fn memory_moves_between_tags_and_the_rest(store: StoreKind) {
     let rig = subject(store).plan().capacity(96 * MIB).start();

@@ -35,7 +35,7 @@ impl Oracle {
     }
 
     /// A block was handed out: it must be aligned and overlap no other.
-    pub fn claim(
+    pub fn hand_out(
         &self,
         device: usize,
         start: u64,
@@ -63,7 +63,7 @@ impl Oracle {
     }
 
     /// A block is about to be freed.
-    pub fn disclaim(&self, device: usize, start: u64, requested_bytes: u64) {
+    pub fn take_back(&self, device: usize, start: u64, requested_bytes: u64) {
         let mut ledger = self.devices[device].lock().unwrap();
         let end = ledger.live.remove(&start).expect("a live block");
         ledger.frees += 1;

@@ -11,7 +11,7 @@ use simgpu::Access;
 
 use crate::oracle::Oracle;
 use crate::support::{Random, Rig, status_of};
-use crate::{CAPACITY_BYTES, DEVICES};
+use crate::{CAPACITY_BYTES, DEVICES, vary_collection};
 
 /// Sizes that come again and again, as they do in programs.
 const COMMON_BYTES: [u64; 6] = [512, 4 * KIB, 100_000, MIB, 3 * MIB, 12 * MIB];
@@ -67,7 +67,7 @@ impl Worker {
             (0..DEVICES as u32).map(|device| rig.machine.event_create(device, false).unwrap());
         let events = events.collect();
         static WORKERS: AtomicU64 = AtomicU64::new(0);
-        let is_elastic = rig.heap.settings().pool_type == PoolType::Elastic;
+        let is_elastic = rig.heap.settings().strategy.pool_type == PoolType::Elastic;
         let tag = is_elastic.then(|| format!("worker {}", WORKERS.fetch_add(1, Relaxed)));
         Self { rig, oracle, random, conduct, live: Vec::new(), events, last_freed: 0, tag }
     }
@@ -104,6 +104,7 @@ impl Worker {
             985..992 => self.misuse(),
             992..994 => self.pause(),
             994..996 => self.resume(),
+            996 => self.change_collection(),
             _ => self.give_back(),
         }
     }
@@ -159,7 +160,7 @@ impl Worker {
                 assert_eq!((block.address, block.device), (address, ordinal));
                 assert_eq!(block.requested_bytes, requested_bytes);
                 let end = address + block.allocated_bytes;
-                self.oracle.claim(device as usize, address, end, requested_bytes).unwrap();
+                self.oracle.hand_out(device as usize, address, end, requested_bytes).unwrap();
                 let live = Live {
                     address,
                     requested_bytes,
@@ -187,7 +188,7 @@ impl Worker {
             return;
         }
         let settings = self.rig.heap.settings();
-        let block_bytes = match settings.pool_type {
+        let block_bytes = match settings.strategy.pool_type {
             PoolType::Naive => requested_bytes,
             PoolType::Round if requested_bytes > 16 * MIB => {
                 requested_bytes.next_multiple_of(16 * MIB)
@@ -216,7 +217,7 @@ impl Worker {
             return;
         };
         let live = self.live.swap_remove(index);
-        self.oracle.disclaim(live.device as usize, live.address, live.requested_bytes);
+        self.oracle.take_back(live.device as usize, live.address, live.requested_bytes);
         if live.is_paused {
             self.oracle.resume(live.device as usize, live.allocated_bytes);
         }
@@ -344,6 +345,13 @@ impl Worker {
 
     fn is_beside_others(&self, status: Status) -> bool {
         !self.conduct.is_alone && status == Status::Busy
+    }
+
+    fn change_collection(&mut self) {
+        let mut settings = self.rig.heap.settings();
+        let random = &mut self.random;
+        vary_collection(&mut settings, &mut || random.below(2) == 0);
+        self.rig.heap.apply(&settings);
     }
 
     fn give_back(&mut self) {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use genesis::base::size::GIB;
 use genesis::base::{DeviceOrdinal, Result, Status, StreamHandle};
-use genesis::config::{LogLevel, PoolType, Settings};
+use genesis::config::{LogLevel, PoolType, Settings, StrategySettings};
 use genesis::driver::simulated::SimulatedDevice;
 use genesis::driver::{Backend, Device, Platform};
 use genesis::heap::{Heap, Surroundings};
@@ -32,14 +32,20 @@ pub const B: StreamHandle = StreamHandle(0xB000);
 /// See [`A`].
 pub const C: StreamHandle = StreamHandle(0xC000);
 
-/// What a suite runs for: a strategy on a store.
+/// What a suite runs for: a strategy on a store, with other settings than the default ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject {
     pub pool_type: PoolType,
     pub store: StoreKind,
+    pub vary: fn(&mut Settings),
 }
 
 impl Subject {
+    /// A strategy on a store, with default settings.
+    pub const fn new(pool_type: PoolType, store: StoreKind) -> Self {
+        Self { pool_type, store, vary: |_| () }
+    }
+
     /// Whether freed blocks are kept for reuse.
     pub fn keeps_blocks(self) -> bool {
         self.pool_type != PoolType::Naive
@@ -51,8 +57,12 @@ impl Subject {
     }
 
     pub fn plan(self) -> Plan {
-        let settings =
-            Settings { pool_type: self.pool_type, log: LogLevel::Error, ..Settings::default() };
+        let mut settings = Settings {
+            strategy: StrategySettings::new(self.pool_type),
+            log: LogLevel::Error,
+            ..Settings::default()
+        };
+        (self.vary)(&mut settings);
         let mut machine = Config::new(self.store, 1, GIB);
         machine.progress = Progress::Manual;
         machine.detect_races = true;

@@ -32,7 +32,7 @@ fn rig_on(pool_type: PoolType, devices: usize, device_bytes: u64) -> Rig {
 }
 
 fn plan_on(pool_type: PoolType, devices: usize, device_bytes: u64) -> Plan {
-    let subject = Subject { pool_type, store: StoreKind::AddressesOnly };
+    let subject = Subject::new(pool_type, StoreKind::AddressesOnly);
     subject.plan().devices(devices, device_bytes)
 }
 

@@ -251,7 +251,7 @@ static void nobody_asks_after_the_end(size_t rounds)
         threads.emplace_back([&is_over, index] {
             while (!is_over) {
                 give_back(address_of_block(1000, STREAM(index)));
-                /* Where threads take turns, as under valgrind, each one ends without a lock held. */
+                /* Under valgrind threads take turns: each one ends without a lock held. */
                 std::this_thread::yield();
             }
         });

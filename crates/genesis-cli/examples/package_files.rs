@@ -1,4 +1,4 @@
-//! Writes what a package of `genesis` has beside the program: manual pages and completions.
+//! Writes the files of a package of `genesis` other than the program: manual pages and completions.
 //!
 //! ```sh
 //! cargo run --package genesis-cli --example package_files -- FOLDER

@@ -1,11 +1,11 @@
-//! `genesis`: the command line. Reads the arguments, runs one command, prints what it answers.
+//! `genesis`: the command line. Reads the arguments, runs one command, prints its answer.
 //!
-//! A library, so that `examples/package_files.rs` can write the manual and the completions from
-//! the same description of the arguments; the program itself is [`main`] and nothing else.
+//! It is a library, so that `examples/package_files.rs` can write the manual and the completions
+//! from the same description of the arguments; the program itself is only [`main`].
 //!
-//! Output goes to standard output in one piece, errors and progress to standard error. The
-//! exit status is 0; 1 when something failed; 2 when what was asked cannot be done. A reader
-//! that closes the pipe early is no error.
+//! Output goes to standard output in one piece, errors and progress to standard error. The exit
+//! status is 0, or 1 if something failed, or 2 if the request cannot be carried out. A reader that
+//! closes the pipe early is no error.
 
 mod command;
 mod picture;
@@ -18,7 +18,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use genesis_replay::{Result, job};
+use genesis_replay::{Result, apart};
 
 /// Shows where GPU memory went, replays recorded programs, and finds what is wrong.
 #[derive(Debug, Parser)]
@@ -40,17 +40,17 @@ enum Command {
     Top(command::top::Arguments),
     Options(command::options::Arguments),
     Doctor(command::doctor::Arguments),
-    /// Runs one job given on standard input: how replays get processes of their own.
+    /// Runs one job from standard input, so that replays have processes of their own.
     #[command(name = command::JOB_COMMAND, hide = true)]
     Job,
 }
 
-/// What a command answers.
+/// The answer of a command.
 #[derive(Debug)]
 struct Answer {
     /// For standard output.
     text: String,
-    /// Whether the command found or met something wrong, of which the text tells.
+    /// True if the command found or met something wrong, which the text describes.
     is_failure: bool,
 }
 
@@ -65,7 +65,7 @@ pub fn arguments() -> clap::Command {
     Arguments::command()
 }
 
-/// Runs the program with the arguments of this process, and says with what it should exit.
+/// Runs the program with the arguments of this process, and returns its exit status.
 pub fn main() -> ExitCode {
     let answer = match Arguments::parse().command {
         Command::Run(arguments) => return command::run::run(&arguments),
@@ -78,7 +78,7 @@ pub fn main() -> ExitCode {
         Command::Top(arguments) => command::top::run(&arguments),
         Command::Options(arguments) => command::options::run(&arguments),
         Command::Doctor(arguments) => command::doctor::run(&arguments),
-        Command::Job => return written(job::serve(&mut progress::passes()), false),
+        Command::Job => return written(apart::serve(&mut progress::passes()), false),
     };
     finish(answer)
 }

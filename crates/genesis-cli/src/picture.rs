@@ -1,18 +1,17 @@
 //! The picture of `genesis compare`: live and reserved memory over the calls of a program.
 //!
-//! One panel a trace: what is live as a filled area, what each strategy holds as a line above
-//! it, and beside the chart a key with the peaks. Points are the highest of the calls since the
-//! point before, so no peak is missed. Text is left to the viewer's fonts.
+//! One panel for each trace: live memory as a filled area, the memory that each strategy holds as
+//! a line above it, and right of the chart a key with the peaks. A point is the highest value since
+//! the point before, so no peak is missed. Text is drawn in the viewer's fonts.
 
 use std::path::Path;
 
 use genesis_replay::report::{Report, Sample};
+use genesis_replay::table::grouped;
 use genesis_replay::{Error, Result};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-
-use genesis_replay::table::grouped;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
@@ -27,7 +26,7 @@ const INK: RGBColor = RGBColor(0x22, 0x2b, 0x36);
 const FAINT_INK: RGBColor = RGBColor(0x5b, 0x67, 0x75);
 const GRID: RGBColor = RGBColor(0xe3, 0xe7, 0xec);
 const LIVE: RGBColor = RGBColor(0xc3, 0xd0, 0xde);
-/// Told apart by colour-blind readers too.
+/// Colour-blind readers can tell them apart.
 const LINES: [RGBColor; 7] = [
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0x00, 0x9e, 0x73),

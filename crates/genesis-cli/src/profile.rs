@@ -1,7 +1,7 @@
-//! Profiles to show: read from where they were kept, or made by replaying a trace.
+//! Profiles to show: read from files, or made by replaying a trace.
 //!
-//! Which of the two a file is, its first bytes say, not its name. A trace is replayed in a process
-//! of its own, as everywhere, which leaves its profile in a folder that nobody else can look into.
+//! The first bytes of a file, not its name, tell which of the two it is. A trace is replayed in a
+//! process of its own, which leaves its profile in a folder that only this user can read.
 
 use std::fs::{DirBuilder, File};
 use std::io::Read;
@@ -16,8 +16,7 @@ use genesis_replay::{Error, Result};
 
 use crate::command::{JOB_COMMAND, ProfileArguments};
 
-/// The profile in `input`, or of the trace in it. What there is to know beside it goes to
-/// standard error.
+/// The profile in `input`, or that of the trace in `input`. Remarks go to standard error.
 pub(crate) fn load(input: &Path, arguments: &ProfileArguments) -> Result<Profile> {
     let profile = match kind(input)? {
         Kind::Profile => read(input)?,
@@ -44,7 +43,7 @@ enum Kind {
     Profile,
     /// Another form of a profile.
     Form(&'static str),
-    /// A trace, or nothing known: whoever reads traces will say so.
+    /// A trace, or an unknown file, which the reader of traces will refuse.
     Other,
 }
 
@@ -93,7 +92,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
     Error::usage(format!("{}: {error}", path.display()))
 }
 
-/// A folder for this user only, gone with the value.
+/// A folder for this user only, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -109,7 +108,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is the temporary folder's to lose.
+        // What cannot be removed stays in the system's folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Progress on standard error; nothing where that is not a terminal.
+//! Progress on standard error, if that is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 

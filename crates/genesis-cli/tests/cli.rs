@@ -1,14 +1,15 @@
 //! The command line from outside: what it prints, where, and with which exit status.
 //!
-//! These tests use the library built beside the program, on the simulated device.
+//! These tests use the library built next to the program, on the simulated device.
 
 mod support;
 
 use std::path::Path;
 use std::process::Stdio;
 
+use genesis_replay::gtr::{self, Action};
 use genesis_replay::report::Report;
-use support::{built, check_refused, genesis, run, scratch, stderr, stdout, trace};
+use support::{built, check_refused, genesis, library, run, scratch, stderr, stdout, trace};
 
 #[test]
 fn a_replay_reports_as_a_table_and_as_json() {
@@ -107,7 +108,8 @@ fn driver_time_is_by_the_prices_chosen() {
     check_refused(
         &unknown.output().unwrap(),
         2,
-        "GENESIS_SIM_PRICES=h101: not a price list; valid: h100, a100, rtxpro6000, vattention, b300",
+        "GENESIS_SIM_PRICES=h101: not a price list; valid: h100, a100, rtxpro6000, vattention, \
+         b300",
     );
 }
 
@@ -179,7 +181,7 @@ fn options_are_those_of_the_table_with_the_values_in_force() {
         assert!(text.contains(option.name) && text.contains(option.summary), "{}", option.name);
     }
     assert!(text.contains("GENESIS_SIM_DEVICES=3"), "{text}");
-    assert_eq!(stdout(&run(&["options", "--markdown"])), genesis::config::markdown_table());
+    assert_eq!(stdout(&run(&["options", "--markdown"])), genesis::config::markdown_page());
     let wrong = genesis().arg("options").env("GENESIS_SIM_DEVICES", "x").output().unwrap();
     check_refused(&wrong, 2, "GENESIS_SIM_DEVICES=x");
 }
@@ -219,6 +221,28 @@ fn the_doctor_names_what_is_wrong() {
 }
 
 #[test]
+fn the_doctor_looks_at_the_library_it_is_told() {
+    let own = library();
+    let doctor = |argument: &str| {
+        let mut command = genesis();
+        // The argument counts more than the variable.
+        command.args(["doctor", argument]).env("GENESIS_BACKEND", "sim");
+        command.env("GENESIS_LIBRARY", "/no/libgenesis.so").output().unwrap()
+    };
+    let output = doctor(&format!("--library={}", own.display()));
+    let text = stdout(&output);
+    assert!(output.status.success(), "{text}");
+    let line = format!("ok     library   {} {}\n", own.display(), env!("CARGO_PKG_VERSION"));
+    assert!(text.contains(&line) && text.contains("ok     device    0: "), "{text}");
+
+    let output = doctor(&built("no_genesis", "int nothing;\n"));
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("WRONG  library   ") && text.contains("libno_genesis.so"), "{text}");
+    assert!(!text.contains("device    0"), "what depends on the library is left out:\n{text}");
+}
+
+#[test]
 fn a_closed_pipe_is_no_error() {
     let mut child =
         genesis().args(["options"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -246,4 +270,33 @@ fn a_trace_becomes_a_log_of_rmms_and_the_log_is_the_same_program() {
     assert_eq!(report(again).calls, from_log.calls);
     let refused = run(&["convert", log, "run.txt"]);
     check_refused(&refused, 2, "run.txt: what to write ends in .csv, .gtr or .gtr.zst");
+}
+
+#[test]
+fn a_log_is_of_one_device_of_the_trace() {
+    let [both, log] = [scratch("both.gtr"), scratch("second.csv")];
+    let record = |action, device, id, requested_bytes| gtr::Record {
+        action,
+        device,
+        stream: 0,
+        id,
+        requested_bytes,
+    };
+    let records = [
+        record(Action::Allocate, 0, 0, 1000),
+        record(Action::Allocate, 1, 1, 2000),
+        record(Action::Allocate, 1, 2, 3000),
+        record(Action::Free, 1, 1, 0),
+    ];
+    gtr::write_file(&both, &records).unwrap();
+    let (both, log) = (both.to_str().unwrap(), log.to_str().unwrap());
+    check_refused(&run(&["convert", both, log]), 2, "the trace of [0, 1]: choose one");
+    let converted = run(&["convert", both, log, "--device=1"]);
+    assert!(converted.status.success(), "{}", stderr(&converted));
+    assert_eq!(stdout(&converted), format!("{log}: 2 requests\n"));
+    let written = gtr::read_file(Path::new(log)).unwrap();
+    let sizes: Vec<_> = written.iter().map(|one| (one.action, one.requested_bytes)).collect();
+    let expected = [(Action::Allocate, 2000), (Action::Allocate, 3000), (Action::Free, 0)];
+    assert_eq!(sizes, expected);
+    assert_eq!(run(&["convert", both, log, "--device=256"]).status.code(), Some(2));
 }

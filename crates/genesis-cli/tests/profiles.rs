@@ -1,17 +1,14 @@
-//! The commands that show where memory went, from outside: `timeline`, `report`, `diff`, `top`.
+//! The commands that show where memory went, from outside: `timeline`, `report`, `diff`.
 //!
-//! These tests use the library built beside the program, on the simulated device.
+//! These tests use the library built next to the program, on the simulated device.
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::io::Read;
 
 use base64::Engine;
 use genesis_profile::model::{Action, Levels};
-use genesis_profile::{Profile, json};
-use genesis_replay::library;
+use genesis_profile::{Profile, json, units};
 use genesis_replay::report::Report;
 use support::{check_refused, genesis, run, scratch, stderr, stdout, trace};
 
@@ -130,7 +127,20 @@ fn a_difference_says_what_grew() {
     assert!(answer.status.success(), "{}", stderr(&answer));
     let text = stdout(&answer);
     assert!(text.contains("Caching on sim") && text.contains("Naive on sim"), "{text}");
-    assert!(text.contains("reserved"), "{text}");
+    let peaks = [&before, &after]
+        .map(|path| json::read(&std::fs::read(path).unwrap()).unwrap().devices.swap_remove(0).peak);
+    assert!(peaks[0].reserved_bytes > peaks[1].reserved_bytes, "{text}");
+    for (name, of) in [
+        ("peak requested", (|levels| levels.requested_bytes) as fn(&Levels) -> u64),
+        ("peak reserved", |levels| levels.reserved_bytes),
+    ] {
+        let [a, b] = [of(&peaks[0]), of(&peaks[1])];
+        let change = units::signed_bytes(i128::from(b) - i128::from(a));
+        let expected = format!("{name} {} {} {change}", units::bytes(a), units::bytes(b));
+        let mut lines =
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        assert!(lines.any(|line| line == expected), "{expected:?} is missing in\n{text}");
+    }
 }
 
 #[test]
@@ -171,75 +181,4 @@ fn what_cannot_be_shown_is_one_line_and_status_2() {
     check_refused(&run(&["top", "999999999"]), 2, "there is no process 999999999");
     check_refused(&run(&["top", "1"]), 2, "process 1 does not say what it holds");
     assert_eq!(run(&["diff", "one.json"]).status.code(), Some(2));
-}
-
-/// A process that holds 3 MiB and allocates as it goes, until its input ends.
-fn allocating_process() -> Child {
-    const CODE: &str = r#"
-#include <dlfcn.h>
-#include <poll.h>
-#include <stdio.h>
-int main(int count, char **arguments)
-{
-    void *library = count == 2 ? dlopen(arguments[1], RTLD_NOW) : 0;
-    if (!library) return 1;
-    void *(*allocate)(size_t, int, void *) = dlsym(library, "genesis_malloc");
-    void (*release)(void *, size_t, int, void *) = dlsym(library, "genesis_free");
-    struct pollfd input = {0, POLLIN, 0};
-    if (!allocate(3 << 20, 0, 0)) return 1;
-    puts("ready");
-    fflush(stdout);
-    while (poll(&input, 1, 1) == 0)
-        release(allocate(1 << 20, 0, 0), 0, 0, 0);
-    return 0;
-}
-"#;
-    let (source, program) = (scratch("allocating.c"), scratch("allocating"));
-    std::fs::write(&source, CODE).unwrap();
-    let compiled = Command::new("cc").arg(&source).arg("-ldl").arg("-o").arg(&program).status();
-    assert!(compiled.expect("a C compiler is installed").success());
-    // Beside the command that is tested, not beside the tests.
-    let folder = Path::new(env!("CARGO_BIN_EXE_genesis")).parent().unwrap();
-    let library = folder.join(library::FILE_NAME);
-    let mut child = Command::new(program)
-        .arg(library)
-        .env("GENESIS_BACKEND", "sim")
-        .env("GENESIS_TOP", "on")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
-    child
-}
-
-#[test]
-fn a_running_process_is_shown_once() {
-    let mut child = allocating_process();
-    let process = child.id().to_string();
-    let started = std::time::Instant::now();
-    let answer = loop {
-        let answer = run(&["top", &process, "--once"]);
-        if answer.status.success() || started.elapsed().as_secs() > 30 {
-            break answer;
-        }
-    };
-    let text = stdout(&answer);
-    assert!(answer.status.success(), "{}", stderr(&answer));
-    assert!(text.contains(&format!(" · process {process} · Elastic on sim\n")), "{text}");
-    let row = text.lines().find(|line| line.starts_with("0 Simulated GPU")).unwrap();
-    let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
-    assert!(["3.00 MiB", "4.00 MiB"].contains(&cells[1]), "{text}");
-    assert_eq!(cells[4], "80.00 GiB", "{text}");
-    let a_second: f64 = cells[7].replace(',', "").parse().unwrap();
-    assert!(a_second > 1.0, "{text}");
-    assert_eq!(cells[9], "0", "{text}");
-    // Nobody reads it live where there is no terminal.
-    let piped = stdout(&run(&["top", &process]));
-    assert!(piped.contains("0 Simulated GPU"), "{piped}");
-    drop(child.stdin.take());
-    assert!(child.wait().unwrap().success());
-    check_refused(&run(&["top", &process]), 2, &format!("there is no process {process}"));
 }

@@ -1,6 +1,6 @@
-//! `genesis run` from outside: what the program gets, its end, signals, and what is said when nothing
-//! was intercepted, with a preload library that does nothing; what is said otherwise with the real
-//! one, on simcuda.
+//! `genesis run` from outside. With a preload library that does nothing: what the program gets, its
+//! end, signals, and the report when nothing was intercepted. With the real one, on simcuda: the
+//! other reports.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn the_program_is_run_as_it_is() {
     let output = shell("as_it_is", &["--quiet"], "echo out; echo err >&2; cat; exit 3");
     assert_eq!(output.status.code(), Some(3));
     assert_eq!((stdout(&output), stderr(&output)), ("out\n".to_owned(), "err\n".to_owned()));
-    // Options behind the program are the program's.
+    // Options after the program are the program's.
     let output = command("options").args(["--quiet", "echo", "--quiet", "-x"]).output().unwrap();
     assert_eq!(stdout(&output), "--quiet -x\n");
 }
@@ -76,8 +76,8 @@ fn silence_is_told_with_its_reason() {
     let output = command("static").arg(&program).output().unwrap();
     assert_eq!(output.status.code(), Some(5));
     let expected = format!(
-        "genesis run: nothing was intercepted: {} is statically linked, and so loads no libraries at \
-         all\n",
+        "genesis run: nothing was intercepted: {} is statically linked, and so loads no libraries \
+         at all\n",
         program.display()
     );
     assert_eq!(stderr(&output), expected);
@@ -118,7 +118,7 @@ fn what_cannot_be_done_is_refused() {
     check_refused(&output, 125, "a space or a colon");
 }
 
-/// A program that says what signals it gets, once it is ready for them.
+/// A program that prints the signals that it gets, once it is ready for them.
 fn waiting(test: &str, prefix: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
     let script = "trap 'echo got TERM' TERM; trap 'echo got HUP' HUP; trap 'exit 9' USR1; \
                   echo ready; while :; do sleep 0.05; done";
@@ -212,7 +212,7 @@ fn built(name: &str) -> PathBuf {
     std::env::current_exe().unwrap().with_file_name(name)
 }
 
-/// `genesis run` with the real preload library, and simcuda to be found as the driver.
+/// `genesis run` with the real preload library, and simcuda found as the driver.
 fn real_command(test: &str) -> Command {
     let folder = scratch(&format!("driver-{test}"));
     fs::create_dir_all(&folder).unwrap();
@@ -234,7 +234,7 @@ fn program(test: &str) -> PathBuf {
     program
 }
 
-/// What is said of a run that ends well, without the part of each line that is always the same.
+/// The report of a run that succeeds, without the common beginning of its lines.
 fn said(command: &mut Command) -> Vec<String> {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}: {}", output.status, stderr(&output));

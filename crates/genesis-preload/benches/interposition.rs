@@ -1,9 +1,9 @@
-//! What it costs to be in between: `cargo bench -p genesis-preload`.
+//! The cost of interposing: `cargo bench -p genesis-preload`.
 //!
-//! Nanoseconds of a cudaMalloc and the cudaFree of what it gave, from the cache, under the preload
-//! library; beside it Genesis's own two functions called directly, and simcuda's two without the
-//! library. What is between the first two is the cost of interposing: the current context asked
-//! for, the block looked up, its place among those that wait, its part of the wait for the device.
+//! Nanoseconds of a cudaMalloc from the cache and the cudaFree of its block, under the preload
+//! library; next to them the times of Genesis's own two functions called directly, and of simcuda's
+//! two without the library. The difference between the first two is the cost of interposing: asking
+//! for the current context, looking up the block, putting it aside, its part of the fence.
 //!
 //! simcuda computes nothing in its calls, so its pair is what CUDA's would be if the driver cost
 //! nothing; a real cudaMalloc takes microseconds and more.
@@ -31,7 +31,7 @@ fn main() {
     }
 }
 
-/// The time of a pair, in nanoseconds, as the program says it.
+/// The time of a pair, in nanoseconds, as the program prints it.
 fn pair(program: &Path, arguments: &[&str], is_preloaded: bool) -> f64 {
     let mut command = command(program);
     command.args(arguments).env("GENESIS_LIBRARY", beside("libgenesis.so"));

@@ -11,7 +11,7 @@ pub(crate) enum Level {
     Runtime,
 }
 
-/// A call of a symbol of the table.
+/// A call of one of our symbols.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     row: usize,
@@ -47,7 +47,10 @@ impl Call {
 /// A call of the symbol of that name.
 macro_rules! call {
     ($name:ident) => {
-        const { $crate::call::Call::new($crate::table::row(stringify!($name)), stringify!($name)) }
+        const {
+            let name = stringify!($name);
+            $crate::call::Call::new($crate::symbols::row(name), name)
+        }
     };
 }
 pub(crate) use call;

@@ -1,26 +1,27 @@
 //! Which streams are being captured into graphs.
 //!
-//! A wait for the device would end a capture, so nothing is waited for while there is any; and
-//! what is asked for in the order of a capturing stream becomes part of its graph, which is
-//! CUDA's own affair. Begin and end are watched at both levels, and Genesis, which waits and gives
-//! back of its own accord, is told of both.
+//! A wait for the device would end a capture, so nothing is waited for while there is any. Memory
+//! that is asked for in the order of a capturing stream becomes part of its graph, so CUDA serves
+//! it. Begin and end are watched at both levels, and Genesis, which itself waits and gives memory
+//! back, is told of both.
 //!
 //! **The gate** between captures and waits of ours:
 //!
 //! ```text
-//! a wait:   none is entered, or refuse; counted; the driver's call; uncounted
-//! a begin:  entered; Genesis told; while waits are counted, but not for long; the driver's call
+//! a wait:   refuse if a capture is entered; count the wait; the driver's call; uncount it
+//! a begin:  enter the capture; tell Genesis; wait, not for long, until no wait is counted; the
+//!           driver's call
 //! ```
 //!
-//! So no wait is called for once a capture may have begun, and a capture does not begin between a
-//! wait's look and its call. A wait that goes on and on is not waited for: what it waits for may
-//! need the very thread that begins the capture. By then ([`LONGEST`]) the wait was called for long
-//! ago, before there was a capture that it could harm.
+//! So no wait begins once a capture may have begun, and a capture does not begin between a wait's
+//! look at the gate and its call. A begin stops waiting for a long wait after [`LONGEST`], because
+//! the work behind that wait may need the very thread that begins the capture. By then the driver
+//! has long had the wait's call, which so came before the capture and does not harm it.
 //!
-//! **An end** is what the driver says is one: where ending a capture fails, the stream is asked. A
-//! capture ends also with its stream or context (`streams`).
+//! **An end** is what the driver says is one: if ending a capture fails, the stream is asked. A
+//! capture also ends with its stream or context (`streams`).
 //!
-//! **Lock**: one, held for a few instructions and while nothing is called.
+//! **Lock**: one, held for a few instructions; nothing is called under it.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -30,13 +31,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::device::{self, Place};
-use crate::driver_api::{SUCCESS, driver};
+use crate::driver_api::{PER_THREAD, SUCCESS, driver};
 use crate::genesis::Genesis;
-use crate::memory::PER_THREAD;
 use crate::process;
 
-/// How long a capture waits, at most, for waits of ours to end: much longer than a thread takes from
-/// its look at the gate to the driver's own, and not long for a program.
+/// How long a begin waits at most for waits of ours: much longer than a thread takes from its look
+/// at the gate to the driver's call, and short for a program.
 const LONGEST: Duration = Duration::from_millis(100);
 /// All devices, for Genesis.
 const ALL: c_int = -1;
@@ -45,7 +45,7 @@ const ALL: c_int = -1;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Target {
     stream: usize,
-    /// The thread whose default stream it is; 0: a stream of all threads.
+    /// The thread whose default stream it is; 0 for a stream of all threads.
     thread: usize,
     context: usize,
 }
@@ -88,24 +88,24 @@ impl Target {
         Self { stream, thread, context }
     }
 
-    /// Whether it is the created stream of that handle.
+    /// Returns true if it is the created stream of that handle.
     pub(crate) fn is_of(&self, stream: usize) -> bool {
         self.stream == stream
     }
 
-    /// Whether it ends with `context`.
+    /// Returns true if it ends with `context`.
     pub(crate) fn is_in(&self, context: usize) -> bool {
         self.context == context
     }
 }
 
-/// Whether any stream is.
+/// Returns true if any stream is captured.
 #[inline]
 pub(crate) fn is_any() -> bool {
     COUNT.load(Acquire) != 0
 }
 
-/// Whether `stream` is, or cannot be used because another one is.
+/// Returns true if `stream` is captured, or cannot be used because another one is.
 #[inline]
 pub(crate) fn concerns(stream: usize) -> bool {
     is_any() && driver().is_some_and(|driver| driver.is_capturing(stream))
@@ -130,7 +130,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Begins a capture of `stream` by the driver's own function; its answer.
+/// Begins a capture of `stream` by the driver's own function, whose answer is returned.
 pub(crate) fn begin(stream: usize, real: impl FnOnce() -> c_int) -> c_int {
     let number = enter(stream);
     if let Some(genesis) = process::genesis_if_open() {
@@ -145,7 +145,7 @@ pub(crate) fn begin(stream: usize, real: impl FnOnce() -> c_int) -> c_int {
     status
 }
 
-/// Ends a capture of `stream` by the driver's own function; its answer.
+/// Ends a capture of `stream` by the driver's own function, whose answer is returned.
 pub(crate) fn end(stream: usize, real: impl FnOnce() -> c_int) -> c_int {
     let target = Target::new(stream);
     let numbers = numbers_of(|known| known.stream == stream && known.thread == target.thread);
@@ -156,7 +156,7 @@ pub(crate) fn end(stream: usize, real: impl FnOnce() -> c_int) -> c_int {
     status
 }
 
-/// Ends what `is_lost` says ends with it, by the driver's own function; its answer.
+/// Calls `real`, with which the captures end for which `is_lost` is true; returns its answer.
 pub(crate) fn lose(is_lost: impl Fn(&Target) -> bool, real: impl FnOnce() -> c_int) -> c_int {
     // Looked up before: once it is gone, another stream may have the handle.
     let numbers = if is_any() { numbers_of(is_lost) } else { Vec::new() };
@@ -167,7 +167,7 @@ pub(crate) fn lose(is_lost: impl Fn(&Target) -> bool, real: impl FnOnce() -> c_i
     status
 }
 
-/// Tells Genesis, which is there now, of captures that it does not know of.
+/// Tells Genesis, which is open now, of captures that it does not know of.
 pub(crate) fn announce(genesis: &Genesis) {
     let unannounced = || {
         let gate = gate();
@@ -190,7 +190,7 @@ pub(crate) fn announce(genesis: &Genesis) {
     }
 }
 
-/// A capture of `stream` may begin from now on; its number.
+/// A capture of `stream` may begin from now on; returns its number.
 fn enter(stream: usize) -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Relaxed);

@@ -1,27 +1,27 @@
 //! Devices: which one a call is for, and the stream that stands for `cudaMalloc`.
 //!
-//! The driver is asked for the current context at every call: contexts change in ways that no
-//! hook sees. Only primary contexts are served, as Genesis's memory lies there; they are known by
-//! their handles. Where a created stream is named, its own context counts and not the current one.
-//! A device whose context the program resets is served no more: its memory is gone, and CUDA may
-//! use its addresses again, so whatever Genesis still knows there means nothing.
+//! The driver is asked for the current context at every call, because contexts change in ways that
+//! no hook sees. Only primary contexts are served, because Genesis's memory lies there; they are
+//! known by their handles. If a call names a created stream, the stream's own context counts and
+//! not the current one. A device whose context the program resets is no longer served: its memory
+//! is gone, and CUDA may use its addresses again, so what Genesis still knows there means nothing.
 //!
 //! **cudaMalloc's stream.** What Genesis hands out for a stream may still be used by work queued on
 //! that stream, but memory of `cudaMalloc` may be used on any stream at once. So each device has a
-//! stream of our own, on which nothing ever runs, and `cudaMalloc` allocates for that: what is free
-//! there was given back after a fence (`fence`) or, in stream order, behind an event. Memory that
-//! comes there from other streams comes behind an event too, which Genesis has our stream wait for;
-//! that call is counted (Genesis gets its `cuStreamWaitEvent` from us), and while more waits were
-//! queued than the host has seen the end of, a block is handed out only after our stream was
-//! waited for.
+//! stream of our own, on which nothing ever runs, and `cudaMalloc` allocates for that one. Memory
+//! becomes free there in one of these ways:
+//!
+//! - after a fence (`fence`): nothing uses it any more;
+//! - from another stream, behind an event for which Genesis makes our stream wait. That call is
+//!   counted (Genesis gets its `cuStreamWaitEvent` from us). While more waits are queued than the
+//!   host has seen end, a block is handed out only after our stream was waited for.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 
-use crate::driver_api::{Driver, SUCCESS, UNKNOWN, driver};
-use crate::fence::Freed;
-use crate::memory::PER_THREAD;
+use crate::driver_api::{Driver, PER_THREAD, SUCCESS, UNKNOWN, driver};
+use crate::freed::Freed;
 
 /// The most devices that are served.
 const MOST_DEVICES: usize = 64;
@@ -36,9 +36,9 @@ pub(crate) struct Device {
     queued_waits: AtomicUsize,
     /// How many of them have ended.
     ended_waits: AtomicUsize,
-    /// Whether its memory has gone with its context.
+    /// True once its memory is gone with its context.
     is_lost: AtomicBool,
-    /// Whether the program has put a pool of its own in the place of the default one.
+    /// True while the program has replaced the default memory pool by one of its own.
     has_other_pool: AtomicBool,
     /// Blocks that wait for a fence.
     pub(crate) freed: Freed,
@@ -59,13 +59,13 @@ static DEVICES: [Device; MOST_DEVICES] = [const {
 /// How many devices, from the first, have been seen.
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether any device's memory has gone with its context.
+/// True once any device's memory is gone with its context.
 static IS_ANY_LOST: AtomicBool = AtomicBool::new(false);
 
-/// Whether Genesis tells us when it makes a stream wait.
+/// True if Genesis tells us when it makes a stream wait.
 static OBSERVES: AtomicBool = AtomicBool::new(false);
 
-/// Where a call works.
+/// The device that a call works on.
 pub(crate) enum Place {
     /// A device that is served.
     Served(&'static Device),
@@ -75,7 +75,7 @@ pub(crate) enum Place {
     Nowhere,
 }
 
-/// The device of that ordinal, whatever becomes of it.
+/// The device of that ordinal, lost or not.
 pub(crate) fn get(ordinal: c_int) -> Option<&'static Device> {
     DEVICES.get(usize::try_from(ordinal).ok()?)
 }
@@ -93,7 +93,7 @@ pub(crate) fn with_context(context: usize) -> Option<&'static Device> {
     }
 }
 
-/// The device whose default pool has this handle.
+/// The device whose default memory pool has this handle.
 pub(crate) fn with_pool(pool: usize) -> Option<&'static Device> {
     DEVICES
         .iter()
@@ -101,22 +101,22 @@ pub(crate) fn with_pool(pool: usize) -> Option<&'static Device> {
         .find(|device| device.is_default_pool(pool))
 }
 
-/// Where calls of this thread work now.
+/// The device that calls of this thread work on now.
 #[inline]
 pub(crate) fn current() -> Place {
     let context = driver().and_then(Driver::current_context);
     context.map_or(Place::Nowhere, of_context)
 }
 
-/// Where work on `stream` is done, whichever context is current: but default streams are those of
-/// the current one. A stream of a green context is of none that is served.
+/// The device of `stream`. A created stream is of its own context, a default stream of the
+/// current one. A stream of a green context is of none that is served.
 pub(crate) fn of_stream(stream: usize) -> Place {
     let is_created = stream > PER_THREAD;
     let context = driver().filter(|_| is_created).and_then(|driver| driver.context_of(stream));
     context.map_or_else(current, of_context)
 }
 
-/// The devices whose primary contexts may be in use, as a bit set; where there is one device, that.
+/// The devices whose primary contexts may be in use, as a bit set; a single device always is.
 pub(crate) fn active() -> u64 {
     /// How many there are; 0: not known yet.
     static COUNT: AtomicI32 = AtomicI32::new(0);
@@ -130,12 +130,13 @@ pub(crate) fn active() -> u64 {
     (0..count).filter(is_active).fold(0, |devices, device| devices | 1 << device)
 }
 
-/// Waits for all work in the primary context of the device of that ordinal; the driver's answer.
+/// Waits for all work in the primary context of the device of that ordinal; returns the driver's
+/// answer.
 pub(crate) fn synchronize(ordinal: c_int) -> c_int {
     let Some(driver) = driver() else { return UNKNOWN };
     let known = get(ordinal).filter(|device| !device.is_lost());
     let answer = match known.map_or(0, |device| device.context.load(Acquire)) {
-        // Where there is no context, there is no work.
+        // No context has no work.
         0 if driver.is_active(ordinal) == Some(false) => Some(SUCCESS),
         0 => driver.with_primary_context(ordinal, |context| driver.synchronize(context)),
         context => Some(driver.synchronize(context)),
@@ -143,7 +144,7 @@ pub(crate) fn synchronize(ordinal: c_int) -> c_int {
     answer.unwrap_or(UNKNOWN)
 }
 
-/// Whether CUDA may have memory of its own where Genesis has some that is not live.
+/// Returns true if CUDA may have memory of its own at an address that Genesis knows as free.
 pub(crate) fn is_cudas(address: u64) -> bool {
     IS_ANY_LOST.load(Acquire)
         && driver().is_some_and(|driver| {
@@ -186,12 +187,12 @@ impl Device {
         (offset / size_of::<Self>()) as c_int
     }
 
-    /// Whether `context` is its primary one.
+    /// Returns true if `context` is its primary one.
     pub(crate) fn has_context(&self, context: usize) -> bool {
         self.context.load(Acquire) == context
     }
 
-    /// Whether calls of this thread work there now.
+    /// Returns true if calls of this thread work there now.
     pub(crate) fn is_current(&self) -> bool {
         matches!(current(), Place::Served(device) if std::ptr::eq(device, self))
     }
@@ -218,7 +219,7 @@ impl Device {
         }
     }
 
-    /// Waits until all memory that has come to our stream is idle; whether it is.
+    /// Waits until all memory that has come to our stream is idle; returns true if it is.
     #[inline]
     pub(crate) fn settle(&self) -> bool {
         // A wait is counted before the memory behind it can be handed out to any thread.
@@ -234,27 +235,27 @@ impl Device {
         has_ended
     }
 
-    /// The program has put `pool` in the place of the default one, or it back.
+    /// The program has replaced the default memory pool by `pool`, which may be the default again.
     pub(crate) fn set_pool(&'static self, pool: usize) {
         self.has_other_pool.store(!self.is_default_pool(pool), Relaxed);
     }
 
-    /// Whether stream-ordered memory without a pool comes from the default one.
+    /// Returns true if stream-ordered memory without a named pool comes from the default one.
     pub(crate) fn uses_default_pool(&self) -> bool {
         !self.has_other_pool.load(Relaxed)
     }
 
-    /// Whether `pool` is the one that the device has from the start.
+    /// Returns true if `pool` is the default memory pool.
     pub(crate) fn is_default_pool(&'static self, pool: usize) -> bool {
         self.default_pool() == Some(pool)
     }
 
-    /// That pool; none if there is no such device.
+    /// The default memory pool; `None` if there is no such device.
     fn default_pool(&'static self) -> Option<usize> {
         driver()?.default_pool_of(self.ordinal())
     }
 
-    /// Its context is gone, with all that was in it. One that was never seen has lost nothing.
+    /// Its context is gone, with all its memory. A device that was never seen has lost nothing.
     pub(crate) fn lose(&self) {
         if self.context.load(Acquire) != 0 {
             self.is_lost.store(true, Relaxed);
@@ -263,7 +264,7 @@ impl Device {
         }
     }
 
-    /// Whether [`Self::lose`] was called.
+    /// Returns true after [`Self::lose`].
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost.load(Relaxed)
     }
@@ -274,7 +275,7 @@ pub(crate) fn observe_waits() {
     OBSERVES.store(true, Relaxed);
 }
 
-/// Genesis has made `stream` wait: called after that, in the same call of Genesis.
+/// Genesis has just made `stream` wait, in a call that has not returned yet.
 pub(crate) fn note_wait(stream: usize) {
     for_each_seen(|device| {
         if device.stream.load(Relaxed) == stream {

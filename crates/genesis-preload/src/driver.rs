@@ -1,16 +1,16 @@
 //! The driver's functions that are served.
 //!
-//! Programs with the runtime linked into them, and libraries that do without it, come here: by
-//! `dlsym` and `cuGetProcAddress`.
+//! They are called by programs with the runtime linked into them and by libraries that need no
+//! runtime, through `dlsym` and `cuGetProcAddress`.
 //!
 //! SAFETY of the whole module: arguments are those of CUDA's function of the name, whose callers
-//! promise the same; `memory` demands no more of them.
+//! promise the same; `memory` asks no more of them.
 
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::call::call;
-use crate::driver_api::SUCCESS;
-use crate::memory::{self, Order, per_thread};
+use crate::driver_api::{SUCCESS, per_thread};
+use crate::memory::{self, Order, Rows};
 use crate::next::{pass, real};
 
 /// `CU_POINTER_ATTRIBUTE_RANGE_START_ADDR` and `…_RANGE_SIZE`.
@@ -38,11 +38,12 @@ pub(crate) unsafe extern "C" fn cuMemAllocPitch_v2(
     element_bytes: c_uint,
 ) -> c_int {
     let call = call!(cuMemAllocPitch_v2);
+    let rows = Rows { width_bytes: width, count: height };
     let pass = || pass!(cuMemAllocPitch_v2(address, pitch, width, height, element_bytes));
     match element_bytes {
         // SAFETY: see the head of the file.
-        4 | 8 | 16 => unsafe { memory::malloc_pitched(call, address, pitch, width, height, pass) },
-        // The driver allows no others.
+        4 | 8 | 16 => unsafe { memory::malloc_pitched(call, address, pitch, rows, pass) },
+        // The driver allows no other sizes.
         _ => pass(),
     }
 }
@@ -174,8 +175,7 @@ pub(crate) unsafe extern "C" fn cuPointerGetAttributes(
     status
 }
 
-/// Of a block of Genesis's, an attribute of the driver's allocation around it is made the
-/// block's.
+/// Replaces an attribute of the driver's allocation by that of the block of Genesis's in it.
 ///
 /// # Safety
 /// `data` is a place for the attribute.

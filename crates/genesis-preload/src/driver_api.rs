@@ -1,7 +1,7 @@
 //! The driver's functions that this library itself calls, found once.
 //!
-//! They are the real ones (`next`), by integers for everything opaque. One that a driver lacks is
-//! an answer of "not found" and not a failure of the whole.
+//! They are the real ones (`next`), with integers for everything opaque. One that a driver lacks
+//! answers "not found"; the others work.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr;
@@ -23,6 +23,15 @@ pub(crate) const NOT_SUPPORTED: c_int = 801;
 /// `CUDA_ERROR_UNKNOWN`.
 pub(crate) const UNKNOWN: c_int = 999;
 
+/// `CU_STREAM_PER_THREAD`: what the forms for streams per thread mean by 0. Handles up to this are
+/// default streams.
+pub(crate) const PER_THREAD: usize = 2;
+
+/// What the forms for streams per thread mean by `stream`.
+pub(crate) fn per_thread(stream: usize) -> usize {
+    if stream == 0 { PER_THREAD } else { stream }
+}
+
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: c_uint = 2;
 /// `CU_STREAM_NON_BLOCKING`.
@@ -43,9 +52,10 @@ macro_rules! driver {
                 // SAFETY: null is `None`; else the function that cuda.h declares under this name
                 // with these parameters.
                 Self { $($name: unsafe {
-                    std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($type),*) -> c_int>>(
-                        find($symbol),
-                    )
+                    std::mem::transmute::<
+                        *mut c_void,
+                        Option<unsafe extern "C" fn($($type),*) -> c_int>,
+                    >(find($symbol))
                 },)* }
             }
 
@@ -104,7 +114,7 @@ fn find(place: &AtomicPtr<Driver>) -> Option<&'static Driver> {
     driver.context_current?;
     let new = Box::into_raw(Box::new(driver));
     let former = place.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire);
-    // SAFETY: the loser of a race was seen by nobody else; what is in place is never freed.
+    // SAFETY: no other thread has seen the loser of a race; the winner is never freed.
     unsafe {
         match former {
             Ok(_) => Some(&*new),
@@ -129,14 +139,14 @@ impl Driver {
         get(0, |context| self.context_current(context)).filter(|&context| context != 0)
     }
 
-    /// The primary context of `device`, if it is in use, which it is for good from now on.
+    /// The primary context of `device`, if it is in use; from now on it stays in use.
     pub(crate) fn primary_context(&self, device: c_int) -> Option<usize> {
-        // A context that is not there would be made.
+        // Retaining a context that is not in use would make it.
         let is_active = self.is_active(device) == Some(true);
         is_active.then(|| get(0, |context| self.primary_retain(context, device)))?
     }
 
-    /// The same while `work` is done, and no longer than that.
+    /// Runs `work` with the primary context of `device`, which stays in use for that long only.
     pub(crate) fn with_primary_context<T>(
         &self,
         device: c_int,
@@ -148,7 +158,7 @@ impl Driver {
         Some(result)
     }
 
-    /// Whether the primary context of `device` is in use, if the driver says.
+    /// Returns true if the primary context of `device` is in use, `None` if that is not known.
     pub(crate) fn is_active(&self, device: c_int) -> Option<bool> {
         let mut flags = 0;
         let is_active = get(0, |active| self.primary_state(device, &raw mut flags, active));
@@ -201,18 +211,17 @@ impl Driver {
         self.relaxed(|| self.stream_destroy(stream));
     }
 
-    /// Waits for a stream of ours; whether its work is done.
+    /// Waits for a stream of ours; returns true if its work is done.
     pub(crate) fn wait_for_stream(&self, stream: usize) -> bool {
         self.relaxed(|| self.stream_synchronize(stream)) == SUCCESS
     }
 
-    /// Whether work on `stream` becomes part of a graph, or cannot be done for a graph's sake.
+    /// Returns true if work on `stream` becomes part of a graph, or is refused because of one.
     pub(crate) fn is_capturing(&self, stream: usize) -> bool {
         get(0, |status| self.stream_is_capturing(stream, status)) != Some(0)
     }
 
-    /// The context that `stream` belongs to, or 0 if the driver refuses to say; `None` where it
-    /// knows no such question.
+    /// The context of `stream`; 0 if the driver refuses to say, `None` if it has no such function.
     pub(crate) fn context_of(&self, stream: usize) -> Option<usize> {
         let mut context = 0;
         match self.stream_context(stream, &raw mut context) {
@@ -222,29 +231,30 @@ impl Driver {
         }
     }
 
-    /// What `stream` ends with: its green context, if it is of one, or its context.
+    /// The context that `stream` ends with: its green context if it has one, else its context.
     pub(crate) fn owner_of(&self, stream: usize) -> Option<usize> {
         let green = get(0, |context| self.stream_green_context(stream, context));
         green.filter(|&context| context != 0).or_else(|| self.context_of(stream))
     }
 
-    /// The device of the memory at `address`; `None` where the driver knows of none.
+    /// The device of the memory at `address`; `None` if the driver knows none.
     pub(crate) fn device_at(&self, address: u64) -> Option<c_int> {
         get(0, |ordinal| self.pointer_attribute(ordinal, DEVICE_ORDINAL, address))
     }
 
-    /// Where the driver's allocation that contains `address` begins.
+    /// The start of the driver's allocation that contains `address`.
     pub(crate) fn base_of(&self, address: u64) -> Option<u64> {
         let mut bytes = 0;
         get(0, |base| self.address_range(base, &raw mut bytes, address))
     }
 
-    /// The pool that a device has from the start.
+    /// The memory pool that a device has from the start.
     pub(crate) fn default_pool_of(&self, device: c_int) -> Option<usize> {
         get(0, |pool| self.default_pool(pool, device))
     }
 
-    /// Does what does not disturb captures though it is refused while there are any.
+    /// Runs `work` in the mode that allows calls during captures which are refused by default, but
+    /// disturb none.
     pub(crate) fn relaxed<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut mode = RELAXED;
         let is_relaxed = self.exchange_capture_mode(&raw mut mode) == SUCCESS;

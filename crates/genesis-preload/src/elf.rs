@@ -1,13 +1,13 @@
 //! The objects of the process, and their symbols, without the loader's own functions.
 //!
-//! This library takes the place of `dlsym`, so it cannot ask `dlsym` where the C library's is, and
-//! RTLD_NEXT does not see what was loaded privately (`RTLD_LOCAL`). So the list of loaded objects
-//! is walked (`dl_iterate_phdr`, in the order in which they were loaded) and a symbol is looked up
-//! in one object's GNU hash table, as the loader does it: a bucket by the hash, then the chain
-//! until an odd value. Versions of symbols are not looked at, nor are indirect functions called.
+//! This library replaces `dlsym`, so it cannot ask `dlsym` where the C library's is, and RTLD_NEXT
+//! does not see what was loaded privately (`RTLD_LOCAL`). So the list of loaded objects is walked
+//! (`dl_iterate_phdr`, in the order in which they were loaded), and a symbol is looked up in one
+//! object's GNU hash table as the loader does it: a bucket by the hash, then the chain up to an odd
+//! value. Versions of symbols are ignored, and indirect functions are not called.
 //!
-//! Everything read here is memory of the loader's that stays while its object is loaded; nobody
-//! keeps an [`Object`] longer than a call.
+//! Everything read here is memory of the loader's that stays while its object is loaded. No
+//! [`Object`] is kept longer than a call.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::ControlFlow;
@@ -36,7 +36,7 @@ pub(crate) struct Object {
     dynamic: *const Dynamic,
 }
 
-/// Shows `visit` all objects in the order of loading, until it breaks with a value.
+/// Calls `visit` with all objects in the order of loading, until it breaks with a value.
 fn each<T>(visit: impl FnMut(&libc::dl_phdr_info) -> ControlFlow<T>) -> Option<T> {
     struct Walk<V, T> {
         visit: V,
@@ -97,14 +97,17 @@ impl Object {
 
     /// The object in whose code or data `address` lies.
     pub(crate) fn containing(address: usize) -> Option<Self> {
-        each(|info| match contains(info, address) {
-            true => ControlFlow::Break(Self::new(info)),
-            false => ControlFlow::Continue(()),
+        each(|info| {
+            if contains(info, address) {
+                ControlFlow::Break(Self::new(info))
+            } else {
+                ControlFlow::Continue(())
+            }
         })?
     }
 
-    /// The first object that defines `symbol` and was loaded after the one with `address`, or
-    /// else before it, and the symbol's address; never that object itself.
+    /// The first object that defines `symbol` and was loaded after the one with `address`, or else
+    /// before it, and the symbol's address. The object with `address` itself does not count.
     pub(crate) fn defining_after(address: usize, symbol: &CStr) -> Option<(Self, *mut c_void)> {
         let mut before = None;
         let mut is_after = false;
@@ -129,7 +132,7 @@ impl Object {
         after.or(before)
     }
 
-    /// Where the object itself defines `symbol`.
+    /// The address of `symbol` if the object itself defines it.
     pub(crate) fn symbol(&self, symbol: &CStr) -> Option<*mut c_void> {
         let strings = self.table(DT_STRTAB)? as *const c_char;
         let symbols = self.table(DT_SYMTAB)? as *const libc::Elf64_Sym;
@@ -184,7 +187,7 @@ impl Object {
         unsafe { libc::dlopen(self.name().as_ptr(), flags) };
     }
 
-    /// What stands in the dynamic section under `tag`.
+    /// The value of `tag` in the dynamic section.
     fn table(&self, tag: i64) -> Option<usize> {
         let mut entry = self.dynamic;
         // SAFETY: a loaded object's dynamic section, which ends with a null entry.
@@ -197,7 +200,7 @@ impl Object {
             }
             (*entry).value
         };
-        // The loader has added the base, except where it may not write: in the kernel's object.
+        // The loader has added the base, except in the kernel's object, where it may not write.
         Some(if value < self.base { value + self.base } else { value })
     }
 }

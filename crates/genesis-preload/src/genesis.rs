@@ -1,9 +1,14 @@
 //! `libgenesis.so`, opened: the functions of its C interface that are used here.
 //!
-//! There is one heap in a process. A library that the program has loaded already is it, whatever
-//! it is called; else the one that GENESIS_LIBRARY names, else the one beside this library, else
-//! what the loader finds. Its functions may call back: into the driver, whose functions it finds
-//! unchanged (`lookups`), and into callbacks of the program's.
+//! There is one heap in a process. Its library is the first of these:
+//!
+//! 1. one that the program has loaded already, whatever its name,
+//! 2. the one that GENESIS_LIBRARY names,
+//! 3. the one in this library's folder,
+//! 4. the one that the loader finds.
+//!
+//! Its functions may call the driver, whose functions it finds unchanged (`lookups`), and callbacks
+//! of the program's.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -11,8 +16,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::elf::Object;
-use crate::fence::{self, Need};
-use crate::{inside, process};
+use crate::environment::variable;
+use crate::inside;
 
 /// File names of the library.
 const FILE_NAMES: [&str; 2] = ["libgenesis.so", "libgenesis.so.0"];
@@ -37,7 +42,7 @@ pub(crate) struct Block {
     pub(crate) device: c_int,
 }
 
-/// The beginning of `genesis_stats`, as far as it is read here.
+/// The beginning of `genesis_stats`, which is all that is read here.
 #[repr(C)]
 struct Stats {
     struct_size: usize,
@@ -45,7 +50,11 @@ struct Stats {
     allocated: [u64; 3],
 }
 
-/// What there is at an address.
+/// A function for when memory is short: of the pointer that was given with it, the device and the
+/// bytes wanted. Returns 0 if it gave nothing back.
+pub(crate) type WhenShort = extern "C" fn(*mut c_void, c_int, usize) -> c_int;
+
+/// What Genesis has at an address.
 pub(crate) enum Found {
     /// A live block contains it.
     Block(Block),
@@ -59,7 +68,7 @@ pub(crate) enum Found {
 pub(crate) enum Refusal {
     /// Memory is short.
     OutOfMemory,
-    /// Something else, which the driver may say better.
+    /// Another reason, which the driver's own answer tells better.
     Other,
 }
 
@@ -79,9 +88,10 @@ macro_rules! functions {
                 // SAFETY: the symbol is the function that genesis.h declares under this name,
                 // with these parameters.
                 Ok(Self { $($name: unsafe {
-                    std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($parameter),*) -> $result>(
-                        object.symbol($symbol).ok_or_else(|| missing($symbol))?,
-                    )
+                    std::mem::transmute::<
+                        *mut c_void,
+                        unsafe extern "C" fn($($parameter),*) -> $result,
+                    >(object.symbol($symbol).ok_or_else(|| missing($symbol))?)
                 },)* })
             }
         }
@@ -104,19 +114,18 @@ functions! {
     stream_forget = c"genesis_stream_forget"(usize) -> c_int;
     capture_begin = c"genesis_capture_begin"(c_int) -> c_int;
     capture_end = c"genesis_capture_end"(c_int) -> c_int;
-    callback_add = c"genesis_out_of_memory_callback_add"(
-        extern "C" fn(*mut c_void, c_int, usize) -> c_int, *mut c_void, *mut u64
-    ) -> c_int;
+    callback_add =
+        c"genesis_out_of_memory_callback_add"(WhenShort, *mut c_void, *mut u64) -> c_int;
 }
 
 impl Genesis {
-    /// Opens the library, and lets it start on the driver, or says why not.
+    /// Opens the library and has it start on the driver; an error says why that fails.
     pub(crate) fn open() -> Result<Self, String> {
         let own_code = Self::open as *const () as usize;
         let object = match Object::defining_after(own_code, MARK) {
             Some((object, _)) => {
-                // Another thread may be loading it: its code may be called once the loader is done
-                // with it, for which this waits. And the program may not take it away again.
+                // Another thread may still be loading it. This waits for the loader, and keeps the
+                // program from unloading it.
                 object.pin();
                 object
             }
@@ -140,24 +149,21 @@ impl Genesis {
         }
     }
 
-    /// Once, when the library is in use: freed blocks are given back when memory is short.
-    pub(crate) fn begin(&self) {
-        extern "C" fn when_short(_: *mut c_void, device: c_int, _wanted_bytes: usize) -> c_int {
-            c_int::from(fence::retire(device, Need::Memory))
-        }
+    /// From now on `function` is called when memory is short. If it cannot be registered, some
+    /// requests fail that need not.
+    pub(crate) fn when_short(&self, function: WhenShort) {
         let mut id = 0;
-        // SAFETY: the function lives as long as the process, and `id` is writable. Without it,
-        // some requests fail that need not.
-        let _ = unsafe { (self.callback_add)(when_short, std::ptr::null_mut(), &raw mut id) };
+        // SAFETY: the function lives as long as the process, and `id` is writable.
+        let _ = unsafe { (self.callback_add)(function, std::ptr::null_mut(), &raw mut id) };
     }
 
-    /// Streams are known by their handles where the user leaves the choice: every stream that is
-    /// destroyed is announced (`streams`), so no driver need be asked whose a handle is.
+    /// Streams are known by their handles, if the user leaves the choice: Genesis is told of the
+    /// end of every stream (`streams`), so it need not ask the driver which one a handle names.
     fn trust_announcements(&self) {
         const OPTION: &CStr = c"GENESIS_STREAM_IDS";
         let mut value = [0; 16];
-        // SAFETY: NUL-terminated texts, and `value` has so many bytes. An option that cannot be set
-        // any more costs a call of the driver's each time, and nothing else.
+        // SAFETY: NUL-terminated texts, and `value` has so many bytes. If the option cannot be set
+        // any more, Genesis asks the driver each time.
         unsafe {
             let status = (self.option_get)(OPTION.as_ptr(), value.as_mut_ptr(), value.len());
             if status == SUCCESS && CStr::from_ptr(value.as_ptr()) == c"auto" {
@@ -193,9 +199,9 @@ impl Genesis {
         unsafe { (self.free)(address, 0, 0, 0) };
     }
 
-    /// Frees the block at `address` in the order of `stream`; whether it is freed. One handle may
-    /// name several streams, of several threads or devices: Genesis knows whether it is the
-    /// block's own.
+    /// Frees the block at `address` in the order of `stream`; returns true if it is freed. One
+    /// handle may name several streams, of several threads or devices: Genesis knows whether it is
+    /// the block's own.
     pub(crate) fn free_on(&self, address: u64, stream: usize) -> bool {
         let _inside = inside::enter();
         // SAFETY: any arguments are allowed.
@@ -211,12 +217,12 @@ impl Genesis {
     /// The program is about to destroy `stream`.
     pub(crate) fn forget_stream(&self, stream: usize) {
         let _inside = inside::enter();
-        // SAFETY: any argument is allowed. A stream that it does not know is none of its own.
+        // SAFETY: any argument is allowed, also a stream that Genesis does not know.
         unsafe { (self.stream_forget)(stream) };
     }
 
-    /// From now on, until [`Self::end_capture`], nothing is waited for on `device` (-1: on any);
-    /// whether Genesis heeds it.
+    /// Until [`Self::end_capture`] Genesis waits for nothing on `device` (-1: on any). Returns true
+    /// if it complies.
     pub(crate) fn begin_capture(&self, device: c_int) -> bool {
         let _inside = inside::enter();
         // SAFETY: any argument is allowed.
@@ -230,7 +236,7 @@ impl Genesis {
         unsafe { (self.capture_end)(device) };
     }
 
-    /// What Genesis has at `address`; slow where no live block begins.
+    /// What Genesis has at `address`; slow unless a live block begins there.
     #[inline]
     pub(crate) fn look_up(&self, address: u64) -> Found {
         let mut block = MaybeUninit::uninit();
@@ -253,7 +259,7 @@ impl Genesis {
         (status == SUCCESS).then_some((free, total))
     }
 
-    /// The bytes of all live blocks of a device; 0 if that cannot be known.
+    /// The bytes of all live blocks of a device; 0 if Genesis does not say.
     pub(crate) fn live_bytes(&self, device: c_int) -> u64 {
         let struct_size = size_of::<Stats>();
         let mut stats = Stats { struct_size, requested: [0; 3], allocated: [0; 3] };
@@ -262,25 +268,25 @@ impl Genesis {
         stats.allocated[0]
     }
 
-    /// From now on device `peer` may use all memory of `device`; false where Genesis has no say, as
-    /// the memory is the driver's own.
+    /// From now on device `peer` may use all memory of `device`. Returns false if the driver itself
+    /// allocates the memory, and so decides about access.
     pub(crate) fn enable_peer(&self, device: c_int, peer: c_int) -> bool {
         let _inside = inside::enter();
         // SAFETY: any arguments are allowed.
         unsafe { (self.peer_enable)(device, peer) == SUCCESS }
     }
 
-    /// Gives everything cached on `device` back to the driver.
+    /// Gives everything cached on `device` back to the driver, as far as it takes it.
     pub(crate) fn empty_cache(&self, device: c_int) {
         let _inside = inside::enter();
-        // SAFETY: any argument is allowed. What cannot be given back stays.
+        // SAFETY: any argument is allowed.
         unsafe { (self.cache_empty)(device) };
     }
 }
 
-/// Has the loader open the library; what it says if it finds none.
+/// Has the loader open the library; the error is the loader's text.
 fn load(own_code: usize) -> Result<Object, String> {
-    let named = process::variable(c"GENESIS_LIBRARY").filter(|path| !path.is_empty());
+    let named = variable(c"GENESIS_LIBRARY").filter(|path| !path.is_empty());
     let candidates: Vec<CString> = match named {
         Some(path) => vec![path.to_owned()],
         None => beside(own_code)
@@ -306,7 +312,7 @@ fn load(own_code: usize) -> Result<Object, String> {
     Err(reason)
 }
 
-/// Paths of files beside this library.
+/// The library's files in the folder of this library.
 fn beside(own_code: usize) -> impl Iterator<Item = CString> {
     let own = Object::containing(own_code).map(|object| object.name().to_owned());
     let folder = own.and_then(|own| {

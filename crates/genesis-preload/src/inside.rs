@@ -1,13 +1,12 @@
-//! The recursion guard: whether the thread is in a call that this library has made.
+//! The recursion guard: is the thread in a call that this library has made?
 //!
 //! CUDA's runtime calls the driver by pointers that were taken over, so what this library passes
-//! to the runtime comes back at the driver's level; such a call passes. It is counted where the
-//! runtime was called.
+//! to the runtime comes back at the driver's level. Such a call passes, and is not counted again.
 
 use std::cell::Cell;
 
 thread_local! {
-    // No destructor: threads that are ending may still call.
+    // No destructor, because ending threads may still call.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -21,7 +20,7 @@ pub(crate) fn enter() -> Inside {
     Inside(())
 }
 
-/// Whether the thread is in a call made here.
+/// Returns true if the thread is in a call that this library has made.
 #[inline]
 pub(crate) fn is_inside() -> bool {
     DEPTH.get() != 0

@@ -1,8 +1,7 @@
-//! `cudaGetLastError`: errors that this library answers are among those that the runtime
-//! remembers.
+//! `cudaGetLastError`: errors that this library answers are remembered like the runtime's own.
 //!
-//! Each thread has a place for the last one of ours. The runtime's own is taken away then, so
-//! that one it remembers afterwards is later than ours.
+//! Each thread remembers the last error of ours. The runtime's own is cleared then, so an error
+//! that the runtime remembers afterwards is later than ours.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -10,11 +9,11 @@ use std::ffi::c_int;
 use crate::next::real;
 
 thread_local! {
-    // No destructor: threads that are ending may still call.
+    // No destructor, because ending threads may still call.
     static LAST: Cell<c_int> = const { Cell::new(0) };
 }
 
-/// A call of the runtime ends with `code`, and not by the runtime.
+/// A call of the runtime ends with `code`, answered by this library.
 pub(crate) fn set(code: c_int) {
     real!(cudaGetLastError());
     LAST.set(code);

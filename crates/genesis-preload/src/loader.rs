@@ -1,22 +1,22 @@
-//! A fork while the loader is being asked.
+//! Forks while the loader is being asked.
 //!
-//! The loader has locks, and a child inherits one that another thread held as held for ever, by
-//! nobody. Its own threads would wait for it at their next question. So questions are counted while
-//! they are asked, and in a child that was forked meanwhile none is asked any more: what is not
-//! known by then is not there.
+//! The loader has locks. If another thread holds one during a fork, the child inherits it locked,
+//! and no thread will ever unlock it: the child's next question to the loader would wait for ever.
+//! So questions are counted while they are asked. A child that was forked meanwhile asks none: what
+//! it does not know by then, it treats as absent.
 
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 /// Questions that are being asked, by all threads.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
-/// Whether this is a child in which a lock may be held for ever.
+/// True in a child in which a lock may be held for ever.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 
 /// While it lives, the loader is being asked.
 pub(crate) struct Question(());
 
-/// Begins to ask the loader; `None` where there is no answer.
+/// Begins to ask the loader; `None` if it may not be asked.
 pub(crate) fn ask() -> Option<Question> {
     if IS_LOST.load(Acquire) {
         return None;
@@ -31,7 +31,7 @@ impl Drop for Question {
     }
 }
 
-/// In a child of a fork: whether the loader may not be asked any more.
+/// To be called in a child of a fork. Returns true if the loader may not be asked any more.
 pub(crate) fn note_fork() -> bool {
     if ASKED.load(SeqCst) != 0 {
         IS_LOST.store(true, Release);

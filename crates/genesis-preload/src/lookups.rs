@@ -1,38 +1,28 @@
 //! `dlsym` and `dlvsym`: what programs find by name.
 //!
-//! NCCL, cuBLAS and programs with the runtime linked into them reach the driver this way. A
-//! symbol of the table gets its replacement; everything else goes to the C library's own function
-//! by a jump that leaves registers and stack as they were, so that RTLD_NEXT and RTLD_DEFAULT
-//! mean what they mean to the caller. Left alone are also
-//! - RTLD_NEXT, and whoever asks for a symbol that it defines itself: another interposer, which
-//!   wants the function below its own (and CUDA's library, which finds its own functions so);
-//! - Genesis, which gets the real functions, but for `cuStreamWaitEvent`: see [`device`];
-//! - what is not there: an absent function is absent.
+//! NCCL, cuBLAS and programs with the runtime linked into them reach the driver this way. One of
+//! our symbols is answered with its replacement. Every other lookup goes on to the C library's own
+//! function by a jump that leaves registers and stack as they were, so RTLD_NEXT and RTLD_DEFAULT
+//! mean what they mean to the caller. These lookups go on as well:
+//! - with RTLD_NEXT, and of a symbol that the caller defines itself: it is another interposer,
+//!   which wants the function below its own (or CUDA's library, which so finds its own functions);
+//! - by Genesis, which gets the real functions, except `cuStreamWaitEvent`: see [`device`];
+//! - of a function that is absent: it stays absent.
 //!
 //! [`device`]: crate::device
 
 use std::arch::naked_asm;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::elf::Object;
-use crate::next::real;
-use crate::table::{self, ROWS};
-use crate::{device, genesis, loader, next, process, report};
+use crate::real_dlsym::{self, DLSYM, DLVSYM, next_symbol};
+use crate::{device, genesis, loader, next, process, replacements, report, symbols};
 
-type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+/// The row whose replacement Genesis alone gets.
+const OBSERVED: usize = symbols::row("cuStreamWaitEvent");
 
-/// The C library's functions, or another interposer's.
-static REAL_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-static REAL_DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-
-/// The number of the row that Genesis alone gets.
-const OBSERVED: usize = table::row("cuStreamWaitEvent");
-
-/// What a lookup comes to, in two registers.
+/// The decision about a lookup, in two registers.
 #[repr(C)]
 struct Choice {
     /// The answer, if it is decided.
@@ -70,7 +60,7 @@ unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_v
         "2:",
         "ret",
         choose = sym choose,
-        real = sym REAL_DLSYM,
+        real = sym DLSYM,
     )
 }
 
@@ -100,7 +90,7 @@ unsafe extern "C" fn dlvsym(
         "2:",
         "ret",
         choose = sym choose_version,
-        real = sym REAL_DLVSYM,
+        real = sym DLVSYM,
     )
 }
 
@@ -126,7 +116,7 @@ unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_v
         "ldp x29, x30, [sp], #32",
         "ret",
         choose = sym choose,
-        real = sym REAL_DLSYM,
+        real = sym DLSYM,
     )
 }
 
@@ -158,13 +148,13 @@ unsafe extern "C" fn dlvsym(
         "ldp x29, x30, [sp], #48",
         "ret",
         choose = sym choose_version,
-        real = sym REAL_DLVSYM,
+        real = sym DLVSYM,
     )
 }
 
 /// Decides a call of `dlsym` made at `caller`.
 unsafe extern "C" fn choose(handle: *mut c_void, name: *const c_char, caller: usize) -> Choice {
-    let Some(real) = real_function(&REAL_DLSYM, c"dlsym") else {
+    let Some(dlsym) = real_dlsym::dlsym() else {
         return Choice::decided(ptr::null_mut());
     };
     // SAFETY: the C library's function; its caller's contract.
@@ -172,8 +162,7 @@ unsafe extern "C" fn choose(handle: *mut c_void, name: *const c_char, caller: us
         if !is_of_cuda(handle, name) {
             return Choice::ASK;
         }
-        let real: Dlsym = std::mem::transmute(real);
-        decide(handle, name, caller, || real(handle, name))
+        decide(handle, name, caller, || dlsym(handle, name))
     }
 }
 
@@ -184,7 +173,7 @@ unsafe extern "C" fn choose_version(
     version: *const c_char,
     caller: usize,
 ) -> Choice {
-    let Some(real) = real_function(&REAL_DLVSYM, c"dlvsym") else {
+    let Some(dlvsym) = real_dlsym::dlvsym() else {
         return Choice::decided(ptr::null_mut());
     };
     // SAFETY: the C library's function; its caller's contract.
@@ -192,12 +181,11 @@ unsafe extern "C" fn choose_version(
         if !is_of_cuda(handle, name) {
             return Choice::ASK;
         }
-        let real: Dlvsym = std::mem::transmute(real);
-        decide(handle, name, caller, || real(handle, name, version))
+        decide(handle, name, caller, || dlvsym(handle, name, version))
     }
 }
 
-/// Whether a lookup may be of a symbol of the table: most are not.
+/// Returns true if a lookup may be of one of our symbols: most are not.
 ///
 /// # Safety
 /// `name` is null or NUL-terminated.
@@ -209,7 +197,7 @@ unsafe fn is_of_cuda(handle: *mut c_void, name: *const c_char) -> bool {
         && unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char }
 }
 
-/// Decides a lookup of what may be in the table; `ask` does it.
+/// Decides a lookup that may be of one of our symbols; `ask` makes it.
 ///
 /// # Safety
 /// `name` is NUL-terminated.
@@ -223,7 +211,7 @@ unsafe fn decide(
 ) -> Choice {
     // SAFETY: by this function's contract.
     let name = unsafe { CStr::from_ptr(name) };
-    let Some(row) = table::find(name).filter(|_| process::may_serve()) else {
+    let Some(row) = symbols::find(name).filter(|_| process::may_serve()) else {
         return Choice::ASK;
     };
     let asker = Object::containing(caller);
@@ -234,8 +222,8 @@ unsafe fn decide(
     }
     report::saw_cuda();
     if handle == libc::RTLD_DEFAULT {
-        // The order of search leads to this library, or to an interposer before it; but not if
-        // there is no such function without it.
+        // The loader finds this library's symbol, or an interposer's before it. If CUDA has no such
+        // function, the caller must find none.
         return match next::function(row) {
             Some(_) => Choice::ASK,
             None => Choice::decided(next_symbol(name)),
@@ -247,49 +235,12 @@ unsafe fn decide(
     if found.is_null() {
         return Choice::decided(found);
     }
-    next::learn(row, found);
+    replacements::learn(row, found);
     if next::function(row).is_none() {
         return Choice::decided(next_symbol(name));
     }
     if row == OBSERVED {
         device::observe_waits();
     }
-    Choice::decided(ROWS[row].replacement.cast_mut())
-}
-
-/// The next definition of `name` after this library; null, with the loader's error, if there is
-/// none.
-pub(crate) fn next_symbol(name: &CStr) -> *mut c_void {
-    let (Some(real), Some(_question)) = (real_function(&REAL_DLSYM, c"dlsym"), loader::ask())
-    else {
-        return ptr::null_mut();
-    };
-    // SAFETY: the C library's `dlsym`, called from this library, which RTLD_NEXT goes by.
-    unsafe {
-        let real: Dlsym = std::mem::transmute(real);
-        real(libc::RTLD_NEXT, name.as_ptr())
-    }
-}
-
-/// The next definition of one of the two functions themselves.
-fn real_function(place: &AtomicPtr<c_void>, name: &CStr) -> Option<*mut c_void> {
-    let known = place.load(Acquire);
-    if !known.is_null() {
-        return Some(known);
-    }
-    let (_, found) = Object::defining_after(real_function as *const () as usize, name)?;
-    place.store(found, Release);
-    Some(found)
-}
-
-/// The driver's function as Genesis calls it: the stream waits for another one's work.
-#[allow(non_snake_case)] // not exported, but its row and the driver's function have this name
-pub(crate) unsafe extern "C" fn cuStreamWaitEvent(
-    stream: usize,
-    event: usize,
-    flags: c_uint,
-) -> c_int {
-    let status = real!(cuStreamWaitEvent(stream, event, flags));
-    device::note_wait(stream);
-    status
+    Choice::decided(replacements::of(row))
 }

@@ -1,9 +1,9 @@
-//! Serving: what calls of both levels come to.
+//! Serving: the calls of both levels that allocate, free and ask about memory.
 //!
-//! Every function here takes `pass`, the call of the real function, and ends with it wherever
-//! Genesis is not the one to answer: another context, a pointer that is not Genesis's, an
-//! argument that CUDA refuses or has a rule of its own for, a failure other than of memory. So
-//! CUDA's own errors are CUDA's own.
+//! Every function here takes `pass`, the call of the real function, and ends with it if Genesis is
+//! not the one to answer: another context, a pointer that is not Genesis's, an argument that CUDA
+//! refuses or has a rule of its own for, a failure other than a shortage of memory. So the program
+//! gets CUDA's own errors from CUDA.
 //!
 //! SAFETY of pointers: outputs are written where CUDA's own function would write them.
 
@@ -11,33 +11,27 @@ use std::ffi::c_int;
 
 use crate::call::{Call, Level};
 use crate::device::{self, Device, Place};
-use crate::driver_api::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, driver};
-use crate::fence::{self, Added, Need};
+use crate::driver_api::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, PER_THREAD, driver};
+use crate::fence;
+use crate::freed::{Added, Need};
 use crate::genesis::{Block, Found, Genesis, Refusal};
-use crate::{capture, inside, process, report, runtime, streams};
+use crate::{capture, inside, opening, process, report, runtime_api, streams};
 
-/// The stream that the forms for streams per thread mean by 0.
-pub(crate) const PER_THREAD: usize = 2;
-/// What rows of pitched memory are multiples of, as with CUDA on all devices of today.
+/// Rows of pitched memory are multiples of this, as with CUDA on all devices of today.
 const PITCH_BYTES: usize = 512;
 
-/// When a block may be used first, and of whose memory it is.
+/// When a block may first be used, and from which memory pool it comes.
 #[derive(Clone, Copy)]
 pub(crate) enum Order {
     /// At once, on every stream.
     Device,
-    /// In the order of this stream, from the pool in use.
+    /// In the order of this stream, from the device's memory pool.
     Stream(usize),
-    /// In the order of this stream, from this pool.
+    /// In the order of this stream, from this memory pool.
     Pool(usize, usize),
 }
 
-/// What the forms for streams per thread mean by `stream`.
-pub(crate) fn per_thread(stream: usize) -> usize {
-    if stream == 0 { PER_THREAD } else { stream }
-}
-
-/// The device that calls of `level` are for, if it is served.
+/// The device that calls of `level` are for; `None` if it is not served.
 pub(crate) fn device_for(level: Level, order: Order) -> Option<&'static Device> {
     let find = || match order {
         Order::Device => device::current(),
@@ -45,7 +39,7 @@ pub(crate) fn device_for(level: Level, order: Order) -> Option<&'static Device> 
     };
     let found = match find() {
         // The runtime makes a context at its first call.
-        Place::Nowhere if level == Level::Runtime && runtime::start() => find(),
+        Place::Nowhere if level == Level::Runtime && runtime_api::start() => find(),
         found => found,
     };
     match found {
@@ -54,15 +48,15 @@ pub(crate) fn device_for(level: Level, order: Order) -> Option<&'static Device> 
     }
 }
 
-/// Where a call is served.
+/// The device and the library that serve a call; `None` to pass.
 fn place(level: Level, order: Order) -> Option<(&'static Device, &'static Genesis)> {
     if inside::is_inside() || !process::may_serve() {
         return None;
     }
-    Some((device_for(level, order)?, process::genesis()?))
+    Some((device_for(level, order)?, opening::genesis()?))
 }
 
-/// A block in the given order; `None` to pass, else whether there is memory.
+/// A block in the given order; `None` to pass, an error if memory is short.
 fn allocate(level: Level, bytes: usize, order: Order) -> Option<Result<u64, ()>> {
     let (device, genesis) = place(level, order)?;
     let (stream, is_ours) = match order {
@@ -89,7 +83,7 @@ fn allocate(level: Level, bytes: usize, order: Order) -> Option<Result<u64, ()>>
     Some(Ok(address))
 }
 
-/// `cudaMalloc` and its like.
+/// `cudaMalloc` and the functions like it.
 ///
 /// # Safety
 /// `place` is null or where CUDA's function would write the address.
@@ -115,7 +109,13 @@ pub(crate) unsafe fn malloc(
     }
 }
 
-/// `cudaMallocPitch` and its like: `height` rows of `width_bytes` bytes.
+/// The rows of pitched memory.
+pub(crate) struct Rows {
+    pub(crate) width_bytes: usize,
+    pub(crate) count: usize,
+}
+
+/// `cudaMallocPitch` and the functions like it.
 ///
 /// # Safety
 /// Both places are null or where CUDA's function would write.
@@ -123,15 +123,14 @@ pub(crate) unsafe fn malloc_pitched(
     call: Call,
     place: *mut u64,
     pitch_place: *mut usize,
-    width_bytes: usize,
-    height: usize,
+    rows: Rows,
     pass: impl FnOnce() -> c_int,
 ) -> c_int {
-    if pitch_place.is_null() || width_bytes == 0 || height == 0 {
+    if pitch_place.is_null() || rows.width_bytes == 0 || rows.count == 0 {
         return pass();
     }
-    let pitch_bytes = width_bytes.checked_next_multiple_of(PITCH_BYTES);
-    let bytes = pitch_bytes.and_then(|pitch_bytes| pitch_bytes.checked_mul(height));
+    let pitch_bytes = rows.width_bytes.checked_next_multiple_of(PITCH_BYTES);
+    let bytes = pitch_bytes.and_then(|pitch_bytes| pitch_bytes.checked_mul(rows.count));
     let (Some(pitch_bytes), Some(bytes)) = (pitch_bytes, bytes) else {
         return call.refuse(OUT_OF_MEMORY);
     };
@@ -149,14 +148,14 @@ pub(crate) unsafe fn malloc_pitched(
     }
 }
 
-/// What a pointer means to the functions that want a block's start.
+/// What a pointer means to the functions that take a block's start.
 enum Pointer {
     /// A live block begins there.
     Block(&'static Genesis, &'static Device, Block),
-    /// It is in memory of Genesis's, where CUDA has nothing to do: what the driver gave to Genesis
-    /// may begin there.
+    /// It is in memory of Genesis's. CUDA must not see it, because a segment that the driver gave
+    /// to Genesis may begin there.
     Wrong,
-    /// It is CUDA's to know.
+    /// It is not Genesis's.
     Foreign,
 }
 
@@ -175,7 +174,7 @@ fn pointer(address: u64) -> Pointer {
     }
 }
 
-/// `cudaFree` and its like.
+/// `cudaFree` and the functions like it.
 #[inline]
 pub(crate) fn free(call: Call, address: u64, pass: impl FnOnce() -> c_int) -> c_int {
     if address == 0 {
@@ -189,7 +188,7 @@ pub(crate) fn free(call: Call, address: u64, pass: impl FnOnce() -> c_int) -> c_
     if process::has_fence() {
         match device.freed.add(&block) {
             Added::Waits => {}
-            // In a call of Genesis's there is no waiting: its callback is retiring already.
+            // In a call of Genesis's nothing waits: its callback gives blocks back already.
             Added::IsDue if inside::is_inside() => {}
             Added::IsDue => drop(fence::retire(block.device, Need::Bounds)),
             Added::Twice => return call.refuse(INVALID_VALUE),
@@ -201,7 +200,7 @@ pub(crate) fn free(call: Call, address: u64, pass: impl FnOnce() -> c_int) -> c_
     call.serve()
 }
 
-/// `cudaFreeAsync` and its like.
+/// `cudaFreeAsync` and the functions like it.
 pub(crate) fn free_async(
     call: Call,
     address: u64,
@@ -222,21 +221,21 @@ pub(crate) fn free_async(
     if device.freed.contains(address) {
         return call.refuse(INVALID_VALUE);
     }
-    // Another device's default stream has the same handle, and no name for the block's device.
+    // A default stream's handle means the current device's, which may be another than the block's.
     let is_default = stream <= PER_THREAD;
     if is_default && !device.is_current() {
         return free(call, address, pass);
     }
     streams::note(stream);
     if !genesis.free_on(address, stream) {
-        // Freed the other way, it is as safe.
+        // Freed behind a fence instead, which is as safe.
         return free(call, address, pass);
     }
     report::taken_back(block.requested_bytes);
     call.serve()
 }
 
-/// `cudaMemGetInfo` and its like: what is cached, or waits for a fence, is free.
+/// `cudaMemGetInfo` and `cuMemGetInfo`: memory that is cached or waits for a fence counts as free.
 ///
 /// # Safety
 /// Both places are null or where CUDA's function would write.
@@ -262,8 +261,8 @@ pub(crate) unsafe fn info(
     call.serve()
 }
 
-/// `cuIpcGetMemHandle` and its like: a handle stands for a whole allocation of the driver, so a
-/// block that begins inside of one has none.
+/// `cuIpcGetMemHandle` and `cudaIpcGetMemHandle`: a handle stands for a whole allocation of the
+/// driver, so a block that begins inside of one has none.
 pub(crate) fn ipc_handle(call: Call, address: u64, pass: impl FnOnce() -> c_int) -> c_int {
     if matches!(pointer(address), Pointer::Foreign) {
         return pass();
@@ -274,7 +273,7 @@ pub(crate) fn ipc_handle(call: Call, address: u64, pass: impl FnOnce() -> c_int)
     }
 }
 
-/// Where the block of Genesis's that contains `address` begins, and its size as asked for.
+/// The start of the block of Genesis's that contains `address`, and its size as asked for.
 pub(crate) fn range(address: u64) -> Option<(u64, usize)> {
     match process::genesis_if_open()?.look_up(address) {
         Found::Block(block)
@@ -286,7 +285,8 @@ pub(crate) fn range(address: u64) -> Option<(u64, usize)> {
     }
 }
 
-/// Memory that CUDA itself allocates: if it has too little, Genesis gives back what it caches.
+/// Allocates memory of CUDA's own by `allocate`. If CUDA has too little, Genesis gives back what it
+/// caches, and CUDA is asked once more.
 pub(crate) fn with_cache_emptied(allocate: impl Fn() -> c_int) -> c_int {
     let status = allocate();
     if status != OUT_OF_MEMORY || inside::is_inside() {

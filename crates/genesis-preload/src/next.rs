@@ -1,10 +1,14 @@
 //! The real functions: what a program would have called without this library.
 //!
-//! For a row that is the next definition of its symbol in the order in which the loader searches
-//! (RTLD_NEXT: another interposer, or CUDA itself), else the first in any object that is loaded,
-//! as CUDA's libraries often are loaded privately, else what a lookup of the program's has shown.
-//! An object from which a function was taken is not unloaded any more, so the function stays when
-//! a program closes the library.
+//! The real function of a row is the first of these:
+//!
+//! 1. the next definition of its symbol in the loader's order of search (RTLD_NEXT: another
+//!    interposer's, or CUDA's),
+//! 2. the first in any loaded object, because CUDA's libraries are often loaded privately,
+//! 3. what a lookup of the program's has shown.
+//!
+//! An object from which a function was taken is never unloaded, so the function stays when a
+//! program closes the library.
 //!
 //! Several copies of the runtime in one process share the driver's state; calls that pass go to
 //! the one found first.
@@ -15,16 +19,17 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::elf::Object;
-use crate::table::ROWS;
-use crate::{inside, lookups};
+use crate::real_dlsym::next_symbol;
+use crate::symbols::SYMBOLS;
+use crate::{inside, symbols};
 
-/// `CUDA_ERROR_NOT_INITIALIZED`, where there is no driver at all.
+/// `CUDA_ERROR_NOT_INITIALIZED`, the answer if there is no driver at all.
 const NO_DRIVER: c_int = 3;
-/// `cudaErrorInsufficientDriver`, where there is no runtime at all.
+/// `cudaErrorInsufficientDriver`, the answer if there is no runtime at all.
 const NO_RUNTIME: c_int = 35;
 
-static FOUND: [AtomicPtr<c_void>; ROWS.len()] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; ROWS.len()];
+static FOUND: [AtomicPtr<c_void>; symbols::COUNT] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; symbols::COUNT];
 
 /// The real function of row `row`.
 #[inline]
@@ -35,21 +40,21 @@ pub(crate) fn function(row: usize) -> Option<*mut c_void> {
 
 /// Finds the real functions of all rows, as far as they are loaded.
 pub(crate) fn find_all() {
-    for row in 0..ROWS.len() {
+    for row in 0..symbols::COUNT {
         function(row);
     }
 }
 
 #[cold]
 fn search(row: usize) -> Option<*mut c_void> {
-    let found = find(ROWS[row].name)?;
+    let found = find(SYMBOLS[row].name)?;
     FOUND[row].store(found, Release);
     Some(found)
 }
 
-/// A lookup has led to `address` for row `row`, which is its real function if none is known.
+/// A lookup has led to `address` for row `row`: its real function, if none is known.
 pub(crate) fn learn(row: usize, address: *mut c_void) {
-    if function(row).is_some() || is_own(address) {
+    if function(row).is_some() {
         return;
     }
     if let Some(object) = Object::containing(address as usize) {
@@ -60,11 +65,11 @@ pub(crate) fn learn(row: usize, address: *mut c_void) {
 
 /// The real function of that name.
 pub(crate) fn find(name: &CStr) -> Option<*mut c_void> {
-    let next = lookups::next_symbol(name);
+    let next = next_symbol(name);
     if !next.is_null() {
         return Some(next);
     }
-    // The program, if it asks, is not to hear of a lookup that was none of its own.
+    // The program must not be told of an error of a lookup that was not its own.
     // SAFETY: the text is not used.
     unsafe { libc::dlerror() };
     let (object, address) = Object::defining_after(find as *const () as usize, name)?;
@@ -72,33 +77,38 @@ pub(crate) fn find(name: &CStr) -> Option<*mut c_void> {
     Some(address)
 }
 
-/// Whether `address` is in this library.
-pub(crate) fn is_own(address: *mut c_void) -> bool {
-    ROWS.iter().any(|row| row.replacement == address.cast_const())
-}
-
-/// Calls the real function of row `row`, whose type is that of `replacement`.
+/// Calls the real function of row `row`, which must have the type `F`.
 #[inline]
-pub(crate) fn call<F: Copy>(row: usize, _replacement: F, call: impl FnOnce(F) -> c_int) -> c_int {
+pub(crate) fn call<F: Copy>(row: usize, call: impl FnOnce(F) -> c_int) -> c_int {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     let Some(function) = function(row) else {
-        let is_runtime = ROWS[row].name.to_bytes().starts_with(b"cuda");
+        let is_runtime = SYMBOLS[row].name.to_bytes().starts_with(b"cuda");
         return if is_runtime { NO_RUNTIME } else { NO_DRIVER };
     };
     let _inside = inside::enter();
-    // SAFETY: the function that CUDA declares under this name, as is its replacement; both
-    // pointers are of one size.
+    // SAFETY: the function that CUDA declares under this name, with this type; both pointers are
+    // of one size.
     call(unsafe { std::mem::transmute_copy(&function) })
+}
+
+/// [`call`], with the type of the row's replacement.
+#[inline]
+pub(crate) fn call_like<F: Copy>(
+    _replacement: F,
+    row: usize,
+    call: impl FnOnce(F) -> c_int,
+) -> c_int {
+    self::call(row, call)
 }
 
 /// Calls the real function of that name with these arguments.
 macro_rules! real {
     ($name:ident($($argument:expr),* $(,)?)) => {{
-        const ROW: usize = $crate::table::row(stringify!($name));
+        const ROW: usize = $crate::symbols::row(stringify!($name));
         let replacement: unsafe extern "C" fn($($crate::next::real!(@any $argument)),*) -> c_int =
             $name;
         // SAFETY: what the caller of our function promised to CUDA's.
-        $crate::next::call(ROW, replacement, |real| unsafe { real($($argument),*) })
+        $crate::next::call_like(replacement, ROW, |real| unsafe { real($($argument),*) })
     }};
     (@any $argument:expr) => { _ };
 }
@@ -107,7 +117,7 @@ pub(crate) use real;
 /// [`real`], counted as a call that went to CUDA.
 macro_rules! pass {
     ($name:ident($($argument:expr),* $(,)?)) => {{
-        $crate::report::passed($crate::table::row(stringify!($name)));
+        $crate::report::passed($crate::symbols::row(stringify!($name)));
         $crate::next::real!($name($($argument),*))
     }};
 }

@@ -1,7 +1,7 @@
-//! Calls that pass, and are counted: memory that is not Genesis's to give.
+//! Calls that pass and are counted: kinds of memory that Genesis does not have.
 //!
-//! Host memory, managed memory and arrays are CUDA's. Where they take memory of the device and
-//! there is too little, Genesis gives back what it caches, and CUDA is asked again.
+//! Host memory, managed memory and arrays are CUDA's. If one needs memory of the device and there
+//! is too little, Genesis gives back what it caches, and CUDA is asked again.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -18,7 +18,7 @@ macro_rules! passed {
         }
     )*};
     (@call on_device $name:ident($($argument:ident),*)) => {{
-        crate::report::passed(crate::table::row(stringify!($name)));
+        crate::report::passed(crate::symbols::row(stringify!($name)));
         with_cache_emptied(|| real!($name($($argument),*)))
     }};
     (@call $name:ident($($argument:ident),*)) => { pass!($name($($argument),*)) };

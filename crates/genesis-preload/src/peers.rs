@@ -1,12 +1,12 @@
 //! Devices that may use each other's memory.
 //!
-//! Memory that the driver allocates is a peer's as soon as peer access is enabled; memory that it
-//! maps, as Genesis's mostly is, has access rights of its own. So when a program enables access,
-//! Genesis is told, for what it holds and what will come.
+//! Memory that the driver allocates can be used by a peer as soon as peer access is enabled. Memory
+//! that it maps, as most of Genesis's is, has access rights of its own. So when a program enables
+//! access, Genesis is told, and extends it to the memory that it holds and will hold.
 //!
-//! Access to a device's default pool is a matter of its own with CUDA; Genesis has one memory for
-//! both ways to allocate, and access is given to all of it then: by Genesis under Elastic, by the
-//! driver under the other strategies, whose memory the driver allocates.
+//! In CUDA, access to a device's default memory pool is granted apart from that. Genesis has one
+//! memory for both ways to allocate, so a grant for the pool is a grant for all of it: by Genesis
+//! under Elastic, by the driver under the other strategies, whose memory the driver allocates.
 
 use std::ffi::{c_int, c_uint};
 
@@ -15,14 +15,14 @@ use crate::device::{self, Device};
 use crate::driver_api::{SUCCESS, driver};
 use crate::memory::{Order, device_for};
 use crate::next::real;
-use crate::{inside, process};
+use crate::{inside, opening};
 
-/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`, and its like of the runtime's.
+/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`, and the same of the runtime.
 const ALREADY_ENABLED: c_int = 704;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`, and its like of the runtime's.
+/// `CU_MEM_LOCATION_TYPE_DEVICE`, and the same of the runtime.
 const DEVICE: c_int = 1;
 
-/// `CUmemAccessDesc`, and its like of the runtime's.
+/// `CUmemAccessDesc`, and the same of the runtime.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Access {
@@ -31,12 +31,12 @@ pub(crate) struct Access {
     flags: c_int,
 }
 
-/// Notes the driver's answer to the current device's wish to use the memory of device `owner`.
+/// The driver has answered `status` when asked to let the current device use device `owner`.
 fn enabled(level: Level, owner: Option<c_int>, status: c_int) -> c_int {
     if (status == SUCCESS || status == ALREADY_ENABLED)
         && !inside::is_inside()
         && let Some(user) = device_for(level, Order::Device)
-        && let (Some(owner), Some(genesis)) = (owner, process::genesis())
+        && let (Some(owner), Some(genesis)) = (owner, opening::genesis())
     {
         genesis.enable_peer(owner, user.ordinal());
     }
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn cuCtxEnablePeerAccess(peer: usize, flags: c_uint
     enabled(Level::Driver, device::with_context(peer).map(Device::ordinal), status)
 }
 
-/// Has the driver let device `user` use what it allocates on device `owner`.
+/// Has the driver let device `user` use the memory that it allocates on device `owner`.
 fn enable_in_driver(owner: c_int, user: c_int) {
     let Some(driver) = driver() else { return };
     if let (Some(owner), Some(user)) = (driver.primary_context(owner), driver.primary_context(user))
@@ -64,14 +64,14 @@ fn enable_in_driver(owner: c_int, user: c_int) {
     }
 }
 
-/// Notes the driver's answer to the wish that devices may use the memory of `pool`.
+/// The driver has answered `status` when asked to let the devices in `list` use memory pool `pool`.
 ///
 /// # Safety
 /// `list` has `count` elements.
 unsafe fn set_access(pool: usize, list: *const Access, count: usize, status: c_int) -> c_int {
     if status == SUCCESS
         && !inside::is_inside()
-        && let (Some(owner), Some(genesis)) = (device::with_pool(pool), process::genesis())
+        && let (Some(owner), Some(genesis)) = (device::with_pool(pool), opening::genesis())
     {
         for index in 0..count {
             // SAFETY: by this function's contract, and CUDA has read it.

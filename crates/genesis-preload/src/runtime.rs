@@ -1,15 +1,14 @@
 //! The runtime's functions that are served.
 //!
 //! SAFETY of the whole module: arguments are those of CUDA's function of the name, whose callers
-//! promise the same; `memory` demands no more of them.
+//! promise the same; `memory` asks no more of them.
 
 use std::ffi::{c_int, c_void};
 
 use crate::call::call;
-use crate::driver_api::{SUCCESS, driver};
-use crate::inside;
-use crate::memory::{self, Order, per_thread};
-use crate::next::{self, pass, real};
+use crate::driver_api::per_thread;
+use crate::memory::{self, Order, Rows};
+use crate::next::pass;
 
 /// `cudaExtent`.
 #[repr(C)]
@@ -27,26 +26,6 @@ pub(crate) struct PitchedPointer {
     pitch: usize,
     width: usize,
     height: usize,
-}
-
-/// Has the runtime make a context, as its first call would; whether it did. Another device's
-/// capture may be under way, which it does not disturb.
-pub(crate) fn start() -> bool {
-    let make = || real!(cudaFree(0)) == 0;
-    driver().map_or_else(make, |driver| driver.relaxed(make))
-}
-
-/// The device that the runtime's calls of this thread are for.
-pub(crate) fn current_device() -> Option<c_int> {
-    let function = next::find(c"cudaGetDevice")?;
-    let _inside = inside::enter();
-    let mut device = 0;
-    // SAFETY: the runtime's function of that name, which writes one number.
-    let status = unsafe {
-        let get: unsafe extern "C" fn(*mut c_int) -> c_int = std::mem::transmute(function);
-        get(&raw mut device)
-    };
-    (status == SUCCESS).then_some(device)
 }
 
 #[unsafe(no_mangle)]
@@ -68,9 +47,10 @@ pub(crate) unsafe extern "C" fn cudaMallocPitch(
     width: usize,
     height: usize,
 ) -> c_int {
+    let rows = Rows { width_bytes: width, count: height };
     let pass = || pass!(cudaMallocPitch(address, pitch, width, height));
     // SAFETY: see the head of the file.
-    unsafe { memory::malloc_pitched(call!(cudaMallocPitch), address, pitch, width, height, pass) }
+    unsafe { memory::malloc_pitched(call!(cudaMallocPitch), address, pitch, rows, pass) }
 }
 
 #[unsafe(no_mangle)]
@@ -78,13 +58,13 @@ pub(crate) unsafe extern "C" fn cudaMalloc3D(place: *mut PitchedPointer, extent:
     let Extent { width, height, depth } = extent;
     let (mut address, mut pitch) = (0, 0);
     let pass = || pass!(cudaMalloc3D(place, extent));
-    let Some(rows) = height.checked_mul(depth).filter(|_| !place.is_null()) else { return pass() };
+    let Some(count) = height.checked_mul(depth).filter(|_| !place.is_null()) else { return pass() };
+    let rows = Rows { width_bytes: width, count };
     // SAFETY: both places are our own; `place` is not null, and by CUDA's contract writable.
     unsafe {
         let call = call!(cudaMalloc3D);
-        let status =
-            memory::malloc_pitched(call, &raw mut address, &raw mut pitch, width, rows, pass);
-        // Where the real function answered, it has written.
+        let status = memory::malloc_pitched(call, &raw mut address, &raw mut pitch, rows, pass);
+        // If the real function answered, it has written there itself.
         if address != 0 {
             place.write(PitchedPointer { address, pitch, width, height });
         }

@@ -1,23 +1,29 @@
-//! The ends of streams: Genesis is told of each before it comes.
+//! The ends of streams: Genesis is told of each before it happens.
 //!
 //! A stream's handle may name another stream as soon as it is destroyed, while the old one's work
-//! is still queued. Genesis knows streams by their handles here (`genesis`), so it must hear of
-//! every end while the stream can still be used: of `cuStreamDestroy` in all its forms, and where
-//! streams end with what they are of. That is a context that is destroyed, a device that is reset,
-//! and a green context, whose streams stay but can do nothing any more. For those, the streams that
-//! Genesis was told of are kept with what they end with. Primary contexts among that are retained
-//! for good, so that a reset alone ends them.
+//! is still queued. Genesis knows streams by their handles here (`genesis`), so it must be told of
+//! every end while the stream can still be used:
 //!
-//! **Lock**: one, held for a few instructions and while nothing is called. A stream that was named
-//! lately is found without.
+//! | what ends | which streams end |
+//! |---|---|
+//! | a stream, by any form of `cuStreamDestroy` | that one |
+//! | a context, which is destroyed | its own |
+//! | a device, which is reset | those of its primary context |
+//! | a green context, which is destroyed | its own: they stay, but can do nothing any more |
+//!
+//! For the last three, the streams that Genesis was told of are listed here with their context,
+//! green or not. Primary contexts of listed streams are retained for good, so only a reset ends
+//! them.
+//!
+//! **Lock**: one, held for a few instructions; nothing is called under it. A stream that was named
+//! lately is found without it.
 
 use std::ffi::c_int;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::driver_api::driver;
-use crate::memory::PER_THREAD;
+use crate::driver_api::{PER_THREAD, driver};
 use crate::{capture, device, inside, process};
 
 /// A stream that Genesis was told of.
@@ -29,7 +35,7 @@ struct Named {
 
 static NAMED: Mutex<Vec<Named>> = Mutex::new(Vec::new());
 
-/// Streams that are in the list, each at a place of its handle's: so most need no look at it.
+/// Streams that are in the list, hashed by their handles: most lookups need no list.
 static RECENT: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
 
 fn named() -> MutexGuard<'static, Vec<Named>> {
@@ -65,7 +71,7 @@ fn add(stream: usize) {
     place(stream).store(stream, Relaxed);
 }
 
-/// Takes those out of the list for which `is_ending` says so.
+/// Takes the streams out of the list for which `is_ending` is true.
 fn take(is_ending: impl Fn(&Named) -> bool) -> Vec<usize> {
     let mut taken = Vec::new();
     named().retain(|known| {
@@ -79,30 +85,30 @@ fn take(is_ending: impl Fn(&Named) -> bool) -> Vec<usize> {
     taken
 }
 
-/// Tells Genesis, if it is there, of streams that are about to end.
+/// Tells Genesis, if it is open, of streams that are about to end.
 fn announce(streams: &[usize]) {
     if let Some(genesis) = process::genesis_if_open() {
         streams.iter().for_each(|&stream| genesis.forget_stream(stream));
     }
 }
 
-/// Whether the end of something is the program's doing, and to be looked at.
+/// Returns true if the program itself ends something, and not a call of ours.
 fn is_watched() -> bool {
     !inside::is_inside() && process::may_serve()
 }
 
-/// Destroys `stream` by CUDA's own function; its answer.
+/// Destroys `stream` by CUDA's own function, whose answer is returned.
 pub(crate) fn destroy(stream: usize, real: impl FnOnce() -> c_int) -> c_int {
     if !is_watched() || stream <= PER_THREAD {
         return real();
     }
     take(|known| known.stream == stream);
-    // Known here or not: others than this library may have named it to Genesis.
+    // Listed or not: others than this library may have named it to Genesis.
     announce(&[stream]);
     capture::lose(|target| target.is_of(stream), real)
 }
 
-/// Ends a context, green or not, by CUDA's own function; its answer.
+/// Ends a context, green or not, by CUDA's own function, whose answer is returned.
 pub(crate) fn end_with(context: usize, real: impl FnOnce() -> c_int) -> c_int {
     if !is_watched() || context == 0 {
         return real();
@@ -111,13 +117,14 @@ pub(crate) fn end_with(context: usize, real: impl FnOnce() -> c_int) -> c_int {
     capture::lose(|target| target.is_in(context), real)
 }
 
-/// Resets a device by CUDA's own function; its answer. Its memory is gone afterwards.
+/// Resets a device by CUDA's own function, whose answer is returned. The device's memory is gone
+/// afterwards.
 pub(crate) fn reset(ordinal: Option<c_int>, real: impl FnOnce() -> c_int) -> c_int {
     let Some(ordinal) = ordinal.filter(|_| is_watched()) else { return real() };
     let context =
         driver().and_then(|driver| driver.with_primary_context(ordinal, |context| context));
     let status = end_with(context.unwrap_or(0), real);
-    // Before Genesis is there, nothing is lost with it.
+    // Before Genesis is open, it has nothing to lose.
     if status == 0 && process::genesis_if_open().is_some() {
         device::get(ordinal).into_iter().for_each(device::Device::lose);
     }

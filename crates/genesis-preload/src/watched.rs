@@ -1,18 +1,18 @@
 //! Calls that CUDA answers and this library takes note of: waits for a device, captures, the
-//! ends of streams and contexts, resets, pools of the program's.
+//! ends of streams and contexts, resets, the program's memory pools, and Genesis's waits.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use crate::call::Level;
 use crate::capture;
 use crate::device::{self, Device};
-use crate::driver_api::SUCCESS;
+use crate::driver_api::{SUCCESS, per_thread};
 use crate::fence::around_wait;
-use crate::memory::{Order, device_for, per_thread};
+use crate::memory::{Order, device_for};
 use crate::next::real;
-use crate::{inside, process, report, runtime, streams, table};
+use crate::{inside, process, report, runtime_api, streams, symbols};
 
-/// The device that a wait made now is for; none in a call of our own, which sees to it itself.
+/// The device that a wait made now is for; `None` in a call of our own, which handles it itself.
 fn waited_for(level: Level) -> Option<&'static Device> {
     process::genesis_if_open().filter(|_| !inside::is_inside())?;
     device_for(level, Order::Device)
@@ -20,14 +20,14 @@ fn waited_for(level: Level) -> Option<&'static Device> {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cudaDeviceSynchronize() -> c_int {
-    report::served(const { table::row("cudaDeviceSynchronize") });
+    report::served(const { symbols::row("cudaDeviceSynchronize") });
     let device = waited_for(Level::Runtime).map(Device::ordinal);
     around_wait(device, || real!(cudaDeviceSynchronize()))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cuCtxSynchronize() -> c_int {
-    report::served(const { table::row("cuCtxSynchronize") });
+    report::served(const { symbols::row("cuCtxSynchronize") });
     let device = waited_for(Level::Driver).map(Device::ordinal);
     around_wait(device, || real!(cuCtxSynchronize()))
 }
@@ -115,7 +115,7 @@ ends! {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cudaDeviceReset() -> c_int {
     // The thread's device, which need not have a context yet.
-    streams::reset(runtime::current_device(), || real!(cudaDeviceReset()))
+    streams::reset(runtime_api::current_device(), || real!(cudaDeviceReset()))
 }
 
 #[unsafe(no_mangle)]
@@ -128,7 +128,7 @@ pub(crate) unsafe extern "C" fn cuDevicePrimaryCtxReset_v2(device: c_int) -> c_i
     streams::reset(Some(device), || real!(cuDevicePrimaryCtxReset_v2(device)))
 }
 
-/// Notes the answer of a change of a device's pool.
+/// The device's memory pool was changed to `pool`, if `status` is success.
 fn set_pool(device: c_int, pool: usize, status: c_int) -> c_int {
     if let Some(device) = device::get(device).filter(|_| status == SUCCESS) {
         device.set_pool(pool);
@@ -146,7 +146,7 @@ pub(crate) unsafe extern "C" fn cuDeviceSetMemPool(device: c_int, pool: usize) -
     set_pool(device, pool, real!(cuDeviceSetMemPool(device, pool)))
 }
 
-/// `CUmemLocation`, and its like of the runtime's.
+/// `CUmemLocation`, and the same of the runtime.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Location {
@@ -154,7 +154,7 @@ pub(crate) struct Location {
     ordinal: c_int,
 }
 
-/// [`set_pool`] for memory of a kind at a place, which may be a device.
+/// [`set_pool`] for a place, which may be a device.
 ///
 /// # Safety
 /// `location` is null or valid.
@@ -188,4 +188,16 @@ pub(crate) unsafe extern "C" fn cuMemSetMemPool(
     let status = real!(cuMemSetMemPool(location, kind, pool));
     // SAFETY: CUDA's own contract.
     unsafe { set_pool_at(location, pool, status) }
+}
+
+/// As Genesis calls it: the stream waits for another one's work.
+#[allow(non_snake_case)] // not exported, but its symbol and the driver's function have this name
+pub(crate) unsafe extern "C" fn cuStreamWaitEvent(
+    stream: usize,
+    event: usize,
+    flags: c_uint,
+) -> c_int {
+    let status = real!(cuStreamWaitEvent(stream, event, flags));
+    device::note_wait(stream);
+    status
 }

@@ -1,4 +1,4 @@
-//! What Genesis is told of streams that end and of captures, by a stand-in that keeps it.
+//! What Genesis is told of streams that end and of captures, by `heap.c`, which remembers it.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::{command, compile_with, run};
 #[track_caller]
 fn is_told(name: &str, settings: &[(&str, &str)]) {
     let shared = ["-shared", "-fPIC"].map(OsStr::new);
-    // What is found by its file's name is Genesis, to programs.
+    // The library is found by its file's name.
     let heap = compile_with(&format!("announced_{name}"), "heap", &shared);
     let folder = heap.with_file_name(format!("announced_{name}"));
     std::fs::create_dir_all(&folder).unwrap();

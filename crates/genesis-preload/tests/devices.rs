@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 
 use support::{command, compile_with, run};
 
-/// Strategies that map memory for each device, and that have the driver allocate it.
+/// A strategy that maps memory for each device, and one for which the driver allocates it.
 const STRATEGIES: [&str; 2] = ["Elastic", "Caching"];
 
 #[track_caller]
@@ -63,6 +63,6 @@ fn default_streams_of_devices_are_different() {
 
 #[test]
 fn a_reset_concerns_one_device() {
-    // The stand-in's reset loses nothing: what the driver itself has allocated would still be there.
+    // The reset of beyond.c loses nothing: memory of the driver's own would still be there.
     is_clean_under("reset", &["Elastic"]);
 }

@@ -1,24 +1,22 @@
-//! The library exports what the table says, and nothing else.
+//! The library exports the symbols of its list, and nothing else.
 
 mod support;
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Exported beside the rows: they find CUDA's functions and are none of them.
+/// Also exported: they find CUDA's functions and are none of them.
 const LOOKUPS: [&str; 2] = ["dlsym", "dlvsym"];
-/// A row that only Genesis gets: programs call CUDA's own.
+/// Only Genesis gets its replacement: programs call CUDA's own.
 const FOR_GENESIS: &str = "cuStreamWaitEvent";
 
 #[test]
-fn every_row_is_exported_and_every_export_has_a_row() {
-    let source = include_str!("../src/table.rs");
-    let (_, rows) = source.split_once("rows! {\n").expect("the table");
-    let (rows, _) = rows.split_once("\n}").expect("its end");
-    let names = rows.lines().map(|row| {
-        let (_, name) = row.split_once("::").expect("a module and a name");
-        name.split([' ', ';']).next().expect("a name").to_owned()
-    });
+fn every_symbol_is_exported_and_every_export_is_a_symbol() {
+    let source = include_str!("../src/symbols.rs");
+    let (_, list) = source.split_once("\nsymbols! {\n").expect("the list");
+    let (list, _) = list.split_once("\n}").expect("its end");
+    let names =
+        list.lines().map(|row| row.trim().split([' ', ';']).next().expect("a name").to_owned());
     let mut expected: BTreeSet<String> = names.filter(|name| name != FOR_GENESIS).collect();
     expected.extend(LOOKUPS.map(str::to_owned));
 

@@ -1,5 +1,5 @@
-//! Freed memory is used again only when nothing uses it any more, under simgpu's race detector; and
-//! without the fence the detector finds what it is for.
+//! Freed memory is reused only when nothing uses it any more, under simgpu's race detector. Without
+//! the fence the detector finds the races that the fence prevents.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use support::{command, compile, run};
 
-/// The strategies whose blocks are used again.
+/// The strategies that reuse blocks.
 const STRATEGIES: [&str; 4] = ["Elastic", "Caching", "Round", "Exact"];
 
 fn case(test: &str, name: &str) -> Command {
@@ -60,7 +60,7 @@ fn a_wait_of_the_programs_is_as_good() {
 fn a_capture_is_not_disturbed() {
     for strategy in STRATEGIES {
         let said = run(case("capture", "capture").env("GENESIS_POOL_TYPE", strategy));
-        // What a capture asks for is passed on, and simcuda has no such nodes.
+        // A capture's requests are passed on, and simcuda has no memory nodes.
         assert_eq!(said, "simcuda: cudaMallocAsync in a capture is not implemented\n");
     }
 }

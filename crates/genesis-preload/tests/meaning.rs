@@ -1,4 +1,4 @@
-//! Calls mean what they mean without the preload library: errors, edges, foreign pointers, devices.
+//! Calls mean the same as without the preload library: errors, edges, foreign pointers, devices.
 
 mod support;
 
@@ -13,7 +13,7 @@ fn case(name: &str) -> Command {
     command
 }
 
-/// A case that wants functions which simcuda has not.
+/// A case that needs functions which simcuda does not have.
 fn beyond(name: &str) -> Command {
     let shared = ["-shared", "-fPIC"].map(OsStr::new);
     let functions = compile_with(name, "beyond", &shared);
@@ -58,7 +58,7 @@ fn foreign_pointers_are_forwarded() {
 fn stream_order_and_pools() {
     for strategy in ["Elastic", "Caching", "Naive"] {
         let said = run(case("stream_order").env("GENESIS_POOL_TYPE", strategy));
-        // A pool that is not the device's own is passed on, and simcuda has no others.
+        // Requests from other memory pools are passed on, and simcuda has none.
         assert_eq!(said, "simcuda: cudaMallocFromPoolAsync is not implemented\n", "{strategy}");
     }
 }
@@ -80,7 +80,7 @@ fn a_peer_may_use_the_memory() {
 #[test]
 fn a_handle_stands_for_a_whole_allocation() {
     let said = run(&mut case("ipc"));
-    // The first block begins where the driver's memory does, and is forwarded.
+    // The first block begins where the driver's segment does, and is forwarded.
     let forwarded = "then\nsimcuda: cudaIpcGetMemHandle is not implemented\nend\n";
     assert_eq!(said, forwarded);
 }

@@ -1,4 +1,4 @@
-//! A stream is more than its handle, and captures go undisturbed, under simgpu's race detector.
+//! A stream is more than its handle, and captures are not disturbed, under simgpu's race detector.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 
 use support::{command, compile_with, run};
 
-/// The strategies whose blocks are used again.
+/// The strategies that reuse blocks.
 const STRATEGIES: [&str; 4] = ["Elastic", "Caching", "Round", "Exact"];
 
 #[track_caller]

@@ -1,4 +1,4 @@
-//! Programs as they are get Genesis's memory, whichever way they come to CUDA.
+//! Unmodified programs get Genesis's memory, in whichever way they find CUDA.
 
 mod support;
 

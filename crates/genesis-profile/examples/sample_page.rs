@@ -1,16 +1,19 @@
 //! `cargo run --release -p genesis-profile --example sample_page -- EVENTS FILE [OPTION …]`
 //!
 //! Writes the profile of a program that never ran, in the form that the file's name says (see
-//! `Form::of_path`). Options: `--kept N` keeps the latest N events only, `--devices N`,
-//! `--no-sites`, `--hostile` gives everything names that try to be markup, script and control
-//! characters.
+//! `Form::of_path`). Options: `--kept N` keeps only the latest N events, `--devices N`,
+//! `--no-sites`, and `--hostile`, which puts markup, scripts and control characters into every
+//! name.
+
+#[path = "../tests/sample/mod.rs"]
+mod sample;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
-use genesis_profile::sample::{Shape, shaped};
 use genesis_profile::{Form, Profile};
+use sample::{Shape, shaped};
 
 const HOSTILE: &str = "</script><script>document.title='owned'</script><img src=x \
                        onerror=\"document.title='owned'\">'\"`${1}\\\u{2028}\u{0}\u{1b}[31m<!--";

@@ -1,4 +1,4 @@
-//! The forms by name: which one a file's name asks for, and writing it.
+//! The forms, chosen by the ending of a file's name.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::{html, json, perfetto, prometheus, snapshot, text};
 /// A form in which a profile can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The profile itself, which can be read back.
+    /// JSON, which can be read back.
     Json,
     /// A page for the browser.
     Html,
@@ -26,7 +26,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Endings of files, the longer ones first.
+    /// The endings of files, longer ones first.
     const ENDINGS: [(&'static str, Self); 10] = [
         (".perfetto.json", Self::Perfetto),
         (".trace.json", Self::Perfetto),
@@ -40,15 +40,15 @@ impl Form {
         (".pkl", Self::SnapshotPickle),
     ];
 
-    /// What the ending of `path` asks for: `.json`, `.html`, `.txt`, `.prom`, `.pickle` or
-    /// `.pkl`, `.snapshot.json`, and `.trace.json` or `.perfetto.json`.
+    /// The form for the ending of `path`: `.json`, `.html`, `.txt`, `.prom`, `.pickle` or `.pkl`,
+    /// `.snapshot.json`, and `.trace.json` or `.perfetto.json`.
     pub fn of_path(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?.to_ascii_lowercase();
         let found = Self::ENDINGS.iter().find(|(ending, _)| name.ends_with(ending));
         found.map(|&(_, form)| form)
     }
 
-    /// Writes `profile` to `out`, in many small pieces: give it a buffer.
+    /// Writes `profile` to `out` in many small pieces, so `out` should be buffered.
     ///
     /// # Errors
     /// Those of `out`.

@@ -1,10 +1,9 @@
 //! The profile as one HTML page: timeline, address space, holders, tables.
 //!
-//! The page is made of the files in `page/`, put together when this crate is compiled, and the
-//! profile. It loads nothing, from anywhere: its content security policy forbids it. The profile
-//! stands in it as base64 of deflated JSON, its events apart as columns (`packed.rs`), so no
-//! character of a name or a path can end a script element or begin a tag; the scripts only
-//! ever set text, never markup.
+//! The page consists of the files in `page/`, compiled into this crate, and the profile. Its
+//! content security policy forbids it to load anything. It contains the profile as base64 of
+//! deflated JSON and the events as columns (`packed.rs`), so no character of a name or a path can
+//! end a script element or begin a tag. The scripts only set text, never markup.
 
 use std::io::{self, Write};
 
@@ -16,7 +15,7 @@ use crate::packed;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
-/// In the order in which they use one another. They share one scope, closed to the outside.
+/// In the order of their dependencies. They share one scope, closed to the outside.
 const SCRIPTS: [&str; 10] = [
     include_str!("page/units.js"),
     include_str!("page/data.js"),
@@ -37,7 +36,7 @@ const SCRIPTS: [&str; 10] = [
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let events = packed::pack(&profile.history.events);
     let document = serde_json::to_vec(&profile.without_events())?;
-    // The page shows which frame of each stack tells most; which one does is known here.
+    // The page marks the most telling frame of each stack, which is found here.
     let telling: Vec<_> = profile.sites.iter().map(|site| site.telling_frame()).collect();
     let mut rest = PAGE;
     for (place, fill) in [

@@ -1,9 +1,8 @@
-//! The profile as JSON: the form that is kept, and the only one that is read back.
+//! The profile as JSON, the form for keeping and the only one that can be read back.
 //!
-//! The document is [`Profile`] field by field; only the history's events are packed (the
-//! reason and the layout stand in `packed.rs`). A reader looks at `format` first: what it does
-//! not know is refused, whatever else the document says. What is read has been checked
-//! ([`Profile::validate`]), so its indices lead somewhere.
+//! The document is [`Profile`] field by field; only the history's events are packed (see
+//! `packed.rs`). A reader checks `format` first and refuses an unknown one, whatever the rest says.
+//! A profile that was read is valid ([`Profile::validate`]), so its indices are in range.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -12,10 +11,10 @@ use serde::Deserialize;
 
 use crate::model::{FORMAT, Profile};
 
-/// Why a document is not a profile.
+/// The reason why a document is not a profile.
 #[derive(Debug)]
 pub enum ReadError {
-    /// It is not JSON, or not of the shape of a profile.
+    /// It is not JSON, or lacks the fields of a profile.
     Malformed(serde_json::Error),
     /// Its `format` is this, not [`FORMAT`].
     Format(String),
@@ -34,7 +33,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
 /// Reads what [`write`] wrote.
 ///
 /// # Errors
-/// A [`ReadError`], for whatever else `document` may be.
+/// A [`ReadError`] for any other document.
 pub fn read(document: &[u8]) -> Result<Profile, ReadError> {
     #[derive(Deserialize)]
     struct Head {

@@ -1,14 +1,14 @@
 //! The levels of each device, event by event.
 //!
-//! The history says what the levels were when it begins and what changed them. Walking it gives
-//! every level at every moment exactly. A freed block that other streams still use is told of
-//! in two events, `Free` and `Pending`; where the second directly follows, the block does not
-//! leave the active bytes in between. The page does the same walk (`page/history.js`).
+//! The history has the levels when it begins and the events that change them, so a walk returns
+//! every level at every moment exactly. A freed block that other streams still use has two events,
+//! `Free` and `Pending`; if the second directly follows, the block does not leave the active bytes
+//! in between. The page does the same walk (`page/history.js`).
 
 use crate::model::{Action, Event, Levels, Profile};
 
 /// Calls `visit(event, row, levels)` for each event that changes the levels of a device of the
-/// profile, with its row among the devices and the levels afterwards.
+/// profile, with the device's row and its levels after the event.
 pub fn walk<'p>(profile: &'p Profile, mut visit: impl FnMut(&'p Event, usize, &Levels)) {
     let events = &profile.history.events;
     let mut levels: Vec<Levels> = profile.history.start.clone();
@@ -29,7 +29,7 @@ pub fn walk<'p>(profile: &'p Profile, mut visit: impl FnMut(&'p Event, usize, &L
     }
 }
 
-/// Changes `levels` as `event` did; whether it changes levels at all.
+/// Changes `levels` as `event` did; returns true if it is an event that changes levels.
 fn apply(event: &Event, levels: &mut Levels, is_pending_next: bool, follows_free: bool) -> bool {
     let bytes = event.block_bytes;
     match event.action {
@@ -54,7 +54,7 @@ fn apply(event: &Event, levels: &mut Levels, is_pending_next: bool, follows_free
     true
 }
 
-// A document may say anything; sums stay at the ends of their range.
+// Documents are not trusted, so sums saturate.
 
 fn add(level: &mut u64, bytes: u64) {
     *level = level.saturating_add(bytes);

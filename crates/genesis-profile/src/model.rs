@@ -1,20 +1,24 @@
-//! The profile itself: plain values, as the library has seen them and as JSON keeps them.
+//! The profile: plain values, as the library records them and as JSON keeps them.
 //!
-//! Bytes are bytes, times are nanoseconds since the profile began. Three quantities are told
-//! apart everywhere: *requested* bytes are as asked for, *allocated* bytes are those of the
-//! blocks that serve them, *active* bytes are allocated ones and those of freed blocks that
-//! other streams may still use. *Reserved* bytes are physical memory held from the driver.
+//! Sizes are in bytes, times in nanoseconds since the profile began.
 //!
-//! The history is bounded: of a long run it has the latest events, and `History::start` says
-//! what was there when they begin, so that every sum over them is exact. Everything else is of
-//! the whole run.
+//! | bytes | of |
+//! |---|---|
+//! | requested | requests, live |
+//! | allocated | the blocks that serve them |
+//! | active | these blocks, and freed blocks that other streams may still use |
+//! | reserved | physical memory held from the driver |
+//!
+//! The history is bounded: of a long run it has the latest events, and `History::start` has the
+//! levels when they begin, so that every sum over them is exact. Everything else covers the whole
+//! run.
 
 use serde::{Deserialize, Serialize};
 
-/// What `Profile::format` is.
+/// The value of `Profile::format`.
 pub const FORMAT: &str = "genesis profile 1";
 
-/// What was seen of a program's memory.
+/// The profile of a program's memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// [`FORMAT`].
@@ -27,27 +31,27 @@ pub struct Profile {
     pub process_id: u32,
     /// When the profile began: nanoseconds since 1970, UTC.
     pub started_unix_ns: u64,
-    /// From there to when it was written.
+    /// The time from then until it was written.
     pub duration_ns: u64,
-    /// The pool type in force.
+    /// The strategy.
     pub strategy: String,
-    /// The backend in force.
+    /// The backend.
     pub backend: String,
     /// Every device in use.
     pub devices: Vec<Device>,
-    /// The streams seen; others refer to them by index.
+    /// The streams; other fields refer to them by index.
     pub streams: Vec<Stream>,
-    /// Annotations and tags; others refer to them by index.
+    /// Annotations and tags; other fields refer to them by index.
     pub names: Vec<String>,
-    /// Call sites; others refer to them by index. The first is "not known", with no frames.
+    /// Call sites; other fields refer to them by index. The first is unknown and has no frames.
     pub sites: Vec<Site>,
-    /// How levels went over the whole run, a row a device.
+    /// Levels over the whole run, a row for each device.
     pub timelines: Vec<Timeline>,
-    /// What was allocated, by size.
+    /// Counts by size.
     pub sizes: Vec<SizeSummary>,
-    /// What was allocated, by call site; empty where none were taken.
+    /// Counts by call site; empty if none were recorded.
     pub call_sites: Vec<SiteSummary>,
-    /// What was live when the profile was written, largest first.
+    /// The live blocks when the profile was written, largest first.
     pub live: Vec<LiveBlock>,
     /// The address space when the profile was written, by device and address.
     pub segments: Vec<Segment>,
@@ -96,32 +100,32 @@ pub struct Device {
     pub name: String,
     /// Its memory.
     pub total_bytes: u64,
-    /// The most that may be reserved: a limit or fraction in force, else all of it.
+    /// The most that may be reserved: the limit if there is one, else all memory.
     pub usable_bytes: u64,
     /// Levels when the profile was written.
     pub now: Levels,
-    /// The highest that each level has been since the profile began.
+    /// The highest of each level since the profile began.
     pub peak: Levels,
-    /// Blocks handed out since the profile began.
+    /// Blocks allocated since the profile began.
     pub allocations: u64,
     /// Blocks freed.
     pub frees: u64,
-    /// Allocations served from what their own stream had free.
+    /// Allocations served from free blocks of their own stream.
     pub hits: u64,
-    /// Allocations that failed for want of memory.
+    /// Allocations that failed because memory was short.
     pub out_of_memory_events: u64,
-    /// 1 − largest free run ∕ all that is free; 0 where nothing is.
+    /// 1 − largest free block / free bytes; 0 if nothing is free.
     pub fragmentation_index: f64,
 }
 
 /// The levels of one device, or of one of its streams (which reserve nothing themselves).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Levels {
-    /// Live bytes, as asked for.
+    /// Live bytes as requested.
     pub requested_bytes: u64,
-    /// Live bytes, of blocks.
+    /// Bytes of live blocks.
     pub allocated_bytes: u64,
-    /// Those, and freed ones that are still in use.
+    /// These, and bytes of freed blocks that are still in use.
     pub active_bytes: u64,
     /// Physical memory held.
     pub reserved_bytes: u64,
@@ -132,18 +136,18 @@ pub struct Levels {
 pub struct Stream {
     /// Its device's ordinal.
     pub device: u32,
-    /// What tells it from the device's other streams: its handle, 0 for the default stream.
+    /// The key that identifies it on its device: its handle, 0 for the default stream.
     pub key: u64,
-    /// Its levels when the profile was written; nothing is reserved by a stream.
+    /// Its levels when the profile was written; a stream reserves nothing.
     pub now: Levels,
-    /// The highest that each has been.
+    /// The highest of each.
     pub peak: Levels,
 }
 
 /// Where in a program a call was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
-    /// From the call outwards.
+    /// The frames, innermost first.
     pub frames: Vec<Frame>,
 }
 
@@ -152,57 +156,57 @@ pub struct Site {
 pub struct Frame {
     /// The function's name; may be empty.
     pub function: String,
-    /// The source file, or the shared object where no source is known; may be empty.
+    /// The source file, or the shared object if it is unknown; may be empty.
     pub file: String,
-    /// The line in it, 0 where it is not known.
+    /// The line in it, 0 if unknown.
     pub line: u32,
 }
 
-/// How the levels of one device went, in equal intervals from time 0.
+/// The levels of one device in equal intervals from time 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
     /// The device's ordinal.
     pub device: u32,
     /// The length of an interval, in nanoseconds.
     pub interval_ns: u64,
-    /// The highest that each level was within each interval.
+    /// The highest of each level within each interval.
     pub peaks: Vec<Levels>,
 }
 
-/// What was allocated in blocks of one size.
+/// The counts of the blocks of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeSummary {
     /// The size of the blocks.
     pub block_bytes: u64,
-    /// What was counted of them.
+    /// The counts.
     pub counts: Counts,
 }
 
-/// What was allocated at one call site.
+/// The counts of one call site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteSummary {
-    /// Which site.
+    /// The index of the site.
     pub site: u32,
-    /// What was counted there.
+    /// The counts.
     pub counts: Counts,
 }
 
-/// What can be counted of some of all blocks, on all devices.
+/// The counts of some blocks, on all devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Blocks handed out.
+    /// Blocks allocated.
     pub allocations: u64,
     /// Blocks freed.
     pub frees: u64,
-    /// Allocations served from what their own stream had free.
+    /// Allocations served from free blocks of their own stream.
     pub hits: u64,
-    /// All bytes asked for.
+    /// Bytes requested.
     pub requested_bytes: u64,
     /// Bytes of live blocks when the profile was written.
     pub live_bytes: u64,
-    /// The most bytes of blocks live at a time.
+    /// The highest sum of live blocks' bytes.
     pub peak_bytes: u64,
-    /// The lifetimes of the freed blocks together, in nanoseconds.
+    /// The sum of the lifetimes of freed blocks, in nanoseconds.
     pub lifetime_ns: u64,
 }
 
@@ -215,19 +219,19 @@ pub struct LiveBlock {
     pub stream: u32,
     /// Its address.
     pub address: u64,
-    /// As asked for.
+    /// The size requested.
     pub requested_bytes: u64,
-    /// Its extent.
+    /// The size of the block.
     pub block_bytes: u64,
-    /// How long it has lived; `None` if it was there before the profile.
+    /// The time since its allocation; `None` if that was before the profile.
     pub age_ns: Option<u64>,
-    /// Where it was allocated: an index, 0 where not known.
+    /// The index of the call site of its allocation; 0 if unknown.
     pub site: u32,
-    /// Its tag: an index into names.
+    /// The index of its tag in the names.
     pub tag: Option<u32>,
 }
 
-/// A run of addresses of one stream, next to each other: a segment of the driver's, or an area.
+/// Contiguous addresses of one stream: a segment, or an area.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
     /// Its device's ordinal.
@@ -238,11 +242,11 @@ pub struct Segment {
     pub address: u64,
     /// Its length.
     pub bytes: u64,
-    /// Whether it is of a private pool, of a graph for instance.
+    /// Whether it belongs to a private pool, such as a graph's.
     pub is_private: bool,
-    /// Whether it holds small blocks (up to a mebibyte).
+    /// Whether it is for small blocks (up to 1 MiB).
     pub is_small: bool,
-    /// What it consists of, in order of address, without holes.
+    /// Its parts in order of address, without holes.
     pub blocks: Vec<Block>,
 }
 
@@ -253,41 +257,41 @@ pub struct Block {
     pub address: u64,
     /// Its length.
     pub bytes: u64,
-    /// As asked for, of a live block.
+    /// The size requested, for a live block.
     pub requested_bytes: u64,
-    /// What it is.
+    /// Its state.
     pub state: BlockState,
-    /// Where it was allocated: an index, 0 where not known or not live.
+    /// The index of the call site of its allocation; 0 if unknown or not live.
     pub site: u32,
 }
 
-/// What a part of a segment is.
+/// The state of a part of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockState {
-    /// Handed out.
+    /// Live.
     Live,
     /// Freed, but other streams may still use it.
     Pending,
-    /// Cached: physical memory that the next request may have.
+    /// Cached: physical memory for the next request.
     #[default]
     Free,
-    /// Handed out, with its memory away until it is resumed.
+    /// Live, without memory until it is resumed.
     Paused,
-    /// Addresses with no memory of their own.
+    /// Addresses without memory of their own.
     Unmapped,
 }
 
 /// The latest events, in order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// How many events came before them and are not here.
+    /// The number of events before them, which are not kept.
     pub dropped_events: u64,
-    /// The levels when they begin, a row a device of `Profile::devices`.
+    /// The levels when they begin, a row for each device of `Profile::devices`.
     pub start: Vec<Levels>,
     /// The blocks live when they begin; their ages count back from the first event.
     pub start_live: Vec<LiveBlock>,
-    /// The events; in JSON packed, as the page on the packed form in this crate's sources says.
+    /// The events; JSON has them in the form of `packed.rs`.
     #[serde(with = "crate::packed")]
     pub events: Vec<Event>,
 }
@@ -296,42 +300,42 @@ pub struct History {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// A block was handed out: address, requested and block bytes, stream, site.
+    /// A block was allocated: address, requested and block bytes, stream, site.
     #[default]
     Allocate = 1,
-    /// The same, and the stream had nothing free that served it.
+    /// The same, and the stream had no free block for it.
     AllocateMiss = 2,
-    /// A block was freed: address, requested and block bytes, stream; where it was allocated.
+    /// A block was freed: address, requested and block bytes, stream, site of its allocation.
     Free = 3,
     /// The block just freed may still be used by other streams: address, block bytes.
     Pending = 4,
-    /// It no longer is.
+    /// Other streams no longer use it.
     Ready = 5,
-    /// Physical memory came from the driver: block bytes; the address if it has its home there
-    /// without a `Map`, else 0.
+    /// Physical memory came from the driver: block bytes; its address if its home is there without
+    /// a `Map`, else 0.
     Reserve = 6,
-    /// Physical memory went back to it.
+    /// Physical memory was returned to the driver.
     Release = 7,
-    /// From now on memory has its home at an address, i.e. blocks may be cut from it there:
-    /// block bytes. Further mappings of the same memory are not told of.
+    /// Memory has its home at an address from now on, that is, blocks may be cut from it there:
+    /// block bytes. There are no events for other mappings of the same memory.
     Map = 8,
-    /// An address is no longer the home of memory, whether it is unmapped or moved elsewhere.
+    /// An address is no longer the home of memory, which was unmapped or moved.
     Unmap = 9,
     /// The cache was emptied or trimmed.
     Trim = 10,
-    /// A request of so many requested bytes failed.
+    /// A request of `requested_bytes` failed.
     OutOfMemory = 11,
-    /// The memory of a tag was taken away; `name`.
+    /// The memory of a tag was returned to the driver; `name`.
     Pause = 12,
-    /// It came back; `name`.
+    /// It was restored; `name`.
     Resume = 13,
-    /// The program says that a range begins; `name`, and its thread in `address`.
+    /// A range of the program begins; `name`, and its thread in `address`.
     RangePush = 14,
     /// The innermost range of the thread ends; its thread in `address`.
     RangePop = 15,
     /// The program marks a moment; `name`.
     Mark = 16,
-    /// The program says that iteration `requested_bytes` has ended.
+    /// Iteration `requested_bytes` of the program has ended.
     Iteration = 17,
 }
 
@@ -357,33 +361,33 @@ impl Action {
         Self::Iteration,
     ];
 
-    /// The action of a number of the packed form.
+    /// The action with this number in the packed form.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// Whether a block is handed out.
+    /// Returns true if it is an allocation.
     pub fn is_allocation(self) -> bool {
         matches!(self, Self::Allocate | Self::AllocateMiss)
     }
 }
 
-/// One event. What an action has no use for is 0.
+/// One event. Fields that an action does not use are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When.
+    /// The time.
     pub time_ns: u64,
-    /// What.
+    /// What happened.
     pub action: Action,
     /// The device's ordinal.
     pub device: u32,
     /// Index of the stream.
     pub stream: u32,
-    /// The address it is about.
+    /// The address of the block or memory.
     pub address: u64,
-    /// Bytes as asked for.
+    /// Bytes requested.
     pub requested_bytes: u64,
-    /// Bytes of the block, or of what came, went or was mapped.
+    /// Bytes of the block or memory.
     pub block_bytes: u64,
     /// Index of the call site.
     pub site: u32,

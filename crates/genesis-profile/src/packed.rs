@@ -1,15 +1,15 @@
-//! The history's events as JSON keeps them: columns of little-endian integers, deflated.
+//! The history's events in JSON: columns of little-endian integers, deflated.
 //!
-//! A million events as JSON objects would be 200 MB and slow to read; in columns they are a few
-//! megabytes, because a program repeats itself, and a browser reads them without making an
-//! object of each. In JSON the events are an object:
+//! A million events as JSON objects would be 200 MB and slow to read. In columns they are a few
+//! megabytes, because programs repeat themselves, and a browser reads them without making an object
+//! for each. In JSON the events are an object:
 //!
 //! ```text
 //! { "count": 1000000, "deflated": "eJzt…" }      base64 (RFC 4648) of a zlib stream (RFC 1950)
 //! ```
 //!
-//! Inflated, it is the columns time, action, device, stream, address, requested bytes, block
-//! bytes, site and name, one behind the other. Each column begins at a multiple of 8 bytes:
+//! Inflated, it is the columns time, action, device, stream, address, requested bytes, block bytes,
+//! site and name, in this order. Each column begins at a multiple of 8 bytes:
 //!
 //! ```text
 //! u32  width     bytes of a stored value: 0, 1, 2, 4 or 8
@@ -18,12 +18,12 @@
 //! uN   values    × count, N = 8 · width; all of them 0 where the width is 0; padded to 8 bytes
 //! ```
 //!
-//! With a table, the stored values are indices into it. The addresses always have one, so that
-//! who reads can match what happened at one address without hashing. Times are stored as
-//! differences, the first from 0, modulo 2^64: events out of order survive.
+//! With a table, the stored values are indices into it. Addresses always have one, so that a reader
+//! can match events of one address without hashing. Times are stored as differences modulo 2^64,
+//! the first from 0, so events out of order are kept.
 //!
-//! What is read is not trusted: nothing is allocated for a count before that many values are
-//! there, and a stream longer than its count allows is an error.
+//! Input is not trusted: memory is allocated for a count only after that many values were found,
+//! and a stream longer than its count allows is an error.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -42,10 +42,10 @@ const COLUMNS: usize = 9;
 const ADDRESSES: usize = 4;
 const MOST_EVENTS: u64 = 1 << 27;
 
-/// The events as they stand in JSON.
+/// The events in JSON.
 #[derive(Serialize, Deserialize)]
 pub struct Packed {
-    /// How many.
+    /// The number of events.
     pub count: u64,
     /// Their columns.
     pub deflated: String,
@@ -95,12 +95,12 @@ pub fn pack(events: &[Event]) -> Packed {
 /// A zlib stream of `bytes`.
 pub fn deflate(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
-    // A vector takes whatever is written.
+    // Writing to a vector does not fail.
     let _ = encoder.write_all(bytes);
     encoder.finish().unwrap_or_default()
 }
 
-/// The events in `packed`, or what is wrong with it.
+/// The events in `packed`, or the error in it.
 pub fn unpack(packed: &Packed) -> Result<Vec<Event>, String> {
     if packed.count > MOST_EVENTS {
         return Err(format!("{} of them are more than can be read", packed.count));
@@ -148,7 +148,7 @@ fn write_column(bytes: &mut Vec<u8>, values: &[u64], always_table: bool) {
     let plain_width = width_of(values.iter().copied().max().unwrap_or(0));
     let mut index_of = HashMap::new();
     let mut table = Vec::new();
-    // Of narrow columns a table would save nothing.
+    // For narrow columns a table would save nothing.
     let mut indices = Vec::new();
     if always_table || plain_width > 1 {
         indices.extend(values.iter().map(|&value| {
@@ -270,7 +270,7 @@ mod tests {
             prop_assert_eq!(unpack(&pack(&events)).unwrap(), events);
         }
 
-        /// Columns that are anything at all are an error or events, and nothing else.
+        /// Arbitrary columns are an error or events.
         #[test]
         fn nonsense_is_survived(
             count in prop_oneof![0..40_u64, any::<u64>()],

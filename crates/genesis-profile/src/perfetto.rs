@@ -1,15 +1,20 @@
-//! The profile as Chrome's trace events, which ui.perfetto.dev and chrome://tracing open.
+//! The profile as Chrome's trace events, for ui.perfetto.dev and chrome://tracing.
 //!
-//! The form is the JSON object with `traceEvents` ("Trace Event Format", the Chromium project):
-//! a process a device, with a counter a level (`C`), its times in microseconds; ranges as begin
-//! and end (`B`, `E`) on a track a thread, in a process of the program's own; marks, iterations,
-//! failures and the rest as instants (`i`).
+//! The form is the JSON object with `traceEvents` ("Trace Event Format", the Chromium project),
+//! times in microseconds:
 //!
-//! Viewers take a few million values, at most a hundred bytes each. So beyond [`MOST_CHANGES`]
-//! changes of a device's levels, the time is cut into that many parts, and of each only the
-//! highest and the last value of a level are written: peaks and what holds over time stay exact.
-//! Of the part of the run that the history no longer has, the highest of each interval of its
-//! timeline is written.
+//! | profile | trace |
+//! |---|---|
+//! | device | process |
+//! | level of a device | counter (`C`) |
+//! | thread of the program | track, in a process for the program |
+//! | range | begin and end (`B`, `E`) |
+//! | mark, iteration, failure and the rest | instant (`i`) |
+//!
+//! Viewers take a few million values of at most a hundred bytes. So with more than [`MOST_CHANGES`]
+//! changes of a device's levels, the time is divided into that many parts, and each part has only
+//! the highest and the last value of a level; peaks and lasting levels stay exact. For the time
+//! before the history, the highest value of each interval of the timeline is written.
 
 use std::io::{self, Write};
 
@@ -19,10 +24,10 @@ use crate::levels;
 use crate::model::{Action, Event, Levels, Profile};
 use crate::units;
 
-/// How many changes of levels are written one by one.
+/// The most changes of levels that are written one by one.
 pub const MOST_CHANGES: usize = 250_000;
 
-/// The process of the program's own tracks; devices are processes 1, 2, ….
+/// The process of the program's tracks; devices are processes 1, 2, ….
 const PROGRAM: u64 = 0;
 const NAMES: [&str; 4] = ["requested", "allocated", "active", "reserved"];
 
@@ -64,7 +69,7 @@ impl Trace<'_> {
                           "args": {"sort_index": process}}))
     }
 
-    /// A counter's value. Written by hand: there are millions of them.
+    /// A counter's value. Formatted directly, because there are millions of them.
     fn count(&mut self, row: usize, level: usize, time_ns: u64, bytes: u64) -> io::Result<()> {
         if !std::mem::take(&mut self.is_first) {
             self.out.write_all(b",\n")?;
@@ -99,7 +104,7 @@ fn microseconds(time_ns: u64) -> f64 {
     time_ns as f64 / 1000.0
 }
 
-/// What came before the history.
+/// The levels before the history.
 fn write_timelines(profile: &Profile, trace: &mut Trace) -> io::Result<()> {
     let events = &profile.history.events;
     let begin_ns = match events.first() {
@@ -125,7 +130,7 @@ fn write_timelines(profile: &Profile, trace: &mut Trace) -> io::Result<()> {
 /// One device's level on its way to the file.
 #[derive(Clone, Copy, Default)]
 struct Pending {
-    /// Which part of the time.
+    /// The number of the part of the time.
     part: u64,
     written: Option<u64>,
     /// (time, bytes): the highest of the part, and the last.
@@ -220,12 +225,12 @@ fn write_notes(profile: &Profile, trace: &mut Trace) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a moment is of its event's device, not of the program.
+/// Returns true if an instant belongs to its event's device, not to the program.
 fn is_of_device(event: &Event) -> bool {
     matches!(event.action, Action::OutOfMemory | Action::Trim | Action::Pause | Action::Resume)
 }
 
-/// What an instant is called; nothing for events that are none.
+/// The name of an instant; `None` for events that are no instant.
 fn moment_name(profile: &Profile, event: &Event) -> Option<String> {
     Some(match event.action {
         Action::Mark => profile.name(event.name).to_owned(),

@@ -1,8 +1,8 @@
-//! Which frame of a stack tells its reader most: the innermost of the user's own code.
+//! The most telling frame of a stack: the innermost of the user's own code.
 
 use crate::model::{Frame, Site};
 
-/// Parts of the paths of files whose code is called by the user's.
+/// Parts of the paths of files that are not the user's own code.
 const NOT_THE_USERS: [&str; 9] = [
     "/site-packages/",
     "/dist-packages/",
@@ -11,15 +11,15 @@ const NOT_THE_USERS: [&str; 9] = [
     "<frozen ",
     "/include/c++/",
     "/genesis/allocator.hpp",
-    // The C library's, where it has debug information: the beginning of every thread.
+    // The C library, if it has debug information: the beginning of every thread.
     "/nptl/",
     "/sysdeps/",
 ];
 
 impl Site {
-    /// The index of the frame that tells most: the innermost that is not PyTorch's, Genesis's, the
-    /// interpreter's library's or C++'s; where there is none, the operator of a backward pass, or
-    /// the innermost. `None` for a site that is not known.
+    /// The index of the most telling frame: the innermost that does not belong to PyTorch, Genesis,
+    /// the interpreter's library or C++. If there is none: the operator of a backward pass, or the
+    /// innermost. `None` for an unknown site.
     pub fn telling_frame(&self) -> Option<usize> {
         telling(&self.frames)
     }
@@ -30,7 +30,7 @@ pub(crate) fn telling(frames: &[Frame]) -> Option<usize> {
     let is_the_users =
         |file: &str| !file.is_empty() && !NOT_THE_USERS.iter().any(|part| file.contains(part));
     let of_the_user = frames.iter().position(|frame| frame.line != 0 && is_the_users(&frame.file));
-    // Nodes of PyTorch's graphs, whose stacks have nothing else that says what they are.
+    // Nodes of PyTorch's graphs, of which their stacks tell nothing else.
     let of_a_backward_pass = || frames.iter().position(|frame| frame.function.contains("Backward"));
     let innermost = || (!frames.is_empty()).then_some(0);
     of_the_user.or_else(of_a_backward_pass).or_else(innermost)

@@ -1,10 +1,11 @@
 //! Metrics in Prometheus' text exposition format, version 0.0.4, for instance for the textfile
 //! collector of the node exporter.
 //!
-//! Levels and peaks are gauges, counts are counters whose names end in `_total`. Every sample
-//! says its process and, by ordinal, its device; those of streams also the stream's handle. The
-//! process is said because collectors join the files of several, and refuse a sample that they
-//! find twice. In the values of labels, backslash, quote and line feed are escaped, as the format has it.
+//! Levels and peaks are gauges; counts are counters, whose names end in `_total`. Every sample has
+//! its process and its device's ordinal as labels, those of streams also the stream's handle. The
+//! process is a label because collectors join the files of several processes and refuse duplicate
+//! samples. In the values of labels, backslash, quote and line feed are escaped, as the format
+//! requires.
 
 use std::fmt::{Display, Write};
 
@@ -70,14 +71,14 @@ fn label(ordinal: u32) -> Label {
     Label("device", ordinal.to_string())
 }
 
-/// What is written, of one process.
+/// The text for one process.
 struct Text {
     text: String,
     process_id: u32,
 }
 
 impl Text {
-    /// A metric with its samples; nothing at all if there are none.
+    /// A metric with its samples; nothing if there are none.
     fn family<V: Display>(
         &mut self,
         name: &str,

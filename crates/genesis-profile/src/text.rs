@@ -1,6 +1,6 @@
-//! The profile as plain text for the terminal, and what grew between two of them.
+//! The profile as plain text for the terminal, and the growth between two profiles.
 //!
-//! UTF-8, a hundred columns or fewer, no colours. Names and paths come from the program; control
+//! UTF-8, at most a hundred columns, no colours. Names and paths come from the program; control
 //! characters in them become spaces.
 
 mod diff;
@@ -17,7 +17,7 @@ pub use diff::diff;
 use holders::push_holders;
 
 const MOST_ROWS: usize = 15;
-/// Room for a name in a line.
+/// The most characters of a name in a line.
 const NAME_CHARACTERS: usize = 60;
 
 /// The report: each device's levels, peak and failures, the biggest holders, the sizes.
@@ -39,7 +39,7 @@ fn push(text: &mut String, line: std::fmt::Arguments) {
     let _ = writeln!(text, "{line}");
 }
 
-/// The program and the circumstances, in a line each.
+/// The program and its run, in a line each.
 fn heading(profile: &Profile) -> String {
     let Profile { process_id, strategy, backend, genesis_version, .. } = profile;
     let events = profile.history.events.len() as u64;
@@ -132,7 +132,7 @@ fn levels_of(a: &Levels, b: &Levels) -> [(&'static str, u64, u64); 4] {
     ]
 }
 
-/// Where a device's allocated bytes were highest.
+/// The moment at which a device's allocated bytes were highest.
 #[derive(Clone, Copy)]
 struct Peak {
     bytes: u64,
@@ -145,7 +145,7 @@ struct Peaks {
 }
 
 impl Peaks {
-    /// By the history, exactly; of what it no longer has, by the timeline's intervals.
+    /// Exact within the history; before it, an interval of the timeline.
     fn of(profile: &Profile) -> Self {
         let mut rows: Vec<Option<Peak>> = vec![None; profile.devices.len()];
         let mut raise = |row: usize, peak: Peak| {
@@ -171,7 +171,7 @@ impl Peaks {
     }
 }
 
-/// `, in step › forward` or `, 1.2 ms after "checkpoint"`; empty where nothing was said by then.
+/// `, in step › forward` or `, 1.2 ms after "checkpoint"`; empty without an annotation before.
 fn nearest_annotation(profile: &Profile, time_ns: u64) -> String {
     let mut open: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
     let mut before = None;
@@ -254,7 +254,7 @@ fn push_rest(text: &mut String, length: usize) {
     }
 }
 
-/// What fits into a line, its end left out.
+/// The beginning of a name that fits into a line.
 fn short(name: &str) -> String {
     if name.chars().count() <= NAME_CHARACTERS {
         return name.to_owned();
@@ -278,7 +278,7 @@ fn date(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// A call site as what tells it from others, in any profile.
+/// The frames of a call site, which identify it in any profile.
 fn frames_of(profile: &Profile, site: u32) -> &[Frame] {
     &profile.site(site).frames
 }

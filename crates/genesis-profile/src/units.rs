@@ -1,4 +1,4 @@
-//! Bytes, times, counts and call sites as people read them.
+//! Bytes, times, counts and call sites as readable text.
 
 use crate::model::{Frame, Site};
 use crate::place;
@@ -15,7 +15,7 @@ pub fn bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// The same with a sign, for what grew or shrank.
+/// The same with a sign.
 pub fn signed_bytes(difference: i128) -> String {
     let sign = match difference {
         0 => "",
@@ -54,18 +54,18 @@ pub fn count(count: u64) -> String {
     grouped
 }
 
-/// `97.3 %`, or a dash where there is nothing to be a part of.
+/// `97.3 %`, or a dash if the whole is 0.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * part as f64 / whole as f64) }
 }
 
-/// A site in a line: the frame that tells most, and the innermost if that is another, as in
-/// `train.py:12 step · linear.py:134 forward`; `(not known)` where there is none.
+/// A site in a line: its most telling frame, followed by the innermost if that is another one, such
+/// as `train.py:12 step · linear.py:134 forward`; `(not known)` without frames.
 pub fn site(site: &Site) -> String {
     stack(&site.frames)
 }
 
-/// The same of a stack, innermost frame first.
+/// The same for a stack, innermost frame first.
 pub fn stack(frames: &[Frame]) -> String {
     match place::telling(frames) {
         None => "(not known)".to_owned(),
@@ -91,7 +91,7 @@ pub fn frame(frame: &Frame) -> String {
     one_line(&text)
 }
 
-/// Without what would move a terminal's cursor or colour it.
+/// The text with control characters, which could control a terminal, replaced by spaces.
 pub fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,18 +1,18 @@
-//! What must hold within a profile: indices lead somewhere, blocks lie in their segments.
+//! The invariants of a profile: indices are in range, and blocks lie in their segments.
 //!
-//! Values of sums are not checked: a profile may be of a program that was killed half way. The
-//! forms do not rely on any of this, since the library does not check what it has just made:
-//! they look things up by the functions below, which have an answer for every index.
+//! Sums are not checked, because a program may have been killed half way. The forms do not rely on
+//! the invariants, because the library does not check the profiles that it makes: they use the
+//! functions below, which accept every index.
 
 use std::ops::Range;
 
 use crate::model::{LiveBlock, Profile, Segment, Site};
 
 impl Profile {
-    /// Whether the profile is sound; else the first thing that is not, in words.
+    /// Checks the invariants.
     ///
     /// # Errors
-    /// That text.
+    /// A text about the first violation.
     pub fn validate(&self) -> Result<(), String> {
         let start_rows = self.history.start.len();
         if start_rows != self.devices.len() && !(start_rows == 0 && self.history.events.is_empty())
@@ -69,13 +69,13 @@ impl Profile {
         if end == whole.end { Ok(()) } else { Err(wrong()) }
     }
 
-    /// The call site at an index; that which is not known for an index that leads nowhere.
+    /// The call site at an index; the unknown site for an index out of range.
     pub fn site(&self, index: u32) -> &Site {
         static UNKNOWN: Site = Site { frames: Vec::new() };
         self.sites.get(index as usize).unwrap_or(&UNKNOWN)
     }
 
-    /// The name at an index; empty for an index that leads nowhere.
+    /// The name at an index; empty for an index out of range.
     pub fn name(&self, index: u32) -> &str {
         self.names.get(index as usize).map_or("", String::as_str)
     }
@@ -85,7 +85,7 @@ impl Profile {
         self.devices.iter().position(|device| device.ordinal == ordinal)
     }
 
-    /// Whether call sites were taken.
+    /// Returns true if call sites were recorded.
     pub fn has_sites(&self) -> bool {
         !self.call_sites.is_empty()
     }

@@ -1,11 +1,13 @@
-//! Documents are read back as they were, and anything else is an error; the forms stand whatever
-//! a profile says.
+//! Documents are read back unchanged, and anything else is an error. Every form can be written of
+//! any profile.
+
+mod sample;
 
 use genesis_profile::json::{self, ReadError};
 use genesis_profile::model::{Action, Event, FORMAT, Levels};
-use genesis_profile::sample::{Shape, profile, shaped};
 use genesis_profile::{Form, Profile, text};
 use proptest::prelude::*;
+use sample::{Shape, profile, shaped};
 
 fn as_json(profile: &Profile) -> Vec<u8> {
     written(profile, Form::Json)
@@ -65,7 +67,7 @@ fn other_documents_are_refused_in_words() {
     assert!(message(&as_json(&wrong)).contains("segment 0"));
 }
 
-/// Every document cut short is an error.
+/// Every truncated document is an error.
 #[test]
 fn truncated_documents_are_errors() {
     let document = as_json(&profile(60));
@@ -153,7 +155,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Bytes changed anywhere give a profile or an error; with a profile everything works.
+    /// A document with changed bytes is an error or a profile, of which every form can be written.
     #[test]
     fn corrupted_documents_are_survived(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
@@ -170,7 +172,7 @@ proptest! {
         }
     }
 
-    /// The library writes what it has without checking it: no events make a form fail.
+    /// The library does not check what it writes: no events make a form fail.
     #[test]
     fn no_history_is_too_strange_to_write(events in prop::collection::vec(any_event(), 0..60)) {
         let mut strange = profile(300);

@@ -1,9 +1,9 @@
 //! Threads that do the same thing at the same moment, again and again.
 //!
-//! They live as long as they are needed, as a program's do: each keeps to its processor, and finds
-//! in its caches what it left there. Before each turn they meet, *spinning*, until all were seen to
-//! run at once. Threads that are woken from sleep may share a processor for milliseconds, while
-//! another is idle: they would take turns, and what they cost each other would not be measured.
+//! They live for all turns, as a program's threads do: each stays on its processor, its data in
+//! that processor's caches. Before each turn they meet, *spinning*, until all were seen to run at
+//! once. Threads that wake from sleep may share a processor for milliseconds while another one is
+//! idle: they would then run in turns, and what they cost each other would not be measured.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 
 /// Threads that each have a processor meet again within this time.
 const AT_ONCE: Duration = Duration::from_micros(20);
-/// How often they try: where other programs keep the processors busy, each time takes milliseconds.
+/// How often they try; each try takes milliseconds if other programs keep the processors busy.
 const MOST_TRIES: usize = 3;
 
-/// The threads, each with something of its own; `T` is what they are told, `A` what they answer.
+/// The threads, each with work of its own, which makes an answer `A` of a `T`.
 #[derive(Debug)]
 pub(crate) struct Crew<T, A> {
     hands: Vec<(Sender<T>, Receiver<A>)>,
@@ -42,7 +42,7 @@ impl<T: Copy + Send, A: Send> Crew<T, A> {
                 let _leaving = Leaving(meeting);
                 for what in told {
                     meeting.meet();
-                    // Whoever asked is gone only if another thread has failed.
+                    // The receiver is gone only if another thread has failed.
                     let _ = answer.send(work(what));
                 }
             });
@@ -51,7 +51,7 @@ impl<T: Copy + Send, A: Send> Crew<T, A> {
         Self { hands: work.map(hire).collect() }
     }
 
-    /// One turn of every thread at once; their answers.
+    /// One turn of every thread at once; returns their answers.
     pub(crate) fn turn(&self, what: T) -> Result<Vec<A>> {
         let failed = || Error::failed("a thread of the replay failed");
         for (tell, _) in &self.hands {
@@ -61,15 +61,15 @@ impl<T: Copy + Send, A: Send> Crew<T, A> {
     }
 }
 
-/// Where a known number of threads meet.
+/// A meeting point of a known number of threads.
 #[derive(Debug)]
 pub(crate) struct Meeting {
     threads: usize,
     arrivals: AtomicUsize,
-    /// Meetings after which a thread found that it had waited long.
+    /// How often a thread has found that it waited long.
     late: AtomicUsize,
     tries: usize,
-    /// A thread has panicked, and comes no more.
+    /// True once a thread has panicked and comes no more.
     is_broken: AtomicBool,
 }
 
@@ -93,7 +93,7 @@ impl Meeting {
         Self { threads, arrivals: none(), late: none(), tries, is_broken }
     }
 
-    /// Waits for the others, until all run at once if that can be had.
+    /// Waits for the others, until all run at once or the tries are over.
     fn meet(&self) {
         for _ in 0..self.tries {
             let late_before = self.late.load(Ordering::SeqCst);
@@ -103,7 +103,7 @@ impl Meeting {
             if started.elapsed() > AT_ONCE {
                 self.late.fetch_add(1, Ordering::SeqCst);
             }
-            // After this all see the same.
+            // After this all read the same number.
             self.gather();
             if self.late.load(Ordering::SeqCst) == late_before {
                 return;

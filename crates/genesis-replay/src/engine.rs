@@ -1,13 +1,13 @@
 //! The measured loop, and passes of it.
 //!
 //! A pass makes every call of a [`Program`] once on each thread; blocks that it leaves live
-//! are freed, unmeasured, before the next. The loop allocates nothing and looks nothing up:
-//! one table of pointers, indexed by slot. Its own cost is measured by the very same code
-//! with functions that do nothing ([`loop_ns_per_call`]).
+//! are freed, unmeasured, before the next. The loop allocates nothing and looks nothing up: it has
+//! one table of pointers, indexed by slot. Its own cost is measured by the same code with
+//! functions that do nothing ([`loop_ns_per_call`]).
 //!
-//! The first pass of a single thread is *sampled*: it is cut into equal pieces, and once more
-//! where most is live; only the pieces are timed, and between them the peaks since the piece
-//! before are read. So the course drawn shows the true peaks, and hardly disturbs the time.
+//! The first pass of a single thread is *sampled*: it is cut into equal pieces, with one more cut
+//! at the live peak. Only the pieces are timed; between them the peaks since the last cut are read.
+//! So the course has the true peaks, and hardly disturbs the time.
 //!
 //! A request that fails leaves an empty slot; frees and records of it are skipped, as a
 //! framework would skip them.
@@ -39,7 +39,7 @@ pub struct Replay<'a> {
 pub struct Course {
     /// The samples, in order.
     pub samples: Vec<Sample>,
-    /// The library's fragmentation ratio when most was live.
+    /// The library's fragmentation ratio at the live peak.
     pub fragmentation_ratio: f64,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Replay<'a> {
         Ok(Self { library, program, threads })
     }
 
-    /// `count` passes, each on every thread at once; `done` is told after each.
+    /// `count` passes, each on every thread at once; calls `done` after each.
     pub fn passes(&mut self, count: usize, mut done: impl FnMut()) -> Result<Vec<Pass>> {
         let Self { library, program, threads } = self;
         let (library, program) = (*library, *program);
@@ -114,15 +114,15 @@ impl<'a> Replay<'a> {
             Ok((elapsed, failures))
         })?;
         thread.run(program, &program.leftovers, &library.functions);
-        // Each sample began its peaks anew.
+        // Each sample reset the peaks.
         let peaks = course.samples.iter().map(|sample| sample.reserved_bytes);
         pass.reserved_peak_bytes = peaks.max().unwrap_or(0);
         Ok((pass, course))
     }
 
-    /// One pass of the first thread alone, in which `end` is told the number of each iteration that
-    /// has ended; answers how many requests failed. Nothing is measured, and what the program
-    /// leaves live stays live.
+    /// One pass of the first thread alone, which calls `end` with the number of each iteration that
+    /// has ended; returns how many requests failed. Nothing is measured, and blocks that the
+    /// program leaves live stay live.
     pub fn told_pass(&mut self, mut end: impl FnMut(u32) -> Result<()>) -> Result<u64> {
         let (program, functions) = (self.program, &self.library.functions);
         let (mut done, mut failures) = (0, 0);
@@ -136,7 +136,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Runs `pass`, which answers the time of a thread and the failures.
+/// Runs `pass`, which returns the time of a thread and the failures.
 fn measure(
     library: &Library,
     program: &Program,
@@ -155,7 +155,7 @@ fn measure(
     })
 }
 
-/// What the replay's own loop costs a call of `program`, in nanoseconds.
+/// The time of the replay's own loop for a call of `program`, in nanoseconds.
 pub fn loop_ns_per_call(program: &Program) -> Result<f64> {
     let streams = streams::make("sim", 1, program.device_count, program.stream_count)?;
     let mut thread = Thread { streams: streams[0].clone(), blocks: Blocks::new(program) };
@@ -173,7 +173,7 @@ fn ns_per_call(elapsed: Duration, program: &Program) -> f64 {
     elapsed.as_nanos() as f64 / program.calls.len().max(1) as f64
 }
 
-/// Gives `run` the calls of `program` in pieces, and reads the peaks of each piece.
+/// Calls `run` with the calls of `program` in pieces, and reads the peaks of each piece.
 fn sample(
     library: &Library,
     program: &Program,
@@ -228,7 +228,7 @@ impl Thread {
     }
 }
 
-/// Makes `calls` in order; answers how many requests failed. This is what is measured.
+/// Makes `calls` in order; returns how many requests failed. This is what is measured.
 #[inline(never)]
 fn replay(
     calls: &[Call],
@@ -244,8 +244,8 @@ fn replay(
         let stream =
             streams[usize::from(call.device) * streams_per_device + usize::from(call.stream)];
         let block = blocks.get_mut(call.slot as usize);
-        // SAFETY: pointers are what the library handed out and has not taken back, or null,
-        // which is skipped; sizes, devices and streams are plain values to it.
+        // SAFETY: pointers are the library's live blocks, or null, which is skipped; sizes, devices
+        // and streams are plain values to it.
         unsafe {
             match (call.kind, block) {
                 (Kind::Allocate, Some(block)) => {
@@ -297,7 +297,7 @@ impl Totals {
     }
 }
 
-/// Functions that do nothing, at the price of a call.
+/// Functions that do nothing: their price is that of a call.
 const IDLE: Functions = Functions {
     malloc: idle_malloc,
     free: idle_free,

@@ -1,4 +1,4 @@
-//! The one error type of a replay: a sentence for its reader, and whose fault it is.
+//! The one error type of a replay: a sentence for its reader, and the kind of fault.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 pub struct Error {
     /// One line, without a trailing stop.
     pub message: String,
-    /// Whether what was asked is at fault (an unknown strategy, no such file) rather than
-    /// what happened while doing it.
+    /// True if the request is at fault (an unknown strategy, no such file), false if something
+    /// failed while it was carried out.
     pub is_usage: bool,
 }
 
@@ -18,12 +18,12 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// What happened while doing what was asked.
+    /// Something failed while the request was carried out.
     pub fn failed(message: impl Into<String>) -> Self {
         Self { message: message.into(), is_usage: false }
     }
 
-    /// What was asked cannot be done.
+    /// The request cannot be carried out.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { message: message.into(), is_usage: true }
     }

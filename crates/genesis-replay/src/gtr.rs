@@ -1,109 +1,42 @@
 //! GTR1, the file format of recorded traces.
 //!
 //! The five bytes `GTR1\n`, then records of 16 bytes, little-endian:
-//! `u8 op, u8 device, u16 stream, u32 id, u64 size`. A file may be compressed with Zstandard,
-//! in one frame or, as the library's recorder writes it, in one for each piece; that is told by
-//! its first bytes, not by its name. The format grows by new operations and
-//! never by another record layout, so an operation this reader does not know is kept as
-//! [`Action::Unknown`] (a replay skips and counts them). Operation 0 is never assigned: a
-//! file that holds it is damaged, and is refused.
+//! `u8 op, u8 device, u16 stream, u32 id, u64 size`. A file may be compressed with Zstandard, in
+//! one frame or, as the library's recorder writes it, in one for each piece. The format grows by
+//! new operations and never by another layout of records, so an operation that this reader does
+//! not know is kept as [`Action::Unknown`] (a replay skips and counts them). Operation 0 is never
+//! assigned: a file that has it is damaged, and is refused.
 //!
-//! Where a trace is read, a log of RMM's is as good; it, too, is told by its first bytes
-//! ([`crate::rmm_log`]).
+//! The first bytes of a file, not its name, decide how it is read: as a trace, as a compressed one,
+//! or as a log of RMM's ([`crate::rmm_log`]).
 //!
 //! No input makes the reader panic. An error names the offset, in the uncompressed stream, of
-//! the first byte that is wrong. What records *mean* together is checked by
-//! [`crate::program`], not here.
+//! the first byte that is wrong. [`crate::program`] checks that the records make sense together.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+pub use crate::record::{Action, Record, Recovered};
 use crate::rmm_log;
 
-/// What every uncompressed trace starts with.
+/// The start of every uncompressed trace.
 const MAGIC: &[u8; 5] = b"GTR1\n";
-/// What a Zstandard frame starts with.
+/// The start of a Zstandard frame.
 const ZSTD_MAGIC: &[u8; 4] = &[0x28, 0xB5, 0x2F, 0xFD];
 /// The size of a record, in bytes.
 const RECORD_BYTES: usize = 16;
 /// Zstandard's level for writing: traces are written once and read often.
 const ZSTD_LEVEL: i32 = 19;
 
-/// What a record says happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// A block was asked for: `id` is new, `size` may be 0.
-    Allocate,
-    /// The block `id` was freed.
-    Free,
-    /// The block `id` was used on `stream`.
-    RecordStream,
-    /// Cached memory was given back to the device.
-    EmptyCache,
-    /// Iteration number `id` of the program ended.
-    IterationEnd,
-    /// An operation newer than this reader.
-    Unknown(u8),
-}
-
-impl Action {
-    fn from_number(number: u8) -> Option<Self> {
-        match number {
-            0 => None,
-            1 => Some(Self::Allocate),
-            2 => Some(Self::Free),
-            3 => Some(Self::RecordStream),
-            4 => Some(Self::EmptyCache),
-            5 => Some(Self::IterationEnd),
-            other => Some(Self::Unknown(other)),
-        }
-    }
-
-    fn number(self) -> u8 {
-        match self {
-            Self::Allocate => 1,
-            Self::Free => 2,
-            Self::RecordStream => 3,
-            Self::EmptyCache => 4,
-            Self::IterationEnd => 5,
-            Self::Unknown(number) => number,
-        }
-    }
-}
-
-/// One record of a trace, as it stands in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// What happened.
-    pub action: Action,
-    /// The device, counted from 0.
-    pub device: u8,
-    /// The stream: 0 is the program's main stream, others in order of appearance.
-    pub stream: u16,
-    /// Which block, or which iteration.
-    pub id: u32,
-    /// How many bytes were asked for; 0 where the action has no size.
-    pub requested_bytes: u64,
-}
-
-/// What can be read of a trace that may be damaged, as a crash leaves it while it is written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// The records before the damage, or all.
-    pub records: Vec<Record>,
-    /// What is wrong, and where.
-    pub damage: Option<Error>,
-}
-
 /// Reads the trace in `path`, which must be whole.
 pub fn read_file(path: &Path) -> Result<Vec<Record>> {
     recover_file(path)?.whole()
 }
 
-/// Reads the trace in `path` up to where it is damaged, if it is. What is no trace is an error,
-/// and so is one damaged before its first record.
+/// Reads the trace in `path`, up to its damage if it is damaged. A file that is no trace, or is
+/// damaged before its first record, is an error.
 pub fn recover_file(path: &Path) -> Result<Recovered> {
     let named = |error: Error| Error { message: format!("{}: {error}", path.display()), ..error };
     let file = File::open(path).map_err(|error| named(Error::usage(error.to_string())))?;
@@ -114,15 +47,6 @@ pub fn recover_file(path: &Path) -> Result<Recovered> {
 /// Reads a trace, plain or compressed, which must be whole.
 pub fn read(input: impl Read) -> Result<Vec<Record>> {
     recover(input)?.whole()
-}
-
-impl Recovered {
-    fn whole(self) -> Result<Vec<Record>> {
-        match self.damage {
-            None => Ok(self.records),
-            Some(damage) => Err(damage),
-        }
-    }
 }
 
 fn recover(mut input: impl Read) -> Result<Recovered> {
@@ -159,7 +83,7 @@ fn read_plain(mut input: impl BufRead) -> Result<Recovered> {
     }
 }
 
-/// A log, of which `start` has been read.
+/// Reads a log whose first bytes, `start`, have been read.
 fn read_log(start: &[u8], mut input: impl BufRead) -> Result<Recovered> {
     let mut header = start.to_vec();
     input.read_until(b'\n', &mut header).map_err(|error| unreadable(&error, 0))?;
@@ -174,7 +98,7 @@ fn read_log(start: &[u8], mut input: impl BufRead) -> Result<Recovered> {
     }
 }
 
-/// The record at `offset`, or `None` where the trace ends.
+/// The record at `offset`, or `None` at the end of the trace.
 fn read_record(input: &mut impl Read, offset: u64) -> Result<Option<Record>> {
     let mut bytes = [0; RECORD_BYTES];
     match fill(input, &mut bytes, offset)? {

@@ -1,23 +1,13 @@
-//! One replay, described as plain data, and run in a process of its own.
-//!
-//! The library reads its settings once a process and its cache outlives a replay, so jobs
-//! that are to be compared each get a fresh process: [`Job::run_apart`] starts the running
-//! program again with arguments that lead it to [`serve`], gives it the settings as its
-//! environment and the job on its standard input, and reads the outcome from its standard
-//! output. A child that dies leaves no outcome, and that is reported as such.
+//! One replay, described as plain data, and run.
 
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Replay, loop_ns_per_call};
 use crate::error::{Error, Result};
 use crate::gtr;
-use crate::library::{Library, PATH_VARIABLE};
-use crate::profile::ProfileJob;
+use crate::library::Library;
 use crate::program::Program;
 use crate::report::Report;
 
@@ -40,19 +30,12 @@ pub struct Job {
     pub sample_count: usize,
 }
 
-/// What a process of its own may be started for.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Task {
-    Replay(Job),
-    Profile(ProfileJob),
-}
-
-/// Told how many of how many passes are done.
+/// Called with the number of passes done and of all passes.
 pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 
 impl Job {
-    /// Runs the job in this process, whose settings are the environment's: those of the job
-    /// are for [`Self::run_apart`].
+    /// Runs the job in this process, under the settings of its environment: the job's own are for
+    /// [`Self::run_apart`].
     pub fn run(&self, progress: Progress<'_>) -> Result<Report> {
         let (program, damage) = self.prepare()?;
         let library = self.open_library(&program)?;
@@ -60,7 +43,7 @@ impl Job {
         Ok(Report { damage, ..report })
     }
 
-    /// The trace as a program, and where it is damaged.
+    /// The trace as a program, and its damage if it is damaged.
     pub(crate) fn prepare(&self) -> Result<(Program, Option<String>)> {
         let trace = gtr::recover_file(&self.trace)?;
         let program = Program::prepare(&trace.records).map_err(|error| Error {
@@ -146,15 +129,9 @@ impl Job {
             samples,
         })
     }
-
-    /// Runs the job in a process of its own, under its settings: this program again, with
-    /// `arguments` that lead it to [`serve`].
-    pub fn run_apart(&self, arguments: &[&str]) -> Result<Report> {
-        run_apart(&Task::Replay(self.clone()), &self.settings, arguments)
-    }
 }
 
-/// Whose prices the library's driver time goes by; none where it was measured.
+/// The name of the prices that the library's driver time is made of; `None` if it is measured.
 fn driver_prices(library: &Library) -> Result<Option<String>> {
     if let Some(prices) = library.stand_in_prices() {
         return Ok(Some(prices));
@@ -164,52 +141,6 @@ fn driver_prices(library: &Library) -> Result<Option<String>> {
         // A library may be too old to have the option.
         _ => Ok(library.option("GENESIS_SIM_PRICES").ok()),
     }
-}
-
-/// Has `task` done by this program in a process of its own, under `settings`.
-pub(crate) fn run_apart<T: DeserializeOwned>(
-    task: &Task,
-    settings: &[(String, String)],
-    arguments: &[&str],
-) -> Result<T> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Error::failed(format!("the replay's own process failed: {error}"))
-    };
-    let program = std::env::current_exe().map_err(|error| failed(&error))?;
-    let mut child = Command::new(program)
-        .args(arguments)
-        .env_remove(PATH_VARIABLE)
-        .envs(settings.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(&error))?;
-    if let Some(mut input) = child.stdin.take() {
-        let task = serde_json::to_vec(task).map_err(|error| failed(&error))?;
-        // A child that died early is reported below, with how it ended.
-        let _ = input.write_all(&task);
-    }
-    let output = child.wait_with_output().map_err(|error| failed(&error))?;
-    serde_json::from_slice::<Result<T>>(&output.stdout)
-        .unwrap_or_else(|_| Err(failed(&output.status)))
-}
-
-/// Does the task on standard input and writes its outcome to standard output; the other end of
-/// [`Job::run_apart`].
-pub fn serve(progress: Progress<'_>) -> std::io::Result<()> {
-    let mut task = Vec::new();
-    std::io::stdin().read_to_end(&mut task)?;
-    match serde_json::from_slice::<Task>(&task) {
-        Ok(Task::Replay(job)) => answer(&job.run(progress)),
-        Ok(Task::Profile(job)) => answer(&job.run(progress)),
-        Err(error) => answer(&Result::<()>::Err(Error::usage(format!("not a job: {error}")))),
-    }
-}
-
-fn answer(outcome: &impl Serialize) -> std::io::Result<()> {
-    let mut output = std::io::stdout().lock();
-    serde_json::to_writer(&mut output, outcome)?;
-    output.flush()
 }
 
 /// The name of the trace in `path`: its file name without `.gtr` and `.zst`.

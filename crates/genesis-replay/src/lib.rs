@@ -1,7 +1,8 @@
 //! Replays recorded allocation traces through the C interface of `libgenesis.so`.
 //!
 //! ```text
-//! gtr      a trace as a file                → Record
+//! record   what a trace consists of
+//! gtr      a trace as a file                ↔ Record
 //! rmm_log  RMM's log of allocations         ↔ Record
 //! program  a trace prepared for replay      → Call, with compact slots and the live peak
 //! library  libgenesis.so and its functions, looked up by name
@@ -9,15 +10,17 @@
 //! engine   the measured loop; passes, threads, samples
 //! crew     threads that do the same thing at once
 //! report   what a replay found, as plain data
-//! job      one replay, described and run; each in a process of its own
-//! profile  a replay that is looked at instead of measured
-//! table    numbers set out for people
+//! job      one replay, described and run
+//! profile  a replay under the profiler
+//! apart    either of them in a process of its own
+//! table    tables of numbers, for people
 //! ```
 //!
 //! The library reads its settings once a process, so every strategy is replayed in a process
-//! of its own: see [`job`]. Only the C interface is used, so that what is measured is what a
-//! framework gets, call overhead included.
+//! of its own ([`apart`]). Only the C interface is used: a framework pays what is measured here,
+//! call overhead included.
 
+pub mod apart;
 mod crew;
 pub mod engine;
 mod error;
@@ -26,6 +29,7 @@ pub mod job;
 pub mod library;
 pub mod profile;
 pub mod program;
+mod record;
 pub mod report;
 pub mod rmm_log;
 pub mod streams;

@@ -1,10 +1,9 @@
 //! `libgenesis.so` and the functions of its C interface, looked up by name.
 //!
-//! The library is opened once and never closed: it may be called by destructors and threads
-//! that outlive any owner. The functions are plain pointers, so the measured loop pays what
-//! any C program pays. Handing the library wrong arguments is harmless by its own contract
-//! (a foreign or stale pointer is reported, a wrong stream is ignored), which is why the
-//! wrappers here are safe.
+//! The library is opened once and never closed, because destructors and threads that outlive any
+//! owner may call it. The functions are plain pointers, so the measured loop pays what any C
+//! program pays. Wrong arguments are harmless by the library's own contract (a foreign or stale
+//! pointer is reported, a wrong stream is ignored), so the wrappers here are safe.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -13,9 +12,9 @@ use crate::error::{Error, Result};
 
 /// The file name of the library.
 pub const FILE_NAME: &str = "libgenesis.so";
-/// The name by which programs are linked with it: all there is where only they are installed.
+/// The name by which programs are linked with it: an installation without headers has only this.
 const SONAME: &str = "libgenesis.so.0";
-/// The environment variable that says where the library is.
+/// The environment variable with the library's path.
 pub const PATH_VARIABLE: &str = "GENESIS_LIBRARY";
 
 /// A `cudaStream_t`.
@@ -25,7 +24,7 @@ pub type Stream = *mut c_void;
 pub type Status = c_int;
 /// `GENESIS_STATUS_SUCCESS`.
 const SUCCESS: Status = 0;
-/// `GENESIS_STATUS_INVALID_CONFIGURATION`: what was asked of the library is at fault.
+/// `GENESIS_STATUS_INVALID_CONFIGURATION`: the settings are at fault.
 const INVALID_CONFIGURATION: Status = 6;
 
 /// `genesis_gauge`: a quantity over time.
@@ -46,13 +45,13 @@ pub struct Gauge {
 pub struct Stats {
     /// The size of this structure, set by the caller.
     pub struct_size: usize,
-    /// What callers asked for.
+    /// Bytes as callers requested them.
     pub requested_bytes: Gauge,
-    /// What live blocks take.
+    /// Bytes of the live blocks.
     pub allocated_bytes: Gauge,
     /// Physical memory held.
     pub reserved_bytes: Gauge,
-    /// Live blocks and those that wait for a stream.
+    /// Live blocks and pending ones.
     pub active_bytes: Gauge,
     /// Reserved and not active.
     pub inactive_bytes: Gauge,
@@ -72,7 +71,7 @@ pub struct Stats {
     pub driver_nanoseconds: u64,
     /// Requests tried again after memory was released.
     pub retries: u64,
-    /// Requests refused for want of memory.
+    /// Requests refused because memory was short.
     pub out_of_memory_events: u64,
     /// Blocks reused on another stream than their own.
     pub cross_stream_reuses: u64,
@@ -104,7 +103,7 @@ pub struct Functions {
 /// The library, open for the rest of the process.
 #[derive(Debug)]
 pub struct Library {
-    /// Where it was found.
+    /// Its path.
     pub path: PathBuf,
     /// Its hot path.
     pub functions: Functions,
@@ -132,7 +131,7 @@ pub struct Profiler<'a> {
     iteration: unsafe extern "C" fn(u32) -> Status,
 }
 
-/// Where the library is: `given`, else what `GENESIS_LIBRARY` says, else beside the running
+/// The path of the library: `given`, else that in `GENESIS_LIBRARY`, else next to the running
 /// program.
 pub fn locate(given: Option<&Path>) -> Result<PathBuf> {
     let named = given.map(Path::to_owned).or_else(|| {
@@ -155,7 +154,7 @@ pub fn locate(given: Option<&Path>) -> Result<PathBuf> {
     })
 }
 
-/// The library of that file name beside the running program, where a build or an installation
+/// The library of that file name next to the running program, where a build or an installation
 /// puts it; `None` if there is none.
 pub fn beside_program(file_name: &str) -> Result<Option<PathBuf>> {
     let program = std::env::current_exe()
@@ -169,15 +168,15 @@ pub fn beside_program(file_name: &str) -> Result<Option<PathBuf>> {
 }
 
 impl Library {
-    /// Opens the library at `path` and looks up every function. It is not called yet, so it
-    /// has not read its settings either.
+    /// Opens the library at `path` and looks up every function. No function is called, so the
+    /// library has not read its settings yet.
     pub fn open(path: &Path) -> Result<Self> {
         let broken = |error| Error::failed(format!("{}: {error}", path.display()));
-        // SAFETY: loading runs the library's initialisers; it has none that call out.
+        // SAFETY: loading runs the library's initialisers, which call nothing outside it.
         let library = unsafe { libloading::Library::new(path) }.map_err(broken)?;
         // Never closed: see the note of this module.
         let library: &'static libloading::Library = Box::leak(Box::new(library));
-        // SAFETY: each name is looked up as the type that the library's header gives it.
+        // SAFETY: each name is looked up as its type in the library's header.
         let opened = unsafe {
             Self {
                 path: path.to_owned(),
@@ -209,27 +208,27 @@ impl Library {
         Ok(opened)
     }
 
-    /// Recorded programs are PyTorch's, whose streams last: the driver is not asked which they are,
-    /// unless the user wants that.
+    /// Recorded programs are PyTorch's, whose streams last: the driver is not asked which stream a
+    /// handle names, unless the user wants that.
     fn let_streams_last(&self) -> Result<()> {
         const NAME: &str = "GENESIS_STREAM_IDS";
         if std::env::var_os(NAME).is_some() {
             return Ok(());
         }
         type Set = unsafe extern "C" fn(*const c_char, *const c_char) -> Status;
-        // SAFETY: the name is looked up as the type that the library's header gives it.
+        // SAFETY: the name is looked up as its type in the library's header.
         let Ok(set) = (unsafe { self.handle.get::<Set>(b"genesis_option_set\0") }) else {
             return Ok(());
         };
-        // SAFETY: two strings that end with NUL. A library that knows no such option asks nobody.
+        // SAFETY: two strings that end with NUL. A library without the option does not ask either.
         unsafe { set(c"GENESIS_STREAM_IDS".as_ptr(), c"off".as_ptr()) };
         Ok(())
     }
 
-    /// The functions that only some replays need, and a library may be too old to have.
+    /// The profiler; an error if the library is too old to have one.
     pub fn profiler(&self) -> Result<Profiler<'_>> {
         let broken = |error| Error::failed(format!("{}: {error}", self.path.display()));
-        // SAFETY: each name is looked up as the type that the library's header gives it.
+        // SAFETY: each name is looked up as its type in the library's header.
         let profiler = unsafe {
             Profiler {
                 library: self,
@@ -283,8 +282,8 @@ impl Library {
         })
     }
 
-    /// Whose prices the time in the driver goes by, where the library counts it as a driver
-    /// stand-in does; the libraries of `benches/peers` have a function for it, Genesis has none.
+    /// The name of the price list by which a simulated driver counts time, if the library has a
+    /// function for it: those of `benches/peers` have one, Genesis has not.
     pub(crate) fn stand_in_prices(&self) -> Option<String> {
         type Get = unsafe extern "C" fn() -> *const c_char;
         // SAFETY: the name is looked up as the type that those libraries give it.
@@ -303,7 +302,7 @@ impl Library {
         Ok((free_bytes as u64, total_bytes as u64))
     }
 
-    /// Lets the library reserve at most `limit_bytes` on `device`; 0 for no limit.
+    /// Limits the bytes that the library may reserve on `device`; 0 for no limit.
     pub fn set_memory_limit(&self, device: usize, limit_bytes: u64) -> Result<()> {
         let limit_bytes = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
         // SAFETY: plain numbers.
@@ -318,7 +317,7 @@ impl Library {
         Ok(stats)
     }
 
-    /// Starts the peaks of `device` again from what is current.
+    /// Resets the peaks of `device` to the current values.
     pub fn reset_peaks(&self, device: usize) -> Result<()> {
         // SAFETY: a plain number.
         self.check(unsafe { (self.stats_reset_peak)(ordinal(device)) })
@@ -328,7 +327,7 @@ impl Library {
     pub fn try_allocation(&self, device: usize, requested_bytes: u64) -> Result<()> {
         let requested_bytes = usize::try_from(requested_bytes).unwrap_or(usize::MAX);
         let (device, stream) = (ordinal(device), std::ptr::null_mut());
-        // SAFETY: the null stream always exists; the block is freed by nobody else.
+        // SAFETY: the null stream always exists; only this frees the block.
         unsafe {
             let block = (self.functions.malloc)(requested_bytes, device, stream);
             if block.is_null() {
@@ -392,7 +391,7 @@ impl Profiler<'_> {
         self.library.check(unsafe { (self.write)(path.as_ptr()) })
     }
 
-    /// Says that iteration `number` of the program has ended.
+    /// Tells the profiler that iteration `number` of the program has ended.
     pub fn end_iteration(&self, number: u32) -> Result<()> {
         // SAFETY: a plain number.
         self.library.check(unsafe { (self.iteration)(number) })

@@ -1,6 +1,6 @@
-//! A replay that is looked at instead of measured: one pass under the library's own profiler, which
-//! is told of iterations and writes what it saw to a file. What the program leaves live is still
-//! live in it.
+//! A replay under the library's profiler, instead of a measured one: one pass. The profiler is told
+//! of iterations and writes its profile to a file. Blocks that the program never frees are live in
+//! it.
 
 use std::path::PathBuf;
 
@@ -8,27 +8,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Replay;
 use crate::error::Result;
-use crate::job::{Job, Progress, Task, run_apart};
+use crate::job::{Job, Progress};
 
 /// A trace to replay under the profiler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileJob {
-    /// The replay; of its passes there is one, on one thread, without samples.
+    /// The replay: one pass on one thread, without samples, whatever it says of these.
     pub job: Job,
     /// Where to write the profile, in the form that the name ends in.
     pub output: PathBuf,
 }
 
-/// What such a replay found beside the profile.
+/// What such a replay found, apart from the profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profiled {
     /// Calls made.
     pub calls: u64,
-    /// Requests refused for want of memory.
+    /// Requests refused because memory was short.
     pub failures: u64,
     /// Records left out because their operation is newer than this program.
     pub unknown_records: u64,
-    /// Where the trace is damaged, and only what stands before was replayed.
+    /// The damage of a damaged trace, of which only the records before were replayed.
     pub damage: Option<String>,
 }
 
@@ -51,10 +51,5 @@ impl ProfileJob {
             unknown_records: program.unknown_records,
             damage,
         })
-    }
-
-    /// Runs the job in a process of its own, as [`Job::run_apart`] does.
-    pub fn run_apart(&self, arguments: &[&str]) -> Result<Profiled> {
-        run_apart(&Task::Profile(self.clone()), &self.job.settings, arguments)
     }
 }

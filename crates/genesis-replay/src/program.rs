@@ -1,10 +1,10 @@
 //! A trace prepared for replay.
 //!
-//! The ids of a trace name every block the program ever had; a replay needs a place for each
-//! block that is live. So ids are renumbered to *slots*, and a slot is used again as soon as
-//! its block is freed (the one freed last first, which is also kindest to the cache): the
-//! table of pointers is as small as the largest live set. Streams are numbered densely in
-//! order of appearance, stream 0 first.
+//! The ids of a trace name every block that the program ever had; a replay needs a place for each
+//! block that is live. So ids are renumbered to *slots*. A slot is used again as soon as its block
+//! is freed, the last freed first, which also uses the processor's cache best. So the table of
+//! pointers is as small as the largest live set. Streams are numbered densely in order of
+//! appearance, stream 0 first.
 //!
 //! Invariants, checked while preparing and relied upon by the measured loop:
 //! - slot < [`Program::slot_count`], stream < [`Program::stream_count`],
@@ -14,8 +14,8 @@
 //! - freeing [`Program::leftovers`] after [`Program::calls`] leaves every slot empty.
 //!
 //! A trace that frees, or records a stream for, a block that is not live is refused with the
-//! number of the record. Ends of iterations and operations unknown to this reader are noted or
-//! counted, and left out: they are no calls.
+//! number of the record. Ends of iterations are noted and unknown operations counted; neither is a
+//! call.
 
 use std::collections::HashMap;
 
@@ -48,7 +48,7 @@ pub struct Call {
     pub device: u8,
     /// The stream, by its dense number.
     pub stream: u16,
-    /// Where the block's pointer is kept.
+    /// The index of the block's pointer.
     pub slot: u32,
     /// The size of the request, in bytes; of the block's request for a free or a record.
     pub requested_bytes: u64,
@@ -80,11 +80,11 @@ pub struct Program {
     pub iteration_ends: Vec<IterationEnd>,
     /// How many records hold an operation unknown to this reader.
     pub unknown_records: u64,
-    /// The most bytes live at once as requested, added up over the devices' own peaks.
+    /// The most bytes live at once as requested: the sum of the devices' own peaks.
     pub live_peak_bytes: u64,
     /// The same with every request rounded up to a multiple of 512 bytes.
     pub live_peak_rounded_bytes: u64,
-    /// How many calls have been made when most is live on all devices together.
+    /// How many calls have been made at the live peak of all devices together.
     pub calls_to_live_peak: usize,
 }
 
@@ -177,7 +177,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Counts a block; `None` where the bytes of all devices exceed what can be counted.
+    /// Counts a block; `None` if the bytes of all devices exceed 64 bits.
     fn add_live(&mut self, device: u8, requested_bytes: u64) -> Option<()> {
         let rounded_bytes = rounded(requested_bytes)?;
         self.live_rounded_bytes = self.live_rounded_bytes.checked_add(rounded_bytes)?;

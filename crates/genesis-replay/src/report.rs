@@ -1,8 +1,8 @@
 //! What a replay found, as plain data: what `--json` prints.
 //!
 //! Sizes are in bytes, times in nanoseconds. A *call* is a request, a free, a recorded stream
-//! or an emptied cache; times per call are over all of them, and include the replay's own
-//! loop, whose cost stands beside them.
+//! or an emptied cache. Times per call are over all of them, and include the replay's own loop,
+//! whose cost has a field of its own.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +17,8 @@ pub struct Report {
     pub backend: String,
     /// The library's version.
     pub version: String,
-    /// Whose prices the time in the driver goes by, where it is virtual: a name of
-    /// `GENESIS_SIM_PRICES`. None where it was measured.
+    /// The price list of virtual driver time, a name of `GENESIS_SIM_PRICES`; `None` if driver time
+    /// was measured.
     #[serde(default)]
     pub driver_prices: Option<String>,
     /// How many threads replayed the whole trace at once, each on streams of its own.
@@ -29,9 +29,9 @@ pub struct Report {
     pub iterations: u64,
     /// Records left out because their operation is newer than this program.
     pub unknown_records: u64,
-    /// Where the trace is damaged, and only what stands before was replayed.
+    /// The damage of a damaged trace, of which only the records before were replayed.
     pub damage: Option<String>,
-    /// The most bytes live at once, as requested; times the threads.
+    /// The most bytes live at once, as requested, times the threads.
     pub live_peak_bytes: u64,
     /// The same with every request rounded up to a multiple of 512 bytes.
     pub live_peak_rounded_bytes: u64,
@@ -41,7 +41,7 @@ pub struct Report {
     pub cold: Pass,
     /// Later passes, each after the blocks left live by the one before were freed.
     pub warm: Vec<Pass>,
-    /// The library's fragmentation ratio when most was live; none with several threads.
+    /// The library's fragmentation ratio at the live peak; `None` with several threads.
     pub fragmentation_ratio: Option<f64>,
     /// The course of the first pass; empty unless asked for.
     pub samples: Vec<Sample>,
@@ -61,7 +61,7 @@ pub struct Pass {
     /// Time in the driver: virtual on a simulated device, and part of the time per call on a
     /// real one.
     pub driver_ns: u64,
-    /// Requests refused for want of memory.
+    /// Requests refused because memory was short.
     pub failures: u64,
 }
 
@@ -77,14 +77,13 @@ pub struct Sample {
 }
 
 impl Report {
-    /// The peak of reserved memory over the peak of live memory, in the first pass; none where
-    /// nothing was ever live.
+    /// Reserved peak / live peak of the first pass; `None` if nothing was ever live.
     pub fn reserved_over_live(&self) -> Option<f64> {
         let (reserved, live) = (self.cold.reserved_peak_bytes, self.live_peak_bytes);
         (live > 0).then(|| reserved as f64 / live as f64)
     }
 
-    /// What the time in the driver is, for people.
+    /// The source of driver time, for people.
     pub fn driver_time_source(&self) -> String {
         match &self.driver_prices {
             Some(prices) => format!("driver time by the prices of {prices}"),
@@ -103,7 +102,7 @@ impl Report {
     }
 }
 
-/// The middle of `values`; the mean of the two middle ones where their number is even.
+/// The middle of `values`; the mean of the two middle ones if their number is even.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

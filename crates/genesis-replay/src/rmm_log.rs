@@ -1,4 +1,4 @@
-//! RMM's log of allocations: what `rmm.mr.LoggingResourceAdaptor` writes, read and written.
+//! RMM's log of allocations, as `rmm.mr.LoggingResourceAdaptor` writes it: reading and writing.
 //!
 //! ```text
 //! Thread,Time,Action,Pointer,Size,Stream
@@ -6,17 +6,22 @@
 //! 14172,18:04:44.331852,free,0x10000000000,700,0x570000000000
 //! ```
 //!
-//! A log says less than a trace in some respects and more in others:
-//! - a *pointer* is a block from its allocation to its free, and becomes a number of its own;
-//! - *streams* are numbered as they appear; a block that is freed on another stream than its own was
-//!   used there, which a trace says apart;
-//! - requests that failed, and frees of what was allocated before the log began, are left out, as
-//!   the library's recorder leaves them out; actions of other names are counted as unknown;
-//! - threads and times are not kept, and there is one device: RMM writes a file for each.
+//! A log read becomes records:
 //!
-//! Written, a log has addresses made up, a tebibyte apart, and counts microseconds instead of
-//! telling the time. Of several streams that used a block, the last is named by its free. Emptied
-//! caches and ends of iterations have no form there.
+//! | in the log | as records |
+//! |---|---|
+//! | a pointer, from its allocation to its free | a block with a number of its own |
+//! | a stream's handle | a number, in order of appearance |
+//! | a free on another stream than the block's own | a use on that stream, then the free |
+//! | a failed request; a free of a block allocated before the log began | nothing |
+//! | an action of another name | an unknown record |
+//! | thread, time | nothing |
+//!
+//! All is on device 0, because RMM writes a file for each device.
+//!
+//! A log written has made-up addresses, a tebibyte apart, and counts microseconds instead of
+//! telling the time. The free of a block names the last stream that used it. Emptied caches and
+//! ends of iterations are left out.
 //!
 //! No input makes the reader panic. An error names the line that is wrong.
 
@@ -24,14 +29,14 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
 use crate::error::{Error, Result};
-use crate::gtr::{Action, Record, Recovered};
+use crate::record::{Action, Record, Recovered};
 
-/// What every log starts with.
+/// The first line of every log.
 pub const HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream";
 
 /// The operation that stands for actions of a name unknown to this reader.
 const UNKNOWN_ACTION: Action = Action::Unknown(u8::MAX);
-/// How a log writes that there is no pointer, or no stream but the default one.
+/// How a log writes a null pointer, and the default stream.
 const NOTHING: [&str; 3] = ["(nil)", "0x0", "0"];
 /// The other handle of the legacy default stream.
 const LEGACY_STREAM: &str = "0x1";
@@ -40,7 +45,7 @@ const ADDRESS_SHIFT: u32 = 40;
 /// The same for handles of streams.
 const STREAM_SHIFT: u32 = 12;
 
-/// Reads a log, after its header line, up to where it is damaged, if it is.
+/// Reads a log after its header line, up to its damage if it is damaged.
 pub(crate) fn recover(input: impl BufRead) -> Recovered {
     let mut reader = Reader::default();
     for (number, line) in (2..).zip(input.lines()) {
@@ -107,7 +112,7 @@ impl Reader {
         let record = Record { action, device: 0, stream, id, requested_bytes: size };
         self.records.push(record);
         if address == 0 {
-            // It is never freed; a trace has no blocks of no bytes gather.
+            // A log never frees it. Freed here, empty blocks do not pile up in the trace.
             self.records.push(free_of(record));
         } else if self.live.insert(address, record).is_some() {
             return Err(format!("{address:#x} is allocated while live"));
@@ -146,7 +151,7 @@ fn address(pointer: &str) -> std::result::Result<u64, String> {
     u64::from_str_radix(digits, 16).map_err(|_| format!("{pointer:?} is no pointer"))
 }
 
-/// Writes what the records of `device` say as a log.
+/// Writes the records of `device` as a log.
 pub fn write(output: &mut impl Write, records: &[Record], device: u8) -> std::io::Result<()> {
     writeln!(output, "{HEADER}")?;
     let mut writer = Writer::default();
@@ -156,7 +161,7 @@ pub fn write(output: &mut impl Write, records: &[Record], device: u8) -> std::io
     Ok(())
 }
 
-/// The one device of which `records` have blocks, or an error that says there are several.
+/// The device of all blocks in `records`; an error if there are several.
 pub fn only_device(records: &[Record]) -> Result<u8> {
     let mut devices: Vec<u8> = records
         .iter()
@@ -174,7 +179,7 @@ pub fn only_device(records: &[Record]) -> Result<u8> {
     }
 }
 
-/// What a log that is being written must remember.
+/// The state of a log that is being written.
 #[derive(Default)]
 struct Writer {
     /// Of each live block: its place, its size, and the stream that used it last.

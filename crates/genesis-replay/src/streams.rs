@@ -1,9 +1,9 @@
 //! The stream handles that a replay passes.
 //!
-//! A simulated device takes any number for a stream, so numbers are made up, clear of those
-//! with a meaning of their own (0, 1 and 2). A CUDA device needs real streams: they are made
-//! non-blocking through the driver, and live as long as the process. Either way the first
-//! thread's stream 0 is the null stream, which is what frameworks use.
+//! A simulated device takes any number for a stream, so numbers are made up, other than those
+//! with a special meaning (0, 1 and 2). A CUDA device needs real streams: they are made
+//! non-blocking through the driver, and live as long as the process. In both cases the first
+//! thread's stream 0 is the null stream, which frameworks use.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -52,12 +52,12 @@ pub fn make(
         .collect()
 }
 
-/// The version of the CUDA driver, such as 12040, or why there is none.
+/// The version of the CUDA driver, such as 12040; an error says why there is none.
 pub fn cuda_driver_version() -> Result<i32> {
     Driver::load()?.version()
 }
 
-/// The few functions of `libcuda.so.1` that making a stream takes.
+/// The functions of `libcuda.so.1` that making a stream needs.
 #[derive(Debug)]
 struct Driver {
     init: unsafe extern "C" fn(c_uint) -> c_int,
@@ -75,7 +75,7 @@ impl Driver {
         // SAFETY: loading the driver's library runs only its own initialisers.
         let library = unsafe { libloading::Library::new("libcuda.so.1") }.map_err(broken)?;
         let library: &'static libloading::Library = Box::leak(Box::new(library));
-        // SAFETY: each name is looked up as the type that CUDA's header gives it.
+        // SAFETY: each name is looked up as its type in CUDA's header.
         let driver = unsafe {
             Self {
                 init: *library.get(b"cuInit\0").map_err(broken)?,

@@ -1,4 +1,4 @@
-//! The replay loop against a stub of the library, whose results can be reckoned by hand.
+//! The replay loop against a stub of the library, whose results can be computed by hand.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use genesis_replay::gtr::{Action, Record, write_file};
 use genesis_replay::job::Job;
 use genesis_replay::library::Library;
 
-/// Compiles the stub under a name of its own: its counters are a process's, and tests share one.
+/// Compiles the stub under a name of its own, because tests share a process and so its counters.
 fn stub(name: &str) -> PathBuf {
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lib{name}.so"));
     let status = Command::new("cc")
@@ -82,7 +82,7 @@ fn a_pass_makes_every_call_and_reads_the_peaks() {
         assert_eq!(warm.reserved_peak_bytes, 4096);
     }
     assert_eq!(report.failures(), 0);
-    // Ten equal pieces, and a cut where most is live: after the second call.
+    // Ten equal pieces, and a cut at the live peak, after the second call.
     assert_eq!(report.samples.len(), 11);
     assert_eq!(report.samples[0].calls, 2);
     assert_eq!(report.fragmentation_ratio, Some(4096.0 / f64::from(1 << 20)));

@@ -90,7 +90,7 @@ fn a_log_is_of_one_device() {
     assert_eq!(read(&log[..]).unwrap().len(), 1);
 }
 
-/// A program in the words that a log has, with streams numbered as they appear.
+/// A program as a log can express it, with streams numbered as they appear.
 fn any_program() -> impl Strategy<Value = Vec<Record>> {
     let steps = prop::collection::vec((any::<prop::sample::Index>(), 0u64..5000, 0u16..4), 0..80);
     steps.prop_map(|steps| {

@@ -1,9 +1,9 @@
 /* A library with the functions of libgenesis.so that serves every request at once.
  *
- * It "reserves" what was ever live at once in multiples of 512 bytes and never gives it back
- * before the cache is emptied, so that a replay against it has results that can be reckoned
- * by hand. A request that exceeds the limit fails. Pointers are numbers. It checks what it
- * can of a replay's manners and counts the offences as retries. */
+ * It "reserves" the live peak in multiples of 512 bytes and gives it back only when the cache is
+ * emptied, so that the results of a replay can be computed by hand. A request that exceeds the
+ * limit fails. Pointers are numbers. It checks a replay's arguments as far as it can, and counts
+ * wrong ones as retries. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

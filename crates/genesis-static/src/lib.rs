@@ -1,10 +1,10 @@
 //! `libgenesis_static.a`: the library and everything it is linked with, in one archive.
 //!
 //! Packages are made of it (`cargo xtask install` and `dist`): their `libgenesis.a`, in which only
-//! the functions of `genesis.h` are visible, and their `libgenesis.so`, whose symbols carry
-//! versions. rustc gives a cdylib a version script of its own, which admits no second one, so the
-//! shared library of packages is linked from this archive.
+//! the functions of `genesis.h` are visible, and their `libgenesis.so`, whose symbols have
+//! versions. rustc links a cdylib with a version script of its own, and there can be only one, so
+//! the shared library of packages is linked from this archive.
 //!
-//! A crate of its own, since every build of the library would else write the archive, too.
+//! It is a crate of its own, because otherwise every build of the library would write the archive.
 
 extern crate genesis as _;

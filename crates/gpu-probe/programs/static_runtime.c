@@ -27,7 +27,7 @@ static void check_code(const char *name, cudaError_t code)
     check(name, code == cudaSuccess, cudaGetErrorName(code));
 }
 
-/* Fills a block on a stream of this runtime, copies it back, and looks at every byte. */
+/* Fills a block on a stream of this runtime, copies it back, and checks every byte. */
 static void use_block(cudaStream_t stream)
 {
     unsigned char *host = malloc(BYTES);
@@ -56,7 +56,7 @@ static void use_block(cudaStream_t stream)
     free(host);
 }
 
-/* A request that cannot be served is NULL, and leaves no error behind in the runtime. */
+/* A request that cannot be served returns NULL, and leaves no error behind in the runtime. */
 static void run_short(cudaStream_t stream)
 {
     void *block = genesis_malloc((size_t)1 << 46, 0, (genesis_stream)stream);

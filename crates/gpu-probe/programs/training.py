@@ -1,14 +1,14 @@
-"""Trains one model under one allocator, and says how fast, in how much memory, and how large a
-batch fits.
+"""Trains one model under one allocator, and prints its speed, its memory and the largest batch that
+fits.
 
     python training.py gpt2 native --limit-bytes 34359738368 --seconds 30
 
-The last line printed is the result so far as JSON; it is printed again after each stage, so a run
-that is stopped has said what it knows.
+The last line printed is the result so far as JSON. It is printed after each stage, so a run that is
+stopped has printed what it knows.
 
 Steps are whole training steps in mixed precision: forward, loss, backward, clipped gradients,
 AdamW. *Fixed* steps have sequences of one length; *varied* ones draw a length for each step, as
-real text does, which is what fragments memory. The largest batch is found by doubling and then
+real text does, which fragments memory. The largest batch is found by doubling and then
 bisection: a batch fits if a series of varied steps, the longest sequence among them, runs without
 an out-of-memory error, starting from an empty cache.
 """
@@ -160,7 +160,7 @@ class Trainer:
 
 
 class Memory:
-    """Statistics and the cache, whoever the allocator is."""
+    """Statistics and the cache, for every allocator."""
 
     def __init__(self, allocator: str) -> None:
         # With two symbols alone, PyTorch's own questions do not reach Genesis.
@@ -186,7 +186,7 @@ class Memory:
 
 
 def choose(allocator: str) -> None:
-    """Before CUDA starts."""
+    """Must run before CUDA starts."""
     if allocator == "plain":
         import genesis
 
@@ -201,7 +201,7 @@ def choose(allocator: str) -> None:
 
 
 def limit(allocator: str, limit_bytes: int) -> int:
-    """Limits PyTorch's own allocator; Genesis has its limit from the environment."""
+    """Limits PyTorch's own allocator; Genesis reads its limit from the environment."""
     total = torch.cuda.get_device_properties(0).total_memory
     limit_bytes = min(limit_bytes, total)
     if allocator in ("native", "expandable"):
@@ -218,7 +218,7 @@ def lengths(shape: Shape, count: int, seed: int) -> list[int]:
 
 
 def fits(trainer: Trainer, memory: Memory, batch: int, deadline: float) -> bool | None:
-    """Whether a batch fits; ``None`` if there was no time to find out."""
+    """Returns true if a batch fits; ``None`` if there was no time to find out."""
     memory.empty_cache()
     try:
         for length in lengths(trainer.shape, TRIAL_STEPS, seed=batch):
@@ -228,7 +228,7 @@ def fits(trainer: Trainer, memory: Memory, batch: int, deadline: float) -> bool 
         torch.cuda.synchronize()
         return True
     except torch.OutOfMemoryError:
-        # The error's traceback, gone by now, held the tensors of the step.
+        # The error's traceback held the tensors of the step, and is gone by now.
         return False
     finally:
         trainer.optimizer.zero_grad(set_to_none=True)
@@ -237,7 +237,7 @@ def fits(trainer: Trainer, memory: Memory, batch: int, deadline: float) -> bool 
 def largest_batch(
     attempt: Callable[[int], bool | None], known: int, say: Callable[[int, int | None], None]
 ) -> None:
-    """Looks for the largest batch that fits, from one that does; says what it knows as it goes."""
+    """Looks for the largest batch that fits, from one that does; prints what it knows meanwhile."""
     low, high = known, None
     while high is None and low < MOST_BATCH:
         answer = attempt(2 * low)
@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     arguments = parser.parse_args()
     deadline = time.monotonic() + arguments.seconds
-    # So that all run the same kernels everywhere; cuDNN's are not there without a GPU.
+    # So that all runs use the same kernels: without a GPU there are none of cuDNN's.
     torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_cudnn_sdp(False)
     choose(arguments.allocator)
@@ -278,7 +278,7 @@ def main() -> None:
     trainer, memory = Trainer(shape), Memory(arguments.allocator)
     for _ in range(WARM_UP_STEPS):
         trainer.step(shape.batch, shape.length)
-    # The search for the largest batch is to have two thirds of the time.
+    # The search for the largest batch has two thirds of the time.
     timing_deadline = time.monotonic() + (deadline - time.monotonic()) / 3
     fixed = [shape.length] * TIMED_STEPS
     say(fixed_step_ms=trainer.timed(shape.batch, fixed, timing_deadline))
@@ -292,7 +292,7 @@ def main() -> None:
         lambda low, high: say(largest_batch=low, smallest_too_large=high),
     )
     sys.stdout.flush()
-    # Live tensors are the process's to lose.
+    # Live tensors end with the process.
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
-//! Time: everything together ends within a limit, however slow one part is.
+//! Limits of time: everything together ends within one limit, however slow one part is.
 //!
-//! Each section has a limit of its own and gets what is left of the whole where that is less.
-//! What a section does not use is left for the sections after it, but lengthens none of them.
+//! A section gets min(its own limit, what is left of the whole). What it does not use is left for
+//! the sections after it, but does not raise their limits.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ impl Budget {
         Self { ending: now + total }
     }
 
-    /// How long a section with the `limit` given may take from `now` on.
+    /// How long a section with its own `limit` may take from `now` on.
     pub(crate) fn grant(&self, now: Instant, limit: Duration) -> Duration {
         self.ending.saturating_duration_since(now).min(limit)
     }

@@ -1,6 +1,6 @@
-//! Other programs, with a limit of time.
+//! Other programs, within a limit of time.
 //!
-//! A program that is not done by then is killed with everything it started. Its output is
+//! A program that has not ended by then is killed with everything it started. Its output is
 //! collected on threads of their own, so a full pipe cannot stop it.
 
 use std::io::Read;
@@ -9,10 +9,10 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often is looked whether a program has ended.
+/// The time between two looks at a program.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What a program left behind.
+/// A program that has ended.
 #[derive(Debug)]
 pub(crate) struct Finished {
     status: ExitStatus,
@@ -22,12 +22,12 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    /// Whether it ended by itself and with 0.
+    /// Returns true if it ended by itself and with 0.
     pub(crate) fn is_success(&self) -> bool {
         !self.ran_out_of_time && self.status.success()
     }
 
-    /// Why it did not: one line.
+    /// Why it did not succeed, in one line.
     pub(crate) fn reason(&self) -> String {
         if self.ran_out_of_time {
             return "ran out of time".to_owned();
@@ -80,7 +80,7 @@ fn collect<R: Read + Send + 'static>(pipe: Option<R>) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What was read until an error is still worth having.
+            // What was read before an error is used all the same.
             let _ = pipe.read_to_end(&mut bytes);
         }
         bytes

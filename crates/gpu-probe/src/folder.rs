@@ -1,7 +1,7 @@
-//! The folder that is carried: everything a run needs, found from where this program stands.
+//! The folder that is carried: everything a run needs, found from the place of this program.
 //!
 //! ```text
-//! run                        starts bin/gpu-probe, from wherever it is called
+//! run                        starts bin/gpu-probe; may be called from any folder
 //! bin/gpu-probe              this program
 //! bin/device_conformance     the test suite of devices
 //! lib/libgenesis.so          the library
@@ -12,7 +12,7 @@
 //! version                    which Genesis this is
 //! ```
 //!
-//! Nothing in it names a place: it may be copied anywhere on a machine of the same kind.
+//! Nothing in it names a path outside, so it may be copied anywhere on a machine of the same kind.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -26,14 +26,14 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// The folder that this program stands in.
+    /// The folder that this program is in.
     pub(crate) fn find() -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
         let root = program.ancestors().nth(2).ok_or("this program stands in no folder")?;
         Ok(Self { root: root.to_owned(), simulated: false })
     }
 
-    /// A file or folder of it.
+    /// The path of a file or folder of it.
     pub(crate) fn path(&self, inside: &str) -> PathBuf {
         self.root.join(inside)
     }
@@ -50,7 +50,7 @@ impl Folder {
         if text.trim().is_empty() { "unknown".to_owned() } else { text.trim().to_owned() }
     }
 
-    /// A command line of `program`, on the driver chosen, free of what the environment says to
+    /// A command line of `program` on the chosen driver, without the environment's settings of
     /// allocators.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
@@ -79,8 +79,8 @@ impl Folder {
         command
     }
 
-    /// The simulated driver as programs want it that have the CUDA runtime as a library: its
-    /// symbols must come first.
+    /// Puts the symbols of the simulated driver first, for programs that have the CUDA runtime as a
+    /// library.
     pub(crate) fn preload_simulated(&self, command: &mut Command) {
         if self.simulated {
             command.env("LD_PRELOAD", self.path("simulated/libcuda.so.1"));
@@ -88,7 +88,7 @@ impl Folder {
     }
 }
 
-/// A folder for what is made during a run; gone when dropped.
+/// A folder for files made during a run; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
 
@@ -106,7 +106,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed lies in the system's own folder for such things.
+        // What cannot be removed stays in the system's folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,21 +1,22 @@
-//! Every strategy on the driver at hand: random work whose bytes are checked, and what a call
-//! takes when it is served from what is held.
+//! Every strategy on the driver: random work whose bytes are checked, and the time of a call that
+//! is served from the cache.
 //!
-//! Blocks of random sizes are allocated on several streams and filled there with a number of
-//! their own, some are used on a second stream and recorded, and before each is freed, windows
-//! of it are copied into a log, all in stream order and without waiting. A block given out too
-//! early, or twice, or whose pages moved, shows in the log as somebody else's number. The log is
-//! read once in a while, when the device is idle. So that early would show, streams are held back
-//! now and then (not for a strategy that waits for them at every free, nor on the simulated
-//! driver, whose race detector needs no delay).
+//! Blocks of random sizes are allocated on several streams and filled there, each with a number of
+//! its own. Some are used on a second stream and recorded. Before a block is freed, windows of it
+//! are copied into a log. All this is in stream order and without waiting. A block handed out too
+//! early or twice, or whose pages moved wrongly, shows in the log as another block's number. The
+//! log is read once in a while, when the device is idle. Streams are held back now and then, so
+//! that a block handed out too early shows (not for a strategy that waits at every free, nor on
+//! the simulated driver, whose race detector needs no delay).
 //!
-//! One process a strategy: what the driver says is free before and after says what stayed.
+//! Each strategy has a process of its own: the driver's free memory before and after shows what was
+//! not given back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use genesis::base::{DeviceOrdinal, Status, StreamHandle};
-use genesis::config::{LogLevel, PoolType, Settings};
+use genesis::config::{LogLevel, PoolType, Settings, StrategySettings};
 use genesis::driver::cuda;
 use genesis::heap::{Heap, Surroundings};
 use genesis::observe::Log;
@@ -27,35 +28,35 @@ const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
 const STREAMS: usize = 4;
 /// The largest block: sizes are spread evenly over their magnitudes.
 const LARGEST_BLOCK_BITS: u32 = 26;
-/// The most that is live at once, and the most of the device's memory: one in so many parts.
+/// The most bytes live at once: min(this, free memory of the device / [`MOST_LIVE_PART`]).
 const MOST_LIVE_BYTES: u64 = 4 << 30;
 const MOST_LIVE_PART: u64 = 16;
-/// Of each block its beginning, middle and end are looked at.
+/// The beginning, the middle and the end of each block are checked.
 const WINDOWS: usize = 3;
 const WINDOW_BYTES: u64 = 512;
 /// Blocks checked between two looks at the log.
 const LOG_BLOCKS: usize = 2048;
 /// A stream is held back once in so many steps, for half as many.
 const STEPS_BETWEEN_GATES: u64 = 64;
-/// What is allocated and freed to time the hot path.
+/// The size that is allocated and freed to time the hot path.
 const HOT_BYTES: u64 = 1 << 20;
 const HOT_PAIRS: u32 = 1000;
 const HOT_BATCHES: usize = 101;
 
-/// What one strategy made of it.
+/// The results of one strategy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Trial {
     pub(crate) strategy: String,
     pub(crate) allocations: u64,
-    /// Blocks whose bytes were not the ones written; anything but 0 is a defect.
+    /// Blocks whose bytes were not the ones written: a defect, unless 0.
     pub(crate) wrong_blocks: u64,
     pub(crate) checked_blocks: u64,
     pub(crate) live_peak_bytes: u64,
     pub(crate) reserved_peak_bytes: u64,
     pub(crate) driver_calls: u64,
-    /// Memory that the driver had less of at the end than at the start, once all was released.
+    /// Free memory of the driver at the start, minus that after all was released.
     pub(crate) missing_bytes: u64,
-    /// Median time of an allocation and its free, served from what is held.
+    /// Median time of an allocation and its free, served from the cache.
     pub(crate) hot_pair_ns: f64,
 }
 
@@ -69,7 +70,11 @@ pub(crate) fn run(name: &str, limit: Duration) -> Result<Trial, String> {
     let strategy = PoolType::ALL.iter().find(|strategy| strategy.name() == name);
     let pool_type = *strategy.ok_or_else(|| format!("{name} is no strategy"))?;
     let platform = cuda::open().map_err(|error| error.to_string())?;
-    let settings = Settings { pool_type, log: LogLevel::Error, ..Settings::default() };
+    let settings = Settings {
+        strategy: StrategySettings::new(pool_type),
+        log: LogLevel::Error,
+        ..Settings::default()
+    };
     let heap = Heap::new(platform, &settings, Surroundings::new(Arc::new(Log::new(settings.log))));
     let driver = Driver::open()?;
     let holds_back = pool_type != PoolType::Naive && !driver.is_simulated();
@@ -116,7 +121,7 @@ fn hot_pair_ns(heap: &Heap, stream: Stream) -> Result<f64, String> {
             said(heap.free(address))?;
         }
         batches.push(started.elapsed().as_nanos() as f64 / f64::from(HOT_PAIRS));
-        // A strategy that keeps nothing asks the driver each time: one batch says enough.
+        // A strategy that caches nothing asks the driver each time: one batch is enough.
         if started.elapsed() > Duration::from_millis(100) {
             break;
         }
@@ -224,7 +229,7 @@ impl<'a> Run<'a> {
         let stream = self.below(STREAMS as u64) as usize;
         let address = match self.heap.allocate(bytes, DEVICE, handle(self.streams[stream])) {
             Ok(address) => address,
-            // A device that others use as well may be short at any time.
+            // A device that is shared may be short of memory at any time.
             Err(error) if error.status == Status::OutOfMemory => return self.free(),
             Err(error) => return Err(error.to_string()),
         };
@@ -236,8 +241,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Lets another stream write the block, after the last that did. The stream it was allocated
-    /// on does not wait for that: it is the heap's business not to reuse the block too early.
+    /// Has another stream write the block, after the last that did. The stream it was allocated on
+    /// does not wait for that: the heap must not reuse the block too early.
     fn use_elsewhere(&mut self) -> Result<(), String> {
         let index = self.below(self.blocks.len() as u64) as usize;
         let next = self.below(STREAMS as u64) as usize;

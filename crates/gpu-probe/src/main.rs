@@ -1,18 +1,19 @@
-//! `gpu-probe`: everything worth knowing where a GPU is, from a folder that was built elsewhere.
+//! `gpu-probe`: measures a GPU, its driver, and Genesis on them, from a folder that was built
+//! elsewhere.
 //!
-//! `gpu-probe run` does it all and writes `gpu.json` and `gpu.md`; the other commands are the
-//! parts of it, each in a process of its own, so that one that fails or hangs takes nothing with
-//! it. A part prints its result as JSON in its last line.
+//! `gpu-probe run` does everything and writes `gpu.json` and `gpu.md`. The other commands are its
+//! parts, each run in a process of its own, so that a part that fails or hangs costs only itself.
+//! A part prints its result as JSON in its last line.
 //!
 //! ```text
-//! budget, child     time, and programs that must keep to it
-//! folder            what is carried, and where it is found
-//! sections          which parts there are; python, static_runtime: the two made of other programs
+//! budget, child     limits of time, and other programs within them
+//! folder            the files that are carried
+//! sections          the parts of a run; python, static_runtime: the two made of other programs
 //! driver            the driver's functions as probes call them
 //! facts             questions to the driver
-//! assumptions       what the design stands on, by experiments that can say no
-//! costs             the time of its calls
-//! heap              every strategy on it, bytes checked
+//! assumptions       what the design relies on, by experiments that can refute it
+//! costs             the time of driver calls
+//! heap              every strategy on the driver, with its bytes checked
 //! report, page      the result, as JSON and for people
 //! ```
 
@@ -67,7 +68,7 @@ enum Part {
     Assumption {
         /// The assumption's name
         name: String,
-        /// The most it may take
+        /// The most time it may take
         #[arg(long, default_value_t = 30.0)]
         seconds: f64,
         #[command(flatten)]
@@ -91,7 +92,7 @@ enum Part {
 
 #[derive(Debug, clap::Args)]
 struct RunArguments {
-    /// Where gpu.json and gpu.md go
+    /// The folder for gpu.json and gpu.md
     #[arg(long, value_name = "FOLDER", default_value = "results")]
     output: PathBuf,
     /// Which driver to run on
@@ -100,7 +101,7 @@ struct RunArguments {
     /// The Python that has PyTorch [default: python3]
     #[arg(long, value_name = "PROGRAM")]
     python: Option<PathBuf>,
-    /// The most that everything may take
+    /// The most time that everything may take
     #[arg(long, default_value_t = 540.0)]
     seconds: f64,
     #[command(flatten)]
@@ -110,7 +111,7 @@ struct RunArguments {
 /// Which driver to run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Choice {
-    /// The machine's, or the simulated one where it has none
+    /// The machine's, or the simulated one if it has none
     #[default]
     Auto,
     /// The machine's
@@ -173,7 +174,7 @@ fn examine(folder: &mut Folder, choice: Choice) -> Result<Machine, String> {
     folder.simulated = match choice {
         Choice::Real => false,
         Choice::Simulated => true,
-        // A driver that is there but fails is to be heard of, not passed over.
+        // A driver that is there but fails must be reported, not replaced.
         Choice::Auto => !is_there,
     };
     let asked: Machine = child::run(folder.probe(&["machine"]), LIMIT)?.value()?;

@@ -4,6 +4,8 @@ mod assumptions;
 
 use std::fmt::Write;
 
+use genesis_profile::units::{bytes, count, time};
+
 use crate::costs::{Costs, Price, Row};
 use crate::facts::{Fact, Verdict};
 use crate::heap::Trial;
@@ -85,14 +87,14 @@ fn cell(value: &str) -> String {
 }
 
 fn facts_table(facts: &[Fact]) -> String {
-    let count = |verdict| facts.iter().filter(|fact| fact.verdict == verdict).count();
+    let number = |verdict| facts.iter().filter(|fact| fact.verdict == verdict).count();
     let mut text = format!(
         "{} of {} as expected, {} different, {} not observed.\n\n\
          | question | expected | observed | |\n|---|---|---|---|\n",
-        count(Verdict::AsExpected),
+        number(Verdict::AsExpected),
         facts.len(),
-        count(Verdict::Different),
-        count(Verdict::NotObserved)
+        number(Verdict::Different),
+        number(Verdict::NotObserved)
     );
     for fact in facts {
         let [question, expected, observed] =
@@ -156,9 +158,9 @@ fn costs(costs: &Costs) -> String {
             format!("{}{remark}", row.driver_call),
             if row.bytes == 0 { NOTHING.to_owned() } else { bytes(row.bytes) },
             number(row.mappings),
-            duration(row.median_ns),
-            duration(row.p99_ns),
-            duration(row.least_ns),
+            time(row.median_ns),
+            time(row.p99_ns),
+            time(row.least_ns),
             row.samples.to_string(),
         ]
     };
@@ -256,36 +258,9 @@ fn training(runs: &[Training]) -> String {
     text
 }
 
-/// A number of bytes in the largest unit that leaves a whole number, or two decimals.
-pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    let unit = ((63 - count.max(1).leading_zeros()) / 10).min(UNITS.len() as u32 - 1);
-    let scaled = count as f64 / f64::powi(1024.0, unit as i32);
-    let name = UNITS[unit as usize];
-    if scaled.fract() == 0.0 { format!("{scaled} {name}") } else { format!("{scaled:.2} {name}") }
-}
-
-/// A time in the unit that suits it.
-pub(crate) fn duration(nanoseconds: u64) -> String {
-    let value = nanoseconds as f64;
-    match nanoseconds {
-        0..1_000 => format!("{nanoseconds} ns"),
-        1_000..1_000_000 => format!("{:.2} µs", value / 1e3),
-        _ => format!("{:.2} ms", value / 1e6),
-    }
-}
-
 /// A number as Rust source has it, in groups of three digits.
 fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push('_');
-        }
-        text.push(digit);
-    }
-    text
+    count(number).replace(',', "_")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Training runs under PyTorch: two models, four allocators, a process each.
+//! Training runs under PyTorch: two models with four allocators, each in a process of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,12 +19,12 @@ const ALLOCATORS: [(&str, &str); 4] = [
     ("plain", "Genesis by two symbols"),
     ("enabled", "genesis.torch.enable()"),
 ];
-/// What every allocator may reserve, or the whole device where that is less: enough that batches
-/// are told apart, and little enough that the largest is found in seconds.
+/// The most bytes that an allocator may reserve, if the device has as many: enough that batches
+/// differ, and little enough that the largest is found in seconds.
 const LIMIT_BYTES: u64 = 64 << 30;
 /// Importing PyTorch may take this long.
 const IMPORT_TIME: Duration = Duration::from_secs(60);
-/// A run that has less than this says nothing.
+/// A run with less time than this is not started.
 const LEAST_TIME: Duration = Duration::from_secs(5);
 
 /// The Python to use: the one asked for, else `python3`.
@@ -32,7 +32,7 @@ pub(crate) fn find(asked: Option<&Path>) -> PathBuf {
     asked.map_or_else(|| PathBuf::from("python3"), Path::to_owned)
 }
 
-/// Every model under every allocator; what is not reached in `limit` is left out.
+/// Every model under every allocator, as far as `limit` allows.
 pub(crate) fn training(folder: &Folder, python: &Path, limit: Duration) -> Found<Vec<Training>> {
     let budget = Budget::new(Instant::now(), limit);
     if let Err(reason) = can_train(folder, python, budget.grant(Instant::now(), IMPORT_TIME)) {
@@ -59,7 +59,7 @@ pub(crate) fn training(folder: &Folder, python: &Path, limit: Duration) -> Found
 fn notes(folder: &Folder) -> Vec<String> {
     let mut notes = vec![
         "A batch fits if eight steps of varying lengths run in it from an empty cache, within the \
-         same limit for everybody."
+         same limit for all."
             .to_owned(),
     ];
     if folder.simulated {
@@ -72,7 +72,7 @@ fn notes(folder: &Folder) -> Vec<String> {
     notes
 }
 
-/// Whether PyTorch is there and sees a device.
+/// An error unless PyTorch is installed and sees a device.
 fn can_train(folder: &Folder, python: &Path, limit: Duration) -> Result<(), String> {
     const SCRIPT: &str = "import torch; assert torch.version.cuda, 'this PyTorch has no CUDA'; \
                           assert torch.cuda.is_available(), 'PyTorch sees no device'";
@@ -88,7 +88,7 @@ fn can_train(folder: &Folder, python: &Path, limit: Duration) -> Result<(), Stri
 fn command(folder: &Folder, python: &Path) -> Command {
     let mut command = folder.command(python);
     command.env("GENESIS_LIBRARY", folder.path("lib/libgenesis.so"));
-    // What is there already may be how PyTorch itself is found.
+    // PyTorch itself may be found by what is set already.
     let before = std::env::var_os("PYTHONPATH").unwrap_or_default();
     let paths = [folder.path("python")].into_iter().chain(std::env::split_paths(&before));
     if let Ok(paths) = std::env::join_paths(paths) {
@@ -97,7 +97,7 @@ fn command(folder: &Folder, python: &Path) -> Command {
     command.env("PYTHONDONTWRITEBYTECODE", "1");
     if folder.simulated {
         folder.preload_simulated(&mut command);
-        // What the detector costs is no part of an allocator's time.
+        // The cost of the race detector is no part of an allocator's time.
         command.env("SIMCUDA_RACES", "off");
     }
     command
@@ -116,7 +116,7 @@ fn run(folder: &Folder, python: &Path, what: [&str; 2], limit: Duration) -> Outc
     let mut command = command(folder, python);
     command.arg(program).args([model, allocator]);
     command.args(["--limit-bytes", &LIMIT_BYTES.to_string()]);
-    // It looks at the clock between steps, and some are slow to start with.
+    // The program looks at the clock between steps, and the first ones are slow.
     command.args(["--seconds", &limit.mul_f64(0.7).as_secs_f64().to_string()]);
     match allocator {
         "expandable" => command.env("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
@@ -129,7 +129,7 @@ fn run(folder: &Folder, python: &Path, what: [&str; 2], limit: Duration) -> Outc
     }
 }
 
-/// What a run has said, also one that did not end well.
+/// What a run has printed, also if it failed.
 fn outcome(finished: &Finished) -> Outcome {
     let said = finished.output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
     let mut outcome: Outcome = said.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Everything a run found out, as it is kept in JSON.
+//! The results of a run, in the form of the JSON file.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,9 +12,9 @@ use crate::heap::{self, Trial};
 /// What was run, on what, and when.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Machine {
-    /// Whether the driver was simcuda and there was no GPU.
+    /// True if the driver was simcuda and there was no GPU.
     pub(crate) simulated: bool,
-    /// Whose prices times of driver calls are by then.
+    /// Then the price list by which driver calls take time.
     #[serde(default)]
     pub(crate) prices: Option<String>,
     pub(crate) gpu: String,
@@ -23,7 +23,7 @@ pub(crate) struct Machine {
     pub(crate) used_bytes: u64,
     /// The version of CUDA that the driver is of.
     pub(crate) cuda: String,
-    /// The release of the driver, where the system says it.
+    /// The release of the driver, if the system says it.
     pub(crate) driver: Option<String>,
     pub(crate) genesis: String,
     pub(crate) system: String,
@@ -35,7 +35,7 @@ pub(crate) struct Machine {
 pub(crate) struct Section<T> {
     pub(crate) seconds: f64,
     pub(crate) limit_seconds: f64,
-    /// What must be known beside the result, or why there is none.
+    /// Remarks on the result, or why there is none.
     pub(crate) notes: Vec<String>,
     pub(crate) result: Option<T>,
 }
@@ -98,10 +98,10 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Whether what was run found Genesis, or what it is built on, at fault.
+    /// Returns true if the run found a fault of Genesis or of what it is built on.
     pub(crate) fn has_defects(&self) -> bool {
         let suite = self.conformance.result.iter().any(|suite| !suite.failed.is_empty());
-        // A strategy that is missing has not come to its end.
+        // A strategy without a trial did not end.
         let trials = self.heap.result.iter().any(|trials| {
             trials.len() < heap::strategies().count()
                 || trials.iter().any(|trial| trial.wrong_blocks > 0)

@@ -1,7 +1,7 @@
-//! The sections of a run, each within its time: which programs are started, and how what they
-//! print becomes a result.
+//! The sections of a run, each within its limit of time: the programs they start, and how their
+//! output becomes a result.
 //!
-//! A section that cannot be run has a note that says why, and no result. None stops the others.
+//! A section that cannot be run has no result, and a note that says why. The others go on.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::folder::Folder;
 use crate::heap::{self, Trial};
 use crate::report::{Section, Suite};
 
-/// What a section has found, and what there is to say about it.
+/// What a section has found, with remarks for the reader.
 pub(crate) struct Found<T> {
     pub(crate) result: Option<T>,
     pub(crate) notes: Vec<String>,
@@ -46,10 +46,8 @@ pub(crate) fn section<T>(
     let started = Instant::now();
     let granted = budget.grant(started, limit);
     eprintln!("{title} (at most {:.0} s)", granted.as_secs_f64());
-    let found = match granted.is_zero() {
-        true => Found::skipped("Not run: no time was left."),
-        false => run(granted),
-    };
+    let found =
+        if granted.is_zero() { Found::skipped("Not run: no time was left.") } else { run(granted) };
     for note in &found.notes {
         eprintln!("  {note}");
     }
@@ -63,14 +61,14 @@ pub(crate) fn section<T>(
 
 /// Every probe of the driver, each in a process of its own.
 pub(crate) fn facts(folder: &Folder, limit: Duration) -> Found<Vec<Fact>> {
-    /// More than any probe needs: gates open by themselves.
+    /// More than any probe needs, because gates open by themselves.
     const MOST_TIME: Duration = Duration::from_secs(20);
     let budget = Budget::new(Instant::now(), limit);
     let facts = PROBES.iter().map(|probe| {
         let granted = budget.grant(Instant::now(), MOST_TIME);
         let mut command = folder.probe(&["fact", probe.name]);
         if folder.simulated {
-            // Work must be able to be pending, and must have bytes to be read back.
+            // Work must be able to stay pending, and to have bytes that can be read back.
             command.env("SIMCUDA_PROGRESS", "manual").env("SIMCUDA_STORE", "bytes");
             command.env("SIMCUDA_MEMORY", "8GiB");
         }
@@ -87,12 +85,12 @@ pub(crate) fn facts(folder: &Folder, limit: Duration) -> Found<Vec<Fact>> {
 
 /// Every assumption of the design, each in a process of its own.
 pub(crate) fn assumptions(folder: &Folder, counts: Counts, limit: Duration) -> Found<Vec<Finding>> {
-    /// What one may take, unless many wait for little time.
+    /// What one may take, if that much time is left.
     const MOST_TIME: Duration = Duration::from_secs(40);
     let budget = Budget::new(Instant::now(), limit);
     let findings = ASSUMPTIONS.iter().map(|assumption| {
         let granted = budget.grant(Instant::now(), MOST_TIME);
-        // What is under way when its time is over needs a little more.
+        // A step that has begun when the time is over needs a little more.
         let seconds = granted.mul_f64(0.8).as_secs_f64().to_string();
         let mut command = folder.probe(&["assumption", assumption.name, "--seconds", &seconds]);
         command.args(counts.arguments());
@@ -117,8 +115,8 @@ pub(crate) fn conformance(folder: &Folder, limit: Duration) -> Found<Suite> {
 
 fn run_suite(folder: &Folder, limit: Duration) -> Result<Suite, String> {
     let mut command = folder.command(folder.file("bin/device_conformance")?);
-    // The suite can also bring a simulated driver of its own, which is of no interest here.
-    command.args(["cuda::", "--skip", "simcuda::"]);
+    // The suite also has cases on a simulated driver of its own, which are not wanted here.
+    command.args(["cuda::", "--skip", "simcuda::", "--ignored"]);
     let finished = child::run(command, limit)?;
     let suite = suite(&finished.output);
     if suite.passed.is_empty() && suite.failed.is_empty() {
@@ -144,7 +142,7 @@ fn suite(output: &str) -> Suite {
 pub(crate) fn strategies(folder: &Folder, limit: Duration) -> Found<Vec<Trial>> {
     let names: Vec<&str> = heap::strategies().collect();
     let each = limit / names.len().max(1) as u32;
-    // Half of the time is for starting, ending and the timing of the hot path.
+    // Half of the time is for the start, the end and the timing of the hot path.
     let seconds = (each / 2).as_secs_f64().to_string();
     let mut found = Found { result: Some(Vec::new()), notes: Vec::new() };
     for name in names {
@@ -163,7 +161,7 @@ pub(crate) fn strategies(folder: &Folder, limit: Duration) -> Found<Vec<Trial>> 
 
 /// What driver calls cost.
 pub(crate) fn costs(folder: &Folder, limit: Duration) -> Found<Costs> {
-    // What is under way when its time is over needs a little more.
+    // A step that has begun when the time is over needs a little more.
     let seconds = limit.mul_f64(0.8).as_secs_f64().to_string();
     let mut command = folder.probe(&["costs", "--seconds", &seconds]);
     if folder.simulated {

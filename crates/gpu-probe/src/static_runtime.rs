@@ -1,7 +1,7 @@
 //! A program with CUDA's runtime linked into it, built on the machine it runs on.
 //!
-//! `nvcc` links the runtime statically unless told otherwise; without it, any C compiler and a
-//! `libcudart_static.a` with its headers do, as toolkits and the Python wheels of CUDA have them.
+//! `nvcc` links the runtime statically unless told otherwise. Without it, any C compiler will do,
+//! with the `libcudart_static.a` and headers of a toolkit or of CUDA's Python wheels.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::folder::{Folder, Scratch};
 use crate::report::Check;
 use crate::sections::Found;
 
-/// Where toolkits are, beside where `CUDA_HOME` and `CUDA_PATH` say.
+/// Folders of toolkits, after those that `CUDA_HOME` and `CUDA_PATH` name.
 const TOOLKITS: [&str; 2] = ["/usr/local/cuda", "/opt/cuda"];
 const LIBRARY: &str = "libcudart_static.a";
 
@@ -52,7 +52,7 @@ fn build_and_run(
     child::run(command, limit / 2)?.value()
 }
 
-/// Where the program finds the library, and what it found before.
+/// The folder of the library, before those that are set already.
 fn library_path(folder: &Folder) -> std::ffi::OsString {
     let mut path = folder.path("lib").into_os_string();
     if let Some(before) = std::env::var_os("LD_LIBRARY_PATH").filter(|path| !path.is_empty()) {
@@ -105,7 +105,7 @@ fn wheels(python: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-/// The first way to build that `folders` offer: `nvcc` before anything else.
+/// The first way to build in `folders`: `nvcc` anywhere, else a library with its headers.
 fn find(folders: &[PathBuf]) -> Option<Toolkit> {
     let nvcc = folders.iter().map(|folder| folder.join("bin/nvcc")).find(|path| path.is_file());
     nvcc.map(Toolkit::Nvcc).or_else(|| folders.iter().find_map(|folder| parts(folder)))

@@ -1,5 +1,5 @@
-//! The probes on the simulated driver, whose answers are known: its price list must be found
-//! again to the nanosecond, and every fact must be as Genesis expects it.
+//! The probes on the simulated driver, whose answers are known: the measured costs must be its
+//! price list to the nanosecond, and every fact must be as Genesis expects it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use simgpu::{Call, CostTable};
 fn driver_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let built = build_driver();
+        let built = std::env::current_exe().unwrap().with_file_name("libsimcuda.so");
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu-probe-driver");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::copy(built, folder.join("libcuda.so.1")).unwrap();
@@ -20,19 +20,7 @@ fn driver_folder() -> &'static Path {
     })
 }
 
-/// Builds simcuda where this test was built, in the same profile.
-fn build_driver() -> PathBuf {
-    let program = Path::new(env!("CARGO_BIN_EXE_gpu-probe"));
-    let profile = program.parent().unwrap();
-    let is_release = profile.file_name().is_some_and(|name| name == "release");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "simcuda", "--target-dir"]);
-    cargo.arg(profile.parent().unwrap()).args(is_release.then_some("--release"));
-    assert!(cargo.status().unwrap().success(), "simcuda is not built");
-    profile.join("libsimcuda.so")
-}
-
-/// What a part of the program prints, on a driver with these settings.
+/// The result that a part of the program prints, on a driver with these settings.
 fn part(arguments: &[&str], settings: &[(&str, &str)]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_gpu-probe"))
         .args(arguments)
@@ -56,7 +44,7 @@ fn the_price_list_is_found_again() {
         let name = price["call"].as_str().unwrap().to_owned();
         Call::ALL.iter().find(|call| format!("{call:?}") == name).copied()
     };
-    // What is asked of handles alone may have no price, and no name, in the simulation.
+    // Questions about handles may have no price, and no name, in the simulation.
     for (price, call) in prices.iter().filter_map(|price| Some((price, call_of(price)?))) {
         let expected = table.get(call);
         for (bytes, nanoseconds) in points(&price["points"]) {
@@ -74,7 +62,7 @@ fn the_price_list_is_found_again() {
     }
 }
 
-/// Every assumption comes to its end on the simulated driver, with a verdict that is no fault.
+/// Every experiment ends on the simulated driver, with a verdict that is no defect.
 #[test]
 fn assumptions_have_verdicts() {
     let counts = ["--rounds=600", "--mappings=500", "--launches=300", "--streams=50"];

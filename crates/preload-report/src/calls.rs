@@ -1,7 +1,7 @@
 //! The calls that are counted, by the names of their symbols.
 //!
-//! The order is that of bytes; a call's place in it is its number in the file. The preload
-//! library's table has the same names in the same order, which a test there checks.
+//! They are sorted by bytes, and a call's index is its number in the file. A test of the preload
+//! library checks that its list of symbols has all of them.
 
 /// Every symbol whose calls are counted, sorted.
 pub const CALLS: &[&str] = &[
@@ -52,7 +52,7 @@ pub fn call_index(name: &str) -> Option<usize> {
     CALLS.binary_search(&name).ok()
 }
 
-/// What tells one list from another: FNV-1a over the names.
+/// A number of the list, to detect another version's: FNV-1a over the names.
 pub(crate) const fn fingerprint() -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut index = 0;

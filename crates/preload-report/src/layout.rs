@@ -1,7 +1,7 @@
-//! How the file is laid out, and how parts of it come into memory.
+//! The layout of the file, and the mapping of its parts into memory.
 //!
 //! Every field is an atomic, so a mapping may be read while another process writes it, and any
-//! bytes are a valid value. A part is mapped only when the file is known to be as long as it.
+//! bytes are a valid value. A part is mapped only if the file is long enough to contain it.
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::calls::{self, CALLS};
 
-/// More processes than this are counted and not told apart.
+/// More processes than this are counted, but have no slots.
 pub const MOST_PROCESSES: u64 = 65_536;
 
 /// Begins a file. The last digits are the version of the layout.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"GNSRUN01");
-/// What a slot's place is a multiple of: no machine with a GPU has larger pages.
+/// Slots begin at multiples of this: no machine with a GPU has larger pages.
 const STRIDE_BYTES: u64 = 65_536;
 
 const PROGRAM_BYTES: usize = 256;
 const ERROR_BYTES: usize = 512;
 
-/// What became of `libgenesis.so` in a process.
+/// The state of `libgenesis.so` in a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Library {
-    /// Nothing has asked for it.
+    /// No call has asked for it.
     #[default]
     NotAsked = 0,
     /// It is open and serves.
@@ -50,7 +50,7 @@ impl Library {
 #[repr(C)]
 pub(crate) struct Header {
     pub(crate) magic: AtomicU64,
-    /// Which calls are counted, as a number.
+    /// A number of the list of calls that are counted.
     pub(crate) fingerprint: AtomicU64,
     pub(crate) claimed: AtomicU64,
     /// Processes whose preload library is of another version.
@@ -58,7 +58,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Whether slots are laid out as this version of the crate does it.
+    /// Returns true if slots have the layout of this version of the crate.
     pub(crate) fn is_ours(&self) -> bool {
         self.magic.load(Ordering::Relaxed) == MAGIC
             && self.fingerprint.load(Ordering::Relaxed) == calls::fingerprint()
@@ -73,7 +73,7 @@ pub(crate) struct CallCounters {
     pub(crate) refused: AtomicU64,
 }
 
-/// What one process says.
+/// What one process reports.
 #[repr(C)]
 pub(crate) struct SlotLayout {
     pub(crate) process_id: AtomicU32,
@@ -89,12 +89,12 @@ pub(crate) struct SlotLayout {
     pub(crate) calls: [CallCounters; CALLS.len()],
 }
 
-/// A text that ends with a zero or with its place.
+/// A text that ends with a zero or fills its place.
 #[repr(C)]
 pub(crate) struct Text<const CAPACITY: usize>([AtomicU8; CAPACITY]);
 
 impl<const CAPACITY: usize> Text<CAPACITY> {
-    /// Writes what there is room for.
+    /// Writes as many bytes as there is room for.
     pub(crate) fn set(&self, bytes: &[u8]) {
         let ended = bytes.iter().copied().chain([0]);
         for (place, byte) in self.0.iter().zip(ended) {
@@ -109,13 +109,13 @@ impl<const CAPACITY: usize> Text<CAPACITY> {
     }
 }
 
-/// What a part of the file may be read as.
+/// A type as which a part of the file may be read.
 ///
 /// # Safety
 /// The type consists of atomics alone, is shorter than a slot's stride, and needs no alignment
 /// that a page does not have.
 pub(crate) unsafe trait Part {
-    /// Where in the file the part of that number is.
+    /// The offset of part `index` in the file.
     fn offset(index: u64) -> u64;
 }
 
@@ -199,8 +199,8 @@ impl<T: Part> Drop for Mapped<T> {
     }
 }
 
-/// Makes the file long enough for part `index`, whose bytes become zeros; says whether it is. The
-/// bytes are written, not skipped, so that no later store can find the disk full.
+/// Makes the file long enough for part `index`, whose bytes become zeros; returns true if it is
+/// then. The bytes are written, not skipped, so that no later store can find the disk full.
 pub(crate) fn lay_out<T: Part>(descriptor: c_int, index: u64) -> bool {
     let zeros = [0u8; 256];
     let (mut done, all) = (0, size_of::<T>());

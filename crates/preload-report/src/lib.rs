@@ -1,10 +1,10 @@
 //! The file through which `libgenesis_preload.so` tells `genesis run` what it did in each process.
 //!
 //! `genesis run` makes the file ([`Report::create`]) and names it in [`PATH_VARIABLE`], which
-//! every process of the program inherits. Each maps a slot of it ([`Slot::claim`]) and counts
-//! there with atomic additions, which the kernel keeps whatever becomes of the process: it may
-//! call `_exit`, crash or become another program. When the program has ended, the command reads
-//! all slots ([`Report::processes`]).
+//! every process of the program inherits. Each process maps a slot of it ([`Slot::claim`]) and
+//! counts there with atomic additions. The kernel keeps them however the process ends: by `_exit`,
+//! by a crash, or by becoming another program. When the program has ended, the command reads all
+//! slots ([`Report::processes`]).
 //!
 //! ```text
 //! | header                    | slot 0          | slot 1          | …   each on pages of its own
@@ -12,12 +12,12 @@
 //!   slots claimed               bytes, calls
 //! ```
 //!
-//! Nothing here allocates host memory or takes a lock on the writer's side, so a slot may be
-//! claimed while a library is loaded and in the child of a fork. A file that another version of
-//! this crate laid out is left alone, but for a mark that says so.
+//! The writer's side allocates no host memory and takes no lock, so a slot may be claimed while a
+//! library is loaded and in the child of a fork. A file that another version of this crate laid
+//! out gets a mark that says so, and is not written to otherwise.
 //!
 //! The mapped structures are all atomics; the unsafe code is the mapping itself (`layout.rs`). The
-//! file must not be made shorter while it is in use: only its maker, who knows, may write to it.
+//! file must not be made shorter while it is in use, so only processes of its user may write to it.
 
 mod calls;
 mod layout;

@@ -1,4 +1,4 @@
-//! The reader's side: the file, and what is in it when the program has ended.
+//! The reader's side: the file, and its contents when the program has ended.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,25 +18,25 @@ pub struct Report {
     header: Mapped<Header>,
 }
 
-/// What one process said. A process that became another program by `exec` is two of these, with
-/// one number.
+/// What one process reported. A process that became another program by `exec` is two of these,
+/// with the same number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     /// Its number.
     pub process_id: u32,
     /// Its command line, cut to what there is room for.
     pub command_line: String,
-    /// What became of `libgenesis.so`.
+    /// The state of `libgenesis.so`.
     pub library: Library,
-    /// Why that could not be opened; else empty.
+    /// The reason why that could not be opened; else empty.
     pub library_error: String,
-    /// Whether it called CUDA or looked up a function of it.
+    /// True if it called CUDA or looked up a function of it.
     pub has_seen_cuda: bool,
-    /// What it held of Genesis's memory at its end, as requested.
+    /// Bytes of Genesis's memory that it held at its end, as requested.
     pub live_bytes: u64,
-    /// The most it ever held.
+    /// The most bytes that it ever held.
     pub peak_bytes: u64,
-    /// All that was handed out.
+    /// All bytes handed out.
     pub total_bytes: u64,
     /// How often Genesis waited for a device so that freed blocks may be used again.
     pub fences: u64,
@@ -79,18 +79,18 @@ impl Report {
         &self.path
     }
 
-    /// How many processes said something, those included that are left out of
-    /// [`processes`](Self::processes): beyond [`MOST_PROCESSES`], or without room on the disk.
+    /// How many processes reported, also those that [`processes`](Self::processes) leaves out:
+    /// beyond [`MOST_PROCESSES`], or without room on the disk.
     pub fn process_count(&self) -> u64 {
         self.header.claimed.load(Relaxed)
     }
 
-    /// How many processes have a preload library that lays out files in another way.
+    /// How many processes have a preload library of a version with another layout.
     pub fn other_version_count(&self) -> u64 {
         self.header.of_other_versions.load(Relaxed)
     }
 
-    /// What the processes said, in the order in which they began to.
+    /// What the processes reported, in the order in which they claimed their slots.
     pub fn processes(&self) -> Vec<Process> {
         let count = self.process_count().min(MOST_PROCESSES);
         let slots =
@@ -102,7 +102,7 @@ impl Report {
 
 impl Drop for Report {
     fn drop(&mut self) {
-        // Somebody may have been faster.
+        // The user may have removed it already.
         let _ = fs::remove_file(&self.path);
     }
 }

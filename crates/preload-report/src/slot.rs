@@ -1,22 +1,22 @@
 //! The writer's side: a process's own slot.
 //!
-//! All counting is relaxed: the reader looks when the program has ended. [`Slot::claim`] makes
-//! system calls only, so it may be called from an initialiser and from a fork's child.
+//! All counting is relaxed, because the reader reads when the program has ended. [`Slot::claim`]
+//! makes only system calls, so it may be called from an initialiser and in a fork's child.
 
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::layout::{Header, Library, MOST_PROCESSES, Mapped, SlotLayout, lay_out};
 
-/// A process's place in the file: valid in the process that claimed it until that ends. A forked
-/// child shares its parent's until it claims its own.
+/// A process's slot in the file, valid until the process that claimed it ends. A forked child
+/// shares its parent's until it claims its own.
 ///
 /// Copies are the same slot. Any thread may count at any time.
 #[derive(Clone, Copy)]
 pub struct Slot(&'static SlotLayout);
 
 impl Slot {
-    /// A new slot in the file at `path`, named after this process. `None` if there is no such
+    /// A new slot in the file at `path`, with the name of this process. `None` if there is no such
     /// file, it is another version's, there is no room, or the system refuses.
     pub fn claim(path: &CStr) -> Option<Self> {
         // SAFETY: a NUL-terminated path.
@@ -47,7 +47,7 @@ impl Slot {
         Some(slot)
     }
 
-    /// Counts a call that Genesis served, or that was only watched. `call` is a place in
+    /// Counts a call that Genesis served, or that was only watched. `call` is an index of
     /// [`CALLS`](crate::CALLS); others are ignored.
     #[inline]
     pub fn count(&self, call: usize) {
@@ -97,13 +97,13 @@ impl Slot {
     /// The process has called CUDA or looked up a function of it.
     #[inline]
     pub fn see_cuda(&self) {
-        // Said often, written once.
+        // Called often, written once.
         if self.0.has_seen_cuda.load(Relaxed) == 0 {
             self.0.has_seen_cuda.store(1, Relaxed);
         }
     }
 
-    /// What became of `libgenesis.so`, with the loader's words where it could not be opened.
+    /// The state of `libgenesis.so`, with the loader's message if it could not be opened.
     pub fn set_library(&self, library: Library, error: Option<&CStr>) {
         if let Some(error) = error {
             self.0.error.set(error.to_bytes());

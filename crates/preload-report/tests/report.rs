@@ -1,5 +1,5 @@
-//! What is written comes to be read: by threads, by a process that ends without saying so, and
-//! across versions.
+//! What is written can be read: by threads, by a process that ends without notice, and across
+//! versions.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,7 +9,7 @@ use std::{env, fs, thread};
 
 use preload_report::{CALLS, Library, Report, Slot, call_index};
 
-/// In the environment of a process that is to play the writer.
+/// Set in the environment of a process that plays the writer.
 const WRITER: &str = "PRELOAD_REPORT_TEST_WRITER";
 
 fn new_report(test: &str) -> Report {

@@ -1,20 +1,16 @@
-//! What surrounds every call: whether there is a driver, faults, the log, violations, panics.
+//! What surrounds every call: the driver's life, faults, the log, violations, panics.
 //!
-//! Every exported function is one line of translation around [`driver`] or [`runtime`]. No
-//! panic crosses: one becomes code 999. A runtime call also starts the driver, and leaves its
-//! failure behind for `cudaGetLastError`.
+//! Every exported function is a line of translation around [`driver`] or [`runtime`]. No panic
+//! crosses the boundary: it becomes code 999. A runtime call also starts the driver, and keeps
+//! its failure for `cudaGetLastError`.
 
 use std::ffi::c_int;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use simgpu::Code;
-
+use crate::answer::Answer;
 use crate::simulation::{Simulation, is_started, simulation, start};
 use crate::{code, current};
-
-/// What a call came to.
-pub(crate) type Answer<T = ()> = Result<T, Code>;
 
 /// A call of the driver API.
 pub(crate) fn driver(
@@ -64,30 +60,6 @@ fn answer(
         simulation.log.call(name, arguments, result);
     }
     simulation.violations.collect(&simulation.machine);
-    simulation.host_functions.run_due(simulation);
+    simulation.host_functions.run_due(&simulation.machine);
     result
-}
-
-/// Stores an output of a call. A null pointer is an invalid value.
-///
-/// # Safety
-/// `pointer` is null or what the caller of CUDA's function passed for an output of type `T`.
-pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Answer {
-    if pointer.is_null() {
-        return Err(Code::INVALID_VALUE);
-    }
-    // SAFETY: not null, so a place for a `T`; it need not be aligned or initialised.
-    unsafe { pointer.write_unaligned(value) };
-    Ok(())
-}
-
-/// [`put`] for an output that callers may leave out.
-///
-/// # Safety
-/// As for [`put`].
-pub(crate) unsafe fn put_if<T>(pointer: *mut T, value: T) {
-    if !pointer.is_null() {
-        // SAFETY: as in `put`.
-        unsafe { pointer.write_unaligned(value) };
-    }
 }

@@ -1,4 +1,4 @@
-//! Result codes beyond those of the machine, and what CUDA says of each.
+//! Result codes beyond those of the machine, with their names and texts in CUDA.
 //!
 //! Driver and runtime number their codes alike; only the names differ.
 
@@ -9,7 +9,7 @@ use simgpu::Code;
 pub(crate) const NOT_INITIALIZED: Code = Code(3);
 pub(crate) const DEINITIALIZED: Code = Code(4);
 pub(crate) const INVALID_SYMBOL: Code = Code(13);
-/// Of the runtime: the kernel is none that was registered.
+/// Of the runtime: no kernel was registered under this handle.
 pub(crate) const INVALID_DEVICE_FUNCTION: Code = Code(98);
 pub(crate) const NO_DEVICE: Code = Code(100);
 pub(crate) const INVALID_CONTEXT: Code = Code::INVALID_CONTEXT;

@@ -1,4 +1,4 @@
-//! What tests ask and tell: `simcuda_…`, to be found by `dlsym` or `ctypes`.
+//! What tests ask and set: `simcuda_…`, found by `dlsym` or `ctypes`.
 //!
 //! ```c
 //! int64_t  simcuda_check(void);                         // violations so far
@@ -22,9 +22,9 @@
 //! const char *simcuda_validate(void);                   // what is wrong inside; NULL: nothing
 //! ```
 //!
-//! `simcuda_set` has effect before the first call of CUDA only, and answers 1 after it.
+//! `simcuda_set` has an effect only before the first call of CUDA; after it, it returns 1.
 //!
-//! Answers of −1 and NULL mean: no such name, or no simulation yet. `census` knows `used_bytes` (device
+//! −1 and NULL mean: no such name, or no simulation yet. `census` knows `used_bytes` (device
 //! memory, without variables of programs), `reserved_bytes` (addresses), `allocations`,
 //! `handles`, `reservations`, `mappings`, `events`, `streams`, `graphs`, `pool_blocks`,
 //! `host_allocations`, `host_bytes`, `host_registrations`, `shadow_segments`.
@@ -36,10 +36,11 @@ use std::sync::{Mutex, OnceLock};
 
 use simgpu::{Access, Call, Code, Progress};
 
+use crate::settings::Fault;
 use crate::simulation::{Simulation, existing, fail, machine_call};
 use crate::{code, kernels, settings};
 
-/// The text at `text`, if it is one.
+/// The text at `text`, if it is UTF-8.
 ///
 /// # Safety
 /// `text` is null or NUL-terminated.
@@ -51,11 +52,11 @@ unsafe fn read<'a>(text: *const c_char) -> Option<&'a str> {
     unsafe { CStr::from_ptr(text) }.to_str().ok()
 }
 
-/// The code of something done to the simulation.
+/// Does something to the simulation and returns its code.
 fn with(work: impl FnOnce(&Simulation) -> Result<(), Code>) -> c_int {
     let Some(simulation) = existing() else { return code::NOT_INITIALIZED.0 };
     let result = work(simulation);
-    simulation.host_functions.run_due(simulation);
+    simulation.host_functions.run_due(&simulation.machine);
     result.err().map_or(0, |code| code.0)
 }
 
@@ -128,7 +129,7 @@ unsafe extern "C" fn simcuda_set(variable: *const c_char, value: *const c_char) 
     0
 }
 
-/// Something of every device, added up.
+/// The sum of `of` over all devices.
 fn over_devices(simulation: &Simulation, of: impl Fn(&simgpu::Usage) -> u64) -> i64 {
     let devices = 0..simulation.settings.devices;
     let usages = devices.filter_map(|device| simulation.machine.usage(device).ok());
@@ -222,7 +223,8 @@ unsafe extern "C" fn simcuda_fail(call: *const c_char, nth: i64, code: c_int, ti
         let call = unsafe { read(call) }.ok_or(Code::INVALID_VALUE)?;
         let times = u64::try_from(times).unwrap_or(u64::MAX);
         let nth = nth.max(1) as u64;
-        fail(&simulation.machine, &simulation.script, call, nth, code, times);
+        let fault = Fault { call: call.to_owned(), nth, code, times };
+        fail(&simulation.machine, &simulation.script, &fault);
         Ok(())
     })
 }

@@ -1,9 +1,9 @@
 //! The calling thread's state: its stack of contexts and its last error.
 //!
-//! A context is a number of the machine's: those below the count of devices are the devices'
-//! primary contexts, further ones are made by `cuCtxCreate`. The driver insists on a current
-//! context; the runtime makes device 0's primary one current where there is none. The state has
-//! no destructor, so threads that are ending may still call.
+//! A context is one of the machine's numbers: those below the count of devices are the devices'
+//! primary contexts, further ones are made by `cuCtxCreate`. The driver requires a current
+//! context; the runtime makes device 0's primary one current if there is none. The state has no
+//! destructor, so threads that are ending may still call.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use simgpu::Code;
 
-use crate::call::Answer;
+use crate::answer::Answer;
 use crate::code;
 
 /// Contexts on a thread's stack, at most.
@@ -26,8 +26,10 @@ struct Stack {
     contexts: [u32; MOST_CONTEXTS],
 }
 
+const EMPTY: Stack = Stack { depth: 0, contexts: [0; MOST_CONTEXTS] };
+
 thread_local! {
-    static CONTEXTS: Cell<Stack> = const { Cell::new(Stack { depth: 0, contexts: [0; MOST_CONTEXTS] }) };
+    static CONTEXTS: Cell<Stack> = const { Cell::new(EMPTY) };
     static LAST_ERROR: Cell<c_int> = const { Cell::new(0) };
 }
 
@@ -85,7 +87,7 @@ pub(crate) fn pop() -> Answer<u32> {
 
 /// Makes a primary context active, until its device is reset.
 pub(crate) fn activate(context: u32) {
-    // Mostly it is: threads that only look do not take the cache line from each other.
+    // Mostly it is active already: a thread that only reads leaves the cache line shared.
     if context >= u64::BITS || is_active(context) {
         return;
     }
@@ -97,7 +99,7 @@ pub(crate) fn deactivate(device: u32) {
     ACTIVE.fetch_and(!(1 << device), Ordering::AcqRel);
 }
 
-/// Whether the primary context of a device is active.
+/// Returns true if the primary context of a device is active.
 pub(crate) fn is_active(device: u32) -> bool {
     ACTIVE.load(Ordering::Acquire) & 1 << device != 0
 }
@@ -107,7 +109,7 @@ pub(crate) const fn context_handle(context: u32) -> usize {
     FIRST_CONTEXT + context as usize * CONTEXT_STEP
 }
 
-/// The context that has this handle, if it can be the handle of one.
+/// The context that has this handle. Fails if no context can have it.
 pub(crate) fn context_number(handle: usize) -> Answer<u32> {
     let offset = handle.checked_sub(FIRST_CONTEXT).filter(|offset| offset % CONTEXT_STEP == 0);
     let number = offset.and_then(|offset| u32::try_from(offset / CONTEXT_STEP).ok());
@@ -121,7 +123,7 @@ pub(crate) fn remember_error(code: c_int) {
     }
 }
 
-/// The last failure of the thread, which stays.
+/// The last failure of the thread, which is kept.
 pub(crate) fn peek_error() -> c_int {
     LAST_ERROR.get()
 }

@@ -1,7 +1,7 @@
 //! The one kind of device there is: its attributes, by CUDA's numbers.
 //!
-//! An H100 SXM as its driver describes it, but for what is not simulated: managed memory,
-//! sharing between processes, multicast.
+//! An H100 SXM as its driver describes it, without what is not simulated: managed memory, sharing
+//! between processes, multicast.
 
 /// The name of every device.
 pub(crate) const NAME: &str = "Simulated H100";
@@ -12,9 +12,9 @@ pub(crate) const CAPABILITY: (i32, i32) = (9, 0);
 /// Streaming multiprocessors.
 pub(crate) const PROCESSORS: i32 = 132;
 
-/// The ordinal appears in these attributes.
+/// The attribute that contains the ordinal.
 const PCI_BUS_ID: i32 = 33;
-/// The largest attribute a caller may ask for.
+/// The largest number of an attribute.
 const LAST_ATTRIBUTE: i32 = 160;
 
 /// The value of an attribute of device `ordinal`; 0 for those not in the table, `None` for
@@ -33,7 +33,7 @@ pub(crate) fn pci_bus_id(ordinal: u32) -> String {
     format!("0000:{:02X}:00.0", ordinal + 1)
 }
 
-/// A number of the device's own.
+/// The device's unique number.
 pub(crate) fn uuid(ordinal: u32) -> [u8; 16] {
     let mut uuid = *b"simcuda-device\0\0";
     uuid[15] = ordinal as u8;

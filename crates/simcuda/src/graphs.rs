@@ -1,14 +1,14 @@
-//! Graphs that captures ended in, and what they were instantiated as.
+//! Graphs that captures ended as, and the executables made of them.
 //!
 //! A graph is what `simgpu` captured: touches in order. Nodes are numbers without content. A
-//! launch enqueues the touches again; it moves no bytes, also where memory is real.
+//! launch enqueues the touches again; it moves no bytes, even where memory is real.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use simgpu::{Code, Graph};
 
-use crate::call::Answer;
+use crate::answer::Answer;
 
 /// Handles of graphs, executables and nodes: nothing lies there.
 const FIRST_HANDLE: u64 = 0x5e00_0000_0000;

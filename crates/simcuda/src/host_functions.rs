@@ -1,16 +1,17 @@
 //! Host functions enqueued on streams.
 //!
-//! One runs as soon as what its stream had when it was enqueued is done, on the thread whose call
-//! noticed: never later than CUDA would allow, though work enqueued after it may come first.
+//! One runs as soon as all work that its stream had when it was enqueued is done, on the thread
+//! whose call noticed that. This is never later than CUDA allows, but work enqueued after it may
+//! come first.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use simgpu::Mark;
+use simgpu::{Code, Machine, Mark};
 
-use crate::call::Answer;
-use crate::simulation::Simulation;
+use crate::answer::Answer;
+use crate::log;
 
 /// A function of the program and its argument.
 #[derive(Clone, Copy, Debug)]
@@ -21,11 +22,11 @@ pub(crate) enum HostFunction {
     Callback(unsafe extern "C" fn(usize, i32, *mut c_void), usize),
 }
 
-/// Those that wait for their stream.
+/// The functions that wait for their stream.
 #[derive(Debug, Default)]
 pub(crate) struct HostFunctions {
     count: AtomicUsize,
-    /// The place in a stream, the stream's handle then, and the function.
+    /// The place in a stream, the handle the stream had, and the function.
     waiting: Mutex<Vec<(Mark, usize, HostFunction)>>,
 }
 
@@ -33,17 +34,17 @@ impl HostFunctions {
     /// Enqueues `function` on `stream`. Refused on a capturing stream.
     pub(crate) fn add(
         &self,
-        simulation: &Simulation,
+        machine: &Machine,
         context: u32,
         stream: usize,
         function: HostFunction,
     ) -> Answer {
-        if simulation.machine.is_capturing(context, stream)? {
-            crate::log::missing("a host function in a capture");
-            return Err(simgpu::Code::NOT_SUPPORTED);
+        if machine.is_capturing(context, stream)? {
+            log::missing("a host function in a capture");
+            return Err(Code::NOT_SUPPORTED);
         }
-        simulation.machine.delay(context, stream, 0)?;
-        let mark = simulation.machine.mark(context, stream)?;
+        machine.delay(context, stream, 0)?;
+        let mark = machine.mark(context, stream)?;
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.push((mark, stream, function));
         drop(waiting);
@@ -52,9 +53,9 @@ impl HostFunctions {
     }
 
     /// Runs every function whose stream has finished.
-    pub(crate) fn run_due(&self, simulation: &Simulation) {
+    pub(crate) fn run_due(&self, machine: &Machine) {
         while self.count.load(Ordering::Acquire) > 0 {
-            let Some((stream, function)) = self.take_due(simulation) else { return };
+            let Some((stream, function)) = self.take_due(machine) else { return };
             // SAFETY: the program enqueued the function with this argument, to be called once.
             unsafe {
                 match function {
@@ -65,10 +66,9 @@ impl HostFunctions {
         }
     }
 
-    fn take_due(&self, simulation: &Simulation) -> Option<(usize, HostFunction)> {
+    fn take_due(&self, machine: &Machine) -> Option<(usize, HostFunction)> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due =
-            |&(mark, ..): &(Mark, usize, HostFunction)| simulation.machine.is_reached(mark);
+        let is_due = |&(mark, ..): &(Mark, usize, HostFunction)| machine.is_reached(mark);
         let index = waiting.iter().position(is_due)?;
         let (_, stream, function) = waiting.remove(index);
         self.count.fetch_sub(1, Ordering::Release);

@@ -1,45 +1,37 @@
-//! Kernels: what a program registered, and launches of it.
+//! Kernels and variables that a program registered, or looked up by name.
 //!
-//! A kernel does nothing; a launch is an operation of its stream, captured like any other.
 //! Registration happens while libraries are loaded, tens of thousands of times, so it only
-//! notes two pointers. What a launch touches is `touches`' business.
+//! notes two pointers. `launch` launches kernels.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use simgpu::{Access, Code};
+use simgpu::Machine;
 
-use crate::call::Answer;
+use crate::answer::Answer;
 use crate::code::{INVALID_DEVICE_FUNCTION, INVALID_SYMBOL};
-use crate::simulation::Simulation;
 use crate::touches::Shape;
-
-/// Threads and shared memory of a block, and threads of a multiprocessor, on the one kind of
-/// device there is.
-pub(crate) const MOST_BLOCK_THREADS: i32 = 1024;
-pub(crate) const MOST_PROCESSOR_THREADS: i32 = 2048;
-pub(crate) const MOST_PROCESSOR_BLOCKS: i32 = 32;
 
 static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
 
 #[derive(Default)]
 struct Registry {
-    /// Kernels by handle: the address of the host's stub, or a number of ours.
+    /// Kernels by handle: the address of the host's stub, or a number made here.
     kernels: HashMap<usize, Kernel>,
-    /// Variables of device memory by the address of the host's shadow.
+    /// Variables of device memory, by the address of the host's shadow.
     variables: HashMap<usize, Variable>,
     /// How many kernels are known by name only.
     named: usize,
 }
 
-/// A kernel; what it touches is found out at its first launch.
+/// A kernel; its shape is worked out at its first launch.
 #[derive(Clone)]
 enum Kernel {
     /// Registered by a library, under a constant of that library.
     Registered(&'static CStr),
-    /// Asked for by name, or launched before.
+    /// Looked up by name, or launched before.
     Known(Arc<Shape>),
 }
 
@@ -47,7 +39,7 @@ enum Kernel {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Variable {
     pub(crate) bytes: usize,
-    /// Where it lies on each device that has asked, once it has.
+    /// The device it was allocated on, and where; `None` until the first call that needs it.
     address: Option<(u32, u64)>,
 }
 
@@ -99,7 +91,7 @@ pub(crate) fn named(name: &CStr) -> usize {
     handle
 }
 
-/// Whether there is a kernel of that handle.
+/// Fails if there is no kernel of that handle.
 pub(crate) fn check(handle: usize) -> Answer {
     let guard = registry();
     let is_known = guard.as_ref().is_some_and(|registry| registry.kernels.contains_key(&handle));
@@ -119,7 +111,7 @@ impl fmt::Display for Named {
 }
 
 /// The shape of a kernel, worked out once.
-fn shape(handle: usize) -> Answer<Arc<Shape>> {
+pub(crate) fn shape(handle: usize) -> Answer<Arc<Shape>> {
     let mut guard = registry();
     let kernel = guard.as_mut().and_then(|registry| registry.kernels.get_mut(&handle));
     let kernel = kernel.ok_or(INVALID_DEVICE_FUNCTION)?;
@@ -132,21 +124,17 @@ fn shape(handle: usize) -> Answer<Arc<Shape>> {
     }
 }
 
-/// A variable of the program and where it lies: its memory is had from the device at the first
-/// asking, once for all devices, in its device's primary context, and goes with that.
-pub(crate) fn variable(
-    simulation: &Simulation,
-    context: u32,
-    shadow: usize,
-) -> Answer<(u64, usize)> {
+/// Where a variable of the program lies, and its size. Its memory is allocated at the first call,
+/// once for all devices, in the primary context of the device of `context`, and freed with that.
+pub(crate) fn variable(machine: &Machine, context: u32, shadow: usize) -> Answer<(u64, usize)> {
     let mut guard = registry();
     let known = guard.get_or_insert_default().variables.get_mut(&shadow);
     let variable = known.ok_or(INVALID_SYMBOL)?;
     if let Some((_, address)) = variable.address {
         return Ok((address, variable.bytes));
     }
-    let device = simulation.machine.context_device(context)?;
-    let address = simulation.machine.allocate(device, variable.bytes.max(1) as u64)?;
+    let device = machine.context_device(context)?;
+    let address = machine.allocate(device, variable.bytes.max(1) as u64)?;
     variable.address = Some((device, address));
     Ok((address, variable.bytes))
 }
@@ -175,37 +163,4 @@ fn placed_variables<T>(of: impl Fn(&Variable) -> T) -> impl Iterator<Item = T> {
     let variables = guard.iter().flat_map(|known| known.variables.values());
     let placed: Vec<T> = variables.filter(|one| one.address.is_some()).map(of).collect();
     placed.into_iter()
-}
-
-/// Enqueues a kernel and what it touches.
-///
-/// # Safety
-/// `arguments` is null or has a pointer to each argument that the kernel's declaration says.
-pub(crate) unsafe fn launch(
-    simulation: &Simulation,
-    context: u32,
-    stream: usize,
-    handle: usize,
-    arguments: *const *const c_void,
-) -> Answer {
-    let shape = shape(handle)?;
-    let machine = &simulation.machine;
-    machine.touch(context, stream, 0, 0, Access::Read, &shape.name)?;
-    if !simulation.settings.kernel_touches || !simulation.settings.detect_races {
-        return Ok(());
-    }
-    // SAFETY: by this function's contract.
-    unsafe { shape.pointers(arguments) }.try_for_each(|pointer| {
-        let Some(range) = machine.find(pointer.address) else { return Ok(()) };
-        let (address, bytes) = pointer.extent(range);
-        machine.touch(context, stream, address, bytes, pointer.access, &shape.name)
-    })
-}
-
-/// How many blocks of so many threads fit on a multiprocessor.
-pub(crate) fn blocks_per_processor(block_threads: i32) -> Answer<i32> {
-    if !(1..=MOST_BLOCK_THREADS).contains(&block_threads) {
-        return Err(Code::INVALID_VALUE);
-    }
-    Ok((MOST_PROCESSOR_THREADS / block_threads).clamp(1, MOST_PROCESSOR_BLOCKS))
 }

@@ -1,27 +1,35 @@
 //! CUDA without a GPU: the driver's and the runtime's own symbols over [`simgpu`].
 //!
-//! One library, `libsimcuda.so`. Found as `libcuda.so.1` it is the driver; preloaded, its
-//! symbols take the place of the runtime's, cuBLAS's and cuDNN's, and an unmodified PyTorch
-//! runs: allocation, streams, events, captures and copies are the real thing, kernels do
-//! nothing. The program `simcuda` beside it sets that up: `simcuda python train.py`.
+//! One library, `libsimcuda.so`. Found as `libcuda.so.1`, it is the driver. Preloaded, its
+//! symbols replace those of the runtime, cuBLAS and cuDNN, and an unmodified PyTorch runs:
+//! allocation, streams, events, captures and copies are the real thing, kernels do nothing. The
+//! program `simcuda` in the same folder sets that up: `simcuda python train.py`.
 //!
-//! Where to read: `call` (what surrounds every call), `simulation` (the one machine and the
-//! tables beside it), `settings` (the environment), then `driver` and `runtime`, an exported
-//! function each; `transfers` and `kernels` (what work touches); `control` (what tests ask and
-//! tell: violations, what is alive, holding streams back).
+//! The files, from the ground up:
+//!
+//! | files | what |
+//! |---|---|
+//! | `answer`, `code`, `device`, `log`, `settings` | results, codes, attributes, the environment |
+//! | `script`, `violations`, `current` | faults, what was found wrong, the thread's contexts |
+//! | `streams`, `graphs`, `host_memory`, `host_functions`, `pools` | tables `simgpu` has not |
+//! | `touches`, `kernels` | what kernels there are, and what a launch touches |
+//! | `simulation` | the one machine with its tables |
+//! | `call`, `capture`, `transfers`, `launch` | what surrounds every call; what calls share |
+//! | `driver`, `runtime`, `stubs`, `control` | the exported functions |
 //!
 //! What is not here fails by name. A driver function that is absent is not found, and standard
-//! error says which; every function of the runtime that is absent, and those of other libraries
-//! that need a device, are stubs that say their name and answer "not supported" (`stubs`, whose
-//! lists lie in `symbols/`).
+//! error names it. Every absent function of the runtime, and those of other libraries that need a
+//! device, are stubs that print their name and return "not supported" (`stubs`, whose lists lie in
+//! `symbols/`).
 //!
-//! **Not simulated**: address spaces of their own for contexts of one device (all share one, and
-//! the attributes of an address name the primary context), managed memory, arrays and textures,
-//! sharing between processes, multicast, per-thread default streams by symbol. A program with
-//! the runtime linked into it finds only the driver here, and its runtime wants undocumented
-//! tables of the driver: such programs do not start. (`tests/frameworks` puts simcuda's functions in
-//! the place of such a runtime, where the program still has its symbols.)
+//! **Not simulated**: separate address spaces for contexts of one device (all share one, and the
+//! attributes of an address name the primary context), managed memory, arrays and textures,
+//! sharing between processes, multicast, per-thread default streams by symbol. A program with the
+//! runtime linked into it finds only the driver here, but its runtime needs undocumented tables of
+//! the driver: such programs do not start. (`tests/frameworks` replaces the functions of such a
+//! runtime by simcuda's, where the program still has its symbols.)
 
+mod answer;
 mod call;
 mod capture;
 mod code;
@@ -33,6 +41,7 @@ mod graphs;
 mod host_functions;
 mod host_memory;
 mod kernels;
+mod launch;
 mod log;
 mod pools;
 mod runtime;

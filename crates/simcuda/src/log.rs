@@ -1,7 +1,8 @@
 //! The call log: one line for each call, in the order in which they ended.
 //!
-//! `microseconds thread call(arguments) = code`, since the first call of the process. Also the
-//! notices: what a program asked for that is not there, each named once on standard error.
+//! A line is `microseconds thread call(arguments) = code`; the time counts from the first call of
+//! the process. Also the notices: each missing function that a program wanted is named once on
+//! standard error.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,7 +11,7 @@ use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// The log; off where no file was named.
+/// The log; off if no file was named.
 #[derive(Debug)]
 pub(crate) struct Log {
     file: Option<Mutex<File>>,
@@ -26,7 +27,7 @@ impl Log {
         Ok(Self { file, started: Instant::now() })
     }
 
-    /// Whether there is anybody to read it.
+    /// Returns true if calls are logged.
     pub(crate) fn is_on(&self) -> bool {
         self.file.is_some()
     }
@@ -35,15 +36,15 @@ impl Log {
     pub(crate) fn call(&self, name: &str, arguments: fmt::Arguments<'_>, code: i32) {
         let Some(file) = &self.file else { return };
         let microseconds = self.started.elapsed().as_micros();
-        // SAFETY: asks for the number of the calling thread and touches nothing.
+        // SAFETY: returns the number of the calling thread and touches no memory.
         let thread = unsafe { libc::gettid() };
         let line = format!("{microseconds} {thread} {name}({arguments}) = {code}\n");
-        // A log that cannot be written must not disturb the program.
+        // A log that cannot be written does not disturb the program.
         let _ = file.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes());
     }
 }
 
-/// Says once on standard error that a program asked for something that is not there.
+/// Prints once on standard error that a program wanted something that is not implemented.
 pub(crate) fn missing(name: &str) {
     static NAMED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
     let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);

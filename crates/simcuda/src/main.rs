@@ -3,10 +3,10 @@
 //! ```sh
 //! simcuda python train.py                   # 80 GiB, one device
 //! SIMCUDA_DEVICES=2 SIMCUDA_MEMORY=16GiB simcuda python train.py
-//! simcuda --install FOLDER                  # only lays out the library, and says how to use it
+//! simcuda --install FOLDER                  # only installs the library and prints how to use it
 //! ```
 //!
-//! The library stands beside this program (or in `deps/` there, while tests run). It is linked
+//! The library is in this program's folder (or in `deps/` there, while tests run). It is linked
 //! into a folder under the driver's name, where `LD_LIBRARY_PATH` finds it, and preloaded, which
 //! puts its symbols before those of the runtime, cuBLAS and cuDNN.
 
@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs, io};
 
-/// What cargo calls the library, and what programs look for.
+/// The library's name from cargo, and the name that programs look for.
 const BUILT_NAME: &str = "libsimcuda.so";
 const DRIVER_NAME: &str = "libcuda.so.1";
-/// The folder beside this program.
+/// The folder for the link, in this program's folder.
 const FOLDER: &str = "simcuda-libraries";
 
 fn main() -> ExitCode {
@@ -54,8 +54,8 @@ fn run(arguments: Vec<OsString>) -> Result<(), String> {
     }
 }
 
-/// Links the library into `folder` under the driver's name. Links are put in place whole, so
-/// several processes may do so at once.
+/// Links the library into `folder` under the driver's name. The link is renamed into place, so
+/// several processes may do this at once.
 fn install(here: &Path, folder: &Path) -> Result<(), String> {
     let failed = |error: io::Error| format!("{}: {error}", folder.display());
     let library = newest(&[here.join(BUILT_NAME), here.join("deps").join(BUILT_NAME)])
@@ -66,8 +66,8 @@ fn install(here: &Path, folder: &Path) -> Result<(), String> {
     fs::rename(&fresh, folder.join(DRIVER_NAME)).map_err(failed)
 }
 
-/// What a program must be started with. What is preloaded already comes first: it may stand between
-/// the program and CUDA.
+/// The environment that a program needs. Libraries already preloaded stay first: they may wrap
+/// calls to CUDA.
 fn environment(folder: &Path) -> [(&'static str, OsString); 2] {
     let joined = |parts: [Option<OsString>; 2]| {
         let parts: Vec<OsString> =

@@ -21,7 +21,7 @@ struct Rule {
 }
 
 impl Script {
-    /// From the `nth` call of `call` on, `times` calls answer `code`.
+    /// From the `nth` call of `call` on, `times` calls return `code`.
     pub(crate) fn add(&self, call: &str, nth: u64, code: i32, times: u64) {
         let calls_to_spare = nth.saturating_sub(1);
         let rule = Rule { call: call.to_owned(), calls_to_spare, strikes_left: times, code };
@@ -35,7 +35,7 @@ impl Script {
         self.is_active.store(false, Ordering::Release);
     }
 
-    /// Whether this call of `name` may go on. The symbol's version suffix does not matter.
+    /// Fails if a rule strikes this call of `name`. The symbol's version suffix does not matter.
     pub(crate) fn permit(&self, name: &str) -> Result<(), Code> {
         if !self.is_active.load(Ordering::Acquire) {
             return Ok(());

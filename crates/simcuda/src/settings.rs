@@ -1,32 +1,32 @@
-//! What the environment asks for, read once.
+//! The settings from the environment, read once.
 //!
 //! | variable | default | meaning |
 //! |---|---|---|
 //! | `SIMCUDA_MEMORY` | `80GiB` | memory of each device: bytes, or with `KiB`, `MiB`, `GiB` |
 //! | `SIMCUDA_DEVICES` | `1` | how many devices; `CUDA_VISIBLE_DEVICES` may hide some |
 //! | `SIMCUDA_STORE` | `addresses` | `bytes`: device memory is real, and copies move it |
-//! | `SIMCUDA_PROGRESS` | `automatic` | `manual`: streams advance when waited for or told |
+//! | `SIMCUDA_PROGRESS` | `automatic` | `manual`: streams advance when waited for or advanced |
 //! | `SIMCUDA_ADDRESSES` | `ascending` | `descending`: memory comes from high addresses down |
 //! | `SIMCUDA_RACES` | `on` | `off`: no race detector |
 //! | `SIMCUDA_KERNEL_TOUCHES` | `on` | `off`: launches touch nothing (see `touches`) |
 //! | `SIMCUDA_ON_VIOLATION` | `report` | `abort`: the first race or misuse ends the process |
 //! | `SIMCUDA_FAULTS` | none | `call:nth:code[:times]`, separated by commas |
-//! | `SIMCUDA_PRICES` | `h100` | what calls cost, by whose measurements: a name of `simgpu::Prices` |
+//! | `SIMCUDA_PRICES` | `h100` | prices of calls, by the name of a `simgpu::Prices` |
 //! | `SIMCUDA_LOG` | none | a file that gets one line for each call |
 //!
-//! A value that cannot be understood is an error that names it: no device is there then.
+//! A value that cannot be parsed is an error that names it; then there is no device.
 
 use std::env;
 use std::sync::{Mutex, PoisonError};
 
 use simgpu::{Prices, Progress, StoreKind};
 
-/// Memory of a device where nothing is said, in bytes.
+/// Memory of a device if the environment sets none, in bytes.
 const DEFAULT_MEMORY_BYTES: u64 = 80 << 30;
 /// The most devices a machine may have.
 const MOST_DEVICES: u32 = 64;
 
-/// The environment's wishes.
+/// The settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) memory_bytes: u64,
@@ -43,16 +43,16 @@ pub(crate) struct Settings {
     pub(crate) log_path: Option<String>,
 }
 
-/// What stands in for variables of the environment.
+/// Values that replace variables of the environment.
 static OVERRIDES: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
-/// Puts `value` in the place of what the environment says of `name`.
+/// Replaces the value of `name` in the environment by `value`.
 pub(crate) fn set(name: &str, value: &str) {
     let mut overrides = OVERRIDES.lock().unwrap_or_else(PoisonError::into_inner);
     overrides.push((name.to_owned(), value.to_owned()));
 }
 
-/// From the `nth` call of `call` on (1: the first), `times` calls answer `code`.
+/// From the `nth` call of `call` on (1: the first), `times` calls return `code`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) call: String,
@@ -62,7 +62,7 @@ pub(crate) struct Fault {
 }
 
 impl Settings {
-    /// Reads the environment, or says what in it is wrong.
+    /// Reads the environment. The error names what is wrong in it.
     pub(crate) fn read() -> Result<Self, String> {
         let overrides = OVERRIDES.lock().unwrap_or_else(PoisonError::into_inner);
         let overridden = |name: &str| {

@@ -1,12 +1,11 @@
 //! The one machine of the process, made at the first call that needs it.
 //!
-//! Beside the machine stand the tables of what CUDA hands out and `simgpu` does not know:
-//! stream properties, graphs, registered host memory, functions waiting for their stream. Each
-//! has a lock of its own, taken before the machine's and never held while a function of the
-//! program runs.
+//! With the machine come the tables of what CUDA hands out and `simgpu` does not know: stream
+//! properties, graphs, registered host memory, functions waiting for their stream. Each has its
+//! own lock, taken before the machine's and never held while a function of the program runs.
 //!
-//! Loading the library does nothing; a fork makes the child's driver answer `NOT_INITIALIZED`
-//! and the end of the process makes it answer `DEINITIALIZED`, as CUDA's own does.
+//! Loading the library does nothing. After a fork, the child's driver returns `NOT_INITIALIZED`;
+//! at the end of the process it returns `DEINITIALIZED`, as CUDA's own does.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,16 +18,16 @@ use crate::host_memory::HostMemory;
 use crate::log::Log;
 use crate::pools::Pools;
 use crate::script::Script;
-use crate::settings::Settings;
+use crate::settings::{Fault, Settings};
 use crate::streams::Streams;
 use crate::violations::Violations;
 use crate::{current, kernels};
 
-/// All device addresses, in bytes: far below where the host's own memory lies, so that an
-/// address tells which of the two it is.
+/// All device addresses, in bytes: far below the host's own memory, so that an address shows
+/// which of the two it is.
 const ADDRESS_SPACE_BYTES: u64 = 32 << 40;
 
-/// The machine and what stands beside it.
+/// The machine and its tables.
 #[derive(Debug)]
 pub(crate) struct Simulation {
     pub(crate) machine: Arc<Machine>,
@@ -43,7 +42,7 @@ pub(crate) struct Simulation {
     pub(crate) pools: Pools,
 }
 
-/// What the driver's life has come to.
+/// The stages of the driver's life.
 const NEW: u8 = 0;
 const FORKED: u8 = 1;
 const ENDED: u8 = 2;
@@ -52,8 +51,8 @@ static LIFE: AtomicU8 = AtomicU8::new(NEW);
 static STARTED: AtomicBool = AtomicBool::new(false);
 static SIMULATION: OnceLock<Option<Simulation>> = OnceLock::new();
 
-/// The simulation, or why there is none: the driver's own codes for no device, for a forked
-/// child and for a process that is exiting.
+/// The simulation. Otherwise the driver's own code for no device, for a forked child or for a
+/// process that is exiting.
 pub(crate) fn simulation() -> Result<&'static Simulation, Code> {
     match LIFE.load(Ordering::Acquire) {
         NEW => {}
@@ -63,12 +62,12 @@ pub(crate) fn simulation() -> Result<&'static Simulation, Code> {
     SIMULATION.get_or_init(Simulation::open).as_ref().ok_or(crate::code::NO_DEVICE)
 }
 
-/// The simulation if there already is one, whatever the driver's life has come to: for reports.
+/// The simulation if there already is one, for reports: also at the end of the process.
 pub(crate) fn existing() -> Option<&'static Simulation> {
     if LIFE.load(Ordering::Acquire) == FORKED { None } else { SIMULATION.get()?.as_ref() }
 }
 
-/// `cuInit`: from now on driver calls are answered.
+/// `cuInit`: from now on driver calls work.
 pub(crate) fn start() -> Result<(), Code> {
     simulation()?;
     if !STARTED.swap(true, Ordering::AcqRel) {
@@ -82,7 +81,7 @@ pub(crate) fn start() -> Result<(), Code> {
     Ok(())
 }
 
-/// Whether [`start`] has succeeded.
+/// Returns true if [`start`] has succeeded.
 pub(crate) fn is_started() -> bool {
     STARTED.load(Ordering::Acquire)
 }
@@ -118,7 +117,7 @@ impl Simulation {
         let log = Log::open(settings.log_path.as_deref()).map_err(complain).ok()?;
         let script = Script::default();
         for fault in &settings.faults {
-            fail(&machine, &script, &fault.call, fault.nth, fault.code, fault.times);
+            fail(&machine, &script, fault);
         }
         Some(Self {
             machine,
@@ -134,7 +133,7 @@ impl Simulation {
         })
     }
 
-    /// Lets `context` touch plain allocations of `peer`; once is enough, as CUDA insists.
+    /// Lets `context` touch plain allocations of `peer`; a second time is an error, as in CUDA.
     pub(crate) fn enable_peer(&self, context: u32, peer: u32) -> Result<(), Code> {
         if self.machine.context_device(context)? == peer {
             return Err(Code::INVALID_DEVICE);
@@ -151,10 +150,10 @@ impl Simulation {
         Ok(context)
     }
 
-    /// `cudaDeviceReset`: what the machine and the tables beside it have of `device`.
+    /// `cudaDeviceReset`: ends what the machine and the tables have of `device`.
     pub(crate) fn reset(&self, device: u32) -> Result<(), Code> {
         self.machine.device_reset(device)?;
-        self.streams.remove_all(device);
+        self.streams.forget(device);
         self.pools.forget(device);
         kernels::forget_variables(device);
         current::deactivate(device);
@@ -168,21 +167,15 @@ impl Simulation {
     }
 }
 
-/// Makes calls of one name fail: by the machine where it is one of the machine's calls, however
-/// the program reaches it, and else at the symbol of that name.
-pub(crate) fn fail(
-    machine: &Machine,
-    script: &Script,
-    call: &str,
-    nth: u64,
-    code: i32,
-    times: u64,
-) {
-    match machine_call(call) {
+/// Makes calls of one name fail. If the name is one of the machine's calls, the machine fails
+/// it, no matter by which symbol the program reaches it; otherwise the symbol of that name fails.
+pub(crate) fn fail(machine: &Machine, script: &Script, fault: &Fault) {
+    match machine_call(&fault.call) {
         Some(call) => {
-            machine.faults().fail(Target::call(call), nth, Times::Count(times), Code(code));
+            let times = Times::Count(fault.times);
+            machine.faults().fail(Target::call(call), fault.nth, times, Code(fault.code));
         }
-        None => script.add(call, nth, code, times),
+        None => script.add(&fault.call, fault.nth, fault.code, fault.times),
     }
 }
 

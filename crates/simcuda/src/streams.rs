@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use simgpu::{Code, STREAM_PER_THREAD};
+use simgpu::{Code, Machine, STREAM_PER_THREAD};
 
-use crate::call::Answer;
-use crate::simulation::Simulation;
+use crate::answer::Answer;
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
-/// Priorities, from the least to the greatest: numbers fall as they rise.
+/// Priorities, from the least to the greatest. A greater priority is a smaller number.
 pub(crate) const PRIORITIES: (i32, i32) = (0, -5);
 
 /// The streams that programs created.
@@ -28,7 +27,7 @@ pub(crate) struct Stream {
 }
 
 impl Streams {
-    /// What is known of `handle`; of a default stream, in `context`.
+    /// What is known of `handle`; a default stream is that of `context`.
     pub(crate) fn get(&self, context: u32, handle: usize) -> Answer<Stream> {
         if handle <= STREAM_PER_THREAD {
             return Ok(Stream { context, flags: 0, priority: 0 });
@@ -42,39 +41,40 @@ impl Streams {
     }
 
     /// Forgets the streams of a context.
-    pub(crate) fn remove_all(&self, context: u32) {
+    pub(crate) fn forget(&self, context: u32) {
         self.lock().retain(|_, stream| stream.context != context);
+    }
+
+    /// Creates a stream. A priority out of range is clamped.
+    pub(crate) fn create(
+        &self,
+        machine: &Machine,
+        context: u32,
+        flags: u32,
+        priority: i32,
+    ) -> Answer<usize> {
+        if flags > NON_BLOCKING {
+            return Err(Code::INVALID_VALUE);
+        }
+        let (least, greatest) = PRIORITIES;
+        let handle = machine.stream_create(context, flags != NON_BLOCKING)?;
+        let stream = Stream { context, flags, priority: priority.clamp(greatest, least) };
+        self.lock().insert(handle, stream);
+        Ok(handle)
+    }
+
+    /// Destroys a stream; its work still completes. The entry goes first: the handle may be reused
+    /// as soon as it is free.
+    pub(crate) fn destroy(&self, machine: &Machine, context: u32, handle: usize) -> Answer {
+        let removed = self.lock().remove(&handle);
+        let destroyed = machine.stream_destroy(context, handle);
+        if let (Err(_), Some(stream)) = (destroyed, removed) {
+            self.lock().insert(handle, stream);
+        }
+        destroyed
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<usize, Stream>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Creates a stream; a priority out of range is brought into it.
-pub(crate) fn create(
-    simulation: &Simulation,
-    context: u32,
-    flags: u32,
-    priority: i32,
-) -> Answer<usize> {
-    if flags > NON_BLOCKING {
-        return Err(Code::INVALID_VALUE);
-    }
-    let (least, greatest) = PRIORITIES;
-    let handle = simulation.machine.stream_create(context, flags != NON_BLOCKING)?;
-    let stream = Stream { context, flags, priority: priority.clamp(greatest, least) };
-    simulation.streams.lock().insert(handle, stream);
-    Ok(handle)
-}
-
-/// Destroys a stream; its work is still done. The entry goes first: the handle may be another
-/// stream's as soon as it is free.
-pub(crate) fn destroy(simulation: &Simulation, context: u32, handle: usize) -> Answer {
-    let removed = simulation.streams.lock().remove(&handle);
-    let destroyed = simulation.machine.stream_destroy(context, handle);
-    if let (Err(_), Some(stream)) = (destroyed, removed) {
-        simulation.streams.lock().insert(handle, stream);
-    }
-    destroyed
 }

@@ -1,14 +1,13 @@
 //! Functions of other libraries that need a device: linear algebra, neural networks, transforms.
 //!
-//! Those libraries carry a runtime of their own, which cannot work here, so what a program
-//! wants of them is taken over. Computing nothing is what all kernels here do, so a matrix
-//! product succeeds; what would have to answer something is refused by name. The stubs proper
-//! are generated from the lists in `symbols/` (see `build.rs`): they take no notice of their
-//! arguments, which the C calling convention lets a function do.
+//! Those libraries contain their own runtime, which cannot work here, so their functions are
+//! replaced. All kernels here compute nothing, so a matrix product succeeds; a function that would
+//! have to return data is refused and its name printed. The stubs are generated from the lists in
+//! `symbols/` (see `build.rs`). They ignore their arguments, which the C calling convention allows.
 
 use std::ffi::{c_char, c_int};
 
-use crate::call::put;
+use crate::answer::put;
 use crate::log;
 use crate::simulation::existing;
 
@@ -22,7 +21,7 @@ const CUDNN_VERSION: usize = 91_900;
 
 include!(concat!(env!("OUT_DIR"), "/stubs.rs"));
 
-/// Says that `name` is not there.
+/// Prints that `name` is not implemented.
 fn refuse(name: &str, status: c_int) -> c_int {
     note(name, status);
     log::missing(name);
@@ -87,10 +86,10 @@ unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     written.map_or(INVALID_VALUE, |()| 0)
 }
 
-/// An answer of cuBLAS that is always 0: the default mode.
+/// Stores cuBLAS's default mode, 0.
 ///
 /// # Safety
-/// `place` is null or where the caller wants it.
+/// `place` is null or where the caller wants the mode stored.
 unsafe fn default_mode(place: *mut c_int) -> c_int {
     // SAFETY: by this function's contract.
     unsafe { put(place, 0) }.map_or(INVALID_VALUE, |()| 0)

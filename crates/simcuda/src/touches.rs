@@ -1,36 +1,35 @@
-//! What a launch touches, as far as the kernel's own name tells.
+//! What a launch touches, as far as the kernel's name shows.
 //!
-//! Nobody says what kernels do to memory, and the sizes of their arguments are not known here.
-//! But C++ names carry the types of the parameters, so three things are certain: a parameter
-//! that is a pointer, an array of pointers (`std::array<char*, N>`, as PyTorch's element-wise
-//! kernels take them), and where either lies. So a launch touches, for each such pointer that
-//! is into device memory, the line of [`LINE_BYTES`] it points into. Blocks of every allocator
-//! start at a multiple of that, so a line never belongs to two of them, and a block reused too
-//! early is met at its start.
+//! What a kernel does to memory is not declared anywhere, and the sizes of its arguments are not
+//! known here. But C++ names contain the types of the parameters, which shows three things: which
+//! parameters are pointers, which are arrays of pointers (`std::array<char*, N>`, as in PyTorch's
+//! element-wise kernels), and where each lies. So a launch touches, for each such pointer into
+//! device memory, the line of [`LINE_BYTES`] it points into. Blocks of every allocator start at a
+//! multiple of that, so a line never belongs to two of them, and a block reused too early is
+//! noticed at its start.
 //!
-//! **Never a false alarm** is the rule, since a test must be able to insist on none:
-//! - a touch is a *read* unless it must write: `T*` without `const` is common for inputs. The
-//!   first of an array of pointers given to an element-wise kernel is its output: a *write*.
-//!   Copies and fills write too, and a read conflicts with either;
-//! - parameters of other types are not searched for what looks like an address: their size is
-//!   unknown, and slots of a structure that are not in use keep addresses of others;
-//! - only the line is touched, for how far the kernel goes is not known. One exception:
-//!   `vectorized_elementwise_kernel` is for dense operands and says how many elements there
-//!   are, of at least a byte each.
+//! **Never a false alarm** is the rule, so that a test can require that there is none:
+//! - A touch is a *read* unless it must write: `T*` without `const` is common for inputs. The
+//!   first pointer of an array in an element-wise kernel is its output: a *write*. Copies and
+//!   fills write too, and a read conflicts with a write.
+//! - Parameters of other types are not searched for addresses: their size is unknown, and unused
+//!   slots of a structure keep old addresses.
+//! - Only the line is touched, because how far the kernel goes is not known. One exception:
+//!   `vectorized_elementwise_kernel` is for dense operands, and its first parameter is the number
+//!   of elements, of at least a byte each.
 //!
-//! What is missed, then: two kernels that both use a block through plain pointers, or through
-//! structures. A program with copies, fills or element-wise kernels, as all training is, is
-//! caught at those.
+//! Not found: two kernels that both use a block through plain pointers, or through structures.
+//! Training programs also have copies, fills or element-wise kernels, which are found.
 
 use std::ffi::{c_int, c_void};
 
 use simgpu::{Access, AddressRange};
 
-/// What a pointer is taken to touch, in bytes.
+/// How much a pointer is assumed to touch, in bytes.
 const LINE_BYTES: u64 = 512;
 /// Kernels whose arrays of pointers start with the output.
 const ELEMENTWISE: &str = "elementwise_kernel";
-/// The one kernel that says how far it goes, in its first parameter.
+/// The one kernel whose first parameter is how far it goes.
 const DENSE: &str = "vectorized_elementwise_kernel<";
 
 /// A kernel's name and where its pointers are.
@@ -56,12 +55,12 @@ struct Place {
 pub(crate) struct Pointer {
     pub(crate) address: u64,
     pub(crate) access: Access,
-    /// How far the kernel goes at least, in bytes; 0 where that is not known.
+    /// How far the kernel goes at least, in bytes; 0 if not known.
     least_bytes: u64,
 }
 
 impl Shape {
-    /// The shape of the kernel of that mangled name; one that is no C++ has no pointers.
+    /// The shape of the kernel with that mangled name. A name that is not C++ has no pointers.
     pub(crate) fn of(mangled: &str) -> Self {
         let demangled = cpp_demangle::Symbol::new(mangled).ok().map(|symbol| symbol.to_string());
         let Some((head, parameters)) = demangled.as_deref().and_then(split_signature) else {
@@ -82,7 +81,7 @@ impl Shape {
     /// The pointers among the arguments of a launch.
     ///
     /// # Safety
-    /// `arguments` is null or has a pointer to each argument that the kernel's name promises.
+    /// `arguments` is null or has a pointer to each argument of the kernel's name.
     pub(crate) unsafe fn pointers(
         &self,
         arguments: *const *const c_void,
@@ -135,7 +134,7 @@ fn places(parameter: usize, kind: &str, is_elementwise: bool) -> Vec<Place> {
     elements.map(|element| Place { parameter, element, access: access(element) }).collect()
 }
 
-/// A function's text in two: up to its parameters, and those without their parentheses.
+/// A function's text in two: before its parameters, and the parameters without parentheses.
 fn split_signature(text: &str) -> Option<(&str, &str)> {
     let end = text.rfind(')')?;
     let mut depth = 0usize;
@@ -152,7 +151,7 @@ fn split_signature(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// The parts of a list, whose own lists stay whole.
+/// The parts of a list; lists inside a part stay whole.
 fn split_list(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0i32);
     for (index, letter) in text.char_indices() {
@@ -174,7 +173,8 @@ fn split_list(text: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    const FILL: &str = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_";
+    const FILL: &str = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEE\
+                        St5arrayIPcLm1EEEEviT0_T1_";
 
     #[test]
     fn names_tell_where_the_pointers_are() {

@@ -1,27 +1,27 @@
 //! Copies and fills: what they touch, and with real memory the bytes they move.
 //!
-//! A copy is one or two touches on its stream, a fill is one: rows of a pitched one are touched
-//! one by one, so that what lies between them stays untouched. Bytes are moved when the call is
-//! made, not when the stream comes to it; with addresses only, what is read from a device is
-//! zeros. On a capturing stream the touches go into the graph and no bytes move. Copies between
-//! a device and the host that wait are counted and charged as the machine's own are; their host
-//! side is any memory of the program's, which is why the bytes are moved here.
+//! A copy is one or two touches on its stream, a fill is one. Rows of a pitched copy are touched
+//! one by one, so that the memory between them stays untouched. Bytes are moved when the call is
+//! made, not when the stream comes to it. With addresses only, reads from a device return zeros.
+//! On a capturing stream the touches go into the graph and no bytes move. Copies between a device
+//! and the host that wait are counted and charged like the machine's own. Their host side may be
+//! any memory of the program, so the bytes are moved here and not by the machine.
 
 use std::ptr;
 
 use simgpu::{Access, Call, Code, Machine, StoreKind};
 
-use crate::call::Answer;
+use crate::answer::Answer;
 use crate::simulation::Simulation;
 
-/// Where a call's work goes, and what it is called.
+/// Where a call's work goes, and its name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work<'a> {
     pub(crate) simulation: &'a Simulation,
     pub(crate) context: u32,
     pub(crate) stream: usize,
     pub(crate) label: &'a str,
-    /// Whether it is a peer copy, which needs nobody's access.
+    /// True for a peer copy, which needs no access of its device.
     pub(crate) is_peer: bool,
 }
 
@@ -34,14 +34,14 @@ pub(crate) struct Rows {
     pub(crate) count: u64,
 }
 
-/// Which kinds of memory a call says it copies between; CUDA's numbers.
+/// The kinds of memory that a call copies between; CUDA's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     HostToHost = 0,
     HostToDevice = 1,
     DeviceToHost = 2,
     DeviceToDevice = 3,
-    /// As the addresses say.
+    /// Found out from the addresses.
     Default = 4,
 }
 
@@ -91,8 +91,8 @@ impl Rows {
     }
 }
 
-/// Copies `from` into `to`, which has as many rows of the same width. With `waits`, the host
-/// waits for a copy it takes part in, as the calls without `Async` do.
+/// Copies `from` into `to`, which has as many rows of the same width. With `waits`, the host waits
+/// for a copy to or from host memory, as the calls without `Async` do.
 ///
 /// # Safety
 /// The parts of either side outside device memory belong to the caller and may be read, or
@@ -175,15 +175,15 @@ pub(crate) unsafe fn fill<const N: usize>(work: Work<'_>, to: Rows, value: [u8; 
     Ok(())
 }
 
-/// Whether an address belongs to devices, mapped or not.
+/// Returns true if an address belongs to devices, mapped or not.
 pub(crate) fn is_device_address(simulation: &Simulation, address: u64) -> bool {
     let (base, bytes) = simulation.machine.address_span();
     address.checked_sub(base).is_some_and(|offset| offset < bytes)
 }
 
 impl Work<'_> {
-    /// Enqueues the touches of rows of device memory. What is not accessible is a violation and
-    /// an invalid value.
+    /// Enqueues the touches of rows of device memory. Memory without access is a violation and an
+    /// invalid value.
     fn touch(&self, rows: Rows, access: Access) -> Answer {
         let machine = &self.simulation.machine;
         let is_contiguous = rows.pitch_bytes == rows.width_bytes;

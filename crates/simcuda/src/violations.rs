@@ -1,4 +1,4 @@
-//! What the race detector found: counted, kept as text, said once for each kind.
+//! What the race detector found: counted, kept as text, printed once for each kind.
 
 use std::collections::HashSet;
 use std::mem::discriminant;
@@ -20,7 +20,7 @@ pub(crate) struct Violations {
 struct Found {
     count: u64,
     texts: Vec<String>,
-    said: HashSet<std::mem::Discriminant<Violation>>,
+    printed: HashSet<std::mem::Discriminant<Violation>>,
 }
 
 impl Violations {
@@ -29,7 +29,7 @@ impl Violations {
         Self { aborts, found: Mutex::default() }
     }
 
-    /// Takes over what `machine` found since the last time.
+    /// Collects what `machine` found after the last call.
     pub(crate) fn collect(&self, machine: &Machine) {
         let fresh = machine.take_violations();
         if fresh.is_empty() {
@@ -38,7 +38,7 @@ impl Violations {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         for violation in fresh {
             found.count += 1;
-            if found.said.insert(discriminant(&violation)) {
+            if found.printed.insert(discriminant(&violation)) {
                 eprintln!("simcuda: {violation}");
             }
             if found.texts.len() < MOST_KEPT {
@@ -50,17 +50,17 @@ impl Violations {
         }
     }
 
-    /// How many there were since the last [`Self::clear`].
+    /// How many there were after the last [`Self::clear`].
     pub(crate) fn count(&self) -> u64 {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).count
     }
 
-    /// They themselves, a line each.
+    /// Their texts, a line each.
     pub(crate) fn text(&self) -> String {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).texts.join("\n")
     }
 
-    /// Forgets them; the next of each kind is said again.
+    /// Forgets them; the next of each kind is printed again.
     pub(crate) fn clear(&self) {
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Found::default();
     }

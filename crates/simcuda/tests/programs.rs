@@ -1,5 +1,5 @@
-//! C programs on simcuda: each is compiled and run by the `simcuda` program, with what the
-//! environment is to say. They stop with a line at the first answer that is not CUDA's.
+//! C programs on simcuda: each is compiled and run by the `simcuda` program in an environment of
+//! its own. They stop with a line at the first result that is not CUDA's.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

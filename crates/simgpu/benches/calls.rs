@@ -1,7 +1,7 @@
 //! Host time of the calls an allocator makes often: `cargo bench -p simgpu`.
 //!
 //! Addresses only, race detector off. Each should take well under a microsecond, or replays
-//! measure the simulator; with many handles and mappings hardly more, as every table is a tree.
+//! measure the simulator. Many handles and mappings cost hardly more, because tables are trees.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use simgpu::{Access, Config, Machine, StoreKind};
 
 const ROUNDS: u32 = 200_000;
 const GRANULE: u64 = 2 << 20;
-/// What an allocator that maps page by page holds of a device of 80 GB.
+/// How many pages an allocator that maps page by page holds of a device of 80 GB.
 const PAGES: u64 = 30_000;
 
 fn main() {
@@ -47,7 +47,7 @@ fn main() {
     }
 }
 
-/// The calls on single pages of many, at places that jump about.
+/// The calls on single pages of many, at scattered places.
 fn many_pages(machine: &Machine) -> simgpu::Result<()> {
     let base = machine.reserve(0, 2 * PAGES * GRANULE, 0)?;
     let mut handles = Vec::new();

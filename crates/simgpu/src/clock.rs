@@ -1,8 +1,8 @@
 //! Vector clocks: what has happened before a point, stream by stream.
 //!
 //! A clock maps each stream to the number of its last operation that is known to come before.
-//! Operation n of stream s happens before a point with clock C exactly when C\[s\] ≥ n. Streams
-//! are small dense indices, absent ones count 0.
+//! Operation n of stream s happens before a point with clock C exactly if C\[s\] ≥ n. Streams are
+//! small dense indices; absent ones count 0.
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock(Vec<u64>);

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A driver's result code. A number and not an enumeration, so that a fault script can answer
-/// codes no driver has yet.
+/// A driver's result code. A number and not an enumeration, so that a fault script can return
+/// codes that no driver has yet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Code(pub i32);
 

@@ -1,22 +1,22 @@
 //! What each driver call costs, in virtual nanoseconds.
 //!
 //! A price is a list of points, as measurements are published: at this size, so many nanoseconds.
-//! Between two points it runs straight, below the first it is the first's, beyond the last it goes
-//! on as from the last but one to the last. The first point is the least, and what a call costs
-//! that fails; calls that concern no memory have one point, at size 0.
+//! Between two points the price is linear. Below the first point it is the first's; beyond the
+//! last, the line through the last two goes on. The first point is the least price, and what a
+//! call costs that fails. Calls that concern no memory have one point, at size 0.
 //!
-//! A call over several mappings costs what its first mapping does, and for each further one what
-//! the second list says at its size; where that is empty, mappings do not matter, and the size is
-//! the whole call's. The mappings of one call count as equally large.
+//! A call over several mappings costs the price of its first mapping, and for each further one
+//! the price in the second list at its size. Where that list is empty, mappings do not matter,
+//! and the size is the whole call's. The mappings of one call count as equally large.
 //!
-//! A *tail* is the slow call among many: each so manyth call of a kind costs so much more than the
-//! least price that a call of the least size comes to the tail exactly. It goes by the count of
-//! calls, so runs stay reproducible, and a percentile of the run is that of the measurement.
+//! A *tail* is the slow call among many: one call of every so many costs that much more than the
+//! least price that a call of the least size costs exactly the tail. Tails go by the count of
+//! calls, so runs are reproducible, and a percentile of the run is that of the measurement.
 //!
 //! The prices themselves are in [`crate::Prices`]; replace one with [`CostTable::set`]. The page
 //! that `cargo xtask gpu` writes ends its table of calls with entries of this form.
 
-use crate::{Call, Prices};
+use crate::call::Call;
 
 /// Sizes in bytes, ascending, with prices in nanoseconds.
 pub type Points = &'static [(u64, u64)];
@@ -57,12 +57,12 @@ impl Cost {
         Self { tail: Some(Tail { every, nanoseconds }), ..self }
     }
 
-    /// What a call costs that fails or concerns no memory; the least of all sizes.
+    /// The least price of all sizes: what a call costs that fails or concerns no memory.
     pub fn base_ns(&self) -> u64 {
         self.points.first().map_or(0, |point| point.1)
     }
 
-    /// What a call costs that concerns `bytes` in `mappings` mappings, tails apart.
+    /// What a call costs that concerns `bytes` in `mappings` mappings, without tails.
     pub fn price_ns(&self, bytes: u64, mappings: u64) -> u64 {
         if self.further.is_empty() || mappings == 0 {
             return price_at(self.points, bytes);
@@ -72,7 +72,7 @@ impl Cost {
         price_at(self.points, mapping_bytes).saturating_add(further_ns)
     }
 
-    /// What the `number`th call of its kind costs besides, being slow.
+    /// What the `number`th call of its kind costs more because it is slow; mostly 0.
     pub(crate) fn tail_ns(&self, number: u64) -> u64 {
         let slow = self.tail.filter(|tail| number.is_multiple_of(tail.every));
         slow.map_or(0, |tail| tail.nanoseconds.saturating_sub(self.base_ns()))
@@ -82,7 +82,7 @@ impl Cost {
 /// The price at `bytes` on the line through `points`.
 fn price_at(points: &[(u64, u64)], bytes: u64) -> u64 {
     let above = points.partition_point(|point| point.0 < bytes);
-    // Beyond the last point the last two say how it goes on.
+    // Beyond the last point, the line through the last two.
     let right = above.min(points.len().saturating_sub(1));
     let Some(&(right_bytes, right_ns)) = points.get(right) else { return 0 };
     let left = right.checked_sub(1).and_then(|left| points.get(left));
@@ -113,7 +113,7 @@ impl CostTable {
         self.costs[call as usize]
     }
 
-    /// Puts another price on `call`.
+    /// Replaces the price of `call`.
     pub const fn set(&mut self, call: Call, cost: Cost) {
         self.costs[call as usize] = cost;
     }
@@ -122,12 +122,6 @@ impl CostTable {
     pub fn without_tails(mut self) -> Self {
         self.costs.iter_mut().for_each(|cost| cost.tail = None);
         self
-    }
-}
-
-impl Default for CostTable {
-    fn default() -> Self {
-        Prices::default().table()
     }
 }
 

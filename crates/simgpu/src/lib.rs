@@ -3,9 +3,9 @@
 //! A [`Machine`] has devices with a capacity, memory allocated whole (`cuMemAlloc`) or by
 //! virtual memory management (`cuMemCreate`, `cuMemMap` and their family), streams that advance
 //! when told, events, waits and stream capture. It obeys the rules of NVIDIA's driver API
-//! manual and answers with CUDA's numbers; nothing here panics, and an error changes nothing.
+//! manual and returns CUDA's numbers; nothing here panics, and an error changes nothing.
 //!
-//! It is made for testing allocators, so it carries instruments that a GPU lacks:
+//! It is made for testing allocators, so it has instruments that a GPU lacks:
 //! - a race detector with vector clocks ([`Machine::touch`], [`Machine::take_violations`]);
 //! - scripted faults ([`Machine::faults`]);
 //! - counts of calls and virtual driver time by published prices ([`Machine::usage`],
@@ -26,58 +26,52 @@
 //! # Ok::<(), simgpu::Code>(())
 //! ```
 //!
-//! Where to read on: `machine` (what there is, the one lock), `quiet` (calls without it),
-//! `context` (what belongs to one), `room` (full queues),
-//! `allocation` and `virtual_memory` (the calls), `contents` (fills, and a look at bytes),
-//! `address_space` and `physical` (their tables), `store` (bytes or none), `host_memory` (pinned
-//! memory and copies to and from it), `stream`, `event`, `capture` (order), `touch`, `race`,
-//! `clock` (the detector).
+//! The files, from the ground up:
+//!
+//! | files | what |
+//! |---|---|
+//! | `code`, `call`, `cost`, `prices`, `usage` | codes, calls, their prices, what was asked |
+//! | `config`, `store` | what a machine is made of; bytes or none behind an address |
+//! | `touch`, `violation`, `clock` | the detector's words |
+//! | `tables` | what a machine keeps, each table by itself (also `slab`, `ranges`) |
+//! | `quiet`, `room` | calls without the lock; threads that found a queue full |
+//! | `state`, `machine` | the tables together; the one lock around them |
+//! | `calls` | the calls, a family of them a file |
 //!
 //! It is meant to be at least as strict as a real driver: where sources differ on what one
-//! forbids, refuses or gives again, the stricter holds, and the rule's own file says which.
+//! forbids, refuses or reuses, the stricter holds, and the rule's own file says which.
 //!
 //! Not modelled: kernels and other copies (only what they touch), managed memory, pools of
-//! `cuMemAllocAsync`, export of handles, address spaces of their own for further contexts.
+//! `cuMemAllocAsync`, export of handles, separate address spaces for further contexts.
 
-mod address_space;
-mod allocation;
-mod capture;
+mod call;
+mod calls;
 mod clock;
 mod code;
-mod contents;
-mod context;
+mod config;
 mod cost;
-mod event;
-mod fault;
-mod host_memory;
-mod instruments;
 mod machine;
-mod physical;
 mod prices;
 mod quiet;
-mod race;
 mod ranges;
 mod room;
 mod slab;
+mod state;
 mod store;
-mod stream;
-mod stream_table;
+mod tables;
 mod touch;
-mod validate;
+mod usage;
 mod violation;
-mod virtual_memory;
 
-pub use address_space::AddressRange;
-pub use capture::{CaptureInfo, CaptureMode, Graph, exchange_thread_capture_mode};
+pub use call::Call;
+pub use calls::{AddressRange, Census, Faults, Mark, MemoryInfo, exchange_thread_capture_mode};
 pub use code::{Code, Result};
+pub use config::{Config, DeviceConfig, HandleProperties, Progress, StoreKind};
 pub use cost::{Cost, CostTable, Points, Tail};
-pub use fault::{Faults, Target, Times};
-pub use instruments::{Call, Census, HostWaits, Usage};
-pub use machine::{Config, DeviceConfig, Machine, MemoryInfo, Progress};
+pub use machine::Machine;
 pub use prices::Prices;
-pub use store::StoreKind;
-pub use stream::Mark;
-pub use stream_table::{STREAM_LEGACY, STREAM_PER_THREAD};
-pub use touch::Access;
-pub use violation::{Touch, Violation};
-pub use virtual_memory::HandleProperties;
+pub use tables::{CaptureInfo, CaptureMode, Graph, STREAM_LEGACY, STREAM_PER_THREAD};
+pub use tables::{Target, Times};
+pub use touch::{Access, Touch};
+pub use usage::{HostWaits, Usage};
+pub use violation::Violation;

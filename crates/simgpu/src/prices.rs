@@ -1,19 +1,21 @@
 //! What driver calls were measured to cost: one column for each machine and source.
 //!
-//! A column states the points that were published, in nanoseconds at a size, and nothing rounded;
-//! [`crate::Cost`] says what lies between and beyond. What a source did not measure is taken from
-//! the dearest of the others and says so; how a price grows with size, where only pages of 2 MiB
-//! were measured, as well. Tails are where a source gives a high percentile, and nowhere else.
-//! The columns are for comparing strategies with each other, on several machines; measure and
-//! replace them where that is not enough. None stands on `docs/benchmarks/gpu.md` yet, which was
-//! written on the simulated driver. Written on a GPU, the rows of its table "Cost of driver calls"
-//! are to make a column: it ends with the medians in the form used here, under the names used here,
-//! and a tail is its p99 at the least size.
+//! A column has the points that were published, in nanoseconds at a size, not rounded;
+//! [`crate::Cost`] defines what lies between and beyond. What a source did not measure is taken
+//! from the dearest of the others, and a comment names it. The same holds for how a price grows
+//! with size where only pages of 2 MiB were measured. A tail stands only where a source has a
+//! high percentile. The columns are for comparing strategies with each other, on several
+//! machines; measure and replace them where that is not enough.
+//!
+//! No column comes from `docs/benchmarks/gpu.md` yet, because that page was written on the
+//! simulated driver. Once it is written on a GPU, its table "Cost of driver calls" is to become
+//! a column: the table ends with the medians in the form and under the names used here, and a
+//! tail is its p99 at the least size.
 //!
 //! Sources:
 //! - `h100`: napplesty/zero-cuda-graph, single calls of 2, 16, 64 and 256 MiB with p99. Setting
-//!   access and unmapping cost so much for *each* mapping. It answered out-of-memory to
-//!   `cuMemSetAccess` at about 520,000 live mappings.
+//!   access and unmapping cost this much for *each* mapping. `cuMemSetAccess`
+//!   returned out-of-memory at about 520,000 live mappings.
 //! - `a100`: kvcached's `bench_vmm`, pages of 2 MiB; its p90 of `cuMemCreate` is 339 µs. 8 GB
 //!   reserved at once.
 //! - `rtxpro6000`: RTX PRO 6000, driver 580: creating 14 µs for 2 to 64 MiB, setting access 66 to
@@ -22,28 +24,28 @@
 //! - `b300`: creating at 2, 16, 256 and 1024 MiB; mapping and setting access under 1 µs.
 //! - `cuMemAlloc` and `cuMemFree` at 2, 128, 1024 and 4096 MiB: one idle laptop, for all columns.
 //! - Pinned memory: 8 GiB in 2.7 s, 0.67 ms for 2 MiB (ai-dynamo/dynamo#13710); the price of the
-//!   smallest piece, and of giving it back, is an order of magnitude from NVIDIA's forum.
-//! - Events without timing 0.5 µs to record or query (5 µs with timing, which is not told apart
-//!   here), `cuMemGetInfo` 5 to 12 µs (once 8 ms): PyTorch's issues on allocator overhead.
-//! - Copies between pinned memory and a device: 55 µs for 2 MiB, 38 GB/s, between the 25 that
-//!   PCIe 4 x16 and the 50 that PCIe 5 x16 come to in practice; 10 µs for the call and its wait.
+//!   smallest piece, and of freeing it, is an order of magnitude from NVIDIA's forum.
+//! - Events without timing 0.5 µs to record or query (5 µs with timing; here both cost the same),
+//!   `cuMemGetInfo` 5 to 12 µs (once 8 ms): PyTorch's issues on allocator overhead.
+//! - Copies between pinned memory and a device: 55 µs for 2 MiB, which is 38 GB/s (in practice
+//!   PCIe 4 x16 reaches 25 and PCIe 5 x16 reaches 50); 10 µs for the call and its wait.
 //! - `cuStreamGetId` and `cuStreamGetCtx` read what the host has, as `cuStreamIsCapturing` does.
-//! - Giving addresses back, and making and ending streams, events and captures: orders of
+//! - Returning addresses, and creating and ending streams, events and captures: orders of
 //!   magnitude, nothing published. `cuMemsetD8Async` serves debugging only, and
-//!   `cuDeviceCanAccessPeer` is asked once for each pair of devices: nothing.
+//!   `cuDeviceCanAccessPeer` is asked once for each pair of devices: both are free.
 //!
 //! Counter-evidence, in no column: one source set access to 8,192 pages in 50 ms with one call,
-//! 6 µs a page. The page of `cargo xtask gpu` has 1 to many mappings in a call, to decide it.
+//! 6 µs a page. The page of `cargo xtask gpu` measures calls over 1 to many mappings, to settle it.
 //!
 //! 2 GiB made of 2 MiB pieces cost GMLake about 115 × one `cudaMalloc` of 2 GiB. By `h100` it is
 //! 1024 × (10 + 0.45 + 77) µs against 469 µs, 191 ×; by `vattention` 151 ×.
 
 use std::str::FromStr;
 
-use crate::cost::{Cost, CostTable};
-use crate::{Call, Points};
+use crate::call::Call;
+use crate::cost::{Cost, CostTable, Points};
 
-/// A column: which measurements prices come from.
+/// A column: the measurements that prices come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prices {
     /// H100.
@@ -59,7 +61,7 @@ pub enum Prices {
     B300,
 }
 
-/// Calls and their prices.
+/// Calls with their prices.
 type Column = &'static [(Call, Cost)];
 
 impl Prices {
@@ -67,7 +69,7 @@ impl Prices {
     pub const ALL: &[Self] =
         &[Self::H100, Self::A100, Self::RtxPro6000, Self::VAttention, Self::B300];
 
-    /// The word for it in the environment.
+    /// Its name in the environment.
     pub const fn name(self) -> &'static str {
         match self {
             Self::H100 => "h100",
@@ -92,6 +94,12 @@ impl Prices {
             table.set(call, cost);
         }
         table
+    }
+}
+
+impl Default for CostTable {
+    fn default() -> Self {
+        Prices::default().table()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Free ranges of an address space: best fit, with coalescing.
 //!
-//! Two indices over the same ranges, by start and by (size, start). Free ranges are disjoint
-//! and no two that touch stay apart, except at a *seam*: a multiple of `seam_bytes`, across
-//! which ranges are never joined (so that a page can be taken out whole again).
+//! Two indices over the same ranges, by start and by (size, start). Free ranges are disjoint, and
+//! ranges that touch are joined, except at a *seam*: a multiple of `seam_bytes`, across which
+//! ranges are never joined, so that a page can be removed whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +15,12 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    /// No free ranges; none will ever be joined across a multiple of `seam_bytes`.
+    /// No free ranges; ranges are never joined across a multiple of `seam_bytes`.
     pub(crate) fn with_seams(seam_bytes: u64) -> Self {
         Self { seam_bytes: Some(seam_bytes), ..Self::default() }
     }
 
-    /// No free ranges; what is taken comes from the end of one.
+    /// No free ranges; each take comes from the end of a range.
     pub(crate) fn taken_from_end() -> Self {
         Self { takes_from_end: true, ..Self::default() }
     }
@@ -66,7 +66,7 @@ impl Ranges {
         (first, end - first)
     }
 
-    /// Takes a whole free range out, as [`Self::give`] returned it.
+    /// Removes a whole free range, as [`Self::give`] returned it.
     pub(crate) fn remove(&mut self, start: u64, bytes: u64) {
         self.by_start.remove(&start);
         self.by_size.remove(&(bytes, start));
@@ -77,7 +77,7 @@ impl Ranges {
         self.by_start.iter().map(|(&start, &bytes)| (start, bytes))
     }
 
-    /// Whether both indices agree and the ranges are disjoint and joined.
+    /// Returns true if both indices agree and the ranges are disjoint and joined.
     pub(crate) fn is_consistent(&self) -> bool {
         let mut previous_end = None;
         self.by_start.len() == self.by_size.len()

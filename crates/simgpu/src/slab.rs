@@ -1,7 +1,7 @@
-//! A table whose keys never come back: index and generation in one number.
+//! A table whose keys are never reused: index and generation in one number.
 //!
-//! Key = generation × 2^32 + index + 1, so it is never 0, and the key of a removed entry is
-//! unknown until its slot has been reused 2^32 times.
+//! Key = generation × 2^32 + index + 1, so it is never 0. The key of a removed entry stays unknown
+//! until its slot has been reused 2^32 times.
 
 #[derive(Debug)]
 pub(crate) struct Slab<T> {

@@ -1,29 +1,6 @@
-//! Touches: what work does to memory.
-//!
-//! A touch is judged when it is enqueued, by happens-before and never by how far queues have
-//! come. It must lie in mapped memory its device may access; it is compared with earlier
-//! touches of the same *physical* bytes, so aliases conflict; and its mapping must stay until
-//! the host knows that it is complete. All of this only while the race detector is on.
-//!
-//! **Rights.** A kernel and a plain copy (`cuMemcpyDtoDAsync`, `cudaMemcpyAsync`) need the access
-//! of the device they run on: to a mapping by `cuMemSetAccess`, to a plain allocation of another
-//! device by `cuCtxEnablePeerAccess`, which does nothing for mappings. Only a peer copy
-//! (`cuMemcpyPeerAsync`) does without: PyTorch's `CUDACachingAllocator::memcpyAsync` takes that
-//! one wherever memory is not mapped for both devices, as the plain one fails there. The same
-//! place lets plain copies of plain allocations go through the host without peer access; here
-//! they need it too, so that nobody relies on it. A kernel finds out late, so it is a violation
-//! only; a copy is checked when it is made, with and without the detector, and refused.
-//!
-//! A kernel's stream is one of the current context, a copy's any (CUDA's programming guide,
-//! "stream and event behavior").
+//! Touches: what work does to memory. They are judged by `calls::judge`.
 
-use std::sync::Arc;
-
-use crate::address_space::Mapping;
-use crate::machine::{Machine, State};
-use crate::race::Detector;
-use crate::violation::{Touch, Violation};
-use crate::{Code, Result};
+use std::fmt;
 
 /// What a touch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +11,12 @@ pub enum Access {
     Write,
 }
 
-/// Whose access a touch needs.
+/// Which device's access a touch needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rights {
-    /// That of the device of the stream.
+    /// That of the stream's device.
     Own,
-    /// Anybody's: peer copies go through the owner.
+    /// That of any device: peer copies go through the owner.
     Peer,
 }
 
@@ -53,226 +30,42 @@ pub(crate) struct Work<'a> {
     pub(crate) label: &'a str,
 }
 
-/// The part of a touch that lies in one mapping.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    mapping_address: u64,
-    memory: u64,
-    address: u64,
-    offset_bytes: u64,
-    bytes: u64,
+/// One access by a stream to a range of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// The device of the stream.
+    pub device: u32,
+    /// The stream's handle; `None` for the host.
+    pub stream: Option<usize>,
+    /// Which operation of the stream it is, counted from 1.
+    pub sequence: u64,
+    /// Where it starts.
+    pub address: u64,
+    /// How far it goes, in bytes.
+    pub bytes: u64,
+    /// Reads or writes.
+    pub access: Access,
+    /// What the test called it.
+    pub label: String,
+    /// The stream, as the clocks count them.
+    pub(crate) slot: u32,
 }
 
-impl Machine {
-    /// Enqueues work on `stream` that touches `[address, address + bytes)`.
-    ///
-    /// A bad touch is a violation and not an error: a real device answers at once and fails
-    /// later. On a capturing stream the touch goes into the capture.
-    pub fn touch(
-        &self,
-        context: u32,
-        stream: usize,
-        address: u64,
-        bytes: u64,
-        access: Access,
-        label: &str,
-    ) -> Result<()> {
-        let work = Work { address, bytes, access, rights: Rights::Own, label };
-        let (mut state, slot) = self.enter_work(context, stream, None)?;
-        if state.streams.slots[slot as usize].context != context {
-            return Err(Code::INVALID_HANDLE);
-        }
-        state.enqueue_touch(slot, stream, work)
-    }
-
-    /// [`Self::touch`] by a plain copy: `INVALID_VALUE`, and a violation, where the stream's
-    /// device has no access.
-    pub fn copy_touch(
-        &self,
-        context: u32,
-        stream: usize,
-        address: u64,
-        bytes: u64,
-        access: Access,
-        label: &str,
-    ) -> Result<()> {
-        self.copy_with(context, stream, Work { address, bytes, access, rights: Rights::Own, label })
-    }
-
-    /// [`Self::copy_touch`] by a peer copy, which may reach memory of any device.
-    pub fn peer_copy_touch(
-        &self,
-        context: u32,
-        stream: usize,
-        address: u64,
-        bytes: u64,
-        access: Access,
-        label: &str,
-    ) -> Result<()> {
-        self.copy_with(
-            context,
-            stream,
-            Work { address, bytes, access, rights: Rights::Peer, label },
-        )
-    }
-
-    fn copy_with(&self, context: u32, stream: usize, work: Work<'_>) -> Result<()> {
-        let (mut state, slot) = self.enter_work(context, stream, None)?;
-        state.enqueue_copy(slot, stream, work)
-    }
-
-    /// The host itself touches `[address, address + bytes)`, here and now: all conflicting work
-    /// must be known to it to be complete. Work enqueued later comes after it.
-    pub fn host_touch(&self, address: u64, bytes: u64, access: Access, label: &str) {
-        let mut state = self.lock();
-        let (label, slot) = (label.to_owned(), u32::MAX);
-        let touch =
-            Touch { device: 0, stream: None, sequence: 0, address, bytes, access, label, slot };
-        state.judge(&Arc::new(touch), Rights::Peer);
-    }
-
-    /// How many ranges of memory the race detector remembers touches of; 0 when it is off.
-    pub fn shadow_segments(&self) -> usize {
-        self.lock().detector.as_ref().map_or(0, Detector::segments)
-    }
-
-    /// Switches the race detector. Switched on, it knows nothing of what was before.
-    pub fn detect_races(&self, on: bool) {
-        let mut state = self.lock();
-        state.detector = on.then(Detector::default);
-        for stream in &mut state.streams.slots {
-            stream.clock = Default::default();
-            stream.host_version = 0;
-        }
-        state.space.forget_touches();
-    }
-}
-
-impl State {
-    /// Enqueues a touch, or puts it into the capture of its stream. Without a capture and with
-    /// the detector off it costs what any operation does: nothing is looked up or allocated.
-    pub(crate) fn enqueue_touch(&mut self, slot: u32, stream: usize, work: Work<'_>) -> Result<()> {
-        if let Some(capture) = self.streams.slots[slot as usize].capture {
-            return self.capture_touch(capture, work.into());
-        }
-        let sequence = self.enqueue(slot, Vec::new(), 0)?;
-        if self.detector.is_some() {
-            let device = self.streams.slots[slot as usize].device;
-            let Work { address, bytes, access, rights, label } = work;
-            let (stream, label) = (Some(stream), label.to_owned());
-            let touch = Touch { device, stream, sequence, address, bytes, access, label, slot };
-            self.judge(&Arc::new(touch), rights);
-        }
-        Ok(())
-    }
-
-    /// Enqueues the touch of a copy or a fill, which is checked before.
-    pub(crate) fn enqueue_copy(&mut self, slot: u32, stream: usize, work: Work<'_>) -> Result<()> {
-        let (mut address, mut left) = (work.address, work.bytes);
-        // What is not mapped is for the caller, or the detector, to find.
-        while left > 0
-            && let Some(part) = self.part_at(address, left)
-        {
-            if !self.may_access(slot, part, work.rights) {
-                let Work { address: start, bytes, access, label, .. } = work;
-                let entry = &self.streams.slots[slot as usize];
-                let (device, sequence) = (entry.device, entry.enqueued + 1);
-                let (stream, label) = (Some(stream), label.to_owned());
-                let touch =
-                    Touch { device, stream, sequence, address: start, bytes, access, label, slot };
-                self.report(Violation::TouchWithoutAccess { touch: Arc::new(touch), address });
-                return Err(Code::INVALID_VALUE);
-            }
-            address += part.bytes;
-            left -= part.bytes;
-        }
-        self.enqueue_touch(slot, stream, work)
-    }
-
-    /// Judges one touch, part by part, and remembers it.
-    fn judge(&mut self, touch: &Arc<Touch>, rights: Rights) {
-        if self.detector.is_none() {
-            return;
-        }
-        let (mut address, mut left) = (touch.address, touch.bytes);
-        while left > 0 {
-            let Some(part) = self.part_at(address, left) else {
-                let touch = touch.clone();
-                return self.report(Violation::TouchUnmapped { touch, address });
-            };
-            if touch.stream.is_some() && !self.may_access(touch.slot, part, rights) {
-                let touch = touch.clone();
-                return self.report(Violation::TouchWithoutAccess { touch, address });
-            }
-            self.judge_part(touch, part);
-            address += part.bytes;
-            left -= part.bytes;
-        }
-    }
-
-    fn judge_part(&mut self, touch: &Arc<Touch>, part: Part) {
-        let Some(detector) = &mut self.detector else { return };
-        let no_clock = Default::default();
-        let clock = match touch.stream {
-            Some(_) => &self.streams.slots[touch.slot as usize].clock,
-            None => &no_clock,
+impl fmt::Display for Touch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.access {
+            Access::Read => "read",
+            Access::Write => "write",
         };
-        for conflict in detector.touch(part.memory, part.offset_bytes, part.bytes, touch, clock) {
-            let address = part.address + (conflict.offset_bytes - part.offset_bytes);
-            let (first, second, bytes) = (conflict.earlier, touch.clone(), conflict.bytes);
-            self.report(Violation::Race { first, second, address, bytes });
-        }
-        if touch.stream.is_some()
-            && let Some(mapping) = self.space.get_mut(part.mapping_address)
-        {
-            mapping.touched.retain(|earlier| earlier.slot != touch.slot);
-            mapping.touched.push(touch.clone());
-        }
-    }
-
-    fn part_at(&self, address: u64, bytes: u64) -> Option<Part> {
-        let (start, mapping) = self.space.containing(address)?;
-        let offset_bytes = address - start;
-        let bytes = bytes.min(mapping.bytes - offset_bytes);
-        let memory = mapping.memory;
-        Some(Part { mapping_address: start, memory, address, offset_bytes, bytes })
-    }
-
-    fn may_access(&self, slot: u32, part: Part, rights: Rights) -> bool {
-        let Some(mapping) = self.space.get(part.mapping_address) else { return false };
-        if rights == Rights::Peer {
-            return mapping.access != 0;
-        }
-        let stream = &self.streams.slots[slot as usize];
-        let (device, context) = (stream.device, &self.contexts[stream.context as usize]);
-        let peers = if mapping.is_allocation() { context.peers } else { 0 };
-        (mapping.access & (1 << device | peers)) != 0
-    }
-
-    /// Reports touches through a mapping that is going away while they may still run.
-    pub(crate) fn check_untouched(&mut self, address: u64, mapping: &Mapping) {
-        let Some(detector) = &self.detector else { return };
-        let is_open = |touch: &&Arc<Touch>| detector.host.get(touch.slot) < touch.sequence;
-        let open: Vec<_> = mapping.touched.iter().filter(is_open).cloned().collect();
-        for touch in open {
-            self.report(Violation::GoneWhileInUse { touch, address, bytes: mapping.bytes });
-        }
-    }
-
-    /// The host knows that all work enqueued on a stream so far is complete.
-    pub(crate) fn observe_stream(&mut self, slot: u32) {
-        let Some(detector) = &mut self.detector else { return };
-        let stream = &self.streams.slots[slot as usize];
-        detector.observe(slot, stream.enqueued, Some(&stream.clock));
-    }
-
-    /// Adds to a stream's clock what the host knows: work enqueued now comes after that.
-    pub(crate) fn refresh_clock(&mut self, slot: u32) {
-        let Some(detector) = &self.detector else { return };
-        let stream = &mut self.streams.slots[slot as usize];
-        if stream.host_version != detector.host_version {
-            stream.clock.join(&detector.host);
-            stream.host_version = detector.host_version;
+        let (label, address, end) = (&self.label, self.address, self.address + self.bytes);
+        write!(formatter, "{verb} {label:?} of [{address:#x}, {end:#x}) by ")?;
+        match self.stream {
+            None => formatter.write_str("the host"),
+            Some(stream) => write!(
+                formatter,
+                "stream {stream:#x} of device {} (operation {})",
+                self.device, self.sequence
+            ),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! One handle at several addresses, one after the other or at once: what an allocator that
-//! moves pages between streams may do, and what it may not.
+//! One handle at several addresses, one after the other or at once: what an allocator that moves
+//! pages between streams may do, and what it may not.
 //!
-//! The detector knows memory by its physical bytes, so it does not matter through which
-//! mapping, or when, a byte was touched; what may be unmapped is a matter of the mapping alone.
+//! The detector knows memory by its physical bytes, so it does not matter through which mapping,
+//! or when, a byte was touched. Whether a mapping may be removed depends on that mapping alone.
 
 use simgpu::{Access, Config, Machine, Progress, StoreKind, Violation};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Page<'_> {
         self.machine.stream_wait(0, later, self.record(earlier)).unwrap();
     }
 
-    /// The host asks about all work of `stream` and finds it complete.
+    /// The host queries all work of `stream` and finds it complete.
     fn find_complete(&self, stream: usize) {
         let event = self.record(stream);
         self.machine.run_to_idle(0, stream).unwrap();
@@ -136,7 +136,7 @@ fn touches_through_a_mapping_that_has_gone_still_conflict() {
         page.write(C, 2);
     });
     assert_eq!(counts, (1, 0));
-    // Even when the place itself was left too early, which is a violation of its own.
+    // Even if the place itself was left too early, which is another violation.
     let counts = found(|page| {
         page.show(0);
         page.write(A, 0);
@@ -184,7 +184,7 @@ fn only_work_through_a_mapping_keeps_it() {
         });
         assert_eq!(counts, (0, 1), "{aliases}");
     }
-    // A mapping made anew at the same address knows nothing of the one before.
+    // A new mapping at the same address does not inherit from the one before.
     let counts = found(|page| {
         page.show(0);
         page.write(A, 0);
@@ -223,7 +223,7 @@ fn an_event_found_complete_is_knowledge_up_to_its_record_only() {
         page.hide(0);
     });
     assert_eq!(counts, (0, 1));
-    // Completion that the host did not ask about is no knowledge.
+    // Completion that the host did not query is not known to it.
     let counts = found(|page| {
         page.show(0);
         page.write(A, 0);
@@ -232,7 +232,7 @@ fn an_event_found_complete_is_knowledge_up_to_its_record_only() {
         page.hide(0);
     });
     assert_eq!(counts, (0, 1));
-    // An event asked about while incomplete is none either.
+    // Nor is that of an event queried while incomplete.
     let counts = found(|page| {
         page.show(0);
         page.machine.hold(0, A, true).unwrap();

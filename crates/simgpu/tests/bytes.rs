@@ -1,4 +1,4 @@
-//! The store with real bytes: what the host can reach, and what it gets back.
+//! The store with real bytes: what the host can reach, and what memory it regains.
 
 use std::ffi::c_void;
 use std::os::unix::fs::MetadataExt;
@@ -8,12 +8,12 @@ use simgpu::{Config, Machine, StoreKind};
 const MIB: u64 = 1 << 20;
 const GRANULE: u64 = 2 * MIB;
 
-/// Whether the host can read a byte at `address`: the kernel tries for us and cannot crash.
+/// Returns true if the host can read a byte at `address`: the kernel tries it, without a crash.
 fn is_readable(address: u64) -> bool {
     let mut ends = [0; 2];
     // SAFETY: `ends` holds the two descriptors that pipe writes.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-    // SAFETY: write reads one byte in the kernel, which answers EFAULT where there is none; both
+    // SAFETY: write reads one byte in the kernel, which returns EFAULT if there is none; both
     // descriptors are ours and closed once.
     unsafe {
         let written = libc::write(ends[1], address as *const c_void, 1);
@@ -23,7 +23,7 @@ fn is_readable(address: u64) -> bool {
     }
 }
 
-/// What the files of this process's machines hold of the host's memory, in bytes.
+/// How much of the host's memory the files of this process's machines hold, in bytes.
 fn held_bytes() -> u64 {
     let is_ours = |path: &std::path::PathBuf| {
         std::fs::read_link(path).is_ok_and(|target| target.starts_with("/memfd:simgpu (deleted)"))

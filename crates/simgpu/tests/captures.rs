@@ -1,5 +1,5 @@
-//! What a capture forbids to whom: every call that is refused, for each mode of the capture and of
-//! the calling thread, from the capturing thread and another one, on the same device and another.
+//! What a capture forbids: every call that is refused, for each mode of the capture and of the
+//! calling thread, from the capturing thread and another one, on the same device and another.
 
 use simgpu::{CaptureMode, Code, Config, Machine, StoreKind, exchange_thread_capture_mode};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn scene() -> Scene {
     Scene { machine, things }
 }
 
-/// What `call` answers during a capture on device 0, and whether the capture outlives it.
+/// The result of `call` during a capture on device 0, and true if the capture stays valid.
 fn during(
     capture: CaptureMode,
     thread: CaptureMode,

@@ -1,4 +1,4 @@
-//! Several contexts and devices: what belongs to which, and what a wait is for.
+//! Several contexts and devices: what belongs to which, and which work a wait waits for.
 
 use simgpu::{Access, Census, Code, Config, Machine, Progress, StoreKind};
 use std::sync::Arc;

@@ -45,8 +45,8 @@ fn bytes_survive_a_journey_over_the_host() {
     let base = mapped(&machine);
     let host = machine.host_allocate(0, 5000).unwrap();
     let start = base + GRANULE - 1000; // over the border between the handles
-    // SAFETY: live, accessible memory of this machine that nobody else uses; it is not
-    // initialised by Rust, and any bytes are bytes.
+    // SAFETY: live, accessible memory of this machine that only this thread uses; any
+    // content is valid for bytes.
     let bytes_at = |address: u64, count: usize| unsafe {
         std::slice::from_raw_parts_mut(address as *mut u8, count)
     };

@@ -1,5 +1,5 @@
-//! What a machine offers to whoever plays the driver with it: finding memory, copies, captures
-//! in progress, peaks, host memory that is real.
+//! What a machine offers a library that plays the driver: finding memory, copies, captures in
+//! progress, peaks, real host memory.
 
 use simgpu::{Access, CaptureMode, Code, Config, Machine, Progress, StoreKind};
 

@@ -1,4 +1,4 @@
-//! What handles can be made to have, and who can be given access to them.
+//! Which properties handles can have, and which devices can access them.
 
 use simgpu::{Access, Call, Code, Config, HandleProperties, Machine, StoreKind};
 

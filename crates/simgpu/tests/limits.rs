@@ -1,4 +1,4 @@
-//! What is finite: queues, whose callers wait for room, and accessible mappings.
+//! Limits: of queues, whose callers wait for room, and of accessible mappings.
 
 use simgpu::{Access, Code, Config, Machine, Progress, StoreKind};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Prices are those that were published: the points of each column come out to the nanosecond,
-//! through calls of the machine.
+//! Prices are the published ones: calls of the machine cost the points of each column, to the
+//! nanosecond.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn machine(costs: CostTable) -> Arc<Machine> {
 /// MiB of a handle, and what each of its calls costs.
 type Point = (u64, [u64; 5]);
 
-/// What `call` was charged.
+/// How much `call` was charged.
 fn charged<T>(machine: &Machine, call: impl FnOnce() -> T) -> (u64, T) {
     let before = machine.usage(0).unwrap().driver_nanoseconds;
     let answer = call();

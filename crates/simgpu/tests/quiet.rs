@@ -1,5 +1,5 @@
-//! Calls without the lock answer, count and leave behind what calls under it do: random calls to
-//! two machines, of which one is never quiet, as a fault is scripted that never strikes.
+//! Calls without the lock return, count and change the same as calls under it. Random calls are
+//! made to two machines; one is never quiet, because its script has a rule that never strikes.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ fn machine() -> Arc<Machine> {
     Machine::new(config).unwrap()
 }
 
-/// One step of a program on `machine`; every answer as a text.
+/// One step of a program on `machine`; every result as a text.
 fn step(
     machine: &Machine,
     random: &mut Random,
     streams: &mut Vec<usize>,
     events: &mut Vec<u64>,
 ) -> String {
-    // One device more than there are, one stream that is implicit, one event that never was.
+    // Also a device that does not exist, an implicit stream, and an event that never existed.
     let device = random.below(8).min(DEVICES) as u32 % (DEVICES as u32 + 1);
     let of = |list: &[usize], place: u64| list.get(place as usize % (list.len() + 1)).copied();
     let stream = of(streams, random.below(64)).unwrap_or([0, 1, 2, 0x77][random.below(4) as usize]);

@@ -1,4 +1,4 @@
-//! The race detector: what it finds, what it lets pass, how much it remembers.
+//! The race detector: what it finds, what it accepts, how much it remembers.
 
 use simgpu::{Access, Config, Machine, Progress, StoreKind, Touch, Violation};
 use std::sync::Arc;
@@ -136,7 +136,7 @@ fn what_the_host_saw_complete_comes_before_what_it_enqueues() {
             []
         );
     }
-    // Completion alone, unseen, orders nothing.
+    // Completion that the host did not see orders nothing.
     let violations = found(|machine| {
         let address = machine.allocate(0, 4096).unwrap();
         write(machine, A, address, 100);
@@ -238,7 +238,7 @@ fn unmapping_needs_certainty() {
         panic!("{violations:?}")
     };
     assert_eq!(touch.address, *address);
-    // A wait of another stream is not the host's knowledge.
+    // A wait of another stream tells the host nothing.
     let waiting = unmap_after(&|machine| {
         machine.stream_wait(0, B, recorded(machine, A)).unwrap();
     });
@@ -315,8 +315,8 @@ fn switched_off_it_says_nothing_and_switched_on_it_forgets() {
     assert_eq!(machine.take_violations(), []);
 }
 
-/// Many small touches by streams that never meet the host: neighbours must merge, and what
-/// overlaps must be found however the pieces were cut.
+/// Many small touches by streams that the host never waits for: neighbours must merge, and overlaps
+/// must be found no matter how the pieces were cut.
 #[test]
 fn the_shadow_agrees_with_a_byte_by_byte_oracle() {
     const BYTES: u64 = 64;
@@ -328,7 +328,7 @@ fn the_shadow_agrees_with_a_byte_by_byte_oracle() {
     for _ in 0..300 {
         let machine = machine(Progress::Manual);
         let address = machine.allocate(0, BYTES).unwrap();
-        // For each byte: (stream, is write) of every touch since the last write, the latest of
+        // For each byte: (stream, is write) of every touch after the last write, the latest of
         // each stream; streams are never ordered here.
         let mut history = vec![Vec::<(usize, bool)>::new(); BYTES as usize];
         for _ in 0..30 {
@@ -355,19 +355,20 @@ fn the_shadow_agrees_with_a_byte_by_byte_oracle() {
     }
 }
 
+/// What is known to be complete is swept out: the shadow holds what is in flight, up to a bound.
 #[test]
 fn the_shadow_stays_small() {
+    /// The shadow is swept when it has more segments than this.
+    const LEAST_SWEEP: usize = 4096;
     let machine = machine(Progress::Automatic);
     let address = machine.allocate(0, 512 << 20).unwrap();
-    let start = std::time::Instant::now();
     for step in 0..100_000u64 {
         write(&machine, A + (step % 5) as usize, address + step * 4096, 100);
+        assert!(machine.shadow_segments() <= LEAST_SWEEP, "after {step} writes");
         if step % 1000 == 999 {
             machine.synchronize(0).unwrap();
         }
     }
     assert_eq!(machine.take_violations(), []);
     machine.validate().unwrap();
-    assert!(machine.shadow_segments() < 10_000, "{}", machine.shadow_segments());
-    assert!(start.elapsed().as_secs() < 60);
 }

@@ -19,7 +19,7 @@ impl Random {
     }
 }
 
-/// What one thread holds, and what each thing must look like.
+/// What one thread holds, and the expected state of each thing.
 #[derive(Default)]
 struct Model {
     allocations: Vec<u64>,

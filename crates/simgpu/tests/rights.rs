@@ -1,4 +1,4 @@
-//! Whose memory work of a device may touch: kernels, plain copies and peer copies, on mapped
+//! Which memory the work of a device may touch: kernels, plain copies and peer copies, on mapped
 //! memory and plain allocations of another device, with and without the race detector.
 
 use simgpu::{Access, Code, Config, Machine, StoreKind, Violation};

@@ -38,7 +38,7 @@ fn a_wait_holds_its_stream_until_the_event() {
     machine.delay(0, 8, 10).unwrap();
     let event = recorded(&machine, 8);
     machine.stream_wait(1, 9, event).unwrap();
-    // Neither recording again nor destroying the event disturbs the wait.
+    // Neither recording again nor destroying the event changes the wait.
     machine.delay(0, 8, 10).unwrap();
     machine.event_record(0, event, 8).unwrap();
     machine.event_destroy(0, event).unwrap();

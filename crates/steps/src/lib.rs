@@ -1,8 +1,11 @@
 //! Steps: command lines of other programs, echoed and run one after the other.
+//!
+//! What each took is kept, for [`report`] to print at the end.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Done, or one line that says what failed.
@@ -65,11 +68,59 @@ pub fn cargo(arguments: &[&str]) -> Step {
     Step::new(env!("CARGO"), arguments)
 }
 
+/// A step that has ended.
+#[derive(Debug)]
+struct Ended {
+    text: String,
+    elapsed: Duration,
+    is_ok: bool,
+}
+
+static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
+/// Of a command line, so much is printed in the report.
+const REPORTED_CHARACTERS: usize = 84;
+
+/// Does `work` as a step called `text`.
+pub fn taken<T>(text: &str, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    eprintln!("\n$ {text}");
+    let started = Instant::now();
+    let result = work();
+    let ended = Ended { text: text.to_owned(), elapsed: started.elapsed(), is_ok: result.is_ok() };
+    ENDED.lock().unwrap_or_else(PoisonError::into_inner).push(ended);
+    result
+}
+
+/// Prints a line for each step so far: how it ended, and what it took.
+pub fn report() {
+    let all = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+    eprintln!();
+    for Ended { text, elapsed, is_ok } in all.iter() {
+        let mark = if *is_ok { "ok    " } else { "FAILED" };
+        let text: String = text.chars().take(REPORTED_CHARACTERS).collect();
+        eprintln!("{mark} {:6.1} s  {text}", elapsed.as_secs_f64());
+    }
+}
+
 /// Runs one step, by default in the root of the repository.
 pub fn run(step: &Step) -> Outcome {
-    eprintln!("\n$ {}", step.text());
-    let status = step.command().status().map_err(|error| format!("{}: {error}", step.text()))?;
-    if status.success() { Ok(()) } else { Err(format!("{}: {status}", step.text())) }
+    let text = step.text();
+    taken(&text, || {
+        let status = step.command().status().map_err(|error| format!("{text}: {error}"))?;
+        if status.success() { Ok(()) } else { Err(format!("{text}: {status}")) }
+    })
+}
+
+/// The same, and returns what the step wrote to standard output.
+pub fn read(step: &Step) -> Result<String, String> {
+    let text = step.text();
+    taken(&text, || {
+        let output = step.command().stderr(Stdio::inherit()).output();
+        let output = output.map_err(|error| format!("{text}: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("{text}: {}", output.status));
+        }
+        String::from_utf8(output.stdout).map_err(|error| format!("{text}: {error}"))
+    })
 }
 
 /// Runs one step without a word, and returns what it wrote to standard output.
@@ -82,22 +133,9 @@ pub fn output(step: &Step) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|error| format!("{}: {error}", step.text()))
 }
 
-/// Runs every step, also after one that failed, and ends with a line for each.
+/// Runs every step, also after one that failed.
 pub fn run_all(steps: &[Step]) -> Outcome {
-    let results: Vec<(&Step, Duration, Outcome)> = steps
-        .iter()
-        .map(|step| {
-            let started = Instant::now();
-            let outcome = run(step);
-            (step, started.elapsed(), outcome)
-        })
-        .collect();
-    eprintln!();
-    for (step, elapsed, outcome) in &results {
-        let mark = if outcome.is_ok() { "ok    " } else { "FAILED" };
-        eprintln!("{mark} {:6.1} s  {}", elapsed.as_secs_f64(), step.text());
-    }
-    match results.iter().filter(|(_, _, outcome)| outcome.is_err()).count() {
+    match steps.iter().map(run).filter(Result::is_err).count() {
         0 => Ok(()),
         count => Err(format!("{count} of {} steps failed", steps.len())),
     }

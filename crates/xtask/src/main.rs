@@ -10,6 +10,7 @@ mod generated;
 mod gpu;
 mod packages;
 mod prerequisites;
+mod suite;
 mod torch;
 
 use std::process::ExitCode;
@@ -33,19 +34,23 @@ struct Arguments {
 enum Command {
     /// Build in release, then replay a recorded training run under every strategy and draw it
     Demo,
-    /// Build and test everything
+    /// What continuous integration runs: all that must hold of a change
+    Ci,
+    /// Build and test everything, large matrices in part
     Test {
-        /// Passed on to `cargo test`
+        /// Passed on to `cargo test`, which is then run instead
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Build and test everything, each matrix in full
+    Nightly,
     /// Install PyTorch, and run its tests on a simulated GPU
     TestTorch {
         /// Passed on to pytest
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Install CuPy, RMM, Numba and ONNX Runtime, and run their tests on a simulated GPU
+    /// Install CuPy, RMM, Numba, ONNX Runtime and MXNet, and run their tests on a simulated GPU
     TestFrameworks {
         /// Passed on to pytest
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -70,7 +75,7 @@ enum Command {
     },
     /// Check what must hold beside the tests: format, lints, and that generated files are current
     Lint,
-    /// Generate include/genesis.h and the README's table of options anew
+    /// Generate include/genesis.h and docs/options.md
     Generate,
     /// Run the benchmarks
     Bench,
@@ -87,7 +92,9 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo => demo(),
-        Command::Test { arguments } => test(&arguments),
+        Command::Ci => ci(),
+        Command::Test { arguments } => suite::test(&arguments),
+        Command::Nightly => suite::nightly(),
         Command::TestTorch { arguments } => torch::test(&arguments),
         Command::TestFrameworks { arguments } => frameworks::test(&arguments),
         Command::TestPage { arguments } => test_page(&arguments),
@@ -106,6 +113,7 @@ fn main() -> ExitCode {
             run_all(&[bench])
         }
     };
+    steps::report();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
@@ -115,25 +123,22 @@ fn main() -> ExitCode {
     }
 }
 
-fn build_library() -> Step {
-    cargo(&["build", "--package", "genesis"])
-}
-
-fn test(arguments: &[String]) -> Outcome {
-    prerequisites::install(prerequisites::OF_THE_LIBRARY)?;
-    // The tests of the C interface load the library that stands beside them, so it is first.
-    let mut test = cargo(&["test", "--workspace"]);
-    test.extend(arguments);
-    run_all(&[build_library(), test])
+/// Every check, the quickest first; the first that fails ends it.
+fn ci() -> Outcome {
+    lint()?;
+    suite::test(&[])?;
+    test_page(&[])?;
+    torch::test(&[])?;
+    frameworks::test(&[])?;
+    packages::test(&[])
 }
 
 fn test_page(arguments: &[String]) -> Outcome {
     prerequisites::install(prerequisites::OF_THE_PAGE)?;
-    let (example, built) = ("sample_page", steps::target_folder().join("release"));
-    run(&cargo(&["build", "--release", "--package", "genesis", "--package", "genesis-cli"]))?;
-    run(&cargo(&["build", "--release", "--package", "genesis-profile", "--example", example]))?;
+    run(&suite::build_examples())?;
+    let built = steps::target_folder().join("debug");
     let mut test = Step::new("python3", &["tests/page/test_page.py"]);
-    test.extend([built.join("examples").join(example), built.join("genesis")]);
+    test.extend([built.join("examples/sample_page"), built.join("genesis")]);
     test.extend(arguments);
     run(&test)
 }
@@ -144,7 +149,7 @@ fn lint() -> Outcome {
     run_all(&[
         cargo(&["fmt", "--all", "--check"]),
         cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]),
-        Step::new("git", &["diff", "--exit-code", "--", generated::HEADER, generated::README]),
+        Step::new("git", &["diff", "--exit-code", "--", generated::HEADER, generated::OPTIONS]),
     ])
 }
 

@@ -1,4 +1,4 @@
-//! Other contexts than the primary one: those that streams of the program's belong to.
+//! Contexts other than the primary one, to which streams of the program belong.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl CudaDevice {
         Ok(current)
     }
 
-    /// The context that a stream of the caller's belongs to.
+    /// The context that one of the caller's streams belongs to.
     fn context_of(&self, stream: StreamHandle, call: Call) -> Result<sys::CUcontext> {
         let get = require(self.api.stream_context, call)?;
         let mut context = std::ptr::null_mut();
@@ -49,12 +49,13 @@ impl CudaDevice {
         Ok(context)
     }
 
-    /// The context that `stream` belongs to, if it is another one than this.
+    /// The context that `stream` belongs to, if it is not this one.
     pub(super) fn find_other_context(&self, stream: StreamHandle) -> Result<Option<Self>> {
         let call = Call::StreamContext;
-        let context = match stream.is_default() {
-            true => self.current_context(call)?,
-            false => self.context_of(stream, call)?,
+        let context = if stream.is_default() {
+            self.current_context(call)?
+        } else {
+            self.context_of(stream, call)?
         };
         let own = self.inside(call, |context| Ok(context.handle))?;
         if context.is_null() || context == own {
@@ -66,7 +67,7 @@ impl CudaDevice {
         // SAFETY: `device` is live.
         check(call, unsafe { get(&mut device) })?;
         drop(current);
-        // Devices are named by their ordinals.
+        // The driver's name for a device is its ordinal.
         let ordinal = DeviceOrdinal(device as u32);
         Ok(Some(self.in_context(ordinal, device, context)))
     }

@@ -1,16 +1,16 @@
 //! One device of the CUDA driver.
 //!
 //! Each method is one driver call, made with the device's primary context current and the
-//! thread's capture mode relaxed, both put back afterwards. The primary context is the one
+//! thread's capture mode relaxed; both are restored afterwards. The primary context is the one
 //! that the CUDA runtime uses; it is retained at the first call and never released or reset.
 //!
-//! A face of another context, for a stream that belongs to one, makes its calls there: the program
-//! made that context and may destroy it, after which every call fails.
+//! For a stream that belongs to another context, a `CudaDevice` of that context makes the calls.
+//! The program made that context and may destroy it; then every call fails.
 //!
-//! **Locks**: none of our own. The two things found out once, the context and what virtual
-//! memory can do, sit in cells that make a second thread wait for the first.
-//! **Memory**: no method but `name` and `find_other` allocates host memory.
-//! **Not done**: no cache of anything, no retry, no logging; that is the layers' above.
+//! **Locks**: none. The two facts found out once (the context, and what virtual memory can do) are
+//! in cells that make a second thread wait for the first.
+//! **Memory**: no method except `name` and `find_other` allocates host memory.
+//! **Not done**: no cache, no retry, no logging; the layers above do that.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -28,20 +28,20 @@ use crate::driver::{
     Result, Usage,
 };
 
-/// The most devices that can be given access to one piece of memory, this one included.
+/// The most devices that can access one piece of memory, this one included.
 const MAX_ACCESSORS: usize = 64;
 
-/// Numbers of streams have at most so many bits.
+/// Numbers of streams have at most this many bits.
 const ID_BITS: u32 = 61;
 
-/// So many bytes of a device are looked at together.
+/// Bytes of a device are compared in chunks of this size.
 const LOOK_BYTES: u64 = 1 << 20;
 
-/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`: the legacy stream was asked about while a stream
-/// that synchronises with it captures.
+/// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`: the legacy stream was queried while a stream that
+/// synchronises with it captures.
 const STREAM_CAPTURE_IMPLICIT: Code = Code(906);
 
-/// What `cuMemAlloc` takes whole pages of, in bytes, since Pascal: PyTorch's pull request 17120.
+/// `cuMemAlloc` takes whole pages of this many bytes, from Pascal on (PyTorch's pull 17120).
 const PAGE_BYTES: u64 = 2 << 20;
 
 /// A device of the driver. Making one calls nothing.
@@ -66,15 +66,15 @@ unsafe impl Send for Context {}
 // SAFETY: as above; nothing is ever written through it here.
 unsafe impl Sync for Context {}
 
-/// What there is to know of virtual memory on a device that has it.
+/// What is known of virtual memory on a device that has it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VirtualMemory {
-    /// Whether its memory can be made fit for GPUDirect RDMA.
+    /// True if memory can be created for GPUDirect RDMA.
     rdma: bool,
 }
 
 impl CudaDevice {
-    /// Device number `ordinal` of a driver that has been started and has that many.
+    /// Device `ordinal` of a driver that has been started and has that device.
     pub(super) fn new(api: Arc<Api>, ordinal: DeviceOrdinal) -> Self {
         Self {
             api,
@@ -115,7 +115,7 @@ impl CudaDevice {
         })
     }
 
-    /// Asks whether `stream` is capturing, inside a scope.
+    /// Returns true if `stream` is capturing; for use inside a scope.
     fn is_capturing(&self, stream: StreamHandle) -> Result<bool> {
         let call = Call::StreamIsCapturing;
         let is_capturing = require(self.api.stream_is_capturing, call)?;
@@ -139,8 +139,8 @@ impl CudaDevice {
         Ok(device)
     }
 
-    /// What there is to know of virtual memory, found out at the first use. `NOT_SUPPORTED`
-    /// on a device without it.
+    /// What is known of virtual memory, found out at the first use. `NOT_SUPPORTED` on a device
+    /// without it.
     fn virtual_memory(&self) -> Result<VirtualMemory> {
         self.virtual_memory
             .get_or_try_init(|| self.inside(Call::Create, |context| self.examine(context.device)))
@@ -164,7 +164,7 @@ impl CudaDevice {
         if !ask(SUPPORTED)? {
             return Err(DriverError { call, code: Code::NOT_SUPPORTED });
         }
-        // A driver older than the attribute refuses to be asked.
+        // A driver older than the attribute returns an invalid value.
         let rdma = match ask(RDMA) {
             Err(error) if error.code == Code::INVALID_VALUE => false,
             answer => answer?,
@@ -172,8 +172,8 @@ impl CudaDevice {
         Ok(VirtualMemory { rdma })
     }
 
-    /// The properties that stand for `options`, on a device with virtual memory. RDMA is refused here, because what a driver does
-    /// with the flag on a device without it is nowhere said; handle types are refused by it.
+    /// The properties for `options`, on a device with virtual memory. RDMA without the device's
+    /// support is refused here, because no document defines it; handle types by the driver.
     fn properties(&self, options: HandleOptions) -> Result<sys::CUmemAllocationProp> {
         let virtual_memory = self.virtual_memory()?;
         if options.rdma && !virtual_memory.rdma {
@@ -184,8 +184,8 @@ impl CudaDevice {
 }
 
 // SAFETY of the calls below: each passes values of the types in `cuda.h` and pointers to live
-// locals that the driver has no use for after the call. Addresses, handles and events are the
-// caller's, who had them from this device; the driver answers an error for any other.
+// locals that the driver does not use after the call. Addresses, handles and events are the
+// caller's, who got them from this device; for any other the driver returns an error.
 impl Device for CudaDevice {
     fn ordinal(&self) -> DeviceOrdinal {
         self.ordinal
@@ -255,7 +255,7 @@ impl Device for CudaDevice {
         let (bytes, alignment_bytes) = (bytes as usize, alignment_bytes as usize);
         let mut address = 0;
         // SAFETY: see the head of this implementation. Alignment 0 is the driver's default,
-        // the granularity; the last two arguments ask for no place and no flags.
+        // the granularity; the last two arguments mean no place and no flags.
         self.call(Call::Reserve, || unsafe {
             reserve(&mut address, bytes, alignment_bytes, 0, 0)
         })?;
@@ -315,7 +315,7 @@ impl Device for CudaDevice {
         let can_access = require(self.api.can_access_peer, call)?;
         let (device, peer) = (self.device(self.ordinal, call)?, self.device(peer, call)?);
         let mut answer = 0;
-        // SAFETY: see the head of this implementation. It is about devices and takes no context.
+        // SAFETY: see the head of this implementation. The call needs no context.
         check(call, self.meter.counted(call, || unsafe { can_access(&mut answer, device, peer) }))?;
         Ok(answer != 0)
     }
@@ -351,7 +351,7 @@ impl Device for CudaDevice {
     fn event_record_outside_capture(&self, event: Event, stream: StreamHandle) -> Result<()> {
         let call = Call::EventRecord;
         let record = require(self.api.event_record, call)?;
-        // Both within one scope: this is the one thing done for each free of a shared block.
+        // Both within one scope, because every free of a shared block does this.
         self.inside(call, |_| {
             if self.is_capturing(stream)? {
                 return Err(DriverError { call, code: Code::STREAM_CAPTURE_UNSUPPORTED });
@@ -385,8 +385,8 @@ impl Device for CudaDevice {
         self.call(Call::StreamWait, || unsafe { wait(stream, event, 0) })
     }
 
-    /// Of the legacy stream this also answers `true` while a stream that synchronises with it
-    /// captures: it takes no part in the capture, but work put on it now would break it.
+    /// For the legacy stream this also returns true while a stream that synchronises with it
+    /// captures: the legacy stream takes no part in the capture, but work on it would break it.
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool> {
         self.inside(Call::StreamIsCapturing, |_| self.is_capturing(stream))
     }
@@ -396,8 +396,8 @@ impl Device for CudaDevice {
         let get = require(self.api.stream_id, call)?;
         let stream = stream.0 as sys::CUstream;
         let mut id = 0;
-        // SAFETY: see the head of this implementation. It asks nothing of the capture mode, and of
-        // a context only that there is one.
+        // SAFETY: see the head of this implementation. The call works in any capture mode and in
+        // any context.
         let answer = check(call, self.meter.counted(call, || unsafe { get(stream, &mut id) }));
         match answer {
             Err(error) if error.code == Code::INVALID_CONTEXT => {
@@ -413,7 +413,7 @@ impl Device for CudaDevice {
     }
 
     fn context(&self) -> ContextId {
-        // Mostly it is there: whoever records a stream asks, and pays no driver call for it.
+        // Mostly it is there already, so recording a stream costs no driver call for this.
         let handle = match self.context.get() {
             Some(context) => Ok(context.handle),
             None => self.inside(Call::Initialize, |context| Ok(context.handle)),
@@ -431,7 +431,7 @@ impl Device for CudaDevice {
         let state = require(self.api.primary_context_state, call)?;
         let (mut flags, mut active) = (0, 0);
         let device = self.device(self.ordinal, call)?;
-        // SAFETY: `flags` and `active` are live. It makes no context.
+        // SAFETY: `flags` and `active` are live. The call makes no context.
         check(call, unsafe { state(device, &mut flags, &mut active) })?;
         Ok(active != 0)
     }
@@ -459,8 +459,8 @@ impl Device for CudaDevice {
     fn copy_to_host(&self, host_address: u64, device_address: u64, bytes: u64) -> Result<()> {
         let copy = require(self.api.copy_to_host, Call::CopyToHost)?;
         let (to, bytes) = (host_address as *mut c_void, bytes as usize);
-        // SAFETY: see the head of this implementation; that the host's side is memory of
-        // `host_allocate` with room for the bytes, and in nobody else's use, is the contract's.
+        // SAFETY: see the head of this implementation. By the contract, the host's side is memory
+        // of `host_allocate` with room for the bytes, and is not used otherwise.
         self.call(Call::CopyToHost, || unsafe { copy(to, device_address, bytes) })
     }
 

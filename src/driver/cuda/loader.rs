@@ -1,10 +1,10 @@
 //! Finding the driver: `dlopen`, `dlsym`, and a table of what was found.
 //!
 //! A symbol that a driver lacks is an empty entry and not a failure: the method that needs it
-//! says so. Results are plain integers, because newer drivers answer codes that no enumeration
-//! of today names; for the same reason whatever the driver *writes* is received as an integer.
-//! What we hand in has the types of `cuda.h`, as cudarc transcribes them. The library is never
-//! unloaded, so entries stay valid for as long as the process lives.
+//! fails. Results are plain integers, because newer drivers return codes that no enumeration has
+//! yet; for the same reason, all that the driver *writes* is received as an integer. Arguments
+//! have the types of `cuda.h`, as cudarc transcribes them. The library is never unloaded, so
+//! entries stay valid as long as the process lives.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::ptr::NonNull;
@@ -16,18 +16,18 @@ pub(super) type RawResult = c_int;
 
 /// A loaded library; dropping it does not unload it.
 #[derive(Debug)]
-pub(super) struct Library {
+pub struct Library {
     handle: NonNull<c_void>,
 }
 
 impl Library {
-    /// Loads the library `name`, or answers what the system's loader says of it.
-    pub(super) fn load(name: &CStr) -> Result<Self, String> {
-        // SAFETY: `name` is NUL-terminated. Constructors of a driver library expect to be run
-        // by whoever loads it; `RTLD_LOCAL` keeps its symbols from binding anything else.
+    /// Loads the library `name`. The error is the text of the system's loader.
+    pub fn load(name: &CStr) -> Result<Self, String> {
+        // SAFETY: `name` is NUL-terminated. A driver library's constructors may run in any process
+        // that loads it; `RTLD_LOCAL` keeps its symbols from binding anything else.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         NonNull::new(handle).map(|handle| Self { handle }).ok_or_else(|| {
-            // SAFETY: `dlerror` may always be called; its text is this thread's own.
+            // SAFETY: `dlerror` may always be called; its text belongs to this thread.
             let text = unsafe { libc::dlerror() };
             if text.is_null() {
                 return format!("{} cannot be loaded", name.to_string_lossy());
@@ -37,104 +37,128 @@ impl Library {
         })
     }
 
-    /// The address of `symbol`; null where the library has none.
-    pub(super) fn symbol(&self, symbol: &CStr) -> *mut c_void {
+    /// The address of `symbol`; null if the library has none.
+    pub fn symbol(&self, symbol: &CStr) -> *mut c_void {
         // SAFETY: the handle is of a library that is loaded for ever.
         unsafe { libc::dlsym(self.handle.as_ptr(), symbol.as_ptr()) }
     }
 }
 
-/// Declares the table: for each entry its name, its symbol and the symbol's parameters.
-macro_rules! api {
-    ($($entry:ident = $symbol:literal ($($parameter:ty),*);)*) => {
-        /// The driver's functions, as far as this driver has them.
+/// Declares a table of the driver's functions: for each entry its name, its symbol (the name itself
+/// if there is none) and the symbol's parameters.
+///
+/// `Table::find(&library)` looks all of them up.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! driver_table {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis struct $Table:ident {
+            $($entry:ident $(= $symbol:literal)? ($($parameter:ty),* $(,)?);)*
+        }
+    ) => {
+        $(#[$attribute])*
         #[derive(Debug)]
-        pub(super) struct Api {
-            $(pub(super) $entry: Option<unsafe extern "C" fn($($parameter),*) -> RawResult>,)*
+        $visibility struct $Table {
+            $($visibility $entry:
+                Option<unsafe extern "C" fn($($parameter),*) -> std::ffi::c_int>,)*
         }
 
-        impl Library {
+        impl $Table {
             /// Looks up every function.
-            pub(super) fn api(&self) -> Api {
-                Api {
+            $visibility fn find(library: &$crate::driver::cuda::Library) -> Self {
+                Self {
                     // SAFETY: null becomes `None`, and anything else is the address of the
                     // function that `cuda.h` declares under this name with these parameters.
                     $($entry: unsafe {
                         std::mem::transmute::<
-                            *mut c_void,
-                            Option<unsafe extern "C" fn($($parameter),*) -> RawResult>,
-                        >(self.symbol($symbol))
+                            *mut std::ffi::c_void,
+                            Option<unsafe extern "C" fn($($parameter),*) -> std::ffi::c_int>,
+                        >(library.symbol($crate::driver_table!(@symbol $entry $($symbol)?)))
                     },)*
                 }
             }
         }
     };
+    (@symbol $entry:ident $symbol:literal) => { $symbol };
+    (@symbol $entry:ident) => {
+        const {
+            let name = concat!(stringify!($entry), "\0");
+            match std::ffi::CStr::from_bytes_with_nul(name.as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a symbol has no NUL in it"),
+            }
+        }
+    };
 }
 
-api! {
-    initialize = c"cuInit"(c_uint);
-    driver_version = c"cuDriverGetVersion"(*mut c_int);
-    error_name = c"cuGetErrorName"(RawResult, *mut *const c_char);
-    device_count = c"cuDeviceGetCount"(*mut c_int);
-    device_get = c"cuDeviceGet"(*mut sys::CUdevice, c_int);
-    device_name = c"cuDeviceGetName"(*mut c_char, c_int, sys::CUdevice);
-    device_attribute =
-        c"cuDeviceGetAttribute"(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
-    can_access_peer = c"cuDeviceCanAccessPeer"(*mut c_int, sys::CUdevice, sys::CUdevice);
-    primary_context_retain = c"cuDevicePrimaryCtxRetain"(*mut sys::CUcontext, sys::CUdevice);
-    primary_context_state =
-        c"cuDevicePrimaryCtxGetState"(sys::CUdevice, *mut c_uint, *mut c_int);
-    context_current = c"cuCtxGetCurrent"(*mut sys::CUcontext);
-    context_push = c"cuCtxPushCurrent_v2"(sys::CUcontext);
-    context_pop = c"cuCtxPopCurrent_v2"(*mut sys::CUcontext);
-    context_device = c"cuCtxGetDevice"(*mut sys::CUdevice);
-    context_synchronize = c"cuCtxSynchronize"();
-    exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut c_uint);
-    memory_info = c"cuMemGetInfo_v2"(*mut usize, *mut usize);
-    memory_allocate = c"cuMemAlloc_v2"(*mut sys::CUdeviceptr, usize);
-    memory_free = c"cuMemFree_v2"(sys::CUdeviceptr);
-    granularity = c"cuMemGetAllocationGranularity"(
-        *mut usize,
-        *const sys::CUmemAllocationProp,
-        sys::CUmemAllocationGranularity_flags
-    );
-    address_reserve = c"cuMemAddressReserve"(
-        *mut sys::CUdeviceptr,
-        usize,
-        usize,
-        sys::CUdeviceptr,
-        c_ulonglong
-    );
-    address_free = c"cuMemAddressFree"(sys::CUdeviceptr, usize);
-    memory_create = c"cuMemCreate"(
-        *mut sys::CUmemGenericAllocationHandle,
-        usize,
-        *const sys::CUmemAllocationProp,
-        c_ulonglong
-    );
-    memory_release = c"cuMemRelease"(sys::CUmemGenericAllocationHandle);
-    memory_map = c"cuMemMap"(
-        sys::CUdeviceptr,
-        usize,
-        usize,
-        sys::CUmemGenericAllocationHandle,
-        c_ulonglong
-    );
-    memory_set_access =
-        c"cuMemSetAccess"(sys::CUdeviceptr, usize, *const sys::CUmemAccessDesc, usize);
-    memory_unmap = c"cuMemUnmap"(sys::CUdeviceptr, usize);
-    event_create = c"cuEventCreate"(*mut sys::CUevent, c_uint);
-    event_destroy = c"cuEventDestroy_v2"(sys::CUevent);
-    event_record = c"cuEventRecord"(sys::CUevent, sys::CUstream);
-    event_query = c"cuEventQuery"(sys::CUevent);
-    event_synchronize = c"cuEventSynchronize"(sys::CUevent);
-    stream_wait_event = c"cuStreamWaitEvent"(sys::CUstream, sys::CUevent, c_uint);
-    stream_is_capturing = c"cuStreamIsCapturing"(sys::CUstream, *mut c_uint);
-    stream_id = c"cuStreamGetId"(sys::CUstream, *mut c_ulonglong);
-    stream_context = c"cuStreamGetCtx"(sys::CUstream, *mut sys::CUcontext);
-    host_allocate = c"cuMemAllocHost_v2"(*mut *mut c_void, usize);
-    host_free = c"cuMemFreeHost"(*mut c_void);
-    copy_to_host = c"cuMemcpyDtoH_v2"(*mut c_void, sys::CUdeviceptr, usize);
-    copy_to_device = c"cuMemcpyHtoD_v2"(sys::CUdeviceptr, *const c_void, usize);
-    fill = c"cuMemsetD8Async"(sys::CUdeviceptr, c_uchar, usize, sys::CUstream);
+driver_table! {
+    /// The driver's functions that Genesis calls, as far as this driver has them.
+    pub(super) struct Api {
+        initialize = c"cuInit"(c_uint);
+        driver_version = c"cuDriverGetVersion"(*mut c_int);
+        error_name = c"cuGetErrorName"(RawResult, *mut *const c_char);
+        device_count = c"cuDeviceGetCount"(*mut c_int);
+        device_get = c"cuDeviceGet"(*mut sys::CUdevice, c_int);
+        device_name = c"cuDeviceGetName"(*mut c_char, c_int, sys::CUdevice);
+        device_attribute =
+            c"cuDeviceGetAttribute"(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
+        can_access_peer = c"cuDeviceCanAccessPeer"(*mut c_int, sys::CUdevice, sys::CUdevice);
+        primary_context_retain = c"cuDevicePrimaryCtxRetain"(*mut sys::CUcontext, sys::CUdevice);
+        primary_context_state =
+            c"cuDevicePrimaryCtxGetState"(sys::CUdevice, *mut c_uint, *mut c_int);
+        context_current = c"cuCtxGetCurrent"(*mut sys::CUcontext);
+        context_push = c"cuCtxPushCurrent_v2"(sys::CUcontext);
+        context_pop = c"cuCtxPopCurrent_v2"(*mut sys::CUcontext);
+        context_device = c"cuCtxGetDevice"(*mut sys::CUdevice);
+        context_synchronize = c"cuCtxSynchronize"();
+        exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut c_uint);
+        memory_info = c"cuMemGetInfo_v2"(*mut usize, *mut usize);
+        memory_allocate = c"cuMemAlloc_v2"(*mut sys::CUdeviceptr, usize);
+        memory_free = c"cuMemFree_v2"(sys::CUdeviceptr);
+        granularity = c"cuMemGetAllocationGranularity"(
+            *mut usize,
+            *const sys::CUmemAllocationProp,
+            sys::CUmemAllocationGranularity_flags
+        );
+        address_reserve = c"cuMemAddressReserve"(
+            *mut sys::CUdeviceptr,
+            usize,
+            usize,
+            sys::CUdeviceptr,
+            c_ulonglong
+        );
+        address_free = c"cuMemAddressFree"(sys::CUdeviceptr, usize);
+        memory_create = c"cuMemCreate"(
+            *mut sys::CUmemGenericAllocationHandle,
+            usize,
+            *const sys::CUmemAllocationProp,
+            c_ulonglong
+        );
+        memory_release = c"cuMemRelease"(sys::CUmemGenericAllocationHandle);
+        memory_map = c"cuMemMap"(
+            sys::CUdeviceptr,
+            usize,
+            usize,
+            sys::CUmemGenericAllocationHandle,
+            c_ulonglong
+        );
+        memory_set_access =
+            c"cuMemSetAccess"(sys::CUdeviceptr, usize, *const sys::CUmemAccessDesc, usize);
+        memory_unmap = c"cuMemUnmap"(sys::CUdeviceptr, usize);
+        event_create = c"cuEventCreate"(*mut sys::CUevent, c_uint);
+        event_destroy = c"cuEventDestroy_v2"(sys::CUevent);
+        event_record = c"cuEventRecord"(sys::CUevent, sys::CUstream);
+        event_query = c"cuEventQuery"(sys::CUevent);
+        event_synchronize = c"cuEventSynchronize"(sys::CUevent);
+        stream_wait_event = c"cuStreamWaitEvent"(sys::CUstream, sys::CUevent, c_uint);
+        stream_is_capturing = c"cuStreamIsCapturing"(sys::CUstream, *mut c_uint);
+        stream_id = c"cuStreamGetId"(sys::CUstream, *mut c_ulonglong);
+        stream_context = c"cuStreamGetCtx"(sys::CUstream, *mut sys::CUcontext);
+        host_allocate = c"cuMemAllocHost_v2"(*mut *mut c_void, usize);
+        host_free = c"cuMemFreeHost"(*mut c_void);
+        copy_to_host = c"cuMemcpyDtoH_v2"(*mut c_void, sys::CUdeviceptr, usize);
+        copy_to_device = c"cuMemcpyHtoD_v2"(sys::CUdeviceptr, *const c_void, usize);
+        fill = c"cuMemsetD8Async"(sys::CUdeviceptr, c_uchar, usize, sys::CUstream);
+    }
 }

@@ -1,6 +1,6 @@
 //! How many driver calls a device has made, and how long they took.
 //!
-//! Counted in several places by thread, each on cache lines of its own: threads on different
+//! Counted in several places by thread, each on its own cache lines, because threads on different
 //! streams share nothing else when they record an event.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,10 +10,10 @@ use super::loader::RawResult;
 use crate::base::{CachePadded, thread};
 use crate::driver::{Call, Usage, ticks};
 
-/// So many places there are to count in.
+/// How many places there are to count in.
 const SHARDS: usize = 16;
 
-/// The calls of one device. Any thread; sums of one moment may lack a call that is being made.
+/// The calls of one device. For any thread; a sum may lack calls that are under way.
 #[derive(Debug)]
 pub(super) struct Meter {
     shards: [CachePadded<Shard>; SHARDS],
@@ -21,7 +21,7 @@ pub(super) struct Meter {
     made: (Instant, u64),
 }
 
-/// What some of the threads have done.
+/// The calls of some of the threads.
 #[derive(Debug)]
 struct Shard {
     calls: [AtomicU64; Call::COUNT],
@@ -54,7 +54,7 @@ impl Meter {
         code
     }
 
-    /// All of it so far.
+    /// All calls so far.
     pub(super) fn usage(&self) -> Usage {
         Usage {
             calls: std::array::from_fn(|call| self.sum(|shard| &shard.calls[call])),
@@ -62,7 +62,7 @@ impl Meter {
         }
     }
 
-    /// The time spent in driver calls, at the rate of the clock since the meter was made.
+    /// The time spent in driver calls, by the clock's average rate over the meter's life.
     fn nanoseconds(&self) -> u64 {
         let (instant, started) = self.made;
         let passed = ticks().saturating_sub(started).max(1);

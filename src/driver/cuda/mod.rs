@@ -1,10 +1,9 @@
 //! The real driver: devices of `libcuda.so.1`.
 //!
-//! `loader` finds the library and its symbols at run time, so that nothing of CUDA is needed
-//! to build or to load this library; `scope` borrows the calling thread's driver state for
-//! the length of a call; `device` implements the contract with both. Nothing happens before
-//! [`open`] is called, and nothing is undone at exit: the driver tears itself down then, and
-//! may be gone before we are.
+//! `loader` finds the library and its symbols at run time, so CUDA is needed neither to build nor
+//! to load this library. `scope` changes the calling thread's driver state for the length of a
+//! call. `device` implements the contract with both. Nothing happens before [`open`] is called,
+//! and nothing is undone at exit: the driver shuts itself down then, perhaps before this library.
 #![allow(unsafe_code)]
 
 mod contexts;
@@ -17,31 +16,35 @@ mod scope;
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 
+pub use cudarc::driver::sys;
+
 use self::device::CudaDevice;
-use self::loader::{Api, Library};
+use self::loader::Api;
+pub use self::loader::Library;
+pub use self::properties::{access, properties};
 use super::{Backend, Call, Code, Device, Platform};
 use crate::base::{DeviceOrdinal, Error, Result, Status};
 
 /// The driver's library. Never `libcuda.so`: that may be a toolkit's stub without a driver.
 const LIBRARY_NAME: &CStr = c"libcuda.so.1";
 
-/// Starts the CUDA driver and counts its devices; no context is made yet.
+/// Starts the CUDA driver and counts its devices; makes no context yet.
 ///
-/// Every failure is `DriverUnavailable`, with the driver's own code and name where it has one.
+/// Every failure is `DriverUnavailable`, with the driver's code and its name if there is one.
 pub fn open() -> Result<Platform> {
     open_library(LIBRARY_NAME)
 }
 
-/// Whether the machine has a driver library at all, usable or not.
+/// Returns true if the machine has a driver library, usable or not.
 pub fn is_present() -> bool {
     Library::load(LIBRARY_NAME).is_ok()
 }
 
-/// [`open`] for a library of any name or path: for tests, which bring a driver of their own.
+/// [`open`] for a library of any name or path: for tests that bring their own driver.
 pub fn open_library(name: &CStr) -> Result<Platform> {
     let unavailable = |message: String| Error::new(Status::DriverUnavailable, message);
     let library = Library::load(name).map_err(unavailable)?;
-    let api = Arc::new(library.api());
+    let api = Arc::new(Api::find(&library));
     let count = start(&api).map_err(|message| {
         unavailable(format!("{} {}: {message}", name.to_string_lossy(), version(&api)))
     })?;
@@ -75,12 +78,12 @@ fn start(api: &Api) -> std::result::Result<u32, String> {
     }
 }
 
-/// A failed call, with the driver's own name for the code where it knows one.
+/// Describes a failed call, with the driver's name for the code if it has one.
 fn failure(api: &Api, call: &str, code: Code) -> String {
     let mut name: *const std::ffi::c_char = std::ptr::null();
     let known = match api.error_name {
-        // SAFETY: `name` is a live pointer; the driver points it at a constant of its own or
-        // answers an error.
+        // SAFETY: `name` is a live pointer; the driver points it at one of its constants or
+        // returns an error.
         Some(error_name) => Code(unsafe { error_name(code.0, &mut name) }) == Code::SUCCESS,
         None => false,
     };
@@ -94,7 +97,7 @@ fn failure(api: &Api, call: &str, code: Code) -> String {
     }
 }
 
-/// The CUDA version that the driver supports, for messages; it is known before the start.
+/// The CUDA version that the driver supports, for messages; known before the start.
 fn version(api: &Api) -> String {
     let mut version: c_int = 0;
     let known = match api.driver_version {

@@ -1,4 +1,4 @@
-//! What memory is asked for with, as `cuda.h` has it.
+//! The properties with which memory is requested, in the types of `cuda.h`.
 
 use std::ffi::c_int;
 
@@ -7,14 +7,11 @@ use cudarc::driver::sys;
 use crate::base::DeviceOrdinal;
 use crate::driver::{HandleOptions, Shareable};
 
-/// `CU_MEM_HANDLE_TYPE_FABRIC`, which `cuda.h` has from CUDA 12.3 on; older drivers refuse it.
+/// `CU_MEM_HANDLE_TYPE_FABRIC`, in `cuda.h` from CUDA 12.3 on; older drivers refuse it.
 const HANDLE_TYPE_FABRIC: sys::CUmemAllocationHandleType = sys::CUmemAllocationHandleType(8);
 
-/// How physical memory with `options` is asked for.
-pub(super) fn properties(
-    ordinal: DeviceOrdinal,
-    options: HandleOptions,
-) -> sys::CUmemAllocationProp {
+/// Physical memory of a device, with `options`.
+pub fn properties(ordinal: DeviceOrdinal, options: HandleOptions) -> sys::CUmemAllocationProp {
     use sys::CUmemAllocationHandleType as HandleType;
     let handle_type = match options.shareable {
         Shareable::None => HandleType::CU_MEM_HANDLE_TYPE_NONE,
@@ -35,8 +32,8 @@ pub(super) fn properties(
     }
 }
 
-/// Reading and writing by one device.
-pub(super) fn access(ordinal: DeviceOrdinal) -> sys::CUmemAccessDesc {
+/// Access of one device: reading and writing.
+pub fn access(ordinal: DeviceOrdinal) -> sys::CUmemAccessDesc {
     sys::CUmemAccessDesc {
         location: location(ordinal),
         flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,

@@ -1,8 +1,8 @@
 //! What surrounds each driver call: the capture mode and the current context.
 //!
-//! Both belong to the calling thread, which is the framework's: a scope changes one of them
-//! and puts it back when dropped, whatever happened in between. Errors while putting back are
-//! not reported: the call's own answer matters more, and there is nothing else to try.
+//! Both belong to the calling thread, which is the framework's. A scope changes one of them and
+//! restores it on drop, in every case. Errors while restoring are not reported: the call's own
+//! result matters more, and nothing else could be tried.
 
 use std::ffi::c_uint;
 
@@ -11,13 +11,12 @@ use cudarc::driver::sys;
 use super::loader::Api;
 use crate::driver::{Call, Code, DriverError, Result};
 
-/// The function in an entry of the table, or the error that `call` cannot be made with this
-/// driver.
+/// The function in an entry of the table; an error if this driver does not have it.
 pub(super) fn require<T>(entry: Option<T>, call: Call) -> Result<T> {
     entry.ok_or(DriverError { call, code: Code::NOT_FOUND })
 }
 
-/// What the driver's answer to `call` means.
+/// The driver's code for `call` as a result.
 pub(super) fn check(call: Call, code: i32) -> Result<()> {
     match Code(code) {
         Code::SUCCESS => Ok(()),
@@ -25,8 +24,8 @@ pub(super) fn check(call: Call, code: i32) -> Result<()> {
     }
 }
 
-/// While this lives, the thread may make calls that are refused during stream capture though
-/// they do not disturb it, such as `cuMemAlloc`.
+/// While this lives, the thread may make calls that are otherwise refused during stream capture
+/// although they do not disturb it, such as `cuMemAlloc`.
 pub(super) struct RelaxedCapture<'a> {
     api: &'a Api,
     previous_mode: c_uint,
@@ -46,7 +45,7 @@ impl<'a> RelaxedCapture<'a> {
 impl Drop for RelaxedCapture<'_> {
     fn drop(&mut self) {
         if let Some(exchange) = self.api.exchange_capture_mode {
-            // SAFETY: the mode is the one the driver gave this thread in `enter`.
+            // SAFETY: the mode is the one the driver returned to this thread in `enter`.
             unsafe { exchange(&mut self.previous_mode) };
         }
     }
@@ -61,14 +60,14 @@ pub(super) struct CurrentContext<'a> {
 impl<'a> CurrentContext<'a> {
     /// Makes `context` current on behalf of `call`.
     pub(super) fn enter(api: &'a Api, context: sys::CUcontext, call: Call) -> Result<Self> {
-        // In the thread of a framework it mostly is.
+        // In a framework's thread it mostly is current already.
         if is_current(api, context) {
             return Ok(Self { api, is_pushed: false });
         }
         let push = require(api.context_push, call)?;
         require(api.context_pop, call)?;
         // SAFETY: `context` is a primary context that was retained and is never released, or one of
-        // the program's, of which the driver says whether it is still there.
+        // the program's, for which the driver returns an error if it is gone.
         check(call, unsafe { push(context) })?;
         Ok(Self { api, is_pushed: true })
     }
@@ -87,8 +86,8 @@ impl Drop for CurrentContext<'_> {
             && let Some(pop) = self.api.context_pop
         {
             let mut popped = std::ptr::null_mut();
-            // SAFETY: `enter` pushed onto this thread's stack (the guard is not `Send`, since
-            // it lives in one function), and every call in between left the stack as it was.
+            // SAFETY: `enter` pushed onto this thread's stack (the guard never leaves its
+            // function), and every call in between left the stack as it was.
             unsafe { pop(&mut popped) };
         }
     }

@@ -13,7 +13,7 @@ use crate::base::StreamHandle;
 use crate::driver::{DriverError, HandleOptions, Handles, Shareable};
 
 const STREAM: StreamHandle = StreamHandle(77);
-/// Memory that is good for nothing special.
+/// Memory without special properties.
 const PLAIN: HandleOptions = HandleOptions { shareable: Shareable::None, rdma: false };
 
 /// A freshly compiled stand-in: one for each test, because its state is global.
@@ -74,7 +74,7 @@ impl Fake {
         unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(address) }
     }
 
-    /// The thread's state is as this library found it: no context of ours, no relaxed mode.
+    /// The thread's state is as before the calls: no context of this library, no relaxed mode.
     fn assert_restored(&self, depth: c_int, capture_mode: c_int) {
         assert_eq!(self.function(c"fake_context_depth")(), depth);
         assert_eq!(self.function(c"fake_capture_mode")(), capture_mode);
@@ -89,7 +89,7 @@ impl Drop for Fake {
     }
 }
 
-/// What opening a stand-in with these switches is refused with.
+/// The message with which a stand-in with these switches does not open.
 fn refusal(switches: &[&str]) -> String {
     let fake = Fake::compile(switches);
     let error = open_library(&fake.name).unwrap_err();
@@ -191,7 +191,7 @@ fn the_callers_context_and_capture_mode_survive() {
     let fake = Fake::compile(&[]);
     let platform = fake.open();
     platform.devices[1].synchronize().unwrap();
-    let api = fake.library.api();
+    let api = Api::find(&fake.library);
     let mut theirs = std::ptr::null_mut();
     // SAFETY: the stand-in's contexts are retained only in relaxed mode, entered just before;
     // afterwards the thread captures in thread-local mode, and pointers are to live locals.
@@ -347,7 +347,7 @@ fn copies_move_bytes_both_ways() {
 fn memory_is_filled_and_looked_at() {
     let fake = Fake::compile(&[]);
     let device = fake.device(0);
-    // More than is looked at together.
+    // More than one chunk of the comparison.
     let bytes = (3 << 20) + 77;
     let address = device.allocate(bytes).unwrap();
     for (value, stream) in [(0xCD, STREAM), (0, StreamHandle::LEGACY)] {

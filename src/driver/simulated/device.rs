@@ -1,8 +1,8 @@
 //! One device of a `simgpu` machine as a [`Device`].
 //!
-//! Nothing but translation: arguments and results one way, codes and counters the other. As
-//! the real driver's face does, every call is made in relaxed capture mode, so that a capture
-//! of the program forbids none that CUDA can be asked to allow.
+//! Only translation: arguments in one direction; results, codes and counters in the other. As with
+//! the real driver, every call is made in relaxed capture mode, so that a capture of the program
+//! forbids no call that CUDA would allow in that mode.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ pub struct SimulatedDevice {
     ordinal: u32,
     /// The machine's number for the context: the ordinal, for the primary one.
     context: u32,
-    /// What its allocations take whole pages of, in bytes.
+    /// Its allocations take whole pages of this many bytes.
     page_bytes: u64,
 }
 
-/// The calls that both sides know. `cuInit` has no counterpart: a machine is always ready.
+/// The calls that both sides have. `cuInit` has no counterpart: a machine is always ready.
 const CALLS: [(Call, simgpu::Call); Call::COUNT - 1] = [
     (Call::MemoryInfo, simgpu::Call::MemoryInfo),
     (Call::Allocate, simgpu::Call::Allocate),
@@ -56,8 +56,8 @@ const CALLS: [(Call, simgpu::Call); Call::COUNT - 1] = [
 ];
 
 impl SimulatedDevice {
-    /// Device `ordinal` of `machine`. With an ordinal the machine does not have, every call
-    /// fails as CUDA's would: with code 101, invalid device.
+    /// Device `ordinal` of `machine`. With an ordinal the machine does not have, every call fails
+    /// as in CUDA, with code 101, invalid device.
     pub fn new(machine: Arc<Machine>, ordinal: u32) -> Self {
         let config = machine.config();
         let device = config.devices.get(ordinal as usize);
@@ -210,7 +210,7 @@ impl Device for SimulatedDevice {
         ContextId(self.context.into())
     }
 
-    /// Nothing is current in a thread: default streams are those of this context.
+    /// No context is current in a thread: default streams belong to this context.
     fn other_context_of(&self, stream: StreamHandle) -> Result<Option<Arc<dyn Device>>> {
         if stream.is_default() {
             return Ok(None);

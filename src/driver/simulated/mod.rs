@@ -1,8 +1,8 @@
 //! The simulated device: crate `simgpu` behind the device contract.
 //!
-//! [`open`] makes the machine a user gets: streams named by whatever handles the program has,
-//! work complete at once, no race detector. Tests make a machine of their own, keep it to
-//! script faults and advance streams, and open its devices with [`SimulatedDevice::new`].
+//! [`open`] makes the machine of a user: any handle names a stream, work completes at once, no
+//! race detector. Tests make their own machine, keep it to script faults and advance streams, and
+//! open its devices with [`SimulatedDevice::new`].
 
 mod device;
 
@@ -17,11 +17,11 @@ use crate::base::size::{GIB, KIB, MIB};
 use crate::base::{Error, Result, Status};
 use crate::config::{SIM_MEMORY_BYTES, Settings};
 
-/// The memory of a `host` device where the machine does not say how much it has, in bytes.
+/// The memory of a `host` device if the machine's is unknown, in bytes.
 const UNKNOWN_HOST_MEMORY_BYTES: u64 = 4 * GIB;
 
 /// Opens simulated devices: with real bytes for [`Backend::Host`], with addresses only for
-/// [`Backend::Sim`]. [`Backend::Cuda`] is not for here: an invalid argument.
+/// [`Backend::Sim`]. [`Backend::Cuda`] is an invalid argument.
 pub fn open(backend: Backend, settings: &Settings) -> Result<Platform> {
     let (store, default_bytes) = match backend {
         Backend::Host => (StoreKind::RealBytes, half_of_host_memory_bytes()),
@@ -45,8 +45,8 @@ pub fn open(backend: Backend, settings: &Settings) -> Result<Platform> {
     Ok(Platform { backend, devices, notice: None })
 }
 
-/// Half of the machine's memory, in whole granules. It is only an upper bound: the device takes
-/// what is written to.
+/// Half of the machine's memory, in whole granules. This is only an upper bound: the device takes
+/// what is written.
 fn half_of_host_memory_bytes() -> u64 {
     let total_bytes = std::fs::read_to_string("/proc/meminfo")
         .ok()

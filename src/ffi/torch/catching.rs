@@ -1,34 +1,34 @@
 //! Calls of C++ code that may throw.
 //!
-//! Rust cannot catch a C++ exception: `catch_unwind` ends the process when it meets one. A
-//! pool's filter asks CUDA about a stream and throws when CUDA answers with an error, as it does
-//! for the default stream while another one is captured. So such calls go through a few
-//! instructions with unwind tables of their own:
+//! Rust cannot catch a C++ exception: `catch_unwind` aborts the process if it meets one. A pool's
+//! filter asks CUDA about a stream and throws if CUDA returns an error, for example for the default
+//! stream while another one is captured. So such calls go through a few instructions with unwind
+//! tables of their own:
 //!
 //! ```text
 //! genesis_call_catching:  call the function → (its result, no exception)
 //!               landing:                    → (0, the exception)       unwinding ends here
 //! ```
 //!
-//! The frame's personality function says that it handles everything, and leads to the landing,
-//! whose address stands where compilers put tables of their own. A thread that is being
-//! cancelled unwinds too, and is let through.
+//! The frame's personality function handles every exception and continues at the landing. The
+//! landing's address is where compilers put their tables (LSDA). A cancelled thread unwinds too and
+//! is not stopped.
 
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::ptr::NonNull;
 
-use super::object::Object;
+use crate::process::Object;
 
-/// Any function of C++ that takes up to three pointers or numbers and gives a `bool`.
+/// A C++ function that takes up to three pointers or numbers and returns a `bool`.
 pub(super) type Function = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, usize) -> bool;
 
-/// A call that ended with an exception, which has been disposed of.
+/// A call that ended with an exception, which has been destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thrown;
 
-/// How a call ended; in two registers.
+/// The result of a call, in two registers.
 #[repr(C)]
 struct Outcome {
     value: usize,
@@ -38,7 +38,7 @@ struct Outcome {
 /// Calls `function(first, second, third)`.
 ///
 /// # Safety
-/// The function may be called with these.
+/// The function may be called with these arguments.
 pub(super) unsafe fn call(
     function: Function,
     first: *mut c_void,
@@ -55,10 +55,10 @@ pub(super) unsafe fn call(
     Err(Thrown)
 }
 
-/// Ends the life of an exception that `thrower` threw, as a `catch (...)` would.
+/// Destroys an exception that `thrower` threw, as a `catch (...)` would.
 ///
 /// # Safety
-/// `exception` has landed, and nobody else knows it.
+/// `exception` has been caught, and only the caller has it.
 unsafe fn dispose(exception: *mut c_void, thrower: Function) {
     let scope = Object::containing(thrower as usize).map(|object| object.scope());
     let find = |name| scope.as_ref()?.find(name);
@@ -83,10 +83,10 @@ const HANDLER_FOUND: c_int = 6;
 const INSTALL_CONTEXT: c_int = 7;
 const CONTINUE_UNWIND: c_int = 8;
 
-/// The register in which a landing finds the exception, as DWARF numbers them: `rax` or `x0`.
+/// The register in which a landing finds the exception, by its number in DWARF: `rax` or `x0`.
 const EXCEPTION_REGISTER: c_int = 0;
 
-/// What the unwinder asks about the frame of `genesis_call_catching`.
+/// The unwinder calls it for the frame of `genesis_call_catching`.
 unsafe extern "C" fn personality(
     _version: c_int,
     actions: c_int,
@@ -100,8 +100,8 @@ unsafe extern "C" fn personality(
     if actions & HANDLER_FRAME == 0 {
         return CONTINUE_UNWIND;
     }
-    // SAFETY: the context is the unwinder's, of that frame, whose tables have the address of
-    // the landing.
+    // SAFETY: the context is the unwinder's, of that frame, whose tables contain the address of the
+    // landing.
     unsafe {
         _Unwind_SetGR(context, EXCEPTION_REGISTER, exception as usize);
         _Unwind_SetIP(context, _Unwind_GetLanguageSpecificData(context));
@@ -110,7 +110,7 @@ unsafe extern "C" fn personality(
 }
 
 unsafe extern "C" {
-    /// Below. Not a function that unwinds: every exception ends there.
+    /// Defined below. It does not unwind: every exception ends there.
     fn genesis_call_catching(
         function: Function,
         first: *mut c_void,

@@ -1,31 +1,31 @@
-//! PyTorch's own exceptions, made and thrown without a line of C++.
+//! PyTorch's own exceptions, made and thrown without C++ code.
 //!
-//! `c10::OutOfMemoryError` is a class without members of its own over `c10::Error`, so an object
-//! of it is one of `c10::Error` with another vtable. Both are found, with the C++ runtime, by
-//! their mangled names, from the object that called: PyTorch's, whatever else is loaded.
+//! `c10::OutOfMemoryError` derives from `c10::Error` and adds no members, so an object of it is a
+//! `c10::Error` with another vtable. Both, and the C++ runtime, are found by their mangled names,
+//! starting from PyTorch's object that called, so that no other library's symbols are found.
 //!
 //! ```text
 //! __cxa_allocate_exception → c10::Error(SourceLocation, std::string) → vtable → __cxa_throw
 //! ```
 //!
-//! `std::string` is made, filled and destroyed by libstdc++ itself; what is relied on is that
-//! it takes at most [`STRING_WORDS`] words and is passed by reference, which its ABI fixes. Older
-//! wheels of PyTorch have the older string of libstdc++, under other names.
+//! libstdc++ itself makes, fills and destroys the `std::string`. This file relies on its ABI: a
+//! string takes at most [`STRING_WORDS`] words and is passed by reference. Older wheels of PyTorch
+//! use the older string of libstdc++, which has other names.
 //!
-//! An exception passes through Rust frames up to PyTorch's. They are this library's own, of
-//! functions that may unwind, without a `catch_unwind` around them.
+//! An exception passes through Rust frames up to PyTorch's. These frames are this library's, of
+//! functions that may unwind, with no `catch_unwind` around them.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::{MaybeUninit, transmute};
 use std::ptr::NonNull;
 
-use super::object::Scope;
+use crate::process::Scope;
 
 /// Room for an object of `c10::Error`, in bytes: PyTorch 2.11's takes 152.
 const EXCEPTION_BYTES: usize = 1024;
 /// The size of libstdc++'s `std::string`, in words.
 const STRING_WORDS: usize = 4;
-/// Entries before the address that objects point to in their vtable: the distance to the whole
+/// The entries of a vtable before the address to which objects point: the offset of the whole
 /// object, and the type.
 const VTABLE_PROLOGUE: usize = 2;
 
@@ -41,7 +41,7 @@ pub(super) enum Kind {
     Error,
 }
 
-/// A way to throw, found in the objects loaded.
+/// A way to throw, found in the loaded objects.
 #[derive(Clone, Copy)]
 pub(super) enum Thrower {
     OutOfMemory(OutOfMemory),
@@ -60,7 +60,7 @@ type Throw = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void) 
 /// libstdc++'s `std::string`.
 type CxxString = MaybeUninit<[usize; STRING_WORDS]>;
 
-/// The mangled names that a string of libstdc++ occurs in.
+/// The mangled names that contain a string of libstdc++.
 struct StringNames {
     make: &'static CStr,
     append: &'static CStr,
@@ -92,7 +92,7 @@ struct SourceLocation {
     line: u32,
 }
 
-/// What a `c10::OutOfMemoryError` is made with.
+/// The functions and objects of which a `c10::OutOfMemoryError` is made.
 #[derive(Clone, Copy)]
 pub(super) struct OutOfMemory {
     make_error: MakeError,
@@ -106,7 +106,7 @@ pub(super) struct OutOfMemory {
 }
 
 impl Thrower {
-    /// How to throw `kind`, or what comes next to it, with what `scope` has.
+    /// The way to throw `kind`, or the next best, with the symbols of `scope`.
     pub(super) fn find(scope: &Scope, kind: Kind) -> Option<Self> {
         if kind == Kind::OutOfMemory
             && let Some(found) = OutOfMemory::find(scope)
@@ -114,16 +114,16 @@ impl Thrower {
             return Some(Self::OutOfMemory(found));
         }
         let check_fail = scope.find(c"_ZN3c106detail14torchCheckFailEPKcS2_jS2_")?;
-        // SAFETY: the mangled name says the type.
+        // SAFETY: the mangled name contains the type.
         Some(Self::Error(unsafe { transmute::<NonNull<c_void>, CheckFail>(check_fail) }))
     }
 
-    /// Throws. No frame up to PyTorch's may have a `catch_unwind`, which ends the process when
-    /// it meets what is not a panic.
+    /// Throws. No frame up to PyTorch's may have a `catch_unwind`, which aborts the process if it
+    /// meets an exception that is not a panic.
     pub(super) fn throw(self, message: &CStr) -> ! {
         match self {
             Self::OutOfMemory(parts) => parts.throw(message),
-            // SAFETY: four arguments of the types that its name says; it copies the texts.
+            // SAFETY: four arguments of the types in its mangled name; it copies the texts.
             Self::Error(check_fail) => unsafe {
                 check_fail(FUNCTION.as_ptr(), FILE.as_ptr(), 0, message.as_ptr())
             },
@@ -137,9 +137,9 @@ impl OutOfMemory {
     }
 
     fn find_with(scope: &Scope, names: &StringNames) -> Option<Self> {
-        // SAFETY: each name is that of a function of the type of its field: those of the C++
-        // runtime by its ABI, the others because a mangled name says the type. Constructors
-        // and destructors take the object first and return nothing.
+        // SAFETY: each function has the type of its field: those of the C++ runtime by its ABI, the
+        // others because a mangled name contains the type. Constructors and destructors take the
+        // object first and return nothing.
         unsafe {
             Some(Self {
                 make_error: transmute::<NonNull<c_void>, MakeError>(scope.find(names.make_error)?),
@@ -159,11 +159,11 @@ impl OutOfMemory {
     fn throw(self, message: &CStr) -> ! {
         let at = SourceLocation { function: FUNCTION.as_ptr(), file: FILE.as_ptr(), line: 0 };
         let mut text = CxxString::uninit();
-        // SAFETY: the functions are what their fields say (see `find`). The string is made
-        // before and destroyed after its use and does not move meanwhile; the constructor may
-        // take its contents. The exception has room for the object, whose first word is the
-        // pointer to its vtable; the first entry there is the complete destructor, because
-        // `std::exception`, which all derive from, declares it first.
+        // SAFETY: the functions have the types of their fields (see `find_with`). The string is
+        // made before its use and destroyed after it, and does not move meanwhile; the constructor
+        // may take its contents. The exception has room for the object, whose first word is the
+        // pointer to its vtable. The first entry there is the complete destructor, because
+        // `std::exception`, the base of all, declares it first.
         unsafe {
             let exception = (self.allocate)(EXCEPTION_BYTES);
             (self.make_string)(&raw mut text);

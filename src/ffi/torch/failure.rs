@@ -1,20 +1,24 @@
-//! What a request that failed looks like to its caller.
+//! How a failed request ends for its caller.
 //!
-//! A C caller gets NULL and the thread's last error. PyTorch does not look at what it got for a
-//! tensor, and would use NULL; it gets an exception instead: `torch.OutOfMemoryError` where
-//! memory was short, `RuntimeError` where anything else is wrong, of whatever kind of caller.
-//! Its caching allocator gets NULL for a shortage, which it knows to deal with. So does
-//! everybody where PyTorch's exceptions are not found. A forked child gets NULL too: the loader
-//! may not be asked there, and PyTorch itself refuses to use CUDA in one.
+//! | caller | memory is short | another failure |
+//! |---|---|---|
+//! | C | NULL | NULL |
+//! | PyTorch, for a tensor | `torch.OutOfMemoryError` | `RuntimeError` |
+//! | PyTorch's caching allocator | NULL, which it handles | `RuntimeError` |
+//! | any, in a forked child | | NULL |
+//!
+//! The thread's last error is set in each case. PyTorch does not check the pointer for a tensor and
+//! would use NULL, hence the exceptions; if they are not found, PyTorch gets NULL. In a forked
+//! child the loader must not be called, and PyTorch itself refuses to use CUDA there.
 
 use std::ffi::{CString, c_void};
 use std::fmt::Write as _;
 use std::ptr::null_mut;
 
-use super::caller::Caller;
 use super::exception::{Kind, Thrower};
 use crate::base::size::Bytes;
 use crate::base::{Error, Shortage, Status};
+use crate::callsite::Caller;
 use crate::ffi::boundary;
 
 /// Ends a request for `requested_bytes` that failed with `error`.
@@ -35,7 +39,7 @@ pub(in crate::ffi) fn fail_allocation(error: Error, requested_bytes: usize) -> *
     })
 }
 
-/// Ends a call that answers with a pointer and failed with `error`.
+/// Ends a call that returns a pointer and failed with `error`.
 #[cold]
 #[inline(never)]
 pub(in crate::ffi) fn fail(error: Error) -> *mut c_void {
@@ -46,7 +50,7 @@ fn in_own_name(error: &Error) -> String {
     format!("Genesis: {error}")
 }
 
-/// Throws, with what `text` makes of the error, or gives NULL.
+/// Throws an exception with the result of `text`, or returns NULL.
 fn end(error: Error, text: impl FnOnce(&Error) -> String) -> *mut c_void {
     let prepared = boundary::call(move || Ok(prepare(&error, text)));
     if let Ok(Some((thrower, message))) = prepared {
@@ -55,7 +59,7 @@ fn end(error: Error, text: impl FnOnce(&Error) -> String) -> *mut c_void {
     null_mut()
 }
 
-/// What to throw, if anything.
+/// The exception to throw, if any.
 fn prepare(error: &Error, text: impl FnOnce(&Error) -> String) -> Option<(Thrower, CString)> {
     if error.status == Status::ForkedChild {
         return None;
@@ -71,7 +75,7 @@ fn prepare(error: &Error, text: impl FnOnce(&Error) -> String) -> Option<(Throwe
     Some((thrower, boundary::to_c_string(&text(error))))
 }
 
-/// Says what PyTorch says of a shortage, in its words where there are such, for people.
+/// Appends the description of a shortage, in PyTorch's words where it has them.
 fn describe(shortage: &Shortage, text: &mut String) {
     // Writing to a string does not fail.
     let device = shortage.device;

@@ -1,4 +1,4 @@
-//! The hooks that need nothing of C++: `set_init_fn`, `set_reset_fn`, `set_memory_fraction_fn`,
+//! The hooks that need no C++: `set_init_fn`, `set_reset_fn`, `set_memory_fraction_fn`,
 //! `set_base_alloc_fn` and `set_record_stream_fn` take the addresses of these functions.
 
 use std::ffi::{c_int, c_void};
@@ -8,10 +8,11 @@ use crate::base::{Result, Status};
 use crate::config::LogLevel;
 use crate::driver::Backend;
 use crate::ffi::{
-    ALL_DEVICES, allocation, boundary, genesis_stream, instance, memory, ordinal, pointer,
-    stream_handle, write_optional,
+    ALL_DEVICES, allocation, boundary, genesis_stream, memory, ordinal, pointer, stream_handle,
+    write_optional,
 };
 use crate::heap::Heap;
+use crate::instance;
 
 /// For `set_init_fn`: PyTorch starts to use CUDA and sees `device_count` devices.
 ///
@@ -38,7 +39,7 @@ pub extern "C" fn genesis_torch_init(device_count: c_int) {
 }
 
 /// For the constructor: `genesis_malloc` for a caller whose streams last as long as the process, as
-/// PyTorch's do: a stream is known by its handle, and the driver is not asked for its number.
+/// PyTorch's do. A stream is identified by its handle, without asking the driver for its number.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn genesis_torch_malloc(
     size: usize,
@@ -48,7 +49,7 @@ pub extern "C-unwind" fn genesis_torch_malloc(
     allocation::allocate(size, device, stream, Heap::identify_lasting)
 }
 
-/// For `set_reset_fn`: gives everything cached on all devices back to the driver.
+/// For `set_reset_fn`: returns all cached memory of all devices to the driver.
 ///
 /// PyTorch calls it for `torch.cuda.empty_cache()` and before it captures a graph.
 #[unsafe(no_mangle)]
@@ -56,24 +57,24 @@ pub extern "C" fn genesis_torch_reset() {
     hook("genesis_torch_reset", || memory::empty_cache(ALL_DEVICES));
 }
 
-/// For `set_memory_fraction_fn`: limits the memory held on `device` to a part of all of it,
+/// For `set_memory_fraction_fn`: limits the memory held on `device` to a part of all its memory,
 /// from 0 to 1; with 0 nothing more can be allocated.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_torch_memory_fraction_set(fraction: f64, device: c_int) {
     hook("genesis_torch_memory_fraction_set", || {
-        // PyTorch allows 0, which elsewhere is a mistake; this is 0 bytes of any device.
+        // PyTorch allows 0, which is an error elsewhere; this fraction is 0 bytes of any device.
         let fraction = if fraction == 0.0 { f64::MIN_POSITIVE } else { fraction };
         instance::heap()?.set_memory_fraction(ordinal(device)?, fraction)
     });
 }
 
-/// For `set_base_alloc_fn`: the start of the driver's allocation that contains the live block
-/// at `ptr`, and its extent in bytes to `size`, which may be NULL.
+/// For `set_base_alloc_fn`: returns the start of the driver's allocation that contains the live
+/// block at `ptr`, and writes its size in bytes to `size`, which may be NULL.
 ///
-/// That is what another process gets to see when the memory is shared with it: a handle stands
-/// for a whole allocation of the driver, and PyTorch sends the distance from its start along.
-/// For memory that is not from here NULL; under PyTorch a RuntimeError, as with its own
-/// allocator.
+/// Another process with which the memory is shared sees this allocation: a handle stands for a
+/// whole allocation of the driver, and PyTorch sends the offset with it. For memory of others it
+/// returns NULL, or throws a RuntimeError if PyTorch is the caller, as PyTorch's own allocator
+/// does.
 ///
 /// # Safety
 /// `size` is NULL or points to a writable `size_t`.
@@ -94,12 +95,12 @@ pub unsafe extern "C-unwind" fn genesis_torch_base_get(
     }
 }
 
-/// For `set_record_stream_fn`: work on `stream` uses the block that contains `ptr`; see
-/// `genesis_block_record_stream`. The stream lasts as long as the process; a default stream is that
-/// of any device in use, as PyTorch does not say of which.
+/// For `set_record_stream_fn`: records that work on `stream` uses the block that contains `ptr`;
+/// see `genesis_block_record_stream`. The stream lasts as long as the process. A default stream
+/// stands for that of every device in use, because PyTorch does not pass the device.
 ///
-/// Memory that is not from here is passed over: PyTorch calls this for any tensor, and it may
-/// share the memory of another process or library.
+/// Memory of others is ignored: PyTorch calls this for any tensor, also for one that shares the
+/// memory of another process or library.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_torch_record_stream(ptr: *mut c_void, stream: genesis_stream) {
     hook("genesis_torch_record_stream", || {

@@ -1,8 +1,8 @@
-//! What PyTorch wants of a pluggable allocator beyond malloc and free.
+//! PyTorch's hooks: the functions of a pluggable allocator besides malloc and free.
 //!
-//! `torch.cuda.memory.CUDAPluggableAllocator` takes eight more functions, each optional and each
-//! of a C++ type. They are exported here under those types as C sees them, so that PyTorch can
-//! be given their addresses; no C++ is compiled in, and nothing of PyTorch is linked.
+//! `torch.cuda.memory.CUDAPluggableAllocator` takes eight more functions, each optional and each of
+//! a C++ type. They are exported here with those types as C sees them, so that PyTorch can take
+//! their addresses. No C++ is compiled in, and nothing of PyTorch is linked.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -10,32 +10,28 @@
 //! | `pools` | private pools: begin, end, release |
 //! | `std_function` | `std::function` as libstdc++ lays it out |
 //! | `catching` | calls of C++ code that may throw |
-//! | `failure` | what a request that failed looks like to its caller |
-//! | `caller` | who called |
+//! | `failure` | how a failed request ends for its caller |
 //! | `exception` | PyTorch's own exceptions, made and thrown |
-//! | `object` | loaded shared objects and their symbols |
 //!
-//! A hook that returns nothing reports what goes wrong as the thread's last error and to the
-//! log. Where PyTorch would go on to use memory that it has not got, it gets an exception.
+//! A hook that returns nothing reports a failure as the thread's last error and to the log. If
+//! PyTorch would otherwise use memory that it did not get, it gets an exception.
 
-mod caller;
 #[cfg(std_function_known)]
 mod catching;
 mod exception;
 mod failure;
 pub mod hooks;
-mod object;
 #[cfg(std_function_known)]
 pub mod pools;
 #[cfg(std_function_known)]
 mod std_function;
 
-pub(super) use caller::is_called_by_its_cache;
 pub(super) use failure::{fail, fail_allocation};
 
-use super::{boundary, instance};
+use super::boundary;
 use crate::base::{Result, Status};
 use crate::config::LogLevel;
+use crate::instance;
 
 /// Runs the body of the hook `name`, which has no way to return an error.
 fn hook(name: &str, body: impl FnOnce() -> Result<()>) {

@@ -1,13 +1,13 @@
 //! Private pools: `set_begin_allocate_to_pool`, `set_end_allocate_to_pool_fn` and
 //! `set_release_pool` take the addresses of these functions.
 //!
-//! PyTorch names a pool by a `std::pair<uint64_t, uint64_t>`, which its calling convention passes
-//! as two numbers, and says which streams belong to it by a `std::function` passed by reference
-//! to a temporary. The function is copied, and the copy destroyed at `end`: a capture's filter
-//! points into the graph, which may be gone soon after. So that nobody is calling it by then,
-//! calls and its end exclude each other; so do calls, as they do in PyTorch's own allocator.
+//! PyTorch names a pool by a `std::pair<uint64_t, uint64_t>`, which the calling convention passes
+//! as two numbers. A `std::function`, passed by reference to a temporary, tells which streams
+//! belong to the pool. The function is copied, and the copy destroyed at `end`, because a capture's
+//! filter points into the graph, which may be destroyed soon after. A lock keeps a call from
+//! running during `end`, and two calls from running at once, as in PyTorch's own allocator.
 //!
-//! Each function says by itself that it needs a known layout: the header is made of this file.
+//! Each function has its own `cfg` for a known layout, because the header is made from this file.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,8 +19,9 @@ use super::std_function::StdFunction;
 use crate::base::lock::{Lock, rank};
 use crate::base::{DeviceOrdinal, Result, StreamHandle};
 use crate::config::LogLevel;
-use crate::ffi::{boundary, instance, ordinal};
+use crate::ffi::{boundary, ordinal};
 use crate::heap::PoolId;
+use crate::instance;
 
 /// The pools that are begun and not ended.
 static BEGUN: Lock<Vec<Begun>, { rank::LEAF }> = Lock::new(Vec::new());
@@ -32,7 +33,7 @@ struct Begun {
     filter: Arc<Filter>,
 }
 
-/// Says which streams a pool is for, until it is closed.
+/// The function that tells which streams a pool is for, until it is closed.
 #[derive(Debug)]
 struct Filter {
     function: Mutex<Option<StdFunction>>,
@@ -71,13 +72,13 @@ impl Filter {
     }
 }
 
-/// For `set_begin_allocate_to_pool`: from now on requests on `device` are served from the
-/// private pool named by the two numbers, if `filter` says so of their stream.
+/// For `set_begin_allocate_to_pool`: from now on requests on `device` are served from the private
+/// pool named by the two numbers, if `filter` returns true for their stream.
 ///
-/// `filter` is a `std::function<bool(cudaStream_t)> *` of libstdc++. It is copied, called by
-/// the threads that allocate, one at a time, and destroyed when the pool is ended; it must not
-/// call this library. Memory of the pool stays where it is until the pool is released. If the
-/// pool cannot be begun, PyTorch gets a RuntimeError, and any other caller a last error.
+/// `filter` is a `std::function<bool(cudaStream_t)> *` of libstdc++. It is copied, called by the
+/// threads that allocate, one at a time, and destroyed when the pool is ended; it must not call
+/// this library. Memory of the pool stays mapped at its addresses until the pool is released. If
+/// the pool cannot be begun, PyTorch gets a RuntimeError, and any other caller a last error.
 ///
 /// # Safety
 /// `filter` is NULL, which is an error, or points to such a function.
@@ -97,16 +98,15 @@ pub unsafe extern "C-unwind" fn genesis_torch_pool_begin(
     }
 }
 
-/// For `set_end_allocate_to_pool_fn`: ends what `genesis_torch_pool_begin` began. The pool keeps
-/// its memory.
+/// For `set_end_allocate_to_pool_fn`: ends `genesis_torch_pool_begin`. The pool keeps its memory.
 #[cfg(std_function_known)]
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_torch_pool_end(device: c_int, pool_first: u64, pool_second: u64) {
     hook("genesis_torch_pool_end", || end(ordinal(device)?, PoolId(pool_first, pool_second)));
 }
 
-/// For `set_release_pool`: gives up one use of a pool, counted by `genesis_torch_pool_begin`.
-/// With the last, its free memory goes back to the driver.
+/// For `set_release_pool`: ends one use of a pool; `genesis_torch_pool_begin` counts them. The last
+/// returns the pool's free memory to the driver.
 #[cfg(std_function_known)]
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_torch_pool_release(device: c_int, pool_first: u64, pool_second: u64) {
@@ -116,7 +116,7 @@ pub extern "C" fn genesis_torch_pool_release(device: c_int, pool_first: u64, poo
 }
 
 /// # Safety
-/// As of [`genesis_torch_pool_begin`].
+/// As for [`genesis_torch_pool_begin`].
 unsafe fn begin(device: c_int, pool: PoolId, filter: *const c_void) -> Result<()> {
     let heap = instance::heap()?;
     let device = ordinal(device)?;

@@ -7,23 +7,23 @@
 //! invoker      invoker(&storage, &arguments…) calls it
 //! ```
 //!
-//! The layout has been part of libstdc++'s ABI since C++11. A function of another library, such
-//! as libc++, cannot be told for certain; where the two pointers are not addresses of code in
-//! any loaded object, it is refused.
+//! The layout has been part of libstdc++'s ABI since C++11. A function of another library, such as
+//! libc++, cannot be recognised with certainty; it is refused if the two pointers are not addresses
+//! in a loaded object.
 
 use std::ffi::c_void;
 use std::mem::transmute;
 use std::ptr::null;
 
 use super::catching::{self, Function, Thrown};
-use super::object::Object;
 use crate::base::{Error, Result, StreamHandle};
+use crate::process::Object;
 
-/// What a manager is asked to do.
+/// The operations of a manager.
 const COPY: usize = 2;
 const DESTROY: usize = 3;
 
-/// A function object of C++, and the only owner of what it holds.
+/// A C++ function object, the only owner of what it stores.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct StdFunction {
@@ -32,8 +32,8 @@ pub(super) struct StdFunction {
     invoker: usize,
 }
 
-// What it holds is not tied to a thread: PyTorch calls and destroys it from whichever one needs
-// memory or ends the pool. Only calls at the same time are not: `&StdFunction` gives none.
+// What it stores is not tied to a thread: PyTorch calls and destroys it on any thread that needs
+// memory or ends the pool. Two calls at once are not allowed, so `&StdFunction` has none.
 
 impl StdFunction {
     /// A copy of the function at `source`.
@@ -55,8 +55,8 @@ impl StdFunction {
             ));
         }
         let mut storage_copy = *storage;
-        // SAFETY: the manager copies from one function's storage to another's, which has no
-        // owner yet.
+        // SAFETY: the manager copies from one function's storage to another's, which has no owner
+        // yet.
         let copied = unsafe {
             catching::call(
                 function(*manager),
@@ -84,8 +84,8 @@ impl StdFunction {
 impl Drop for StdFunction {
     fn drop(&mut self) {
         let storage = self.storage.as_mut_ptr();
-        // SAFETY: the owner destroys what it holds, once. A destructor that throws has not
-        // destroyed it, and there is nobody to tell.
+        // SAFETY: the owner destroys what it stores, once. If the destructor throws, it is not
+        // destroyed, and the error has no receiver.
         let _ = unsafe {
             catching::call(
                 function(self.manager),
@@ -102,7 +102,7 @@ fn is_code(address: usize) -> bool {
 }
 
 /// # Safety
-/// A function is at `address`; what it is, its caller knows.
+/// There is a function at `address`. Its caller knows its type.
 unsafe fn function(address: usize) -> Function {
     debug_assert_ne!(address as *const c_void, null());
     // SAFETY: the caller's contract.

@@ -17,9 +17,8 @@
 
 use std::time::Duration;
 
-use super::super::Heap;
-use super::super::device::DeviceHeap;
-use super::quarantine::Held;
+use super::super::state::DeviceHeap;
+use super::kept::Held;
 use crate::base::StreamHandle;
 use crate::base::lock::assert_none_held;
 use crate::config::LogLevel;
@@ -34,7 +33,7 @@ const MOST_SLACK_BYTES: u64 = 64 << 10;
 /// Fills the block at `address`, just handed out for use on `stream`; says whether it did: not
 /// while a stream may be capturing.
 pub(super) fn fill_fresh(
-    device: &DeviceHeap,
+    device: DeviceHeap<'_>,
     stream: StreamHandle,
     address: u64,
     bytes: u64,
@@ -57,13 +56,13 @@ pub(super) enum Filled {
     No,
 }
 
-impl Heap {
+impl DeviceHeap<'_> {
     /// Fills a block that was freed, that nobody gets meanwhile and that nothing uses any more.
     /// Waits.
-    pub(super) fn fill_freed(&self, device: &DeviceHeap, held: &Held) -> Filled {
+    pub(super) fn fill_freed(self, held: &Held) -> Filled {
         assert_none_held();
-        let Ok(_wait) = self.begin_wait(device) else { return Filled::No };
-        let driver = &device.driver;
+        let Ok(_wait) = self.begin_wait() else { return Filled::No };
+        let driver = &self.driver;
         if driver.fill(held.address, held.bytes, FREED, StreamHandle::LEGACY).is_err() {
             return Filled::No;
         }
@@ -74,43 +73,42 @@ impl Heap {
     }
 
     /// Waits until nothing uses what was freed before; says whether it came to that.
-    pub(super) fn wait_for_user(&self, device: &DeviceHeap) -> bool {
+    pub(super) fn wait_for_user(self) -> bool {
         assert_none_held();
         // Work on the legacy stream would spoil a capture that it synchronises with.
-        device.driver.stream_is_capturing(StreamHandle::LEGACY) == Ok(false)
-            && self.wait_for_device(device)
+        self.driver.stream_is_capturing(StreamHandle::LEGACY) == Ok(false) && self.wait_for_device()
     }
 
     /// Looks whether something was written behind what was asked for. The device is idle.
-    pub(super) fn check_slack(&self, device: &DeviceHeap, held: &Held) {
+    pub(super) fn check_slack(self, held: &Held) {
         let Some(birth) = held.death.birth.filter(|birth| birth.is_filled) else { return };
         let slack_bytes = (birth.bytes - birth.requested_bytes).min(MOST_SLACK_BYTES);
         let end = held.address + birth.requested_bytes;
         if slack_bytes > 0
-            && let Ok(Some(offset)) = device.driver.find_other(end, slack_bytes, FRESH)
+            && let Ok(Some(offset)) = self.driver.find_other(end, slack_bytes, FRESH)
         {
             let what = format!("was written past its end: byte {}", birth.requested_bytes + offset);
-            self.report(device, held, &what);
+            self.report(held, &what);
         }
     }
 
     /// Looks whether something was written to a block since it was filled. The device is idle.
-    pub(super) fn check_freed(&self, device: &DeviceHeap, held: &Held) {
-        if let Ok(Some(offset)) = device.driver.find_other(held.address, held.bytes, FREED) {
+    pub(super) fn check_freed(self, held: &Held) {
+        if let Ok(Some(offset)) = self.driver.find_other(held.address, held.bytes, FREED) {
             let what = format!("was written to after it was freed: byte {offset}");
-            self.report(device, held, &what);
+            self.report(held, &what);
         }
     }
 
-    fn report(&self, device: &DeviceHeap, held: &Held, what: &str) {
-        let now: Duration = (self.clock)();
+    fn report(self, held: &Held, what: &str) {
+        let now: Duration = (self.heap.clock)();
         let Held { address, bytes, .. } = *held;
         let requested = held.death.birth.map_or(bytes, |birth| birth.requested_bytes);
-        let ordinal = device.ordinal;
-        let history = self.history(&held.death, now);
+        let ordinal = self.ordinal;
+        let history = self.heap.history(&held.death, now);
         let message = format_args!(
             "device {ordinal}: the block of {requested} bytes at {address:#x} {what}; {history}"
         );
-        self.log.write(LogLevel::Error, &message);
+        self.heap.log.write(LogLevel::Error, &message);
     }
 }

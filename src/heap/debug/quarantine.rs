@@ -10,118 +10,78 @@
 //! bytes = Σ bytes of the blocks in the queue
 //! ```
 
-use std::collections::VecDeque;
-
-use super::super::Heap;
-use super::super::device::DeviceHeap;
-use super::super::ladder::Request;
-use super::ledger::Death;
+use super::super::state::{Climb, DeviceHeap};
+use super::kept::{Held, Quarantine};
+use crate::base::lock::{Lock, rank};
 use crate::config::PoolType;
-use crate::memory::{Slot, State};
+use crate::memory::State;
 
-/// A block that is held back.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
-    pub(super) lane: u32,
-    pub(super) slot: Slot,
-    pub(super) address: u64,
-    pub(super) bytes: u64,
-    pub(super) death: Death,
-    /// Whether all of it was filled with the pattern of freed memory.
-    pub(super) is_poisoned: bool,
-}
-
-/// The blocks of one device that are held back.
-#[derive(Debug, Default)]
-pub(super) struct Quarantine {
-    queue: VecDeque<Held>,
-    bytes: u64,
-}
-
-impl Quarantine {
-    pub(super) fn push(&mut self, held: Held) {
-        self.bytes += held.bytes;
-        self.queue.push_back(held);
-    }
-
-    /// Takes out the oldest, until at most `kept_bytes` are left.
-    fn pop_down_to(&mut self, kept_bytes: u64) -> Vec<Held> {
-        let mut out = Vec::new();
-        while self.bytes > kept_bytes
-            && let Some(held) = self.queue.pop_front()
-        {
-            self.bytes -= held.bytes;
-            out.push(held);
-        }
-        out
-    }
-}
-
-impl Heap {
-    /// Lets go of everything that is held back on the request's device; says whether there was
-    /// anything. Not while its stream is captured.
-    pub(in super::super) fn drain_quarantine_for(&self, request: &Request<'_>) -> bool {
-        let Request { device, stream, .. } = *request;
-        let is_empty = self.debugging.quarantines[device.ordinal.index()].lock().queue.is_empty();
+impl Climb<'_> {
+    /// Frees everything that is held back on the request's device; returns true if there was
+    /// anything. Not while the request's stream is captured.
+    pub(in super::super) fn drain_quarantine(&self) -> bool {
+        let quarantine = self.device.quarantine();
+        let is_empty = quarantine.lock().queue.is_empty();
         !is_empty
-            && device.driver.stream_is_capturing(stream) == Ok(false)
-            && self.drain_quarantine(device)
+            && self.device.driver.stream_is_capturing(self.stream) == Ok(false)
+            && self.device.drain_quarantine()
+    }
+}
+
+impl<'a> DeviceHeap<'a> {
+    pub(super) fn quarantine(self) -> &'a Lock<Quarantine, { rank::LEAF }> {
+        &self.heap.debugging.quarantines[self.state.ordinal.index()]
     }
 
-    /// Lets go of everything that is held back on `device`; says whether it came to that.
-    pub(in super::super) fn drain_quarantine(&self, device: &DeviceHeap) -> bool {
+    /// Frees everything that is held back on the device; returns true if there was anything.
+    pub(in super::super) fn drain_quarantine(self) -> bool {
         // The driver would wait for the device, which must not be while a stream may be capturing.
-        let may_release = device.pool_type != PoolType::Naive || !self.may_capture(device);
-        may_release && self.shrink_quarantine(device, 0, false)
+        let may_release = self.pool_type != PoolType::Naive || !self.may_capture();
+        may_release && self.shrink_quarantine(0, false)
     }
 
-    /// Lets go of what is held back on `device` beyond `kept_bytes`; says whether there was
+    /// Frees what is held back on the device beyond `kept_bytes`; returns true if there was
     /// anything. `is_idle`: the device has been waited for since.
-    pub(super) fn shrink_quarantine(
-        &self,
-        device: &DeviceHeap,
-        kept_bytes: u64,
-        is_idle: bool,
-    ) -> bool {
-        let quarantine = &self.debugging.quarantines[device.ordinal.index()];
+    pub(super) fn shrink_quarantine(self, kept_bytes: u64, is_idle: bool) -> bool {
+        let quarantine = self.quarantine();
         let leaving = quarantine.lock().pop_down_to(kept_bytes);
         let may_look =
-            leaving.iter().any(|held| held.is_poisoned) && (is_idle || self.wait_for_user(device));
+            leaving.iter().any(|held| held.is_poisoned) && (is_idle || self.wait_for_user());
         for held in &leaving {
             if held.is_poisoned && may_look {
-                self.check_freed(device, held);
+                self.check_freed(held);
             }
-            self.let_go(device, held);
+            self.let_go(held);
         }
         !leaving.is_empty()
     }
 
     /// The block is free, once no stream uses it any more.
-    pub(super) fn let_go(&self, device: &DeviceHeap, held: &Held) {
-        let Some(lane) = self.lanes.get(held.lane) else { return };
+    pub(super) fn let_go(self, held: &Held) {
+        let Some(lane) = self.heap.lanes.get(held.lane) else { return };
         let mut guard = lane.lock();
         let state = &mut *guard;
-        // Whoever asked settles the device.
-        let _ = lane.one_wait_less(state, held.slot);
+        // The caller settles the device.
+        lane.end_one_wait(state, held.slot);
         if lane.keeps_blocks(state) {
             return;
         }
         let segment = lane.begin_leave(state, held.slot);
         drop(guard);
         // What the driver does not take back is logged, kept, and offered again.
-        let _ = self.release_segment(device, lane, segment);
+        let _ = self.backing.release_segment(self, lane, segment);
     }
 
     /// Checks what is held back against the blocks.
-    pub(in super::super) fn validate_quarantine(&self, device: &DeviceHeap) -> Result<(), String> {
+    pub(in super::super) fn validate_quarantine(self) -> Result<(), String> {
         let (queue, bytes) = {
-            let quarantine = self.debugging.quarantines[device.ordinal.index()].lock();
+            let quarantine = self.quarantine().lock();
             (quarantine.queue.clone(), quarantine.bytes)
         };
         let mut held_bytes = 0;
         for held in queue {
             held_bytes += held.bytes;
-            let is_pending = self.lanes.get(held.lane).is_some_and(|lane| {
+            let is_pending = self.heap.lanes.get(held.lane).is_some_and(|lane| {
                 let state = lane.lock();
                 let block = state.blocks.find(held.slot, held.address);
                 block.is_some_and(|block| {
@@ -130,12 +90,12 @@ impl Heap {
                 })
             });
             if !is_pending {
-                return Err(format!("device {}: not pending: {held:?}", device.ordinal));
+                return Err(format!("device {}: not pending: {held:?}", self.ordinal));
             }
         }
-        match held_bytes == bytes {
-            true => Ok(()),
-            false => Err(format!("{held_bytes} bytes held back, {bytes} recorded")),
+        if held_bytes != bytes {
+            return Err(format!("{held_bytes} bytes held back, {bytes} recorded"));
         }
+        Ok(())
     }
 }

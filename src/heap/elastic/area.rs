@@ -7,8 +7,9 @@
 use std::cmp::Reverse;
 
 use super::super::lane::{Lane, LaneState};
+use crate::base::lock::{Guard, rank};
 use crate::base::size::SizeClass;
-use crate::memory::{Block, ExtentId, Extents, NO_SLOT, Segment, Slot, State, Supply};
+use crate::memory::{Block, ExtentId, ExtentTable, Ledger, NO_SLOT, Segment, Slot, State};
 
 /// Where memory for a request would best go.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,12 @@ pub(super) struct Leaving {
     pub(super) address: u64,
     /// The free block around it.
     pub(super) slot: Slot,
+}
+
+/// What the device knows of extents and of memory, while lanes change both.
+pub(in super::super) struct Books<'a> {
+    pub(in super::super) table: Guard<'a, ExtentTable, { rank::DEVICE }>,
+    pub(in super::super) ledger: &'a Ledger,
 }
 
 impl LaneState {
@@ -128,7 +135,7 @@ impl LaneState {
     }
 
     /// The claimed addresses in `slot` have nothing mapped: bare again, joined with others.
-    pub(super) fn make_bare(&mut self, slot: Slot) {
+    pub(in super::super) fn make_bare(&mut self, slot: Slot) {
         self.blocks.turn(slot, State::Unmapped);
         let Block { before, after, .. } = *self.blocks.get(slot);
         if after != NO_SLOT && self.blocks.get(after).state == State::Unmapped {
@@ -143,13 +150,18 @@ impl LaneState {
     }
 
     /// The block that starts at `address` if it is in `state`.
-    pub(super) fn block_at(&self, address: u64, state: State) -> Option<Slot> {
+    pub(in super::super) fn block_at(&self, address: u64, state: State) -> Option<Slot> {
         let slot = self.blocks.slot_at(address)?;
         (self.blocks.get(slot).state == state).then_some(slot)
     }
 
     /// The shadow of the extent `id` at `address`, if it is there.
-    pub(super) fn shadow_of(&self, extents: &Extents, id: ExtentId, address: u64) -> Option<Slot> {
+    pub(in super::super) fn shadow_of(
+        &self,
+        extents: &ExtentTable,
+        id: ExtentId,
+        address: u64,
+    ) -> Option<Slot> {
         let is_there = extents.at(address) == Some(id);
         self.block_at(address, State::Shadow).filter(|_| is_there)
     }
@@ -188,7 +200,7 @@ impl LaneState {
     /// in.
     pub(in super::super) fn visit_free_extents(
         &self,
-        extents: &Extents,
+        extents: &ExtentTable,
         granule: u64,
         mut visit: impl FnMut(Slot, u64, ExtentId),
     ) {
@@ -208,11 +220,10 @@ impl Lane {
     pub(super) fn detach(
         &self,
         state: &mut LaneState,
-        extents: &mut Extents,
-        id: ExtentId,
-        address: u64,
-        slot: Slot,
+        extents: &mut ExtentTable,
+        leaving: Leaving,
     ) -> u32 {
+        let Leaving { id, address, slot } = leaving;
         let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
         let LaneState { blocks, strategy, .. } = state;
         strategy.withdraw(blocks, slot);
@@ -235,33 +246,29 @@ impl Lane {
     pub(super) fn detach_all(
         &self,
         state: &mut LaneState,
-        extents: &mut Extents,
+        extents: &mut ExtentTable,
         leaving: &mut [Leaving],
     ) -> Vec<u32> {
         leaving.sort_unstable_by_key(|leaving| (leaving.slot, Reverse(leaving.address)));
-        let detach = |leaving: &Leaving| {
-            self.detach(state, extents, leaving.id, leaving.address, leaving.slot)
-        };
-        leaving.iter().map(detach).collect()
+        leaving.iter().map(|&leaving| self.detach(state, extents, leaving)).collect()
     }
 
     /// The shadow in `slot` becomes the home of its extent, and a free block: one that counts
     /// as freed in `epoch`.
-    pub(super) fn adopt(
+    pub(in super::super) fn adopt(
         &self,
         state: &mut LaneState,
-        extents: &mut Extents,
+        books: &mut Books<'_>,
         id: ExtentId,
         slot: Slot,
         epoch: u32,
-        supply: &Supply,
     ) {
         let LaneState { blocks, strategy, .. } = state;
         blocks.turn(slot, State::Free);
         let block = blocks.get_mut(slot);
         block.freed_epoch = epoch;
-        let before = extents.come_home(id, block.address, block.class);
-        supply.reclassify(block.bytes, before, block.class);
+        let before = books.table.come_home(id, block.address, block.class);
+        books.ledger.reclassify(block.bytes, before, block.class);
         strategy.give(blocks, slot);
         self.count_held(blocks);
     }
@@ -271,24 +278,23 @@ impl Lane {
     pub(super) fn settle_claim(
         &self,
         state: &mut LaneState,
-        extents: &mut Extents,
+        books: &mut Books<'_>,
         laid: &[Laid],
         slot: Slot,
         is_accessible: bool,
-        supply: &Supply,
     ) {
         let mut rest = Some(slot);
         for &Laid { id, bytes, epoch } in laid {
             let Some(part) = rest else { break };
             let Block { address, bytes: claimed_bytes, .. } = *state.blocks.get(part);
             rest = (claimed_bytes > bytes).then(|| state.blocks.split(part, bytes));
-            match extents.at(address) {
+            match books.table.at(address) {
                 Some(mapped) if mapped == id => {
                     state.blocks.turn(part, State::Shadow);
                     state.blocks.list(part);
                     state.blocks.get_mut(part).freed_tick = state.tick;
                     if is_accessible {
-                        self.adopt(state, extents, id, part, epoch, supply);
+                        self.adopt(state, books, id, part, epoch);
                     }
                 }
                 _ => state.make_bare(part),

@@ -5,13 +5,11 @@
 //! extents leave their places, of the lane itself first, then of the other lanes of the same
 //! pool behind their fences, to be mapped side by side.
 
-use super::super::Heap;
-use super::super::device::DeviceHeap;
-use super::super::ladder::Request;
 use super::super::lane::{Lane, LaneState};
+use super::super::state::{Climb, DeviceHeap, Extents};
 use super::area::Leaving;
 use crate::base::size::SizeClass;
-use crate::memory::{Block, ExtentId, Extents, NO_SLOT, Pages, Slot, State};
+use crate::memory::{Block, ExtentId, ExtentTable, NO_SLOT, Slot, State};
 use crate::observe::Tallies;
 use crate::order::Readiness;
 
@@ -47,19 +45,18 @@ struct Part {
     absent: Option<Leaving>,
 }
 
-impl Heap {
+impl Extents {
     /// Brings the lane's free extents back to where they were first, side by side as they were
     /// created; says whether there were any. So a program that repeats itself finds its memory
     /// each time as it was the time before.
-    pub(super) fn return_home(&self, request: &Request<'_>, pages: &Pages) -> bool {
-        let supply = &request.device.supply;
-        let lane = request.lane;
+    pub(super) fn return_home(&self, climb: &Climb<'_>) -> bool {
+        let lane = climb.lane;
         let mut guard = lane.lock();
         let state = &mut *guard;
-        let mut extents = pages.extents();
+        let mut books = self.books(climb.device);
         let mut away = Vec::new();
-        state.visit_free_extents(&extents, pages.granule_bytes(), |slot, address, id| {
-            let origin = extents.get(id).and_then(|extent| extent.origin);
+        state.visit_free_extents(&books.table, self.store.granule_bytes(), |slot, address, id| {
+            let origin = books.table.get(id).and_then(|extent| extent.origin);
             // A shadow that somebody is unmapping is no home any more.
             if let Some((at, home)) = origin
                 && at == lane.index
@@ -69,41 +66,40 @@ impl Heap {
                 away.push(Leaving { id, address, slot });
             }
         });
-        let epochs = lane.detach_all(state, &mut extents, &mut away);
+        let epochs = lane.detach_all(state, &mut books.table, &mut away);
         for (returning, epoch) in away.iter().zip(epochs) {
-            let origin = extents.get(returning.id).and_then(|extent| extent.origin);
+            let origin = books.table.get(returning.id).and_then(|extent| extent.origin);
             let home = origin.map_or(returning.address, |(_, home)| home);
             if let Some(slot) = state.block_at(home, State::Shadow) {
-                lane.adopt(state, &mut extents, returning.id, slot, epoch, supply);
+                lane.adopt(state, &mut books, returning.id, slot, epoch);
             }
         }
         !away.is_empty()
     }
 
     /// Makes a free block for the request out of a remembered stretch, if there is one.
-    pub(super) fn restore(&self, request: &Request<'_>, pages: &Pages) -> bool {
-        let supply = &request.device.supply;
-        let lane = request.lane;
+    pub(super) fn restore(&self, climb: &Climb<'_>) -> bool {
+        let lane = climb.lane;
         let mut guard = lane.lock();
         let state = &mut *guard;
-        let mut extents = pages.extents();
-        let class = SizeClass::of(request.block_bytes);
+        let mut books = self.books(climb.device);
+        let class = SizeClass::of(climb.block_bytes);
         let mut free = Vec::new();
-        state.visit_free_extents(&extents, pages.granule_bytes(), |slot, _, id| {
+        state.visit_free_extents(&books.table, self.store.granule_bytes(), |slot, _, id| {
             free.push((id, slot));
         });
-        let search = extents.new_search();
+        let search = books.table.new_search();
         for &(id, slot) in &free {
-            extents.mark(id, search, slot);
+            books.table.mark(id, search, slot);
         }
-        let stretch = Stretches { state, extents: &extents, lane: lane.index, class, search }
-            .with_fewest_absent(&free, request.block_bytes);
+        let stretch = Stretches { state, extents: &books.table, lane: lane.index, class, search }
+            .with_fewest_absent(&free, climb.block_bytes);
         let mut leaving: Vec<Leaving> = stretch.iter().filter_map(|part| part.absent).collect();
-        let epochs = lane.detach_all(state, &mut extents, &mut leaving);
+        let epochs = lane.detach_all(state, &mut books.table, &mut leaving);
         for (extent, epoch) in leaving.iter().zip(epochs) {
             let is_of = |part: &&Part| part.absent.is_some_and(|absent| absent.id == extent.id);
             let Some(part) = stretch.iter().find(is_of) else { continue };
-            lane.adopt(state, &mut extents, extent.id, part.slot, epoch, supply);
+            lane.adopt(state, &mut books, extent.id, part.slot, epoch);
         }
         !stretch.is_empty()
     }
@@ -112,29 +108,29 @@ impl Heap {
     /// so many. Those in the free block that starts at `spared` stay.
     pub(super) fn gather(
         &self,
-        request: &Request<'_>,
-        pages: &Pages,
+        climb: &Climb<'_>,
         wanted_bytes: u64,
         spared: Option<u64>,
     ) -> Vec<Moved> {
         let mut moved = Vec::new();
         let mut missing_bytes = wanted_bytes;
         let mut take_from = |lane: &Lane| {
-            let taken = self.gather_from(lane, request, pages, missing_bytes, spared);
+            let taken = self.gather_from(lane, climb, missing_bytes, spared);
             let taken_bytes: u64 = taken.iter().map(|extent| extent.bytes).sum();
             missing_bytes = missing_bytes.saturating_sub(taken_bytes);
-            if !taken.is_empty() && lane.index != request.lane.index {
-                Tallies::count(&request.device.tallies.cross_stream_reuses);
+            if !taken.is_empty() && lane.index != climb.lane.index {
+                Tallies::count(&climb.device.tallies.cross_stream_reuses);
             }
             moved.extend(taken);
             missing_bytes > 0
         };
         // While a stream may be capturing no event may be asked about, so only the lane's own
         // memory moves.
-        if take_from(request.lane) && !request.device.pools.is_routing() {
-            let siblings = self.lanes.of(request.device.ordinal);
-            for sibling in siblings.filter(|sibling| request.is_sibling(sibling)) {
-                if sibling.counters.inactive_bytes() >= pages.granule_bytes() && !take_from(sibling)
+        if take_from(climb.lane) && !climb.device.pools.is_routing() {
+            let siblings = climb.device.lanes();
+            for sibling in siblings.filter(|sibling| climb.is_sibling(sibling)) {
+                if sibling.counters.inactive_bytes() >= self.store.granule_bytes()
+                    && !take_from(sibling)
                 {
                     break;
                 }
@@ -146,13 +142,12 @@ impl Heap {
     fn gather_from(
         &self,
         lane: &Lane,
-        request: &Request<'_>,
-        pages: &Pages,
+        climb: &Climb<'_>,
         wanted_bytes: u64,
         spared: Option<u64>,
     ) -> Vec<Moved> {
-        let is_own = lane.index == request.lane.index;
-        let largest_bytes = match SizeClass::of(request.block_bytes) {
+        let is_own = lane.index == climb.lane.index;
+        let largest_bytes = match SizeClass::of(climb.block_bytes) {
             SizeClass::Small => LARGEST_FOR_SMALL_BYTES,
             SizeClass::Large => u64::MAX,
         };
@@ -161,8 +156,8 @@ impl Heap {
         let mut candidates = Vec::new();
         let (mut fence, mut unfenced) = (None, false);
         {
-            let extents = pages.extents();
-            state.visit_free_extents(&extents, pages.granule_bytes(), |slot, address, id| {
+            let extents = self.store.extents();
+            state.visit_free_extents(&extents, self.store.granule_bytes(), |slot, address, id| {
                 let block = state.blocks.get(slot);
                 let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
                 if Some(block.address) == spared && is_own || bytes > largest_bytes {
@@ -177,7 +172,7 @@ impl Heap {
             });
         }
         if unfenced {
-            lane.want_fence(request.number);
+            lane.want_fence(climb.number);
         }
         let mut leaving: Vec<Leaving> =
             choose(candidates, wanted_bytes).into_iter().map(|chosen| chosen.leaving).collect();
@@ -185,7 +180,7 @@ impl Heap {
             return Vec::new();
         }
         let moved: Vec<Moved> = {
-            let mut extents = pages.extents();
+            let mut extents = self.store.extents();
             let epochs = lane.detach_all(state, &mut extents, &mut leaving);
             let moved = |(&Leaving { id, address, .. }, epoch): (&Leaving, u32)| {
                 let bytes = extents.get(id)?.bytes;
@@ -195,23 +190,22 @@ impl Heap {
         };
         // They are nobody's until the wait is queued, so nobody uses them before.
         if let Some(event) = fence
-            && self.order_after(request, lane, guard, event).is_err()
+            && climb.order_after(lane, guard, event).is_err()
         {
-            self.bring_back(request.device, pages, &moved);
+            self.bring_back(climb.device, &moved);
             return Vec::new();
         }
         moved
     }
 
     /// Brings extents that could not be used elsewhere back to where they were.
-    pub(super) fn bring_back(&self, device: &DeviceHeap, pages: &Pages, moved: &[Moved]) {
-        let supply = &device.supply;
+    pub(super) fn bring_back(&self, device: DeviceHeap<'_>, moved: &[Moved]) {
         for extent in moved {
-            let Some(lane) = self.lanes.get(extent.lane) else { continue };
+            let Some(lane) = device.heap.lanes.get(extent.lane) else { continue };
             let mut state = lane.lock();
-            let mut extents = pages.extents();
-            if let Some(slot) = state.shadow_of(&extents, extent.id, extent.address) {
-                lane.adopt(&mut state, &mut extents, extent.id, slot, extent.epoch, supply);
+            let mut books = self.books(device);
+            if let Some(slot) = state.shadow_of(&books.table, extent.id, extent.address) {
+                lane.adopt(&mut state, &mut books, extent.id, slot, extent.epoch);
             }
         }
     }
@@ -235,7 +229,7 @@ fn choose(mut candidates: Vec<Candidate>, wanted_bytes: u64) -> Vec<Candidate> {
 /// A search for remembered stretches of one lane.
 struct Stretches<'a> {
     state: &'a LaneState,
-    extents: &'a Extents,
+    extents: &'a ExtentTable,
     lane: u32,
     class: SizeClass,
     /// The extents marked with it are free.

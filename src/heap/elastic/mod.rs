@@ -20,24 +20,23 @@
 mod area;
 mod gather;
 mod give_back;
-mod pause;
-mod paused;
 mod single;
-mod slack;
 
-pub(super) use slack::Slack;
+pub(super) use area::Books;
+pub(super) use give_back::Kept;
 
-pub(super) use paused::PausedExtent;
+use std::sync::Arc;
 
-use super::Heap;
-use super::device::DeviceHeap;
-use super::ladder::{Request, Rung};
+use super::choice::Choice;
+use super::slack::Slack;
+use super::state::{Climb, DeviceHeap, Extents, Pressure, Rung};
 use crate::base::lock::assert_none_held;
 use crate::base::size::{Bytes, GIB, MIB, SizeClass};
-use crate::base::{Error, Status};
-use crate::config::{ElasticPolicy, LogLevel};
-use crate::driver::DriverError;
-use crate::memory::{ExtentId, Pages, Refusal, Segment, State};
+use crate::base::{DeviceOrdinal, Error, Status};
+use crate::config::{ElasticPolicy, LogLevel, Settings};
+use crate::driver::{self, Device, DriverError, HandleOptions};
+use crate::memory::{ExtentId, ExtentStore, Refusal, Segment, State};
+use crate::observe::DeviceEvents;
 use area::Laid;
 use gather::Moved;
 
@@ -47,7 +46,7 @@ const SMALL_GROWTH_BYTES: u64 = 2 * MIB;
 const LARGE_GROWTH_PART: u64 = 100;
 /// … that are smaller than this, in bytes; extents for a larger one are for it alone.
 const OWN_EXTENT_BYTES: u64 = 16 * MIB;
-/// Extents are at most this part of what was live at the peak, or this many bytes …
+/// ExtentTable are at most this part of what was live at the peak, or this many bytes …
 const EXTENT_PART: u64 = 200;
 const EXTENT_BYTES: u64 = 32 * MIB;
 /// … or this many as long as less than a part of what is held was ever freed …
@@ -74,31 +73,75 @@ enum Outcome {
     Short,
 }
 
-impl Heap {
+impl Extents {
+    /// The extents of the device behind `driver`, none yet; `None` if it has no virtual memory
+    /// management.
+    pub(super) fn open(
+        driver: &Arc<dyn Device>,
+        settings: &Settings,
+        events: DeviceEvents,
+    ) -> driver::Result<Option<Self>> {
+        let wished = HandleOptions::wished(settings);
+        let store = ExtentStore::open(Arc::clone(driver), wished, events)?;
+        Ok(store.map(|store| Self {
+            store,
+            single_handle_bytes: settings.single_handle_size_bytes.unwrap_or(u64::MAX),
+            policy: settings.elastic_policy,
+            slack: Slack::new(settings.elastic_policy),
+        }))
+    }
+
+    pub(super) fn single_handle_bytes(&self) -> u64 {
+        self.single_handle_bytes
+    }
+
+    /// What extents for `bytes` take of the device.
+    pub(super) fn charged_bytes(&self, bytes: u64) -> u64 {
+        bytes.checked_next_multiple_of(self.store.granule_bytes()).unwrap_or(u64::MAX)
+    }
+
+    /// Lets `peer` access the memory, what is held and what will be.
+    pub(super) fn add_peer(&self, peer: DeviceOrdinal) -> driver::Result<()> {
+        self.store.add_peer(peer)
+    }
+
+    /// The device's records of extents and memory.
+    pub(super) fn books<'a>(&'a self, device: DeviceHeap<'a>) -> Books<'a> {
+        Books { table: self.store.extents(), ledger: &device.state.ledger }
+    }
+
+    pub(super) fn serve(&self, climb: &Climb<'_>, pressure: Pressure) -> Rung {
+        if pressure == Pressure::Releasing {
+            // What other pools have left, which no other lane may take before it went back.
+            climb.device.release(Choice::All);
+        }
+        self.serve_from_extents(climb)
+    }
+
     /// Serves a request from extents, new or moved.
-    pub(super) fn serve_from_extents(&self, request: &Request<'_>, pages: &Pages) -> Rung {
-        if request.block_bytes >= request.device.single_handle_bytes {
-            return self.serve_with_one_extent(request, pages);
+    fn serve_from_extents(&self, climb: &Climb<'_>) -> Rung {
+        if climb.block_bytes >= self.single_handle_bytes {
+            return self.serve_with_one_extent(climb);
         }
         for _ in 0..ATTEMPTS {
-            if let Some(address) = self.serve_from_lane(request) {
+            if let Some(address) = climb.serve_from_lane() {
                 return Ok(Some(address));
             }
-            if self.extend(request, pages)? == Outcome::Short {
+            if self.extend(climb)? == Outcome::Short {
                 return Ok(None);
             }
         }
         Ok(None)
     }
 
-    fn extend(&self, request: &Request<'_>, pages: &Pages) -> crate::base::Result<Outcome> {
-        let Request { device, lane, block_bytes, .. } = *request;
+    fn extend(&self, climb: &Climb<'_>) -> crate::base::Result<Outcome> {
+        let Climb { device, lane, block_bytes, .. } = *climb;
         let class = SizeClass::of(block_bytes);
-        let granule = pages.granule_bytes();
-        if !lane.pool().is_private() && self.return_home(request, pages) {
+        let granule = self.store.granule_bytes();
+        if !lane.pool().is_private() && self.return_home(climb) {
             return Ok(Outcome::More);
         }
-        if self.wait_before_growing(request) {
+        if climb.wait_before_growing() {
             return Ok(Outcome::More);
         }
         let site = lane.lock().find_site(class, block_bytes, granule);
@@ -106,75 +149,68 @@ impl Heap {
             // Another thread has just freed what is needed.
             return Ok(Outcome::More);
         }
-        self.make_room(device, site.missing_bytes);
+        device.make_room(site.missing_bytes);
         let slack_bytes = self.slack_bytes(device, block_bytes) / granule * granule;
         if site.missing_bytes <= slack_bytes {
-            let growth_bytes =
-                self.growth_bytes(request, pages, site.missing_bytes, site.room_bytes);
-            if self.lay(request, pages, &[], growth_bytes, site.continued)? == Outcome::More {
+            let growth_bytes = self.growth_bytes(climb, site.missing_bytes, site.room_bytes);
+            if self.lay(climb, &[], growth_bytes, site.continued)? == Outcome::More {
                 return Ok(Outcome::More);
             }
         }
         if lane.pool().is_private() {
             // A captured graph knows where its memory is.
-            return self.lay(request, pages, &[], site.missing_bytes, site.continued);
+            return self.lay(climb, &[], site.missing_bytes, site.continued);
         }
-        if self.restore(request, pages) {
+        if self.restore(climb) {
             return Ok(Outcome::More);
         }
-        let mut moved = self.gather(request, pages, site.missing_bytes, site.continued);
+        let mut moved = self.gather(climb, site.missing_bytes, site.continued);
         let bytes_of = |moved: &[Moved]| moved.iter().map(|extent| extent.bytes).sum::<u64>();
         let (mut missing_bytes, mut room_bytes) = (site.missing_bytes, site.room_bytes);
         if site.continued.is_some() && bytes_of(&moved) > site.room_bytes {
             // They are too much for that place: then all that is needed goes elsewhere.
             (missing_bytes, room_bytes) = (block_bytes.next_multiple_of(granule), u64::MAX);
             let more_bytes = missing_bytes.saturating_sub(bytes_of(&moved));
-            moved.extend(self.gather(request, pages, more_bytes, None));
+            moved.extend(self.gather(climb, more_bytes, None));
         }
         let growth_bytes = match missing_bytes.saturating_sub(bytes_of(&moved)) {
             0 => 0,
             missing_bytes => {
                 let room_bytes = room_bytes.saturating_sub(bytes_of(&moved));
-                self.growth_bytes(request, pages, missing_bytes, room_bytes)
+                self.growth_bytes(climb, missing_bytes, room_bytes)
             }
         };
-        let laid = self.lay(request, pages, &moved, growth_bytes, site.continued)?;
+        let laid = self.lay(climb, &moved, growth_bytes, site.continued)?;
         if !moved.is_empty() {
-            let peak_bytes = device.peak_active_bytes(&self.lanes, block_bytes);
-            device.slack.note_move(peak_bytes, bytes_of(&moved));
+            let peak_bytes = device.peak_active_bytes(block_bytes);
+            self.slack.note_move(peak_bytes, bytes_of(&moved));
         }
-        self.drop_excess_shadows(request, pages);
+        self.drop_excess_shadows(climb);
         Ok(laid)
     }
 
     /// How much new memory to make where `missing_bytes` are needed and addresses for `room_bytes`
     /// lie bare: some for the next requests, too, or each of them would cost driver calls of its
     /// own.
-    fn growth_bytes(
-        &self,
-        request: &Request<'_>,
-        pages: &Pages,
-        missing_bytes: u64,
-        room_bytes: u64,
-    ) -> u64 {
-        let Request { device, block_bytes, .. } = *request;
+    fn growth_bytes(&self, climb: &Climb<'_>, missing_bytes: u64, room_bytes: u64) -> u64 {
+        let Climb { device, block_bytes, .. } = *climb;
         let unit_bytes = match SizeClass::of(block_bytes) {
             SizeClass::Small => SMALL_GROWTH_BYTES,
             SizeClass::Large if block_bytes < OWN_EXTENT_BYTES => {
-                let peak_bytes = device.peak_active_bytes(&self.lanes, block_bytes);
+                let peak_bytes = device.peak_active_bytes(block_bytes);
                 (peak_bytes / LARGE_GROWTH_PART).min(GROWING_EXTENT_BYTES)
             }
             SizeClass::Large => return missing_bytes,
         };
-        let unit_bytes = unit_bytes.min(coarsest_bytes(device));
-        missing_bytes.max(unit_bytes.next_multiple_of(pages.granule_bytes()).min(room_bytes))
+        let unit_bytes = unit_bytes.min(self.coarsest_bytes(device));
+        missing_bytes.max(unit_bytes.next_multiple_of(self.store.granule_bytes()).min(room_bytes))
     }
 
     /// How much more may be held, for a request of `more_bytes`, before memory must be moved.
-    fn slack_bytes(&self, device: &DeviceHeap, more_bytes: u64) -> u64 {
-        let peak_bytes = device.peak_active_bytes(&self.lanes, more_bytes);
-        let slack_bytes = device.slack.bytes(peak_bytes, device.usable_bytes());
-        (peak_bytes + slack_bytes).saturating_sub(device.supply.reserved_bytes())
+    fn slack_bytes(&self, device: DeviceHeap<'_>, more_bytes: u64) -> u64 {
+        let peak_bytes = device.peak_active_bytes(more_bytes);
+        let slack_bytes = self.slack.bytes(peak_bytes, device.usable_bytes());
+        (peak_bytes + slack_bytes).saturating_sub(device.ledger.reserved_bytes())
     }
 
     /// Lays the extents `moved` and `growth_bytes` of new ones side by side in the lane's
@@ -182,15 +218,14 @@ impl Heap {
     /// can be had, everything is as it was.
     fn lay(
         &self,
-        request: &Request<'_>,
-        pages: &Pages,
+        climb: &Climb<'_>,
         moved: &[Moved],
         growth_bytes: u64,
         continued: Option<u64>,
     ) -> crate::base::Result<Outcome> {
-        let Request { device, lane, block_bytes, .. } = *request;
+        let Climb { device, lane, block_bytes, .. } = *climb;
         assert_none_held();
-        self.meet_peers(device);
+        device.meet_peers();
         // What comes from another stream is in order behind this one's next event.
         let epoch_here = lane.lock().fence.epoch();
         let epoch = |extent: &Moved| match extent.lane == lane.index {
@@ -202,14 +237,14 @@ impl Heap {
             .map(|extent| Laid { id: extent.id, bytes: extent.bytes, epoch: epoch(extent) })
             .collect();
         let result = self
-            .create(request, pages, growth_bytes, &mut laid)
-            .and_then(|()| self.map(request, pages, &laid, continued));
+            .create(climb, growth_bytes, &mut laid)
+            .and_then(|()| self.map(climb, &laid, continued));
         match result {
             Ok(()) => Ok(Outcome::More),
             Err(refusal) => {
-                self.bring_back(device, pages, moved);
+                self.bring_back(device, moved);
                 for created in &laid[moved.len()..] {
-                    self.discard(device, pages, created.id);
+                    self.discard(device, created.id);
                 }
                 match refusal {
                     Refusal::Limit => Ok(Outcome::Short),
@@ -224,37 +259,47 @@ impl Heap {
     /// The largest that new extents should be: what hardly anything was freed beside is large and
     /// stays whole; once programs free and allocate in turn, an extent that one block keeps
     /// from the others should be little beside all that is held.
-    fn extent_bytes(&self, device: &DeviceHeap) -> u64 {
-        let freed_bytes = device.freed_bytes(&self.lanes);
-        let is_growing = freed_bytes < device.supply.reserved_bytes() / STEADY_PART;
+    fn extent_bytes(&self, device: DeviceHeap<'_>) -> u64 {
+        let freed_bytes = device.freed_bytes();
+        let is_growing = freed_bytes < device.ledger.reserved_bytes() / STEADY_PART;
         let bytes = match is_growing {
             true => GROWING_EXTENT_BYTES,
-            false => (device.peak_active_bytes(&self.lanes, 0) / EXTENT_PART).max(EXTENT_BYTES),
+            false => (device.peak_active_bytes(0) / EXTENT_PART).max(EXTENT_BYTES),
         };
-        bytes.min(coarsest_bytes(device))
+        bytes.min(self.coarsest_bytes(device))
+    }
+
+    /// The largest that a piece of new memory may be, or a granule if that is larger: by the room
+    /// that the device has, and the policy.
+    fn coarsest_bytes(&self, device: DeviceHeap<'_>) -> u64 {
+        match self.policy {
+            ElasticPolicy::Balanced => {
+                device.usable_bytes().saturating_sub(device.ledger.reserved_bytes()) / ROOM_PART
+            }
+            ElasticPolicy::Tight => SMALL_GROWTH_BYTES,
+        }
     }
 
     /// New extents of `bytes` together, appended to `created`.
     fn create(
         &self,
-        request: &Request<'_>,
-        pages: &Pages,
+        climb: &Climb<'_>,
         bytes: u64,
         created: &mut Vec<Laid>,
     ) -> Result<(), Refusal> {
         if bytes == 0 {
             return Ok(());
         }
-        let Request { device, block_bytes, .. } = *request;
-        if bytes > device.usable_bytes().saturating_sub(device.supply.reserved_bytes()) {
+        let Climb { device, block_bytes, .. } = *climb;
+        if bytes > device.usable_bytes().saturating_sub(device.ledger.reserved_bytes()) {
             // Before it is made piece by piece, only to be given back again.
             return Err(Refusal::Limit);
         }
         let class = SizeClass::of(block_bytes);
         let message = format_args!("device {}: {bytes} bytes more", device.ordinal);
-        self.log.write(LogLevel::Debug, &message);
-        let granule = pages.granule_bytes();
-        let extent_bytes = match block_bytes < device.single_handle_bytes {
+        device.heap.log.write(LogLevel::Debug, &message);
+        let granule = self.store.granule_bytes();
+        let extent_bytes = match block_bytes < self.single_handle_bytes {
             true => self.extent_bytes(device).max(granule),
             false => bytes,
         };
@@ -265,7 +310,7 @@ impl Heap {
             if bytes == 0 {
                 break;
             }
-            let id = pages.create(&device.supply, bytes, class)?;
+            let id = self.store.create(&device.ledger, bytes, class)?;
             created.push(Laid { id, bytes, epoch: 0 });
             rest_bytes -= bytes;
         }
@@ -273,34 +318,26 @@ impl Heap {
     }
 
     /// Maps extents side by side in the lane's addresses and makes them free blocks there.
-    fn map(
-        &self,
-        request: &Request<'_>,
-        pages: &Pages,
-        laid: &[Laid],
-        continued: Option<u64>,
-    ) -> Result<(), Refusal> {
-        let Request { device, lane, block_bytes, .. } = *request;
+    fn map(&self, climb: &Climb<'_>, laid: &[Laid], continued: Option<u64>) -> Result<(), Refusal> {
+        let Climb { device, lane, block_bytes, .. } = *climb;
         let class = SizeClass::of(block_bytes);
         let bytes = laid.iter().map(|extent| extent.bytes).sum();
         let claimed = lane.lock().claim(class, continued, bytes);
         let (slot, address) = match claimed {
             Some(claimed) => claimed,
             None => {
-                let mut added = self.add_area(device, pages, request, bytes);
+                let mut added = self.add_area(climb, bytes);
                 if added.is_err() {
                     // What is remembered only takes addresses: without it there may be enough.
-                    self.drop_shadows_while(request, pages, |_| true);
+                    self.drop_shadows_while(climb, |_| true);
                     if !lane.lock().has_bare(class, bytes) {
-                        added = self.add_area(device, pages, request, bytes);
+                        added = self.add_area(climb, bytes);
                     }
                 }
-                if added.is_err()
-                    && !lane.lock().has_bare(class, bytes)
-                    && self.wait_for_device(device)
+                if added.is_err() && !lane.lock().has_bare(class, bytes) && device.wait_for_device()
                 {
-                    self.drop_shadows_while(request, pages, |_| true);
-                    added = self.add_area(device, pages, request, bytes);
+                    self.drop_shadows_while(climb, |_| true);
+                    added = self.add_area(climb, bytes);
                 }
                 match (lane.lock().claim(class, None, bytes), added) {
                     (Some(claimed), _) => claimed,
@@ -311,28 +348,24 @@ impl Heap {
             }
         };
         let ids: Vec<ExtentId> = laid.iter().map(|extent| extent.id).collect();
-        let mapped = pages.map(&ids, lane.index, address);
+        let mapped = self.store.map(&ids, lane.index, address);
         let mut state = lane.lock();
-        let extents = &mut pages.extents();
-        lane.settle_claim(&mut state, extents, laid, slot, mapped.is_ok(), &device.supply);
+        let books = &mut self.books(device);
+        lane.settle_claim(&mut state, books, laid, slot, mapped.is_ok());
         mapped.map_err(Refusal::Driver)
     }
 
     /// Checks the extents of a device against the lanes whose blocks lie in them; gives the
     /// bytes that are in no lane.
-    pub(super) fn validate_pages(
-        &self,
-        device: &DeviceHeap,
-        pages: &Pages,
-    ) -> std::result::Result<u64, String> {
+    pub(super) fn validate(&self, device: DeviceHeap<'_>) -> std::result::Result<u64, String> {
         let named = |error: String| format!("device {}: {error}", device.ordinal);
         let (homes, homeless_bytes) = {
-            let extents = pages.extents();
+            let extents = self.store.extents();
             extents.validate().map_err(named)?;
             let homes: Vec<_> = extents.iter().map(|(id, extent)| (id, extent.clone())).collect();
             (homes, extents.homeless_bytes())
         };
-        let lane_of = |index: u32| self.lanes.get(index);
+        let lane_of = |index: u32| device.heap.lanes.get(index);
         for (id, extent) in &homes {
             if let Some(home) = extent.home {
                 let end = home.address + extent.bytes;
@@ -357,37 +390,31 @@ impl Heap {
     }
 
     /// Reserves addresses for at least `bytes`.
-    fn add_area(
-        &self,
-        device: &DeviceHeap,
-        pages: &Pages,
-        request: &Request<'_>,
-        bytes: u64,
-    ) -> Result<(), Refusal> {
-        let class = SizeClass::of(request.block_bytes);
+    fn add_area(&self, climb: &Climb<'_>, bytes: u64) -> Result<(), Refusal> {
+        let class = SizeClass::of(climb.block_bytes);
         let first_bytes = match class {
             SizeClass::Small => SMALL_AREA_BYTES,
             SizeClass::Large => LARGE_AREA_BYTES,
         };
-        let granule = pages.granule_bytes();
-        let usual_bytes = request.lane.lock().area_bytes(class).max(first_bytes);
+        let granule = self.store.granule_bytes();
+        let usual_bytes = climb.lane.lock().area_bytes(class).max(first_bytes);
         let area_bytes = usual_bytes.next_multiple_of(granule).max(bytes);
-        let mut reserved = pages.reserve(area_bytes).map(|address| (address, area_bytes));
+        let mut reserved = self.store.reserve(area_bytes).map(|address| (address, area_bytes));
         if reserved.is_err_and(DriverError::is_out_of_memory) {
             // There may be no such gap and yet one that will do, perhaps after areas out of use
             // are gone.
-            self.release_bare_areas(device, pages);
-            reserved = pages.reserve(bytes).map(|address| (address, bytes));
+            self.release_bare_areas(climb.device);
+            reserved = self.store.reserve(bytes).map(|address| (address, bytes));
         }
         let (address, bytes) = reserved.map_err(Refusal::AddressSpace)?;
-        request.lane.lock().add_area(Segment { address, bytes, class });
+        climb.lane.lock().add_area(Segment { address, bytes, class });
         Ok(())
     }
 }
 
 /// A shortage of addresses, which giving memory back does not mend.
 #[cold]
-fn no_addresses(device: &DeviceHeap, block_bytes: u64, error: DriverError) -> Error {
+fn no_addresses(device: DeviceHeap<'_>, block_bytes: u64, error: DriverError) -> Error {
     let status = match error.is_out_of_memory() {
         true => Status::OutOfMemory,
         false => Status::DriverFailed,
@@ -395,15 +422,4 @@ fn no_addresses(device: &DeviceHeap, block_bytes: u64, error: DriverError) -> Er
     let ordinal = device.ordinal;
     let bytes = Bytes(block_bytes);
     Error::new(status, format!("device {ordinal}: no address space for {bytes}: {error}"))
-}
-
-/// The largest that a piece of new memory may be, or a granule if that is larger: for the room that
-/// the device has, and the user's wish.
-fn coarsest_bytes(device: &DeviceHeap) -> u64 {
-    match device.policy {
-        ElasticPolicy::Balanced => {
-            device.usable_bytes().saturating_sub(device.supply.reserved_bytes()) / ROOM_PART
-        }
-        ElasticPolicy::Tight => SMALL_GROWTH_BYTES,
-    }
 }

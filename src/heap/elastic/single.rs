@@ -4,22 +4,22 @@
 //! NCCL and with RDMA devices. Requests of at least `GENESIS_SINGLE_HANDLE_SIZE` therefore get the
 //! whole of one extent: a free one that is little larger, or a new one. They are always misses.
 
-use super::super::Heap;
-use super::super::ladder::{Request, Rung};
+use super::super::state::{Climb, Extents, Rung};
 use super::{ATTEMPTS, Outcome};
-use crate::memory::{Block, ExtentId, Pages, Slot, State};
+use crate::memory::{Block, ExtentId, Slot, State};
 
 /// An extent may be larger than the request by this part of it.
 const WASTE_PART: u64 = 8;
 
-impl Heap {
-    pub(super) fn serve_with_one_extent(&self, request: &Request<'_>, pages: &Pages) -> Rung {
-        let extent_bytes = request.block_bytes.next_multiple_of(pages.granule_bytes());
+impl Extents {
+    pub(super) fn serve_with_one_extent(&self, climb: &Climb<'_>) -> Rung {
+        let extent_bytes = climb.block_bytes.next_multiple_of(self.store.granule_bytes());
         for _ in 0..ATTEMPTS {
-            if let Some(address) = self.take_whole_extent(request, pages, extent_bytes) {
+            if let Some(address) = self.take_whole_extent(climb, extent_bytes) {
                 return Ok(Some(address));
             }
-            if self.lay(request, pages, &[], extent_bytes, None)? == Outcome::Short {
+            climb.device.make_room(extent_bytes);
+            if self.lay(climb, &[], extent_bytes, None)? == Outcome::Short {
                 return Ok(None);
             }
         }
@@ -27,21 +27,16 @@ impl Heap {
     }
 
     /// Hands out the smallest free extent of the lane that is large enough, as one block.
-    fn take_whole_extent(
-        &self,
-        request: &Request<'_>,
-        pages: &Pages,
-        least_bytes: u64,
-    ) -> Option<u64> {
-        let lane = request.lane;
+    fn take_whole_extent(&self, climb: &Climb<'_>, least_bytes: u64) -> Option<u64> {
+        let lane = climb.lane;
         let mut guard = lane.lock();
         let state = &mut *guard;
         let most_bytes = least_bytes + least_bytes / WASTE_PART;
         let mut best: Option<(u64, u64, Slot)> = None;
         {
-            let extents = pages.extents();
+            let extents = self.store.extents();
             let bytes_of = |id: ExtentId| extents.get(id).map_or(0, |extent| extent.bytes);
-            state.visit_free_extents(&extents, pages.granule_bytes(), |slot, address, id| {
+            state.visit_free_extents(&extents, self.store.granule_bytes(), |slot, address, id| {
                 let bytes = bytes_of(id);
                 let fits = (least_bytes..=most_bytes).contains(&bytes);
                 if fits && best.is_none_or(|(smallest, ..)| bytes < smallest) {
@@ -61,6 +56,6 @@ impl Heap {
         for part in rest.into_iter().chain((head_bytes > 0).then_some(slot)) {
             strategy.give(blocks, part);
         }
-        Some(lane.hand_out(state, taken, request.requested_bytes).0)
+        Some(lane.hand_out(state, taken, climb.requested_bytes))
     }
 }

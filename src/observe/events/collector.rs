@@ -1,11 +1,11 @@
-//! The thread that collects events and gives them to whoever wants them.
+//! The thread that collects events and passes them to the consumers.
 //!
-//! It sleeps until there is something to do: a quarter of the ring has filled, a consumer has
-//! something that has waited as long as it may, or somebody asks. Then it empties the ring.
+//! It sleeps until a quarter of the ring is full, a consumer's data has waited as long as it may,
+//! or a command arrives. Then it empties the ring.
 //!
-//! A consumer that fails, by an error or by a defect of our own, is left out from then on, and
-//! its subscription says why; where it was the last, nothing is noted any more. The thread takes
-//! no lock of the heap's, under some of which threads wait for room in the ring.
+//! A consumer that fails, by an error or a panic, gets no more events, and its subscription has the
+//! error. If it was the last, events are no longer noted. The thread takes no lock of the heap,
+//! because threads that hold one may wait for room in the ring.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,28 +19,28 @@ use super::ring::{Ring, WAKE_INTERVAL};
 use super::{Consumer, Failure, Ticks};
 use crate::base::{Error, Result, Status};
 
-/// So many events are taken out of the ring at a time.
+/// The number of events taken out of the ring at a time.
 const BATCH: u64 = 512;
-/// The longest sleep: consumers with nothing to do ask for it.
+/// The longest sleep.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
-/// What the thread is asked to do.
+/// A command to the thread.
 pub(super) enum Command {
-    /// Give events to one more consumer.
+    /// Adds a consumer.
     Attach(Subscriber),
-    /// Give everything noted before to the consumers, have them settle, and answer.
+    /// Passes everything noted before to the consumers, has them settle, and answers.
     Flush(SyncSender<()>),
-    /// The same, and then forget the consumer of that number.
+    /// The same, and then removes the consumer of that number.
     Detach(u64, SyncSender<()>),
-    /// End. No consumer is left.
+    /// Ends the thread. No consumer is left.
     Stop,
 }
 
-/// A consumer, as the thread knows it.
+/// A consumer.
 pub(super) struct Subscriber {
     pub(super) number: u64,
     pub(super) consumer: Arc<Mutex<dyn Consumer>>,
-    /// Events with lower numbers are of before it.
+    /// The number of its first event.
     pub(super) first: u64,
     pub(super) failure: Failure,
 }
@@ -66,10 +66,10 @@ impl<'a> Collector<'a> {
         Self { ring, is_on, commands, subscribers: Vec::new(), time, batch }
     }
 
-    /// Collects until told to stop.
+    /// Collects until [`Command::Stop`].
     pub(super) fn run(&mut self) {
         loop {
-            // Before the commands: whoever attaches has said so before its first event.
+            // Before the commands: a consumer's command is sent before its first event.
             let end = self.ring.taken();
             while let Ok(command) = self.commands.try_recv() {
                 match command {
@@ -77,7 +77,7 @@ impl<'a> Collector<'a> {
                         self.subscribers.push(subscriber);
                         self.is_on.store(true, Relaxed);
                     }
-                    // Whoever asked may have lost its patience.
+                    // The sender may no longer wait.
                     Command::Flush(answer) => {
                         self.flush();
                         let _ = answer.try_send(());
@@ -104,7 +104,7 @@ impl<'a> Collector<'a> {
         self.settle(true);
     }
 
-    /// Gives the consumers all events with numbers below `end`.
+    /// Passes all events with numbers below `end` to the consumers.
     fn drain(&mut self, end: u64) {
         self.time.proceed();
         while self.ring.read() < end {
@@ -120,17 +120,17 @@ impl<'a> Collector<'a> {
             self.each(|subscriber, consumer| {
                 let events = batch.iter().filter(|(number, _)| *number >= subscriber.first);
                 events.for_each(|(_, event)| consumer.take(event));
-                match consumer.is_full() {
-                    true => consumer.settle(false).map(drop),
-                    false => Ok(()),
+                if consumer.is_full() {
+                    consumer.settle(false)?;
                 }
+                Ok(())
             });
             self.batch = batch;
             self.batch.clear();
         }
     }
 
-    /// Has the consumers write what waits; says when to come again.
+    /// Has the consumers write what waits; returns when to call again.
     fn settle(&mut self, is_asked: bool) -> Duration {
         let mut patience = LONGEST_SLEEP;
         self.each(|_, consumer| {
@@ -170,12 +170,12 @@ fn defect() -> Error {
     Error::new(Status::Internal, "a consumer of events has a defect")
 }
 
-/// Ticks into nanoseconds: exact at both ends of each interval between two drains, and in
-/// proportion within. So nothing need be known of the ticks but that they grow evenly.
+/// Converts ticks to nanoseconds: exactly at both ends of each interval between two drains, and
+/// linearly within. It assumes only that ticks grow evenly.
 pub(super) struct Time {
     ticks: Ticks,
     start: Instant,
-    /// The interval that events now come from, as pairs of ticks and nanoseconds.
+    /// The interval of the events being read, as pairs of ticks and nanoseconds.
     from: (u64, u64),
     to: (u64, u64),
     /// Nanoseconds in a tick of that interval, times 2^32.
@@ -189,7 +189,7 @@ impl Time {
         Self { ticks, start, from: now, to: now, rate: 0, latest_ns: 0 }
     }
 
-    /// The events to come are of before now.
+    /// Begins an interval that ends now, for the events noted since the last.
     fn proceed(&mut self) {
         self.from = self.to;
         self.to = ((self.ticks)(), self.start.elapsed().as_nanos() as u64);
@@ -198,7 +198,7 @@ impl Time {
         self.rate = u64::try_from((passed_ns << 32) / u128::from(span)).unwrap_or(u64::MAX);
     }
 
-    /// When an event of `ticks` was; never before the one asked for last.
+    /// The time of an event at `ticks`; never before that of the event before it.
     fn nanoseconds(&mut self, ticks: u64) -> u64 {
         let passed = u128::from(ticks.saturating_sub(self.from.0)) * u128::from(self.rate);
         let time_ns = self.from.1.saturating_add((passed >> 32) as u64).min(self.to.1);

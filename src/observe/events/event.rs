@@ -1,8 +1,8 @@
-//! An event: one thing that happened, as the thread in which it did saw it.
+//! An event: one thing that happened in a thread.
 //!
-//! Events name blocks by address and streams by key, because that is what a thread has at hand;
-//! consumers make of them what they need. An event is packed into six words, so that with its
-//! stamp it takes one cache line of the ring:
+//! Events name blocks by address and streams by key, which a thread has at hand; consumers look up
+//! the rest. An event is packed into six words, so that with its stamp it takes one cache line of
+//! the ring:
 //!
 //! | word | bits | |
 //! |---|---|---|
@@ -13,50 +13,50 @@
 //! | 3 | 8 | device |
 //! | 3 | 8 | action |
 //! | 4 | 63 | bytes of the block |
-//! | 4 | 1 | whether the request was a miss |
+//! | 4 | 1 | 1 if the request was a miss |
 //! | 5 | 32 | call site |
 //! | 5 | 32 | name |
 
 use crate::base::DeviceOrdinal;
 use crate::base::size::LARGEST_REQUEST_BYTES;
 
-/// What happened. What an action has no use for is 0.
+/// What happened. Fields that an action does not use are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Action {
     /// A request was served: address (0 for a request of 0 bytes), stream, amount, bytes, site.
     Allocate = 1,
-    /// A block is about to be freed: its address. It may turn out to be none.
+    /// A block is about to be freed: its address, which may not be a block's.
     Free = 2,
     /// The block at the address is used on another stream.
     RecordStream = 3,
-    /// The cache of a device is about to be emptied, because somebody asked for it.
+    /// The cache of a device is about to be emptied on request.
     EmptyCache = 4,
     /// Iteration `amount` of the program ended.
     EndIteration = 5,
     /// The block just freed may still be used by other streams: address, stream, bytes.
     Pending = 6,
-    /// A pending block no longer is: the same.
+    /// A pending block is free: the same.
     Ready = 7,
-    /// Physical memory came from the driver: bytes, and the address where it has one.
+    /// Physical memory came from the driver: bytes, and its address if it has one.
     Reserve = 8,
-    /// Physical memory went back to the driver: the same.
+    /// Physical memory was returned to the driver: the same.
     Release = 9,
     /// Memory was mapped: address, stream, bytes.
     Map = 10,
-    /// Memory is no longer mapped there: the same.
+    /// Memory was unmapped: the same.
     Unmap = 11,
-    /// Cached memory was given back for a limit, for age or for another request: bytes.
+    /// Cached memory was released for a limit, for its age or for another request: bytes.
     Trim = 12,
     /// A request of `amount` bytes failed because memory is short: stream, site.
     OutOfMemory = 13,
-    /// The memory of a tag was taken away: bytes, name.
+    /// The memory of a tag was returned to the driver: bytes, name.
     Pause = 14,
-    /// The memory of a tag came back: bytes, name.
+    /// The memory of a tag was restored: bytes, name.
     Resume = 15,
-    /// The program says that something begins: name; the thread's number as the stream.
+    /// A range of the program begins: name; the thread's number as the stream.
     RangePush = 16,
-    /// What the thread began last ends; the thread's number as the stream.
+    /// The thread's innermost range ends; the thread's number as the stream.
     RangePop = 17,
     /// The program marks a moment: name.
     Mark = 18,
@@ -96,22 +96,22 @@ pub struct Event {
     pub action: Action,
     /// On which device.
     pub device: DeviceOrdinal,
-    /// When: ticks of the stream's clock in the ring, nanoseconds since some fixed moment for
-    /// consumers. There it never goes back.
+    /// When: in the ring, ticks of the stream's clock; for consumers, nanoseconds since a fixed
+    /// moment, which never decrease.
     pub time: u64,
-    /// The key of the queue, which is the same for all handles of it.
+    /// The key of the stream, the same for all handles of it.
     pub stream: u64,
-    /// What it is about.
+    /// The address of the block or memory.
     pub address: u64,
     /// Bytes requested, or the number of an iteration; below 2^48.
     pub amount: u64,
-    /// Bytes of the block, or of what came, went or was mapped; below 2^63.
+    /// Bytes of the block or memory; below 2^63.
     pub bytes: u64,
-    /// Whether an allocation found nothing free on its own stream.
+    /// Whether an allocation found no free block on its own stream.
     pub is_miss: bool,
-    /// Where in the program: a number of the stream's call sites.
+    /// The number of the call site.
     pub site: u32,
-    /// A number of the stream's names.
+    /// The number of the name.
     pub name: u32,
 }
 
@@ -128,7 +128,7 @@ pub(super) const WORDS: usize = 6;
 pub(super) type Words = [u64; WORDS];
 
 impl Event {
-    /// An event on `device`, of nothing else as yet.
+    /// An event on `device` with all other fields 0.
     pub(crate) const fn new(action: Action, device: DeviceOrdinal) -> Self {
         Self {
             action,
@@ -159,7 +159,7 @@ impl Event {
         ]
     }
 
-    /// `None` for words that no event packs into.
+    /// `None` for words that are not an event's.
     pub(super) fn unpack([time, address, stream, what, bytes, numbers]: Words) -> Option<Self> {
         Some(Self {
             action: Action::of((what >> ACTION_SHIFT) as u8)?,

@@ -35,8 +35,9 @@ use std::time::{Duration, Instant};
 use genesis_profile::model::Site;
 use once_cell::sync::OnceCell;
 
+use super::changing::Changing;
 use super::sites::{UNKNOWN, frame_text, location};
-use crate::base::lock::{Lock, assert_none_held, rank};
+use crate::base::lock::assert_none_held;
 use crate::base::{DeviceOrdinal, Error, Result, Status};
 use crate::driver;
 use collector::{Collector, Command, Subscriber, Time};
@@ -97,15 +98,13 @@ pub struct EventStream {
     /// Made by the first consumer, and kept for the next.
     ring: OnceCell<Ring>,
     start: OnceCell<Instant>,
-    state: Lock<State, { rank::LEAF }>,
+    state: Changing<State>,
     next_number: AtomicU64,
 }
 
 #[derive(Debug)]
 enum State {
     Idle,
-    /// Somebody is attaching or detaching a consumer.
-    Changing,
     Collecting(Session),
 }
 
@@ -168,7 +167,7 @@ impl EventStream {
             names: Names::new(),
             ring: OnceCell::new(),
             start: OnceCell::new(),
-            state: Lock::new(State::Idle),
+            state: Changing::new(State::Idle),
             next_number: AtomicU64::new(0),
         }
     }
@@ -291,7 +290,7 @@ impl EventStream {
         assert_none_held();
         let session = match self.begin_change()? {
             State::Collecting(session) => Ok(session),
-            State::Idle | State::Changing => self.spawn(),
+            State::Idle => self.spawn(),
         };
         let attached = session.map(|mut session| {
             session.subscriptions += 1;
@@ -312,11 +311,11 @@ impl EventStream {
         });
         match attached {
             Ok((subscription, session)) => {
-                *self.state.lock() = State::Collecting(session);
+                self.state.end(State::Collecting(session));
                 Ok(subscription)
             }
             Err(error) => {
-                *self.state.lock() = State::Idle;
+                self.state.end(State::Idle);
                 Err(error)
             }
         }
@@ -330,7 +329,7 @@ impl EventStream {
     pub fn detach(&self, subscription: &Subscription, patience: Option<Duration>) -> Result<()> {
         assert_none_held();
         let State::Collecting(mut session) = self.begin_change()? else {
-            *self.state.lock() = State::Idle;
+            self.state.end(State::Idle);
             return Err(Error::invalid_argument("no events are being noted"));
         };
         if session.subscriptions == 1 {
@@ -340,7 +339,7 @@ impl EventStream {
         match session.link.ask(|answer| Command::Detach(number, answer), patience) {
             Err(error) if error.status == Status::Busy => {
                 self.is_on.store(true, Relaxed);
-                *self.state.lock() = State::Collecting(session);
+                self.state.end(State::Collecting(session));
                 return Err(error);
             }
             asked => asked?,
@@ -354,19 +353,17 @@ impl EventStream {
             }
             _ => State::Collecting(session),
         };
-        *self.state.lock() = state;
+        self.state.end(state);
         subscription.outcome()
     }
 
-    /// Takes the state out; nobody else can until a new one is put in.
+    /// Takes the state out for a change; waits for a change of another thread.
     fn begin_change(&self) -> Result<State> {
         let deadline = Instant::now() + PATIENCE_WITH_OTHERS;
         loop {
-            let mut state = self.state.lock();
-            if !matches!(*state, State::Changing) {
-                return Ok(std::mem::replace(&mut *state, State::Changing));
+            if let Some(state) = self.state.begin(|_| Ok(()))? {
+                return Ok(state);
             }
-            drop(state);
             if Instant::now() >= deadline {
                 return Err(Error::new(Status::Busy, "another recording does not end"));
             }
@@ -375,10 +372,10 @@ impl EventStream {
     }
 
     fn link(&self) -> Option<Link> {
-        match &*self.state.lock() {
-            State::Collecting(session) => Some(session.link.clone()),
-            State::Idle | State::Changing => None,
-        }
+        self.state.look(|state| match state {
+            Some(State::Collecting(session)) => Some(session.link.clone()),
+            Some(State::Idle) | None => None,
+        })
     }
 
     fn spawn(&'static self) -> Result<Session> {

@@ -1,17 +1,17 @@
 //! Names that events refer to by number: annotations and tags.
 //!
-//! Bounded: what comes after the last number shares one name, which says so.
+//! The table is bounded: names after the last number share one name, "(others)".
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::base::lock::{Lock, rank};
 
-/// How many names there can be.
+/// The most names.
 const CAPACITY: usize = 1 << 16;
 const OTHERS: &str = "(others)";
 
-/// Names by number and numbers by name. Any thread; a name keeps its number for ever.
+/// Names by number and numbers by name. Any thread; a name keeps its number.
 #[derive(Debug, Default)]
 pub struct Names {
     table: Lock<Option<Table>, { rank::LEAF }>,

@@ -1,20 +1,20 @@
 //! The ring between the threads that call the library and the thread that collects the events.
 //!
-//! A bounded queue with many producers and one consumer, without locks. A producer takes the
-//! next sequence number (the one read-modify-write of a recorded call) and owns the slot of
-//! that number until it publishes the number in the slot's stamp. The consumer reads slots in
-//! the order of the numbers, waits for a stamp that is not there yet, and says now and then up
-//! to where it has read: slots below may be taken for the next lap.
+//! It is a bounded queue with many producers and one consumer, without locks. A producer takes the
+//! next sequence number (the only read-modify-write of a recorded call) and owns the slot of that
+//! number until it publishes the number in the slot's stamp. The consumer reads slots in the order
+//! of the numbers, waits for a missing stamp, and publishes up to where it has read; producers may
+//! then use these slots again.
 //!
 //! Invariants: `read ≤ taken`; a slot's stamp is the number of its latest event plus one;
-//! slot n is written only while `n − read < CAPACITY`. A slot is written by one producer at a
-//! time, because numbers `CAPACITY` apart are never in use together.
+//! slot n is written only while `n − read < CAPACITY`. A slot has one producer at a time, because
+//! numbers `CAPACITY` apart are never in use together.
 //!
-//! The numbers are the order of the events. They agree with every order that a program can
-//! observe: where one call returns before another begins, on whatever threads, its number is
-//! lower, as all numbers come from one atomic.
+//! The numbers are the order of the events. It agrees with every order that a program can observe:
+//! if one call returns before another begins, on any threads, its number is lower, because all
+//! numbers come from one atomic.
 //!
-//! A full ring makes its producers wait: sums over events with holes would be of no use.
+//! A full ring makes producers wait, because sums over events with holes would be wrong.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -24,10 +24,10 @@ use std::sync::atomic::{
 use super::event::{WORDS, Words};
 use crate::base::CachePadded;
 
-/// Events in the ring: 8 MiB, two milliseconds of the busiest program there can be and seconds
+/// Events in the ring: 8 MiB, which is two milliseconds of the busiest possible program and seconds
 /// of a usual one.
 pub(in crate::observe) const CAPACITY: usize = 1 << 17;
-/// A producer wakes the consumer each time so many more numbers were taken.
+/// A producer wakes the consumer after each this many numbers.
 pub(super) const WAKE_INTERVAL: u64 = CAPACITY as u64 / 4;
 
 /// The ring.
@@ -78,7 +78,7 @@ impl Ring {
         }
     }
 
-    /// How many numbers have been taken: events that are there, or are being written.
+    /// The count of numbers taken: events that are written or being written.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Acquire)
     }
@@ -89,8 +89,8 @@ impl Ring {
         self.read.load(Acquire)
     }
 
-    /// The event of a number that has been taken and not been released, for the one consumer;
-    /// waits for its producer.
+    /// The event of a number that was taken and not released, for the one consumer; waits for its
+    /// producer.
     pub(super) fn get(&self, number: u64) -> Words {
         let slot = self.slot(number);
         let mut patience = Patience::default();
@@ -100,7 +100,7 @@ impl Ring {
         slot.words.each_ref().map(|word| word.load(Relaxed))
     }
 
-    /// Lets producers have the slots of all numbers below `number`, for the one consumer.
+    /// Lets producers reuse the slots of all numbers below `number`; for the one consumer.
     pub(super) fn release(&self, number: u64) {
         self.read.store(number, Release);
     }
@@ -111,8 +111,8 @@ impl Ring {
     }
 }
 
-/// Waiting for another thread: at first it is running, then it may need our processor, then it
-/// is waiting itself.
+/// Waits for another thread: spins while it is probably running, then yields in case it needs our
+/// processor, then sleeps.
 #[derive(Default)]
 struct Patience {
     rounds: u32,

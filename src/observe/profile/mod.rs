@@ -1,18 +1,18 @@
-//! The profile: levels over time, what was allocated by size and by call site, and the latest
-//! events, kept by a consumer of the stream of events.
+//! The profile: levels over time, counts by size and by call site, and the latest events. A
+//! consumer of the stream of events keeps them.
 //!
 //! ```text
-//! collector (observe::events) ──▶ seen: live blocks, levels, counts ─┬─ series   over the whole run
-//!                                                                    └─ history  the latest events
+//! collector (observe::events) ─▶ seen: live blocks, levels, counts ─┬─ series   over the whole run
+//!                                                                   └─ history  the latest events
 //! ```
 //!
-//! Memory is bounded: the history has a fixed number of events, a series a fixed number of
-//! intervals, sizes and call sites are as many as the program has; only the table of live blocks
-//! grows with what is live.
+//! Memory is bounded: the history has a fixed number of events and a series a fixed number of
+//! intervals; there are as many sizes and call sites as the program has. Only the table of live
+//! blocks grows with the program's memory.
 //!
-//! Blocks live when the profile begins are told to it by whoever starts it, once it is attached.
-//! What threads do at that very moment may be counted one way or the other; from then on every
-//! figure is exact, as no event is ever left out.
+//! The caller that starts a profile tells it the blocks that are live then, after the consumer is
+//! attached. Calls of other threads at that moment may be counted or not; from then on every figure
+//! is exact, because no event is left out.
 
 mod history;
 mod seen;
@@ -25,25 +25,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use genesis_profile::model;
 
-use super::{EventStream, Subscription};
-use crate::base::lock::{Lock, assert_none_held, rank};
+use super::changing::Changing;
+use super::{Event, EventStream, Subscription};
+use crate::base::lock::assert_none_held;
 use crate::base::{Error, Result, Status};
 use seen::Seen;
-
-/// A block that was live when a profile began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// Its device's ordinal.
-    pub device: u32,
-    /// The key of its stream.
-    pub stream: u64,
-    /// Its address.
-    pub address: u64,
-    /// As asked for, in bytes.
-    pub requested_bytes: u64,
-    /// Its extent, in bytes.
-    pub bytes: u64,
-}
 
 /// What a device held when a profile began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,25 +42,23 @@ pub struct Held {
     pub pending_bytes: u64,
 }
 
-/// Whoever knows what there is when a profile begins.
+/// Tells what exists when a profile begins.
 pub trait Beginning {
-    /// What each device in use holds.
+    /// The memory of each device in use.
     fn held(&self) -> Vec<Held>;
-    /// The live blocks.
-    fn live(&self) -> Vec<Known>;
+    /// The live blocks: for each the event of an allocation, with what is known of it.
+    fn live(&self) -> Vec<Event>;
 }
 
 /// The profiler of a process, off at first.
 #[derive(Debug)]
 pub struct Profiler {
-    state: Lock<State, { rank::LEAF }>,
+    state: Changing<State>,
 }
 
 #[derive(Debug)]
 enum State {
     Idle,
-    /// Somebody is starting or stopping a profile.
-    Changing,
     Profiling(Session),
     Stopped(Session),
 }
@@ -92,17 +76,17 @@ impl Profiler {
     /// A profiler that is off.
     #[expect(clippy::new_without_default, reason = "a profiler is a static, never a default")]
     pub const fn new() -> Self {
-        Self { state: Lock::new(State::Idle) }
+        Self { state: Changing::new(State::Idle) }
     }
 
-    /// Whether a profile is being made.
+    /// Returns true if a profile is being made.
     pub fn is_on(&self) -> bool {
-        matches!(&*self.state.lock(), State::Profiling(_))
+        self.state.look(|state| matches!(state, Some(State::Profiling(_))))
     }
 
-    /// Begins a profile of `events` that keeps the latest `history_events` of them; what was seen
-    /// by an earlier one is dropped. `beginning` is asked for memory held before the first event can
-    /// come, and for live blocks after it.
+    /// Begins a profile of `events` that keeps the latest `history_events` of them, and drops an
+    /// earlier profile. `beginning` is asked for the memory held before the first event can come,
+    /// and for live blocks afterwards.
     ///
     /// Fails with `InvalidArgument` while a profile is being made, and as
     /// [`EventStream::attach`] does.
@@ -113,12 +97,12 @@ impl Profiler {
         beginning: &impl Beginning,
     ) -> Result<()> {
         assert_none_held();
-        let before = self.begin_change(|state| match state {
+        let before = self.state.begin(|state| match state {
             State::Idle | State::Stopped(_) => Ok(()),
-            State::Profiling(_) => Err("a profile is being made already"),
-            State::Changing => Err("a profile is just being started or stopped"),
+            State::Profiling(_) => Err(Error::invalid_argument("a profile is being made already")),
         })?;
-        drop(before);
+        let changing = || Error::invalid_argument("a profile is just being started or stopped");
+        drop(before.ok_or_else(changing)?);
         events.seek_sites();
         let seen = Arc::new(Mutex::new(Seen::new(history_events, beginning.held())));
         let consumer = Arc::clone(&seen);
@@ -139,23 +123,21 @@ impl Profiler {
                 (State::Idle, Err(error))
             }
         };
-        *self.state.lock() = state;
+        self.state.end(state);
         outcome
     }
 
-    /// Ends the profile; what was seen stays, for [`Self::describe`].
+    /// Ends the profile, which stays for [`Self::describe`].
     ///
-    /// Waits for the collecting thread, but no longer than `patience`. Fails with
-    /// `InvalidArgument` where no profile is being made.
+    /// Waits for the collecting thread, but no longer than `patience`. Fails with `InvalidArgument`
+    /// if no profile is being made.
     pub fn stop(&self, patience: Option<Duration>) -> Result<()> {
         assert_none_held();
-        let state = self.begin_change(|state| match state {
+        let state = self.state.begin(|state| match state {
             State::Profiling(_) => Ok(()),
-            _ => Err(NOT_PROFILING),
+            State::Idle | State::Stopped(_) => Err(not_profiling()),
         })?;
-        let State::Profiling(session) = state else {
-            return Err(Error::invalid_argument(NOT_PROFILING));
-        };
+        let Some(State::Profiling(session)) = state else { return Err(not_profiling()) };
         let detached = session.events.detach(&session.subscription, patience);
         let is_going_on = detached.as_ref().is_err_and(|error| error.status == Status::Busy);
         if !is_going_on {
@@ -165,24 +147,25 @@ impl Profiler {
                 seen.end(now_ns);
             }
         }
-        *self.state.lock() = match is_going_on {
-            true => State::Profiling(session),
-            false => State::Stopped(session),
-        };
+        self.state.end(if is_going_on {
+            State::Profiling(session)
+        } else {
+            State::Stopped(session)
+        });
         detached
     }
 
-    /// What was seen until now, or until the profile ended: everything that events tell. The
-    /// program, the devices' names, call sites and the address space are the caller's to fill in.
+    /// The profile until now or until it ended: everything that events tell. The caller adds the
+    /// program, the devices' names, call sites and the address space.
     ///
-    /// Fails with `InvalidArgument` where no profile was begun.
+    /// Fails with `InvalidArgument` if no profile was begun.
     pub fn describe(&self) -> Result<model::Profile> {
         assert_none_held();
-        let (session, is_on) = match &*self.state.lock() {
-            State::Profiling(session) => (session.clone(), true),
-            State::Stopped(session) => (session.clone(), false),
-            State::Idle | State::Changing => return Err(Error::invalid_argument(NOT_PROFILING)),
-        };
+        let (session, is_on) = self.state.look(|state| match state {
+            Some(State::Profiling(session)) => Ok((session.clone(), true)),
+            Some(State::Stopped(session)) => Ok((session.clone(), false)),
+            Some(State::Idle) | None => Err(not_profiling()),
+        })?;
         if is_on {
             session.subscription.flush()?;
         }
@@ -194,32 +177,24 @@ impl Profiler {
         Ok(profile)
     }
 
-    /// What was counted at the call sites that hold most, at most `most_sites` of them, the largest
-    /// first: numbers of sites and counts. Empty where no profile is being made. For whoever looks
-    /// every second: nothing is copied but that.
+    /// The numbers and counts of the `most_sites` call sites that hold most, largest first; empty
+    /// if no profile is being made. Copies nothing else, so it may be called every second.
     pub fn biggest_sites(&self, most_sites: usize) -> Vec<(u32, model::Counts)> {
         assert_none_held();
-        let session = match &*self.state.lock() {
-            State::Profiling(session) => session.clone(),
-            _ => return Vec::new(),
-        };
-        // A profile that is just being ended is as complete as it gets.
+        let session = self.state.look(|state| match state {
+            Some(State::Profiling(session)) => Some(session.clone()),
+            _ => None,
+        });
+        let Some(session) = session else { return Vec::new() };
+        // It fails if the profile is just being ended, which is complete then.
         let _ = session.subscription.flush();
         session.seen.lock().map(|seen| seen.biggest_sites(most_sites)).unwrap_or_default()
     }
-
-    /// Takes the state out, if `may` lets it; nobody else can until a new one is put in.
-    fn begin_change(
-        &self,
-        may: impl FnOnce(&State) -> std::result::Result<(), &'static str>,
-    ) -> Result<State> {
-        let mut state = self.state.lock();
-        may(&state).map_err(Error::invalid_argument)?;
-        Ok(std::mem::replace(&mut *state, State::Changing))
-    }
 }
 
-const NOT_PROFILING: &str = "no profile is being made";
+fn not_profiling() -> Error {
+    Error::invalid_argument("no profile is being made")
+}
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

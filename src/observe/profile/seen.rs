@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use genesis_profile::model::{self, Action as Kept, Counts, Levels, LiveBlock, SizeSummary};
 
+use super::Held;
 use super::history::History;
 use super::series::{Series, raise};
-use super::{Held, Known};
 use crate::base::{Error, Result};
 use crate::observe::addresses::{AddressMap, NumberMap};
 use crate::observe::{Action, Consumer, Event};
@@ -87,9 +87,9 @@ impl Seen {
         seen
     }
 
-    /// Takes in the blocks that were live when the profile began. Time 0 is now, unless events
-    /// have come before.
-    pub(super) fn adopt(&mut self, live: &[Known], now_ns: u64) {
+    /// Adds the blocks that were live when the profile began, each as the event of an allocation
+    /// (device, stream, address, amount, bytes). Time 0 is now, unless events have come before.
+    pub(super) fn adopt(&mut self, live: &[Event], now_ns: u64) {
         self.start_ns.get_or_insert(now_ns);
         let freed = self.freed_early.take().unwrap_or_default();
         for block in live {
@@ -97,11 +97,11 @@ impl Seen {
                 continue;
             }
             let live = Live {
-                requested_bytes: block.requested_bytes,
+                requested_bytes: block.amount,
                 bytes: block.bytes,
                 time_ns: None,
-                device: block.device,
-                stream: self.stream(block.device, block.stream),
+                device: block.device.0,
+                stream: self.stream(block.device.0, block.stream),
                 site: 0,
             };
             self.live.insert(block.address, live);

@@ -15,7 +15,7 @@ fn stream() -> &'static EventStream {
 #[derive(Default)]
 struct There {
     held: Vec<Held>,
-    live: Vec<Known>,
+    live: Vec<Event>,
 }
 
 impl Beginning for There {
@@ -23,7 +23,7 @@ impl Beginning for There {
         self.held.clone()
     }
 
-    fn live(&self) -> Vec<Known> {
+    fn live(&self) -> Vec<Event> {
         self.live.clone()
     }
 }
@@ -101,8 +101,8 @@ fn levels_peaks_and_counts() {
 /// still hold.
 #[test]
 fn a_short_history_begins_with_what_was_there() {
-    let live =
-        vec![Known { device: 0, stream: 0, address: 1 << 40, requested_bytes: 5, bytes: 512 }];
+    let block = Event::new(Action::Allocate, DeviceOrdinal(0));
+    let live = vec![Event { address: 1 << 40, amount: 5, bytes: 512, ..block }];
     let held = vec![Held { device: 0, reserved_bytes: MIB, pending_bytes: 1024 }];
     let subject = Subject::start(1, &There { held, live });
     const BLOCKS: u64 = 100_000;

@@ -1,17 +1,17 @@
-//! The recorder: every call of a running program, in a file that `genesis replay` reads.
+//! The recorder writes every call of a running program to a file that `genesis replay` reads.
 //!
 //! ```text
 //! collector (observe::events) ──▶ writer ─ numbering ─ output ─▶ file
 //! ```
 //!
-//! A consumer of the one stream of events, of which it takes those that a trace has.
+//! It is a consumer of the stream of events and keeps the events that a trace has.
 //!
-//! **What a crash loses** is what was not written yet: the calls of the last flush interval,
-//! and never more than the ring and a piece hold. Pieces that were written stay readable.
+//! **A crash** loses what was not written yet: the calls of the last flush interval, and at most
+//! what the ring and one piece hold. Pieces that were written stay readable.
 //!
-//! **Fork.** The parent's file is the parent's alone: the child has no collecting thread.
+//! **Fork.** Only the parent writes to its file: the child has no collecting thread.
 //!
-//! The file comes in opened. Blocks live when the recording begins are not in the trace.
+//! The caller opens the file. Blocks that are live when the recording begins are not in the trace.
 
 mod numbering;
 mod output;
@@ -21,53 +21,51 @@ use std::fs::File;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::changing::Changing;
 use super::{EventStream, Log, Subscription};
-use crate::base::lock::{Lock, assert_none_held, rank};
+use crate::base::lock::assert_none_held;
 use crate::base::{Error, Result, Status};
 use crate::config::LogLevel;
 use numbering::Numbering;
 use output::Output;
 use writer::Writer;
 
-/// Where a recording goes, and how.
+/// The file of a recording.
 #[derive(Debug)]
 pub struct Target {
-    /// What it is called in messages: its path.
+    /// Its name in messages: the path.
     pub name: String,
-    /// The file, empty.
+    /// The empty file.
     pub file: File,
-    /// Whether to compress it, with Zstandard.
+    /// Whether it is compressed with Zstandard.
     pub is_compressed: bool,
-    /// The longest that something recorded waits to be written.
+    /// The longest time before a recorded call is written.
     pub flush_interval: Duration,
 }
 
-/// What a recording has come to.
+/// What a recording contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Records made.
     pub records: u64,
-    /// Frees and recorded streams left out, because their block was allocated before the
-    /// recording began, or never.
+    /// Frees and recorded streams left out, because their block was allocated before the recording
+    /// began, or never.
     pub left_out: u64,
-    /// Frees put in where a block was handed out again without one: the program has freed a
-    /// block twice.
+    /// Frees added where a block was handed out again without one: the program freed a block twice.
     pub put_in: u64,
-    /// Streams beyond the 65,535 that can be told apart: all of them share one number.
+    /// Streams after the first 65,535; they share one number.
     pub streams_folded: u64,
 }
 
 /// The recorder of a process, off at first.
 #[derive(Debug)]
 pub struct Recorder {
-    state: Lock<State, { rank::LEAF }>,
+    state: Changing<State>,
 }
 
 #[derive(Debug)]
 enum State {
     Idle,
-    /// Somebody is starting or stopping a recording.
-    Changing,
     Recording(Session),
 }
 
@@ -84,13 +82,14 @@ impl Recorder {
     /// A recorder that is off.
     #[expect(clippy::new_without_default, reason = "a recorder is a static, never a default")]
     pub const fn new() -> Self {
-        Self { state: Lock::new(State::Idle) }
+        Self { state: Changing::new(State::Idle) }
     }
 
-    /// Starts a recording of `events` to what `open` opens, and opens it only when it can be.
+    /// Starts a recording of `events` to the file that `open` opens; calls it only if no other
+    /// recording is being made.
     ///
-    /// What happens to it later is said to `log`. Fails with `InvalidArgument` while another
-    /// is being made, as `open` fails, and with `FileFailed` where the file takes nothing.
+    /// Later failures are logged to `log`. Fails with `InvalidArgument` while another recording is
+    /// being made, as `open` fails, and with `FileFailed` if the file cannot be written.
     pub fn start(
         &self,
         events: &'static EventStream,
@@ -98,15 +97,16 @@ impl Recorder {
         open: impl FnOnce() -> Result<Target>,
     ) -> Result<()> {
         assert_none_held();
-        let before = self.begin_change(|state| match state {
+        let before = self.state.begin(|state| match state {
             State::Recording(session) if session.subscription.outcome().is_ok() => {
-                Err(format!("already recording to {}", session.name))
+                let message = format!("already recording to {}", session.name);
+                Err(Error::invalid_argument(message))
             }
-            State::Changing => Err("a recording is just being started or stopped".to_owned()),
             State::Idle | State::Recording(_) => Ok(()),
         })?;
-        if let State::Recording(failed) = before {
-            // Its failure has been said.
+        let changing = || Error::invalid_argument("a recording is just being started or stopped");
+        if let State::Recording(failed) = before.ok_or_else(changing)? {
+            // Its failure has been logged.
             let _ = events.detach(&failed.subscription, None);
         }
         let started = open().and_then(|target| Session::start(target, events, log));
@@ -114,56 +114,46 @@ impl Recorder {
             Ok(session) => (State::Recording(session), Ok(())),
             Err(error) => (State::Idle, Err(error)),
         };
-        *self.state.lock() = state;
+        self.state.end(state);
         outcome
     }
 
-    /// Writes everything recorded so far to the file, which can then be read to there.
+    /// Writes everything recorded so far to the file, which can then be read up to there.
     ///
-    /// Fails with `InvalidArgument` where nothing is being recorded, and with `FileFailed`
-    /// where the file has refused.
+    /// Fails with `InvalidArgument` if nothing is being recorded, and with `FileFailed` if a write
+    /// failed.
     pub fn flush(&self) -> Result<Summary> {
         assert_none_held();
-        let session = match &*self.state.lock() {
-            State::Recording(session) => session.clone(),
-            State::Idle | State::Changing => return Err(not_recording()),
-        };
+        let session = self.state.look(|state| match state {
+            Some(State::Recording(session)) => Ok(session.clone()),
+            _ => Err(not_recording()),
+        })?;
         session.subscription.flush()?;
         session.summary()
     }
 
-    /// Ends the recording: everything recorded is written, and the file closed.
+    /// Ends the recording: writes everything recorded and closes the file.
     ///
-    /// Waits for the disk, but no longer than `patience`. Fails as [`Self::flush`] does, and
-    /// also then the recording has ended.
+    /// Waits for the disk, but no longer than `patience`. Fails as [`Self::flush`] does; the
+    /// recording has ended also then.
     pub fn stop(&self, patience: Option<Duration>) -> Result<Summary> {
         assert_none_held();
-        let state = self.begin_change(|state| match state {
+        let state = self.state.begin(|state| match state {
             State::Recording(_) => Ok(()),
-            State::Idle | State::Changing => Err(NOT_RECORDING.to_owned()),
+            State::Idle => Err(not_recording()),
         })?;
-        let State::Recording(session) = state else { return Err(not_recording()) };
+        let Some(State::Recording(session)) = state else { return Err(not_recording()) };
         let detached = session.events.detach(&session.subscription, patience);
         if detached.is_err() && session.subscription.outcome().is_ok() {
-            // It is still writing: no other recording can begin.
+            // It is still writing, so the change does not end and no other recording can begin.
             return detached.and_then(|()| session.summary());
         }
-        *self.state.lock() = State::Idle;
+        self.state.end(State::Idle);
         detached?;
         let summary = session.summary()?;
         let (name, log) = (&session.name, session.log);
         log.write(LogLevel::Info, &format_args!("recorded to {name}: {summary}"));
         Ok(summary)
-    }
-
-    /// Takes the state out, if `may` lets it; nobody else can until a new one is put in.
-    fn begin_change(
-        &self,
-        may: impl FnOnce(&State) -> std::result::Result<(), String>,
-    ) -> Result<State> {
-        let mut state = self.state.lock();
-        may(&state).map_err(Error::invalid_argument)?;
-        Ok(std::mem::replace(&mut *state, State::Changing))
     }
 }
 
@@ -200,10 +190,8 @@ impl std::fmt::Debug for Session {
     }
 }
 
-const NOT_RECORDING: &str = "nothing is being recorded";
-
 fn not_recording() -> Error {
-    Error::invalid_argument(NOT_RECORDING)
+    Error::invalid_argument("nothing is being recorded")
 }
 
 fn file_failed(name: &str, error: &dyn std::fmt::Display) -> Error {

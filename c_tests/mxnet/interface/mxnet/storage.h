@@ -28,7 +28,7 @@ enum cudaStreamCaptureMode {
 };
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode);
 
-/* What the tests use besides. */
+/* What the tests use in addition. */
 typedef struct CUgraph_st *cudaGraph_t;
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);

@@ -1,8 +1,7 @@
 //! `genesis compare`: traces under every strategy, side by side.
 //!
-//! Each replay has a process of its own, one after the other: times are to be compared, so
-//! nothing else of ours runs beside them. A replay that fails becomes a line of its own and
-//! does not stop the others.
+//! Each replay has a process of its own, and they run one after the other, because their times are
+//! compared. A replay that fails becomes a line of its own and does not stop the others.
 
 use std::path::PathBuf;
 
@@ -11,11 +10,11 @@ use genesis::base::size::Bytes;
 use genesis::config::PoolType;
 use genesis_replay::job::{Job, trace_name};
 use genesis_replay::report::Report;
+use genesis_replay::table::{Table, duration, grouped};
 use genesis_replay::{Error, Result};
 
 use super::{JOB_COMMAND, ReplayArguments};
 use crate::{Answer, picture, progress};
-use genesis_replay::table::{Table, duration, grouped};
 
 /// Points of a line in the picture.
 const SAMPLE_COUNT: usize = 2000;
@@ -36,7 +35,7 @@ pub(crate) struct Arguments {
     replay: ReplayArguments,
 }
 
-/// What came of one strategy.
+/// The report of one strategy, or why there is none.
 type Outcome = std::result::Result<Report, String>;
 
 /// Runs the command.
@@ -53,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer> {
     let outcomes = replay_all(arguments, &strategies)?;
     let reports: Vec<Vec<&Report>> =
         outcomes.iter().map(|outcomes| outcomes.iter().flatten().collect()).collect();
-    // Where every replay failed there is nothing to draw, and the text says why.
+    // If every replay failed, there is nothing to draw, and the text says why.
     let is_drawable = reports.iter().any(|reports| !reports.is_empty());
     if let Some(path) = output.as_ref().filter(|_| is_drawable) {
         picture::draw(path, &reports)?;
@@ -72,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer> {
     Ok(Answer { text, is_failure })
 }
 
-/// Every trace under every strategy; outcomes by trace. What was asked for wrongly ends it.
+/// Every trace under every strategy; outcomes by trace. A mistake of the user's ends it.
 fn replay_all(arguments: &Arguments, strategies: &[&str]) -> Result<Vec<Vec<Outcome>>> {
     let sample_count = if arguments.output.is_some() { SAMPLE_COUNT } else { 0 };
     let job = |trace: &PathBuf, strategy: &&str| {

@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     input: PathBuf,
     /// What to write; its ending is the form: .csv a log of RMM's, .gtr or .gtr.zst a trace
     output: PathBuf,
-    /// For a log: of which device, where the trace is of several
+    /// For a log: the device, if the trace is of several
     #[arg(long, value_name = "N")]
     device: Option<u8>,
 }
@@ -35,16 +35,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer> {
     let form = form_of(output)?;
     let recovered = gtr::recover_file(input)?;
     let records = &recovered.records;
-    let written = match form {
-        Form::Trace => gtr::write_file(output, records),
+    let requests = records.iter().filter(|record| record.action == Action::Allocate);
+    let (written, count) = match form {
+        Form::Trace => (gtr::write_file(output, records), requests.count()),
         Form::Log => {
             let device = device.map_or_else(|| rmm_log::only_device(records), Ok)?;
-            write_log(output, records, device)
+            let count = requests.filter(|record| record.device == device).count();
+            (write_log(output, records, device), count)
         }
     };
     written.map_err(|error| Error::failed(format!("{}: {error}", output.display())))?;
-    let requests = records.iter().filter(|record| record.action == Action::Allocate).count();
-    let mut text = format!("{}: {} requests\n", output.display(), grouped(requests as u64));
+    let mut text = format!("{}: {} requests\n", output.display(), grouped(count as u64));
     if let Some(damage) = &recovered.damage {
         text += &format!("converted to where the input is damaged only: {damage}\n");
     }

@@ -1,8 +1,8 @@
 //! `genesis doctor`: what is in force, what is wrong, and what to do about it.
 //!
-//! Looks at one thing after the other as the library would meet them: settings, the library,
-//! the driver, the backend, each device with a small allocation. What depends on something
-//! that is wrong is left out, so that the first line marked `WRONG` is the one to mend first.
+//! Checks one thing after the other in the order of the library's own start: settings, the library,
+//! the driver, the backend, each device with a small allocation. Checks that depend on something
+//! wrong are left out, so the first line marked `WRONG` is the one to fix first.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::Answer;
 /// Show what is in force, and what is wrong with it
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The library [default: $GENESIS_LIBRARY, or beside this program]
+    /// The library [default: $GENESIS_LIBRARY, or next to this program]
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
 }
@@ -76,7 +76,7 @@ fn settings(findings: &mut Findings) -> Option<Settings> {
         Ok(read) => read,
         Err(error) => {
             findings.wrong("settings", error);
-            findings.advice("No allocation succeeds until this is mended in the environment.");
+            findings.advice("No allocation succeeds until this is fixed in the environment.");
             return None;
         }
     };
@@ -89,9 +89,10 @@ fn settings(findings: &mut Findings) -> Option<Settings> {
         .filter(|(option, value)| *value != option.default_value())
         .map(|(option, value)| format!("{}={value}", option.name))
         .collect();
-    match changed.is_empty() {
-        true => findings.fine("settings", "every option has its default"),
-        false => findings.fine("settings", changed.join(" ")),
+    if changed.is_empty() {
+        findings.fine("settings", "every option has its default")
+    } else {
+        findings.fine("settings", changed.join(" "))
     }
     Some(settings)
 }

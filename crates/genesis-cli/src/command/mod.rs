@@ -23,10 +23,10 @@ use genesis_replay::{Error, Result, library};
 /// The hidden command that runs one job from standard input.
 pub(crate) const JOB_COMMAND: &str = "replay-job";
 
-/// As many events as a profile can keep: all of a trace. Memory is taken for those there are.
+/// As many events as a profile can keep, so all of a trace. Only actual events take memory.
 const MOST_EVENTS: &str = "4294967296";
 
-/// On what to replay.
+/// The device to replay on.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceArguments {
     /// The device implementation: sim, host or cuda
@@ -38,7 +38,7 @@ pub(crate) struct DeviceArguments {
     /// The most memory that may be reserved on each device
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     limit: Option<u64>,
-    /// The library [default: $GENESIS_LIBRARY, or beside this program]
+    /// The library [default: $GENESIS_LIBRARY, or next to this program]
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
 }
@@ -49,7 +49,12 @@ pub(crate) struct ReplayArguments {
     #[command(flatten)]
     device: DeviceArguments,
     /// Threads that replay the whole trace at once, each on streams of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     threads: u16,
     /// Passes after the first
     #[arg(long, value_name = "N", default_value_t = 3)]
@@ -59,7 +64,7 @@ pub(crate) struct ReplayArguments {
     json: bool,
 }
 
-/// How to make a profile of a recorded trace; a profile that is read needs none of it.
+/// How to make a profile of a recorded trace; unused for a profile that is read.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "How to replay a trace")]
 pub(crate) struct ProfileArguments {
@@ -83,7 +88,7 @@ impl DeviceArguments {
             set("GENESIS_SIM_MEMORY", device_memory);
         }
         if std::env::var_os("GENESIS_LOG").is_none() {
-            // Every refused request would be a line; the report counts them.
+            // Each refused request would log a line; the report counts them.
             set("GENESIS_LOG", "off");
         }
         others.iter().for_each(|(name, value)| set(name, value));
@@ -116,7 +121,7 @@ impl ProfileArguments {
     /// The job of replaying `trace` and writing its profile to `output`.
     pub(crate) fn job(&self, trace: &Path, output: PathBuf) -> Result<ProfileJob> {
         let others = [
-            // The environment may ask for a profile of its own; there is one at a time.
+            // The environment may ask for a profile of its own, but only one can be made at a time.
             ("GENESIS_PROFILE", "off"),
             ("GENESIS_PROFILE_EVENTS", MOST_EVENTS),
             // All calls are the replay's own.
@@ -126,8 +131,8 @@ impl ProfileArguments {
     }
 }
 
-/// Refuses `settings` that the library would refuse on top of this environment: said here, it
-/// is said once, and before anything runs.
+/// Refuses `settings` that the library would refuse together with this environment: once, and
+/// before anything runs.
 fn check(settings: &[(String, String)]) -> Result<()> {
     let own = settings.iter().map(|(name, value)| (name.into(), value.into()));
     match Settings::from_variables(own.chain(std::env::vars_os())) {

@@ -1,7 +1,7 @@
 //! `genesis options`: the option table, with the values in force.
 
 use clap::Args;
-use genesis::config::{Settings, describe, markdown_table};
+use genesis::config::{Settings, describe, markdown_page};
 use genesis_replay::{Error, Result};
 
 use crate::Answer;
@@ -9,7 +9,7 @@ use crate::Answer;
 /// List every option, its value in force and what it means
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Print the table in Markdown, with defaults instead of values in force
+    /// Print the page docs/options.md, in Markdown, with defaults instead of values in force
     #[arg(long)]
     markdown: bool,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<Answer> {
     if arguments.markdown {
-        return Ok(markdown_table().into());
+        return Ok(markdown_page().into());
     }
     let (settings, warnings) =
         Settings::from_environment().map_err(|error| Error::usage(error.message))?;

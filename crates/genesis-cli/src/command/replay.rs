@@ -6,10 +6,10 @@ use clap::Args;
 use genesis::base::size::Bytes;
 use genesis_replay::Result;
 use genesis_replay::report::{Pass, Report};
+use genesis_replay::table::{Table, duration, grouped};
 
 use super::{JOB_COMMAND, ReplayArguments};
 use crate::Answer;
-use genesis_replay::table::{Table, duration, grouped};
 
 /// Replay a recorded trace and report time, memory and driver calls
 #[derive(Debug, Args)]

@@ -1,12 +1,12 @@
-//! `genesis run`: a program as it is, with Genesis beneath it.
+//! `genesis run`: an unmodified program on Genesis's memory.
 //!
 //! The program is started with `libgenesis_preload.so` before all other libraries and with the
 //! file of `preload-report` named in its environment. This process waits for it and passes on
-//! signals (`run/child.rs`); at the end it reads the file and says what was intercepted
-//! (`run/account.rs`). Nothing is written to standard output: that is the program's.
+//! signals (`run/child.rs`). At the end it reads the file and reports what was intercepted
+//! (`run/account.rs`). Nothing is written to standard output, which is the program's.
 //!
-//! The exit status is the program's own, 128 + n where signal n ended it, and as with `env` 127
-//! if there is no such program, 126 if it cannot be started, 125 if this command fails.
+//! The exit status is the program's own, or 128 + n if signal n ended it. As with `env`, it is 127
+//! if there is no such program, 126 if it cannot be started, and 125 if this command fails.
 
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -25,11 +25,11 @@ use crate::run::{account, child};
 
 /// The file name of the preload library.
 const FILE_NAME: &str = "libgenesis_preload.so";
-/// The environment variable that says where it is.
+/// The environment variable with its path.
 const LIBRARY_VARIABLE: &str = "GENESIS_PRELOAD_LIBRARY";
-/// What the dynamic loader loads before all else.
+/// The libraries that the dynamic loader loads before all others.
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
-/// What separates the names there. None of them can be in a name.
+/// Separators of the names in that list, which no name can contain.
 const SEPARATORS: [u8; 6] = [b':', b' ', b'\t', b'\n', 0x0b, 0x0c];
 
 /// The exit status when this command fails itself.
@@ -37,7 +37,7 @@ const FAILED: u8 = 125;
 const CANNOT_START: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// Run a program, as it is, with Genesis's memory
+/// Run an unmodified program with Genesis's memory
 ///
 /// Device memory that the program asks CUDA for comes from Genesis, in the program and in those
 /// that it starts. At the end standard error has what was intercepted in each process, or why
@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     /// Profile the run into this file, as GENESIS_PROFILE; %p is the process's number
     #[arg(long, value_name = "FILE")]
     profile: Option<String>,
-    /// Do not say what was intercepted
+    /// Do not report what was intercepted
     #[arg(long, short)]
     quiet: bool,
     /// The program and its arguments
@@ -74,7 +74,7 @@ fn name_and_value(text: &str) -> std::result::Result<(String, String), String> {
     }
 }
 
-/// Runs the command, and gives the exit status.
+/// Runs the command, and returns the exit status.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match start(arguments) {
         Ok(code) => ExitCode::from(code),
@@ -95,7 +95,7 @@ fn start(arguments: &Arguments) -> Result<u8> {
     let report = if arguments.quiet { None } else { new_report() };
     match &report {
         Some(report) => command.env(variable(), report.path()),
-        // A `genesis run` of which this is a part hears of it then.
+        // An outer `genesis run` may report it then.
         None => &mut command,
     };
     let status = match child::run(&mut command) {
@@ -112,7 +112,8 @@ fn start(arguments: &Arguments) -> Result<u8> {
     Ok(exit_code(status))
 }
 
-/// What goes into the environment; refused if the library would refuse it there or not know it.
+/// The settings for the program's environment; an error if the library would refuse one, or does
+/// not know it.
 fn settings(arguments: &Arguments) -> Result<Vec<(String, String)>> {
     let mut settings = arguments.options.clone();
     let named =
@@ -133,7 +134,7 @@ fn settings(arguments: &Arguments) -> Result<Vec<(String, String)>> {
     Ok(settings)
 }
 
-/// Where the preload library is, as an absolute path: programs may run in other folders.
+/// The path of the preload library; absolute, because programs may run in other folders.
 fn locate() -> Result<PathBuf> {
     let named = std::env::var_os(LIBRARY_VARIABLE).filter(|path| !path.is_empty());
     let path = match named.map(PathBuf::from) {
@@ -151,7 +152,7 @@ fn locate() -> Result<PathBuf> {
     path.canonicalize().map_err(|error| Error::failed(format!("{}: {error}", path.display())))
 }
 
-/// What the loader is to load first: the library, then what it was told to anyway.
+/// The libraries to load first: the preload library, then those named in the environment.
 fn preload(library: &Path) -> Result<OsString> {
     if library.as_os_str().as_encoded_bytes().iter().any(|byte| SEPARATORS.contains(byte)) {
         return Err(Error::usage(format!(
@@ -167,7 +168,7 @@ fn preload(library: &Path) -> Result<OsString> {
     Ok(all)
 }
 
-/// A new file for the processes to report in; without one, the program runs all the same.
+/// A new file for the processes to report in. The program also runs without one.
 fn new_report() -> Option<Report> {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let name = format!("genesis-run-{}-{}", std::process::id(), since_1970.as_nanos());

@@ -44,13 +44,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer> {
     Ok(format!("{}: {}\n", output.display(), describe(&profile)).into())
 }
 
-/// The page beside nothing else: in the folder the user is in.
+/// The path of the page: in the current folder, with the input's name.
 fn page_of(input: &Path) -> PathBuf {
     let name = trace_name(input);
     PathBuf::from(format!("{}.html", name.strip_suffix(".json").unwrap_or(&name)))
 }
 
-/// Writes to a file beside it first: what is there is never half of something.
+/// Writes to another file of the folder first, so that the file at `path` is always complete.
 fn write(profile: &Profile, form: Form, path: &Path) -> std::io::Result<()> {
     // A pipe or a device is written to as it is.
     let is_plain = std::fs::metadata(path).map_or(true, |metadata| metadata.is_file());

@@ -1,4 +1,4 @@
-//! `genesis top`: what a running process holds, as it goes.
+//! `genesis top`: what a running process holds, while it runs.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::top::{self, App, Course, Found};
 /// ends with q; elsewhere it is printed once.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The process's number [default: the only one there is, or one of a list]
+    /// The process's number [default: the only process, or one chosen from a list]
     #[arg(value_name = "PROCESS")]
     process_id: Option<u32>,
     /// Print one view instead of a live one
@@ -49,16 +49,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer> {
 }
 
 fn silent(process_id: u32) -> Error {
-    Error::usage(match Path::new(&format!("/proc/{process_id}")).exists() {
-        true => format!(
+    Error::usage(if Path::new(&format!("/proc/{process_id}")).exists() {
+        format!(
             "process {process_id} does not say what it holds: it needs GENESIS_TOP=on in its \
              environment, and to have allocated"
-        ),
-        false => format!("there is no process {process_id}"),
+        )
+    } else {
+        format!("there is no process {process_id}")
     })
 }
 
-/// Two readings of a process, so that there are rates; one if it says nothing more.
+/// Two readings of a process, so that there are rates; one if no second one comes in time.
 fn follow(found: Found) -> Course {
     let process_id = found.process_id();
     let mut course = Course::default();

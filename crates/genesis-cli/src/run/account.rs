@@ -1,6 +1,6 @@
-//! What `genesis run` says at the end: what was intercepted in each process, or why nothing was.
+//! The report of `genesis run`: what was intercepted in each process, or why nothing was.
 //!
-//! A process that never called CUDA is counted and not named, unless it is all there was.
+//! A process that never called CUDA is counted and not named, unless it was the only one.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -14,12 +14,12 @@ use preload_report::{CallCount, Library, Process, Report};
 
 use super::executable;
 
-/// Processes beyond these are counted.
+/// Further processes are only counted.
 const MOST_SHOWN: usize = 16;
-/// Stands in front of every line.
+/// The beginning of every line.
 const PREFIX: &str = "genesis run: ";
 
-/// All that is to be said of the run of `program` which ended with `status`.
+/// The report of a run of `program` that ended with `status`.
 pub(crate) fn describe(report: &Report, program: &OsStr, status: ExitStatus) -> String {
     let mut lines = Vec::new();
     if let Some(signal) = status.signal() {
@@ -40,7 +40,7 @@ pub(crate) fn describe(report: &Report, program: &OsStr, status: ExitStatus) -> 
     text
 }
 
-/// Why no process has said anything.
+/// Why no process has reported anything.
 fn silence(report: &Report, program: &OsStr) -> String {
     if report.other_version_count() > 0 {
         return "the preload library is of another version than this command".to_owned();
@@ -74,7 +74,7 @@ fn describe_processes(processes: &[Process], lines: &mut Vec<String>) {
     }
 }
 
-/// Why processes that were there have not called CUDA, or not that we know of.
+/// Why `processes`, which reported, are not known to have called CUDA.
 fn idleness(processes: &[&Process]) -> String {
     if processes.iter().all(|process| process.library == Library::Off) {
         return "GENESIS_PRELOAD is off".to_owned();
@@ -88,8 +88,8 @@ fn idleness(processes: &[&Process]) -> String {
     }
 }
 
-/// How many processes were never seen to use CUDA. One that was forked and became another program
-/// is in the list twice.
+/// The number of processes that were never seen to use CUDA. One that was forked and became another
+/// program is in the list twice.
 fn others(with_cuda: &[&Process], without: &[&Process]) -> usize {
     let numbers: BTreeSet<u32> = without.iter().map(|process| process.process_id).collect();
     let is_other = |number: &&u32| !with_cuda.iter().any(|process| process.process_id == **number);
@@ -143,7 +143,7 @@ fn served(process: &Process) -> String {
     )
 }
 
-/// The calls of one kind. Synchronising calls are watched and have nothing to serve.
+/// The calls that `count` counts. Synchronising calls are only watched, and left out.
 fn list(process: &Process, count: impl Fn(&CallCount) -> u64) -> String {
     let calls = process.calls.iter().filter(|call| !call.name.contains("Synchronize"));
     let counted = calls.filter(|call| count(call) > 0);

@@ -1,11 +1,12 @@
-//! A program as a child of this process, which stands for it while it runs.
+//! A program as a child of this process, which represents it while it runs.
 //!
-//! Signals that somebody sends to this process (`kill`, a batch system) are sent on. Those of the
-//! terminal are not: the terminal sends them to the program as well. A signal that this process
-//! was started to ignore, as by `nohup`, is left alone, so that the program ignores it too.
+//! Signals that another process sends to this one (`kill`, a batch system) are sent on. Those of
+//! the terminal are not, because the terminal sends them to the program as well. A signal that this
+//! process was started to ignore, for instance by `nohup`, is not handled, so that the program also
+//! ignores it.
 //!
-//! One thread does it all: the end of the child is a signal like the others, and nothing is sent
-//! once its number has been given back.
+//! One thread does everything: the end of the child is a signal like the others, so nothing is sent
+//! to its number after that.
 
 use std::io;
 use std::process::{Child, Command, ExitStatus};
@@ -39,7 +40,7 @@ pub(crate) fn run(command: &mut Command) -> io::Result<ExitStatus> {
 fn pass_on(child: &Child, origin: &Origin) {
     let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some((process, signal)) = process.zip(Signal::from_named_raw(origin.signal)) {
-        // It may have ended in the meantime; it is not waited for yet, so the number is its own.
+        // It may have ended in the meantime, but its number is its own until it is waited for.
         let _ = kill_process(process, signal);
     }
 }

@@ -1,5 +1,5 @@
-//! Why the dynamic loader would not preload a library into a program: what `genesis run` says when
-//! it has heard nothing.
+//! Why the dynamic loader would not preload a library into a program: `genesis run` says it when no
+//! process has reported.
 //!
 //! Only the file's own headers are read (System V ABI, chapter 5): a program without an
 //! interpreter starts without the dynamic loader, and one with another owner's rights is started
@@ -19,8 +19,8 @@ const SET_USER_OR_GROUP: u32 = 0o6000;
 /// A script's interpreter may be a script.
 const MOST_SCRIPTS: usize = 4;
 
-/// Why nothing can be preloaded into `program`, found as the shell finds it; `None` if nothing
-/// speaks against it, or it cannot be told.
+/// Why nothing can be preloaded into `program`, which is looked up as a shell does; `None` if no
+/// reason is known.
 pub(crate) fn obstacle(program: &OsStr) -> Option<String> {
     obstacle_of(&find(program)?, MOST_SCRIPTS)
 }
@@ -56,7 +56,7 @@ fn obstacle_of(path: &Path, scripts: usize) -> Option<String> {
 #[derive(Debug)]
 struct NotOfThisMachine;
 
-/// Whether an ELF file names an interpreter; `None` if it is none, or broken.
+/// True if an ELF file names an interpreter; `None` if it is no ELF file, or broken.
 fn has_interpreter(file: &File) -> Option<Result<bool, NotOfThisMachine>> {
     let mut header = [0; 64];
     file.read_exact_at(&mut header[..20], 0).ok()?;
@@ -79,7 +79,7 @@ fn has_interpreter(file: &File) -> Option<Result<bool, NotOfThisMachine>> {
     Some(Ok(kinds.into_iter().any(|kind| kind == PT_INTERP)))
 }
 
-/// What the first line of a script names; `None` for other files.
+/// The interpreter that the first line of a script names; `None` for other files.
 fn interpreter_of_script(path: &Path) -> Option<PathBuf> {
     let mut first = Vec::new();
     let mut reader = BufReader::new(File::open(path).ok()?.take(256));

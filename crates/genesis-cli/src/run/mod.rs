@@ -1,4 +1,4 @@
-//! `genesis run`: the program it starts, and what is said about it afterwards.
+//! `genesis run`: the program that it starts, and the report afterwards.
 
 pub(crate) mod account;
 pub(crate) mod child;

@@ -1,4 +1,4 @@
-//! What is on the screen: one process, or a list of them to choose from; and what a key does.
+//! What is shown, one process or a list of them to choose from, and the effect of each key.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -25,18 +25,18 @@ pub(super) struct View {
     pub(super) state: State,
 }
 
-/// How it is with a process.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Running,
-    /// It has said nothing for so many seconds.
+    /// It has published nothing for so many seconds.
     Quiet(u64),
-    /// It has ended; what it said last stays on the screen.
+    /// It has ended; its last reading stays on the screen.
     Ended,
 }
 
 impl App {
-    /// Shows the process if there is one, else a list.
+    /// Shows the process if there is exactly one, else a list.
     pub(crate) fn new(mut found: Vec<Found>) -> Self {
         let page = match found.len() {
             1 => Page::Process(View::new(found.swap_remove(0))),
@@ -45,7 +45,7 @@ impl App {
         Self { page }
     }
 
-    /// Looks at what processes say by now.
+    /// Reads the processes again.
     pub(crate) fn refresh(&mut self) {
         match &mut self.page {
             Page::Process(view) => view.update(find(view.process_id)),
@@ -53,7 +53,7 @@ impl App {
         }
     }
 
-    /// Does what `key` is for; says whether it ends the view.
+    /// Handles `key`; returns true if it ends the view.
     pub(crate) fn press(&mut self, key: KeyEvent) -> bool {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match (key.code, &mut self.page) {
@@ -101,14 +101,15 @@ impl View {
         view
     }
 
-    /// Takes in what the process says now; `None`: nothing any more.
+    /// Takes in a new reading of the process; `None` if it has ended.
     pub(super) fn update(&mut self, found: Option<Found>) {
         self.state = match found {
             None => State::Ended,
             Some(found) => {
-                let state = match found.is_quiet() {
-                    true => State::Quiet(found.age.as_secs()),
-                    false => State::Running,
+                let state = if found.is_quiet() {
+                    State::Quiet(found.age.as_secs())
+                } else {
+                    State::Running
                 };
                 self.course.add(found.profile);
                 state

@@ -1,5 +1,4 @@
-//! What one process has said, one reading after the other: what it does a second, and how its
-//! levels went.
+//! The readings of one process, one after the other: its rates, and the history of its levels.
 
 use std::collections::VecDeque;
 
@@ -7,7 +6,7 @@ use genesis_profile::model::{Device, Profile};
 
 /// The most readings kept: ten minutes of them.
 const MOST_READINGS: usize = 600;
-/// Rates are over so many readings: enough not to jump, few enough to follow.
+/// Rates are over so many readings: enough to be steady, few enough to be current.
 const RATE_READINGS: usize = 3;
 
 /// The readings of one process.
@@ -16,20 +15,20 @@ pub(crate) struct Course {
     readings: VecDeque<Profile>,
 }
 
-/// What a device did of late.
+/// What a device did in the last readings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rates {
     /// Blocks handed out a second.
     pub(crate) allocations: f64,
     /// Blocks freed a second.
     pub(crate) frees: f64,
-    /// The part of the allocations that were hits; `None` where there were none.
+    /// The part of the allocations that were hits; `None` if there were no allocations.
     pub(crate) hit_rate: Option<f64>,
 }
 
 impl Course {
-    /// Takes a reading in, if it is a new one; says whether it is. Readings of an earlier run of
-    /// the publisher go.
+    /// Takes a reading in; returns true if it is a new one. Readings of an earlier start of the
+    /// publisher are dropped.
     pub(crate) fn add(&mut self, reading: Profile) -> bool {
         if let Some(last) = self.readings.back() {
             if last.started_unix_ns != reading.started_unix_ns {
@@ -56,7 +55,7 @@ impl Course {
         let first = &self.readings[earlier.saturating_sub(RATE_READINGS - 2)];
         let seconds = (last.duration_ns - first.duration_ns) as f64 / 1e9;
         let now = device(last, ordinal)?;
-        // A device that has come into use since began at nothing.
+        // A device that came into use meanwhile began at 0.
         let unused = Device::default();
         let then = device(first, ordinal).unwrap_or(&unused);
         let count = |of: fn(&Device) -> u64| of(now).saturating_sub(of(then)) as f64;

@@ -1,8 +1,8 @@
-//! The screen, as large as the terminal happens to be.
+//! The screen, in the size of the terminal.
 //!
-//! Every device has a panel: a bar of what its memory is used for, figures, and how much was live
-//! over the last minutes. Graphs shrink until everything fits; where not even panels without
-//! graphs do, each device is a line. Below stand the biggest call sites, as many as there is room.
+//! Every device has a panel: a bar of the uses of its memory, figures, and a graph of live bytes
+//! over the last minutes. Graphs shrink until everything fits. If not even panels without graphs
+//! fit, each device is a line. Below are the biggest call sites, as many as there is room for.
 //! Parts of a bar differ in pattern as well as in colour.
 
 use genesis::base::size::Bytes;
@@ -18,11 +18,11 @@ use super::app::{App, Page, State, View};
 use super::plain::{cached_bytes, percent, program, rate, title};
 use super::{Course, Found};
 
-/// Lines of a panel beside its graph: two of its frame, the bar, two of figures.
+/// Lines of a panel without its graph: two of the frame, the bar, two of figures.
 const PANEL_LINES: u16 = 5;
 /// The highest graph.
 const MOST_GRAPH_LINES: u16 = 8;
-/// Call sites have so many lines before graphs grow.
+/// Lines for call sites, before graphs grow.
 const SITE_LINES: u16 = 8;
 
 const LIVE: (&str, Color) = ("█", Color::Blue);
@@ -105,7 +105,7 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, now: &Profile, course: &Cours
     let site_lines = (now.call_sites.len() as u16 + 1).min(SITE_LINES);
     let lines = |graph_lines: &u16| device_count.saturating_mul(PANEL_LINES + graph_lines);
     let fits = |height: u16| (0..=MOST_GRAPH_LINES).rev().find(|graph| lines(graph) <= height);
-    // Call sites give way before graphs are no more.
+    // Call sites are left out before graphs are.
     let graph_lines = fits(area.height.saturating_sub(site_lines))
         .filter(|lines| *lines > 0)
         .or_else(|| fits(area.height));
@@ -113,7 +113,7 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, now: &Profile, course: &Cours
     let mut rest = area;
     for (index, device) in now.devices.iter().enumerate() {
         let left = now.devices.len() - index;
-        // The last line is for what has no room.
+        // The last line counts the devices without room.
         if rest.height < device_lines || rest.height == device_lines && left > 1 {
             return frame.render_widget(format!(" … and {left} more devices").dim(), rest);
         }
@@ -149,7 +149,7 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, device: &Device, course: &Cours
     draw_graph(frame, graph, device, course);
 }
 
-/// What was live, a reading a column, the latest at the right; its top is the highest shown.
+/// Live bytes, a column for each reading, the latest at the right; the highest column is full.
 fn draw_graph(frame: &mut Frame<'_>, area: Rect, device: &Device, course: &Course) {
     if area.is_empty() {
         return;
@@ -160,7 +160,7 @@ fn draw_graph(frame: &mut Frame<'_>, area: Rect, device: &Device, course: &Cours
     let place = Rect { x: area.right() - width, width, ..area };
     let graph = Sparkline::default().data(&live).max(top_bytes.max(1)).fg(LIVE.1);
     frame.render_widget(graph, place);
-    // Over the graph's beginning, where there is room beside it.
+    // Left of the graph's first column, if there is room.
     let label = format!("live, up to {}", Bytes(top_bytes));
     if usize::from(area.width - width) > label.chars().count() {
         frame.render_widget(label.fg(Color::DarkGray), Rect { height: 1, ..area });
@@ -214,7 +214,7 @@ fn levels_of(device: &Device) -> Line<'static> {
         (PENDING, "pending", pending_bytes),
         (CACHED, "cached", cached_bytes(device)),
     ] {
-        // Few programs have anything pending; the others keep the room.
+        // Few programs have anything pending.
         if bytes > 0 || name != "pending" {
             spans.extend([symbol.fg(color), format!(" {name} ").into()]);
             spans.extend([Bytes(bytes).to_string().bold(), "   ".into()]);

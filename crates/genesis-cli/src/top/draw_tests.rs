@@ -37,7 +37,7 @@ fn device(ordinal: u32, second: u64) -> Device {
     }
 }
 
-/// What a process with so many devices says after so many seconds.
+/// The reading of a process with so many devices after so many seconds.
 fn reading(process_id: u32, devices: u32, second: u64) -> Found {
     let frame = Frame { function: "forward".into(), file: "/a/model.py".into(), line: 42 };
     let counts = Counts {

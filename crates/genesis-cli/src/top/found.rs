@@ -1,10 +1,10 @@
-//! The processes that say what they hold.
+//! The processes that publish what they hold.
 //!
-//! A process writes its file anew every second and removes it when it ends in good order. One
-//! that was killed leaves its file: such a file is no longer written, and its process is gone, or
-//! its number has been given to a process that began later. It is then removed. A process of
-//! another container that shares the folder has a number that means nothing here; its file is
-//! fresh, and so it is shown.
+//! A process writes its file every second, and removes it when it ends in good order. A process
+//! that was killed leaves its file behind. Such a file is removed here: it is no longer written,
+//! and its process has ended, or its number belongs to a process that began later. A process of
+//! another container that shares the folder has a number that means nothing here. Its file is
+//! fresh, so it is shown.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -14,19 +14,19 @@ use std::time::{Duration, SystemTime};
 use genesis::observe::publication::{FOLDERS, INTERVAL, parse_file_name};
 use genesis_profile::{Profile, json};
 
-/// A file that has not been written for so long is looked at more closely.
+/// The process of a file that was not written for so long may have ended.
 const QUIET: Duration = INTERVAL.saturating_mul(3);
-/// A profile without a history is small; what is not is none of ours.
+/// A profile without a history is small; a larger file is not one.
 const MOST_BYTES: u64 = 16 << 20;
-/// How the kernel counts time for programs, on every machine that has GPUs.
+/// The kernel's unit of time for programs, on every machine that has GPUs.
 const TICKS_A_SECOND: u64 = 100;
 
-/// A process, and what it said last.
+/// A process and its last reading.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     /// Its file.
     pub(crate) path: PathBuf,
-    /// What is in it.
+    /// Its contents.
     pub(crate) profile: Profile,
     /// How long ago it was written.
     pub(crate) age: Duration,
@@ -38,14 +38,14 @@ impl Found {
         self.profile.process_id
     }
 
-    /// Whether the process has not said anything for longer than it should.
+    /// Returns true if the process has published nothing for too long.
     pub(crate) fn is_quiet(&self) -> bool {
         self.age > QUIET
     }
 }
 
-/// Every process of this user that says what it holds, by number; for the superuser everybody's.
-/// What dead ones have left is removed.
+/// Every process of this user that publishes what it holds, by number; for the superuser those of
+/// all users. Files of dead processes are removed.
 pub(crate) fn find_all() -> Vec<Found> {
     find_in(&FOLDERS.map(Path::new))
 }
@@ -64,13 +64,12 @@ fn find_in(folders: &[&Path]) -> Vec<Found> {
     let mut found: Vec<Found> = files
         .filter_map(|(path, user_id, process_id)| {
             let found = read(path, user_id, process_id)?;
-            match found.is_quiet() && has_ended(&found.profile) {
-                true => {
-                    // Another `genesis top` may have been faster.
-                    let _ = std::fs::remove_file(&found.path);
-                    None
-                }
-                false => Some(found),
+            if found.is_quiet() && has_ended(&found.profile) {
+                // Another `genesis top` may have been faster.
+                let _ = std::fs::remove_file(&found.path);
+                None
+            } else {
+                Some(found)
             }
         })
         .collect();
@@ -78,7 +77,7 @@ fn find_in(folders: &[&Path]) -> Vec<Found> {
     found
 }
 
-/// What is in the file at `path`; `None` for what is not a profile, or not that user's.
+/// The process of the file at `path`; `None` if that is not a profile, or not that user's.
 fn read(path: PathBuf, user_id: u32, process_id: u32) -> Option<Found> {
     let metadata = path.symlink_metadata().ok()?;
     let is_right = |metadata: &Metadata| {
@@ -92,19 +91,19 @@ fn read(path: PathBuf, user_id: u32, process_id: u32) -> Option<Found> {
     (profile.process_id == process_id).then_some(Found { path, profile, age })
 }
 
-/// Whether the process that `profile` is of is no more.
+/// Returns true if the process of `profile` has ended.
 fn has_ended(profile: &Profile) -> bool {
     match start_unix_seconds(profile.process_id) {
-        // The clock may have been set by a little since.
+        // The clock may have been corrected a little meanwhile.
         Some(start) => start > profile.started_unix_ns / 1_000_000_000 + 2,
         None => !Path::new(&format!("/proc/{}", profile.process_id)).exists(),
     }
 }
 
-/// When the process of that number began; `None` if there is none.
+/// The time at which the process of that number began; `None` if there is none.
 fn start_unix_seconds(process_id: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{process_id}/stat")).ok()?;
-    // The name, in brackets, may have anything in it. What begins after it is field 3.
+    // The name, in brackets, may contain anything. Field 3 follows it.
     let (_, fields) = stat.rsplit_once(')')?;
     let start_ticks: u64 = fields.split_whitespace().nth(22 - 3)?.parse().ok()?;
     let kernel = std::fs::read_to_string("/proc/stat").ok()?;

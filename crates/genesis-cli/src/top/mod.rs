@@ -1,15 +1,15 @@
-//! `genesis top`: what running processes hold, as they say themselves once a second.
+//! `genesis top`: what running processes hold, as they themselves publish it once a second.
 //!
 //! ```text
-//! found   the processes that publish a file, and what it says now   → Found
-//! course  what one process has said, one reading after the other    → rates, history
-//! app     what is on the screen, and what a key does to it
+//! found   the processes that publish a file, and its contents now   → Found
+//! course  the readings of one process, one after the other          → rates, history
+//! app     what is shown, and the effect of each key
 //! draw    the screen                plain   the same as text, once
-//! screen  the terminal: keys in, frames out, left as it was
+//! screen  the terminal: keys in, frames out, restored at the end
 //! ```
 //!
-//! A process is only ever read: its file is a profile without a history
-//! (`genesis::observe::publication` says where). Nothing here touches a device.
+//! Processes are only read: the file of each is a profile without a history
+//! (`genesis::observe::publication` has its path). Nothing here touches a device.
 
 mod app;
 mod course;

@@ -1,4 +1,4 @@
-//! What is on the screen, as text, once: for pipes and files.
+//! The same view as text, once: for pipes and files.
 
 use genesis::base::size::Bytes;
 use genesis_profile::model::{Device, Profile};
@@ -78,7 +78,7 @@ pub(super) fn title(now: &Profile) -> String {
     )
 }
 
-/// The command line, without what would move a terminal's cursor, and not too long.
+/// The command line, shortened, without characters that move a terminal's cursor.
 pub(super) fn program(profile: &Profile, most_characters: usize) -> String {
     shortened(&units::one_line(&profile.program), most_characters)
 }
@@ -90,7 +90,7 @@ fn shortened(text: &str, most_characters: usize) -> String {
     }
 }
 
-/// What is reserved and neither live nor pending.
+/// Bytes that are reserved and neither live nor pending.
 pub(super) fn cached_bytes(device: &Device) -> u64 {
     device.now.reserved_bytes.saturating_sub(device.now.active_bytes)
 }

@@ -1,4 +1,4 @@
-//! The terminal: keys in, frames out, and left as it was, however the view ends.
+//! The terminal: keys in, frames out, and restored however the view ends.
 
 use std::io;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::App;
 use super::draw::draw;
 
-/// How often processes are looked at; they write once a second.
+/// The time between two readings; processes write once a second.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Shows `app` until a key ends it, or a signal that asks the process to end.
+/// Shows `app` until a key or a signal ends it.
 pub(crate) fn show(mut app: App) -> io::Result<()> {
     let is_over = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&is_over))?;
     }
-    // A panic puts the terminal back as well.
+    // A panic also restores the terminal.
     let mut terminal = ratatui::try_init()?;
     let shown = (|| {
         while !is_over.load(Relaxed) {
@@ -36,12 +36,12 @@ pub(crate) fn show(mut app: App) -> io::Result<()> {
     shown
 }
 
-/// Waits for a key, or for the next look; says whether the view ends.
+/// Waits for a key, or for the next reading; returns true if the view ends.
 fn wait_for_key(app: &mut App, is_over: &AtomicBool) -> io::Result<bool> {
     match event::poll(LOOK) {
         Ok(false) => return Ok(false),
         Ok(true) => {}
-        // A signal came, which may be the end.
+        // A signal came, and may end the view.
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
             return Ok(is_over.load(Relaxed));
         }

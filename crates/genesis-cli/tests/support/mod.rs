@@ -1,8 +1,10 @@
-//! What tests of the command have in common: running it, and looking at what it answers.
+//! What tests of the command have in common: running it, and checking its answers.
 #![allow(dead_code, reason = "each program of tests uses some of it")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use genesis_replay::library::FILE_NAME;
 
 /// The command, with none of our variables set.
 pub fn genesis() -> Command {
@@ -16,9 +18,17 @@ pub fn genesis() -> Command {
     command
 }
 
-/// What the command answers to `arguments`.
+/// The answer of the command to `arguments`.
 pub fn run(arguments: &[&str]) -> Output {
     genesis().args(arguments).output().unwrap()
+}
+
+/// The library of the command that is tested, not that of the tests: where a build of the library
+/// itself puts it, or a build of what depends on it.
+pub fn library() -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_genesis")).parent().unwrap();
+    let path = folder.join(FILE_NAME);
+    if path.is_file() { path } else { folder.join("deps").join(FILE_NAME) }
 }
 
 /// The path of a recorded program.

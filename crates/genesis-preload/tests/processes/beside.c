@@ -1,5 +1,5 @@
 /*
- * A program with two interposers: Genesis's and interposer.c's. The argument says which is first.
+ * A program with two interposers: Genesis's and interposer.c's. The argument names the first one.
  * It finds the runtime's functions as it was linked, and by dlsym.
  */
 #include "cuda.h"
@@ -30,7 +30,7 @@ int main(int count, char **arguments)
         /* It sees what the program calls. */
         CHECK(interposed() >= 2 * ROUNDS);
     } else {
-        /* It sees what Genesis leaves to CUDA: nothing here, or next to it. */
+        /* It sees the calls that Genesis leaves to CUDA: next to none here. */
         CHECK(!is_on() || interposed() < ROUNDS);
     }
     return 0;

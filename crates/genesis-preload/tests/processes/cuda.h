@@ -40,13 +40,13 @@ static inline void *driver_function(const char *name)
     return function;
 }
 
-/* What Genesis has handed out on device 0 so far; −1 if it is not there. */
+/* How many blocks Genesis has handed out on device 0; -1 if it is not open. */
 static inline long long served(void)
 {
     return genesis_library() == NULL ? -1 : (long long)statistics(0).allocations;
 }
 
-/* Whether Genesis serves, or is to leave everything to CUDA: what GENESIS_PRELOAD says. */
+/* True if Genesis serves, false if GENESIS_PRELOAD leaves everything to CUDA. */
 static inline int is_on(void)
 {
     const char *value = getenv("GENESIS_PRELOAD");

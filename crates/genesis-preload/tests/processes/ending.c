@@ -1,4 +1,4 @@
-/* A process may end at any time, from any thread, with blocks that are live or wait to be reused. */
+/* A process may end at any time, from any thread, with live blocks and blocks that wait. */
 #include "cuda.h"
 
 #include <pthread.h>
@@ -71,7 +71,7 @@ static void free_key(void *block)
     CHECK_OK(cudaFree(block));
 }
 
-/* A thread's destructors may call CUDA when the libraries' own state of the thread has gone. */
+/* A thread's destructors may call CUDA after the libraries' own state of the thread is gone. */
 static void *end_with_a_block(void *key)
 {
     void *block;
@@ -127,7 +127,7 @@ static void while_others_work(void)
     start_hammers();
 }
 
-/* As CUDA's samples end. A context that begins anew has nothing of Genesis's; it is left alone. */
+/* The way CUDA's samples end. A new context has nothing of Genesis's, which then does not serve. */
 static void with_a_reset(void)
 {
     void *block = NULL;

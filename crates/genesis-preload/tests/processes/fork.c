@@ -1,7 +1,7 @@
 /*
- * Fork and exec: in the child of a process that has used CUDA every call ends with the driver's own
- * error, at once, whatever the parent's threads were doing; a child forked before is a process like
- * any other, and a program started afresh is served.
+ * Fork and exec. In the child of a process that has used CUDA every call ends at once with the
+ * driver's own error, whatever the parent's threads were doing. A child forked before is a process
+ * like any other, and a newly started program is served.
  *
  * A child that hangs is ended by its alarm, and the parent sees that.
  */
@@ -86,7 +86,7 @@ static void before_use(void)
     in_child(be_refused);
 }
 
-/* The same process, as a new program: its blocks went with the old one. */
+/* The same process as a new program: its blocks ended with the old one. */
 static void exec(void)
 {
     void *block;
@@ -137,7 +137,7 @@ static void leave(void)
     _exit(0);
 }
 
-/* Refused or, if it came before all else, served; but at once. */
+/* Refused, or served if it was the first call of all; at once in both cases. */
 static void get_an_answer(void)
 {
     void *block;

@@ -1,6 +1,6 @@
 /*
- * Somebody else's interposer, as profilers and quota managers have them: it stands before
- * cudaMalloc, cudaFree and dlsym, counts, and goes on to whatever comes next.
+ * Another interposer, such as profilers and quota managers have: it defines cudaMalloc, cudaFree
+ * and dlsym, counts, and goes on to the next definition.
  */
 #define _GNU_SOURCE
 
@@ -53,7 +53,7 @@ int cudaFree(void *block)
     return next(block);
 }
 
-/* Programs that look up what it stands before get it. */
+/* Programs that look up a function that it defines get its own. */
 void *dlsym(void *restrict handle, const char *restrict name)
 {
     if (handle != RTLD_NEXT && strcmp(name, "cudaMalloc") == 0) {

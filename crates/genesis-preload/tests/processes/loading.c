@@ -1,6 +1,6 @@
 /*
- * CUDA's libraries come and go while the program runs: opened late and out of others' sight, closed
- * and opened again, or not there at all.
+ * CUDA's libraries come and go while the program runs: opened late and privately, closed and opened
+ * again, or missing.
  */
 #include "cuda.h"
 
@@ -12,7 +12,7 @@ static int use_plugin(void *plugin)
     return use();
 }
 
-/* A library that brings the runtime along, visible to itself alone. */
+/* A library that brings the runtime along, loaded privately. */
 static void plugin(const char *path)
 {
     long long expected = 0;
@@ -27,7 +27,7 @@ static void plugin(const char *path)
     }
 }
 
-/* The driver, opened and closed by the program; its functions are looked up anew each time. */
+/* The driver, opened and closed by the program, which looks its functions up each time. */
 static void driver(const char *unused)
 {
     (void)unused;
@@ -47,7 +47,7 @@ static void driver(const char *unused)
         *(void **)&set_current = dlsym(library, "cuCtxSetCurrent");
         *(void **)&allocate = dlsym(library, "cuMemAlloc_v2");
         *(void **)&release = dlsym(library, "cuMemFree_v2");
-        /* As the manual has programs look for errors. */
+        /* The manual's way to look for errors. */
         CHECK(dlerror() == NULL);
         CHECK_OK(init(0));
         CHECK_OK(retain(&context, 0));
@@ -60,7 +60,7 @@ static void driver(const char *unused)
     }
 }
 
-/* A machine without a driver: the runtime says so, and nobody makes up memory. */
+/* A machine without a driver: the runtime says so, and no memory is made up. */
 static void missing(const char *path)
 {
     CHECK(dlopen("libcuda.so.1", RTLD_NOW) == NULL);
@@ -72,7 +72,7 @@ static void missing(const char *path)
     CHECK(dlclose(library) == 0);
 }
 
-/* Nothing of CUDA; lookups are answered as ever. */
+/* Nothing of CUDA: lookups are answered as without the library. */
 static void without(const char *unused)
 {
     (void)unused;
@@ -82,7 +82,7 @@ static void without(const char *unused)
     CHECK(dlsym(RTLD_DEFAULT, "no_such_function") == NULL);
     CHECK(strstr(dlerror(), "no_such_function") != NULL);
     CHECK(dlvsym(RTLD_DEFAULT, "puts", "GLIBC_1.0") == NULL);
-    /* What is not there is not there, though the preload library has one of that name. */
+    /* Absent functions stay absent, though the preload library has some of these names. */
     CHECK(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD) == NULL);
     CHECK(genesis_library() == NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * A small CUDA runtime over the driver, as libcudart.so.12 is one: it opens libcuda.so.1 at its
- * first call and makes the primary context of device 0 current in each thread that calls it.
+ * A small CUDA runtime over the driver, like libcudart.so.12: it opens libcuda.so.1 at its first
+ * call and makes the primary context of device 0 current in each thread that calls it.
  */
 #include "cuda.h"
 
@@ -78,7 +78,7 @@ static int finish(int code)
     return code;
 }
 
-/* One call of the driver, once there is one. */
+/* One call of the driver, once it is started. */
 #define RUN(call)                                                                                  \
     do {                                                                                           \
         const int code_ = ready();                                                                 \
@@ -124,7 +124,7 @@ int cudaDeviceSynchronize(void)
     RUN(driver.synchronize());
 }
 
-/* simcuda has no resets: to a program that asks for nothing it had before, this is one. */
+/* simcuda has no resets: this is one for programs that use nothing from before. */
 int cudaDeviceReset(void)
 {
     return finish(ready());

@@ -1,6 +1,6 @@
 /*
- * Threads: a thousand at once, each with a stream of its own; and threads that the driver knows no
- * context of, whose calls end with its own error.
+ * Threads: a thousand at once, each with a stream of its own; and threads without a context, whose
+ * calls end with the driver's own error.
  */
 #include "cuda.h"
 
@@ -54,7 +54,7 @@ static void *without_a_context(void *block)
     EXPECT(CUDA_INVALID_CONTEXT, allocate(&other, MIB));
     EXPECT(0, other);
     if (block != NULL) {
-        /* The driver frees by address; whether it wants a context for it is its own affair. */
+        /* The driver frees by address, with or without a context. */
         const int code = release((device_address)(uintptr_t)block);
         CHECK(code == CUDA_SUCCESS || code == CUDA_INVALID_CONTEXT);
     }

@@ -1,6 +1,6 @@
 /*
- * What Genesis is told of streams and captures, and when; heap.c stands in for it. The argument
- * says which case.
+ * What Genesis is told of streams and captures, and when; heap.c takes Genesis's place. The
+ * argument names the case.
  */
 #include "heap.h"
 #include "preload.h"
@@ -20,7 +20,7 @@ static stream_t made(void) {
     return stream;
 }
 
-/* Memory in the order of the stream, which the stand-in has not: CUDA's own. */
+/* Memory in the order of the stream, which heap.c does not have: CUDA serves it. */
 static stream_t named(void) {
     stream_t stream = made();
     void *block = NULL;
@@ -28,7 +28,7 @@ static stream_t named(void) {
     return stream;
 }
 
-/* What Genesis was told since it was asked last. */
+/* What Genesis was told since the last call of this. */
 static void expect_said(const char *format, ...) {
     const char *(*ask)(void);
     char expected[512];
@@ -58,7 +58,7 @@ static void streams(void) {
     expect_said("");
 }
 
-/* Somebody wants ids of streams to be asked for. */
+/* The user wants the driver to be asked for ids of streams. */
 static void ids(void) {
     named();
     expect_said("");
@@ -72,7 +72,7 @@ static void contexts(void) {
     CHECK_OK(cuCtxCreate_v2(&context, 0, 0));
     own = made();
     CHECK_OK(cuCtxPopCurrent_v2(&popped));
-    /* Genesis hears of it as memory is freed in its order. */
+    /* Genesis learns of the stream when memory is freed in its order. */
     CHECK_OK(cudaFreeAsync(HEAP_BLOCK, own));
     CHECK_OK(cuCtxDestroy_v2(context));
     expect_said("forget %llx;", handle(own));
@@ -86,7 +86,7 @@ static void contexts(void) {
     expect_said("forget %llx;", handle(plain));
 }
 
-/* The same by the runtime; and a capture ends with its device's context. */
+/* The same by the runtime; a capture also ends with its device's context. */
 static void reset(void) {
     stream_t stream = named();
     expect_said("GENESIS_STREAM_IDS=off;");
@@ -95,7 +95,7 @@ static void reset(void) {
     expect_said("begin 0;forget %llx;end 0;", handle(stream));
 }
 
-/* Captures begin and end, well and otherwise. */
+/* Captures begin and end, successfully or not. */
 static void captures(void) {
     stream_t first = named(), second = made();
     void *graph = NULL;
@@ -109,7 +109,7 @@ static void captures(void) {
     expect_said("end 0;");
     CHECK(cudaStreamEndCapture(second, &graph) != OK);
     expect_said("");
-    /* What invalidates a capture does not end it. */
+    /* Invalidating a capture does not end it. */
     CHECK(cudaDeviceSynchronize() != OK);
     expect_said("");
     CHECK(cudaStreamEndCapture(first, &graph) != OK);
@@ -120,7 +120,7 @@ static void captures(void) {
     expect_said("begin 0;forget %llx;end 0;", handle(first));
 }
 
-/* Genesis comes while a stream is captured. */
+/* Genesis is opened while a stream is captured. */
 static void opened_late(void) {
     stream_t first = made(), second = made();
     void *graph = NULL;

@@ -1,5 +1,5 @@
 /*
- * Functions of a runtime that simcuda has not, as far as the tests want them.
+ * Functions of a runtime that simcuda does not have, as far as the tests need them.
  */
 #include "preload.h"
 
@@ -16,7 +16,7 @@ int cudaDeviceSetMemPool(int device, void *pool) {
     return device == 0 && pool != NULL ? OK : INVALID_VALUE;
 }
 
-/* Nothing is lost but to whoever believes it. */
+/* Reports success, but nothing is lost. */
 int cudaDeviceReset(void) { return OK; }
 int cuDevicePrimaryCtxReset_v2(int device) { return device == 0 ? OK : INVALID_VALUE; }
 
@@ -88,7 +88,7 @@ int cuPointerGetAttribute(void *data, int attribute, unsigned long long address)
     return OK;
 }
 
-/* A wait for the device that takes its time before the driver hears of it. */
+/* A wait for the device that takes a while before it calls the driver. */
 static void (*before_wait)(void);
 
 void beyond_before_wait(void (*function)(void)) { before_wait = function; }

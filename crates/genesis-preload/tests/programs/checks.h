@@ -1,8 +1,8 @@
 /*
- * What all programs of these tests share: checks that stop, and Genesis's statistics, if it is there.
+ * What all programs of these tests share: checks, and Genesis's statistics, if it is open.
  *
- * A program ends with status 0, or at the first check that does not hold with status 1 and a line
- * on standard error.
+ * A program ends with status 0, or at the first check that fails with status 1 and a line on
+ * standard error.
  */
 #ifndef GENESIS_PRELOAD_TEST_CHECKS_H
 #define GENESIS_PRELOAD_TEST_CHECKS_H
@@ -45,7 +45,7 @@ static inline int take_genesis(struct dl_phdr_info *object, size_t size, void *p
     return 1;
 }
 
-/* libgenesis.so if the process has it; NULL if nobody has opened it. */
+/* libgenesis.so, or NULL if the process has not opened it. */
 static inline void *genesis_library(void) {
     const char *path = NULL;
     return dl_iterate_phdr(take_genesis, &path) ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;

@@ -1,6 +1,6 @@
 /*
  * Threads that do everything at once, each with a stream of its own, and blocks that go from one to
- * another. Every use is seen by simgpu's race detector.
+ * another. simgpu's race detector sees every use.
  */
 #include "preload.h"
 
@@ -8,7 +8,7 @@
 
 enum { THREADS = 4, SHARED = 64, OWN = 16, ROUNDS = 4000 };
 
-/* Blocks for any thread; an exchange hands them on, as an atomic of any program would. */
+/* Blocks for any thread, handed on by atomic exchange. */
 static void *shared[SHARED];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -32,7 +32,7 @@ static void *work(void *seed) {
         size_t bytes = draw % 5 ? (size_t)(draw % 4096 + 1) * 64 : (draw % 64 + 1) * MIB;
         void *block = NULL;
         if (draw & 1) {
-            /* Used here, on this thread's stream, and freed by whoever finds it: at once. */
+            /* Used here, on this thread's stream, and freed by any thread that finds it. */
             CHECK_OK(cudaMalloc(&block, bytes));
             CHECK_OK(cudaMemsetAsync(block, 1, bytes, stream));
             block = exchange(draw % SHARED, block);

@@ -1,6 +1,6 @@
 /*
  * Two devices in one process: streams stand still (SIMCUDA_PROGRESS=manual), and simgpu's race
- * detector sees every use. The argument says which case.
+ * detector sees every use. The argument names the case.
  */
 #include "preload.h"
 
@@ -37,7 +37,7 @@ static void wait_for(int device) {
     CHECK_OK(cudaSetDevice(0));
 }
 
-/* In the order of a stream of a device that nothing was asked for yet. */
+/* In the order of a stream of a device that is not used yet. */
 static void elsewhere(void) {
     void *block = NULL;
     CHECK_OK(cudaFree(NULL));
@@ -55,7 +55,7 @@ static void elsewhere(void) {
     EXPECT(BYTES, live_bytes(1));
 }
 
-/* A block is freed while a peer reads it: what the program waits for is not the peer. */
+/* A block is freed while a peer reads it: the program does not wait for the peer. */
 static void peer_reads(void) {
     enable_peers();
     void *block = allocate(BYTES);
@@ -78,7 +78,7 @@ static void peer_reads(void) {
     EXPECT(BYTES, live_bytes(0));
 }
 
-/* Fences of this library wait for a peer too, however many blocks there are and of whatever size. */
+/* Fences of this library also wait for a peer, however many blocks there are, of whatever size. */
 static void peer_fences(void) {
     enable_peers();
     for (int round = 0; round < MANY; round++) {
@@ -99,7 +99,7 @@ static void peer_fences(void) {
     }
 }
 
-/* Memory that only the wait for a peer can give. */
+/* Memory that only a wait for a peer makes free. */
 static void peer_shortage(void) {
     enable_peers();
     CHECK_OK(simcuda_limit(0, 64 * MIB));
@@ -147,7 +147,7 @@ static void from_the_other(void) {
     }
 }
 
-/* The default streams of two devices have one handle and are two. */
+/* The default streams of two devices have one handle and are two streams. */
 static void default_streams(void) {
     enable_peers();
     void *block = NULL;

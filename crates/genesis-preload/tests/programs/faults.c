@@ -1,6 +1,6 @@
 /*
- * A program that takes every answer as it comes while calls of the driver fail (SIMCUDA_FAULTS). At
- * the end it frees what it holds, and then the driver has everything back.
+ * A program that accepts every answer while calls of the driver fail (SIMCUDA_FAULTS). At the end
+ * it frees what it holds, and then the driver has everything back.
  */
 #include "preload.h"
 
@@ -23,7 +23,7 @@ static void release(struct held *one) {
     if (status == OK) one->block = NULL;
 }
 
-/* Another stream in the place of one, whose memory may be held still. */
+/* Replaces a stream, whose memory may still be held. */
 static void make_again(uint32_t index) {
     stream_t stream = NULL;
     if (cudaStreamCreateWithFlags(&stream, NON_BLOCKING) != OK) return;
@@ -55,10 +55,16 @@ static void round_of_work(void) {
     if (draw(16) == 0) cudaDeviceSynchronize();
     if (draw(16) == 0) make_again(1 + draw(2));
     if (draw(16) == 0) cudaMemGetInfo(&bytes, &total);
+    /* CUDA's own. */
+    if (draw(16) == 0) cudaMalloc(&block, 0);
     cudaGetLastError();
 }
 
 int main(void) {
+    /* Another device is in use, which this library has not seen. */
+    if (cudaSetDevice(1) == OK) cudaFree(NULL);
+    cudaSetDevice(0);
+    cudaGetLastError();
     cudaFree(NULL);
     cudaStreamCreateWithFlags(&streams[1], NON_BLOCKING);
     cudaStreamCreateWithFlags(&streams[2], NON_BLOCKING);
@@ -71,8 +77,15 @@ int main(void) {
         if (held[index].block != NULL) CHECK_OK(cudaFree(held[index].block));
     }
     CHECK_OK(cudaDeviceSynchronize());
+    /* What was freed is given back behind a wait for each device in use. */
+    if (cudaSetDevice(1) == OK) CHECK_OK(cudaDeviceSynchronize());
+    CHECK_OK(cudaSetDevice(0));
+    /* CUDA gives back what it served itself. */
+    void *pool = NULL;
+    CHECK_OK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    CHECK_OK(cudaMemPoolTrimTo(pool, 0));
     if (genesis_library() != NULL) {
-        /* Where Genesis could not start, CUDA has served everything. */
+        /* If Genesis could not start, CUDA has served everything. */
         genesis_status (*empty)(int);
         *(void **)&empty = genesis_function("genesis_cache_empty");
         if (empty(0) == GENESIS_STATUS_SUCCESS) EXPECT(0, statistics(0).allocated_bytes.current);

@@ -1,6 +1,6 @@
 /*
- * When memory that was freed is used again: streams stand still (SIMCUDA_PROGRESS=manual), and
- * simgpu's race detector sees every use. The argument says which case.
+ * When freed memory is used again: streams stand still (SIMCUDA_PROGRESS=manual), and simgpu's race
+ * detector sees every use. The argument names the case.
  */
 #include "preload.h"
 
@@ -22,7 +22,7 @@ static void *freed_under_work(void) {
     return block;
 }
 
-/* A block is freed in one stream's shadow, and memory is used on another. */
+/* A block is freed while one stream uses it, and memory is used on another. */
 static void shadow(void) {
     for (int round = 0; round < 8; round++) {
         freed_under_work();
@@ -41,7 +41,7 @@ static void short_of_memory(void) {
     CHECK_OK(cudaMemsetAsync(block, 2, BYTES, two));
 }
 
-/* Many blocks are freed: one wait, and then they are there again. */
+/* Many blocks are freed: after one wait they are free again. */
 static void many(void) {
     static void *blocks[MANY];
     for (int index = 0; index < MANY; index++) blocks[index] = allocate(KIB);
@@ -56,7 +56,7 @@ static void many(void) {
     }
 }
 
-/* The bytes put aside are few beside those that are live. */
+/* The bytes put aside are few compared with the live ones. */
 static void bytes(void) {
     int64_t waits = simcuda_calls("cuCtxSynchronize");
     for (int index = 0; index < 32; index++) CHECK_OK(cudaFree(allocate(64 * MIB)));
@@ -71,7 +71,7 @@ static void bytes(void) {
     EXPECT(0, simcuda_calls("cuCtxSynchronize") - waits);
 }
 
-/* The program waits of its own accord: no wait of ours is needed. */
+/* The program itself waits: no wait of ours is needed. */
 static void own_wait(void) {
     void *former = freed_under_work();
     EXPECT(BYTES, statistics(0).requested_bytes.current);
@@ -82,7 +82,7 @@ static void own_wait(void) {
     CHECK_OK(cudaMemsetAsync(block, 2, BYTES, two));
 }
 
-/* While a stream is captured nothing is waited for, and the capture is whole. */
+/* While a stream is captured nothing is waited for, and the capture succeeds. */
 static void capture(void) {
     static void *blocks[MANY];
     void *graph = NULL;
@@ -93,7 +93,7 @@ static void capture(void) {
     int64_t waits = simcuda_calls("cuCtxSynchronize");
     for (int index = 0; index < MANY; index++) CHECK_OK(cudaFree(blocks[index]));
     allocate(KIB);
-    /* What is asked for in the capturing stream's order is for CUDA to answer. */
+    /* CUDA answers requests in the capturing stream's order. */
     void *node = NULL;
     CHECK(cudaMallocAsync(&node, KIB, one) != OK);
     EXPECT(0, simcuda_calls("cuCtxSynchronize") - waits);
@@ -105,16 +105,16 @@ static void capture(void) {
     EXPECT(BYTES + KIB, statistics(0).requested_bytes.current);
 }
 
-/* Memory freed in one stream's order comes to cudaMalloc, whose user may be any stream. */
+/* Memory freed in one stream's order goes to cudaMalloc, so any stream may use it. */
 static void stream_order(void) {
-    /* So much is live that nothing is waited for before there is more. */
+    /* So much is live that no fence comes before much more is freed. */
     void *block = allocate(40 * GIB);
     for (int round = 0; round < 8; round++) {
         stream_t stream = round & 1 ? one : NULL;
         CHECK_OK(cudaMallocAsync(&block, 4 * GIB, stream));
         CHECK_OK(cudaMemsetAsync(block, 1, 4 * GIB, stream));
         CHECK_OK(cudaFreeAsync(block, stream));
-        /* Somebody misses what the stream holds, and the next call that names it makes a fence. */
+        /* Another lane misses what the stream holds; the next call that names it makes a fence. */
         void *other = allocate(3 * GIB);
         CHECK_OK(cudaMallocAsync(&block, KIB, stream));
         CHECK_OK(cudaFreeAsync(block, stream));
@@ -125,7 +125,7 @@ static void stream_order(void) {
     }
     const char *strategy = getenv("GENESIS_POOL_TYPE");
     CHECK(strcmp(strategy ? strategy : "", "Elastic") || simcuda_calls("cuStreamWaitEvent") > 0);
-    /* And the other way: freed by cudaFreeAsync behind another stream's work. */
+    /* The opposite: freed by cudaFreeAsync behind another stream's work. */
     void *former = NULL;
     CHECK_OK(cudaDeviceSynchronize());
     CHECK_OK(cudaMallocAsync(&former, KIB, one));

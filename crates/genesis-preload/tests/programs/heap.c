@@ -1,5 +1,6 @@
 /*
- * In the place of libgenesis.so: has one block that is always live, and keeps what it is told of streams and captures.
+ * Takes libgenesis.so's place: has one block that is always live, and remembers what it is told of
+ * streams and captures.
  */
 #include "checks.h"
 #include "heap.h"
@@ -8,7 +9,7 @@ static char said[4096];
 
 #define SAY(...) snprintf(said + strlen(said), sizeof said - strlen(said), __VA_ARGS__)
 
-/* What it was told since it was asked last. */
+/* What it was told since the last question. */
 const char *heap_said(void) {
     static char copy[sizeof said];
     memcpy(copy, said, sizeof said);
@@ -20,7 +21,7 @@ genesis_status genesis_stream_forget(genesis_stream stream) {
     int (*query)(genesis_stream);
     *(void **)&query = dlsym(RTLD_DEFAULT, "cudaStreamQuery");
     int status = query(stream);
-    /* 900: it is there, and captured. */
+    /* 900: the stream exists, and is captured. */
     SAY("forget %llx%s;", (unsigned long long)(uintptr_t)stream,
         status == 0 || status == 900 ? "" : " too late");
     return 0;

@@ -1,4 +1,4 @@
-/* What heap.c, and the program that it stands in for, agree on. */
+/* What heap.c and the programs that use it share. */
 #ifndef GENESIS_PRELOAD_TEST_HEAP_H
 #define GENESIS_PRELOAD_TEST_HEAP_H
 

@@ -1,5 +1,5 @@
 /*
- * That calls mean what they mean without the preload library. The argument says which case.
+ * Calls mean the same as without the preload library. The argument names the case.
  */
 #include "preload.h"
 
@@ -85,7 +85,7 @@ static void memory_info(void) {
     void *block = allocate(GIB);
     CHECK_OK(cudaMemGetInfo(&free_bytes, &total_bytes));
     CHECK(free_bytes == all_bytes - GIB);
-    /* Freed is free, though it waits, and cached is free. */
+    /* Freed blocks count as free although they wait, and so does cached memory. */
     CHECK_OK(cudaFree(block));
     CHECK_OK(cudaMemGetInfo(&free_bytes, &total_bytes));
     EXPECT(all_bytes, free_bytes);
@@ -95,7 +95,7 @@ static void memory_info(void) {
     EXPECT(OK, cudaMemGetInfo(&free_bytes, NULL));
 }
 
-/* What the driver itself allocated, as Genesis could not, goes back to the driver. */
+/* Memory that the driver allocated because Genesis could not goes back to the driver. */
 static void foreign(void) {
     void *blocks[4];
     CHECK_OK(cudaFree(NULL));
@@ -117,7 +117,7 @@ static void foreign(void) {
 static void ipc(void) {
     char handle[64];
     void *first = allocate(100 * KIB), *second = allocate(100 * KIB);
-    /* simcuda shares nothing, which it says of what is forwarded. */
+    /* simcuda shares nothing, and answers so to the calls that are forwarded. */
     EXPECT(NOT_SUPPORTED, cudaIpcGetMemHandle(handle, second));
     EXPECT(NOT_SUPPORTED, cudaGetLastError());
     fprintf(stderr, "then\n");
@@ -142,7 +142,7 @@ static void stream_order(void) {
     CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
     CHECK_OK(cudaMallocAsync(&block, 3 * MIB, stream));
     CHECK_OK(cudaFreeAsync(block, stream));
-    /* On its stream it is there at once. */
+    /* On its stream it is free at once. */
     CHECK_OK(cudaMallocAsync(&again, 3 * MIB, stream));
     CHECK(again == block);
     EXPECT(0, simcuda_census("pool_blocks"));
@@ -151,7 +151,7 @@ static void stream_order(void) {
     CHECK_OK(cudaDeviceGetDefaultMemPool(&pool, 0));
     CHECK_OK(cudaMallocFromPoolAsync(&block, MIB, pool, stream));
     EXPECT(MIB, live_bytes(0));
-    /* A pool of somebody else's is for CUDA to know. */
+    /* Another memory pool than the default one is left to CUDA. */
     CHECK(cudaMallocFromPoolAsync(&again, MIB, &pool, stream) != OK);
     EXPECT(MIB, live_bytes(0));
     CHECK_OK(cudaFreeAsync(block, NULL));
@@ -162,7 +162,7 @@ static void stream_order(void) {
     EXPECT(OUT_OF_MEMORY, cudaMallocAsync(&block, SIZE_MAX, stream));
     EXPECT(OUT_OF_MEMORY, cudaGetLastError());
     CHECK_OK(cudaDeviceSynchronize());
-    /* What waited for another stream is taken in by the next call. */
+    /* A block that waited for another stream becomes free by the next call. */
     CHECK_OK(cudaFree(allocate(KIB)));
     EXPECT(0, live_bytes(0));
 }
@@ -176,7 +176,7 @@ static void devices(void) {
         EXPECT((device + 1) * MIB, statistics(device).requested_bytes.current);
     }
     CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
-    /* Freed with the other device current: idle when both were waited for. */
+    /* Freed with the other device current: free when both were waited for. */
     CHECK_OK(cudaSetDevice(0));
     CHECK_OK(cudaFree(blocks[1]));
     CHECK_OK(cudaFree(blocks[0]));
@@ -194,7 +194,7 @@ static void devices(void) {
     EXPECT(0, live_bytes(1));
 }
 
-/* Devices use what others have, allocated before access was enabled and after: as kernels would. */
+/* Devices use memory of others, allocated before access was enabled or after, as kernels would. */
 static void peers(void) {
     struct { int place, device, flags; } access = {1, 0, 3};
     void *blocks[2], *pool;
@@ -203,7 +203,7 @@ static void peers(void) {
         blocks[device] = allocate(MIB);
     }
     CHECK_OK(cudaDeviceEnablePeerAccess(0, 0));
-    /* Of the other device the memory of its pool, which is all of it. */
+    /* Access to the other device's memory pool is access to all of its memory. */
     CHECK_OK(cudaDeviceGetDefaultMemPool(&pool, 1));
     CHECK_OK(cudaMemPoolSetAccess(pool, &access, 1));
     for (int device = 0; device < 2; device++) {
@@ -213,7 +213,7 @@ static void peers(void) {
     }
 }
 
-/* Arrays are CUDA's, and had from what Genesis caches; see beyond.c. */
+/* Arrays are CUDA's, and get memory that Genesis has cached; see beyond.c. */
 static void passed(void) {
     void *array = NULL, *block = NULL;
     CHECK_OK(cudaFree(allocate(60 * GIB)));
@@ -242,7 +242,7 @@ static void reset(void) {
     EXPECT(0, statistics(0).frees);
 }
 
-/* The driver's answer to what is asked of an address is the one that counts. */
+/* The driver's own answer about an address counts. */
 static void check_range(void *block, size_t offset, size_t bytes) {
     int cuMemGetAddressRange_v2(unsigned long long *, size_t *, unsigned long long);
     int cuPointerGetAttribute(void *, int, unsigned long long);
@@ -256,7 +256,7 @@ static void check_range(void *block, size_t offset, size_t bytes) {
     CHECK(start == ADDRESS(block) && found == bytes);
 }
 
-/* After a reset CUDA uses addresses again that Genesis takes for its own, live ones or free. */
+/* After a reset CUDA reuses addresses that Genesis knows as its own, live or free. */
 static void addresses_again(void) {
     void (*use_again)(void *, size_t);
     *(void **)&use_again = dlsym(RTLD_DEFAULT, "beyond_use_again");
@@ -277,7 +277,7 @@ static void addresses_again(void) {
     }
 }
 
-/* The same with a driver that really gives addresses out again. */
+/* The same with a driver that really reuses addresses. */
 static void reset_for_good(void) {
     enum { BLOCKS = 64, BYTES = 768 << 10 };
     static char *former[BLOCKS], *blocks[BLOCKS];
@@ -307,7 +307,7 @@ static void reset_for_good(void) {
     EXPECT(0, simcuda_census("used_bytes"));
 }
 
-/* Without a pool's name, memory in stream order is of the pool that the program has set. */
+/* Without a named pool, memory in stream order is from the memory pool that the program has set. */
 static void pools(void) {
     void *block = NULL, *pool = NULL;
     CHECK_OK(cudaDeviceGetDefaultMemPool(&pool, 0));
@@ -323,7 +323,7 @@ static void pools(void) {
     EXPECT(2, statistics(0).allocations);
 }
 
-/* A limit of Genesis's own is kept, and what waits for a fence is had before a request fails. */
+/* A limit of Genesis's own holds; blocks that wait for a fence are used before a request fails. */
 static void limit(void) {
     void *block = NULL;
     for (int round = 0; round < 20; round++) CHECK_OK(cudaFree(allocate(600 * MIB)));
@@ -333,7 +333,7 @@ static void limit(void) {
     EXPECT(0, simcuda_calls("cuMemAlloc"));
 }
 
-/* Of what is live at the end, one block of three was never freed. */
+/* One block of three was never freed, and is live at the end. */
 static void leaks(void) {
     void *first = allocate(KIB), *third = (allocate(2 * KIB), allocate(3 * KIB));
     CHECK_OK(cudaFree(first));

@@ -1,6 +1,6 @@
 /*
- * Prints the nanoseconds of a cudaMalloc and the cudaFree of what it gave, again and again: the
- * median of many rounds. With a second argument, of genesis_malloc and genesis_free instead.
+ * Prints the nanoseconds of a cudaMalloc and the cudaFree of its block: the median of many rounds.
+ * With a second argument, of genesis_malloc and genesis_free instead.
  */
 #include "preload.h"
 

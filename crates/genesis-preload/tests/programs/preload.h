@@ -9,12 +9,13 @@
 
 enum {
     OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, UNKNOWN = 999, NOT_SUPPORTED = 801,
-    CAPTURE_UNSUPPORTED = 900, NON_BLOCKING = 1, CAPTURE_GLOBAL = 0, CAPTURE_RELAXED = 2, COPY_TO_HOST = 2,
+    CAPTURE_UNSUPPORTED = 900, NON_BLOCKING = 1, CAPTURE_GLOBAL = 0, CAPTURE_RELAXED = 2,
+    COPY_TO_HOST = 2,
 };
 
 typedef void *stream_t;
 
-/* The runtime; simcuda's own where the preload library has none. */
+/* The runtime: the preload library's functions, else simcuda's own. */
 int cudaMalloc(void **block, size_t bytes);
 int cudaFree(void *block);
 int cudaMallocAsync(void **block, size_t bytes, stream_t stream);
@@ -33,6 +34,7 @@ int cudaSetDevice(int device);
 int cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 int cudaMemPoolSetAccess(void *pool, const void *list, size_t count);
 int cudaDeviceGetDefaultMemPool(void **pool, int device);
+int cudaMemPoolTrimTo(void *pool, size_t bytes);
 int cudaGetLastError(void);
 int cudaPeekAtLastError(void);
 int cudaMemsetAsync(void *block, int value, size_t bytes, stream_t stream);
@@ -45,7 +47,7 @@ int cudaStreamEndCapture(stream_t stream, void **graph);
 int cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
                                      unsigned long long flags, int *found);
 
-/* The runtime's as well, of beyond.c. */
+/* Also the runtime's, in beyond.c. */
 int cudaMallocArray(void **array, const void *description, size_t width, size_t height,
                     unsigned flags);
 int cudaDeviceSetMemPool(int device, void *pool);
@@ -82,7 +84,7 @@ static inline void check_violations(void) {
     }
 }
 
-/* The address of a block on the device, from whatever CUDA calls it. */
+/* The address of a block on the device. */
 #define ADDRESS(block) ((unsigned long long)(uintptr_t)(block))
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Streams that are not what their handles say, and captures beside other threads' frees: streams
- * stand still (SIMCUDA_PROGRESS=manual), and simgpu's race detector sees every use. The argument
- * says which case.
+ * Streams that share handles, and captures during other threads' frees: streams stand still
+ * (SIMCUDA_PROGRESS=manual), and simgpu's race detector sees every use. The argument names the
+ * case.
  */
 #include "preload.h"
 
@@ -34,7 +34,7 @@ static void *use_and_free(void *block) {
     return NULL;
 }
 
-/* Default streams of two threads have one handle and are two. */
+/* Default streams of two threads have one handle and are two streams. */
 static void per_thread(void) {
     void *block = NULL;
     for (int round = 0; round < 8; round++) {
@@ -45,7 +45,7 @@ static void per_thread(void) {
     }
 }
 
-/* A stream with the handle of one that was just destroyed; the driver gives handles again. */
+/* A stream with the handle of one that was just destroyed; the driver reuses handles. */
 static stream_t made_again(stream_t former) {
     stream_t created[MOST_CREATED];
     for (int count = 0; count < MOST_CREATED; count++) {
@@ -65,7 +65,7 @@ static void made_and_destroyed(void) {
     void *block = NULL, *other = NULL, *recorded = NULL;
     CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
     for (int round = 0; round < 8; round++) {
-        /* Freed in its order, and in the order of one that another stream has the memory of. */
+        /* Freed in its order, and in the order of a stream whose memory another stream has. */
         CHECK_OK(cudaMallocAsync(&block, BYTES, stream));
         CHECK_OK(cudaMallocAsync(&recorded, BYTES, NULL));
         CHECK_OK(cudaStreamSynchronize(NULL));
@@ -89,7 +89,7 @@ static void made_and_destroyed(void) {
     }
 }
 
-/* A stream of a context that the program has made beside the device's primary one. */
+/* A stream of a context that the program has made, other than the device's primary one. */
 static void other_context(void) {
     int cuCtxCreate_v2(void **, unsigned, int);
     int cuCtxPopCurrent_v2(void **);
@@ -102,7 +102,7 @@ static void other_context(void) {
         CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
         CHECK_OK(cuCtxPopCurrent_v2(&popped));
         CHECK(popped == context);
-        /* Of Genesis's memory it may use and free what there is; then its context ends. */
+        /* It may use and free memory of Genesis's; then its context ends. */
         CHECK_OK(cudaMallocAsync(&block, BYTES, NULL));
         CHECK_OK(cudaMemsetAsync(block, 1, BYTES, NULL));
         CHECK_OK(cudaStreamSynchronize(NULL));
@@ -110,7 +110,7 @@ static void other_context(void) {
         CHECK_OK(cudaFreeAsync(block, stream));
         if (round % 2) CHECK_OK(cuCtxDestroy_v2(context));
     }
-    /* What is asked for in its order is CUDA's own. */
+    /* CUDA serves requests in its order. */
     CHECK_OK(cuCtxCreate_v2(&context, 0, 0));
     CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
     CHECK_OK(cuCtxPopCurrent_v2(&popped));
@@ -123,7 +123,7 @@ static void other_context(void) {
 
 static sem_t has_waited_for, may_go_on;
 
-/* In another thread, where its wait is about to be made. */
+/* In another thread, which is about to wait. */
 static void pause_before_wait(void) {
     sem_post(&has_waited_for);
     usleep(2000);
@@ -135,7 +135,7 @@ static void *free_many(void *blocks) {
     return NULL;
 }
 
-/* A capture begins while another thread is on its way into a wait of ours. */
+/* A capture begins while another thread is about to begin a wait of ours. */
 static void begin_beside_wait(void) {
     static void *blocks[MANY];
     stream_t stream;
@@ -153,7 +153,7 @@ static void begin_beside_wait(void) {
     CHECK(graph != NULL);
 }
 
-/* What is waited for needs the thread that begins a capture. */
+/* The work that is waited for needs the thread that begins a capture. */
 static void wait_until_told(void) {
     sem_post(&has_waited_for);
     sem_wait(&may_go_on);
@@ -181,7 +181,7 @@ static void wait_that_needs_the_capture(void) {
     CHECK_OK(pthread_join(thread, NULL));
 }
 
-/* After a capture whose stream was destroyed, and one that was invalidated, there are waits again. */
+/* Waits are made again after a capture whose stream was destroyed, and after an invalidated one. */
 static void captures_that_end(void) {
     static void *blocks[MANY];
     stream_t stream;

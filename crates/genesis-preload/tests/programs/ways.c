@@ -1,6 +1,6 @@
 /*
- * Every way to CUDA's functions for memory, by the program's argument. Each must lead to Genesis,
- * which has what was asked for, and to the driver for what it has not.
+ * Every way to CUDA's functions for memory, by the program's argument. Each must lead to Genesis
+ * for what it serves, and to the driver for the rest.
  */
 #include "preload.h"
 
@@ -9,7 +9,7 @@ typedef int (*function)();
 static const char *way;
 static void *driver;
 
-/* The function of the driver's of that plain name, for CUDA `version`. */
+/* The driver's function of that plain name, for CUDA `version`. */
 static function by_proc_address(const char *name, int version) {
     void *found = NULL;
     int status = 9;
@@ -27,7 +27,7 @@ static function by_proc_address(const char *name, int version) {
     return (function)found;
 }
 
-/* The function of the driver's, found in the way that is tested. */
+/* The driver's function, found in the way that is tested. */
 static function find(const char *plain, const char *symbol) {
     void *found = NULL;
     int status = 9;
@@ -36,7 +36,7 @@ static function find(const char *plain, const char *symbol) {
     if (!strcmp(way, "proc_address")) return by_proc_address(plain, 12000);
     if (!strcmp(way, "old_proc_address")) return by_proc_address(plain, 11030);
     if (!strcmp(way, "proc_address_of_itself")) {
-        /* As the runtime does it: the driver's own answer to the name of the search. */
+        /* As the runtime does: the driver's own function for such searches. */
         function search = by_proc_address("cuGetProcAddress", 12000);
         CHECK_OK(search(plain, &found, 12000, (uint64_t)0, &status));
         return (function)found;
@@ -57,7 +57,7 @@ static void by_driver(void) {
     function allocate = find("cuMemAlloc", "cuMemAlloc_v2");
     function release = find("cuMemFree", "cuMemFree_v2");
     function synchronize = find("cuCtxSynchronize", "cuCtxSynchronize");
-    /* Before there is a context the driver says what it says. */
+    /* Before there is a context the driver answers. */
     CHECK(allocate(&block, MIB) != OK);
     CHECK(genesis_library() == NULL);
     CHECK_OK(find("cuInit", "cuInit")(0));
@@ -103,7 +103,7 @@ static void by_driver(void) {
     CHECK_OK(synchronize());
     EXPECT(0, statistics(0).requested_bytes.current);
 
-    /* Memory of somebody else's: reserved, made and mapped by hand. */
+    /* The program's own memory: reserved, created and mapped by itself. */
     struct { int kind, handles, place, device; uint64_t more[2]; } properties = {1, 0, 1, 0, {0}};
     CHECK_OK(find("cuMemAddressReserve", "cuMemAddressReserve")(
         &foreign, 2 * MIB, (size_t)0, (uint64_t)0, (uint64_t)0));

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// After so many seconds a program hangs.
+/// A program that takes longer hangs.
 const TIME_LIMIT_SECONDS: &str = "120";
 
-/// Where the driver is found by name, and where the runtime is linked from.
+/// The folders in which the driver is found by name and from which the runtime is linked.
 struct Folders {
     driver: PathBuf,
     runtime: PathBuf,
@@ -30,7 +30,7 @@ static FOLDERS: LazyLock<Folders> = LazyLock::new(|| {
     Folders { driver: folder("driver", "libcuda.so.1"), runtime: folder("runtime", "libcudart.so") }
 });
 
-/// A library under test, which stands beside this program.
+/// A library under test, in the folder of this program.
 pub fn beside(name: &str) -> PathBuf {
     let path = env::current_exe().unwrap().with_file_name(name);
     assert!(path.is_file(), "{} is not there", path.display());
@@ -56,7 +56,7 @@ pub fn compile_with(test: &str, name: &str, arguments: &[&OsStr]) -> PathBuf {
     program
 }
 
-/// A program with the preload library before it. simcuda is the driver by its name, and the
+/// A program with the preload library preloaded. simcuda is the driver, found by its name, and the
 /// runtime of programs that are linked with it.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new("timeout");
@@ -74,7 +74,7 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// Runs a command line, which must end well; what it said on standard error.
+/// Runs a command line, which must succeed; returns what it printed on standard error.
 #[track_caller]
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();

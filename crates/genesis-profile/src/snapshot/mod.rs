@@ -2,13 +2,13 @@
 //! pytorch.org/memory_viz.
 //!
 //! The form is what `torch.cuda.memory._snapshot()` returns and `_dump_snapshot` pickles:
-//! `segments` with their `blocks` as they are now, `device_traces` with a list of entries a
-//! device, by ordinal, `external_annotations`, `allocator_settings`. Its keys are those of
-//! PyTorch 2.11. A segment is memory there, so an area with unmapped addresses becomes several,
-//! one a run of mapped ones, as PyTorch itself has it for expandable segments.
+//! `segments` with their present `blocks`, `device_traces` with a list of entries for each device
+//! by ordinal, `external_annotations`, `allocator_settings`. Its keys are those of PyTorch 2.11. A
+//! segment has memory there, so an area with unmapped addresses becomes several segments, one for
+//! each run of mapped addresses, as with PyTorch's expandable segments.
 //!
-//! Not everything has a place in that form: paused blocks have no memory and are left out;
-//! private pools are told apart from the common one, but not from each other.
+//! **Left out.** Paused blocks, which have no memory. Which private pool a segment belongs to: the
+//! form only tells private pools from the common one.
 
 mod trace;
 mod values;
@@ -28,8 +28,8 @@ pub fn write_pickle(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     pickle.end()
 }
 
-/// Writes the snapshot as JSON, for other programs: PyTorch reads pickles only. Call sites
-/// stand in full at every entry.
+/// Writes the snapshot as JSON, for other programs: PyTorch reads pickles only. Every entry has its
+/// call site in full.
 ///
 /// # Errors
 /// Those of `out`.
@@ -55,7 +55,7 @@ fn write(profile: &Profile, out: &mut dyn Values) -> io::Result<()> {
     out.key("device_traces")?;
     out.begin_list()?;
     let ordinals = profile.devices.iter().map(|device| device.ordinal);
-    // A list a device up to the last one in use; what calls itself the millionth gets none.
+    // A list for each device up to the last in use, unless a document claims a huge ordinal.
     for ordinal in 0..ordinals.max().map_or(0, |last| last.min(1023) + 1) {
         out.begin_list()?;
         if let Some(row) = profile.device_row(ordinal) {
@@ -69,7 +69,7 @@ fn write(profile: &Profile, out: &mut dyn Values) -> io::Result<()> {
     out.end_dict()
 }
 
-/// The parts of a segment that have memory: runs of blocks next to each other.
+/// The parts of a segment that have memory: runs of adjacent blocks.
 fn runs(segment: &Segment) -> impl Iterator<Item = &[Block]> {
     let has_memory = |block: &Block| {
         let is_away = matches!(block.state, BlockState::Unmapped | BlockState::Paused);
@@ -129,11 +129,11 @@ fn write_segment(
     out.end_dict()
 }
 
-/// The ranges, as their begins and ends.
+/// The begins and ends of ranges.
 fn write_annotations(profile: &Profile, out: &mut dyn Values) -> io::Result<()> {
     out.key("external_annotations")?;
     out.begin_list()?;
-    // The names of each thread's open ranges: an end has none.
+    // The names of each thread's open ranges, because an end has no name.
     let mut open: std::collections::HashMap<u64, Vec<u32>> = std::collections::HashMap::new();
     for event in &profile.history.events {
         let thread = open.entry(event.address);

@@ -1,4 +1,4 @@
-//! What the viewer must be able to do with a snapshot is done here: going back through it.
+//! A snapshot can be undone entry by entry, as the viewer does.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ fn as_json(profile: &Profile) -> Value {
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// Goes back as `MemoryViz.js` does, failing where it would; the blocks and the mapped bytes
-/// before the first entry.
+/// Undoes the entries as `MemoryViz.js` does and fails where it would; returns the blocks and the
+/// mapped bytes before the first entry.
 fn go_back(snapshot: &Value, device: usize) -> (usize, u64) {
     let of = |value: &Value, key: &str| value[key].as_u64().unwrap();
     let mut mapped: BTreeMap<u64, u64> = BTreeMap::new();
@@ -99,7 +99,7 @@ fn a_history_without_its_begin_goes_back_too() {
     assert!(mapped > 0);
 }
 
-/// Memory whose home moved without a word, and holes in an area.
+/// Memory whose home moved without an event, and holes in an area.
 #[test]
 fn moved_memory_fits_wherever_it_is_said_to_be() {
     const MIB: u64 = 1 << 20;
@@ -142,7 +142,7 @@ fn moved_memory_fits_wherever_it_is_said_to_be() {
     assert_eq!(snapshot["segments"].as_array().unwrap().len(), 2);
     assert_eq!(snapshot["segments"][0]["is_expandable"], true);
     let (blocks, mapped) = go_back(&snapshot, 0);
-    // Of the home at 98 … 102 only what is mapped at the end can be taken away.
+    // Of the home at 98 … 102 only what is mapped at the end can be unmapped.
     assert_eq!((blocks, mapped), (0, 2 * MIB));
 }
 

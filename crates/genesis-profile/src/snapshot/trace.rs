@@ -1,16 +1,15 @@
-//! The entries of a device's trace, such that PyTorch's viewer can go back through them.
+//! The entries of a device's trace, such that PyTorch's viewer can undo them.
 //!
-//! The viewer begins with the segments of the end and undoes one entry after the other. It
-//! fails where a segment it must take away is not there, or where a block that must appear
-//! again lies in no segment. The profile's own events do not promise that: of memory that
-//! moved, the history tells where its home is, not what other mappings there are; and a long
-//! history has lost its begin. So the entries are made going back as the viewer will, keeping
-//! what it has mapped and live then, and of the events that map and unmap only those parts are
-//! written that fit. Where a block would appear outside of what is mapped, an entry is put in
-//! that unmaps just that after it is gone.
+//! The viewer begins with the final segments and undoes one entry after the other, last first. It
+//! fails if a segment that it must remove does not exist, or if a block that must reappear lies in
+//! no segment. The profile's own events do not guarantee that: for memory that moved, the history
+//! has its home but not its other mappings, and a long history has lost its begin. So the entries
+//! are made backwards like the viewer's walk, with the memory that is mapped and live at each step.
+//! Of events that map and unmap, only the parts that fit are written. If a block would reappear
+//! outside of mapped memory, an entry is added that unmaps that memory after the block was freed.
 //!
-//! What holds at each step back: every live block lies in mapped pieces, and each piece is part
-//! of one segment of the viewer's (which joins neighbours; here they stay apart).
+//! Invariant of each step back: every live block lies in mapped pieces, and each piece is part of
+//! one segment of the viewer (which joins neighbours; here they stay separate).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -19,10 +18,10 @@ use super::values::Values;
 use super::{runs, stream_key, time_us};
 use crate::model::{Action, BlockState, Event, Profile};
 
-/// What a device's trace says, in order.
+/// The entries of a device's trace, in order.
 pub struct Trace {
     entries: Vec<Entry>,
-    /// Whether segments are mapped and unmapped, not allocated and freed as a whole.
+    /// Whether segments are mapped and unmapped in parts, not allocated and freed as a whole.
     pub is_expandable: bool,
 }
 
@@ -33,7 +32,7 @@ struct Entry {
     stream: u32,
     site: u32,
     time_ns: u64,
-    /// Of a request that failed: what the device had left.
+    /// For a failed request: the free memory of the device.
     free_bytes: Option<u64>,
 }
 
@@ -56,7 +55,7 @@ pub fn of_device(profile: &Profile, row: usize) -> Trace {
     Trace { entries: entries.unwrap_or_default(), is_expandable }
 }
 
-/// Writes the entries, and that the snapshot was taken then.
+/// Writes the entries, followed by one for the snapshot itself.
 pub fn write(profile: &Profile, trace: &Trace, out: &mut dyn Values) -> io::Result<()> {
     for entry in &trace.entries {
         out.begin_dict()?;
@@ -83,23 +82,23 @@ pub fn write(profile: &Profile, trace: &Trace, out: &mut dyn Values) -> io::Resu
     out.end_dict()
 }
 
-/// What is known of an event only from those before it.
+/// What only the events before an event tell.
 #[derive(Clone, Copy, Default)]
 struct Context {
-    /// Of `Free`: `Pending` follows. Of `Ready`: its `Free` is there.
+    /// For `Free`: `Pending` follows. For `Ready`: its `Free` is in the history.
     is_in_two: bool,
-    /// Of `Ready`: what was asked for.
+    /// For `Ready`: the size requested.
     requested_bytes: u64,
-    /// Of `OutOfMemory`: what the device had left.
+    /// For `OutOfMemory`: the free memory of the device.
     free_bytes: u64,
 }
 
-/// The state of the viewer on its way back, and the entries, latest first.
+/// The state of the viewer at a step, and the entries so far, latest first.
 struct Walk<'p> {
     profile: &'p Profile,
     row: usize,
     is_expandable: bool,
-    /// Start → end, of pieces that do not overlap.
+    /// Start → end of pieces, which do not overlap.
     mapped: BTreeMap<u64, u64>,
     /// Start → end.
     live: BTreeMap<u64, u64>,
@@ -123,7 +122,7 @@ impl<'p> Walk<'p> {
         Self { profile, row, is_expandable, mapped, live, entries: Vec::new() }
     }
 
-    /// The entries, in order. `None` if they are not of whole segments and should be.
+    /// The entries, in order. `None` if they should be whole segments and are not.
     fn back(mut self, events: &[&Event]) -> Option<Vec<Entry>> {
         let contexts = self.contexts(events);
         for (event, context) in events.iter().zip(contexts).rev() {
@@ -216,7 +215,7 @@ impl<'p> Walk<'p> {
         self.entries.push(entry);
     }
 
-    /// Before this event a block was there. Whether it lies in what is mapped.
+    /// Before this event a block existed; returns true if it lies in mapped memory.
     fn appear(&mut self, event: &Event, end: u64) -> bool {
         self.live.insert(event.address, end);
         let holes = self.holes(event.address, end);
@@ -227,7 +226,8 @@ impl<'p> Walk<'p> {
         holes.is_empty()
     }
 
-    /// Before this event nothing was mapped there. Whether it is one piece, whole and unused.
+    /// Before this event nothing was mapped here; returns true if it is one piece, whole and
+    /// unused.
     fn take_away(&mut self, event: &Event, end: u64) -> bool {
         let is_used = self.live.range(..end).next_back().is_some_and(|(_, &to)| to > event.address);
         if is_used || end == event.address {
@@ -253,7 +253,7 @@ impl<'p> Walk<'p> {
         true
     }
 
-    /// Before this event memory was mapped there. Whether none of it is now.
+    /// Before this event memory was mapped here; returns true if none of it is now.
     fn put_back(&mut self, event: &Event, end: u64) -> bool {
         let holes = self.holes(event.address, end);
         let is_whole = holes == [(event.address, end)];
@@ -265,14 +265,14 @@ impl<'p> Walk<'p> {
         is_whole
     }
 
-    /// The pieces that overlap a range, as they are.
+    /// The whole pieces that overlap a range.
     fn pieces(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let before = self.mapped.range(..start).next_back().filter(|&(_, &to)| to > start);
         let inside = if start < end { Some(self.mapped.range(start..end)) } else { None };
         before.into_iter().chain(inside.into_iter().flatten()).map(|(&a, &b)| (a, b)).collect()
     }
 
-    /// The parts of a range that nothing is mapped in.
+    /// The unmapped parts of a range.
     fn holes(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut holes = Vec::new();
         let mut from = start;

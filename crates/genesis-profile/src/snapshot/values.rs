@@ -1,19 +1,19 @@
-//! Dictionaries and lists, written as a pickle or as JSON while they are walked.
+//! Dictionaries and lists, written as a pickle or as JSON value by value.
 //!
-//! A snapshot of a million events is never held as a tree of values, and its call sites must
-//! not be repeated at every event: in the pickle each is written once and referred to after
-//! that, and so is every key. That is why the pickle is written here and not by a serializer.
+//! A snapshot of a million events is never in memory as a tree of values. Its call sites and keys
+//! must not be repeated at every event: the pickle has each once and refers to it afterwards. A
+//! serializer cannot do that, so the pickle is written here.
 //!
-//! The pickle is of protocol 2 (PEP 307; the opcodes are described in CPython's
-//! `pickletools.py`), and has nothing but dictionaries, lists, pairs, text, integers and
-//! booleans, so loading it runs no code.
+//! The pickle has protocol 2 (PEP 307; CPython's `pickletools.py` describes the opcodes). It
+//! contains only dictionaries, lists, pairs, text, integers and booleans, so loading it runs no
+//! code.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 use crate::model::Site;
 
-/// What a snapshot is made of. In a dictionary each value follows its key; ends match begins.
+/// The pieces of a snapshot. In a dictionary each value follows its key; ends match begins.
 pub trait Values {
     fn begin_dict(&mut self) -> io::Result<()>;
     fn end_dict(&mut self) -> io::Result<()>;
@@ -49,10 +49,10 @@ fn write_frames(out: &mut dyn Values, site: &Site) -> io::Result<()> {
     out.end_list()
 }
 
-/// A pickle on its way.
+/// The writer of a pickle.
 pub struct Pickle<'o> {
     out: &'o mut dyn Write,
-    /// Where words and sites are in the memo of whoever loads it.
+    /// The entries of words and sites in the loader's memo.
     words: HashMap<&'static str, u32>,
     sites: HashMap<u32, u32>,
 }
@@ -72,7 +72,7 @@ impl<'o> Pickle<'o> {
         (self.words.len() + self.sites.len()) as u32
     }
 
-    /// Keeps what was just written as entry `memo`.
+    /// Stores the value just written as entry `memo`.
     fn put(&mut self, memo: u32) -> io::Result<()> {
         match u8::try_from(memo) {
             Ok(memo) => self.out.write_all(&[b'q', memo]),
@@ -112,7 +112,7 @@ impl<'o> Pickle<'o> {
         if let Ok(value) = i32::try_from(value) {
             return self.op(b'J', &value.to_le_bytes());
         }
-        // Nine bytes, so that the highest bit is no sign; those not needed are left out.
+        // Nine bytes, so that the highest bit is no sign; unneeded ones are left out.
         let bytes = u128::from(value).to_le_bytes();
         let length = 9 - value.leading_zeros() as usize / 8;
         self.op(0x8a, &[length as u8])?;
@@ -179,10 +179,10 @@ impl Values for Pickle<'_> {
     }
 }
 
-/// JSON on its way.
+/// The writer of JSON.
 pub struct Json<'o> {
     out: &'o mut dyn Write,
-    /// Whether a comma is due before the next key, or value of a list.
+    /// Whether a comma comes before the next key, or value of a list.
     is_comma_due: bool,
     is_after_key: bool,
 }

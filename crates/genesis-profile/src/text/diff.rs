@@ -1,8 +1,7 @@
-//! What grew between two profiles, of one program or of two runs of it.
+//! The growth between two profiles of one run or of two runs of a program.
 //!
-//! Call sites have other numbers in each profile: they are the same if all their frames are.
-//! Live blocks are compared, not sums over the run, so two profiles of one run show a leak as
-//! what it is.
+//! Call sites have different numbers in each profile; they are the same if all their frames are.
+//! Live blocks are compared and not sums over the run, so two profiles of one run show a leak.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +18,8 @@ struct Change {
     blocks: [u64; 2],
 }
 
-/// The changes from `before` to `after`: levels by device, live bytes by call site and by size,
-/// what grew most first.
+/// The changes from `before` to `after`: levels by device, and live bytes by call site and by size,
+/// those that grew most first.
 pub fn diff(before: &Profile, after: &Profile) -> String {
     let mut text = String::new();
     push(&mut text, format_args!("Before\n{}\nAfter\n{}", heading(before), heading(after)));

@@ -1,4 +1,4 @@
-//! Who holds most: at the peak, which is what ran out, and now, which is what stayed.
+//! The call sites that hold most: at the peak, when memory runs out, and now, when leaks show.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -7,10 +7,10 @@ use super::{MOST_ROWS, push, push_rest, short};
 use crate::model::{Action, Profile};
 use crate::units::{self, bytes, count, percent};
 
-/// A live block, as far as it matters here: its call site and its bytes.
+/// The call site and the bytes of a live block.
 type Held = (u32, u64);
 
-/// Both lists, or one where the peak is now.
+/// Both lists, or one if the peak is now.
 pub(super) fn push_holders(text: &mut String, profile: &Profile) {
     if let Some(at_peak) = held_at_peak(profile) {
         let title = match profile.history.dropped_events {
@@ -23,7 +23,7 @@ pub(super) fn push_holders(text: &mut String, profile: &Profile) {
     push_list(text, profile, "Biggest holders now", &now);
 }
 
-/// What was live when most was, on all devices together; `None` where that is what is live now.
+/// The live blocks at the peak of all devices together; `None` if the peak is now.
 fn held_at_peak(profile: &Profile) -> Option<Vec<Held>> {
     let history = &profile.history;
     let start: u64 = history.start_live.iter().map(|block| block.block_bytes).sum();

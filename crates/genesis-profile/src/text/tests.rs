@@ -1,4 +1,4 @@
-//! The report and the difference say what the profiles hold.
+//! The report and the difference show what the profiles contain.
 
 use super::*;
 use crate::model::{LiveBlock, Site, SiteSummary};

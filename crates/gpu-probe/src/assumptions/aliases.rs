@@ -1,10 +1,10 @@
-//! One handle mapped at two addresses: is what is written through one seen through the other?
+//! One handle mapped at two addresses: are writes through one seen through the other?
 //!
-//! A round writes a window through the first address and checks it through the second, with
-//! nothing between the two but the order of a stream, or an event between two streams; nobody
-//! waits. Rounds use the same window over and over, so an old line that any cache kept under the
-//! second address is found out. Every other multiprocessor is kept busy with other memory, and
-//! the check runs on many of them. Kernels count rounds and mistakes on the device.
+//! A round writes a window through the first address and checks it through the second. Between the
+//! two is only the order of a stream, or an event between two streams; the host does not wait.
+//! Rounds use the same window over and over, so an old line that any cache keeps under the second
+//! address is detected. Every second multiprocessor is kept busy with other memory, and the check
+//! runs on many of them. Kernels count rounds and mistakes on the device.
 
 use super::{Bench, Outcome, Tried};
 use crate::driver::{
@@ -21,15 +21,15 @@ const WINDOW_BYTES: u64 = 4 * WORDS;
 const CHECKING_BLOCKS: u32 = 32;
 /// What keeps the device busy.
 const BUSY_BYTES: u64 = 256 << 20;
-/// Rounds between two looks at the clock, at the end of which the streams are waited for; also
-/// the rounds of a graph, and the windows kept of what the copy engine moved.
+/// Rounds between two looks at the clock, after which the streams are waited for; also the rounds
+/// of a graph, and the windows kept of what the copy engine moved.
 const BATCH: u64 = 64;
 
 const ONE_THREAD: Grid = Grid { blocks: 1, threads: 1 };
 const WRITING: Grid = Grid { blocks: 1, threads: WORDS as u32 };
 const CHECKING: Grid = Grid { blocks: CHECKING_BLOCKS, threads: WORDS as u32 };
 
-/// Where rounds are made.
+/// What rounds need.
 struct Rounds<'a> {
     bench: &'a Bench,
     holder: Holder<'a>,
@@ -46,7 +46,7 @@ struct Rounds<'a> {
     read: Event,
 }
 
-/// In which order the check follows the writing.
+/// What makes the check follow the writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// Both on one stream.
@@ -193,8 +193,8 @@ impl<'a> Rounds<'a> {
         })
     }
 
-    /// Batches until there were rounds enough, or time is up. The first few come before the device
-    /// is busy, since loading code may wait for it; all forms of a round are among them.
+    /// Batches until there are enough rounds, or time is up. The first few run before the device is
+    /// busy, because loading code may wait for it; all forms of a round are among them.
     fn run_batches(&self, mut enqueue: impl FnMut(u64) -> Answer) -> Tried {
         const FIRST_BATCHES: u64 = 4;
         let driver = &self.bench.driver;
@@ -247,12 +247,12 @@ impl<'a> Rounds<'a> {
         if order == Order::Stream { self.writes } else { self.reads }
     }
 
-    /// Lets the reading follow the writing.
+    /// Makes the reading follow the writing.
     fn then(&self, order: Order) -> Answer {
         self.hand_over(order, self.written, self.writes, self.reads)
     }
 
-    /// Lets the next round follow the reading.
+    /// Makes the next round follow the reading.
     fn back(&self, order: Order) -> Answer {
         self.hand_over(order, self.read, self.reads, self.writes)
     }
@@ -283,7 +283,7 @@ fn two_addresses(driver: &Driver) -> Answer<(u64, u64)> {
     Ok((address, address + page))
 }
 
-/// What a round's window holds.
+/// The words of a round's window.
 fn window_of(round: u64) -> impl Iterator<Item = u32> {
     let first = (round as u32).wrapping_mul(WORDS as u32);
     (0..WORDS as u32).map(move |index| first.wrapping_add(index))

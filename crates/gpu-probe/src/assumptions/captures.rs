@@ -19,7 +19,7 @@ struct Ready<'a> {
     event: Event,
 }
 
-/// A call, and whether Genesis makes it in relaxed mode while captures may be under way.
+/// A call; true if Genesis makes it, in relaxed mode, while captures may be under way.
 type Call = (&'static str, bool, fn(&Ready<'_>) -> Answer);
 
 const CALLS: [Call; 23] = [
@@ -51,7 +51,7 @@ const CALLS: [Call; 23] = [
 const MODES: [CaptureMode; 3] =
     [CaptureMode::Relaxed, CaptureMode::ThreadLocal, CaptureMode::Global];
 
-/// What became of a call and of the capture.
+/// The results of a call and of the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ending {
     call: Answer,
@@ -96,9 +96,10 @@ pub(super) fn from_another_thread(bench: &Bench) -> Tried {
             ours.to_owned(),
         ]);
     }
-    let seen = match harmful.is_empty() {
-        true => "from a relaxed thread all that Genesis calls are fine".to_owned(),
-        false => format!("from a relaxed thread, {}", harmful.join("; ")),
+    let seen = if harmful.is_empty() {
+        "from a relaxed thread all that Genesis calls are fine".to_owned()
+    } else {
+        format!("from a relaxed thread, {}", harmful.join("; "))
     };
     Ok(Outcome::new(harmful.is_empty(), seen).with(table))
 }
@@ -125,7 +126,7 @@ fn attempt(driver: &Driver, mode: CaptureMode, call: fn(&Ready<'_>) -> Answer) -
 }
 
 impl<'a> Ready<'a> {
-    /// What it has lives until the process ends.
+    /// Everything in it lives until the process ends.
     fn new(driver: &'a Driver) -> Answer<Self> {
         let page = driver.granularity(false)?;
         let place = driver.reserve(2 * page)?;

@@ -1,13 +1,13 @@
-//! A stream's handle given again, end to end, through Genesis's C interface.
+//! A stream's handle that is used again, end to end, through Genesis's C interface.
 //!
 //! Held work on a stream will write A into a block. The block is freed, the stream destroyed, and
-//! streams are made until one has the same handle. A block allocated there gets B, and then the
-//! work is let go on: B must stand. The limit on memory leaves no room for a second block, so
-//! the first one's memory is wanted at once.
+//! streams are made until one has the same handle. A block allocated on that stream gets B, and
+//! then the held work goes on: B must stay. The limit on memory leaves no room for a second block,
+//! so the first one's memory is wanted at once.
 //!
-//! Where kernels do nothing (simcuda) nothing holds the work: it waits there until somebody waits
-//! for it, and a function of the host would not outlive its stream. Bytes move there at once, so
-//! its race detector has the word.
+//! On simcuda kernels do nothing, and a function of the host would not outlive its stream, so
+//! nothing holds the work: it stays pending until something waits for it. Its bytes move at once,
+//! so the race detector decides.
 
 use std::ffi::{CStr, c_void};
 use std::time::Duration;
@@ -22,12 +22,12 @@ use crate::driver::{Answer, Driver, Hold, Holder, Stream, Writer};
 
 const BLOCK_BYTES: usize = 64 << 20;
 const MEMORY_LIMIT: &CStr = c"96MiB";
-/// What is written and looked at: the block's beginning.
+/// The part of a block that is written and checked: its beginning.
 const WINDOW_BYTES: u64 = 1 << 20;
 const OLD: u32 = 0xAAAA_AAAA;
 const NEW: u32 = 0xBBBB_BBBB;
-/// How often it is tried: streams share the device's channels, so that one may run behind another
-/// by chance.
+/// How often it is tried. Streams share the device's channels, so one may run behind another by
+/// chance.
 const ROUNDS: usize = 4;
 /// Streams that live at once while the handle is looked for.
 const MOST_LIVING: usize = 128;
@@ -36,16 +36,16 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 /// What one round saw.
 struct Round {
-    /// How many streams were made until the handle came again.
+    /// The streams made until the handle came again.
     made: u64,
     same_address: bool,
-    /// Whether the allocation, and then the new stream's work, waited for the old.
+    /// True if the allocation, or then the new stream's work, waited for the old work.
     allocation_waited: bool,
     work_waited: bool,
     wrong_words: usize,
 }
 
-/// Does the new stream's writing stand?
+/// Does the new stream's writing stay?
 pub(super) fn run(bench: &Bench, strategy: &CStr) -> Tried {
     let driver = &bench.driver;
     set_option(c"GENESIS_POOL_TYPE", strategy)?;
@@ -56,13 +56,14 @@ pub(super) fn run(bench: &Bench, strategy: &CStr) -> Tried {
         match round(bench, &holder, &writer) {
             Ok(round) => rounds.push(round),
             Err(reason) if rounds.is_empty() => return Err(reason),
-            // What was seen before stands.
+            // Earlier rounds still count.
             Err(_) => break,
         }
     }
-    match rounds.is_empty() {
-        true => Err("there was no time".to_owned()),
-        false => Ok(judge(&rounds, driver.races())),
+    if rounds.is_empty() {
+        Err("there was no time".to_owned())
+    } else {
+        Ok(judge(&rounds, driver.races()))
     }
 }
 
@@ -85,18 +86,15 @@ fn judge(rounds: &[Round], races: u64) -> Outcome {
     Outcome::new(wrong_words == 0 && races == 0, seen)
 }
 
-/// Once: work held on a stream, its handle on another, and both write.
+/// One round: work held on a stream, its handle given to another, and both write.
 fn round(bench: &Bench, holder: &Holder<'_>, writer: &Writer<'_>) -> Result<Round, String> {
     let driver = &bench.driver;
     let first = driver.stream_create()?;
     let old = allocate(first)?;
-    // Everything has run once before anything is held: loading code may wait.
+    // Everything runs once before anything is held, because loading code may wait.
     writer.fill(old, WINDOW_BYTES, OLD, first)?;
     driver.stream_synchronize(first)?;
-    let hold = match holder.has_kernels() {
-        true => Some(holder.close(first)?),
-        false => None,
-    };
+    let hold = if holder.has_kernels() { Some(holder.close(first)?) } else { None };
     writer.fill(old, WINDOW_BYTES, OLD, first)?;
     genesis_free(old as *mut c_void, BLOCK_BYTES, 0, handle(first));
     driver.stream_destroy(first)?;
@@ -108,7 +106,7 @@ fn round(bench: &Bench, holder: &Holder<'_>, writer: &Writer<'_>) -> Result<Roun
     let (allocated, allocation_held) = watched(hold.as_ref(), || allocate(stream));
     let new = allocated?;
     writer.fill(new, WINDOW_BYTES, NEW, stream)?;
-    // Comes back at once if the new stream does not wait for the old one's work.
+    // Returns at once if the new stream does not wait for the old one's work.
     let (waited, work_held) = watched(hold.as_ref(), || driver.stream_synchronize(stream));
     waited?;
     drop(hold);
@@ -124,14 +122,15 @@ fn round(bench: &Bench, holder: &Holder<'_>, writer: &Writer<'_>) -> Result<Roun
     })
 }
 
-/// Does `work` while the old work is held, and says whether it still was afterwards.
+/// Runs `work` while the old work is held; also returns true if that was still held afterwards.
 fn watched<T>(hold: Option<&Hold>, work: impl FnOnce() -> T) -> (T, bool) {
     let Some(hold) = hold else { return (work(), true) };
     let held = hold.watch(PATIENCE, work);
     (held.value, held.returned_before)
 }
 
-/// Makes streams until one has `wanted`'s handle; so many live at once, the oldest goes first.
+/// Makes up to `most` streams until one has `wanted`'s handle, and their number. At most
+/// [`MOST_LIVING`] live at once; the oldest is destroyed first.
 fn create_until(driver: &Driver, wanted: Stream, most: u64) -> Answer<(Option<Stream>, u64)> {
     let mut living = std::collections::VecDeque::new();
     let mut found = None;

@@ -1,11 +1,11 @@
-//! The list of assumptions: statements, and what they mean for the design either way.
+//! The list of assumptions: statements, and their meaning for the design if they hold or fail.
 
 use super::{Assumption, aliases, captures, handle_reuse, mappings, queue, waits};
 
 const TOLD_APART: &str = "Streams are told apart although their handles come again.";
 const CONFUSED: &str = "A stream's handle is taken for its identity: programs that destroy streams \
                         are corrupted.";
-const FREE_TO_MOVE: &str = "Pages may move between addresses without anybody waiting.";
+const FREE_TO_MOVE: &str = "Pages may move between addresses without a wait.";
 const BOUND: &str = "Elastic must not move memory that is read this way: use Caching here, \
                      and let a move wait for the device.";
 
@@ -68,19 +68,20 @@ assumptions! {
         fails: "Streams of green contexts must be waited for by their own events.";
     waits_for_context, false, waits::context;
         "cuCtxSynchronize waits for its own context only";
-        holds: "Streams of other contexts must be waited for by themselves, as Genesis and its \
-                stand-in have it.";
-        fails: "The stand-in is stricter than this driver: Genesis's waits for other contexts \
+        holds: "Streams of other contexts must be waited for by themselves, as Genesis and the \
+                simulated driver do.";
+        fails: "The simulated driver is stricter than this one: Genesis's waits for other contexts \
                 cost, and do no harm.";
     waits_for_second_device, false, waits::second_device;
         "cuCtxSynchronize waits for its own device only";
         holds: "Memory that a peer uses is given back only after the peer's streams are waited \
                 for.";
-        fails: "The stand-in is stricter than this driver: waits for peers cost, and do no harm.";
+        fails: "The simulated driver is stricter than this one: waits for peers cost, and do no \
+                harm.";
     mappings_under_load, false, mappings::under_load;
-        "All mappings asked for can live at once, made beside memory that a kernel streams \
-         through; set-access does not come to cost three times as much, and launches answer as \
-         before";
+        "All mappings asked for can live at once, made next to memory that a kernel streams \
+         through; set-access never costs three times as much as at first, and launches take as \
+         long as before";
         holds: "The number of views is bounded by memory of the host and the device alone.";
         fails: "Elastic's bounds on shadows must be set by the table below, and mapping in large \
                 extents matters more.";
@@ -88,7 +89,7 @@ assumptions! {
         "No call on streams and events blocks, however much waits behind held work";
         holds: "Events may be recorded anywhere.";
         fails: "A call that blocks must not be made under a lock that a running stream's thread \
-                needs; the stand-in blocks at the count given.";
+                needs; the simulated driver blocks at the count given.";
     queue_and_other_threads, false, queue::other_threads;
         "While one thread blocks on a full queue, calls of other threads on other streams return";
         holds: "A full queue harms only its own thread.";
@@ -96,6 +97,6 @@ assumptions! {
                 a host function in that queue must never need the lane.";
     captures_of_another_thread, false, captures::from_another_thread;
         "What Genesis calls in relaxed mode never breaks a capture of another thread";
-        holds: "A miss may map and allocate during anybody's capture.";
-        fails: "The calls that break one must be left undone while any capture is known.";
+        holds: "A miss may map and allocate during another thread's capture.";
+        fails: "The calls that break one must not be made while any capture is known.";
 }

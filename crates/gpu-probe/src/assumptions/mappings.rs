@@ -1,16 +1,17 @@
-//! Very many mappings, made while a kernel streams through the pages beside them.
+//! Very many mappings, made while a kernel streams through neighbouring pages.
 //!
-//! A few handles are mapped over and over, each time at the next address of one reservation whose
-//! first pages a kernel writes all the time. Every call is timed, and now and then a launch on
-//! another stream with the wait for it. What the host and the device need for it is read before
-//! and after. It ends at the count asked for, at the driver's first refusal, which refutes the
-//! assumption, or when time is up, which does not.
+//! A few handles are mapped over and over, each time at the next address of one reservation, whose
+//! first pages a kernel writes all the time. Every call is timed, and once in a while a launch on
+//! another stream with the wait for it. The memory that mappings take of host and device is read
+//! before and after. It ends at the count asked for, when time is up, or at the driver's first
+//! refusal, which refutes the assumption.
 
 use std::time::Instant;
 
+use genesis_profile::units::{bytes, time};
+
 use super::{Bench, Outcome, Table, Tried, quantile};
 use crate::driver::{Answer, Churn, Driver, Failure, Holder, Stream};
-use crate::page::{bytes, duration};
 
 /// Handles that are mapped over and over.
 const HANDLES: u64 = 64;
@@ -20,7 +21,7 @@ const STREAMED: u64 = 64;
 const LAUNCH_EVERY: u64 = 100;
 /// Part of the time that is kept for unmapping.
 const MAPPING_PART: f64 = 0.6;
-/// What set-access may come to cost, and a launch, in parts of what it cost at first.
+/// How many times as much set-access, and a launch, may cost at the end as at first.
 const MOST_GROWTH: u64 = 3;
 const MOST_LAUNCH_GROWTH: u64 = 10;
 
@@ -33,11 +34,26 @@ struct Samples {
     unmap: Vec<u64>,
 }
 
-/// Where they are made.
+/// What an experiment measured.
+struct Measured {
+    /// Mappings asked for, and made.
+    count: u64,
+    made: u64,
+    /// Why the driver refused the next.
+    ending: Option<Failure>,
+    /// Times of launches before the first mapping, in nanoseconds.
+    before: Vec<u64>,
+    samples: Samples,
+    /// The memory that the mappings took, as text.
+    needs: String,
+    was_busy: bool,
+}
+
+/// What mappings need.
 struct Place<'a> {
     driver: &'a Driver,
     page: u64,
-    /// Where the streamed pages begin; the mappings follow.
+    /// The first of the streamed pages; the mappings follow.
     address: u64,
     handles: Vec<u64>,
     stream: Stream,
@@ -73,7 +89,7 @@ pub(super) fn under_load(bench: &Bench) -> Tried {
         }
     }
     let needs = memory.since(driver)?;
-    // What is left when time is up goes with the process.
+    // Mappings that are left when time is up end with the process.
     for index in (0..made).take_while(|_| !bench.is_over()) {
         if index % LAUNCH_EVERY == 0 {
             churn.as_ref().map_or(Ok(()), Churn::keep_up)?;
@@ -81,18 +97,11 @@ pub(super) fn under_load(bench: &Bench) -> Tried {
         place.unmap(index, &mut samples)?;
     }
     let was_busy = churn.is_some();
-    Ok(judge(count, made, ending, &before, &samples, &needs, was_busy))
+    Ok(judge(&Measured { count, made, ending, before, samples, needs, was_busy }))
 }
 
-fn judge(
-    count: u64,
-    made: u64,
-    ending: Option<Failure>,
-    before: &[u64],
-    samples: &Samples,
-    needs: &str,
-    was_busy: bool,
-) -> Outcome {
+fn judge(measured: &Measured) -> Outcome {
+    let Measured { count, made, ending, before, samples, needs, was_busy } = measured;
     let tenth = (samples.set_access.len() / 10).max(1);
     let growth_of = |samples: &[u64]| {
         let last = &samples[samples.len().saturating_sub(tenth)..];
@@ -105,14 +114,14 @@ fn judge(
         None if made < count => ", then time was up".to_owned(),
         None => String::new(),
     };
-    let load = if was_busy { "a kernel streaming" } else { "no kernel streaming" };
+    let load = if *was_busy { "a kernel streaming" } else { "no kernel streaming" };
     let seen = format!(
         "{made} of {count} mappings{ended}, {load}; set-access {} in the first tenth and {} in \
          the last; a launch and its wait {} before and {} meanwhile (p99); {needs}",
-        duration(first),
-        duration(last),
-        duration(quiet),
-        duration(loaded)
+        time(first),
+        time(last),
+        time(quiet),
+        time(loaded)
     );
     let holds = ending.is_none()
         && last <= MOST_GROWTH * first.max(1)
@@ -121,11 +130,11 @@ fn judge(
     for (name, samples) in [
         ("cuMemMap", &samples.map[..]),
         ("cuMemSetAccess", &samples.set_access),
-        ("launch and wait, before", before),
+        ("launch and wait, before", &before[..]),
         ("launch and wait, meanwhile", &samples.launch),
         ("cuMemUnmap", &samples.unmap),
     ] {
-        let at = |part| duration(quantile(samples, part));
+        let at = |part| time(quantile(samples, part));
         table.row([name.into(), at(0.5), at(0.99), at(1.0), samples.len().to_string()]);
     }
     Outcome::new(holds, seen).with(table)
@@ -150,7 +159,7 @@ impl<'a> Place<'a> {
         self.address + (STREAMED + index) * self.page
     }
 
-    /// Makes a mapping that can be used. One that cannot is taken away again.
+    /// Makes a mapping that can be used, or none.
     fn map(&self, index: u64, samples: &mut Samples) -> Answer {
         let (address, handle) = (self.at(index), self.handles[(index % HANDLES) as usize]);
         samples.map.push(self.timed(|| self.driver.map(address, self.page, handle))?);
@@ -170,7 +179,7 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// How long a fill of one word takes, and the wait for it.
+    /// The time of a fill of one word with the wait for it.
     fn launch(&self) -> Answer<u64> {
         self.timed(|| {
             self.driver.fill(self.word, 4, 1, self.stream)?;
@@ -185,7 +194,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Memory in use: the host's by this process, the device's by everybody.
+/// Memory in use: of the host by this process, of the device by all.
 struct Needs {
     host_bytes: u64,
     free_bytes: u64,
@@ -196,7 +205,7 @@ impl Needs {
         Ok(Self { host_bytes: resident_bytes(), free_bytes: driver.memory_info()?.0 })
     }
 
-    /// What came to it since.
+    /// What was added since.
     fn since(&self, driver: &Driver) -> Answer<String> {
         let now = Self::now(driver)?;
         Ok(format!(
@@ -207,7 +216,7 @@ impl Needs {
     }
 }
 
-/// Memory of the host that this process has in use; 0 where the system does not say.
+/// Memory of the host that this process has in use; 0 if the system does not say.
 fn resident_bytes() -> u64 {
     const KIB: u64 = 1 << 10;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Assumptions: what Genesis's design stands on, each put to a driver by an experiment that can
-//! say no.
+//! Assumptions: what Genesis's design relies on, each tested on a driver by an experiment that can
+//! refute it.
 //!
 //! A fact is a single question; an experiment is many rounds under load, or a table. Its verdict
-//! is that the statement holds, does not hold, or could not be tried, with what was seen; the
+//! is that the statement holds, does not hold, or could not be tried, with what was seen. The
 //! page says what that means for the design. Each runs in a process of its own with a limit of
-//! time, so one that hangs, faults or whose kernel is wrong costs only itself. Work that is held
-//! back ends by itself, and nothing touches memory that is not mapped: a GPU may be shared.
+//! time, so one that hangs or faults costs only itself. A GPU may be shared: work that is held back
+//! ends by itself, and nothing touches memory that is not mapped.
 
 mod aliases;
 mod captures;
@@ -97,22 +97,22 @@ impl Outcome {
     }
 }
 
-/// An outcome, or why it could not be tried.
+/// An outcome, or the reason why there is none.
 type Tried = Result<Outcome, String>;
 
 /// A statement and the experiment that may refute it.
 pub(crate) struct Assumption {
     pub(crate) name: &'static str,
     statement: &'static str,
-    /// What Genesis may do if it holds, and what it must if not.
+    /// What Genesis may do if it holds, and must do if not.
     if_it_holds: &'static str,
     if_not: &'static str,
-    /// Whether memory would be corrupted if it did not hold.
+    /// True if memory would be corrupted if it did not hold.
     is_vital: bool,
     run: fn(&Bench) -> Tried,
 }
 
-/// Whether a statement holds.
+/// What is known about a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
@@ -132,7 +132,7 @@ impl Verdict {
     }
 }
 
-/// An assumption and what became of it.
+/// An assumption and its verdict.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Finding {
     pub(crate) name: String,
@@ -141,7 +141,7 @@ pub(crate) struct Finding {
     pub(crate) seen: String,
     /// What the verdict means for Genesis.
     pub(crate) meaning: String,
-    /// Whether it refutes what keeps memory whole.
+    /// True if it refutes an assumption that protects memory from corruption.
     pub(crate) is_defect: bool,
     pub(crate) table: Option<Table>,
 }
@@ -154,8 +154,9 @@ impl Assumption {
         self.finding(bench.and_then(|bench| (self.run)(&bench)))
     }
 
-    /// Settings of the simulated driver: work must be able to be pending, and memory that is
-    /// looked at must have bytes; very many mappings are more than a process may have of those.
+    /// Settings of the simulated driver. Work must be able to stay pending. Memory has bytes where
+    /// they are read; the other experiments have none, because a process may not have as many real
+    /// mappings as they make.
     pub(crate) fn simulation(&self) -> [(&'static str, &'static str); 4] {
         let has_bytes = self.name.starts_with("handle_reuse");
         let store = if has_bytes { "bytes" } else { "addresses" };
@@ -167,7 +168,7 @@ impl Assumption {
         ]
     }
 
-    /// Why the experiment has no outcome.
+    /// The finding of an experiment without an outcome.
     pub(crate) fn not_tried(&self, reason: String) -> Finding {
         self.finding(Err(reason))
     }
@@ -203,7 +204,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Assumption> {
 mod list;
 pub(crate) use list::ASSUMPTIONS;
 
-/// The smallest sample that `part` of all do not exceed; 0 of none.
+/// The smallest sample that `part` of all do not exceed; 0 if there are none.
 fn quantile(samples: &[u64], part: f64) -> u64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();

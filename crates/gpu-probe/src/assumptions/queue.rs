@@ -1,7 +1,7 @@
 //! Queues that fill up behind held work: which calls block, and from which count on.
 //!
 //! A call blocks if it takes long and returns only after a thread has let the work go on. Calls
-//! are tried one kind at a time, so that one kind's waiting is not another's.
+//! are tried one kind at a time, so that one kind does not wait because of another.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::{Bench, Outcome, Table, Tried};
 use crate::driver::{Answer, Driver, Event, HELD_FOR, Holder, Stream};
 
-/// How long work is held for one kind of call, and what such a call takes that blocks.
+/// How long work is held for one kind of call; a call that takes [`BLOCKED`] or more blocks.
 const HELD_FOR_ALL: Duration = Duration::from_millis(400);
 const BLOCKED: Duration = Duration::from_millis(20);
 
@@ -82,9 +82,10 @@ pub(super) fn depth(bench: &Bench) -> Tried {
         let from = blocks_from.map_or("never".to_owned(), |count| count.to_string());
         table.row([name.into(), from, format!("{longest:.1?}"), bench.counts.launches.to_string()]);
     }
-    let seen = match blocking.is_empty() {
-        true => format!("no call blocks within {}", bench.counts.launches),
-        false => format!("these block: {}", blocking.join("; ")),
+    let seen = if blocking.is_empty() {
+        format!("no call blocks within {}", bench.counts.launches)
+    } else {
+        format!("these block: {}", blocking.join("; "))
     };
     Ok(Outcome::new(blocking.is_empty(), seen).with(table))
 }
@@ -150,14 +151,15 @@ pub(super) fn other_threads(bench: &Bench) -> Tried {
         let answer = if held.returned_before { "yes" } else { "no" };
         table.row([name.into(), answer.into(), format!("{:.1?}", held.elapsed)]);
     }
-    let seen = match blocked.is_empty() {
-        true => "all return".to_owned(),
-        false => format!("these block: {}", blocked.join(", ")),
+    let seen = if blocked.is_empty() {
+        "all return".to_owned()
+    } else {
+        format!("these block: {}", blocked.join(", "))
     };
     Ok(Outcome::new(blocked.is_empty(), seen).with(table))
 }
 
-/// Launches on the held stream until it is let go on.
+/// Launches on the held stream until its work goes on.
 fn fill_up(queue: &Queue<'_>, most: u64, enqueued: &AtomicU64) {
     if queue.driver.enter().is_err() {
         return;
@@ -170,7 +172,7 @@ fn fill_up(queue: &Queue<'_>, most: u64, enqueued: &AtomicU64) {
     }
 }
 
-/// Whether the count stands still before it reaches `most`.
+/// Returns true if the count stops before it reaches `most`.
 fn waits_at(count: &AtomicU64, most: u64, settled: Duration) -> bool {
     let (mut last, mut since) = (0, Instant::now());
     while last < most && since.elapsed() < settled {

@@ -1,9 +1,9 @@
 //! Which calls return before work elsewhere is done.
 //!
-//! Work is held on another stream, in another context, a green one, a graph, or on a second
-//! device; then each call is made on the primary context of the first, about memory that the
-//! work does not touch. A thread lets the work go on after a while: a call that came back before
-//! that did not wait.
+//! Work is held on another stream, in another context, in a green one, in a graph, or on a second
+//! device. Then each call is made in the primary context of the first device, on memory that the
+//! work does not touch. A thread lets the work go on after a while: a call that returned before
+//! did not wait.
 
 use super::{Bench, Outcome, Table, Tried};
 use crate::driver::{Answer, Context, Driver, Graph, HELD_FOR, Hold, Holder, Stream};
@@ -23,13 +23,13 @@ const SYNCHRONIZE: usize = 0;
 const FREE: usize = 1;
 const UNMAP: usize = 2;
 
-/// Where work is held.
+/// The stream on which work is held.
 struct Elsewhere<'a> {
     driver: &'a Driver,
     context: Context,
     stream: Stream,
     holder: Holder<'a>,
-    /// Work that is launched in one piece: held inside where kernels work, behind it otherwise.
+    /// Work that is launched in one piece. A kernel holds it inside, a host function before it.
     graph: Option<Graph>,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn second_device(bench: &Bench) -> Tried {
 }
 
 impl<'a> Elsewhere<'a> {
-    /// A stream of `context`, and what holds it.
+    /// A stream of `context`, and its holder.
     fn new(driver: &'a Driver, context: Context) -> Result<Self, String> {
         driver.enter_context(context)?;
         let (stream, holder) = (driver.stream_create()?, Holder::new(driver)?);
@@ -81,7 +81,7 @@ impl<'a> Elsewhere<'a> {
         Ok(Self { driver, context, stream, holder, graph: None })
     }
 
-    /// Puts what holds into a graph; a fill where no kernel can.
+    /// Puts the holding kernel, if kernels work, and a fill into a graph.
     fn make_graph(&mut self) -> Result<(), String> {
         let place = self.driver.allocate(BYTES)?;
         let mut held = None;
@@ -118,7 +118,7 @@ impl<'a> Elsewhere<'a> {
         Ok(hold)
     }
 
-    /// Makes every call while work is held; `holds` judges from which of them waited.
+    /// Makes every call while work is held; `holds` judges by the calls that waited.
     fn observe(&self, holds: impl Fn(&[bool; CALLS.len()]) -> bool) -> Tried {
         let driver = self.driver;
         let mut table = Table::new(&["call", "waits", "took"]);
@@ -138,16 +138,17 @@ impl<'a> Elsewhere<'a> {
         }
         let waiting: Vec<&str> =
             CALLS.iter().zip(waits).filter(|(_, waits)| *waits).map(|(call, _)| call.0).collect();
-        let seen = match waiting.is_empty() {
-            true => "none of them waits".to_owned(),
-            false => format!("these wait: {}", waiting.join(", ")),
+        let seen = if waiting.is_empty() {
+            "none of them waits".to_owned()
+        } else {
+            format!("these wait: {}", waiting.join(", "))
         };
         let by = if self.holder.has_kernels() { "a kernel" } else { "a function of the host" };
         Ok(Outcome::new(holds(&waits), format!("{seen} (work held by {by})")).with(table))
     }
 }
 
-/// What a call is about: memory of its own.
+/// Memory for a call.
 fn prepare(driver: &Driver, number: usize) -> Answer<u64> {
     match number {
         FREE => driver.allocate(BYTES),

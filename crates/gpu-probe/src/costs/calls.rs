@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::samples::{Bench, Subject};
-use super::{Kind, pauses};
+use super::pauses;
+use super::samples::{Bench, kind};
 use crate::driver::{Answer, CaptureMode, Driver, Gate, Stream};
 
 const KIB: u64 = 1 << 10;
@@ -39,17 +39,12 @@ pub(super) const GROUPS: [(&str, Group); 12] = [
     ("copies", copies),
 ];
 
-pub(super) const fn kind(name: &'static str, driver_name: &'static str) -> Subject {
-    let kind = Kind { name, driver_name };
-    Subject { kind, bytes: 0, mappings: 0, remark: None }
-}
-
 fn memory_info(bench: &mut Bench<'_>) -> Answer {
     let driver = bench.driver;
     bench.one(kind("MemoryInfo", "cuMemGetInfo"), || driver.memory_info().map(|_| ()))
 }
 
-/// What must be asked to tell a stream from another of the same handle.
+/// The questions that tell a stream from another of the same handle.
 fn handles(bench: &mut Bench<'_>) -> Answer {
     let driver = bench.driver;
     let stream = driver.stream_create()?;
@@ -230,7 +225,7 @@ fn events_of_many_threads(bench: &mut Bench<'_>) -> Answer {
     Ok(())
 }
 
-/// Creates events and answers how long each took, in nanoseconds.
+/// Creates events and returns the time of each, in nanoseconds.
 fn create_events(driver: &Driver) -> Answer<Vec<u64>> {
     const COUNT: usize = 200;
     driver.enter()?;

@@ -1,9 +1,9 @@
-//! What each driver call costs, by size: measured, and as the cost table of `simgpu` has it.
+//! What each driver call costs, by size: measured, and in the form of `simgpu`'s cost table.
 //!
 //! Calls are timed alone, on one thread, with nothing pending on the device, after a few that
 //! are not counted. A call and the one that undoes it are measured together. The medians of one
-//! call at several sizes are its entry in the table, point by point; what a mapping costs that is
-//! not the call's first is told by the calls that cover several.
+//! call at several sizes are the points of its entry in the table. Calls that cover several
+//! mappings show what each mapping after the first adds.
 
 mod calls;
 mod pauses;
@@ -30,11 +30,11 @@ pub(crate) struct Row {
     /// Its name in the cost table.
     pub(crate) call: String,
     pub(crate) driver_call: String,
-    /// What is special about this row, if anything; such rows are not in the table.
+    /// What is special about this row, if anything; rows with a remark are not in the table.
     pub(crate) remark: Option<String>,
-    /// Memory or address space concerned; 0 where that means nothing.
+    /// Size of the memory or address space; 0 for calls without one.
     pub(crate) bytes: u64,
-    /// Mappings concerned.
+    /// Mappings that the call covers.
     pub(crate) mappings: u64,
     pub(crate) samples: usize,
     pub(crate) least_ns: u64,
@@ -46,9 +46,9 @@ pub(crate) struct Row {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Price {
     pub(crate) call: String,
-    /// What a call costs that concerns so much memory, in one mapping if in any.
+    /// The cost of a call of that size, with one mapping if with any.
     pub(crate) points: Vec<(u64, u64)>,
-    /// What each mapping after the first adds, by its size; empty where none was measured.
+    /// What each mapping after the first adds, by its size; empty if none was measured.
     pub(crate) further: Vec<(u64, u64)>,
 }
 

@@ -1,14 +1,12 @@
-//! What the driver did just before: creation and set-access right after a release, in a row and
-//! after a rest.
+//! Costs that depend on the calls before: creation and set-access right after a release, many in a
+//! row, and after a rest.
 //!
-//! Drivers keep what was released for a while, and work on it in the background; published
-//! figures for one call differ by ten times. Rows have a remark, so the table of prices stays that
-//! of calls made in turn.
+//! Drivers keep released memory for a while and work on it in the background; published figures for
+//! one call differ tenfold. The rows have a remark, so they are not in the table of prices.
 
 use std::time::Duration;
 
-use super::calls::kind;
-use super::samples::{Bench, Subject};
+use super::samples::{Bench, Subject, kind};
 use crate::driver::Answer;
 
 /// Handles created in a row.

@@ -1,4 +1,4 @@
-//! Taking samples: how often, for how long, and what of them is kept.
+//! Taking samples: how many, for how long, and which figures are kept.
 
 use std::time::{Duration, Instant};
 
@@ -14,20 +14,26 @@ const FEWEST_SAMPLES: usize = 5;
 /// How long one row may take beyond its fewest samples.
 const ROW_TIME: Duration = Duration::from_millis(700);
 
-/// Where rows are measured.
+/// Measures rows.
 pub(super) struct Bench<'a> {
     pub(super) driver: &'a Driver,
     deadline: Instant,
     rows: Vec<Row>,
 }
 
-/// What a row is about.
+/// The call of a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subject {
     pub(super) kind: Kind,
     pub(super) bytes: u64,
     pub(super) mappings: u64,
     pub(super) remark: Option<&'static str>,
+}
+
+/// A call by its name in `simgpu` and in the driver, of no size.
+pub(super) const fn kind(name: &'static str, driver_name: &'static str) -> Subject {
+    let kind = Kind { name, driver_name };
+    Subject { kind, bytes: 0, mappings: 0, remark: None }
 }
 
 impl Subject {
@@ -62,7 +68,7 @@ impl<'a> Bench<'a> {
         self.several([subject], |timer| timer.time(0, &mut call))
     }
 
-    /// Measures what `round` times, a call for each of `subjects`, again and again.
+    /// Repeats `round`, which times one call for each of `subjects`.
     pub(super) fn several<const N: usize>(
         &mut self,
         subjects: [Subject; N],

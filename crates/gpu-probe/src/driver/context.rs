@@ -1,4 +1,4 @@
-//! Contexts beside the primary one, and what the device is able to do.
+//! Contexts other than the primary one, and abilities of the device.
 
 use std::ffi::{c_int, c_uint};
 
@@ -8,7 +8,7 @@ use super::{Answer, Driver, Stream, call};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Context(usize);
 
-/// `CUdevResource`, which is filled and read by the driver; no version of it is larger.
+/// `CUdevResource`, which only the driver writes and reads; no version of it is larger.
 #[repr(C, align(8))]
 pub(super) struct Resource([u8; 256]);
 
@@ -76,12 +76,12 @@ impl Driver {
         call!(self, cuDeviceGet(&mut device, 1))?;
         call!(self, cuDevicePrimaryCtxRetain(&mut context, device))?;
         call!(self, cuCtxSetCurrent(context))?;
-        // Without access the two have less to do with each other, and the question stands.
+        // Without access the two affect each other less, and the question is the same.
         let _ = call!(self, cuCtxEnablePeerAccess(self.context, 0));
         Ok(Context(context))
     }
 
-    /// A green context with the fewest multiprocessors that may be asked for on every device.
+    /// A green context with the fewest multiprocessors that every device allows.
     pub(crate) fn green_context(&self) -> Answer<GreenContext> {
         const MULTIPROCESSORS: c_int = 1;
         const FEWEST: c_uint = 8;

@@ -1,9 +1,9 @@
 //! A gate: work that a stream cannot pass until it is opened.
 //!
-//! It is a function of the host that waits, enqueued on the stream, so a probe holds work back
-//! for exactly as long as it likes, without kernels that spin. It opens by itself after
-//! [`MOST_WAIT`], so that a driver call that waits for the device ends all the same, and the
-//! probe sees that it waited.
+//! It is a function of the host that waits, enqueued on the stream. So a probe holds work back for
+//! exactly as long as it likes, without kernels that spin. The gate opens by itself after
+//! [`MOST_WAIT`], so a driver call that waits for the device still returns, and the probe sees that
+//! it waited.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -20,14 +20,14 @@ struct State {
     opened: Condvar,
 }
 
-/// A closed gate on a stream; opens at the latest when dropped.
+/// A closed gate on a stream; opens when dropped, if not before.
 #[derive(Debug)]
 pub(crate) struct Gate {
     state: Arc<State>,
 }
 
 impl Gate {
-    /// Closes `stream`: what is enqueued from now on waits.
+    /// Closes `stream`: work that is enqueued from now on waits.
     pub(crate) fn close(driver: &Driver, stream: Stream) -> Answer<Self> {
         let state = Arc::new(State::default());
         let shared = Arc::into_raw(Arc::clone(&state)).cast_mut();
@@ -45,13 +45,13 @@ impl Gate {
         self.state.opened.notify_all();
     }
 
-    /// Whether nobody has opened it, and it has not done so itself.
+    /// Returns true until it is opened, or has opened by itself.
     pub(crate) fn is_closed(&self) -> bool {
         !*self.state.is_open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `work` with the gate closed on `stream`. Answers what it came to, how long it took,
-    /// and whether the gate was still closed when it returned: whether it did *not* wait.
+    /// Runs `work` with the gate closed on `stream`. Returns its result, the time it took, and true
+    /// if the gate was still closed afterwards: then it did *not* wait.
     pub(crate) fn hold<T>(
         driver: &Driver,
         stream: Stream,

@@ -1,9 +1,9 @@
-//! Work that is held back until a thread of the host lets it go on, with a thread that does so in
+//! Work that is held back until a thread of the host lets it go on; a watching thread does so in
 //! any case.
 //!
-//! Where kernels work it is a kernel that looks at a word of page-locked memory: the device is
-//! busy with it, as it is with a program's own. Where they do nothing (simcuda) it is a function
-//! of the host ([`Gate`]). Either ends by itself, so that nothing hangs for ever.
+//! On a GPU it is a kernel that reads a word of page-locked memory: the device is busy with it, as
+//! with a program's own. Where kernels do nothing (simcuda) it is a function of the host
+//! ([`Gate`]). Both end by themselves, so that nothing hangs for ever.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use super::host_words::Flag;
 use super::module::{Grid, HOLD, Kernel, Module};
 use super::{Answer, Driver, Gate, Stream};
 
-/// After what time the watching thread lets held work go on.
+/// The time after which the watching thread lets held work go on.
 pub(crate) const HELD_FOR: Duration = Duration::from_millis(150);
 /// When a kernel that holds a stream ends by itself.
 const MOST_HELD: Duration = Duration::from_secs(5);
-/// When a kernel that keeps the device busy does: a call that waits for it must come back.
+/// When a kernel that keeps the device busy ends by itself: a call that waits for it must return.
 const MOST_BUSY: Duration = Duration::from_secs(2);
 
 const ONE_THREAD: Grid = Grid { blocks: 1, threads: 1 };
@@ -48,7 +48,7 @@ pub(crate) struct HeldKernel {
     since: Instant,
 }
 
-/// The device being busy, until dropped.
+/// Keeps the device busy until dropped.
 #[derive(Debug)]
 pub(crate) struct Churn<'a> {
     driver: &'a Driver,
@@ -59,17 +59,17 @@ pub(crate) struct Churn<'a> {
     stop: Flag,
 }
 
-/// What a call came to while work was held.
+/// The result of a call made while work was held.
 #[derive(Debug)]
 pub(crate) struct Held<T> {
     pub(crate) value: T,
     pub(crate) elapsed: Duration,
-    /// Whether it returned while the work was still held: it did not wait for it.
+    /// True if it returned while the work was still held, and so did not wait for it.
     pub(crate) returned_before: bool,
 }
 
 impl<'a> Holder<'a> {
-    /// Compiles the kernels, runs them once, and sees whether they do anything.
+    /// Compiles the kernels and runs them once, to find out if they do anything.
     pub(crate) fn new(driver: &'a Driver) -> Result<Self, String> {
         let module = Module::load(driver, HOLD)?;
         let (gate, churn) = (module.kernel("gate")?, module.kernel("churn")?);
@@ -78,12 +78,12 @@ impl<'a> Holder<'a> {
         Ok(Self { driver, kernels: Some(kernels).filter(|_| works) })
     }
 
-    /// Whether kernels do something on this driver.
+    /// Returns true if kernels do something on this driver.
     pub(crate) fn has_kernels(&self) -> bool {
         self.kernels.is_some()
     }
 
-    /// Holds `stream`: what is enqueued from now on waits. One hold at a time.
+    /// Holds `stream`: work that is enqueued from now on waits. One hold at a time.
     pub(crate) fn close(&self, stream: Stream) -> Answer<Hold> {
         let Some(Kernels { gate, flag, .. }) = self.kernels else {
             return Gate::close(self.driver, stream).map(Hold::Host);
@@ -93,7 +93,7 @@ impl<'a> Holder<'a> {
         Self::hold_by(flag, launch)
     }
 
-    /// Holds by launching a graph in which a stream was held, where kernels work.
+    /// Holds by launching a graph in which a stream was held; `None` if kernels do nothing.
     pub(crate) fn close_again(&self, launch: impl FnOnce() -> Answer) -> Answer<Option<Hold>> {
         self.kernels.map(|kernels| Self::hold_by(kernels.flag, launch)).transpose()
     }
@@ -104,8 +104,8 @@ impl<'a> Holder<'a> {
         Ok(Hold::Kernel(HeldKernel { flag, since: Instant::now() }))
     }
 
-    /// Keeps every other multiprocessor busy with `bytes` of memory, which are written all the
-    /// time; the rest are left to blocks of any size. Nothing is busy where kernels do nothing.
+    /// Keeps every second multiprocessor busy, writing `bytes` of memory all the time; the others
+    /// are free for blocks of any size. `None` if kernels do nothing.
     pub(crate) fn churn(
         &self,
         address: u64,
@@ -124,18 +124,19 @@ impl<'a> Holder<'a> {
 }
 
 impl Churn<'_> {
-    /// Starts the work again where it has ended by itself.
+    /// Starts the work again if it has ended by itself.
     pub(crate) fn keep_up(&self) -> Answer {
-        match self.driver.stream_query(self.stream)? {
-            true => self.driver.launch(self.kernel, self.grid, &self.parameters, self.stream),
-            false => Ok(()),
+        if self.driver.stream_query(self.stream)? {
+            self.driver.launch(self.kernel, self.grid, &self.parameters, self.stream)
+        } else {
+            Ok(())
         }
     }
 }
 
 impl Kernels {
-    /// Runs each once with nothing to wait for. Loading must not come while work is held: it may
-    /// wait for the device.
+    /// Runs each once with nothing to wait for; returns true if they do anything. Code is loaded
+    /// by that, and not while work is held: loading may wait for the device.
     fn work(&self, driver: &Driver) -> Answer<bool> {
         let word = driver.allocate(4096)?;
         driver.fill(word, 4096, 0, Stream::LEGACY)?;
@@ -163,7 +164,7 @@ impl Hold {
         }
     }
 
-    /// Whether the work still waits.
+    /// Returns true while the work waits.
     pub(crate) fn is_closed(&self) -> bool {
         match self {
             Self::Kernel(held) => !held.flag.is_set() && held.since.elapsed() < MOST_HELD,
@@ -171,8 +172,7 @@ impl Hold {
         }
     }
 
-    /// Runs `work`, and opens after `limit` if it has not returned by then. What is held stays
-    /// held if it returns before.
+    /// Runs `work`, and lets the held work go on if `work` has not returned after `limit`.
     pub(crate) fn watch<T>(&self, limit: Duration, work: impl FnOnce() -> T) -> Held<T> {
         let (done, is_done) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Answer, Driver};
 
-/// So many words; never given back.
+/// A number of words; never freed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostWords {
     address: u64,
@@ -25,7 +25,7 @@ impl HostWords {
         self.address + index * 4
     }
 
-    /// What stands there, once the device has finished with it.
+    /// The words; to be read when the device has finished with them.
     pub(crate) fn words(&self) -> impl Iterator<Item = u32> {
         self.atomics().iter().map(|word| word.load(Ordering::Acquire))
     }

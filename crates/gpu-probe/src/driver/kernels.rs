@@ -1,7 +1,7 @@
 //! Filling and copying memory by kernels, as programs do, rather than by copy engines.
 //!
-//! The kernels are PTX, which the driver itself compiles, so no toolkit is needed. A driver
-//! whose kernels do nothing (simcuda) is found out, and fills and copies take their place.
+//! The kernels are PTX, which the driver itself compiles, so no toolkit is needed. If a driver's
+//! kernels do nothing (simcuda), its own fills and copies are used instead.
 
 use std::ffi::{c_uint, c_void};
 
@@ -62,7 +62,7 @@ struct Kernels {
 }
 
 impl<'a> Writer<'a> {
-    /// One that uses kernels where they work.
+    /// One that uses kernels if they work.
     pub(crate) fn new(driver: &'a Driver) -> Answer<Self> {
         const VALUE: u32 = 0x600D_C0DE;
         let writer = Self { driver, kernels: Some(load(driver)?) };

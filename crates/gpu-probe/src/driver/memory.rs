@@ -2,7 +2,11 @@
 
 use std::ffi::c_void;
 
-use super::{Access, Answer, Driver, Location, Properties, Stream, call};
+use genesis::base::DeviceOrdinal;
+use genesis::driver::HandleOptions;
+use genesis::driver::cuda::{self, sys};
+
+use super::{Answer, Driver, Stream, call};
 
 impl Driver {
     /// Free and total memory, in bytes.
@@ -40,7 +44,7 @@ impl Driver {
         call!(self, cuMemFreeHost(address))
     }
 
-    /// The granularity of physical memory, in bytes: the least, or what is recommended.
+    /// The granularity of physical memory, in bytes: the least, or the recommended one.
     pub(crate) fn granularity(&self, recommended: bool) -> Answer<u64> {
         let mut bytes = 0;
         let properties = self.properties();
@@ -88,8 +92,7 @@ impl Driver {
 
     /// Lets the device read and write.
     pub(crate) fn set_access(&self, address: u64, bytes: u64) -> Answer {
-        const READ_AND_WRITE: i32 = 3;
-        let access = Access { location: self.location(), flags: READ_AND_WRITE };
+        let access = cuda::access(self.ordinal());
         call!(self, cuMemSetAccess(address, bytes as usize, &access, 1))
     }
 
@@ -107,7 +110,7 @@ impl Driver {
         call!(self, cuMemcpyDtoDAsync_v2(to, from, bytes as usize, stream.0))
     }
 
-    /// The words at `address`, once the work before this call on the legacy stream is done.
+    /// The words at `address`, after all earlier work on the legacy stream.
     pub(crate) fn read(&self, address: u64, words: usize) -> Answer<Vec<u32>> {
         let mut values = vec![0u32; words];
         let to: *mut c_void = values.as_mut_ptr().cast();
@@ -147,23 +150,12 @@ impl Driver {
         call!(self, cuMemcpyHtoDAsync_v2(address, host, bytes as usize, stream.0))
     }
 
-    fn location(&self) -> Location {
-        const DEVICE: i32 = 1;
-        Location { kind: DEVICE, id: self.device }
+    fn ordinal(&self) -> DeviceOrdinal {
+        DeviceOrdinal(self.device.unsigned_abs())
     }
 
-    /// Plain memory of the device, as Genesis asks for it but for RDMA.
-    fn properties(&self) -> Properties {
-        const PINNED: i32 = 1;
-        Properties {
-            kind: PINNED,
-            handle_kinds: 0,
-            location: self.location(),
-            windows_metadata: std::ptr::null_mut(),
-            compression: 0,
-            rdma: 0,
-            usage: 0,
-            reserved: [0; 4],
-        }
+    /// Plain memory of the device, as Genesis asks for it, without RDMA.
+    fn properties(&self) -> sys::CUmemAllocationProp {
+        cuda::properties(self.ordinal(), HandleOptions::default())
     }
 }

@@ -1,9 +1,10 @@
 //! The driver's own functions, found by name, as the probes call them.
 //!
-//! Genesis's device puts every call into a relaxed capture mode and its own context; the probes
-//! ask what happens without that, and time calls alone, so they call the driver themselves.
-//! Handles are integers, as `cuda.h` defines them on 64-bit Linux. What the driver lacks is an
-//! error of the call that needs it, so one probe fails and not all.
+//! Genesis's device makes every call in relaxed capture mode and in its own context. The probes ask
+//! what happens without that, and time calls alone, so they call the driver themselves. Genesis's
+//! own code loads the library and describes memory to it. Handles are integers, as `cuda.h` defines
+//! them on 64-bit Linux. If the driver lacks a function, the call that needs it fails, and with it
+//! one probe.
 //!
 //! SAFETY of the calls (`call!`): the functions have the parameters that `cuda.h` declares for
 //! their symbols; pointers are to live locals, which the driver does not use after the call.
@@ -23,6 +24,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::time::Instant;
 
+use genesis::driver::cuda::{Library, sys};
+
 pub(crate) use context::Context;
 pub(crate) use gate::Gate;
 pub(crate) use graph::Graph;
@@ -39,10 +42,10 @@ pub(crate) struct Failure {
     pub(crate) code: i32,
 }
 
-/// What a driver function came to.
+/// The result of a driver function.
 pub(crate) type Answer<T = ()> = Result<T, Failure>;
 
-/// `CUDA_ERROR_NOT_FOUND`: here also what a driver lacks altogether.
+/// `CUDA_ERROR_NOT_FOUND`: here also if the driver has no such function.
 const NOT_FOUND: i32 = 500;
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: i32 = 600;
@@ -59,148 +62,91 @@ impl From<Failure> for String {
     }
 }
 
-/// `CUmemLocation`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-struct Location {
-    kind: c_int,
-    id: c_int,
-}
-
-/// `CUmemAllocationProp`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-struct Properties {
-    kind: c_int,
-    handle_kinds: c_int,
-    location: Location,
-    windows_metadata: *mut c_void,
-    compression: u8,
-    rdma: u8,
-    usage: u16,
-    reserved: [u8; 4],
-}
-
-/// `CUmemAccessDesc`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-struct Access {
-    location: Location,
-    flags: c_int,
-}
-
 /// Of simcuda: virtual time spent in calls, in nanoseconds; or races found so far.
 type Figure = unsafe extern "C" fn() -> i64;
 type PricesName = unsafe extern "C" fn() -> *const c_char;
 
 type HostFunction = unsafe extern "C" fn(*mut c_void);
 
-macro_rules! api {
-    ($($name:ident($($parameter:ty),*);)*) => {
-        /// The functions, as far as the driver has them.
-        #[allow(non_snake_case)]
-        #[derive(Debug)]
-        struct Api {
-            $($name: Option<unsafe extern "C" fn($($parameter),*) -> c_int>,)*
-        }
-
-        impl Api {
-            fn find(library: *mut c_void) -> Self {
-                Self {
-                    $($name: {
-                        let name = concat!(stringify!($name), "\0");
-                        // SAFETY: the name is NUL-terminated, the library is never unloaded.
-                        let address = unsafe { libc::dlsym(library, name.as_ptr().cast()) };
-                        // SAFETY: null becomes `None`; anything else is the function that
-                        // `cuda.h` declares under this name with these parameters.
-                        unsafe {
-                            std::mem::transmute::<
-                                *mut c_void,
-                                Option<unsafe extern "C" fn($($parameter),*) -> c_int>,
-                            >(address)
-                        }
-                    },)*
-                }
-            }
-        }
-    };
+genesis::driver_table! {
+    /// The functions, as far as the driver has them.
+    #[allow(non_snake_case)]
+    struct Api {
+        cuInit(c_uint);
+        cuDriverGetVersion(*mut c_int);
+        cuDeviceGet(*mut c_int, c_int);
+        cuDeviceGetCount(*mut c_int);
+        cuDeviceGetAttribute(*mut c_int, c_int, c_int);
+        cuDeviceGetName(*mut c_char, c_int, c_int);
+        cuDevicePrimaryCtxRetain(*mut usize, c_int);
+        cuCtxSetCurrent(usize);
+        cuCtxGetCurrent(*mut usize);
+        cuCtxCreate_v2(*mut usize, c_uint, c_int);
+        cuCtxEnablePeerAccess(usize, c_uint);
+        cuCtxSynchronize();
+        cuDeviceGetDevResource(c_int, *mut context::Resource, c_int);
+        cuDevSmResourceSplitByCount(
+            *mut context::Resource, *mut c_uint, *const context::Resource, *mut context::Resource,
+            c_uint, c_uint
+        );
+        cuDevResourceGenerateDesc(*mut usize, *mut context::Resource, c_uint);
+        cuGreenCtxCreate(*mut usize, usize, c_int, c_uint);
+        cuGreenCtxStreamCreate(*mut usize, usize, c_uint, c_int);
+        cuCtxFromGreenCtx(*mut usize, usize);
+        cuMemGetInfo_v2(*mut usize, *mut usize);
+        cuMemAlloc_v2(*mut u64, usize);
+        cuMemFree_v2(u64);
+        cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
+        cuMemAllocHost_v2(*mut u64, usize);
+        cuMemFreeHost(u64);
+        cuMemGetAllocationGranularity(*mut usize, *const sys::CUmemAllocationProp, c_int);
+        cuMemAddressReserve(*mut u64, usize, usize, u64, u64);
+        cuMemAddressFree(u64, usize);
+        cuMemCreate(*mut u64, usize, *const sys::CUmemAllocationProp, u64);
+        cuMemRelease(u64);
+        cuMemMap(u64, usize, usize, u64, u64);
+        cuMemSetAccess(u64, usize, *const sys::CUmemAccessDesc, usize);
+        cuMemUnmap(u64, usize);
+        cuMemsetD32Async(u64, c_uint, usize, usize);
+        cuMemcpyDtoDAsync_v2(u64, u64, usize, usize);
+        cuMemcpyDtoH_v2(*mut c_void, u64, usize);
+        cuMemcpyHtoD_v2(u64, *const c_void, usize);
+        cuMemcpyDtoHAsync_v2(u64, u64, usize, usize);
+        cuMemcpyHtoDAsync_v2(u64, u64, usize, usize);
+        cuEventCreate(*mut usize, c_uint);
+        cuEventDestroy_v2(usize);
+        cuEventRecord(usize, usize);
+        cuEventQuery(usize);
+        cuEventSynchronize(usize);
+        cuStreamCreate(*mut usize, c_uint);
+        cuStreamDestroy_v2(usize);
+        cuStreamQuery(usize);
+        cuStreamSynchronize(usize);
+        cuStreamWaitEvent(usize, usize, c_uint);
+        cuStreamIsCapturing(usize, *mut c_int);
+        cuStreamGetId(usize, *mut u64);
+        cuStreamGetCtx(usize, *mut usize);
+        cuStreamBeginCapture_v2(usize, c_uint);
+        cuStreamEndCapture(usize, *mut usize);
+        cuThreadExchangeStreamCaptureMode(*mut c_uint);
+        cuGraphInstantiateWithFlags(*mut usize, usize, u64);
+        cuGraphLaunch(usize, usize);
+        cuGraphDestroy(usize);
+        cuLaunchHostFunc(usize, HostFunction, *mut c_void);
+        cuModuleLoadData(*mut usize, *const c_char);
+        cuModuleLoadDataEx(*mut usize, *const c_char, c_uint, *mut c_int, *mut *mut c_void);
+        cuModuleGetFunction(*mut usize, usize, *const c_char);
+        cuLaunchKernel(
+            usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize,
+            *mut *mut c_void, *mut *mut c_void
+        );
+        cuLaunchKernelEx(
+            *const module::LaunchConfiguration, usize, *mut *mut c_void, *mut *mut c_void
+        );
+    }
 }
 
-api! {
-    cuInit(c_uint);
-    cuDriverGetVersion(*mut c_int);
-    cuDeviceGet(*mut c_int, c_int);
-    cuDeviceGetCount(*mut c_int);
-    cuDeviceGetAttribute(*mut c_int, c_int, c_int);
-    cuDeviceGetName(*mut c_char, c_int, c_int);
-    cuDevicePrimaryCtxRetain(*mut usize, c_int);
-    cuCtxSetCurrent(usize);
-    cuCtxGetCurrent(*mut usize);
-    cuCtxCreate_v2(*mut usize, c_uint, c_int);
-    cuCtxEnablePeerAccess(usize, c_uint);
-    cuCtxSynchronize();
-    cuDeviceGetDevResource(c_int, *mut context::Resource, c_int);
-    cuDevSmResourceSplitByCount(
-        *mut context::Resource, *mut c_uint, *const context::Resource, *mut context::Resource,
-        c_uint, c_uint
-    );
-    cuDevResourceGenerateDesc(*mut usize, *mut context::Resource, c_uint);
-    cuGreenCtxCreate(*mut usize, usize, c_int, c_uint);
-    cuGreenCtxStreamCreate(*mut usize, usize, c_uint, c_int);
-    cuCtxFromGreenCtx(*mut usize, usize);
-    cuMemGetInfo_v2(*mut usize, *mut usize);
-    cuMemAlloc_v2(*mut u64, usize);
-    cuMemFree_v2(u64);
-    cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
-    cuMemAllocHost_v2(*mut u64, usize);
-    cuMemFreeHost(u64);
-    cuMemGetAllocationGranularity(*mut usize, *const Properties, c_int);
-    cuMemAddressReserve(*mut u64, usize, usize, u64, u64);
-    cuMemAddressFree(u64, usize);
-    cuMemCreate(*mut u64, usize, *const Properties, u64);
-    cuMemRelease(u64);
-    cuMemMap(u64, usize, usize, u64, u64);
-    cuMemSetAccess(u64, usize, *const Access, usize);
-    cuMemUnmap(u64, usize);
-    cuMemsetD32Async(u64, c_uint, usize, usize);
-    cuMemcpyDtoDAsync_v2(u64, u64, usize, usize);
-    cuMemcpyDtoH_v2(*mut c_void, u64, usize);
-    cuMemcpyHtoD_v2(u64, *const c_void, usize);
-    cuMemcpyDtoHAsync_v2(u64, u64, usize, usize);
-    cuMemcpyHtoDAsync_v2(u64, u64, usize, usize);
-    cuEventCreate(*mut usize, c_uint);
-    cuEventDestroy_v2(usize);
-    cuEventRecord(usize, usize);
-    cuEventQuery(usize);
-    cuEventSynchronize(usize);
-    cuStreamCreate(*mut usize, c_uint);
-    cuStreamDestroy_v2(usize);
-    cuStreamQuery(usize);
-    cuStreamSynchronize(usize);
-    cuStreamWaitEvent(usize, usize, c_uint);
-    cuStreamIsCapturing(usize, *mut c_int);
-    cuStreamGetId(usize, *mut u64);
-    cuStreamGetCtx(usize, *mut usize);
-    cuStreamBeginCapture_v2(usize, c_uint);
-    cuStreamEndCapture(usize, *mut usize);
-    cuThreadExchangeStreamCaptureMode(*mut c_uint);
-    cuGraphInstantiateWithFlags(*mut usize, usize, u64);
-    cuGraphLaunch(usize, usize);
-    cuGraphDestroy(usize);
-    cuLaunchHostFunc(usize, HostFunction, *mut c_void);
-    cuModuleLoadData(*mut usize, *const c_char);
-    cuModuleLoadDataEx(*mut usize, *const c_char, c_uint, *mut c_int, *mut *mut c_void);
-    cuModuleGetFunction(*mut usize, usize, *const c_char);
-    cuLaunchKernel(
-        usize, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, usize,
-        *mut *mut c_void, *mut *mut c_void
-    );
-    cuLaunchKernelEx(
-        *const module::LaunchConfiguration, usize, *mut *mut c_void, *mut *mut c_void
-    );
-}
-
-/// Calls a driver function, or says that there is none.
+/// Calls a driver function; an error if the driver has none of that name.
 macro_rules! call {
     ($driver:expr, $name:ident($($argument:expr),*)) => {{
         let name = stringify!($name);
@@ -232,25 +178,20 @@ pub(crate) struct Driver {
 impl Driver {
     /// Loads and starts the driver, and makes its context current on this thread.
     pub(crate) fn open() -> Result<Self, String> {
-        // SAFETY: the name is NUL-terminated; a driver's constructors expect to be run.
-        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
-        if library.is_null() {
-            return Err("libcuda.so.1 cannot be loaded: there is no CUDA driver".to_owned());
-        }
-        // SAFETY: the name is NUL-terminated, the library is never unloaded; simcuda alone has
-        // the functions, of this type.
+        let library = Library::load(c"libcuda.so.1")
+            .map_err(|_| "libcuda.so.1 cannot be loaded: there is no CUDA driver".to_owned())?;
+        // SAFETY: simcuda alone has the functions, of this type.
         let figure = |name: &CStr| unsafe {
-            let address = libc::dlsym(library, name.as_ptr());
-            std::mem::transmute::<*mut c_void, Option<Figure>>(address)
+            std::mem::transmute::<*mut c_void, Option<Figure>>(library.symbol(name))
         };
         let virtual_clock = figure(c"simcuda_driver_nanoseconds");
         let races = figure(c"simcuda_check");
         // SAFETY: as above.
         let prices_name = unsafe {
-            let address = libc::dlsym(library, c"simcuda_prices".as_ptr());
+            let address = library.symbol(c"simcuda_prices");
             std::mem::transmute::<*mut c_void, Option<PricesName>>(address)
         };
-        let api = Api::find(library);
+        let api = Api::find(&library);
         let opened = Instant::now();
         let mut driver =
             Self { api, device: 0, context: 0, virtual_clock, races, prices_name, opened };
@@ -263,17 +204,17 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Makes the context current on the calling thread: each new thread's first call.
+    /// Makes the context current on the calling thread; must be each new thread's first call.
     pub(crate) fn enter(&self) -> Answer {
         call!(self, cuCtxSetCurrent(self.context))
     }
 
-    /// Whether this is simcuda and no driver of a GPU.
+    /// Returns true if this is simcuda and no driver of a GPU.
     pub(crate) fn is_simulated(&self) -> bool {
         self.virtual_clock.is_some()
     }
 
-    /// Whose prices [`Self::now_ns`] goes by, on simcuda.
+    /// The name of the price list of simcuda's virtual time; `None` on a GPU.
     pub(crate) fn simulated_prices(&self) -> Option<String> {
         // SAFETY: it takes nothing and may be called at any time.
         let name = unsafe { self.prices_name?() };
@@ -284,7 +225,7 @@ impl Driver {
         Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
     }
 
-    /// Nanoseconds since the driver was opened; those of the cost table on simcuda.
+    /// Nanoseconds since the driver was opened; on simcuda virtual ones, by the price list.
     pub(crate) fn now_ns(&self) -> u64 {
         match self.virtual_clock {
             // SAFETY: it takes nothing and may be called at any time.
@@ -293,7 +234,7 @@ impl Driver {
         }
     }
 
-    /// How many races the simulated driver has found; 0 on a GPU, where bytes must tell.
+    /// The number of races that simcuda has found; 0 on a GPU, where wrong bytes show them.
     pub(crate) fn races(&self) -> u64 {
         // SAFETY: it takes nothing and may be called at any time.
         self.races.map_or(0, |count| unsafe { count() }.max(0) as u64)

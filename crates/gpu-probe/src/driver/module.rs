@@ -1,5 +1,4 @@
-//! Kernels written in PTX, which the driver compiles: loaded, with its words on failure, and
-//! launched.
+//! Kernels written in PTX, which the driver compiles: loading and launching.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
@@ -12,7 +11,7 @@ pub(crate) const ROUNDS: &str = include_str!("ptx/rounds.ptx");
 /// The same, for programmatic dependent launch.
 pub(crate) const DEPENDENT: &str = include_str!("ptx/dependent.ptx");
 
-/// Loaded code, of the context that was current then.
+/// Loaded code, of the context that was current when it was loaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Module<'a> {
     driver: &'a Driver,
@@ -51,7 +50,7 @@ pub(super) struct LaunchConfiguration {
 }
 
 impl<'a> Module<'a> {
-    /// Compiles and loads `ptx`. A failure says what the compiler said.
+    /// Compiles and loads `ptx`. A failure has the compiler's message.
     pub(crate) fn load(driver: &'a Driver, ptx: &str) -> Result<Self, String> {
         const ERROR_LOG: c_int = 5;
         const ERROR_LOG_BYTES: c_int = 6;
@@ -59,8 +58,8 @@ impl<'a> Module<'a> {
         let mut log = [0 as c_char; 4096];
         let mut handle = 0;
         let mut options = [ERROR_LOG, ERROR_LOG_BYTES];
-        // The second value is a number in the place of a pointer, as the driver has it. One byte
-        // is kept back, so that the log ends.
+        // The second value is a number passed as a pointer, as the driver wants it. The last byte
+        // is left zero, so that the log ends.
         let mut values: [*mut c_void; 2] =
             [log.as_mut_ptr().cast(), std::ptr::without_provenance_mut(log.len() - 1)];
         let loaded = call!(
@@ -90,8 +89,8 @@ impl<'a> Module<'a> {
 }
 
 impl Driver {
-    /// Launches a kernel. Parameters of 32 bits are the lower half of theirs, as memory of the
-    /// machines that have CUDA is ordered.
+    /// Launches a kernel. A parameter of 32 bits is the lower half of its 64, because machines with
+    /// CUDA are little-endian.
     pub(crate) fn launch(
         &self,
         kernel: Kernel,
@@ -134,7 +133,7 @@ impl Driver {
     }
 }
 
-/// Where the parameters lie: the driver copies them during the launch, and writes none.
+/// Pointers to the parameters, which the driver copies during the launch and does not write.
 fn pointers(parameters: &[u64]) -> Vec<*mut c_void> {
     parameters.iter().map(|value| std::ptr::from_ref(value).cast_mut().cast()).collect()
 }

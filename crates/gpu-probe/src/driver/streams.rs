@@ -17,7 +17,7 @@ impl Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event(usize);
 
-/// How far unsafe calls are kept away from captures; CUDA's numbers.
+/// Which calls are forbidden during captures; CUDA's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CaptureMode {
     Global = 0,
@@ -38,7 +38,7 @@ impl Driver {
         call!(self, cuStreamDestroy_v2(stream.0))
     }
 
-    /// Whether all its work is done.
+    /// Returns true if all its work is done.
     pub(crate) fn stream_query(&self, stream: Stream) -> Answer<bool> {
         is_ready(call!(self, cuStreamQuery(stream.0)))
     }

@@ -1,7 +1,6 @@
 //! Questions about stream capture: which calls it forbids, and which end it.
 //!
-//! Each call is tried in a capture of its own, so that one that is not legal, and so
-//! invalidates the capture, says nothing about the next.
+//! Each call is tried in a capture of its own, because an illegal call invalidates its capture.
 
 use super::{Observation, Observed};
 use crate::driver::{Answer, CaptureMode, Driver, Event, Stream};
@@ -33,7 +32,7 @@ const VIRTUAL_MEMORY: [Try; 5] = [
     ("memory info", |bench| bench.driver.memory_info().map(|_| ())),
 ];
 
-/// The calls that give memory back, which Genesis leaves undone while a stream captures.
+/// The calls that give memory back, which Genesis does not make while a stream captures.
 const GIVING_BACK: [Try; 3] = [
     ("unmap", |bench| bench.driver.unmap(bench.place + bench.page, bench.page)),
     ("release", |bench| bench.driver.release(bench.handle)),
@@ -116,10 +115,8 @@ fn try_all(driver: &Driver, calls: &[Try], thread_mode: CaptureMode) -> Observed
             (Err(failure), _) => wrong.push(format!("{name} is refused ({})", failure.code)),
         }
     }
-    let text = match wrong.is_empty() {
-        true => format!("all {} are legal", calls.len()),
-        false => wrong.join("; "),
-    };
+    let text =
+        if wrong.is_empty() { format!("all {} are legal", calls.len()) } else { wrong.join("; ") };
     Ok(Observation::new(wrong.is_empty(), text))
 }
 

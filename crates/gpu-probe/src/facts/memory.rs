@@ -1,8 +1,9 @@
 //! Questions about `cuMemAlloc` and `cuMemFree`.
 
+use genesis_profile::units::bytes;
+
 use super::{Observation, Observed};
 use crate::driver::{Answer, Driver, Gate};
-use crate::page::bytes;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,9 +1,9 @@
 //! Facts: what documents leave open about a driver, each asked by a small probe.
 //!
-//! A probe is a function of the driver; its doc comment is the question, the table below says
-//! what Genesis expects, and the page prints what was observed beside it. Each runs in a process
-//! of its own, so one that upsets the driver takes no other with it. None makes work touch memory
-//! that is not mapped: a GPU may be shared.
+//! A probe is a function of the driver. Its doc comment is the question, the table below has the
+//! answer that Genesis expects, and the page prints the observed one next to it. Each runs in a
+//! process of its own, so one that upsets the driver does not disturb the others. A GPU may be
+//! shared, so no work touches memory that is not mapped.
 
 mod capture;
 mod memory;
@@ -35,12 +35,12 @@ type Observed = Result<Observation, String>;
 pub(crate) struct Probe {
     pub(crate) name: &'static str,
     pub(crate) question: &'static str,
-    /// What Genesis is built on.
+    /// The answer that Genesis is built on.
     pub(crate) expected: &'static str,
     run: fn(&Driver) -> Observed,
 }
 
-/// A question and what became of it.
+/// A question and its answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Fact {
     pub(crate) name: String,
@@ -50,7 +50,7 @@ pub(crate) struct Fact {
     pub(crate) verdict: Verdict,
 }
 
-/// How an observation compares with what is expected.
+/// An observation compared with what is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
@@ -76,7 +76,7 @@ impl Probe {
         self.fact(Driver::open().and_then(|driver| (self.run)(&driver)))
     }
 
-    /// The fact that an observation makes.
+    /// The fact that `observed` leads to.
     pub(crate) fn fact(&self, observed: Observed) -> Fact {
         let (observed, verdict) = match observed {
             Ok(seen) if seen.as_expected => (seen.text, Verdict::AsExpected),

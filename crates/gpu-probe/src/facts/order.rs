@@ -1,4 +1,4 @@
-//! Questions about streams and events: what the reuse of memory rests on.
+//! Questions about streams and events, which the reuse of memory relies on.
 
 use super::{Observation, Observed};
 use crate::driver::{Answer, Driver, Gate, Stream};

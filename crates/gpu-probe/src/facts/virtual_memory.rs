@@ -1,13 +1,14 @@
-//! Questions about virtual memory: what the moving of pages between addresses rests on.
+//! Questions about virtual memory, which moving pages between addresses relies on.
+
+use genesis_profile::units::bytes;
 
 use super::{Observation, Observed};
 use crate::driver::{Answer, Driver, Event, Gate, Stream, Writer};
-use crate::page::bytes;
 
 const TIB: u64 = 1 << 40;
-/// How often what must always hold is tried.
+/// How often a rule that must always hold is tried.
 const ROUNDS: u32 = 32;
-/// What is looked at of a page: its beginning.
+/// The part of a page that is checked: its beginning.
 const WINDOW_BYTES: u64 = 64 << 10;
 
 /// What are the granularities of physical memory?
@@ -51,9 +52,10 @@ pub(super) fn calls_do_not_wait(driver: &Driver) -> Observed {
     driver.unreserve(address, page)?;
     let calls = [("create", create), ("map", map), ("set-access", access), ("release", release)];
     let waited: Vec<&str> = calls.iter().filter(|call| !call.1).map(|call| call.0).collect();
-    let text = match waited.is_empty() {
-        true => "none waits".to_owned(),
-        false => format!("these wait: {}", waited.join(", ")),
+    let text = if waited.is_empty() {
+        "none waits".to_owned()
+    } else {
+        format!("these wait: {}", waited.join(", "))
     };
     Ok(Observation::new(waited.is_empty(), text))
 }
@@ -229,7 +231,7 @@ fn said(answer: Answer) -> String {
     answer.map_or_else(|failure| failure.to_string(), |()| "it works".to_owned())
 }
 
-/// Lets `to` wait for what is enqueued on `from`.
+/// Makes `to` wait for the work enqueued on `from`.
 fn hand_over(driver: &Driver, from: Stream, to: Stream) -> Answer {
     let event: Event = driver.event_create(false)?;
     driver.event_record(event, from)?;
@@ -275,7 +277,7 @@ impl<'a> Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        // Errors change nothing any more: the process ends with the probe.
+        // Errors do not matter any more: the process ends with the probe.
         let _ = self.driver.synchronize();
         for index in 0..self.mapped.len() as u64 {
             if self.mapped[index as usize] {
@@ -286,7 +288,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Windows of memory as they were when their turn on a stream came.
+/// Copies of windows of memory, made in the order of a stream.
 struct Log<'a> {
     driver: &'a Driver,
     writer: &'a Writer<'a>,
@@ -308,7 +310,7 @@ impl<'a> Log<'a> {
         self.writer.copy(self.place(entry), address, WINDOW_BYTES, stream)
     }
 
-    /// How many windows do not hold the value expected throughout.
+    /// The number of windows that do not hold the expected value throughout.
     fn wrong(&self, expected: &[u32]) -> Answer<usize> {
         let mut wrong = 0;
         for (entry, value) in (0..).zip(expected) {

@@ -1,12 +1,12 @@
-//! The section on assumptions: verdicts with what they mean, then the figures.
+//! The section on assumptions: verdicts with their meaning, then the figures.
 
 use std::fmt::Write;
 
 use super::{cell, table};
 use crate::assumptions::{Finding, Verdict};
 
-const INTRODUCTION: &str = "What the design stands on, each put to the driver by an experiment \
-                            that can say no. *Holds*: nothing seen speaks against it. *Does not \
+const INTRODUCTION: &str = "What the design relies on, each tested on the driver by an experiment \
+                            that can refute it. *Holds*: nothing seen refutes it. *Does not \
                             hold*: what was seen refutes it. *Could not be tried*: nothing is \
                             known.\n\n";
 

@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use simgpu::Code;
 
-use crate::call::{driver, put, put_if};
+use crate::answer::{put, put_if};
+use crate::call::driver;
 use crate::streams::PRIORITIES;
 use crate::{code, current, device, simulation};
 
@@ -86,7 +87,7 @@ extern "C" fn cuDevicePrimaryCtxReset_v2(device: c_int) -> c_int {
     })
 }
 
-/// Makes a context and puts it on the thread's stack, on behalf of the driver function `name`.
+/// Makes a context and pushes it on the thread's stack, on behalf of the driver function `name`.
 ///
 /// # Safety
 /// `context` is null or valid.
@@ -94,9 +95,9 @@ unsafe fn create(name: &'static str, context: *mut usize, flags: c_uint, device:
     driver(name, format_args!("{flags}, {device}"), |simulation| {
         let made = simulation.machine.context_create(simulation.device(device)?)?;
         // SAFETY: by this function's contract.
-        let given = unsafe { put(context, current::context_handle(made)) };
-        given.and_then(|()| current::push(made)).inspect_err(|_| {
-            // It holds nothing yet, so nothing can go wrong.
+        let stored = unsafe { put(context, current::context_handle(made)) };
+        stored.and_then(|()| current::push(made)).inspect_err(|_| {
+            // The context is empty yet, so destroying it cannot fail.
             let _ = simulation.machine.context_destroy(made);
         })
     })
@@ -136,7 +137,7 @@ extern "C" fn cuCtxDestroy_v2(context: usize) -> c_int {
     driver("cuCtxDestroy_v2", format_args!("{context:#x}"), |simulation| {
         let context = simulation.context(context)?;
         simulation.machine.context_destroy(context)?;
-        simulation.streams.remove_all(context);
+        simulation.streams.forget(context);
         if current::top() == Some(context) {
             current::set(None);
         }

@@ -1,13 +1,14 @@
-//! Devices: how many there are and what they are like.
+//! Devices: how many there are, and their attributes.
 
 use std::ffi::{c_char, c_int};
 
 use simgpu::Code;
 
-use crate::call::{Answer, driver, put};
+use crate::answer::{Answer, put};
+use crate::call::driver;
 use crate::device;
 
-/// Writes `text` and a NUL into `length` bytes, cut short where it does not fit.
+/// Writes `text` and a NUL into `length` bytes; text that does not fit is cut.
 ///
 /// # Safety
 /// `buffer` is null or has room for `length` bytes.

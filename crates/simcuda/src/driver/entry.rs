@@ -1,8 +1,8 @@
 //! `cuGetProcAddress`: functions by name and version.
 //!
-//! A name without a suffix means the newest variant that the asking version knows. Nearly all
-//! variants are older than any version that asks today, so the newest that is here is the
-//! answer; the exceptions stand in a table.
+//! A name without a suffix means the newest variant in the caller's version of CUDA. Nearly all
+//! variants are older than any version in use today, so the newest one here is right; a table has
+//! the exceptions.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
@@ -10,27 +10,27 @@ use std::sync::OnceLock;
 
 use simgpu::Code;
 
-use crate::call::put_if;
+use crate::answer::put_if;
 use crate::code;
 use crate::log;
 
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD_DEFAULT_STREAM: u64 = 2;
 
-/// Names whose meaning changed with a version of CUDA that programs of today may still ask
-/// for: the name, the version of the change, the symbol before it and since.
+/// Names whose meaning changed with a version of CUDA that today's programs may still request:
+/// the name, the version of the change, the symbol before it and from it on.
 const CHANGED: [(&str, c_int, &CStr, &CStr); 3] = [
     ("cuCtxCreate", 12_050, c"cuCtxCreate_v3", c"cuCtxCreate_v4"),
     ("cuStreamGetCaptureInfo", 12_030, c"cuStreamGetCaptureInfo_v2", c"cuStreamGetCaptureInfo_v3"),
     ("cuGraphInstantiate", 12_000, c"cuGraphInstantiate_v2", c"cuGraphInstantiateWithFlags"),
 ];
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
     /// The function's address.
     Found(*mut c_void),
-    /// There is none: the program has been told by name.
+    /// There is none; standard error has its name.
     Absent,
 }
 
@@ -39,8 +39,8 @@ pub(crate) fn look_up(name: &CStr, version: c_int, flags: u64) -> Lookup {
     let text = name.to_string_lossy();
     let found = if flags & PER_THREAD_DEFAULT_STREAM != 0 {
         ptr::null_mut()
-    } else if let Some((_, change, before, since)) = CHANGED.iter().find(|row| row.0 == text) {
-        own_symbol(if version < *change { before } else { since })
+    } else if let Some((_, change, before, after)) = CHANGED.iter().find(|row| row.0 == text) {
+        own_symbol(if version < *change { before } else { after })
     } else {
         let variants = ["_v4", "_v3", "_v2", ""].map(|suffix| format!("{text}{suffix}"));
         let symbols = variants.into_iter().filter_map(|variant| CString::new(variant).ok());
@@ -54,7 +54,7 @@ pub(crate) fn look_up(name: &CStr, version: c_int, flags: u64) -> Lookup {
     Lookup::Found(found)
 }
 
-/// The address of a symbol of this library; null where it has none.
+/// The address of a symbol of this library; null if it has none.
 fn own_symbol(symbol: &CStr) -> *mut c_void {
     static SELF: OnceLock<usize> = OnceLock::new();
     let handle = *SELF.get_or_init(|| {
@@ -91,7 +91,7 @@ unsafe extern "C" fn cuGetProcAddress_v2(
     if name.is_null() || function.is_null() {
         return Code::INVALID_VALUE.0;
     }
-    // SAFETY: see the head of `driver`; valid before `cuInit`, so there is nothing around it.
+    // SAFETY: see the head of `driver`; valid before `cuInit`, so without `call::driver`.
     unsafe {
         match look_up(CStr::from_ptr(name), version, flags) {
             Lookup::Found(address) => {

@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_uint};
 
 use simgpu::Code;
 
-use crate::call::{driver, put};
+use crate::answer::put;
+use crate::call::driver;
 use crate::current;
 
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -46,10 +47,8 @@ extern "C" fn cuEventRecordWithFlags(event: u64, stream: usize, flags: c_uint) -
 #[unsafe(no_mangle)]
 extern "C" fn cuEventQuery(event: u64) -> c_int {
     driver("cuEventQuery", format_args!("{event:#x}"), |simulation| {
-        match simulation.machine.event_query(current::driver_context()?, event)? {
-            true => Ok(()),
-            false => Err(Code::NOT_READY),
-        }
+        let is_complete = simulation.machine.event_query(current::driver_context()?, event)?;
+        if is_complete { Ok(()) } else { Err(Code::NOT_READY) }
     })
 }
 

@@ -4,7 +4,8 @@ use std::ffi::c_int;
 
 use simgpu::Code;
 
-use crate::call::{driver, put};
+use crate::answer::put;
+use crate::call::driver;
 use crate::current;
 
 #[unsafe(no_mangle)]
@@ -49,7 +50,7 @@ unsafe extern "C" fn cuGraphGetNodes(graph: u64, nodes: *mut u64, count: *mut us
     })
 }
 
-/// Writes nodes as CUDA does: with no array their number, else as many as there is room for.
+/// Writes nodes as CUDA does: without an array their number, otherwise as many as fit.
 ///
 /// # Safety
 /// `count` is null or valid, and `nodes` is null or has room for `*count` nodes.
@@ -57,7 +58,7 @@ pub(crate) unsafe fn put_nodes(
     handles: impl Iterator<Item = u64>,
     nodes: *mut u64,
     count: *mut usize,
-) -> crate::call::Answer {
+) -> crate::answer::Answer {
     if count.is_null() {
         return Err(Code::INVALID_VALUE);
     }

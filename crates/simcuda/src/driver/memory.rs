@@ -4,9 +4,10 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use simgpu::Code;
 
-use crate::call::{Answer, driver, put, put_if};
+use crate::answer::{Answer, put, put_if};
+use crate::call::driver;
+use crate::current;
 use crate::simulation::Simulation;
-use crate::{current, host_memory, pools};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int {
@@ -61,7 +62,7 @@ unsafe extern "C" fn cuMemAllocPitch_v2(
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFree_v2(address: u64) -> c_int {
     driver("cuMemFree_v2", format_args!("{address:#x}"), |simulation| {
-        pools::free_at_once(simulation, current::driver_context()?, address)
+        simulation.pools.free_at_once(&simulation.machine, current::driver_context()?, address)
     })
 }
 
@@ -88,7 +89,8 @@ unsafe extern "C" fn cuMemGetAddressRange_v2(
 unsafe extern "C" fn cuMemAllocHost_v2(pointer: *mut *mut c_void, bytes: usize) -> c_int {
     driver("cuMemAllocHost_v2", format_args!("{bytes}"), |simulation| {
         let context = current::driver_context()?;
-        let address = host_memory::allocate(simulation, context, bytes as u64, 0)?;
+        let address =
+            simulation.host_memory.allocate(&simulation.machine, context, bytes as u64, 0)?;
         // SAFETY: see the head of `driver`.
         unsafe { put(pointer, address as *mut c_void) }
     })
@@ -102,7 +104,8 @@ unsafe extern "C" fn cuMemHostAlloc(
 ) -> c_int {
     driver("cuMemHostAlloc", format_args!("{bytes}, {flags}"), |simulation| {
         let context = current::driver_context()?;
-        let address = host_memory::allocate(simulation, context, bytes as u64, flags)?;
+        let address =
+            simulation.host_memory.allocate(&simulation.machine, context, bytes as u64, flags)?;
         // SAFETY: see the head of `driver`.
         unsafe { put(pointer, address as *mut c_void) }
     })
@@ -111,7 +114,7 @@ unsafe extern "C" fn cuMemHostAlloc(
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeHost(pointer: *mut c_void) -> c_int {
     driver("cuMemFreeHost", format_args!("{pointer:p}"), |simulation| {
-        host_memory::free(simulation, current::driver_context()?, pointer as u64)
+        simulation.host_memory.free(&simulation.machine, current::driver_context()?, pointer as u64)
     })
 }
 
@@ -119,7 +122,13 @@ extern "C" fn cuMemFreeHost(pointer: *mut c_void) -> c_int {
 extern "C" fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint) -> c_int {
     driver("cuMemHostRegister_v2", format_args!("{pointer:p}, {bytes}, {flags}"), |simulation| {
         let context = current::driver_context()?;
-        host_memory::register(simulation, context, pointer as u64, bytes as u64, flags)
+        simulation.host_memory.register(
+            &simulation.machine,
+            context,
+            pointer as u64,
+            bytes as u64,
+            flags,
+        )
     })
 }
 
@@ -127,7 +136,7 @@ extern "C" fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_
 extern "C" fn cuMemHostUnregister(pointer: *mut c_void) -> c_int {
     driver("cuMemHostUnregister", format_args!("{pointer:p}"), |simulation| {
         current::driver_context()?;
-        host_memory::unregister(simulation, pointer as u64)
+        simulation.host_memory.unregister(pointer as u64)
     })
 }
 
@@ -177,8 +186,8 @@ unsafe extern "C" fn cuPointerGetAttributes(
             return Err(Code::INVALID_VALUE);
         }
         for index in 0..count as usize {
-            // SAFETY: see the head of `driver`: both arrays have `count` elements. What an
-            // address does not have is left as zero, as the driver does.
+            // SAFETY: see the head of `driver`: both arrays have `count` elements. An attribute
+            // that the address lacks becomes zero, as in the driver.
             unsafe {
                 let (place, attribute) = (data.add(index).read(), attributes.add(index).read());
                 if put_attribute(simulation, place, attribute, address) == Err(Code::INVALID_VALUE)
@@ -191,7 +200,7 @@ unsafe extern "C" fn cuPointerGetAttributes(
     })
 }
 
-/// Writes one attribute of an address, as wide as CUDA says.
+/// Writes one attribute of an address, in CUDA's width.
 ///
 /// # Safety
 /// `data` is null or has room for the attribute.

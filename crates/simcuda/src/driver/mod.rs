@@ -1,11 +1,11 @@
-//! The driver API: CUDA's own symbols, a translation each.
+//! The driver API: CUDA's own symbols; each function is a translation.
 //!
 //! Signatures are those of `cuda.h` with handles as integers: devices as `c_int`, streams as
 //! `usize`, everything else that is opaque as `u64` or `usize`. Outputs are written on success
-//! only. What is not here is absent from the library, and `cuGetProcAddress` says so by name.
+//! only. What is not here is absent from the library, and `cuGetProcAddress` prints its name.
 //!
 //! SAFETY of the whole module: every pointer is an argument of a C function, and is null or
-//! valid for what `cuda.h` says the function does with it; `put` and its like check for null.
+//! valid for what the function does with it by `cuda.h`; `put` and `put_if` check for null.
 
 mod context;
 mod copies;

@@ -1,16 +1,17 @@
-//! Modules, functions and launches: code is accepted unread, kernels are names.
+//! Modules, functions and launches. Code is not read; kernels are names.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use simgpu::Code;
 
-use crate::call::{Answer, driver, put, put_if};
-use crate::{current, kernels};
+use crate::answer::{Answer, put, put_if};
+use crate::call::driver;
+use crate::{current, kernels, launch};
 
-/// The handle of every module and library: there is nothing to tell them apart by.
+/// The handle of every module and library: code is not read, so all are alike.
 const MODULE: usize = 0x5a00_0000_0000;
 
-/// `CUlaunchConfig`, as far as it is read.
+/// `CUlaunchConfig`, up to the last field that is read.
 #[repr(C)]
 struct LaunchConfiguration {
     grid: [c_uint; 3],
@@ -78,7 +79,7 @@ unsafe extern "C" fn cuFuncGetAttribute(value: *mut c_int, which: c_int, functio
     driver("cuFuncGetAttribute", format_args!("{which}, {function:#x}"), |_| {
         kernels::check(function)?;
         let answer = match which {
-            0 => kernels::MOST_BLOCK_THREADS,
+            0 => launch::MOST_BLOCK_THREADS,
             4 => 32,
             5 | 6 => 90,
             _ => 0,
@@ -113,7 +114,7 @@ unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     driver("cuOccupancyMaxActiveBlocksPerMultiprocessor", arguments, |_| {
         kernels::check(function)?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(blocks, kernels::blocks_per_processor(threads)?) }
+        unsafe { put(blocks, launch::blocks_per_processor(threads)?) }
     })
 }
 
@@ -135,7 +136,7 @@ unsafe extern "C" fn cuLaunchKernel(
     driver("cuLaunchKernel", arguments, |simulation| {
         let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { kernels::launch(simulation, context, stream, function, parameters) }
+        unsafe { launch::kernel(simulation, context, stream, function, parameters) }
     })
 }
 
@@ -156,7 +157,7 @@ unsafe extern "C" fn cuLaunchCooperativeKernel(
     driver("cuLaunchCooperativeKernel", arguments, |simulation| {
         let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { kernels::launch(simulation, context, stream, function, parameters) }
+        unsafe { launch::kernel(simulation, context, stream, function, parameters) }
     })
 }
 
@@ -172,7 +173,7 @@ unsafe extern "C" fn cuLaunchKernelEx(
         let configuration = unsafe { configuration.as_ref() }.ok_or(Code::INVALID_VALUE)?;
         let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { kernels::launch(simulation, context, configuration.stream, function, parameters) }
+        unsafe { launch::kernel(simulation, context, configuration.stream, function, parameters) }
     })
 }
 

@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_void};
 
 use simgpu::Code;
 
-use crate::call::{Answer, driver, put};
+use crate::answer::{Answer, put};
+use crate::call::driver;
 use crate::simulation::Simulation;
 use crate::{current, pools};
 
@@ -13,22 +14,27 @@ unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize, stream: us
     driver("cuMemAllocAsync", format_args!("{bytes}, {stream:#x}"), |simulation| {
         let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(address, pools::allocate(simulation, context, bytes as u64, stream)?) }
+        unsafe {
+            put(
+                address,
+                simulation.pools.allocate(&simulation.machine, context, bytes as u64, stream)?,
+            )
+        }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeAsync(address: u64, stream: usize) -> c_int {
     driver("cuMemFreeAsync", format_args!("{address:#x}, {stream:#x}"), |simulation| {
-        pools::free(simulation, current::driver_context()?, address, stream)
+        simulation.pools.free(&simulation.machine, current::driver_context()?, address, stream)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemPoolTrimTo(pool: usize, bytes: usize) -> c_int {
     driver("cuMemPoolTrimTo", format_args!("{pool:#x}, {bytes}"), |simulation| {
-        pools::device(simulation, pool)?;
-        pools::give_back(simulation, false)
+        pools::device(simulation.settings.devices, pool)?;
+        simulation.pools.give_back(&simulation.machine, false)
     })
 }
 
@@ -56,7 +62,7 @@ unsafe extern "C" fn cuMemPoolSetAttribute(
     })
 }
 
-/// Writes an attribute of a pool, as wide as it is.
+/// Writes an attribute of a pool, in its width.
 ///
 /// # Safety
 /// `value` is null or has room for it.
@@ -66,7 +72,8 @@ pub(crate) unsafe fn get_attribute(
     attribute: c_int,
     value: *mut c_void,
 ) -> Answer {
-    let answer = pools::attribute(simulation, pools::device(simulation, pool)?, attribute);
+    let answer =
+        simulation.pools.attribute(pools::device(simulation.settings.devices, pool)?, attribute);
     // SAFETY: by this function's contract.
     unsafe {
         if pools::is_wide(attribute) {
@@ -77,7 +84,7 @@ pub(crate) unsafe fn get_attribute(
     }
 }
 
-/// Changes an attribute of a pool to what stands at `value`.
+/// Changes an attribute of a pool to the value at `value`.
 ///
 /// # Safety
 /// `value` is null or valid, as wide as the attribute is.
@@ -87,7 +94,7 @@ pub(crate) unsafe fn set_attribute(
     attribute: c_int,
     value: *const c_void,
 ) -> Answer {
-    let device = pools::device(simulation, pool)?;
+    let device = pools::device(simulation.settings.devices, pool)?;
     if value.is_null() {
         return Err(Code::INVALID_VALUE);
     }
@@ -99,6 +106,6 @@ pub(crate) unsafe fn set_attribute(
             value.cast::<c_int>().read_unaligned() as u64
         }
     };
-    pools::set_attribute(simulation, device, attribute, wanted);
+    simulation.pools.set_attribute(device, attribute, wanted);
     Ok(())
 }

@@ -4,16 +4,17 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use simgpu::{Code, STREAM_LEGACY, STREAM_PER_THREAD};
 
-use crate::call::{Answer, driver, put, put_if};
+use crate::answer::{Answer, put, put_if};
+use crate::call::driver;
 use crate::host_functions::HostFunction;
-use crate::{capture, current, streams};
+use crate::{capture, current};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamCreate(stream: *mut usize, flags: c_uint) -> c_int {
     driver("cuStreamCreate", format_args!("{flags}"), |simulation| {
         let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(stream, streams::create(simulation, context, flags, 0)?) }
+        unsafe { put(stream, simulation.streams.create(&simulation.machine, context, flags, 0)?) }
     })
 }
 
@@ -26,24 +27,24 @@ unsafe extern "C" fn cuStreamCreateWithPriority(
     driver("cuStreamCreateWithPriority", format_args!("{flags}, {priority}"), |simulation| {
         let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(stream, streams::create(simulation, context, flags, priority)?) }
+        unsafe {
+            put(stream, simulation.streams.create(&simulation.machine, context, flags, priority)?)
+        }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamDestroy_v2(stream: usize) -> c_int {
     driver("cuStreamDestroy_v2", format_args!("{stream:#x}"), |simulation| {
-        streams::destroy(simulation, current::driver_context()?, stream)
+        simulation.streams.destroy(&simulation.machine, current::driver_context()?, stream)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamQuery(stream: usize) -> c_int {
     driver("cuStreamQuery", format_args!("{stream:#x}"), |simulation| {
-        match simulation.machine.stream_query(current::driver_context()?, stream)? {
-            true => Ok(()),
-            false => Err(Code::NOT_READY),
-        }
+        let is_complete = simulation.machine.stream_query(current::driver_context()?, stream)?;
+        if is_complete { Ok(()) } else { Err(Code::NOT_READY) }
     })
 }
 
@@ -115,7 +116,12 @@ extern "C" fn cuLaunchHostFunc(
     driver("cuLaunchHostFunc", format_args!("{stream:#x}"), |simulation| {
         let function = function.ok_or(Code::INVALID_VALUE)?;
         let function = HostFunction::Plain(function, data as usize);
-        simulation.host_functions.add(simulation, current::driver_context()?, stream, function)
+        simulation.host_functions.add(
+            &simulation.machine,
+            current::driver_context()?,
+            stream,
+            function,
+        )
     })
 }
 
@@ -160,7 +166,7 @@ unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
         unsafe {
             put_if(dependencies, 0);
             put_if(dependency_count, 0);
-            capture::put_info(simulation, context, stream, status, id, graph)
+            capture::put_info(simulation, context, stream, capture::Outputs { status, id, graph })
         }
     })
 }

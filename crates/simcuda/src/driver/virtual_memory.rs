@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_uint};
 
 use simgpu::{Code, HandleProperties};
 
-use crate::call::{Answer, driver, put};
+use crate::answer::{Answer, put};
+use crate::call::driver;
 use crate::current;
 use crate::simulation::Simulation;
 
@@ -47,9 +48,8 @@ struct AccessDescription {
 
 const _: () = assert!(size_of::<Properties>() == 32 && size_of::<AccessDescription>() == 12);
 
-/// The device that the properties ask for memory of, and what its handle is to be good for.
-/// Memory may be meant for sharing by file descriptor, as PyTorch's always is; exporting it is
-/// what is not there.
+/// The device of the requested memory, and the properties of its handle. Memory may be requested
+/// for sharing by file descriptor, as PyTorch always does; only exporting it is not simulated.
 ///
 /// # Safety
 /// `properties` is null or valid.
@@ -104,7 +104,7 @@ unsafe extern "C" fn cuMemAddressReserve(
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        // A wish for a place need not be granted.
+        // The driver may ignore the wish for a place.
         let context = current::top().unwrap_or(0);
         let reserved = simulation.machine.reserve(context, bytes as u64, alignment as u64)?;
         // SAFETY: see the head of `driver`.

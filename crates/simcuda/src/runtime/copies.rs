@@ -6,8 +6,8 @@ use crate::call::runtime;
 use crate::transfers::{Direction, Rows, Work, copy, fill};
 use crate::{current, kernels};
 
-/// A copy on behalf of the runtime function `name`; without a stream, on the legacy one with
-/// the host waiting.
+/// A copy on behalf of the runtime function `name`. Without a stream it is on the legacy one, and
+/// the host waits.
 ///
 /// # Safety
 /// As for [`copy`].
@@ -146,7 +146,7 @@ unsafe extern "C" fn cudaMemcpyToSymbol(
     let mut place = 0;
     let found = runtime("cudaMemcpyToSymbol", format_args!("{symbol:#x}, {bytes}"), |simulation| {
         let context = current::runtime_context();
-        let (address, size_bytes) = kernels::variable(simulation, context, symbol)?;
+        let (address, size_bytes) = kernels::variable(&simulation.machine, context, symbol)?;
         let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= size_bytes);
         place = if is_inside { address + offset as u64 } else { 0 };
         if is_inside { Ok(()) } else { Err(simgpu::Code::INVALID_VALUE) }

@@ -1,11 +1,12 @@
-//! Devices, and which is current.
+//! Devices, and which one is current.
 
 use std::ffi::{c_char, c_int, c_uint};
 
 use simgpu::Code;
 
 use super::properties::Properties;
-use crate::call::{put, put_if, runtime};
+use crate::answer::{put, put_if};
+use crate::call::runtime;
 use crate::driver::put_text;
 use crate::simulation::simulation;
 use crate::streams::PRIORITIES;

@@ -4,7 +4,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use simgpu::Code;
 
-use crate::call::{put, put_if, runtime};
+use crate::answer::{put, put_if};
+use crate::call::runtime;
 use crate::code;
 use crate::device::DRIVER_VERSION;
 use crate::driver::{Lookup, look_up};

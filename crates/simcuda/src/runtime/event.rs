@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_uint};
 
 use simgpu::Code;
 
-use crate::call::{put, runtime};
+use crate::answer::put;
+use crate::call::runtime;
 use crate::current;
 use crate::driver::DISABLE_TIMING;
 
@@ -47,10 +48,8 @@ extern "C" fn cudaEventRecordWithFlags(event: u64, stream: usize, flags: c_uint)
 #[unsafe(no_mangle)]
 extern "C" fn cudaEventQuery(event: u64) -> c_int {
     runtime("cudaEventQuery", format_args!("{event:#x}"), |simulation| {
-        match simulation.machine.event_query(current::runtime_context(), event)? {
-            true => Ok(()),
-            false => Err(Code::NOT_READY),
-        }
+        let is_complete = simulation.machine.event_query(current::runtime_context(), event)?;
+        if is_complete { Ok(()) } else { Err(Code::NOT_READY) }
     })
 }
 

@@ -2,7 +2,8 @@
 
 use std::ffi::c_int;
 
-use crate::call::{put, runtime};
+use crate::answer::put;
+use crate::call::runtime;
 use crate::current;
 use crate::driver::put_nodes;
 

@@ -5,8 +5,9 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use simgpu::Code;
 
-use crate::call::{Answer, put, put_if, runtime};
-use crate::{current, kernels};
+use crate::answer::{Answer, put, put_if};
+use crate::call::runtime;
+use crate::{current, kernels, launch};
 
 /// `dim3`.
 #[repr(C)]
@@ -17,7 +18,7 @@ struct Dimensions {
     z: c_uint,
 }
 
-/// `cudaLaunchConfig_t`, as far as it is read.
+/// `cudaLaunchConfig_t`, up to the last field that is read.
 #[repr(C)]
 struct LaunchConfiguration {
     grid: Dimensions,
@@ -46,7 +47,7 @@ struct FunctionAttributes {
 
 const _: () = assert!(size_of::<FunctionAttributes>() == 144);
 
-/// A call configuration between `<<<…>>>` and the stub it is for.
+/// A call configuration on its way from `<<<…>>>` to the stub.
 #[derive(Clone, Copy)]
 struct Configuration {
     grid: Dimensions,
@@ -59,7 +60,7 @@ thread_local! {
     static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The handle of every fat binary: nothing is read of it.
+/// The handle of every fat binary: its content is not read.
 static FAT_BINARY: u64 = 0;
 
 #[unsafe(no_mangle)]
@@ -153,7 +154,7 @@ unsafe extern "C" fn __cudaGetKernel(kernel: *mut usize, stub: usize) -> c_int {
 /// Enqueues a kernel on behalf of the runtime function `name`.
 ///
 /// # Safety
-/// As for [`kernels::launch`].
+/// As for [`launch::kernel`].
 unsafe fn launch(
     name: &'static str,
     kernel: usize,
@@ -163,7 +164,7 @@ unsafe fn launch(
     runtime(name, format_args!("{}, {stream:#x}", kernels::Named(kernel)), |simulation| {
         let context = current::runtime_context();
         // SAFETY: by this function's contract.
-        unsafe { kernels::launch(simulation, context, stream, kernel, arguments) }
+        unsafe { launch::kernel(simulation, context, stream, kernel, arguments) }
     })
 }
 
@@ -218,7 +219,7 @@ unsafe extern "C" fn cudaLaunchKernelExC(
         let stream = stream.ok_or(Code::INVALID_VALUE)?;
         let context = current::runtime_context();
         // SAFETY: see the head of `runtime`.
-        unsafe { kernels::launch(simulation, context, stream, kernel, arguments) }
+        unsafe { launch::kernel(simulation, context, stream, kernel, arguments) }
     })
 }
 
@@ -230,7 +231,7 @@ unsafe extern "C" fn cudaFuncGetAttributes(
     runtime("cudaFuncGetAttributes", format_args!("{kernel:#x}"), |_| {
         kernels::check(kernel)?;
         let answer = FunctionAttributes {
-            most_block_threads: kernels::MOST_BLOCK_THREADS,
+            most_block_threads: launch::MOST_BLOCK_THREADS,
             registers: 32,
             ptx_version: 90,
             binary_version: 90,
@@ -253,7 +254,7 @@ extern "C" fn cudaFuncSetAttribute(kernel: usize, which: c_int, value: c_int) ->
 fn occupancy(kernel: usize, threads: c_int, blocks: *mut c_int) -> Answer {
     kernels::check(kernel)?;
     // SAFETY: see the head of `runtime`.
-    unsafe { put(blocks, kernels::blocks_per_processor(threads)?) }
+    unsafe { put(blocks, launch::blocks_per_processor(threads)?) }
 }
 
 #[unsafe(no_mangle)]
@@ -284,6 +285,6 @@ unsafe extern "C" fn cudaGetSymbolAddress(address: *mut u64, symbol: usize) -> c
     runtime("cudaGetSymbolAddress", format_args!("{symbol:#x}"), |simulation| {
         let context = current::runtime_context();
         // SAFETY: see the head of `runtime`.
-        unsafe { put(address, kernels::variable(simulation, context, symbol)?.0) }
+        unsafe { put(address, kernels::variable(&simulation.machine, context, symbol)?.0) }
     })
 }

@@ -4,8 +4,9 @@ use std::ffi::{c_int, c_uint};
 
 use simgpu::Code;
 
-use crate::call::{put, put_if, runtime};
-use crate::{current, host_memory, pools};
+use crate::answer::{put, put_if};
+use crate::call::runtime;
+use crate::current;
 
 /// `cudaPointerAttributes`.
 #[repr(C)]
@@ -35,7 +36,7 @@ extern "C" fn cudaFree(address: u64) -> c_int {
         if address == 0 {
             return Ok(());
         }
-        pools::free_at_once(simulation, context, address)
+        simulation.pools.free_at_once(&simulation.machine, context, address)
     })
 }
 
@@ -58,7 +59,12 @@ unsafe extern "C" fn cudaHostAlloc(pointer: *mut u64, bytes: usize, flags: c_uin
         let context = current::runtime_context();
         let allocated = match bytes {
             0 => 0,
-            bytes => host_memory::allocate(simulation, context, bytes as u64, flags)?,
+            bytes => simulation.host_memory.allocate(
+                &simulation.machine,
+                context,
+                bytes as u64,
+                flags,
+            )?,
         };
         // SAFETY: see the head of `runtime`.
         unsafe { put(pointer, allocated) }
@@ -75,7 +81,11 @@ unsafe extern "C" fn cudaMallocHost(pointer: *mut u64, bytes: usize) -> c_int {
 extern "C" fn cudaFreeHost(pointer: u64) -> c_int {
     runtime("cudaFreeHost", format_args!("{pointer:#x}"), |simulation| {
         let context = current::runtime_context();
-        if pointer == 0 { Ok(()) } else { host_memory::free(simulation, context, pointer) }
+        if pointer == 0 {
+            Ok(())
+        } else {
+            simulation.host_memory.free(&simulation.machine, context, pointer)
+        }
     })
 }
 
@@ -83,14 +93,14 @@ extern "C" fn cudaFreeHost(pointer: u64) -> c_int {
 extern "C" fn cudaHostRegister(pointer: u64, bytes: usize, flags: c_uint) -> c_int {
     runtime("cudaHostRegister", format_args!("{pointer:#x}, {bytes}, {flags}"), |simulation| {
         let context = current::runtime_context();
-        host_memory::register(simulation, context, pointer, bytes as u64, flags)
+        simulation.host_memory.register(&simulation.machine, context, pointer, bytes as u64, flags)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaHostUnregister(pointer: u64) -> c_int {
     runtime("cudaHostUnregister", format_args!("{pointer:#x}"), |simulation| {
-        host_memory::unregister(simulation, pointer)
+        simulation.host_memory.unregister(pointer)
     })
 }
 

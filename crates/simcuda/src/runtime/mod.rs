@@ -1,10 +1,11 @@
-//! The runtime API: the symbols that a program linked against `libcudart.so` wants.
+//! The runtime API: the symbols that a program linked against `libcudart.so` needs.
 //!
-//! As with `driver`: signatures are those of `cuda_runtime_api.h` of CUDA 13, handles are
-//! integers, a translation each. Functions that are not here are stubs that fail by name.
+//! Signatures are those of `cuda_runtime_api.h` of CUDA 13 with handles as integers, as in
+//! `driver`; each function is a translation. Functions that are not here are stubs that fail and
+//! print their name.
 //!
 //! SAFETY of the whole module: every pointer is an argument of a C function, and is null or
-//! valid for what the header says the function does with it; `put` and its like check for null.
+//! valid for what the function does with it by the header; `put` and `put_if` check for null.
 
 mod copies;
 mod device;

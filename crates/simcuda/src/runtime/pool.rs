@@ -2,7 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::call::{put, runtime};
+use crate::answer::put;
+use crate::call::runtime;
 use crate::driver::{get_pool_attribute, set_pool_attribute};
 use crate::{current, pools};
 
@@ -11,14 +12,19 @@ unsafe extern "C" fn cudaMallocAsync(address: *mut u64, bytes: usize, stream: us
     runtime("cudaMallocAsync", format_args!("{bytes}, {stream:#x}"), |simulation| {
         let context = current::runtime_context();
         // SAFETY: see the head of `runtime`.
-        unsafe { put(address, pools::allocate(simulation, context, bytes as u64, stream)?) }
+        unsafe {
+            put(
+                address,
+                simulation.pools.allocate(&simulation.machine, context, bytes as u64, stream)?,
+            )
+        }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaFreeAsync(address: u64, stream: usize) -> c_int {
     runtime("cudaFreeAsync", format_args!("{address:#x}, {stream:#x}"), |simulation| {
-        pools::free(simulation, current::runtime_context(), address, stream)
+        simulation.pools.free(&simulation.machine, current::runtime_context(), address, stream)
     })
 }
 
@@ -33,8 +39,8 @@ unsafe extern "C" fn cudaDeviceGetDefaultMemPool(pool: *mut usize, device: c_int
 #[unsafe(no_mangle)]
 extern "C" fn cudaMemPoolTrimTo(pool: usize, bytes: usize) -> c_int {
     runtime("cudaMemPoolTrimTo", format_args!("{pool:#x}, {bytes}"), |simulation| {
-        pools::device(simulation, pool)?;
-        pools::give_back(simulation, false)
+        pools::device(simulation.settings.devices, pool)?;
+        simulation.pools.give_back(&simulation.machine, false)
     })
 }
 
@@ -66,6 +72,6 @@ unsafe extern "C" fn cudaMemPoolSetAttribute(
 extern "C" fn cudaMemPoolSetAccess(pool: usize, _list: *const c_void, count: usize) -> c_int {
     runtime("cudaMemPoolSetAccess", format_args!("{pool:#x}, {count}"), |simulation| {
         // Blocks of a pool are plain allocations, which peers reach once they are enabled.
-        pools::device(simulation, pool).map(|_| ())
+        pools::device(simulation.settings.devices, pool).map(|_| ())
     })
 }

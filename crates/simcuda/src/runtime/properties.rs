@@ -106,7 +106,7 @@ pub(super) struct Properties {
 const _: () = assert!(size_of::<Properties>() == 1008);
 
 impl Properties {
-    /// Those of device `ordinal`, which has `memory_bytes`.
+    /// The properties of device `ordinal`, which has `memory_bytes`.
     pub(super) fn new(ordinal: u32, memory_bytes: u64) -> Self {
         let get = |number| device::attribute(ordinal, number).unwrap_or(0);
         let wide = |number| get(number) as usize;

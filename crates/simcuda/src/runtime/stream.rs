@@ -4,9 +4,10 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use simgpu::Code;
 
-use crate::call::{put, put_if, runtime};
+use crate::answer::{put, put_if};
+use crate::call::runtime;
 use crate::host_functions::HostFunction;
-use crate::{capture, current, streams};
+use crate::{capture, current};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamCreate(stream: *mut usize) -> c_int {
@@ -29,24 +30,24 @@ unsafe extern "C" fn cudaStreamCreateWithPriority(
     runtime("cudaStreamCreateWithPriority", format_args!("{flags}, {priority}"), |simulation| {
         let context = current::runtime_context();
         // SAFETY: see the head of `runtime`.
-        unsafe { put(stream, streams::create(simulation, context, flags, priority)?) }
+        unsafe {
+            put(stream, simulation.streams.create(&simulation.machine, context, flags, priority)?)
+        }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamDestroy(stream: usize) -> c_int {
     runtime("cudaStreamDestroy", format_args!("{stream:#x}"), |simulation| {
-        streams::destroy(simulation, current::runtime_context(), stream)
+        simulation.streams.destroy(&simulation.machine, current::runtime_context(), stream)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamQuery(stream: usize) -> c_int {
     runtime("cudaStreamQuery", format_args!("{stream:#x}"), |simulation| {
-        match simulation.machine.stream_query(current::runtime_context(), stream)? {
-            true => Ok(()),
-            false => Err(Code::NOT_READY),
-        }
+        let is_complete = simulation.machine.stream_query(current::runtime_context(), stream)?;
+        if is_complete { Ok(()) } else { Err(Code::NOT_READY) }
     })
 }
 
@@ -109,7 +110,12 @@ extern "C" fn cudaLaunchHostFunc(
     runtime("cudaLaunchHostFunc", format_args!("{stream:#x}"), |simulation| {
         let function = function.ok_or(Code::INVALID_VALUE)?;
         let function = HostFunction::Plain(function, data as usize);
-        simulation.host_functions.add(simulation, current::runtime_context(), stream, function)
+        simulation.host_functions.add(
+            &simulation.machine,
+            current::runtime_context(),
+            stream,
+            function,
+        )
     })
 }
 
@@ -123,7 +129,12 @@ extern "C" fn cudaStreamAddCallback(
     runtime("cudaStreamAddCallback", format_args!("{stream:#x}"), |simulation| {
         let function = function.ok_or(Code::INVALID_VALUE)?;
         let function = HostFunction::Callback(function, data as usize);
-        simulation.host_functions.add(simulation, current::runtime_context(), stream, function)
+        simulation.host_functions.add(
+            &simulation.machine,
+            current::runtime_context(),
+            stream,
+            function,
+        )
     })
 }
 
@@ -170,7 +181,7 @@ unsafe extern "C" fn cudaStreamGetCaptureInfo(
             put_if(dependencies, 0);
             put_if(edges, 0);
             put_if(dependency_count, 0);
-            capture::put_info(simulation, context, stream, status, id, graph)
+            capture::put_info(simulation, context, stream, capture::Outputs { status, id, graph })
         }
     })
 }

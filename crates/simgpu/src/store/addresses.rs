@@ -1,12 +1,13 @@
 //! The store without bytes: numbers that look like addresses.
 //!
-//! Device addresses lie in [2^40, 2^47 − 2^40), below the end of a 47-bit user address space
-//! as real ones do; pinned host memory lies below them, so the two are never confused, or is real
-//! where the machine wants it so. No device address is mapped: dereferencing one faults.
+//! Device addresses lie in [2^40, 2^47 − 2^40), below the end of a 47-bit user address space, as
+//! real ones do. Pinned host memory is real where the machine wants it so; otherwise its numbers
+//! lie below the device addresses, so the two are never confused. No device address is mapped:
+//! dereferencing one faults.
 
 use super::real;
+use crate::code::{Code, Result};
 use crate::ranges::Ranges;
-use crate::{Code, Result};
 
 /// Where device addresses start, in bytes.
 const DEVICE_BASE: u64 = 1 << 40;

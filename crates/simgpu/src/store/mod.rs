@@ -1,33 +1,17 @@
 //! What stands behind an address: real bytes, or nothing.
 //!
-//! The tables above decide what is legal; a store only carries it out. Both stores own one
-//! contiguous span of addresses, from which the machine hands out every reservation and every
-//! allocation, so addresses are unique over all devices.
+//! The tables decide what is legal; a store only carries it out. Each store owns one contiguous
+//! span of addresses. The machine hands out every reservation and every allocation from it, so
+//! addresses are unique over all devices.
 
 mod addresses;
 mod real;
 
-use crate::{Code, Config, Result};
+use crate::code::{Code, Result};
+use crate::config::{Config, StoreKind};
 use addresses::AddressStore;
+pub(crate) use real::Extent;
 use real::RealStore;
-
-/// Which store a machine has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreKind {
-    /// Memory that can be read and written through the device's addresses; aliases show the
-    /// same bytes, and an address without access faults.
-    RealBytes,
-    /// Addresses that must never be dereferenced. No system call, any size.
-    AddressesOnly,
-}
-
-/// Where a piece of physical memory lies in its device's file, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
-    pub(crate) device: u32,
-    pub(crate) offset_bytes: u64,
-    pub(crate) bytes: u64,
-}
 
 #[derive(Debug)]
 pub(crate) enum Store {
@@ -36,8 +20,8 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    /// The store that `config` asks for, with at least `least_space_bytes` of addresses where
-    /// it leaves their number open.
+    /// The store that `config` asks for. Where `config` does not name the number of addresses,
+    /// there are at least `least_space_bytes`.
     pub(crate) fn new(config: &Config, least_space_bytes: u64) -> Result<Self> {
         let space_bytes = config.address_space_bytes;
         Ok(match config.store {
@@ -74,7 +58,7 @@ impl Store {
         }
     }
 
-    /// Gives the memory of an extent back to the host.
+    /// Returns the memory of an extent to the host.
     pub(crate) fn destroy(&mut self, extent: Extent) {
         match self {
             Self::Real(real) => real.destroy(extent),
@@ -90,7 +74,7 @@ impl Store {
         }
     }
 
-    /// Gives or takes access to a mapped range.
+    /// Grants or withdraws access to a mapped range.
     pub(crate) fn protect(&mut self, address: u64, bytes: u64, accessible: bool) -> Result<()> {
         match self {
             Self::Real(real) => real.protect(address, bytes, accessible),
@@ -106,8 +90,8 @@ impl Store {
         }
     }
 
-    /// Moves bytes between a device range that is accessible and a host range that is pinned;
-    /// neither overlaps the other.
+    /// Copies bytes between an accessible device range and a pinned host range, which do not
+    /// overlap.
     pub(crate) fn copy(&self, to: u64, from: u64, bytes: u64) {
         match self {
             Self::Real(real) => real.copy(to, from, bytes),
@@ -115,7 +99,7 @@ impl Store {
         }
     }
 
-    /// Sets a device range that is accessible to `value`.
+    /// Sets an accessible device range to `value`.
     pub(crate) fn fill(&self, address: u64, bytes: u64, value: u8) {
         match self {
             Self::Real(real) => real.fill(address, bytes, value),
@@ -123,8 +107,8 @@ impl Store {
         }
     }
 
-    /// The offset of the first byte that is not `value` in a device range that is accessible;
-    /// where there are no bytes, none differs.
+    /// The offset of the first byte that is not `value` in an accessible device range. A store
+    /// without bytes finds none.
     pub(crate) fn find_other(&self, address: u64, bytes: u64, value: u8) -> Option<u64> {
         match self {
             Self::Real(real) => real.find_other(address, bytes, value),
@@ -141,7 +125,7 @@ impl Store {
         .ok_or(Code::OUT_OF_MEMORY)
     }
 
-    /// Gives back memory from [`Self::host_allocate`], with the same size.
+    /// Frees memory from [`Self::host_allocate`], with the same size.
     pub(crate) fn host_free(&mut self, address: u64, bytes: u64) {
         match self {
             Self::Real(_) => real::host_free(address, bytes),

@@ -1,32 +1,39 @@
 //! The store with real bytes: one sparse memory file per device, mapped where it should show.
 //!
-//! The whole device address space is one `PROT_NONE` mapping made at the start; mapping memory
-//! replaces a part of it by a shared view of the device's file, unmapping puts `PROT_NONE`
-//! back. So an address always belongs to this store, and one without access faults at once.
-//! Every extent is a fresh part of its file: bytes are never seen twice, and a hole is punched
-//! when the memory is gone, so the host holds only what was written and is still alive. Fresh
-//! memory therefore reads as zero, which real device memory does not promise.
+//! The whole device address space is one `PROT_NONE` mapping made at the start. Mapping memory
+//! replaces a part of it by a shared view of the device's file; unmapping restores `PROT_NONE`.
+//! So an address always belongs to this store, and one without access faults at once.
+//! Every extent is a fresh part of its file, so no bytes are ever seen twice. When the memory is
+//! gone, a hole is punched into the file, so the host holds only what was written and is still
+//! alive. Fresh memory therefore reads as zero, which real device memory does not promise.
 //!
 //! The only unsafe code of the crate. Callers (the tables of the machine) guarantee that every
-//! range passed to `map`, `protect` and `unmap` lies inside the span and is theirs; it is
-//! checked here all the same, because a wrong `MAP_FIXED` would destroy foreign memory.
+//! range passed to `map`, `protect` and `unmap` lies inside the span and is theirs. It is
+//! checked here as well, because a wrong `MAP_FIXED` would destroy foreign memory.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use super::Extent;
-use crate::{Code, Result};
+use crate::code::{Code, Result};
 
-/// Nominal length of a device's file, in bytes: sparse, and never used up.
+/// Nominal length of a device's file, in bytes. The file is sparse and never fills.
 const FILE_BYTES: u64 = 1 << 60;
-/// The span when the machine does not ask for one, in bytes: at least and at most.
+/// The default span, in bytes: at least and at most.
 const DEFAULT_SPACE_BYTES: std::ops::RangeInclusive<u64> = 1 << 40..=1 << 44;
 /// The default span, as a multiple of all devices' memory.
 const DEFAULT_SPACE_FACTOR: u64 = 128;
-/// So many bytes are looked at together.
+/// Bytes are compared in chunks of this size.
 const LOOK_BYTES: u64 = 1 << 16;
+
+/// Where a piece of physical memory lies in its device's file, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    pub(crate) device: u32,
+    pub(crate) offset_bytes: u64,
+    pub(crate) bytes: u64,
+}
 
 #[derive(Debug)]
 pub(crate) struct RealStore {
@@ -77,8 +84,8 @@ impl RealStore {
 
     pub(crate) fn destroy(&mut self, extent: Extent) {
         let Some(file) = self.files.get(extent.device as usize) else { return };
-        // SAFETY: the descriptor is open and ours; the extent has no mapping left, so nobody
-        // reads the bytes that vanish. Failure only keeps host memory until the file closes.
+        // SAFETY: the descriptor is open and ours. The extent has no mapping left, so nothing
+        // reads the bytes that vanish. A failure only keeps host memory until the file closes.
         unsafe {
             libc::fallocate(
                 file.descriptor.as_raw_fd(),
@@ -117,8 +124,8 @@ impl RealStore {
 
     pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Result<()> {
         let place = self.place(address, bytes)?;
-        // SAFETY: the range lies in our span and the tables give up what is mapped there; no
-        // Rust reference points into it.
+        // SAFETY: the range lies in our span, and the tables drop what is mapped there. No Rust
+        // reference points into it.
         let mapped = unsafe {
             libc::mmap(place, bytes as usize, libc::PROT_NONE, ANONYMOUS | libc::MAP_FIXED, -1, 0)
         };
@@ -127,15 +134,15 @@ impl RealStore {
 
     pub(crate) fn copy(&self, to: u64, from: u64, bytes: u64) {
         // SAFETY: one range lies in our span, is mapped and accessible; the other is memory of
-        // `host_allocate` that is still there; the tables checked both and hold the machine's
-        // lock, without which neither goes. Nothing but raw pointers ever points there, and a
-        // program that writes there meanwhile has a race of its own, on any bytes.
+        // `host_allocate` that is not freed. The tables checked both and hold the machine's
+        // lock, without which neither can go. Only raw pointers point there; a program that
+        // writes there at the same time has a race of its own, on plain bytes.
         unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes as usize) };
     }
 
     pub(crate) fn fill(&self, address: u64, bytes: u64, value: u8) {
-        // SAFETY: the range lies in our span, is mapped and accessible, which the tables checked
-        // under the machine's lock, without which it does not go; see `copy`.
+        // SAFETY: the range lies in our span, is mapped and accessible. The tables checked that
+        // under the machine's lock, without which it cannot go; see `copy`.
         unsafe { ptr::write_bytes(address as *mut u8, value, bytes as usize) };
     }
 
@@ -171,12 +178,12 @@ impl RealStore {
 pub(crate) fn host_allocate(bytes: u64) -> Option<u64> {
     let access = protection(true);
     let bytes = usize::try_from(bytes).ok()?;
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice disturbs nobody.
+    // SAFETY: a new anonymous mapping, at an address the kernel chooses, replaces nothing.
     let mapped = unsafe { libc::mmap(ptr::null_mut(), bytes, access, ANONYMOUS, -1, 0) };
     (mapped != libc::MAP_FAILED).then_some(mapped as u64)
 }
 
-/// Gives back what [`host_allocate`] gave, with the same size.
+/// Frees what [`host_allocate`] returned, with the same size.
 pub(crate) fn host_free(address: u64, bytes: u64) {
     // SAFETY: the tables pass exactly what host_allocate returned, once.
     unsafe { libc::munmap(address as *mut c_void, bytes as usize) };
@@ -212,7 +219,7 @@ const fn protection(accessible: bool) -> libc::c_int {
     if accessible { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE }
 }
 
-/// A span of the default size, or of what the host's limits leave of it.
+/// A span of the default size, or smaller where the host's limits require it.
 fn reserve_generously(least_bytes: u64) -> Result<(u64, u64)> {
     let wanted = least_bytes.saturating_mul(DEFAULT_SPACE_FACTOR);
     let (least, most) = (*DEFAULT_SPACE_BYTES.start(), *DEFAULT_SPACE_BYTES.end());
@@ -235,7 +242,7 @@ const SPAN_ALIGNMENT_BYTES: u64 = 2 << 20;
 fn reserve(bytes: u64) -> Option<u64> {
     let padded = bytes.checked_add(SPAN_ALIGNMENT_BYTES)?;
     let length = usize::try_from(padded).ok()?;
-    // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+    // SAFETY: a new mapping, at an address the kernel chooses, replaces nothing.
     let mapped = unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_NONE, ANONYMOUS, -1, 0) };
     if mapped == libc::MAP_FAILED {
         return None;

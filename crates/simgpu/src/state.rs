@@ -1,0 +1,195 @@
+//! All that a machine keeps, under its lock: the tables together, and what several of them need.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::call::Call;
+use crate::code::{Code, Result};
+use crate::config::{Config, Progress};
+use crate::quiet::Quiet;
+use crate::room::Room;
+use crate::slab::Slab;
+use crate::store::Store;
+use crate::tables::{
+    AddressSpace, Capture, Context, Detector, Device, Effect, Event, HostMemory, Memory, Script,
+    StreamTable,
+};
+use crate::usage::Usage;
+use crate::violation::Violation;
+
+/// How many violations are kept; later ones are dropped. So a program that goes on after the
+/// first thousands does not fill the host's memory.
+const MOST_KEPT: usize = 10_000;
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) config: Config,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) contexts: Vec<Context>,
+    pub(crate) store: Store,
+    pub(crate) space: AddressSpace,
+    pub(crate) physical: Slab<Memory>,
+    pub(crate) host_memory: HostMemory,
+    pub(crate) streams: StreamTable,
+    pub(crate) events: Slab<Event>,
+    pub(crate) captures: Slab<Capture>,
+    pub(crate) progress: Progress,
+    pub(crate) detector: Option<Detector>,
+    /// Collected until a test takes them.
+    pub(crate) violations: Vec<Violation>,
+    /// Shared with the machine.
+    pub(crate) quiet: Arc<Quiet>,
+    /// Shared with the machine.
+    pub(crate) room: Arc<Room>,
+    /// True if anything was completed, or can be, after the lock was taken.
+    pub(crate) has_moved: bool,
+    pub(crate) script: Script,
+}
+
+impl State {
+    /// The state of a new machine. `INVALID_VALUE` if it cannot be as `config` says,
+    /// `OUT_OF_MEMORY` if the host lacks address space or files.
+    pub(crate) fn new(config: Config) -> Result<Self> {
+        if config.devices.is_empty() || config.devices.len() > 64 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let capacity_bytes = config.devices.iter().try_fold(0u64, |sum, device| {
+            sum.checked_add(device.capacity_bytes).ok_or(Code::INVALID_VALUE)
+        })?;
+        let count = config.devices.len();
+        let store = Store::new(&config, capacity_bytes)?;
+        for device in &config.devices {
+            let granule = device.granularity_bytes;
+            if !granule.is_power_of_two() || granule < store.page_bytes().max(4096) {
+                return Err(Code::INVALID_VALUE);
+            }
+        }
+        let (base, bytes) = store.space();
+        Ok(Self {
+            devices: config.devices.iter().map(Device::new).collect(),
+            contexts: (0..count as u32).map(Context::primary).collect(),
+            space: AddressSpace::new(base, bytes, config.descending_addresses),
+            physical: Slab::default(),
+            host_memory: HostMemory::default(),
+            streams: StreamTable::new(count as u32),
+            events: Slab::default(),
+            captures: Slab::default(),
+            progress: config.progress,
+            detector: config.detect_races.then(Detector::default),
+            violations: Vec::new(),
+            quiet: Arc::new(Quiet::new(count)),
+            room: Arc::new(Room::default()),
+            has_moved: false,
+            script: Script::default(),
+            store,
+            config,
+        })
+    }
+
+    /// Returns true if the machine is quiet: see `quiet`.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.progress == Progress::Automatic
+            && self.streams.queued == 0
+            && self.streams.held == 0
+            && self.captures.len() == 0
+            && self.detector.is_none()
+            && self.script.is_empty()
+    }
+
+    pub(crate) fn device(&self, device: u32) -> Result<&Device> {
+        self.devices.get(device as usize).ok_or(Code::INVALID_DEVICE)
+    }
+
+    pub(crate) fn device_mut(&mut self, device: u32) -> Result<&mut Device> {
+        self.devices.get_mut(device as usize).ok_or(Code::INVALID_DEVICE)
+    }
+
+    /// The device of a context that is alive.
+    pub(crate) fn context_device(&self, context: u32) -> Result<u32> {
+        match self.contexts.get(context as usize) {
+            Some(entry) if entry.is_alive => Ok(entry.device),
+            Some(_) => Err(Code::CONTEXT_IS_DESTROYED),
+            None => Err(Code::INVALID_DEVICE),
+        }
+    }
+
+    /// Counts a call in `context`, charges it, and applies the fault script.
+    pub(crate) fn count(&mut self, context: u32, call: Call) -> Result<()> {
+        let device = self.context_device(context)?;
+        let entry = self.devices.get_mut(device as usize).ok_or(Code::INVALID_DEVICE)?;
+        entry.usage.charge_call(call, &self.config.costs);
+        if self.script.is_empty() {
+            return Ok(());
+        }
+        match self.script.strike(device, call) {
+            Some(Effect::Fail(code)) => return Err(code),
+            Some(Effect::DelayNs(nanoseconds)) => entry.usage.charge_ns(nanoseconds),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Charges what a call that succeeded costs beyond its least price.
+    pub(crate) fn charge_size(&mut self, device: u32, call: Call, bytes: u64, mappings: u64) {
+        if let Some(entry) = self.devices.get_mut(device as usize) {
+            entry.usage.charge_size(call, &self.config.costs, bytes, mappings);
+        }
+    }
+
+    /// What was asked of `device`, with the lock and without.
+    pub(crate) fn usage(&self, device: u32) -> Result<Usage> {
+        let mut usage = self.device(device)?.usage;
+        self.quiet.add_to(&mut usage, device, &self.config.costs);
+        Ok(usage)
+    }
+
+    pub(crate) fn report(&mut self, violation: Violation) {
+        if self.violations.len() < MOST_KEPT {
+            self.violations.push(violation);
+            self.quiet.has_violations.store(true, Ordering::Release);
+        }
+    }
+
+    /// Counts `bytes` of `device` as used. Fails if fewer are available.
+    pub(crate) fn take_physical(&mut self, device: u32, bytes: u64) -> Result<()> {
+        self.device_mut(device)?.take(bytes)
+    }
+
+    /// Undoes [`Self::take_physical`].
+    pub(crate) fn give_physical(&mut self, device: u32, bytes: u64) {
+        if let Some(entry) = self.devices.get_mut(device as usize) {
+            entry.give(bytes);
+        }
+    }
+
+    /// One mapping of the memory `key` is gone.
+    pub(crate) fn drop_mapping(&mut self, key: u64) {
+        if let Some(memory) = self.physical.get_mut(key) {
+            memory.mappings -= 1;
+        }
+        self.reclaim_if_dead(key);
+    }
+
+    /// Ends the life of memory that no handle and no mapping holds.
+    pub(crate) fn reclaim_if_dead(&mut self, key: u64) {
+        if !self.physical.get(key).is_some_and(Memory::is_dead) {
+            return;
+        }
+        let Some(memory) = self.physical.remove(key) else { return };
+        if let Some(extent) = memory.extent {
+            self.give_physical(memory.device, memory.bytes);
+            self.store.destroy(extent);
+        }
+        if let Some(detector) = &mut self.detector {
+            detector.forget(key);
+        }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        for (address, bytes) in self.host_memory.drain() {
+            self.store.host_free(address, bytes);
+        }
+    }
+}

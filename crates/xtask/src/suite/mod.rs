@@ -1,0 +1,140 @@
+//! `cargo xtask test` and `cargo xtask nightly`: builds every test, and runs the test programs
+//! side by side.
+//!
+//! `cargo test` runs some sixty programs one after the other, and each ends with its slowest
+//! test alone on the machine. cargo-nextest does not, but no package registry has it built, and
+//! to compile it takes longer than it saves. So the programs that cargo has built are run here, as
+//! many at once as there are processors; each runs its own tests in threads.
+//!
+//! A check that was not made is a failure: a test may be ignored for a reason of [`needs`] only.
+//! Where what it needs is there the test is run, and where not it is listed at the end.
+
+mod needs;
+mod program;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+
+use crate::prerequisites;
+use crate::steps::{self, Outcome, Step, cargo, read, run, taken};
+
+use needs::Tier;
+use program::{Program, Ran};
+
+/// Asks the tests for every matrix in full; `tests/support/tier.rs` reads it.
+const FULL: &str = "GENESIS_TEST_FULL";
+/// Always the whole workspace, as the features of what is below it depend on what is built: a part
+/// would be compiled again. But for the static library, which no test links and which takes long
+/// to archive.
+const BUILD: [&str; 3] = ["build", "--workspace", "--exclude=genesis-static"];
+/// What tests run and load.
+const PROGRAMS: [&str; 2] = ["--lib", "--bins"];
+/// The tests, the examples, of which some are tested, and where cargo puts them.
+const TESTS: [&str; 3] = ["--tests", "--examples", "--message-format=json-render-diagnostics"];
+
+/// Builds and runs every test; with `arguments`, runs `cargo test` with them.
+pub(crate) fn test(arguments: &[String]) -> Outcome {
+    prerequisites::install(prerequisites::OF_THE_LIBRARY)?;
+    if arguments.is_empty() {
+        return all(Tier::EveryChange);
+    }
+    // The library that programs load, which `cargo test` does not put into its place.
+    run(&build_programs())?;
+    let mut test = cargo(&["test", "--workspace"]);
+    test.extend(arguments);
+    run(&test)
+}
+
+/// Builds and runs every test, each matrix in full.
+pub(crate) fn nightly() -> Outcome {
+    prerequisites::install(prerequisites::OF_THE_LIBRARY)?;
+    all(Tier::Nightly)
+}
+
+/// Builds the libraries and the programs.
+pub(crate) fn build_programs() -> Step {
+    cargo(&[&BUILD[..], &PROGRAMS].concat())
+}
+
+/// The same with the examples, which share what the tests are built of.
+pub(crate) fn build_examples() -> Step {
+    cargo(&[&BUILD[..], &PROGRAMS, &["--examples"]].concat())
+}
+
+fn all(tier: Tier) -> Outcome {
+    let build = cargo(&[&BUILD[..], &PROGRAMS, &TESTS].concat());
+    let programs = program::built(&read(&build)?)?;
+    let tests =
+        taken(&format!("{} test programs", programs.len()), || run_programs(programs, tier));
+    let documentation = run(&documentation(tier));
+    tests.and(documentation)
+}
+
+/// The examples in comments, which only cargo runs.
+fn documentation(tier: Tier) -> Step {
+    let test = cargo(&["test", "--quiet", "--workspace", "--doc"]);
+    if tier == Tier::Nightly { test.set(FULL, "1") } else { test }
+}
+
+/// Runs `programs` side by side, prints a line for each as it ends, and all that a failed one
+/// wrote.
+fn run_programs(programs: Vec<Program>, tier: Tier) -> Outcome {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    let at_once = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                while let Some(program) = programs.get(next.fetch_add(1, Relaxed)) {
+                    let ran = program.run(tier);
+                    ran.print(program);
+                    if let Ok(mut results) = results.lock() {
+                        results.push((program, ran));
+                    }
+                }
+            });
+        }
+    });
+    let results = results.into_inner().map_err(|error| error.to_string())?;
+    if results.len() < programs.len() {
+        return Err("a test program was not run to its end".to_owned());
+    }
+    judge(&results)
+}
+
+/// Prints which checks were not made, and fails if one failed or was left out without a reason.
+fn judge(results: &[(&Program, Ran)]) -> Outcome {
+    let passed: usize = results.iter().map(|(_, ran)| ran.passed).sum();
+    eprintln!("\n{passed} tests passed. Not made here:");
+    for (program, ran) in results {
+        for (reason, count) in &ran.not_made {
+            eprintln!("{count:4} of {}: {reason}", program.name);
+        }
+    }
+    let failed = results.iter().filter(|(_, ran)| !ran.is_ok);
+    let failed: Vec<&str> = failed.map(|(program, _)| program.name.as_str()).collect();
+    if !failed.is_empty() {
+        return Err(format!("failed: {}", failed.join(", ")));
+    }
+    let unexplained: Vec<String> = results
+        .iter()
+        .flat_map(|(program, ran)| {
+            ran.unexplained.iter().map(|of| format!("{} {of}", program.name))
+        })
+        .collect();
+    if !unexplained.is_empty() {
+        let list = unexplained.join("\n  ");
+        return Err(format!("ignored for a reason that is not in {}:\n  {list}", needs::LIST));
+    }
+    Ok(())
+}
+
+/// Where cargo puts what tests of this workspace load.
+fn library_path() -> std::ffi::OsString {
+    let built = steps::target_folder().join("debug");
+    let own = [built.join("deps"), built];
+    let inherited = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = own.into_iter().chain(std::env::split_paths(&inherited));
+    std::env::join_paths(folders).unwrap_or(inherited)
+}

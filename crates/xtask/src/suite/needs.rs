@@ -1,0 +1,78 @@
+//! What a check may need that is not everywhere: the one list of reasons to leave a test out.
+//!
+//! A test that needs such a thing is `#[ignore = "…"]`, with a reason of this list. It is run where
+//! the thing is there, and listed at the end of the run where it is not. A test that is ignored
+//! for any other reason is a failure.
+
+use std::path::Path;
+
+use crate::steps::{Step, output};
+
+#[path = "../../../../tests/support/pythons.rs"]
+mod pythons;
+
+/// This file, for messages.
+pub(super) const LIST: &str = "crates/xtask/src/suite/needs.rs";
+
+/// How much is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tier {
+    /// What is tested on every change.
+    EveryChange,
+    /// Every matrix in full.
+    Nightly,
+}
+
+/// Where a test is made that its program leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Here: what it needs is there.
+    Here,
+    /// In another test of the same run.
+    InAnotherTest,
+    /// Not in this run.
+    Nowhere,
+}
+
+/// Where a test that is ignored for `reason` is made; `None` if that is no reason.
+pub(super) fn place(reason: &str, tier: Tier) -> Option<Place> {
+    let here_if = |is_there: bool| if is_there { Place::Here } else { Place::Nowhere };
+    if let Some(version) = reason.strip_prefix("needs Python ") {
+        let is_default = default_python().is_some_and(|default| default == version);
+        let is_there = pythons::find(version).is_some();
+        return Some(if is_default { Place::InAnotherTest } else { here_if(is_there) });
+    }
+    if reason.starts_with("played by a process of ") {
+        return Some(Place::InAnotherTest);
+    }
+    match reason {
+        "nightly" => Some(here_if(tier == Tier::Nightly)),
+        // No machine of continuous integration has one.
+        "needs a CUDA device" => Some(here_if(Path::new("/dev/nvidiactl").exists())),
+        // `cargo xtask test-frameworks` makes those and runs these tests.
+        "needs the environments of test-frameworks" => Some(Place::Nowhere),
+        _ => None,
+    }
+}
+
+/// The version of `python3`, with which tests run that need any Python.
+fn default_python() -> Option<String> {
+    let script = "import sys; print('%d.%d' % sys.version_info[:2])";
+    let version = output(&Step::new("python3", &["-c", script])).ok()?;
+    Some(version.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_reasons_of_the_list_are_reasons() {
+        assert_eq!(place("nightly", Tier::Nightly), Some(Place::Here));
+        assert_eq!(place("nightly", Tier::EveryChange), Some(Place::Nowhere));
+        assert_eq!(place("needs Python 3.1", Tier::Nightly), Some(Place::Nowhere));
+        assert_eq!(place("played by a process of x", Tier::Nightly), Some(Place::InAnotherTest));
+        assert_eq!(place("", Tier::Nightly), None);
+        assert_eq!(place("takes long", Tier::Nightly), None);
+    }
+}

@@ -1,0 +1,291 @@
+//! The heap's devices, and what is asked of one by its ordinal. A device is opened by its first
+//! use; its driver is asked nothing before that.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering::SeqCst, fence};
+
+use super::pools::{PoolFilter, PoolId};
+use super::report::LiveBlock;
+use super::state::{DeviceHeap, DeviceSlot, DeviceState, Heap};
+use crate::base::lock::assert_none_held;
+use crate::base::size::SizeClass;
+use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle, blocking};
+use crate::config::LogLevel;
+use crate::driver::{Device, MemoryInfo};
+use crate::observe::{PoolStatistics, Statistics};
+use crate::order::StreamName;
+
+impl Heap {
+    #[inline]
+    pub(super) fn device(&self, ordinal: DeviceOrdinal) -> Result<DeviceHeap<'_>> {
+        match self.opened(ordinal) {
+            Some(device) => Ok(device),
+            None => self.open(ordinal),
+        }
+    }
+
+    #[inline]
+    pub(super) fn opened(&self, ordinal: DeviceOrdinal) -> Option<DeviceHeap<'_>> {
+        let state = self.devices.get(ordinal.index())?.state.get()?;
+        Some(DeviceHeap { heap: self, state })
+    }
+
+    /// The devices in use.
+    pub(super) fn opened_devices(&self) -> impl Iterator<Item = DeviceHeap<'_>> {
+        let states = self.devices.iter().filter_map(|slot| slot.state.get());
+        states.map(|state| DeviceHeap { heap: self, state })
+    }
+
+    pub(super) fn slot(&self, ordinal: DeviceOrdinal) -> Result<&DeviceSlot> {
+        self.devices.get(ordinal.index()).ok_or_else(|| no_such_device(ordinal, self.devices.len()))
+    }
+
+    /// Opens the device; one that fails is tried again by the next call.
+    #[cold]
+    fn open(&self, ordinal: DeviceOrdinal) -> Result<DeviceHeap<'_>> {
+        let slot = self.slot(ordinal)?;
+        let mut messages = Vec::new();
+        let opened = slot.state.get_or_try_init(|| {
+            let driver = Arc::clone(&slot.driver);
+            let captures = Arc::clone(&slot.captures);
+            let state = DeviceState::open(
+                driver,
+                captures,
+                &self.settings(),
+                &mut messages,
+                self.events(),
+            )?;
+            // Before any thread has it.
+            DeviceHeap { heap: self, state: &state }.introduce_all(&mut messages);
+            Ok(state)
+        });
+        let opened = opened.map(|state| DeviceHeap { heap: self, state });
+        if let Ok(device) = &opened {
+            // Once more, for one that was being opened at the same time.
+            fence(SeqCst);
+            device.introduce_all(&mut messages);
+        }
+        if let Err(error) = &opened {
+            messages.push((LogLevel::Error, format!("device {ordinal}: {error}")));
+        }
+        // Only now: a user's function that receives them may call the library.
+        for (level, message) in messages {
+            self.log.write(level, &message);
+        }
+        opened
+    }
+
+    /// How many devices there are.
+    pub fn device_count(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// The name of `device`.
+    pub fn device_name(&self, device: DeviceOrdinal) -> Result<String> {
+        Ok(self.slot(device)?.driver.name())
+    }
+
+    /// The driver of `device`, for calls that do not concern the heap.
+    pub fn driver(&self, device: DeviceOrdinal) -> Result<&Arc<dyn Device>> {
+        Ok(&self.slot(device)?.driver)
+    }
+
+    /// Returns true if `device` exists and has been used; one that has not holds nothing.
+    pub fn is_opened(&self, device: DeviceOrdinal) -> bool {
+        self.opened(device).is_some()
+    }
+
+    /// Gives everything cached on `device` back to the driver, after waiting for the device
+    /// if freed blocks are still in use by other streams. Returns the bytes released.
+    pub fn empty_cache(&self, device: DeviceOrdinal) -> Result<u64> {
+        Ok(self.device(device)?.empty_cache())
+    }
+
+    /// Gives cached memory of `device` back, the longest unused first, until at most
+    /// `target_bytes` are reserved or nothing more can go. Does not wait for other streams that
+    /// use a block. Returns the bytes released.
+    pub fn trim(&self, device: DeviceOrdinal, target_bytes: u64) -> Result<u64> {
+        Ok(self.device(device)?.trim(target_bytes))
+    }
+
+    /// Gives back what `device` has cached and not used for as long as the settings
+    /// `GENESIS_GC_AGE_*` say, or since the previous collection if they say nothing.
+    /// Returns the bytes released.
+    pub fn collect_garbage(&self, device: DeviceOrdinal) -> Result<u64> {
+        Ok(self.device(device)?.collect_garbage())
+    }
+
+    /// Makes the most of what is free on `device` without giving anything back: frees pending
+    /// blocks whose streams have finished, and joins free neighbours (which Caching and Elastic
+    /// do at each free, Round and Exact never). Returns the bytes that became free.
+    pub fn compact(&self, device: DeviceOrdinal) -> Result<u64> {
+        Ok(self.device(device)?.compact())
+    }
+
+    /// Free and total memory of `device` as a caller may count on it: what the driver and the
+    /// limits in force allow, with cached memory counted as free.
+    pub fn memory_info(&self, device: DeviceOrdinal) -> Result<MemoryInfo> {
+        self.device(device)?.memory_info()
+    }
+
+    /// The part of the memory of `device` that may be reserved.
+    pub fn memory_fraction(&self, device: DeviceOrdinal) -> Result<f64> {
+        Ok(self.device(device)?.memory_fraction())
+    }
+
+    /// Changes the part of the memory of `device` that may be reserved, in (0, 1]. Memory
+    /// held already stays; cached memory above the limit is released when more is needed.
+    pub fn set_memory_fraction(&self, device: DeviceOrdinal, fraction: f64) -> Result<()> {
+        if !(fraction > 0.0 && fraction <= 1.0) {
+            return Err(Error::invalid_argument(format!(
+                "a memory fraction of {fraction} is not in (0, 1]"
+            )));
+        }
+        self.device(device)?.set_memory_fraction(fraction);
+        Ok(())
+    }
+
+    /// The most that may be reserved on `device`, in bytes, if it is limited.
+    pub fn memory_limit(&self, device: DeviceOrdinal) -> Result<Option<u64>> {
+        Ok(self.device(device)?.memory_limit())
+    }
+
+    /// Changes the most that may be reserved on `device`, in bytes, like
+    /// [`Self::set_memory_fraction`].
+    pub fn set_memory_limit(&self, device: DeviceOrdinal, bytes: Option<u64>) -> Result<()> {
+        self.device(device)?.set_memory_limit(bytes);
+        Ok(())
+    }
+
+    /// The most that `device` keeps cached, in bytes, if it is limited.
+    pub fn cache_limit(&self, device: DeviceOrdinal) -> Result<Option<u64>> {
+        let bytes = self.device(device)?.cache_limit_bytes();
+        Ok((bytes != u64::MAX).then_some(bytes))
+    }
+
+    /// Changes the most that `device` keeps cached, in bytes, and releases what is above it.
+    pub fn set_cache_limit(&self, device: DeviceOrdinal, bytes: Option<u64>) -> Result<()> {
+        let device = self.device(device)?;
+        device.set_cache_limit_bytes(bytes.unwrap_or(u64::MAX));
+        device.settle();
+        Ok(())
+    }
+
+    /// The statistics of `device`.
+    pub fn statistics(&self, device: DeviceOrdinal) -> Result<Statistics> {
+        Ok(self.device(device)?.statistics())
+    }
+
+    /// The statistics of the blocks and segments of `device`: of one size class, or of all.
+    pub fn pool_statistics(
+        &self,
+        device: DeviceOrdinal,
+        class: Option<SizeClass>,
+    ) -> Result<PoolStatistics> {
+        Ok(self.device(device)?.pool_statistics(class))
+    }
+
+    /// Makes the current levels of `device` its peaks.
+    pub fn reset_peaks(&self, device: DeviceOrdinal) -> Result<()> {
+        self.device(device)?.reset_peaks();
+        Ok(())
+    }
+
+    /// The live blocks of `device` asked for with at least `least_bytes`, largest first.
+    pub fn largest_allocations(
+        &self,
+        device: DeviceOrdinal,
+        least_bytes: u64,
+    ) -> Result<Vec<LiveBlock>> {
+        Ok(self.device(device)?.largest_allocations(least_bytes))
+    }
+
+    /// From now on requests on `device` whose stream passes `filter` are served from the
+    /// private pool `pool`, which is made if it is not held.
+    ///
+    /// The filter runs in the thread of each request, without a lock held, and must not call
+    /// the library. `InvalidArgument` if the pool is begun already.
+    pub fn begin_pool(
+        &self,
+        device: DeviceOrdinal,
+        pool: PoolId,
+        filter: PoolFilter,
+    ) -> Result<()> {
+        self.device(device)?.begin_pool(pool, filter)
+    }
+
+    /// Ends what [`Self::begin_pool`] began; the pool keeps its memory. Requests that other
+    /// threads are making at this moment may still be served from it.
+    pub fn end_pool(&self, device: DeviceOrdinal, pool: PoolId) -> Result<()> {
+        self.device(device)?.pools.end(pool)
+    }
+
+    /// Gives up one of the uses that [`Self::begin_pool`] counted. With the last, what is free
+    /// in the pool goes back to the driver, at once unless another pool is begun.
+    pub fn release_pool(&self, device: DeviceOrdinal, pool: PoolId) -> Result<()> {
+        self.device(device)?.release_pool(pool)
+    }
+
+    /// From now on, until the matching [`Self::end_capture`], nothing on `device` is waited for
+    /// or given back: a stream of it is about to be captured.
+    pub fn begin_capture(&self, device: DeviceOrdinal) -> Result<()> {
+        assert_none_held();
+        self.slot(device)?.captures.begin();
+        Ok(())
+    }
+
+    /// Ends what [`Self::begin_capture`] began; `InvalidArgument` if nothing was.
+    pub fn end_capture(&self, device: DeviceOrdinal) -> Result<()> {
+        if !self.slot(device)?.captures.end() {
+            let message = format!("no capture is begun on device {device}");
+            return Err(Error::invalid_argument(message));
+        }
+        if let Some(device) = self.opened(device) {
+            device.release_kept();
+            device.settle();
+        }
+        Ok(())
+    }
+
+    /// From now on `peer` can access all memory of `device`: what is held, live or cached, and
+    /// what will be. Does nothing if it can already, and for a device and itself.
+    ///
+    /// `NotSupported` under other strategies than Elastic, on a device without virtual memory
+    /// management, and where the driver knows no way from `peer` to `device`. After a failure of
+    /// the driver the peer is not enabled, though it may reach a part of what is held.
+    pub fn enable_peer_access(&self, device: DeviceOrdinal, peer: DeviceOrdinal) -> Result<()> {
+        self.require_elastic()?;
+        let accessing = self.slot(peer)?;
+        let held = self.device(device)?;
+        if device == peer {
+            return Ok(());
+        }
+        held.enable_peer_access(accessing.driver.deref())
+    }
+
+    /// Work queued on `stream` from now on waits for the work queued on `other` until now, on the
+    /// device; the host does not wait. `DriverFailed` while `other` is captured.
+    pub fn make_stream_wait(
+        &self,
+        device: DeviceOrdinal,
+        stream: StreamHandle,
+        other: StreamHandle,
+    ) -> Result<()> {
+        if StreamName::of(stream) == StreamName::of(other) {
+            return Ok(());
+        }
+        let device = self.device(device)?;
+        let events = device.contexts.own();
+        let event = events.record(other)?;
+        let waiting = blocking(|| device.driver.stream_wait(stream, event));
+        // A stream that waits for the event waits for what it stands for now; it may go.
+        events.put(event);
+        Ok(waiting?)
+    }
+}
+
+#[cold]
+fn no_such_device(ordinal: DeviceOrdinal, count: usize) -> Error {
+    Error::new(Status::InvalidDevice, format!("no device {ordinal}: there are {count}"))
+}

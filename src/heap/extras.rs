@@ -1,0 +1,61 @@
+//! What an allocation does beside serving the caller: it tells the stream of events, notes what
+//! debugging wants to know, and ages the cache. All of it hangs on one test, of `Heap::heeded`;
+//! with nothing wanted, that is all it costs.
+
+use super::lane_guard::LaneGuard;
+use super::notes::Handed;
+use super::policy::{AGING, DEBUGGING, LISTENING};
+use super::state::{Climb, DeviceHeap};
+use crate::base::StreamHandle;
+use crate::memory::Slot;
+
+/// Lanes look for aged segments once in so many allocations.
+const AGING_INTERVAL: u32 = 256;
+
+impl DeviceHeap<'_> {
+    /// The block in `slot` was handed out on `stream`; returns its address.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn allocated_with_extras(
+        self,
+        state: LaneGuard<'_>,
+        slot: Slot,
+        stream: StreamHandle,
+    ) -> u64 {
+        let heeded = self.heap.heeded();
+        let block = state.blocks.get(slot);
+        let (address, bytes, requested_bytes) = (block.address, block.bytes, block.requested_bytes);
+        let tick = state.tick;
+        drop(state);
+        if heeded & LISTENING != 0 {
+            let handed = Handed { address, bytes, requested_bytes, is_miss: false };
+            self.heap.notes.allocated(self.ordinal, stream, handed);
+        }
+        if heeded & DEBUGGING != 0 {
+            self.note_debugged(stream, address);
+        }
+        if heeded & AGING != 0 && tick.is_multiple_of(AGING_INTERVAL) {
+            self.release(self.heap.policy.unused());
+        }
+        address
+    }
+}
+
+impl Climb<'_> {
+    /// A request was served by `address`, which its lane did not have free.
+    #[cold]
+    pub(super) fn climbed_with_extras(&self, address: u64) {
+        let Climb { device, stream, requested_bytes, .. } = *self;
+        if device.heap.notes.is_on() {
+            let found = device.heap.find(address).and_then(|(lane, slot)| {
+                lane.lock().blocks.find(slot, address).map(|block| block.bytes)
+            });
+            let bytes = found.unwrap_or(requested_bytes);
+            let handed = Handed { address, bytes, requested_bytes, is_miss: true };
+            device.heap.notes.allocated(device.ordinal, stream, handed);
+        }
+        if device.heap.policy.is_debugging() {
+            device.note_debugged(stream, address);
+        }
+    }
+}

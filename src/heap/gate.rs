@@ -1,0 +1,127 @@
+//! The gate between waits and captures: whatever waits for a device, or gives memory back, passes
+//! here, and does not while a stream may be captured (`captures` has the rules).
+
+use std::sync::atomic::{Ordering::SeqCst, fence};
+
+use super::captures::{Wait, begin_wait, forbidden};
+use super::pools::{PoolFilter, PoolId};
+use super::state::{Climb, DeviceHeap, DeviceSlot};
+use crate::base::{Result, StreamHandle, blocking};
+use crate::driver;
+
+impl DeviceHeap<'_> {
+    /// Returns true if a stream of the device may be captured now.
+    pub(super) fn may_capture(self) -> bool {
+        self.pools.is_routing() || self.captures.is_any()
+    }
+
+    /// A pool of the device has just been begun, within which a stream may be captured.
+    pub(super) fn pool_has_begun(self) {
+        fence(SeqCst);
+        self.captures.let_waits_end();
+    }
+
+    /// Begins to wait for the device, or to give memory back, until the result is dropped. Fails
+    /// while a stream of the device may be captured.
+    pub(super) fn begin_wait(self) -> driver::Result<Wait> {
+        begin_wait(&self.captures, || self.may_capture())
+    }
+
+    /// Does what a capture on the device forbids, or returns the error that the driver would.
+    pub(super) fn outside_captures(
+        self,
+        act: impl FnOnce() -> driver::Result<()>,
+    ) -> driver::Result<()> {
+        let _wait = self.begin_wait()?;
+        blocking(act)
+    }
+
+    /// [`Self::begin_wait`] for the other devices whose streams use the memory of the device.
+    fn begin_waits_for_others(self) -> driver::Result<Vec<Wait>> {
+        let others = self.contexts.other_devices();
+        let others = others.filter(|&ordinal| ordinal != self.ordinal);
+        let slots = others.filter_map(|ordinal| self.heap.slot(ordinal).ok());
+        let is_captured = |slot: &DeviceSlot| {
+            slot.captures.is_any() || slot.state.get().is_some_and(|other| other.pools.is_routing())
+        };
+        slots.map(|slot| begin_wait(&slot.captures, || is_captured(slot))).collect()
+    }
+
+    /// Waits for the work of the other contexts that use the memory of the device: `cuMemFree` waits
+    /// for its own alone. A wait for the device is begun.
+    pub(super) fn wait_for_other_contexts(self) -> driver::Result<()> {
+        let _waits = self.begin_waits_for_others()?;
+        self.contexts.synchronize_others()
+    }
+
+    /// Waits for all work of all contexts that use the memory of the device.
+    pub(super) fn wait_for_contexts(self) -> driver::Result<()> {
+        let _wait = self.begin_wait()?;
+        let _waits = self.begin_waits_for_others()?;
+        // This spoils nothing, and finds the captures that the legacy stream synchronises with.
+        if self.driver.stream_is_capturing(StreamHandle::LEGACY)? {
+            return Err(forbidden());
+        }
+        blocking(|| self.contexts.synchronize())
+    }
+
+    /// Looks whether captures that were only seen have ended, of streams that last as long as the
+    /// process. Other streams may be destroyed at any moment.
+    pub(super) fn look_for_ends(self) {
+        if self.captures.seen.load(SeqCst) == 0 || !self.heap.policy.identifies_streams() {
+            return;
+        }
+        for lane in self.lanes().filter(|lane| lane.was_capturing()) {
+            let handle = lane.stream().lasting_handle();
+            let has_ended = |handle| self.driver.stream_is_capturing(handle) == Ok(false);
+            if handle.is_some_and(has_ended) {
+                self.captures.see(lane, false);
+            }
+        }
+    }
+
+    /// Waits until the device is idle, after which every freed block can be used by every
+    /// stream. Returns true if it has; it cannot while a stream is captured, for example.
+    pub(super) fn wait_for_device(self) -> bool {
+        !self.may_capture() && self.synchronize().is_ok()
+    }
+
+    /// Waits until all work is complete that may use the memory of the device. Fails while a
+    /// stream may be captured.
+    pub(super) fn synchronize(self) -> driver::Result<()> {
+        let lanes = || self.lanes();
+        let epochs: Vec<u32> = lanes().map(|lane| lane.lock().fence.end_epoch()).collect();
+        self.wait_for_contexts()?;
+        for (lane, epoch) in lanes().zip(epochs) {
+            lane.device_was_idle(epoch, self.contexts.own());
+        }
+        Ok(())
+    }
+
+    /// `Heap::begin_pool` of the device.
+    pub(super) fn begin_pool(self, pool: PoolId, filter: PoolFilter) -> Result<()> {
+        self.pools.begin(pool, filter)?;
+        self.pool_has_begun();
+        Ok(())
+    }
+}
+
+impl Climb<'_> {
+    /// Looks whether the stream of a request that missed is captured, in case the library was not
+    /// told.
+    pub(super) fn look_for_capture(&self) {
+        let Climb { device, lane, stream, .. } = *self;
+        // A capture that was told of is known until its end is told.
+        if device.pools.is_routing() || device.captures.is_told() {
+            return;
+        }
+        // A driver that does not say has no captures.
+        if device.driver.stream_is_capturing(stream) == Ok(true) {
+            device.captures.see(lane, true);
+            device.captures.let_waits_end();
+        } else if lane.was_capturing() {
+            device.captures.see(lane, false);
+        }
+        device.look_for_ends();
+    }
+}

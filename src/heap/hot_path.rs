@@ -1,0 +1,214 @@
+//! Allocating and freeing.
+//!
+//! ```text
+//! allocate:  device → size of the block → lane of the stream → lock → strategy → block
+//!                                                               └ a miss → ladder
+//! free:      directory → lane → lock → its record → strategy, or pending on other streams
+//! ```
+//!
+//! In the steady state either is one uncontended lock and some arithmetic: no driver call, no
+//! system call, no host allocation, nothing formatted.
+
+use super::choice::Choice;
+use super::lane::{Lane, LaneKey, LaneState};
+use super::lane_guard::LaneGuard;
+use super::policy::{DEBUGGING, LISTENING, TIMING};
+use super::state::{Climb, Heap};
+use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
+use crate::memory::{Slot, State};
+use crate::order::{RecordedStreams, Stream};
+
+impl Heap {
+    /// `requested_bytes` of memory on `device`, for use on `stream`; address 0 for 0 bytes.
+    ///
+    /// The address is a multiple of 512. Work queued on `stream` from now on may use the
+    /// memory; contents are undefined. The default streams are those of `device`. `OutOfMemory`
+    /// comes only after everything cached that could help has been tried.
+    #[inline]
+    pub fn allocate(
+        &self,
+        requested_bytes: u64,
+        device: DeviceOrdinal,
+        stream: StreamHandle,
+    ) -> Result<u64> {
+        if requested_bytes == 0 {
+            return Ok(self.notes.allocated_nothing(device, stream));
+        }
+        let stream = self.identify(device, stream)?;
+        self.allocate_on(requested_bytes, device, stream)
+    }
+
+    /// [`Self::allocate`] on a stream that is identified already.
+    #[inline(always)]
+    pub fn allocate_on(
+        &self,
+        requested_bytes: u64,
+        device: DeviceOrdinal,
+        stream: Stream,
+    ) -> Result<u64> {
+        if requested_bytes == 0 {
+            return Ok(self.notes.allocated_nothing(device, stream.handle));
+        }
+        let device = self.device(device)?;
+        let Some(block_bytes) = device.sizing.block_bytes(requested_bytes) else {
+            return Err(too_large(requested_bytes));
+        };
+        let key = LaneKey { stream: stream.key, pool: device.pool_for(stream.handle) };
+        loop {
+            let lane = device.lane(key, stream.handle)?;
+            if lane.wants_fence() {
+                device.renew_fence(lane, key, stream.handle);
+            }
+            let Some(mut state) = LaneGuard::lock_for(self, lane, key) else {
+                continue;
+            };
+            let Some(slot) = device.take(lane, &mut state, block_bytes) else {
+                let number = lane.begin_climb(&mut state);
+                drop(state);
+                let stream = stream.handle;
+                return Climb { device, lane, stream, requested_bytes, block_bytes, number }
+                    .serve();
+            };
+            let address = lane.hand_out(&mut state, slot, requested_bytes);
+            if self.heeded() != 0 {
+                return Ok(device.allocated_with_extras(state, slot, stream.handle));
+            }
+            return Ok(address);
+        }
+    }
+
+    /// Gives back the block at `address`; 0 is no block and fine.
+    ///
+    /// `ForeignPointer` and `DoubleFree` change nothing. `DriverFailed` (Naive only): the
+    /// driver did not take the memory back; it is kept and offered again later.
+    #[inline]
+    pub fn free(&self, address: u64) -> Result<()> {
+        if address == 0 {
+            return Ok(());
+        }
+        if self.heeded() != 0 {
+            return self.free_with_extras(address);
+        }
+        self.free_block(address)
+    }
+
+    /// Frees the block at `address`, with nothing heeded.
+    #[inline]
+    fn free_block(&self, address: u64) -> Result<()> {
+        let Some((lane, slot)) = self.find(address) else {
+            return Err(self.not_live(address));
+        };
+        let mut state = LaneGuard::lock(self, lane);
+        let is_live =
+            state.blocks.find(slot, address).is_some_and(|block| block.state == State::Live);
+        if !is_live {
+            return self.free_unusual(lane, state, slot, address);
+        }
+        let recorded = lane.count_free(&mut state, slot);
+        if recorded != RecordedStreams::NONE || !lane.keeps_blocks(&state) {
+            return self.free_slow(lane, state, slot);
+        }
+        let LaneState { strategy, blocks, .. } = &mut *state;
+        strategy.give(blocks, slot);
+        Ok(())
+    }
+
+    /// Frees the block at `address`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free_with_extras(&self, address: u64) -> Result<()> {
+        let heeded = self.heeded();
+        if heeded & LISTENING != 0 {
+            self.notes.freeing(address);
+        }
+        if heeded & (DEBUGGING | TIMING) == 0 {
+            return self.free_block(address);
+        }
+        let Some((lane, slot)) = self.find(address) else {
+            return Err(self.not_live(address));
+        };
+        if heeded & DEBUGGING != 0 {
+            return self.free_debugged(lane, slot, address);
+        }
+        let mut state = lane.lock();
+        if state.blocks.find(slot, address).is_some_and(|block| block.state == State::Live) {
+            // Heeded only once the block is free.
+            state.blocks.get_mut(slot).freed_second = self.seconds();
+        }
+        drop(state);
+        self.free_block(address)
+    }
+
+    /// Frees what is not a live block with memory: a paused one, or none.
+    #[cold]
+    fn free_unusual(
+        &self,
+        lane: &Lane,
+        state: LaneGuard<'_>,
+        slot: Slot,
+        address: u64,
+    ) -> Result<()> {
+        match state.blocks.find(slot, address) {
+            Some(block) if block.state == State::Paused => self.free_paused(lane, state, slot),
+            _ => {
+                drop(state);
+                Err(self.not_live(address))
+            }
+        }
+    }
+
+    /// The rest of a free that needs the driver: other streams used the block, or the strategy
+    /// keeps nothing.
+    #[cold]
+    pub(super) fn free_slow(
+        &self,
+        lane: &Lane,
+        mut state: LaneGuard<'_>,
+        slot: Slot,
+    ) -> Result<()> {
+        let Some(device) = self.opened(lane.device) else {
+            return Err(Error::new(Status::Internal, "a block of a device never opened"));
+        };
+        if lane.keeps_blocks(&state) {
+            device.make_pending(lane, state, slot);
+            return Ok(());
+        }
+        // The driver waits for all streams itself.
+        lane.forget_recorded(&mut state, slot);
+        let LaneState { strategy, blocks, .. } = &mut *state;
+        strategy.give(blocks, slot);
+        let segment = lane.begin_leave(&mut state, slot);
+        drop(state);
+        let freed = if device.may_capture() {
+            // The driver would wait: it goes back when the capture has ended.
+            lane.end_leave(Some(segment));
+            Ok(())
+        } else {
+            device.backing.release_segment(device, lane, segment)
+        };
+        device.settle();
+        freed
+    }
+
+    /// Frees the block at `address`, and gives the memory that this leaves wholly free back to the
+    /// driver at once, waiting for the device if it must: for a block that nothing of its size
+    /// will follow. Returns the bytes released; what shares a segment or an extent with live
+    /// blocks stays cached, and so does what other streams still use. Linear in the number of
+    /// segments.
+    pub fn free_directly(&self, address: u64) -> Result<u64> {
+        let found = self.find(address).and_then(|(lane, slot)| {
+            let state = lane.lock();
+            state.blocks.find(slot, address).map(|block| (lane.device, block.bytes))
+        });
+        self.free(address)?;
+        let Some((ordinal, bytes)) = found else { return Ok(0) };
+        let Some(device) = self.opened(ordinal) else { return Ok(0) };
+        Ok(device.release_and_settle(Choice::Within { start: address, end: address + bytes }))
+    }
+}
+
+#[cold]
+fn too_large(requested_bytes: u64) -> Error {
+    let message = format!("a request of {requested_bytes} bytes is larger than any device");
+    Error::new(Status::OutOfMemory, message)
+}

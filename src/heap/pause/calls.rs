@@ -1,0 +1,238 @@
+//! Tags begun and ended, and pausing and resuming one: see `super`.
+
+use super::super::lane::Lane;
+use super::super::lane_guard::LaneGuard;
+use super::super::pools::PoolNumber;
+use super::super::state::{DeviceHeap, Extents, Heap};
+use super::paused_extent::Contents;
+use super::pieces::{Piece, bring_home, failed, restore_contents, send_back, settle_in, vacate};
+use super::tags::Transition;
+use crate::base::{Error, Result, Status};
+use crate::config::{LogLevel, PoolType};
+use crate::memory::Slot;
+use crate::observe::Action;
+
+impl Heap {
+    /// From now on the calling thread's allocations are of the tag `name`, until the matching
+    /// [`Self::end_tag`]; tags nest, and the innermost counts. Requests that a private pool
+    /// filters out are that pool's. A block keeps the tag it was allocated with.
+    ///
+    /// `NotSupported` under other strategies than Elastic. On a device that has no virtual
+    /// memory management a tag does nothing.
+    pub fn begin_tag(&self, name: &str) -> Result<()> {
+        self.require_elastic()?;
+        if name.is_empty() {
+            return Err(Error::invalid_argument("a tag has a name"));
+        }
+        self.tags.begin(name, || {
+            self.opened_devices().for_each(|device| device.pools.set_tagged(true));
+        })
+    }
+
+    /// Ends the innermost tag that the calling thread has begun.
+    pub fn end_tag(&self) -> Result<()> {
+        self.tags.end()
+    }
+
+    /// How often memory of the tag `name` has come back: a caller that has registered it with other
+    /// devices does so again when this has changed. `InvalidArgument` for an unknown tag.
+    pub fn generation(&self, name: &str) -> Result<u64> {
+        self.tags.generation(name)
+    }
+
+    /// Tags, and what uses them, are Elastic's.
+    pub(in super::super) fn require_elastic(&self) -> Result<()> {
+        let pool_type = self.settings.lock().strategy.pool_type;
+        if pool_type == PoolType::Elastic {
+            return Ok(());
+        }
+        let message = format!("{pool_type:?} does not do this: only Elastic does");
+        Err(Error::new(Status::NotSupported, message))
+    }
+
+    /// Gives the physical memory of the tag `name` back, on all devices: what is cached, and
+    /// what is live. Live blocks keep their addresses; their contents come back with
+    /// [`Self::resume`] if `keep_contents`, else they are undefined then. Until then no work may
+    /// touch them; freeing them is fine. What is paused already stays as it is.
+    ///
+    /// Waits for all devices. `InvalidArgument` for an unknown tag. `Busy`, where nothing has
+    /// changed: while a private pool is begun; where freed blocks of the tag still wait for a
+    /// stream; while another thread pauses or resumes; and while a stream captures outside of
+    /// any pool, which that spoils, as every wait does. After any other failure everything is as
+    /// it was, unless the driver refused that too: then the tag is paused with its memory held,
+    /// and to resume it makes it whole.
+    pub fn pause(&self, name: &str, keep_contents: bool) -> Result<()> {
+        self.require_elastic()?;
+        let tag = self.tags.find(name)?;
+        let _transition = self.begin_transition()?;
+        let lanes: Vec<&Lane> = self.lanes.iter().filter(|lane| lane.pool() == tag).collect();
+        if !lanes.iter().any(|lane| lane.lock().has_memory()) {
+            return Ok(());
+        }
+        self.ready_for_pause(&lanes);
+        self.wait_for_all()?;
+        let paused = self.set_aside(tag, &lanes).and_then(|()| {
+            self.wait_for_all()?;
+            vacate(self.pieces(tag), keep_contents)
+        });
+        if paused.is_err() {
+            self.take_back(tag);
+        }
+        if paused.is_ok() {
+            self.notes.of_tag(Action::Pause, name);
+        }
+        self.settle_all();
+        paused
+    }
+
+    /// Makes the memory of the tag `name` what it was before [`Self::pause`]: at the same
+    /// addresses, with the contents that were kept. Does nothing where nothing is paused.
+    ///
+    /// `OutOfMemory` if the limits or the driver do not have as much, after what is cached has
+    /// gone back; `Busy` and `InvalidArgument` as for pausing. After a failure the tag is still
+    /// paused, with what was saved.
+    pub fn resume(&self, name: &str) -> Result<()> {
+        self.require_elastic()?;
+        let tag = self.tags.find(name)?;
+        let _transition = self.begin_transition()?;
+        let mut pieces = self.pieces(tag);
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        self.refuse_while_capturing()?;
+        let brought = self.bring_memory(&mut pieces).and_then(|()| restore_contents(&pieces));
+        match brought {
+            Ok(()) => {
+                settle_in(&pieces);
+                self.tags.count_resume(name);
+                self.notes.of_tag(Action::Resume, name);
+            }
+            Err(_) => send_back(&pieces),
+        }
+        self.settle_all();
+        brought
+    }
+
+    /// Frees a paused block: its memory does not come back.
+    #[cold]
+    pub(in super::super) fn free_paused(
+        &self,
+        lane: &Lane,
+        mut guard: LaneGuard<'_>,
+        slot: Slot,
+    ) -> Result<()> {
+        let state = &mut *guard;
+        lane.count_free(state, slot);
+        let saved = lane.forget_paused(state, slot);
+        drop(guard);
+        if let Some(device) = self.opened(lane.device) {
+            for host_address in saved {
+                device.free_host(host_address);
+            }
+            device.settle();
+        }
+        Ok(())
+    }
+
+    /// Begins to pause or to resume, after what an earlier time has left to be done.
+    fn begin_transition(&self) -> Result<Transition<'_>> {
+        let transition = self.tags.begin_transition()?;
+        self.paged().for_each(|(device, _)| device.unpin());
+        Ok(transition)
+    }
+
+    /// The devices in use, with their extents.
+    fn paged(&self) -> impl Iterator<Item = (DeviceHeap<'_>, &Extents)> {
+        self.opened_devices().filter_map(|device| Some((device, device.state.backing.extents()?)))
+    }
+
+    fn refuse_while_capturing(&self) -> Result<()> {
+        match self.paged().find(|(device, _)| device.may_capture()) {
+            None => Ok(()),
+            Some((device, _)) => {
+                let what = match device.pools.is_routing() {
+                    true => "a private pool is begun",
+                    false => "a stream is captured",
+                };
+                let message = format!("device {}: {what}", device.ordinal);
+                Err(Error::new(Status::Busy, message))
+            }
+        }
+    }
+
+    /// Waits for every device in use: work of one may use memory of another.
+    fn wait_for_all(&self) -> Result<()> {
+        self.refuse_while_capturing()?;
+        self.paged().try_for_each(|(device, _)| device.synchronize()).map_err(failed)
+    }
+
+    fn settle_all(&self) {
+        self.paged().for_each(|(device, _)| device.settle());
+    }
+
+    /// The records of the tag, as they are now.
+    fn pieces(&self, tag: PoolNumber) -> Vec<Piece<'_>> {
+        let mut pieces = Vec::new();
+        for (device, extents) in self.paged() {
+            for lane in device.lanes().filter(|lane| lane.pool() == tag) {
+                let records = lane.lock().paused.clone();
+                pieces.extend(records.into_iter().map(|record| {
+                    let is_new = false;
+                    Piece { device, extents, lane, record, is_new }
+                }));
+            }
+        }
+        pieces
+    }
+
+    fn set_aside(&self, tag: PoolNumber, lanes: &[&Lane]) -> Result<()> {
+        for lane in lanes {
+            let Some(device) = self.opened(lane.device) else { continue };
+            let Some(extents) = device.state.backing.extents() else { continue };
+            let mut state = lane.lock();
+            // It may have been given to another stream meanwhile.
+            if lane.pool() == tag && !lane.set_aside(&mut state, &mut extents.store.extents()) {
+                let message = format!(
+                    "device {}: freed blocks of the tag still wait for a stream",
+                    lane.device
+                );
+                return Err(Error::new(Status::Busy, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Pausing has failed: blocks whose contents are in memory are live again, once that is
+    /// mapped where it was. If it cannot be, they stay paused.
+    fn take_back(&self, tag: PoolNumber) {
+        let mut pieces = self.pieces(tag);
+        pieces.retain(|piece| piece.record.contents == Contents::InMemory);
+        if let Err(error) = pieces.iter().try_for_each(Piece::map) {
+            let message = format_args!("{error}; the tag stays paused, with its memory held");
+            self.log.write(LogLevel::Error, &message);
+            return;
+        }
+        bring_home(&pieces);
+    }
+
+    /// Memory for the pieces that have none, mapped.
+    fn bring_memory(&self, pieces: &mut [Piece<'_>]) -> Result<()> {
+        for (device, _) in self.paged() {
+            let away = pieces
+                .iter()
+                .filter(|piece| piece.device.ordinal == device.ordinal)
+                .filter(|piece| piece.record.memory.is_none());
+            let missing_bytes = away.map(|piece| piece.record.bytes).sum();
+            if missing_bytes > 0 {
+                device.make_room(missing_bytes);
+            }
+        }
+        for piece in pieces {
+            if piece.record.memory.is_none() && !piece.create()? {
+                continue;
+            }
+            piece.map().map_err(failed)?;
+        }
+        Ok(())
+    }
+}

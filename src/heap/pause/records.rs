@@ -1,0 +1,232 @@
+//! What a lane keeps of memory that is away: the blocks that are paused, and where their
+//! extents were and will be again.
+//!
+//! A *record* stands for one extent that was at home here. The live blocks in its range are
+//! [`State::Paused`], the rest of it [`State::Absent`]; a paused block may reach over several
+//! records, an absent one may not.
+//!
+//! ```text
+//! records are sorted by address and do not overlap
+//! Σ over records of the bytes in it = Σ bytes of paused and absent blocks
+//! live_blocks of a record = the paused blocks that have bytes in it
+//! memory is there  ⇒  its extent is set aside;   memory is away  ⇒  live_blocks > 0
+//! contents are in memory  ⇒  memory is there
+//! ```
+//!
+//! A record with memory is in the hands of whoever pauses or resumes the tag (`pause`). One
+//! without may be dropped by whoever frees the last block in it. All functions run under the
+//! lane's lock and ask nothing of the driver.
+
+use std::ops::Range;
+
+use super::super::lane::{Lane, LaneState};
+use super::paused_extent::{Contents, PausedExtent};
+use crate::memory::{Block, ExtentId, ExtentTable, Ledger, Slot, State};
+
+impl Block {
+    /// Its addresses.
+    fn range(&self) -> Range<u64> {
+        self.address..self.address + self.bytes
+    }
+}
+
+impl LaneState {
+    /// Whether there is anything to pause.
+    pub(in super::super) fn has_memory(&self) -> bool {
+        self.blocks.backed_bytes() > 0 || self.paused.iter().any(|record| record.memory.is_some())
+    }
+
+    /// Whether the extent `id` is set aside for the record at `address`.
+    pub(in super::super) fn has_paused(&self, address: u64, id: ExtentId) -> bool {
+        self.record_at(address).is_some_and(|index| self.paused[index].memory == Some(id))
+    }
+
+    fn record_at(&self, address: u64) -> Option<usize> {
+        self.paused.binary_search_by_key(&address, |record| record.address).ok()
+    }
+
+    /// The record at `address`.
+    pub(in super::super) fn record_mut(&mut self, address: u64) -> Option<&mut PausedExtent> {
+        self.record_at(address).map(|index| &mut self.paused[index])
+    }
+
+    /// The records that `range` has bytes of.
+    fn records_in(&self, range: &Range<u64>) -> Range<usize> {
+        let first = self.paused.partition_point(|record| record.end() <= range.start);
+        let end = self.paused.partition_point(|record| record.address < range.end);
+        first..end.max(first)
+    }
+
+    /// The record at `address`, whose memory is away, goes if no paused block is left in it, and
+    /// its addresses are bare. Gives the host memory that is not needed any more.
+    pub(in super::super) fn drop_if_empty(&mut self, address: u64) -> Option<u64> {
+        let index = self.record_at(address)?;
+        let record = &self.paused[index];
+        if record.memory.is_some() || record.live_blocks > 0 {
+            return None;
+        }
+        let (range, contents) = (record.address..record.end(), record.contents);
+        self.paused.remove(index);
+        let inside = |block: &Block| block.state == State::Absent && range.contains(&block.address);
+        let absent: Vec<Slot> =
+            self.blocks.iter().filter(|(_, block)| inside(block)).map(|(slot, _)| slot).collect();
+        absent.into_iter().for_each(|slot| self.make_bare(slot));
+        match contents {
+            Contents::Saved(host_address) => Some(host_address),
+            Contents::InMemory | Contents::Dropped => None,
+        }
+    }
+
+    /// Cuts the block in `slot` where records begin; gives the parts.
+    fn cut_at_records(&mut self, slot: Slot) -> Vec<Slot> {
+        let range = self.blocks.get(slot).range();
+        let mut parts = vec![slot];
+        let mut last = slot;
+        for index in self.records_in(&range) {
+            let border = self.paused[index].address;
+            let start = self.blocks.get(last).address;
+            if border > start {
+                last = self.blocks.split(last, border - start);
+                parts.push(last);
+            }
+        }
+        parts
+    }
+
+    /// Checks the equations of the module's note.
+    pub(in super::super) fn validate_paused(&self) -> Result<(), String> {
+        let mut end = 0;
+        for record in &self.paused {
+            if record.address < end {
+                return Err(format!("records overlap at {:#x}", record.address));
+            }
+            end = record.end();
+            if record.memory.is_none()
+                && (record.live_blocks == 0 || record.contents == Contents::InMemory)
+            {
+                return Err(format!("memory is away of {record:?}"));
+            }
+        }
+        let mut live_blocks = vec![0; self.paused.len()];
+        let mut bytes = 0;
+        for (slot, block) in self.blocks.iter() {
+            if !matches!(block.state, State::Paused | State::Absent) {
+                continue;
+            }
+            bytes += block.bytes;
+            let records = self.records_in(&block.range());
+            if block.state == State::Paused {
+                live_blocks[records].iter_mut().for_each(|count| *count += 1);
+            } else if records.len() != 1 {
+                return Err(format!("absent block {slot} is in {} records", records.len()));
+            }
+        }
+        let recorded_bytes: u64 = self.paused.iter().map(|record| record.bytes).sum();
+        if bytes != recorded_bytes {
+            return Err(format!("{bytes} bytes away, {recorded_bytes} recorded"));
+        }
+        if self.paused.iter().map(|record| record.live_blocks).ne(live_blocks) {
+            return Err("the paused blocks of a record are miscounted".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Lane {
+    /// Takes all memory of the lane out of use: its blocks are paused or absent, its extents set
+    /// aside, with a record each. Nothing, and `false`, if freed blocks still wait for streams.
+    pub(in super::super) fn set_aside(
+        &self,
+        state: &mut LaneState,
+        extents: &mut ExtentTable,
+    ) -> bool {
+        let slots_in = |state: &LaneState, wanted: State| -> Vec<Slot> {
+            let blocks = state.blocks.iter().filter(|(_, block)| block.state == wanted);
+            let mut slots: Vec<Slot> = blocks.map(|(slot, _)| slot).collect();
+            slots.sort_unstable_by_key(|&slot| state.blocks.get(slot).address);
+            slots
+        };
+        if !slots_in(state, State::Pending).is_empty() {
+            return false;
+        }
+        let homes = extents.iter().filter_map(|(id, extent)| {
+            let home = extent.home.filter(|home| home.lane == self.index)?;
+            Some(PausedExtent::new(home.address, id, extent))
+        });
+        let homes: Vec<PausedExtent> = homes.collect();
+        for id in homes.iter().filter_map(|record| record.memory) {
+            extents.set_aside(id);
+        }
+        state.paused.extend(homes);
+        state.paused.sort_by_key(|record| record.address);
+        for slot in slots_in(state, State::Free) {
+            state.strategy.withdraw(&mut state.blocks, slot);
+            state.blocks.turn(slot, State::Absent);
+            state.cut_at_records(slot);
+        }
+        for slot in slots_in(state, State::Live) {
+            state.blocks.turn(slot, State::Paused);
+            let range = state.blocks.get(slot).range();
+            for index in state.records_in(&range) {
+                state.paused[index].add_live(&range);
+            }
+        }
+        self.count_held(&state.blocks);
+        true
+    }
+
+    /// Undoes [`Self::set_aside`] for the records whose contents are in memory, which is mapped
+    /// where it was: their blocks are live and free again.
+    pub(in super::super) fn bring_home(
+        &self,
+        state: &mut LaneState,
+        extents: &mut ExtentTable,
+        ledger: &Ledger,
+    ) {
+        let is_back = |record: &PausedExtent| record.contents == Contents::InMemory;
+        let slots: Vec<Slot> = state
+            .blocks
+            .iter()
+            .filter(|(_, block)| matches!(block.state, State::Paused | State::Absent))
+            .filter(|(_, block)| {
+                let first = state.records_in(&block.range()).start;
+                state.paused.get(first).is_some_and(is_back)
+            })
+            .map(|(slot, _)| slot)
+            .collect();
+        let records = std::mem::take(&mut state.paused);
+        let (back, away): (Vec<_>, Vec<_>) = records.into_iter().partition(is_back);
+        state.paused = away;
+        for record in back {
+            if let Some(id) = record.memory {
+                let before = extents.come_home(id, record.address, record.class);
+                ledger.reclassify(record.bytes, before, record.class);
+            }
+        }
+        for slot in slots {
+            let is_live = state.blocks.get(slot).state == State::Paused;
+            state.blocks.turn(slot, if is_live { State::Live } else { State::Free });
+            if !is_live {
+                state.strategy.give(&mut state.blocks, slot);
+            }
+        }
+        self.count_held(&state.blocks);
+    }
+
+    /// The paused block in `slot`, freed in this epoch, is absent from now on; gives the host
+    /// memory that is not needed any more.
+    pub(in super::super) fn forget_paused(&self, state: &mut LaneState, slot: Slot) -> Vec<u64> {
+        self.forget_recorded(state, slot);
+        let range = state.blocks.get(slot).range();
+        state.blocks.turn(slot, State::Absent);
+        state.cut_at_records(slot);
+        let records = state.records_in(&range);
+        let addresses: Vec<u64> =
+            state.paused[records.clone()].iter().map(|record| record.address).collect();
+        for record in &mut state.paused[records] {
+            record.live_blocks -= 1;
+        }
+        self.count_held(&state.blocks);
+        addresses.into_iter().filter_map(|address| state.drop_if_empty(address)).collect()
+    }
+}

@@ -1,0 +1,190 @@
+//! Memory in segments, each one allocation of the driver: the backing of every strategy but
+//! Elastic. Blocks are cut from them; a whole free segment may change lanes, or go back.
+//!
+//! | rung | costs |
+//! |---|---|
+//! | the lane again: blocks whose events have completed meanwhile | event queries |
+//! | a free segment of another stream, behind that stream's fence | a stream wait, on the GPU |
+//! | much is left behind by streams that do not call (`super::idle`): wait, and look again | a host wait |
+//! | a new segment, after releasing old ones if the user wants that | a driver allocation |
+//! | when memory is short: release as many cached segments as are missing, then a new one | driver frees |
+//! | release everything cached, then the smallest segment that is large enough | driver frees |
+
+mod release;
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use super::choice::Choice;
+use super::lane::{Lane, LaneState};
+use super::state::{Climb, Pressure, Rung, Segments};
+use crate::base::blocking;
+use crate::base::size::{MIB, SizeClass};
+use crate::config::LogLevel;
+use crate::driver::Device;
+use crate::memory::{Refusal, Segment, SegmentStore, Slot};
+use crate::observe::Tallies;
+use crate::order::Readiness;
+
+/// Which segments of other streams a request may take.
+#[derive(Clone, Copy)]
+enum Reach {
+    /// Those that fit well: what their stream loses is about what this one gains.
+    Fitting,
+    /// All that are large enough.
+    Any,
+}
+
+impl Segments {
+    /// Those of the device behind `driver`: none yet.
+    pub(super) fn new(driver: Arc<dyn Device>) -> Self {
+        Self { store: SegmentStore::new(driver) }
+    }
+
+    /// What a segment of `bytes` takes of the device.
+    pub(super) fn charged_bytes(&self, bytes: u64) -> u64 {
+        self.store.charged_bytes(bytes)
+    }
+
+    pub(super) fn serve(&self, climb: &Climb<'_>, pressure: Pressure) -> Rung {
+        match pressure {
+            Pressure::None => self.serve_without_pressure(climb),
+            Pressure::Waited => Ok(serve_from_lanes(climb, Reach::Any)),
+            Pressure::Releasing => self.serve_after_releasing(climb),
+        }
+    }
+
+    fn serve_without_pressure(&self, climb: &Climb<'_>) -> Rung {
+        if let Some(address) = serve_from_lanes(climb, Reach::Fitting) {
+            return Ok(Some(address));
+        }
+        if climb.wait_before_growing()
+            && let Some(address) = serve_from_lanes(climb, Reach::Any)
+        {
+            return Ok(Some(address));
+        }
+        let segment_bytes = climb.device.sizing.segment_bytes(climb.block_bytes);
+        climb.device.make_room(segment_bytes);
+        self.serve_from_driver(climb, segment_bytes)
+    }
+
+    fn serve_after_releasing(&self, climb: &Climb<'_>) -> Rung {
+        let device = climb.device;
+        let segment_bytes = device.sizing.segment_bytes(climb.block_bytes);
+        let missing_bytes = device.missing_bytes(segment_bytes);
+        if device.release(Choice::Oldest { bytes: missing_bytes }) > 0
+            && let Some(address) = self.serve_from_driver(climb, segment_bytes)?
+        {
+            return Ok(Some(address));
+        }
+        device.release(Choice::All);
+        if let Some(address) = self.serve_from_driver(climb, segment_bytes)? {
+            return Ok(Some(address));
+        }
+        let smallest_bytes = climb.block_bytes.next_multiple_of(2 * MIB).min(segment_bytes);
+        if smallest_bytes < segment_bytes {
+            return self.serve_from_driver(climb, smallest_bytes);
+        }
+        Ok(None)
+    }
+
+    /// Asks the driver for a segment; `None` when memory is short.
+    fn serve_from_driver(&self, climb: &Climb<'_>, segment_bytes: u64) -> Rung {
+        let device = climb.device;
+        let class = SizeClass::of(climb.block_bytes);
+        let message = format_args!("device {}: {segment_bytes} bytes more", device.ordinal);
+        device.heap.log.write(LogLevel::Debug, &message);
+        match blocking(|| self.store.acquire(&device.ledger, segment_bytes, class)) {
+            Ok(segment) => Ok(Some(hand_out_segment(climb, segment))),
+            Err(Refusal::Limit) => Ok(None),
+            Err(Refusal::Driver(error)) if error.is_out_of_memory() => Ok(None),
+            Err(Refusal::Driver(error) | Refusal::AddressSpace(error)) => Err(error.into()),
+        }
+    }
+}
+
+/// A block of the lane, or a whole free segment of another one.
+fn serve_from_lanes(climb: &Climb<'_>, reach: Reach) -> Option<u64> {
+    climb.serve_from_lane().or_else(|| serve_from_siblings(climb, reach))
+}
+
+/// Takes a whole free segment from another lane of the device.
+fn serve_from_siblings(climb: &Climb<'_>, reach: Reach) -> Option<u64> {
+    let Climb { device, block_bytes, .. } = *climb;
+    let largest = match reach {
+        Reach::Fitting => device.sizing.segment_bytes(block_bytes),
+        Reach::Any => device.sizing.largest_usable_bytes(block_bytes),
+    };
+    for sibling in device.lanes().filter(|sibling| climb.is_sibling(sibling)) {
+        if sibling.counters.inactive_bytes() < block_bytes {
+            continue;
+        }
+        if let Some(segment) = withdraw_from(sibling, climb, &(block_bytes..=largest)) {
+            Tallies::count(&device.tallies.cross_stream_reuses);
+            return Some(hand_out_segment(climb, segment));
+        }
+    }
+    None
+}
+
+/// A segment of `sibling` that the request's stream may use from now on.
+fn withdraw_from(
+    sibling: &Lane,
+    climb: &Climb<'_>,
+    bytes: &RangeInclusive<u64>,
+) -> Option<Segment> {
+    let mut state = sibling.lock();
+    let (found, unfenced) = find_for_sibling(&state, bytes);
+    let Some((slot, readiness)) = found else {
+        if unfenced {
+            sibling.want_fence(climb.number);
+        }
+        return None;
+    };
+    let epoch = state.blocks.get(slot).freed_epoch;
+    let segment = sibling.withdraw_segment(&mut state, slot);
+    let Readiness::After(event) = readiness else {
+        return Some(segment);
+    };
+    // Nobody has it until the wait is queued, so nobody uses it before.
+    let ordered = climb.order_after(sibling, state, event);
+    if ordered.is_err() {
+        sibling.put_back_segment(&mut sibling.lock(), segment, epoch);
+    }
+    ordered.is_ok().then_some(segment)
+}
+
+/// Of the whole free segments that could serve `bytes.start()` and have at most `bytes.end()`, the
+/// smallest that another stream may use; and whether there is one that it may not use yet.
+fn find_for_sibling(
+    state: &LaneState,
+    bytes: &RangeInclusive<u64>,
+) -> (Option<(Slot, Readiness)>, bool) {
+    let mut smallest = u64::MAX;
+    let mut found = None;
+    let mut unfenced = false;
+    state.strategy.visit(&state.blocks, bytes, &mut |slot, block| {
+        if block.bytes >= smallest || !state.blocks.is_whole_segment(slot) {
+            return;
+        }
+        match state.fence.readiness(block.freed_epoch) {
+            Readiness::NotYet => unfenced = true,
+            readiness => {
+                smallest = block.bytes;
+                found = Some((slot, readiness));
+            }
+        }
+    });
+    (found, unfenced)
+}
+
+/// Gives the lane a segment that no lane holds, and the caller a block at its start.
+fn hand_out_segment(climb: &Climb<'_>, segment: Segment) -> u64 {
+    let Climb { lane, block_bytes, requested_bytes, .. } = *climb;
+    let mut guard = lane.lock();
+    let state = &mut *guard;
+    let slot = state.blocks.insert(segment);
+    state.strategy.cut(&mut state.blocks, slot, block_bytes);
+    lane.count_held(&state.blocks);
+    lane.hand_out(state, slot, requested_bytes)
+}

@@ -1,0 +1,80 @@
+//! Whole free segments back to the driver.
+//!
+//! They are taken out of their lanes first, one at a time and with no lock held while the driver
+//! is called. A segment that the driver does not take back returns to its lane, so nothing is lost.
+
+use super::super::choice::Choice;
+use super::super::state::{DeviceHeap, Segments};
+use std::ops::Range;
+
+use super::super::lane::{Lane, LaneState};
+use super::super::release::Candidate;
+use crate::base::{Result, blocking};
+use crate::memory::{Block, Segment, Slot, State};
+
+impl Segments {
+    /// Releases what `choice` says. The driver waits, for what the device may still be using.
+    pub(in super::super) fn release(&self, device: DeviceHeap<'_>, choice: Choice) -> u64 {
+        let mut released_bytes = 0;
+        for candidate in device.candidates(choice, visit_free_segments) {
+            if choice.is_met(released_bytes) {
+                break;
+            }
+            released_bytes += self.release_one(device, &candidate);
+        }
+        released_bytes
+    }
+
+    /// Releases a candidate if it is still what it was; returns the bytes released.
+    fn release_one(&self, device: DeviceHeap<'_>, candidate: &Candidate<Slot>) -> u64 {
+        let Some(lane) = device.heap.lanes.get(candidate.lane) else {
+            return 0;
+        };
+        let mut state = lane.lock();
+        let slot = candidate.piece;
+        let found = state.blocks.find(slot, candidate.address);
+        let is_free = found.is_some_and(|block| block.state == State::Free);
+        if !is_free || !state.blocks.is_whole_segment(slot) {
+            return 0;
+        }
+        let segment = lane.begin_leave(&mut state, slot);
+        drop(state);
+        match self.release_segment(device, lane, segment) {
+            Ok(()) => segment.bytes,
+            Err(_) => 0,
+        }
+    }
+
+    /// Gives a segment that leaves `lane` back to the driver, or else to the lane.
+    pub(in super::super) fn release_segment(
+        &self,
+        device: DeviceHeap<'_>,
+        lane: &Lane,
+        segment: Segment,
+    ) -> Result<()> {
+        let wait = device.begin_wait();
+        let is_captured = wait.is_err();
+        let released = wait.and_then(|_wait| {
+            device.wait_for_other_contexts()?;
+            blocking(|| self.store.release(&device.ledger, segment))
+        });
+        lane.end_leave(released.is_err().then_some(segment));
+        released.map_err(|error| {
+            if !is_captured {
+                device.log_kept_memory(error);
+            }
+            error.into()
+        })
+    }
+}
+
+/// Shows `add` the whole free segments of a lane: block, range and slot of each.
+fn visit_free_segments(state: &LaneState, add: &mut dyn FnMut(&Block, Range<u64>, Slot)) {
+    let free = state
+        .blocks
+        .iter()
+        .filter(|&(slot, block)| block.state == State::Free && state.blocks.is_whole_segment(slot));
+    for (slot, block) in free {
+        add(block, block.address..block.address + block.bytes, slot);
+    }
+}

@@ -1,0 +1,114 @@
+//! How much more a device may hold than what was ever live, before memory is moved instead.
+//!
+//! A part of the live peak to begin with. A program whose blocks move on and on at the same peak
+//! lives too close to it: it is allowed more, up to a bound, until it comes to rest: for every few
+//! moves a part of the peak, or a part of all that has moved if that is more. The one serves
+//! programs that move many small blocks, the other those that move a few huge ones, each of which
+//! costs a driver call an extent. A new peak starts over, so a program that grows is held to the
+//! small part.
+//!
+//! Under the policy `tight` nothing is added for moves.
+//!
+//! Approximate where threads meet: a move may be counted for the peak before.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::base::size::MIB;
+use crate::config::ElasticPolicy;
+
+/// What is held may exceed what was live at the peak by this part …
+const PART: u64 = 128;
+/// … and by this many bytes in any case, or by this part of the device if that is less …
+const LEAST_BYTES: u64 = 50 * MIB;
+const LEAST_PART: u64 = 256;
+/// … and by a part more for every so many moves at the same peak …
+const MOVES: u64 = 4;
+const MOVES_PART: u64 = 128;
+/// … or by this part of all that they have moved …
+const MOVED_PART: u64 = 16;
+/// … up to this part of the peak.
+const MOST_PART: u64 = 5;
+/// A peak is a new one when it is higher by this part.
+const NEW_PEAK_PART: u64 = 1000;
+
+/// The slack of one device.
+#[derive(Debug)]
+pub(super) struct Slack {
+    /// Whether something is added for moves.
+    is_added: bool,
+    peak_bytes: AtomicU64,
+    /// How often, and how much, memory was moved at that peak.
+    moves: AtomicU64,
+    moved_bytes: AtomicU64,
+}
+
+impl Slack {
+    /// That of a device on which nothing was live yet.
+    pub(super) fn new(policy: ElasticPolicy) -> Self {
+        let is_added = policy == ElasticPolicy::Balanced;
+        let nothing = || AtomicU64::new(0);
+        Self { is_added, peak_bytes: nothing(), moves: nothing(), moved_bytes: nothing() }
+    }
+
+    /// How much more than `peak_bytes`, live at the peak, a device of `usable_bytes` may hold.
+    pub(super) fn bytes(&self, peak_bytes: u64, usable_bytes: u64) -> u64 {
+        self.see(peak_bytes);
+        let least_bytes = LEAST_BYTES.min(usable_bytes / LEAST_PART);
+        (peak_bytes / PART).max(least_bytes) + self.bytes_for_moves(peak_bytes)
+    }
+
+    fn bytes_for_moves(&self, peak_bytes: u64) -> u64 {
+        if !self.is_added {
+            return 0;
+        }
+        let by_number = self.moves.load(Relaxed) / MOVES * (peak_bytes / MOVES_PART);
+        let by_bytes = self.moved_bytes.load(Relaxed) / MOVED_PART;
+        by_number.max(by_bytes).min(peak_bytes / MOST_PART)
+    }
+
+    /// The driver moved `moved_bytes` for a request at a peak of `peak_bytes`.
+    pub(super) fn note_move(&self, peak_bytes: u64, moved_bytes: u64) {
+        self.see(peak_bytes);
+        self.moves.fetch_add(1, Relaxed);
+        self.moved_bytes.fetch_add(moved_bytes, Relaxed);
+    }
+
+    fn see(&self, peak_bytes: u64) {
+        if peak_bytes > self.peak_bytes.load(Relaxed) + peak_bytes / NEW_PEAK_PART {
+            self.peak_bytes.store(peak_bytes, Relaxed);
+            self.moves.store(0, Relaxed);
+            self.moved_bytes.store(0, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::size::GIB;
+
+    #[test]
+    fn moves_at_one_peak_add_up_and_a_new_peak_starts_over() {
+        let slack = Slack::new(ElasticPolicy::Balanced);
+        let peak = 16 * GIB;
+        assert_eq!(slack.bytes(peak, 80 * GIB), peak / PART);
+        let least = peak / PART;
+        for _ in 0..MOVES {
+            slack.note_move(peak + peak / 2000, GIB / 512);
+        }
+        assert_eq!(slack.bytes(peak, 80 * GIB), least + peak / MOVES_PART, "small moves");
+        slack.note_move(peak, 4 * GIB);
+        let moved_bytes = MOVES * GIB / 512 + 4 * GIB;
+        assert_eq!(slack.bytes(peak, 80 * GIB), least + moved_bytes / MOVED_PART, "a large one");
+        for _ in 0..1000 {
+            slack.note_move(peak, GIB);
+        }
+        assert_eq!(slack.bytes(peak, 80 * GIB), peak / PART + peak / MOST_PART);
+        assert_eq!(slack.bytes(2 * peak, 80 * GIB), 2 * peak / PART);
+        assert_eq!(slack.bytes(GIB, 80 * GIB), LEAST_BYTES);
+        assert_eq!(slack.bytes(GIB / 64, GIB), GIB / LEAST_PART, "on a small device");
+        let tight = Slack::new(ElasticPolicy::Tight);
+        (0..1000).for_each(|_| tight.note_move(peak, GIB));
+        assert_eq!(tight.bytes(peak, 80 * GIB), peak / PART);
+    }
+}

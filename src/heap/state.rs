@@ -1,0 +1,208 @@
+//! What a heap consists of. The types are here, what is done with them is in the files above.
+//!
+//! ```text
+//! Heap ── DeviceState (per device) ── Backing: Segments | Extents
+//!   │           └ LaneIndex ─┐
+//!   └ Lanes ── Lane (per stream of a device, under its own lock) ── blocks, strategy, fence
+//! ```
+//!
+//! [`DeviceHeap`] is one device with the heap around it: whatever concerns one device is a method
+//! of it. [`Climb`] is one request that its lane did not serve.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use once_cell::sync::OnceCell;
+
+use super::callbacks::Callbacks;
+use super::captures::Captures;
+use super::debug::Debugging;
+use super::lane::Lane;
+use super::lanes::{LaneIndex, Lanes};
+use super::notes::Notes;
+use super::pause::Tags;
+use super::policy::Policy;
+use super::pools::Pools;
+use super::slack::Slack;
+use crate::base::lock::{Lock, rank};
+use crate::base::{DeviceOrdinal, Result, StreamHandle};
+use crate::config::{ElasticPolicy, LogLevel, PoolType, Settings};
+use crate::driver::{Backend, Device};
+use crate::memory::{Directory, ExtentStore, Ledger, SegmentStore};
+use crate::observe::{EventStream, Log, Peaks, Tallies};
+use crate::order::Contexts;
+use crate::strategy::Sizing;
+
+/// Time since some fixed moment.
+pub type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
+
+/// An allocator over all devices of a platform.
+pub struct Heap {
+    pub(super) settings: Lock<Settings, { rank::LEAF }>,
+    pub(super) policy: Policy,
+    pub(super) directory: Arc<Directory>,
+    pub(super) lanes: Lanes,
+    pub(super) backend: Backend,
+    pub(super) devices: Vec<DeviceSlot>,
+    pub(super) callbacks: Callbacks,
+    pub(super) tags: Tags,
+    pub(super) debugging: Debugging,
+    pub(super) clock: Clock,
+    pub(super) log: Arc<Log>,
+    pub(super) notes: Notes,
+}
+
+/// What a heap uses of the process around it.
+pub struct Surroundings {
+    /// Its log.
+    pub log: Arc<Log>,
+    /// The stream of events that it tells what happens.
+    pub events: &'static EventStream,
+    /// Its clock.
+    pub clock: Clock,
+}
+
+impl Surroundings {
+    /// A log, the time since now, and a stream of events without a listener.
+    pub fn new(log: Arc<Log>) -> Self {
+        let start = std::time::Instant::now();
+        Self { log, events: EventStream::silent(), clock: Box::new(move || start.elapsed()) }
+    }
+}
+
+impl std::fmt::Debug for Heap {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Heap").field("devices", &self.devices).finish_non_exhaustive()
+    }
+}
+
+/// A device that may not have been used yet.
+#[derive(Debug)]
+pub(super) struct DeviceSlot {
+    pub(super) driver: Arc<dyn Device>,
+    pub(super) captures: Arc<Captures>,
+    pub(super) state: OnceCell<DeviceState>,
+}
+
+impl DeviceSlot {
+    pub(super) fn new(driver: Arc<dyn Device>) -> Self {
+        Self { driver, captures: Arc::default(), state: OnceCell::new() }
+    }
+}
+
+/// What is kept of one device.
+#[derive(Debug)]
+pub(super) struct DeviceState {
+    pub(super) ordinal: DeviceOrdinal,
+    pub(super) name: String,
+    pub(super) driver: Arc<dyn Device>,
+    /// The strategy in force.
+    pub(super) pool_type: PoolType,
+    pub(super) sizing: Sizing,
+    /// A block of at least this many bytes is never taken from what a lane has free.
+    pub(super) always_missed_bytes: u64,
+    pub(super) backing: Backing,
+    pub(super) ledger: Ledger,
+    /// Whether each block is one of the driver's, with a guard page behind it.
+    pub(super) is_guarded: bool,
+    pub(super) contexts: Contexts,
+    pub(super) lane_index: LaneIndex,
+    pub(super) pools: Pools,
+    pub(super) captures: Arc<Captures>,
+    pub(super) introductions: Introductions,
+    pub(super) tallies: Tallies,
+    /// Pinned host memory, by address, that is to be given back and could not be yet.
+    pub(super) unpinned: Lock<Vec<u64>, { rank::DEVICE }>,
+    pub(super) limits: Lock<Limits, { rank::DEVICE }>,
+    /// The most bytes to keep cached; `u64::MAX`: no limit.
+    pub(super) cache_limit_bytes: AtomicU64,
+    pub(super) peaks: Lock<Peaks, { rank::DEVICE }>,
+}
+
+/// Which devices one device was introduced to. Bits by ordinal; a device beyond them is not.
+#[derive(Debug, Default)]
+pub(super) struct Introductions {
+    /// Done, or impossible.
+    pub(super) settled: AtomicU64,
+    /// Failed, of which was told.
+    pub(super) failed: AtomicU64,
+}
+
+/// What the user allows; the ledger's one number follows from it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) fraction: f64,
+    pub(super) bytes: Option<u64>,
+}
+
+/// The memory of one device.
+#[derive(Debug)]
+pub(super) enum Backing {
+    /// Allocations of the driver.
+    Segments(Segments),
+    /// Handles of memory, mapped into reservations of addresses.
+    Extents(Extents),
+}
+
+/// The segments of one device.
+#[derive(Debug)]
+pub(super) struct Segments {
+    pub(super) store: SegmentStore,
+}
+
+/// The extents of one device.
+#[derive(Debug)]
+pub(super) struct Extents {
+    pub(super) store: ExtentStore,
+    /// Requests of at least this many bytes get one extent each.
+    pub(super) single_handle_bytes: u64,
+    pub(super) policy: ElasticPolicy,
+    pub(super) slack: Slack,
+}
+
+/// One device, and the heap that it is part of.
+#[derive(Clone, Copy)]
+pub(super) struct DeviceHeap<'a> {
+    pub(super) heap: &'a Heap,
+    pub(super) state: &'a DeviceState,
+}
+
+impl Deref for DeviceHeap<'_> {
+    type Target = DeviceState;
+
+    #[inline]
+    fn deref(&self) -> &DeviceState {
+        self.state
+    }
+}
+
+/// What is logged later.
+pub(super) type Messages = Vec<(LogLevel, String)>;
+
+/// A request on its way up the ladder.
+#[derive(Clone, Copy)]
+pub(super) struct Climb<'a> {
+    pub(super) device: DeviceHeap<'a>,
+    pub(super) lane: &'a Lane,
+    pub(super) stream: StreamHandle,
+    pub(super) requested_bytes: u64,
+    pub(super) block_bytes: u64,
+    /// Tells the request from others. Never 0; may be that of one that was refused before.
+    pub(super) number: u64,
+}
+
+/// What is done before a rung.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pressure {
+    /// Nothing that waits, or gives back what is not old.
+    None,
+    /// The device was waited for: all that is free can be used by every stream.
+    Waited,
+    /// What is cached goes back first, as far as it must.
+    Releasing,
+}
+
+/// A rung returns the address if it has served the request; an error ends the climb.
+pub(super) type Rung = Result<Option<u64>>;

@@ -1,0 +1,112 @@
+//! The heap as a whole: how it is made, its settings and callbacks, and its check.
+
+use std::sync::Arc;
+
+use super::callbacks::{CallbackId, Callbacks, OutOfMemoryCallback};
+use super::debug::Debugging;
+use super::lane::Lane;
+use super::lanes::Lanes;
+use super::notes::Notes;
+use super::pause::Tags;
+use super::policy::{LISTENING, Policy};
+use super::state::{DeviceSlot, Heap, Surroundings};
+use crate::base::lock::Lock;
+use crate::config::Settings;
+use crate::driver::{Backend, Platform};
+use crate::memory::{Directory, Slot};
+use crate::observe::{EventStream, Log};
+
+impl Heap {
+    /// A heap over `platform` with the `settings` given.
+    pub fn new(platform: Platform, settings: &Settings, surroundings: Surroundings) -> Self {
+        let Surroundings { log, events, clock } = surroundings;
+        let directory = Arc::new(Directory::new());
+        let device_count = platform.devices.len();
+        let slots = platform.devices.into_iter();
+        Self {
+            settings: Lock::new(settings.clone()),
+            policy: Policy::new(settings),
+            lanes: Lanes::new(Arc::clone(&directory), device_count, events),
+            directory,
+            backend: platform.backend,
+            devices: slots.map(DeviceSlot::new).collect(),
+            callbacks: Callbacks::default(),
+            tags: Tags::new(),
+            debugging: Debugging::new(settings, device_count, events),
+            clock,
+            log,
+            notes: Notes { events },
+        }
+    }
+
+    /// What operations must do at the moment, as bits of `policy`; 0: nothing.
+    #[inline]
+    pub(super) fn heeded(&self) -> u8 {
+        let listening = if self.notes.is_on() { LISTENING } else { 0 };
+        self.policy.heeded() | listening
+    }
+
+    /// Asks `callback` for memory before a request fails, until it is removed.
+    pub fn add_out_of_memory_callback(&self, callback: OutOfMemoryCallback) -> CallbackId {
+        self.callbacks.add(callback)
+    }
+
+    /// Says whether there was such a callback. A call of it that has begun still finishes.
+    pub fn remove_out_of_memory_callback(&self, id: CallbackId) -> bool {
+        self.callbacks.remove(id)
+    }
+
+    /// The settings in force; limits of single devices may differ.
+    pub fn settings(&self) -> Settings {
+        self.settings.lock().clone()
+    }
+
+    /// Applies what differs between `settings` and those in force, of what may change at run time:
+    /// on all devices, also those for which something else was set.
+    pub fn apply(&self, settings: &Settings) {
+        let old = std::mem::replace(&mut *self.settings.lock(), settings.clone());
+        self.policy.set(settings);
+        self.apply_debugging(settings);
+        self.log.set_level(settings.log);
+        self.opened_devices().for_each(|device| device.apply(&old, settings));
+    }
+
+    /// Which backend the devices are of.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// Whether a block of this heap starts at `address`, live or not. Takes no lock.
+    pub fn knows(&self, address: u64) -> bool {
+        self.find(address).is_some()
+    }
+
+    /// The stream of events that the heap tells.
+    pub fn events(&self) -> &'static EventStream {
+        self.notes.events
+    }
+
+    /// The heap's log.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Checks every structure of the heap; the error says which invariant does not hold. For
+    /// tests: it takes time linear in the number of blocks, and may find the counters of lanes
+    /// that are in use at the same moment half way.
+    pub fn validate(&self) -> std::result::Result<(), String> {
+        self.opened_devices().try_for_each(|device| device.validate())
+    }
+
+    /// The block that the directory has at `address`: what it says now may change until the
+    /// lane is locked.
+    #[inline]
+    pub(super) fn find(&self, address: u64) -> Option<(&Lane, Slot)> {
+        let entry = self.directory.get(address)?;
+        Some((self.lanes.get(entry.lane)?, entry.slot))
+    }
+
+    pub(super) fn seconds(&self) -> u32 {
+        (self.clock)().as_secs() as u32
+    }
+}

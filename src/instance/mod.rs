@@ -1,0 +1,191 @@
+//! The one instance of the library in a process: its heap, the host heaps, and the files that it
+//! writes.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `mod` | the heap of the process, its options, log and stream of events |
+//! | `host` | the heaps of host memory |
+//! | `recording` | the recording of a trace and its file |
+//! | `profile` | the profile and its file |
+//! | `description` | the heap in the terms of a profile |
+//! | `publish` | the files for `genesis top` and Prometheus |
+//! | `leaks` | the report of live blocks at exit |
+//! | `nvtx` | NVTX's ranges and marks as annotations |
+//!
+//! The heap is made by the first call that needs it, from the environment and from options set
+//! before. Nothing happens when the library is loaded. Nothing is destroyed at exit: the driver
+//! may be gone by then, and the system frees the process's memory anyway. If the heap cannot be
+//! made, the error stays: the environment is read once.
+//!
+//! Every call refuses to run in a forked child (`process::fork`).
+
+mod description;
+pub(crate) mod host;
+mod leaks;
+mod nvtx;
+pub(crate) mod profile;
+mod publish;
+pub(crate) mod recording;
+
+use std::sync::Arc;
+
+use once_cell::sync::{Lazy, OnceCell};
+
+use crate::base::lock::{Lock, rank};
+use crate::base::{DeviceOrdinal, Result, thread};
+use crate::config::{self, LogLevel, Settings};
+use crate::heap::{Heap, Surroundings};
+use crate::observe::{Action, Event, EventStream, Log};
+use crate::process::fork;
+use crate::{callsite, driver};
+
+static HEAP: OnceCell<Result<Heap>> = OnceCell::new();
+/// The stream of events of the process.
+pub(crate) static EVENTS: EventStream = EventStream::new();
+static LOG: Lazy<Arc<Log>> = Lazy::new(|| Arc::new(Log::new(LogLevel::Warn)));
+/// Options set before the heap was made, in order.
+static STAGED: Lock<Vec<(String, String)>, { rank::LEAF }> = Lock::new(Vec::new());
+
+/// The heap, made if necessary.
+#[inline]
+pub(crate) fn heap() -> Result<&'static Heap> {
+    match HEAP.get() {
+        Some(Ok(heap)) if !fork::is_child() => Ok(heap),
+        _ => heap_slow(),
+    }
+}
+
+#[cold]
+fn heap_slow() -> Result<&'static Heap> {
+    fork::refuse_child()?;
+    // Before the heap is begun: a child forked while it is being made would wait for ever.
+    fork::watch();
+    let mut messages = Vec::new();
+    let mut is_new = false;
+    let heap = HEAP.get_or_init(|| {
+        is_new = true;
+        make(&mut messages)
+    });
+    if let (Ok(heap), true) = (heap, is_new) {
+        profile::profile_as_set(heap);
+        publish::follow(heap);
+    }
+    // Only now, because the receiver of a message may call the library.
+    for (level, message) in messages {
+        LOG.write(level, &message);
+    }
+    heap.as_ref().map_err(Clone::clone)
+}
+
+/// The heap if it has been made; otherwise nothing was allocated.
+#[inline]
+pub(crate) fn heap_if_made() -> Result<Option<&'static Heap>> {
+    fork::refuse_child()?;
+    match HEAP.get() {
+        Some(Ok(heap)) => Ok(Some(heap)),
+        _ => Ok(None),
+    }
+}
+
+/// The log of the process.
+pub(crate) fn log() -> &'static Arc<Log> {
+    &LOG
+}
+
+/// Sets an option: now if the heap exists, else when it is made.
+pub(crate) fn set_option(name: &str, value: &str) -> Result<()> {
+    if let Some(heap) = heap_if_made()? {
+        let mut settings = heap.settings();
+        config::set(&mut settings, name, value, true)?;
+        leaks::check_change(heap, &settings)?;
+        heap.apply(&settings);
+        publish::follow(heap);
+        callsite::choose(settings.call_sites);
+        leaks::watch(&settings);
+        return Ok(());
+    }
+    // The settings of host memory are fixed by its first request.
+    config::set(&mut Settings::default(), name, value, host::is_used())?;
+    STAGED.lock().push((name.to_owned(), value.to_owned()));
+    Ok(())
+}
+
+/// The value in force of an option.
+pub(crate) fn option(name: &str) -> Result<String> {
+    match heap_if_made()? {
+        Some(heap) => config::get(&heap.settings(), name),
+        None => config::get(&settings()?.0, name),
+    }
+}
+
+/// The user's settings, for callers that need no device. If there is no heap yet, the log follows
+/// them from now on. Writes no message itself, because other threads may wait for the caller.
+pub(crate) fn settings_of_process() -> Result<Settings> {
+    if let Ok(Some(heap)) = heap_if_made() {
+        return Ok(heap.settings());
+    }
+    LOG.set_level(Settings::log_level_from_environment());
+    let settings = settings().map(|(settings, _)| settings);
+    settings.inspect(|settings| LOG.set_level(settings.log))
+}
+
+/// What the environment and the options set so far ask for, with warnings.
+fn settings() -> Result<(Settings, Vec<String>)> {
+    let (mut settings, warnings) = Settings::from_environment()?;
+    let staged = STAGED.lock().clone();
+    for (name, value) in &staged {
+        config::set(&mut settings, name, value, false)?;
+    }
+    Ok((settings, warnings))
+}
+
+/// Makes the heap; appends messages about it to `messages`.
+fn make(messages: &mut Vec<(LogLevel, String)>) -> Result<Heap> {
+    keep_panics_quiet();
+    LOG.set_level(Settings::log_level_from_environment());
+    let made = settings().and_then(|(settings, warnings)| {
+        LOG.set_level(settings.log);
+        messages.extend(warnings.into_iter().map(|warning| (LogLevel::Warn, warning)));
+        let platform = driver::open(&settings)?;
+        messages.extend(platform.notice.clone().map(|notice| (LogLevel::Warn, notice)));
+        let (pool_type, backend) = (settings.strategy.pool_type.name(), platform.backend.name());
+        let chosen = format!("{pool_type} on {backend}, {} devices", platform.devices.len());
+        messages.push((LogLevel::Info, chosen));
+        callsite::install(&EVENTS, settings.call_sites);
+        leaks::watch(&settings);
+        record(&settings, messages);
+        let surroundings = Surroundings { events: &EVENTS, ..Surroundings::new(Arc::clone(&LOG)) };
+        Ok(Heap::new(platform, &settings, surroundings))
+    });
+    if let Err(error) = &made {
+        messages.push((LogLevel::Error, error.to_string()));
+    }
+    made
+}
+
+/// Starts the recording that the settings ask for; a failure is only a message.
+fn record(settings: &Settings, messages: &mut Vec<(LogLevel, String)>) {
+    if let Some(path) = &settings.trace
+        && let Err(error) = recording::start(path, settings, &LOG)
+    {
+        messages.push((LogLevel::Warn, format!("GENESIS_TRACE: not recording: {error}")));
+    }
+}
+
+/// The C boundary reports a panic through the log, so the default report on standard error is
+/// turned off, except in tests.
+fn keep_panics_quiet() {
+    #[cfg(not(test))]
+    std::panic::set_hook(Box::new(|_| {}));
+}
+
+/// Notes the annotation `action`, if the stream of events has a consumer.
+pub(crate) fn annotate(action: Action, name: Option<&str>) -> Result<()> {
+    fork::refuse_child()?;
+    if EVENTS.is_on() {
+        let name = name.map_or(0, |name| EVENTS.names().number(name));
+        let stream = thread::number();
+        EVENTS.note(Event { name, stream, ..Event::new(action, DeviceOrdinal(0)) });
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Physical memory from the driver in extents, and where they are mapped: the driver's side of
+//! `memory::extents`, for one device.
+//!
+//! Every function here may call the driver, so no lock is held by its caller. What a call has
+//! done is in the table when it returns, also when it fails half way: views that were made
+//! stay known until they are unmapped, and an extent that cannot be released rests until it
+//! is needed or can be.
+
+use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
+
+use super::directory::is_representable;
+use super::extents::{ExtentId, ExtentTable};
+use super::ledger::{Ledger, Refusal};
+use crate::base::DeviceOrdinal;
+use crate::base::lock::{Guard, Lock, rank};
+use crate::base::size::SizeClass;
+use crate::driver::{self, Call, Code, Device, DriverError, HandleOptions, Handles};
+use crate::observe::DeviceEvents;
+
+/// The most devices that can be given access to one piece of memory.
+const MOST_PEERS: usize = 64;
+
+/// The extents of one device and their views.
+#[derive(Debug)]
+pub struct ExtentStore {
+    driver: Arc<dyn Device>,
+    handles: Handles,
+    extents: Lock<ExtentTable, { rank::DEVICE }>,
+    /// The devices that may access whatever is mapped from now on.
+    peers: Lock<Vec<DeviceOrdinal>, { rank::DEVICE }>,
+    /// Those of them, by ordinal, that may access what was mapped before, too.
+    admitted: [OnceCell<()>; MOST_PEERS],
+}
+
+impl ExtentStore {
+    /// The store of the device behind `driver`, which tells `events`. Handles have those of the
+    /// `wished` options that the driver has. `None` without virtual memory management.
+    pub fn open(
+        driver: Arc<dyn Device>,
+        wished: HandleOptions,
+        events: DeviceEvents,
+    ) -> driver::Result<Option<Self>> {
+        let handles = match Handles::open(Arc::clone(&driver), wished) {
+            Ok(handles) => handles,
+            Err(error) if error.code == Code::NOT_SUPPORTED => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let extents = Lock::new(ExtentTable::new(events));
+        let admitted = [const { OnceCell::new() }; MOST_PEERS];
+        Ok(Some(Self { driver, handles, extents, peers: Lock::default(), admitted }))
+    }
+
+    /// What sizes of extents are multiples of, in bytes.
+    pub fn granule_bytes(&self) -> u64 {
+        self.handles.granularity_bytes()
+    }
+
+    /// The table of extents and views.
+    pub fn extents(&self) -> Guard<'_, ExtentTable, { rank::DEVICE }> {
+        self.extents.lock()
+    }
+
+    /// Reserves `bytes` of address space, a multiple of the granule.
+    pub fn reserve(&self, bytes: u64) -> driver::Result<u64> {
+        let address = self.driver.reserve(bytes, 0)?;
+        if address == 0 || !is_representable(address) {
+            // The address is useless whether or not the driver takes it back.
+            let _ = self.driver.unreserve(address, bytes);
+            return Err(DriverError { call: Call::Reserve, code: Code::NOT_SUPPORTED });
+        }
+        Ok(address)
+    }
+
+    /// Gives back a whole reservation with nothing mapped in it.
+    pub fn unreserve(&self, address: u64, bytes: u64) -> driver::Result<()> {
+        self.driver.unreserve(address, bytes)
+    }
+
+    /// An extent of `bytes` that is mapped nowhere: one at rest of that size, or a new one.
+    pub fn create(
+        &self,
+        ledger: &Ledger,
+        bytes: u64,
+        class: SizeClass,
+    ) -> Result<ExtentId, Refusal> {
+        let woken = {
+            let mut extents = self.extents.lock();
+            let fits = |id: &ExtentId| extents.get(*id).is_some_and(|e| e.bytes == bytes);
+            let found = extents.resting().iter().copied().find(fits);
+            found.filter(|&id| extents.wake(id))
+        };
+        if let Some(id) = woken {
+            return Ok(id);
+        }
+        ledger.charge(bytes)?;
+        match self.handles.create(bytes) {
+            Ok(handle) => {
+                ledger.count(bytes, class, 0);
+                Ok(self.extents.lock().add(handle, bytes, class))
+            }
+            Err(error) => {
+                ledger.refund(bytes);
+                Err(Refusal::Driver(error))
+            }
+        }
+    }
+
+    /// Releases an extent that has no view. On an error it rests.
+    pub fn destroy(&self, ledger: &Ledger, id: ExtentId) -> driver::Result<()> {
+        let Some((handle, bytes, class)) =
+            self.extents.lock().get(id).map(|extent| (extent.handle, extent.bytes, extent.class))
+        else {
+            return Ok(());
+        };
+        let released =
+            ledger.release(bytes, class, 0, || self.driver.release(handle).map(|()| bytes));
+        let mut extents = self.extents.lock();
+        match released {
+            Ok(()) => extents.remove(id),
+            Err(_) => extents.rest(id),
+        }
+        released
+    }
+
+    /// Maps extents side by side from `address` in an area of `lane`, as shadows that may be
+    /// accessed. On an error nothing of it stays mapped but what the driver refused to unmap,
+    /// which is a shadow that nobody may access, and no home will be.
+    pub fn map(&self, ids: &[ExtentId], lane: u32, address: u64) -> driver::Result<()> {
+        let mut end = address;
+        let mut mapped = Ok(());
+        for &id in ids {
+            let extent = self.extents.lock().get(id).map(|extent| (extent.handle, extent.bytes));
+            let Some((handle, bytes)) = extent else { continue };
+            mapped = self.driver.map(end, bytes, handle);
+            if mapped.is_err() {
+                break;
+            }
+            self.extents.lock().add_view(id, lane, end);
+            end += bytes;
+        }
+        let mapped = mapped.and_then(|()| self.allow_access(address, end - address));
+        if mapped.is_err() {
+            let views: Vec<(u64, ExtentId)> = self.extents.lock().within(address..end).collect();
+            for (start, id) in views {
+                // What stays is unmapped with the extent.
+                let _ = self.unmap(id, start);
+            }
+        }
+        mapped
+    }
+
+    /// Lets this device and its peers access `[address, address + bytes)`, which is whole views.
+    pub fn allow_access(&self, address: u64, bytes: u64) -> driver::Result<()> {
+        // Read when the views are in the table already: whoever adds a peer now finds them.
+        let peers = self.peers.lock().clone();
+        self.driver.set_access(address, bytes, &peers)
+    }
+
+    /// Drops the shadow of an extent at `address`. All work queued through it is complete.
+    pub fn unmap(&self, id: ExtentId, address: u64) -> driver::Result<()> {
+        let bytes = self.extents.lock().get(id).map_or(0, |extent| extent.bytes);
+        // Out of the table first: what is in there is mapped.
+        let view = self.extents.lock().remove_view(id, address);
+        let unmapped = self.driver.unmap(address, bytes);
+        if let Some(view) = view {
+            let mut extents = self.extents.lock();
+            match unmapped {
+                Ok(()) => extents.forget_view(id),
+                Err(_) => extents.put_back_view(id, view),
+            }
+        }
+        unmapped
+    }
+
+    /// Lets `peer` access whatever is mapped here, now and later; a second caller waits for the
+    /// first. On an error, what is mapped later is as before; of what is mapped, some may be
+    /// accessible.
+    pub fn add_peer(&self, peer: DeviceOrdinal) -> driver::Result<()> {
+        let too_many = DriverError { call: Call::SetAccess, code: Code::INVALID_VALUE };
+        let admitted = self.admitted.get(peer.index()).ok_or(too_many)?;
+        let admit = || {
+            self.peers.lock().push(peer);
+            self.allow_everywhere(peer).inspect_err(|_| {
+                self.peers.lock().retain(|&other| other != peer);
+            })
+        };
+        admitted.get_or_try_init(admit).map(|_| ())
+    }
+
+    fn allow_everywhere(&self, peer: DeviceOrdinal) -> driver::Result<()> {
+        let mut views: Vec<(u64, u64, ExtentId)> = Vec::new();
+        for (id, extent) in self.extents.lock().iter() {
+            let of_extent = extent.shadows.iter().chain(&extent.home);
+            views.extend(of_extent.map(|view| (view.address, extent.bytes, id)));
+        }
+        for (address, bytes, id) in views {
+            if let Err(error) = self.driver.set_access(address, bytes, &[peer])
+                && self.extents.lock().at(address) == Some(id)
+            {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! How much physical memory of one device is held, counted and kept within its limits.
+//!
+//! Whatever takes memory from the driver *charges* the bytes here first, so that concurrent
+//! requests together never exceed the limit, counts them once it has them, and refunds the charge
+//! when the driver refuses.
+//!
+//! ```text
+//! reserved ≤ charged ≤ allowed      at every moment, except right after the limit was lowered
+//! charged  = what the driver takes, in whole pages        reserved = what the pieces are together
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::base::Gauge;
+use crate::base::size::SizeClass;
+use crate::driver::{self, DriverError};
+use crate::observe::{Action, DeviceEvents};
+
+/// Why no memory was had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It would exceed the limit in force; the driver was not asked.
+    Limit,
+    /// The driver's answer.
+    Driver(DriverError),
+    /// The driver's answer to a reservation: there is memory, but no addresses for it.
+    AddressSpace(DriverError),
+}
+
+/// The physical memory of one device: how much there is, may be held, and is.
+#[derive(Debug)]
+pub struct Ledger {
+    events: DeviceEvents,
+    total_bytes: u64,
+    allowed_bytes: AtomicU64,
+    /// Held, or being asked of the driver right now.
+    charged_bytes: AtomicU64,
+    all: Meters,
+    classes: [Meters; 2],
+}
+
+/// What is held, of one size class or of both.
+#[derive(Debug, Default)]
+struct Meters {
+    bytes: Meter,
+    segments: Meter,
+}
+
+/// A quantity that any thread may change.
+#[derive(Debug, Default)]
+struct Meter {
+    current: AtomicU64,
+    peak: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Meter {
+    fn add(&self, amount: u64) {
+        self.put_back(amount);
+        self.total.fetch_add(amount, Relaxed);
+    }
+
+    /// Undoes a [`Self::take`].
+    fn put_back(&self, amount: u64) {
+        let current = self.current.fetch_add(amount, Relaxed) + amount;
+        self.peak.fetch_max(current, Relaxed);
+    }
+
+    fn take(&self, amount: u64) {
+        self.current.fetch_sub(amount, Relaxed);
+    }
+
+    fn reset_peak(&self) {
+        self.peak.store(self.current.load(Relaxed), Relaxed);
+    }
+
+    fn gauge(&self) -> Gauge {
+        Gauge {
+            current: self.current.load(Relaxed),
+            peak: self.peak.load(Relaxed),
+            total: self.total.load(Relaxed),
+        }
+    }
+}
+
+impl Ledger {
+    /// The ledger of a device of `total_bytes`, which limits it to all of them and tells `events`.
+    pub fn new(total_bytes: u64, events: DeviceEvents) -> Self {
+        Self {
+            events,
+            total_bytes,
+            allowed_bytes: AtomicU64::new(u64::MAX),
+            charged_bytes: AtomicU64::new(0),
+            all: Meters::default(),
+            classes: Default::default(),
+        }
+    }
+
+    /// The device's physical memory, in bytes.
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    /// The most that may be reserved, in bytes; `u64::MAX` when the driver alone decides.
+    pub fn allowed_bytes(&self) -> u64 {
+        self.allowed_bytes.load(Relaxed)
+    }
+
+    /// Changes the most that may be reserved; what is reserved already stays.
+    pub fn set_allowed_bytes(&self, bytes: u64) {
+        self.allowed_bytes.store(bytes, Relaxed);
+    }
+
+    /// Physical bytes held now.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.all.bytes.current.load(Relaxed)
+    }
+
+    /// Physical bytes held: now, at the peak, and all that were ever acquired; for blocks of
+    /// `class`, or for all.
+    pub fn reserved(&self, class: Option<SizeClass>) -> Gauge {
+        self.meters(class).bytes.gauge()
+    }
+
+    /// The same, counted in segments.
+    pub fn segments(&self, class: Option<SizeClass>) -> Gauge {
+        self.meters(class).segments.gauge()
+    }
+
+    fn meters(&self, class: Option<SizeClass>) -> &Meters {
+        class.map_or(&self.all, |class| &self.classes[class.index()])
+    }
+
+    /// Makes each peak what is held now.
+    pub fn reset_peak(&self) {
+        for meters in self.classes.iter().chain([&self.all]) {
+            meters.bytes.reset_peak();
+            meters.segments.reset_peak();
+        }
+    }
+
+    /// How much more may be charged, in bytes.
+    pub fn room_bytes(&self) -> u64 {
+        self.allowed_bytes().saturating_sub(self.charged_bytes.load(Relaxed))
+    }
+
+    /// Counts `bytes` at `address` (0: no address) as given back, which `give_back` does. It
+    /// returns how many bytes the driver has taken back; on an error all are still held.
+    pub fn release(
+        &self,
+        bytes: u64,
+        class: SizeClass,
+        address: u64,
+        give_back: impl FnOnce() -> driver::Result<u64>,
+    ) -> driver::Result<()> {
+        // First, so that bytes which another thread gets at once are not counted twice.
+        let both = [&self.all, self.meters(Some(class))];
+        for meters in both {
+            meters.bytes.take(bytes);
+            meters.segments.take(1);
+        }
+        match give_back() {
+            Ok(refunded_bytes) => {
+                self.refund(refunded_bytes);
+                self.events.note(Action::Release, address, bytes);
+                Ok(())
+            }
+            Err(error) => {
+                for meters in both {
+                    meters.bytes.put_back(bytes);
+                    meters.segments.put_back(1);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Sets `bytes` of what is allowed aside, before the driver is asked for them.
+    pub fn charge(&self, bytes: u64) -> Result<(), Refusal> {
+        let allowed_bytes = self.allowed_bytes();
+        let grow = |charged: u64| charged.checked_add(bytes).filter(|&sum| sum <= allowed_bytes);
+        let charged = self.charged_bytes.fetch_update(Relaxed, Relaxed, grow);
+        charged.map(drop).map_err(|_| Refusal::Limit)
+    }
+
+    /// Undoes the charge of bytes that are not held.
+    pub fn refund(&self, bytes: u64) {
+        self.charged_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Counts one piece of charged memory, held from now on at `address` (0: no address), for
+    /// blocks of `class`.
+    pub fn count(&self, bytes: u64, class: SizeClass, address: u64) {
+        for meters in [&self.all, self.meters(Some(class))] {
+            meters.bytes.add(bytes);
+            meters.segments.add(1);
+        }
+        self.events.note(Action::Reserve, address, bytes);
+    }
+
+    /// A piece held for blocks of one class is for another from now on.
+    pub fn reclassify(&self, bytes: u64, from: SizeClass, to: SizeClass) {
+        if from != to {
+            let (from, to) = (self.meters(Some(from)), self.meters(Some(to)));
+            from.bytes.take(bytes);
+            from.segments.take(1);
+            to.bytes.put_back(bytes);
+            to.segments.put_back(1);
+        }
+    }
+}

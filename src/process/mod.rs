@@ -1,0 +1,55 @@
+//! The process that the library is loaded in: forks, threads of the library, the process's exit,
+//! and the shared objects that are loaded.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `fork` | tells a forked child from the process that loaded the library |
+//! | `lifetime` | starts threads, runs code at exit, keeps the library loaded |
+//! | `object` | which shared object holds an address, and which symbols it defines |
+//!
+//! Nothing here knows what the library does.
+#![allow(unsafe_code)]
+
+pub(crate) mod fork;
+mod lifetime;
+mod object;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+pub(crate) use lifetime::{at_exit, keep_library_loaded, starting_threads};
+pub(crate) use object::{Object, Scope};
+
+/// Stands for the process's number in the path of a file.
+pub(crate) const NUMBER: &str = "%p";
+
+/// `path` with the process's number in place of each [`NUMBER`].
+pub(crate) fn numbered(path: &str) -> String {
+    path.replace(NUMBER, &std::process::id().to_string())
+}
+
+/// Locks `file` for this process; `WouldBlock` if another process holds the lock, which ends with
+/// the file or the process. A file system without locks is no error.
+pub(crate) fn lock_file(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    if error.kind() == io::ErrorKind::WouldBlock { Err(error) } else { Ok(()) }
+}
+
+/// The number of the user that the process runs for.
+pub(crate) fn user_id() -> u32 {
+    // SAFETY: it has no precondition and cannot fail.
+    unsafe { libc::getuid() }
+}
+
+/// The program's command line, its arguments separated by spaces.
+pub(crate) fn command_line() -> String {
+    let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let arguments = arguments.split(|byte| *byte == 0).filter(|argument| !argument.is_empty());
+    let arguments: Vec<_> = arguments.map(String::from_utf8_lossy).collect();
+    arguments.join(" ")
+}

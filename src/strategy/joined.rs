@@ -1,0 +1,214 @@
+//! Free blocks that are joined with their free neighbours: what Caching and Elastic share.
+//!
+//! Small and large blocks live in segments or areas of their own kind ([`SizeClass`]), and each
+//! class has a [`FreeList`] of its own. A block that is larger than the request is cut where the
+//! [`CutRule`] says that the rest is worth keeping. A freed block is joined with its free
+//! neighbours at once.
+//!
+//! ```text
+//! no two free blocks of a segment or an area are neighbours
+//! classes[c].split = the free blocks of class c that are not whole segments
+//! ```
+//!
+//! Used under its lane's lock. The list and the rule are types, so the calls are inlined.
+
+use std::fmt::Debug;
+use std::ops::RangeInclusive;
+
+use crate::base::Gauge;
+use crate::base::size::SizeClass;
+use crate::memory::{Block, BlockTable, NO_SLOT, Slot, State};
+
+/// Free blocks that are searched by size, all of less than 2^48 bytes. Joins and cuts nothing.
+pub trait FreeList: Debug {
+    /// No free block.
+    fn new() -> Self;
+
+    /// A free block of at least `bytes`, if there is one; it stays here.
+    fn find(&self, blocks: &BlockTable, bytes: u64) -> Option<Slot>;
+
+    /// Takes in a free block.
+    fn insert(&mut self, blocks: &mut BlockTable, slot: Slot);
+
+    /// Takes out a block that is here.
+    fn remove(&mut self, blocks: &mut BlockTable, slot: Slot);
+
+    /// Calls `visit` with the free blocks of sizes in `bytes`, in no order.
+    fn visit(
+        &self,
+        blocks: &BlockTable,
+        bytes: &RangeInclusive<u64>,
+        visit: &mut impl FnMut(Slot, &Block),
+    );
+
+    /// The largest free block, in bytes; 0 when there is none.
+    fn largest_bytes(&self, blocks: &BlockTable) -> u64;
+
+    /// The number of blocks here, after checking the structure.
+    fn validate(&self, blocks: &BlockTable) -> Result<usize, String>;
+}
+
+/// Which free blocks serve a request, and which rests become blocks.
+pub trait CutRule: Debug {
+    /// Returns true if a free block of `free_bytes` may serve `block_bytes`, which are no more.
+    fn serves(&self, free_bytes: u64, block_bytes: u64) -> bool;
+
+    /// Returns true if `rest_bytes` become a free block when `block_bytes` of `class` are cut off.
+    fn keeps_rest(&self, class: SizeClass, block_bytes: u64, rest_bytes: u64) -> bool;
+}
+
+/// Free blocks that are parts of segments: cached, but not to be given back. PyTorch's statistic
+/// of inactive split blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SplitFree {
+    /// How many.
+    pub blocks: Gauge,
+    /// How large together.
+    pub bytes: Gauge,
+}
+
+/// The free blocks of one lane.
+#[derive(Debug)]
+pub struct Joined<F, R> {
+    classes: [Class<F>; 2],
+    rule: R,
+}
+
+/// The free blocks of one size class.
+#[derive(Debug)]
+struct Class<F> {
+    list: F,
+    split: SplitFree,
+}
+
+impl<F: FreeList, R: CutRule> Joined<F, R> {
+    /// No free block; the blocks will be cut by `rule`.
+    pub fn with_rule(rule: R) -> Self {
+        let class = || Class { list: F::new(), split: SplitFree::default() };
+        Self { classes: [class(), class()], rule }
+    }
+
+    /// Takes out a block of at least `block_bytes`, cut to size.
+    #[inline]
+    pub fn take(&mut self, blocks: &mut BlockTable, block_bytes: u64) -> Option<Slot> {
+        let class = SizeClass::of(block_bytes);
+        let slot = self.classes[class.index()].list.find(blocks, block_bytes)?;
+        if !self.rule.serves(blocks.get(slot).bytes, block_bytes) {
+            return None;
+        }
+        self.classes[class.index()].remove(blocks, slot);
+        self.cut_in(class, blocks, slot, block_bytes);
+        Some(slot)
+    }
+
+    /// Cuts a block that is not here to `block_bytes`, and takes in the rest if it is worth it.
+    pub fn cut(&mut self, blocks: &mut BlockTable, slot: Slot, block_bytes: u64) {
+        self.cut_in(blocks.get(slot).class, blocks, slot, block_bytes);
+    }
+
+    #[inline]
+    fn cut_in(&mut self, class: SizeClass, blocks: &mut BlockTable, slot: Slot, block_bytes: u64) {
+        let rest_bytes = blocks.get(slot).bytes - block_bytes;
+        if self.rule.keeps_rest(class, block_bytes, rest_bytes) {
+            let rest = blocks.split(slot, block_bytes);
+            self.classes[class.index()].insert(blocks, rest);
+        }
+    }
+
+    /// Takes in a free block, joined with its free neighbours.
+    #[inline]
+    pub fn give(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        let Block { before, after, class, .. } = *blocks.get(slot);
+        let class = &mut self.classes[class.index()];
+        if after != NO_SLOT && blocks.get(after).state == State::Free {
+            class.remove(blocks, after);
+            blocks.merge_with_after(slot);
+        }
+        let mut joined = slot;
+        if before != NO_SLOT && blocks.get(before).state == State::Free {
+            class.remove(blocks, before);
+            blocks.merge_with_after(before);
+            joined = before;
+        }
+        class.insert(blocks, joined);
+    }
+
+    /// Takes out a particular free block.
+    pub fn withdraw(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        let class = blocks.get(slot).class;
+        self.classes[class.index()].remove(blocks, slot);
+    }
+
+    /// Calls `visit` with the free blocks of `classes` that have `bytes`, in no order.
+    pub fn visit(
+        &self,
+        blocks: &BlockTable,
+        classes: &[SizeClass],
+        bytes: &RangeInclusive<u64>,
+        visit: &mut impl FnMut(Slot, &Block),
+    ) {
+        for class in classes {
+            self.classes[class.index()].list.visit(blocks, bytes, visit);
+        }
+    }
+
+    /// The largest free block, in bytes.
+    pub fn largest_bytes(&self, blocks: &BlockTable) -> u64 {
+        self.classes.iter().map(|class| class.list.largest_bytes(blocks)).max().unwrap_or(0)
+    }
+
+    /// The free blocks of `class` that are parts of segments or areas.
+    pub fn split(&self, class: SizeClass) -> SplitFree {
+        self.classes[class.index()].split
+    }
+
+    /// Makes the peaks of [`Self::split`] what is there now.
+    pub fn reset_peaks(&mut self) {
+        for Class { split, .. } in &mut self.classes {
+            split.blocks.reset_peak();
+            split.bytes.reset_peak();
+        }
+    }
+
+    /// The number of free blocks here, after checking the lists and the module's equations.
+    pub fn validate(&self, blocks: &BlockTable) -> Result<usize, String> {
+        let mut parts = [(0, 0); 2];
+        for (slot, block) in blocks.iter().filter(|(_, block)| block.state == State::Free) {
+            if block.after != NO_SLOT && blocks.get(block.after).state == State::Free {
+                return Err(format!("free blocks {slot} and {} are not joined", block.after));
+            }
+            if !blocks.is_whole_segment(slot) {
+                let (count, bytes) = &mut parts[block.class.index()];
+                (*count, *bytes) = (*count + 1, *bytes + block.bytes);
+            }
+        }
+        let mut count = 0;
+        for (Class { list, split }, parts) in self.classes.iter().zip(parts) {
+            if parts != (split.blocks.current, split.bytes.current) {
+                return Err(format!("{parts:?} blocks and bytes of parts, counted {split:?}"));
+            }
+            count += list.validate(blocks)?;
+        }
+        Ok(count)
+    }
+}
+
+impl<F: FreeList> Class<F> {
+    #[inline]
+    fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        if !blocks.is_whole_segment(slot) {
+            self.split.blocks.add(1);
+            self.split.bytes.add(blocks.get(slot).bytes);
+        }
+        self.list.insert(blocks, slot);
+    }
+
+    #[inline]
+    fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        if !blocks.is_whole_segment(slot) {
+            self.split.blocks.take(1);
+            self.split.bytes.take(blocks.get(slot).bytes);
+        }
+        self.list.remove(blocks, slot);
+    }
+}
