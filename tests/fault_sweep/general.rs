@@ -100,7 +100,7 @@ impl Run {
         let own = self.allocate_unused("of another context", 12 * MIB, foreign);
         if let Some(address) = own {
             let machine = &self.rig.machine;
-            machine.touch(context, foreign.0, address, MIB, Access::Write, "foreign").unwrap();
+            machine.touch(context, foreign.0, Work::write(address, MIB, "foreign")).unwrap();
         }
         self.free("of another context", own);
         let large = self.allocate("what both contexts used", 48 * MIB, B);
