@@ -18,7 +18,7 @@ use std::thread;
 
 use clap::{Parser, Subcommand};
 
-use steps::{self, Outcome, Step, cargo, root, run, run_all};
+use steps::{self, Outcome, Step, cargo, root, run};
 
 /// The trace that the demonstration replays.
 const DEMO_TRACE: &str = "llama7b_lora_ckpt";
