@@ -2,7 +2,7 @@
 //! debugging wants to know, and ages the cache. All of it hangs on one test, of `Heap::heeded`;
 //! with nothing wanted, that is all it costs.
 
-use super::lane_guard::LaneGuard;
+use super::lane::{Lane, LaneGuard};
 use super::notes::Handed;
 use super::policy::{AGING, DEBUGGING, LISTENING};
 use super::state::{Climb, DeviceHeap};
@@ -18,6 +18,7 @@ impl DeviceHeap<'_> {
     #[inline(never)]
     pub(super) fn allocated_with_extras(
         self,
+        lane: &Lane,
         state: LaneGuard<'_>,
         slot: Slot,
         stream: StreamHandle,
@@ -26,7 +27,7 @@ impl DeviceHeap<'_> {
         let block = state.blocks.get(slot);
         let (address, bytes, requested_bytes) = (block.address, block.bytes, block.requested_bytes);
         let tick = state.tick;
-        drop(state);
+        self.heap.let_go(lane, state);
         if heeded & LISTENING != 0 {
             let handed = Handed { address, bytes, requested_bytes, is_miss: false };
             self.heap.notes.allocated(self.ordinal, stream, handed);

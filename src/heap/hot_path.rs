@@ -10,8 +10,7 @@
 //! system call, no host allocation, nothing formatted.
 
 use super::choice::Choice;
-use super::lane::{Lane, LaneKey, LaneState};
-use super::lane_guard::LaneGuard;
+use super::lane::{Lane, LaneGuard, LaneKey, LaneState};
 use super::policy::{DEBUGGING, LISTENING, TIMING};
 use super::state::{Climb, Heap};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
@@ -59,7 +58,7 @@ impl Heap {
             if lane.wants_fence() {
                 device.renew_fence(lane, key, stream.handle);
             }
-            let Some(mut state) = LaneGuard::lock_for(self, lane, key) else {
+            let Some(mut state) = lane.lock_for(key) else {
                 continue;
             };
             let Some(slot) = device.take(lane, &mut state, block_bytes) else {
@@ -70,9 +69,10 @@ impl Heap {
                     .serve();
             };
             let address = lane.hand_out(&mut state, slot, requested_bytes);
-            if self.heeded() != 0 {
-                return Ok(device.allocated_with_extras(state, slot, stream.handle));
+            if self.has_extras() {
+                return Ok(device.allocated_with_extras(lane, state, slot, stream.handle));
             }
+            self.let_go(lane, state);
             return Ok(address);
         }
     }
@@ -86,10 +86,28 @@ impl Heap {
         if address == 0 {
             return Ok(());
         }
-        if self.heeded() != 0 {
+        if self.has_extras() {
             return self.free_with_extras(address);
         }
         self.free_block(address)
+    }
+
+    /// Releases the lock of `lane`, and updates the device's peaks if a watermark was crossed.
+    #[inline]
+    pub(super) fn let_go(&self, lane: &Lane, state: LaneGuard<'_>) {
+        let has_crossed = state.has_crossed;
+        drop(state);
+        if has_crossed {
+            self.settle_after(lane);
+        }
+    }
+
+    #[cold]
+    fn settle_after(&self, lane: &Lane) {
+        lane.lock().has_crossed = false;
+        if let Some(device) = self.opened(lane.device) {
+            device.settle();
+        }
     }
 
     /// Frees the block at `address`, with nothing heeded.
@@ -98,7 +116,7 @@ impl Heap {
         let Some((lane, slot)) = self.find(address) else {
             return Err(self.not_live(address));
         };
-        let mut state = LaneGuard::lock(self, lane);
+        let mut state = lane.lock();
         let is_live =
             state.blocks.find(slot, address).is_some_and(|block| block.state == State::Live);
         if !is_live {
@@ -110,6 +128,7 @@ impl Heap {
         }
         let LaneState { strategy, blocks, .. } = &mut *state;
         strategy.give(blocks, slot);
+        self.let_go(lane, state);
         Ok(())
     }
 

@@ -12,9 +12,8 @@
 //! No lock is held from rung to rung, so other threads go on; a block freed by one of them at
 //! any time is found by the next look at the lane.
 
-use super::lane::{Lane, LaneState};
+use super::lane::{Lane, LaneGuard};
 use super::state::{Climb, Pressure, Rung};
-use crate::base::lock::{Guard, rank};
 use crate::base::{Result, blocking};
 use crate::driver::{self, Call, Code, DriverError, Event};
 use crate::observe::Tallies;
@@ -118,7 +117,7 @@ impl Climb<'_> {
     pub(super) fn order_after(
         &self,
         donor: &Lane,
-        mut state: Guard<'_, LaneState, { rank::LANE }>,
+        mut state: LaneGuard<'_>,
         event: Event,
     ) -> driver::Result<()> {
         donor.begin_wait(&mut state, event);

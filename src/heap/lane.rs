@@ -47,6 +47,9 @@ pub(super) struct Lane {
     observer: &'static EventStream,
 }
 
+/// Access to the state of a lane, whose lock it holds. Operations release it by `Heap::let_go`.
+pub(super) type LaneGuard<'a> = Guard<'a, LaneState, { rank::LANE }>;
+
 /// Asks for an event for no request.
 pub(super) const NO_REQUEST: u64 = u64::MAX;
 
@@ -159,13 +162,13 @@ impl Lane {
     }
 
     #[inline]
-    pub(super) fn lock(&self) -> Guard<'_, LaneState, { rank::LANE }> {
+    pub(super) fn lock(&self) -> LaneGuard<'_> {
         self.state.lock()
     }
 
     /// The lane's state if the lane is still that of `key`.
     #[inline]
-    pub(super) fn lock_for(&self, key: LaneKey) -> Option<Guard<'_, LaneState, { rank::LANE }>> {
+    pub(super) fn lock_for(&self, key: LaneKey) -> Option<LaneGuard<'_>> {
         let state = self.lock();
         (self.key() == key).then_some(state)
     }
@@ -291,12 +294,7 @@ impl Lane {
     /// Ends the epoch with an event on the lane's own stream, if it can be had. The lock is let go
     /// meanwhile: what was freed until now is in the epoch ended, and what is freed from now on is
     /// not, whenever the event is recorded.
-    fn record_fence(
-        &self,
-        mut state: Guard<'_, LaneState, { rank::LANE }>,
-        contexts: &Contexts,
-        stream: StreamHandle,
-    ) {
+    fn record_fence(&self, mut state: LaneGuard<'_>, contexts: &Contexts, stream: StreamHandle) {
         let covered = state.fence.end_epoch();
         let events = contexts.get(state.context);
         state.under_way += 1;
@@ -395,7 +393,7 @@ impl Lane {
 }
 
 impl LaneState {
-    /// Remembers a watermark that was crossed until the lock is released (`super::lane_guard`).
+    /// Remembers a watermark that was crossed until the lock is released (`Heap::let_go`).
     #[inline]
     pub(super) fn note_watermark(&mut self, watermark: Watermark) {
         if watermark == Watermark::Crossed {

@@ -3,7 +3,7 @@
 //! | files | what they do |
 //! |---|---|
 //! | `state` | what a heap consists of: the types |
-//! | `hot_path`, `extras`, `lane`, `lane_guard`, `lanes` | allocate and free while all is warm |
+//! | `hot_path`, `extras`, `lane`, `lanes` | allocate and free while all is warm |
 //! | `ladder`, `backing`, `segments`, `elastic`, `idle` | serve what a lane does not have |
 //! | `release`, `choice`, `limits`, `peers` | give memory back, keep limits, reach other devices |
 //! | `waits`, `gate`, `captures`, `pools`, `streams` | pending blocks, waits and captures, streams |
@@ -30,7 +30,6 @@ mod hot_path;
 mod idle;
 mod ladder;
 mod lane;
-mod lane_guard;
 mod lanes;
 #[cfg(test)]
 mod lanes_tests;

@@ -4,8 +4,7 @@
 //! Such a block is *pending*, and counts how many waits are outstanding for it; each comes out of
 //! `order::PendingFrees` once it is over, and with the last the block is free.
 
-use super::lane::{Lane, LaneState};
-use super::lane_guard::LaneGuard;
+use super::lane::{Lane, LaneGuard, LaneState};
 use super::state::DeviceHeap;
 use crate::memory::{Slot, State};
 use crate::observe::Action;
@@ -43,10 +42,11 @@ impl DeviceHeap<'_> {
             let mut recording = state.pending.begin_recording(contexts, used_by);
             drop(state);
             let answer = recording.record(contexts.own());
-            state = LaneGuard::lock(self.heap, lane);
+            state = lane.lock();
             state.pending.end_recording(contexts.own(), recording, answer, (slot, epoch));
         }
         lane.end_one_wait(&mut state, slot);
+        self.heap.let_go(lane, state);
     }
 
     /// The block in `slot` of `lane`, just freed, is not used again until

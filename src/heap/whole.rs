@@ -39,6 +39,12 @@ impl Heap {
         }
     }
 
+    /// Returns true if operations must do more than serve their caller: see [`Self::heeded`].
+    #[inline]
+    pub(super) fn has_extras(&self) -> bool {
+        self.policy.heeded() | u8::from(self.notes.is_on()) != 0
+    }
+
     /// What operations must do at the moment, as bits of `policy`; 0: nothing.
     #[inline]
     pub(super) fn heeded(&self) -> u8 {

@@ -4,8 +4,7 @@ use std::cmp::Reverse;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::super::lane::{Lane, LaneState};
-use super::super::lane_guard::LaneGuard;
+use super::super::lane::{Lane, LaneGuard, LaneState};
 use super::super::report::describe;
 use super::super::state::{DeviceHeap, Heap};
 use super::kept::Held;
@@ -143,7 +142,7 @@ impl Heap {
             return Err(Error::new(Status::Internal, "a block of a device never opened"));
         };
         let (site, time) = (self.notes.events.site(), (self.clock)());
-        let state = LaneGuard::lock(self, lane);
+        let state = lane.lock();
         let found = state.blocks.find(slot, address).map(|block| (block.state, block.bytes));
         let close = |bytes| self.debugging.ledger.lock().close(address, bytes, site, time);
         match found {

@@ -1,7 +1,6 @@
 //! Tags begun and ended, and pausing and resuming one: see `super`.
 
-use super::super::lane::Lane;
-use super::super::lane_guard::LaneGuard;
+use super::super::lane::{Lane, LaneGuard};
 use super::super::pools::PoolNumber;
 use super::super::state::{DeviceHeap, Extents, Heap};
 use super::paused_extent::Contents;
