@@ -1,9 +1,9 @@
-//! `cargo xtask peers`: Genesis beside other allocators, on the same recorded programs, the
+//! `cargo xtask peers`: Genesis and other allocators, measured on the same recorded programs, the
 //! same driver stand-in and the same machine, in one run.
 //!
 //! ```text
 //! install   the peers and their headers, from the package registry
-//! subjects  what is built, and who is measured
+//! subjects  the allocators that are measured, and what is built for them
 //! driver    the driver stand-in under CUDA's library names
 //! trace     the recorded programs
 //! measure   replays, one process each; the smallest device
@@ -12,8 +12,8 @@
 //! results   what was measured, which page and chart are written from
 //! ```
 //!
-//! Everything measured is kept as JSON under the build folder, from which the page can be
-//! written again.
+//! Everything measured is kept as JSON under the build folder; `--page` writes
+//! the page from it again.
 
 mod chart;
 mod driver;
@@ -47,8 +47,9 @@ struct Arguments {
     /// Traces to replay, by name, separated by commas [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     traces: Vec<String>,
-    /// How often everybody is timed in turn; times are medians over all rounds
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    /// How often every allocator is timed in turn; times are medians over all rounds
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// Only write the page again, from what the last run measured
     #[arg(long)]
@@ -149,7 +150,7 @@ fn measure_smallest(
     measure::smallest_devices(tools, searches.collect())
 }
 
-/// Every strategy that the library has, as it says itself.
+/// Every strategy of the library, from its own list.
 fn strategies(tools: &Tools) -> Result<Vec<String>, String> {
     let program = &tools.genesis;
     let output = std::process::Command::new(program)

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Done, or one line that says what failed.
+/// Done, or a message about what failed.
 pub type Outcome = Result<(), String>;
 
 /// The command line of another program.
@@ -123,7 +123,7 @@ pub fn read(step: &Step) -> Result<String, String> {
     })
 }
 
-/// Runs one step without a word, and returns what it wrote to standard output.
+/// Runs one step without printing it, and returns what it wrote to standard output.
 pub fn output(step: &Step) -> Result<String, String> {
     let output = step.command().output().map_err(|error| format!("{}: {error}", step.text()))?;
     if !output.status.success() {
@@ -143,7 +143,7 @@ pub fn run_all(steps: &[Step]) -> Outcome {
 
 /// The root of the repository.
 pub fn root() -> &'static Path {
-    // This crate stands two folders below it.
+    // This crate is two folders below it.
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."))
 }
 
