@@ -1,5 +1,6 @@
-//! `cargo xtask test-frameworks`: the tests that run CuPy, RMM, Numba, ONNX Runtime and libtorch on
-//! simcuda, and MXNet on the host, without a GPU.
+//! `cargo xtask test-frameworks`: the tests that run CuPy, RMM, Numba and ONNX Runtime on simcuda,
+//! and MXNet on the host, without a GPU. The C++ programs in examples/ are compiled and run by
+//! `test-packages`, in the pages about them.
 //!
 //! All but MXNet come from the package registry into the environment that `test-torch` makes; with
 //! PyTorch's CUDA libraries there, they take a gigabyte more. MXNet's wheels need an older Python
