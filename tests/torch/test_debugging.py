@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 import genesis
+from support.processes import TIMEOUT_SECONDS
 from support.program import PACKAGE_FOLDER, ROOT, program
 
 FILE = re.escape(__file__)
@@ -169,7 +170,7 @@ def said_at_exit(folder: Path, leaks: bool) -> list[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT_SECONDS,
         check=True,
     )
     return finished.stderr.splitlines()

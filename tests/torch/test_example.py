@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.processes import TIMEOUT_SECONDS
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "python" / "examples" / "where_did_it_go.py"
 
@@ -24,7 +26,7 @@ def test_the_example_finds_its_mistake(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert finished.returncode == 0 and finished.stderr == "", finished.stderr

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 import genesis
 from support import simcuda
 from support.models import Shape, train
+from support.processes import TIMEOUT_SECONDS
 from support.program import PRELOAD_LIBRARY, program
 
 GIB = 1 << 30
@@ -164,7 +165,7 @@ def test_the_command_says_what_was_intercepted() -> None:
         [str(genesis_command), "run", "--pool-type", "Caching", "--", sys.executable, "-c", script],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert finished.returncode == 0, finished.stderr

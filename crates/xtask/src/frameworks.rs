@@ -14,7 +14,7 @@ use crate::suite;
 use crate::torch;
 
 /// What is installed, in the versions that the tests are written for.
-const PACKAGES: [&str; 6] = [
+const PACKAGES: [&str; 7] = [
     "cupy-cuda13x==14.2.0",
     "rmm-cu13==26.10.0",
     "numba-cuda==0.30.4",
@@ -23,6 +23,7 @@ const PACKAGES: [&str; 6] = [
     "onnxruntime-gpu==1.31.1",
     // Headers that those of the CUDA runtime include, which PyTorch does without.
     "nvidia-cuda-crt==13.0.88",
+    "nvidia-cuda-cccl==13.0.85",
 ];
 
 const MXNET_VERSIONS: [&str; 2] = ["1.9.1", "2.0.0b1"];
