@@ -206,12 +206,16 @@ mod tests {
         let by_subject = by_subject.map(|(name, ns)| (name.to_owned(), measured(ns)));
         let results = Results {
             circumstances: vec![("date".to_owned(), "today".to_owned())],
-            subjects: [subjects::YARDSTICK, "Genesis Elastic", "RMM pool"].map(str::to_owned).into(),
+            subjects: [subjects::YARDSTICK, "Genesis Elastic", "RMM pool"]
+                .map(str::to_owned)
+                .into(),
             traces: vec!["t".to_owned()],
             measured: BTreeMap::from([("t".to_owned(), BTreeMap::from(by_subject))]),
         };
         let page = page::write(&results);
-        for row in ["| t | 1.500 | 1.500 | – |", "| t | 2.500 |", "| t | 10 (1.00) | 5 (0.50) | – |"] {
+        for row in
+            ["| t | 1.500 | 1.500 | – |", "| t | 2.500 |", "| t | 10 (1.00) | 5 (0.50) | – |"]
+        {
             assert!(page.contains(row), "{row} is not in\n{page}");
         }
         let chart = std::env::temp_dir().join(format!("peers-{}.svg", std::process::id()));
