@@ -1,15 +1,15 @@
 //! What a call site costs: nanoseconds for each block that is allocated and freed while a profile
-//! is made, with sites of each kind and without. Only the allocation looks for one.
+//! is made, with call sites of each kind and without. Only the allocation looks for one.
 //!
 //! The stacks are those of a Python program (`call_sites/measure.py`) that calls a C library
-//! (`call_sites/churn.c`), in a process of its own; the best of several rounds is kept. Blocks
-//! come as fast as the library answers, which no real program does, and the collecting thread
-//! runs beside: give it a processor.
+//! (`call_sites/churn.c`), in a process of its own; the best of several rounds is kept. The
+//! program allocates as fast as the library returns, which no real program does, and the
+//! collecting thread runs at the same time: it needs a processor of its own.
 //!
-//! `cargo bench --bench call_sites -- PYTHON` measures another than `python3`.
+//! `cargo bench --bench call_sites -- PYTHON` measures that Python instead of `python3`.
 
 #[path = "../tests/c_interface/programs.rs"]
-#[allow(dead_code)] // programs are not run from here
+#[allow(dead_code)] // no program is run from here
 mod programs;
 
 use std::path::Path;

@@ -1,12 +1,12 @@
-//! What it costs to be watched: nanoseconds per call without anybody, with a recording, with one
-//! that is compressed, and with a profile without call sites (which `benches/call_sites.rs` has).
+//! What a recording costs: nanoseconds per call with nothing recorded, with a trace, with a
+//! compressed trace, and with a profile. Call sites are off: `benches/call_sites.rs` measures them.
 //!
-//! A recorded program is replayed through the C interface in a process of its own for each,
-//! in turn and several times over, and the least is kept: other work on the machine only adds.
-//! The calls come as fast as the library answers them, which no real program does; where the
-//! collecting thread cannot keep up with that, what is measured is the collecting thread.
+//! A recorded program is replayed through the C interface, each time in a process of its own. The
+//! four are measured in turn, several times over, and the least is kept: other work on the machine
+//! only adds. The calls come as fast as the library returns, which no real program does. Where the
+//! collecting thread cannot keep up, the figure is that of the collecting thread.
 //!
-//! `cargo bench --bench recording -- TEXT` replays only traces with that text in their names.
+//! `cargo bench --bench recording -- TEXT` replays only the traces with that text in their names.
 
 mod common;
 
@@ -20,8 +20,8 @@ use genesis_replay::{Result, library};
 
 /// How often each is measured.
 const ROUNDS: usize = 5;
-/// Who watches, as a setting that names a file; what the name ends in says how it is written.
-const WATCHERS: [Option<(&str, &str)>; 4] = [
+/// What is recorded: a setting and the file it names, whose ending selects the format.
+const RECORDERS: [Option<(&str, &str)>; 4] = [
     None,
     Some(("GENESIS_TRACE", "recording.gtr")),
     Some(("GENESIS_TRACE", "recording.gtr.zst")),
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 fn bench(filter: &str) -> Result<()> {
     let folder = std::env::temp_dir().join(format!("genesis-recording-{}", std::process::id()));
     let cases = cases(filter)?;
-    // A recording that cannot be made is a warning of the library's.
+    // If the folder is missing, the library warns that it cannot record.
     let _ = std::fs::create_dir_all(&folder);
     let rows: Result<Vec<_>> = cases.iter().map(|case| measure(case, &folder)).collect();
     let _ = std::fs::remove_dir_all(&folder);
@@ -50,14 +50,14 @@ fn bench(filter: &str) -> Result<()> {
     Ok(())
 }
 
-/// The least nanoseconds per call of a case under each of the watchers.
-fn measure((_, trace): &Case, folder: &Path) -> Result<[f64; WATCHERS.len()]> {
+/// The least nanoseconds per call of a case with each of the recorders.
+fn measure((_, trace): &Case, folder: &Path) -> Result<[f64; RECORDERS.len()]> {
     let library = library::locate(None)?;
-    let mut least = [f64::INFINITY; WATCHERS.len()];
-    for _ in 0..ROUNDS {
-        for (least, watcher) in least.iter_mut().zip(WATCHERS) {
+    let mut least = [f64::INFINITY; RECORDERS.len()];
+    for _ in 0..common::unless_smoke(ROUNDS) {
+        for (least, recorder) in least.iter_mut().zip(RECORDERS) {
             let mut job = job(&library, trace, PoolType::Caching, 1);
-            if let Some((setting, name)) = watcher {
+            if let Some((setting, name)) = recorder {
                 let path = folder.join(name).display().to_string();
                 job.settings.push((setting.to_owned(), path));
                 job.settings.push(("GENESIS_CALL_SITES".to_owned(), "off".to_owned()));

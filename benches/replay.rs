@@ -1,12 +1,12 @@
 //! Recorded programs through the C interface: nanoseconds per call, by trace and strategy.
 //!
-//! First one thread, then two at once, each of which replays the whole trace on streams of its
-//! own against the same device; the time is then that of a call in one thread. What two
-//! threads lose has two causes: what they share in the library, and what they share in the
-//! machine (caches, memory, clock speed, other guests). So two *processes* are measured as
-//! well, which share the second only.
+//! First one thread, then two at once. Each replays the whole trace on streams of its own against
+//! the same device; the time is that of a call in one thread. Two threads are slower for two
+//! reasons: what they share in the library, and what they share in the machine (caches, memory,
+//! clock speed, other guests). So two *processes* are measured as well, which share only the
+//! machine.
 //!
-//! `cargo bench --bench replay -- TEXT` replays only traces with that text in their names.
+//! `cargo bench --bench replay -- TEXT` replays only the traces with that text in their names.
 
 mod common;
 

@@ -1,8 +1,9 @@
 /*
- * libtorch on Genesis's memory: a C++ program that trains a little, and looks at the memory.
+ * libtorch on Genesis's memory: a C++ program that trains a little, and prints statistics of the
+ * memory.
  *
- * use_genesis() is all that a program needs of this file. It must come before the first tensor on a
- * GPU; PyTorch's allocator can be chosen once a process.
+ * A program needs only use_genesis() of this file. Call it before the first tensor on a GPU;
+ * PyTorch's allocator can be chosen once a process.
  *
  * docs/libtorch.md has the commands that build and run it.
  */
@@ -23,7 +24,7 @@ namespace {
 
 namespace pluggable = torch::cuda::CUDAPluggableAllocator;
 
-/* Memory for a tensor; PyTorch would use NULL as if it were some. */
+/* Returns memory for a tensor, or throws: PyTorch would use NULL as if it were memory. */
 void *allocate(size_t size, int device, cudaStream_t stream)
 {
     void *block = genesis_malloc(size, device, stream);
@@ -42,7 +43,7 @@ void release(void *block, size_t size, int device, cudaStream_t stream)
     genesis_free(block, size, device, stream);
 }
 
-/* Makes Genesis libtorch's allocator, with all hooks that PyTorch has. */
+/* Makes Genesis libtorch's allocator, with every hook of PyTorch's plug. */
 void use_genesis()
 {
     auto plug = std::make_shared<pluggable::CUDAPluggableAllocator>(allocate, release);
@@ -91,7 +92,7 @@ void train()
     }
 }
 
-/* A tensor that another stream uses while it goes. */
+/* Releases a tensor while another stream still uses it. */
 void hand_over()
 {
     const auto options = torch::dtype(torch::kUInt8).device(torch::kCUDA);
@@ -103,7 +104,7 @@ void hand_over()
     expect(stats.active_bytes.current >= (64u << 20), "the block waits for the other stream");
 }
 
-/* What does not fit is PyTorch's own exception, and the next request is served. */
+/* A request that does not fit throws PyTorch's own exception, and the next one is served. */
 void run_short_of_memory()
 {
     const auto options = torch::dtype(torch::kUInt8).device(torch::kCUDA);

@@ -1,9 +1,9 @@
 /*
- * ONNX Runtime's CUDA provider on Genesis's memory: runs a model that takes and gives tensors of
- * floats, and looks at the memory.
+ * ONNX Runtime's CUDA provider on Genesis's memory: runs a model whose inputs and outputs are
+ * tensors of floats, and prints statistics of the memory.
  *
- * use_genesis() is all that a program needs of this file. The provider computes on the legacy
- * default stream then, and takes no other.
+ * A program needs only use_genesis() of this file. The provider then computes on the legacy default
+ * stream, and accepts no other.
  *
  * docs/onnxruntime.md has the commands that build and run it.
  */
@@ -26,7 +26,7 @@ template <typename Function> std::string address_of(Function *function)
     return std::to_string(reinterpret_cast<std::uintptr_t>(function));
 }
 
-/* Sessions with these options compute on `device`, in Genesis's memory. */
+/* Makes sessions with these options compute on `device`, in Genesis's memory. */
 void use_genesis(Ort::SessionOptions &options, int device)
 {
     genesis_onnxruntime_functions functions;
@@ -49,7 +49,7 @@ void use_genesis(Ort::SessionOptions &options, int device)
     Ort::ThrowOnError(status);
 }
 
-/* Runs the model once, with zeros; extents that it leaves open are 1. */
+/* Runs the model once, with zeros; dimensions that it leaves open are 1. */
 void run(Ort::Session &session)
 {
     Ort::AllocatorWithDefaultOptions host;
@@ -58,9 +58,9 @@ void run(Ort::Session &session)
     const auto type = session.GetInputTypeInfo(0);
     auto shape = type.GetTensorTypeAndShapeInfo().GetShape();
     std::size_t count = 1;
-    for (auto &extent : shape) {
-        extent = std::max<std::int64_t>(extent, 1);
-        count *= static_cast<std::size_t>(extent);
+    for (auto &dimension : shape) {
+        dimension = std::max<std::int64_t>(dimension, 1);
+        count *= static_cast<std::size_t>(dimension);
     }
     std::vector<float> zeros(count);
     const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);

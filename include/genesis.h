@@ -71,7 +71,7 @@ typedef enum {
     GENESIS_STATUS_SUCCESS = 0,
     // An argument is outside what the call accepts; nothing was changed.
     GENESIS_STATUS_INVALID_ARGUMENT = 1,
-    // The memory asked for cannot be had, even after everything cached was given back.
+    // The memory is not available, even after everything cached was given back.
     GENESIS_STATUS_OUT_OF_MEMORY = 2,
     // There is no device of that ordinal.
     GENESIS_STATUS_INVALID_DEVICE = 3,
@@ -79,7 +79,7 @@ typedef enum {
     GENESIS_STATUS_FOREIGN_POINTER = 4,
     // The pointer is not live any more; nothing was changed.
     GENESIS_STATUS_DOUBLE_FREE = 5,
-    // A setting in the environment is wrong; no allocation succeeds until it is mended.
+    // A setting in the environment is wrong; no allocation succeeds until it is fixed.
     GENESIS_STATUS_INVALID_CONFIGURATION = 6,
     // No usable driver: the library is missing, too old, or refused to start.
     GENESIS_STATUS_DRIVER_UNAVAILABLE = 7,
@@ -93,7 +93,7 @@ typedef enum {
     GENESIS_STATUS_INTERNAL = 11,
     // A file cannot be opened or written.
     GENESIS_STATUS_FILE_FAILED = 12,
-    // Something is under way that this would disturb; nothing was changed.
+    // Another operation is under way that this would disturb; nothing was changed.
     GENESIS_STATUS_BUSY = 13,
 } genesis_status;
 
@@ -101,9 +101,9 @@ typedef enum {
 typedef enum {
     // Nothing at all.
     GENESIS_LOG_LEVEL_OFF,
-    // Failures the caller is told of by a status as well.
+    // Failures, which the caller also gets as a status.
     GENESIS_LOG_LEVEL_ERROR,
-    // What somebody should mend.
+    // What a user should fix.
     GENESIS_LOG_LEVEL_WARN,
     // What was chosen, and each release of cached memory.
     GENESIS_LOG_LEVEL_INFO,

@@ -75,10 +75,10 @@ fn names(text: &str, is_followed: impl Fn(&str) -> bool) -> Names {
         .collect()
 }
 
-/// The functions that `src/ffi` exports.
+/// The functions that the sources export: all in `src/ffi`, except NVTX's in `src/instance`.
 fn exported_by_sources() -> Names {
     let mut found = Names::new();
-    let folders = ["src/ffi", "src/ffi/torch"].map(|folder| root().join(folder));
+    let folders = ["src/ffi", "src/ffi/torch", "src/instance"].map(|folder| root().join(folder));
     let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
     let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
     for file in files {

@@ -11,22 +11,26 @@
 //! - what a step hands out is a block: not null, and over no other;
 //! - afterwards the heap is consistent, serves requests, and gives every byte back.
 
+#[path = "fault_sweep/general.rs"]
+mod general;
 #[path = "fault_sweep/moving.rs"]
 mod moving;
 mod support;
+#[path = "fault_sweep/verdict.rs"]
+mod verdict;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use genesis::base::size::MIB;
-use genesis::base::{DeviceOrdinal, Error, Status, StreamHandle};
+use genesis::base::{DeviceOrdinal, Error, StreamHandle};
 use genesis::config::{DebugModes, ElasticPolicy, PoolType, Settings};
 use genesis::heap::PoolId;
 use genesis::observe::Statistics;
-use simgpu::{Access, Call, CaptureMode, Code, StoreKind, Target, Times, Usage};
+use simgpu::{Call, CaptureMode, Code, StoreKind, Target, Times, Usage, Work};
 
 use support::{A, B, C, DEVICE, Random, Rig, Subject, tier};
+use verdict::{Fault, Outcome, Outcomes, judge, statuses};
 
 /// The kinds of call the program makes of the heap's driver.
 const KINDS: [Call; 20] = [
@@ -54,22 +58,6 @@ const KINDS: [Call; 20] = [
 /// Those it makes of its own.
 const OWN_KINDS: [Call; 4] =
     [Call::StreamCreate, Call::StreamDestroy, Call::BeginCapture, Call::EndCapture];
-/// Requests that a shortage may refuse: nothing may be waited for or given back.
-const BESIDE_A_CAPTURE: &str = "beside a capture";
-const BESIDE_CAPTURES: [&str; 3] = [BESIDE_A_CAPTURE, "captured", "captured again"];
-/// Calls by which memory comes back, is known to be free, or gets addresses to move to: if one
-/// fails, memory may be short.
-const FINDING: [Call; 9] = [
-    Call::MemoryInfo,
-    Call::Free,
-    Call::Reserve,
-    Call::Release,
-    Call::Unmap,
-    Call::EventQuery,
-    Call::StreamIsCapturing,
-    Call::StreamGetContext,
-    Call::Synchronize,
-];
 const UNKNOWN: Code = Code(12345);
 const SHUT_DOWN: Code = Code(4);
 /// On every change, the calls of each kind that fail in all ways: the first so many.
@@ -195,40 +183,6 @@ const GENERAL: Program = Program {
 /// A device of eight pages.
 const MOVING: Program = Program { capacity_bytes: 16 * MIB, run: Run::move_memory, ..GENERAL };
 
-/// One step of the program and how it ended.
-#[derive(Clone, Copy, Debug)]
-struct Outcome {
-    step: &'static str,
-    /// What was live before, in bytes.
-    live_bytes: u64,
-    /// The error; `None` for success.
-    status: Option<Status>,
-    /// Whether the fault had struck when the step ended, and whether it first did so in this step.
-    is_struck: bool,
-    is_struck_now: bool,
-}
-
-type Outcomes = Vec<Outcome>;
-
-fn statuses(outcomes: &Outcomes) -> impl Iterator<Item = Option<Status>> {
-    outcomes.iter().map(|outcome| outcome.status)
-}
-
-/// From the `nth` call of a kind on, so many fail.
-#[derive(Clone, Copy, Debug)]
-struct Fault {
-    call: Call,
-    nth: u64,
-    code: Code,
-    times: Times,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {}, {}, {:?}", self.call.name(), self.nth, self.code, self.times)
-    }
-}
-
 /// Where memory for requests has come from, as their driver calls tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
@@ -284,40 +238,6 @@ fn faults_to_try(count: u64, faults: &[(Code, Times)]) -> Vec<(u64, (Code, Times
     chosen
 }
 
-/// Before the fault strikes, a step ends as it does without it. From then on a step may fail where
-/// it did not before: with the status that the code means, or as [`is_consequence`] allows.
-fn judge(what: &str, fault: Fault, outcomes: &Outcomes, expected: &Outcomes) {
-    assert_eq!(outcomes.len(), expected.len(), "{what}");
-    assert!(outcomes.last().is_some_and(|last| last.is_struck), "{what}: it never struck");
-    let is_shortage = fault.code == Code::OUT_OF_MEMORY;
-    let meaning = if is_shortage { Status::OutOfMemory } else { Status::DriverFailed };
-    for (outcome, before) in outcomes.iter().zip(expected) {
-        let is_right = outcome.status == before.status
-            || outcome.is_struck
-                && (outcome.status.is_none()
-                    || outcome.status == Some(meaning)
-                    || is_consequence(fault, outcome, before));
-        assert!(is_right, "{what}: {outcome:?}, where there was {before:?}");
-        // One shortage that passes costs no request anything: the ladder helps, except where
-        // nothing may be waited for or given back.
-        if is_shortage && fault.call == Call::Allocate && fault.times == Times::Once {
-            let is_helped = outcome.status == before.status || outcome.step == BESIDE_A_CAPTURE;
-            assert!(is_helped, "{what}: the ladder should have helped: {outcome:?}");
-        }
-    }
-}
-
-/// A shortage that `fault` brought about: more is live than without it, or the call was one of
-/// those in [`FINDING`]. One that failed once has an effect in its own step, and in later ones only
-/// where a capture forbids to look again.
-fn is_consequence(fault: Fault, outcome: &Outcome, before: &Outcome) -> bool {
-    let lasts = fault.times == Times::Forever
-        || outcome.is_struck_now
-        || BESIDE_CAPTURES.contains(&outcome.step);
-    outcome.status == Some(Status::OutOfMemory)
-        && (outcome.live_bytes > before.live_bytes || FINDING.contains(&fault.call) && lasts)
-}
-
 /// The program, on its way.
 struct Run {
     rig: Rig,
@@ -345,134 +265,6 @@ impl Run {
         run
     }
 
-    fn use_everything(&mut self) {
-        self.grow_and_use_across_streams();
-        self.move_between_streams();
-        self.run_short();
-        self.free_all();
-        self.give_a_handle_again();
-        self.use_a_stream_of_another_context();
-        self.free_all();
-        self.run_short_beside_a_capture();
-    }
-
-    fn grow_and_use_across_streams(&mut self) {
-        let small = [(); 3].map(|()| self.allocate("small", 700, A));
-        self.free("small", small[1]);
-        let kept = self.allocate("kept", 8 * MIB, A);
-        let shared = self.allocate_unused("shared", 8 * MIB, A);
-        for stream in [B, C] {
-            self.read_elsewhere("shared", shared, (0, stream));
-        }
-        self.free("shared", shared);
-        self.rig.run(B);
-        self.rig.run(C);
-        self.allocate("after B and C", 8 * MIB, A);
-        self.free("kept", kept);
-        let direct = self.allocate("direct", 6 * MIB, A);
-        let address = direct.unwrap_or(0); // which is freed by doing nothing
-        self.live.remove(&address);
-        self.note("direct", self.rig.heap.free_directly(address).map(drop));
-    }
-
-    fn move_between_streams(&mut self) {
-        let given = self.allocate("given", 12 * MIB, A);
-        self.free("given", given);
-        let first = self.allocate("asks for a fence", 12 * MIB, B);
-        self.allocate("makes the fence", 700, A);
-        let second = self.allocate("waits for the fence", 12 * MIB, B);
-        self.free("first", first);
-        self.free("second", second);
-    }
-
-    fn run_short(&mut self) {
-        self.note("trim", self.rig.heap.trim(DEVICE, 40 * MIB).map(drop));
-        self.note("compact", self.rig.heap.compact(DEVICE).map(drop));
-        self.allocate("too much", 100 * MIB, A);
-        let large = self.allocate("all that is left", 36 * MIB, C);
-        self.allocate("what is not there", 30 * MIB, A);
-        self.free("large", large);
-        self.allocate("from a stream that never called again", 36 * MIB, B);
-        self.note("collect", self.rig.heap.collect_garbage(DEVICE).map(drop));
-        self.note("information", self.rig.heap.memory_info(DEVICE).map(drop));
-        self.note("empty", self.rig.heap.empty_cache(DEVICE).map(drop));
-        self.allocate("afresh", 700, C);
-    }
-
-    /// A stream is destroyed while its work is outstanding, and the next has its handle: once with
-    /// a word before, once without.
-    fn give_a_handle_again(&mut self) {
-        for is_told in [false, true] {
-            let old = StreamHandle(self.rig.machine.stream_create(0, false).unwrap());
-            let kept = self.allocate("of a stream that ends", 8 * MIB, old);
-            let freed = self.allocate("of a stream that ends", 8 * MIB, old);
-            self.free("of a stream that ends", freed);
-            let shared = self.allocate_unused("used by it", 4 * MIB, A);
-            self.read_elsewhere("used by it", shared, (0, old));
-            if is_told {
-                self.note("forget", self.rig.heap.forget_stream(old));
-            } else {
-                self.free("used by it", shared);
-            }
-            self.rig.machine.stream_destroy(0, old.0).unwrap();
-            let new = StreamHandle(self.rig.machine.stream_create(0, false).unwrap());
-            assert_eq!(new, old, "the handle is given again");
-            let other = self.allocate("of the next stream", 8 * MIB, new);
-            if is_told {
-                self.free("used by the stream before", shared);
-            }
-            self.free("of the next stream", other);
-            self.free("of a stream that has ended", kept);
-            self.allocate("of a stream that lasts", 700, A);
-            self.note("forget the next", self.rig.heap.forget_stream(new));
-            self.rig.machine.stream_destroy(0, new.0).unwrap();
-        }
-        let all = self.allocate("what they had", 40 * MIB, B);
-        self.free("what they had", all);
-    }
-
-    fn use_a_stream_of_another_context(&mut self) {
-        let context = self.rig.machine.context_create(0).unwrap();
-        let foreign = StreamHandle(self.rig.machine.stream_create(context, false).unwrap());
-        let shared = self.allocate_unused("used in another context", 16 * MIB, A);
-        self.read_elsewhere("used in another context", shared, (context, foreign));
-        self.free("used in another context", shared);
-        let own = self.allocate_unused("of another context", 12 * MIB, foreign);
-        if let Some(address) = own {
-            let machine = &self.rig.machine;
-            machine.touch(context, foreign.0, address, MIB, Access::Write, "foreign").unwrap();
-        }
-        self.free("of another context", own);
-        let large = self.allocate("what both contexts used", 48 * MIB, B);
-        self.free("what both contexts used", large);
-    }
-
-    /// Another thread captures, and has said so.
-    fn run_short_beside_a_capture(&mut self) {
-        let waits = self.allocate_unused("waits for the reader", 12 * MIB, A);
-        self.read_elsewhere("waits for the reader", waits, (0, B));
-        self.note("begin a capture", self.rig.heap.begin_capture(DEVICE));
-        let (rig, told) = (self.rig.clone(), std::sync::Barrier::new(2));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                rig.machine.begin_capture(0, C.0, CaptureMode::Global).unwrap();
-                told.wait();
-                told.wait();
-                rig.machine.end_capture(0, C.0).expect("nothing has disturbed it");
-            });
-            told.wait();
-            self.free("waits for the reader", waits);
-            self.allocate(BESIDE_A_CAPTURE, 4 * MIB, C);
-            let much = self.allocate(BESIDE_A_CAPTURE, 60 * MIB, A);
-            self.free(BESIDE_A_CAPTURE, much);
-            self.note("empty", self.rig.heap.empty_cache(DEVICE).map(drop));
-            told.wait();
-        });
-        self.note("end the capture", self.rig.heap.end_capture(DEVICE));
-        let after = self.allocate("after the capture", 32 * MIB, A);
-        self.free("after the capture", after);
-    }
-
     /// Allocates a block and uses it.
     fn allocate(&mut self, step: &'static str, bytes: u64, stream: StreamHandle) -> Option<u64> {
         let address = self.allocate_unused(step, bytes, stream)?;
@@ -493,7 +285,7 @@ impl Run {
         let recorded = self.rig.heap.record_stream(address, stream);
         if recorded.is_ok() && self.order_after_a(context, stream).is_ok() {
             let machine = &self.rig.machine;
-            machine.touch(context, stream.0, address, MIB, Access::Read, "reader").unwrap();
+            machine.touch(context, stream.0, Work::read(address, MIB, "reader")).unwrap();
         }
         self.note(step, recorded);
     }

@@ -20,22 +20,6 @@ use crate::circles::{Files, circles};
 /// Imports that the list does not allow, as (file, layer), each with a comment that says why.
 const EXCEPTIONS: [(&str, &str); 0] = [];
 
-/// A file of each circle that there still is. Only ever shorter: a file in no circle fails too.
-const IN_CIRCLES: [&str; 12] = [
-    "src/config/environment.rs",
-    "src/config/table.rs",
-    "src/ffi/instance.rs",
-    "src/heap/device.rs",
-    "src/memory/directory.rs",
-    "crates/genesis-preload/src/process.rs",
-    "crates/genesis-replay/src/gtr.rs",
-    "crates/genesis-replay/src/job.rs",
-    "crates/gpu-probe/src/page.rs",
-    "crates/gpu-probe/src/costs/calls.rs",
-    "crates/xtask/src/packages/build.rs",
-    "crates/xtask/src/packages/dist.rs",
-];
-
 /// Folders whose files have a limited length. Each must exist.
 const MEASURED: [&str; 7] = ["src", "crates", "tests", "benches", "c_tests", "python", "include"];
 
@@ -73,12 +57,7 @@ fn files_form_no_circle() {
     for folder in packages().iter().map(|package| package.join("src")) {
         found.extend(circles(&sources(&folder)));
     }
-    let is_new = |circle: &&String| !IN_CIRCLES.iter().any(|file| circle.contains(file));
-    let mut wrong: Vec<String> = found.iter().filter(is_new).cloned().collect();
-    let is_fixed = |file: &&&str| !found.iter().any(|circle| circle.contains(**file));
-    let fixed = IN_CIRCLES.iter().filter(is_fixed);
-    wrong.extend(fixed.map(|file| format!("{file} is in no circle: strike it from the list")));
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 /// Circles are found through every form of import, and nowhere else.

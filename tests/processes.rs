@@ -158,7 +158,8 @@ fn a_wrong_setting_is_one_error_and_no_allocation_succeeds() {
         &program,
         &[("MXNET_GPU_MEM_POOL_TYPE", "Caching")],
         Status::InvalidConfiguration,
-        "MXNET_GPU_MEM_POOL_TYPE=Caching: not a pool type of MXNet's; valid: Naive, Round, Unpooled",
+        "MXNET_GPU_MEM_POOL_TYPE=Caching: not a pool type of MXNet's; valid: Naive, Round, \
+         Unpooled",
     );
     is_refused(
         &program,

@@ -1,4 +1,4 @@
-/* What benches/call_sites.rs measures: blocks that come and go, so many frames down. */
+/* What benches/call_sites.rs measures: blocks allocated and freed at a given stack depth. */
 #define _POSIX_C_SOURCE 199309L
 
 #include <genesis.h>
@@ -15,7 +15,7 @@ double churn(int levels, int count)
     double ns;
     if (levels > 1) {
         ns = churn(levels - 1, count);
-        /* So that the call above is not the last thing done here. */
+        /* Keeps the call above from becoming a jump. */
         block = NULL;
         return ns;
     }

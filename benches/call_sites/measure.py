@@ -1,5 +1,5 @@
 """Measures what a call site costs, for benches/call_sites.rs: a table of nanoseconds for each
-block that is allocated and freed while a profile is made, and of what sites add to it.
+block that is allocated and freed while a profile is made, and of what call sites add to it.
 
 arguments: the library, the library of churn.c
 """

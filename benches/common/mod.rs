@@ -1,7 +1,7 @@
 //! What the benchmarks share: jobs in processes of their own, and tables of their times.
 //!
 //! Jobs run on the simulated device, which costs next to nothing itself. Times are medians of
-//! warm passes and include the replay's own loop, whose cost stands in a column of its own.
+//! warm passes and include the replay's own loop, whose cost has a column of its own.
 #![allow(dead_code)] // each benchmark uses a part of it
 
 use std::path::{Path, PathBuf};
@@ -14,13 +14,15 @@ use genesis_replay::{Error, Result, apart, library};
 
 /// The argument that makes the benchmark run one job.
 pub(crate) const JOB_ARGUMENT: &str = "replay-job";
-/// Passes that a median is of.
+/// The argument that asks for one case and one pass, to see that the benchmark works.
+const SMOKE_ARGUMENT: &str = "--smoke";
+/// Passes per median.
 const WARM_PASSES: usize = 21;
 /// Room for two threads at once under every strategy.
 const DEVICE_MEMORY: &str = "1TiB";
 
-/// The body of a benchmark's `main`: runs a job when it is one's turn, else `bench` with the
-/// first argument that is no flag.
+/// The body of a benchmark's `main`: runs a job if the arguments ask for one, else `bench` with
+/// the first argument that is no flag.
 pub(crate) fn main(bench: impl FnOnce(&str) -> Result<()>) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = if arguments.iter().any(|argument| argument == JOB_ARGUMENT) {
@@ -36,6 +38,11 @@ pub(crate) fn main(bench: impl FnOnce(&str) -> Result<()>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// `count`, or 1 if the benchmark is only to be seen to work.
+pub(crate) fn unless_smoke(count: usize) -> usize {
+    if std::env::args().any(|argument| argument == SMOKE_ARGUMENT) { 1 } else { count }
 }
 
 /// A name and a trace: one row of a table.
@@ -54,14 +61,15 @@ pub(crate) fn cases(filter: &str) -> Result<Vec<Case>> {
         .filter(|(name, _)| name.contains(filter))
         .collect();
     cases.sort();
+    cases.truncate(unless_smoke(cases.len()));
     if cases.is_empty() {
         return Err(Error::usage(format!("no trace is called like {filter:?}")));
     }
     Ok(cases)
 }
 
-/// The nanoseconds per call of each of `cases` under each strategy, then the loop's own, in
-/// each of so many processes at once with so many threads each.
+/// The nanoseconds per call of each of `cases`: a column per strategy, then the loop's own.
+/// `processes` run at once, with `threads` each.
 pub(crate) fn measure(cases: &[Case], processes: usize, threads: usize) -> Result<Vec<Vec<f64>>> {
     let library = library::locate(None)?;
     let measure_case = |(_, trace): &Case| {
@@ -72,7 +80,7 @@ pub(crate) fn measure(cases: &[Case], processes: usize, threads: usize) -> Resul
             let report = std::thread::scope(|scope| {
                 let others: Vec<_> = (1..processes).map(|_| scope.spawn(run)).collect();
                 let report = run();
-                // The others' figures are as good as these; that one fails is not.
+                // The others' figures are not needed, but a failure of one is an error.
                 for other in others {
                     other.join().expect("a job does not panic")?;
                 }
@@ -100,13 +108,13 @@ pub(crate) fn job(library: &Path, trace: &Path, pool_type: PoolType, threads: us
         ],
         limit_bytes: None,
         threads,
-        warm_passes: WARM_PASSES,
+        warm_passes: unless_smoke(WARM_PASSES),
         sample_count: 0,
     }
 }
 
-/// Prints a row for each of `cases`, as [`measure`] answers them, and their geometric mean, to
-/// so many decimals.
+/// Prints a row for each of `cases`, as [`measure`] returns them, and their geometric mean, with
+/// so many `decimals`.
 pub(crate) fn print(title: &str, decimals: usize, cases: &[Case], rows: &[Vec<f64>]) {
     let mut headings = vec![title];
     headings.extend(PoolType::ALL.iter().map(|pool_type| pool_type.name()));

@@ -1,9 +1,8 @@
 // Another allocator behind the part of Genesis's C interface that a replay calls.
 //
-// `genesis replay --library libpeer_NAME.so` then measures it with the very loop, threads,
-// streams and samples that measure Genesis. An adapter defines `struct Peer` and includes this
-// file last; the functions of `Peer` are inlined here, so the adapter costs a few instructions
-// and no second call.
+// `genesis replay --library libpeer_NAME.so` measures it with the same loop, threads, streams and
+// samples as Genesis. An adapter defines `struct Peer` and includes this file last; the functions
+// of `Peer` are inlined here, so the adapter costs a few instructions and no second call.
 //
 //   static constexpr const char *name, *version;
 //   static void start();                               throws when there is no device
@@ -12,9 +11,10 @@
 //   static genesis_status record_stream(void *, stream);
 //   static void empty_cache();
 //
-// Only device 0 exists. A request that throws answers NULL, as Genesis does; anything else that
-// throws ends the process and with it the measurement, rather than spoil it. The signatures are those of the generated header, which is included. Memory and driver
-// calls are not the peer's own word but the stand-in's.
+// Only device 0 exists. A request that throws returns NULL, as Genesis does; any other exception
+// ends the process, so that no measurement is wrong unnoticed. The signatures are those of the
+// generated header, which is included. Memory and driver calls are those that the stand-in
+// counts, not the peer's own statistics.
 #pragma once
 
 #include <genesis.h>
@@ -28,14 +28,14 @@ namespace peer {
 
 inline thread_local std::string last_error;
 
-// Starts the peer once; every later call answers what the first did.
+// Starts the peer once; every later call returns what the first did.
 inline genesis_status start() {
     static const genesis_status started = [] {
         try {
             Peer::start();
             return GENESIS_STATUS_SUCCESS;
         } catch (const std::exception &error) {
-            // The first line says it; what follows is a backtrace.
+            // The first line is the message; a backtrace follows.
             last_error = error.what();
             last_error.resize(std::min(last_error.find('\n'), last_error.size()));
             return GENESIS_STATUS_DRIVER_UNAVAILABLE;
@@ -117,7 +117,7 @@ genesis_status genesis_option_get(const char *name, char *buffer, size_t capacit
     return peer::write_text(Peer::name, buffer, capacity);
 }
 
-// The size of the device is the stand-in's affair, and the only limit that all peers obey.
+// The stand-in sets the size of the device, the only limit that all peers obey.
 genesis_status genesis_memory_limit_set(int, size_t) { return GENESIS_STATUS_NOT_SUPPORTED; }
 genesis_status genesis_memory_info_get(int, size_t *, size_t *) {
     return GENESIS_STATUS_NOT_SUPPORTED;

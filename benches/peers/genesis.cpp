@@ -1,10 +1,9 @@
 // Genesis itself, measured as its peers are: memory, driver calls and driver time as the
 // stand-in counts them, and not as the library does.
 //
-// This library is linked against libgenesis.so and defines two functions of its interface anew, and
-// one that says whose prices driver time goes by.
-// A look-up in it finds all others in libgenesis.so itself, so nothing stands between a replay
-// and the functions that it times.
+// This library is linked against libgenesis.so. It replaces two functions of the interface and
+// adds one, which names the prices of driver time. A look-up finds all other functions in
+// libgenesis.so itself, so nothing stands between a replay and the functions that it times.
 #include <genesis.h>
 
 #include "stand_in.hpp"

@@ -1,7 +1,7 @@
 // RMM's pool over plain device memory, grown from nothing: the pool doubles when it must.
 //
-// RMM has no `record_stream`, so a program that needs one cannot be replayed. Nor does the
-// pool give anything back before it is destroyed, so emptying the cache is left out.
+// RMM has no `record_stream`, so a program that needs it cannot be replayed. The pool returns no
+// memory before it is destroyed, so emptying the cache does nothing.
 #include <rmm/mr/device/cuda_memory_resource.hpp>
 #include <rmm/mr/device/pool_memory_resource.hpp>
 

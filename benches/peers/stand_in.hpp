@@ -1,7 +1,7 @@
-// What the driver stand-in counts: the same measure of memory, the same count of calls and the
-// same price list for everybody.
+// What the driver stand-in counts: one measure of memory, one count of calls and one price list
+// for all allocators.
 //
-// The stand-in is found among the libraries already loaded, and never loaded from here. It has
+// The stand-in is found among the libraries already loaded; it is never loaded from here. It has
 // one device in these measurements, so its sums over devices are that device's.
 #pragma once
 
@@ -16,13 +16,13 @@
 
 namespace stand_in {
 
-// The function `name` of the stand-in; null where there is no stand-in.
+// The function `name` of the stand-in; null if there is no stand-in.
 template <typename Function>
 Function *find(const char *name) {
     return reinterpret_cast<Function *>(dlsym(RTLD_DEFAULT, name));
 }
 
-// Writes what was counted on `device` over those members of `stats`.
+// Overwrites the members of `stats` that the stand-in counts, with the figures of `device`.
 inline genesis_status report(int device, genesis_stats &stats) {
     static const auto census = find<std::int64_t(const char *what)>("simcuda_census");
     static const auto peak_bytes = find<std::int64_t(int device)>("simcuda_peak_bytes");
@@ -45,13 +45,13 @@ inline genesis_status report(int device, genesis_stats &stats) {
     return GENESIS_STATUS_SUCCESS;
 }
 
-// Whose prices the stand-in's driver time goes by; null where there is no stand-in.
+// The name of the prices of driver time; null if there is no stand-in.
 inline const char *prices() {
     static const auto name = find<const char *()>("simcuda_prices");
     return name ? name() : nullptr;
 }
 
-// Makes the peak of `device` what is in use now.
+// Makes the peak of `device` the bytes in use now.
 inline genesis_status reset_peak(int device) {
     static const auto reset = find<int(int device)>("simcuda_peak_reset");
     const bool is_done = reset && reset(device) == 0;

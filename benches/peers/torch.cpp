@@ -2,15 +2,15 @@
 // expandable segments among them.
 //
 // A tensor's storage passes `record_stream` the owner of the block (`DataPtr`), by which the
-// allocator recognises its own blocks. Here an owner is made up for the call and let go of
-// again, so that slots hold bare pointers as they do for everybody.
+// allocator recognises its own blocks. Here an owner is made for the call and released again, so
+// slots hold bare pointers, as they do for all allocators.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <genesis.h>
 
-// Exported, and declared in no header: the full PyTorch says here how it knows whether a device
-// is in use.
+// Exported, and declared in no header: the full PyTorch registers here its test for a device in
+// use.
 namespace c10::cuda::_internal {
 void setHasPrimaryContext(bool (*has_primary_context)(c10::DeviceIndex));
 }
@@ -19,7 +19,7 @@ namespace {
 
 namespace caching = c10::cuda::CUDACachingAllocator;
 
-// Taken once, so that a call pays no more than PyTorch's own inline functions do.
+// Fetched once, so that a call pays no more than PyTorch's own inline functions do.
 caching::CUDAAllocator *allocator;
 
 struct Peer {

@@ -1,6 +1,6 @@
 /*
- * What the storage costs beyond the library: nanoseconds of a cached Alloc and Free, beside
- * genesis_malloc and genesis_free. Prints them, and asserts nothing.
+ * What the storage costs beyond the library: nanoseconds of a cached Alloc and Free, and of
+ * genesis_malloc and genesis_free. A benchmark: benches/mxnet.rs prints them.
  */
 #include "check.hpp"
 

@@ -1,36 +1,34 @@
 /*
  * Genesis for C++17: owned buffers, an allocator for containers, errors as exceptions.
  *
- * Header-only, above genesis.h; link libgenesis.so. Nothing here throws through the library's
- * C functions, and nothing of the library throws into C++: a status or NULL that it returns
- * becomes an exception here.
+ * Header-only, on top of genesis.h; link libgenesis.so. The library's C functions do not throw; a
+ * status or NULL that they return becomes an exception here.
  *
- * OWNERSHIP. A genesis::buffer owns one block and gives it back when it is destroyed; it moves
- * and does not copy. A genesis::out_of_memory_callback is registered as long as it lives. Both
- * may outlive everything but the library: they may be static, and a program may exit with
- * blocks still live.
+ * OWNERSHIP. A genesis::buffer owns one block and frees it when it is destroyed; it can be moved
+ * but not copied. A genesis::out_of_memory_callback is registered as long as it lives. Both may be
+ * static and outlive everything except the library, and a program may exit with live blocks.
  *
- * DEVICE MEMORY. What data() gives is a device address. Code on the host may read or write
- * through it with the host backend only (GENESIS_BACKEND=host, real bytes in host memory); with
- * CUDA the pointer goes to kernels and to cudaMemcpyAsync, and dereferencing it on the host is a
- * segmentation fault. A genesis::buffer never touches its bytes, so it is right for both.
+ * DEVICE MEMORY. data() returns a device address. Code on the host may read or write through it
+ * only with the host backend (GENESIS_BACKEND=host, real bytes in host memory). With CUDA the
+ * pointer is for kernels and cudaMemcpyAsync, and dereferencing it on the host is a segmentation
+ * fault. A genesis::buffer never accesses its bytes, so it works with both.
  *
- * CONTAINERS. genesis::allocator<T> is an allocator as the standard asks for, but containers
- * make their elements on the host. With the host backend every container works. With CUDA only
- * a vector does, of elements that are trivially copyable and trivially destructible, and only
- * when no element passes through the host: make it of its full size at once, v(count), and use
- * data() and size(); do not use operator[], push_back, a resize that grows, a copy or a
- * comparison. So that v(count) does not touch memory, the allocator's construct() without a
- * value default-initialises: for types such as float or int it leaves the bytes as they are,
- * where std::allocator would write zeros. Device memory is never promised to be zero.
+ * CONTAINERS. genesis::allocator<T> is a standard allocator, but containers construct their
+ * elements on the host. With the host backend every container works. With CUDA only a vector
+ * works, with trivially copyable and trivially destructible elements, and only if no element
+ * passes through the host: make it with its full size, v(count), and use data() and size(). Do not
+ * use operator[], push_back, a resize that grows, a copy or a comparison. The allocator's
+ * construct() without a value default-initialises, so that v(count) does not access memory:
+ * elements of types such as float or int keep the bytes that are there, where std::allocator would
+ * write zeros. Device memory is not zeroed.
  *
- * STREAMS. A buffer or container belongs to the stream it was made on; see genesis.h on what may
- * use it, and tell the library with record_stream() of every other stream that does. Allocators
- * are equal when device and stream are, which is what lets one container take over another's
- * memory. A copied container keeps its source's device and stream; assigning or swapping whole
- * containers moves device and stream along with the memory.
+ * STREAMS. A buffer or container belongs to the stream it was made on. genesis.h says what may use
+ * it; call record_stream() for every other stream that does. Allocators are equal if device and
+ * stream are, so that one container can take over another's memory. A copied container keeps its
+ * source's device and stream; assigning or swapping whole containers moves device and stream along
+ * with the memory.
  *
- * THREADS. As in genesis.h; one buffer or container is for one thread at a time.
+ * THREADS. As in genesis.h. One buffer or container is for one thread at a time.
  */
 #ifndef GENESIS_ALLOCATOR_HPP
 #define GENESIS_ALLOCATOR_HPP
@@ -51,7 +49,7 @@
 
 namespace genesis {
 
-/* A call that failed: its status, and the library's line on what happened. */
+/* A failed call: its status, and the library's message. */
 class error : public std::runtime_error {
 public:
     error(genesis_status status, const std::string &message)
@@ -66,8 +64,8 @@ private:
 };
 
 /*
- * Memory could not be had. status() tells a device that is full, GENESIS_STATUS_OUT_OF_MEMORY,
- * from one that does not exist or a library that could not start. what() is the library's line.
+ * An allocation failed. status() is GENESIS_STATUS_OUT_OF_MEMORY if the device is full, and another
+ * one if the device does not exist or the library cannot start. what() is the library's message.
  */
 class out_of_memory : public std::bad_alloc {
 public:
@@ -76,7 +74,7 @@ public:
         try {
             message_ = std::make_shared<const std::string>(message);
         } catch (...) {
-            /* The host's memory is short as well: what() has a text that needs none. */
+            /* Host memory is short as well: what() has a constant text. */
         }
     }
 
@@ -95,7 +93,7 @@ private:
 
 namespace detail {
 
-/* The last error as an exception, after a call that gave `status`. */
+/* Throws the last error, after a call that returned `status`. */
 [[noreturn]] inline void raise(genesis_status status)
 {
     const std::string message = genesis_last_error_message_get();
@@ -114,7 +112,7 @@ inline void *allocate(std::size_t size, int device, genesis_stream stream)
 
 } // namespace detail
 
-/* Throws error unless `status` is success: for calls of genesis.h. */
+/* Throws error unless `status` is success; for calls of genesis.h. */
 inline void check(genesis_status status)
 {
     if (status != GENESIS_STATUS_SUCCESS) {
@@ -131,7 +129,7 @@ inline genesis_stats stats(int device = 0)
     return result;
 }
 
-/* One block of device memory, given back when the buffer goes. */
+/* One block of device memory, freed when the buffer is destroyed. */
 class buffer {
 public:
     /* No memory. */
@@ -159,13 +157,13 @@ public:
 
     /* The device address; null without memory. */
     void *data() const noexcept { return data_; }
-    /* In bytes, as asked for. */
+    /* The size requested, in bytes. */
     std::size_t size() const noexcept { return size_; }
     int device() const noexcept { return device_; }
     genesis_stream stream() const noexcept { return stream_; }
     explicit operator bool() const noexcept { return data_ != nullptr; }
 
-    /* Notes that `stream` uses the memory, which is then not reused before it has finished.
+    /* Records that `stream` uses the memory, which is then not reused before it has finished.
      * The stream must exist until the buffer is reset. Throws error. */
     void record_stream(genesis_stream stream) const
     {
@@ -174,14 +172,14 @@ public:
         }
     }
 
-    /* Gives the block to the caller, who frees it with genesis_free. */
+    /* Returns the block to the caller, who frees it with genesis_free. */
     [[nodiscard]] void *release() noexcept
     {
         size_ = 0;
         return std::exchange(data_, nullptr);
     }
 
-    /* Gives the memory back; queued work of the buffer's stream may still use it. */
+    /* Frees the memory; queued work of the buffer's stream may still use it. */
     void reset() noexcept
     {
         if (data_ != nullptr) {
@@ -208,7 +206,7 @@ private:
     genesis_stream stream_ = nullptr;
 };
 
-/* An allocator for containers; what they may do with device memory stands at the top. */
+/* An allocator for containers; CONTAINERS above says what they may do with device memory. */
 template <typename T> class allocator {
 public:
     static_assert(alignof(T) <= 512, "blocks are aligned to 512 bytes");
@@ -235,7 +233,7 @@ public:
     {
     }
 
-    /* Room for `count` elements; null for 0. Throws bad_array_new_length, out_of_memory. */
+    /* Memory for `count` elements; null for 0. Throws bad_array_new_length, out_of_memory. */
     [[nodiscard]] T *allocate(size_type count)
     {
         if (count > max_size()) {
@@ -254,7 +252,7 @@ public:
         return static_cast<size_type>(std::numeric_limits<difference_type>::max()) / sizeof(T);
     }
 
-    /* An element without a value: left as it is where its type allows, as device memory asks. */
+    /* An element without a value is not written if its type allows that, for device memory. */
     template <typename U>
     void construct(U *place) noexcept(std::is_nothrow_default_constructible<U>::value)
     {
@@ -289,17 +287,16 @@ bool operator!=(const allocator<T> &left, const allocator<U> &right) noexcept
 }
 
 /*
- * Asks a function for memory when it is short, as long as this object lives. The function gets
- * the device and about how many bytes are wanted, and returns whether it has freed anything. It
- * may call the library, and may run on several threads at once. An exception that leaves it
- * counts as "nothing freed". The object must not be destroyed inside the function or while
- * another thread may be in it.
+ * Calls a function when memory is short, as long as this object lives. The function gets the device
+ * and about how many bytes are wanted, and returns true if it has freed anything. It may call the
+ * library, and may run on several threads at once. An exception that leaves it counts as "nothing
+ * freed". The object must not be destroyed inside the function or while another thread may run it.
  */
 class out_of_memory_callback {
 public:
     using function = std::function<bool(int device, std::size_t wanted_bytes)>;
 
-    /* Throws error when the library cannot start. */
+    /* Throws error if the library cannot start. */
     explicit out_of_memory_callback(function callback)
         : callback_(std::make_unique<function>(std::move(callback)))
     {
@@ -339,7 +336,7 @@ private:
         }
     }
 
-    /* The library holds its address, so it stays where it is when the object moves. */
+    /* The library has its address, so it stays in place when the object moves. */
     std::unique_ptr<function> callback_;
     std::uint64_t id_ = 0;
 };

@@ -1,40 +1,40 @@
 /*
  * Genesis for MXNet: a storage manager with MXNet's own interface, of 1.x and of 2.x.
  *
- * Header-only, C++11 and later, above genesis.h and MXNet's <mxnet/storage.h>; link libgenesis.so.
- * genesis::mxnet::storage is an mxnet::Storage. MXNet takes it in place of its own where it makes
- * its only one, in src/storage/storage.cc:
+ * Header-only, C++11 and later, on top of genesis.h and MXNet's <mxnet/storage.h>; link
+ * libgenesis.so. genesis::mxnet::storage is an mxnet::Storage. MXNet uses it if its only storage is
+ * made like this, in src/storage/storage.cc:
  *
  *     std::shared_ptr<Storage> Storage::_GetSharedRef() {
  *       static std::shared_ptr<Storage> inst(new genesis::mxnet::storage());
  *       return inst;
  *     }
  *
- * and a library with this function and Storage::Get, preloaded, does it for an MXNet that is
- * built already (docs/mxnet.md).
+ * For an MXNet that is already built, preload a library with this function and Storage::Get
+ * (docs/mxnet.md).
  *
- * CONTEXTS. GPU memory is Genesis's device memory; CPU and CPU-pinned memory come from its pools
- * of host memory. CPU-shared memory, which is other processes' too, goes to the fallback that
- * the storage was made with, as does every context unknown here; without one it is refused.
+ * CONTEXTS. GPU memory is Genesis's device memory; CPU and CPU-pinned memory is Genesis's host
+ * memory. CPU-shared memory, which other processes use too, and every unknown context go to the
+ * fallback that was passed to the constructor; without one they are refused.
  *
- * ORDER. MXNet's engine frees memory when the work that uses it is done, so what is freed is used
- * again at once, on any stream: all of a GPU's memory is kept for the default stream. Where a
- * handle brings events (2.x, sync_obj), its memory is freed when they are complete; a request
- * that would fail waits for them.
+ * ORDER. MXNet's engine frees memory when the work that uses it is complete, so freed memory may be
+ * reused at once on any stream: all memory of a GPU is allocated on the default stream. If a handle
+ * has events (2.x, sync_obj), its memory is freed when they are complete; a request that would fail
+ * waits for them.
  *
- * FAILURE. A request for which there is no memory, after everything cached has gone back: with
- * `failsafe`, which 2.x has, a null dptr; else dmlc::Error, which is what MXNet's own manager
- * throws. Other failures throw always. A size of 0 is a null dptr and no error.
+ * FAILURE. If there is no memory even after everything cached was released: a null dptr with
+ * `failsafe`, which 2.x has; else dmlc::Error, which MXNet's own manager throws. Other failures
+ * always throw. A size of 0 returns a null dptr and is no error.
  *
  * NAMES. profiler_scope and name of a handle (2.x) are the call site of its GPU memory in profiles,
  * leak reports and lists of live blocks.
  *
- * VARIABLES. MXNET_{GPU,CPU,CPU_PINNED}_MEM_POOL_TYPE and the others of MXNet's pools are read by
- * the library, with MXNet's meanings, where Genesis's own are not set (`genesis options`).
+ * VARIABLES. The library reads MXNET_{GPU,CPU,CPU_PINNED}_MEM_POOL_TYPE and the others of MXNet's
+ * pools, with MXNet's meanings, if Genesis's own are not set (`genesis options`).
  *
- * LOCKS. Calls for GPUs and for pinned memory hold GetMutex(kGPU), as MXNet's own manager does:
- * other parts of MXNet hold it to keep allocations out. So an out-of-memory callback must not
- * call the storage.
+ * LOCKS. Calls for GPUs and for pinned memory hold GetMutex(kGPU), as MXNet's own manager does,
+ * because other parts of MXNet hold it to prevent allocations. So an out-of-memory callback must
+ * not call the storage.
  */
 #ifndef GENESIS_MXNET_HPP
 #define GENESIS_MXNET_HPP
@@ -82,7 +82,7 @@ template <typename Handle> const char *name_of(const Handle &, long)
 #if MXNET_USE_CUDA
 typedef std::vector<std::weak_ptr<cudaEvent_t>> events;
 
-/* The events that a handle brings; none in 1.x. */
+/* The events of a handle; none in 1.x. */
 template <typename Handle>
 auto events_of(const Handle &handle, int) -> decltype(events(handle.sync_obj.events))
 {
@@ -94,8 +94,8 @@ template <typename Handle> events events_of(const Handle &, long)
     return events();
 }
 
-/* While it lives the thread may ask for events though it captures a graph, which would be spoilt
- * otherwise. */
+/* While it lives, the thread may query events although it captures a graph, which would otherwise
+ * break the capture. */
 class relaxed_capture {
 public:
     relaxed_capture() { exchange(); }
@@ -109,8 +109,8 @@ private:
     cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/* Whether every event is complete; one that has gone is. What fails is told by whoever uses the
- * stream next. */
+/* Returns true if every event is complete or destroyed. An error is left for the next user of the
+ * stream. */
 inline bool are_complete(const events &events)
 {
     if (events.empty()) {
@@ -120,7 +120,7 @@ inline bool are_complete(const events &events)
     for (const std::weak_ptr<cudaEvent_t> &weak : events) {
         const std::shared_ptr<cudaEvent_t> event = weak.lock();
         if (event && cudaEventQuery(*event) == cudaErrorNotReady) {
-            /* Being asked is not an error of the program's. */
+            /* An incomplete event is not an error of the program. */
             (void)cudaGetLastError();
             return false;
         }
@@ -157,10 +157,10 @@ public:
 
     using ::mxnet::Storage::Alloc;
 
-    /* Memory of handle->size bytes in handle->ctx, as 1.x asks for it: handle->dptr. */
+    /* Allocates handle->size bytes in handle->ctx, in the form of 1.x: handle->dptr. */
     void Alloc(Handle *handle) { allocate(handle, false); }
 
-    /* The same as 2.x asks for it; with `failsafe` a null dptr says that there is none. */
+    /* The same in the form of 2.x; with `failsafe` a failure is a null dptr. */
     void Alloc(Handle *handle, bool failsafe) { allocate(handle, failsafe); }
 
     void SharedIncrementRefCount(Handle handle)
@@ -168,14 +168,14 @@ public:
         other(handle.ctx).SharedIncrementRefCount(std::move(handle));
     }
 
-    /* Gives memory back for reuse. */
+    /* Frees memory for reuse. */
     void Free(Handle handle)
     {
         switch (handle.ctx.dev_type) {
         case Context::kGPU: {
             std::lock_guard<std::mutex> lock(gpu_mutex());
 #if MXNET_USE_CUDA
-            /* Only now, so that what earlier frees wait for is in order of the frees. */
+            /* Only now, so that the list is in the order of the frees. */
             free_completed(false);
             detail::events events = detail::events_of(handle, 0);
             if (!detail::are_complete(events)) {
@@ -199,7 +199,7 @@ public:
         }
     }
 
-    /* Gives memory back to the driver at once, as far as it shares nothing with live memory. */
+    /* Returns memory to the driver at once, unless it shares a segment with live memory. */
     void DirectFree(Handle handle)
     {
         switch (handle.ctx.dev_type) {
@@ -224,7 +224,7 @@ public:
         }
     }
 
-    /* Gives everything cached for the context back to the driver. */
+    /* Returns all cached memory of the context to the driver. */
     void ReleaseAll(Context ctx)
     {
         switch (ctx.dev_type) {
@@ -303,7 +303,7 @@ private:
 
     std::mutex &gpu_mutex() { return GetMutex(Context::kGPU); }
 
-    /* Who has what is not served here. */
+    /* The storage of contexts that are not served here. */
     ::mxnet::Storage &other(const Context &ctx) const
     {
         if (!fallback_) {
@@ -314,7 +314,7 @@ private:
         return *fallback_;
     }
 
-    /* Asks `other` as 2.x does, or as 1.x does. */
+    /* Calls `other` in the form of 2.x or of 1.x. */
     template <typename Other>
     static auto ask_other(Other &other, Handle *handle, bool failsafe, int)
         -> decltype(other.Alloc(handle, failsafe))
@@ -336,8 +336,8 @@ private:
         detail::events events;
     };
 
-    /* Frees what has become complete, or, where the caller may wait, all; says whether there was
-     * any. The mutex is held. */
+    /* Frees memory whose events are complete, or all if it may wait; returns true if there was any.
+     * The mutex is held. */
     bool free_completed(bool may_wait)
     {
         bool has_freed = false;

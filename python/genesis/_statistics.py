@@ -97,7 +97,7 @@ def empty_cache(device: int = -1) -> None:
 
 
 def memory_info(device: int = 0) -> tuple[int, int]:
-    """Free and total bytes of ``device``, within the limits in force. Cached memory is free."""
+    """Free and total bytes of ``device``, within its limits. Cached memory counts as free."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     _library.call("genesis_memory_info_get", device, ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value

@@ -1,10 +1,10 @@
 //! Calls that may block, and what the calling thread lets go of meanwhile.
 //!
-//! A wait for a device is a wait for work that may need something which the waiting thread holds for
-//! its caller, such as an interpreter's lock: a function on the host, in a stream, that runs Python.
-//! Whoever comes in with such a thing, and may let go of it, says so for as long as its call lasts
-//! ([`letting_go`]); whoever makes a call that may block makes it through [`blocking`]. Costs a look
-//! at a thread's variable, beside a driver call.
+//! A wait for a device is a wait for work, and that work may need something which the waiting
+//! thread holds for its caller, such as an interpreter's lock: a host function in a stream that
+//! runs Python. A caller that holds such a thing and may let go of it wraps its call in
+//! [`letting_go`]; every call that may block goes through [`blocking`]. That costs one look at a
+//! thread's variable per blocking call.
 
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ thread_local! {
     static LET_GO: Cell<Option<LetGo>> = const { Cell::new(None) };
 }
 
-/// What this thread let go of before, put back when the value is dropped.
+/// What this thread let go of before; restored on drop.
 struct Before(Option<LetGo>);
 
 impl Before {
@@ -33,7 +33,7 @@ impl Drop for Before {
     }
 }
 
-/// Does `act`, in which calls that block are made by `let_go`.
+/// Runs `act`; every call in it that may block is made by `let_go`.
 pub fn letting_go<T>(let_go: LetGo, act: impl FnOnce() -> T) -> T {
     let _before = Before::set(Some(let_go));
     act()
@@ -42,7 +42,7 @@ pub fn letting_go<T>(let_go: LetGo, act: impl FnOnce() -> T) -> T {
 /// Makes a call that may block. The thread holds no lock of the library's.
 pub fn blocking<T>(call: impl FnOnce() -> T) -> T {
     assert_none_held();
-    // It is let go of once.
+    // Nested calls let go of nothing more.
     let before = Before::set(None);
     let Some(let_go) = before.0 else { return call() };
     let (mut call, mut answer) = (Some(call), None);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_said_so_lets_go_and_once() {
+    fn only_a_wrapped_call_lets_go_and_once() {
         assert_eq!(blocking(|| 1), 1);
         assert_eq!(COUNT.get(), 0);
         let answer = letting_go(count, || {

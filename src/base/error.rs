@@ -1,8 +1,8 @@
 //! The one error type of the library and the status numbers of its C interface.
 //!
-//! A [`Status`] is what C sees; an [`Error`] is a status with a sentence that says what
-//! happened and, where there is one, what to do about it. Errors are made on failing paths
-//! only, so they may own a formatted string.
+//! A [`Status`] is what C sees. An [`Error`] is a status with a sentence: what happened and, where
+//! possible, what to do about it. Errors are made on failing paths only, so they may own a
+//! formatted string.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +19,7 @@ pub enum Status {
     Success = 0,
     /// An argument is outside what the call accepts; nothing was changed.
     InvalidArgument = 1,
-    /// The memory asked for cannot be had, even after everything cached was given back.
+    /// The memory is not available, even after everything cached was given back.
     OutOfMemory = 2,
     /// There is no device of that ordinal.
     InvalidDevice = 3,
@@ -27,7 +27,7 @@ pub enum Status {
     ForeignPointer = 4,
     /// The pointer is not live any more; nothing was changed.
     DoubleFree = 5,
-    /// A setting in the environment is wrong; no allocation succeeds until it is mended.
+    /// A setting in the environment is wrong; no allocation succeeds until it is fixed.
     InvalidConfiguration = 6,
     /// No usable driver: the library is missing, too old, or refused to start.
     DriverUnavailable = 7,
@@ -41,7 +41,7 @@ pub enum Status {
     Internal = 11,
     /// A file cannot be opened or written.
     FileFailed = 12,
-    /// Something is under way that this would disturb; nothing was changed.
+    /// Another operation is under way that this would disturb; nothing was changed.
     Busy = 13,
 }
 
@@ -64,7 +64,7 @@ impl Status {
         Self::Busy,
     ];
 
-    /// A short lower-case text, NUL-terminated so that C can be given it as it stands.
+    /// A short lower-case text, NUL-terminated for C.
     pub const fn text(self) -> &'static std::ffi::CStr {
         match self {
             Self::Success => c"success",
@@ -85,14 +85,14 @@ impl Status {
     }
 }
 
-/// A failed operation: the status for the caller's program, the message for its reader.
+/// A failed operation: the status for the program, the message for a person.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
     /// What kind of failure it is.
     pub status: Status,
     /// One line, without a trailing stop.
     pub message: Cow<'static, str>,
-    /// The figures, where a device's memory was short.
+    /// The figures, if a device's memory was short.
     pub shortage: Option<Box<Shortage>>,
 }
 

@@ -27,13 +27,13 @@ impl Gauge {
         self.current -= amount;
     }
 
-    /// Makes the peak what is there now.
+    /// Makes the peak the current value.
     pub fn reset_peak(&mut self) {
         self.peak = self.current;
     }
 
-    /// Two quantities as one. Their peaks need not have come together, so the peak is at most
-    /// what this says.
+    /// The sum of two quantities. Their peaks may have come at different times, so the peak of the
+    /// sum is an upper bound.
     pub fn plus(self, other: Self) -> Self {
         Self {
             current: self.current + other.current,

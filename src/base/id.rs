@@ -21,8 +21,8 @@ impl fmt::Display for DeviceOrdinal {
 
 /// A `cudaStream_t` as the caller passed it: opaque, comparable, never dereferenced.
 ///
-/// The handle may only be given to the driver inside the very call that passed it in: the
-/// caller may destroy the stream the moment that call returns.
+/// The handle may only be passed to the driver inside the call that passed it in: the caller may
+/// destroy the stream the moment that call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamHandle(pub usize);
 
@@ -34,7 +34,7 @@ impl StreamHandle {
     /// `CU_STREAM_PER_THREAD`: a different queue in each thread.
     pub const PER_THREAD: Self = Self(2);
 
-    /// Whether it is a name of a default stream, which no stream that is created ever has.
+    /// Returns true if it names a default stream; no created stream has such a handle.
     pub const fn is_default(self) -> bool {
         self.0 <= Self::PER_THREAD.0
     }

@@ -1,14 +1,14 @@
 //! Ranked locks.
 //!
 //! Every lock of the library is a [`Lock`] with a rank, a constant of its type. A thread
-//! acquires locks in strictly increasing rank, so no two threads can wait for each other in
-//! a circle; at most one lock of a rank is held by a thread. Debug builds assert this at
-//! every acquisition, release builds carry none of it.
+//! acquires locks in strictly increasing rank, so it holds at most one lock of a rank, and no
+//! two threads can wait for each other in a circle. Debug builds assert this at every
+//! acquisition; release builds contain none of it.
 //!
-//! Critical sections are a few dozen nanoseconds and never contain a driver call that
-//! synchronises or may block, a user's callback or a system call; [`assert_none_held`] stands in
-//! front of those. Contention is therefore rare and short: a waiter spins briefly and then yields
-//! its processor, because the owner may have been preempted.
+//! Critical sections take a few dozen nanoseconds. They contain no system call, no user's callback
+//! and no driver call that synchronises or may block; those are preceded by [`assert_none_held`].
+//! Contention is therefore rare and short: a waiter spins briefly and then yields its processor,
+//! because the owner may have been preempted.
 
 use std::ops::{Deref, DerefMut};
 
@@ -89,8 +89,8 @@ impl<T, const RANK: u8> DerefMut for Guard<'_, T, RANK> {
     }
 }
 
-/// Asserts, in debug builds, that the thread holds no lock: called where it may block or run
-/// somebody else's code.
+/// Asserts, in debug builds, that the thread holds no lock: called before it may block or runs
+/// foreign code.
 #[inline]
 pub fn assert_none_held() {
     witness::assert_none_held();

@@ -1,5 +1,5 @@
-//! What every layer stands on: units and sizes, identifiers, errors, ranked locks, calls that block,
-//! threads by number.
+//! The foundation of every layer: units and sizes, identifiers, errors, ranked locks, blocking
+//! calls, threads by number.
 //!
 //! Imports nothing of the project.
 

@@ -2,8 +2,8 @@
 
 use std::ops::Deref;
 
-/// A `T` that shares no cache line with its neighbours, so that whoever writes the one does not
-/// slow down who reads the other. Processors fetch two lines of 64 bytes together.
+/// A `T` that shares no cache line with its neighbours, so writes to one do not slow down reads of
+/// another. The alignment is two lines of 64 bytes because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct CachePadded<T>(pub T);

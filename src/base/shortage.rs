@@ -1,15 +1,14 @@
-//! The figures of a request that failed for want of memory.
+//! The figures of a request that failed because memory was short.
 //!
-//! Gathered once, at the moment of the failure, and carried by the error: the line in the log,
-//! the last error and whatever a framework raises all speak of the same moment.
+//! They are gathered once, when the request fails, and the error carries them. So the line in the
+//! log, the last error and the exception that a framework raises all show the same moment.
 
 use std::fmt;
 
 use super::DeviceOrdinal;
 use super::size::Bytes;
 
-/// Everything that matters when a request has failed for want of memory. Displays as one line
-/// of `name=value` pairs and a hint.
+/// The figures of a failed request. Displays as one line of `name=value` pairs and a hint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shortage {
     /// The device.
@@ -26,22 +25,22 @@ pub struct Shortage {
     pub cached_bytes: u64,
     /// The largest free run in the cache, in bytes.
     pub largest_free_bytes: u64,
-    /// Bytes of blocks freed that another stream may still use.
+    /// Bytes of freed blocks that another stream may still use.
     pub pending_bytes: u64,
     /// Physical bytes held from the driver.
     pub reserved_bytes: u64,
-    /// The most that may be held, in bytes, if anything limits it.
+    /// The most that may be held, in bytes, if there is a limit.
     pub limit_bytes: Option<u64>,
-    /// What the driver has free, in bytes; `None` if it did not say.
+    /// What the driver has free, in bytes; `None` if the query failed.
     pub driver_free_bytes: Option<u64>,
-    /// All memory of the device, in bytes; `None` if the driver did not say.
+    /// All memory of the device, in bytes; `None` if the query failed.
     pub driver_total_bytes: Option<u64>,
-    /// 1 − largest free run / all that is cached, in [0, 1].
+    /// 1 − `largest_free_bytes` / `cached_bytes`, in [0, 1].
     pub fragmentation_index: f64,
 }
 
 impl Shortage {
-    /// What the reader can do about it: only what the figures bear out.
+    /// What the reader can do about it: only what the figures prove.
     pub fn hint(&self) -> &'static str {
         let wanted = self.block_bytes;
         let would_fit = |bytes: u64| self.reserved_bytes.saturating_add(wanted) <= bytes;
@@ -60,8 +59,8 @@ impl Shortage {
             "cached memory that cannot be given back now leaves too little room: parts of segments \
              with live blocks, private pools, blocks that streams still use"
         } else {
-            "live blocks leave too little room: use less at a time; GENESIS_PROFILE=memory.html shows \
-             who holds them"
+            "live blocks leave too little room: use less at a time; GENESIS_PROFILE=memory.html \
+             shows who holds them"
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Sizes in bytes: rounding that cannot overflow, and the way people write and read them.
+//! Sizes in bytes: rounding that cannot overflow, and the texts that people write and read.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ pub const GIB: u64 = 1 << 30;
 pub const ALIGNMENT_BYTES: u64 = 512;
 
 /// The largest request the library considers, in bytes: 2^47, the span of a user address
-/// space. Anything above is a mistake of the caller (often a negative size) and is refused
-/// before any arithmetic is done on it.
+/// space. Anything above is a mistake of the caller, often a negative size, and is refused before
+/// any arithmetic.
 pub const LARGEST_REQUEST_BYTES: u64 = 1 << 47;
 
 /// Blocks up to this size, in bytes, are small.
 pub const SMALL_BLOCK_LIMIT_BYTES: u64 = MIB;
 
-/// The two kinds of blocks that PyTorch's allocator keeps, and counts, apart: its small pool
+/// The two kinds of blocks that PyTorch's allocator keeps and counts separately, as its small pool
 /// and its large pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -69,7 +69,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// The size that `text` names, in bytes.
+/// Parses a size, in bytes.
 ///
 /// A decimal number, optionally with a fraction, and optionally a unit in any case:
 /// `B`, `K`/`KB`/`KiB`, `M…`, `G…`, `T…`. All units are binary, as GPU users mean them:

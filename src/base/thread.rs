@@ -1,10 +1,10 @@
-//! Threads told apart by a number.
+//! Threads by number.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The calling thread's number: from 1, and never another thread's of this process. May be asked
-/// for as long as the thread runs, as nothing is destroyed with it.
+/// The calling thread's number: from 1, and never reused in this process. Valid for as long as the
+/// thread runs, because the variable has no destructor.
 pub fn number() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });

@@ -2,10 +2,11 @@
 
 use std::fmt::{self, Write};
 
+use super::option::OptionSpec;
 use super::settings::Settings;
-use super::table::{OPTIONS, OptionSpec};
+use super::table::OPTIONS;
 
-/// Writes every option with its value in force, its default and its meaning.
+/// Writes every option with its value, its default and its meaning.
 pub fn describe(settings: &Settings, writer: &mut dyn Write) -> fmt::Result {
     for (index, option) in OPTIONS.iter().enumerate() {
         if index > 0 {

@@ -1,45 +1,41 @@
 //! Reading the environment: variables in, settings and warnings out.
 //!
-//! The environment comes in as a value, so that tests and tools bring their own; the only
-//! functions that look at the process's are those named `…_environment`. For each option the
-//! first name that is set decides: its own, then its aliases in order. A variable that is
-//! empty or blank is unset. Everything wrong is reported in one message; nothing is taken
-//! from an environment that has anything wrong in it.
+//! The environment is a parameter, so that tests and tools pass their own; only the functions named
+//! `…_environment` read the process's. For each option the first name that is set counts: its own,
+//! then its aliases in order. An empty or blank variable is unset. All mistakes are reported in one
+//! message, and with a mistake no setting is taken.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 
-use super::nearest::nearest;
+use super::option::{OptionSpec, Parse};
 use super::settings::{LogLevel, Settings};
-use super::table::{OPTIONS, OptionSpec, Parse};
+use super::table::{OPTIONS, PREFIX, unknown_name};
 use crate::base::{Error, Result, Status};
 
-/// What the names of all options start with.
-pub(super) const PREFIX: &str = "GENESIS_";
-
-/// Variables with the prefix that are other programs' and not options.
+/// Variables with the prefix that are not options but belong to other programs.
 const NOT_OPTIONS: &[&str] = &["GENESIS_LIBRARY", "GENESIS_PRELOAD_LIBRARY"];
 
 impl Settings {
-    /// The settings that the process's environment asks for, with warnings for the user.
+    /// The settings of the process's environment, with warnings for the user.
     pub fn from_environment() -> Result<(Self, Vec<String>)> {
         Self::from_variables(std::env::vars_os())
     }
 
-    /// How much may be said while nothing else is known: what `GENESIS_LOG` asks for, if that
-    /// can be read, even where another variable is wrong.
+    /// The log level before the settings are known: that of `GENESIS_LOG` if it can be read, even
+    /// if another variable is wrong.
     pub fn log_level_from_environment() -> LogLevel {
         let mut settings = Self::default();
         if let Ok(text) = std::env::var("GENESIS_LOG") {
             // A mistake in it is reported with all others.
-            let _ = super::set(&mut settings, "GENESIS_LOG", &text, false);
+            let _ = super::runtime::set(&mut settings, "GENESIS_LOG", &text, false);
         }
         settings.log
     }
 
-    /// The settings that `variables` ask for, with warnings for the user.
+    /// The settings of `variables`, with warnings for the user.
     ///
-    /// Of a name given twice the first value counts, as with `getenv`. Fails with
+    /// If a name occurs twice, the first value counts, as with `getenv`. Fails with
     /// `InvalidConfiguration` and a message that names every wrong variable.
     pub fn from_variables(
         variables: impl Iterator<Item = (OsString, OsString)>,
@@ -96,7 +92,7 @@ fn apply(
     parse(settings, text).map_err(|mistake| format!("{name}={text}: {mistake}"))
 }
 
-/// A warning for each variable that looks like an option and is none.
+/// A warning for each variable that begins like an option and is none.
 fn unknown_names(environment: &Environment) -> Vec<String> {
     let mut warnings: Vec<String> = environment
         .keys()
@@ -107,16 +103,6 @@ fn unknown_names(environment: &Environment) -> Vec<String> {
         .collect();
     warnings.sort();
     warnings
-}
-
-/// The sentence for a name that is no option's, with the nearest one that is.
-pub(super) fn unknown_name(name: &str) -> String {
-    let stem = name.strip_prefix(PREFIX).unwrap_or(name);
-    let stems = OPTIONS.iter().filter_map(|option| option.name.strip_prefix(PREFIX));
-    match nearest(stem, stems) {
-        Some(near) => format!("{name} is not an option; did you mean {PREFIX}{near}?"),
-        None => format!("{name} is not an option; `genesis options` lists them"),
-    }
 }
 
 /// One line for all mistakes.

@@ -1,12 +1,13 @@
 //! The settings: one table of options, the environment read once.
 //!
-//! [`OPTIONS`] is the table: a row says how an option is called, written, checked, shown and
-//! explained, and everything that users see of options is made from the rows. [`Settings`]
-//! holds the values and, in its `Default`, the defaults: no default is written anywhere else.
+//! [`OPTIONS`] is the table. A row has an option's name, syntax, check and documentation; all
+//! documentation of options is made from the rows. [`Settings`] has the values and, in its
+//! `Default`, the defaults, which are written nowhere else.
 
 mod document;
 mod environment;
 mod nearest;
+mod option;
 mod runtime;
 mod settings;
 mod strategy;
@@ -15,10 +16,11 @@ mod table;
 mod value;
 
 pub use document::{describe, markdown_page};
+pub use option::{Alias, OptionSpec, Parse};
 pub use runtime::{get, set};
 pub use settings::{
-    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, PoolType,
-    SIM_MEMORY_BYTES, Settings, StreamIds,
+    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, SIM_MEMORY_BYTES,
+    Settings, StreamIds,
 };
-pub use strategy::{HostKind, StrategySettings};
-pub use table::{Alias, OPTIONS, OptionSpec, Parse};
+pub use strategy::{HostKind, PoolType, StrategySettings};
+pub use table::OPTIONS;

@@ -1,8 +1,8 @@
 //! "Did you mean …?": the known name nearest to a mistyped one.
 //!
 //! The distance is the number of letters inserted, dropped, replaced or swapped with their
-//! neighbour, in any case. A name is near when at most a third of its letters differ, and
-//! never more than three: further away a suggestion misleads.
+//! neighbour, ignoring case. A name is near if at most a third of its letters differ, and at most
+//! three; a more distant suggestion misleads.
 
 /// The candidate nearest to `text`, if one is near.
 pub(super) fn nearest(

@@ -1,22 +1,22 @@
 //! Reading and changing single options while the library runs.
 
-use super::environment::unknown_name;
+use super::option::OptionSpec;
 use super::settings::Settings;
-use super::table::{OptionSpec, find};
+use super::table::{find, unknown_name};
 use crate::base::{Error, Result};
 
-/// The value in force of the option `name`, as [`set`] reads it.
+/// The value of the option `name`, as [`set`] reads it.
 ///
-/// Fails with `InvalidArgument` where there is no such option.
+/// Fails with `InvalidArgument` if there is no such option.
 pub fn get(settings: &Settings, name: &str) -> Result<String> {
     Ok((lookup(name)?.show)(settings))
 }
 
-/// Sets the option `name`; an empty or blank `value` puts the default back.
+/// Sets the option `name`; an empty or blank `value` restores the default.
 ///
-/// `started` says that devices have been opened, after which some options are fixed. Fails
-/// with `InvalidArgument`, and changes nothing, where there is no such option, the option is
-/// fixed by now, or the value is not one of its values.
+/// `started` is true once devices have been opened, after which some options are fixed. Fails with
+/// `InvalidArgument` and changes nothing if there is no such option, it is fixed, or the value is
+/// invalid.
 pub fn set(settings: &mut Settings, name: &str, value: &str, started: bool) -> Result<()> {
     let option = lookup(name)?;
     if started && !option.runtime {

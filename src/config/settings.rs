@@ -1,40 +1,9 @@
-//! The settings in force, as plain values: what the option table parses into.
+//! The settings as plain values, which the option table reads.
 
 use simgpu::Prices;
 
-use super::strategy::StrategySettings;
+use super::strategy::{PoolType, StrategySettings};
 use crate::base::size::{GIB, MIB};
-
-/// Where a block goes: the value of `GENESIS_POOL_TYPE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolType {
-    /// Every request straight to the driver and back.
-    Naive,
-    /// MXNet's *Round*: powers of two up to a cutoff, then its multiples.
-    Round,
-    /// MXNet's *Naive*: page-rounded sizes, reused exactly.
-    Exact,
-    /// Best fit in segments, with splitting and coalescing.
-    Caching,
-    /// Segregated fit in addresses under which memory is moved without waiting.
-    Elastic,
-}
-
-impl PoolType {
-    /// Every pool type, in the order in which they are listed to users.
-    pub const ALL: &[Self] = &[Self::Naive, Self::Round, Self::Exact, Self::Caching, Self::Elastic];
-
-    /// The word for it in the environment.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Naive => "Naive",
-            Self::Round => "Round",
-            Self::Exact => "Exact",
-            Self::Caching => "Caching",
-            Self::Elastic => "Elastic",
-        }
-    }
-}
 
 /// Which device implementation to use: the value of `GENESIS_BACKEND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,14 +80,14 @@ impl HandleType {
     }
 }
 
-/// Whose streams are told apart by the driver's numbers: the value of `GENESIS_STREAM_IDS`.
+/// Whose streams are identified by the driver's numbers: the value of `GENESIS_STREAM_IDS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamIds {
-    /// Those of all callers but PyTorch, whose streams last as long as the process.
+    /// Those of all callers except PyTorch, whose streams last as long as the process.
     Auto,
-    /// Everybody's.
+    /// Those of all callers.
     On,
-    /// Nobody's: streams last, or their end is told.
+    /// None: streams last, or their end is announced.
     Off,
 }
 
@@ -142,9 +111,9 @@ impl StreamIds {
 pub enum LogLevel {
     /// Nothing at all.
     Off,
-    /// Failures the caller is told of by a status as well.
+    /// Failures, which the caller also gets as a status.
     Error,
-    /// What somebody should mend.
+    /// What a user should fix.
     Warn,
     /// What was chosen, and each release of cached memory.
     Info,
@@ -168,38 +137,38 @@ impl LogLevel {
     }
 }
 
-/// What is looked for while a program is debugged: the value of `GENESIS_DEBUG`.
+/// The debugging modes: the value of `GENESIS_DEBUG`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DebugModes {
-    /// Say at exit what is still live.
+    /// Report at exit what is still live.
     pub leaks: bool,
-    /// Fill memory with a pattern when it is handed out and when it is freed.
+    /// Fill memory with a pattern when it is allocated and when it is freed.
     pub poison: bool,
     /// End each block at a page that is not mapped; fixed once a device is in use.
     pub guard: bool,
-    /// Keep freed blocks from being used again.
+    /// Keep freed blocks from being reused.
     pub quarantine: bool,
 }
 
 impl DebugModes {
     /// Nothing.
     pub const OFF: Self = Self { leaks: false, poison: false, guard: false, quarantine: false };
-    /// What `all` stands for: guard, which changes the strategy, is asked for by itself.
+    /// The meaning of `all`: everything except guard, which changes the strategy.
     pub const ALL: Self = Self { leaks: true, poison: true, guard: false, quarantine: true };
 
-    /// Whether anything is looked for.
+    /// Returns true if any mode is on.
     pub fn is_any(self) -> bool {
         self != Self::OFF
     }
 }
 
-/// What is looked for to say where a call was made: the value of `GENESIS_CALL_SITES`.
+/// Which stack is recorded as the place of a call: the value of `GENESIS_CALL_SITES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CallSites {
     /// Nothing.
     Off,
-    /// The Python stack; the native one of threads that run no Python code.
+    /// The Python stack, or the native one in a thread that runs no Python code.
     Python,
     /// The native stack.
     Native,
@@ -239,23 +208,23 @@ pub struct Settings {
     pub memory_limit_bytes: Option<u64>,
     /// The most that each device keeps cached (reserved and not live); `None` for no limit.
     pub cache_size_bytes: Option<u64>,
-    /// Caching: free blocks larger than this are not split; `None` for no limit.
+    /// Caching: free blocks larger than this are not cut; `None` for no limit.
     pub max_split_size_bytes: Option<u64>,
     /// Caching: round sizes up to 1/n of a power of two; 0 for off, else a power of two.
     pub roundup_power2_divisions: u32,
-    /// Elastic: what is saved where not both can be.
+    /// Elastic: whether driver time or memory is saved if it cannot be both.
     pub elastic_policy: ElasticPolicy,
-    /// Elastic: how memory can be shared with other processes, where the device can.
+    /// Elastic: how memory can be shared with other processes, if the device can.
     pub handle_type: HandleType,
-    /// Elastic: whether memory is made for GPUDirect RDMA, where the device can.
+    /// Elastic: whether memory is made for GPUDirect RDMA, if the device can.
     pub rdma: bool,
     /// Elastic: requests of at least this size get memory from one handle of their own; `None`
     /// for no request.
     pub single_handle_size_bytes: Option<u64>,
-    /// Whose streams are told apart by the driver's numbers rather than by their handles.
+    /// Whose streams are identified by the driver's numbers and not by their handles.
     pub stream_ids: StreamIds,
-    /// Start releasing old cached blocks when this part of the memory allowed is reserved;
-    /// `None` for never.
+    /// Start releasing old cached blocks once this part of the memory allowed is reserved; `None`
+    /// for never.
     pub gc_threshold: Option<f64>,
     /// Release cached blocks unused for this many allocations; `None` for never.
     pub gc_age_allocations: Option<u64>,
@@ -265,25 +234,25 @@ pub struct Settings {
     pub log: LogLevel,
     /// The file to record every call to, from the start; `None` for no recording.
     pub trace: Option<String>,
-    /// The longest that a recorded call waits to be written, in seconds.
+    /// The longest time before a recorded call is written, in seconds.
     pub trace_flush_seconds: f64,
     /// The file to write a profile of the whole run to at exit; `None` for no profile.
     pub profile: Option<String>,
-    /// How many events the history of a profile keeps.
+    /// The number of events that the history of a profile keeps.
     pub profile_events: u64,
-    /// Whether to say what is held for `genesis top` to read.
+    /// Whether to write the file for `genesis top`.
     pub top: bool,
     /// The file to write metrics to for Prometheus; `None` for none.
     pub metrics: Option<String>,
-    /// How often to write them, in seconds.
+    /// The time between two writes of it, in seconds.
     pub metrics_seconds: f64,
-    /// What is looked for while the program is debugged.
+    /// The debugging modes.
     pub debug: DebugModes,
-    /// The most that quarantine keeps out of use on each device, in bytes.
+    /// The most that quarantine keeps from reuse on each device, in bytes.
     pub quarantine_size_bytes: u64,
-    /// What is looked for to say where a call was made, while somebody wants to know.
+    /// Which stack is recorded as the place of a call.
     pub call_sites: CallSites,
-    /// The preload library: whether it serves.
+    /// The preload library: whether it serves CUDA's calls.
     pub preload: bool,
     /// The preload library: whether memory given to `cudaFree` waits for the device.
     pub preload_fence: bool,
@@ -294,11 +263,11 @@ pub struct Settings {
     /// Simulated backends: the memory of each device; `None`: 80 GiB for `sim`, half of the
     /// machine's memory for `host`.
     pub sim_memory_bytes: Option<u64>,
-    /// Simulated backends: what driver calls are taken to cost.
+    /// Simulated backends: the prices of driver calls.
     pub sim_prices: Prices,
 }
 
-/// The memory of a device simulated with addresses only, unless said otherwise: an H100's.
+/// The default memory of a device simulated with addresses only: an H100's.
 pub const SIM_MEMORY_BYTES: u64 = 80 * GIB;
 
 impl Default for Settings {

@@ -1,8 +1,38 @@
 //! The settings of a strategy, of which each kind of memory has its own: device memory, pageable
 //! and pinned host memory.
 
-use super::settings::PoolType;
 use crate::base::size::MIB;
+
+/// Where a block goes: the value of `GENESIS_POOL_TYPE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolType {
+    /// Every request goes to the driver.
+    Naive,
+    /// MXNet's *Round*: powers of two up to a cutoff, then its multiples.
+    Round,
+    /// MXNet's *Naive*: page-rounded sizes, reused exactly.
+    Exact,
+    /// Best fit in segments, with cutting and joining.
+    Caching,
+    /// Segregated fit in addresses under which memory is moved without waiting.
+    Elastic,
+}
+
+impl PoolType {
+    /// Every pool type, in the order in which they are listed to users.
+    pub const ALL: &[Self] = &[Self::Naive, Self::Round, Self::Exact, Self::Caching, Self::Elastic];
+
+    /// The word for it in the environment.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Naive => "Naive",
+            Self::Round => "Round",
+            Self::Exact => "Exact",
+            Self::Caching => "Caching",
+            Self::Elastic => "Elastic",
+        }
+    }
+}
 
 /// A strategy and the numbers of Round and Exact. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]

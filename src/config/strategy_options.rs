@@ -9,8 +9,9 @@
 //!
 //! MXNet's names keep MXNet's meanings: its Naive is our Exact, its Unpooled our Naive.
 
-use super::settings::{PoolType, Settings};
-use super::table::{Alias, OptionSpec, assign};
+use super::option::{Alias, OptionSpec, assign};
+use super::settings::Settings;
+use super::strategy::PoolType;
 use super::value::{
     aligned_bytes, cutoff, mxnet_pool_type, no_pool, page_bytes, percent, show_bytes, word,
 };

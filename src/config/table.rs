@@ -6,65 +6,36 @@
 //! strategies, which exist for three kinds of memory, are in `strategy_options`.
 //!
 //! **Invariants**, tested: names are distinct and start with `GENESIS_`; `parse` reads back what
-//! `show` writes; each field of [`Settings`] has a row; a `parse` that fails changes nothing.
+//! `show` writes; each field of `Settings` has a row; a `parse` that fails changes nothing.
 
 use simgpu::Prices;
 
-use super::settings::{
-    BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, Settings, StreamIds,
-};
+use super::nearest::nearest;
+use super::option::{OptionSpec, assign};
+use super::settings::{BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, StreamIds};
 use super::strategy_options::{device, pageable, pinned};
 use super::value::{
-    AUTO, NEVER, OFF, Read, UNLIMITED, bytes, bytes_from, debug_modes, divisions, fraction,
-    optional, seconds, show_bytes, show_debug_modes, show_optional, show_switch, switch, whole,
-    word,
+    AUTO, NEVER, OFF, UNLIMITED, bytes, bytes_from, debug_modes, divisions, fraction, optional,
+    seconds, show_bytes, show_debug_modes, show_optional, show_switch, switch, whole, word,
 };
 use crate::base::size::MIB;
 
-/// Reads a trimmed, non-empty value into the settings. If it is wrong, returns a sentence that says
-/// why and changes nothing.
-pub type Parse = fn(&mut Settings, &str) -> Result<(), String>;
+/// The beginning of all options' names.
+pub(super) const PREFIX: &str = "GENESIS_";
 
-/// Another library's variable, read if the option's own is unset.
-#[derive(Debug)]
-pub struct Alias {
-    /// The environment variable.
-    pub name: &'static str,
-    /// Reads its value, which may have another syntax than the option's own.
-    pub parse: Parse,
-}
-
-/// One option.
-#[derive(Debug)]
-pub struct OptionSpec {
-    /// The environment variable, which is also the option's name everywhere else.
-    pub name: &'static str,
-    /// Other names, the preferred one first.
-    pub aliases: &'static [Alias],
-    /// How a value is written, in words.
-    pub values: &'static str,
-    /// What the option does, in one line.
-    pub summary: &'static str,
-    /// More about it; may be empty.
-    pub help: &'static str,
-    /// Whether the option may be changed after the library has started.
-    pub runtime: bool,
-    /// Reads a value.
-    pub parse: Parse,
-    /// Writes the present value as `parse` reads it.
-    pub show: fn(&Settings) -> String,
-}
-
-impl OptionSpec {
-    /// The value if nothing is set.
-    pub fn default_value(&self) -> String {
-        (self.show)(&Settings::default())
-    }
-}
-
-/// The row of that name.
+/// The row with this name.
 pub(super) fn find(name: &str) -> Option<&'static OptionSpec> {
     OPTIONS.iter().find(|option| option.name == name)
+}
+
+/// The message for a name that is not an option, with the nearest one that is.
+pub(super) fn unknown_name(name: &str) -> String {
+    let stem = name.strip_prefix(PREFIX).unwrap_or(name);
+    let stems = OPTIONS.iter().filter_map(|option| option.name.strip_prefix(PREFIX));
+    match nearest(stem, stems) {
+        Some(near) => format!("{name} is not an option; did you mean {PREFIX}{near}?"),
+        None => format!("{name} is not an option; `genesis options` lists them"),
+    }
 }
 
 /// Every option, in the order in which users are shown them.
@@ -469,8 +440,3 @@ pub static OPTIONS: &[OptionSpec] = &[
         show: |settings| settings.sim_prices.name().to_owned(),
     },
 ];
-
-/// Assigns what was read, or passes the error on.
-pub(super) fn assign<T>(field: &mut T, read: Read<T>) -> Result<(), String> {
-    read.map(|value| *field = value)
-}

@@ -1,28 +1,29 @@
-//! How values are written: the readers that check them, and the writers that agree.
+//! The syntax of values: readers that check them, and writers.
 //!
-//! A reader takes trimmed text and answers the value or a sentence that says what is wrong
-//! and what would be right. What a writer writes, its reader reads back unchanged.
+//! A reader takes trimmed text and returns the value, or a sentence that says what is wrong and
+//! what is valid. A reader reads back unchanged what its writer writes.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use super::nearest::nearest;
-use super::settings::{DebugModes, PoolType};
+use super::settings::DebugModes;
+use super::strategy::PoolType;
 use crate::base::size::{ALIGNMENT_BYTES, LARGEST_REQUEST_BYTES, parse_bytes};
 
-/// What every reader answers.
+/// The result of a reader.
 pub(super) type Read<T> = Result<T, String>;
 
 /// The word for "no limit".
 pub(super) const UNLIMITED: &str = "unlimited";
-/// The word for "not ever".
+/// The word for "at no time".
 pub(super) const NEVER: &str = "never";
 /// The word for "not at all".
 pub(super) const OFF: &str = "off";
-/// The word for "do it".
+/// The word for "yes".
 pub(super) const ON: &str = "on";
-/// The word for "let the library choose".
+/// The word for "the library chooses".
 pub(super) const AUTO: &str = "auto";
 
 /// One of `all` by its name, in any case.
@@ -53,10 +54,10 @@ pub(super) const fn show_switch(value: bool) -> &'static str {
     if value { ON } else { OFF }
 }
 
-/// Where a mode is switched.
+/// The field of a mode.
 type ModeField = fn(&mut DebugModes) -> &mut bool;
 
-/// The modes that can be listed, by their names.
+/// The modes by name.
 const DEBUG_MODES: [(&str, ModeField); 4] = [
     ("leaks", |modes| &mut modes.leaks),
     ("poison", |modes| &mut modes.poison),
@@ -93,7 +94,7 @@ pub(super) fn show_debug_modes(mut modes: DebugModes) -> String {
     on.collect::<Vec<_>>().join(",")
 }
 
-/// A value that may be absent: `absent` (in any case) or 0 mean none.
+/// A value that may be absent: the word `absent` (in any case) and 0 mean none.
 pub(super) fn optional<T>(
     text: &str,
     absent: &str,
@@ -110,19 +111,19 @@ pub(super) fn show_optional<T>(value: Option<T>, absent: &str, show: fn(T) -> St
     value.map_or_else(|| absent.to_owned(), show)
 }
 
-/// Whether `text` is 0, with or without a unit.
+/// Returns true if `text` is 0, with or without a unit.
 fn is_zero(text: &str) -> bool {
     text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim_end().parse() == Ok(0.0)
 }
 
-/// A size, in bytes. A part of a byte is no size: it would pass for 0.
+/// A size, in bytes. A fraction of a byte is an error and not 0.
 pub(super) fn bytes(text: &str) -> Read<u64> {
     parse_bytes(text)
         .filter(|value_bytes| *value_bytes > 0 || is_zero(text))
         .ok_or_else(|| "not a size such as 4096, 512KB or 2GB".to_owned())
 }
 
-/// A size of at least `least_bytes` and at most the largest there can be, in bytes.
+/// A size of at least `least_bytes` and at most the largest possible, in bytes.
 pub(super) fn bytes_from(text: &str, least_bytes: u64) -> Read<u64> {
     let value_bytes = bytes(text)?;
     if (least_bytes..=LARGEST_REQUEST_BYTES).contains(&value_bytes) {
@@ -187,7 +188,7 @@ pub(super) fn mxnet_pool_type(text: &str) -> Read<PoolType> {
     read.map(|(_, pool_type)| pool_type)
 }
 
-/// MXNet's switch that takes all its pools away; 0 leaves the pool type `as_it_is`.
+/// MXNet's switch that turns off all its pools; 0 leaves the pool type `as_it_is`.
 pub(super) fn no_pool(as_it_is: PoolType, text: &str) -> Read<PoolType> {
     let is_on = whole(text, 0..=u32::MAX)? != 0;
     Ok(if is_on { PoolType::Naive } else { as_it_is })
@@ -201,7 +202,7 @@ pub(super) fn divisions(text: &str) -> Read<u32> {
     }
 }
 
-/// A part of a whole: above 0 and at most 1.
+/// A fraction: above 0 and at most 1.
 pub(super) fn fraction(text: &str) -> Read<f64> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value <= 1.0 => Ok(value),

@@ -340,7 +340,7 @@ impl Device for Guarded {
 
 #[cfg(test)]
 mod tests {
-    use simgpu::{Access, Config, Machine, StoreKind, Target, Times};
+    use simgpu::{Config, Machine, StoreKind, Target, Times, Work};
 
     use super::*;
     use crate::driver::simulated::SimulatedDevice;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     fn touch(machine: &Machine, address: u64, bytes: u64) -> usize {
-        machine.touch(0, 0xA, address, bytes, Access::Write, "test").unwrap();
+        machine.touch(0, 0xA, Work::write(address, bytes, "test")).unwrap();
         machine.take_violations().len()
     }
 

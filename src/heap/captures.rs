@@ -28,7 +28,6 @@ use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
-use super::lane::Lane;
 use crate::driver::{self, Call, Code, DriverError};
 
 /// So long a capture that was only seen counts after the last call on its stream.
@@ -70,12 +69,13 @@ impl Captures {
         self.start.get_or_init(Instant::now).elapsed().as_secs() as u32
     }
 
-    /// The stream of `lane` was found to be captured, or not to be.
-    pub(super) fn see(&self, lane: &Lane, is_capturing: bool) {
+    /// A lane's stream was found to be captured, or not. `set` keeps that with the lane and
+    /// returns what was kept before.
+    pub(super) fn see(&self, is_capturing: bool, set: impl FnOnce(bool) -> bool) {
         if is_capturing {
             self.seen_second.store(self.second(), SeqCst);
         }
-        match (lane.set_capturing(is_capturing), is_capturing) {
+        match (set(is_capturing), is_capturing) {
             (false, true) => self.seen.fetch_add(1, SeqCst),
             (true, false) => self.seen.fetch_sub(1, SeqCst),
             _ => 0,

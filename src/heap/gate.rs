@@ -75,7 +75,7 @@ impl DeviceHeap<'_> {
             let handle = lane.stream().lasting_handle();
             let has_ended = |handle| self.driver.stream_is_capturing(handle) == Ok(false);
             if handle.is_some_and(has_ended) {
-                self.captures.see(lane, false);
+                self.captures.see(false, |now| lane.set_capturing(now));
             }
         }
     }
@@ -117,10 +117,10 @@ impl Climb<'_> {
         }
         // A driver that does not say has no captures.
         if device.driver.stream_is_capturing(stream) == Ok(true) {
-            device.captures.see(lane, true);
+            device.captures.see(true, |now| lane.set_capturing(now));
             device.captures.let_waits_end();
         } else if lane.was_capturing() {
-            device.captures.see(lane, false);
+            device.captures.see(false, |now| lane.set_capturing(now));
         }
         device.look_for_ends();
     }

@@ -273,8 +273,8 @@ impl Lane {
         stream: StreamHandle,
     ) {
         if self.was_capturing() {
-            let is_capturing = contexts.own().device().stream_is_capturing(stream) == Ok(true);
-            captures.see(self, is_capturing);
+            let is_capturing = contexts.own().driver().stream_is_capturing(stream) == Ok(true);
+            captures.see(is_capturing, |now| self.set_capturing(now));
             if is_capturing {
                 // No event can be had; the next call looks again.
                 return;

@@ -9,7 +9,7 @@ use super::lane_guard::LaneGuard;
 use super::state::DeviceHeap;
 use crate::memory::{Slot, State};
 use crate::observe::Action;
-use crate::order::{EventPool, Recorded};
+use crate::order::{EventCache, Recorded};
 
 /// After an event was found not complete, this many allocations go by before a lane asks
 /// again on its hot path; a miss always asks.
@@ -69,7 +69,7 @@ impl DeviceHeap<'_> {
 impl Lane {
     /// Frees the blocks whose events have completed.
     #[cold]
-    pub(super) fn poll(&self, state: &mut LaneState, own: &EventPool) {
+    pub(super) fn poll(&self, state: &mut LaneState, own: &EventCache) {
         let LaneState { pending, fence, complete, .. } = state;
         pending.poll(own, fence.epoch(), |slot| complete.push(slot));
         state.poll_again_at = state.tick.wrapping_add(POLL_INTERVAL);
@@ -77,7 +77,7 @@ impl Lane {
     }
 
     /// All work queued before the lane's epoch ended at `epoch` has completed.
-    pub(super) fn device_was_idle(&self, epoch: u32, own: &EventPool) {
+    pub(super) fn device_was_idle(&self, epoch: u32, own: &EventCache) {
         let mut state = self.lock();
         state.fence.device_was_idle(epoch);
         let LaneState { pending, complete, .. } = &mut *state;

@@ -100,7 +100,7 @@ struct Domain {
 /// A registered string; its handle points to it.
 struct Text(Box<str>);
 
-/// Everything handed out, by name.
+/// The domains and registered strings so far, by name.
 #[derive(Default)]
 struct Known {
     domains: HashMap<Box<str>, &'static Domain>,

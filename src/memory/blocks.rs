@@ -26,14 +26,8 @@
 
 use std::sync::Arc;
 
-use super::directory::{Directory, Entry};
+use super::directory::{Directory, Entry, NO_SLOT, Slot};
 use crate::base::size::{ALIGNMENT_BYTES, SizeClass};
-
-/// Index of a block in its lane's table.
-pub type Slot = u32;
-
-/// The slot of no block.
-pub const NO_SLOT: Slot = Slot::MAX;
 
 /// What a block is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,8 +27,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 
-use super::Slot;
 use crate::base::size::{MIB, SizeClass};
+
+/// Index of a block in its lane's table.
+pub type Slot = u32;
+
+/// The slot of no block.
+pub const NO_SLOT: Slot = Slot::MAX;
 
 const ADDRESS_BITS: u32 = 57;
 /// Addresses are multiples of 512.

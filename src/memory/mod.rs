@@ -9,8 +9,8 @@ mod ledger;
 mod segment_store;
 mod shared_pages;
 
-pub use blocks::{Block, BlockTable, NO_SLOT, Segment, Slot, State};
-pub use directory::Directory;
+pub use blocks::{Block, BlockTable, Segment, State};
+pub use directory::{Directory, NO_SLOT, Slot};
 pub use extent_store::ExtentStore;
 pub use extents::{Extent, ExtentId, ExtentTable, View};
 pub use ledger::{Ledger, Refusal};

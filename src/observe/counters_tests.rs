@@ -99,7 +99,7 @@ fn a_block_that_becomes_ready_does_not_raise_the_ceiling_of_live_blocks() {
     }
     peaks.refresh([&lane].into_iter(), u64::MAX);
     let _ = lane.on_ready(class, 512);
-    // Few bytes are asked for, so that the blocks alone pass their peak.
+    // Few bytes are requested, so that only the blocks pass their peak.
     let allocate = || lane.on_allocate(class, 1, 512);
     for _ in 0..2 {
         assert_eq!(allocate(), Watermark::Within);
@@ -107,7 +107,7 @@ fn a_block_that_becomes_ready_does_not_raise_the_ceiling_of_live_blocks() {
     assert_eq!(allocate(), Watermark::Crossed, "five are live");
 }
 
-/// What a lane does while the watermarks are set comes out of its share.
+/// Operations of a lane while the watermarks are set count against its share.
 #[test]
 fn operations_during_a_refresh_do_not_make_room() {
     let lanes = [LaneCounters::new(), LaneCounters::new()];

@@ -1,74 +1,75 @@
 //! The contexts whose streams use the memory of one device.
 //!
-//! A stream belongs to one context, of one device. Its events are made there, and a wait for a
-//! context waits for that one's work alone. So when a block of one device was used on a stream of
-//! another one, or of a second context of the same, its event comes from that context's pool, and
-//! the device's memory is idle only when *all* contexts are that have ever used it.
+//! A stream belongs to one context of one device. Its events are made in that context, and to
+//! wait for a context is to wait for the work of that context alone. A block may be used on a
+//! stream of another device, or of a second context of its own device. Then its event comes from
+//! that context's cache, and the device's memory is idle only when *all* contexts are that have
+//! ever used it.
 //!
-//! Number 0 is the device's own, primary context: that of the runtime. The others are found by the
-//! streams that programs name, and stay known for good; of most devices there is none.
+//! Number 0 is the device's own, primary context, the CUDA runtime's. The others are found by the
+//! streams that programs name, and stay known for good; most devices have none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
 
-use super::EventPool;
+use super::EventCache;
 use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{self, Call, Code, Device, DriverError};
 
 /// The number of a device's own context.
 pub const OWN_CONTEXT: u16 = 0;
-/// So many contexts may use the memory of one device.
+/// At most this many contexts may use the memory of one device.
 const MOST_CONTEXTS: usize = 1 << 12;
 
-/// The contexts of one device, with a pool of events for each.
+/// The contexts of one device, with an event cache for each.
 #[derive(Debug)]
 pub struct Contexts {
-    own: Arc<EventPool>,
-    others: Lock<Vec<Arc<EventPool>>, { rank::DEVICE }>,
+    own: Arc<EventCache>,
+    others: Lock<Vec<Arc<EventCache>>, { rank::DEVICE }>,
     /// How many others there are.
     count: AtomicUsize,
 }
 
 impl Contexts {
-    /// The own context of `device` alone.
-    pub fn new(device: Arc<dyn Device>) -> Self {
-        let own = Arc::new(EventPool::new(device));
+    /// The own context of the device of `driver` alone.
+    pub fn new(driver: Arc<dyn Device>) -> Self {
+        let own = Arc::new(EventCache::new(driver));
         Self { own, others: Lock::default(), count: AtomicUsize::new(0) }
     }
 
     /// The events of the own context.
     #[inline]
-    pub fn own(&self) -> &Arc<EventPool> {
+    pub fn own(&self) -> &Arc<EventCache> {
         &self.own
     }
 
     /// The events of the context of that number.
-    pub fn get(&self, number: u16) -> Arc<EventPool> {
+    pub fn get(&self, number: u16) -> Arc<EventCache> {
         let other = usize::from(number).checked_sub(1);
         let found = other.and_then(|index| self.others.lock().get(index).cloned());
         found.unwrap_or_else(|| Arc::clone(&self.own))
     }
 
-    /// The number of the context that `stream` belongs to: of a default stream, the one that is
-    /// current in the calling thread.
+    /// The number of the context that `stream` belongs to. A default stream belongs to the
+    /// context that is current in the calling thread.
     pub fn of_stream(&self, stream: StreamHandle) -> driver::Result<u16> {
         assert_none_held();
-        match self.own.device().other_context_of(stream)? {
+        match self.own.driver().other_context_of(stream)? {
             None => Ok(OWN_CONTEXT),
             Some(context) => self.find_or_add(context),
         }
     }
 
-    /// The number of a context that is not the own one.
-    pub fn find_or_add(&self, context: Arc<dyn Device>) -> driver::Result<u16> {
+    /// The number of the context of `driver`, which is not the own one.
+    pub fn find_or_add(&self, driver: Arc<dyn Device>) -> driver::Result<u16> {
         let mut others = self.others.lock();
-        let wanted = context.context();
-        let known = others.iter().position(|events| events.device().context() == wanted);
+        let wanted = driver.context();
+        let known = others.iter().position(|events| events.driver().context() == wanted);
         let index = match known {
             Some(index) => index,
             None if others.len() < MOST_CONTEXTS => {
-                others.push(Arc::new(EventPool::new(context)));
+                others.push(Arc::new(EventCache::new(driver)));
                 self.count.store(others.len(), Release);
                 others.len() - 1
             }
@@ -83,20 +84,20 @@ impl Contexts {
     /// The devices of the other contexts.
     pub fn other_devices(&self) -> impl Iterator<Item = DeviceOrdinal> + '_ {
         let numbers = 1..=self.count.load(Acquire);
-        numbers.map(|number| self.get(number as u16).device().ordinal())
+        numbers.map(|number| self.get(number as u16).driver().ordinal())
     }
 
     /// Waits for all work of all contexts: see [`Device::synchronize`].
     pub fn synchronize(&self) -> driver::Result<()> {
         assert_none_held();
-        self.own.device().synchronize()?;
+        self.own.driver().synchronize()?;
         self.synchronize_others()
     }
 
-    /// Waits for all work of the other contexts. One that is gone has none.
+    /// Waits for all work of the other contexts. A context that is gone has none.
     pub fn synchronize_others(&self) -> driver::Result<()> {
         for number in 1..=self.count.load(Acquire) {
-            match self.get(number as u16).device().synchronize() {
+            match self.get(number as u16).driver().synchronize() {
                 Err(error) if error.is_context_gone() => {}
                 answer => answer?,
             }

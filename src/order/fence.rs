@@ -1,35 +1,43 @@
 //! When a lane's free blocks may be used on another stream.
 //!
-//! Recording an event at every free would cost a driver call each, for blocks that nearly
-//! always stay with their stream. Instead frees are counted in *epochs*: a block carries the
-//! epoch it was freed in, and an event recorded on the lane's stream ends the epoch. The event
-//! stands for every free of that epoch and the earlier ones, so one event serves all blocks.
+//! Recording an event at every free would cost a driver call each, for blocks that nearly always
+//! stay with their stream. Instead a lane counts *epochs*, and a free stamps the block with the
+//! current epoch. To *fence* the lane is to end the epoch and to record one event on the lane's
+//! stream. The fence is known by the number of the epoch that it ended: its event stands for
+//! every block stamped with that epoch or an earlier one.
 //!
-//! It is recorded only when another lane has missed what this one holds ([`Fence::renew`]), and
-//! only inside a call that names the stream, when the stream certainly exists.
+//! A lane is fenced only when another lane has missed what this one holds, and only inside a
+//! call that names the stream, when the stream certainly exists.
 //!
-//! To record an event, or to have a stream wait for one, blocks while that stream's queue is full,
-//! so neither is done under the lane's lock. The epoch is ended first, under the lock, and the event
-//! recorded then stands for all that was freed in it: each of these frees had begun, and so the work
-//! before it was queued, when the epoch ended. An event that a stream is about to wait for is
-//! *pinned*: nobody records it again until that wait is queued.
+//! Recording an event, or making a stream wait for one, blocks while that stream's queue is full,
+//! so neither is done under the lane's lock:
+//!
+//! 1. Under the lock, [`Fence::end_epoch`]. Every free of that epoch has begun, so the work before
+//!    it is queued.
+//! 2. Without the lock, the event is recorded.
+//! 3. Under the lock, [`Fence::renew`] with the event and the epoch that was ended.
+//!
+//! An event that a stream is about to wait for is *pinned*: it is not recorded again until that
+//! wait is queued.
 //!
 //! ```text
-//! block.freed_epoch ≤ idle_epoch      the device was idle since: use it, nothing to wait for
-//! block.freed_epoch ≤ event's epoch   the other stream waits for the event first
-//! otherwise                           not yet
+//! block.freed_epoch ≤ idle_epoch           use it: the device was idle after the free
+//! block.freed_epoch ≤ epoch of the event   the other stream waits for the event first
+//! otherwise                                not yet
 //! ```
 
-use super::EventPool;
+use super::EventCache;
 use crate::driver::Event;
 
-/// The epochs of one lane.
+/// The epochs of one lane, and its latest fence.
 #[derive(Debug)]
 pub struct Fence {
     epoch: u32,
+    /// The event of the latest fence, and the epoch that it ended.
     event: Option<(Event, u32)>,
-    /// Events that streams are about to wait for, once for each.
+    /// Events that streams are about to wait for, once for each wait.
     pinned: Vec<Event>,
+    /// The device was idle after all frees up to this epoch.
     idle_epoch: u32,
 }
 
@@ -50,13 +58,13 @@ impl Fence {
         Self { epoch: 1, event: None, pinned: Vec::new(), idle_epoch: 0 }
     }
 
-    /// The epoch that blocks freed now belong to.
+    /// The epoch that blocks are freed in now.
     #[inline]
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Whether a block freed in `epoch` may be used on another stream.
+    /// What another stream must do before it uses a block freed in `epoch`.
     pub fn readiness(&self, epoch: u32) -> Readiness {
         match self.event {
             _ if epoch <= self.idle_epoch => Readiness::Ready,
@@ -65,26 +73,25 @@ impl Fence {
         }
     }
 
-    /// `event`, recorded on the lane's own stream after the epoch `covered` was ended, stands for
-    /// what was freed until then.
-    pub fn renew(&mut self, events: &EventPool, event: Event, covered: u32) {
-        // Another thread may have been faster, and with a later epoch.
+    /// Takes in `event`, recorded on the lane's own stream after the epoch `covered` was ended.
+    pub fn renew(&mut self, events: &EventCache, event: Event, covered: u32) {
+        // Another thread may have fenced a later epoch meanwhile.
         if self.event.is_some_and(|(_, newest)| covered <= newest) {
             return events.put(event);
         }
-        // Streams that wait for the old event wait for what it stood for then; it may go.
+        // A wait that is queued keeps its meaning when the old event is recorded again.
         if let Some((old, _)) = self.event.replace((event, covered)) {
             self.put_unless_pinned(events, old);
         }
     }
 
-    /// A stream is about to wait for `event`, which [`Self::readiness`] gave.
+    /// A stream is about to wait for `event`, which [`Self::readiness`] returned.
     pub fn pin(&mut self, event: Event) {
         self.pinned.push(event);
     }
 
-    /// Undoes one [`Self::pin`]: the wait is queued, or will not be.
-    pub fn unpin(&mut self, events: &EventPool, event: Event) {
+    /// Undoes one [`Self::pin`]: the wait is queued, or has failed.
+    pub fn unpin(&mut self, events: &EventCache, event: Event) {
         if let Some(index) = self.pinned.iter().position(|&pinned| pinned == event) {
             self.pinned.swap_remove(index);
         }
@@ -93,34 +100,35 @@ impl Fence {
         }
     }
 
-    fn put_unless_pinned(&self, events: &EventPool, event: Event) {
+    fn put_unless_pinned(&self, events: &EventCache, event: Event) {
         if !self.pinned.contains(&event) {
             events.put(event);
         }
     }
 
-    /// Ends the epoch because an event is about to be recorded, or the device waited for; gives the
-    /// epoch to name in [`Self::renew`] or [`Self::device_was_idle`] afterwards.
+    /// Ends the epoch before an event is recorded or the device waited for. Returns the epoch to
+    /// name afterwards in [`Self::renew`] or [`Self::device_was_idle`].
     pub fn end_epoch(&mut self) -> u32 {
         self.epoch += 1;
         self.epoch - 1
     }
 
-    /// The device has been idle since all frees up to `epoch`.
+    /// The device was idle after all frees up to `epoch`.
     pub fn device_was_idle(&mut self, epoch: u32) {
         self.idle_epoch = self.idle_epoch.max(epoch);
     }
 
-    /// Whether all work queued on the stream before the end of `epoch` is known to be complete.
+    /// Returns true if all work queued on the stream before the end of `epoch` is known to be
+    /// complete.
     #[inline]
     pub fn is_idle(&self, epoch: u32) -> bool {
         epoch <= self.idle_epoch
     }
 
-    /// Asks whether the event is complete, and needs it no more if it is.
-    pub fn poll(&mut self, events: &EventPool) {
+    /// Queries the event, and lets go of it if it is complete.
+    pub fn poll(&mut self, events: &EventCache) {
         if let Some((event, covered)) = self.event
-            && events.device().event_query(event) == Ok(true)
+            && events.driver().event_query(event) == Ok(true)
         {
             self.event = None;
             self.put_unless_pinned(events, event);
@@ -128,8 +136,9 @@ impl Fence {
         }
     }
 
-    /// Starts over for another stream; the lane has no block, and nobody is about to wait for it.
-    pub fn reset(&mut self, events: &EventPool) {
+    /// Starts over for another stream. The lane has no block, and no stream is about to wait for
+    /// its event.
+    pub fn reset(&mut self, events: &EventCache) {
         debug_assert!(self.pinned.is_empty());
         if let Some((event, _)) = self.event.take() {
             events.put(event);

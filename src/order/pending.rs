@@ -1,52 +1,56 @@
 //! Freed blocks that other streams may still be using.
 //!
-//! Each block waits for one event a stream; the events of a stream complete in the order they
-//! were recorded. So a queue per stream is polled from its head, no further than the first event
-//! that is not complete; once the head is, the newest is asked for next, which stands for all. A
-//! stream that had come to its end at the last poll is asked for the newest at once. A stream whose
-//! event could not be had (it is being captured, it is another thread's default stream, it has
-//! ended, the driver failed) leaves the block waiting for the next time the whole device is known
+//! A block waits for one event on each of those streams. The events of a stream complete in the
+//! order they were recorded, so each stream has a queue of them. A poll takes complete events off
+//! its head until it meets one that is not. If the oldest event has completed, query the newest;
+//! its completion implies the rest. A stream that had completed everything at the last poll is
+//! queried for its newest event first.
+//!
+//! A stream may yield no event: it is being captured, it is another thread's default stream, it
+//! has ended, or the driver failed. Then the block waits until the whole device is known to be
 //! idle.
 //!
-//! A stream is told by its key, never by its handle: two streams' events complete in no order.
+//! A stream is identified by its key, never by its handle: the events of two streams complete in
+//! no order.
 //!
-//! An event is recorded without the lane's lock, because that blocks while the stream's queue is
-//! full: [`PendingFrees::begin_recording`], then [`Recording::record`] with no lock held, then
-//! [`PendingFrees::end_recording`]. Of several threads that record on one stream at a time nobody
-//! can say whose event is the first; an event stands for those before it in the queue only if no
-//! other was recorded at the same time.
+//! An event is recorded without the lane's lock, because recording blocks while the stream's queue
+//! is full: [`PendingFrees::begin_recording`], then [`Recording::record`] with no lock held, then
+//! [`PendingFrees::end_recording`]. When several threads record on one stream at a time, the order
+//! of their events is unknown. So an event implies those before it in the queue only if no other
+//! was recorded at the same time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::events::EventStock;
 use super::recorded::Recorded;
-use super::{Contexts, EventPool, OWN_CONTEXT, Stream, StreamKey};
+use super::{Contexts, EventCache, OWN_CONTEXT, Stream, StreamKey};
 use crate::driver::{self, Event};
 use crate::memory::Slot;
 
 /// Above this many queues, empty ones are dropped.
 const QUEUES_KEPT: usize = 32;
 
-/// The pending blocks of one lane, as what each waits for. A block appears once for each of
-/// its streams and is ready when it has come out as often as it went in.
+/// What the pending blocks of one lane wait for. A block appears once for each of its streams,
+/// and is ready when it has come out as often as it went in.
 #[derive(Debug, Default)]
 pub struct PendingFrees {
     queues: Vec<StreamQueue>,
-    /// What waits for the device to be idle, with the lane's epoch when it was freed.
+    /// The blocks that wait for the device to be idle after an epoch, mostly that of their free.
     for_idle: Vec<(Slot, u32)>,
+    /// How many events are waited for.
     events: usize,
     stock: EventStock,
-    /// On which streams events are being recorded, and whether several at a time on one.
+    /// The streams on which events are being recorded; true: several at a time on that one.
     recordings: Vec<(StreamKey, bool)>,
 }
 
-/// An event for a pending block on its way.
+/// An event that is about to be recorded for a pending block.
 #[derive(Debug)]
 pub struct Recording {
     stream: Stream,
-    /// Where its event is from, unless that is the own context of the device.
-    others: Option<Arc<EventPool>>,
+    /// The cache its event is from, unless that is the cache of the device's own context.
+    others: Option<Arc<EventCache>>,
     idle: Option<Event>,
 }
 
@@ -55,25 +59,26 @@ pub struct Recording {
 struct Waiting {
     event: Event,
     slot: Slot,
-    /// Whether the event stands for those before it in the queue, too.
+    /// Whether its completion implies that of those before it in the queue.
     is_newest: bool,
 }
 
 #[derive(Debug)]
 struct StreamQueue {
     stream: StreamKey,
-    /// Where its events are from, unless that is the own context of the device.
-    others: Option<Arc<EventPool>>,
+    /// The cache its events are from, unless that is the cache of the device's own context.
+    others: Option<Arc<EventCache>>,
     waiting: VecDeque<Waiting>,
-    /// Whether everything was complete when it was last polled.
+    /// Whether everything was complete at the last poll.
     keeps_up: bool,
 }
 
 impl StreamQueue {
-    /// Asks for the newest of several events; complete, it stands for all. Gives how many came out.
+    /// Queries the newest of several events; its completion implies the rest. Returns how many came
+    /// out.
     fn poll_newest(
         &mut self,
-        own: &EventPool,
+        own: &EventCache,
         stock: &mut EventStock,
         out: &mut impl FnMut(Slot),
     ) -> usize {
@@ -93,13 +98,13 @@ impl StreamQueue {
         count
     }
 
-    fn is_complete(&self, own: &EventPool, event: Event) -> driver::Result<bool> {
-        self.others.as_deref().unwrap_or(own).device().event_query(event)
+    fn is_complete(&self, own: &EventCache, event: Event) -> driver::Result<bool> {
+        self.others.as_deref().unwrap_or(own).driver().event_query(event)
     }
 }
 
-/// Takes back an event of the context that `others` are of, or of the own one.
-fn put(own: &EventPool, others: Option<&EventPool>, stock: &mut EventStock, event: Event) {
+/// Takes back an event of the cache `others`, or of the own one.
+fn put(own: &EventCache, others: Option<&EventCache>, stock: &mut EventStock, event: Event) {
     match others {
         None => stock.put(own, event),
         Some(others) => others.put(event),
@@ -107,9 +112,8 @@ fn put(own: &EventPool, others: Option<&EventPool>, stock: &mut EventStock, even
 }
 
 impl Recording {
-    /// An event that stands for the work queued on the stream up to now, as [`EventPool::record`]
-    /// gives it. No lock is held.
-    pub fn record(&mut self, own: &EventPool) -> driver::Result<Event> {
+    /// Records the event: see [`EventCache::record`]. No lock is held.
+    pub fn record(&mut self, own: &EventCache) -> driver::Result<Event> {
         match &self.others {
             None => own.record_with(&mut self.idle, self.stream.handle),
             Some(others) => others.record(self.stream.handle),
@@ -118,13 +122,13 @@ impl Recording {
 }
 
 impl PendingFrees {
-    /// Whether an event is waited for, so that polling may help.
+    /// Returns true if an event is waited for, so that polling may help.
     #[inline]
     pub fn has_events(&self) -> bool {
         self.events != 0
     }
 
-    /// Whether nothing is pending.
+    /// Returns true if nothing is pending.
     pub fn is_empty(&self) -> bool {
         self.events == 0 && self.for_idle.is_empty()
     }
@@ -144,17 +148,17 @@ impl PendingFrees {
         Recording { stream, others, idle }
     }
 
-    /// The recording has given `answer`: the block in `slot` waits for that event, or, in `epoch`,
-    /// until the device is idle.
+    /// The recording returned `answer`. The block in `slot`, freed in `epoch`, waits for that
+    /// event, or, if there is none, until the device is idle.
     pub fn end_recording(
         &mut self,
-        own: &EventPool,
+        own: &EventCache,
         recording: Recording,
         answer: driver::Result<Event>,
         (slot, epoch): (Slot, u32),
     ) {
         let Recording { stream, others, idle } = recording;
-        // Those at a time on one stream are all marked as such, whichever of them is found.
+        // All that overlap on a stream are marked, so it does not matter which is found.
         let index = self.recordings.iter().position(|(key, _)| *key == stream.key);
         let (_, is_shared) = index.map_or((stream.key, true), |i| self.recordings.swap_remove(i));
         if let Some(event) = idle {
@@ -169,12 +173,12 @@ impl PendingFrees {
         }
     }
 
-    /// Whether an event is being recorded on the stream `key`.
+    /// Returns true if an event is being recorded on the stream `key`.
     pub fn is_recording(&self, key: StreamKey) -> bool {
         self.recordings.iter().any(|(recording, _)| *recording == key)
     }
 
-    fn queue(&mut self, stream: StreamKey, others: Option<Arc<EventPool>>, waiting: Waiting) {
+    fn queue(&mut self, stream: StreamKey, others: Option<Arc<EventCache>>, waiting: Waiting) {
         self.events += 1;
         if let Some(queue) = self.queues.iter_mut().find(|queue| queue.stream == stream) {
             queue.waiting.push_back(waiting);
@@ -187,7 +191,7 @@ impl PendingFrees {
         self.queues.push(StreamQueue { stream, others, waiting, keeps_up: false });
     }
 
-    /// The stream `key` is about to end: what it is waited for with is kept by `ended` from now on.
+    /// The stream `key` is about to end: its queue is known as `ended` from now on.
     pub fn end_stream(&mut self, key: StreamKey, ended: StreamKey) {
         for queue in self.queues.iter_mut().filter(|queue| queue.stream == key) {
             queue.stream = ended;
@@ -199,26 +203,26 @@ impl PendingFrees {
         self.for_idle.push((slot, epoch));
     }
 
-    /// The blocks that wait until the device is idle, once for each reason.
+    /// The blocks that wait until the device is idle, once for each stream.
     pub fn waiting_for_idle(&self) -> impl Iterator<Item = Slot> + '_ {
         self.for_idle.iter().map(|&(slot, _)| slot)
     }
 
-    /// Whether the block in `slot` waits until the device is idle.
+    /// Returns true if the block in `slot` waits until the device is idle.
     pub fn waits_for_idle(&self, slot: Slot) -> bool {
         self.for_idle.iter().any(|&(waiting, _)| waiting == slot)
     }
 
-    /// Asks the driver which events are complete; `out` gets a slot for each.
+    /// Queries the driver for complete events; calls `out` with the slot of each.
     ///
-    /// An event that the driver will not speak of is given up for the device's next idleness:
-    /// `own` are the events of the device's own context, `epoch` is the lane's current one.
-    pub fn poll(&mut self, own: &EventPool, epoch: u32, mut out: impl FnMut(Slot)) {
+    /// `own` is the cache of the device's own context, `epoch` the lane's current one. Where a
+    /// query fails, the block waits until the device is idle after `epoch`.
+    pub fn poll(&mut self, own: &EventCache, epoch: u32, mut out: impl FnMut(Slot)) {
         let stock = &mut self.stock;
         for queue in &mut self.queues {
-            let mut may_ask_newest = true;
+            let mut may_query_newest = true;
             if queue.keeps_up {
-                may_ask_newest = false;
+                may_query_newest = false;
                 self.events -= queue.poll_newest(own, stock, &mut out);
             }
             queue.keeps_up = true;
@@ -234,14 +238,14 @@ impl PendingFrees {
                 put(own, queue.others.as_deref(), stock, event);
                 queue.waiting.pop_front();
                 self.events -= 1;
-                if std::mem::take(&mut may_ask_newest) {
+                if std::mem::take(&mut may_query_newest) {
                     self.events -= queue.poll_newest(own, stock, &mut out);
                 }
             }
         }
     }
 
-    /// The device has been idle since all frees up to `epoch`; `out` gets a slot for each wait.
+    /// The device was idle after all frees up to `epoch`; calls `out` with the slot of each wait.
     pub fn device_was_idle(&mut self, epoch: u32, mut out: impl FnMut(Slot)) {
         self.for_idle.retain(|&(slot, freed_epoch)| {
             let waits = freed_epoch > epoch;

@@ -1,15 +1,15 @@
 //! The streams that `record_stream` named for live blocks.
 //!
 //! A block's streams form a short list of nodes, kept in a common table per lane so that
-//! nothing is allocated once the table has grown to the program's needs. With them the lane
-//! remembers, of the latest streams it was told of, in which context events on them are made: a
-//! stream stays in its context, so that is asked of the driver once.
+//! nothing is allocated once the table has grown to the program's needs. The lane also remembers
+//! the contexts of the latest streams it met: a stream stays in its context, so the driver is
+//! asked once.
 
 use super::{Stream, StreamKey};
 
 /// The end of a list.
 const NO_NODE: u32 = u32::MAX;
-/// So many streams' contexts are remembered.
+/// How many streams' contexts are remembered.
 const REMEMBERED: usize = 16;
 
 /// The lists of one lane.
@@ -17,7 +17,7 @@ const REMEMBERED: usize = 16;
 pub struct RecordedStreams {
     nodes: Vec<Node>,
     vacant: u32,
-    /// Streams and their contexts, the latest behind `next`.
+    /// Streams and their contexts; once full, `next` is the oldest.
     contexts: Vec<(StreamKey, u16)>,
     next: usize,
 }
@@ -38,7 +38,7 @@ struct Node {
 }
 
 impl RecordedStreams {
-    /// The list without a stream: what a block starts with.
+    /// The empty list, which a block starts with.
     pub const NONE: u32 = NO_NODE;
 
     /// No list.
@@ -46,7 +46,7 @@ impl RecordedStreams {
         Self { nodes: Vec::new(), vacant: NO_NODE, contexts: Vec::new(), next: 0 }
     }
 
-    /// The list `first` with `recorded` added unless its queue is there.
+    /// Returns the list `first` with `recorded` added, unless its queue is in the list.
     pub fn add(&mut self, first: u32, recorded: Recorded) -> u32 {
         let mut index = first;
         while index != NO_NODE {
@@ -67,7 +67,7 @@ impl RecordedStreams {
         index
     }
 
-    /// Takes the first stream off the list `first`; gives it and the rest of the list.
+    /// Takes the first stream off the list `first`; returns it and the rest of the list.
     pub fn pop(&mut self, first: u32) -> Option<(Recorded, u32)> {
         if first == NO_NODE {
             return None;
@@ -93,7 +93,8 @@ impl RecordedStreams {
         }
     }
 
-    /// The stream `key` is about to end, and is `ended` from now on: its handle may not be used.
+    /// The stream `key` is about to end, and is known as `ended` from now on: its handle may not be
+    /// used.
     pub fn end_stream(&mut self, key: StreamKey, ended: StreamKey) {
         for node in &mut self.nodes {
             if node.recorded.stream.key == key {

@@ -1,50 +1,50 @@
 //! Which queue a call means.
 //!
-//! A handle does not say: the driver gives the handle of a destroyed stream to the next one, at
-//! once, also while the old one's work is outstanding. So lanes, pending blocks and recorded
-//! streams are kept by a [`StreamKey`], which is never another queue's. It comes from
+//! The handle alone does not tell: the driver reuses the handle of a destroyed stream for the next
+//! one, at once, even while the old one's work is outstanding. So lanes, pending blocks and
+//! recorded streams are kept by a [`StreamKey`], which is never reused for another queue:
 //!
-//! | the caller | the key |
+//! | the stream | its key |
 //! |---|---|
-//! | any | the driver's number for the stream (`cuStreamGetId`), which never comes again |
-//! | one whose streams last, as PyTorch's do, or who tells of their end | the handle |
-//! | one who means a default stream | its context, and the thread for the one of each thread |
+//! | any | the driver's number for it (`cuStreamGetId`), which is never reused |
+//! | lasts, as PyTorch's do, or its end will be announced | the handle |
+//! | a default stream | its context, and the thread for the one of each thread |
 //!
 //! A stream may be known by its number and by its handle when several kinds of callers name it.
-//! That is two keys for one queue: safe, and only less is reused.
+//! Two keys for one queue are safe; only less is reused.
 //!
 //! People are shown a [`StreamName`]: the handle as it was passed.
 
 use crate::base::{StreamHandle, thread};
 
-/// A queue: what lanes are kept by. Of the default streams, those of the lane's own device have no
-/// mark of their context.
+/// A queue: what lanes are kept by. The key of a default stream contains its context, unless that
+/// is the own context of the lane's device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey(pub u64);
 
-/// A queue as people know it. Two handles of one queue have one name, and the default stream of
-/// each thread, one handle for many queues, has a name for each.
+/// A queue as people know it. Two handles of one queue have one name. The handle of each thread's
+/// default stream means many queues, and each has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamName(pub u64);
 
 /// A stream as a call names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// To be given to the driver, in this call only.
+    /// May be passed to the driver, in this call only.
     pub handle: StreamHandle,
     /// Which queue it is.
     pub key: StreamKey,
 }
 
-// What kind of key it is. Handles are addresses, which have fewer bits.
+// The kinds of keys. Handles are addresses, which have fewer bits.
 const PER_THREAD_BIT: u64 = 1 << 63;
 const NUMBER_BIT: u64 = 1 << 62;
 const ENDED_BIT: u64 = 1 << 61;
-/// Where a default stream's key has the number of its context.
+/// Where the key of a default stream holds the number of its context.
 const CONTEXT_SHIFT: u32 = 48;
 
 impl StreamKey {
-    /// The key of a stream that lasts, or whose end will be told.
+    /// The key of a stream that lasts, or whose end will be announced.
     #[inline]
     pub fn of_lasting(handle: StreamHandle) -> Self {
         Self(StreamName::of(handle).0)
@@ -56,24 +56,24 @@ impl StreamKey {
         Self(NUMBER_BIT | number)
     }
 
-    /// The key of the default stream `handle` in a context of that number; 0: the lane's own.
+    /// The key of the default stream `handle` in the context of that number; 0: the own one.
     pub fn of_default(handle: StreamHandle, context: u16) -> Self {
         Self(StreamName::of(handle).0 | u64::from(context) << CONTEXT_SHIFT)
     }
 
-    /// The key of a stream that has ended, of which there were `number` before.
+    /// The key of a stream that has ended, the one after `number` others.
     pub fn of_ended(number: u64) -> Self {
         Self(ENDED_BIT | number)
     }
 
-    /// The handle of a stream that lasts, or whose end will be told: it may be given to the driver
-    /// at any time. None for the default stream of a thread.
+    /// The handle of a stream that lasts, or whose end will be announced: it may be passed to the
+    /// driver at any time. `None` for all other keys.
     pub fn lasting_handle(self) -> Option<StreamHandle> {
         (self.0 >> CONTEXT_SHIFT == 0).then_some(StreamHandle(self.0 as usize))
     }
 
-    /// Whether the calling thread can name the queue by `handle`: not the default stream of
-    /// another thread, nor a stream that has ended.
+    /// Returns true if the calling thread can name the queue by `handle`. It cannot name the default
+    /// stream of another thread, nor a stream that has ended.
     pub fn is_nameable(self, handle: StreamHandle) -> bool {
         match handle {
             StreamHandle::PER_THREAD => {
@@ -95,7 +95,7 @@ impl StreamName {
         }
     }
 
-    /// A handle of the queue, to show to people: never to be given to a driver.
+    /// A handle of the queue to show to people; never to be passed to a driver.
     pub fn handle(self) -> StreamHandle {
         match self.0 & PER_THREAD_BIT {
             0 => StreamHandle(self.0 as usize),
@@ -105,7 +105,7 @@ impl StreamName {
 }
 
 impl Stream {
-    /// A stream that lasts as long as the process, or whose end will be told.
+    /// A stream that lasts as long as the process, or whose end will be announced.
     #[inline]
     pub fn lasting(handle: StreamHandle) -> Self {
         Self { handle, key: StreamKey::of_lasting(handle) }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use simgpu::{Call, CaptureMode, Config, Machine, Progress, StoreKind, Target, Times};
 
-use super::{Contexts, EventPool, Fence, OWN_CONTEXT, PendingFrees, Readiness, Recorded, Stream};
+use super::{Contexts, EventCache, Fence, OWN_CONTEXT, PendingFrees, Readiness, Recorded, Stream};
 use crate::base::StreamHandle;
 use crate::driver::simulated::SimulatedDevice;
 use crate::driver::{self, Code};
@@ -18,16 +18,16 @@ fn recorded(stream: StreamHandle) -> Recorded {
     Recorded { stream: Stream::lasting(stream), context: OWN_CONTEXT }
 }
 
-/// A machine, its device and the device's own events.
+/// A machine, and the contexts of its device.
 fn house() -> (Arc<Machine>, Contexts) {
     let mut config = Config::new(StoreKind::AddressesOnly, 1, 1 << 30);
     config.progress = Progress::Manual;
     let machine = Machine::new(config).unwrap();
-    let device = SimulatedDevice::new(Arc::clone(&machine), 0);
-    (machine, Contexts::new(Arc::new(device)))
+    let driver = SimulatedDevice::new(Arc::clone(&machine), 0);
+    (machine, Contexts::new(Arc::new(driver)))
 }
 
-fn machine() -> (Arc<Machine>, Arc<EventPool>) {
+fn machine() -> (Arc<Machine>, Arc<EventCache>) {
     let (machine, contexts) = house();
     (machine, Arc::clone(contexts.own()))
 }
@@ -37,13 +37,13 @@ fn queries(machine: &Machine) -> u64 {
 }
 
 /// Ends the epoch with an event on a lane's stream.
-fn renew(fence: &mut Fence, events: &EventPool) -> driver::Result<()> {
+fn renew(fence: &mut Fence, events: &EventCache) -> driver::Result<()> {
     let covered = fence.end_epoch();
     fence.renew(events, events.record(A)?, covered);
     Ok(())
 }
 
-/// Has the block in `slot` wait for the work on `stream`, freed in the first epoch.
+/// Makes the block in `slot`, freed in the first epoch, wait for the work on `stream`.
 fn wait(pending: &mut PendingFrees, contexts: &Contexts, slot: u32, stream: StreamHandle) {
     let mut recording = pending.begin_recording(contexts, recorded(stream));
     let answer = recording.record(contexts.own());
@@ -95,7 +95,7 @@ fn an_event_that_is_to_be_waited_for_stays_what_it_is() {
     fence.unpin(&events, event);
     let free = (0..2).map(|_| events.record(A).unwrap());
     assert!(free.collect::<Vec<_>>().contains(&event), "and then it serves again");
-    // A fence that took longer than the next one is of no use any more.
+    // A fence that took longer than the next one is dropped.
     let (early, late) = (fence.end_epoch(), fence.end_epoch());
     fence.renew(&events, events.record(A).unwrap(), late);
     let newest = fence.readiness(late);
@@ -172,7 +172,7 @@ fn a_stream_is_polled_no_further_than_it_has_come() {
 }
 
 #[test]
-fn events_come_back_to_whoever_needs_them() {
+fn events_come_back_to_the_lane_that_needs_them() {
     const COUNT: u32 = 1000;
     let (machine, contexts) = house();
     let mut lanes = [PendingFrees::default(), PendingFrees::default()];
@@ -188,7 +188,7 @@ fn events_come_back_to_whoever_needs_them() {
         most = most.max(machine.census().events);
     }
     let kept = most - COUNT as usize;
-    assert!(kept < 100, "{kept} events lie where nobody gets them");
+    assert!(kept < 100, "{kept} events lie where no lane finds them");
     // One that could not be recorded is not lost either.
     let created = machine.usage(0).unwrap().count(Call::EventCreate);
     for _ in 0..100 {
@@ -205,7 +205,7 @@ fn of_events_recorded_at_a_time_none_stands_for_another() {
     let (machine, contexts) = house();
     let mut pending = PendingFrees::default();
     let mut out = Vec::new();
-    // So that the stream has come to its end when it is polled, and the newest is asked for.
+    // So that the stream had completed everything at the last poll, and the newest is queried.
     pending.poll(contexts.own(), 1, |slot| out.push(slot));
     wait(&mut pending, &contexts, 0, A);
     machine.run_to_idle(0, A.0).unwrap();
@@ -255,7 +255,7 @@ fn what_no_event_tells_waits_for_an_idle_device() {
     machine.faults().fail(Target::call(Call::EventQuery), 1, Times::Once, UNKNOWN);
     let mut out = Vec::new();
     pending.poll(contexts.own(), 4, |slot| out.push(slot));
-    assert!(out.is_empty(), "the driver would not say: not before the device is idle");
+    assert!(out.is_empty(), "the query failed: not before the device is idle");
     assert!(!pending.has_events() && !pending.is_empty());
     pending.device_was_idle(3, |slot| out.push(slot));
     assert_eq!(out, [1]);

@@ -54,7 +54,7 @@ impl FreeList for BestFit {
                 return Some(slot);
             }
         }
-        self.bins.next_head(bin + 1).map(|root| leftmost(blocks, root))
+        self.bins.next_in_use(bin + 1).map(|bin| leftmost(blocks, self.bins.head(bin)))
     }
 
     #[inline]

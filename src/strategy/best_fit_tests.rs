@@ -12,7 +12,7 @@ use crate::memory::{BlockTable, Directory, Segment, Slot};
 struct Pair {
     blocks: BlockTable,
     tested: BestFit,
-    /// Size and slot: by size alone is what a search must find.
+    /// Size and slot; a search must find the right size, in any slot.
     oracle: BTreeSet<(u64, Slot)>,
     outside: Vec<Slot>,
     random: u64,
@@ -54,7 +54,7 @@ impl Pair {
         self.outside.push(slot);
     }
 
-    /// A search finds a block that is in, of the smallest size that is enough.
+    /// A search finds a block that is here, of the smallest size that fits.
     fn check_search(&self, bytes: u64) -> Option<Slot> {
         let found = self.tested.find(&self.blocks, bytes);
         let expected = self.oracle.range((bytes, 0)..).next().map(|&(bytes, _)| bytes);

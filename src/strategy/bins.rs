@@ -78,10 +78,20 @@ impl Bins {
         self.words_in_use &= !(u32::from(*word == 0) << (bin / WORD_BITS));
     }
 
-    /// The head of the first bin from `bin` on that is not empty.
+    /// The first bin from `bin` on that is not empty.
     #[inline]
-    pub(super) fn next_head(&self, bin: usize) -> Option<Slot> {
-        self.next_in_use(bin).map(|bin| self.heads[bin])
+    pub(super) fn next_in_use(&self, bin: usize) -> Option<usize> {
+        let word = bin / WORD_BITS;
+        let bits = *self.words.get(word)? & (u64::MAX << (bin % WORD_BITS));
+        if bits != 0 {
+            return Some(word * WORD_BITS + bits.trailing_zeros() as usize);
+        }
+        let words = self.words_in_use & (u32::MAX << word << 1);
+        if words == 0 {
+            return None;
+        }
+        let word = words.trailing_zeros() as usize;
+        Some(word * WORD_BITS + self.words[word].trailing_zeros() as usize)
     }
 
     /// The head of the last bin that is not empty.
@@ -96,21 +106,6 @@ impl Bins {
         let in_use = move |bin: usize| self.next_in_use(bin).filter(|&bin| bin <= last);
         std::iter::successors(in_use(bin_of(*bytes.start())), move |bin| in_use(bin + 1))
             .map(|bin| self.heads[bin])
-    }
-
-    #[inline]
-    fn next_in_use(&self, bin: usize) -> Option<usize> {
-        let word = bin / WORD_BITS;
-        let bits = *self.words.get(word)? & (u64::MAX << (bin % WORD_BITS));
-        if bits != 0 {
-            return Some(word * WORD_BITS + bits.trailing_zeros() as usize);
-        }
-        let words = self.words_in_use & (u32::MAX << word << 1);
-        if words == 0 {
-            return None;
-        }
-        let word = words.trailing_zeros() as usize;
-        Some(word * WORD_BITS + self.words[word].trailing_zeros() as usize)
     }
 
     /// All bins with their heads, after checking the module's equations.

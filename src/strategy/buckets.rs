@@ -1,9 +1,17 @@
 //! Free blocks by exact size, last in first out: the structure behind Round and Exact.
 //!
-//! A hash table from block size to the newest free block of that size; the blocks of a size
+//! A hash table maps a block size to the newest free block of that size; the blocks of a size
 //! form a doubly linked list through their links. A size whose list has become empty keeps
-//! its entry, so that a steady program changes no entry at all; when the table fills up it is
-//! rebuilt without the empty ones, so it grows with the sizes in use and not with history.
+//! its entry, so a steady program changes no entry at all. When the table fills up it is rebuilt
+//! without the empty entries, so it grows with the sizes in use and not with history.
+//!
+//! ```text
+//! entries[i].newest = the head of the list of entries[i].block_bytes, or NO_SLOT
+//! links = [newer, older];  newer of the head = older of the last = NO_SLOT
+//! used = entries with block_bytes ≠ 0  ≤  half of all entries
+//! ```
+//!
+//! Used under its lane's lock. Blocks are neither cut nor joined.
 
 use crate::memory::{Block, BlockTable, NO_SLOT, Slot};
 
@@ -11,10 +19,10 @@ const NEWER: usize = 0;
 const OLDER: usize = 1;
 const INITIAL_ENTRIES: usize = 64;
 
-/// The free blocks of one lane. Blocks are neither split nor joined.
+/// The free blocks of one lane.
 #[derive(Debug)]
 pub struct Buckets {
-    /// Open addressing, linear probing; a power of two; at most half of it used.
+    /// Open addressing with linear probing. Their number is a power of two.
     entries: Vec<Bucket>,
     used: usize,
 }
@@ -50,7 +58,7 @@ impl Buckets {
         Some(slot)
     }
 
-    /// Shows `visit` the free blocks of exactly `block_bytes`, the newest first.
+    /// Calls `visit` with the free blocks of exactly `block_bytes`, the newest first.
     pub fn visit(
         &self,
         blocks: &BlockTable,
@@ -95,7 +103,7 @@ impl Buckets {
         }
     }
 
-    /// The number of free blocks here, after checking that the lists hold what they should.
+    /// The number of free blocks here, after checking the lists.
     pub fn validate(&self, blocks: &BlockTable) -> Result<usize, String> {
         let mut count = 0;
         for bucket in &self.entries {
@@ -141,7 +149,7 @@ impl Buckets {
         index
     }
 
-    /// Drops empty buckets, and doubles the table if a quarter of it is in use all the same.
+    /// Drops empty buckets, and doubles the table if the rest fills more than a quarter of it.
     fn rebuild(&mut self) {
         let kept: Vec<Bucket> =
             self.entries.iter().copied().filter(|bucket| bucket.newest != NO_SLOT).collect();

@@ -1,4 +1,4 @@
-//! [`Caching`]: when blocks are split, when they are joined, what is kept for large requests.
+//! [`Caching`]: when blocks are cut, when they are joined, what is kept for large requests.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Lane {
         self.caching.give(&mut self.blocks, slot);
     }
 
-    /// Takes a block; gives its slot and size.
+    /// Takes a block; returns its slot and size.
     fn take(&mut self, bytes: u64) -> Option<(Slot, u64)> {
         let slot = self.caching.take(&mut self.blocks, bytes)?;
         self.blocks.list(slot);
@@ -57,10 +57,10 @@ impl Lane {
 }
 
 #[test]
-fn small_blocks_split_down_to_the_alignment() {
+fn small_blocks_are_cut_down_to_the_alignment() {
     for (taken, rest) in [(2 * MIB, vec![]), (2 * MIB - 512, vec![512]), (512, vec![2 * MIB - 512])]
     {
-        // Requests above 1 MiB never come to the small pool; there the size is cut directly.
+        // Requests above 1 MiB are never small, so the block is cut directly.
         let mut lane = Lane::new(2 * MIB, SizeClass::Small, None);
         let slot = lane.take(MIB).unwrap().0;
         lane.give(slot);
@@ -74,7 +74,7 @@ fn small_blocks_split_down_to_the_alignment() {
 }
 
 #[test]
-fn large_blocks_split_only_above_a_mebibyte_of_rest() {
+fn large_blocks_are_cut_only_above_a_mebibyte_of_rest() {
     for (taken, expected) in [
         (20 * MIB, 20 * MIB),
         (19 * MIB + 512, 20 * MIB),
@@ -90,7 +90,7 @@ fn large_blocks_split_only_above_a_mebibyte_of_rest() {
 }
 
 #[test]
-fn pools_are_kept_apart() {
+fn size_classes_are_kept_apart() {
     let mut lane = Lane::new(20 * MIB, SizeClass::Large, None);
     assert_eq!(lane.take(MIB), None, "a small request has its own segments");
     lane.add_segment(2 * SEGMENT_ADDRESS, 2 * MIB, SizeClass::Small);
@@ -116,7 +116,7 @@ fn neighbours_are_joined_in_every_order() {
     }
 }
 
-/// A block that waited for other streams is given long after it was freed.
+/// A block that waited for other streams comes in long after it was freed.
 #[test]
 fn a_late_block_does_not_make_its_neighbours_older() {
     for late in [0, 1] {
@@ -141,7 +141,7 @@ fn oversize_blocks_are_kept_for_oversize_requests() {
     assert_eq!(lane.take(8 * MIB), None, "not for a smaller request");
     assert_eq!(lane.take(40 * MIB), None, "20 MiB and more would be wasted");
     let (slot, bytes) = lane.take(44 * MIB + 512).unwrap();
-    assert_eq!(bytes, 64 * MIB, "an oversize block is not split");
+    assert_eq!(bytes, 64 * MIB, "an oversize block is not cut");
     lane.give(slot);
     // Below the limit everything is as usual.
     lane.add_segment(2 * SEGMENT_ADDRESS, 20 * MIB, SizeClass::Large);

@@ -91,28 +91,20 @@ impl<F: FreeList, R: CutRule> Joined<F, R> {
     /// Takes out a block of at least `block_bytes`, cut to size.
     #[inline]
     pub fn take(&mut self, blocks: &mut BlockTable, block_bytes: u64) -> Option<Slot> {
-        let class = SizeClass::of(block_bytes);
-        let slot = self.classes[class.index()].list.find(blocks, block_bytes)?;
+        let class = &mut self.classes[SizeClass::of(block_bytes).index()];
+        let slot = class.list.find(blocks, block_bytes)?;
         if !self.rule.serves(blocks.get(slot).bytes, block_bytes) {
             return None;
         }
-        self.classes[class.index()].remove(blocks, slot);
-        self.cut_in(class, blocks, slot, block_bytes);
+        class.remove(blocks, slot);
+        class.cut(&self.rule, blocks, slot, block_bytes);
         Some(slot)
     }
 
     /// Cuts a block that is not here to `block_bytes`, and takes in the rest if it is worth it.
     pub fn cut(&mut self, blocks: &mut BlockTable, slot: Slot, block_bytes: u64) {
-        self.cut_in(blocks.get(slot).class, blocks, slot, block_bytes);
-    }
-
-    #[inline]
-    fn cut_in(&mut self, class: SizeClass, blocks: &mut BlockTable, slot: Slot, block_bytes: u64) {
-        let rest_bytes = blocks.get(slot).bytes - block_bytes;
-        if self.rule.keeps_rest(class, block_bytes, rest_bytes) {
-            let rest = blocks.split(slot, block_bytes);
-            self.classes[class.index()].insert(blocks, rest);
-        }
+        let class = &mut self.classes[blocks.get(slot).class.index()];
+        class.cut(&self.rule, blocks, slot, block_bytes);
     }
 
     /// Takes in a free block, joined with its free neighbours.
@@ -162,7 +154,7 @@ impl<F: FreeList, R: CutRule> Joined<F, R> {
         self.classes[class.index()].split
     }
 
-    /// Makes the peaks of [`Self::split`] what is there now.
+    /// Makes the peaks of [`Self::split`] the current values.
     pub fn reset_peaks(&mut self) {
         for Class { split, .. } in &mut self.classes {
             split.blocks.reset_peak();
@@ -195,19 +187,30 @@ impl<F: FreeList, R: CutRule> Joined<F, R> {
 
 impl<F: FreeList> Class<F> {
     #[inline]
+    fn cut(&mut self, rule: &impl CutRule, blocks: &mut BlockTable, slot: Slot, block_bytes: u64) {
+        let Block { bytes, class, .. } = *blocks.get(slot);
+        if rule.keeps_rest(class, block_bytes, bytes - block_bytes) {
+            let rest = blocks.split(slot, block_bytes);
+            self.insert(blocks, rest);
+        }
+    }
+
+    #[inline]
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        let bytes = blocks.get(slot).bytes;
         if !blocks.is_whole_segment(slot) {
             self.split.blocks.add(1);
-            self.split.bytes.add(blocks.get(slot).bytes);
+            self.split.bytes.add(bytes);
         }
         self.list.insert(blocks, slot);
     }
 
     #[inline]
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        let bytes = blocks.get(slot).bytes;
         if !blocks.is_whole_segment(slot) {
             self.split.blocks.take(1);
-            self.split.bytes.take(blocks.get(slot).bytes);
+            self.split.bytes.take(bytes);
         }
         self.list.remove(blocks, slot);
     }

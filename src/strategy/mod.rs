@@ -5,12 +5,12 @@
 //! | `Naive` | as requested | none are kept |
 //! | `Round`, `Exact` | MXNet's | by exact size, newest first ([`buckets`]) |
 //! | `Caching` | PyTorch's | best fit ([`best_fit`]), cut and joined by a rule ([`caching`]) |
-//! | `Elastic` | units of 512 bytes, or classes | [`segregated`] fit, cut and joined ([`elastic`]) |
+//! | `Elastic` | 512-byte units, or classes | [`segregated`] fit, cut and joined ([`elastic`]) |
 //!
 //! What Caching and Elastic share is [`joined`]; what their structures share is [`bins`].
 //!
-//! A strategy holds the free blocks of one lane and is used under that lane's lock. It asks
-//! nothing of the driver and knows nothing of streams.
+//! A strategy holds the free blocks of one lane and is used under that lane's lock. It calls no
+//! driver and knows nothing of streams.
 
 mod best_fit;
 #[cfg(test)]
@@ -43,7 +43,7 @@ use crate::memory::{Block, BlockTable, Slot, State};
 /// The free blocks of one lane.
 #[derive(Debug)]
 pub enum Strategy {
-    /// Keeps nothing for reuse; a block is free here only until the driver has taken it back.
+    /// Keeps nothing for reuse; a block is free only until it is returned to the driver.
     Naive,
     /// Round and Exact.
     Buckets(Buckets),
@@ -64,7 +64,7 @@ impl Strategy {
         }
     }
 
-    /// Whether freed blocks are kept for reuse at all.
+    /// Returns true if freed blocks are kept for reuse.
     #[inline]
     pub fn keeps_blocks(&self) -> bool {
         !matches!(self, Self::Naive)
@@ -81,7 +81,7 @@ impl Strategy {
         }
     }
 
-    /// Shows `visit` the free blocks that could serve `bytes.start()` and have at most
+    /// Calls `visit` with the free blocks that could serve `bytes.start()` and have at most
     /// `bytes.end()`, in no order.
     pub fn visit(
         &self,
@@ -99,7 +99,8 @@ impl Strategy {
         }
     }
 
-    /// Cuts a block that is not in here to `block_bytes`, and takes in the rest.
+    /// Cuts a block that is not in here to `block_bytes`, and takes in the rest. Only Caching does:
+    /// its segments are larger than a block.
     pub fn cut(&mut self, blocks: &mut BlockTable, slot: Slot, block_bytes: u64) {
         if let Self::Caching(caching) = self {
             caching.cut(blocks, slot, block_bytes);
@@ -139,7 +140,8 @@ impl Strategy {
         free.map(|(_, block)| block.bytes).max().unwrap_or(0)
     }
 
-    /// The free blocks of `class` that are parts of segments: only Caching and Elastic have such.
+    /// PyTorch's statistic of inactive split blocks: the free blocks of `class` that are parts of
+    /// segments. Only Caching and Elastic have such blocks.
     pub fn split(&self, class: SizeClass) -> SplitFree {
         match self {
             Self::Caching(caching) => caching.split(class),
@@ -148,7 +150,7 @@ impl Strategy {
         }
     }
 
-    /// Makes the peaks of [`Self::split`] what is there now.
+    /// Makes the peaks of [`Self::split`] the current values.
     pub fn reset_peaks(&mut self) {
         match self {
             Self::Caching(caching) => caching.reset_peaks(),

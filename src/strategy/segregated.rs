@@ -61,7 +61,10 @@ impl FreeList for Segregated {
                 return Some(slot);
             }
         }
-        self.bins.next_head(bin + 1).or_else(|| find_in_all(blocks, first, bytes))
+        match self.bins.next_in_use(bin + 1) {
+            Some(larger) => Some(self.bins.head(larger)),
+            None => find_in_all(blocks, first, bytes),
+        }
     }
 
     #[inline]

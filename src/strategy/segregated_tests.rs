@@ -86,7 +86,7 @@ impl Pair {
         self.outside.push(slot);
     }
 
-    /// A search finds a block that is in whenever one fits, and one as good as promised.
+    /// A search finds a block that is here whenever one fits, and one as good as promised.
     fn check_search(&self, bytes: u64) -> Option<Slot> {
         let found = self.tested.find(&self.blocks, bytes);
         let best_bytes = self.oracle.range((bytes, 0)..).next().map(|&(bytes, _)| bytes);

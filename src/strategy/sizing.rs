@@ -1,6 +1,6 @@
-//! How many bytes a block has for a request, and a segment for a block.
+//! The sizes of blocks for requests, and of segments for blocks.
 //!
-//! Pure arithmetic, the same for all lanes, so it is done outside their locks.
+//! Pure arithmetic, the same for all lanes, so it runs outside their locks.
 
 use crate::base::size::{
     ALIGNMENT_BYTES, LARGEST_REQUEST_BYTES, MIB, SMALL_BLOCK_LIMIT_BYTES, round_up,
@@ -24,17 +24,17 @@ const CLASSES_LIMIT_BYTES: u64 = 256 * 1024;
 /// The sizes of one strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizing {
-    /// The request as it is, so that tools which watch the driver see its true extent.
+    /// The request as it is, so that tools which watch the driver see its true size.
     Naive,
-    /// Powers of two, above `1 << cutoff` multiples of it; MXNet's
-    /// `GPUPooledRoundedStorageManager`, but without its table that ends at 16 GiB.
+    /// Powers of two; above `1 << cutoff`, multiples of that. The sizes of MXNet's
+    /// `GPUPooledRoundedStorageManager`, without its table that ends at 16 GiB.
     Round {
         /// The smallest block, in bytes.
         page_bytes: u64,
         /// The largest power of two used as a size, as an exponent.
         cutoff: u32,
     },
-    /// Multiples of the page, above `large_bytes` multiples of that; MXNet's
+    /// Multiples of the page; above `large_bytes`, multiples of that. The sizes of MXNet's
     /// `GPUPooledStorageManager`.
     Exact {
         /// The unit of small sizes, in bytes.
@@ -42,11 +42,11 @@ pub enum Sizing {
         /// The unit of large sizes, in bytes.
         large_bytes: u64,
     },
-    /// Multiples of 512 bytes; small ones in eight classes a doubling.
+    /// Multiples of 512 bytes; small blocks in eight sizes per doubling.
     Elastic,
     /// Multiples of 512 bytes in segments; the sizes of PyTorch's `CUDACachingAllocator`.
     Caching {
-        /// Round up to this part of a power of two; 0: only to 512 bytes.
+        /// Round up to a power of two divided by this; 0: only to 512 bytes.
         power2_divisions: u32,
     },
 }
@@ -71,7 +71,7 @@ impl Sizing {
         }
     }
 
-    /// The size of a block for `requested_bytes` (not 0), in bytes; `None` when it would pass
+    /// The size of a block for `requested_bytes` (not 0), in bytes; `None` above
     /// [`LARGEST_REQUEST_BYTES`].
     #[inline]
     pub fn block_bytes(self, requested_bytes: u64) -> Option<u64> {
@@ -119,7 +119,7 @@ impl Sizing {
         }
     }
 
-    /// The size of the segment to ask of the driver when no free block serves `block_bytes`.
+    /// The size of the segment to allocate when no free block serves `block_bytes`.
     pub fn segment_bytes(self, block_bytes: u64) -> u64 {
         match self {
             Self::Caching { .. } if block_bytes <= SMALL_BLOCK_LIMIT_BYTES => SMALL_SEGMENT_BYTES,
@@ -140,7 +140,7 @@ mod tests {
     const EXACT: Sizing = Sizing::Exact { page_bytes: 4096, large_bytes: 2 * MIB };
     const CACHING: Sizing = Sizing::Caching { power2_divisions: 0 };
 
-    /// What MXNet and PyTorch make of a request: MXNet's Naive and Round, PyTorch's block.
+    /// The sizes that MXNet and PyTorch compute for a request.
     #[test]
     fn sizes_are_those_of_mxnet_and_pytorch() {
         for (requested, exact, round, caching) in [

@@ -4,14 +4,14 @@
 use genesis::base::Status;
 use genesis::base::size::{GIB, MIB};
 use genesis::config::{DebugModes, LogLevel, PoolType};
-use simgpu::{Access, CaptureMode, StoreKind, Violation};
+use simgpu::{CaptureMode, StoreKind, Violation, Work};
 
 use crate::support::{A, B, C, DEVICE, Rig};
 use crate::{FRESH, GUARD, POISON, SIZES_BYTES, everywhere, plan};
 
 /// Whether a touch of `bytes` at `address` is of memory that is not mapped.
 fn faults(rig: &Rig, address: u64, bytes: u64) -> bool {
-    rig.machine.touch(0, A.0, address, bytes, Access::Write, "overrun").unwrap();
+    rig.machine.touch(0, A.0, Work::write(address, bytes, "overrun")).unwrap();
     match &rig.machine.take_violations()[..] {
         [] => false,
         [Violation::TouchUnmapped { .. }] => true,

@@ -2,7 +2,7 @@
 
 use genesis::base::size::MIB;
 use genesis::config::{DebugModes, PoolType};
-use simgpu::{Access, CaptureMode, StoreKind};
+use simgpu::{CaptureMode, StoreKind, Work};
 
 use crate::support::{A, B, C, DEVICE};
 use crate::{FREED, FRESH, POISON, SIZES_BYTES, at, everywhere, plan, with_bytes};
@@ -40,7 +40,7 @@ fn fills_are_in_order_with_all_work() {
             rig.machine.stream_wait(0, B.0, event).unwrap();
             rig.machine.event_destroy(0, event).unwrap();
             rig.record(shared, B);
-            rig.machine.touch(0, B.0, shared, bytes, Access::Read, "reader").unwrap();
+            rig.machine.touch(0, B.0, Work::read(shared, bytes, "reader")).unwrap();
             let short_lived = rig.allocate_and_touch(bytes, doomed);
             rig.free(shared);
             for stream in [A, B, C] {
@@ -148,7 +148,7 @@ fn a_capture_outside_of_pools_keeps_the_blocks_recorded_for_it() {
         let block = rig.allocate_and_touch(MIB, A);
         rig.record(block, C);
         rig.machine.begin_capture(0, C.0, CaptureMode::Global).unwrap();
-        rig.machine.touch(0, C.0, block, 512, Access::Read, "captured").unwrap();
+        rig.machine.touch(0, C.0, Work::read(block, 512, "captured")).unwrap();
         if rig.heap.settings().strategy.pool_type != PoolType::Naive {
             rig.free(block);
         }

@@ -4,7 +4,7 @@
 use genesis::base::size::MIB;
 use genesis::base::{Status, StreamHandle};
 use genesis::config::LogLevel;
-use simgpu::{Access, Call, Code, Progress, Target, Times};
+use simgpu::{Call, Code, Progress, Target, Times, Work};
 
 use crate::ADDRESSES;
 use crate::support::host_memory::held_bytes;
@@ -228,7 +228,7 @@ impl Churn {
         let stream = self.streams[self.random.below(self.streams.len() as u64) as usize];
         match self.rig.heap.allocate(bytes, DEVICE, stream) {
             Ok(address) => {
-                self.rig.machine.touch(0, stream.0, address, bytes, Access::Write, "").unwrap();
+                self.rig.machine.touch(0, stream.0, Work::write(address, bytes, "")).unwrap();
                 self.live.push((address, bytes));
                 self.live_bytes += bytes;
             }

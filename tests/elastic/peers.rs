@@ -3,7 +3,7 @@
 use genesis::base::size::{GIB, MIB};
 use genesis::base::{DeviceOrdinal, StreamHandle};
 use genesis::config::{DebugModes, PoolType};
-use simgpu::{Access, Call, StoreKind, Target, Times};
+use simgpu::{Call, StoreKind, Target, Times, Work};
 
 use crate::support::{A, B, DEVICE, Plan, Rig, Subject};
 
@@ -15,10 +15,10 @@ fn plan() -> Plan {
     subject.plan().devices(2, GIB)
 }
 
-/// Work of `device` on `stream` reads the block at `address` and completes; returns true if it could.
+/// Has work of `device` on `stream` read the block at `address`; returns true if it could.
 fn read(rig: &Rig, device: DeviceOrdinal, stream: StreamHandle, address: u64) -> bool {
     // Memory that a device has no access to is a violation, and perhaps an error as well.
-    let touched = rig.machine.touch(device.0, stream.0, address, BYTES, Access::Read, "a peer");
+    let touched = rig.machine.touch(device.0, stream.0, Work::read(address, BYTES, "a peer"));
     rig.machine.synchronize(device.0).unwrap();
     touched.is_ok() && rig.machine.take_violations().is_empty()
 }

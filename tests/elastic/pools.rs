@@ -6,7 +6,7 @@ use std::sync::Arc;
 use genesis::base::size::MIB;
 use genesis::base::{Status, StreamHandle};
 use genesis::heap::PoolId;
-use simgpu::{Access, Call, CaptureMode, Graph, StoreKind, Violation};
+use simgpu::{Call, CaptureMode, Graph, StoreKind, Violation, Work};
 
 use crate::support::{A, B, DEVICE, Random, Rig, Subject};
 use crate::{ADDRESSES, REAL};
@@ -130,7 +130,7 @@ fn captured(rig: &Rig, subject: Subject) -> (Graph, Vec<(u64, u64, u8)>) {
     let graph = rig.machine.end_capture(0, A.0).expect("a capture that nothing disturbed");
     // Touched as long as it is held.
     for &(address, bytes, _) in &blocks {
-        rig.machine.touch(0, A.0, address, bytes, Access::Read, "the graph's").unwrap();
+        rig.machine.touch(0, A.0, Work::read(address, bytes, "the graph's")).unwrap();
     }
     rig.run(A);
     rig.machine.synchronize(0).unwrap();

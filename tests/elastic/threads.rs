@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use genesis::base::size::{KIB, MIB};
 use genesis::base::{Status, StreamHandle};
 use genesis::config::LogLevel;
-use simgpu::{Access, Call, Progress};
+use simgpu::{Call, Progress, Work};
 
 use crate::ADDRESSES;
 use crate::support::{A, B, C, DEVICE, Random, Rig};
@@ -120,7 +120,7 @@ impl Worker<'_> {
             Ok(address) => {
                 self.claim(address, bytes);
                 let machine = &self.rig.machine;
-                machine.touch(0, self.stream.0, address, bytes, Access::Write, "").unwrap();
+                machine.touch(0, self.stream.0, Work::write(address, bytes, "")).unwrap();
                 self.live.push((address, bytes));
                 self.live_bytes.fetch_add(bytes, Relaxed);
                 self.served += 1;

@@ -11,12 +11,12 @@ use std::path::Path;
 use std::process::Command;
 
 use genesis::base::{Gauge, Status};
-use genesis::config::LogLevel;
+use genesis::config::{HostKind, LogLevel};
 use genesis::ffi::allocation::BlockInfo;
-use genesis::ffi::host::HostKind;
 use genesis::ffi::live::LiveBlock;
 use genesis::ffi::onnxruntime::OnnxruntimeFunctions;
-use genesis::ffi::statistics::{Pool, PoolStats, Stats};
+use genesis::ffi::statistics::Pool;
+use genesis::observe::{PoolStatistics, Statistics};
 
 use crate::header;
 use crate::programs::Language::{self, C99, Cpp17};
@@ -83,7 +83,7 @@ fn structures() -> Vec<(&'static str, Facts)> {
         ),
         structure!(
             "genesis_stats",
-            Stats {
+            Statistics {
                 struct_size,
                 requested_bytes,
                 allocated_bytes,
@@ -109,7 +109,7 @@ fn structures() -> Vec<(&'static str, Facts)> {
         ),
         structure!(
             "genesis_pool_stats",
-            PoolStats {
+            PoolStatistics {
                 struct_size,
                 allocated_bytes,
                 reserved_bytes,

@@ -1,7 +1,7 @@
 """Runs a Python program with CuPy or RMM on simcuda: ``simcuda python simulated.py PROGRAM…``.
 
-Their CUDA runtimes are linked into them and start on a real driver only; simcuda's take their place
-(:mod:`harness.static_runtime`, :mod:`harness.bindings`), as in the tests beside this file.
+Their CUDA runtimes are linked into them and start only on a real driver; simcuda's replace them
+(:mod:`harness.static_runtime`, :mod:`harness.bindings`), as in the tests of this folder.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The real CuPy on Genesis's memory. Its runtime is simcuda's, so kernels do nothing; allocation,
-streams and copies are the real thing."""
+"""The real CuPy on Genesis's memory. Its runtime is simcuda's, so kernels do nothing; allocations,
+streams and copies are real."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ program = functools.partial(any_program, imports=("harness.cupy_on_simcuda", "cu
 
 BYTES = 64 << 20
 MANUAL = {"SIMCUDA_PROGRESS": "manual"}
-#: What is there while the process ends.
+#: Objects that live until the process ends.
 KEPT: list[object] = []
 
 
@@ -259,6 +259,6 @@ def test_arrays_may_outlive_the_interpreter() -> None:
     with cupy.cuda.Stream() as stream:
         KEPT.append(cupy.zeros(BYTES, "uint8"))
     KEPT.append(stream)
-    # Modules are let go of one by one at the end, and this one as the last.
+    # At the end modules are freed one by one, this one last.
     sys.kept_until_the_end = cupy.zeros(1000)  # type: ignore[attr-defined]
     assert simcuda.used_bytes() > 0

@@ -1,4 +1,4 @@
-"""Memory of Genesis as a tensor of PyTorch, NumPy, Numba and CuPy."""
+"""Genesis's memory as tensors of PyTorch, NumPy, Numba and CuPy."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ program = functools.partial(any_program, imports=("torch", "numba.cuda"))
 
 BYTES = 64 << 20
 MANUAL = {"SIMCUDA_PROGRESS": "manual"}
-#: What is there while the process ends.
+#: Objects that live until the process ends.
 KEPT: list[object] = []
-#: Memory of the host, with bytes that can be read.
+#: Host memory, whose bytes can be read.
 HOST = {"GENESIS_BACKEND": "host"}
 
 
@@ -110,7 +110,7 @@ def test_a_tensor_of_pytorchs() -> None:
 
 
 def pass_on(steps: int, buffer_class: Any) -> None:
-    """A producer writes on its stream, PyTorch reads on another, nobody waits on the host."""
+    """A producer writes on its stream, PyTorch reads on another, and the host does not wait."""
     import torch
 
     producer = torch.cuda.Stream()
@@ -207,7 +207,7 @@ def test_tensors_may_outlive_the_interpreter() -> None:
     import torch
 
     tensor = torch.from_dlpack(genesis.dlpack.Buffer(1000))
-    # Never let go of by Python: its storage goes with the process, if at all.
+    # Python never frees it: its storage ends with the process.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensor))
     KEPT.append(torch.from_dlpack(genesis.dlpack.Buffer(1000)))
     KEPT.append(genesis.dlpack.Buffer(1000))

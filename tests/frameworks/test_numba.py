@@ -14,7 +14,7 @@ program = functools.partial(any_program, imports=("numba.cuda",))
 
 BYTES = 64 << 20
 MANUAL = {"SIMCUDA_PROGRESS": "manual"}
-#: What is there while the process ends.
+#: Objects that live until the process ends.
 KEPT: list[object] = []
 
 
@@ -93,7 +93,7 @@ def test_one_wait_for_many_pieces() -> None:
 
 
 def reuse(manager: Any) -> None:
-    """An array goes while one stream still writes to it, and another stream writes to the next."""
+    """An array is freed while one stream still writes to it; another stream writes to the next."""
     from numba import cuda
 
     cuda.set_memory_manager(manager)

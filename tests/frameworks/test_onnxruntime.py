@@ -15,7 +15,7 @@ from support import simcuda
 EXTENT = 1024
 BYTES = 4 * EXTENT * EXTENT
 MANUAL = {"SIMCUDA_PROGRESS": "manual"}
-#: What is there while the process ends.
+#: Objects that live until the process ends.
 KEPT: list[object] = []
 
 
@@ -47,7 +47,7 @@ def test_a_sessions_memory_is_genesis() -> None:
     infer(made)
     stats = genesis.stats()
     assert stats.allocations >= 3 and stats.allocated_bytes.peak >= 3 * BYTES
-    # Nothing of the provider's comes from anywhere else.
+    # The provider has no other memory.
     assert simcuda.used_bytes() == stats.reserved_bytes.current
     infer(made)
     assert genesis.stats().misses == stats.misses

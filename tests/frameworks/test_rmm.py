@@ -17,13 +17,13 @@ from harness.program import program
 
 BYTES = 64 << 20
 MANUAL = {"SIMCUDA_PROGRESS": "manual"}
-#: What is there while the process ends.
+#: Objects that live until the process ends.
 KEPT: list[object] = []
 _simcuda = ctypes.CDLL(None)
 
 
 def made_stream() -> Any:
-    """A stream of RMM's, with the handle of one of simcuda's."""
+    """A stream object of RMM for a stream of simcuda."""
     from rmm.pylibrmm.stream import Stream
 
     class Handle:
@@ -58,7 +58,7 @@ def test_buffers_lie_in_genesis_and_go_back() -> None:
     }
     del buffers
     assert genesis.memory_stats().allocated_bytes == 0
-    # Buffers keep their stream, so these wait for nothing.
+    # A buffer is freed on its own stream, so nothing waits.
     assert genesis.memory_stats().active_bytes == 0
 
 
@@ -98,7 +98,7 @@ def test_memory_freed_on_another_stream_waits_for_it() -> None:
     resource.deallocate(address, BYTES, other)
     stats = genesis.memory_stats()
     assert (stats.allocated_bytes, stats.active_bytes) == (0, BYTES)
-    # The first stream has the block back only behind the other one.
+    # The first stream may reuse the block only after the other one.
     again = resource.allocate(BYTES, one)
     assert again != address
     write(again, one)
@@ -184,7 +184,7 @@ def test_the_log_of_rmm_itself_can_be_replayed() -> None:
             check=True,
         )
     report = json.loads(replayed.stdout)
-    # Two requests, a stream that used a block of another's, two frees.
+    # Two requests, one use on another stream, two frees.
     assert report["calls"] == 5 and report["live_peak_bytes"] == 1000 + BYTES
 
 

@@ -3,7 +3,7 @@
 
 use genesis::base::size::MIB;
 use genesis::base::{DeviceOrdinal, StreamHandle};
-use simgpu::Access;
+use simgpu::Work;
 
 use crate::support::{A, Rig, Subject};
 
@@ -55,6 +55,6 @@ fn copy_from(rig: &Rig, block: u64, own: StreamHandle, (context, stream): (u32, 
     rig.machine.event_record(0, event, own.0).unwrap();
     rig.machine.stream_wait(context, stream.0, event).unwrap();
     let copied =
-        rig.machine.peer_copy_touch(context, stream.0, block, BLOCK_BYTES, Access::Read, "a copy");
+        rig.machine.peer_copy_touch(context, stream.0, Work::read(block, BLOCK_BYTES, "a copy"));
     copied.unwrap();
 }

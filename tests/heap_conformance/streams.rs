@@ -102,8 +102,8 @@ fn free_while_others_read(rig: &Rig) -> u64 {
     rig.record(block, B);
     rig.record(block, C);
     rig.record(block, B);
-    rig.machine.touch(0, B.0, block, 512, simgpu::Access::Read, "B").unwrap();
-    rig.machine.touch(0, C.0, block, 512, simgpu::Access::Read, "C").unwrap();
+    rig.machine.touch(0, B.0, simgpu::Work::read(block, 512, "B")).unwrap();
+    rig.machine.touch(0, C.0, simgpu::Work::read(block, 512, "C")).unwrap();
     assert_ne!(rig.machine.pending(0, B.0).unwrap() * rig.machine.pending(0, C.0).unwrap(), 0);
     rig.free(block);
     block
@@ -128,7 +128,7 @@ pub fn a_capturing_recorded_stream_delays_until_idle(subject: Subject) {
     let block = rig.allocate_and_touch(BLOCK_BYTES, A);
     rig.record(block, C);
     rig.machine.begin_capture(0, C.0, CaptureMode::Global).unwrap();
-    rig.machine.touch(0, C.0, block, 512, simgpu::Access::Read, "captured").unwrap();
+    rig.machine.touch(0, C.0, simgpu::Work::read(block, 512, "captured")).unwrap();
     rig.free(block);
     rig.run(A);
     for _ in 0..40 {
@@ -184,7 +184,7 @@ pub fn a_joined_block_is_as_fresh_as_its_freshest_part(subject: Subject) {
     let late = rig.allocate_and_touch(8 * MIB, A);
     follow(&rig, A, &[B]);
     rig.record(early, B);
-    rig.machine.touch(0, B.0, early, 512, simgpu::Access::Write, "B").unwrap();
+    rig.machine.touch(0, B.0, simgpu::Work::write(early, 512, "B")).unwrap();
     rig.free(early);
     // Something else of A's is missed by C, so that A gets its event now.
     let wanted = rig.allocate(BLOCK_BYTES, A);

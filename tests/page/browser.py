@@ -1,4 +1,4 @@
-"""Chromium without a window, driven over its debugging pipe, with the standard library only.
+"""Chromium without a window, controlled over its debugging pipe, with the standard library only.
 
 The protocol (https://chromedevtools.github.io/devtools-protocol) is JSON messages ended by a zero
 byte: commands go to the browser's descriptor 3, answers and events come from its descriptor 4. One
@@ -25,16 +25,16 @@ TIMEOUT_S = 60.0
 
 
 class BrowserError(Exception):
-    """The browser did not do as it was told."""
+    """The browser reported an error or did not answer."""
 
 
 def find() -> str | None:
-    """The browser's path: $CHROMIUM, else what is installed."""
+    """The browser's path: $CHROMIUM, else the first that is installed."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 class Browser:
-    """One browser with one page; to be used as a context."""
+    """One browser with one page; a context manager."""
 
     def __init__(self, path: str, *, size: tuple[int, int] = (1440, 1280), dark: bool = False):
         self.folder = tempfile.mkdtemp(prefix="genesis-page-")
@@ -57,7 +57,7 @@ class Browser:
             "--hide-scrollbars",
             "about:blank",
         ]
-        # The shell places the descriptors where the browser looks for them.
+        # The shell gives the descriptors the numbers that the browser uses.
         command = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
         self.process = subprocess.Popen(
             ["bash", "-c", command, "bash", *arguments],
@@ -100,7 +100,7 @@ class Browser:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def command(self, method: str, **parameters: Any) -> Any:
-        """Sends a command and waits for its answer; events that come first are kept."""
+        """Sends a command and returns its answer; events that arrive first are kept."""
         self.number += 1
         message: dict[str, Any] = {"id": self.number, "method": method, "params": parameters}
         if self.session is not None:
@@ -129,7 +129,7 @@ class Browser:
         return json.loads(line)
 
     def open(self, path: Path) -> None:
-        """Opens a file and waits until the page says that it is ready."""
+        """Opens a file and waits until the page is ready."""
         self.events.clear()
         self.command("Page.navigate", url=path.resolve().as_uri())
         deadline = time.monotonic() + TIMEOUT_S
@@ -140,7 +140,7 @@ class Browser:
         self.evaluate("window.genesis.ready.then(() => true)")
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression; of a promise, what it comes to."""
+        """The value of a JavaScript expression; for a promise, its result."""
         result = self.command(
             "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
         )
@@ -151,8 +151,8 @@ class Browser:
         return result["result"].get("value")
 
     def problems(self) -> list[str]:
-        """What went wrong on the page since it was opened: errors, warnings, exceptions, and
-        every request but for the page itself."""
+        """The problems of the page since it was opened: errors, warnings, exceptions, and every
+        request except the one for the page itself."""
         self.command("Runtime.evaluate", expression="0")
         found = []
         for event in self.events:
@@ -169,14 +169,14 @@ class Browser:
         return found
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
-        """An event of the mouse: moved, pressed, released or wheel."""
+        """Sends a mouse event: moved, pressed, released or wheel."""
         names = {"moved": "mouseMoved", "pressed": "mousePressed", "released": "mouseReleased"}
         self.command(
             "Input.dispatchMouseEvent", type=names.get(kind, "mouseWheel"), x=x, y=y, **more
         )
 
     def drag(self, start: tuple[float, float], end: tuple[float, float], **more: Any) -> None:
-        """The left button pressed at one point and released at another."""
+        """Presses the left button at one point and releases it at another."""
         self.mouse("moved", *start, **more)
         self.mouse("pressed", *start, button="left", buttons=1, clickCount=1, **more)
         self.mouse("moved", (start[0] + end[0]) / 2, end[1], button="left", buttons=1, **more)
@@ -184,13 +184,13 @@ class Browser:
         self.mouse("released", *end, button="left", clickCount=1, **more)
 
     def key(self, key: str) -> None:
-        """A key pressed and released."""
+        """Presses and releases a key."""
         text = {"text": key} if len(key) == 1 else {}
         self.command("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self.command("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     def screenshot(self, path: Path) -> None:
-        """A picture of the whole page."""
+        """Writes a picture of the whole page."""
         size = self.command("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         picture = self.command("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)

@@ -1,4 +1,5 @@
-"""What a profile's JSON says, worked out the plain way: the page must come to the same."""
+"""Levels and blocks of a profile, computed from its JSON in the simplest way, to compare with the
+page."""
 
 from __future__ import annotations
 
@@ -59,8 +60,8 @@ class Profile:
         self.duration = self.document["duration_ns"]
 
     def levels(self, ordinal: int, by_events: bool = False) -> list[tuple[int, tuple[int, ...]]]:
-        """(time, levels) of a device: how they begin, then after each event that changes them.
-        `by_events` counts events instead of nanoseconds."""
+        """(time, levels) of a device: at the start, then after each event that changes them. With
+        `by_events` time is the number of events instead of nanoseconds."""
         row = [device["ordinal"] for device in self.document["devices"]].index(ordinal)
         history = self.document["history"]
         start = history["start"][row]
@@ -91,7 +92,7 @@ class Profile:
         return result
 
     def live(self, ordinal: int, time: float) -> dict[int, tuple[int, int]]:
-        """Address → (bytes, site) of the blocks of a device live after what happened by `time`."""
+        """Address → (bytes, call site) of a device's live blocks after the events of `time`."""
         started = self.document["history"]["start_live"]
         live = {
             block["address"]: (block["block_bytes"], block["site"])
@@ -118,7 +119,7 @@ class Profile:
 def bounds(
     levels: list[tuple[int, tuple[int, ...]]], level: int, start: float, end: float
 ) -> tuple[int, int]:
-    """The least and the most of a level from just before `start` to `end`."""
+    """The lowest and the highest value of a level from just before `start` to `end`."""
     values = [values[level] for time, values in levels if start < time <= end]
     before = [values[level] for time, values in levels if time <= start]
     values += before[-1:]

@@ -3,9 +3,9 @@
     GENESIS_LIBRARY=target/release/libgenesis.so target/release/simcuda \\
         target/torch-venv/bin/python tests/page/record_generate.py tests/page/generate.gtr.zst
 
-A language model that generates text for one request after another, as Hugging Face's ``generate``
-does: a cache of keys and values per layer that grows by ``torch.cat`` with every token, prompts and
-answers of all lengths. On a simulated GPU, whose kernels do nothing; so tokens are chosen here.
+A language model generates text for one request after another, as Hugging Face's ``generate`` does:
+a cache of keys and values per layer grows by ``torch.cat`` with every token; prompts and answers
+have all lengths. The GPU is simulated and its kernels do nothing, so tokens are chosen here.
 """
 
 from __future__ import annotations

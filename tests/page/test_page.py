@@ -32,7 +32,7 @@ class Pages:
         self.folder, self.browser = folder, browser
 
     def open(self, name: str, events: int, *options: str, with_json: bool = True) -> Profile | None:
-        """Opens a page; nothing may go wrong on it. Its profile."""
+        """Opens a page, asserts that it has no problems, and returns its profile."""
         forms = ["html", "json"] if with_json else ["html"]
         for form in forms:
             path = str(self.folder / f"{name}.{form}")
@@ -142,7 +142,7 @@ def test_events_may_be_counted_instead_of_time(pages: Pages) -> None:
 def test_who_holds_what_over_time(pages: Pages) -> None:
     profile = pages.open("stacked", 5_000)
     times = [event.time for event in profile.events]
-    # The whole run, a part of it, and so few events that in most columns nothing happens.
+    # The whole run, a part of it, and so few events that most columns have none.
     for start, end in (
         (0, profile.duration),
         (profile.duration // 3, profile.duration // 2),
@@ -161,8 +161,8 @@ def test_who_holds_what_over_time(pages: Pages) -> None:
 
 
 def compare_quiet_columns(pages: Pages, profile: Profile, times: list[int], least: int) -> None:
-    """In a column in which nothing happens each call site holds what it holds at any moment in
-    it. At least so many columns are such."""
+    """In a column without events each call site holds the same at every moment. There are at least
+    ``least`` such columns."""
     parts, view = pages.js("genesis.stacked()"), pages.js("genesis.view()")
     width = (view["to"] - view["from"]) / view["columns"]
     quiet = 0
@@ -312,7 +312,7 @@ def test_several_devices_without_sites(pages: Pages) -> None:
     pages.check()
 
 
-#: The columns of figures of the table of call sites, from the profile's own counts.
+#: The columns of figures in the table of call sites, computed from the profile's own counts.
 FIGURES = (
     lambda counts: counts["allocations"],
     lambda counts: counts["requested_bytes"],
@@ -321,14 +321,14 @@ FIGURES = (
     lambda counts: counts["lifetime_ns"] / counts["frees"] if counts["frees"] else None,
     lambda counts: counts["hits"] / counts["allocations"] if counts["allocations"] else None,
 )
-#: So many of the columns say their figure in full.
+#: This many columns show their exact figure.
 IN_FULL = 4
 
 
 def test_tables_sort_by_every_column(pages: Pages) -> None:
     profile = pages.open("tables", 20_000)
     all_counts = [row["counts"] for row in profile.document["call_sites"]]
-    # A row is told by its figures.
+    # A row is identified by its exact figures.
     by_figures = {
         tuple(figure(counts) for figure in FIGURES[:IN_FULL]): counts for counts in all_counts
     }
@@ -421,7 +421,7 @@ def test_a_million_events(pages: Pages) -> None:
 
 
 def settle(pages: Pages) -> None:
-    """Waits until what was asked for has been drawn."""
+    """Waits until the last request has been drawn."""
     next_frame = "new Promise((done) => requestAnimationFrame(done))"
     pages.js(f"{next_frame}.then(() => {next_frame}).then(() => 0)")
 

@@ -281,7 +281,7 @@ fn recorded_streams_hold_after_the_pause(store: StoreKind) {
     rig.resume(WEIGHTS);
     for held in [first, second] {
         rig.check_held(&held);
-        rig.machine.touch(0, B.0, held.address, held.bytes, simgpu::Access::Write, "B").unwrap();
+        rig.machine.touch(0, B.0, simgpu::Work::write(held.address, held.bytes, "B")).unwrap();
         rig.free(held.address);
     }
     assert_eq!(rig.statistics().active_bytes.current, 48 * MIB, "both wait for B");

@@ -1,10 +1,10 @@
-//! Pausing while other things happen: memory that moves between lanes, other threads, other devices.
+//! Pausing while memory moves between lanes, and beside other threads and other devices.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use genesis::base::size::MIB;
 use genesis::base::{DeviceOrdinal, Status, StreamHandle};
-use simgpu::{Access, Call, Progress, StoreKind, Violation};
+use simgpu::{Call, Progress, StoreKind, Violation, Work};
 
 use crate::support::{A, B, C, DEVICE, Random, Rig, status_of};
 use crate::{CACHE, WEIGHTS, on_both_stores, subject};
@@ -19,7 +19,7 @@ on_both_stores! {
     a_peer_is_enabled_wholly_or_not
 }
 
-/// Free memory has no tag: a tag takes what is free elsewhere, and what it has freed serves others. Its
+/// Free memory has no tag: a tag takes what is free elsewhere, and others take what it has freed. Its
 /// extents are then seen from other lanes as well, and pausing unmaps them there, too.
 fn memory_moves_between_tags_and_the_rest(store: StoreKind) {
     let rig = subject(store).plan().capacity(96 * MIB).start();
@@ -164,7 +164,7 @@ impl Rig {
     fn violations_of_peer(&self, address: u64, bytes: u64) -> Vec<Violation> {
         // What was queued on the block before is over, to everybody's knowledge.
         self.machine.synchronize(0).unwrap();
-        self.machine.touch(1, 0xF000, address, bytes, Access::Read, "a peer").unwrap();
+        self.machine.touch(1, 0xF000, Work::read(address, bytes, "a peer")).unwrap();
         self.machine.synchronize(1).unwrap();
         self.machine.take_violations()
     }
@@ -202,7 +202,7 @@ fn a_peer_has_access_from_then_on(store: StoreKind) {
 
     // The other way comes by itself, once the peer is in use.
     let of_peer = rig.heap.allocate(MIB, PEER, B).unwrap();
-    rig.machine.touch(0, A.0, of_peer, MIB, Access::Write, "the other way").unwrap();
+    rig.machine.touch(0, A.0, Work::write(of_peer, MIB, "the other way")).unwrap();
     assert_eq!(rig.machine.take_violations(), []);
     rig.machine.synchronize(0).unwrap();
     rig.finish();

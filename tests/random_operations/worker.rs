@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use genesis::base::size::{KIB, MIB};
 use genesis::base::{DeviceOrdinal, Status, StreamHandle};
 use genesis::config::PoolType;
-use simgpu::Access;
+use simgpu::{Access, Work};
 
 use crate::oracle::Oracle;
 use crate::support::{Random, Rig, status_of};
@@ -266,7 +266,10 @@ impl Worker {
 
     fn touch(&self, live: &Live, stream: usize, access: Access) {
         let Live { device, address, requested_bytes, .. } = *live;
-        self.rig.machine.touch(device, stream, address, requested_bytes, access, "").unwrap();
+        self.rig
+            .machine
+            .touch(device, stream, Work::new(address, requested_bytes, access, ""))
+            .unwrap();
     }
 
     fn advance(&mut self) {

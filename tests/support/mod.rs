@@ -21,7 +21,7 @@ use genesis::driver::simulated::SimulatedDevice;
 use genesis::driver::{Backend, Device, Platform};
 use genesis::heap::{Heap, Surroundings};
 use genesis::observe::{EventStream, Log, Statistics};
-use simgpu::{Access, Config, Machine, Progress, StoreKind, Usage};
+use simgpu::{Config, Machine, Progress, StoreKind, Usage, Work};
 
 /// The device of all tests that need one only.
 pub const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
@@ -165,7 +165,7 @@ impl Rig {
     #[track_caller]
     pub fn touch(&self, address: u64, stream: StreamHandle) {
         let bytes = self.heap.block_containing(address).unwrap().requested_bytes;
-        self.machine.touch(0, stream.0, address, bytes, Access::Write, "a test").unwrap();
+        self.machine.touch(0, stream.0, Work::write(address, bytes, "a test")).unwrap();
     }
 
     /// Allocates on device 0 and enqueues work on the block.

@@ -2,10 +2,10 @@
 
     target/release/simcuda target/torch-venv/bin/python tests/torch/step_time.py [PAIRS]
 
-Without a GPU a step is what the host does: Python, PyTorch's dispatch, launches that do nothing,
-and the allocator. Runs come in pairs, one after the other in processes of their own, and what is
-said is the median over the pairs of the ratio within a pair: so what else the machine does counts
-little. Not a test; speed is measured and never asserted.
+Without a GPU a step is the host's work: Python, PyTorch's dispatch, launches that do nothing, and
+the allocator. Runs come in pairs, one after the other in processes of their own. The result is the
+median over the pairs of the ratio within a pair, so other load on the machine matters little. Not
+a test: speed is measured and never asserted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from support.program import run  # noqa: E402
 WARM_UP_ROUNDS = 5
 ROUNDS = 30
 DEFAULT_PAIRS = 7
-#: Without what would cost more than the allocator.
+#: Turns off what would cost more than the allocator.
 QUIET = {"SIMCUDA_RACES": "off", "SIMCUDA_KERNEL_TOUCHES": "off"}
 
 
@@ -70,7 +70,7 @@ def main() -> None:
         for mode in ("enabled", "two_symbols"):
             times, ratios = [], []
             for number in range(pairs):
-                # Each goes first as often as the other.
+                # Each is first equally often.
                 order = (mode, "native") if number % 2 else ("native", mode)
                 seconds = {name: run(program, name, QUIET, ending="any") for name in order}
                 times.append(seconds[mode])

@@ -1,5 +1,5 @@
-"""Python's statement of the C interface against include/genesis.h: structs member by member,
-numbers of enumerators, and the types of functions."""
+"""Compares Python's declarations of the C interface with include/genesis.h: structs member by
+member, numbers of enumerators, and the types of functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STRUCTS = {
     "genesis_live_block": _library.CLiveBlock,
     "genesis_onnxruntime_functions": _library.COnnxruntimeFunctions,
 }
-#: Python's numbers, by the enumerator that each stands for.
+#: Python's numbers, by enumerator.
 NUMBERS = {
     "GENESIS_STATUS_SUCCESS": _library.SUCCESS,
     "GENESIS_STATUS_INVALID_ARGUMENT": _library.INVALID_ARGUMENT,
@@ -32,7 +32,7 @@ NUMBERS = {
     "GENESIS_POOL_SMALL": _statistics.POOLS["small_pool"],
     "GENESIS_POOL_LARGE": _statistics.POOLS["large_pool"],
 }
-#: The exceptions of failures that have one of their own.
+#: The failures that have an exception of their own.
 EXCEPTIONS = {
     "GENESIS_STATUS_INVALID_ARGUMENT": genesis.InvalidArgumentError,
     "GENESIS_STATUS_OUT_OF_MEMORY": genesis.OutOfMemoryError,
@@ -40,7 +40,7 @@ EXCEPTIONS = {
     "GENESIS_STATUS_INVALID_CONFIGURATION": genesis.ConfigurationError,
     "GENESIS_STATUS_BUSY": genesis.BusyError,
 }
-#: Types of C that are no pointers; enums are added below.
+#: Types of C without pointers.
 TYPES = {
     "void": None,
     "int": ctypes.c_int,
@@ -56,7 +56,7 @@ TYPES = {
     **STRUCTS,
     **dict.fromkeys(re.findall(r"typedef enum {[^}]*} (\w+);", HEADER), ctypes.c_int),
 }
-#: What a pointer to these is for Python, which does not look behind it.
+#: Pointers to these types, which Python does not dereference.
 POINTERS = {
     "char": ctypes.c_char_p,
     "void": ctypes.c_void_p,
@@ -77,7 +77,7 @@ def members(struct: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def of_the_compiler(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    """Sizes, offsets and numbers as a C compiler has them, each by its C expression."""
+    """Sizes, offsets and numbers computed by a C compiler, by their C expressions."""
     expressions = list({*NUMBERS, *EXCEPTIONS})
     for struct in STRUCTS:
         expressions.append(f"sizeof({struct})")
@@ -89,7 +89,7 @@ def of_the_compiler(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     lines = [f'    printf("%zu %s\\n", (size_t)({one}), "{one}");' for one in expressions]
     includes = "#include <stddef.h>\n#include <stdio.h>\n#include <genesis.h>\n"
     source.write_text(f"{includes}int main(void) {{\n" + "\n".join(lines) + "\n}\n")
-    # Neither the compiler nor its program is one for a simulated GPU.
+    # The compiler and its program run without the simulated GPU.
     own = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
     subprocess.run(["cc", "-I", INCLUDE, source, "-o", program], check=True, env=own)
     printed = subprocess.run([program], check=True, env=own, capture_output=True, text=True)
@@ -128,7 +128,7 @@ def declarations() -> dict[str, tuple[str, list[str]]]:
 
 
 def in_python(c: str) -> Any:
-    """What Python states where C has the type ``c``."""
+    """Python's type for the C type ``c``."""
     c = c.removeprefix("const ").strip()
     if not c.endswith("*"):
         return TYPES[c]
@@ -143,7 +143,7 @@ def test_functions_have_the_headers_types(name: str) -> None:
     assert _library._PROTOTYPES[name] == expected
 
 
-def test_every_function_that_python_calls_has_its_types_stated() -> None:
+def test_every_function_that_python_calls_is_declared() -> None:
     package = Path(_library.__file__).parent
     pattern = r"_library\.(?:call|function)\(\s*\"(\w+)\""
     texts = [path.read_text() for path in package.rglob("*.py")]

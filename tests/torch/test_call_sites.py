@@ -1,5 +1,5 @@
-"""Call sites under PyTorch: forward passes by the lines of Python, backward passes by their nodes,
-in every way in which Genesis is plugged in."""
+"""Call sites under PyTorch: lines of Python in forward passes, autograd's nodes in backward passes,
+in every way to plug Genesis in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from genesis import _library
 from support.program import program
 
 HERE = str(Path(__file__).resolve())
-#: Larger than anything else that is allocated meanwhile.
+#: Larger than anything else that is allocated in the meantime.
 WIDTH = 1024
 
 
@@ -30,13 +30,13 @@ def profile() -> dict[str, Any]:
 
 
 def sites(written: dict[str, Any], least: int) -> list[list[dict[str, Any]]]:
-    """The frames of the sites of live blocks of at least so many bytes."""
+    """The frames of the call sites of live blocks of at least ``least`` bytes."""
     blocks = [block for block in written["live"] if block["requested_bytes"] >= least]
     return [written["sites"][block["site"]]["frames"] for block in blocks]
 
 
 def mine(frames: list[dict[str, Any]]) -> list[str]:
-    """The functions of this file, from the innermost."""
+    """The functions of this file, innermost first."""
     return [frame["function"] for frame in frames if frame["file"] == HERE]
 
 
@@ -68,7 +68,7 @@ def test_forward_is_told_by_its_lines_and_backward_by_its_nodes() -> None:
         y = forward(model, x)
         backward(y)
     large = 4 * WIDTH * WIDTH
-    # The model was there before: its site is not known.
+    # The model is older than the profile: its call site is not known.
     found = [frames for frames in sites(profile(), large) if frames]
     inputs = [frames for frames in found if mine(frames)[:1] == [program_name()]]
     outputs = [frames for frames in found if mine(frames)[:2] == ["forward", "forward"]]
@@ -77,7 +77,7 @@ def test_forward_is_told_by_its_lines_and_backward_by_its_nodes() -> None:
     # A module's frames are between the line that calls it and its own.
     called = outputs[0][[frame["function"] for frame in outputs[0]].index("_call_impl")]
     assert "site-packages/torch" in called["file"], outputs[0]
-    # One for each weight, and each says which node it is of.
+    # One for each weight, and each names its node.
     assert len(gradients) == 2, gradients
     for frames in gradients:
         text = " ".join(frame["function"] for frame in frames)
@@ -132,8 +132,8 @@ def test_threads_are_told_apart() -> None:
 
 @program(modes=("mem_pool",))
 def test_segments_are_asked_for_under_a_lock_of_pytorchs_which_others_want() -> None:
-    """PyTorch's allocator asks for a segment while it holds its lock; a thread that has Python's
-    waits for that lock in the functions that tell statistics."""
+    """PyTorch's allocator holds its lock while it asks for a segment. The statistics functions wait
+    for that lock while they hold Python's."""
     _library.call("genesis_profile_start")
     is_over = False
 
@@ -145,7 +145,7 @@ def test_segments_are_asked_for_under_a_lock_of_pytorchs_which_others_want() -> 
     for watcher in watchers:
         watcher.start()
     for number in range(60):
-        # New code, so that no stack is known.
+        # New code, so that its stack is not cached.
         scope = {"torch": torch, "size": (number % 7 + 21) << 20}
         exec("block = torch.empty(size, device='cuda', dtype=torch.uint8)", scope)
         scope.clear()

@@ -1,5 +1,5 @@
-"""GENESIS_DEBUG beneath PyTorch: mistakes are found and told with Python's file and line, and
-programs without any go on as ever, captures too."""
+"""GENESIS_DEBUG under PyTorch: mistakes are reported with Python's file and line, and programs
+without mistakes run as without it, captures included."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.program import PACKAGE_FOLDER, ROOT, program
 FILE = re.escape(__file__)
 PLACE = rf"at {FILE}:\d+ \(\w+\)"
 AGO = r"\(\d+\.\d+ s ago\)"
-#: Real bytes: where there are addresses only, all that is read is zeros, and no pattern stays.
+#: Real bytes. With addresses only, every read returns zeros, and no pattern stays.
 BYTES = {"SIMCUDA_STORE": "bytes", "SIMCUDA_MEMORY": "1GiB"}
 
 
@@ -32,7 +32,7 @@ def library() -> ctypes.CDLL:
 
 
 def set_bytes(address: int, count: int, value: int = 1) -> int:
-    """What a kernel gone wrong might do; kernels do nothing here."""
+    """Writes as a wrong kernel might; kernels do nothing here."""
     runtime = ctypes.CDLL(None)
     runtime.cudaMemset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
     return int(runtime.cudaMemset(address, value, count))
@@ -121,7 +121,7 @@ def test_graphs_are_captured_and_replayed_as_ever() -> None:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        # Freed in the capture, written to at every replay.
+        # Freed in the capture, written at every replay.
         outputs = (inputs * 2).relu() + 1
         del kept
     for _ in range(3):

@@ -1,6 +1,6 @@
 """Two devices in one process, in each of the ways to get Genesis's memory: copies, kernels that use
 a peer's memory, and blocks that another device's streams use. Streams advance only when somebody
-waits for them, so whatever nobody ordered is a race."""
+waits for them, so work that is not ordered is a race."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_tensor_goes_to_the_other_device_and_back() -> None:
             assert y.device.index == there
             del x
             back = y.to(f"cuda:{here}", non_blocking=True)
-            # Of whatever was the tensor's the next may be made at once.
+            # The next tensor may reuse the memory at once.
             del y
             block(there, size)
             back.add_(1)
@@ -95,13 +95,13 @@ def test_copies_on_streams_of_their_own() -> None:
             y.add_(1)
             x.copy_(y, non_blocking=True)
             x.add_(1)
-            # Both are freed on the streams they were made on, behind which the copies are.
+            # Both are freed on the streams they were made on; the copies come before on these.
             del x, y
 
 
 @two_devices()
 def test_a_kernel_uses_a_peers_memory() -> None:
-    """Memory of before and after the other device was used, small blocks and large ones."""
+    """Memory from before and after the first use of the other device, small and large blocks."""
     small, large = block(0, 1000), block(0)
     torch.cuda.synchronize(0)
     other = block(1)
@@ -125,12 +125,12 @@ def test_peers_reach_memory_that_has_moved() -> None:
 
 @two_devices(modes=("preloaded",), memory="2GiB", says=OUT_OF_MEMORY)
 def test_peers_reach_memory_that_came_again() -> None:
-    """PyTorch's allocator gives its segments back when Genesis has to refuse one."""
+    """PyTorch's allocator frees its segments when Genesis has to refuse one."""
     move_and_read()
 
 
 def move_and_read() -> None:
-    """Sizes change and the device is nearly full, so memory is laid under other addresses."""
+    """Sizes change and the device is nearly full, so memory is mapped at other addresses."""
     reader = torch.cuda.current_stream(1)
     keeps = block(1, 100)
     for size in (200, 700, 300, 1000, 150):
@@ -146,7 +146,7 @@ def move_and_read() -> None:
 
 @two_devices(modes=("native",))
 def test_a_pool_of_one_device_is_opened_to_the_other() -> None:
-    """Genesis never hears of a device whose memory is PyTorch's own, so it must be told."""
+    """Genesis does not see a device whose memory is PyTorch's own, so access must be enabled."""
     pool = genesis.torch.mem_pool()
     with torch.cuda.use_mem_pool(pool):
         x = block(0)
@@ -166,12 +166,12 @@ def test_a_stream_of_the_other_device_is_recorded() -> None:
 
 @two_devices(modes=("enabled",))
 def test_the_default_stream_of_the_other_device_is_recorded() -> None:
-    """PyTorch's own allocator takes it for the block's own, since the two have one handle."""
+    """PyTorch's own allocator takes it for the block's stream: both have the same handle."""
     read_there(torch.cuda.default_stream(1))
 
 
 def read_there(reader: torch.cuda.Stream) -> None:
-    """Frees what ``reader`` may still read, and writes the next tensor at once."""
+    """Frees a tensor that ``reader`` may still read, and writes the next one at once."""
     keeps = block(1, 100)
     for _ in range(4):
         x = block(0)
@@ -214,7 +214,7 @@ def test_gradients_go_back_the_way_the_tensors_came() -> None:
 
 @two_devices()
 def test_batches_are_scattered_and_gathered() -> None:
-    # PyTorch says so of a thread that launches before it has called the runtime.
+    # PyTorch warns about a thread that launches before it has called the runtime.
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA")
     networks = [nn.Linear(1024, 1024, device="cuda:0")]
     networks.append(copy.deepcopy(networks[0]).to("cuda:1"))
@@ -231,7 +231,7 @@ def test_batches_are_scattered_and_gathered() -> None:
 
 @two_devices(modes=("two_symbols", "enabled", "preloaded"))
 def test_a_thread_for_each_device() -> None:
-    """Each trains on its own device and takes from the other's what it made."""
+    """Each trains on its own device and copies what the other has made."""
     made: list[list[torch.Tensor]] = [[], []]
     barrier, failures = threading.Barrier(2), []
 
@@ -277,7 +277,7 @@ def in_a_thread(work: Callable[[], None]) -> None:
 
 
 def run_short(device: int) -> None:
-    """Has more than the device has, and goes on with what fits."""
+    """Asks for more than the device has, then allocates what fits."""
     cached = [block(device, size * MIB) for size in (100, 200, 300)]
     del cached
     try:
@@ -291,7 +291,7 @@ def run_short(device: int) -> None:
 
 @two_devices(modes=("enabled", "preloaded"), memory="1GiB", says=OUT_OF_MEMORY, ending="live")
 def test_a_shortage_of_others_spoils_no_capture() -> None:
-    """On the other device, and on the very device of the capture."""
+    """On the other device, and on the device of the capture."""
     static = block(0, MIB)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):

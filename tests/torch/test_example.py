@@ -1,4 +1,4 @@
-"""The example in ``python/examples`` does what it says."""
+"""The example in ``python/examples`` prints and writes what its comments claim."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from support.streams import Stream, touch
 
 MIB = 1 << 20
 BYTES = 64 * MIB
-#: So many of those do not fit into the device together.
+#: This many blocks of that size do not fit into the device.
 ROUNDS = 60
-#: Of CUDA: a capture that keeps unsafe calls from its own thread only.
+#: CUDA's capture mode that forbids unsafe calls only in the capturing thread.
 THREAD_LOCAL = 1
 library = ctypes.CDLL(str(genesis.library_path()))
 
@@ -36,18 +36,18 @@ def manual(
 
 
 def forget(stream: Stream) -> None:
-    """What a program says of a stream that it is about to destroy."""
+    """Announces the end of a stream, as a program does before it destroys one."""
     assert library.genesis_stream_forget(ctypes.c_void_p(stream.cuda_stream)) == 0
 
 
 def rounds(before_the_end: Optional[Callable[[Stream], None]] = None) -> int:
-    """Makes streams, leaves work on them and destroys them; says how many handles there were."""
+    """Makes streams, queues work on them and destroys them. Returns the number of their handles."""
     handles = set()
     for index in range(ROUNDS):
         stream = Stream()
         handles.add(stream.cuda_stream)
         with torch.cuda.stream(stream):
-            # A size for each of three rounds, so that memory moves, too.
+            # Three sizes in turn, so that memory also moves.
             tensor = torch.zeros(BYTES * (1 + index % 3), dtype=torch.uint8, device="cuda")
             tensor.add_(1)
             del tensor
@@ -71,7 +71,7 @@ def test_genesis_torch_malloc_by_name_asks_nothing() -> None:
     torch.cuda.memory.change_current_allocator(plug)
     assert rounds(forget) < ROUNDS
     assert genesis.stats(0).allocations == ROUNDS
-    # For each end, to end what other callers may know by the number; none for a request.
+    # One for each end, because other callers may know the stream by its number; none for requests.
     assert simcuda.calls("cuStreamGetId") == ROUNDS
 
 
@@ -95,7 +95,7 @@ def test_without_numbers_the_end_is_told() -> None:
 
 @manual(modes=("enabled",), violations=True)
 def test_the_hooks_believe_that_streams_last() -> None:
-    """As PyTorch's own allocator does: a stream that ends must be announced."""
+    """As PyTorch's own allocator does: the end of a stream must be announced."""
     rounds()
     assert simcuda.violations() > 0
 
@@ -139,7 +139,7 @@ def free(address: int, device: int) -> None:
 
 @manual(modes=("enabled",))
 def test_a_c_caller_beside_pytorch() -> None:
-    """Its streams are asked for, PyTorch's are not, and each uses what the other has freed."""
+    """Only its streams are asked for their numbers. Each reuses what the other has freed."""
     for index in range(ROUNDS):
         stream = Stream(index % 2)
         address = allocate(BYTES, stream)
@@ -151,7 +151,7 @@ def test_a_c_caller_beside_pytorch() -> None:
 
 
 def fill(address: int, stream: Stream) -> None:
-    """Work of the C caller's."""
+    """Queues work of the C caller."""
     set_memory = ctypes.CDLL(None).cudaMemsetAsync
     handle = ctypes.c_void_p(stream.cuda_stream)
     code = set_memory(ctypes.c_void_p(address), 0, ctypes.c_size_t(BYTES), handle)
@@ -192,7 +192,7 @@ def run_short() -> None:
 
 @manual(modes=("enabled",), says=OUT_OF_MEMORY)
 def test_a_c_callers_capture_is_not_spoiled() -> None:
-    """It says that it captures; in another thread PyTorch runs short on the same device."""
+    """It announces its capture; in another thread PyTorch runs short on the same device."""
     cuda, stream = ctypes.CDLL(None), Stream()
     handle, graph = ctypes.c_void_p(stream.cuda_stream), ctypes.c_void_p()
     address = allocate(BYTES, stream)
@@ -204,7 +204,7 @@ def test_a_c_callers_capture_is_not_spoiled() -> None:
     fill(address, stream)
     assert cuda.cudaStreamEndCapture(handle, ctypes.byref(graph)) == 0 and graph.value
     assert library.genesis_capture_end(0) == 0
-    # Now that waiting spoils nothing it is served.
+    # Waiting no longer spoils a capture, so the request is served.
     torch.empty(28 * BYTES, dtype=torch.uint8, device="cuda")
     assert cuda.cudaGraphDestroy(graph) == 0
     free(address, 0)

@@ -44,7 +44,7 @@ def test_capture_replay_reset() -> None:
     for _ in range(3):
         static_input.copy_(torch.zeros(512, 1024))
         graph.replay()
-        # Work of others between replays: none of it may land in the graph's memory.
+        # Other work between replays: none of it may get the graph's memory.
         outside.append(torch.zeros(512, 4096, device="cuda"))
         assert static_output.data_ptr() == address
         torch.cuda.synchronize()
@@ -97,10 +97,10 @@ def test_graphs_that_share_a_pool() -> None:
 
 @program(modes=("enabled",))
 def test_graphed_callables_train() -> None:
-    # PyTorch says so of any program like this one, whatever its allocator.
+    # PyTorch warns about any program like this one, with any allocator.
     torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
-    # Nor has autograd's thread called the runtime before: an allocation served from the cache
-    # does not.
+    # And autograd's thread has not called the runtime before: an allocation from the cache does
+    # not.
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA")
     network = model()
     sample = torch.zeros(64, 1024, device="cuda", requires_grad=True)

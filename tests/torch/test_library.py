@@ -1,5 +1,5 @@
-"""Which libgenesis.so the package loads, and what it says where there is none to load. Each program
-runs with a copy of the package, in a folder of its own."""
+"""Which libgenesis.so the package loads, and the errors if there is none. Each program runs with a
+copy of the package, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ except (OSError, NotImplementedError) as error:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The root of a build tree in which nothing is built."""
+    """The root of a build tree with nothing built."""
     package = tmp_path / "python" / "genesis"
     shutil.copytree(SOURCES, package, ignore=shutil.ignore_patterns("__pycache__", "lib"))
     return tmp_path.resolve()
@@ -55,7 +55,7 @@ def printed(root: Path, code: str, **variables: str) -> str:
 
 
 def place(path: Path) -> Path:
-    """A file where a library may lie."""
+    """Makes an empty file at a library's place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     return path
@@ -81,7 +81,7 @@ def test_cargos_folder_may_lie_elsewhere(root: Path, is_absolute: bool) -> None:
 
 
 def test_links_are_followed(root: Path) -> None:
-    """What stands beside the library is found beside the file itself."""
+    """Files next to the library are searched next to the real file."""
     real = place(root / "elsewhere" / "libgenesis.so.0")
     link = root / "libgenesis.so"
     link.symlink_to(real)

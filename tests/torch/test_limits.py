@@ -1,4 +1,4 @@
-"""Limits, the cache, and what is said to be free."""
+"""Limits, the cache, and the memory reported as free."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_fraction_of_a_process_is_kept() -> None:
 
 @program()
 def test_a_fraction_counts_what_is_reserved() -> None:
-    """Cached memory is given back rather than the limit exceeded."""
+    """Cached memory is released before the limit is exceeded."""
     torch.cuda.set_per_process_memory_fraction(0.5)
     for gib in (10, 20, 30, 38, 12):
         block(gib * GIB)

@@ -1,4 +1,4 @@
-"""Leaks of PyTorch programs, told with the line that allocated them, and only they."""
+"""Leaks of PyTorch programs are reported with the line that allocated them, and nothing else is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def keep_one() -> None:
 
 
 def place_of(text: str, within: str) -> str:
-    """The line of this file that has ``text`` in it, as a location gives it."""
+    """The line of this file that contains ``text``, in the form of a location."""
     lines = Path(__file__).read_text().splitlines()
     number = next(number for number, line in enumerate(lines, 1) if text in line)
     return f"{__file__}:{number} ({within})"
@@ -60,7 +60,7 @@ def test_a_program_that_leaks_three_blocks_in_two_places_is_told_exactly_those()
 
 
 def lose_one() -> None:
-    """Leaves a block to nobody; what modules hold, Python lets go when it ends."""
+    """Loses the only reference to a block. What modules hold, Python frees when it ends."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(block(5 * MIB)))
 
 

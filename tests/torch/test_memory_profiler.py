@@ -28,7 +28,7 @@ def block(n: int) -> torch.Tensor:
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """The current folder for as long as the block runs."""
+    """A temporary folder, which is the current one while the block runs."""
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as name:
         os.chdir(name)
@@ -124,7 +124,7 @@ def test_a_recording_ends_with_an_error_too() -> None:
         with genesis.memory_profiler.record():
             raise KeyError
     except KeyError:
-        genesis.memory_profiler.start()  # which it could not if one was being made
+        genesis.memory_profiler.start()  # it would raise if a profile was being made
         genesis.memory_profiler.stop()
 
 

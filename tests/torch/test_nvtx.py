@@ -1,4 +1,4 @@
-"""NVTX ranges of PyTorch's own libraries are annotations where somebody wants them."""
+"""NVTX ranges of PyTorch's own libraries are annotations if a profile or the program asks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_profile_sees_the_ranges() -> None:
         with torch.autograd.profiler.emit_nvtx():
             torch.ones(8, device="cuda").add_(1)
     assert seen()[:3] == RANGES
-    # The operators, in PyTorch's own words.
+    # The operators, by PyTorch's own names.
     assert any(name.startswith("aten::add_") for name, _ in seen()), seen()
 
 

@@ -1,4 +1,4 @@
-"""Memory runs out: PyTorch's own exception, with a message that helps, and life goes on."""
+"""Memory runs out: PyTorch's own exception, with a message that helps, and the program goes on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def block(n: int) -> torch.Tensor:
 
 @program(modes=("two_symbols", "enabled"))
 def test_sixty_then_seventy_of_eighty() -> None:
-    """Cached memory that is in the way goes, however the cache came about."""
+    """Cached memory that is in the way is released, whatever its block sizes."""
     sixty = block(60 * GIB)
     del sixty
     seventy = block(70 * GIB)
@@ -46,7 +46,7 @@ def test_pytorchs_own_exception_and_life_goes_on() -> None:
 
 @program(modes=("two_symbols", "enabled"), says=OUT_OF_MEMORY)
 def test_in_the_middle_of_a_training_step() -> None:
-    """Also raised out of autograd's own thread."""
+    """It is also raised from autograd's own thread."""
 
     class Hungry(torch.autograd.Function):
         @staticmethod

@@ -1,5 +1,5 @@
-"""PyTorch as it is, with its own allocator, under the preload library: the segments that it asks
-CUDA for come from Genesis. Nothing in these programs knows of it but the statistics."""
+"""Unchanged PyTorch, with its own allocator, under the preload library: the segments that it asks
+CUDA for come from Genesis. Only the statistics in these programs know that."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ preloaded: Callable[[Callable[[], Any]], Callable[..., None]] = program(
 
 
 def check_segments() -> None:
-    """Every byte that PyTorch's allocator holds is Genesis's, and what Genesis holds is all that
-    the driver has given."""
+    """Every byte that PyTorch's allocator holds is Genesis's, and Genesis holds all that the driver
+    has handed out."""
     for device in range(torch.cuda.device_count()):
-        # What PyTorch has given back is with Genesis once the device was waited for.
+        # Memory that PyTorch has freed is Genesis's again after the device was synchronized.
         torch.cuda.synchronize(device)
         segments = torch.cuda.memory_reserved(device)
         live = genesis.stats(device).requested_bytes.current
@@ -45,7 +45,7 @@ def test_a_training_step() -> None:
     check_segments()
     torch.cuda.empty_cache()
     check_segments()
-    # PyTorch gives its segments back, and Genesis has them for the next step.
+    # PyTorch frees its segments, and Genesis keeps them for the next step.
     free_before = genesis.stats(0).driver_memory_calls
     train(Shape(), lengths=[512])
     assert genesis.stats(0).driver_memory_calls == free_before
@@ -100,7 +100,7 @@ def test_memory_runs_out_and_life_goes_on() -> None:
     else:
         raise AssertionError("4 GiB do not hold 5")
     assert simcuda.last_runtime_error() == 0
-    # What was cached has made room.
+    # The cache was released.
     more = torch.empty(3 * GIB // 2, dtype=torch.uint8, device="cuda")
     assert kept.numel() + more.numel() == 7 * GIB // 2
     check_segments()

@@ -32,7 +32,7 @@ def test_a_data_loader_with_forked_workers() -> None:
 
 @program(modes=("two_symbols", "enabled"))
 def test_a_forked_child_may_free_and_leave() -> None:
-    """The child's copies of tensors are let go there; nothing hangs, nothing is said."""
+    """The child frees its copies of tensors; nothing hangs, and nothing is written."""
     tensor = torch.zeros(1 << 20, device="cuda")
     child = os.fork()
     if child == 0:

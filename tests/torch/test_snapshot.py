@@ -14,8 +14,8 @@ from support.program import run
 
 
 def snapshots() -> dict[str, int]:
-    """Two snapshots of a program that trains, with its history and Python's frames; what the
-    statistics say at the second."""
+    """Writes two snapshots of a program that trains, with its history and Python's frames. Returns
+    the statistics at the second."""
     folder = Path(os.environ["SNAPSHOTS"])
     genesis.memory_profiler.start()
     train(Shape(layers=2), lengths=[64, 128])

@@ -1,5 +1,5 @@
-"""``torch.cuda``'s statistics answered by Genesis: the same keys and, because the strategy
-Caching has PyTorch's sizes, for the same program the same values."""
+"""``torch.cuda``'s statistics from Genesis: the same keys, and for the same program the same
+values, because the strategy Caching has PyTorch's sizes."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_the_keys_and_the_values_are_pytorchs_own() -> None:
     native = run(small_and_large_blocks, "native", ending="any")
     ours = run(small_and_large_blocks, "enabled", AS_PYTORCH)
     assert list(ours) == list(native)
-    # Of parts of segments PyTorch counts what an operation adds up to, Genesis each block that
-    # is cut or joined; and its peak over both pools is a bound.
+    # For parts of segments PyTorch counts the sum of an operation, Genesis each block that is cut
+    # or joined; and Genesis's peak over small and large blocks is only a bound.
     inside = [
         f"inactive_split{unit}.{pool}.{value}"
         for unit in ("", "_bytes")

@@ -1,5 +1,5 @@
-"""Several streams: ``record_stream`` keeps a block from its next owner, and a test that has no
-``record_stream`` hook shows that the race detector would have found it missing."""
+"""Several streams: ``record_stream`` keeps a block from being reused too early. A test without the
+hook shows that the race detector finds such a reuse."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_recorded_block_is_pending_until_the_event_behind_it() -> None:
     assert other.data_ptr() != address
     torch.cuda.synchronize()
     del other
-    # Its event has completed; allocations find that out as they go.
+    # Its event has completed; later allocations notice that.
     again = [torch.empty(BYTES, dtype=torch.uint8, device="cuda") for _ in range(2)]
     assert address in [tensor.data_ptr() for tensor in again]
 

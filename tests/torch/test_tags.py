@@ -13,7 +13,7 @@ REAL_BYTES = {"SIMCUDA_STORE": "bytes", "SIMCUDA_MEMORY": "4GiB"}
 
 
 def values(first: int) -> torch.Tensor:
-    """20 MB on the host; kernels do nothing here, but copies do."""
+    """20 MB on the host; kernels do nothing here, but copies work."""
     return torch.arange(first, first + 5_000_000, dtype=torch.int32)
 
 

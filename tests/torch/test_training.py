@@ -1,5 +1,5 @@
-"""Training a transformer: the same program with PyTorch's one-line plug, with everything that
-``genesis.torch`` adds, and with Genesis beneath PyTorch's own allocator."""
+"""Training a transformer: the same program with two functions plugged in, with all that
+``genesis.torch`` adds, and with Genesis as the source of PyTorch's segments."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_steady_program_stops_asking_the_driver() -> None:
 
 @program(modes=("enabled",))
 def test_a_steady_program_hardly_asks_the_driver_under_elastic() -> None:
-    """This one lives at its peak all the time; Caching holds 1.4 times that peak for it, Elastic
-    up to 1.2, and moves memory now and then."""
+    """This program is at its peak all the time. Caching holds 1.4 times that peak; Elastic holds up
+    to 1.2 times, and sometimes moves memory."""
     calls, allocations = driver_memory_calls_of_steady_steps(40)
     assert allocations > 0 and calls <= allocations * 0.05, (calls, allocations)

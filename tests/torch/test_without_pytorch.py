@@ -1,5 +1,5 @@
-"""The Python names without PyTorch: programs that call the library themselves, on the host
-backend, each in a process of its own."""
+"""The package without PyTorch: programs that call the library themselves, on the host backend, each
+in a process of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def alone(program: Callable[[], None]) -> Callable[[], None]:
-    """Makes a test of a program: it passes if its process ends with 0 and says nothing."""
+    """Makes a test of a program: it passes if its process exits with 0 and writes nothing."""
 
     @functools.wraps(program)
     def test() -> None:
@@ -42,7 +42,7 @@ def alone(program: Callable[[], None]) -> Callable[[], None]:
 
 
 class Block:
-    """A block of the library's own, until it is freed."""
+    """A block of the library."""
 
     def __init__(self, size: int, stream: int = 0) -> None:
         malloc = library().genesis_malloc

@@ -1,8 +1,8 @@
 //! The chart: two panels of dots, memory to the left and time to the right.
 //!
-//! A row is a trace, a dot an allocator; further left is better in both panels. Memory is
-//! reserved over live, time is that of a warm call over PyTorch native's in the same run. Axes
-//! are logarithmic, as both are ratios.
+//! A row is a trace, a dot an allocator; further left is better in both panels. Memory is reserved
+//! over live; time is that of a warm call over PyTorch native's in the same run. Both are ratios,
+//! so the axes are logarithmic.
 
 use std::path::Path;
 
@@ -16,12 +16,12 @@ use steps::Outcome;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
-/// The place of a measurement on a panel's axis, given the yardstick's of the same trace.
+/// A measurement's value on a panel's axis, given the yardstick's of the same trace.
 type Value = fn(&Measured, &Measured) -> Option<f64>;
 
 const WIDTH: u32 = 1240;
 const ROW_HEIGHT: u32 = 44;
-/// Over how much of a row its dots are spread, so that equal ones stand side by side.
+/// The height over which a row's dots are spread, so that equal ones do not cover each other.
 const ROW_SPREAD: f64 = 30.0;
 const NAMES_WIDTH: u32 = 190;
 const HEAD_HEIGHT: u32 = 110;
@@ -31,7 +31,7 @@ const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(0x22, 0x2b, 0x36);
 const FAINT_INK: RGBColor = RGBColor(0x5b, 0x67, 0x75);
 const GRID: RGBColor = RGBColor(0xe3, 0xe7, 0xec);
-/// Told apart by colour-blind readers too.
+/// Colours that colour-blind readers can distinguish too.
 const COLOURS: [RGBColor; 10] = [
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0xe6, 0x9f, 0x00),
@@ -140,7 +140,7 @@ fn dots(results: &Results, value: Value) -> Vec<(usize, usize, f64)> {
     dots
 }
 
-/// Round numbers between `low` and `high`, few enough to be read.
+/// Round numbers between `low` and `high`, few enough to fit.
 fn marks(low: f64, high: f64) -> Vec<f64> {
     let steps: &[f64] =
         if high / low > 20.0 { &[1.0, 3.0] } else { &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0] };

@@ -1,7 +1,7 @@
-//! The driver stand-in beneath a replay: CUDA's library names, and a process's environment.
+//! The driver stand-in under a replay: CUDA's library names, and a process's environment.
 //!
-//! Found as `libcuda.so.1` it is the driver, which Genesis loads; preloaded, its symbols take
-//! the place of the runtime's, which PyTorch and RMM call.
+//! Genesis loads it as the driver, by the name `libcuda.so.1`. Preloaded, its symbols replace those
+//! of CUDA's runtime, which PyTorch and RMM call.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,14 +22,14 @@ pub(crate) fn install(release: &Path, folder: &Path) -> Outcome {
         .map_err(|error| failed(&link, &error))
 }
 
-/// Lets `command` run on the stand-in in `folder`, with one device of `device_bytes`.
+/// Makes `command` run on the stand-in in `folder`, with one device of `device_bytes`.
 pub(crate) fn put_beneath(command: &mut Command, folder: &Path, device_bytes: u64) {
     command
         .env("LD_LIBRARY_PATH", folder)
         .env("LD_PRELOAD", folder.join(DRIVER_NAME))
         .env("SIMCUDA_MEMORY", device_bytes.to_string())
-        // PyTorch's published figures were recorded so, and it prefers low addresses.
+        // PyTorch prefers low addresses, and its published figures were recorded in this order.
         .env("SIMCUDA_ADDRESSES", "descending")
-        // What the detector costs is no part of an allocator's time.
+        // The race detector's time is no part of an allocator's.
         .env("SIMCUDA_RACES", "off");
 }

@@ -1,7 +1,7 @@
 //! The peers and the headers they are compiled with, from the package registry.
 //!
-//! They go into a virtual environment of their own, without their dependencies: PyTorch's
-//! allocator lives in two small libraries of the wheel, and RMM of this release is headers.
+//! They go into their own virtual environment, without their dependencies: PyTorch's allocator is
+//! in two small libraries of the wheel, and this release of RMM is headers only.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use steps::{Outcome, Step, run};
 
 /// The version of PyTorch that is measured.
 pub(crate) const PYTORCH_VERSION: &str = "2.11.0";
-/// The version of RMM measured: of the last release that is headers only.
+/// The version of RMM measured: the last release that is headers only.
 pub(crate) const RMM_VERSION: &str = "24.12.1";
 
 /// Packages and versions: the peers, then the CUDA headers of the version that the PyTorch
@@ -23,7 +23,7 @@ const PACKAGES: [(&str, &str); 4] = [
     ("nvidia-cuda-crt", "13.0.88"),
 ];
 
-/// Where packages lie once they are installed.
+/// The folder of installed packages.
 #[derive(Debug)]
 pub(crate) struct Packages(PathBuf);
 
@@ -67,7 +67,7 @@ fn site_packages(python: &Path) -> Result<PathBuf, String> {
         .map_err(|error| failed(python, &error))?;
     let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if path.is_empty() {
-        return Err(failed(python, &"it does not say where its packages are"));
+        return Err(failed(python, &"it does not print where its packages are"));
     }
     Ok(path.into())
 }

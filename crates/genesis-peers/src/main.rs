@@ -1,9 +1,9 @@
-//! `cargo xtask peers`: Genesis beside other allocators, on the same recorded programs, the
+//! `cargo xtask peers`: Genesis and other allocators, measured on the same recorded programs, the
 //! same driver stand-in and the same machine, in one run.
 //!
 //! ```text
 //! install   the peers and their headers, from the package registry
-//! subjects  what is built, and who is measured
+//! subjects  the allocators that are measured, and what is built for them
 //! driver    the driver stand-in under CUDA's library names
 //! trace     the recorded programs
 //! measure   replays, one process each; the smallest device
@@ -12,8 +12,8 @@
 //! results   what was measured, which page and chart are written from
 //! ```
 //!
-//! Everything measured is kept as JSON under the build folder, from which the page can be
-//! written again.
+//! Everything measured is kept as JSON under the build folder; `--page` writes
+//! the page from it again.
 
 mod chart;
 mod driver;
@@ -47,16 +47,29 @@ struct Arguments {
     /// Traces to replay, by name, separated by commas [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     traces: Vec<String>,
-    /// How often everybody is timed in turn; times are medians over all rounds
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    /// How often every allocator is timed in turn; times are medians over all rounds
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// Only write the page again, from what the last run measured
     #[arg(long)]
     page: bool,
+    /// Replay one short trace once, to see that everything works: page, chart and results go to
+    /// the build folder
+    #[arg(long, conflicts_with_all = ["traces", "rounds", "page"])]
+    smoke: bool,
 }
 
+/// The trace of `--smoke`.
+const SMOKE_TRACE: &str = "alternating";
+
 fn main() -> ExitCode {
-    match peers(&Arguments::parse()) {
+    let mut arguments = Arguments::parse();
+    if arguments.smoke {
+        arguments.traces = vec![SMOKE_TRACE.to_owned()];
+        arguments.rounds = 1;
+    }
+    match peers(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("peers: {message}");
@@ -67,7 +80,9 @@ fn main() -> ExitCode {
 
 fn peers(arguments: &Arguments) -> Outcome {
     let folder = target_folder().join("peers");
-    let kept = folder.join("results.json");
+    let pages = if arguments.smoke { folder.join("smoke") } else { root().join(PAGE_FOLDER) };
+    std::fs::create_dir_all(&pages).map_err(|error| failed(&pages, &error))?;
+    let kept = if arguments.smoke { &pages } else { &folder }.join("results.json");
     let results = if arguments.page {
         let text = std::fs::read(&kept).map_err(|error| failed(&kept, &error))?;
         serde_json::from_slice(&text).map_err(|error| failed(&kept, &error))?
@@ -77,12 +92,10 @@ fn peers(arguments: &Arguments) -> Outcome {
         std::fs::write(&kept, text).map_err(|error| failed(&kept, &error))?;
         results
     };
-    let pages = root().join(PAGE_FOLDER);
-    std::fs::create_dir_all(&pages).map_err(|error| failed(&pages, &error))?;
     chart::draw(&pages.join("peers.svg"), &results)?;
     let page = pages.join("peers.md");
     std::fs::write(&page, page::write(&results)).map_err(|error| failed(&page, &error))?;
-    eprintln!("\nThe page is {PAGE_FOLDER}/peers.md");
+    eprintln!("\nThe page is {}", page.display());
     Ok(())
 }
 
@@ -149,7 +162,7 @@ fn measure_smallest(
     measure::smallest_devices(tools, searches.collect())
 }
 
-/// Every strategy that the library has, as it says itself.
+/// Every strategy of the library, from its own list.
 fn strategies(tools: &Tools) -> Result<Vec<String>, String> {
     let program = &tools.genesis;
     let output = std::process::Command::new(program)
@@ -160,4 +173,51 @@ fn strategies(tools: &Tools) -> Result<Vec<String>, String> {
     let reports: Vec<Report> =
         serde_json::from_slice(&output.stdout).map_err(|error| failed(program, &error))?;
     Ok(reports.into_iter().map(|report| report.strategy).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use genesis_replay::report::Pass;
+
+    use super::*;
+
+    fn measured(ns_per_call: f64) -> Measured {
+        let pass = Pass { ns_per_call, reserved_peak_bytes: 3 << 20, ..Pass::default() };
+        let report: Report = serde_json::from_value(serde_json::json!({
+            "trace": "t", "strategy": "Elastic", "backend": "cuda", "version": "", "threads": 1,
+            "calls": 1, "iterations": 1, "unknown_records": 0, "damage": null,
+            "live_peak_bytes": 2 << 20, "live_peak_rounded_bytes": 2 << 20,
+            "loop_ns_per_call": 1.0, "cold": pass, "warm": [pass], "fragmentation_ratio": null,
+            "samples": [],
+        }))
+        .unwrap();
+        let rounds = || results::Rounds(vec![report.clone()]);
+        Measured {
+            single: rounds(),
+            double: rounds(),
+            processes: rounds(),
+            smallest_device_bytes: Some(5 << 20),
+        }
+    }
+
+    #[test]
+    fn page_and_chart_show_every_subject_and_leave_out_what_was_not_measured() {
+        let by_subject = [(subjects::YARDSTICK, 10.0), ("Genesis Elastic", 5.0)];
+        let by_subject = by_subject.map(|(name, ns)| (name.to_owned(), measured(ns)));
+        let results = Results {
+            circumstances: vec![("date".to_owned(), "today".to_owned())],
+            subjects: [subjects::YARDSTICK, "Genesis Elastic", "RMM pool"].map(str::to_owned).into(),
+            traces: vec!["t".to_owned()],
+            measured: BTreeMap::from([("t".to_owned(), BTreeMap::from(by_subject))]),
+        };
+        let page = page::write(&results);
+        for row in ["| t | 1.500 | 1.500 | – |", "| t | 2.500 |", "| t | 10 (1.00) | 5 (0.50) | – |"] {
+            assert!(page.contains(row), "{row} is not in\n{page}");
+        }
+        let chart = std::env::temp_dir().join(format!("peers-{}.svg", std::process::id()));
+        chart::draw(&chart, &results).unwrap();
+        let svg = std::fs::read_to_string(&chart).unwrap();
+        assert!(svg.contains("Genesis Elastic") && svg.contains("<circle"), "{svg}");
+        std::fs::remove_file(&chart).unwrap();
+    }
 }

@@ -1,11 +1,13 @@
-//! Measuring: each replay in a process of its own, on a device of the size it is given.
+//! Measuring: each replay in its own process, on a device of the size it is given.
 //!
-//! Times are measured one process at a time, but where two at once are what is measured; everybody in
-//! turn and round after round, so that whatever else the machine does falls on all. The *smallest device* is found by bisection
-//! between the live peak, below which nothing completes, and the peak that was reserved where
-//! memory was ample; each probe is one pass in a fresh process, and complete means that no
-//! request was refused. Completing is not strictly monotonic in the size, so near the threshold
-//! the answer is one of several. Probes count and do not time, so they run side by side.
+//! Times are measured with one process at a time, except where two at once are what is measured.
+//! All subjects take turns, round after round, so that other load on the machine falls on all.
+//!
+//! The *smallest device* is found by bisection between the live peak, below which nothing
+//! completes, and the peak that was reserved with ample memory. Each probe is one pass in a new
+//! process, and completes if no request failed. Completing is not strictly monotonic in the size,
+//! so near the threshold the result is one of several. Probes count and do not time, so they run
+//! side by side.
 
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -17,18 +19,18 @@ use crate::results::{Measured, Rounds, failed};
 use crate::subjects::{Subject, Tools};
 use crate::trace::Trace;
 
-/// How variables begin that would change what is measured.
+/// How the names of variables begin that would change what is measured.
 const SETTINGS: [&str; 5] = ["GENESIS_", "MXNET_", "PYTORCH_", "RMM_", "SIMCUDA_"];
-/// Passes of a process after the first: so many that most of them come after a program's memory has
-/// come to rest.
+/// Passes of a process after the first: enough that in most of them a program's memory no longer
+/// moves.
 const WARM_PASSES: usize = 9;
 /// A device on which no subject runs short, even with two threads: 1 TiB.
 const AMPLE_BYTES: u64 = 1 << 40;
-/// Devices tried are multiples of this size.
+/// The sizes of devices tried are multiples of this.
 const STEP_BYTES: u64 = 64 << 10;
 /// The smallest device is found to this part of the live peak.
 const RESOLUTION: f64 = 0.001;
-/// How often a device that proves too small to start the search from is doubled.
+/// How often the first device tried is doubled if it is too small.
 const MOST_DOUBLINGS: u32 = 4;
 
 /// How one process replays.
@@ -62,8 +64,7 @@ pub(crate) fn times(tools: &Tools, trace: &Trace, subject: &Subject) -> Result<M
     })
 }
 
-/// The smallest device for each of `searches`: a trace, a subject and its measurement, into
-/// which the answer is written.
+/// Finds the smallest device for each of `searches`, and writes it into the measurement.
 pub(crate) fn smallest_devices(
     tools: &Tools,
     mut searches: Vec<(&Trace, &Subject, &mut Measured)>,
@@ -113,9 +114,9 @@ fn smallest_device(
     found.map(|steps| steps * STEP_BYTES).ok_or_else(nothing)
 }
 
-/// The least number above `too_small` for which `completes` holds, at most `resolution` too
-/// high: by bisection below `guess`, which is doubled where it proves too small itself. None
-/// where that does not help.
+/// The least number above `too_small` for which `completes` returns true, or at most `resolution`
+/// more: by bisection below `guess`, which is doubled while it is too small. None if
+/// [`MOST_DOUBLINGS`] are not enough.
 fn least(
     mut too_small: u64,
     guess: u64,
@@ -156,7 +157,7 @@ fn replay(tools: &Tools, trace: &Trace, subject: &Subject, how: Replay) -> Resul
     crate::driver::put_beneath(&mut command, &tools.driver_folder, device_bytes);
     let output =
         command.stdin(Stdio::null()).output().map_err(|error| failed(&tools.genesis, &error))?;
-    // A replay with refused requests ends with a status of its own, and with its report.
+    // A replay with failed requests has another exit status, but still prints its report.
     serde_json::from_slice(&output.stdout).map_err(|_| {
         let errors = String::from_utf8_lossy(&output.stderr);
         format!("{} under {}: {}: {errors}", trace.name, subject.name, output.status)
@@ -168,7 +169,7 @@ mod tests {
     use super::least;
 
     #[test]
-    fn bisection_finds_the_least_wherever_it_lies() {
+    fn bisection_finds_the_least_wherever_it_is() {
         for threshold in 101..=300 {
             let completes = |pages| Ok(pages >= threshold);
             assert_eq!(least(100, 150, 1, completes), Ok(Some(threshold)));
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_completes_and_what_cannot_be_run_are_told_apart() {
+    fn never_completing_and_failing_to_run_are_different() {
         assert_eq!(least(100, 150, 1, |_| Ok(false)), Ok(None));
         assert_eq!(least(100, 150, 1, |_| Err("no".to_owned())), Err("no".to_owned()));
     }

@@ -7,31 +7,31 @@ use std::path::Path;
 use genesis_replay::report::{Report, median};
 use serde::{Deserialize, Serialize};
 
-/// What one subject made of one trace.
+/// The measurement of one subject on one trace.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) single: Rounds,
-    /// Two threads at once, each replaying the whole trace on streams of its own.
+    /// Two threads at once, each replaying the whole trace on its own streams.
     pub(crate) double: Rounds,
     /// Two processes at once, each with one thread.
     pub(crate) processes: Rounds,
     pub(crate) smallest_device_bytes: Option<u64>,
 }
 
-/// The reports of one replay made again and again; never empty.
+/// The reports of one replay, one for each round; never empty.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Rounds(pub(crate) Vec<Report>);
 
 /// Everything measured in one run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
-    /// Under what circumstances, as pairs of a name and a value.
+    /// The machine, versions and so on, as pairs of a name and a value.
     pub(crate) circumstances: Vec<(String, String)>,
-    /// The subjects' names, the yardstick first.
+    /// The subjects' names; the yardstick is the first.
     pub(crate) subjects: Vec<String>,
     /// The traces' names.
     pub(crate) traces: Vec<String>,
-    /// By trace, then by subject; without those a subject cannot replay.
+    /// By trace, then by subject. A trace that a subject cannot replay is left out.
     pub(crate) measured: BTreeMap<String, BTreeMap<String, Measured>>,
 }
 

@@ -1,8 +1,9 @@
-//! Who is measured: the peers, each behind an adapter, and every strategy of Genesis.
+//! The allocators that are measured: the peers, each behind an adapter, and every strategy of
+//! Genesis.
 //!
 //! An adapter (`benches/peers`) is a library with the functions of Genesis's C interface that a
-//! replay calls. The program that replays, its loop, threads and samples, and the driver
-//! stand-in beneath are the same for all.
+//! replay calls. The program that replays, its loop, threads and samples, and the driver stand-in
+//! are the same for all.
 
 use std::path::{Path, PathBuf};
 
@@ -32,18 +33,18 @@ pub(crate) struct Subject {
     pub(crate) strategy: Option<String>,
     /// Environment variables of its process.
     pub(crate) settings: Vec<(&'static str, String)>,
-    /// Whether it can be told that another stream uses a block.
+    /// True if it has a function like PyTorch's `record_stream`.
     pub(crate) has_record_stream: bool,
 }
 
 impl Subject {
-    /// Whether all that `trace` asks for can be done.
+    /// Returns true if it supports every call of `trace`.
     pub(crate) fn can_replay(&self, trace: &Trace) -> bool {
         self.has_record_stream || !trace.records_streams
     }
 }
 
-/// The name of the subject that times are compared with.
+/// The name of the subject that others' times are divided by.
 pub(crate) const YARDSTICK: &str = "PyTorch native";
 
 impl Tools {
@@ -93,7 +94,7 @@ impl Tools {
     fn compile_genesis(&self, release: &Path) -> Outcome {
         let mut compile = self.bare_compiler("genesis");
         compile.extend(["-L".into(), release.to_owned()]);
-        // The adapter names nothing of the library that the linker could see it needs.
+        // The adapter uses no symbol of the library, so the linker would leave it out.
         compile.extend(["-Wl,--no-as-needed", "-lgenesis"]);
         compile.extend([format!("-Wl,-rpath,{}", release.display())]);
         run(&compile)
@@ -120,7 +121,7 @@ impl Tools {
         self.adapters.join(format!("libpeer_{name}.so"))
     }
 
-    /// Everyone, the peers first; of Genesis the `strategies` given.
+    /// All subjects, the peers first; of Genesis the `strategies` given.
     pub(crate) fn subjects(&self, strategies: &[String]) -> Vec<Subject> {
         let peer = |name: &str, adapter: &str, settings, has_record_stream| Subject {
             name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! The recorded programs, with what the measurement must know of them beforehand.
+//! The recorded programs, with what a measurement needs to know before it replays them.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub(crate) struct Trace {
     pub(crate) path: PathBuf,
     /// The most bytes live at once, as requested.
     pub(crate) live_peak_bytes: u64,
-    /// Whether blocks are used on other streams than their own.
+    /// True if blocks are used on streams that are not their own.
     pub(crate) records_streams: bool,
 }
 

@@ -9,14 +9,15 @@
 //! ```text
 //! what programs call    lookups (dlsym, dlvsym)
 //!                       replacements: the list of all others, cuGetProcAddress
-//!                       runtime · driver · passed · watched · peers · last_error
+//!                       runtime · driver · passed · watched · peers
 //! what a call means     memory: served, or passed to CUDA
 //!                       opening: libgenesis.so, at the first call that can be served
-//! what is kept          fence · streams: freed blocks, ends of streams
+//!                       call, last_error: the answer
+//! what is kept          fence · streams: waits for freed blocks, ends of streams
 //!                       capture · device · freed
-//! who answers           process, genesis: libgenesis.so
+//! what is called        process, genesis: libgenesis.so
 //!                       runtime_api, driver_api, next: CUDA's own functions
-//! what all stand on     report, symbols · real_dlsym, elf, loader · inside · environment
+//! what all use          report, symbols · real_dlsym, elf, loader · inside · environment
 //! ```
 //!
 //! Each file uses only those below it.

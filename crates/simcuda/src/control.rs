@@ -34,7 +34,7 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::{Mutex, OnceLock};
 
-use simgpu::{Access, Call, Code, Progress};
+use simgpu::{Access, Call, Code, Progress, Work};
 
 use crate::settings::Fault;
 use crate::simulation::{Simulation, existing, fail, machine_call};
@@ -249,7 +249,11 @@ extern "C" fn simcuda_touch(
     with(|simulation| {
         let access = if writes != 0 { Access::Write } else { Access::Read };
         let device = simulation.device(device)?;
-        simulation.machine.touch(device, stream, address, bytes as u64, access, "simcuda_touch")?;
+        simulation.machine.touch(
+            device,
+            stream,
+            Work::new(address, bytes as u64, access, "simcuda_touch"),
+        )?;
         simulation.violations.collect(&simulation.machine);
         Ok(())
     })

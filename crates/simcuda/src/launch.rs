@@ -5,7 +5,7 @@
 
 use std::ffi::c_void;
 
-use simgpu::{Access, Code};
+use simgpu::{Code, Work};
 
 use crate::answer::Answer;
 use crate::kernels;
@@ -30,7 +30,7 @@ pub(crate) unsafe fn kernel(
 ) -> Answer {
     let shape = kernels::shape(handle)?;
     let machine = &simulation.machine;
-    machine.touch(context, stream, 0, 0, Access::Read, &shape.name)?;
+    machine.touch(context, stream, Work::read(0, 0, &shape.name))?;
     if !simulation.settings.kernel_touches || !simulation.settings.detect_races {
         return Ok(());
     }
@@ -38,7 +38,7 @@ pub(crate) unsafe fn kernel(
     unsafe { shape.pointers(arguments) }.try_for_each(|pointer| {
         let Some(range) = machine.find(pointer.address) else { return Ok(()) };
         let (address, bytes) = pointer.extent(range);
-        machine.touch(context, stream, address, bytes, pointer.access, &shape.name)
+        machine.touch(context, stream, Work::new(address, bytes, pointer.access, &shape.name))
     })
 }
 

@@ -195,7 +195,8 @@ impl Work<'_> {
         for address in lines.addresses() {
             let bytes = lines.width_bytes;
             let touch = if self.is_peer { Machine::peer_copy_touch } else { Machine::copy_touch };
-            touch(machine, self.context, self.stream, address, bytes, access, self.label)?;
+            let work = simgpu::Work::new(address, bytes, access, self.label);
+            touch(machine, self.context, self.stream, work)?;
             if !machine.is_accessible(address, bytes) {
                 return Err(Code::INVALID_VALUE);
             }

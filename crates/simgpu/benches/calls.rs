@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use simgpu::{Access, Config, Machine, StoreKind};
+use simgpu::{Config, Machine, StoreKind, Work};
 
 const ROUNDS: u32 = 200_000;
 const GRANULE: u64 = 2 << 20;
@@ -81,7 +81,7 @@ fn many_pages(machine: &Machine) -> simgpu::Result<()> {
     measure("of 30,000: access to 64", || {
         machine.set_access(0, base + next() % (PAGES - 64) * GRANULE, 64 * GRANULE, &[0])
     });
-    let touch = |address| machine.touch(0, 0x1234, address, GRANULE, Access::Write, "kernel");
+    let touch = |address| machine.touch(0, 0x1234, Work::write(address, GRANULE, "kernel"));
     measure("of 30,000: touch", || touch(base + next() * GRANULE));
     machine.detect_races(true);
     measure("of 30,000: touch, races detected", || touch(base + next() * GRANULE));

@@ -13,15 +13,15 @@
 //! - an inventory ([`Machine::census`]) and a check of itself ([`Machine::validate`]).
 //!
 //! ```
-//! use simgpu::{Access, Config, Machine, StoreKind};
+//! use simgpu::{Config, Machine, StoreKind, Work};
 //!
 //! let mut config = Config::new(StoreKind::AddressesOnly, 1, 80 << 30);
 //! config.detect_races = true;
 //! let machine = Machine::new(config)?;
 //! let address = machine.allocate(0, 1 << 20)?;
 //! let (producer, consumer) = (0x10, 0x20); // any handle names a stream
-//! machine.touch(0, producer, address, 1 << 20, Access::Write, "fill")?;
-//! machine.touch(0, consumer, address, 1 << 20, Access::Read, "use")?;
+//! machine.touch(0, producer, Work::write(address, 1 << 20, "fill"))?;
+//! machine.touch(0, consumer, Work::read(address, 1 << 20, "use"))?;
 //! assert_eq!(machine.take_violations().len(), 1); // nothing orders the two
 //! # Ok::<(), simgpu::Code>(())
 //! ```
@@ -72,6 +72,6 @@ pub use machine::Machine;
 pub use prices::Prices;
 pub use tables::{CaptureInfo, CaptureMode, Graph, STREAM_LEGACY, STREAM_PER_THREAD};
 pub use tables::{Target, Times};
-pub use touch::{Access, Touch};
+pub use touch::{Access, Touch, Work};
 pub use usage::{HostWaits, Usage};
 pub use violation::Violation;

@@ -20,14 +20,31 @@ pub(crate) enum Rights {
     Peer,
 }
 
-/// A touch about to be enqueued.
+/// Work about to be enqueued that touches `[address, address + bytes)`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Work<'a> {
+pub struct Work<'a> {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) access: Access,
     pub(crate) rights: Rights,
     pub(crate) label: &'a str,
+}
+
+impl<'a> Work<'a> {
+    /// Work called `label` in reports.
+    pub const fn new(address: u64, bytes: u64, access: Access, label: &'a str) -> Self {
+        Self { address, bytes, access, rights: Rights::Own, label }
+    }
+
+    /// Work that reads.
+    pub const fn read(address: u64, bytes: u64, label: &'a str) -> Self {
+        Self::new(address, bytes, Access::Read, label)
+    }
+
+    /// Work that writes, or reads and writes.
+    pub const fn write(address: u64, bytes: u64, label: &'a str) -> Self {
+        Self::new(address, bytes, Access::Write, label)
+    }
 }
 
 /// One access by a stream to a range of addresses.

@@ -4,7 +4,7 @@
 //! The detector knows memory by its physical bytes, so it does not matter through which mapping,
 //! or when, a byte was touched. Whether a mapping may be removed depends on that mapping alone.
 
-use simgpu::{Access, Config, Machine, Progress, StoreKind, Violation};
+use simgpu::{Access, Config, Machine, Progress, StoreKind, Violation, Work};
 use std::sync::Arc;
 
 const GRANULE: u64 = 2 << 20;
@@ -33,7 +33,7 @@ impl Page<'_> {
 
     fn touch(&self, stream: usize, slot: u64, access: Access) {
         let address = self.base + slot * GRANULE;
-        self.machine.touch(0, stream, address, 4096, access, "work").unwrap();
+        self.machine.touch(0, stream, Work::new(address, 4096, access, "work")).unwrap();
     }
 
     fn write(&self, stream: usize, slot: u64) {

@@ -220,7 +220,7 @@ fn a_capture_is_on_every_device_it_has_reached_and_ends_with_its_origin() {
     assert!(machine.has_captures(0) && machine.has_captures(1));
     assert_eq!(machine.synchronize(1), UNSUPPORTED);
     assert_eq!(machine.delay(1, OTHER, 1), Ok(()), "a tool, not a call");
-    let kernel = machine.touch(1, OTHER, 0, 0, simgpu::Access::Read, "kernel");
+    let kernel = machine.touch(1, OTHER, simgpu::Work::read(0, 0, "kernel"));
     assert_eq!(kernel, Err(Code::STREAM_CAPTURE_INVALIDATED), "it takes nothing more");
     assert_eq!(machine.event_record(0, event, CAPTURED), kernel);
     machine.stream_destroy(0, CAPTURED).unwrap();

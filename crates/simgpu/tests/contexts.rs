@@ -1,6 +1,6 @@
 //! Several contexts and devices: what belongs to which, and which work a wait waits for.
 
-use simgpu::{Access, Census, Code, Config, Machine, Progress, StoreKind};
+use simgpu::{Census, Code, Config, Machine, Progress, StoreKind, Work};
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
@@ -95,11 +95,11 @@ fn streams_belong_to_the_context_they_were_made_in() {
         assert_eq!(machine.stream_context(current, 2), Ok(current));
     }
     let address = machine.allocate(further, MIB).unwrap();
-    let kernel = |current| machine.touch(current, stream, address, 8, Access::Write, "kernel");
+    let kernel = |current| machine.touch(current, stream, Work::write(address, 8, "kernel"));
     assert_eq!(kernel(0), Err(Code::INVALID_HANDLE));
     assert_eq!(kernel(1), Err(Code::INVALID_HANDLE), "the same device, another context");
     kernel(further).unwrap();
-    machine.copy_touch(0, stream, address, 8, Access::Write, "copy").unwrap();
+    machine.copy_touch(0, stream, Work::write(address, 8, "copy")).unwrap();
     machine.stream_synchronize(0, stream).unwrap();
     finish(&machine);
 }
@@ -112,7 +112,7 @@ fn a_destroyed_context_takes_its_things_along() {
     let stream = machine.stream_create(further, false).unwrap();
     let event = machine.event_create(further, false).unwrap();
     let address = machine.allocate(further, MIB).unwrap();
-    machine.touch(further, stream, address, MIB, Access::Write, "kernel").unwrap();
+    machine.touch(further, stream, Work::write(address, MIB, "kernel")).unwrap();
     machine.event_record(further, event, stream).unwrap();
     machine.stream_wait(0, 7, event).unwrap();
     machine.hold(further, stream, true).unwrap();

@@ -2,7 +2,7 @@
 //! race with.
 
 use simgpu::{
-    Access, Call, CaptureMode, Census, Code, Config, Machine, Progress, StoreKind, Violation,
+    Call, CaptureMode, Census, Code, Config, Machine, Progress, StoreKind, Violation, Work,
 };
 use std::sync::Arc;
 
@@ -115,7 +115,7 @@ fn copies_are_counted_charged_and_known_to_be_complete() {
         assert_eq!(after.driver_nanoseconds - before.driver_nanoseconds, expected);
         assert_eq!(machine.pending(0, 0), Ok(0));
         // The host knows it: other streams may use the memory, and it may be unmapped.
-        machine.touch(0, A, base, GRANULE, Access::Write, "next").unwrap();
+        machine.touch(0, A, Work::write(base, GRANULE, "next")).unwrap();
         machine.stream_synchronize(0, A).unwrap();
         finish(&machine, base, host);
     }
@@ -126,7 +126,7 @@ fn a_copy_races_with_what_the_host_has_not_waited_for() {
     let machine = machine(StoreKind::AddressesOnly);
     let base = mapped(&machine);
     let host = machine.host_allocate(0, GRANULE).unwrap();
-    machine.touch(0, A, base, 100, Access::Write, "kernel").unwrap();
+    machine.touch(0, A, Work::write(base, 100, "kernel")).unwrap();
     machine.copy_to_host(0, host, base, GRANULE).unwrap();
     let violations = machine.take_violations();
     let [Violation::Race { first, second, .. }] = &violations[..] else { panic!("{violations:?}") };
@@ -135,7 +135,7 @@ fn a_copy_races_with_what_the_host_has_not_waited_for() {
     machine.copy_to_device(0, base, host, GRANULE).unwrap();
     // Blocking streams are ordered with the legacy stream, and with the copy.
     let blocking = machine.stream_create(0, true).unwrap();
-    machine.touch(0, blocking, base, 100, Access::Write, "kernel").unwrap();
+    machine.touch(0, blocking, Work::write(base, 100, "kernel")).unwrap();
     machine.copy_to_host(0, host, base, GRANULE).unwrap();
     assert_eq!(machine.pending(0, blocking), Ok(0));
     machine.stream_destroy(0, blocking).unwrap();

@@ -1,7 +1,7 @@
 //! What a machine offers a library that plays the driver: finding memory, copies, captures in
 //! progress, peaks, real host memory.
 
-use simgpu::{Access, CaptureMode, Code, Config, Machine, Progress, StoreKind};
+use simgpu::{CaptureMode, Code, Config, Machine, Progress, StoreKind, Work};
 
 const A: usize = 0xA000;
 const B: usize = 0xB000;
@@ -49,11 +49,11 @@ fn only_what_somebody_may_touch_is_accessible() {
 fn peer_copies_reach_other_devices_and_kernels_only_peers() {
     let machine = machine(2);
     let address = machine.allocate(1, MIB).unwrap();
-    machine.peer_copy_touch(0, A, address, MIB, Access::Read, "copy").unwrap();
+    machine.peer_copy_touch(0, A, Work::read(address, MIB, "copy")).unwrap();
     assert_eq!(machine.take_violations(), []);
-    machine.touch(0, A, address, MIB, Access::Read, "kernel").unwrap();
+    machine.touch(0, A, Work::read(address, MIB, "kernel")).unwrap();
     assert_eq!(machine.take_violations().len(), 1);
-    machine.copy_touch(1, B, address, MIB, Access::Write, "copy").unwrap();
+    machine.copy_touch(1, B, Work::write(address, MIB, "copy")).unwrap();
     assert_eq!(machine.take_violations().len(), 1, "a copy races like any other work");
 }
 
@@ -61,11 +61,11 @@ fn peer_copies_reach_other_devices_and_kernels_only_peers() {
 fn a_wait_within_a_call_is_none_of_its_own() {
     let machine = machine(1);
     let address = machine.allocate(0, MIB).unwrap();
-    machine.copy_touch(0, A, address, MIB, Access::Write, "copy").unwrap();
+    machine.copy_touch(0, A, Work::write(address, MIB, "copy")).unwrap();
     assert_eq!(machine.pending(0, A), Ok(1));
     machine.wait_within_call(0, A).unwrap();
     assert_eq!(machine.pending(0, A), Ok(0));
-    machine.copy_touch(0, B, address, MIB, Access::Write, "later").unwrap();
+    machine.copy_touch(0, B, Work::write(address, MIB, "later")).unwrap();
     assert_eq!(machine.take_violations(), [], "the host knew that the copy was complete");
     let usage = machine.usage(0).unwrap();
     assert_eq!(usage.count(simgpu::Call::StreamSynchronize), 0);
@@ -79,13 +79,13 @@ fn captures_have_numbers_and_may_be_spoilt() {
     machine.begin_capture(0, A, CaptureMode::ThreadLocal).unwrap();
     let info = machine.capture_info(0, A).unwrap().unwrap();
     assert!(info.is_valid && info.id != 0);
-    machine.touch(0, A, 0, 0, Access::Read, "kernel").unwrap();
+    machine.touch(0, A, Work::read(0, 0, "kernel")).unwrap();
     assert_eq!(machine.stream_query(0, A), Err(Code::STREAM_CAPTURE_UNSUPPORTED));
     assert!(!machine.capture_info(0, A).unwrap().unwrap().is_valid);
     assert!(machine.end_capture(0, A).is_err());
     machine.begin_capture(0, A, CaptureMode::Relaxed).unwrap();
     assert_ne!(machine.capture_info(0, A).unwrap().unwrap().id, info.id);
-    machine.touch(0, A, 0, 0, Access::Read, "kernel").unwrap();
+    machine.touch(0, A, Work::read(0, 0, "kernel")).unwrap();
     assert_eq!(machine.end_capture(0, A).unwrap().touch_count(), 1);
 }
 

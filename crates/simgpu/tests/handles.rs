@@ -1,6 +1,6 @@
 //! Which properties handles can have, and which devices can access them.
 
-use simgpu::{Access, Call, Code, Config, HandleProperties, Machine, StoreKind};
+use simgpu::{Call, Code, Config, HandleProperties, Machine, StoreKind, Work};
 
 const GRANULE: u64 = 2 << 20;
 
@@ -74,7 +74,7 @@ fn peers_are_those_the_machine_connects() {
             assert!(machine.is_accessible(base, GRANULE));
             assert!(!machine.is_accessible(base + GRANULE, 1), "a refusal gives nothing");
         }
-        machine.touch(1, 7, base, 8, Access::Read, "peer").unwrap();
+        machine.touch(1, 7, Work::read(base, 8, "peer")).unwrap();
         assert_eq!(machine.take_violations().is_empty(), peer_access);
     }
 }

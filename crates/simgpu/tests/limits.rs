@@ -1,6 +1,6 @@
 //! Limits: of queues, whose callers wait for room, and of accessible mappings.
 
-use simgpu::{Access, Code, Config, Machine, Progress, StoreKind};
+use simgpu::{Code, Config, Machine, Progress, StoreKind, Work};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn what_it_comes_after_is_run_as_well() {
     machine.event_record(0, event, B).unwrap();
     machine.stream_wait(0, A, event).unwrap();
     for _ in 0..DEPTH {
-        machine.touch(0, A, 0, 0, Access::Read, "kernel").unwrap();
+        machine.touch(0, A, Work::read(0, 0, "kernel")).unwrap();
     }
     assert_eq!((machine.pending(0, A), machine.pending(0, B)), (Ok(DEPTH), Ok(0)));
 }
@@ -73,7 +73,7 @@ fn blocks(progress: Progress, enqueue: impl Fn(&Machine) + Sync) {
 #[test]
 fn behind_a_gate_launches_block() {
     for progress in [Progress::Automatic, Progress::Manual] {
-        blocks(progress, |machine| machine.touch(0, A, 0, 0, Access::Read, "kernel").unwrap());
+        blocks(progress, |machine| machine.touch(0, A, Work::read(0, 0, "kernel")).unwrap());
     }
 }
 

@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use simgpu::{
-    Access, Call, CaptureMode, Code, Config, Machine, Progress, StoreKind, Target, Times,
-};
+use simgpu::{Call, CaptureMode, Code, Config, Machine, Progress, StoreKind, Target, Times, Work};
 
 const DEVICES: u64 = 2;
 
@@ -69,7 +67,7 @@ fn step(
             machine.detect_races(random.below(3) == 0);
             String::new()
         }
-        90 => format!("{:?}", machine.touch(device, stream, 4096, 1, Access::Write, "nowhere")),
+        90 => format!("{:?}", machine.touch(device, stream, Work::write(4096, 1, "nowhere"))),
         91 => format!("{:?}", machine.event_synchronize(device, event)),
         92 => format!("{:?}", machine.synchronize(device)),
         93..96 => format!("{:?}", machine.pending(device, stream)),

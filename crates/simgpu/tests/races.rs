@@ -1,6 +1,6 @@
 //! The race detector: what it finds, what it accepts, how much it remembers.
 
-use simgpu::{Access, Config, Machine, Progress, StoreKind, Touch, Violation};
+use simgpu::{Access, Config, Machine, Progress, StoreKind, Touch, Violation, Work};
 use std::sync::Arc;
 
 const GRANULE: u64 = 2 << 20;
@@ -15,11 +15,11 @@ fn machine(progress: Progress) -> Arc<Machine> {
 }
 
 fn write(machine: &Machine, stream: usize, address: u64, bytes: u64) {
-    machine.touch(0, stream, address, bytes, Access::Write, "write").unwrap();
+    machine.touch(0, stream, Work::write(address, bytes, "write")).unwrap();
 }
 
 fn read(machine: &Machine, stream: usize, address: u64, bytes: u64) {
-    machine.touch(0, stream, address, bytes, Access::Read, "read").unwrap();
+    machine.touch(0, stream, Work::read(address, bytes, "read")).unwrap();
 }
 
 fn recorded(machine: &Machine, stream: usize) -> u64 {
@@ -192,9 +192,9 @@ fn memory_that_is_not_there_is_reported() {
         machine.free(0, address).unwrap();
         read(machine, A, address, 1);
         let large = machine.allocate(0, GRANULE).unwrap();
-        machine.touch(1, A, large, 1, Access::Read, "peer").unwrap();
+        machine.touch(1, A, Work::read(large, 1, "peer")).unwrap();
         machine.enable_peer_access(1, 0).unwrap();
-        machine.touch(1, A, large, 1, Access::Read, "peer").unwrap();
+        machine.touch(1, A, Work::read(large, 1, "peer")).unwrap();
         let base = machine.reserve(0, GRANULE, 0).unwrap();
         let handle = machine.create(0, GRANULE).unwrap();
         write(machine, A, base, 1);
@@ -251,7 +251,7 @@ fn freeing_waits_for_its_own_device_only() {
         machine.enable_peer_access(1, 0).unwrap();
         let [mine, shared] = [4096; 2].map(|bytes| machine.allocate(0, bytes).unwrap());
         write(machine, A, mine, 100);
-        machine.touch(1, B, shared, 100, Access::Read, "peer").unwrap();
+        machine.touch(1, B, Work::read(shared, 100, "peer")).unwrap();
         machine.free(0, mine).unwrap();
         machine.free(0, shared).unwrap();
     });
@@ -342,7 +342,7 @@ fn the_shadow_agrees_with_a_byte_by_byte_oracle() {
                 .flatten()
                 .any(|&(other, wrote)| other != stream && (wrote || is_write));
             let access = if is_write { Access::Write } else { Access::Read };
-            machine.touch(0, stream, address + start, bytes, access, "").unwrap();
+            machine.touch(0, stream, Work::new(address + start, bytes, access, "")).unwrap();
             assert_eq!(!machine.take_violations().is_empty(), expected);
             for byte in &mut history[range] {
                 if is_write {

@@ -1,7 +1,7 @@
 //! Random calls, right and wrong, from one thread and from many; the machine must stay
 //! consistent, agree with a plain model, and end empty.
 
-use simgpu::{Access, Census, Code, Config, Machine, Progress, StoreKind, Target, Times};
+use simgpu::{Census, Code, Config, Machine, Progress, StoreKind, Target, Times, Work};
 
 const GRANULE: u64 = 2 << 20;
 const CAPACITY: u64 = 24 * GRANULE;
@@ -105,7 +105,7 @@ impl Model {
             _ => {
                 if let Some(&address) = random.pick(&self.allocations) {
                     let stream = 8 + random.below(4) as usize;
-                    let _ = machine.touch(0, stream, address, 1, Access::Read, "random");
+                    let _ = machine.touch(0, stream, Work::read(address, 1, "random"));
                     let _ = machine.advance(0, stream, 1);
                 }
             }

@@ -1,7 +1,7 @@
 //! Which memory the work of a device may touch: kernels, plain copies and peer copies, on mapped
 //! memory and plain allocations of another device, with and without the race detector.
 
-use simgpu::{Access, Code, Config, Machine, StoreKind, Violation};
+use simgpu::{Access, Code, Config, Machine, StoreKind, Violation, Work};
 use std::sync::Arc;
 
 const GRANULE: u64 = 2 << 20;
@@ -36,9 +36,9 @@ fn mapped_memory_asks_for_access_whatever_peers_were_enabled() {
         let base = mapped(&machine, &[0]);
         let invalid = Err(Code::INVALID_VALUE);
         for access in [Access::Read, Access::Write] {
-            assert_eq!(machine.copy_touch(1, A, base, 8, access, "plain"), invalid);
+            assert_eq!(machine.copy_touch(1, A, Work::new(base, 8, access, "plain")), invalid);
             only_without_access(&machine);
-            machine.peer_copy_touch(1, A, base, 8, access, "peer").unwrap();
+            machine.peer_copy_touch(1, A, Work::new(base, 8, access, "peer")).unwrap();
         }
         assert_eq!(machine.copy_to_host(1, host, base, 8), invalid);
         only_without_access(&machine);
@@ -46,13 +46,13 @@ fn mapped_memory_asks_for_access_whatever_peers_were_enabled() {
         only_without_access(&machine);
         assert_eq!(machine.fill(1, A, base, 8, 7), invalid);
         only_without_access(&machine);
-        machine.touch(1, A, base, 8, Access::Read, "kernel").unwrap();
+        machine.touch(1, A, Work::read(base, 8, "kernel")).unwrap();
         assert_eq!(machine.take_violations().len(), usize::from(detects_races));
 
         machine.set_access(0, base, GRANULE, &[1]).unwrap();
-        machine.copy_touch(1, A, base, 8, Access::Write, "plain").unwrap();
+        machine.copy_touch(1, A, Work::write(base, 8, "plain")).unwrap();
         machine.fill(1, A, base, 8, 7).unwrap();
-        machine.touch(1, A, base, 8, Access::Read, "kernel").unwrap();
+        machine.touch(1, A, Work::read(base, 8, "kernel")).unwrap();
         machine.copy_to_host(1, host, base, 8).err();
         assert!(machine.take_violations().iter().all(|one| matches!(one, Violation::Race { .. })));
     }
@@ -64,14 +64,14 @@ fn plain_allocations_ask_for_peer_access_of_the_context() {
     let address = machine.allocate(0, GRANULE).unwrap();
     let further = machine.context_create(1).unwrap();
     for context in [1, further] {
-        let copy = |machine: &Machine| machine.copy_touch(context, 0, address, 8, Access::Read, "");
+        let copy = |machine: &Machine| machine.copy_touch(context, 0, Work::read(address, 8, ""));
         assert_eq!(copy(&machine), Err(Code::INVALID_VALUE));
         only_without_access(&machine);
         machine.enable_peer_access(context, 0).unwrap();
         let again = machine.enable_peer_access(context, 0);
         assert_eq!(again, Err(Code::PEER_ACCESS_ALREADY_ENABLED));
         copy(&machine).unwrap();
-        machine.touch(context, 0, address, 8, Access::Read, "kernel").unwrap();
+        machine.touch(context, 0, Work::read(address, 8, "kernel")).unwrap();
         assert_eq!(machine.take_violations(), []);
     }
 }
@@ -85,8 +85,8 @@ fn a_part_without_access_is_enough() {
         machine.map(0, base + place * GRANULE, GRANULE, handle).unwrap();
         machine.set_access(0, base + place * GRANULE, GRANULE, devices).unwrap();
     }
-    machine.copy_touch(1, A, base, GRANULE, Access::Read, "first").unwrap();
-    let both = machine.copy_touch(1, A, base, GRANULE + 1, Access::Read, "both");
+    machine.copy_touch(1, A, Work::read(base, GRANULE, "first")).unwrap();
+    let both = machine.copy_touch(1, A, Work::read(base, GRANULE + 1, "both"));
     assert_eq!(both, Err(Code::INVALID_VALUE));
     let violations = machine.take_violations();
     let [Violation::TouchWithoutAccess { address, .. }] = violations[..] else {

@@ -1,7 +1,7 @@
 //! Streams, events and capture: what completes when, and what is refused.
 
 use simgpu::{
-    Access, Call, CaptureMode, Code, Config, Machine, Progress, StoreKind, Violation,
+    Call, CaptureMode, Code, Config, Machine, Progress, StoreKind, Violation, Work,
     exchange_thread_capture_mode,
 };
 use std::sync::Arc;
@@ -230,16 +230,16 @@ fn capture_collects_touches_from_every_stream_that_joins() {
     machine.begin_capture(0, 8, CaptureMode::Relaxed).unwrap();
     assert_eq!(machine.begin_capture(0, 8, CaptureMode::Relaxed), Err(Code::ILLEGAL_STATE));
     assert_eq!(machine.is_capturing(0, 8), Ok(true));
-    machine.touch(0, 8, address, 100, Access::Write, "a").unwrap();
+    machine.touch(0, 8, Work::write(address, 100, "a")).unwrap();
     let fork = recorded(&machine, 8);
     machine.stream_wait(0, 9, fork).unwrap();
     assert_eq!(machine.is_capturing(0, 9), Ok(true));
     assert_eq!(machine.end_capture(0, 9).unwrap_err(), Code::STREAM_CAPTURE_UNMATCHED);
-    machine.touch(0, 9, address + 2048, 100, Access::Write, "b").unwrap();
+    machine.touch(0, 9, Work::write(address + 2048, 100, "b")).unwrap();
     let graph = machine.end_capture(0, 8).unwrap();
     assert_eq!([8, 9].map(|stream| machine.is_capturing(0, stream).unwrap()), [false; 2]);
 
-    machine.touch(0, 10, address + 2048, 1, Access::Read, "before").unwrap();
+    machine.touch(0, 10, Work::read(address + 2048, 1, "before")).unwrap();
     machine.graph_launch(0, 8, &graph).unwrap();
     let violations = machine.take_violations();
     assert_eq!(violations.len(), 1, "{violations:?}");

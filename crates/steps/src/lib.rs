@@ -1,6 +1,6 @@
-//! Steps: command lines of other programs, echoed and run one after the other.
+//! Steps: command lines of other programs, which are printed and then run.
 //!
-//! What each took is kept, for [`report`] to print at the end.
+//! How long each took is kept, for [`report`] to print at the end.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Done, or one line that says what failed.
+/// Done, or a message about what failed.
 pub type Outcome = Result<(), String>;
 
 /// The command line of another program.
@@ -77,7 +77,7 @@ struct Ended {
 }
 
 static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
-/// Of a command line, so much is printed in the report.
+/// The report prints this much of a command line.
 const REPORTED_CHARACTERS: usize = 84;
 
 /// Does `work` as a step called `text`.
@@ -90,7 +90,7 @@ pub fn taken<T>(text: &str, work: impl FnOnce() -> Result<T, String>) -> Result<
     result
 }
 
-/// Prints a line for each step so far: how it ended, and what it took.
+/// Prints a line for each step so far: how it ended, and how long it took.
 pub fn report() {
     let all = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
     eprintln!();
@@ -123,7 +123,7 @@ pub fn read(step: &Step) -> Result<String, String> {
     })
 }
 
-/// Runs one step without a word, and returns what it wrote to standard output.
+/// Runs one step without printing it, and returns what it wrote to standard output.
 pub fn output(step: &Step) -> Result<String, String> {
     let output = step.command().output().map_err(|error| format!("{}: {error}", step.text()))?;
     if !output.status.success() {
@@ -143,7 +143,7 @@ pub fn run_all(steps: &[Step]) -> Outcome {
 
 /// The root of the repository.
 pub fn root() -> &'static Path {
-    // This crate stands two folders below it.
+    // This crate is two folders below it.
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("."))
 }
 

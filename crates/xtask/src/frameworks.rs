@@ -1,5 +1,6 @@
-//! `cargo xtask test-frameworks`: the tests that run CuPy, RMM, Numba, ONNX Runtime and libtorch on
-//! simcuda, and MXNet on the host, without a GPU.
+//! `cargo xtask test-frameworks`: the tests that run CuPy, RMM, Numba and ONNX Runtime on simcuda,
+//! and MXNet on the host, without a GPU. The C++ programs in examples/ are compiled and run by
+//! `test-packages`, in the pages about them.
 //!
 //! All but MXNet come from the package registry into the environment that `test-torch` makes; with
 //! PyTorch's CUDA libraries there, they take a gigabyte more. MXNet's wheels need an older Python
@@ -8,7 +9,8 @@
 use std::path::PathBuf;
 
 use crate::environments;
-use crate::steps::{self, Outcome, output, run, run_all};
+use crate::steps::{self, Outcome, cargo, output, run, run_all};
+use crate::suite;
 use crate::torch;
 
 /// What is installed, in the versions that the tests are written for.
@@ -58,9 +60,11 @@ fn mxnet() -> Outcome {
         environments::install(&name, MXNET_PYTHON, &[&mxnet, MXNET_NUMPY])
             .map_err(|error| format!("{error} (MXNet needs a Python older than 3.12)"))?;
     }
-    run(&crate::cargo(&["build"]))?;
-    let tests = ["test", "--test", "mxnet", "--", "--ignored", MXNET_TESTS];
-    let tests = crate::cargo(&tests).set(MXNET_VARIABLE, steps::target_folder());
+    run(&suite::build_programs())?;
+    // Of the whole workspace, as `cargo xtask test` builds it, so that nothing is compiled again.
+    let mut tests = cargo(&["test", "--workspace", "--exclude=genesis-static", "--test", "mxnet"]);
+    tests.extend(["--", "--ignored", MXNET_TESTS]);
+    let tests = tests.set(MXNET_VARIABLE, steps::target_folder());
     let text = output(&tests)?;
     eprintln!("{text}");
     // A filter that matches nothing passes as well.

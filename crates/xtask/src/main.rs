@@ -18,7 +18,7 @@ use std::thread;
 
 use clap::{Parser, Subcommand};
 
-use steps::{self, Outcome, Step, cargo, root, run, run_all};
+use steps::{self, Outcome, Step, cargo, root, run};
 
 /// The trace that the demonstration replays.
 const DEMO_TRACE: &str = "llama7b_lora_ckpt";
@@ -79,7 +79,11 @@ enum Command {
     /// Generate include/genesis.h and docs/options.md
     Generate,
     /// Run the benchmarks
-    Bench,
+    Bench {
+        /// Run one case of each once, to see that they work
+        #[arg(long)]
+        smoke: bool,
+    },
     /// Compare Genesis with PyTorch's own allocator and RMM's pool on the recorded programs
     #[command(disable_help_flag = true)]
     Peers {
@@ -95,7 +99,7 @@ fn main() -> ExitCode {
         Command::Demo => demo(),
         Command::Ci => ci(),
         Command::Test { arguments } => suite::test(&arguments),
-        Command::Nightly => suite::nightly(),
+        Command::Nightly => suite::nightly().and_then(|()| smoke()),
         Command::TestTorch { arguments } => torch::test(&arguments),
         Command::TestFrameworks { arguments } => frameworks::test(&arguments),
         Command::TestPage { arguments } => test_page(&arguments),
@@ -107,12 +111,7 @@ fn main() -> ExitCode {
         Command::Generate => generated::write(),
         Command::Peers { arguments } => peers(&arguments),
         Command::Gpu(arguments) => gpu::gpu(&arguments),
-        Command::Bench => {
-            let benches = ["--bench", "hot_path", "--bench", "replay", "--bench", "interposition"];
-            let mut bench = cargo(&["bench"]);
-            bench.extend(benches);
-            run_all(&[bench])
-        }
+        Command::Bench { smoke } => bench(smoke),
     };
     steps::report();
     match outcome {
@@ -138,6 +137,22 @@ fn ci() -> Outcome {
         frameworks::test(&[])?;
         packages::test(&[])
     })
+}
+
+/// What else people run, in a short form each, so that it goes on working.
+fn smoke() -> Outcome {
+    demo()?;
+    bench(true)?;
+    peers(&["--smoke".to_owned()])
+}
+
+fn bench(is_smoke: bool) -> Outcome {
+    let mut bench = cargo(&["bench", "--bench", "hot_path", "--bench", "replay"]);
+    bench.extend(["--bench", "interposition"]);
+    if is_smoke {
+        bench.extend(["--bench", "recording", "--bench", "mxnet", "--", "--smoke"]);
+    }
+    run(&bench)
 }
 
 fn test_page(arguments: &[String]) -> Outcome {

@@ -7,7 +7,7 @@ use crate::steps::{Outcome, Step, run};
 /// What the tests of the library run, by the Debian package of the same name.
 pub(crate) const OF_THE_LIBRARY: &[&str] = &["valgrind"];
 /// What the tests of the packages run.
-pub(crate) const OF_THE_PACKAGES: &[&str] = &["cmake", "lintian", "pkg-config"];
+pub(crate) const OF_THE_PACKAGES: &[&str] = &["cmake", "debhelper", "lintian", "pkg-config"];
 /// What the tests of the page run.
 pub(crate) const OF_THE_PAGE: &[&str] = &["chromium"];
 
@@ -33,7 +33,10 @@ pub(crate) fn install(programs: &[&'static str]) -> Outcome {
 }
 
 fn runs(program: &str) -> bool {
+    // debhelper is many programs; this one can be asked for help outside of a package's sources.
+    let (program, argument) =
+        if program == "debhelper" { ("dh_assistant", "--help") } else { (program, "--version") };
     let mut command = Command::new(program);
-    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }

@@ -48,7 +48,7 @@ impl Fake {
         open_library(&self.name).unwrap()
     }
 
-    fn device(&self, index: usize) -> Arc<dyn Device> {
+    fn driver(&self, index: usize) -> Arc<dyn Device> {
         Arc::clone(&self.open().devices[index])
     }
 
@@ -102,33 +102,33 @@ fn error(call: Call, code: i32) -> DriverError {
 }
 
 /// Calls every method once, in an order that a real driver would accept.
-fn use_everything(device: &dyn Device) -> crate::driver::Result<()> {
-    let granule_bytes = device.granularity(PLAIN)?;
-    device.memory_info()?;
-    let (address, host_address) = (device.allocate(1000)?, device.host_allocate(1000)?);
-    device.copy_to_host(host_address, address, 1000)?;
-    device.copy_to_device(address, host_address, 1000)?;
-    device.fill(address, 1000, 0xCD, STREAM)?;
-    device.free(address)?;
-    device.host_free(host_address)?;
-    device.can_access_peer(DeviceOrdinal(1 - device.ordinal().0))?;
-    let range = device.reserve(4 * granule_bytes, 0)?;
-    let handle = device.create(granule_bytes, PLAIN)?;
-    device.map(range, granule_bytes, handle)?;
-    device.set_access(range, granule_bytes, &[])?;
-    device.unmap(range, granule_bytes)?;
-    device.release(handle)?;
-    device.unreserve(range, 4 * granule_bytes)?;
-    let event = device.event_create()?;
-    device.event_record(event, STREAM)?;
-    device.stream_wait(STREAM, event)?;
-    assert!(device.event_query(event)?);
-    device.event_synchronize(event)?;
-    device.event_destroy(event)?;
-    assert!(!device.stream_is_capturing(STREAM)?);
-    assert_eq!(device.stream_id(STREAM)?, 17);
-    assert!(device.other_context_of(STREAM)?.is_none());
-    device.synchronize()
+fn use_everything(driver: &dyn Device) -> crate::driver::Result<()> {
+    let granule_bytes = driver.granularity(PLAIN)?;
+    driver.memory_info()?;
+    let (address, host_address) = (driver.allocate(1000)?, driver.host_allocate(1000)?);
+    driver.copy_to_host(host_address, address, 1000)?;
+    driver.copy_to_device(address, host_address, 1000)?;
+    driver.fill(address, 1000, 0xCD, STREAM)?;
+    driver.free(address)?;
+    driver.host_free(host_address)?;
+    driver.can_access_peer(DeviceOrdinal(1 - driver.ordinal().0))?;
+    let range = driver.reserve(4 * granule_bytes, 0)?;
+    let handle = driver.create(granule_bytes, PLAIN)?;
+    driver.map(range, granule_bytes, handle)?;
+    driver.set_access(range, granule_bytes, &[])?;
+    driver.unmap(range, granule_bytes)?;
+    driver.release(handle)?;
+    driver.unreserve(range, 4 * granule_bytes)?;
+    let event = driver.event_create()?;
+    driver.event_record(event, STREAM)?;
+    driver.stream_wait(STREAM, event)?;
+    assert!(driver.event_query(event)?);
+    driver.event_synchronize(event)?;
+    driver.event_destroy(event)?;
+    assert!(!driver.stream_is_capturing(STREAM)?);
+    assert_eq!(driver.stream_id(STREAM)?, 17);
+    assert!(driver.other_context_of(STREAM)?.is_none());
+    driver.synchronize()
 }
 
 #[test]
@@ -157,9 +157,9 @@ fn opening_makes_no_context_and_the_first_use_makes_one_for_ever() {
     let fake = Fake::compile(&["DEVICE_COUNT=3"]);
     let platform = fake.open();
     assert_eq!((platform.backend, platform.devices.len()), (Backend::Cuda, 3));
-    for (index, device) in platform.devices.iter().enumerate() {
-        assert_eq!(device.ordinal().index(), index);
-        assert_eq!(device.usage().total_calls(), 0);
+    for (index, driver) in platform.devices.iter().enumerate() {
+        assert_eq!(driver.ordinal().index(), index);
+        assert_eq!(driver.usage().total_calls(), 0);
     }
     assert_eq!(platform.devices[0].name(), "Fake GPU 0");
     assert_eq!(fake.read::<c_long>(c"fake_retains"), 0);
@@ -177,10 +177,10 @@ fn opening_makes_no_context_and_the_first_use_makes_one_for_ever() {
 fn every_call_is_made_rightly_counted_and_leaves_the_thread_as_it_was() {
     for switches in [&["RDMA_SUPPORTED=1"][..], &["RDMA_UNKNOWN"], &[]] {
         let fake = Fake::compile(switches);
-        let device = fake.device(1);
-        use_everything(&*device).unwrap();
+        let driver = fake.driver(1);
+        use_everything(&*driver).unwrap();
         fake.assert_restored(0, 0);
-        let usage = device.usage();
+        let usage = driver.usage();
         assert_eq!(usage.calls, [1; Call::COUNT]);
         assert!(usage.nanoseconds > 0);
     }
@@ -216,64 +216,64 @@ fn the_callers_context_and_capture_mode_survive() {
 #[test]
 fn codes_pass_through_whether_known_or_not() {
     let fake = Fake::compile(&[]);
-    let device = fake.device(0);
+    let driver = fake.driver(0);
     for code in [2, 4, 700, 12345, -1] {
         fake.write(c"fake_next_code", code);
-        assert_eq!(device.allocate(4096), Err(error(Call::Allocate, code)));
+        assert_eq!(driver.allocate(4096), Err(error(Call::Allocate, code)));
         fake.assert_restored(0, 0);
     }
-    assert!(device.allocate(0).is_err());
-    assert_eq!(device.usage().calls[Call::Allocate as usize], 6);
+    assert!(driver.allocate(0).is_err());
+    assert_eq!(driver.usage().calls[Call::Allocate as usize], 6);
 }
 
 #[test]
 fn symbols_that_are_absent_are_errors_of_the_methods_that_need_them() {
     let old = Fake::compile(&["WITHOUT_VMM"]);
-    let device = old.device(0);
-    assert_eq!(device.create(1 << 21, PLAIN), Err(error(Call::Create, 500)));
-    assert_eq!(device.granularity(PLAIN), Err(error(Call::Create, 500)));
-    assert_eq!(device.unmap(1 << 21, 1 << 21), Err(error(Call::Unmap, 500)));
-    device.free(device.allocate(4096).unwrap()).unwrap();
+    let driver = old.driver(0);
+    assert_eq!(driver.create(1 << 21, PLAIN), Err(error(Call::Create, 500)));
+    assert_eq!(driver.granularity(PLAIN), Err(error(Call::Create, 500)));
+    assert_eq!(driver.unmap(1 << 21, 1 << 21), Err(error(Call::Unmap, 500)));
+    driver.free(driver.allocate(4096).unwrap()).unwrap();
     old.assert_restored(0, 0);
 
     let older = Fake::compile(&["WITHOUT_CAPTURE_MODE"]);
-    assert_eq!(older.device(0).allocate(4096), Err(error(Call::Allocate, 500)));
+    assert_eq!(older.driver(0).allocate(4096), Err(error(Call::Allocate, 500)));
     older.assert_restored(0, 0);
 }
 
 #[test]
 fn a_device_without_virtual_memory_says_so() {
     let fake = Fake::compile(&["VMM_SUPPORTED=0"]);
-    let device = fake.device(0);
-    assert_eq!(device.granularity(PLAIN), Err(error(Call::Create, 801)));
-    assert_eq!(device.create(1 << 21, PLAIN), Err(error(Call::Create, 801)));
+    let driver = fake.driver(0);
+    assert_eq!(driver.granularity(PLAIN), Err(error(Call::Create, 801)));
+    assert_eq!(driver.create(1 << 21, PLAIN), Err(error(Call::Create, 801)));
     fake.assert_restored(0, 0);
 }
 
 #[test]
 fn access_is_given_to_the_owner_and_each_peer_once() {
     let fake = Fake::compile(&["DEVICE_COUNT=3"]);
-    let device = fake.device(1);
-    let address = device.reserve(1 << 21, 1 << 21).unwrap();
+    let driver = fake.driver(1);
+    let address = driver.reserve(1 << 21, 1 << 21).unwrap();
     let peers: Vec<DeviceOrdinal> = (0..3).map(DeviceOrdinal).collect();
-    device.set_access(address, 1 << 21, &peers).unwrap();
+    driver.set_access(address, 1 << 21, &peers).unwrap();
     assert_eq!(fake.read::<c_long>(c"fake_accessors"), 3);
     let too_many: Vec<DeviceOrdinal> = (2..66).map(DeviceOrdinal).collect();
-    assert_eq!(device.set_access(address, 1 << 21, &too_many), Err(error(Call::SetAccess, 1)));
+    assert_eq!(driver.set_access(address, 1 << 21, &too_many), Err(error(Call::SetAccess, 1)));
 }
 
 #[test]
 fn memory_is_asked_for_with_exactly_the_options_given() {
     let fake = Fake::compile(&["RDMA_SUPPORTED=1"]);
-    let device = fake.device(0);
+    let driver = fake.driver(0);
     for (shareable, handle_types, granules) in
         [(Shareable::None, 0, 1), (Shareable::PosixFd, 1, 1), (Shareable::Fabric, 8, 8)]
     {
         for rdma in [false, true] {
             let options = HandleOptions { shareable, rdma };
             let granule_bytes = (1 << 21) * if rdma { granules.max(2) } else { granules };
-            assert_eq!(device.granularity(options), Ok(granule_bytes), "{options:?}");
-            device.create(granule_bytes, options).unwrap();
+            assert_eq!(driver.granularity(options), Ok(granule_bytes), "{options:?}");
+            driver.create(granule_bytes, options).unwrap();
             assert_eq!(fake.read::<c_int>(c"fake_handle_types"), handle_types);
             assert_eq!(fake.read::<c_int>(c"fake_rdma"), c_int::from(rdma));
         }
@@ -285,11 +285,11 @@ fn memory_is_asked_for_with_exactly_the_options_given() {
 fn rdma_is_refused_where_the_device_does_not_promise_it() {
     for switches in [&["RDMA_SUPPORTED=0"][..], &["RDMA_SUPPORTED=1", "RDMA_UNKNOWN"]] {
         let fake = Fake::compile(switches);
-        let device = fake.device(0);
+        let driver = fake.driver(0);
         let options = HandleOptions { shareable: Shareable::PosixFd, rdma: true };
-        assert_eq!(device.granularity(options), Err(error(Call::Create, 801)));
-        assert_eq!(device.create(1 << 21, options), Err(error(Call::Create, 801)));
-        device.create(1 << 21, HandleOptions { rdma: false, ..options }).unwrap();
+        assert_eq!(driver.granularity(options), Err(error(Call::Create, 801)));
+        assert_eq!(driver.create(1 << 21, options), Err(error(Call::Create, 801)));
+        driver.create(1 << 21, HandleOptions { rdma: false, ..options }).unwrap();
     }
 }
 
@@ -298,9 +298,9 @@ fn a_fabric_refused_costs_the_fabric_alone_and_no_granularity() {
     for code in [1, 800, 801] {
         let fake = Fake::compile(&["RDMA_SUPPORTED=1", &format!("FABRIC_CODE={code}")]);
         let wished = HandleOptions { shareable: Shareable::Fabric, rdma: true };
-        let device = fake.device(0);
-        assert_eq!(device.create(1 << 24, wished), Err(error(Call::Create, code)));
-        let handles = Handles::open(device, wished).unwrap();
+        let driver = fake.driver(0);
+        assert_eq!(driver.create(1 << 24, wished), Err(error(Call::Create, code)));
+        let handles = Handles::open(driver, wished).unwrap();
         assert_eq!((handles.options(), handles.granularity_bytes()), (wished, 1 << 24));
         handles.create(1 << 24).unwrap();
         assert_eq!(fake.read::<c_int>(c"fake_handle_types"), 0);
@@ -313,75 +313,75 @@ fn a_fabric_refused_costs_the_fabric_alone_and_no_granularity() {
 #[test]
 fn a_device_is_asked_about_another_without_a_context() {
     let fake = Fake::compile(&["DEVICE_COUNT=3"]);
-    let device = fake.device(1);
-    let can_access = |peer| device.can_access_peer(DeviceOrdinal(peer));
+    let driver = fake.driver(1);
+    let can_access = |peer| driver.can_access_peer(DeviceOrdinal(peer));
     assert_eq!([0, 1, 2].map(can_access), [Ok(true), Ok(true), Ok(false)]);
     assert_eq!(can_access(3), Err(error(Call::CanAccessPeer, 101)));
-    assert_eq!(device.usage().calls[Call::CanAccessPeer as usize], 2, "not about itself");
+    assert_eq!(driver.usage().calls[Call::CanAccessPeer as usize], 2, "not about itself");
     assert_eq!(fake.read::<c_long>(c"fake_retains"), 0);
 }
 
 #[test]
 fn copies_move_bytes_both_ways() {
     let fake = Fake::compile(&[]);
-    let device = fake.device(0);
-    let [from, to] = [(); 2].map(|()| device.host_allocate(1000).unwrap());
-    let address = device.allocate(1000).unwrap();
+    let driver = fake.driver(0);
+    let [from, to] = [(); 2].map(|()| driver.host_allocate(1000).unwrap());
+    let address = driver.allocate(1000).unwrap();
     // SAFETY: 1000 bytes of this test's own each, as the stand-in's memory is the host's.
     unsafe {
         (from as *mut u8).write_bytes(7, 1000);
         (to as *mut u8).write_bytes(0, 1000);
     }
-    device.copy_to_device(address, from, 1000).unwrap();
-    device.copy_to_host(to, address, 999).unwrap();
+    driver.copy_to_device(address, from, 1000).unwrap();
+    driver.copy_to_host(to, address, 999).unwrap();
     // SAFETY: as above.
     let copied = unsafe { std::slice::from_raw_parts(to as *const u8, 1000) };
     assert!(copied[..999].iter().all(|&byte| byte == 7) && copied[999] == 0);
     fake.write(c"fake_next_code", 700);
-    assert_eq!(device.copy_to_host(to, address, 1), Err(error(Call::CopyToHost, 700)));
-    assert_eq!(device.copy_to_device(address, to, 0), Err(error(Call::CopyToDevice, 1)));
+    assert_eq!(driver.copy_to_host(to, address, 1), Err(error(Call::CopyToHost, 700)));
+    assert_eq!(driver.copy_to_device(address, to, 0), Err(error(Call::CopyToDevice, 1)));
     fake.assert_restored(0, 0);
 }
 
 #[test]
 fn memory_is_filled_and_looked_at() {
     let fake = Fake::compile(&[]);
-    let device = fake.device(0);
+    let driver = fake.driver(0);
     // More than one chunk of the comparison.
     let bytes = (3 << 20) + 77;
-    let address = device.allocate(bytes).unwrap();
+    let address = driver.allocate(bytes).unwrap();
     for (value, stream) in [(0xCD, STREAM), (0, StreamHandle::LEGACY)] {
-        device.fill(address, bytes, value, stream).unwrap();
-        assert_eq!(device.find_other(address, bytes, value), Ok(None));
-        assert_eq!(device.find_other(address, bytes, value ^ 1), Ok(Some(0)));
+        driver.fill(address, bytes, value, stream).unwrap();
+        assert_eq!(driver.find_other(address, bytes, value), Ok(None));
+        assert_eq!(driver.find_other(address, bytes, value ^ 1), Ok(Some(0)));
     }
-    device.fill(address + bytes - 3, 2, 9, STREAM).unwrap();
-    assert_eq!(device.find_other(address, bytes, 0), Ok(Some(bytes - 3)));
-    assert_eq!(device.find_other(address, bytes - 3, 0), Ok(None));
-    assert_eq!(device.fill(address, 0, 0, STREAM), Err(error(Call::Fill, 1)));
+    driver.fill(address + bytes - 3, 2, 9, STREAM).unwrap();
+    assert_eq!(driver.find_other(address, bytes, 0), Ok(Some(bytes - 3)));
+    assert_eq!(driver.find_other(address, bytes - 3, 0), Ok(None));
+    assert_eq!(driver.fill(address, 0, 0, STREAM), Err(error(Call::Fill, 1)));
     fake.write(c"fake_next_code", 700);
-    assert_eq!(device.find_other(address, 1, 0), Err(error(Call::CopyToHost, 700)));
-    device.free(address).unwrap();
+    assert_eq!(driver.find_other(address, 1, 0), Err(error(Call::CopyToHost, 700)));
+    driver.free(address).unwrap();
     fake.assert_restored(0, 0);
 }
 
 #[test]
 fn events_and_captures_are_answered_without_waiting() {
     let fake = Fake::compile(&[]);
-    let device = fake.device(0);
-    let event = device.event_create().unwrap();
+    let driver = fake.driver(0);
+    let event = driver.event_create().unwrap();
     fake.write(c"fake_event_ready", 0);
-    assert_eq!(device.event_query(event), Ok(false));
+    assert_eq!(driver.event_query(event), Ok(false));
     fake.write(c"fake_event_ready", 1);
-    assert_eq!(device.event_query(event), Ok(true));
+    assert_eq!(driver.event_query(event), Ok(true));
     for status in [1, 2, 9] {
         fake.write(c"fake_capture_status", status);
-        assert_eq!(device.stream_is_capturing(STREAM), Ok(true));
-        assert_eq!(device.stream_is_capturing(StreamHandle::LEGACY), Ok(true));
+        assert_eq!(driver.stream_is_capturing(STREAM), Ok(true));
+        assert_eq!(driver.stream_is_capturing(StreamHandle::LEGACY), Ok(true));
     }
     fake.write(c"fake_capture_status", 0);
-    assert_eq!(device.stream_is_capturing(StreamHandle::LEGACY), Ok(false));
-    device.event_destroy(event).unwrap();
+    assert_eq!(driver.stream_is_capturing(StreamHandle::LEGACY), Ok(false));
+    driver.event_destroy(event).unwrap();
 }
 
 #[test]
@@ -403,10 +403,10 @@ fn a_stream_of_another_context_is_found_with_its_device() {
 #[test]
 fn numbers_of_streams_are_few_bits_or_none() {
     let fake = Fake::compile(&[]);
-    let device = fake.device(0);
+    let driver = fake.driver(0);
     fake.write(c"fake_stream_id", -1);
-    assert_eq!(device.stream_id(STREAM), Err(error(Call::StreamId, 500)));
-    assert_eq!(device.stream_id(StreamHandle(79)), Err(error(Call::StreamId, 400)));
+    assert_eq!(driver.stream_id(STREAM), Err(error(Call::StreamId, 500)));
+    assert_eq!(driver.stream_id(StreamHandle(79)), Err(error(Call::StreamId, 400)));
 }
 
 #[test]
@@ -417,10 +417,10 @@ fn threads_share_a_device_and_one_context() {
     let capture_mode = fake.function(c"fake_capture_mode");
     std::thread::scope(|scope| {
         for index in 0..8 {
-            let device = &platform.devices[index % 2];
+            let driver = &platform.devices[index % 2];
             scope.spawn(move || {
                 for _ in 0..200 {
-                    use_everything(&**device).unwrap();
+                    use_everything(&**driver).unwrap();
                     assert_eq!((depth(), capture_mode()), (0, 0));
                 }
             });
@@ -428,9 +428,9 @@ fn threads_share_a_device_and_one_context() {
     });
     fake.assert_restored(0, 0);
     assert_eq!(fake.read::<c_long>(c"fake_retains"), 2);
-    for device in &platform.devices {
+    for driver in &platform.devices {
         let mut expected = [4 * 200; Call::COUNT];
         expected[Call::Initialize as usize] = 1;
-        assert_eq!(device.usage().calls, expected);
+        assert_eq!(driver.usage().calls, expected);
     }
 }

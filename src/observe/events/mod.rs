@@ -1,4 +1,4 @@
-//! One stream of events: what the library did, as it happened, for everybody who wants to know.
+//! The stream of events: everything that the library does, in order, for the consumers.
 //!
 //! ```text
 //! threads of the program                    one thread of ours
@@ -6,20 +6,20 @@
 //!                                                  └─▶ the profile
 //! ```
 //!
-//! A noted event costs its thread a look at a clock, one number from an atomic and a cache line:
-//! no lock, no system call, no host allocation. Everything else is done by the collecting
-//! thread, which exists only while there is a consumer. Without one, an event costs the relaxed
-//! load of [`EventStream::is_on`].
+//! A noted event costs its thread one reading of a clock, one number from an atomic and a cache
+//! line: no lock, no system call, no host allocation. The collecting thread does everything else
+//! and exists only while there is a consumer. Without one, an event costs the relaxed load of
+//! [`EventStream::is_on`].
 //!
-//! **Order.** A free is noted before it is done, an allocation after: so where a block's memory
-//! is handed out again, the free that made it possible comes first, on whatever threads. What a
-//! thread does stands in the order in which it did it.
+//! **Order.** A free is noted before it is done, an allocation after it. So if a block's memory is
+//! reused, the free comes before the allocation, on any threads. The events of a thread are in the
+//! order of its calls.
 //!
-//! **Fork.** The child has no collecting thread. The boundary refuses its calls before they come
-//! here, so it neither notes nor waits.
+//! **Fork.** The child has no collecting thread. Its calls are refused before they come here, so it
+//! neither notes nor waits.
 //!
-//! The key of a stream comes in as a number, what finds call sites as a function: this layer knows
-//! nothing of either.
+//! This layer gets the key of a stream as a number, and call sites from a function that `callsite`
+//! registers.
 
 mod collector;
 mod event;
@@ -47,36 +47,35 @@ pub use names::Names;
 pub(super) use ring::CAPACITY;
 use ring::Ring;
 
-/// A clock: grows evenly, at any rate, and is the same for all threads.
+/// A clock that grows evenly at any rate and is the same for all threads.
 pub type Ticks = fn() -> u64;
-/// Finds where in the program a call came from: a number, 0 for not known. Called by the thread
-/// that made the call, with no lock held.
+/// Finds the number of the call site of the calling thread, 0 if unknown. No lock is held.
 pub type SiteFinder = fn() -> u32;
 
 /// Names the call site of a number.
 pub type SiteNamer = fn(u32) -> Site;
 
-/// Somebody who wants to know of events; called on the collecting thread only.
+/// A consumer of events, called only on the collecting thread.
 pub trait Consumer: Send {
-    /// Takes one event in. They come in order, and none is left out.
+    /// Takes one event. Events come in order, and none is left out.
     fn take(&mut self, event: &Event);
 
-    /// Whether so much waits that [`Self::settle`] should be called at once.
+    /// Returns true if [`Self::settle`] should be called at once.
     fn is_full(&self) -> bool {
         false
     }
 
-    /// Whether the time of events matters to it; where it does to nobody, no clock is looked at,
-    /// and they come with the time of before.
+    /// Returns true if it needs the time of events. If no consumer does, no clock is read, and
+    /// events have the time of an earlier one.
     fn wants_time(&self) -> bool {
         true
     }
 
-    /// Does what is to be done between events, such as writing what waits: all of it if
-    /// `is_asked`. Says how soon to be called again. An error ends the subscription.
+    /// Does the work between events, such as writing: all of it if `is_asked`. Returns the time
+    /// until it must be called again. An error ends the subscription.
     fn settle(&mut self, is_asked: bool) -> Result<Duration>;
 
-    /// The subscription has ended because of `error`.
+    /// Called when the subscription has ended because of `error`.
     fn fail(&mut self, error: &Error);
 }
 
@@ -84,18 +83,18 @@ pub trait Consumer: Send {
 #[derive(Debug)]
 pub struct EventStream {
     is_on: AtomicBool,
-    /// Whether a consumer has wanted the time since there was none.
+    /// Whether one of the present consumers has needed the time.
     wants_time: AtomicBool,
-    /// `None`: the processor's, which costs no call.
+    /// `None` for the processor's clock, which costs no call.
     ticks: Option<Ticks>,
     sites: OnceCell<SiteFinder>,
     site_namer: OnceCell<SiteNamer>,
-    /// How many want call sites.
+    /// The number of users that want call sites.
     site_seekers: AtomicU64,
-    /// Whether none are to be found all the same.
+    /// Whether the user has turned call sites off.
     sites_are_off: AtomicBool,
     names: Names,
-    /// Made by the first consumer, and kept for the next.
+    /// Made for the first consumer and kept.
     ring: OnceCell<Ring>,
     start: OnceCell<Instant>,
     state: Changing<State>,
@@ -115,17 +114,17 @@ struct Session {
     subscriptions: usize,
 }
 
-/// What it takes to talk to the collecting thread.
+/// A link to the collecting thread.
 #[derive(Clone, Debug)]
 struct Link {
     commands: Sender<Command>,
     thread: Thread,
 }
 
-/// Why a consumer was left out before its time.
+/// The error that ended a subscription.
 type Failure = Arc<OnceCell<Error>>;
 
-/// That a consumer is being given events.
+/// The subscription of a consumer.
 #[derive(Clone, Debug)]
 pub struct Subscription {
     number: u64,
@@ -133,14 +132,14 @@ pub struct Subscription {
     failure: Failure,
 }
 
-/// A stream as it is told of what happens to the memory of one device.
+/// The stream for events of one device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceEvents {
     stream: &'static EventStream,
     device: DeviceOrdinal,
 }
 
-/// Whoever attaches or detaches waits so long for another who does.
+/// The longest wait for another thread that attaches or detaches.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(5);
 
 impl EventStream {
@@ -172,23 +171,23 @@ impl EventStream {
         }
     }
 
-    /// A stream that nobody listens to, for heaps that nobody asks.
+    /// A stream without consumers, for heaps without a stream of their own.
     pub fn silent() -> &'static Self {
         static SILENT: EventStream = EventStream::new();
         &SILENT
     }
 
-    /// Whether events are to be noted.
+    /// Returns true if events are to be noted.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
     }
 
-    /// Notes `event`, which is stamped with the time. Waits while the ring is full, so under
-    /// locks of the heap's only what is rare is noted.
+    /// Notes `event` with the time. Waits while the ring is full, so only rare events are noted
+    /// under locks of the heap.
     #[inline]
     pub(crate) fn note(&self, mut event: Event) {
-        // There is a ring whenever it is on.
+        // A stream that is on has a ring.
         if let Some(ring) = self.ring.get() {
             if self.wants_time.load(Relaxed) {
                 event.time = match self.ticks {
@@ -200,7 +199,7 @@ impl EventStream {
         }
     }
 
-    /// Where in the program this thread is, if anybody wants to know; else 0.
+    /// The call site of this thread, if call sites are wanted; else 0.
     #[inline]
     pub fn site(&self) -> u32 {
         match self.site_seekers.load(Relaxed) {
@@ -210,30 +209,30 @@ impl EventStream {
         }
     }
 
-    /// Whether anybody wants to know where in the program calls are made.
+    /// Returns true if call sites are wanted.
     #[inline]
     pub fn seeks_sites(&self) -> bool {
         self.site_seekers.load(Relaxed) != 0 && !self.sites_are_off.load(Relaxed)
     }
 
-    /// Has call sites found by `find`, for as long as somebody seeks them. The first one counts.
+    /// Sets the function that finds call sites while they are wanted. The first one stays.
     pub fn set_site_finder(&self, find: SiteFinder) {
         let _ = self.sites.set(find);
     }
 
-    /// Has call sites named by `name`. The first one counts.
+    /// Sets the function that names call sites. The first one stays.
     pub fn set_site_namer(&self, name: SiteNamer) {
         let _ = self.site_namer.set(name);
     }
 
-    /// Where in the program the call site `number` is, in a line; "" if that is not known. Takes
-    /// a while for the first in native code.
+    /// The call site `number` in a line; "" if unknown. Naming native code for the first time takes
+    /// milliseconds.
     pub fn place(&self, number: u32) -> String {
         location(&self.name_site(number))
     }
 
-    /// The stack of the call site `number`, a line for each frame, innermost first; empty if it is
-    /// not known.
+    /// The stack of the call site `number`, a line for each frame, innermost first; empty if
+    /// unknown.
     pub fn stack_lines(&self, number: u32) -> Vec<String> {
         self.name_site(number).frames.iter().map(frame_text).collect()
     }
@@ -245,17 +244,17 @@ impl EventStream {
         }
     }
 
-    /// Has none found, or found again, whoever seeks them.
+    /// Turns call sites off or on, for all users.
     pub fn set_sites_off(&self, are_off: bool) {
         self.sites_are_off.store(are_off, Relaxed);
     }
 
-    /// From now on call sites are wanted, by one more.
+    /// Adds a user that wants call sites.
     pub fn seek_sites(&self) {
         self.site_seekers.fetch_add(1, Relaxed);
     }
 
-    /// One that wanted call sites no longer does.
+    /// Removes a user that wanted call sites.
     pub fn stop_seeking_sites(&self) {
         self.site_seekers.fetch_sub(1, Relaxed);
     }
@@ -265,12 +264,12 @@ impl EventStream {
         &self.names
     }
 
-    /// Now, as events give the time: nanoseconds since the stream was first on.
+    /// The present time of events: nanoseconds since the stream was first on.
     pub fn now_ns(&self) -> u64 {
         self.start.get().map_or(0, |start| start.elapsed().as_nanos() as u64)
     }
 
-    /// The stream as it is told of what happens to the memory of one device.
+    /// The stream for events of one device.
     pub fn of(&'static self, device: DeviceOrdinal) -> DeviceEvents {
         DeviceEvents { stream: self, device }
     }
@@ -282,10 +281,10 @@ impl EventStream {
         }
     }
 
-    /// Gives `consumer` every event noted from now on, in a thread of its own or another's.
+    /// Passes every event noted from now on to `consumer`, on the collecting thread.
     ///
-    /// Fails with `Busy` where somebody else attaches or detaches and takes seconds for it, and
-    /// with `FileFailed` where there can be no thread.
+    /// Fails with `Busy` if another thread attaches or detaches for seconds, and with `FileFailed`
+    /// if the thread cannot be started.
     pub fn attach(&'static self, consumer: Arc<Mutex<dyn Consumer>>) -> Result<Subscription> {
         assert_none_held();
         let session = match self.begin_change()? {
@@ -296,7 +295,7 @@ impl EventStream {
             session.subscriptions += 1;
             let failure = Failure::default();
             let number = self.next_number.fetch_add(1, Relaxed);
-            // A consumer that is broken already fails with its first event.
+            // A consumer with a poisoned lock fails with its first event.
             if consumer.lock().is_ok_and(|consumer| consumer.wants_time()) {
                 self.wants_time.store(true, Relaxed);
             }
@@ -304,7 +303,7 @@ impl EventStream {
             let first = self.ring.get().map_or(0, Ring::taken);
             let link = session.link.clone();
             let subscriber = Subscriber { number, consumer, first, failure: Arc::clone(&failure) };
-            // Before the first event, so that the thread knows of it in time.
+            // Before the first event, so that the thread adds it in time.
             link.send(Command::Attach(subscriber));
             self.is_on.store(true, Relaxed);
             (Subscription { number, link, failure }, session)
@@ -321,11 +320,11 @@ impl EventStream {
         }
     }
 
-    /// Ends `subscription`: its consumer has then everything noted before, and has settled.
+    /// Ends `subscription`. Its consumer then has every event noted before, and has settled.
     ///
     /// Waits for that no longer than `patience`. Fails as the consumer did, with `Busy` as
-    /// [`Self::attach`] does, and with `FileFailed` where patience was lost: then the thread is
-    /// still at it, and nobody can attach or detach any more.
+    /// [`Self::attach`] does, and with `FileFailed` after `patience`: then the thread is still
+    /// busy, and no consumer can be attached or detached any more.
     pub fn detach(&self, subscription: &Subscription, patience: Option<Duration>) -> Result<()> {
         assert_none_held();
         let State::Collecting(mut session) = self.begin_change()? else {
@@ -406,7 +405,7 @@ impl DeviceEvents {
 }
 
 impl Subscription {
-    /// Gives the consumer everything noted so far, and has it settle.
+    /// Passes everything noted so far to the consumer and has it settle.
     ///
     /// Fails as the consumer did.
     pub fn flush(&self) -> Result<()> {
@@ -416,7 +415,7 @@ impl Subscription {
         self.outcome()
     }
 
-    /// Whether the consumer has failed, and how.
+    /// The error of the consumer, if it has failed.
     pub fn outcome(&self) -> Result<()> {
         self.failure.get().cloned().map_or(Ok(()), Err)
     }
@@ -424,19 +423,19 @@ impl Subscription {
 
 impl Link {
     fn send(&self, command: Command) {
-        // Where it does not arrive, the thread has ended: after the last consumer.
+        // It fails only if the thread has ended, after the last consumer.
         let _ = self.commands.send(command);
         self.thread.unpark();
     }
 
-    /// Has the thread do something, and waits until it is done.
+    /// Sends a command and waits until it is done.
     fn ask(
         &self,
         command: impl FnOnce(SyncSender<()>) -> Command,
         patience: Option<Duration>,
     ) -> Result<()> {
         if std::thread::current().id() == self.thread.id() {
-            // A consumer's doing; it would wait for itself.
+            // Called by a consumer; it would wait for itself.
             return Err(Error::new(Status::Busy, "events are being collected by this thread"));
         }
         let (sender, answer) = sync_channel(1);
@@ -446,7 +445,7 @@ impl Link {
             None => answer.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match received {
-            // The thread ends only when nobody is attached, and has given everything by then.
+            // The thread ends only without consumers, after it has passed on everything.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
             Err(RecvTimeoutError::Timeout) => {
                 Err(Error::new(Status::FileFailed, "not all is written yet"))

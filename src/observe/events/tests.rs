@@ -1,9 +1,9 @@
-//! Several consumers of one stream: each gets what was noted while it was attached, in order and
-//! once; one that fails is left out, and the others are not.
+//! Several consumers of one stream: each gets every event noted while it was attached, in order and
+//! once. One that fails gets no more, and the others go on.
 
 use super::*;
 
-/// Keeps what it is given, until it is told to fail.
+/// Keeps its events until it is told to fail.
 #[derive(Default)]
 struct Keeper {
     addresses: Vec<u64>,
@@ -71,7 +71,7 @@ fn each_gets_what_was_noted_while_it_was_attached() {
     assert!(!stream.is_on());
     assert!(second.lock().unwrap().times.is_sorted());
 
-    // Late, and in nobody's.
+    // Noted without a consumer: lost.
     note(stream, 0..1);
     let (third, of_third) = attach(stream, Keeper::default());
     note(stream, 1..2);

@@ -1,8 +1,8 @@
-//! The latest events, up to a number of them, and what was there when they begin.
+//! The latest events up to a number of them, and the state when they begin.
 //!
-//! Events are kept in pieces; when there is no room for another piece, the oldest goes. What was
-//! there at the beginning is not kept at all: it is found by taking the events back, the last
-//! first, from what is there now.
+//! Events are kept in pieces; if there is no room for another piece, the oldest is dropped. The
+//! state at the beginning is not kept: it is computed from the present state by undoing the events,
+//! last first.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Keeps the latest `capacity` events, and up to a piece more.
+    /// Keeps the latest `capacity` events, and at most a piece more.
     pub(super) fn new(capacity: usize) -> Self {
         Self { pieces: VecDeque::new(), capacity, dropped: 0 }
     }
@@ -38,22 +38,20 @@ impl History {
         }
     }
 
-    /// Begins a new piece, of the oldest one's memory where there are enough.
+    /// Begins a new piece, in the memory of the oldest if there are enough.
     fn make_room(&mut self) {
         if self.capacity == 0 {
             return;
         }
-        let piece = match self.pieces.len() * PIECE >= self.capacity.next_multiple_of(PIECE) {
-            true => self.pieces.pop_front(),
-            false => None,
-        };
+        let is_full = self.pieces.len() * PIECE >= self.capacity.next_multiple_of(PIECE);
+        let piece = if is_full { self.pieces.pop_front() } else { None };
         let mut piece = piece.unwrap_or_else(|| Vec::with_capacity(PIECE));
         self.dropped += piece.len() as u64;
         piece.clear();
         self.pieces.push_back(piece);
     }
 
-    /// How many events came before the first that is kept.
+    /// The number of events before the first that is kept.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -62,7 +60,7 @@ impl History {
         self.pieces.iter().flatten()
     }
 
-    /// Takes the events back: `levels` by device and `live` become what they were before.
+    /// Undoes the events: `levels` by device and `live` become those before them.
     pub(super) fn take_back(&self, levels: &mut [(u32, Levels)], live: &mut AddressMap<LiveBlock>) {
         for event in self.events().rev() {
             if let Some((_, levels)) = levels.iter_mut().find(|(of, _)| *of == event.device) {

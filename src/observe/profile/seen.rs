@@ -1,10 +1,10 @@
-//! What the events so far add up to; the consumer itself.
+//! The consumer of events: everything that the events so far add up to.
 //!
-//! A free names an address; what it frees is known from the allocation. So each live block is
-//! kept, in a table by address: one look-up for an event. A free of what is not in the table is
-//! of no block, or of one that was there before the profile and that nobody told it of; it
-//! counts for nothing. An allocation at the address of a live block shows that a free was
-//! missed, which only a program that frees twice can bring about; it is then put in.
+//! A free has only an address, so each live block is kept in a table by address: one look-up for an
+//! event. A free of an address that is not in the table is not a block's, or of a block from before
+//! the profile of which the profile was not told; it is ignored. An allocation at the address of a
+//! live block shows that a free is missing, which only a program that frees twice can cause; the
+//! free is then added.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::base::{Error, Result};
 use crate::observe::addresses::{AddressMap, NumberMap};
 use crate::observe::{Action, Consumer, Event};
 
-/// With nothing to write, it is enough to be called now and then.
+/// There is nothing to write, so calls may be rare.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Everything seen so far.
+/// The sums of the events so far.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// When the profile began, as events have the time; the first event says so.
+    /// The time when the profile began, that of the first event.
     start_ns: Option<u64>,
     end_ns: Option<u64>,
     live: AddressMap<Live>,
@@ -34,7 +34,7 @@ pub(super) struct Seen {
     sizes: NumberMap<u64, Counts>,
     sites: Vec<Counts>,
     history: History,
-    /// Freed, though not known, until the live blocks are told.
+    /// Unknown addresses freed before [`Self::adopt`].
     freed_early: Option<HashSet<u64>>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Seen {
 struct Live {
     requested_bytes: u64,
     bytes: u64,
-    /// `None`: before the profile.
+    /// `None` if allocated before the profile.
     time_ns: Option<u64>,
     device: u32,
     stream: u32,
@@ -62,7 +62,7 @@ struct OfDevice {
 }
 
 impl Seen {
-    /// Nothing seen yet but what is `held`.
+    /// No events yet; devices hold what `held` says.
     pub(super) fn new(history_events: usize, held: Vec<Held>) -> Self {
         let mut seen = Self {
             start_ns: None,
@@ -108,12 +108,12 @@ impl Seen {
             self.count_in(live, None);
             let device = self.device(live.device);
             let device = &mut self.devices[device];
-            // It was there from the beginning.
+            // The block was live from the beginning.
             device.series = Series::new(device.now);
         }
     }
 
-    /// The profile has ended: nothing after `now_ns` is of it.
+    /// Ends the profile at `now_ns`.
     pub(super) fn end(&mut self, now_ns: u64) {
         self.end_ns = Some(now_ns);
     }
@@ -142,7 +142,7 @@ impl Seen {
         })
     }
 
-    /// Counts of the blocks like `live`: of its size, and of its call site.
+    /// Changes the counts of the size and of the call site of `live`.
     fn counts(&mut self, live: Live, mut count: impl FnMut(&mut Counts)) {
         count(self.sizes.entry(live.bytes).or_default());
         let site = live.site as usize;
@@ -152,8 +152,8 @@ impl Seen {
         count(&mut self.sites[site]);
     }
 
-    /// A block is live from now on; `hit` says whether its allocation was one, unless that was
-    /// before the profile.
+    /// Counts a block that is live from now on. `hit` is true if its allocation was a hit, and
+    /// `None` if that was before the profile.
     fn count_in(&mut self, live: Live, hit: Option<bool>) {
         self.counts(live, |counts| {
             if let Some(hit) = hit {
@@ -288,7 +288,7 @@ impl Seen {
         });
     }
 
-    /// What the program says of itself.
+    /// Keeps an annotation.
     fn annotate(&mut self, action: Kept, event: &Event, time_ns: u64) {
         self.history.push(model::Event {
             time_ns,
@@ -301,7 +301,7 @@ impl Seen {
         });
     }
 
-    /// The call sites with the most live bytes, the largest first; those not known are none.
+    /// The call sites with the most live bytes, largest first, without the unknown one.
     pub(super) fn biggest_sites(&self, most_sites: usize) -> Vec<(u32, Counts)> {
         let counted = (0..).zip(&self.sites).skip(1);
         let holding = counted.filter(|(_, counts)| counts.live_bytes > 0);
@@ -311,7 +311,7 @@ impl Seen {
         sites
     }
 
-    /// All of it, as it is at `now_ns`.
+    /// The profile at `now_ns`.
     pub(super) fn describe(&self, now_ns: u64) -> model::Profile {
         let start_ns = self.start_ns.unwrap_or(now_ns);
         let end_ns = self.end_ns.unwrap_or(now_ns).saturating_sub(start_ns);
@@ -393,7 +393,7 @@ impl Consumer for Seen {
             Action::RangePop => self.annotate(Kept::RangePop, event, time_ns),
             Action::Mark => self.annotate(Kept::Mark, event, time_ns),
             Action::EndIteration => self.annotate(Kept::Iteration, event, time_ns),
-            // What it brings about is told by other events.
+            // Their effects are events of their own.
             Action::RecordStream | Action::EmptyCache => {}
         }
     }
@@ -403,7 +403,7 @@ impl Consumer for Seen {
     }
 
     fn fail(&mut self, _error: &Error) {
-        // Whoever asks for the profile is told.
+        // Describing the profile returns the error.
     }
 }
 

@@ -1,6 +1,6 @@
-//! The levels of one device over the whole of a run, in a fixed number of intervals: where the
-//! last one is full, neighbours are joined and intervals become twice as long. Of each interval
-//! the highest of each level is kept, so a peak is never lost.
+//! The levels of one device over the whole run, in a bounded number of intervals. When the last one
+//! is used up, neighbours are joined and intervals become twice as long. Each interval has the
+//! highest value of each level, so a peak is never lost.
 
 use genesis_profile::model::{Levels, Timeline};
 
@@ -14,18 +14,18 @@ const SHORTEST_NS: u64 = 10_000;
 pub(super) struct Series {
     interval_ns: u64,
     peaks: Vec<Levels>,
-    /// Where the last interval ends.
+    /// The end of the last interval.
     end_ns: u64,
     now: Levels,
 }
 
 impl Series {
-    /// From time 0 on, with the levels `start`.
+    /// A series from time 0 on that begins with the levels `start`.
     pub(super) fn new(start: Levels) -> Self {
         Self { interval_ns: SHORTEST_NS, peaks: vec![start], end_ns: SHORTEST_NS, now: start }
     }
 
-    /// The levels are `levels` from `time_ns` on, which is no earlier than the last time.
+    /// Sets the levels from `time_ns` on, which is not before the last time.
     #[inline]
     pub(super) fn set(&mut self, time_ns: u64, levels: Levels) {
         if time_ns >= self.end_ns {
@@ -37,7 +37,7 @@ impl Series {
         }
     }
 
-    /// The levels have stayed what they were until `time_ns`.
+    /// Extends the series to `time_ns` with the present levels.
     fn proceed(&mut self, time_ns: u64) {
         let mut index = (time_ns / self.interval_ns) as usize;
         while index >= INTERVALS {
@@ -56,7 +56,7 @@ impl Series {
         self.end_ns = self.peaks.len() as u64 * self.interval_ns;
     }
 
-    /// All of it, to `end_ns`.
+    /// The timeline until `end_ns`.
     pub(super) fn describe(&self, device: u32, end_ns: u64) -> Timeline {
         let mut whole = self.clone();
         whole.proceed(end_ns);
@@ -64,7 +64,7 @@ impl Series {
     }
 }
 
-/// Makes `peak` as high as `levels`.
+/// Raises `peak` to `levels`.
 pub(super) fn raise(peak: &mut Levels, levels: Levels) {
     peak.requested_bytes = peak.requested_bytes.max(levels.requested_bytes);
     peak.allocated_bytes = peak.allocated_bytes.max(levels.allocated_bytes);

@@ -1,4 +1,4 @@
-//! What a profile says of events, worked out by hand.
+//! Profiles of events, compared with figures computed by hand.
 
 use model::{Action as Kept, BlockState, Levels};
 
@@ -97,8 +97,7 @@ fn levels_peaks_and_counts() {
     assert_eq!(BlockState::default(), BlockState::Free);
 }
 
-/// What was there before is known, and an old history gives way to a new one with sums that
-/// still hold.
+/// Blocks from before the profile are known, and sums are exact after old events were dropped.
 #[test]
 fn a_short_history_begins_with_what_was_there() {
     let block = Event::new(Action::Allocate, DeviceOrdinal(0));

@@ -1,46 +1,43 @@
 //! From events to the records of a trace: addresses become ids, streams become numbers.
 //!
-//! Runs on the collecting thread, so the threads that call the library pay nothing for it. A
-//! block has an id from its allocation to its free; the map from live addresses to ids is all
-//! that is kept. Ids are given out in order, and over again after 2^32 blocks, but for those
-//! of blocks still live. Streams are numbered in order of appearance, so the first to be used
-//! is 0.
+//! This runs on the collecting thread and costs the program's threads nothing. A block has an id
+//! from its allocation to its free; a map from live addresses to ids is all that is kept. Ids count
+//! up and, after 2^32 blocks, start again, skipping those of live blocks. Streams are numbered in
+//! order of appearance, so the first one used is 0.
 //!
-//! What is not in the map is not in the trace: a block allocated before the recording began, a
-//! pointer that never was a block, a second free. They are left out and counted. A block that
-//! is allocated at the address of a live one shows that a free was missed, which is possible
-//! only where a program frees a block twice; the free is then put in, and counted.
+//! An address that is not in the map is not in the trace: a block allocated before the recording
+//! began, a pointer that never was a block, a second free. They are left out and counted. An
+//! allocation at the address of a live block shows that a free is missing, which happens only if a
+//! program frees a block twice; the free is then added and counted.
 //!
-//! A request for 0 bytes is given NULL, which is never freed: its record is followed at once by
-//! its free.
+//! A request for 0 bytes returns NULL, which is never freed, so its record is followed by its free.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::observe::addresses::AddressMap;
-
 use crate::observe::events::{Action, Event};
 
 /// The size of a record, in bytes.
 pub(super) const RECORD_BYTES: usize = 16;
 
-/// A record of a trace. Its layout is described in `traces/README.md`.
+/// A record of a trace. `traces/README.md` describes its layout.
 pub(super) type Record = [u8; RECORD_BYTES];
 
-/// What is known of everything recorded so far.
+/// The state of the recording so far.
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
     live: AddressMap<Block>,
     stream_numbers: HashMap<u64, u16>,
     next_id: u32,
-    /// The ids of live blocks, once ids are given out again.
+    /// The ids of live blocks, once ids have started again.
     ids_in_use: Option<HashSet<u32>>,
-    /// Records made.
+    /// The number of records.
     pub(super) records: u64,
     /// Frees and recorded streams left out, because their block is not in the trace.
     pub(super) left_out: u64,
-    /// Frees put in.
+    /// Frees added.
     pub(super) put_in: u64,
-    /// Streams that had to share the last number.
+    /// Streams that share the last number.
     pub(super) streams_folded: u64,
 }
 
@@ -53,7 +50,7 @@ struct Block {
 }
 
 impl Numbering {
-    /// Gives the records that `event` makes, none to two, to `write`.
+    /// Passes the records of `event`, at most two, to `write`.
     #[inline]
     pub(super) fn add(&mut self, event: &Event, mut write: impl FnMut(Record)) {
         match event.action {
@@ -77,7 +74,7 @@ impl Numbering {
                 let iteration = Block { id: event.amount as u32, stream: 0, device: 0 };
                 self.record(Action::EndIteration, iteration, 0, &mut write);
             }
-            // A trace is what a program asked for; the rest is what became of it.
+            // A trace has only what a program requested.
             _ => {}
         }
     }

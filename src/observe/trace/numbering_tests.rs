@@ -1,4 +1,4 @@
-//! What becomes of events, also of those that no well-behaved program makes.
+//! The records of events, also of those that only a faulty program makes.
 
 use super::*;
 use crate::base::DeviceOrdinal;

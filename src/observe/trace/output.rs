@@ -1,27 +1,25 @@
-//! The file of a trace: records gathered into pieces, plain or compressed.
+//! The file of a trace: records collected into pieces, plain or compressed.
 //!
-//! A piece is written whole, by one call where the system takes it whole. Compressed, each
-//! piece is a Zstandard frame of its own with a checksum: frames follow one another in the
-//! file, which readers take for one stream, so everything written can be read whatever
-//! becomes of the process afterwards. Of a piece that the file took in part only, nothing is
-//! left there.
+//! A piece is written at once. If compressed, each piece is a Zstandard frame with a checksum;
+//! readers take consecutive frames for one stream, so everything written can be read even if the
+//! process is killed afterwards. If a write fails half way, the file is truncated to whole pieces.
 
 use std::fs::File;
 use std::io::{Result, Write};
 
 use super::numbering::Record;
 
-/// What a trace starts with.
+/// The beginning of a trace.
 const MAGIC: &[u8; 5] = b"GTR1\n";
-/// A piece is written when it has grown to so many bytes: 65,536 records.
+/// The size at which a piece is written: 65,536 records.
 const PIECE_BYTES: usize = 1 << 20;
-/// Zstandard's fastest: the writing thread must keep up with every other.
+/// Zstandard's fastest level: the writing thread must keep up with all others.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Where a trace goes.
+/// The writer of a trace.
 pub(super) struct Output {
     file: File,
-    /// What the file has, in whole pieces.
+    /// The bytes of the whole pieces in the file.
     written_bytes: u64,
     compressor: Option<zstd::bulk::Compressor<'static>>,
     piece: Vec<u8>,
@@ -29,7 +27,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Starts a trace, and writes its beginning.
+    /// Starts a trace and writes its beginning.
     pub(super) fn new(file: File, is_compressed: bool) -> Result<Self> {
         let mut compressor = None;
         if is_compressed {
@@ -48,13 +46,13 @@ impl Output {
         self.piece.extend_from_slice(&record);
     }
 
-    /// Whether a piece is waiting to be written that is large enough.
+    /// Returns true if the piece is large enough to be written.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.piece.len() >= PIECE_BYTES
     }
 
-    /// Writes what has been added.
+    /// Writes the records added.
     pub(super) fn flush(&mut self) -> Result<()> {
         if self.piece.is_empty() {
             return Ok(());
@@ -69,7 +67,7 @@ impl Output {
             }
         };
         if let Err(error) = self.file.write_all(bytes) {
-            // A pipe keeps what it has taken.
+            // A pipe cannot be truncated.
             let _ = self.file.set_len(self.written_bytes);
             return Err(error);
         }

@@ -1,4 +1,4 @@
-//! The recorder with files of its own: what it refuses, and that nobody waits for ever.
+//! The recorder with files of its own: its errors, and that no thread waits for ever.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::base::DeviceOrdinal;
 use crate::observe::events::CAPACITY;
 use crate::observe::{Action, Event};
 
-/// What lives as long as a process's own: a stream of events, a recorder of it, and a log.
+/// Statics: a stream of events, a recorder of it, and a log.
 #[derive(Clone, Copy)]
 struct Subject {
     events: &'static EventStream,
@@ -120,7 +120,7 @@ fn a_file_that_refuses_ends_the_recording_and_holds_nobody_up() {
     assert!(error.message.starts_with("/dev/full: No space left on device"), "{error}");
     assert!(!subject.events.is_on());
 
-    // A pipe that nobody reads any more takes the beginning, and then nothing.
+    // A pipe without a reader takes the beginning, and then nothing.
     let (reader, writer) = std::io::pipe().unwrap();
     let file = File::from(std::os::fd::OwnedFd::from(writer));
     let pipe = Target {

@@ -36,7 +36,7 @@ impl Consumer for Writer {
         self.numbering.add(event, |record| self.output.add(record));
     }
 
-    /// A trace is an order, without times.
+    /// A trace has an order but no times.
     fn wants_time(&self) -> bool {
         false
     }
@@ -57,12 +57,12 @@ impl Consumer for Writer {
         Ok(self.flush_at - now)
     }
 
-    /// Says it from a thread of its own: whoever is told may call the library, and wait for the
-    /// collecting thread.
+    /// Logs the failure from a thread of its own, because the log's receiver may call the library
+    /// and wait for the collecting thread.
     fn fail(&mut self, error: &Error) {
         let (log, message) = (self.log, format!("recording has ended: {error}"));
         let say = move || log.write(LogLevel::Warn, &message);
-        // Without a thread it goes unsaid; whoever ends the recording is told.
+        // Without a thread it is not logged; ending the recording returns the error.
         let _ = std::thread::Builder::new().name("genesis-log".to_owned()).spawn(say);
     }
 }

@@ -1,4 +1,4 @@
-"""A small model in ONNX's format, written without its package: the few fields of its protocol
+"""A small model in ONNX's format, written without the package onnx: only the fields of its protocol
 buffers that a chain of sums needs."""
 
 from __future__ import annotations

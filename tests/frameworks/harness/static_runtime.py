@@ -1,4 +1,4 @@
-"""A CUDA runtime that is linked into an extension module, replaced by simcuda's.
+"""Replaces a CUDA runtime that is linked into an extension module by simcuda's.
 
 Such a runtime wants tables of the driver that are documented nowhere, and does not start on
 simcuda. But where the module still has its symbol table, each of the runtime's functions can be

@@ -1,5 +1,5 @@
-"""Models whose sizes are real and whose arithmetic is not: kernels do nothing without a GPU, so
-a program costs what its allocations and launches cost."""
+"""Models of real sizes without arithmetic: kernels do nothing without a GPU, so a program costs
+only its allocations and launches."""
 
 from __future__ import annotations
 

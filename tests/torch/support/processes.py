@@ -1,14 +1,13 @@
 """Runs a function of a module in a process of its own: forked from a server that has imported
 the module already (:mod:`support.fork_server`), or started fresh.
 
-There is one server for each :class:`Place`, started when first needed; it ends with this process,
-by the end of its standard input. A program runs fresh if its environment has variables that are
-read before a fork, or if it asks to, because how a process starts and ends is what it tests.
+There is one server for each :class:`Place`, started when first needed; :func:`end` ends them all.
+A program runs fresh if its environment has variables that are read before a fork, or if it asks
+to, because how a process starts and ends is what it tests.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import json
 import os
@@ -23,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-TIMEOUT_SECONDS = 120
+#: Only a program that hangs takes so long, however busy the machine is.
+TIMEOUT_SECONDS = 300
 
 #: Beginnings of the names of variables that a framework may read when it is imported.
 READ_AT_IMPORT = ("PYTORCH_", "CUPY_", "NUMBA_")
@@ -49,7 +49,8 @@ class Finished:
         if says is None:
             assert lines == [], f"standard error is not silent:\n{written}"
         else:
-            assert lines and all(re.match(says, line) for line in lines), written
+            is_expected = lines and all(re.match(says, line) for line in lines)
+            assert is_expected, f"standard error is not lines of {says!r}:\n{written}"
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,10 @@ class _Server:
             status = self._wait_for(self._answer())
             return Finished(status, stdout.read_text(), stderr.read_text())
 
+    def end(self) -> None:
+        """Ends the server, by the end of its standard input."""
+        self._process.communicate()
+
     def _wait_for(self, child: int) -> int:
         assert self._process.stdout is not None
         if select.select([self._process.stdout], [], [], TIMEOUT_SECONDS)[0]:
@@ -149,6 +154,16 @@ def load(file: str, name: str) -> Callable[[], Any]:
     return program
 
 
-@functools.cache
+_servers: dict[Place, _Server] = {}
+
+
 def _server(place: Place) -> _Server:
-    return _Server(place)
+    if place not in _servers:
+        _servers[place] = _Server(place)
+    return _servers[place]
+
+
+def end() -> None:
+    """Ends all servers."""
+    while _servers:
+        _servers.popitem()[1].end()

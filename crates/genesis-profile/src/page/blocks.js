@@ -1,8 +1,7 @@
-// Who lies where at a moment, and who holds the most.
+// The blocks in memory at a moment, and the call sites that hold most.
 //
-// The last moment is the profile's own account of its segments. Earlier ones are put together from
-// lifetimes: the blocks alive then, over the ranges mapped then. A range that no event tells of was
-// there all the time.
+// The last moment comes from the profile's segments. Earlier ones are computed from lifetimes: the
+// blocks live then, over the ranges mapped then. A range without events was mapped all the time.
 
 const [LIVE, WAITING, PAUSED] = [0, 1, 2];
 const STATES = { live: LIVE, pending: WAITING, paused: PAUSED };
@@ -53,7 +52,7 @@ class Moments {
   ofLifetimes(row, until) {
     const all = this.history.blocks;
     const { born, ready, row: rowOf } = all;
-    // `born` is before `until` when the event has happened; event numbers count from 0.
+    // `born` is below `until` if the event has happened; event numbers count from 0.
     let found = 0;
     for (let i = 0; i < all.length; i++) {
       if (born[i] < until && ready[i] >= until && rowOf[i] === row) found++;
@@ -128,7 +127,7 @@ class Moments {
   }
 }
 
-/** Blocks in order of address, one typed array a field. */
+/** Blocks in order of address, one typed array for each field. */
 function emptyBlocks(length) {
   return {
     length,
@@ -142,7 +141,7 @@ function emptyBlocks(length) {
   };
 }
 
-/** Ranges that touch or overlap, made one; in order. */
+/** Joins ranges that touch or overlap; in order. */
 function merged(ranges) {
   ranges.sort((a, b) => a[0] - b[0]);
   const result = [];
@@ -155,8 +154,8 @@ function merged(ranges) {
 }
 
 /**
- * A colour for each call site, size, or stream. There are fewer colours than sizes: those get one of
- * their own that hold most at a peak, and those that hold most over time, in turns.
+ * A colour for each call site, size, or stream. There are fewer colours than sizes: those that hold
+ * most at a peak and those that hold most over time get colours of their own, alternately.
  */
 class Colours {
   constructor(profile, moments, pictures) {
@@ -179,7 +178,7 @@ class Colours {
   }
 }
 
-/** One of the first, one of the second, and so on, each once. */
+/** Alternately one of the first and one of the second, each once. */
 function inTurns(first, second) {
   const mixed = new Set();
   for (let i = 0; i < Math.max(first.length, second.length); i++) {
@@ -193,6 +192,6 @@ function ranked(keys) {
   return new Map(keys.map((key, index) => [key, index]));
 }
 
-// Told apart on light and dark, neighbours far from one another.
+// Distinct on light and dark; neighbours differ strongly.
 const PALETTE = ['#3f7fe0', '#e8863a', '#2fa58a', '#c9539c', '#8a6ee0', '#c8a92c', '#4fb0d8', '#d65a55',
   '#6fae45', '#a0764f', '#5c86a8', '#b56ec9', '#3d9c5f', '#d98aa5', '#7d8f2f', '#5a62c4'];

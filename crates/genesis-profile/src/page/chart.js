@@ -111,7 +111,7 @@ class Chart {
     const edge = (values) => (column) => y(values[column]);
     const fills = [[RESERVED, colours.reserved, 0.5], [ACTIVE, colours.active, 0.85], [ALLOCATED, colours.allocated, 0.85]];
     for (const [level, colour, strength] of fills) {
-      // Up to the least of each column full, up to the most paler: what came and went in between.
+      // Full up to the lowest value of each column, paler up to the highest.
       context.fillStyle = colour;
       context.globalAlpha = strength * 0.55;
       area(context, columns, width, edge(high[level]), bottom);
@@ -139,7 +139,7 @@ class Chart {
     context.fillStyle = colours.other;
     area(context, columns, width, (column) => (Number.isNaN(parts[0][column]) ? y(high[ALLOCATED][column]) : NaN), bottom);
     context.globalAlpha = 1;
-    // From the top down, each down to the axis: no seams.
+    // From the top down, each filled to the axis, so that there are no seams.
     const sums = new Float64Array(columns);
     for (const part of parts) part.forEach((value, column) => { sums[column] += value; });
     for (let rank = parts.length - 1; rank >= 0; rank--) {
@@ -419,7 +419,7 @@ function line(context, x0, y0, x1, y1) {
   context.stroke();
 }
 
-/** Fills from `bottom` up to y(column), a bar a column, leaving out where there is nothing. */
+/** Fills from `bottom` up to y(column), a bar for each column with data. */
 function area(context, columns, width, y, bottom) {
   context.beginPath();
   let isOpen = false;

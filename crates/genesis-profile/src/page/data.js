@@ -1,4 +1,4 @@
-// The profile and its events, out of the page. The layout of the columns stands in packed.rs.
+// Reads the profile and its events from the page. packed.rs describes the layout of the columns.
 
 async function readProfile() {
   const [text, columns] = await Promise.all([inflate('profile-data'), inflate('events-data')]);
@@ -26,9 +26,9 @@ function fromBase64(text) {
 }
 
 /**
- * The events as one typed array a field; `address` indexes `addresses`, `row` is the device's. `clock`
- * is when an event happened; `time` is where it stands on the axis, which is the same unless events
- * are counted instead of nanoseconds.
+ * The events as one typed array for each field; `address` indexes `addresses`, `row` is the device's.
+ * `clock` is the time of an event; `time` is its position on the axis, which is the same unless the
+ * axis counts events instead of nanoseconds.
  */
 function readEvents(buffer, length, devices) {
   let at = 0;
@@ -80,12 +80,12 @@ function plain({ table, values }, length) {
   return looked;
 }
 
-/** The values in an array of one type, whatever their width was, so that loops over them are fast. */
+/** The values in an array of one type for any width, so that loops over them are fast. */
 function as(Type, values) {
   return values instanceof Type ? values : new Type(values);
 }
 
-/** Moments from differences; one that would go back is where the last one was. */
+/** Times from differences; a time never decreases. */
 function times(differences, length) {
   const values = plain(differences, length);
   const time = new Float64Array(length);

@@ -1,8 +1,8 @@
 // One walk over the events: levels of each device, lifetimes of blocks and of mapped ranges, notes.
 //
-// A lifetime is a pair of event numbers: what was born by event `b` and gone by event `d` is there
-// after the events b … d−1. So what is where at any moment is one scan of two integer arrays, with
-// no index and no replay. −1 is "before the history", the number of events "still there".
+// A lifetime is a pair of event numbers: a block born in event `b` that dies in event `d` exists after
+// the events b … d−1. So the state at any moment is one scan of two integer arrays, without an index
+// and without a replay. −1 means "before the history"; the number of events means "still live".
 
 const ACTIONS = [null, 'allocated', 'allocated, a miss', 'freed', 'pending', 'ready', 'reserved', 'released',
   'mapped', 'unmapped', 'trim', 'out of memory', 'paused', 'resumed', 'range begins', 'range ends', 'mark',
@@ -21,7 +21,7 @@ function buildHistory(profile, events) {
   const ranges = makeLifetimes(counts[RESERVE] + counts[RELEASE] + counts[MAP] + counts[UNMAP], length);
   const levels = profile.devices.map((device, index) => new LevelWalk(profile, events, index));
   const notes = new Notes(profile, events);
-  // By index of address: the block live there, the one last freed, the range mapped.
+  // By index of address: the live block, the last freed block, the mapped range.
   const live = new Int32Array(events.addresses.length).fill(NONE);
   const freed = new Int32Array(events.addresses.length).fill(NONE);
   const mapped = new Int32Array(events.addresses.length).fill(NONE);
@@ -113,7 +113,7 @@ function buildHistory(profile, events) {
   return { events, blocks, ranges, notes, levels: levels.map((walk) => walk.finish()) };
 }
 
-/** Blocks or ranges with their lifetimes, one typed array a field. */
+/** Blocks or ranges with their lifetimes, one typed array for each field. */
 function makeLifetimes(capacity, events) {
   const made = {
     length: 0,
@@ -155,7 +155,7 @@ function addStartBlocks(profile, events, blocks, live) {
   }
 }
 
-/** The levels of one device after each event that changes them; entry 0 is how they begin. */
+/** The levels of one device after each event that changes them; entry 0 has the first levels. */
 class LevelWalk {
   constructor(profile, events, row) {
     let capacity = 1;
@@ -193,7 +193,7 @@ class LevelWalk {
   }
 }
 
-/** What the program said and what went wrong: ranges with names, and moments. */
+/** Annotations and failures: ranges with names, and moments. */
 class Notes {
   constructor(profile, events) {
     this.profile = profile;

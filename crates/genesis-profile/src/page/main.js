@@ -307,7 +307,7 @@ class App {
     for (let i = first; i < events.length && events.time[i] <= time && said.length < 6; i++) {
       if (events.row[i] === this.device.row || events.action[i] > UNMAP) said.push(this.describe(i));
     }
-    // Marks are seen from a few pixels away.
+    // Marks can be hit from a few pixels away.
     const reach = (this.view.to - this.view.from) / this.chart.plotWidth * NEAR;
     for (const note of notes.moments) {
       if (said.length < 6 && Math.abs(note.time - time) <= reach && note.event < first) said.push(this.describe(note.event));
@@ -371,17 +371,17 @@ const named = (values) => Object.fromEntries(LEVELS.map((name, level) => [`${nam
 
 /**
  * For tests and the console.
- *   ready            a promise: resolved when the page has been drawn, rejected with what is wrong
+ *   ready            a promise: resolved when the page has been drawn, rejected with an error
  *   milliseconds     from the start of navigation until scripts ran, data was read, indexed, drawn
  *   profile, events  the document; how many events the history has
  *   peak(row)        the highest of each level, by what is drawn of device `row`
- *   view()           what the timeline shows: from, to, columns, and whether it draws each event
+ *   view()           the view of the timeline: from, to, columns, and whether it draws each event
  *   zoom(from, to), reset(), select(time), device(row)
  *   axis(unit)       'time': all times here are nanoseconds; 'events': they are numbers of events
  *   moment()         the time chosen
  *   show(by)         'levels', or the parts of the allocated bytes by 'site', 'size' or 'stream'
  *   stacked()        those parts in each column: their labels and bytes
- *   drawn(level)     the least and the most in each column of the timeline, in bytes
+ *   drawn(level)     the lowest and the highest in each column of the timeline, in bytes
  *   at(time)         levels, blocks, mapped bytes and holders at a moment
  *   screen(time)     where the timeline draws a moment, in pixels from its left edge
  */

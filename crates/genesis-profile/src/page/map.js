@@ -1,5 +1,5 @@
-// The address space of a moment, line by line like a page of text. Addresses without memory are
-// left out; a thin gap says where. Positions on the map are bytes from the first mapped one on.
+// The address space at a moment, line by line like a page of text. Addresses without memory are left
+// out and marked by a thin gap. Positions on the map count bytes from the first mapped one.
 
 const LABEL = 118;
 const ROW = 20;
@@ -98,10 +98,10 @@ class MemoryMap {
       const from = this.starts[run] + blocks.address[i] - this.picture.runs[run][0];
       const to = from + blocks.bytes[i];
       if (to <= this.window.from || from >= this.window.to) continue;
-      // What would not reach the next pixel is drawn with its neighbours.
+      // Blocks narrower than a pixel are drawn with their neighbours.
       if (to < filledTo) continue;
       context.fillStyle = blocks.state[i] === WAITING ? colours.pending : this.colourOf(i, colours.other);
-      // A hair between neighbours, where there is room for one.
+      // A hairline between neighbours, if there is room.
       const isRoomy = to - from > 6 * edge;
       this.fill(context, from, isRoomy ? to - edge : Math.max(to, from + pixelBytes));
       filledTo = Math.max(to, from + pixelBytes);

@@ -1,5 +1,5 @@
-// A series of values over time with a pyramid of minima and maxima: what lies between any two
-// points is found in O(log n), so a picture of a million points costs what its pixels cost.
+// A series of values over time with a pyramid of minima and maxima: the range of values between any
+// two points takes O(log n), so drawing a million points costs as much as its pixels.
 
 const FAN = 16;
 
@@ -77,7 +77,7 @@ class DeviceHistory {
   /** Puts the points on an axis of nanoseconds, or of events, which has nothing before the history. */
   setAxis(axis) {
     const isTime = axis === 'time';
-    // Before this, only the timeline of the whole run tells how the levels went.
+    // Before this, levels come only from the timeline of the whole run.
     this.exactFrom = isTime ? this.begin : 0;
     this.points.time = isTime ? this.clock : Float64Array.from(this.points.event, (event) => event + 1);
   }
@@ -128,7 +128,7 @@ class DeviceHistory {
   }
 
   /**
-   * The least and the most of each level, and of the waste, in each of `columns` equal parts of
+   * The lowest and the highest of each level, and of the waste, in each of `columns` equal parts of
    * [from, to]: arrays `low` and `high` of five. Columns without data are NaN.
    */
   columns(from, to, columns) {
@@ -148,7 +148,7 @@ class DeviceHistory {
       if (until === 0) continue;
       for (let level = 0; level < 5; level++) {
         const series = level < 4 ? this.levels[level] : this.waste;
-        // The value with which the column begins belongs to it.
+        // The value at the begin of the column belongs to it.
         series.between(Math.max(0, before - 1), until - 1, out);
         low[level][column] = out[0];
         high[level][column] = out[1];

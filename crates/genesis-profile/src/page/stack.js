@@ -1,9 +1,9 @@
-// Who holds the allocated memory over time: the live bytes of the largest call sites (or sizes, or
-// streams) on top of one another, as wide as the timeline has columns.
+// The holders of allocated memory over time: the live bytes of the largest call sites (or sizes, or
+// streams), stacked, in the columns of the timeline.
 //
-// Each column shows the moment at which most was live within it, so that peaks keep their height and
-// the parts are of one moment. The sums with which a picture begins come from the lifetimes of the
-// blocks, the rest from one walk over the events in view: nothing is kept but a byte an event.
+// Each column shows its moment with most live bytes, so that peaks keep their height and the parts
+// are of one moment. The sums at the begin of a picture come from the lifetimes of the blocks, the
+// rest from one walk over the events in view. Only one byte for each event is kept.
 
 const STACKED = 11;
 
@@ -13,7 +13,7 @@ class Stack {
     this.by = by;
     this.history = app.history;
     const { blocks, events } = this.history;
-    // Those with colours of their own.
+    // Parts with colours of their own.
     this.keys = [...app.colours.rank[by].keys()].slice(0, STACKED);
     const rankOf = new Map(this.keys.map((key, rank) => [key, rank]));
     this.ranks = new Uint8Array(events.length);
@@ -56,7 +56,7 @@ class Stack {
       for (; next < events.length && events.time[next] <= end; next++) {
         const what = events.action[next];
         if (what > FREE || events.row[next] !== row) continue;
-        // The highest moment ends when something is freed: until then it still rises.
+        // The sum rises until the next free, which ends the highest moment.
         if (what === FREE && isNew) {
           for (let rank = 0; rank < ranks; rank++) made[rank][column] = sums[rank];
           isNew = false;

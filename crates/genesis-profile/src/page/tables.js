@@ -1,8 +1,8 @@
-// Tables: the biggest holders of a moment, and what the whole run allocated.
+// Tables: the biggest holders at a moment, and the allocations of the whole run.
 
 const SHOWN_ROWS = 100;
 
-/** A cell for a call site: what tells most of it, all frames folded away. */
+/** A cell for a call site: its most telling frame, with all frames folded away. */
 function placeCell(profile, site, colour) {
   const { frames } = profile.sites[site] || { frames: [] };
   const label = element('span', { className: 'place', text: siteText(profile.sites[site]) });
@@ -140,7 +140,7 @@ class Summary {
     const { column, isDescending } = this.sorted;
     const of = (row) => (column === 'key' && this.by === 'site' ? this.label(row.key) : row[column]);
     const [x, y] = [of(a), of(b)];
-    // What has no value goes last, whichever way.
+    // Rows without a value come last in either order.
     if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y);
     const order = typeof x === 'string' ? x.localeCompare(y) : x - y;
     return isDescending ? -order : order;

@@ -1,4 +1,4 @@
-// Bytes, times and counts as people read them, and small things every part of the page uses.
+// Bytes, times and counts as readable text, and helpers of the whole page.
 
 const LEVELS = ['requested', 'allocated', 'active', 'reserved'];
 const [REQUESTED, ALLOCATED, ACTIVE, RESERVED] = [0, 1, 2, 3];
@@ -63,7 +63,7 @@ function roundBytes(span, parts) {
   return 2 ** Math.ceil(Math.log2(Math.max(1, span / parts)));
 }
 
-/** How many of `times[0..length)` are at most `time`. Sorted. */
+/** The number of `times[0..length)`, sorted, that are at most `time`. */
 function upperBound(times, length, time) {
   let [low, high] = [0, length];
   while (low < high) {
@@ -74,7 +74,7 @@ function upperBound(times, length, time) {
   return low;
 }
 
-/** An element with text, a class, children. Text is only ever set as text. */
+/** An element with text, a class, children. Text is never set as markup. */
 function element(tag, options = {}, ...children) {
   const made = document.createElement(tag);
   const { text, className, ...attributes } = options;
@@ -91,21 +91,21 @@ function swatch(colour, isLine = false) {
   return made;
 }
 
-/** `name` with folders away, its line, the function. */
+/** A frame: its file without folders, line, function. */
 function frameText(frame) {
   const file = frame.file.split(/[/\\]/).pop();
   const place = file && frame.line ? `${file}:${frame.line}` : file;
   return [place, frame.function].filter(Boolean).join(' ') || '(not known)';
 }
 
-/** A call site in a line: the frame that tells most, and the innermost if that is another. */
+/** A call site in a line: its most telling frame, and the innermost if that is another one. */
 function siteText(site) {
   if (!site?.frames.length) return '(not known)';
   const innermost = frameText(site.frames[0]);
   return site.telling ? `${frameText(site.frames[site.telling])} · ${innermost}` : innermost;
 }
 
-/** Makes a canvas as large as it is shown and returns its context, in CSS pixels. */
+/** Sizes a canvas to its display and returns its context, in CSS pixels. */
 function prepare(canvas) {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
@@ -120,7 +120,7 @@ function prepare(canvas) {
   return { context, width, height };
 }
 
-/** The page's colours as the style sheet has them now. */
+/** The page's present colours in the style sheet. */
 function theme() {
   const style = getComputedStyle(document.documentElement);
   const colours = {};

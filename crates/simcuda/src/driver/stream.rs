@@ -199,7 +199,7 @@ extern "C" fn cuStreamWriteValue32_v2(
     driver("cuStreamWriteValue32_v2", arguments, |simulation| -> Answer {
         let context = current::driver_context()?;
         let label = "cuStreamWriteValue32";
-        simulation.machine.copy_touch(context, stream, address, 4, simgpu::Access::Write, label)
+        simulation.machine.copy_touch(context, stream, simgpu::Work::write(address, 4, label))
     })
 }
 

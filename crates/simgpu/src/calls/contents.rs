@@ -10,7 +10,7 @@ use crate::call::Call;
 use crate::code::{Code, Result};
 use crate::machine::Machine;
 use crate::tables::STREAM_LEGACY;
-use crate::touch::{Access, Rights, Work};
+use crate::touch::{Access, Work};
 
 impl Machine {
     /// Sets `bytes` (not 0) from `address` on, mapped without a gap and accessible, to `value`:
@@ -29,8 +29,7 @@ impl Machine {
         }
         let entry = &state.streams.slots[slot as usize];
         let (is_capturing, device) = (entry.capture.is_some(), entry.device);
-        let (access, label) = (Access::Write, Call::Fill.name());
-        let work = Work { address, bytes, access, rights: Rights::Own, label };
+        let work = Work::write(address, bytes, Call::Fill.name());
         state.enqueue_copy(slot, stream, work)?;
         if !is_capturing {
             state.store.fill(address, bytes, value);

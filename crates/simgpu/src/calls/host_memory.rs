@@ -11,7 +11,7 @@ use crate::code::{Code, Result};
 use crate::machine::Machine;
 use crate::state::State;
 use crate::tables::STREAM_LEGACY;
-use crate::touch::{Access, Rights, Work};
+use crate::touch::{Access, Work};
 
 impl Machine {
     /// `bytes` of page-locked host memory, as a host address.
@@ -102,7 +102,7 @@ impl State {
         bytes: u64,
         access: Access,
     ) -> Result<()> {
-        let work = Work { address, bytes, access, rights: Rights::Own, label: call.name() };
+        let work = Work::new(address, bytes, access, call.name());
         let device = self.context_device(context)?;
         let slot = self.stream(context, STREAM_LEGACY, call)?;
         self.forbid_stream_wait(slot)?;

@@ -38,20 +38,11 @@ struct Part {
 }
 
 impl Machine {
-    /// Enqueues work on `stream` that touches `[address, address + bytes)`.
+    /// Enqueues work on `stream`.
     ///
     /// A bad touch is a violation and not an error: a real launch returns at once and fails
     /// later. On a capturing stream the touch goes into the capture.
-    pub fn touch(
-        &self,
-        context: u32,
-        stream: usize,
-        address: u64,
-        bytes: u64,
-        access: Access,
-        label: &str,
-    ) -> Result<()> {
-        let work = Work { address, bytes, access, rights: Rights::Own, label };
+    pub fn touch(&self, context: u32, stream: usize, work: Work<'_>) -> Result<()> {
         let (mut state, slot) = self.enter_work(context, stream, None)?;
         if state.streams.slots[slot as usize].context != context {
             return Err(Code::INVALID_HANDLE);
@@ -61,38 +52,14 @@ impl Machine {
 
     /// [`Self::touch`] by a plain copy: `INVALID_VALUE` and a violation if the stream's device
     /// has no access.
-    pub fn copy_touch(
-        &self,
-        context: u32,
-        stream: usize,
-        address: u64,
-        bytes: u64,
-        access: Access,
-        label: &str,
-    ) -> Result<()> {
-        self.copy_with(context, stream, Work { address, bytes, access, rights: Rights::Own, label })
+    pub fn copy_touch(&self, context: u32, stream: usize, work: Work<'_>) -> Result<()> {
+        let (mut state, slot) = self.enter_work(context, stream, None)?;
+        state.enqueue_copy(slot, stream, work)
     }
 
     /// [`Self::copy_touch`] by a peer copy, which may reach memory of any device.
-    pub fn peer_copy_touch(
-        &self,
-        context: u32,
-        stream: usize,
-        address: u64,
-        bytes: u64,
-        access: Access,
-        label: &str,
-    ) -> Result<()> {
-        self.copy_with(
-            context,
-            stream,
-            Work { address, bytes, access, rights: Rights::Peer, label },
-        )
-    }
-
-    fn copy_with(&self, context: u32, stream: usize, work: Work<'_>) -> Result<()> {
-        let (mut state, slot) = self.enter_work(context, stream, None)?;
-        state.enqueue_copy(slot, stream, work)
+    pub fn peer_copy_touch(&self, context: u32, stream: usize, work: Work<'_>) -> Result<()> {
+        self.copy_touch(context, stream, Work { rights: Rights::Peer, ..work })
     }
 
     /// The host itself touches `[address, address + bytes)` now. It must know all conflicting

@@ -8,12 +8,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::steps::{Outcome, Step, root, run, target_folder};
+use steps::{Outcome, Step, cargo, root, run, target_folder};
 
 /// The program that runs everything, in the folder.
 pub(super) const RUN: &str = "run";
 
-/// Finds the folder it stands in, so it may be called from anywhere and by any name.
+/// Finds its own folder, so it may be called from anywhere and by any name.
 const RUN_SCRIPT: &str = "#!/bin/sh\n\
     # Measures this machine's GPU. Results go to gpu.json and gpu.md in --output; see --help.\n\
     exec \"$(dirname \"$(readlink -f \"$0\")\")/bin/gpu-probe\" run \"$@\"\n";
@@ -33,25 +33,18 @@ const COPIED: [(&str, &str); 3] = [
 const PYTHON_PACKAGE: &str = "python/genesis";
 const SUITE: &str = "device_conformance";
 
-/// Makes the folder, or makes it anew.
+/// Makes the folder, or writes its files again.
 pub(super) fn build(folder: &Path) -> Outcome {
-    run(&crate::cargo(&[
-        "build",
-        "--release",
-        "--package",
-        "genesis",
-        "--package",
-        "gpu-probe",
-        "--package",
-        "simcuda",
-    ]))?;
+    let mut compile = cargo(&["build", "--release"]);
+    compile.extend(["genesis", "gpu-probe", "simcuda"].iter().flat_map(|name| ["--package", name]));
+    run(&compile)?;
     let release = target_folder().join("release");
     for (built, place) in BUILT {
         copy(&release.join(built), &folder.join(place))?;
     }
     let suite_program = folder.join("bin").join(SUITE);
     copy(&suite()?, &suite_program)?;
-    // What debuggers need is most of the size, and is of no use without the sources.
+    // Debugging information is most of the size, and has no use without the sources.
     let mut strip = Step::new("strip", &["--strip-debug"]);
     strip.extend(BUILT.iter().map(|(_, place)| folder.join(place)));
     strip.extend([suite_program]);
@@ -68,7 +61,7 @@ pub(super) fn build(folder: &Path) -> Outcome {
     Ok(())
 }
 
-/// Builds the suite of devices; cargo says where it put the program.
+/// Builds the suite of devices, and returns the path of its program from cargo's messages.
 fn suite() -> Result<PathBuf, String> {
     let output = Command::new(env!("CARGO"))
         .args(["test", "--release", "--no-run", "--package", "genesis", "--test", SUITE])
@@ -81,10 +74,10 @@ fn suite() -> Result<PathBuf, String> {
         return Err(format!("the suite {SUITE} was not built: {}", output.status));
     }
     executable(&String::from_utf8_lossy(&output.stdout))
-        .ok_or_else(|| format!("cargo does not say where the suite {SUITE} is"))
+        .ok_or_else(|| format!("cargo names no program of the suite {SUITE}"))
 }
 
-/// The program of the suite in cargo's messages, one a line.
+/// The program of the suite in cargo's messages, one message a line.
 fn executable(messages: &str) -> Option<PathBuf> {
     messages.lines().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -95,7 +88,7 @@ fn executable(messages: &str) -> Option<PathBuf> {
     })
 }
 
-/// The version, and the state of the repository.
+/// The version, with the commit and whether files differ from it.
 fn version() -> String {
     let output =
         Command::new("git").args(["describe", "--always", "--dirty"]).current_dir(root()).output();
@@ -119,7 +112,7 @@ fn copy_sources(from: &Path, to: &Path) -> Outcome {
     Ok(())
 }
 
-/// Copies a file. The old one is removed first: it may be a program that runs.
+/// Copies a file. The old one is removed first: it may be a running program.
 fn copy(from: &Path, to: &Path) -> Outcome {
     make_room(to)?;
     fs::copy(from, to).map(|_| ()).map_err(named(from))

@@ -1,14 +1,14 @@
-//! `cargo xtask gpu`: everything worth knowing where a GPU is.
+//! `cargo xtask gpu`: measures a GPU, its driver, and Genesis on them.
 //!
-//! `crates/gpu-probe` does the measuring; this builds the folder that it runs from (`bundle`),
-//! starts it, and has the results written where the project keeps them. The folder runs without
-//! cargo and without this repository: `DIR/run` on the machine with the GPU.
+//! `crates/gpu-probe` measures. This builds the folder that it runs from (`bundle`), starts it, and
+//! writes the results to the project's own folder. The built folder runs without cargo and without
+//! this repository: `FOLDER/run` on the machine with the GPU.
 
 mod bundle;
 
 use std::path::{Path, PathBuf};
 
-use crate::steps::{Outcome, Step, root, run, target_folder};
+use steps::{Outcome, Step, root, run, target_folder};
 
 /// Where the results go, from the root of the repository.
 const RESULTS: &str = "docs/benchmarks";

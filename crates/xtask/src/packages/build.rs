@@ -1,34 +1,33 @@
-//! What packages are made of: the libraries and the program, linked and stripped.
+//! What packages are made of: the libraries and the program, linked and stripped, and documents.
 //!
-//! Everything is compiled once, by the release build that other commands share; what differs is
-//! who links. The machine's own linker binds to the C library of this machine, which is right for
-//! `install`. Packages that go elsewhere are linked by zig, which knows the symbols of each version
-//! of glibc, against [`PORTABLE_GLIBC`]; nothing is compiled again but the last crate of the
-//! program and of the preload library, which are a few lines each or small.
+//! Everything is compiled once, by the release build that other commands share; packages differ in
+//! who links. [`Compiled::link`] with the machine's own linker binds to the C library of this
+//! machine, as `install` needs. Packages for other machines are linked by zig, which knows the
+//! symbols of each version of glibc, against [`PORTABLE_GLIBC`]. Then only the last crate of the
+//! program and of the preload library is compiled again; both are small.
 //!
 //! The static library is one object, in which only the functions of `packaging/libgenesis.map` are
-//! visible: the names of zstd, of Rust's standard library and of the compiler would else meet those
-//! of the program it is linked into. The shared library is linked from that object, with the map
-//! as its version script.
+//! visible. Otherwise the names of zstd, of Rust's standard library and of the compiler would
+//! collide with those of the program it is linked into. The shared library is linked from that
+//! object, with the map as its version script.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::steps::{self, Outcome, Step, output, root, run};
+use steps::{Outcome, Step, cargo, output, root, run, target_folder};
+
+use super::dependencies::dependencies;
+use super::files::{create, create_empty, failed, remove, scratch, write};
+use super::version::{PORTABLE_GLIBC, SOVERSION};
+use super::{licences, sbom, tools};
 
 /// What the release build of packages is asked for.
 const PACKAGES: [&str; 4] = ["genesis", "genesis-cli", "genesis-preload", "genesis-static"];
-/// The oldest C library that portable packages run with: that of PyTorch's own wheels.
-pub(super) const PORTABLE_GLIBC: &str = "2.28";
 /// The functions of the library, with the versions that brought them.
 const MAP: &str = "packaging/libgenesis.map";
 /// What the static library leaves to the system, in the linker's order.
 pub(super) const SYSTEM_LIBRARIES: [&str; 6] = ["gcc_s", "util", "rt", "pthread", "m", "dl"];
-/// Releases of one number can stand in for each other; programs are linked with it.
-pub(super) const SOVERSION: &str = "0";
-/// The version of everything in the workspace.
-pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Who links.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +38,16 @@ pub(super) enum Linker {
     Portable,
 }
 
+/// What is the same for all linkers.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    /// The whole library, with only its own functions visible.
+    object: PathBuf,
+    archive: PathBuf,
+    /// The manual, the completions and the documents, as a tree below a prefix.
+    shared: PathBuf,
+}
+
 /// The files.
 #[derive(Debug)]
 pub(super) struct Built {
@@ -46,70 +55,75 @@ pub(super) struct Built {
     pub(super) archive: PathBuf,
     pub(super) preload: PathBuf,
     pub(super) program: PathBuf,
-    /// The manual and the completions, as a tree below a prefix.
-    pub(super) pages: PathBuf,
+    /// The manual, the completions and the documents, as a tree below a prefix.
+    pub(super) shared: PathBuf,
 }
 
-/// Where packages are put together.
-pub(super) fn scratch() -> PathBuf {
-    steps::target_folder().join("packages")
-}
-
-/// Compiles, and links as asked.
-pub(super) fn build(linker: Linker) -> Result<Built, String> {
-    compile(&[])?;
-    let folder = scratch().join(match linker {
-        Linker::Native => "native",
-        Linker::Portable => "portable",
-    });
-    create(&folder)?;
-    let built = Built {
-        library: folder.join("libgenesis.so"),
-        archive: scratch().join("libgenesis.a"),
-        preload: folder.join("libgenesis_preload.so"),
-        program: folder.join("genesis"),
-        pages: scratch().join("pages"),
-    };
-    pages(&built.pages)?;
-    let object = object()?;
-    archive(&object, &built.archive)?;
-    let command = match linker {
-        Linker::Native => PathBuf::from("cc"),
-        Linker::Portable => zig()?,
-    };
-    link(&command, &object, &built.library)?;
-    let release = steps::target_folder().join("release");
-    if let Linker::Portable = linker {
-        // A library without a name of its own would be known by the path it was loaded from.
-        let name = "-Clink-arg=-Wl,-soname,libgenesis_preload.so";
-        relink(&command, "genesis-preload", &["--lib"], &[name])?;
-        relink(&command, "genesis-cli", &["--bin", "genesis"], &[])?;
-    }
-    for built in [&built.preload, &built.program] {
-        let name = built.file_name().unwrap_or_default();
-        fs::copy(release.join(name), built).map_err(failed(built))?;
-    }
-    let mut strip = Step::new("strip", &["--strip-unneeded"]);
-    strip.extend([&built.library, &built.preload, &built.program]);
-    run(&strip)?;
-    Ok(built)
-}
-
-/// Compiles the crates of packages and `others`, in one go, so that they share what both use.
-pub(super) fn compile(others: &[&str]) -> Outcome {
-    let mut compile = crate::cargo(&["build", "--release"]);
+/// Compiles the crates of packages and `others` in one go, so that they share what both use.
+pub(super) fn compile(others: &[&str]) -> Result<Compiled, String> {
+    let mut compile = cargo(&["build", "--release"]);
     compile.extend(PACKAGES.iter().chain(others).flat_map(|package| ["--package", package]));
-    run(&compile)
+    run(&compile)?;
+    create(&scratch())?;
+    let archive = scratch().join("libgenesis.a");
+    let object = object()?;
+    pack(&object, &archive)?;
+    Ok(Compiled { object, archive, shared: shared()? })
 }
 
-/// Writes the manual and the completions anew.
-fn pages(folder: &Path) -> Outcome {
-    remove(folder)?;
+impl Compiled {
+    /// Links as asked.
+    pub(super) fn link(&self, linker: Linker) -> Result<Built, String> {
+        let (folder, command) = match linker {
+            Linker::Native => (scratch().join("native"), PathBuf::from("cc")),
+            Linker::Portable => (scratch().join("portable"), zig()?),
+        };
+        create(&folder)?;
+        let built = Built {
+            library: folder.join("libgenesis.so"),
+            archive: self.archive.clone(),
+            preload: folder.join("libgenesis_preload.so"),
+            program: folder.join("genesis"),
+            shared: self.shared.clone(),
+        };
+        link_library(&command, &self.object, &built.library)?;
+        if let Linker::Portable = linker {
+            // A library without a name of its own would be known by the path it was loaded from.
+            let name = "-Clink-arg=-Wl,-soname,libgenesis_preload.so";
+            relink(&command, "genesis-preload", &["--lib"], &[name])?;
+            relink(&command, "genesis-cli", &["--bin", "genesis"], &[])?;
+        }
+        let release = target_folder().join("release");
+        for built in [&built.preload, &built.program] {
+            let name = built.file_name().unwrap_or_default();
+            fs::copy(release.join(name), built).map_err(failed(built))?;
+        }
+        let mut strip = Step::new("strip", &["--strip-unneeded"]);
+        strip.extend([&built.library, &built.preload, &built.program]);
+        run(&strip)?;
+        Ok(built)
+    }
+}
+
+/// Writes the manual, the completions and the documents again.
+fn shared() -> Result<PathBuf, String> {
+    let folder = scratch().join("shared");
+    create_empty(&folder)?;
     let example = ["run", "--quiet", "--release", "--package", "genesis-cli"];
-    let mut write = crate::cargo(&example);
-    write.extend(["--example", "package_files", "--"]);
-    write.extend([folder]);
-    run(&write)
+    let mut write_pages = cargo(&example);
+    write_pages.extend(["--example", "package_files", "--"]);
+    write_pages.extend([&folder]);
+    run(&write_pages)?;
+    let documents = folder.join("share/doc/genesis");
+    create(&documents)?;
+    for name in ["LICENSE-APACHE", "LICENSE-MIT", "CHANGELOG.md"] {
+        let copy = documents.join(name);
+        fs::copy(root().join(name), &copy).map_err(failed(&copy))?;
+    }
+    let crates = dependencies()?;
+    write(&documents.join(licences::FILE_NAME), &licences::text(&crates)?)?;
+    write(&documents.join(sbom::FILE_NAME), &sbom::text(&crates)?)?;
+    Ok(folder)
 }
 
 /// The names in the map, which are those that end a line with a semicolon.
@@ -127,9 +141,9 @@ fn object() -> Result<PathBuf, String> {
     let mut join = Step::new("ld", &["-r", "--gc-sections", "--force-group-allocation"]);
     join.extend(names.iter().map(|name| format!("--undefined={name}")));
     join.extend(["--output".as_ref(), whole.as_path()]);
-    join.extend([steps::target_folder().join("release/libgenesis_static.a")]);
+    join.extend([target_folder().join("release/libgenesis_static.a")]);
     output(&join)?;
-    // Rust's standard library carries LLVM's own form of itself, which is of no use joined.
+    // Rust's standard library also carries LLVM's own form of itself, which nothing reads here.
     let sections = ["--remove-section=.llvmbc", "--remove-section=.llvmcmd"];
     let mut hide = Step::new("objcopy", &["--strip-debug"]);
     hide.extend(sections);
@@ -140,14 +154,14 @@ fn object() -> Result<PathBuf, String> {
     Ok(object)
 }
 
-fn archive(object: &Path, archive: &Path) -> Outcome {
+fn pack(object: &Path, archive: &Path) -> Outcome {
     remove(archive)?;
     let mut pack = Step::new("ar", &["rcsD"]);
     pack.extend([archive, object]);
     run(&pack)
 }
 
-fn link(command: &Path, object: &Path, library: &Path) -> Outcome {
+fn link_library(command: &Path, object: &Path, library: &Path) -> Outcome {
     let options = ["-shared", "-Wl,--gc-sections,--as-needed", "-Wl,-z,relro,-z,now,-z,defs"];
     let mut link = Step::new(command, &options);
     link.extend([format!("-Wl,-soname,libgenesis.so.{SOVERSION}")]);
@@ -159,21 +173,21 @@ fn link(command: &Path, object: &Path, library: &Path) -> Outcome {
 
 /// Links `package`, which is compiled already, once more.
 fn relink(command: &Path, package: &str, target: &[&str], options: &[&str]) -> Outcome {
-    let mut link = crate::cargo(&["rustc", "--release", "--package", package]);
+    let mut link = cargo(&["rustc", "--release", "--package", package]);
     link.extend(target);
     link.extend(["--".to_owned(), format!("-Clinker={}", command.display())]);
     link.extend(options);
     run(&link)
 }
 
-/// A linker for Rust that is zig's, for [`PORTABLE_GLIBC`].
+/// A script that links as zig does, for [`PORTABLE_GLIBC`].
 fn zig() -> Result<PathBuf, String> {
-    let python = super::tools::python()?;
+    let python = tools::python()?;
     let unwinder = output(&Step::new("cc", &["-print-file-name=libgcc_s.so.1"]))?;
     let target = format!("{}-linux-gnu.{PORTABLE_GLIBC}", std::env::consts::ARCH);
     let (python, cache) = (python.display(), scratch().join("zig"));
-    // zig has an unwinder of its own, which cannot read what the system's has begun: exceptions
-    // of PyTorch pass through the library, so it must use the one that everybody uses.
+    // zig has an unwinder of its own, which cannot continue what the system's has begun. PyTorch's
+    // exceptions pass through the library, so it must use the system's, as everything else does.
     let script = format!(
         "#!/bin/sh\n\
          for argument; do\n\
@@ -188,27 +202,7 @@ fn zig() -> Result<PathBuf, String> {
         cache.display(),
     );
     let path = scratch().join("zig-cc");
-    fs::write(&path, script).map_err(failed(&path))?;
+    write(&path, &script)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(failed(&path))?;
     Ok(path)
-}
-
-/// A line on what could not be done with `path`.
-pub(super) fn failed(path: &Path) -> impl Fn(std::io::Error) -> String {
-    let path = path.display().to_string();
-    move |error| format!("{path}: {error}")
-}
-
-/// Makes a folder and those above it.
-pub(super) fn create(folder: &Path) -> Outcome {
-    fs::create_dir_all(folder).map_err(failed(folder))
-}
-
-/// Removes a file or a folder, if there is one.
-pub(super) fn remove(path: &Path) -> Outcome {
-    let result = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    match result {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(path)(error)),
-        _ => Ok(()),
-    }
 }

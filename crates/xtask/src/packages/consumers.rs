@@ -1,10 +1,12 @@
-//! Programs of somebody else's, `c_tests/consumer`, built against an installed tree: in C and in
-//! C++, with pkg-config and with CMake, linked with the shared and with the static library.
+//! A user's programs, `c_tests/consumer`, built against an installed tree: in C and in C++, with
+//! pkg-config and with CMake, linked with the shared and with the static library.
 
 use std::path::{Path, PathBuf};
 
-use super::build::{SOVERSION, create};
-use crate::steps::{Outcome, Step, output, root, run};
+use steps::{Outcome, Step, output, root, run};
+
+use super::files::create;
+use super::version::SOVERSION;
 
 /// A tree to build against.
 #[derive(Debug)]
@@ -23,7 +25,7 @@ impl Installed {
         self.prefix.join(&self.library_folder)
     }
 
-    /// Looks at the libraries, then builds every program in `scratch` and runs it.
+    /// Checks the libraries' symbols, then builds every program in `scratch` and runs it.
     pub(super) fn check(&self, scratch: &Path) -> Outcome {
         create(scratch)?;
         self.check_symbols()?;
@@ -34,13 +36,14 @@ impl Installed {
         self.run_programs(&built)
     }
 
-    /// Only what the header declares is visible, and carries a version where it is looked up.
-    fn check_symbols(&self) -> Outcome {
+    /// Fails unless both libraries have the same visible functions, each with a version in the
+    /// shared one.
+    pub(super) fn check_symbols(&self) -> Outcome {
         let library = self.libraries().join(format!("libgenesis.so.{SOVERSION}"));
         let mut listing = Step::new("nm", &["--dynamic", "--defined-only", "--format=posix"]);
         listing.extend([&library]);
         let symbols = output(&listing)?;
-        // Some linkers list the versions themselves, too.
+        // Some linkers also list the versions themselves.
         let names = symbols.lines().filter_map(|line| line.split(' ').next());
         let names: Vec<&str> = names.filter(|name| !name.starts_with("GENESIS_")).collect();
         if let Some(name) = names.iter().find(|name| !name.contains("@@GENESIS_")) {
@@ -50,14 +53,15 @@ impl Installed {
         listing.extend([self.libraries().join("libgenesis.a")]);
         let symbols = output(&listing)?;
         let archived = symbols.lines().filter(|line| line.contains(' ')).count();
-        match names.len() == archived && archived > 20 {
-            true => Ok(()),
-            false => Err(format!("{} shared symbols, {archived} in the archive", names.len())),
+        if names.len() == archived && archived > 20 {
+            Ok(())
+        } else {
+            Err(format!("{} shared symbols, {archived} in the archive", names.len()))
         }
     }
 
     fn with_pkg_config(&self, scratch: &Path) -> Outcome {
-        // Debian's files say where they will be, which is not where they are in a test.
+        // Debian's files name the prefix /usr; in a test they lie elsewhere.
         let prefix = self.prefix.display();
         let pkg_config = format!("PKG_CONFIG=pkg-config --define-variable=prefix={prefix}");
         for flavour in FLAVOURS {

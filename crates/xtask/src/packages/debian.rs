@@ -1,22 +1,25 @@
 //! The Debian packages: `libgenesis0`, `libgenesis-dev` and `genesis`, as Debian divides a library.
 //!
-//! Put together by dpkg-deb from the tree with Debian's folders. They depend on nothing but the C
-//! library and the compiler's own, so they serve Debian since 11 and Ubuntu since 20.04.
+//! debhelper makes them, from the tree with Debian's folders and from `packaging/debian`, where
+//! each package has a list of its files; a file on no list is an error. They depend on nothing but
+//! the C library and the compiler's own, so they run on Debian 11, Ubuntu 20.04 and newer.
+//!
+//! Not cargo-deb: it makes one package of one crate, without a library's shlibs file, and is 70
+//! crates to compile, which takes a minute; debhelper comes with apt.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::build::{Built, SOVERSION, VERSION, create, failed, remove, scratch};
-use super::tree::{self, Content, Entry, Layout, Part};
-use super::{dist, source_date};
-use crate::steps::{Outcome, Step, output, root, run};
+use steps::{Outcome, Step, root, run};
 
-/// The packages, and the part of the tree that each has.
-pub(super) const PACKAGES: [(&str, Part); 3] = [
-    ("libgenesis0", Part::Runtime),
-    ("libgenesis-dev", Part::Development),
-    ("genesis", Part::Program),
-];
+use super::build::Built;
+use super::files::{self, create_empty, failed, files_under, scratch, write};
+use super::tree::{self, Layout};
+use super::version::{VERSION, source_date, source_date_text};
+
+/// The packages.
+pub(super) const PACKAGES: [&str; 3] = ["libgenesis0", "libgenesis-dev", "genesis"];
 
 /// Debian's name of this machine's processor.
 pub(super) fn architecture() -> &'static str {
@@ -34,110 +37,39 @@ pub(super) fn library_folder() -> String {
 
 /// The file of the package `name`.
 pub(super) fn file(name: &str) -> PathBuf {
-    dist::folder().join(format!("{name}_{VERSION}_{}.deb", architecture()))
+    files::dist().join(file_name(name))
+}
+
+fn file_name(name: &str) -> String {
+    format!("{name}_{VERSION}_{}.deb", architecture())
 }
 
 /// Makes all three.
 pub(super) fn packages(built: &Built) -> Outcome {
+    // debhelper leaves packages in the folder above that of the sources.
+    let made = scratch().join("debian");
+    let sources = made.join("sources");
+    create_empty(&sources)?;
+    copy_rules(&sources.join("debian"))?;
     let layout = Layout { library_folder: library_folder(), fixed_prefix: Some("/usr") };
-    let entries = tree::entries(built, &layout)?;
-    for (name, part) in PACKAGES {
-        package(name, part, &entries)?;
+    tree::write(&tree::entries(built, &layout)?, &sources.join("tree"))?;
+    let make = Step::new(sources.join("debian/rules"), &["binary"]).within(&sources);
+    run(&make.set("SOURCE_DATE_EPOCH", source_date()?).set("DEB_RULES_REQUIRES_ROOT", "no"))?;
+    for name in PACKAGES {
+        let package = made.join(file_name(name));
+        fs::copy(&package, file(name)).map_err(failed(&package))?;
     }
     Ok(())
 }
 
-fn package(name: &str, part: Part, entries: &[Entry]) -> Outcome {
-    let staging = scratch().join("debian").join(name);
-    remove(&staging)?;
-    let usr = staging.join("usr");
-    let mut own: Vec<Entry> = Vec::new();
-    for entry in entries.iter().filter(|entry| entry.part == part) {
-        let content = match &entry.content {
-            Content::Copy(path) => Content::Copy(path.clone()),
-            Content::Text(text) => Content::Text(text.clone()),
-            Content::Link(to) => Content::Link(to.clone()),
-        };
-        own.push(Entry { path: debians(&entry.path), content, part });
+/// Copies `packaging/debian` to `folder`, with the version and its date in the changelog.
+fn copy_rules(folder: &Path) -> Outcome {
+    let date = source_date_text("--rfc-email")?;
+    for rule in files_under(&root().join("packaging/debian"))? {
+        let text = fs::read_to_string(&rule).map_err(failed(&rule))?;
+        let text = text.replace("@version@", VERSION).replace("@date@", &date);
+        write(&folder.join(rule.file_name().unwrap_or_default()), &text)?;
     }
-    own.extend(documents(name, part, entries)?);
-    tree::write(&own, &usr)?;
-    for entry in own.iter().filter(|entry| entry.path.contains("/man/")) {
-        compress(&usr.join(&entry.path))?;
-    }
-    compress(&usr.join("share/doc").join(name).join("changelog"))?;
-    control(name, part, &staging)?;
-    let mut pack = Step::new("dpkg-deb", &["--root-owner-group", "-Zxz", "--build"]);
-    pack.extend([&staging, &file(name)]);
-    run(&pack.set("SOURCE_DATE_EPOCH", source_date()?))
-}
-
-/// Where Debian has what a shell looks for elsewhere.
-fn debians(path: &str) -> String {
-    path.replace("zsh/site-functions", "zsh/vendor-completions")
-}
-
-/// What each package has in its own folder of documents.
-fn documents(name: &str, part: Part, entries: &[Entry]) -> Result<Vec<Entry>, String> {
-    let text = |file: &str, text| Entry {
-        path: format!("share/doc/{name}/{file}"),
-        content: Content::Text(text),
-        part,
-    };
-    let when = format!("--date=@{}", source_date()?);
-    let when = output(&Step::new("date", &["--utc", "--rfc-email", &when]))?;
-    let changelog = filled("changelog.in", name)?.replace("@date@", when.trim());
-    let mut documents =
-        vec![text("copyright", filled("copyright.in", name)?), text("changelog", changelog)];
-    // Those who need any of it need the library.
-    if part == Part::Runtime {
-        documents.push(Entry {
-            path: format!("share/lintian/overrides/{name}"),
-            content: Content::Text(filled(&format!("{name}.lintian-overrides"), name)?),
-            part,
-        });
-        for entry in entries.iter().filter(|entry| entry.part == Part::Documents) {
-            let file = Path::new(&entry.path).file_name().unwrap_or_default().to_string_lossy();
-            if let Content::Text(content) = &entry.content {
-                documents.push(text(&file, content.clone()));
-            }
-        }
-    }
-    Ok(documents)
-}
-
-/// The folder DEBIAN, which dpkg reads.
-fn control(name: &str, part: Part, staging: &Path) -> Outcome {
-    let size = output(&Step::new("du", &["--summarize", "--apparent-size"]).within(staging))?;
-    let size = size.split_whitespace().next().unwrap_or_default().to_owned();
-    let folder = staging.join("DEBIAN");
-    create(&folder)?;
-    let write = |file: &str, text: String| {
-        let path = folder.join(file);
-        fs::write(&path, text).map_err(failed(&path))
-    };
-    let control = filled(&format!("{name}.control.in"), name)?.replace("@size@", &size);
-    write("control", control)?;
-    if part == Part::Runtime {
-        write("triggers", "activate-noawait ldconfig\n".to_owned())?;
-        write("shlibs", format!("libgenesis {SOVERSION} {name} (>= {VERSION})\n"))?;
-    }
-    let sums = "find usr -type f -print0 | sort -z | xargs -0 md5sum > DEBIAN/md5sums";
-    run(&Step::new("sh", &["-c", sums]).within(staging))
-}
-
-/// A file of `packaging/debian` with the names between `@` replaced.
-fn filled(template: &str, name: &str) -> Result<String, String> {
-    let path = root().join("packaging/debian").join(template);
-    let text = fs::read_to_string(&path).map_err(failed(&path))?;
-    Ok(text
-        .replace("@package@", name)
-        .replace("@version@", VERSION)
-        .replace("@architecture@", architecture()))
-}
-
-fn compress(file: &Path) -> Outcome {
-    let mut compress = Step::new("gzip", &["-9", "--no-name", "--force"]);
-    compress.extend([file]);
-    output(&compress).map(|_| ())
+    let program = folder.join("rules");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).map_err(failed(&program))
 }

@@ -1,13 +1,13 @@
 //! What is inside the libraries and the program: the crates they are compiled from, as cargo
-//! resolves them for this machine, and the C library that one of them brings along.
+//! resolves them for this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde_json::Value;
+use steps::{cargo, output, root};
 
-use super::build::failed;
-use crate::steps::{output, root};
+use super::files::failed;
 
 /// Where the walk begins.
 const ROOTS: [&str; 3] = ["genesis", "genesis-cli", "genesis-preload"];
@@ -20,110 +20,82 @@ pub(super) struct Dependency {
     /// An SPDX expression.
     pub(super) licence: String,
     pub(super) repository: Option<String>,
-    /// Whether it is this project's own.
+    /// True if it is one of this workspace.
     pub(super) is_own: bool,
-    /// Of the archive in the registry.
+    /// Of its archive in the registry.
     pub(super) sha256: Option<String>,
     /// Its sources.
     pub(super) folder: PathBuf,
-    /// Indices of those that it uses, in the list of all.
+    /// The crates it uses, as indices in the list of all.
     pub(super) uses: Vec<usize>,
 }
 
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-    resolve: Resolve,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    id: String,
-    name: String,
-    version: String,
-    license: Option<String>,
-    repository: Option<String>,
-    source: Option<String>,
-    manifest_path: PathBuf,
-}
-
-#[derive(Deserialize)]
-struct Resolve {
-    nodes: Vec<Node>,
-}
-
-#[derive(Deserialize)]
-struct Node {
-    id: String,
-    deps: Vec<Edge>,
-}
-
-#[derive(Deserialize)]
-struct Edge {
-    pkg: String,
-    dep_kinds: Vec<Kind>,
-}
-
-#[derive(Deserialize)]
-struct Kind {
-    /// None for what is linked; else for builds or for tests.
-    kind: Option<String>,
-}
+/// For each crate's id, the ids of the crates that it is linked with or compiled by: no build
+/// scripts, no tests.
+type Uses<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
 /// All of them, by name and version.
 pub(super) fn dependencies() -> Result<Vec<Dependency>, String> {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let arguments = ["metadata", "--format-version=1", "--locked", "--filter-platform", &triple];
-    let metadata: Metadata = serde_json::from_str(&output(&crate::cargo(&arguments))?)
+    let metadata: Value = serde_json::from_str(&output(&cargo(&arguments))?)
         .map_err(|error| format!("cargo metadata: {error}"))?;
     let checksums = checksums()?;
-    let nodes: BTreeMap<&str, &Node> =
-        metadata.resolve.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
-    let mut packages: Vec<&Package> = metadata.packages.iter().collect();
-    packages.sort_by_key(|package| (&package.name, &package.version));
-    let linked = linked(&packages, &nodes);
-    packages.retain(|package| linked.contains(package.id.as_str()));
+    let uses: Uses<'_> = items(&metadata["resolve"]["nodes"])
+        .map(|node| (text(node, "id"), items(&node["deps"]).filter_map(linked).collect()))
+        .collect();
+    let mut packages: Vec<&Value> = items(&metadata["packages"]).collect();
+    packages.sort_by_key(|package| (text(package, "name"), text(package, "version")));
+    let reached = reached(&packages, &uses);
+    packages.retain(|package| reached.contains(text(package, "id")));
     let index_of: BTreeMap<&str, usize> =
-        packages.iter().enumerate().map(|(index, package)| (package.id.as_str(), index)).collect();
-    let dependency = |package: &&Package| Dependency {
-        name: package.name.clone(),
-        version: package.version.clone(),
-        // Before SPDX there was a slash.
-        licence: package
-            .license
-            .clone()
-            .unwrap_or_default()
-            .replace(" / ", "/")
-            .replace('/', " OR "),
-        repository: package.repository.clone(),
-        is_own: package.source.is_none(),
-        sha256: checksums.get(&(package.name.clone(), package.version.clone())).cloned(),
-        folder: package.manifest_path.parent().map(PathBuf::from).unwrap_or_default(),
-        uses: uses(&nodes, &package.id).filter_map(|id| index_of.get(id).copied()).collect(),
+        packages.iter().enumerate().map(|(index, package)| (text(package, "id"), index)).collect();
+    let dependency = |package: &&Value| {
+        let (name, version) = (text(package, "name"), text(package, "version"));
+        let used = uses.get(text(package, "id")).into_iter().flatten();
+        Dependency {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            // Older crates write "/" for "OR".
+            licence: text(package, "license").replace(" / ", "/").replace('/', " OR "),
+            repository: package["repository"].as_str().map(str::to_owned),
+            is_own: package["source"].is_null(),
+            sha256: checksums.get(&(name.to_owned(), version.to_owned())).cloned(),
+            folder: Path::new(text(package, "manifest_path")).with_file_name(""),
+            uses: used.filter_map(|id| index_of.get(id).copied()).collect(),
+        }
     };
     Ok(packages.iter().map(dependency).collect())
 }
 
-/// The crates that `id` is linked with or is compiled by: no build scripts, no tests.
-fn uses<'a>(nodes: &BTreeMap<&str, &'a Node>, id: &str) -> impl Iterator<Item = &'a str> {
-    let edges = nodes.get(id).map_or(&[][..], |node| &node.deps);
-    let is_linked = |edge: &&Edge| edge.dep_kinds.iter().any(|kind| kind.kind.is_none());
-    edges.iter().filter(is_linked).map(|edge| edge.pkg.as_str())
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
 
-fn linked<'a>(packages: &[&'a Package], nodes: &BTreeMap<&str, &'a Node>) -> BTreeSet<&'a str> {
-    let roots = packages.iter().filter(|package| ROOTS.contains(&package.name.as_str()));
-    let mut open: Vec<&str> = roots.map(|package| package.id.as_str()).collect();
+/// The text `name` of `object`; empty if there is none.
+fn text<'a>(object: &'a Value, name: &str) -> &'a str {
+    object[name].as_str().unwrap_or_default()
+}
+
+/// The id at the end of an edge, if it is one of linking: those for builds and tests have a kind.
+fn linked(edge: &Value) -> Option<&str> {
+    items(&edge["dep_kinds"]).any(|kind| kind["kind"].is_null()).then(|| text(edge, "pkg"))
+}
+
+/// The ids of [`ROOTS`] and of everything they use, directly or not.
+fn reached<'a>(packages: &[&'a Value], uses: &Uses<'a>) -> BTreeSet<&'a str> {
+    let roots = packages.iter().filter(|package| ROOTS.contains(&text(package, "name")));
+    let mut open: Vec<&str> = roots.map(|package| text(package, "id")).collect();
     let mut found = BTreeSet::new();
     while let Some(id) = open.pop() {
         if found.insert(id) {
-            open.extend(uses(nodes, id));
+            open.extend(uses.get(id).into_iter().flatten());
         }
     }
     found
 }
 
-/// What `Cargo.lock` has of each name and version.
+/// The checksums in `Cargo.lock`, by name and version.
 fn checksums() -> Result<BTreeMap<(String, String), String>, String> {
     let path = root().join("Cargo.lock");
     let lock = std::fs::read_to_string(&path).map_err(failed(&path))?;

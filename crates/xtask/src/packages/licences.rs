@@ -1,27 +1,31 @@
 //! The licences of what is inside, in one file: each text once, under the crates it is for.
+//!
+//! Not cargo-about: it knows neither the C library inside zstd-sys nor Rust's standard library, and
+//! is 160 crates to compile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::build::failed;
-use super::dependencies::{Dependency, dependencies};
-use crate::steps::root;
+use steps::root;
 
-/// Among the documents of a package.
+use super::dependencies::Dependency;
+use super::files::failed;
+
+/// Its name among the documents of a package.
 pub(super) const FILE_NAME: &str = "THIRD-PARTY-LICENSES.txt";
 /// The licence of Rust's standard library, which is in everything.
 pub(super) const OF_RUST: &str = "MIT OR Apache-2.0";
 
-/// How the files with a licence's text are called, in lower case.
+/// How the names of files with a licence's text begin, in lower case.
 const NAMES: [&str; 6] = ["license", "licence", "unlicense", "copying", "copyright", "notice"];
 
 /// The file.
-pub(super) fn text() -> Result<String, String> {
+pub(super) fn text(crates: &[Dependency]) -> Result<String, String> {
     let mut holders: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut list = format!("Rust's standard library: {OF_RUST}\n");
-    for one in dependencies()?.iter().filter(|one| !one.is_own) {
+    for one in crates.iter().filter(|one| !one.is_own) {
         let name = format!("{} {}", one.name, one.version);
         // Writing to a string cannot fail.
         let _ = writeln!(list, "{name}: {}", one.licence);
@@ -38,7 +42,7 @@ pub(super) fn text() -> Result<String, String> {
     let held = holders.entry(apache.trim_end().to_owned()).or_default();
     held.insert(0, "Rust's standard library".to_owned());
     let mut text =
-        format!("What Genesis's libraries and program are made of, beside itself.\n\n{list}");
+        format!("What Genesis's libraries and program contain besides Genesis.\n\n{list}");
     let mut texts: Vec<(&String, &Vec<String>)> = holders.iter().collect();
     texts.sort_by_key(|(_, held)| held.first());
     for (licence, held) in texts {

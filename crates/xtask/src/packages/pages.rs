@@ -1,36 +1,39 @@
 //! The pages of `docs/`, whose commands are run as they stand.
 //!
-//! A page takes part by its first line, [`MARK`]. Then, in the order of the page and in a fresh
-//! folder of the page's own:
+//! A page takes part if its first line is [`MARK`]. Its parts run in the order of the page, in an
+//! empty folder of the page's own:
 //!
-//! - a fenced block of `sh` is run by bash, which stops at the first command that fails;
-//! - a block of any language under `<!-- file: NAME -->` is written to that file;
-//! - a block of `sh` under `<!-- not run: REASON -->` is left out, and counted;
-//! - `<!-- run: COMMANDS -->` is run as a block that readers need not see: what a page takes for granted;
-//! - `<!-- needs: COMMANDS -->` ends the page there, with a word, on a machine where they fail;
-//! - `<!-- output contains: TEXT -->` holds the latest run block to what it printed.
+//! | part | what is done |
+//! |---|---|
+//! | a fenced block of `sh` | bash runs it, and stops at the first command that fails |
+//! | a block of any language under `<!-- file: NAME -->` | written to that file |
+//! | a block of `sh` under `<!-- not run: REASON -->` | left out, and counted |
+//! | `<!-- run: COMMANDS -->` | run as a block that readers need not see |
+//! | `<!-- needs: COMMANDS -->` | if the commands fail here, the page ends at this line |
+//! | `<!-- output contains: TEXT -->` | fails unless the last block that ran printed TEXT |
 //!
 //! Blocks find an installed Genesis first in `PATH` and wherever compilers, pkg-config and CMake
-//! look, a Python that has the wheel and what `test-frameworks` installs, simulated GPUs ([simcuda]) in
-//! the place of CUDA, the sources in `$SOURCES`, and the packages in `$PACKAGES`.
+//! look, a Python that has the wheel and what `test-frameworks` installs, simulated GPUs
+//! ([simcuda]) in place of CUDA, the sources in `$SOURCES`, and the packages in `$PACKAGES`.
 //!
 //! [simcuda]: ../../../simcuda
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
-use super::build::{create, failed, remove};
-use super::tree::files_under;
-use crate::steps::{self, Outcome, root};
+use steps::{Outcome, root, taken, target_folder};
+
+use super::files::{self, create_empty, failed, files_under, write};
 
 /// The first line of a page that takes part.
 const MARK: &str = "<!-- commands: run -->";
 /// The longest that one block may take.
 const LIMIT_SECONDS: &str = "300";
+/// How the names of variables begin that would change what a block does.
+const SETTINGS: [&str; 5] = ["GENESIS_", "MXNET_", "SIMCUDA_", "CARGO_", "RUST"];
 
-/// One thing that a page asks for, with the line where it stands.
+/// One part of a page, with the number of its line.
 #[derive(Debug, Eq, PartialEq)]
 enum Part {
     Run { line: usize, commands: String },
@@ -40,69 +43,65 @@ enum Part {
     Expect { line: usize, text: String },
 }
 
-/// Runs the pages named, or all, on the tree installed at `prefix` and with the Python at `python`.
-pub(super) fn run(named: &[PathBuf], prefix: &Path, python: &Path, scratch: &Path) -> Outcome {
-    let pages = match named {
-        [] => files_under(&root().join("docs"))?,
-        named => named.iter().map(|page| root().join(page)).collect(),
-    };
-    let mut failures = Vec::new();
-    for page in pages.iter().filter(|page| page.extension().is_some_and(|is| is == "md")) {
-        let text = fs::read_to_string(page).map_err(failed(page))?;
-        if !text.starts_with(MARK) {
-            continue;
-        }
-        let name = page.file_stem().unwrap_or_default();
-        let shell = Shell { prefix, python, folder: scratch.join(name) };
-        let outcome = parse(&text).and_then(|parts| shell.page(page, &parts));
-        failures.extend(outcome.err().map(|error| format!("{}:{error}", page.display())));
-    }
-    match failures.is_empty() {
-        true => Ok(()),
-        false => Err(failures.join("\n")),
-    }
+/// What the blocks of pages run on.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// An installed tree.
+    pub(super) prefix: PathBuf,
+    /// The Python that has the wheel.
+    pub(super) python: PathBuf,
+    /// Where each page gets a folder.
+    pub(super) scratch: PathBuf,
 }
 
-/// What `text` asks for; an error begins with a line's number.
+/// The pages that take part, of those in `named` or, if it is empty, of all.
+pub(super) fn pages(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    let pages = if named.is_empty() {
+        files_under(&root().join("docs"))?
+    } else {
+        named.iter().map(|page| root().join(page)).collect()
+    };
+    let mut taking_part = Vec::new();
+    for page in pages.into_iter().filter(|page| page.extension().is_some_and(|is| is == "md")) {
+        if fs::read_to_string(&page).map_err(failed(&page))?.starts_with(MARK) {
+            taking_part.push(page);
+        }
+    }
+    Ok(taking_part)
+}
+
+/// Runs one page; an error begins with the page and the line.
+pub(super) fn run(page: &Path, place: &Place) -> Outcome {
+    let text = fs::read_to_string(page).map_err(failed(page))?;
+    let folder = place.scratch.join(page.file_stem().unwrap_or_default());
+    let shell = Shell { place, folder };
+    let name = page.strip_prefix(root()).unwrap_or(page).display();
+    taken(&format!("the commands of {name}"), || {
+        let outcome = parse(&text).and_then(|parts| shell.page(page, &parts));
+        outcome.map_err(|error| format!("{name}:{error}"))
+    })
+}
+
+/// The parts of a page; an error begins with a line's number.
 fn parse(text: &str) -> Result<Vec<Part>, String> {
     let mut parts = Vec::new();
-    let mut lines = text.lines().zip(1..).peekable();
-    // What the latest comment says of the block that follows it.
+    let mut lines = text.lines().zip(1..);
+    // What a comment says about the block that must follow it.
     let mut about: Option<(&str, &str)> = None;
     while let Some((line, number)) = lines.next() {
         if let Some(comment) = comment(line) {
             match comment {
-                ("output contains", text) => {
-                    parts.push(Part::Expect { line: number, text: text.to_owned() });
-                }
-                ("run", commands) => {
-                    parts.push(Part::Run { line: number, commands: commands.to_owned() });
-                }
-                ("needs", commands) => {
-                    parts.push(Part::Need { line: number, commands: commands.to_owned() });
-                }
                 ("file" | "not run", _) => about = Some(comment),
-                _ => {}
+                (word, text) => parts.extend(part(word, text, number)),
             }
         } else if let Some(language) = line.strip_prefix("```") {
-            let mut block = String::new();
-            loop {
-                match lines.next() {
-                    Some(("```", _)) => break,
-                    Some((line, _)) => block += &format!("{line}\n"),
-                    None => return Err(format!("{number}: the block has no end")),
-                }
-            }
-            match (about.take(), language) {
-                (Some(("file", name)), _) => {
-                    parts.push(Part::File { name: name.to_owned(), text: block });
-                }
-                (Some((_, reason)), _) => {
-                    parts.push(Part::Skip { line: number, reason: reason.to_owned() });
-                }
-                (None, "sh") => parts.push(Part::Run { line: number, commands: block }),
-                (None, _) => {}
-            }
+            let block = block(&mut lines).ok_or(format!("{number}: the block has no end"))?;
+            parts.extend(match (about.take(), language) {
+                (Some(("file", name)), _) => Some(Part::File { name: name.into(), text: block }),
+                (Some((_, reason)), _) => Some(Part::Skip { line: number, reason: reason.into() }),
+                (None, "sh") => Some(Part::Run { line: number, commands: block }),
+                (None, _) => None,
+            });
         } else if !line.trim().is_empty() && about.is_some() {
             return Err(format!("{number}: a block was announced, and here is text"));
         }
@@ -115,26 +114,42 @@ fn comment(line: &str) -> Option<(&str, &str)> {
     line.strip_prefix("<!-- ")?.strip_suffix(" -->")?.split_once(": ")
 }
 
+/// The part that a comment is by itself, if it is one.
+fn part(word: &str, text: &str, line: usize) -> Option<Part> {
+    let text = text.to_owned();
+    match word {
+        "output contains" => Some(Part::Expect { line, text }),
+        "run" => Some(Part::Run { line, commands: text }),
+        "needs" => Some(Part::Need { line, commands: text }),
+        _ => None,
+    }
+}
+
+/// The lines up to the end of a fenced block; None if it has no end.
+fn block<'a>(lines: &mut impl Iterator<Item = (&'a str, usize)>) -> Option<String> {
+    let mut block = String::new();
+    for (line, _) in lines {
+        if line == "```" {
+            return Some(block);
+        }
+        block += &format!("{line}\n");
+    }
+    None
+}
+
 /// Where the blocks of one page are run.
 struct Shell<'a> {
-    prefix: &'a Path,
-    python: &'a Path,
+    place: &'a Place,
     folder: PathBuf,
 }
 
 impl Shell<'_> {
     fn page(&self, page: &Path, parts: &[Part]) -> Outcome {
-        remove(&self.folder)?;
-        create(&self.folder)?;
-        let started = Instant::now();
+        create_empty(&self.folder)?;
         let (mut run, mut skipped, mut printed) = (0, 0, String::new());
         for part in parts {
             match part {
-                Part::File { name, text } => {
-                    let path = self.folder.join(name);
-                    create(path.parent().unwrap_or(&self.folder))?;
-                    fs::write(&path, text).map_err(failed(&path))?;
-                }
+                Part::File { name, text } => write(&self.folder.join(name), text)?,
                 Part::Run { line, commands } => {
                     run += 1;
                     printed = self.block(commands).map_err(|error| format!("{line}: {error}"))?;
@@ -155,50 +170,46 @@ impl Shell<'_> {
                 Part::Expect { .. } => {}
             }
         }
-        let seconds = started.elapsed().as_secs_f64();
-        eprintln!("ok {}: {run} blocks run, {skipped} not, {seconds:.1} s", page.display());
+        eprintln!("{}: {run} blocks run, {skipped} not", page.display());
         Ok(())
     }
 
     /// Runs one block, and returns what it printed.
     fn block(&self, commands: &str) -> Result<String, String> {
-        let release = steps::target_folder().join("release");
         let mut command = Command::new("timeout");
-        command.arg(LIMIT_SECONDS).arg(release.join("simcuda"));
+        command.arg(LIMIT_SECONDS).arg(target_folder().join("release/simcuda"));
         // Both streams into one text, in the order in which they were written.
         command.args(["bash", "-eu", "-o", "pipefail", "-c"]).arg(format!("exec 2>&1\n{commands}"));
+        self.set_variables(&mut command)?;
+        command.current_dir(&self.folder).stdin(Stdio::null());
+        let output = command.output().map_err(|error| format!("bash: {error}"))?;
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            return Ok(printed);
+        }
+        let errors = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{}\n{commands}printed:\n{printed}{errors}", output.status))
+    }
+
+    fn set_variables(&self, command: &mut Command) -> Outcome {
         for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy();
-            if ["GENESIS_", "MXNET_", "SIMCUDA_", "CARGO_", "RUST"]
-                .iter()
-                .any(|of| text.starts_with(of))
-            {
+            if SETTINGS.iter().any(|setting| name.to_string_lossy().starts_with(setting)) {
                 command.env_remove(name);
             }
         }
-        let (bin, lib) = (self.prefix.join("bin"), self.prefix.join("lib"));
-        let python = self.python.parent().unwrap_or(self.python);
+        let Place { prefix, python, .. } = self.place;
+        let (bin, lib) = (prefix.join("bin"), prefix.join("lib"));
+        let python = python.parent().unwrap_or(python);
         command
             .env("PATH", before("PATH", &[python, &bin])?)
             .env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &[&lib])?)
             .env("LIBRARY_PATH", before("LIBRARY_PATH", &[&lib])?)
-            .env("CPATH", before("CPATH", &[&self.prefix.join("include")])?)
+            .env("CPATH", before("CPATH", &[&prefix.join("include")])?)
             .env("PKG_CONFIG_PATH", before("PKG_CONFIG_PATH", &[&lib.join("pkgconfig")])?)
-            .env("CMAKE_PREFIX_PATH", self.prefix)
+            .env("CMAKE_PREFIX_PATH", prefix)
             .env("SOURCES", root())
-            .env("PACKAGES", super::dist::folder())
-            .current_dir(&self.folder)
-            .stdin(Stdio::null());
-        let output = command.output().map_err(|error| format!("bash: {error}"))?;
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        match output.status.success() {
-            true => Ok(printed),
-            false => Err(format!(
-                "{}\n{commands}printed:\n{printed}{}",
-                output.status,
-                String::from_utf8_lossy(&output.stderr)
-            )),
-        }
+            .env("PACKAGES", files::dist());
+        Ok(())
     }
 }
 
@@ -216,7 +227,8 @@ mod tests {
 
     #[test]
     fn every_kind_of_block_is_understood() {
-        let page = "<!-- commands: run -->\n# A page\n<!-- needs: d -->\n<!-- run: e -->\n```sh\necho a\n```\n\n\
+        let page = "<!-- commands: run -->\n# A page\n<!-- needs: d -->\n<!-- run: e -->\n\
+                    ```sh\necho a\n```\n\n\
                     <!-- output contains: a -->\n<!-- file: b.c -->\n```c\nint b;\n```\n\
                     <!-- not run: it needs root -->\n```sh\nsudo c\n```\n```text\nd\n```\n";
         let expected = [

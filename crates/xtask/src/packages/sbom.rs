@@ -1,20 +1,23 @@
 //! The bill of materials: what is inside, in CycloneDX's JSON.
+//!
+//! Not cargo-cyclonedx: it writes a document for each crate of the workspace, without the C library
+//! inside zstd-sys and Rust's standard library, and is 120 crates to compile.
 
 use serde_json::{Value, json};
 
-use super::build::VERSION;
-use super::dependencies::{Dependency, dependencies};
-use super::{licences, source_date_text};
-use crate::steps::{Step, output};
+use steps::{Step, output};
 
-/// Among the documents of a package.
+use super::dependencies::Dependency;
+use super::licences;
+use super::version::{VERSION, source_date_text};
+
+/// Its name among the documents of a package.
 pub(super) const FILE_NAME: &str = "genesis.cdx.json";
 
 /// The document.
-pub(super) fn text() -> Result<String, String> {
-    let crates = dependencies()?;
+pub(super) fn text(crates: &[Dependency]) -> Result<String, String> {
     let mut components: Vec<Value> = crates.iter().map(component).collect();
-    let (standard_library, zstd) = (standard_library()?, zstd(&crates));
+    let (standard_library, zstd) = (standard_library()?, zstd(crates));
     components.push(standard_library.clone());
     components.extend(zstd.clone());
     let mut uses: Vec<Value> = crates
@@ -35,7 +38,7 @@ pub(super) fn text() -> Result<String, String> {
         "specVersion": "1.5",
         "version": 1,
         "metadata": {
-            "timestamp": source_date_text()?,
+            "timestamp": source_date_text("+%Y-%m-%dT%H:%M:%SZ")?,
             "component": {
                 "type": "library", "bom-ref": "genesis", "name": "genesis", "version": VERSION,
                 "licenses": [{ "expression": "MIT OR Apache-2.0" }],
@@ -70,7 +73,7 @@ fn component(one: &Dependency) -> Value {
     component
 }
 
-/// Comes with the compiler, so cargo does not name it.
+/// Rust's standard library: it comes with the compiler, so cargo does not list it.
 fn standard_library() -> Result<Value, String> {
     let version = output(&Step::new("rustc", &["--version"]))?;
     let version = version.split(' ').nth(1).unwrap_or_default().to_owned();
@@ -80,7 +83,7 @@ fn standard_library() -> Result<Value, String> {
     }))
 }
 
-/// The C library that zstd-sys is compiled with; its version stands behind the crate's.
+/// The C library that zstd-sys compiles; its version is the last part of the crate's version.
 fn zstd(crates: &[Dependency]) -> Option<Value> {
     let sys = crates.iter().find(|one| one.name == "zstd-sys")?;
     let version = sys.version.split_once("+zstd.")?.1;

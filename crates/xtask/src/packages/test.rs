@@ -1,76 +1,103 @@
-//! `cargo xtask test-packages`: each package is installed into an empty place and used from there;
-//! then the commands of the pages in `docs/` are run on what was installed.
+//! `cargo xtask test-packages`: each package is installed into an empty place and used from there,
+//! and the commands of the pages in `docs/` are run on what was installed.
+//!
+//! Everything is compiled once, then linked once for each linker. The checks of the packages and
+//! the pages do not depend on each other, so they run side by side.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use super::build::{compile, create, failed, remove, scratch};
-use super::consumers::Installed;
-use super::{InstallArguments, debian, dist, pages, sbom, tools, tree, wheel};
-use crate::prerequisites;
-use crate::steps::{self, Outcome, Step, output, run};
+use steps::{Outcome, Step, output, root, run, target_folder};
 
-/// Makes and tests every package, and runs every page; or only the pages that are named.
-pub(crate) fn test(pages: &[PathBuf]) -> Outcome {
+use super::build::{Compiled, compile};
+use super::consumers::Installed;
+use super::files::{self, create, create_empty, failed, files_under, remove, scratch};
+use super::install::{InstallArguments, install_compiled};
+use super::pages::{self, Place};
+use super::parallel::{self, Job};
+use super::{debian, dist, sbom, tools, tree, wheel};
+use crate::{environments, prerequisites};
+
+/// The environment with the wheel, below the target folder.
+const WHEEL_ENVIRONMENT: &str = "packages/test/venv";
+
+/// Makes and tests every package, and runs every page; or runs only the pages that are named.
+pub(crate) fn test(named: &[PathBuf]) -> Outcome {
     prerequisites::install(prerequisites::OF_THE_PACKAGES)?;
-    compile(&["simcuda"])?;
+    // The tools are fetched and unpacked while the compiler runs.
+    let compiled = std::thread::scope(|scope| {
+        let tools = scope.spawn(tools::python);
+        let compiled = compile(&["simcuda"])?;
+        tools.join().map_err(|_| "the tools were not installed")??;
+        Ok::<_, String>(compiled)
+    })?;
     let folder = scratch().join("test");
-    if pages.is_empty() {
-        installation(&folder.join("installation"))?;
+    let whole = named.is_empty();
+    if whole {
+        installation(&compiled, &folder.join("installation"))?;
     }
-    dist()?;
-    let unpacked = unpack(&folder.join("archive"))?;
-    let python = wheel_environment(&folder.join("venv"))?;
-    if !pages.is_empty() {
-        lend_torch(&python)?;
+    dist::dist_compiled(&compiled)?;
+    let prefix = unpack(&folder.join("archive"))?;
+    let python = wheel_environment()?;
+    if whole {
+        run(&wheel_test(&python, "alone").set("GENESIS_BACKEND", "host"))?;
     }
-    if pages.is_empty() {
-        let archive = Installed { prefix: unpacked.clone(), library_folder: "lib".into() };
-        archive.check(&folder.join("archive-consumers"))?;
-        bill_of_materials(&unpacked)?;
-        debian_packages(&folder.join("debian"))?;
-        installed_wheel(&python)?;
+    lend_torch(&python)?;
+    let place = Place { prefix, python, scratch: folder.join("pages") };
+    let mut jobs: Vec<Job<'_>> = Vec::new();
+    if whole {
+        jobs.push(Box::new(|| debian_packages(&folder.join("debian"))));
+        jobs.push(Box::new(|| archive(&place.prefix, &folder.join("archive-consumers"))));
+        jobs.push(Box::new(|| wheel_under_torch(&place.python)));
     }
-    pages::run(pages, &unpacked, &python, &folder.join("pages"))
+    for page in pages::pages(named)? {
+        let place = &place;
+        jobs.push(Box::new(move || pages::run(&page, place)));
+    }
+    parallel::run_all(jobs)
 }
 
-/// `cargo xtask install` and `uninstall`.
-fn installation(folder: &Path) -> Outcome {
+/// `cargo xtask install` and `uninstall`. Programs are built against the archive instead, which
+/// differs in the linker only.
+fn installation(compiled: &Compiled, folder: &Path) -> Outcome {
     remove(folder)?;
     let prefix = folder.join("prefix");
     let libdir = "lib".to_owned();
-    super::install(&InstallArguments {
-        prefix: prefix.clone(),
-        libdir: libdir.clone(),
-        destdir: None,
-    })?;
-    let installed = Installed { prefix: prefix.clone(), library_folder: libdir };
-    installed.check(&folder.join("consumers"))?;
+    let arguments = InstallArguments { prefix: prefix.clone(), libdir, destdir: None };
+    install_compiled(compiled, &arguments)?;
+    let installed = Installed { prefix: prefix.clone(), library_folder: arguments.libdir };
+    installed.check_symbols()?;
     run(&Step::new(prefix.join("bin/genesis"), &["doctor"]).set("GENESIS_BACKEND", "host"))?;
     tree::uninstall(&prefix)?;
     nothing_under(&prefix)
 }
 
 fn nothing_under(folder: &Path) -> Outcome {
-    match tree::files_under(folder)?.first() {
+    match files_under(folder)?.first() {
         None => Ok(()),
         Some(left) => Err(format!("{} is left", left.display())),
     }
 }
 
-/// The tree of the archive, which need not be where it was made.
+/// The unpacked archive.
+fn archive(prefix: &Path, scratch: &Path) -> Outcome {
+    let installed = Installed { prefix: prefix.to_owned(), library_folder: "lib".into() };
+    installed.check(scratch)?;
+    bill_of_materials(prefix)
+}
+
+/// Unpacks the archive, and returns its tree.
 fn unpack(folder: &Path) -> Result<PathBuf, String> {
-    remove(folder)?;
-    create(folder)?;
+    create_empty(folder)?;
     let name = dist::archive_name();
     let mut unpack = Step::new("tar", &["--extract", "--file"]);
-    unpack.extend([dist::folder().join(format!("{name}.tar.gz"))]);
+    unpack.extend([files::dist().join(format!("{name}.tar.gz"))]);
     run(&unpack.within(folder))?;
     Ok(folder.join(name))
 }
 
-/// It is as CycloneDX says that such a document must be.
+/// Checks the bill of materials against CycloneDX's own schema.
 fn bill_of_materials(prefix: &Path) -> Outcome {
     let script = "import sys\n\
         from cyclonedx.schema import SchemaVersion\n\
@@ -82,21 +109,12 @@ fn bill_of_materials(prefix: &Path) -> Outcome {
     output(&check).map(|_| ())
 }
 
-/// The Debian packages, in a root of their own that knows of the packages they should depend on and
-/// of no others.
+/// The Debian packages, in a root of their own, where only the packages they should depend on are
+/// installed.
 fn debian_packages(folder: &Path) -> Outcome {
     let root = folder.join("root");
     remove(folder)?;
-    let state = root.join("var/lib/dpkg");
-    create(&state.join("info"))?;
-    create(&state.join("updates"))?;
-    let depends = ["libc6", "libgcc-s1"];
-    let known = Step::new("dpkg-query", &["--status", depends[0], depends[1]]);
-    fs::write(state.join("status"), output(&known)? + "\n").map_err(failed(&state))?;
-    for package in depends {
-        let list = format!("info/{package}:{}.list", debian::architecture());
-        fs::write(state.join(list), "").map_err(failed(&state))?;
-    }
+    pretend_installed(&root, &["libc6", "libgcc-s1"])?;
     let dpkg = |arguments: &[&str]| {
         let mut step = Step::new("dpkg", &["--force-not-root", "--force-script-chrootless"]);
         step.extend([format!("--root={}", root.display())]);
@@ -105,7 +123,7 @@ fn debian_packages(folder: &Path) -> Outcome {
         step
     };
     let mut install = dpkg(&["--install"]);
-    install.extend(debian::PACKAGES.map(|(name, _)| debian::file(name)));
+    install.extend(debian::PACKAGES.map(debian::file));
     run(&install)?;
     let usr = root.join("usr");
     let installed = Installed { prefix: usr.clone(), library_folder: debian::library_folder() };
@@ -117,43 +135,50 @@ fn debian_packages(folder: &Path) -> Outcome {
         nothing_under(&usr)?;
     }
     let mut lintian = Step::new("lintian", &["--fail-on", "error,warning", "--allow-root"]);
-    lintian.extend(debian::PACKAGES.map(|(name, _)| debian::file(name)));
+    lintian.extend(debian::PACKAGES.map(debian::file));
     run(&lintian)
 }
 
-/// A fresh virtual environment with the wheel, and its Python.
-fn wheel_environment(folder: &Path) -> Result<PathBuf, String> {
-    let mut create = Step::new("python3", &["-m", "venv", "--clear"]);
-    create.extend([folder]);
-    run(&create)?;
-    let python = folder.join("bin/python");
-    let mut install = Step::new(&python, &["-m", "pip", "install", "--quiet", "--no-index"]);
-    install.extend([wheel::file()]);
-    run(&install)?;
-    Ok(python)
+/// Makes dpkg take `packages` of this machine for installed below `root`.
+fn pretend_installed(root: &Path, packages: &[&str]) -> Outcome {
+    let state = root.join("var/lib/dpkg");
+    create(&state.join("updates"))?;
+    let mut status = Step::new("dpkg-query", &["--status"]);
+    status.extend(packages);
+    files::write(&state.join("status"), &(output(&status)? + "\n"))?;
+    for package in packages {
+        let list = format!("info/{package}:{}.list", debian::architecture());
+        files::write(&state.join(list), "")?;
+    }
+    Ok(())
 }
 
-/// The wheel alone, then under the PyTorch that `test-torch` has installed.
-fn installed_wheel(python: &Path) -> Outcome {
-    let script = steps::root().join("tests/packages/wheel.py");
-    let alone = |argument: &str| {
-        let mut step = Step::new(python, &[]);
-        step.extend([script.as_os_str(), argument.as_ref()]);
-        step
-    };
-    run(&alone("alone").set("GENESIS_BACKEND", "host"))?;
-    lend_torch(python)?;
-    let mut under = Step::new(steps::target_folder().join("release/simcuda"), &[]);
-    under.extend([python, &script, Path::new("torch")]);
+/// Makes an environment with the wheel, and returns its Python.
+fn wheel_environment() -> Result<PathBuf, String> {
+    remove(&target_folder().join(WHEEL_ENVIRONMENT))?;
+    environments::install(WHEEL_ENVIRONMENT, "python3", &[&wheel::file().to_string_lossy()])
+}
+
+/// The wheel's tests, of one `kind`.
+fn wheel_test(python: &Path, kind: &str) -> Step {
+    let mut test = Step::new(python, &[]);
+    test.extend([root().join("tests/packages/wheel.py").as_os_str(), kind.as_ref()]);
+    test
+}
+
+fn wheel_under_torch(python: &Path) -> Outcome {
+    let mut under = Step::new(target_folder().join("release/simcuda"), &[]);
+    under.extend([python, &root().join("tests/packages/wheel.py"), Path::new("torch")]);
     run(&under)
 }
 
-/// Lets `python` import what the environment of `test-frameworks` has, without a second copy of 6 GB.
+/// Lets `python` import what the environment of `test-frameworks` has, without a second copy of
+/// 6 GB.
 fn lend_torch(python: &Path) -> Outcome {
     let lent = site_packages(&crate::frameworks::install()?)?;
     let own = site_packages(python)?;
-    // NVIDIA's own finder of libraries looks in the environment's folder only, and Numba's CUDA part
-    // comes in by an import at the start, which a folder that is lent does not bring along.
+    // NVIDIA's own finder of libraries looks in the environment's folder only. Numba's CUDA part is
+    // imported at the start by a .pth file, which has no effect in a folder named by another one.
     let libraries = own.join("nvidia");
     if !libraries.exists() {
         symlink(lent.join("nvidia"), &libraries).map_err(failed(&libraries))?;

@@ -1,31 +1,36 @@
 //! The Python wheel: `python/genesis` with the libraries and the program inside, for any Python.
 //!
 //! Built by the package's own `setup.py`, which takes them from an installed tree. Its platform is
-//! what the libraries were linked for; `auditwheel` must agree, or there is no wheel.
+//! what the libraries were linked for; if `auditwheel` finds another, making the wheel fails.
+//!
+//! Not maturin: it has no form for a library called by ctypes, and compiles every crate a second
+//! time, for a target folder of its own.
 
 use std::path::PathBuf;
 
-use super::build::{Built, PORTABLE_GLIBC, VERSION, remove, scratch};
-use super::tree::{self, Layout};
-use super::{dist, source_date, tools};
-use crate::steps::{Outcome, Step, output, root, run};
+use steps::{Outcome, Step, output, root, run};
 
-/// What pip knows the platform by.
+use super::build::Built;
+use super::files::{self, create_empty, remove, scratch};
+use super::tools;
+use super::tree::{self, Layout};
+use super::version::{PORTABLE_GLIBC, VERSION, source_date};
+
+/// The name of the platform in the wheel's file name.
 fn platform() -> String {
     format!("manylinux_{}_{}", PORTABLE_GLIBC.replace('.', "_"), std::env::consts::ARCH)
 }
 
 /// The file.
 pub(super) fn file() -> PathBuf {
-    dist::folder().join(format!("genesis-{VERSION}-py3-none-{}.whl", platform()))
+    files::dist().join(format!("genesis-{VERSION}-py3-none-{}.whl", platform()))
 }
 
 /// Makes it.
 pub(super) fn wheel(built: &Built) -> Outcome {
     let (tree, scratch) = (scratch().join("wheel/installed"), scratch().join("wheel/build"));
     remove(&tree)?;
-    remove(&scratch)?;
-    super::build::create(&scratch)?;
+    create_empty(&scratch)?;
     let layout = Layout { library_folder: "lib".into(), fixed_prefix: None };
     tree::write(&tree::entries(built, &layout)?, &tree)?;
     let python = tools::python()?;
@@ -34,14 +39,15 @@ pub(super) fn wheel(built: &Built) -> Outcome {
     make.extend(["egg_info".as_ref(), "--egg-base".as_ref(), scratch.as_os_str()]);
     make.extend(["build".as_ref(), "--build-base".as_ref(), scratch.as_os_str()]);
     make.extend(["bdist_wheel", "--plat-name", &platform(), "--dist-dir"]);
-    make.extend([dist::folder()]);
+    make.extend([files::dist()]);
     run(&make.set("GENESIS_INSTALLED", &tree).set("SOURCE_DATE_EPOCH", source_date()?))?;
     let mut audit = Step::new(&python, &["-m", "auditwheel", "show"]);
     audit.extend([file()]);
     let found = output(&audit)?;
     let found = found.split_whitespace().collect::<Vec<_>>().join(" ");
-    match found.contains(&format!("following platform tag: \"{}\"", platform())) {
-        true => Ok(()),
-        false => Err(format!("the wheel is not of {}: {found}", platform())),
+    if found.contains(&format!("following platform tag: \"{}\"", platform())) {
+        Ok(())
+    } else {
+        Err(format!("the wheel is not of {}: {found}", platform()))
     }
 }

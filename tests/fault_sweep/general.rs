@@ -1,0 +1,135 @@
+//! The program for every strategy: growth, streams that share and move memory, shortage, a handle
+//! that is used again, another context, a capture.
+
+use super::verdict::BESIDE_A_CAPTURE;
+use super::*;
+
+impl Run {
+    pub(super) fn use_everything(&mut self) {
+        self.grow_and_use_across_streams();
+        self.move_between_streams();
+        self.run_short();
+        self.free_all();
+        self.give_a_handle_again();
+        self.use_a_stream_of_another_context();
+        self.free_all();
+        self.run_short_beside_a_capture();
+    }
+
+    fn grow_and_use_across_streams(&mut self) {
+        let small = [(); 3].map(|()| self.allocate("small", 700, A));
+        self.free("small", small[1]);
+        let kept = self.allocate("kept", 8 * MIB, A);
+        let shared = self.allocate_unused("shared", 8 * MIB, A);
+        for stream in [B, C] {
+            self.read_elsewhere("shared", shared, (0, stream));
+        }
+        self.free("shared", shared);
+        self.rig.run(B);
+        self.rig.run(C);
+        self.allocate("after B and C", 8 * MIB, A);
+        self.free("kept", kept);
+        let direct = self.allocate("direct", 6 * MIB, A);
+        let address = direct.unwrap_or(0); // which is freed by doing nothing
+        self.live.remove(&address);
+        self.note("direct", self.rig.heap.free_directly(address).map(drop));
+    }
+
+    fn move_between_streams(&mut self) {
+        let given = self.allocate("given", 12 * MIB, A);
+        self.free("given", given);
+        let first = self.allocate("asks for a fence", 12 * MIB, B);
+        self.allocate("makes the fence", 700, A);
+        let second = self.allocate("waits for the fence", 12 * MIB, B);
+        self.free("first", first);
+        self.free("second", second);
+    }
+
+    fn run_short(&mut self) {
+        self.note("trim", self.rig.heap.trim(DEVICE, 40 * MIB).map(drop));
+        self.note("compact", self.rig.heap.compact(DEVICE).map(drop));
+        self.allocate("too much", 100 * MIB, A);
+        let large = self.allocate("all that is left", 36 * MIB, C);
+        self.allocate("what is not there", 30 * MIB, A);
+        self.free("large", large);
+        self.allocate("from a stream that never called again", 36 * MIB, B);
+        self.note("collect", self.rig.heap.collect_garbage(DEVICE).map(drop));
+        self.note("information", self.rig.heap.memory_info(DEVICE).map(drop));
+        self.note("empty", self.rig.heap.empty_cache(DEVICE).map(drop));
+        self.allocate("afresh", 700, C);
+    }
+
+    /// A stream is destroyed while its work is outstanding, and the next has its handle: once with
+    /// a word before, once without.
+    fn give_a_handle_again(&mut self) {
+        for is_told in [false, true] {
+            let old = StreamHandle(self.rig.machine.stream_create(0, false).unwrap());
+            let kept = self.allocate("of a stream that ends", 8 * MIB, old);
+            let freed = self.allocate("of a stream that ends", 8 * MIB, old);
+            self.free("of a stream that ends", freed);
+            let shared = self.allocate_unused("used by it", 4 * MIB, A);
+            self.read_elsewhere("used by it", shared, (0, old));
+            if is_told {
+                self.note("forget", self.rig.heap.forget_stream(old));
+            } else {
+                self.free("used by it", shared);
+            }
+            self.rig.machine.stream_destroy(0, old.0).unwrap();
+            let new = StreamHandle(self.rig.machine.stream_create(0, false).unwrap());
+            assert_eq!(new, old, "the handle is given again");
+            let other = self.allocate("of the next stream", 8 * MIB, new);
+            if is_told {
+                self.free("used by the stream before", shared);
+            }
+            self.free("of the next stream", other);
+            self.free("of a stream that has ended", kept);
+            self.allocate("of a stream that lasts", 700, A);
+            self.note("forget the next", self.rig.heap.forget_stream(new));
+            self.rig.machine.stream_destroy(0, new.0).unwrap();
+        }
+        let all = self.allocate("what they had", 40 * MIB, B);
+        self.free("what they had", all);
+    }
+
+    fn use_a_stream_of_another_context(&mut self) {
+        let context = self.rig.machine.context_create(0).unwrap();
+        let foreign = StreamHandle(self.rig.machine.stream_create(context, false).unwrap());
+        let shared = self.allocate_unused("used in another context", 16 * MIB, A);
+        self.read_elsewhere("used in another context", shared, (context, foreign));
+        self.free("used in another context", shared);
+        let own = self.allocate_unused("of another context", 12 * MIB, foreign);
+        if let Some(address) = own {
+            let machine = &self.rig.machine;
+            machine.touch(context, foreign.0, Work::write(address, MIB, "foreign")).unwrap();
+        }
+        self.free("of another context", own);
+        let large = self.allocate("what both contexts used", 48 * MIB, B);
+        self.free("what both contexts used", large);
+    }
+
+    /// Another thread captures, and has said so.
+    fn run_short_beside_a_capture(&mut self) {
+        let waits = self.allocate_unused("waits for the reader", 12 * MIB, A);
+        self.read_elsewhere("waits for the reader", waits, (0, B));
+        self.note("begin a capture", self.rig.heap.begin_capture(DEVICE));
+        let (rig, told) = (self.rig.clone(), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                rig.machine.begin_capture(0, C.0, CaptureMode::Global).unwrap();
+                told.wait();
+                told.wait();
+                rig.machine.end_capture(0, C.0).expect("nothing has disturbed it");
+            });
+            told.wait();
+            self.free("waits for the reader", waits);
+            self.allocate(BESIDE_A_CAPTURE, 4 * MIB, C);
+            let much = self.allocate(BESIDE_A_CAPTURE, 60 * MIB, A);
+            self.free(BESIDE_A_CAPTURE, much);
+            self.note("empty", self.rig.heap.empty_cache(DEVICE).map(drop));
+            told.wait();
+        });
+        self.note("end the capture", self.rig.heap.end_capture(DEVICE));
+        let after = self.allocate("after the capture", 32 * MIB, A);
+        self.free("after the capture", after);
+    }
+}
