@@ -139,6 +139,7 @@ pub(super) struct Limits {
 
 /// The memory of one device.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each device")]
 pub(super) enum Backing {
     /// Allocations of the driver.
     Segments(Segments),
