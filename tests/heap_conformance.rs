@@ -1,19 +1,20 @@
-//! One suite for every strategy: what a heap promises, whatever its policy.
+//! One suite for every strategy: what every heap guarantees, whatever its strategy.
 //!
 //! Each case is a function of a [`Subject`](support::Subject): a strategy, a store of the simulated
-//! device, and settings. A subject runs the cases of all subjects and those of each of its traits:
+//! device, and settings. A subject runs the cases for all subjects and those for each of its
+//! traits:
 //!
 //! | trait | subjects |
 //! |---|---|
 //! | `bytes` | the store has bytes |
 //! | `naive` | the strategy keeps no freed block |
-//! | `keeping` | it keeps them for reuse |
+//! | `keeping` | the strategy keeps freed blocks for reuse |
 //! | `whole` | blocks are never cut |
 //! | `cutting` | blocks are cut from larger ones and joined again |
 //! | `elastic` | memory moves between addresses |
 //!
-//! So a case that a subject cannot hold is not a test of that subject; no case returns early. A new
-//! strategy is two lines at the end of this file: a test checks that they name all its traits.
+//! So a case that does not apply to a subject is not run for it, and no case returns early. A new
+//! strategy is two lines at the end of this file; a test checks that they name all its traits.
 
 #[path = "heap_conformance/basics.rs"]
 mod basics;

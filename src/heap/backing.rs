@@ -1,12 +1,13 @@
-//! What a device's memory consists of: the one place where it matters which.
+//! What a device's memory consists of: segments or extents. Callers need not know which.
 //!
-//! | backing | strategies | a miss takes | goes back to the driver |
+//! | backing | strategies | memory for a miss | released |
 //! |---|---|---|---|
-//! | [`Segments`] | Naive, Round, Exact, Caching | a segment of another lane, or a new one | whole segments |
-//! | [`Extents`] | Elastic | memory from wherever it is free, mapped where it is needed | extents |
+//! | [`Segments`] | Naive, Round, Exact, Caching | another lane's or a new segment | segments |
+//! | [`Extents`] | Elastic | free memory from anywhere, mapped where needed | extents |
 //!
-//! Each has the rungs of the ladder that bring memory to a lane, and what giving it back takes.
-//! Whatever else a heap does is the same for both. A further source of memory is a further variant.
+//! Each variant implements the rungs of the ladder that bring memory to a lane, and the release of
+//! memory (of segments, only whole ones). All else is the same for both. A new source is a new
+//! variant.
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ use crate::memory::Segment;
 use crate::observe::DeviceEvents;
 
 impl Backing {
-    /// What the strategy of `settings` needs on the device behind `driver`. Where Elastic cannot
-    /// be had, `settings` say Caching afterwards.
+    /// Opens the backing that the strategy of `settings` needs on the device of `driver`. If the
+    /// device cannot support Elastic, changes `settings` to Caching.
     pub(super) fn open(
         driver: &Arc<dyn Device>,
         settings: &mut Settings,
@@ -39,7 +40,7 @@ impl Backing {
         Ok(Self::Segments(Segments::new(Arc::clone(driver))))
     }
 
-    /// The extents, if it is made of them.
+    /// Returns the extents; `None` for segments.
     pub(super) fn extents(&self) -> Option<&Extents> {
         match self {
             Self::Segments(_) => None,
@@ -47,7 +48,7 @@ impl Backing {
         }
     }
 
-    /// A block of at least this many bytes is never taken from what a lane has free.
+    /// A block of at least this many bytes is never taken from a lane's free blocks.
     pub(super) fn always_missed_bytes(&self) -> u64 {
         match self {
             Self::Segments(_) => u64::MAX,
@@ -55,7 +56,7 @@ impl Backing {
         }
     }
 
-    /// Serves a request that its lane does not.
+    /// Serves a request that its lane could not serve.
     pub(super) fn serve(&self, climb: &Climb<'_>, pressure: Pressure) -> Rung {
         match self {
             Self::Segments(segments) => segments.serve(climb, pressure),
@@ -63,13 +64,13 @@ impl Backing {
         }
     }
 
-    /// Whether pieces of free memory are put together for one request, whichever lanes they are
-    /// in; else one piece has to be large enough.
+    /// Returns true if free memory of several lanes is put together for one request; otherwise one
+    /// piece must be large enough.
     pub(super) fn gathers(&self) -> bool {
         matches!(self, Self::Extents(_))
     }
 
-    /// What memory for `bytes` takes of the device.
+    /// The bytes that the ledger charges for `bytes` of memory.
     pub(super) fn charged_bytes(&self, bytes: u64) -> u64 {
         match self {
             Self::Segments(segments) => segments.charged_bytes(bytes),
@@ -77,7 +78,8 @@ impl Backing {
         }
     }
 
-    /// Gives cached memory back as `choice` says; returns the bytes released. No stream is captured.
+    /// Releases the cached memory that `choice` names; returns the bytes released. The caller has
+    /// checked that no stream is captured.
     pub(super) fn release(&self, device: DeviceHeap<'_>, choice: Choice) -> u64 {
         match self {
             Self::Segments(segments) => segments.release(device, choice),
@@ -85,7 +87,7 @@ impl Backing {
         }
     }
 
-    /// Gives a segment that leaves `lane` back to the driver, or else to the lane.
+    /// Releases a segment taken from `lane` to the driver; if that fails, puts it back in the lane.
     pub(super) fn release_segment(
         &self,
         device: DeviceHeap<'_>,
@@ -95,14 +97,14 @@ impl Backing {
         match self {
             Self::Segments(segments) => segments.release_segment(device, lane, segment),
             Self::Extents(_) => {
-                // Elastic keeps every block; nothing leaves one by one.
+                // Elastic keeps every block: blocks never leave one by one.
                 lane.end_leave(Some(segment));
                 Ok(())
             }
         }
     }
 
-    /// Lets `peer` access the memory, what is held and what will be.
+    /// Lets `peer` access all memory, held now or later.
     pub(super) fn add_peer(&self, driver: &dyn Device, peer: DeviceOrdinal) -> driver::Result<()> {
         match self {
             Self::Segments(_) => driver.add_peer(peer),
@@ -110,7 +112,7 @@ impl Backing {
         }
     }
 
-    /// Checks what is kept beside the lanes; returns the bytes held that are in no lane.
+    /// Checks what is kept outside the lanes; returns the bytes held there.
     pub(super) fn validate(&self, device: DeviceHeap<'_>) -> std::result::Result<u64, String> {
         match self {
             Self::Segments(_) => Ok(0),

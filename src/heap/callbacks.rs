@@ -1,4 +1,4 @@
-//! The user's out-of-memory callbacks: asked to let go of memory before a request fails.
+//! The user's out-of-memory callbacks: called before a request fails, so that they free memory.
 
 use std::cell::Cell;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use crate::base::DeviceOrdinal;
 use crate::base::lock::{Lock, assert_none_held, rank};
 
-/// Called with the device and the bytes wanted; says whether it has freed anything. It may
-/// call the library, and may be called from several threads at once. When memory is short for
-/// a request of its own, no callback is asked for that one: it could go on for ever.
+/// Called with the device and the bytes wanted; returns true if it has freed anything. It may call
+/// the library, and several threads may call it at once. If a request made inside a callback is
+/// short of memory, no callback is called for it, because that could go on for ever.
 pub type OutOfMemoryCallback = Arc<dyn Fn(DeviceOrdinal, u64) -> bool + Send + Sync>;
 
 /// Names a registered callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallbackId(pub u64);
 
-/// The registered callbacks, in the order they are asked.
+/// The registered callbacks, in the order they are called.
 #[derive(Default)]
 pub(super) struct Callbacks {
     registered: Lock<Registered, { rank::LEAF }>,
@@ -41,7 +41,7 @@ impl Callbacks {
         id
     }
 
-    /// Says whether there was such a callback. One being called at the moment still finishes.
+    /// Returns true if there was such a callback. A call in progress still finishes.
     pub(super) fn remove(&self, id: CallbackId) -> bool {
         let mut registered = self.registered.lock();
         let position = registered.callbacks.iter().position(|(other, _)| *other == id);
@@ -50,7 +50,7 @@ impl Callbacks {
         removed.is_some()
     }
 
-    /// Asks all of them; says whether one has freed anything.
+    /// Calls all of them; returns true if one has freed anything.
     pub(super) fn ask(&self, device: DeviceOrdinal, wanted_bytes: u64) -> bool {
         assert_none_held();
         let Some(_asking) = Asking::begin() else {
@@ -65,14 +65,14 @@ impl Callbacks {
     }
 }
 
-/// While it lives, its thread is inside a callback.
+/// While this value lives, its thread is inside a callback.
 struct Asking;
 
 impl Asking {
-    /// `None` when the thread is inside a callback already.
+    /// Returns `None` if the thread is inside a callback already.
     fn begin() -> Option<Self> {
         let nested = IS_ASKING.with(|asking| asking.replace(true));
-        // Not `then_some`: its value would be dropped, and so end what the outer one has begun.
+        // Not `then_some`: dropping its unused value would clear the flag of the outer call.
         (!nested).then(|| Self)
     }
 }

@@ -1,26 +1,27 @@
-//! Captures: while a stream of a device is captured, nothing there is waited for or given back.
+//! Captures: while a stream of a device is captured, nothing there is waited for or released.
 //!
-//! A wait for a context spoils every capture of its device, whatever thread or mode began it
-//! (measured on NVIDIA hardware: ROCm/rocm-systems#4508), and so may `cuMemFree`, which waits. So
-//! whoever waits, or gives memory back, asks here first. A capture is known of because
+//! A wait for a context invalidates every capture on its device, whichever thread or mode began it
+//! (measured on NVIDIA hardware: ROCm/rocm-systems#4508). `cuMemFree` may do so too, because it
+//! waits. So every wait and every release asks here first. How a capture becomes known:
 //!
 //! | how | from when | until when |
 //! |---|---|---|
 //! | a private pool is begun (`super::pools`) | its begin | its end |
-//! | it was told (`Heap::begin_capture`): by the preload library, or by a program | the same | the same |
-//! | a request that missed named a stream that captures | that request | the stream's next call after its end, the next miss or request to empty the cache if the stream lasts, or [`SEEN_SECONDS`] without a call |
-//! | the legacy stream says that one which synchronises with it captures | | |
+//! | a program or the preload library announced it | `Heap::begin_capture` | `Heap::end_capture` |
+//! | the stream of a request that missed captures | that request | see below |
+//! | the legacy stream reports a capture that synchronises with it | asked at each wait | |
 //!
-//! What is left: a capture that nobody told of, in a stream that does not synchronise with the
-//! legacy one, none of whose requests missed.
+//! Below: the stream's next call after the capture; or, if the stream lasts, the next miss or
+//! request to empty the cache; or [`SEEN_SECONDS`] without a call.
 //!
-//! **Between the look and the wait** nobody begins a capture unnoticed: a wait under way is
-//! counted before the look, and who begins a capture is counted before looking at the waits. One of
-//! the two sees the other. A capture that begins lets a wait under way end first, for at most
-//! [`MOST_PATIENCE`]: by then the driver has long looked for captures, which it does as a wait
-//! begins, and what the wait is for may need the thread that begins the capture.
+//! Not noticed: an unannounced capture whose stream neither missed nor synchronises with the legacy
+//! one.
 //!
-//! No lock.
+//! **No capture slips in between check and wait**: a wait is counted before the check for captures,
+//! and a capture is counted before the check for waits, so one of the two sees the other. A capture
+//! that begins lets waits under way end first, for at most [`MOST_PATIENCE`]. By then the driver
+//! has long checked for captures, which it does as a wait begins; and the work waited for may need
+//! the thread that begins the capture. No lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst, fence};
@@ -30,31 +31,31 @@ use once_cell::sync::OnceCell;
 
 use crate::driver::{self, Call, Code, DriverError};
 
-/// So long a capture that was only seen counts after the last call on its stream.
+/// How long a capture that was only seen counts after the last call on its stream.
 const SEEN_SECONDS: u32 = 10;
-/// So long a capture waits at its beginning for waits under way.
+/// How long a capture that begins waits, at most, for waits under way.
 const MOST_PATIENCE: Duration = Duration::from_millis(100);
 
 /// What is known of the captures on one device.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
-    /// How many were told of and have not ended.
+    /// Captures announced and not ended.
     told: AtomicU32,
-    /// How many lanes' streams were seen to capture.
+    /// Lanes whose stream was seen capturing.
     pub(super) seen: AtomicU32,
     /// When one was seen last, in seconds since `start`.
     seen_second: AtomicU32,
     start: OnceCell<Instant>,
-    /// How many waits and releases are under way.
+    /// Waits and releases under way.
     waits: AtomicU32,
 }
 
-/// While it lives, something that captures forbid is under way.
+/// While this value lives, a wait or a release is under way.
 #[derive(Debug)]
 pub(super) struct Wait(Arc<Captures>);
 
 impl Captures {
-    /// Whether any is under way, as far as is known.
+    /// Returns true if a capture is known to be under way.
     pub(super) fn is_any(&self) -> bool {
         let is_seen = self.seen.load(SeqCst) != 0
             && self.second().wrapping_sub(self.seen_second.load(SeqCst)) < SEEN_SECONDS;
@@ -69,8 +70,8 @@ impl Captures {
         self.start.get_or_init(Instant::now).elapsed().as_secs() as u32
     }
 
-    /// A lane's stream was found to be captured, or not. `set` keeps that with the lane and
-    /// returns what was kept before.
+    /// Records whether a lane's stream was found capturing. `set` stores that in the lane and
+    /// returns the previous value.
     pub(super) fn see(&self, is_capturing: bool, set: impl FnOnce(bool) -> bool) {
         if is_capturing {
             self.seen_second.store(self.second(), SeqCst);
@@ -82,7 +83,7 @@ impl Captures {
         };
     }
 
-    /// Lets waits under way end, if they do soon.
+    /// Lets waits under way end, for at most [`MOST_PATIENCE`].
     pub(super) fn let_waits_end(&self) {
         let begin = Instant::now();
         while self.waits.load(SeqCst) != 0 && begin.elapsed() < MOST_PATIENCE {
@@ -90,13 +91,13 @@ impl Captures {
         }
     }
 
-    /// A capture begins.
+    /// Counts a capture that begins, and lets waits under way end.
     pub(super) fn begin(&self) {
         self.told.fetch_add(1, SeqCst);
         self.let_waits_end();
     }
 
-    /// One has ended; says whether any was told of.
+    /// Counts the end of a capture; returns true if one was announced.
     pub(super) fn end(&self) -> bool {
         self.told.fetch_update(SeqCst, SeqCst, |told| told.checked_sub(1)).is_ok()
     }
@@ -108,19 +109,19 @@ impl Drop for Wait {
     }
 }
 
-/// Counts a wait, unless a stream is captured.
+/// Begins a wait; fails if a stream is captured.
 pub(super) fn begin_wait(
     captures: &Arc<Captures>,
     is_captured: impl Fn() -> bool,
 ) -> driver::Result<Wait> {
     captures.waits.fetch_add(1, SeqCst);
     let wait = Wait(Arc::clone(captures));
-    // After the count, so that a capture that begins now sees it, or is seen.
+    // After the count: a capture that begins now sees the wait, or is seen by it.
     fence(SeqCst);
     if is_captured() { Err(forbidden()) } else { Ok(wait) }
 }
 
-/// What the driver would answer.
+/// The error that the driver would return.
 pub(super) fn forbidden() -> DriverError {
     DriverError { call: Call::Synchronize, code: Code::STREAM_CAPTURE_UNSUPPORTED }
 }

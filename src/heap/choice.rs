@@ -1,17 +1,17 @@
 //! Which cached memory to release (`super::release`).
 
-/// Which cached memory to release. None of a private pool that is held, and none at all while a
-/// stream may be captured.
+/// Which cached memory to release. Never memory of a private pool that is held, and none at all
+/// while a stream may be captured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Choice {
-    /// All of them.
+    /// All of it.
     All,
-    /// The ones unused for longest, until at least so many bytes have gone back.
+    /// The longest unused first, until at least this many bytes are released.
     Oldest {
         /// How many bytes.
         bytes: u64,
     },
-    /// Those unused for at least so long; with neither age set, those not used since the
+    /// Memory unused for at least one of these ages; if neither is set, memory unused since the
     /// previous collection.
     Unused {
         /// In allocations on the same stream.
@@ -19,9 +19,9 @@ pub(super) enum Choice {
         /// In seconds.
         seconds: Option<f64>,
     },
-    /// Those of private pools that are not held any more.
+    /// Memory of private pools that are no longer held.
     Orphaned,
-    /// Those with bytes between two addresses.
+    /// Memory with bytes between two addresses.
     Within {
         /// The first byte.
         start: u64,
@@ -31,12 +31,12 @@ pub(super) enum Choice {
 }
 
 impl Choice {
-    /// Whether `released_bytes` are enough.
+    /// Returns true if `released_bytes` are enough.
     pub(super) fn is_met(self, released_bytes: u64) -> bool {
         matches!(self, Self::Oldest { bytes } if bytes <= released_bytes)
     }
 
-    /// The same after `released_bytes` have gone back.
+    /// What is left to release after `released_bytes`.
     pub(super) fn less(self, released_bytes: u64) -> Self {
         match self {
             Self::Oldest { bytes } => Self::Oldest { bytes: bytes.saturating_sub(released_bytes) },

@@ -1,6 +1,6 @@
-//! What the heap holds, described: devices, streams, and the address space block by block. No
-//! driver is asked, so this can be done when the process ends; each lane is locked while it is
-//! walked, so it is not for the hot path.
+//! Describes what the heap holds: devices, streams, and the address space block by block. It makes
+//! no driver call, so it can run while the process ends. It locks each lane while walking it, so it
+//! is not for the hot path.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct DeviceDescription {
     pub statistics: Statistics,
 }
 
-/// What one stream has of one device, its private pools included.
+/// What one stream holds on one device, its private pools included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamDescription {
     /// The device.
@@ -39,26 +39,26 @@ pub struct StreamDescription {
     pub stream: StreamName,
     /// Live bytes, as asked for.
     pub requested_bytes: u64,
-    /// Live bytes, of blocks.
+    /// Bytes of live blocks.
     pub allocated_bytes: u64,
-    /// Those, and freed ones that are still in use.
+    /// Bytes of live and pending blocks.
     pub active_bytes: u64,
 }
 
-/// Addresses next to each other, all of one lane: a segment, or an area.
+/// Contiguous addresses of one lane: a segment or an area.
 #[derive(Clone, Debug)]
 pub struct Region {
     /// The device.
     pub device: DeviceOrdinal,
     /// The stream.
     pub stream: StreamName,
-    /// Whether it is a private pool's.
+    /// Whether it belongs to a private pool.
     pub is_private: bool,
-    /// The tag of what is live in it.
+    /// The tag of the live blocks in it.
     pub tag: Option<Arc<str>>,
-    /// Which blocks it is for.
+    /// The size class of its blocks.
     pub class: SizeClass,
-    /// What it consists of, in order of address and without holes; never empty.
+    /// Its parts in address order, without gaps; never empty.
     pub parts: Vec<Part>,
 }
 
@@ -67,9 +67,9 @@ pub struct Region {
 pub struct Part {
     /// First byte.
     pub address: u64,
-    /// Extent, in bytes.
+    /// Size, in bytes.
     pub bytes: u64,
-    /// What was asked for, in bytes, while live.
+    /// Bytes asked for if it is live, otherwise 0.
     pub requested_bytes: u64,
     /// What it is.
     pub state: PartState,
@@ -91,7 +91,7 @@ pub enum PartState {
 }
 
 impl PartState {
-    /// Whether somebody holds it.
+    /// Returns true if it is handed out.
     pub fn is_live(self) -> bool {
         matches!(self, Self::Live | Self::Paused)
     }
@@ -112,7 +112,7 @@ impl Heap {
         described.collect()
     }
 
-    /// Every stream that has blocks live or pending, by device and stream. No lock is taken.
+    /// Every stream with live or pending blocks, sorted by device and stream. Takes no lock.
     pub fn streams_in_use(&self) -> Vec<StreamDescription> {
         let mut streams: Vec<StreamDescription> = self
             .lanes
@@ -142,8 +142,8 @@ impl Heap {
         streams
     }
 
-    /// Everything that every device in use holds, by device and address. Lanes are looked at one
-    /// after the other: what moves between them meanwhile may be in both or in neither.
+    /// Everything that devices in use hold, sorted by device and address. Lanes are read one after
+    /// the other: memory that changes lanes meanwhile may appear twice or not at all.
     pub fn regions(&self) -> Vec<Region> {
         let mut regions = Vec::new();
         for lane in self.lanes.iter() {

@@ -1,7 +1,7 @@
-//! One device of the heap: what its lanes share, and what is done with all of them.
+//! One device of the heap: the state that its lanes share, and what is done with all of them.
 //!
-//! [`DeviceState`] is what is kept; [`DeviceHeap`] is that with the heap around it, on which
-//! everything that concerns one device is a method, in the file that it belongs to.
+//! [`DeviceState`] is that state. [`DeviceHeap`] is the state together with its heap; every
+//! operation on one device is a method of it, in the file of its topic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,8 +24,8 @@ use crate::order::{Contexts, OWN_CONTEXT, StreamName};
 use crate::strategy::Sizing;
 
 impl DeviceState {
-    /// Makes the device ready; the first call to its driver happens here. What is to be logged
-    /// goes to `messages`: others wait for the device meanwhile, so no user's code may run.
+    /// Opens the device; the first call to its driver happens here. Log messages are added to
+    /// `messages`: other threads wait for the device meanwhile, so no user code may run.
     pub(super) fn open(
         driver: Arc<dyn Device>,
         captures: Arc<Captures>,
@@ -99,7 +99,7 @@ impl DeviceState {
     }
 
     fn apply(&self, limits: Limits) {
-        // A fraction of 1 leaves it to the driver, which knows what other processes hold.
+        // With a fraction of 1 the driver decides; it knows what other processes hold.
         let fraction_bytes = if limits.fraction < 1.0 {
             (self.ledger.total_bytes() as f64 * limits.fraction) as u64
         } else {
@@ -144,7 +144,7 @@ impl<'a> DeviceHeap<'a> {
         if let Some(lane) = find_or_add() {
             return Ok(lane);
         }
-        // Streams that only cache something make way for one that needs something.
+        // Release what lanes only cache: a lane left empty can serve this stream.
         self.drain_quarantine();
         self.release(Choice::All);
         find_or_add().ok_or_else(|| {
@@ -179,8 +179,8 @@ impl<'a> DeviceHeap<'a> {
         self.heap.tags.current_unless(|| self.pools.set_tagged(false))
     }
 
-    /// A free block of `lane`, once blocks are free again whose events have completed; events are
-    /// asked about now and then, and in any case before a miss.
+    /// Takes a free block of `lane`. Now and then, and always before a miss, it first frees the
+    /// pending blocks whose events have completed.
     #[inline]
     pub(super) fn take(self, lane: &Lane, state: &mut LaneState, block_bytes: u64) -> Option<Slot> {
         if state.is_poll_due() && !self.pools.is_routing() {
@@ -242,7 +242,7 @@ impl<'a> DeviceHeap<'a> {
         self.lanes().map(|lane| &lane.counters)
     }
 
-    /// The levels now, with peaks that are up to date.
+    /// The current levels, and the peaks brought up to date.
     pub(super) fn levels(self) -> (Snapshot, Snapshot) {
         let mut peaks = self.peaks.lock();
         let now = peaks.refresh(self.counters(), self.cache_limit_bytes());
@@ -257,13 +257,13 @@ impl<'a> DeviceHeap<'a> {
         levels.inactive.saturating_sub(cache_limit)
     }
 
-    /// The most bytes that were active at a time, or will be once `more_bytes` are handed out.
+    /// The peak of active bytes, as it will be once `more_bytes` are handed out.
     pub(super) fn peak_active_bytes(self, more_bytes: u64) -> u64 {
         let (now, peaks) = self.levels();
         peaks.all.active.max(now.all.active + more_bytes)
     }
 
-    /// The most bytes that were live at a time, or will be once `more_bytes` are handed out.
+    /// The peak of live bytes, as it will be once `more_bytes` are handed out.
     pub(super) fn peak_live_bytes(self, more_bytes: u64) -> u64 {
         let (now, peaks) = self.levels();
         peaks.all.allocated.max(now.all.allocated + more_bytes)
@@ -274,7 +274,7 @@ impl<'a> DeviceHeap<'a> {
         self.totals(&SizeClass::ALL).freed
     }
 
-    /// What was counted of the blocks of `classes`.
+    /// The totals of the blocks of `classes`.
     pub(super) fn totals(self, classes: &[SizeClass]) -> Totals {
         let of_lane = |counters: &LaneCounters| -> Totals {
             classes.iter().map(|class| counters.totals(*class)).sum()
@@ -283,7 +283,7 @@ impl<'a> DeviceHeap<'a> {
     }
 }
 
-/// `driver` with guard pages, where it can have them.
+/// Wraps `driver` with guard pages; `None` if it does not support them.
 fn guarded(driver: &Arc<dyn Device>, messages: &mut Messages) -> Option<Arc<dyn Device>> {
     let ordinal = driver.ordinal();
     match Guarded::new(Arc::clone(driver)) {

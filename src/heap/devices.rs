@@ -1,5 +1,5 @@
-//! The heap's devices, and what is asked of one by its ordinal. A device is opened by its first
-//! use; its driver is asked nothing before that.
+//! The heap's devices, and the calls that name one by its ordinal. A device is opened at its first
+//! use; no driver call is made before that.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Heap {
         self.devices.get(ordinal.index()).ok_or_else(|| no_such_device(ordinal, self.devices.len()))
     }
 
-    /// Opens the device; one that fails is tried again by the next call.
+    /// Opens the device; after a failure, the next call tries again.
     #[cold]
     fn open(&self, ordinal: DeviceOrdinal) -> Result<DeviceHeap<'_>> {
         let slot = self.slot(ordinal)?;
@@ -56,20 +56,20 @@ impl Heap {
                 &mut messages,
                 self.events(),
             )?;
-            // Before any thread has it.
+            // Before another thread can use it.
             DeviceHeap { heap: self, state: &state }.introduce_all(&mut messages);
             Ok(state)
         });
         let opened = opened.map(|state| DeviceHeap { heap: self, state });
         if let Ok(device) = &opened {
-            // Once more, for one that was being opened at the same time.
+            // Again, for a device that another thread was opening at the same time.
             fence(SeqCst);
             device.introduce_all(&mut messages);
         }
         if let Err(error) = &opened {
             messages.push((LogLevel::Error, format!("device {ordinal}: {error}")));
         }
-        // Only now: a user's function that receives them may call the library.
+        // Only now, because the user's log function may call the library.
         for (level, message) in messages {
             self.log.write(level, &message);
         }
@@ -91,40 +91,39 @@ impl Heap {
         Ok(&self.slot(device)?.driver)
     }
 
-    /// Returns true if `device` exists and has been used; one that has not holds nothing.
+    /// Returns true if `device` exists and has been used; otherwise it holds nothing.
     pub fn is_opened(&self, device: DeviceOrdinal) -> bool {
         self.opened(device).is_some()
     }
 
-    /// Gives everything cached on `device` back to the driver, after waiting for the device
-    /// if freed blocks are still in use by other streams. Returns the bytes released.
+    /// Releases everything cached on `device` to the driver, after waiting for the device if other
+    /// streams still use freed blocks. Returns the bytes released.
     pub fn empty_cache(&self, device: DeviceOrdinal) -> Result<u64> {
         Ok(self.device(device)?.empty_cache())
     }
 
-    /// Gives cached memory of `device` back, the longest unused first, until at most
-    /// `target_bytes` are reserved or nothing more can go. Does not wait for other streams that
-    /// use a block. Returns the bytes released.
+    /// Releases cached memory of `device`, the longest unused first, until at most `target_bytes`
+    /// are reserved or nothing more can be released. Does not wait for other streams that use a
+    /// block. Returns the bytes released.
     pub fn trim(&self, device: DeviceOrdinal, target_bytes: u64) -> Result<u64> {
         Ok(self.device(device)?.trim(target_bytes))
     }
 
-    /// Gives back what `device` has cached and not used for as long as the settings
-    /// `GENESIS_GC_AGE_*` say, or since the previous collection if they say nothing.
-    /// Returns the bytes released.
+    /// Releases cached memory of `device` that has been unused for as long as `GENESIS_GC_AGE_*`
+    /// set, or since the previous collection if none is set. Returns the bytes released.
     pub fn collect_garbage(&self, device: DeviceOrdinal) -> Result<u64> {
         Ok(self.device(device)?.collect_garbage())
     }
 
-    /// Makes the most of what is free on `device` without giving anything back: frees pending
-    /// blocks whose streams have finished, and joins free neighbours (which Caching and Elastic
-    /// do at each free, Round and Exact never). Returns the bytes that became free.
+    /// Makes more free memory of `device` usable, without releasing any: frees pending blocks whose
+    /// streams have finished, and joins free neighbours (Caching and Elastic do so at each free,
+    /// Round and Exact never). Returns the bytes that became free.
     pub fn compact(&self, device: DeviceOrdinal) -> Result<u64> {
         Ok(self.device(device)?.compact())
     }
 
-    /// Free and total memory of `device` as a caller may count on it: what the driver and the
-    /// limits in force allow, with cached memory counted as free.
+    /// Free and total memory of `device`, as a caller can use it: what the driver and the limits in
+    /// force allow, with cached memory counted as free.
     pub fn memory_info(&self, device: DeviceOrdinal) -> Result<MemoryInfo> {
         self.device(device)?.memory_info()
     }
@@ -186,7 +185,7 @@ impl Heap {
         Ok(self.device(device)?.pool_statistics(class))
     }
 
-    /// Makes the current levels of `device` its peaks.
+    /// Resets the peaks of `device` to its current levels.
     pub fn reset_peaks(&self, device: DeviceOrdinal) -> Result<()> {
         self.device(device)?.reset_peaks();
         Ok(())
@@ -221,21 +220,21 @@ impl Heap {
         self.device(device)?.pools.end(pool)
     }
 
-    /// Gives up one of the uses that [`Self::begin_pool`] counted. With the last, what is free
-    /// in the pool goes back to the driver, at once unless another pool is begun.
+    /// Ends one of the uses that [`Self::begin_pool`] counted. At the last, the pool's free memory
+    /// is released to the driver, at once unless another pool is begun.
     pub fn release_pool(&self, device: DeviceOrdinal, pool: PoolId) -> Result<()> {
         self.device(device)?.release_pool(pool)
     }
 
-    /// From now on, until the matching [`Self::end_capture`], nothing on `device` is waited for
-    /// or given back: a stream of it is about to be captured.
+    /// Announces that a stream of `device` is about to be captured: until the matching
+    /// [`Self::end_capture`] the heap neither waits for the device nor releases its memory.
     pub fn begin_capture(&self, device: DeviceOrdinal) -> Result<()> {
         assert_none_held();
         self.slot(device)?.captures.begin();
         Ok(())
     }
 
-    /// Ends what [`Self::begin_capture`] began; `InvalidArgument` if nothing was.
+    /// Ends what [`Self::begin_capture`] began; `InvalidArgument` if nothing was begun.
     pub fn end_capture(&self, device: DeviceOrdinal) -> Result<()> {
         if !self.slot(device)?.captures.end() {
             let message = format!("no capture is begun on device {device}");
@@ -248,12 +247,12 @@ impl Heap {
         Ok(())
     }
 
-    /// From now on `peer` can access all memory of `device`: what is held, live or cached, and
-    /// what will be. Does nothing if it can already, and for a device and itself.
+    /// Lets `peer` access all memory of `device`, held now or later. Does nothing if it can
+    /// already, or if both are the same device.
     ///
-    /// `NotSupported` under other strategies than Elastic, on a device without virtual memory
-    /// management, and where the driver knows no way from `peer` to `device`. After a failure of
-    /// the driver the peer is not enabled, though it may reach a part of what is held.
+    /// `NotSupported` under strategies other than Elastic, on a device without virtual memory
+    /// management, and if the driver has no path from `peer` to `device`. If a driver call fails,
+    /// the peer is not enabled, but may be able to access part of what is held.
     pub fn enable_peer_access(&self, device: DeviceOrdinal, peer: DeviceOrdinal) -> Result<()> {
         self.require_elastic()?;
         let accessing = self.slot(peer)?;
@@ -264,8 +263,8 @@ impl Heap {
         held.enable_peer_access(accessing.driver.deref())
     }
 
-    /// Work queued on `stream` from now on waits for the work queued on `other` until now, on the
-    /// device; the host does not wait. `DriverFailed` while `other` is captured.
+    /// Makes work queued on `stream` from now on wait, on the device, for the work queued on
+    /// `other` until now. The host does not wait. `DriverFailed` while `other` is captured.
     pub fn make_stream_wait(
         &self,
         device: DeviceOrdinal,
@@ -279,7 +278,7 @@ impl Heap {
         let events = device.contexts.own();
         let event = events.record(other)?;
         let waiting = blocking(|| device.driver.stream_wait(stream, event));
-        // A stream that waits for the event waits for what it stands for now; it may go.
+        // The wait is for what the event stands for now, so the event can be reused.
         events.put(event);
         Ok(waiting?)
     }

@@ -1,6 +1,6 @@
-//! What an allocation does beside serving the caller: it tells the stream of events, notes what
-//! debugging wants to know, and ages the cache. All of it hangs on one test, of `Heap::heeded`;
-//! with nothing wanted, that is all it costs.
+//! What an allocation also does if asked to: it reports to the stream of events, keeps notes for
+//! debugging, and ages the cache. One test of `Heap::heeded` covers all three; if none is on, that
+//! test is the whole cost.
 
 use super::lane::{Lane, LaneGuard};
 use super::notes::Handed;
@@ -9,11 +9,11 @@ use super::state::{Climb, DeviceHeap};
 use crate::base::StreamHandle;
 use crate::memory::Slot;
 
-/// Lanes look for aged segments once in so many allocations.
+/// Allocations of a lane between two searches for aged segments.
 const AGING_INTERVAL: u32 = 256;
 
 impl DeviceHeap<'_> {
-    /// The block in `slot` was handed out on `stream`; returns its address.
+    /// Does the extras for the block in `slot`, just handed out on `stream`; returns its address.
     #[cold]
     #[inline(never)]
     pub(super) fn allocated_with_extras(
@@ -43,7 +43,7 @@ impl DeviceHeap<'_> {
 }
 
 impl Climb<'_> {
-    /// A request was served by `address`, which its lane did not have free.
+    /// Does the extras for `address`, just handed out after a miss.
     #[cold]
     pub(super) fn climbed_with_extras(&self, address: u64) {
         let Climb { device, stream, requested_bytes, .. } = *self;

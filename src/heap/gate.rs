@@ -1,5 +1,5 @@
-//! The gate between waits and captures: whatever waits for a device, or gives memory back, passes
-//! here, and does not while a stream may be captured (`captures` has the rules).
+//! The gate between waits and captures: every wait for a device and every release of memory passes
+//! here, and fails while a stream may be captured (`captures` has the rules).
 
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
@@ -15,19 +15,20 @@ impl DeviceHeap<'_> {
         self.pools.is_routing() || self.captures.is_any()
     }
 
-    /// A pool of the device has just been begun, within which a stream may be captured.
+    /// Called once a pool is begun, in which a stream may be captured: lets waits under way end.
     pub(super) fn pool_has_begun(self) {
         fence(SeqCst);
         self.captures.let_waits_end();
     }
 
-    /// Begins to wait for the device, or to give memory back, until the result is dropped. Fails
-    /// while a stream of the device may be captured.
+    /// Begins a wait for the device or a release of memory; it lasts until the result is dropped.
+    /// Fails while a stream of the device may be captured.
     pub(super) fn begin_wait(self) -> driver::Result<Wait> {
         begin_wait(&self.captures, || self.may_capture())
     }
 
-    /// Does what a capture on the device forbids, or returns the error that the driver would.
+    /// Runs `act`, which captures forbid; during a capture, returns the error that the driver
+    /// would.
     pub(super) fn outside_captures(
         self,
         act: impl FnOnce() -> driver::Result<()>,
@@ -47,8 +48,8 @@ impl DeviceHeap<'_> {
         slots.map(|slot| begin_wait(&slot.captures, || is_captured(slot))).collect()
     }
 
-    /// Waits for the work of the other contexts that use the memory of the device: `cuMemFree` waits
-    /// for its own alone. A wait for the device is begun.
+    /// Waits for the other contexts that use the memory of the device, because `cuMemFree` waits
+    /// only for its own. The caller has begun a wait for the device.
     pub(super) fn wait_for_other_contexts(self) -> driver::Result<()> {
         let _waits = self.begin_waits_for_others()?;
         self.contexts.synchronize_others()
@@ -58,15 +59,15 @@ impl DeviceHeap<'_> {
     pub(super) fn wait_for_contexts(self) -> driver::Result<()> {
         let _wait = self.begin_wait()?;
         let _waits = self.begin_waits_for_others()?;
-        // This spoils nothing, and finds the captures that the legacy stream synchronises with.
+        // This invalidates no capture, and finds those that synchronise with the legacy stream.
         if self.driver.stream_is_capturing(StreamHandle::LEGACY)? {
             return Err(forbidden());
         }
         blocking(|| self.contexts.synchronize())
     }
 
-    /// Looks whether captures that were only seen have ended, of streams that last as long as the
-    /// process. Other streams may be destroyed at any moment.
+    /// Checks whether captures that were only seen have ended. It asks only about streams that last
+    /// as long as the process: others may be destroyed at any moment.
     pub(super) fn look_for_ends(self) {
         if self.captures.seen.load(SeqCst) == 0 || !self.heap.policy.identifies_streams() {
             return;
@@ -80,14 +81,14 @@ impl DeviceHeap<'_> {
         }
     }
 
-    /// Waits until the device is idle, after which every freed block can be used by every
-    /// stream. Returns true if it has; it cannot while a stream is captured, for example.
+    /// Waits until the device is idle: then every stream can use every freed block. Returns false
+    /// if it could not wait, for example because a stream is captured.
     pub(super) fn wait_for_device(self) -> bool {
         !self.may_capture() && self.synchronize().is_ok()
     }
 
-    /// Waits until all work is complete that may use the memory of the device. Fails while a
-    /// stream may be captured.
+    /// Waits until all work that may use the memory of the device is complete. Fails while a stream
+    /// may be captured.
     pub(super) fn synchronize(self) -> driver::Result<()> {
         let lanes = || self.lanes();
         let epochs: Vec<u32> = lanes().map(|lane| lane.lock().fence.end_epoch()).collect();
@@ -107,15 +108,15 @@ impl DeviceHeap<'_> {
 }
 
 impl Climb<'_> {
-    /// Looks whether the stream of a request that missed is captured, in case the library was not
-    /// told.
+    /// Checks whether the stream of a request that missed is captured, because the capture may not
+    /// have been announced.
     pub(super) fn look_for_capture(&self) {
         let Climb { device, lane, stream, .. } = *self;
-        // A capture that was told of is known until its end is told.
+        // An announced capture counts until its end is announced.
         if device.pools.is_routing() || device.captures.is_told() {
             return;
         }
-        // A driver that does not say has no captures.
+        // A driver that cannot tell has no captures.
         if device.driver.stream_is_capturing(stream) == Ok(true) {
             device.captures.see(true, |now| lane.set_capturing(now));
             device.captures.let_waits_end();

@@ -6,8 +6,8 @@
 //! free:      directory → lane → lock → its record → strategy, or pending on other streams
 //! ```
 //!
-//! In the steady state either is one uncontended lock and some arithmetic: no driver call, no
-//! system call, no host allocation, nothing formatted.
+//! In the steady state each is one uncontended lock and some arithmetic: no driver call, no system
+//! call, no host allocation, no formatting.
 
 use super::choice::Choice;
 use super::lane::{Lane, LaneGuard, LaneKey, LaneState};
@@ -18,11 +18,11 @@ use crate::memory::{Slot, State};
 use crate::order::{RecordedStreams, Stream};
 
 impl Heap {
-    /// `requested_bytes` of memory on `device`, for use on `stream`; address 0 for 0 bytes.
+    /// Allocates `requested_bytes` on `device` for use on `stream`; returns address 0 for 0 bytes.
     ///
-    /// The address is a multiple of 512. Work queued on `stream` from now on may use the
-    /// memory; contents are undefined. The default streams are those of `device`. `OutOfMemory`
-    /// comes only after everything cached that could help has been tried.
+    /// The address is a multiple of 512. Work queued on `stream` from now on may use the memory;
+    /// its contents are undefined. The default streams are those of `device`. `OutOfMemory` is
+    /// returned only after all cached memory that could help has been tried.
     #[inline]
     pub fn allocate(
         &self,
@@ -77,10 +77,10 @@ impl Heap {
         }
     }
 
-    /// Gives back the block at `address`; 0 is no block and fine.
+    /// Frees the block at `address`; does nothing for address 0.
     ///
-    /// `ForeignPointer` and `DoubleFree` change nothing. `DriverFailed` (Naive only): the
-    /// driver did not take the memory back; it is kept and offered again later.
+    /// `ForeignPointer` and `DoubleFree` change nothing. `DriverFailed` (Naive only): the driver
+    /// refused to take the memory back; the heap keeps it and tries again later.
     #[inline]
     pub fn free(&self, address: u64) -> Result<()> {
         if address == 0 {
@@ -110,7 +110,7 @@ impl Heap {
         }
     }
 
-    /// Frees the block at `address`, with nothing heeded.
+    /// Frees the block at `address`, without the extras of `heeded`.
     #[inline]
     fn free_block(&self, address: u64) -> Result<()> {
         let Some((lane, slot)) = self.find(address) else {
@@ -132,7 +132,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Frees the block at `address`.
+    /// Frees the block at `address`, with the extras of `heeded`.
     #[cold]
     #[inline(never)]
     pub(super) fn free_with_extras(&self, address: u64) -> Result<()> {
@@ -151,14 +151,14 @@ impl Heap {
         }
         let mut state = lane.lock();
         if state.blocks.find(slot, address).is_some_and(|block| block.state == State::Live) {
-            // Heeded only once the block is free.
+            // Read only once the block is free.
             state.blocks.get_mut(slot).freed_second = self.seconds();
         }
         drop(state);
         self.free_block(address)
     }
 
-    /// Frees what is not a live block with memory: a paused one, or none.
+    /// Handles a free of anything but a live block: frees a paused block, else returns the error.
     #[cold]
     fn free_unusual(
         &self,
@@ -176,8 +176,8 @@ impl Heap {
         }
     }
 
-    /// The rest of a free that needs the driver: other streams used the block, or the strategy
-    /// keeps nothing.
+    /// The rest of a free that needs the driver, because other streams used the block or because
+    /// the strategy keeps no blocks.
     #[cold]
     pub(super) fn free_slow(
         &self,
@@ -199,7 +199,7 @@ impl Heap {
         let segment = lane.begin_leave(&mut state, slot);
         drop(state);
         let freed = if device.may_capture() {
-            // The driver would wait: it goes back when the capture has ended.
+            // The driver would wait: the segment is released when the capture has ended.
             lane.end_leave(Some(segment));
             Ok(())
         } else {
@@ -209,11 +209,11 @@ impl Heap {
         freed
     }
 
-    /// Frees the block at `address`, and gives the memory that this leaves wholly free back to the
-    /// driver at once, waiting for the device if it must: for a block that nothing of its size
-    /// will follow. Returns the bytes released; what shares a segment or an extent with live
-    /// blocks stays cached, and so does what other streams still use. Linear in the number of
-    /// segments.
+    /// Frees the block at `address` and releases the memory that is then wholly free to the driver
+    /// at once, waiting for the device if it must. Meant for a block that none of its size will
+    /// follow. Returns the bytes released. Memory that shares a segment or an extent with live
+    /// blocks stays cached, and so does memory that other streams still use. Linear in the number
+    /// of segments.
     pub fn free_directly(&self, address: u64) -> Result<u64> {
         let found = self.find(address).and_then(|(lane, slot)| {
             let state = lane.lock();

@@ -1,17 +1,15 @@
-//! What only an idle device makes available, and when it is waited for before the device holds
-//! more.
+//! Waiting for a device before it grows, for free memory that only an idle device makes usable:
 //!
-//! Free memory of another stream can be had behind an event of that stream. One that never calls
-//! again gives none: it may have been destroyed, or have gone quiet. And some freed blocks have no
-//! event to wait for: those recorded for the default stream of another thread, or for a stream that
-//! was being captured. Both come back when the device was idle, and would otherwise be left behind,
-//! more and more of them, by programs that make and drop streams.
+//! - free memory of a stream that makes no more calls, because it is destroyed or quiet. Others can
+//!   use it only after an event, which is recorded at a call of that stream;
+//! - freed blocks that were recorded for another thread's default stream, or for a stream that was
+//!   being captured: they have no event.
 //!
-//! A stream that has not been asked for an event yet is asked, and not waited for until half as much
-//! again is left behind: it may well go on calling. So a request that would have the device hold
-//! more than a part over what is live waits first, if at least that much comes back by it. That is
-//! one wait for so many bytes freed, by a request that would take the driver longer, and none for a
-//! program whose streams go on calling.
+//! Otherwise programs that make and drop streams would leave more and more of it behind. So a
+//! request waits first if `held > live + left` and the wait brings back at least `left`. A stream
+//! not asked for an event before is asked now; its memory counts only if `held > live + 1.5 left`,
+//! because the stream may well call again. That is one wait for each `left` bytes freed, by a
+//! request that would take the driver longer, and no wait in a program whose streams keep calling.
 
 use super::lane::Lane;
 use super::state::Climb;
@@ -19,27 +17,27 @@ use crate::base::size::MIB;
 use crate::memory::{Block, Slot};
 use crate::order::Readiness;
 
-/// What may be left behind, as a part of what was live at the peak, …
+/// `left` is this part of what was live at the peak, …
 const LEFT_PART: u64 = 8;
-/// … at least so many bytes, …
+/// … but at least this many bytes, …
 const LEAST_LEFT_BYTES: u64 = 256 * MIB;
 /// … or a part of the device if that is less.
 const LEAST_LEFT_PART: u64 = 4;
 
-/// What the lanes have for a request.
+/// Free memory in the lanes that the request could use.
 #[derive(Clone, Copy, Debug, Default)]
 struct Free {
-    /// Usable now or behind an event, in bytes.
+    /// Usable now or after an event, in bytes.
     ready_bytes: u64,
-    /// Usable once the device was idle, in bytes.
+    /// Usable once the device has been idle, in bytes.
     stuck_bytes: u64,
     /// The same, but of streams that have not been asked for an event before.
     unasked_bytes: u64,
 }
 
 impl Climb<'_> {
-    /// Waits for the device if the request would have it hold much more than is live, and this
-    /// brings back as much; says whether it did.
+    /// Waits for the device if the request would make it hold much more than is live and the wait
+    /// brings back as much. Returns true if it has waited.
     pub(super) fn wait_before_growing(&self) -> bool {
         let Climb { device, block_bytes, .. } = *self;
         let live_bytes = device.peak_live_bytes(block_bytes);
@@ -69,8 +67,8 @@ impl Climb<'_> {
     }
 }
 
-/// Adds what `lane` has: of Elastic's memory every byte counts, as it is gathered; of the others'
-/// the segments that can serve the request.
+/// Adds what `lane` has: under Elastic every byte, because memory is gathered; otherwise the
+/// segments that can serve the request.
 fn add_free(climb: &Climb<'_>, lane: &Lane, is_own: bool, free: &mut Free) {
     let state = lane.lock();
     let bytes_of = |slot: Slot| state.blocks.get(slot).bytes;
@@ -99,7 +97,7 @@ fn add_free(climb: &Climb<'_>, lane: &Lane, is_own: bool, free: &mut Free) {
     }
 }
 
-/// Asks `lane` for an event; what its memory counts as until there is one.
+/// Asks `lane` for an event; returns the sum in which its memory counts until there is one.
 fn stuck_bytes<'a>(climb: &Climb<'_>, lane: &Lane, free: &'a mut Free) -> &'a mut u64 {
     match lane.want_fence(climb.number) {
         true => &mut free.stuck_bytes,

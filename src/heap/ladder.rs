@@ -1,16 +1,16 @@
-//! What is tried, in order, for a request that the lane's own free blocks do not serve.
+//! The ladder: what is tried, in order, for a request that its lane's own free blocks do not serve.
 //!
 //! | rung | costs |
 //! |---|---|
 //! | what the backing can do without pressure (`segments`, `elastic`) | up to a driver allocation |
 //! | release what debugging holds back, then the same again | a host wait |
-//! | ask the user's callbacks, then the same again | what they cost |
-//! | wait for the device: all free blocks of all streams can be used | a host wait |
-//! | give cached memory back, then the same again | driver frees |
+//! | call the user's callbacks, then the same again | what they cost |
+//! | wait for the device, so that any stream can use any free block | a host wait |
+//! | release cached memory, then the same again | driver frees |
 //! | fail, with one line that has every figure | |
 //!
-//! No lock is held from rung to rung, so other threads go on; a block freed by one of them at
-//! any time is found by the next look at the lane.
+//! No lock is held between rungs, so other threads continue; the next look at the lane finds any
+//! block that they have freed.
 
 use super::lane::{Lane, LaneGuard};
 use super::state::{Climb, Pressure, Rung};
@@ -60,12 +60,12 @@ impl Climb<'_> {
     fn after_asking_callbacks(&self) -> Rung {
         Tallies::count(&self.device.tallies.retries);
         let has_freed = self.device.heap.callbacks.ask(self.device.ordinal, self.block_bytes);
-        // What they have freed may be held back as well.
+        // Debugging may hold back what they have freed.
         if self.drain_quarantine() || has_freed { self.without_pressure() } else { Ok(None) }
     }
 
     fn after_waiting(&self) -> Rung {
-        // To try to wait while a stream is captured would spoil the capture.
+        // Even trying to wait while a stream is captured would invalidate the capture.
         if self.device.may_capture() || !self.waiting_would_help() || !self.device.wait_for_device()
         {
             return Ok(None);
@@ -77,13 +77,13 @@ impl Climb<'_> {
         self.device.backing.serve(self, Pressure::Releasing)
     }
 
-    /// Whether there is something that only an idle device makes available to the request.
+    /// Returns true if an idle device would make memory available that the request can use.
     fn waiting_would_help(&self) -> bool {
         let lanes = || self.device.lanes();
         let siblings_bytes =
             lanes().filter(|lane| self.is_sibling(lane)).map(|lane| lane.counters.inactive_bytes());
         let is_cached = if self.device.backing.gathers() {
-            // What is free is put together, with what the driver still has.
+            // Free memory is put together with what the driver still has.
             let siblings_bytes: u64 = siblings_bytes.sum();
             let own_bytes = self.lane.counters.inactive_bytes();
             siblings_bytes > 0
@@ -94,14 +94,14 @@ impl Climb<'_> {
         is_cached || lanes().any(|lane| !lane.lock().pending.is_empty())
     }
 
-    /// Whether `lane` may lend to the request's: another one of the same pool, or of no private
-    /// pool on either side. What is free has no tag.
+    /// Returns true if `lane` may lend to the request's lane: it is another lane of the same pool,
+    /// or neither is of a private pool. Tags do not matter, because free memory has none.
     pub(super) fn is_sibling(&self, lane: &Lane) -> bool {
         let (own, other) = (self.lane.pool(), lane.pool());
         lane.index != self.lane.index && (own == other || !own.is_private() && !other.is_private())
     }
 
-    /// Polls the lane's events and looks once more.
+    /// Polls the lane's events and tries the lane once more.
     pub(super) fn serve_from_lane(&self) -> Option<u64> {
         let mut state = self.lane.lock();
         if !state.pending.is_empty() && !self.device.pools.is_routing() {
@@ -112,8 +112,8 @@ impl Climb<'_> {
         slot.map(|slot| self.lane.hand_out(state, slot, self.requested_bytes))
     }
 
-    /// Makes the request's stream wait for `event`, on the GPU: the fence of `donor`, whose lock is
-    /// released, because this blocks while the queue of the request's stream is full.
+    /// Makes the request's stream wait, on the GPU, for `event`, the fence of `donor`. Releases the
+    /// lock of `donor` first, because this blocks while the queue of the request's stream is full.
     pub(super) fn order_after(
         &self,
         donor: &Lane,
@@ -127,8 +127,8 @@ impl Climb<'_> {
         ordered
     }
 
-    /// A capturing stream must not wait for what lies outside of its graph: there the event has to
-    /// be complete already.
+    /// The wait itself. A capturing stream must not wait for work outside its graph, so this fails
+    /// there unless the event is already complete.
     fn wait_on_device(&self, event: Event) -> driver::Result<()> {
         let driver = &self.device.driver;
         if driver.event_query(event)? {

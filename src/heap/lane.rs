@@ -20,53 +20,52 @@ use crate::order::{
 };
 use crate::strategy::Strategy;
 
-/// One lane. Its own cache lines, so that lanes do not slow each other down; and in it some each
-/// for what others read, now and then or all the time, and for what only its own threads touch: so
-/// the fields have an order.
+/// One lane. Fields are grouped by who writes them; each group has its own cache line.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct Lane {
-    /// Counted under the lock, read by anybody.
+    /// Written under the lock, read by any thread.
     pub(super) counters: LaneCounters,
     state: CachePadded<Lock<LaneState, { rank::LANE }>>,
     /// Its index among all lanes of the heap.
     pub(super) index: u32,
     /// Its device.
     pub(super) device: DeviceOrdinal,
-    /// Its [`LaneKey`], in two words. Changes only when the lane, holding no block, is given
-    /// to another stream; whoever found the lane by its key checks it again under the lock.
+    /// Its [`LaneKey`], in two words. It changes only when its stream ends, or when the lane holds
+    /// no block and is reassigned; code that found the lane by its key checks it again under the
+    /// lock.
     stream: AtomicU64,
     pool: AtomicU32,
-    /// What the stream is called, for people.
+    /// The stream's name, for display.
     name: AtomicU64,
-    /// Who, having missed what this one holds, first wants the epoch ended at the next chance; 0:
-    /// nobody does.
+    /// The first request that missed what this lane holds and wants its epoch ended at the next
+    /// call; 0: none.
     fence_wanted: AtomicU64,
-    /// Whether the stream was seen to be captured when it last was looked at.
+    /// Whether the stream was captured when it was last checked.
     is_capturing: AtomicBool,
     observer: &'static EventStream,
 }
 
-/// Access to the state of a lane, whose lock it holds. Operations release it by `Heap::let_go`.
+/// Access to a lane's state, with its lock held. Operations release it by `Heap::let_go`.
 pub(super) type LaneGuard<'a> = Guard<'a, LaneState, { rank::LANE }>;
 
-/// Asks for an event for no request.
+/// The asker of an event that is for no request.
 pub(super) const NO_REQUEST: u64 = u64::MAX;
 
-/// Whose lane it is.
+/// The stream and the pool that a lane serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LaneKey {
-    /// The stream whose work the blocks are in order with.
+    /// The stream in whose order the blocks are used.
     pub(super) stream: StreamKey,
     /// The pool the memory belongs to.
     pub(super) pool: PoolNumber,
 }
 
-/// Whose lane it is, and what is known of the stream.
+/// A lane's key, and what is known of its stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) key: LaneKey,
-    /// What the stream is called.
+    /// The stream's name.
     pub(super) name: StreamName,
     /// The context that the stream belongs to, among those of the device.
     pub(super) context: u16,
@@ -88,17 +87,17 @@ pub(super) struct LaneState {
     pub(super) tick: u32,
     /// The tick of the last collection.
     pub(super) collected_tick: u32,
-    /// Requests on the ladder for this lane, which keep it with its stream.
+    /// Requests on the ladder for this lane; they keep it from being reassigned.
     climbing: u32,
     /// Segments that the driver may refuse to take back, and events of the stream that are being
-    /// recorded or waited for: they keep it so as well.
+    /// recorded or waited for; they also keep it from being reassigned.
     under_way: u32,
     pub(super) poll_again_at: u32,
     /// Whether a watermark was crossed since the device was last settled for this lane.
     pub(super) has_crossed: bool,
-    /// Empty but while polling; kept so that polling allocates nothing.
+    /// Empty except while polling; kept so that polling allocates nothing.
     pub(super) complete: Vec<Slot>,
-    /// Where memory is away of blocks that are paused, by address.
+    /// Where the memory of paused blocks is away, by address.
     pub(super) paused: Vec<PausedExtent>,
 }
 
@@ -151,7 +150,7 @@ impl Lane {
         StreamKey(self.stream.load(Relaxed))
     }
 
-    /// What its stream is called.
+    /// The name of its stream.
     pub(super) fn name(&self) -> StreamName {
         StreamName(self.name.load(Relaxed))
     }
@@ -166,14 +165,14 @@ impl Lane {
         self.state.lock()
     }
 
-    /// The lane's state if the lane is still that of `key`.
+    /// Locks the lane; `None` if it is no longer the lane of `key`.
     #[inline]
     pub(super) fn lock_for(&self, key: LaneKey) -> Option<LaneGuard<'_>> {
         let state = self.lock();
         (self.key() == key).then_some(state)
     }
 
-    /// Gives the lane to another stream, if it holds nothing.
+    /// Reassigns the lane to another stream if it holds nothing; returns true if it did.
     pub(super) fn rekey(&self, owner: &Owner, contexts: &Contexts) -> bool {
         let mut state = self.lock();
         let unused = state.blocks.is_empty() && state.climbing == 0 && state.under_way == 0;
@@ -189,12 +188,12 @@ impl Lane {
         unused
     }
 
-    /// The stream `key` is about to end, and is `ended` from now on, wherever the lane knows it.
-    /// Where it is the lane's own, what is free here can be had behind a last event.
+    /// Renames `stream`, which is about to end, to `ended` wherever the lane refers to it. If it is
+    /// the lane's own, records a last event, after which other streams can use the free memory.
     pub(super) fn end_stream(&self, stream: Stream, ended: StreamKey, contexts: &Contexts) {
         let mut state = self.lock();
         while state.pending.is_recording(stream.key) {
-            // Its handle is good for as long as the driver has not answered.
+            // The handle is in use until the driver has answered.
             drop(state);
             assert_none_held();
             std::thread::yield_now();
@@ -206,20 +205,20 @@ impl Lane {
         if self.stream() == stream.key {
             self.stream.store(ended.0, Relaxed);
             if !state_ref.blocks.is_empty() {
-                // Without the event, memory is had from here once the device was idle.
+                // Without the event, the memory is usable once the device has been idle.
                 self.record_fence(state, contexts, stream.handle);
             }
         }
     }
 
-    /// Whether freed blocks stay here: always in a private pool, whose addresses must.
+    /// Returns true if freed blocks stay here: always in a private pool, whose addresses must stay.
     #[inline]
     pub(super) fn keeps_blocks(&self, state: &LaneState) -> bool {
         state.strategy.keeps_blocks() || self.pool().is_private()
     }
 
-    /// A request of the lane starts up the ladder; the lane keeps its stream until it is done.
-    /// Gives a number to tell it from others by.
+    /// Begins a climb, until whose end the lane is not reassigned. Returns a number that identifies
+    /// the request.
     pub(super) fn begin_climb(&self, state: &mut LaneState) -> u64 {
         state.climbing += 1;
         // The climb settles the device at its end.
@@ -227,7 +226,7 @@ impl Lane {
         u64::from(self.index + 1) << 32 | u64::from(state.tick)
     }
 
-    /// A request of the lane is done with the ladder.
+    /// Ends a climb.
     pub(super) fn end_climb(&self, served: bool) {
         let mut state = self.lock();
         state.climbing -= 1;
@@ -238,14 +237,14 @@ impl Lane {
         }
     }
 
-    /// Asks for an event on the lane's stream when a call next names it; says whether another
-    /// `asker` than this one, which is not 0, asked before, and none has come since.
+    /// Asks for an event on the lane's stream, to be recorded at the next call that names it.
+    /// Returns true if another asker is already waiting for one. `asker` is not 0.
     pub(super) fn want_fence(&self, asker: u64) -> bool {
         let first = self.fence_wanted.compare_exchange(0, asker, Relaxed, Relaxed);
         first.is_err_and(|first| first != asker)
     }
 
-    /// Notes whether the stream is captured; says whether it was.
+    /// Records whether the stream is captured; returns the previous value.
     pub(super) fn set_capturing(&self, is_capturing: bool) -> bool {
         // The next call on the stream looks again.
         if is_capturing {
@@ -254,19 +253,20 @@ impl Lane {
         self.is_capturing.swap(is_capturing, Relaxed)
     }
 
-    /// Whether the stream was captured when it was last looked at.
+    /// Returns true if the stream was captured when it was last checked.
     pub(super) fn was_capturing(&self) -> bool {
         self.is_capturing.load(Relaxed)
     }
 
-    /// Whether an allocation has to call [`Self::renew_fence`] first. Not in the steady state.
+    /// Returns true if an allocation must call [`Self::renew_fence`] first. Not in the steady
+    /// state.
     #[inline]
     pub(super) fn wants_fence(&self) -> bool {
         self.fence_wanted.load(Relaxed) != 0
     }
 
     /// Records the event that another lane wants, on the lane's stream, which the caller has named.
-    /// No lock is held.
+    /// The caller holds no lock.
     #[cold]
     pub(super) fn renew_fence(
         &self,
@@ -279,21 +279,21 @@ impl Lane {
             let is_capturing = contexts.own().driver().stream_is_capturing(stream) == Ok(true);
             captures.see(is_capturing, |now| self.set_capturing(now));
             if is_capturing {
-                // No event can be had; the next call looks again.
+                // No event can be recorded; the next call checks again.
                 return;
             }
         }
         if let Some(state) = self.lock_for(key)
             && self.fence_wanted.swap(0, Relaxed) != 0
         {
-            // Without the event the other lane keeps missing, and will ask again.
+            // Without the event the other lane misses again, and asks again.
             self.record_fence(state, contexts, stream);
         }
     }
 
-    /// Ends the epoch with an event on the lane's own stream, if it can be had. The lock is let go
-    /// meanwhile: what was freed until now is in the epoch ended, and what is freed from now on is
-    /// not, whenever the event is recorded.
+    /// Ends the epoch with an event on the lane's own stream, if one can be recorded. The lock is
+    /// released meanwhile: the epoch covers what was freed until now and nothing freed later,
+    /// whenever the event is recorded.
     fn record_fence(&self, mut state: LaneGuard<'_>, contexts: &Contexts, stream: StreamHandle) {
         let covered = state.fence.end_epoch();
         let events = contexts.get(state.context);
@@ -307,21 +307,21 @@ impl Lane {
         }
     }
 
-    /// A stream is about to wait for `event`, this lane's, without the lock.
+    /// Pins `event`, this lane's, while a stream is made to wait for it without the lock.
     pub(super) fn begin_wait(&self, state: &mut LaneState, event: Event) {
         state.under_way += 1;
         state.fence.pin(event);
     }
 
-    /// It waits for it now, or never will.
+    /// Unpins `event`: the stream waits for it now, or never will.
     pub(super) fn end_wait(&self, state: &mut LaneState, contexts: &Contexts, event: Event) {
         state.under_way -= 1;
         let events = contexts.get(state.context);
         state.fence.unpin(&events, event);
     }
 
-    /// Counts what the lane holds: its backed blocks, and the paused ones, which are as live as
-    /// others to whoever asks.
+    /// Counts what the lane holds: its backed blocks, and the paused ones, which callers see as
+    /// live.
     pub(super) fn count_held(&self, blocks: &BlockTable) {
         self.counters.set_held_bytes(blocks.backed_bytes() + blocks.paused_bytes());
     }
@@ -334,7 +334,7 @@ impl Lane {
         }
     }
 
-    /// Hands out the block in `slot`, which no structure holds, for `requested_bytes`; returns its
+    /// Hands out the block in `slot`, which is in no free list, for `requested_bytes`; returns its
     /// address.
     #[inline]
     pub(super) fn hand_out(&self, state: &mut LaneState, slot: Slot, requested_bytes: u64) -> u64 {
@@ -359,13 +359,13 @@ impl Lane {
     }
 
     /// Takes out a whole free segment for the driver, which may refuse it: until
-    /// [`Self::end_leave`] the lane keeps its stream.
+    /// [`Self::end_leave`] the lane is not reassigned.
     pub(super) fn begin_leave(&self, state: &mut LaneState, slot: Slot) -> Segment {
         state.under_way += 1;
         self.withdraw_segment(state, slot)
     }
 
-    /// A whole free segment that was taken out is free here again, as it was since `epoch`.
+    /// Puts back a whole free segment that was taken out; it counts as freed in `epoch`.
     pub(super) fn put_back_segment(&self, state: &mut LaneState, segment: Segment, epoch: u32) {
         let slot = state.blocks.insert(segment);
         state.stamp_freed(slot).freed_epoch = epoch;
@@ -373,7 +373,7 @@ impl Lane {
         self.count_held(&state.blocks);
     }
 
-    /// The driver has taken a segment, or it is `refused` and free here again.
+    /// Ends [`Self::begin_leave`]: the driver took the segment, or `refused` is put back as free.
     pub(super) fn end_leave(&self, refused: Option<Segment>) {
         let mut state = self.lock();
         state.under_way -= 1;
@@ -401,13 +401,13 @@ impl LaneState {
         }
     }
 
-    /// Whether events should be asked about now. Never in the steady state.
+    /// Returns true if events should be polled now. Never in the steady state.
     #[inline]
     pub(super) fn is_poll_due(&self) -> bool {
         self.pending.has_events() && self.tick.wrapping_sub(self.poll_again_at) as i32 >= 0
     }
 
-    /// Asks whether the fence's event is complete.
+    /// Polls the fence's event.
     pub(super) fn poll_fence(&mut self, contexts: &Contexts) {
         match self.context {
             OWN_CONTEXT => self.fence.poll(contexts.own()),
@@ -415,7 +415,7 @@ impl LaneState {
         }
     }
 
-    /// The block in `slot` is freed now, as the lane counts the time.
+    /// Stamps the block in `slot` as freed now, by epoch and tick.
     #[inline]
     pub(super) fn stamp_freed(&mut self, slot: Slot) -> &mut Block {
         let block = self.blocks.get_mut(slot);

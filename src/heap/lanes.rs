@@ -1,14 +1,14 @@
 //! All lanes of the heap, and how a stream finds its own without a lock.
 //!
 //! Lanes live in an arena of fixed capacity and are never dropped, so an index found in the
-//! address directory is always good. Each device has an index from stream to lane: an open
+//! address directory is always valid. Each device has an index from stream to lane: an open
 //! hash table of lane numbers in atomics. Readers probe it freely; writers hold its lock.
-//! An entry is a hint: its lane says itself which stream it serves, so an entry that has
-//! become stale is passed over, and a reader that misses looks again under the lock.
+//! An entry is a hint: the lane itself has its key, so a stale entry is skipped, and a reader that
+//! finds nothing looks again under the lock.
 //!
-//! Streams come and go, and the library is not told when one is destroyed. When a device has
-//! all the lanes it may have, one that holds no block is given to the next stream, so a
-//! program that makes and drops streams for ever runs for ever.
+//! The library is not told when a stream is destroyed. Once a device has [`MAX_LANES`] lanes, one
+//! that holds no block is reassigned to the next stream, so a program can make and drop streams
+//! without end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,19 +44,19 @@ pub(super) struct LaneIndex {
     device: DeviceOrdinal,
     /// Lane index + 1; 0: never used.
     entries: Box<[AtomicU32]>,
-    /// Held by whoever changes entries.
+    /// Held while entries are changed.
     used: Lock<Used, { rank::LANES }>,
 }
 
 /// How much of an index is in use.
 #[derive(Debug, Default)]
 struct Used {
-    /// Entries that are not 0, stale ones among them.
+    /// Entries that are not 0, stale ones included.
     entries: usize,
     /// Lanes of the device.
     lanes: usize,
-    /// Which of them is the next to be given away if it holds nothing: each in its turn, so
-    /// that a stream just met keeps its lane for long.
+    /// Which of them is tried next for reassignment. Each has its turn, so that a new stream keeps
+    /// its lane for long.
     hand: usize,
 }
 
@@ -71,7 +71,7 @@ impl Lanes {
         Self { arena, count: Lock::new(0), directory, observer }
     }
 
-    /// The lane of an index that [`Self::add`] gave.
+    /// The lane at an index that [`Self::add`] assigned.
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&Lane> {
         self.arena.get(index as usize)?.get()
@@ -124,8 +124,8 @@ impl LaneIndex {
         None
     }
 
-    /// The lane of `owner`: known, new, or one that held nothing and is given to it.
-    /// `None` when there are [`MAX_LANES`] lanes and all hold memory.
+    /// The lane of `owner`: known, new, or one that held nothing and is reassigned. `None` if there
+    /// are [`MAX_LANES`] lanes and all hold memory.
     #[cold]
     pub(super) fn find_or_add<'a>(
         &self,

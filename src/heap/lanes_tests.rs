@@ -1,5 +1,4 @@
-//! Lanes for more streams than there can be lanes: which are given to other streams, and
-//! what the index says of them.
+//! More streams than there can be lanes: which lanes are reassigned, and what the index finds.
 
 use crate::observe::EventStream;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ fn common(stream: u64) -> LaneKey {
     LaneKey { stream: StreamKey(stream), pool: PoolNumber::COMMON }
 }
 
-/// Who has that lane.
+/// The owner of that lane.
 fn owner(stream: u64) -> Owner {
     Owner { key: common(stream), name: StreamName(stream), context: OWN_CONTEXT }
 }
@@ -49,7 +48,7 @@ impl House {
         }
     }
 
-    /// The number of the lane for the stream `key`, made if need be.
+    /// The index of the lane for the stream `key`, which is made if needed.
     fn lane(&self, key: u64) -> Option<u32> {
         let Self { lanes, index, settings, contexts } = self;
         let lane = index.find_or_add(lanes, &owner(key), settings, contexts)?;
@@ -62,7 +61,7 @@ impl House {
         self.index.find(&self.lanes, common(key)).map(|lane| lane.index)
     }
 
-    /// Has all that the lane holds be a segment, which the driver is given back.
+    /// Takes the one segment out of the lane for the driver, making it first if the lane is empty.
     fn lend_to_driver(&self, lane: u32) {
         let lane = self.lanes.get(lane).unwrap();
         let mut state = lane.lock();
@@ -76,7 +75,7 @@ impl House {
         assert_eq!(lane.begin_leave(state, slot), SEGMENT);
     }
 
-    /// Gives the lane a block, which keeps it with its stream.
+    /// Gives the lane a block, so that it is not reassigned.
     fn occupy(&self, lane: u32) {
         let address = (u64::from(lane) + 1) << 24;
         let segment = Segment { address, bytes: 512, class: SizeClass::Small };
@@ -88,7 +87,7 @@ impl House {
 fn a_stream_finds_its_lane_again() {
     let house = House::new();
     assert_eq!(house.find(1), None);
-    // Keys that collide: the same but for bits that the hash may drop.
+    // Keys that may collide: they differ only in bits that the hash may drop.
     let keys: Vec<u64> = (0..500).map(|n| n << 52 | n << 20 | 0x8000).collect();
     let lanes: Vec<u32> = keys.iter().map(|&key| house.lane(key).unwrap()).collect();
     for (key, lane) in keys.iter().zip(&lanes) {
@@ -114,7 +113,7 @@ fn empty_lanes_go_to_new_streams_and_full_ones_stay() {
     for key in 0..MAX_LANES as u64 {
         assert_eq!(house.find(key + 1).is_some(), key % 2 == 0, "stream {key}");
     }
-    // What the index still says of a stream long gone is not believed.
+    // A stale entry of the index is not used.
     let last = house.lane(20_000).unwrap();
     assert_eq!(house.lanes.get(last).unwrap().key(), common(20_000));
 }

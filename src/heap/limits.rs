@@ -1,4 +1,4 @@
-//! What the user allows the heap to hold, and how it may change while the heap is in use.
+//! The limits that the user sets on what the heap holds, and changing them while it is in use.
 
 use super::state::DeviceHeap;
 use crate::base::Result;
@@ -16,9 +16,9 @@ impl DeviceHeap<'_> {
         Ok(MemoryInfo { free_bytes, total_bytes: info.total_bytes })
     }
 
-    /// How much must be given back before the device can hold `bytes` more.
+    /// The bytes to release before the device can hold `bytes` more.
     pub(super) fn missing_bytes(self, bytes: u64) -> u64 {
-        // A driver that does not answer is taken to have nothing.
+        // If the driver returns an error, nothing counts as free.
         let free_bytes = self.driver.memory_info().map_or(0, |info| info.free_bytes);
         let wanted_bytes = self.backing.charged_bytes(bytes);
         wanted_bytes.saturating_sub(self.ledger.room_bytes().min(free_bytes))

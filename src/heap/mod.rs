@@ -3,15 +3,15 @@
 //! | files | what they do |
 //! |---|---|
 //! | `state` | what a heap consists of: the types |
-//! | `hot_path`, `extras`, `lane`, `lanes` | allocate and free while all is warm |
-//! | `ladder`, `backing`, `segments`, `elastic`, `idle` | serve what a lane does not have |
-//! | `release`, `choice`, `limits`, `peers` | give memory back, keep limits, reach other devices |
-//! | `waits`, `gate`, `captures`, `pools`, `streams` | pending blocks, waits and captures, streams |
-//! | `pause`, `debug` | tags whose memory goes away; finding wrong uses of memory |
-//! | `devices`, `whole`, `report`, `describe`, `notes` | what callers ask, and what is told |
+//! | `hot_path`, `extras`, `lane`, `lanes` | allocate and free in the steady state |
+//! | `ladder`, `backing`, `segments`, `elastic`, `idle` | serve a request after a miss |
+//! | `release`, `choice`, `limits`, `peers` | release memory, keep limits, access by peers |
+//! | `waits`, `gate`, `captures`, `pools`, `streams` | pending blocks, captures, streams |
+//! | `pause`, `debug` | tags whose memory can be paused; finding misuse of memory |
+//! | `devices`, `whole`, `report`, `describe`, `notes` | calls and queries; events reported |
 //!
-//! Every thread may call everything at any time. Size, device and stream of a block come from its
-//! own record, so [`Heap::free`] takes the pointer alone.
+//! Any thread may call any function at any time. A block's own record has its size, device and
+//! stream, so [`Heap::free`] takes only the pointer.
 //!
 //! Lock order: the index of lanes, one lane, what the device shares (`base::lock::rank`).
 

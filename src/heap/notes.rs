@@ -1,15 +1,15 @@
-//! What the heap tells the stream of events of the calls it serves. What becomes of memory is
-//! told where it happens: by `memory::Ledger` and `memory::ExtentStore`, and by a lane of its
+//! Reports the calls that the heap serves to the stream of events. Changes to memory are reported
+//! where they happen: by `memory::Ledger`, by `memory::ExtentStore`, and by each lane for its
 //! blocks.
 //!
-//! Call sites are looked for here, in the thread that made the call and with no lock held: to
-//! find one may take a lock of other code, such as an interpreter's.
+//! Call sites are looked up here, in the calling thread and with no lock held, because the lookup
+//! may take a lock of other code, such as an interpreter's.
 
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::observe::{Action, Event, EventStream};
 use crate::order::StreamName;
 
-/// The stream of events, as the heap speaks to it.
+/// The heap's access to the stream of events.
 #[derive(Debug)]
 pub(super) struct Notes {
     pub(super) events: &'static EventStream,
@@ -22,18 +22,18 @@ pub(super) struct Handed {
     /// The bytes of the block; `requested_bytes` are those asked for.
     pub(super) bytes: u64,
     pub(super) requested_bytes: u64,
-    /// Whether its lane did not have it free.
+    /// Whether the request missed.
     pub(super) is_miss: bool,
 }
 
 impl Notes {
-    /// Whether anything listens.
+    /// Returns true if there is a listener.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.events.is_on()
     }
 
-    /// A request on `stream` was served.
+    /// Reports that a request on `stream` was served.
     #[inline(never)]
     pub(super) fn allocated(&self, device: DeviceOrdinal, stream: StreamHandle, handed: Handed) {
         let Handed { address, bytes, requested_bytes: amount, is_miss } = handed;
@@ -42,7 +42,7 @@ impl Notes {
         self.events.note(Event { stream, address, amount, bytes, is_miss, site, ..event });
     }
 
-    /// A request for 0 bytes was served, by no block; returns its address.
+    /// Reports a request for 0 bytes, which has no block; returns its address.
     #[cold]
     pub(super) fn allocated_nothing(&self, device: DeviceOrdinal, stream: StreamHandle) -> u64 {
         if self.is_on() {
@@ -52,15 +52,15 @@ impl Notes {
         0
     }
 
-    /// The block at `address` is about to be freed.
+    /// Reports that the block at `address` is about to be freed.
     #[inline(never)]
     pub(super) fn freeing(&self, address: u64) {
-        // Only debugging wants to know where, and looks for itself.
+        // Only debugging needs the call site, and looks it up itself.
         let event = Event::new(Action::Free, DeviceOrdinal(0));
         self.events.note(Event { address, ..event });
     }
 
-    /// The block at `address` is about to be used on another stream.
+    /// Reports that the block at `address` is about to be used on another stream.
     pub(super) fn recording(&self, address: u64, stream: StreamHandle) {
         if self.is_on() {
             let event = Event::new(Action::RecordStream, DeviceOrdinal(0));
@@ -68,14 +68,14 @@ impl Notes {
         }
     }
 
-    /// Something happened on `device` to so many bytes of it.
+    /// Reports `action` on `device`, of this many bytes.
     pub(super) fn of_device(&self, action: Action, device: DeviceOrdinal, bytes: u64) {
         if self.is_on() {
             self.events.note(Event { bytes, ..Event::new(action, device) });
         }
     }
 
-    /// A request of `amount` bytes on `stream` failed because memory is short.
+    /// Reports that a request of `amount` bytes on `stream` failed because memory is short.
     pub(super) fn out_of_memory(&self, device: DeviceOrdinal, stream: StreamHandle, amount: u64) {
         if self.is_on() {
             let (stream, site) = (StreamName::of(stream).0, self.events.site());
@@ -84,7 +84,7 @@ impl Notes {
         }
     }
 
-    /// The memory of the tag `name` was taken away, or came back.
+    /// Reports that the memory of the tag `name` was released, or came back.
     pub(super) fn of_tag(&self, action: Action, name: &str) {
         if self.is_on() {
             let name = self.events.names().number(name);

@@ -1,17 +1,17 @@
-//! Peers: other devices that may access the memory of one.
+//! Peers: the other devices that may access a device's memory.
 //!
-//! Memory of `cuMemCreate` is not reached by `cuCtxEnablePeerAccess`: each mapping names who may
-//! access it, and a plain copy or a kernel of another device faults (PyTorch's caching allocator
-//! says so of its expandable segments; llama.cpp#4606). So all devices that a process uses are
-//! introduced to each other: as the second one is opened; and, wherever memory is mapped, those whose
-//! primary context has become active meanwhile. A process that uses one device pays nothing. A
-//! program whose other device only reads, and became active after the last mapping was made, says so
-//! (`Heap::enable_peer_access`; the preload library does).
+//! `cuCtxEnablePeerAccess` does not cover memory of `cuMemCreate`: each mapping lists the devices
+//! that may access it, and a plain copy or a kernel of another device faults (PyTorch's caching
+//! allocator says so of its expandable segments; llama.cpp#4606). So the heap introduces all
+//! devices that a process uses to each other: when the second is opened and, whenever memory is
+//! mapped, those whose primary context has become active meanwhile. A process with one device pays
+//! nothing. If the other device only reads, and became active after the last mapping, the program
+//! must call `Heap::enable_peer_access` (the preload library does).
 //!
-//! Plain allocations of the driver are left to the program, which enables access to them by CUDA's
-//! own means, as it would without this library.
+//! Plain allocations of the driver are left to the program, which enables access by CUDA's own
+//! calls, as it would without this library.
 //!
-//! An introduction that fails is tried again with the next mapping; nobody's request fails for it.
+//! An introduction that fails is tried again at the next mapping; no request fails because of it.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -32,7 +32,7 @@ impl Introductions {
 }
 
 impl DeviceHeap<'_> {
-    /// `Heap::enable_peer_access`, for the device behind `peer`, which is another one.
+    /// `Heap::enable_peer_access` for the device of `peer`, which is another one.
     pub(super) fn enable_peer_access(self, peer: &dyn Device) -> Result<()> {
         let (device, peer_ordinal) = (self.ordinal, peer.ordinal());
         let not_supported = |what: &str| {
@@ -49,8 +49,8 @@ impl DeviceHeap<'_> {
         Ok(extents.add_peer(peer_ordinal)?)
     }
 
-    /// The device is in use from now on: it and those in use already may access each other's
-    /// memory. What is to be logged goes to `messages`.
+    /// Called when the device is opened: lets it and the devices in use access each other's memory.
+    /// Log messages are added to `messages`.
     pub(super) fn introduce_all(self, messages: &mut Messages) {
         for other in self.heap.opened_devices() {
             messages.extend(self.introduce(other.ordinal));
@@ -58,7 +58,7 @@ impl DeviceHeap<'_> {
         }
     }
 
-    /// Introduces the device, of which memory is about to be mapped, to those that the process has
+    /// Called before memory of the device is mapped: introduces it to devices that the process has
     /// begun to use without this library.
     pub(super) fn meet_peers(self) {
         let others = self.heap.devices.iter().filter(|slot| {
@@ -70,8 +70,8 @@ impl DeviceHeap<'_> {
         }
     }
 
-    /// Lets `peer` access the memory of the device, if that is up to this library; returns what is
-    /// to be logged.
+    /// Lets `peer` access the memory of the device, if this library can; returns the message to
+    /// log.
     fn introduce(self, peer: DeviceOrdinal) -> Option<(LogLevel, String)> {
         let introductions = &self.introductions;
         if peer == self.ordinal || introductions.is_settled(peer) {

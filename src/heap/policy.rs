@@ -1,5 +1,5 @@
-//! Settings that may change while threads allocate: when cached memory goes back by itself, what
-//! operations heed, and how streams are told apart.
+//! Settings that may change while threads allocate: when cached memory is released automatically,
+//! which slow-path flags operations test, and how streams are told apart.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -8,13 +8,13 @@ use crate::config::{PoolType, Settings, StreamIds};
 
 /// Bits of a NaN: no value.
 const NONE_BITS: u64 = u64::MAX;
-/// Slow-path flags tested by every operation. Cached segments age, …
+/// Slow-path flags tested by every operation. This one: cached segments age.
 pub(super) const AGING: u8 = 1;
-/// … by the clock.
+/// Slow-path flag: they age by the clock.
 pub(super) const TIMING: u8 = 2;
-/// The program is debugged.
+/// Slow-path flag: debugging is on.
 pub(super) const DEBUGGING: u8 = 4;
-/// The stream of events has a listener.
+/// Slow-path flag: the stream of events has a listener.
 pub(super) const LISTENING: u8 = 8;
 
 /// Which streams are told apart by the driver's numbers: none, …
@@ -24,17 +24,17 @@ const DESTROYABLE_STREAMS: u8 = 1;
 /// … all.
 const ALL_STREAMS: u8 = 2;
 
-/// When cached memory is released by itself, and what else operations heed.
+/// When cached memory is released automatically, and the slow-path flags.
 #[derive(Debug)]
 pub(super) struct Policy {
     reserve_fraction: f64,
     gc_threshold: AtomicU64,
     age_allocations: AtomicU64,
     age_seconds: AtomicU64,
-    /// Bits of the above.
+    /// The slow-path flags that are set, except `LISTENING`.
     heeded: AtomicU8,
     identified: AtomicU8,
-    /// Whether the driver has numbers for streams; true until it is found not to.
+    /// Whether the driver has numbers for streams; true until a call shows that it has none.
     has_numbers: AtomicBool,
 }
 
@@ -84,13 +84,13 @@ impl Policy {
         self.identified.load(Relaxed) != NO_STREAMS
     }
 
-    /// Returns true if all streams are.
+    /// Returns true if all streams are told apart by the driver's numbers.
     #[inline]
     pub(super) fn identifies_all_streams(&self) -> bool {
         self.identified.load(Relaxed) == ALL_STREAMS
     }
 
-    /// The driver has no such numbers.
+    /// Called when the driver turns out to have no such numbers.
     pub(super) fn never_identify_streams(&self) {
         self.has_numbers.store(false, Relaxed);
         self.identified.store(NO_STREAMS, Relaxed);
@@ -107,13 +107,13 @@ impl Policy {
         some_f64(self.gc_threshold.load(Relaxed))
     }
 
-    /// The flags above that are set, but for `LISTENING`.
+    /// The slow-path flags that are set, except `LISTENING`.
     #[inline]
     pub(super) fn heeded(&self) -> u8 {
         self.heeded.load(Relaxed)
     }
 
-    /// Returns true if places and times, or more, are noted of blocks.
+    /// Returns true if debugging is on, so that call sites and times of blocks are noted, or more.
     pub(super) fn is_debugging(&self) -> bool {
         self.heeded.load(Relaxed) & DEBUGGING != 0
     }
@@ -123,7 +123,7 @@ impl Policy {
         self.heeded.load(Relaxed) & TIMING != 0
     }
 
-    /// The segments that have reached an age set.
+    /// Chooses the segments that have reached one of the ages set.
     pub(super) fn unused(&self) -> Choice {
         let allocations = self.age_allocations.load(Relaxed);
         Choice::Unused {

@@ -1,17 +1,16 @@
-//! Private pools: memory set apart for a graph capture or for whoever asks.
+//! Private pools: memory set apart for a graph capture or on request.
 //!
-//! A captured graph holds the addresses its work used, so memory that was freed during the
-//! capture may be reused by that graph only, and must stay where it is until the graph is gone.
-//! Between `Heap::begin_pool` and `Heap::end_pool` the requests whose stream passes the
-//! pool's filter are served from lanes of the pool's own, which share nothing with the others:
-//! they neither take segments from outside nor lose any, until as many
-//! `Heap::release_pool` as there were begins have come. Then what is free goes back to the
-//! driver, which waits for all work of the device: a graph may be replayed on any stream, so no
-//! event of a lane's own stream tells when its memory is out of use. What is still live goes
-//! back once it has been freed, with the next release of cached memory.
+//! A captured graph holds the addresses that its work used. So memory freed during the capture may
+//! be reused by that graph only, and must stay where it is until the graph is gone. Between
+//! `Heap::begin_pool` and `Heap::end_pool`, requests whose stream passes the pool's filter are
+//! served from the pool's own lanes. These neither take segments from other lanes nor lose any,
+//! until `Heap::release_pool` has been called as often as the pool was begun. Then free memory is
+//! released to the driver, which waits for all work of the device: a graph may be replayed on any
+//! stream, so no event of a lane's own stream shows when its memory is out of use. Live memory is
+//! released once it is freed, with the next release of cached memory.
 //!
-//! A stream may be capturing while any pool of its device is begun, so meanwhile nothing there
-//! is waited for, polled or given back.
+//! A stream may be capturing while any pool of its device is begun, so meanwhile the heap does not
+//! wait, poll or release memory there.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,40 +23,40 @@ use crate::base::{Error, Result, StreamHandle};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolId(pub u64, pub u64);
 
-/// Says whether requests on a stream, made by the calling thread, belong to a pool.
+/// Returns true if requests on a stream, made by the calling thread, belong to a pool.
 pub type PoolFilter = Arc<dyn Fn(StreamHandle) -> bool + Send + Sync>;
 
-/// A pool's number among all that a device has had, never used again; or, with a bit to tell
-/// them apart, a tag's among all of the heap (`heap::tags`).
+/// A pool's number, unique among all pools that a device ever had; or, marked by a bit, a tag's
+/// number, unique in the heap (`heap::pause`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PoolNumber(pub(super) u32);
 
 const TAG_BIT: u32 = 1 << 31;
 
 impl PoolNumber {
-    /// What requests are served from unless a pool claims them.
+    /// For requests that belong to no pool and no tag.
     pub(super) const COMMON: Self = Self(0);
 
-    /// What requests under the tag of that position are served from.
+    /// For requests under the tag at that position.
     pub(super) fn of_tag(position: u32) -> Self {
         Self(TAG_BIT | position)
     }
 
-    /// The position of the tag it is, if it is one.
+    /// The tag's position, if this is a tag's number.
     pub(super) fn tag_position(self) -> Option<u32> {
         (self.0 & TAG_BIT != 0).then_some(self.0 & !TAG_BIT)
     }
 
-    /// Whether it is a private pool's: one whose memory must stay where it is.
+    /// Returns true if it is a private pool's number: the pool's memory must stay where it is.
     #[inline]
     pub(super) fn is_private(self) -> bool {
         self != Self::COMMON && self.0 & TAG_BIT == 0
     }
 }
 
-/// Bits of a device's mode: a private pool is begun, or
+/// Bit of a device's mode: a private pool is begun.
 const ROUTING: u8 = 1;
-/// a tag may have been begun since the start.
+/// Bit of a device's mode: a tag may have been begun since the start.
 const TAGGED: u8 = 2;
 
 /// The private pools of one device.
@@ -79,7 +78,7 @@ struct State {
 struct Held {
     id: PoolId,
     number: PoolNumber,
-    /// Begins less releases.
+    /// Begins minus releases.
     uses: u64,
 }
 
@@ -98,24 +97,24 @@ impl Default for Pools {
 }
 
 impl Pools {
-    /// Whether every request is the common pool's.
+    /// Returns true if requests belong to no pool and no tag.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.mode.load(Relaxed) == 0
     }
 
-    /// Whether a pool is begun, so that a stream of the device may be capturing.
+    /// Returns true if a pool is begun; then a stream of the device may be capturing.
     #[inline]
     pub(super) fn is_routing(&self) -> bool {
         self.mode.load(Relaxed) & ROUTING != 0
     }
 
-    /// Whether the calling thread may have begun a tag.
+    /// Returns true if the calling thread may have begun a tag.
     pub(super) fn is_tagged(&self) -> bool {
         self.mode.load(Relaxed) & TAGGED != 0
     }
 
-    /// Says whether threads may have begun a tag. The registry of tags is locked.
+    /// Sets whether threads may have begun a tag. The caller has locked the registry of tags.
     pub(super) fn set_tagged(&self, tagged: bool) {
         self.set(TAGGED, tagged);
     }
@@ -128,7 +127,7 @@ impl Pools {
         }
     }
 
-    /// The private pool that claims a request on `stream`.
+    /// The private pool whose filter accepts a request on `stream`.
     #[cold]
     pub(super) fn route(&self, stream: StreamHandle) -> Option<PoolNumber> {
         // Filters are the caller's code: no lock is held while they run.
@@ -138,7 +137,7 @@ impl Pools {
         claimed.map(|route| route.number)
     }
 
-    /// Whether the segments of a pool's lanes must stay where they are.
+    /// Returns true if the segments of a pool's lanes must stay where they are.
     pub(super) fn is_held(&self, number: PoolNumber) -> bool {
         self.state.lock().held.iter().any(|held| held.number == number)
     }
@@ -170,7 +169,7 @@ impl Pools {
         let position = state.routes.iter().position(|route| route.id == id);
         let ended = position.map(|position| state.routes.remove(position));
         self.set(ROUTING, !state.routes.is_empty());
-        // The filter may be the caller's code to drop: not under the lock.
+        // Dropping the filter may run the caller's code: not under the lock.
         drop(state);
         ended.map(drop).ok_or_else(|| misuse(id, "is not begun"))
     }

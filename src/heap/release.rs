@@ -1,5 +1,5 @@
-//! Giving cached memory back: on request, by age, above the cache limit, and when memory is
-//! short. What goes back, and in which order; how it goes back is the backing's.
+//! Releases cached memory: on request, by age, above the cache limit, and when memory is short.
+//! This file decides what is released and in which order; the backing does it.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -14,12 +14,12 @@ use crate::driver::DriverError;
 use crate::memory::Block;
 use crate::observe::Action;
 
-/// Memory that may be released, as it was when its lane was looked at.
+/// Memory that may be released, as it was when its lane was read.
 pub(super) struct Candidate<P> {
     /// Allocations of the lane since it was freed.
     pub(super) age: u32,
     pub(super) lane: u32,
-    /// Whether it is of no private pool.
+    /// Whether it belongs to no private pool.
     pub(super) is_common: bool,
     pub(super) address: u64,
     /// What the driver takes back as one: a segment, or an extent.
@@ -93,7 +93,7 @@ impl DeviceHeap<'_> {
         }
     }
 
-    /// Gives back what Naive could not while a stream was captured.
+    /// Releases what Naive had to keep while a stream was captured.
     pub(super) fn release_kept(self) {
         if self.pool_type == PoolType::Naive {
             self.release(Choice::All);
@@ -115,7 +115,8 @@ impl DeviceHeap<'_> {
         Ok(())
     }
 
-    /// Releases what the user wants released before `segment_bytes` more are asked of the driver.
+    /// Releases what the settings require before `segment_bytes` more are allocated from the
+    /// driver.
     pub(super) fn make_room(self, segment_bytes: u64) {
         if self.would_touch_reserve(segment_bytes) {
             self.release(Choice::All);
@@ -142,18 +143,18 @@ impl DeviceHeap<'_> {
         (info.free_bytes.saturating_sub(segment_bytes) as f64) < reserve_bytes
     }
 
-    /// Updates peaks after memory has come or gone, and keeps the cache limit.
+    /// Updates peaks after memory was added or released, and enforces the cache limit.
     #[cold]
     pub(super) fn settle(self) {
         let mut excess_bytes = self.refresh_peaks();
-        // A wait frees what waited for other streams, so there may be more to release.
+        // A wait also frees pending blocks, so there may be more to release.
         while excess_bytes > 0 && self.release(Choice::Oldest { bytes: excess_bytes }) > 0 {
             excess_bytes = self.refresh_peaks();
         }
     }
 
-    /// Releases memory as `choice` says; returns the bytes released. What the device may still be
-    /// using is waited for: by the driver when it takes a segment back, by the heap before it
+    /// Releases memory as `choice` says; returns the bytes released. Work that may still use the
+    /// memory is waited for: by the driver when it takes a segment back, by the heap before it
     /// unmaps an extent.
     pub(super) fn release(self, choice: Choice) -> u64 {
         if self.may_capture() {
@@ -168,7 +169,8 @@ impl DeviceHeap<'_> {
         released_bytes
     }
 
-    /// What `choice` may release of what `visit` shows of each lane, the longest unused first.
+    /// Of the memory that `visit` finds in each lane, what `choice` may release, longest unused
+    /// first.
     pub(super) fn candidates<P: Copy>(
         self,
         choice: Choice,
@@ -197,7 +199,7 @@ impl DeviceHeap<'_> {
         candidates
     }
 
-    /// Returns true if `choice` is for the memory at `range`, which is free in `block`.
+    /// Returns true if `choice` covers the memory at `range`, which is free in `block`.
     fn is_chosen(
         self,
         choice: Choice,
@@ -220,7 +222,7 @@ impl DeviceHeap<'_> {
         }
     }
 
-    /// The driver has refused to take memory back.
+    /// Logs that the driver has refused to take memory back.
     pub(super) fn log_kept_memory(self, error: DriverError) {
         if !error.is_shutdown() {
             let message = format_args!("device {}: {error}; the memory is kept", self.ordinal);

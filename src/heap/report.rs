@@ -1,4 +1,4 @@
-//! What the heap says of itself: statistics, live blocks, and why a request failed.
+//! Reports on the heap: statistics, live blocks, and why a request failed.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -15,14 +15,14 @@ use crate::observe::{LaneCounters, PoolStatistics, Statistics};
 use crate::order::StreamName;
 use crate::strategy::SplitFree;
 
-/// A live block, as its holder may want to see it.
+/// A live block, described for its holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveBlock {
     /// The pointer handed out.
     pub address: u64,
     /// What was asked for, in bytes.
     pub requested_bytes: u64,
-    /// The extent of the block, in bytes.
+    /// The size of the block, in bytes.
     pub allocated_bytes: u64,
     /// The device.
     pub device: DeviceOrdinal,
@@ -105,8 +105,8 @@ impl DeviceHeap<'_> {
 }
 
 impl Heap {
-    /// The live block that contains `address`. Linear in the number of blocks unless `address`
-    /// is its start. `DoubleFree` where memory is held that no live block has.
+    /// The live block that contains `address`. Linear in the number of blocks unless `address` is
+    /// its start. `DoubleFree` if the heap holds memory there, but no live block.
     pub fn block_containing(&self, address: u64) -> Result<LiveBlock> {
         match self.locate(address) {
             Some((State::Live | State::Paused, block)) => Ok(block),
@@ -118,15 +118,15 @@ impl Heap {
         }
     }
 
-    /// The driver's allocation that holds the live block containing `address`. Linear in the
-    /// number of its blocks, and else like [`Self::block_containing`].
+    /// The addresses of the driver's allocation that holds the live block containing `address`.
+    /// Linear in the number of its blocks; otherwise like [`Self::block_containing`].
     pub fn segment_containing(&self, address: u64) -> Result<Range<u64>> {
         let address = self.block_containing(address)?.address;
         let Some((lane, slot)) = self.find(address) else {
             return Err(self.not_live(address));
         };
         let state = lane.lock();
-        // Between the two looks the block may have been freed, and its slot reused.
+        // Since the first look the block may have been freed, and its slot reused.
         let Some(block) = state.blocks.find(slot, address) else {
             drop(state);
             return Err(self.not_live(address));
@@ -158,7 +158,7 @@ impl Heap {
         })
     }
 
-    /// Why `address` is not the start of a live block.
+    /// Logs and returns why `address` is not the start of a live block.
     #[cold]
     pub(super) fn not_live(&self, address: u64) -> Error {
         let located = self.locate(address);
@@ -190,7 +190,7 @@ impl Heap {
 }
 
 impl Climb<'_> {
-    /// Says in one line why a request failed, to the log and as the error.
+    /// Logs and returns, in one line, why a request failed.
     pub(super) fn out_of_memory(&self) -> Error {
         let device = self.device;
         let statistics = device.statistics();

@@ -1,32 +1,31 @@
-//! How much more a device may hold than what was ever live, before memory is moved instead.
+//! Slack: how much more than the live peak a device may hold before memory is moved instead.
 //!
-//! A part of the live peak to begin with. A program whose blocks move on and on at the same peak
-//! lives too close to it: it is allowed more, up to a bound, until it comes to rest: for every few
-//! moves a part of the peak, or a part of all that has moved if that is more. The one serves
-//! programs that move many small blocks, the other those that move a few huge ones, each of which
-//! costs a driver call an extent. A new peak starts over, so a program that grows is held to the
-//! small part.
+//! slack = `max(peak / PART, least)` + added, least = `min(LEAST_BYTES, device / LEAST_PART)`.
+//! Every MOVES moves at one peak add `peak / MOVES_PART`, or `moved / MOVED_PART` if greater, up to
+//! `peak / MOST_PART`: a program that keeps moving blocks has too little room. The first serves
+//! many small moves, the second a few huge ones, each of which costs a driver call per extent. A
+//! new peak starts over, so a program that grows gets no addition.
 //!
 //! Under the policy `tight` nothing is added for moves.
 //!
-//! Approximate where threads meet: a move may be counted for the peak before.
+//! Approximate under concurrency: a move may be counted for the previous peak.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::base::size::MIB;
 use crate::config::ElasticPolicy;
 
-/// What is held may exceed what was live at the peak by this part …
+/// Held memory may exceed the live peak by this part of it, …
 const PART: u64 = 128;
-/// … and by this many bytes in any case, or by this part of the device if that is less …
+/// … but at least by this many bytes, or by this part of the device if that is less; …
 const LEAST_BYTES: u64 = 50 * MIB;
 const LEAST_PART: u64 = 256;
-/// … and by a part more for every so many moves at the same peak …
+/// … every `MOVES` moves at the same peak add `peak / MOVES_PART`, …
 const MOVES: u64 = 4;
 const MOVES_PART: u64 = 128;
-/// … or by this part of all that they have moved …
+/// … or `moved / MOVED_PART` if that is more, …
 const MOVED_PART: u64 = 16;
-/// … up to this part of the peak.
+/// … but at most this part of the peak.
 const MOST_PART: u64 = 5;
 /// A peak is a new one when it is higher by this part.
 const NEW_PEAK_PART: u64 = 1000;
@@ -37,13 +36,13 @@ pub(super) struct Slack {
     /// Whether something is added for moves.
     is_added: bool,
     peak_bytes: AtomicU64,
-    /// How often, and how much, memory was moved at that peak.
+    /// Moves, and bytes moved, at that peak.
     moves: AtomicU64,
     moved_bytes: AtomicU64,
 }
 
 impl Slack {
-    /// That of a device on which nothing was live yet.
+    /// The slack of a device on which nothing has been live yet.
     pub(super) fn new(policy: ElasticPolicy) -> Self {
         let is_added = policy == ElasticPolicy::Balanced;
         let nothing = || AtomicU64::new(0);

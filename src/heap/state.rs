@@ -1,4 +1,4 @@
-//! What a heap consists of. The types are here, what is done with them is in the files above.
+//! The types that a heap consists of. Their methods are in the other files of this folder.
 //!
 //! ```text
 //! Heap ── DeviceState (per device) ── Backing: Segments | Extents
@@ -6,7 +6,7 @@
 //!   └ Lanes ── Lane (per stream of a device, under its own lock) ── blocks, strategy, fence
 //! ```
 //!
-//! [`DeviceHeap`] is one device with the heap around it: whatever concerns one device is a method
+//! [`DeviceHeap`] is one device together with its heap: every operation on one device is a method
 //! of it. [`Climb`] is one request that its lane did not serve.
 
 use std::ops::Deref;
@@ -58,7 +58,7 @@ pub struct Heap {
 pub struct Surroundings {
     /// Its log.
     pub log: Arc<Log>,
-    /// The stream of events that it tells what happens.
+    /// The stream of events to which it reports.
     pub events: &'static EventStream,
     /// Its clock.
     pub clock: Clock,
@@ -101,7 +101,7 @@ pub(super) struct DeviceState {
     /// The strategy in force.
     pub(super) pool_type: PoolType,
     pub(super) sizing: Sizing,
-    /// A block of at least this many bytes is never taken from what a lane has free.
+    /// A block of at least this many bytes is never taken from a lane's free blocks.
     pub(super) always_missed_bytes: u64,
     pub(super) backing: Backing,
     pub(super) ledger: Ledger,
@@ -113,7 +113,7 @@ pub(super) struct DeviceState {
     pub(super) captures: Arc<Captures>,
     pub(super) introductions: Introductions,
     pub(super) tallies: Tallies,
-    /// Pinned host memory, by address, that is to be given back and could not be yet.
+    /// Addresses of pinned host memory that could not be freed yet.
     pub(super) unpinned: Lock<Vec<u64>, { rank::DEVICE }>,
     pub(super) limits: Lock<Limits, { rank::DEVICE }>,
     /// The most bytes to keep cached; `u64::MAX`: no limit.
@@ -121,16 +121,16 @@ pub(super) struct DeviceState {
     pub(super) peaks: Lock<Peaks, { rank::DEVICE }>,
 }
 
-/// Which devices one device was introduced to. Bits by ordinal; a device beyond them is not.
+/// The devices that one device was introduced to: a bit by ordinal; none above 63.
 #[derive(Debug, Default)]
 pub(super) struct Introductions {
     /// Done, or impossible.
     pub(super) settled: AtomicU64,
-    /// Failed, of which was told.
+    /// Failed, and the failure was logged.
     pub(super) failed: AtomicU64,
 }
 
-/// What the user allows; the ledger's one number follows from it.
+/// The user's limits; the lower one becomes the ledger's limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) fraction: f64,
@@ -179,7 +179,7 @@ impl Deref for DeviceHeap<'_> {
     }
 }
 
-/// What is logged later.
+/// Messages to log later.
 pub(super) type Messages = Vec<(LogLevel, String)>;
 
 /// A request on its way up the ladder.
@@ -190,18 +190,18 @@ pub(super) struct Climb<'a> {
     pub(super) stream: StreamHandle,
     pub(super) requested_bytes: u64,
     pub(super) block_bytes: u64,
-    /// Tells the request from others. Never 0; may be that of one that was refused before.
+    /// Identifies the request. Never 0; may repeat the number of a request that was refused.
     pub(super) number: u64,
 }
 
 /// What is done before a rung.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pressure {
-    /// Nothing that waits, or gives back what is not old.
+    /// Nothing: no wait, and no release of memory that is not old.
     None,
-    /// The device was waited for: all that is free can be used by every stream.
+    /// The device was waited for: every stream can use all free memory.
     Waited,
-    /// What is cached goes back first, as far as it must.
+    /// Cached memory is released first, as much as needed.
     Releasing,
 }
 

@@ -1,5 +1,4 @@
-//! Streams: which one a call means, what it means that one uses a block, its end, and streams that
-//! wait for each other.
+//! Streams: which one a handle means, recording that one uses a block, and the end of one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +11,7 @@ use crate::memory::{Block, Slot, State};
 use crate::order::Stream;
 use crate::order::{OWN_CONTEXT, Recorded, RecordedStreams, StreamKey};
 
-/// A block as the directory has it: what it says may have changed by the time the lane is locked.
+/// A block as the directory has it; it may have changed by the time the lane is locked.
 struct Found<'a> {
     address: u64,
     lane: &'a Lane,
@@ -21,10 +20,10 @@ struct Found<'a> {
 }
 
 impl Heap {
-    /// Which stream `handle` is, as a call means it that is about `device`: the driver is asked,
-    /// unless `GENESIS_STREAM_IDS` says that handles tell. A default stream needs no asking.
+    /// The stream that `handle` means in a call about `device`. The driver is asked, unless the
+    /// stream is a default stream or `GENESIS_STREAM_IDS` says that handles identify streams.
     ///
-    /// `InvalidArgument` where the driver knows no such stream.
+    /// `InvalidArgument` if the driver knows no such stream.
     #[inline]
     pub fn identify(&self, device: DeviceOrdinal, handle: StreamHandle) -> Result<Stream> {
         if handle.is_default() || !self.policy.identifies_streams() {
@@ -34,7 +33,7 @@ impl Heap {
     }
 
     /// [`Self::identify`] for a caller whose streams last as long as the process: the driver is
-    /// asked only if `GENESIS_STREAM_IDS` insists.
+    /// asked only if `GENESIS_STREAM_IDS` requires it.
     #[inline]
     pub fn identify_lasting(&self, device: DeviceOrdinal, handle: StreamHandle) -> Result<Stream> {
         if handle.is_default() || !self.policy.identifies_all_streams() {
@@ -62,9 +61,9 @@ impl Heap {
         }
     }
 
-    /// Notes that work on `stream` uses the block at `address`: once freed, the block is
-    /// not reused before the work queued on `stream` until then has completed. A default stream is
-    /// the one of the context that is current in the calling thread.
+    /// Records that work on `stream` uses the block at `address`: once freed, the block is not
+    /// reused before the work queued on `stream` until the free has completed. A default stream is
+    /// that of the context current in the calling thread.
     pub fn record_stream(&self, address: u64, stream: StreamHandle) -> Result<()> {
         self.notes.recording(address, stream);
         let block = self.find_block(address)?;
@@ -76,8 +75,8 @@ impl Heap {
         self.record_stream_on(&block, stream)
     }
 
-    /// [`Self::record_stream`] for a caller whose streams last as long as the process, and who
-    /// means by a default stream that of *any* device: PyTorch says only the handle.
+    /// [`Self::record_stream`] for a caller whose streams last as long as the process. Its default
+    /// stream may be that of *any* device, because PyTorch passes only the handle.
     pub fn record_lasting_stream(&self, address: u64, stream: StreamHandle) -> Result<()> {
         self.notes.recording(address, stream);
         let block = self.find_block(address)?;
@@ -93,7 +92,7 @@ impl Heap {
         self.record_default_stream(&block, stream, OWN_CONTEXT)
     }
 
-    /// What the directory has at `address`.
+    /// The block that the directory has at `address`.
     fn find_block(&self, address: u64) -> Result<Found<'_>> {
         let found = self.find(address).and_then(|(lane, slot)| {
             Some(Found { address, lane, slot, device: self.opened(lane.device)? })
@@ -119,8 +118,8 @@ impl Heap {
         Ok(())
     }
 
-    /// Adds `stream` to those of a block, unless it is the block's own; says whether `context_of`
-    /// knew its context.
+    /// Adds `stream` to those recorded for a block, unless it is the block's own. Returns false if
+    /// `context_of` does not know its context.
     fn add_recorded(
         &self,
         block: &Found<'_>,
@@ -144,8 +143,8 @@ impl Heap {
         Ok(true)
     }
 
-    /// The program is about to destroy the stream `handle`: whatever has that handle afterwards is
-    /// another stream. What is free in the order of this one can be had behind its last event.
+    /// Called before the program destroys the stream `handle`: afterwards the handle means another
+    /// stream. Other streams can use the free memory of this one after its last event.
     ///
     /// Linear in the number of streams in use.
     pub fn forget_stream(&self, handle: StreamHandle) -> Result<()> {

@@ -1,8 +1,8 @@
-//! What a lane does with freed blocks that may still be in use: by streams that were recorded for
-//! them, or because debugging holds them back.
+//! Freed blocks that may not be reused yet, because streams recorded for them may still use them or
+//! because debugging holds them back.
 //!
-//! Such a block is *pending*, and counts how many waits are outstanding for it; each comes out of
-//! `order::PendingFrees` once it is over, and with the last the block is free.
+//! Such a block is *pending* and counts its outstanding waits. `order::PendingFrees` reports each
+//! wait that is over; after the last, the block is free.
 
 use super::lane::{Lane, LaneGuard, LaneState};
 use super::state::DeviceHeap;
@@ -10,17 +10,17 @@ use crate::memory::{Slot, State};
 use crate::observe::Action;
 use crate::order::{EventCache, Recorded};
 
-/// After an event was found not complete, this many allocations go by before a lane asks
-/// again on its hot path; a miss always asks.
+/// After an event was found incomplete, a lane polls again on its hot path only after this many
+/// allocations; a miss always polls.
 const POLL_INTERVAL: u32 = 16;
 
 impl DeviceHeap<'_> {
-    /// The block in `slot` of `lane`, just freed, waits for the streams that were recorded for it.
+    /// Makes the block in `slot` of `lane`, just freed, wait for the streams recorded for it.
     ///
-    /// The lock is released while the driver records an event, which blocks while the stream's
-    /// queue is full. All work that uses the block was queued before it was freed, so before this
-    /// call, and each event stands for it. Until the last is there the block has one wait more,
-    /// which keeps it pending, and a pending block keeps its lane.
+    /// The lock is released while the driver records an event, because that blocks while the
+    /// stream's queue is full. All work that uses the block was queued before its free, so each
+    /// event covers it. Until the last event is recorded the block has an extra wait, which keeps
+    /// it pending; and a pending block keeps its lane from being reassigned.
     pub(super) fn make_pending<'a>(self, lane: &'a Lane, mut state: LaneGuard<'a>, slot: Slot)
     where
         Self: 'a,
@@ -49,10 +49,10 @@ impl DeviceHeap<'_> {
         self.heap.let_go(lane, state);
     }
 
-    /// The block in `slot` of `lane`, just freed, is not used again until
-    /// [`Lane::end_one_wait`], nor while it is pending for other reasons; a strategy that keeps
-    /// nothing has the driver wait for other streams. Returns true if each of those streams gave an
-    /// event: one that is being captured gives none.
+    /// Holds back the block in `slot` of `lane`, just freed, until [`Lane::end_one_wait`], and
+    /// while it is pending for other reasons. Under a strategy that keeps no blocks the driver
+    /// waits for other streams. Returns true if each of those streams had an event; one being
+    /// captured has none.
     pub(super) fn hold_back<'a>(self, lane: &'a Lane, mut state: LaneGuard<'a>, slot: Slot) -> bool
     where
         Self: 'a,
@@ -76,7 +76,7 @@ impl Lane {
         self.end_complete_waits(state);
     }
 
-    /// All work queued before the lane's epoch ended at `epoch` has completed.
+    /// Called when all work queued before the lane's epoch ended at `epoch` has completed.
     pub(super) fn device_was_idle(&self, epoch: u32, own: &EventCache) {
         let mut state = self.lock();
         state.fence.device_was_idle(epoch);
@@ -93,7 +93,7 @@ impl Lane {
         state.complete.clear();
     }
 
-    /// One of the waits of the pending block in `slot` is over; with the last the block is free.
+    /// Ends one wait of the pending block in `slot`; after the last, the block is free.
     pub(super) fn end_one_wait(&self, state: &mut LaneState, slot: Slot) {
         let block = state.blocks.get_mut(slot);
         block.outstanding -= 1;
@@ -106,8 +106,8 @@ impl Lane {
         state.strategy.give(&mut state.blocks, slot);
     }
 
-    /// The pending block in `slot` also waits until the device is idle. Under a strategy that keeps
-    /// nothing the driver waits itself.
+    /// Makes the pending block in `slot` also wait until the device is idle. Under a strategy that
+    /// keeps no blocks the driver waits instead.
     pub(super) fn hold_until_idle(&self, slot: Slot) {
         let mut state = self.lock();
         if self.keeps_blocks(&state) {

@@ -1,4 +1,4 @@
-//! The heap as a whole: how it is made, its settings and callbacks, and its check.
+//! The heap as a whole: construction, settings, callbacks, and validation.
 
 use std::sync::Arc;
 
@@ -45,19 +45,19 @@ impl Heap {
         self.policy.heeded() | u8::from(self.notes.is_on()) != 0
     }
 
-    /// What operations must do at the moment, as bits of `policy`; 0: nothing.
+    /// The extra work that operations must do now, as bits of `policy`; 0: none.
     #[inline]
     pub(super) fn heeded(&self) -> u8 {
         let listening = if self.notes.is_on() { LISTENING } else { 0 };
         self.policy.heeded() | listening
     }
 
-    /// Asks `callback` for memory before a request fails, until it is removed.
+    /// Calls `callback` for memory before a request fails, until it is removed.
     pub fn add_out_of_memory_callback(&self, callback: OutOfMemoryCallback) -> CallbackId {
         self.callbacks.add(callback)
     }
 
-    /// Says whether there was such a callback. A call of it that has begun still finishes.
+    /// Returns true if there was such a callback. A call of it that has begun still finishes.
     pub fn remove_out_of_memory_callback(&self, id: CallbackId) -> bool {
         self.callbacks.remove(id)
     }
@@ -67,7 +67,7 @@ impl Heap {
         self.settings.lock().clone()
     }
 
-    /// Applies what differs between `settings` and those in force, of what may change at run time:
+    /// Applies those of `settings` that differ from the ones in force and may change at run time:
     /// on all devices, also those for which something else was set.
     pub fn apply(&self, settings: &Settings) {
         let old = std::mem::replace(&mut *self.settings.lock(), settings.clone());
@@ -77,17 +77,17 @@ impl Heap {
         self.opened_devices().for_each(|device| device.apply(&old, settings));
     }
 
-    /// Which backend the devices are of.
+    /// The backend of the devices.
     pub fn backend(&self) -> Backend {
         self.backend
     }
 
-    /// Whether a block of this heap starts at `address`, live or not. Takes no lock.
+    /// Returns true if a block of this heap, live or not, starts at `address`. Takes no lock.
     pub fn knows(&self, address: u64) -> bool {
         self.find(address).is_some()
     }
 
-    /// The stream of events that the heap tells.
+    /// The stream of events to which the heap reports.
     pub fn events(&self) -> &'static EventStream {
         self.notes.events
     }
@@ -97,15 +97,14 @@ impl Heap {
         &self.log
     }
 
-    /// Checks every structure of the heap; the error says which invariant does not hold. For
-    /// tests: it takes time linear in the number of blocks, and may find the counters of lanes
-    /// that are in use at the same moment half way.
+    /// Checks every structure of the heap; the error names the invariant that does not hold. For
+    /// tests: it takes time linear in the number of blocks, and may see half-updated counters of
+    /// lanes in use at the same moment.
     pub fn validate(&self) -> std::result::Result<(), String> {
         self.opened_devices().try_for_each(|device| device.validate())
     }
 
-    /// The block that the directory has at `address`: what it says now may change until the
-    /// lane is locked.
+    /// The block that the directory has at `address`; it may change until the lane is locked.
     #[inline]
     pub(super) fn find(&self, address: u64) -> Option<(&Lane, Slot)> {
         let entry = self.directory.get(address)?;

@@ -3,25 +3,25 @@
 //! A *segment* is one allocation of the driver, an *area* one reservation of address space; a
 //! *block* is a contiguous part of either. The blocks of a segment or an area partition it:
 //! they form a list in address order (`before`, `after`), without gaps. A segment is whole
-//! when its only block has no neighbour, and only a whole segment can leave the table. The
-//! memory of an area comes and goes under its addresses (see `memory::extents`): the blocks
-//! that have memory are *backed*, the others hold the place.
+//! when it is a single block, and only a whole segment can leave the table. Physical memory is
+//! mapped into an area and unmapped again (see `memory::extents`): blocks that have memory of
+//! their own are *backed*, the others only take up addresses.
 //!
 //! Invariants, checked by [`BlockTable::validate`]:
 //!
 //! ```text
 //! block.after  = b  ⇔  b.before = block,  and  block.address + block.bytes = b.address
-//! address is a multiple of 512, bytes > 0; bytes too is one unless the block is a segment
+//! address is a multiple of 512, bytes > 0; bytes also is, unless the block is a whole segment
 //! directory[block.address] = (this lane, slot of block)    live, pending, shadow, paused
 //! backed_bytes = Σ block.bytes of the backed blocks;  paused_bytes, of the paused ones
 //! ```
 //!
-//! A block is listed in the directory when it is handed out or becomes a shadow; the directory is
-//! not told when it ends. So what the directory says is a hint, and [`BlockTable::find`] checks
-//! it; in return, cutting and joining touch no line of the directory.
+//! A block is listed in the directory when it is handed out or becomes a shadow; its entry stays
+//! when the block is gone. So an entry is a hint, which [`BlockTable::find`] checks; in return,
+//! cutting and joining blocks touch no line of the directory.
 //!
-//! Slots are stable while a block exists and are reused afterwards. The two `links` of a
-//! block belong to whichever list or tree the strategy keeps it in. The table is used under
+//! A block keeps its slot while it exists; the slot is reused afterwards. The two `links` of a
+//! block belong to the list or tree in which the strategy keeps it. The table is used under
 //! its lane's lock only.
 
 use std::sync::Arc;
@@ -37,24 +37,24 @@ pub enum State {
     Live,
     /// Freed by the caller, but streams named by `record_stream` may still use it.
     Pending,
-    /// Free, and in the strategy's hands.
+    /// Free, and kept by the strategy.
     Free,
     /// Addresses of an area whose memory is in use at other addresses; still mapped.
     Shadow,
     /// Addresses of an area with nothing mapped.
     Unmapped,
-    /// Addresses of an area at which somebody is mapping or unmapping, without the lock.
+    /// Addresses of an area at which a thread is mapping or unmapping, without the lock.
     Claimed,
-    /// Handed out, but its memory is away until its tag is resumed (see `heap::elastic::pause`).
+    /// Handed out, but its memory is away until its tag is resumed (see `heap::pause`).
     Paused,
-    /// Nobody's addresses beside paused blocks: what comes back with theirs.
+    /// Addresses of a paused extent where no paused block lies; their memory returns with it.
     Absent,
-    /// No block: the slot waits to be reused.
+    /// No block: the slot can be reused.
     Vacant,
 }
 
 impl State {
-    /// Whether a block of this state has memory of its own.
+    /// Returns true if a block in this state has memory of its own.
     #[inline]
     pub fn is_backed(self) -> bool {
         matches!(self, Self::Live | Self::Pending | Self::Free)
@@ -67,9 +67,9 @@ impl State {
 pub struct Block {
     /// First byte.
     pub address: u64,
-    /// Extent, in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// What the caller asked for, in bytes, while live.
+    /// The size the caller asked for, in bytes, while live.
     pub requested_bytes: u64,
     /// The neighbour that ends where this block starts.
     pub before: Slot,
@@ -87,20 +87,20 @@ pub struct Block {
     pub recorded: u32,
     /// How many events a pending block still waits for.
     pub outstanding: u32,
-    /// Which size class the segment is for.
+    /// The size class of the segment.
     pub class: SizeClass,
-    /// What the block is.
+    /// What the block is at the moment.
     pub state: State,
 }
 
 /// One allocation of the driver, or one reservation of address space, while it is in no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// First byte, as the driver gave it.
+    /// First byte, as the driver returned it.
     pub address: u64,
-    /// Extent, in bytes, as it was asked of the driver.
+    /// Size in bytes, as asked of the driver.
     pub bytes: u64,
-    /// Which size class it is for.
+    /// The size class of its blocks.
     pub class: SizeClass,
 }
 
@@ -117,23 +117,23 @@ pub struct BlockTable {
 }
 
 impl BlockTable {
-    /// An empty table for the lane of index `lane`, whose blocks `directory` will know.
+    /// An empty table for the lane of index `lane`; its blocks are listed in `directory`.
     pub fn new(lane: u32, directory: Arc<Directory>) -> Self {
         let (blocks, vacant) = (Vec::new(), NO_SLOT);
         Self { blocks, vacant, count: 0, backed_bytes: 0, paused_bytes: 0, lane, directory }
     }
 
-    /// Whether nothing is mapped: there is no block but of bare addresses.
+    /// Returns true if nothing is mapped: all blocks, if any, are unmapped addresses.
     pub fn is_empty(&self) -> bool {
         self.iter().all(|(_, block)| block.state == State::Unmapped)
     }
 
-    /// All backed blocks together, in bytes.
+    /// The sum of all backed blocks, in bytes.
     pub fn backed_bytes(&self) -> u64 {
         self.backed_bytes
     }
 
-    /// All paused blocks together, in bytes.
+    /// The sum of all paused blocks, in bytes.
     pub fn paused_bytes(&self) -> u64 {
         self.paused_bytes
     }
@@ -167,20 +167,20 @@ impl BlockTable {
         (0..).zip(&self.blocks).filter(|(_, block)| block.state != State::Vacant)
     }
 
-    /// Whether the block in `slot` is a segment by itself.
+    /// Returns true if the block in `slot` is a whole segment or area.
     #[inline]
     pub fn is_whole_segment(&self, slot: Slot) -> bool {
         let block = self.get(slot);
         block.before == NO_SLOT && block.after == NO_SLOT
     }
 
-    /// Takes in a segment as one free block.
+    /// Adds a segment as one free block.
     pub fn insert(&mut self, segment: Segment) -> Slot {
         self.backed_bytes += segment.bytes;
         self.insert_as(segment, State::Free)
     }
 
-    /// Takes in an area as one block of bare addresses.
+    /// Adds an area as one block of unmapped addresses.
     pub fn insert_area(&mut self, area: Segment) -> Slot {
         self.insert_as(area, State::Unmapped)
     }
@@ -203,7 +203,7 @@ impl BlockTable {
         })
     }
 
-    /// Takes out a whole segment or area; the slot is vacant afterwards.
+    /// Removes a whole segment or area; the slot is vacant afterwards.
     pub fn remove(&mut self, slot: Slot) -> Segment {
         debug_assert!(self.is_whole_segment(slot));
         let Block { address, bytes, class, state, .. } = *self.get(slot);
@@ -217,7 +217,7 @@ impl BlockTable {
         Segment { address, bytes, class }
     }
 
-    /// Gives the block in `slot` another state, which may give it memory or take it.
+    /// Changes the state of the block in `slot`, which may make it backed or no longer backed.
     pub fn turn(&mut self, slot: Slot, state: State) {
         let block = &mut self.blocks[slot as usize];
         let before = std::mem::replace(&mut block.state, state);
@@ -256,15 +256,15 @@ impl BlockTable {
         rest_slot
     }
 
-    /// Makes the directory lead to the block in `slot`.
+    /// Lists the block in `slot` in the directory.
     #[inline]
     pub fn list(&mut self, slot: Slot) {
         let Block { address, class, .. } = *self.get(slot);
         self.directory.set(address, class, Entry { lane: self.lane, slot });
     }
 
-    /// Joins the block in `slot` with the one after it, whose slot becomes vacant. The whole
-    /// counts as freed when the part freed last was.
+    /// Joins the block in `slot` with the one after it, whose slot becomes vacant. The joined
+    /// block counts as freed at the later of the two times.
     #[inline]
     pub fn merge_with_after(&mut self, slot: Slot) {
         let absorbed_slot = self.get(slot).after;
@@ -308,7 +308,7 @@ impl BlockTable {
         self.count -= 1;
     }
 
-    /// Checks every invariant of the module's note; says which does not hold.
+    /// Checks every invariant of the module's note; the error names the one that is broken.
     pub fn validate(&self) -> Result<(), String> {
         let mut count = 0;
         let (mut bytes, mut paused_bytes) = (0, 0);

@@ -3,8 +3,8 @@
 //! Two radix trees over the 57 bits of an address, as in a processor's page tables and in
 //! tcmalloc's page map (Ghemawat and Menage, "TCMalloc: Thread-Caching Malloc", section
 //! "Central heap"). Two blocks of the large class start more than a mebibyte apart, so their
-//! tree has one entry for each mebibyte, which says where in it the block starts; the tree of
-//! the small class has one for every 512 bytes:
+//! tree has one entry for each mebibyte, which holds the block's offset in it; the tree of the
+//! small class has one entry for each 512 bytes:
 //!
 //! ```text
 //! large    56 ....... 45 | 44 ....... 33 | 32 ...... 20 | 19 ............... 0
@@ -13,14 +13,14 @@
 //!          root, 2^15      upper, 2^13     lower, 2^13    leaf, 2^7   in the unit
 //! ```
 //!
-//! Nodes are made on first use and live as long as the directory: there are as many as the
-//! address space touched needs, and addresses are reused. Large blocks cost 8 KiB for each
-//! gibibyte, small ones at most 1.6 % of the addresses they start in.
+//! Nodes are made on first use and live as long as the directory. Their number depends on the
+//! address space touched, and addresses are reused. Large blocks cost 8 KiB for each gibibyte,
+//! small ones at most 1.6 % of the addresses they start in.
 //!
 //! **Threads.** Any thread may read at any time. An entry is written only by a thread that
-//! holds the lock of the lane it names, or that takes the addresses out of that lane's table;
-//! it may be out of date. A reader therefore takes that lock and checks the block before it
-//! believes what it read.
+//! holds the lock of the lane it names, or that removes the addresses from that lane's table.
+//! An entry may be out of date, so a reader takes that lock and checks the block before it
+//! relies on the entry.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +39,7 @@ const ADDRESS_BITS: u32 = 57;
 /// Addresses are multiples of 512.
 const UNIT_BITS: u32 = 9;
 
-/// One tree from addresses to words: levels of a number of bits, the last of which stands at
+/// The bits of an address that index each level of a tree; those of the last level start at
 /// `LEAF_SHIFT`.
 mod small {
     pub(super) const LEAF_SHIFT: u32 = super::UNIT_BITS;
@@ -68,7 +68,7 @@ type LargeLeaf = [AtomicU64; 1 << large::LEAF_BITS];
 type LargeUpper = [OnceBox<LargeLeaf>; 1 << large::UPPER_BITS];
 type LargeRoot = [OnceBox<LargeUpper>; 1 << large::ROOT_BITS];
 
-/// Where a block's record is: which lane's table, and which slot of it.
+/// Where a block's record is: a lane, and a slot of its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Index of the lane, below 2^20.
@@ -77,8 +77,8 @@ pub struct Entry {
     pub slot: Slot,
 }
 
-/// A word: the lane and one, so that no entry is 0; where in its mebibyte the block starts, in
-/// units of 512 bytes; the slot.
+/// A word, from its high bits: lane + 1, so that no entry is 0; the block's offset in its
+/// mebibyte, in units of 512 bytes; the slot.
 const LANE_SHIFT: u32 = 43;
 const PLACE_SHIFT: u32 = 32;
 const PLACE_BITS: u32 = large::LEAF_SHIFT - UNIT_BITS;
@@ -91,7 +91,7 @@ impl Entry {
             | u64::from(self.slot)
     }
 
-    /// The entry that `word` is for a block at `address`.
+    /// The entry in `word`, if it is for a block at `address`.
     #[inline]
     fn decode(word: u64, address: u64) -> Option<Self> {
         let lane = (word >> LANE_SHIFT) as u32;
@@ -100,13 +100,13 @@ impl Entry {
     }
 }
 
-/// Where in its mebibyte `address` is, in units.
+/// The offset of `address` in its mebibyte, in units of 512 bytes.
 #[inline]
 fn place(address: u64) -> u64 {
     address >> UNIT_BITS & ((1 << PLACE_BITS) - 1)
 }
 
-/// How far into its mebibyte the block of `word` starts, in bytes.
+/// The offset in its mebibyte of the block of `word`, in bytes.
 #[inline]
 fn offset_bytes(word: u64) -> u64 {
     (word >> PLACE_SHIFT & ((1 << PLACE_BITS) - 1)) << UNIT_BITS
@@ -151,7 +151,8 @@ impl Directory {
         Entry::decode(word.load(Ordering::Acquire), address)
     }
 
-    /// Makes `entry` the block of `class` that starts at `address`, which is representable.
+    /// Makes `entry` the entry of the block of `class` that starts at `address`, which is
+    /// representable.
     #[inline]
     pub fn set(&self, address: u64, class: SizeClass, entry: Entry) {
         debug_assert!(is_representable(address));
@@ -162,9 +163,9 @@ impl Directory {
         word.store(entry.encode(address), Ordering::Release);
     }
 
-    /// Forgets the large blocks that started in `range`, whose addresses may be for small ones
-    /// next. Small ones are found only where no large one is. A large block that starts outside
-    /// of it, in a mebibyte that the range has a part of, is left alone, even if it comes now.
+    /// Forgets the large blocks that started in `range`. Small blocks may start there next, and a
+    /// small block is found only where no large one is. A large block that starts outside of
+    /// `range` in a mebibyte that it overlaps stays, even if another thread adds it just now.
     pub fn forget(&self, range: Range<u64>) {
         let mut mebibyte = range.start & !(MIB - 1);
         while mebibyte < range.end {
@@ -198,7 +199,7 @@ impl Directory {
     }
 }
 
-/// Whether an address can start a block: aligned to a unit and inside the trees.
+/// Returns true if a block can start at `address`: aligned to 512 bytes and inside the trees.
 #[inline]
 pub fn is_representable(address: u64) -> bool {
     address.is_multiple_of(1 << UNIT_BITS) && address >> ADDRESS_BITS == 0
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(directory.get(start + 512), Some(Entry { lane: 2, slot: 4 }));
     }
 
-    /// As where a driver, or the host's allocator, puts segments of all sizes side by side.
+    /// A driver, or the host's allocator, may put segments of all sizes side by side.
     #[test]
     fn large_blocks_beside_small_ones_are_not_forgotten() {
         let directory = Directory::new();

@@ -1,10 +1,10 @@
-//! Physical memory from the driver in extents, and where they are mapped: the driver's side of
-//! `memory::extents`, for one device.
+//! The driver calls for extents, for one device: creates, maps, unmaps and releases them, and
+//! records the result in the table (`memory::extents`).
 //!
-//! Every function here may call the driver, so no lock is held by its caller. What a call has
-//! done is in the table when it returns, also when it fails half way: views that were made
-//! stay known until they are unmapped, and an extent that cannot be released rests until it
-//! is needed or can be.
+//! Every function here may call the driver, so the caller holds no lock. When a call returns,
+//! the table shows what was done, also after a failure half way: a view that was made stays
+//! in the table until it is unmapped, and an extent that the driver does not release *rests*:
+//! it is kept without a home until it is needed or can be released.
 
 use std::sync::Arc;
 
@@ -28,15 +28,15 @@ pub struct ExtentStore {
     driver: Arc<dyn Device>,
     handles: Handles,
     extents: Lock<ExtentTable, { rank::DEVICE }>,
-    /// The devices that may access whatever is mapped from now on.
+    /// The devices that may access everything mapped from now on.
     peers: Lock<Vec<DeviceOrdinal>, { rank::DEVICE }>,
-    /// Those of them, by ordinal, that may access what was mapped before, too.
+    /// By ordinal: set for those that may also access everything mapped before.
     admitted: [OnceCell<()>; MOST_PEERS],
 }
 
 impl ExtentStore {
-    /// The store of the device behind `driver`, which tells `events`. Handles have those of the
-    /// `wished` options that the driver has. `None` without virtual memory management.
+    /// The store of the device behind `driver`; it reports to `events`. Handles get those of the
+    /// `wished` options that the driver supports. `None` without virtual memory management.
     pub fn open(
         driver: Arc<dyn Device>,
         wished: HandleOptions,
@@ -52,7 +52,7 @@ impl ExtentStore {
         Ok(Some(Self { driver, handles, extents, peers: Lock::default(), admitted }))
     }
 
-    /// What sizes of extents are multiples of, in bytes.
+    /// The granule: sizes of extents are multiples of it, in bytes.
     pub fn granule_bytes(&self) -> u64 {
         self.handles.granularity_bytes()
     }
@@ -73,12 +73,12 @@ impl ExtentStore {
         Ok(address)
     }
 
-    /// Gives back a whole reservation with nothing mapped in it.
+    /// Returns a whole reservation, in which nothing is mapped, to the driver.
     pub fn unreserve(&self, address: u64, bytes: u64) -> driver::Result<()> {
         self.driver.unreserve(address, bytes)
     }
 
-    /// An extent of `bytes` that is mapped nowhere: one at rest of that size, or a new one.
+    /// Returns an extent of `bytes` without a home: a resting one of that size, or a new one.
     pub fn create(
         &self,
         ledger: &Ledger,
@@ -107,7 +107,7 @@ impl ExtentStore {
         }
     }
 
-    /// Releases an extent that has no view. On an error it rests.
+    /// Releases an extent that has no view. On an error the extent rests.
     pub fn destroy(&self, ledger: &Ledger, id: ExtentId) -> driver::Result<()> {
         let Some((handle, bytes, class)) =
             self.extents.lock().get(id).map(|extent| (extent.handle, extent.bytes, extent.class))
@@ -124,9 +124,9 @@ impl ExtentStore {
         released
     }
 
-    /// Maps extents side by side from `address` in an area of `lane`, as shadows that may be
-    /// accessed. On an error nothing of it stays mapped but what the driver refused to unmap,
-    /// which is a shadow that nobody may access, and no home will be.
+    /// Maps extents side by side from `address` in an area of `lane`, as accessible shadows. On
+    /// an error everything is unmapped again. A view that the driver refuses to unmap stays a
+    /// shadow, which may not be accessed and never becomes a home.
     pub fn map(&self, ids: &[ExtentId], lane: u32, address: u64) -> driver::Result<()> {
         let mut end = address;
         let mut mapped = Ok(());
@@ -144,24 +144,24 @@ impl ExtentStore {
         if mapped.is_err() {
             let views: Vec<(u64, ExtentId)> = self.extents.lock().within(address..end).collect();
             for (start, id) in views {
-                // What stays is unmapped with the extent.
+                // A view that stays is unmapped when the extent is released.
                 let _ = self.unmap(id, start);
             }
         }
         mapped
     }
 
-    /// Lets this device and its peers access `[address, address + bytes)`, which is whole views.
+    /// Lets this device and its peers access `[address, address + bytes)`, made up of whole views.
     pub fn allow_access(&self, address: u64, bytes: u64) -> driver::Result<()> {
-        // Read when the views are in the table already: whoever adds a peer now finds them.
+        // Read after the views are in the table: a thread that adds a peer now finds them there.
         let peers = self.peers.lock().clone();
         self.driver.set_access(address, bytes, &peers)
     }
 
-    /// Drops the shadow of an extent at `address`. All work queued through it is complete.
+    /// Unmaps the shadow of an extent at `address`. All work queued through it is complete.
     pub fn unmap(&self, id: ExtentId, address: u64) -> driver::Result<()> {
         let bytes = self.extents.lock().get(id).map_or(0, |extent| extent.bytes);
-        // Out of the table first: what is in there is mapped.
+        // Out of the table first: everything in the table is mapped.
         let view = self.extents.lock().remove_view(id, address);
         let unmapped = self.driver.unmap(address, bytes);
         if let Some(view) = view {
@@ -174,9 +174,9 @@ impl ExtentStore {
         unmapped
     }
 
-    /// Lets `peer` access whatever is mapped here, now and later; a second caller waits for the
-    /// first. On an error, what is mapped later is as before; of what is mapped, some may be
-    /// accessible.
+    /// Lets `peer` access everything mapped here, now and later; a second caller waits for the
+    /// first. After an error `peer` gets no access to later mappings, and may have access to
+    /// some of the present ones.
     pub fn add_peer(&self, peer: DeviceOrdinal) -> driver::Result<()> {
         let too_many = DriverError { call: Call::SetAccess, code: Code::INVALID_VALUE };
         let admitted = self.admitted.get(peer.index()).ok_or(too_many)?;

@@ -1,24 +1,24 @@
-//! The physical memory of one device, in pieces, and the addresses each piece is seen at.
+//! The table of one device's physical memory, in extents, and of the addresses of each.
 //!
 //! An *extent* is one handle of the driver (`cuMemCreate`): a multiple of the granularity, mapped
 //! whole or not at all. A *view* is one mapping of it. An extent may have several views in
-//! several lanes, but the blocks cut from its bytes lie in at most one of them, its *home*;
-//! blocks elsewhere are [`State::Shadow`](super::State). Giving an extent another home is
-//! bookkeeping; the driver is asked only for a view that is not there yet. So memory moves
-//! between addresses without a wait: the views left behind are dropped later, when the work
-//! queued through them is known to be complete, or are used again.
+//! several lanes, but its blocks lie in at most one of them, its *home*. The others are its
+//! *shadows*; the block at each is [`State::Shadow`](super::State). To change the home of an
+//! extent is bookkeeping; the driver is called only for a view that does not exist yet. So memory
+//! moves between addresses without a wait: a view left behind is used again, or unmapped later,
+//! when the work queued through it is known to be complete.
 //!
 //! ```text
 //! views[v.address] = extent                  for every view v of every extent
-//! home ∈ views of the extent, or none        none: on its way, at rest, or set aside
-//! a shadow never left (number 0) is not accessible, and becomes no home, unless its extent is
-//!     set aside: then it is where the home was or will be, for blocks that are paused
+//! home ∈ views of the extent, or none        none: on its way, resting, or set aside
+//! a shadow with number 0 (never left) is not accessible and becomes no home, unless its extent
+//!     is set aside: then it is where the home of the paused blocks was or will be
 //! no two views overlap
-//! an extent at rest or set aside has no home;   shadow_bytes = Σ bytes of views that are no home
+//! a resting or set-aside extent has no home;   shadow_bytes = Σ bytes of the shadows
 //! ```
 //!
-//! The table asks nothing of the driver and is used under one lock of the device, on slow
-//! paths only.
+//! *Resting*: kept without a home for the next need. *Set aside*: used by a pause or a resume.
+//! The table never calls the driver. It is used under one lock of the device, on slow paths only.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -38,14 +38,14 @@ pub struct View {
     pub lane: u32,
     /// First byte.
     pub address: u64,
-    /// The lane's epoch when blocks last lay here; 0: never.
+    /// The epoch of the lane (the number of its fence) when blocks last lay here; 0: never.
     pub left_epoch: u32,
-    /// Counts the views ever left, so that the one left longest ago is known.
+    /// Its place in the order in which views were left; 0: never left.
     number: u64,
 }
 
 impl View {
-    /// Whether blocks have lain here, so that they may again.
+    /// Returns true if blocks have lain here, so that they may again.
     pub fn is_remembered(&self) -> bool {
         self.number != 0
     }
@@ -54,23 +54,23 @@ impl View {
 /// One handle of the driver.
 #[derive(Clone, Debug)]
 pub struct Extent {
-    /// The driver's name for it.
+    /// The driver's handle.
     pub handle: MemoryHandle,
-    /// How much memory it is, in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Which blocks it is for.
+    /// The size class of its blocks.
     pub class: SizeClass,
-    /// Where its blocks are.
+    /// The view in which its blocks lie.
     pub home: Option<View>,
-    /// Where else it is mapped.
+    /// Its other views.
     pub shadows: Vec<View>,
-    /// How many views the driver is asked to unmap at the moment, and may refuse to.
+    /// How many views the driver is unmapping at the moment; it may still refuse.
     leaving: u32,
     /// Its first home, the lane and the address, while it is mapped there.
     pub origin: Option<(u32, u64)>,
-    /// The search that last found it free, and the slot of the free block around it then.
+    /// The last search that found it free, and the slot of the free block around it then.
     pub found: (u64, Slot),
-    /// Whether it is in the hands of whoever pauses or resumes what lay in it.
+    /// Whether it belongs to a pause or resume of the blocks that lay in it.
     pub is_set_aside: bool,
 }
 
@@ -78,14 +78,14 @@ pub struct Extent {
 #[derive(Debug)]
 pub struct ExtentTable {
     events: DeviceEvents,
-    /// `None`: the index waits to be used again.
+    /// `None`: the index can be used again.
     table: Vec<Option<Extent>>,
     unused: Vec<ExtentId>,
     views: BTreeMap<u64, ExtentId>,
     /// Extents without a home, kept for the next need.
     resting: Vec<ExtentId>,
-    /// Shadows, the one left longest ago in front, with their numbers; those that have become
-    /// homes again, or are gone, are passed over.
+    /// Shadows by number, the one left longest ago first. Entries of views that have become
+    /// homes again, or are gone, are skipped.
     left: VecDeque<(ExtentId, u64)>,
     last_number: u64,
     shadow_bytes: u64,
@@ -94,7 +94,7 @@ pub struct ExtentTable {
 }
 
 impl ExtentTable {
-    /// None yet. `events` is told which extent is at home where.
+    /// An empty table. Homes that are gained or left are reported to `events`.
     pub fn new(events: DeviceEvents) -> Self {
         Self {
             events,
@@ -115,7 +115,7 @@ impl ExtentTable {
         self.count
     }
 
-    /// All views that are no home together, in bytes.
+    /// The sum of all shadows, in bytes.
     pub fn shadow_bytes(&self) -> u64 {
         self.shadow_bytes
     }
@@ -134,7 +134,7 @@ impl ExtentTable {
         self.table.get_mut(id as usize)?.as_mut()
     }
 
-    /// Takes in a new extent, with no view.
+    /// Adds a new extent, which has no view.
     pub fn add(&mut self, handle: MemoryHandle, bytes: u64, class: SizeClass) -> ExtentId {
         let extent = Extent {
             handle,
@@ -160,8 +160,8 @@ impl ExtentTable {
         }
     }
 
-    /// Whether the extent is mapped anywhere, or may be again: a view that another thread has
-    /// the driver unmap comes back if that is refused, so until then the extent must stay.
+    /// Returns true if the extent is mapped anywhere, or may be again: a view that another thread
+    /// is unmapping returns if the driver refuses, so until then the extent must stay.
     pub fn has_views(&self, id: ExtentId) -> bool {
         self.get(id).is_some_and(|extent| {
             extent.home.is_some() || !extent.shadows.is_empty() || extent.leaving > 0
@@ -190,7 +190,7 @@ impl ExtentTable {
         self.views.get(&address).copied()
     }
 
-    /// Notes a new view of the extent, which is a shadow until it is made the home.
+    /// Adds a new view of the extent, which is a shadow until it is made the home.
     pub fn add_view(&mut self, id: ExtentId, lane: u32, address: u64) {
         let Some(extent) = self.get_mut(id) else { return };
         extent.shadows.push(View { lane, address, left_epoch: 0, number: 0 });
@@ -198,8 +198,8 @@ impl ExtentTable {
         self.views.insert(address, id);
     }
 
-    /// Takes out a shadow that is about to be unmapped; [`Self::forget_view`] or
-    /// [`Self::put_back_view`] says what came of it.
+    /// Removes a shadow that is about to be unmapped; [`Self::forget_view`] or
+    /// [`Self::put_back_view`] must follow.
     pub fn remove_view(&mut self, id: ExtentId, address: u64) -> Option<View> {
         let extent = self.get_mut(id)?;
         let position = extent.shadows.iter().position(|view| view.address == address)?;
@@ -212,14 +212,14 @@ impl ExtentTable {
         Some(view)
     }
 
-    /// A view that was taken out is unmapped.
+    /// The driver has unmapped the view removed by [`Self::remove_view`].
     pub fn forget_view(&mut self, id: ExtentId) {
         if let Some(extent) = self.get_mut(id) {
             extent.leaving -= 1;
         }
     }
 
-    /// Undoes [`Self::remove_view`]: the driver has not unmapped it.
+    /// Undoes [`Self::remove_view`]: the driver has refused to unmap the view.
     pub fn put_back_view(&mut self, id: ExtentId, view: View) {
         let Some(extent) = self.get_mut(id) else { return };
         extent.leaving -= 1;
@@ -228,8 +228,8 @@ impl ExtentTable {
         self.views.insert(view.address, id);
     }
 
-    /// The extent has no home from now on, and is nobody's but the caller's, until it comes
-    /// home or rests. Where it was at home it stays mapped.
+    /// The extent loses its home and belongs to the caller alone, until it comes home or rests.
+    /// It stays mapped where its home was.
     pub fn set_aside(&mut self, id: ExtentId) {
         let Some(extent) = self.get_mut(id) else { return };
         extent.is_set_aside = true;
@@ -263,7 +263,7 @@ impl ExtentTable {
     }
 
     /// The shadow at `address` becomes the home of an extent that has none, for blocks of
-    /// `class`; gives what it was for.
+    /// `class`; returns its class before.
     pub fn come_home(&mut self, id: ExtentId, address: u64, class: SizeClass) -> SizeClass {
         let Some(extent) = self.get_mut(id) else { return class };
         debug_assert!(extent.home.is_none());
@@ -286,25 +286,25 @@ impl ExtentTable {
         }
     }
 
-    /// The extents at rest.
+    /// The resting extents.
     pub fn resting(&self) -> &[ExtentId] {
         &self.resting
     }
 
-    /// The extents at rest or set aside together, in bytes.
+    /// The sum of all extents that rest or are set aside, in bytes.
     pub fn homeless_bytes(&self) -> u64 {
         let resting = self.resting.iter().filter_map(|&id| self.get(id));
         let aside = self.iter().map(|(_, extent)| extent).filter(|extent| extent.is_set_aside);
         resting.chain(aside).map(|extent| extent.bytes).sum()
     }
 
-    /// Takes a particular extent from those at rest.
+    /// Removes an extent from the resting ones; returns true if it was one of them.
     pub fn wake(&mut self, id: ExtentId) -> bool {
         let position = self.resting.iter().position(|&resting| resting == id);
         position.map(|position| self.resting.swap_remove(position)).is_some()
     }
 
-    /// The shadow left longest ago; the next call gives the next.
+    /// Takes the shadow left longest ago out of the order; the next call returns the next one.
     pub fn pop_oldest_shadow(&mut self) -> Option<(ExtentId, View)> {
         while let Some((id, number)) = self.left.pop_front() {
             if let Some(view) = self.shadow(id, number) {
@@ -314,18 +314,18 @@ impl ExtentTable {
         None
     }
 
-    /// Puts back what [`Self::pop_oldest_shadow`] gave, behind all others.
+    /// Puts back what [`Self::pop_oldest_shadow`] returned, behind all others.
     pub fn put_back_shadow(&mut self, id: ExtentId, view: View) {
         self.left.push_back((id, view.number));
     }
 
-    /// A number for a new search, to mark what it finds.
+    /// The number of a new search, which marks what it finds with it.
     pub fn new_search(&mut self) -> u64 {
         self.searches += 1;
         self.searches
     }
 
-    /// Notes that `search` has found the extent free, in the block in `slot`.
+    /// Records that `search` has found the extent free, in the block in `slot`.
     pub fn mark(&mut self, id: ExtentId, search: u64, slot: Slot) {
         if let Some(extent) = self.get_mut(id) {
             extent.found = (search, slot);
@@ -337,7 +337,7 @@ impl ExtentTable {
         (0..).zip(&self.table).filter_map(|(id, extent)| Some((id, extent.as_ref()?)))
     }
 
-    /// Checks every invariant of the module's note; says which does not hold.
+    /// Checks every invariant of the module's note; the error names the one that is broken.
     pub fn validate(&self) -> Result<(), String> {
         let mut views = 0;
         let mut shadow_bytes = 0;
@@ -388,7 +388,7 @@ mod tests {
         extents.add_view(id, 0, 0x10_0000);
         extents.add_view(id, 1, 0x20_0000);
         extents.come_home(id, 0x10_0000, SizeClass::Small);
-        // One thread has the shadow unmapped; another one gives the extent back meanwhile.
+        // One thread unmaps the shadow; another one releases the extent meanwhile.
         let shadow = extents.remove_view(id, 0x20_0000).unwrap();
         extents.leave_home(id, 1);
         extents.remove_view(id, 0x10_0000).unwrap();

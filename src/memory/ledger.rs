@@ -1,12 +1,12 @@
-//! How much physical memory of one device is held, counted and kept within its limits.
+//! The physical memory held of one device: counted, and kept within the limit.
 //!
-//! Whatever takes memory from the driver *charges* the bytes here first, so that concurrent
-//! requests together never exceed the limit, counts them once it has them, and refunds the charge
-//! when the driver refuses.
+//! Before memory is asked of the driver, its bytes are *charged* here, so that concurrent
+//! requests together never exceed the limit. Once held they are counted; if the driver refuses,
+//! the charge is refunded.
 //!
 //! ```text
 //! reserved ≤ charged ≤ allowed      at every moment, except right after the limit was lowered
-//! charged  = what the driver takes, in whole pages        reserved = what the pieces are together
+//! charged  = what the driver takes, in whole pages        reserved = Σ bytes of the pieces held
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,24 +16,24 @@ use crate::base::size::SizeClass;
 use crate::driver::{self, DriverError};
 use crate::observe::{Action, DeviceEvents};
 
-/// Why no memory was had.
+/// Why no memory was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It would exceed the limit in force; the driver was not asked.
+    /// It would exceed the limit; the driver was not asked.
     Limit,
-    /// The driver's answer.
+    /// The driver's error.
     Driver(DriverError),
-    /// The driver's answer to a reservation: there is memory, but no addresses for it.
+    /// The driver's error for a reservation: there is memory, but no addresses for it.
     AddressSpace(DriverError),
 }
 
-/// The physical memory of one device: how much there is, may be held, and is.
+/// The physical memory of one device: how much exists, may be held, and is held.
 #[derive(Debug)]
 pub struct Ledger {
     events: DeviceEvents,
     total_bytes: u64,
     allowed_bytes: AtomicU64,
-    /// Held, or being asked of the driver right now.
+    /// Held, or being asked of the driver now.
     charged_bytes: AtomicU64,
     all: Meters,
     classes: [Meters; 2],
@@ -84,7 +84,7 @@ impl Meter {
 }
 
 impl Ledger {
-    /// The ledger of a device of `total_bytes`, which limits it to all of them and tells `events`.
+    /// The ledger of a device of `total_bytes`, with no limit yet; it reports to `events`.
     pub fn new(total_bytes: u64, events: DeviceEvents) -> Self {
         Self {
             events,
@@ -101,12 +101,12 @@ impl Ledger {
         self.total_bytes
     }
 
-    /// The most that may be reserved, in bytes; `u64::MAX` when the driver alone decides.
+    /// The limit on reserved memory, in bytes; `u64::MAX` if only the driver limits it.
     pub fn allowed_bytes(&self) -> u64 {
         self.allowed_bytes.load(Relaxed)
     }
 
-    /// Changes the most that may be reserved; what is reserved already stays.
+    /// Changes the limit on reserved memory; what is already reserved stays.
     pub fn set_allowed_bytes(&self, bytes: u64) {
         self.allowed_bytes.store(bytes, Relaxed);
     }
@@ -116,8 +116,8 @@ impl Ledger {
         self.all.bytes.current.load(Relaxed)
     }
 
-    /// Physical bytes held: now, at the peak, and all that were ever acquired; for blocks of
-    /// `class`, or for all.
+    /// Physical bytes held: now, at the peak, and ever acquired; for blocks of `class`, or for
+    /// all.
     pub fn reserved(&self, class: Option<SizeClass>) -> Gauge {
         self.meters(class).bytes.gauge()
     }
@@ -131,7 +131,7 @@ impl Ledger {
         class.map_or(&self.all, |class| &self.classes[class.index()])
     }
 
-    /// Makes each peak what is held now.
+    /// Sets each peak to what is held now.
     pub fn reset_peak(&self) {
         for meters in self.classes.iter().chain([&self.all]) {
             meters.bytes.reset_peak();
@@ -144,8 +144,8 @@ impl Ledger {
         self.allowed_bytes().saturating_sub(self.charged_bytes.load(Relaxed))
     }
 
-    /// Counts `bytes` at `address` (0: no address) as given back, which `give_back` does. It
-    /// returns how many bytes the driver has taken back; on an error all are still held.
+    /// Runs `give_back`, which releases `bytes` at `address` (0: no address) to the driver and
+    /// returns how many charged bytes came free; on an error all are still held.
     pub fn release(
         &self,
         bytes: u64,
@@ -153,7 +153,7 @@ impl Ledger {
         address: u64,
         give_back: impl FnOnce() -> driver::Result<u64>,
     ) -> driver::Result<()> {
-        // First, so that bytes which another thread gets at once are not counted twice.
+        // First, so that bytes that another thread gets at once are not counted twice.
         let both = [&self.all, self.meters(Some(class))];
         for meters in both {
             meters.bytes.take(bytes);
@@ -175,7 +175,7 @@ impl Ledger {
         }
     }
 
-    /// Sets `bytes` of what is allowed aside, before the driver is asked for them.
+    /// Counts `bytes` against the limit, before the driver is asked for them.
     pub fn charge(&self, bytes: u64) -> Result<(), Refusal> {
         let allowed_bytes = self.allowed_bytes();
         let grow = |charged: u64| charged.checked_add(bytes).filter(|&sum| sum <= allowed_bytes);
@@ -188,7 +188,7 @@ impl Ledger {
         self.charged_bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// Counts one piece of charged memory, held from now on at `address` (0: no address), for
+    /// Counts one piece of charged memory that is now held, at `address` (0: no address), for
     /// blocks of `class`.
     pub fn count(&self, bytes: u64, class: SizeClass, address: u64) {
         for meters in [&self.all, self.meters(Some(class))] {
@@ -198,7 +198,7 @@ impl Ledger {
         self.events.note(Action::Reserve, address, bytes);
     }
 
-    /// A piece held for blocks of one class is for another from now on.
+    /// Moves a piece that is held from one size class to another.
     pub fn reclassify(&self, bytes: u64, from: SizeClass, to: SizeClass) {
         if from != to {
             let (from, to) = (self.meters(Some(from)), self.meters(Some(to)));

@@ -1,5 +1,5 @@
-//! What blocks are made of: segments from the driver, the table of blocks cut from them, and
-//! the directory that finds a block from its address.
+//! What blocks are made of: segments and extents from the driver, the table of blocks cut from
+//! them, and the directory that finds a block from its address.
 
 mod blocks;
 mod directory;

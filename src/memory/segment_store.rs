@@ -1,10 +1,10 @@
 //! Segments: memory that the driver allocates as one, under addresses of its choice
 //! (`cuMemAlloc`).
 //!
-//! Small segments share the driver's pages ([`SharedPages`]), and whether the driver finds room in
-//! one or takes a new one cannot be known. So a page is charged before the driver is asked: a
-//! limit is never exceeded, and within a page of it a small segment may be refused although there
-//! was room.
+//! Small segments share the driver's pages ([`SharedPages`]). Whether the driver will find room
+//! in one or take a new one cannot be known, so a whole page is charged before the driver is
+//! asked. The limit is never exceeded; in return, within one page of the limit a small segment
+//! may be refused although there was room.
 //!
 //! Every function may call the driver, so the caller holds no lock.
 
@@ -17,7 +17,7 @@ use super::shared_pages::SharedPages;
 use crate::base::size::SizeClass;
 use crate::driver::{self, Call, Code, Device, DriverError};
 
-/// Where segments of one device come from.
+/// Gets the segments of one device from its driver, and releases them.
 #[derive(Debug)]
 pub struct SegmentStore {
     driver: Arc<dyn Device>,
@@ -31,7 +31,7 @@ impl SegmentStore {
         Self { driver, shared }
     }
 
-    /// What a segment of `bytes` is charged with.
+    /// How many bytes are charged for a segment of `bytes`.
     pub fn charged_bytes(&self, bytes: u64) -> u64 {
         let held_bytes = self.driver.footprint_bytes(bytes);
         match self.shared.page_bytes() {
@@ -40,7 +40,7 @@ impl SegmentStore {
         }
     }
 
-    /// A segment of `bytes` for blocks of `class`.
+    /// Gets a segment of `bytes` for blocks of `class`.
     pub fn acquire(
         &self,
         ledger: &Ledger,
@@ -65,8 +65,8 @@ impl SegmentStore {
         }
     }
 
-    /// Gives a segment back to the driver, which waits for all work of the device. On an
-    /// error the segment is still held and counted.
+    /// Releases a segment to the driver, which waits for all work of the device. On an error
+    /// the segment is still held and counted.
     pub fn release(&self, ledger: &Ledger, segment: Segment) -> driver::Result<()> {
         let Segment { address, bytes, class } = segment;
         let held_bytes = self.driver.footprint_bytes(bytes);
@@ -77,7 +77,8 @@ impl SegmentStore {
         })
     }
 
-    /// Drivers promise 256-byte alignment and give 512; one that does not is not usable.
+    /// Drivers promise 256-byte alignment and in fact align to 512; one that does not cannot be
+    /// used.
     fn allocate_aligned(&self, bytes: u64) -> driver::Result<u64> {
         let address = self.driver.allocate(bytes)?;
         if address != 0 && is_representable(address) {

@@ -1,10 +1,10 @@
-//! The driver's pages that small allocations lie in, as far as allocations of ours do.
+//! The driver's pages in which our small allocations lie.
 //!
-//! `cuMemAlloc` packs small allocations into pages, and a page is taken whole while anything lies
-//! in it. Which page it was tells the address. A driver that keeps a page in which nothing lies
-//! any more gives it up for whoever wants memory, so such pages are not known here.
+//! `cuMemAlloc` packs small allocations into pages. A page is held whole while anything lies in
+//! it, and the address tells which page it is. The driver may keep an empty page but reuses it
+//! when memory is needed, so empty pages are not counted here.
 //!
-//! One small lock, on the way from and to the driver only.
+//! One small lock, taken only on the way to and from the driver.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub struct SharedPages {
 }
 
 impl SharedPages {
-    /// Pages of `page_bytes`, aligned to as many; 0: there are none.
+    /// Pages of `page_bytes`, aligned to their size; 0: there are none.
     pub fn new(page_bytes: u64) -> Self {
         Self { page_bytes, counts: Lock::default() }
     }
@@ -28,12 +28,12 @@ impl SharedPages {
         self.page_bytes
     }
 
-    /// Whether an allocation of `bytes` lies in such a page.
+    /// Returns true if an allocation of `bytes` lies in such a page.
     pub fn has(&self, bytes: u64) -> bool {
         bytes < self.page_bytes
     }
 
-    /// There is an allocation at `address`; says whether its page is new.
+    /// Counts an allocation at `address`; returns true if its page is new.
     pub fn enter(&self, address: u64) -> bool {
         let mut counts = self.counts.lock();
         let count = counts.entry(address / self.page_bytes).or_default();
@@ -41,7 +41,7 @@ impl SharedPages {
         *count == 1
     }
 
-    /// The allocation at `address` is gone; says whether its page is.
+    /// Uncounts the allocation at `address`; returns true if its page is now empty.
     pub fn leave(&self, address: u64) -> bool {
         let page = address / self.page_bytes;
         let mut counts = self.counts.lock();

@@ -72,8 +72,8 @@ impl StreamKey {
         (self.0 >> CONTEXT_SHIFT == 0).then_some(StreamHandle(self.0 as usize))
     }
 
-    /// Returns true if the calling thread can name the queue by `handle`. It cannot name the default
-    /// stream of another thread, nor a stream that has ended.
+    /// Returns true if the calling thread can name the queue by `handle`. It cannot name the
+    /// default stream of another thread, nor a stream that has ended.
     pub fn is_nameable(self, handle: StreamHandle) -> bool {
         match handle {
             StreamHandle::PER_THREAD => {

@@ -118,19 +118,14 @@ fn what_cannot_be_done_is_refused() {
     check_refused(&output, 125, "a space or a colon");
 }
 
-/// A program that prints the signals that it gets, once it is ready for them.
-fn waiting(test: &str, prefix: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
+/// A program that prints the signals that it gets, once it is ready for them. `hangup` tells
+/// `env` how SIGHUP is handled when it begins, whatever started this test.
+fn waiting(test: &str, hangup: &str) -> (Child, BufReader<std::process::ChildStdout>) {
     let script = "trap 'echo got TERM' TERM; trap 'echo got HUP' HUP; trap 'exit 9' USR1; \
                   echo ready; while :; do sleep 0.05; done";
     let inner = command(test);
-    let mut outer = match prefix {
-        [] => Command::new(inner.get_program()),
-        [program, rest @ ..] => {
-            let mut outer = Command::new(program);
-            outer.args(rest).arg(inner.get_program());
-            outer
-        }
-    };
+    let mut outer = Command::new("env");
+    outer.arg(hangup).arg(inner.get_program());
     outer.args(inner.get_args()).args(["--quiet", "sh", "-c", script]);
     for (name, value) in inner.get_envs() {
         match value {
@@ -153,7 +148,7 @@ fn send(child: &Child, signal: Signal) {
 
 #[test]
 fn signals_go_to_the_program() {
-    let (mut child, mut output) = waiting("signals", &[]);
+    let (mut child, mut output) = waiting("signals", "--default-signal=HUP");
     for (signal, expected) in [(Signal::TERM, "got TERM\n"), (Signal::HUP, "got HUP\n")] {
         send(&child, signal);
         let mut line = String::new();
@@ -167,7 +162,7 @@ fn signals_go_to_the_program() {
 /// As `nohup` starts programs: the shell cannot trap what was ignored when it began.
 #[test]
 fn a_signal_that_is_ignored_stays_so() {
-    let (mut child, mut output) = waiting("ignored", &["env", "--ignore-signal=HUP"]);
+    let (mut child, mut output) = waiting("ignored", "--ignore-signal=HUP");
     send(&child, Signal::HUP);
     send(&child, Signal::TERM);
     let mut line = String::new();

@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use crate::steps::{self, Outcome, Step, output, run, run_all};
 
 const UV_VERSION: &str = "0.13.9";
-/// What checks the Python of the repository.
-const LINTERS: [&str; 2] = ["mypy==2.4.1", "ruff==0.17.6"];
+/// What checks the Python, C and C++ of the repository.
+const LINTERS: [&str; 4] =
+    ["mypy==2.4.1", "ruff==0.17.6", "clang-format==23.1.5", "clang-tidy==23.1.4"];
 /// The Python that is checked.
 const LINTED: [&str; 4] = ["python", "tests/frameworks", "tests/page", "tests/torch"];
 
@@ -50,8 +51,9 @@ fn uv() -> Result<PathBuf, String> {
     Ok(uv)
 }
 
-/// Checks the Python of the repository: its form, mistakes that ruff knows, and the types of the
-/// package. PyTorch and its like are not installed for that; they are any type.
+/// Checks the Python of the repository (its form, mistakes that ruff knows, and the types of the
+/// package; PyTorch and its like are not installed for that, and are any type) and the form of its
+/// C and C++.
 pub(crate) fn lint() -> Outcome {
     let python = install("lint-venv", "python3", &LINTERS)?;
     let ruff = |arguments: &[&str]| {
@@ -62,9 +64,33 @@ pub(crate) fn lint() -> Outcome {
     let cache = steps::target_folder().join("lint-venv/mypy-cache");
     let mut types = Step::new(python.with_file_name("mypy"), &["genesis", "--cache-dir"]);
     types.extend([cache]);
+    let mut form = Step::new(python.with_file_name("clang-format"), &["--dry-run", "--Werror"]);
+    form.extend(tracked(&["c_tests/*.[ch]", "c_tests/*.[ch]pp", "include/genesis/*.hpp"])?);
     run_all(&[
         ruff(&["format", "--check", "--quiet"]),
         ruff(&["check", "--quiet"]),
         types.within(steps::root().join("python")),
+        form,
     ])
+}
+
+/// Has clang-tidy look for mistakes in the C and C++ of the tests and the headers. `mxnet` is left
+/// out: that would need MXNet's headers.
+pub(crate) fn tidy() -> Outcome {
+    let python = install("lint-venv", "python3", &LINTERS)?;
+    let tidy = |sources: Vec<String>, standard: &str| {
+        let mut step = Step::new(python.with_file_name("clang-tidy"), &["--quiet"]);
+        step.extend(sources);
+        step.extend(["--", standard, "-Iinclude"]);
+        step
+    };
+    let c = tracked(&["c_tests/*.c", ":!c_tests/consumer", ":!c_tests/mxnet"])?;
+    run_all(&[tidy(c, "-std=c99"), tidy(vec!["c_tests/allocator.cpp".to_owned()], "-std=c++17")])
+}
+
+/// The files of the repository that match one of `patterns`, as git does.
+fn tracked(patterns: &[&str]) -> Result<Vec<String>, String> {
+    let mut list = Step::new("git", &["ls-files", "--"]);
+    list.extend(patterns);
+    Ok(output(&list)?.lines().map(str::to_owned).collect())
 }

@@ -99,7 +99,9 @@ fn main() -> ExitCode {
         Command::Demo => demo(),
         Command::Ci => ci(),
         Command::Test { arguments } => suite::test(&arguments),
-        Command::Nightly => suite::nightly().and_then(|()| smoke()),
+        Command::Nightly => {
+            environments::tidy().and_then(|()| suite::nightly()).and_then(|()| smoke())
+        }
         Command::TestTorch { arguments } => torch::test(&arguments),
         Command::TestFrameworks { arguments } => frameworks::test(&arguments),
         Command::TestPage { arguments } => test_page(&arguments),

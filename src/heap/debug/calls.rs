@@ -1,4 +1,4 @@
-//! What debugging does at an allocation and at a free, and what it answers: see `super`.
+//! What debugging does at an allocation and at a free, and what it reports: see `super`.
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +17,7 @@ use crate::memory::{Slot, State};
 use crate::order::RecordedStreams;
 
 impl DeviceHeap<'_> {
-    /// The block at `address` was handed out for use on `stream`.
+    /// Records that the block at `address` was handed out for use on `stream`, and fills it.
     #[cold]
     pub(in super::super) fn note_debugged(self, stream: StreamHandle, address: u64) {
         let (site, time) = (self.heap.notes.events.site(), (self.heap.clock)());
@@ -35,7 +35,7 @@ impl DeviceHeap<'_> {
         self.heap.debugging.ledger.lock().open(address, birth);
     }
 
-    /// Frees the live block in `slot`, which the ledger has closed.
+    /// Frees the live block in `slot`, whose death the ledger has recorded.
     fn free_closed<'a>(
         self,
         lane: &'a Lane,
@@ -56,7 +56,7 @@ impl DeviceHeap<'_> {
         let (modes, may_capture) = (debugging.modes(), self.may_capture());
         let holds_back = self.is_guarded || modes.poison || modes.quarantine;
         let kept_bytes = match self.pool_type {
-            // What the driver would have to wait for while a stream may be captured.
+            // To release it the driver would wait, but a stream may be captured: keep all.
             PoolType::Naive if may_capture && holds_back => u64::MAX,
             _ if modes.quarantine && !self.is_guarded => {
                 debugging.quarantine_limit_bytes.load(Relaxed)
@@ -98,7 +98,7 @@ impl DeviceHeap<'_> {
 }
 
 impl Heap {
-    /// Takes over what `settings` ask for, after `policy` has.
+    /// Applies `settings`, after `policy` has.
     pub(in super::super) fn apply_debugging(&self, settings: &Settings) {
         self.debugging.set(settings, self.events());
         for device in self.opened_devices() {
@@ -109,13 +109,13 @@ impl Heap {
             }
         }
         if !settings.debug.is_any() {
-            // Whoever is about to note something more is overruled by the next who does.
+            // A thread may still record a block after this; the next block there replaces it.
             self.debugging.ledger.lock().clear();
         }
     }
 
-    /// Before what lies in `lanes` is paused: nothing is held back, and what is in memory besides
-    /// the program's data need not come back.
+    /// Before the blocks of `lanes` are paused: empties the quarantines, and forgets the fill
+    /// patterns, because a resume restores only the program's data.
     pub(in super::super) fn ready_for_pause(&self, lanes: &[&Lane]) {
         if !self.policy.is_debugging() {
             return;
@@ -130,7 +130,7 @@ impl Heap {
         }
     }
 
-    /// Frees the block at `address`, which was found in `slot` of `lane`, whatever it is by now.
+    /// Frees the block at `address`, found in `slot` of `lane`, if it is still live or paused.
     #[cold]
     pub(in super::super) fn free_debugged(
         &self,
@@ -161,8 +161,8 @@ impl Heap {
         }
     }
 
-    /// The live blocks asked for with at least `least_bytes`, of `device` or of all, largest
-    /// first. Asks nothing of the driver; a device not used has none.
+    /// The live blocks of at least `least_bytes` requested, of `device` or of all, largest first.
+    /// Does not call the driver; a device not yet used has none.
     pub fn live_details(
         &self,
         device: Option<DeviceOrdinal>,
@@ -198,14 +198,14 @@ impl Heap {
         Ok(live)
     }
 
-    /// What is live, in lines, grouped by where it was allocated; `None` if nothing is.
+    /// A report of what is live, grouped by call site; `None` if nothing is live.
     pub fn leak_report(&self) -> Option<String> {
         let live = self.live_details(None, 0).unwrap_or_default();
         leaks::report(&live, |site| self.place(site))
     }
 
-    /// Adds what is known of `address` to `error`, which says that no live block begins there;
-    /// `around` is where the block begins that it lies in and is live.
+    /// Adds what is known of `address` to `error`, which says that no live block begins there.
+    /// `around` is the start of the live block that `address` lies in, if any.
     pub(in super::super) fn add_history(
         &self,
         error: &mut Error,
@@ -237,7 +237,7 @@ impl Heap {
         *message += &format!("; now used {}", self.place(site));
     }
 
-    /// What became of a block that was freed.
+    /// A text: where and when a freed block was allocated and freed.
     pub(super) fn history(&self, death: &Death, now: Duration) -> String {
         let born = match death.birth {
             None => String::new(),
@@ -254,7 +254,7 @@ impl Heap {
         format!("{} ({seconds:.3} s ago)", self.place(site))
     }
 
-    /// Where a call site is, in a line.
+    /// A text of one line for a call site.
     fn place(&self, site: u32) -> String {
         match self.notes.events.place(site) {
             place if place.is_empty() => "at a place not known".to_owned(),

@@ -1,4 +1,4 @@
-//! What debugging keeps of one heap: the modes, the ledger, and a quarantine a device.
+//! What debugging keeps for one heap: the modes, the ledger, and a quarantine for each device.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,7 +9,7 @@ use crate::config::{DebugModes, Settings};
 use crate::memory::Slot;
 use crate::observe::EventStream;
 
-/// What debugging keeps of one heap.
+/// What debugging keeps for one heap.
 #[derive(Debug)]
 pub(in super::super) struct Debugging {
     pub(super) modes: Lock<DebugModes, { rank::LEAF }>,
@@ -20,8 +20,8 @@ pub(in super::super) struct Debugging {
 }
 
 impl Debugging {
-    /// What `settings` ask for, over so many devices. Call sites are sought from now on if they
-    /// ask for anything.
+    /// Debugging as in `settings`, for `device_count` devices. If any mode is on, call sites are
+    /// looked up from now on.
     pub(in super::super) fn new(
         settings: &Settings,
         device_count: usize,
@@ -37,7 +37,7 @@ impl Debugging {
         debugging
     }
 
-    /// What is looked for now.
+    /// The modes that are on now.
     pub(super) fn modes(&self) -> DebugModes {
         *self.modes.lock()
     }
@@ -78,7 +78,7 @@ impl Quarantine {
         self.queue.push_back(held);
     }
 
-    /// Takes out the oldest, until at most `kept_bytes` are left.
+    /// Removes and returns the oldest, until at most `kept_bytes` are left.
     pub(super) fn pop_down_to(&mut self, kept_bytes: u64) -> Vec<Held> {
         let mut out = Vec::new();
         while self.bytes > kept_bytes

@@ -1,5 +1,5 @@
-//! What is live: with the place and time of each allocation, and as a report for the end of a
-//! process.
+//! What is live: with the call site and time of each allocation, and as a report for the end of
+//! a process.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -14,28 +14,27 @@ use crate::base::size::Bytes;
 pub struct LiveDetail {
     /// The block.
     pub block: LiveBlock,
-    /// How long ago it was allocated, where that is known.
+    /// How long ago it was allocated, if known.
     pub age: Option<Duration>,
-    /// Where in the program: a number of the stream of events; 0: not known.
+    /// Its call site, by number in the stream of events; 0: not known.
     pub site: u32,
     /// The tag it was allocated under.
     pub tag: Option<Arc<str>>,
 }
 
-/// Live blocks that were allocated in one place, whoever called it, on one device and under one
-/// tag.
+/// Live blocks allocated in one place (of any callers), on one device and under one tag.
 struct Group<'a> {
     first: &'a LiveDetail,
     place: String,
     count: u64,
     bytes: u64,
-    /// The size that all of them have.
+    /// The size, if all have the same.
     each_bytes: Option<u64>,
     youngest: Option<Duration>,
     oldest: Option<Duration>,
 }
 
-/// What is live, in lines, grouped by where it was allocated: `place` names a call site. `None` if
+/// A report of what is live, grouped by the text that `place` returns for a call site. `None` if
 /// nothing is live.
 pub(super) fn report(live: &[LiveDetail], place: impl Fn(u32) -> String) -> Option<String> {
     let groups = group(live, place);

@@ -1,27 +1,27 @@
-//! What is known of blocks beyond their records: where and when they were allocated and freed.
+//! The history of blocks: where and when they were allocated and freed.
 //!
-//! Live blocks are known by their address, from when debugging was switched on; of those that
-//! were freed the last [`MOST_FREED`] are, until their address is live again. A leaf lock around
-//! it; all operations are logarithmic or better, and allocate host memory.
+//! By address it knows the live blocks allocated since debugging was switched on, and the last
+//! [`MOST_FREED`] that were freed, each until its address is live again. It is used under a leaf
+//! lock. All operations are logarithmic or better; they allocate host memory.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-/// So many frees are remembered.
+/// How many frees are remembered.
 const MOST_FREED: usize = 1 << 16;
 
-/// A block as it was handed out.
+/// How a block was handed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Birth {
-    /// What was asked for, in bytes.
+    /// The requested size, in bytes.
     pub(super) requested_bytes: u64,
-    /// The extent of the block, in bytes.
+    /// The size of the block, in bytes.
     pub(super) bytes: u64,
-    /// Where in the program; 0: not known.
+    /// The call site, by number; 0: not known.
     pub(super) site: u32,
-    /// When, by the heap's clock.
+    /// The time, by the heap's clock.
     pub(super) time: Duration,
-    /// Whether all of it was filled with the pattern of fresh memory.
+    /// Whether all of it was filled with the pattern for fresh memory.
     pub(super) is_filled: bool,
 }
 
@@ -30,11 +30,11 @@ pub(super) struct Birth {
 pub(super) struct Death {
     /// How it was handed out, if that is known.
     pub(super) birth: Option<Birth>,
-    /// The extent of the block, in bytes.
+    /// The size of the block, in bytes.
     pub(super) bytes: u64,
-    /// Where in the program; 0: not known.
+    /// The call site, by number; 0: not known.
     pub(super) site: u32,
-    /// When, by the heap's clock.
+    /// The time, by the heap's clock.
     pub(super) time: Duration,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Death {
 pub(super) struct Ledger {
     live: HashMap<u64, Birth>,
     freed: BTreeMap<u64, Numbered>,
-    /// The frees in order, with their numbers; those whose address is live again are left in.
+    /// Address and number of each free, in order, also of those whose address is live again.
     order: VecDeque<(u64, u64)>,
     next_number: u64,
 }
@@ -55,13 +55,13 @@ struct Numbered {
 }
 
 impl Ledger {
-    /// The block at `address` was handed out.
+    /// Records that the block at `address` was handed out.
     pub(super) fn open(&mut self, address: u64, birth: Birth) {
         self.freed.remove(&address);
         self.live.insert(address, birth);
     }
 
-    /// The block of `bytes` at `address` is freed, at `site`: gives what there is to know of it.
+    /// Records that the block of `bytes` at `address` is freed at `site`; returns its history.
     pub(super) fn close(&mut self, address: u64, bytes: u64, site: u32, time: Duration) -> Death {
         let death = Death { birth: self.live.remove(&address), bytes, site, time };
         let number = self.next_number;
@@ -82,14 +82,14 @@ impl Ledger {
         self.live.get(&address).copied()
     }
 
-    /// The contents of the live block at `address` are not what it was filled with.
+    /// Records that the live block at `address` no longer holds its fill pattern.
     pub(super) fn forget_fill(&mut self, address: u64) {
         if let Some(birth) = self.live.get_mut(&address) {
             birth.is_filled = false;
         }
     }
 
-    /// The remembered block that `address` lay in, with where it began.
+    /// The remembered freed block in which `address` lay, with its start.
     pub(super) fn death_around(&self, address: u64) -> Option<(u64, Death)> {
         let (&start, freed) = self.freed.range(..=address).next_back()?;
         (address < start + freed.death.bytes).then_some((start, freed.death))
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(ledger.death_around(0x1400), None);
         ledger.open(0x1000, birth);
         assert_eq!(ledger.death_around(0x1000), None);
-        // One that was live before anybody looked.
+        // A block that was live before debugging was switched on.
         assert_eq!(ledger.close(0x8000, 512, 0, NOON).birth, None);
     }
 
@@ -130,7 +130,7 @@ mod tests {
         let mut ledger = Ledger::default();
         let count = 3 * MOST_FREED as u64;
         for n in 1..=count {
-            // Every third address comes again at once.
+            // Every third address is used again at once.
             let address = (n - u64::from(n % 3 == 0)) * 512;
             ledger.open(address, Birth::default());
             ledger.close(address, 512, n as u32, NOON);

@@ -1,19 +1,19 @@
-//! Poison: patterns in memory that nobody has written to, and in memory that nobody may use.
+//! Poison: patterns in memory that is not yet written to, and in memory that is freed.
 //!
-//! **Fresh memory** is filled on the stream that the allocation names, so whatever is queued there
+//! **Fresh memory** is filled on the stream that the allocation names, so all work queued there
 //! from now on finds the pattern or overwrites it. A program that uses the block on another
-//! stream without ordering it after the first finds the pattern in the place of its data.
+//! stream without ordering it after the first finds the pattern in place of its data.
 //!
-//! **Freed memory** cannot be filled on its stream: a free names no stream that can be trusted,
-//! and the block's own may have been destroyed since its last call. So the device is waited
-//! for, which comes after all work that was queued on the block's stream and on those recorded
-//! for it; then it is filled on the legacy stream, and that is waited for, so that whichever
-//! stream uses the block next comes after. Meanwhile the block is pending.
+//! **Freed memory** cannot be filled on its stream: the stream that a free names cannot be
+//! trusted, and the block's own may have been destroyed since its last call. So a free waits for
+//! the device, and with it for all work on the block's stream and on those recorded for it. Then
+//! it fills the block on the legacy stream and waits for that, so that the next use of the block
+//! on any stream comes after. Meanwhile the block is pending.
 //!
-//! With the wait comes a look at the bytes between what was asked for and the end of the block:
-//! they must be as they were filled.
+//! After the first wait the bytes between the requested size and the end of the block are
+//! checked: they must still hold the fresh pattern.
 //!
-//! What the driver refuses is left out: debugging fails nobody's call.
+//! A step that the driver refuses is skipped: debugging never makes a call fail.
 
 use std::time::Duration;
 
@@ -23,15 +23,15 @@ use crate::base::StreamHandle;
 use crate::base::lock::assert_none_held;
 use crate::config::LogLevel;
 
-/// Memory that was handed out and not written to.
+/// The pattern for memory that was handed out and not written to.
 const FRESH: u8 = 0xCD;
-/// Memory that was freed.
+/// The pattern for memory that was freed.
 const FREED: u8 = 0xDD;
-/// So much behind what was asked for is looked at, in bytes.
+/// At most this much behind the requested size is checked, in bytes.
 const MOST_SLACK_BYTES: u64 = 64 << 10;
 
-/// Fills the block at `address`, just handed out for use on `stream`; says whether it did: not
-/// while a stream may be capturing.
+/// Fills the block at `address`, just handed out for use on `stream`; returns true if it did. Does
+/// nothing while a stream may be capturing.
 pub(super) fn fill_fresh(
     device: DeviceHeap<'_>,
     stream: StreamHandle,
@@ -45,20 +45,19 @@ pub(super) fn fill_fresh(
         && driver.fill(address, bytes, FRESH, stream).is_ok()
 }
 
-/// What came of filling a block.
+/// The result of filling a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filled {
     /// It is filled.
     Yes,
-    /// It will be at some time: the driver took the fill, and would not wait for it.
+    /// It will be filled later: the driver took the fill, but refused to wait for it.
     Later,
-    /// It is as it was.
+    /// It is unchanged.
     No,
 }
 
 impl DeviceHeap<'_> {
-    /// Fills a block that was freed, that nobody gets meanwhile and that nothing uses any more.
-    /// Waits.
+    /// Fills a freed block that is pending and that no work uses any more. Waits.
     pub(super) fn fill_freed(self, held: &Held) -> Filled {
         assert_none_held();
         let Ok(_wait) = self.begin_wait() else { return Filled::No };
@@ -72,14 +71,14 @@ impl DeviceHeap<'_> {
         }
     }
 
-    /// Waits until nothing uses what was freed before; says whether it came to that.
+    /// Waits until no work uses memory freed before; returns true if the wait succeeded.
     pub(super) fn wait_for_user(self) -> bool {
         assert_none_held();
         // Work on the legacy stream would spoil a capture that it synchronises with.
         self.driver.stream_is_capturing(StreamHandle::LEGACY) == Ok(false) && self.wait_for_device()
     }
 
-    /// Looks whether something was written behind what was asked for. The device is idle.
+    /// Reports a write past the requested size of a block. The device is idle.
     pub(super) fn check_slack(self, held: &Held) {
         let Some(birth) = held.death.birth.filter(|birth| birth.is_filled) else { return };
         let slack_bytes = (birth.bytes - birth.requested_bytes).min(MOST_SLACK_BYTES);
@@ -92,7 +91,7 @@ impl DeviceHeap<'_> {
         }
     }
 
-    /// Looks whether something was written to a block since it was filled. The device is idle.
+    /// Reports a write to a freed block since it was filled. The device is idle.
     pub(super) fn check_freed(self, held: &Held) {
         if let Ok(Some(offset)) = self.driver.find_other(held.address, held.bytes, FREED) {
             let what = format!("was written to after it was freed: byte {offset}");

@@ -1,9 +1,9 @@
-//! Quarantine: freed blocks that are kept from being used again, first in, first out.
+//! Quarantine: freed blocks that are held back from reuse, first in, first out.
 //!
-//! A block in quarantine is pending with one count outstanding that is the quarantine's. It leaves
-//! when there is more than the limit, and all do when memory is short, before the cache is emptied
-//! or trimmed, and before a tag is paused. One that was poisoned is looked at then: if its
-//! pattern has changed, something wrote to it after it was freed, which is reported.
+//! A block in quarantine is pending, and one of its `outstanding` counts is the quarantine's. The
+//! oldest leave when there is more than the limit; all leave when memory is short, before the
+//! cache is emptied or trimmed, and before a tag is paused. A poisoned block is checked when it
+//! leaves: if its pattern has changed, something wrote to it after the free, which is reported.
 //!
 //! ```text
 //! a block in the queue is pending, and outstanding ≥ 1
@@ -18,7 +18,7 @@ use crate::memory::State;
 
 impl Climb<'_> {
     /// Frees everything that is held back on the request's device; returns true if there was
-    /// anything. Not while the request's stream is captured.
+    /// anything. Does nothing while the request's stream is captured.
     pub(in super::super) fn drain_quarantine(&self) -> bool {
         let quarantine = self.device.quarantine();
         let is_empty = quarantine.lock().queue.is_empty();
@@ -35,7 +35,7 @@ impl<'a> DeviceHeap<'a> {
 
     /// Frees everything that is held back on the device; returns true if there was anything.
     pub(in super::super) fn drain_quarantine(self) -> bool {
-        // The driver would wait for the device, which must not be while a stream may be capturing.
+        // The driver would wait for the device, which it must not while a stream may be capturing.
         let may_release = self.pool_type != PoolType::Naive || !self.may_capture();
         may_release && self.shrink_quarantine(0, false)
     }
@@ -56,7 +56,7 @@ impl<'a> DeviceHeap<'a> {
         !leaving.is_empty()
     }
 
-    /// The block is free, once no stream uses it any more.
+    /// Ends the quarantine of a block: it is free once no stream uses it any more.
     pub(super) fn let_go(self, held: &Held) {
         let Some(lane) = self.heap.lanes.get(held.lane) else { return };
         let mut guard = lane.lock();
@@ -68,7 +68,7 @@ impl<'a> DeviceHeap<'a> {
         }
         let segment = lane.begin_leave(state, held.slot);
         drop(guard);
-        // What the driver does not take back is logged, kept, and offered again.
+        // A segment that the driver does not take back is logged, kept, and offered again.
         let _ = self.backing.release_segment(self, lane, segment);
     }
 

@@ -1,8 +1,8 @@
-//! A lane's areas: where in its address space memory comes and goes.
+//! A lane's *areas*: reservations of addresses, into which extents are mapped.
 //!
-//! An area is a reservation. Its blocks lie side by side, backed or not (`memory::blocks`);
-//! these functions change which are. All run under the lane's lock and ask nothing of the
-//! driver.
+//! The blocks of an area lie side by side (`memory::blocks`). Some have memory; others are *bare*
+//! (unmapped), *claimed* (set aside for mapping) or *shadows* (views that their extent has left).
+//! These functions change the states, under the lane's lock; they never call the driver.
 
 use std::cmp::Reverse;
 
@@ -11,23 +11,23 @@ use crate::base::lock::{Guard, rank};
 use crate::base::size::SizeClass;
 use crate::memory::{Block, ExtentId, ExtentTable, Ledger, NO_SLOT, Segment, Slot, State};
 
-/// Where memory for a request would best go.
+/// The best place for the memory of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Site {
-    /// Start of the free block that the new memory would continue, if there is one.
+pub(super) struct Place {
+    /// Start of the free block directly before the place, if there is one.
     pub(super) continued: Option<u64>,
-    /// How much memory is needed there, in bytes.
+    /// How much new memory is needed there, in bytes.
     pub(super) missing_bytes: u64,
-    /// How many bare addresses there are, in bytes; less than is missing: nowhere enough.
+    /// The size of the bare place, in bytes; 0: no place is large enough.
     pub(super) room_bytes: u64,
 }
 
-/// An extent to be laid at new addresses.
+/// An extent that is mapped at new addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Laid {
     pub(super) id: ExtentId,
     pub(super) bytes: u64,
-    /// The epoch of the lane in which its bytes count as freed.
+    /// The lane's epoch (see `order::fence`) in which its bytes count as freed.
     pub(super) epoch: u32,
 }
 
@@ -41,18 +41,18 @@ pub(super) struct Leaving {
     pub(super) slot: Slot,
 }
 
-/// What the device knows of extents and of memory, while lanes change both.
+/// The device's table of extents, locked, and its ledger: both change with the lanes.
 pub(in super::super) struct Books<'a> {
     pub(in super::super) table: Guard<'a, ExtentTable, { rank::DEVICE }>,
     pub(in super::super) ledger: &'a Ledger,
 }
 
 impl LaneState {
-    /// Where the least memory would be needed for a block of `block_bytes`; the smallest such
-    /// place, so that large ones stay.
-    pub(super) fn find_site(&self, class: SizeClass, block_bytes: u64, granule: u64) -> Site {
+    /// Finds the place where a block of `block_bytes` needs the least new memory; among equals
+    /// the smallest, so that large places stay.
+    pub(super) fn find_place(&self, class: SizeClass, block_bytes: u64, granule: u64) -> Place {
         let afresh_bytes = block_bytes.next_multiple_of(granule);
-        let mut best = Site { continued: None, missing_bytes: afresh_bytes, room_bytes: 0 };
+        let mut best = Place { continued: None, missing_bytes: afresh_bytes, room_bytes: 0 };
         for bare in self.bare.iter().map(|&slot| self.blocks.get(slot)) {
             if bare.class != class {
                 continue;
@@ -65,14 +65,14 @@ impl LaneState {
                 || best.room_bytes == 0 && missing_bytes == best.missing_bytes;
             if bare.bytes >= missing_bytes && better {
                 let continued = continued.map(|before| before.address);
-                best = Site { continued, missing_bytes, room_bytes: bare.bytes };
+                best = Place { continued, missing_bytes, room_bytes: bare.bytes };
             }
         }
         best
     }
 
-    /// Sets `bytes` of bare addresses aside for memory on its way: behind the free block that
-    /// starts at `continued` if they are there, else the smallest place that will do.
+    /// Claims `bytes` of bare addresses for memory that will be mapped: behind the free block
+    /// that starts at `continued` if they are there, else in the smallest place that fits.
     pub(super) fn claim(
         &mut self,
         class: SizeClass,
@@ -103,25 +103,25 @@ impl LaneState {
         Some((slot, self.blocks.get(slot).address))
     }
 
-    /// Whether there is a place of `bytes` bare addresses.
+    /// Returns true if there are `bytes` bare addresses side by side.
     pub(super) fn has_bare(&self, class: SizeClass, bytes: u64) -> bool {
         let mut bare = self.bare.iter().map(|&slot| self.blocks.get(slot));
         bare.any(|bare| bare.class == class && bare.bytes >= bytes)
     }
 
-    /// All areas for blocks of `class` together, in bytes.
+    /// The sum of all areas for blocks of `class`, in bytes.
     pub(super) fn area_bytes(&self, class: SizeClass) -> u64 {
         let blocks = self.blocks.iter().filter(|(_, block)| block.class == class);
         blocks.map(|(_, block)| block.bytes).sum()
     }
 
-    /// Takes in a reservation as bare addresses.
+    /// Adds a reservation, as bare addresses.
     pub(super) fn add_area(&mut self, area: Segment) {
         let slot = self.blocks.insert_area(area);
         self.bare.push(slot);
     }
 
-    /// Takes out the areas with nothing mapped in them, to be given back.
+    /// Removes and returns the areas in which nothing is mapped.
     pub(super) fn remove_bare_areas(&mut self) -> Vec<Segment> {
         let mut bare = Vec::new();
         self.bare.retain(|&slot| {
@@ -134,7 +134,7 @@ impl LaneState {
         bare.into_iter().map(|slot| self.blocks.remove(slot)).collect()
     }
 
-    /// The claimed addresses in `slot` have nothing mapped: bare again, joined with others.
+    /// Nothing is mapped at the addresses in `slot`: makes them bare and joins bare neighbours.
     pub(in super::super) fn make_bare(&mut self, slot: Slot) {
         self.blocks.turn(slot, State::Unmapped);
         let Block { before, after, .. } = *self.blocks.get(slot);
@@ -149,7 +149,7 @@ impl LaneState {
         }
     }
 
-    /// The block that starts at `address` if it is in `state`.
+    /// The block that starts at `address`, if it is in `state`.
     pub(in super::super) fn block_at(&self, address: u64, state: State) -> Option<Slot> {
         let slot = self.blocks.slot_at(address)?;
         (self.blocks.get(slot).state == state).then_some(slot)
@@ -166,8 +166,8 @@ impl LaneState {
         self.block_at(address, State::Shadow).filter(|_| is_there)
     }
 
-    /// Whether `[address, end)` is made up of backed blocks of `class`. Linear in the number
-    /// of blocks.
+    /// Returns true if `[address, end)` is made up of backed blocks of `class`. Linear in the
+    /// number of blocks.
     pub(super) fn is_backed(&self, address: u64, end: u64, class: SizeClass) -> bool {
         let inside = self
             .blocks
@@ -196,8 +196,8 @@ impl LaneState {
         found
     }
 
-    /// Shows `visit` every extent whose bytes are all free, with the slot of the block they lie
-    /// in.
+    /// Calls `visit` with every extent whose bytes are all free: slot of the free block around
+    /// it, address, extent.
     pub(in super::super) fn visit_free_extents(
         &self,
         extents: &ExtentTable,
@@ -214,9 +214,9 @@ impl LaneState {
 }
 
 impl Lane {
-    /// The free bytes of an extent at `address`, in the free block in `slot`, leave for another
-    /// place: a shadow stays. Gives the epoch they were freed in. What is left of the block
-    /// before `address` keeps the slot, so several extents of a block can leave from its end on.
+    /// Takes an extent at `address` out of the free block in `slot`: its view becomes a shadow.
+    /// Returns the epoch in which its bytes were freed. The part of the block before `address`
+    /// keeps the slot, so several extents of a block can leave if the last goes first.
     pub(super) fn detach(
         &self,
         state: &mut LaneState,
@@ -241,8 +241,8 @@ impl Lane {
         freed_epoch
     }
 
-    /// Several extents leave at once: see [`Self::detach`]. Gives the epochs, in the order in
-    /// which `leaving` is afterwards.
+    /// Detaches several extents (see [`Self::detach`]). Sorts `leaving`, and returns the epochs
+    /// in that order.
     pub(super) fn detach_all(
         &self,
         state: &mut LaneState,
@@ -253,8 +253,8 @@ impl Lane {
         leaving.iter().map(|&leaving| self.detach(state, extents, leaving)).collect()
     }
 
-    /// The shadow in `slot` becomes the home of its extent, and a free block: one that counts
-    /// as freed in `epoch`.
+    /// The shadow in `slot` becomes the home of its extent, and a free block that counts as
+    /// freed in `epoch`.
     pub(in super::super) fn adopt(
         &self,
         state: &mut LaneState,
@@ -273,8 +273,8 @@ impl Lane {
         self.count_held(blocks);
     }
 
-    /// The claimed addresses from `slot` on carry views of `laid` now, side by side: each is
-    /// made a home if it can be accessed. Where a view is missing the addresses are bare again.
+    /// Ends a claim: views of `laid` now lie side by side at the claimed addresses from `slot`.
+    /// Each becomes a home if accessible; where a view is missing the addresses are bare again.
     pub(super) fn settle_claim(
         &self,
         state: &mut LaneState,

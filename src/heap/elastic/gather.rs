@@ -1,9 +1,9 @@
-//! Free extents for a request that would otherwise make the device hold more.
+//! Finds free extents for a request, so that the device need not hold more.
 //!
-//! First what is remembered: a stretch of the lane's own addresses, free or shadow, where every
-//! shadow's extent is free at its home. It becomes whole again by bookkeeping alone. Else free
-//! extents leave their places, of the lane itself first, then of the other lanes of the same
-//! pool behind their fences, to be mapped side by side.
+//! First a remembered *stretch* is tried: addresses of the lane side by side, each free or a
+//! *shadow* (a view of an extent whose *home*, where its blocks lie, is elsewhere and free). By
+//! bookkeeping alone they become one free block. Else free extents leave their homes to be mapped
+//! side by side: the lane's own, then other lanes' (`Climb::is_sibling`) behind their fences.
 
 use super::super::lane::{Lane, LaneState};
 use super::super::state::{Climb, DeviceHeap, Extents};
@@ -13,18 +13,18 @@ use crate::memory::{Block, ExtentId, ExtentTable, NO_SLOT, Slot, State};
 use crate::observe::Tallies;
 use crate::order::Readiness;
 
-/// Small blocks do not take extents larger than this, in bytes: one of them could keep it from
-/// everybody for long.
+/// Small blocks do not take extents larger than this, in bytes: a single small block could keep
+/// the whole extent from other uses for long.
 const LARGEST_FOR_SMALL_BYTES: u64 = 32 << 20;
 
-/// An extent on its way, with the place that it left.
+/// An extent without a home that is about to be mapped elsewhere, and the home it left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved {
     pub(super) id: ExtentId,
     pub(super) bytes: u64,
     pub(super) lane: u32,
     pub(super) address: u64,
-    /// The epoch of that lane in which its bytes were freed.
+    /// The epoch of that lane (see `order::fence`) in which its bytes were freed.
     pub(super) epoch: u32,
 }
 
@@ -35,21 +35,21 @@ struct Candidate {
     leaving: Leaving,
 }
 
-/// A part of an area on the way to a remembered stretch.
+/// One block of a remembered stretch.
 #[derive(Clone, Copy)]
 struct Part {
     slot: Slot,
     address: u64,
     bytes: u64,
-    /// The extent to bring back, where the part is a shadow.
+    /// If the part is a shadow: its extent, to be brought back.
     absent: Option<Leaving>,
 }
 
 impl Extents {
-    /// Brings the lane's free extents back to where they were first, side by side as they were
-    /// created; says whether there were any. So a program that repeats itself finds its memory
-    /// each time as it was the time before.
-    pub(super) fn return_home(&self, climb: &Climb<'_>) -> bool {
+    /// Brings the lane's free extents back to their origins (first homes), side by side as they
+    /// were created; returns true if any moved. So a program that repeats itself finds its
+    /// memory each time as it was the time before.
+    pub(super) fn return_to_origins(&self, climb: &Climb<'_>) -> bool {
         let lane = climb.lane;
         let mut guard = lane.lock();
         let state = &mut *guard;
@@ -57,7 +57,7 @@ impl Extents {
         let mut away = Vec::new();
         state.visit_free_extents(&books.table, self.store.granule_bytes(), |slot, address, id| {
             let origin = books.table.get(id).and_then(|extent| extent.origin);
-            // A shadow that somebody is unmapping is no home any more.
+            // A shadow that another thread is unmapping can no longer be a home.
             if let Some((at, home)) = origin
                 && at == lane.index
                 && home != address
@@ -77,7 +77,7 @@ impl Extents {
         !away.is_empty()
     }
 
-    /// Makes a free block for the request out of a remembered stretch, if there is one.
+    /// Makes a free block for the request from a remembered stretch; returns true if there was one.
     pub(super) fn restore(&self, climb: &Climb<'_>) -> bool {
         let lane = climb.lane;
         let mut guard = lane.lock();
@@ -104,8 +104,8 @@ impl Extents {
         !stretch.is_empty()
     }
 
-    /// Takes free extents from where they are, at least `wanted_bytes` together if there are
-    /// so many. Those in the free block that starts at `spared` stay.
+    /// Takes free extents from their homes: at least `wanted_bytes` in total, or all there are.
+    /// Those in the lane's free block that starts at `spared` stay.
     pub(super) fn gather(
         &self,
         climb: &Climb<'_>,
@@ -124,8 +124,8 @@ impl Extents {
             moved.extend(taken);
             missing_bytes > 0
         };
-        // While a stream may be capturing no event may be asked about, so only the lane's own
-        // memory moves.
+        // While a stream may be capturing no event may be queried, so only the lane's own memory
+        // moves.
         if take_from(climb.lane) && !climb.device.pools.is_routing() {
             let siblings = climb.device.lanes();
             for sibling in siblings.filter(|sibling| climb.is_sibling(sibling)) {
@@ -188,7 +188,7 @@ impl Extents {
             };
             leaving.iter().zip(epochs).filter_map(moved).collect()
         };
-        // They are nobody's until the wait is queued, so nobody uses them before.
+        // No lane has them until the wait is queued, so none can use them before it.
         if let Some(event) = fence
             && climb.order_after(lane, guard, event).is_err()
         {
@@ -198,7 +198,7 @@ impl Extents {
         moved
     }
 
-    /// Brings extents that could not be used elsewhere back to where they were.
+    /// Brings extents that could not be used elsewhere back to their former homes.
     pub(super) fn bring_back(&self, device: DeviceHeap<'_>, moved: &[Moved]) {
         for extent in moved {
             let Some(lane) = device.heap.lanes.get(extent.lane) else { continue };
@@ -211,8 +211,8 @@ impl Extents {
     }
 }
 
-/// Of the candidates few that are `wanted_bytes` together, or all: again and again the
-/// smallest that is enough, or the largest.
+/// Chooses few candidates that total `wanted_bytes`, or all. Each step takes the smallest that
+/// covers what is still missing, or else the largest.
 fn choose(mut candidates: Vec<Candidate>, wanted_bytes: u64) -> Vec<Candidate> {
     candidates.sort_by_key(|candidate| candidate.bytes);
     let mut chosen = Vec::new();
@@ -232,14 +232,13 @@ struct Stretches<'a> {
     extents: &'a ExtentTable,
     lane: u32,
     class: SizeClass,
-    /// The extents marked with it are free.
+    /// Extents marked with this number are free.
     search: u64,
 }
 
 impl Stretches<'_> {
     /// The stretch of at least `block_bytes` that takes the fewest extents from their homes;
-    /// empty if there is none. Of the `free` extents the shadows are looked at, and what lies
-    /// around them.
+    /// empty if there is none. Searches around each shadow of the `free` extents.
     fn with_fewest_absent(&self, free: &[(ExtentId, Slot)], block_bytes: u64) -> Vec<Part> {
         let shadows = free.iter().filter_map(|&(id, _)| self.extents.get(id));
         let mut addresses: Vec<u64> = shadows
@@ -266,7 +265,7 @@ impl Stretches<'_> {
         best
     }
 
-    /// All that can be made whole around the shadow at `address`.
+    /// The longest stretch around the shadow at `address`.
     fn whole_stretch(&self, address: u64) -> Vec<Part> {
         let blocks = &self.state.blocks;
         let Some(mut slot) = blocks.slot_at(address) else {
@@ -291,7 +290,7 @@ impl Stretches<'_> {
         parts
     }
 
-    /// The block in `slot` as a part of a stretch, if it can be one.
+    /// The block in `slot` as a part of a stretch, or `None` if it cannot be one.
     fn part(&self, slot: Slot) -> Option<Part> {
         let Block { address, bytes, state, .. } = *self.state.blocks.get(slot);
         let absent = match state {
@@ -309,7 +308,7 @@ impl Stretches<'_> {
     }
 }
 
-/// The window of at least `block_bytes` in which the fewest extents are absent, and how many.
+/// The window of at least `block_bytes` with the fewest extents to bring back, and their number.
 fn fewest_absent(parts: &[Part], block_bytes: u64) -> Option<(&[Part], usize)> {
     let mut best: Option<(&[Part], usize)> = None;
     let (mut first, mut bytes, mut absent) = (0, 0, 0);
@@ -330,7 +329,7 @@ fn fewest_absent(parts: &[Part], block_bytes: u64) -> Option<(&[Part], usize)> {
     best
 }
 
-/// Whether no extent of the window is at home in the window itself, and none is in it twice.
+/// Returns true if no extent of the window has its home in the window, and none is in it twice.
 fn homes_are_elsewhere(window: &[Part], window_bytes: u64) -> bool {
     let Some(start) = window.first().map(|part| part.address) else {
         return false;

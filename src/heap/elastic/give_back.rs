@@ -1,8 +1,8 @@
-//! ExtentTable and addresses back to the driver.
+//! Returns extents and addresses to the driver.
 //!
-//! An extent whose bytes are all free goes back when every view of it can be unmapped: when
-//! the work that was queued on the lane of each view, until blocks last lay there, is known
-//! to be complete. Nothing here waits; callers that may wait do so before.
+//! An extent (one handle) whose bytes are all free is released once every view (mapping) of it can
+//! be unmapped: when the fence of the view's lane, an event after its frees, shows that all work
+//! queued while blocks lay there is complete. Only `release` and `drop_excess_shadows` ever wait.
 
 use super::super::choice::Choice;
 use super::super::lane::NO_REQUEST;
@@ -13,17 +13,18 @@ use crate::base::lock::assert_none_held;
 use crate::memory::{Extent, ExtentId, ExtentTable, State, View};
 use crate::order::Readiness;
 
-/// Shadows are remembered up to this many times the memory that is held …
+/// Shadows (views that are not their extent's home) are kept up to this many times the memory
+/// that is held …
 const MOST_SHADOW_SHARE: u64 = 16;
-/// … and up to this many views for each extent.
+/// … and views up to this many for each extent …
 const MOST_VIEWS_PER_EXTENT: usize = 4;
-/// So many views more are kept in any case.
+/// … plus this many.
 const LEAST_VIEWS: usize = 64;
 
-/// So many shadows in use are passed over in one search for those that can go.
+/// One search for shadows to unmap skips at most this many that are in use.
 const MOST_PASSED_OVER: usize = 64;
 
-/// What has been waited for before memory is released.
+/// Whether the device has been waited for before memory is released.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waited {
     No,
@@ -40,9 +41,9 @@ pub(in super::super) enum Kept {
 }
 
 impl Extents {
-    /// Releases what `choice` says, first what no wait is needed for. Memory that was a private
-    /// pool's may be in use by a graph on any stream, which no lane's fence tells: that, and what
-    /// a fence does not tell to be idle, goes after a wait for the device.
+    /// Releases what `choice` selects: first what needs no wait, then, after a wait for the
+    /// device, the rest. The rest is memory that no fence shows to be idle, and memory of a
+    /// private pool, which a graph may use on any stream without a fence that shows it.
     pub(in super::super) fn release(&self, device: DeviceHeap<'_>, choice: Choice) -> u64 {
         let mut released_bytes = self.release_idle(device, choice, Waited::No);
         let choice = choice.less(released_bytes);
@@ -76,8 +77,8 @@ impl Extents {
         })
     }
 
-    /// Gives the candidate back if its bytes are all free and nothing may still use them; returns
-    /// how many bytes went back.
+    /// Releases the candidate if its bytes are all free and nothing may still use them; returns
+    /// the bytes released.
     fn release_extent(&self, device: DeviceHeap<'_>, candidate: &Candidate<ExtentId>) -> u64 {
         let Candidate { address, piece: id, .. } = *candidate;
         let Some(lane) = device.heap.lanes.get(candidate.lane) else { return 0 };
@@ -97,7 +98,7 @@ impl Extents {
         if self.unmap_all(device, id) && self.destroy(device, id) {
             return bytes;
         }
-        // What has a view to return to is as it was; the rest waits for the next need.
+        // If its view is still there it is the home again; otherwise the extent rests.
         let mut state = lane.lock();
         let mut books = self.books(device);
         if let Some(slot) = state.shadow_of(&books.table, id, address) {
@@ -108,7 +109,7 @@ impl Extents {
         0
     }
 
-    /// Gives the extents at rest back to the driver.
+    /// Releases the resting extents: those kept without a home.
     fn release_resting(&self, device: DeviceHeap<'_>) -> u64 {
         let resting: Vec<ExtentId> = self.store.extents().resting().to_vec();
         let mut released_bytes = 0;
@@ -129,7 +130,7 @@ impl Extents {
         released_bytes
     }
 
-    /// Gives the areas of all lanes back in which nothing is mapped.
+    /// Returns to the driver the areas of all lanes in which nothing is mapped.
     pub(super) fn release_bare_areas(&self, device: DeviceHeap<'_>) {
         for lane in device.lanes() {
             let bare = lane.lock().remove_bare_areas();
@@ -141,9 +142,9 @@ impl Extents {
         }
     }
 
-    /// Unmaps the oldest shadows while there are too many, as far as they are out of use. Those of
-    /// a stream that gives no event any more would stay for ever: where there are twice too many,
-    /// the device is waited for.
+    /// Unmaps the oldest shadows that are out of use, while there are too many. Those of a stream
+    /// that records no more events would stay for ever, so at twice too many this waits for the
+    /// device.
     pub(super) fn drop_excess_shadows(&self, climb: &Climb<'_>) {
         let held_bytes = climb.device.ledger.reserved_bytes();
         let is_excess = |extents: &ExtentTable, times: u64| {
@@ -158,8 +159,8 @@ impl Extents {
         }
     }
 
-    /// Unmaps shadows, the oldest first, while `is_wanted` and as far as they are out of use. Those
-    /// that are not are passed over, and looked at last the next time.
+    /// Unmaps shadows that are out of use, the oldest first, while `is_wanted` returns true. Those
+    /// in use are skipped, and come last the next time.
     pub(super) fn drop_shadows_while(
         &self,
         climb: &Climb<'_>,
@@ -183,8 +184,8 @@ impl Extents {
         in_use.into_iter().for_each(|(id, view)| extents.put_back_shadow(id, view));
     }
 
-    /// Unmaps a shadow if the work queued through it is complete; says whether it did. If not, its
-    /// stream is to give an event for the next time, unless there is one to wait for.
+    /// Unmaps a shadow if the work queued through it is complete; returns true if it did. If not,
+    /// asks its stream for an event for the next time, unless there is already one to wait for.
     fn drop_shadow(&self, device: DeviceHeap<'_>, id: ExtentId, view: View) -> bool {
         let Some(lane) = device.heap.lanes.get(view.lane) else { return false };
         {
@@ -193,7 +194,7 @@ impl Extents {
                 state.poll_fence(&device.contexts);
             }
         }
-        // A view that an extent on its way has just left may be what it has to return to.
+        // An extent without a home is being moved, and may have to return to this view.
         let is_gone = self.unmap_shadow(device, id, view, |extent| extent.home.is_some());
         if !is_gone && lane.lock().fence.readiness(view.left_epoch) == Readiness::NotYet {
             lane.want_fence(NO_REQUEST);
@@ -201,7 +202,7 @@ impl Extents {
         is_gone
     }
 
-    /// Unmaps every view of an extent that is at home nowhere; says whether all are gone.
+    /// Unmaps every view of an extent that has no home; returns true if all are gone.
     fn unmap_all(&self, device: DeviceHeap<'_>, id: ExtentId) -> bool {
         let views = self.store.extents().get(id).map(|extent| extent.shadows.clone());
         let views = views.unwrap_or_default();
@@ -214,12 +215,12 @@ impl Extents {
         };
         views.iter().all(is_idle)
             && views.iter().all(|view| self.unmap_shadow(device, id, *view, |_| true))
-            // Another thread may be about one of them.
+            // Another thread may be unmapping one of them.
             && !self.store.extents().has_views(id)
     }
 
-    /// Unmaps a shadow of an extent of which `may_go` holds, if the work queued through it is
-    /// known to be complete.
+    /// Unmaps a shadow if `may_go` returns true for its extent and the work queued through it is
+    /// known to be complete; returns true if it did.
     fn unmap_shadow(
         &self,
         device: DeviceHeap<'_>,
@@ -230,7 +231,7 @@ impl Extents {
         self.try_unmap_shadow(device, id, view, may_go).is_ok()
     }
 
-    /// The same, but it says why not.
+    /// The same, but returns why it did not.
     pub(in super::super) fn try_unmap_shadow(
         &self,
         device: DeviceHeap<'_>,
@@ -243,7 +244,7 @@ impl Extents {
             let mut state = lane.lock();
             let may_go = {
                 let extents = self.store.extents();
-                // It may have been a home again meanwhile, or be another extent's shadow.
+                // Meanwhile it may have been a home again, or be another extent's shadow.
                 let is_as_seen = |extent: &&Extent| extent.shadows.contains(&view);
                 extents.get(id).filter(is_as_seen).is_some_and(&may_go)
             };
@@ -264,7 +265,7 @@ impl Extents {
         unmapped.map_err(Kept::Driver)
     }
 
-    /// Gives up an extent that was never at home; if the driver keeps a view of it, it rests.
+    /// Releases an extent that never had a home; if the driver keeps a view of it, it rests.
     pub(in super::super) fn discard(&self, device: DeviceHeap<'_>, id: ExtentId) {
         if self.unmap_all(device, id) {
             self.destroy(device, id);

@@ -1,21 +1,28 @@
-//! Elastic's rungs of the ladder: memory that goes where it is needed, without a wait.
+//! Elastic's memory: extents, mapped where they are needed.
 //!
-//! What a request lacks is found in this order:
+//! The problem: enough memory is free, but in pieces that are not side by side. The answer: map
+//! extents that are wholly free side by side at other addresses. No byte is copied and the host
+//! does not wait, because the work of a stream runs in order.
 //!
-//! | from | costs |
-//! |---|---|
-//! | the lane's own free extents, brought home: side by side they may be enough | bookkeeping |
-//! | new extents, where what is missing stays within the *slack* over what was ever live | driver calls |
-//! | a remembered stretch of addresses, whose extents are free elsewhere | bookkeeping |
-//! | free extents of this lane, mapped again side by side | a mapping each, no wait |
-//! | free extents of other lanes of the pool, behind their fences | and a wait on the GPU |
-//! | new extents for what is still missing | driver calls |
+//! A miss lacks so many bytes. They are found in this order, until there are enough:
 //!
-//! New extents for a block under 16 MiB are for the next requests, too: a hundredth of what was live
-//! at the peak, at once. New memory is laid behind the free block that leaves the least to be added, so that the tail
-//! of one extent serves together with the next. A view that an extent has left stays mapped, as
-//! a shadow: remembered, until there are too many of them. Then the oldest are unmapped, once
-//! the work queued through them is known to be complete.
+//! | step | what is taken | costs |
+//! |---|---|---|
+//! | return | moved free extents of the lane, back to their origins | bookkeeping |
+//! | grow a little | new extents, while reserved ≤ live peak + slack | driver calls |
+//! | restore | addresses of the lane whose extents are free elsewhere in it | bookkeeping |
+//! | gather | wholly free extents of the lane; then siblings', after fences | a mapping each |
+//! | grow | new extents for what is still missing | driver calls |
+//!
+//! *Siblings* are the other lanes of the device, except those of private pools. New memory is
+//! mapped right after the free block that it has to extend least. For a block under 16 MiB it is a
+//! hundredth of the live peak, so that it serves the next requests as well. The view that an
+//! extent leaves stays mapped, as a shadow, until there are too many (`give_back`). Memory of a
+//! private pool is never moved: a captured graph knows its addresses.
+//!
+//! No lock is held while the driver maps. Meanwhile the addresses are *claimed*: no block, and no
+//! other thread's. If a call fails, what was moved returns and what was created is released, or
+//! rests until the next need; then memory counts as short.
 
 mod area;
 mod gather;
@@ -37,34 +44,32 @@ use crate::config::{ElasticPolicy, LogLevel, Settings};
 use crate::driver::{self, Device, DriverError, HandleOptions};
 use crate::memory::{ExtentId, ExtentStore, Refusal, Segment, State};
 use crate::observe::DeviceEvents;
-use area::Laid;
+use area::{Laid, Place};
 use gather::Moved;
 
-/// Memory grows by at least this much for small blocks, in bytes …
+/// Small blocks: memory grows by at least so many bytes.
 const SMALL_GROWTH_BYTES: u64 = 2 * MIB;
-/// … and for large ones by this part of what was live at the peak …
+/// Large blocks under [`OWN_EXTENT_BYTES`]: it grows by at least the live peak / this.
 const LARGE_GROWTH_PART: u64 = 100;
-/// … that are smaller than this, in bytes; extents for a larger one are for it alone.
+/// A block of at least so many bytes has extents for itself alone.
 const OWN_EXTENT_BYTES: u64 = 16 * MIB;
-/// ExtentTable are at most this part of what was live at the peak, or this many bytes …
+/// An extent is at most max([`EXTENT_BYTES`], live peak / this), …
 const EXTENT_PART: u64 = 200;
 const EXTENT_BYTES: u64 = 32 * MIB;
-/// … or this many as long as less than a part of what is held was ever freed …
+/// … or this many bytes while bytes freed so far are under reserved bytes / [`STEADY_PART`].
 const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
 const STEADY_PART: u64 = 3;
-/// … and in any case at most this part of the memory that the device has left: where there is
-/// plenty, few driver calls count, and where there is little, every page.
+/// In any case it is at most the memory that the device has left / this, or a granule: where there
+/// is plenty, few driver calls count; where there is little, every page.
 const ROOM_PART: u64 = 4096;
-/// A lane's first area is this large, in bytes, for small blocks …
+/// A lane's first area is so large, in bytes, for small blocks and for large ones. Each further one
+/// doubles what the lane has, so that there are few; a larger request gets one of its size.
 const SMALL_AREA_BYTES: u64 = 64 * MIB;
-/// … and for large ones. Each further one doubles what the lane has, so that there are few; a
-/// request that is larger has one of its size.
 const LARGE_AREA_BYTES: u64 = GIB;
-/// Between two looks at a lane another thread may take what was laid for this one: so often a
-/// request tries again before it counts as failed.
+/// Another thread may take what was mapped for a request; it tries again so many times.
 const ATTEMPTS: usize = 16;
 
-/// What came of an attempt to lay memory.
+/// What came of an attempt to get memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// The lane has more free memory.
@@ -112,7 +117,7 @@ impl Extents {
 
     pub(super) fn serve(&self, climb: &Climb<'_>, pressure: Pressure) -> Rung {
         if pressure == Pressure::Releasing {
-            // What other pools have left, which no other lane may take before it went back.
+            // Also what private pools have left: no lane may take it before it went back.
             climb.device.release(Choice::All);
         }
         self.serve_from_extents(climb)
@@ -134,42 +139,52 @@ impl Extents {
         Ok(None)
     }
 
+    /// Brings the lane more free memory: the steps above, until one does.
     fn extend(&self, climb: &Climb<'_>) -> crate::base::Result<Outcome> {
         let Climb { device, lane, block_bytes, .. } = *climb;
         let class = SizeClass::of(block_bytes);
         let granule = self.store.granule_bytes();
-        if !lane.pool().is_private() && self.return_home(climb) {
+        if !lane.pool().is_private() && self.return_to_origins(climb) {
             return Ok(Outcome::More);
         }
         if climb.wait_before_growing() {
             return Ok(Outcome::More);
         }
-        let site = lane.lock().find_site(class, block_bytes, granule);
-        if site.missing_bytes == 0 {
+        let place = lane.lock().find_place(class, block_bytes, granule);
+        if place.missing_bytes == 0 {
             // Another thread has just freed what is needed.
             return Ok(Outcome::More);
         }
-        device.make_room(site.missing_bytes);
+        device.make_room(place.missing_bytes);
         let slack_bytes = self.slack_bytes(device, block_bytes) / granule * granule;
-        if site.missing_bytes <= slack_bytes {
-            let growth_bytes = self.growth_bytes(climb, site.missing_bytes, site.room_bytes);
-            if self.lay(climb, &[], growth_bytes, site.continued)? == Outcome::More {
+        if place.missing_bytes <= slack_bytes {
+            let growth_bytes = self.growth_bytes(climb, place.missing_bytes, place.room_bytes);
+            if self.lay(climb, &[], growth_bytes, place.continued)? == Outcome::More {
                 return Ok(Outcome::More);
             }
         }
         if lane.pool().is_private() {
             // A captured graph knows where its memory is.
-            return self.lay(climb, &[], site.missing_bytes, site.continued);
+            return self.lay(climb, &[], place.missing_bytes, place.continued);
         }
         if self.restore(climb) {
             return Ok(Outcome::More);
         }
-        let mut moved = self.gather(climb, site.missing_bytes, site.continued);
+        let laid = self.move_and_grow(climb, &place)?;
+        self.drop_excess_shadows(climb);
+        Ok(laid)
+    }
+
+    /// Maps wholly free extents at `place`, and new ones for what is still missing.
+    fn move_and_grow(&self, climb: &Climb<'_>, place: &Place) -> crate::base::Result<Outcome> {
+        let Climb { device, block_bytes, .. } = *climb;
         let bytes_of = |moved: &[Moved]| moved.iter().map(|extent| extent.bytes).sum::<u64>();
-        let (mut missing_bytes, mut room_bytes) = (site.missing_bytes, site.room_bytes);
-        if site.continued.is_some() && bytes_of(&moved) > site.room_bytes {
-            // They are too much for that place: then all that is needed goes elsewhere.
-            (missing_bytes, room_bytes) = (block_bytes.next_multiple_of(granule), u64::MAX);
+        let (mut missing_bytes, mut room_bytes) = (place.missing_bytes, place.room_bytes);
+        let mut moved = self.gather(climb, missing_bytes, place.continued);
+        if place.continued.is_some() && bytes_of(&moved) > room_bytes {
+            // They are too much for that place: all that is needed goes elsewhere.
+            let granule_bytes = self.store.granule_bytes();
+            (missing_bytes, room_bytes) = (block_bytes.next_multiple_of(granule_bytes), u64::MAX);
             let more_bytes = missing_bytes.saturating_sub(bytes_of(&moved));
             moved.extend(self.gather(climb, more_bytes, None));
         }
@@ -180,18 +195,16 @@ impl Extents {
                 self.growth_bytes(climb, missing_bytes, room_bytes)
             }
         };
-        let laid = self.lay(climb, &moved, growth_bytes, site.continued)?;
+        let laid = self.lay(climb, &moved, growth_bytes, place.continued)?;
         if !moved.is_empty() {
             let peak_bytes = device.peak_active_bytes(block_bytes);
             self.slack.note_move(peak_bytes, bytes_of(&moved));
         }
-        self.drop_excess_shadows(climb);
         Ok(laid)
     }
 
-    /// How much new memory to make where `missing_bytes` are needed and addresses for `room_bytes`
-    /// lie bare: some for the next requests, too, or each of them would cost driver calls of its
-    /// own.
+    /// How much memory to create where `missing_bytes` are needed and `room_bytes` of addresses are
+    /// bare: some is for the next requests, which would otherwise cost driver calls each.
     fn growth_bytes(&self, climb: &Climb<'_>, missing_bytes: u64, room_bytes: u64) -> u64 {
         let Climb { device, block_bytes, .. } = *climb;
         let unit_bytes = match SizeClass::of(block_bytes) {
@@ -206,16 +219,16 @@ impl Extents {
         missing_bytes.max(unit_bytes.next_multiple_of(self.store.granule_bytes()).min(room_bytes))
     }
 
-    /// How much more may be held, for a request of `more_bytes`, before memory must be moved.
+    /// How much more the device may hold, for a request of `more_bytes`, before memory is moved.
     fn slack_bytes(&self, device: DeviceHeap<'_>, more_bytes: u64) -> u64 {
         let peak_bytes = device.peak_active_bytes(more_bytes);
         let slack_bytes = self.slack.bytes(peak_bytes, device.usable_bytes());
         (peak_bytes + slack_bytes).saturating_sub(device.ledger.reserved_bytes())
     }
 
-    /// Lays the extents `moved` and `growth_bytes` of new ones side by side in the lane's
-    /// addresses, behind the free block at `continued` if that can still be. If not all of it
-    /// can be had, everything is as it was.
+    /// Maps the extents `moved` and `growth_bytes` of new ones side by side in the lane's
+    /// addresses, right after the free block at `continued` if that is still possible. If any part fails,
+    /// everything is as it was.
     fn lay(
         &self,
         climb: &Climb<'_>,
@@ -226,7 +239,7 @@ impl Extents {
         let Climb { device, lane, block_bytes, .. } = *climb;
         assert_none_held();
         device.meet_peers();
-        // What comes from another stream is in order behind this one's next event.
+        // What comes from another stream is in order for this one: it waits for the donor's fence.
         let epoch_here = lane.lock().fence.epoch();
         let epoch = |extent: &Moved| match extent.lane == lane.index {
             true => extent.epoch,
@@ -256,9 +269,9 @@ impl Extents {
         }
     }
 
-    /// The largest that new extents should be: what hardly anything was freed beside is large and
-    /// stays whole; once programs free and allocate in turn, an extent that one block keeps
-    /// from the others should be little beside all that is held.
+    /// The largest that new extents should be. While hardly anything is freed they are large and
+    /// stay whole. Once a program frees and allocates in turn, one live block keeps its extent from
+    /// moving, so an extent should be a small part of what is held.
     fn extent_bytes(&self, device: DeviceHeap<'_>) -> u64 {
         let freed_bytes = device.freed_bytes();
         let is_growing = freed_bytes < device.ledger.reserved_bytes() / STEADY_PART;
@@ -269,8 +282,8 @@ impl Extents {
         bytes.min(self.coarsest_bytes(device))
     }
 
-    /// The largest that a piece of new memory may be, or a granule if that is larger: by the room
-    /// that the device has, and the policy.
+    /// The largest that a new extent may be, unless a granule is larger: by the room that the
+    /// device has, and the policy.
     fn coarsest_bytes(&self, device: DeviceHeap<'_>) -> u64 {
         match self.policy {
             ElasticPolicy::Balanced => {
@@ -280,7 +293,7 @@ impl Extents {
         }
     }
 
-    /// New extents of `bytes` together, appended to `created`.
+    /// Creates extents of `bytes` in total and appends them to `created`.
     fn create(
         &self,
         climb: &Climb<'_>,
@@ -292,7 +305,7 @@ impl Extents {
         }
         let Climb { device, block_bytes, .. } = *climb;
         if bytes > device.usable_bytes().saturating_sub(device.ledger.reserved_bytes()) {
-            // Before it is made piece by piece, only to be given back again.
+            // Not piece by piece, only to be given back.
             return Err(Refusal::Limit);
         }
         let class = SizeClass::of(block_bytes);
@@ -317,7 +330,7 @@ impl Extents {
         Ok(())
     }
 
-    /// Maps extents side by side in the lane's addresses and makes them free blocks there.
+    /// Maps extents side by side in the lane's addresses, as free blocks.
     fn map(&self, climb: &Climb<'_>, laid: &[Laid], continued: Option<u64>) -> Result<(), Refusal> {
         let Climb { device, lane, block_bytes, .. } = *climb;
         let class = SizeClass::of(block_bytes);
@@ -328,7 +341,7 @@ impl Extents {
             None => {
                 let mut added = self.add_area(climb, bytes);
                 if added.is_err() {
-                    // What is remembered only takes addresses: without it there may be enough.
+                    // Shadows only take addresses: without them there may be enough.
                     self.drop_shadows_while(climb, |_| true);
                     if !lane.lock().has_bare(class, bytes) {
                         added = self.add_area(climb, bytes);
@@ -342,7 +355,7 @@ impl Extents {
                 match (lane.lock().claim(class, None, bytes), added) {
                     (Some(claimed), _) => claimed,
                     (None, Err(refusal)) => return Err(refusal),
-                    // Another thread was faster: then memory is short for now.
+                    // Another thread was faster: memory is short for now.
                     (None, Ok(())) => return Err(Refusal::Limit),
                 }
             }
@@ -355,7 +368,7 @@ impl Extents {
         mapped.map_err(Refusal::Driver)
     }
 
-    /// Checks the extents of a device against the lanes whose blocks lie in them; gives the
+    /// Checks the extents of a device against the lanes whose blocks lie in them; returns the
     /// bytes that are in no lane.
     pub(super) fn validate(&self, device: DeviceHeap<'_>) -> std::result::Result<u64, String> {
         let named = |error: String| format!("device {}: {error}", device.ordinal);
@@ -401,8 +414,7 @@ impl Extents {
         let area_bytes = usual_bytes.next_multiple_of(granule).max(bytes);
         let mut reserved = self.store.reserve(area_bytes).map(|address| (address, area_bytes));
         if reserved.is_err_and(DriverError::is_out_of_memory) {
-            // There may be no such gap and yet one that will do, perhaps after areas out of use
-            // are gone.
+            // A smaller gap may do, perhaps once unused areas are gone.
             self.release_bare_areas(climb.device);
             reserved = self.store.reserve(bytes).map(|address| (address, bytes));
         }
@@ -412,7 +424,7 @@ impl Extents {
     }
 }
 
-/// A shortage of addresses, which giving memory back does not mend.
+/// A shortage of addresses, which no memory given back ends.
 #[cold]
 fn no_addresses(device: DeviceHeap<'_>, block_bytes: u64, error: DriverError) -> Error {
     let status = match error.is_out_of_memory() {

@@ -1,14 +1,14 @@
-//! Requests that get one handle of the driver for themselves.
+//! Requests that get an extent (one handle of the driver) to themselves.
 //!
-//! Memory made of several handles, or of a part of one, cannot be registered with some versions of
-//! NCCL and with RDMA devices. Requests of at least `GENESIS_SINGLE_HANDLE_SIZE` therefore get the
-//! whole of one extent: a free one that is little larger, or a new one. They are always misses.
+//! Memory made of several handles, or of part of one, cannot be registered with some versions of
+//! NCCL or with RDMA devices. So a request of at least `GENESIS_SINGLE_HANDLE_SIZE` gets one whole
+//! extent: a free one that is at most an eighth larger, or a new one. It is always a miss.
 
 use super::super::state::{Climb, Extents, Rung};
 use super::{ATTEMPTS, Outcome};
 use crate::memory::{Block, ExtentId, Slot, State};
 
-/// An extent may be larger than the request by this part of it.
+/// An extent may be larger than the request by at most 1/WASTE_PART of the request.
 const WASTE_PART: u64 = 8;
 
 impl Extents {
@@ -51,7 +51,7 @@ impl Extents {
         let head_bytes = address - start;
         let taken = if head_bytes > 0 { blocks.split(slot, head_bytes) } else { slot };
         let rest = (free_bytes > head_bytes + bytes).then(|| blocks.split(taken, bytes));
-        // Not free any more, or what is beside it would be joined with it.
+        // No longer free, or its neighbours would be joined with it.
         blocks.get_mut(taken).state = State::Live;
         for part in rest.into_iter().chain((head_bytes > 0).then_some(slot)) {
             strategy.give(blocks, part);

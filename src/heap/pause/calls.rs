@@ -1,4 +1,4 @@
-//! Tags begun and ended, and pausing and resuming one: see `super`.
+//! Begins and ends tags, and pauses and resumes them: see `super`.
 
 use super::super::lane::{Lane, LaneGuard};
 use super::super::pools::PoolNumber;
@@ -12,12 +12,12 @@ use crate::memory::Slot;
 use crate::observe::Action;
 
 impl Heap {
-    /// From now on the calling thread's allocations are of the tag `name`, until the matching
-    /// [`Self::end_tag`]; tags nest, and the innermost counts. Requests that a private pool
-    /// filters out are that pool's. A block keeps the tag it was allocated with.
+    /// Until the matching [`Self::end_tag`] the calling thread's allocations have the tag `name`.
+    /// Tags nest, and the innermost counts. A request that a private pool's filter takes belongs
+    /// to that pool. A block keeps the tag it was allocated with.
     ///
-    /// `NotSupported` under other strategies than Elastic. On a device that has no virtual
-    /// memory management a tag does nothing.
+    /// `NotSupported` under strategies other than Elastic. On a device without virtual memory
+    /// management a tag does nothing.
     pub fn begin_tag(&self, name: &str) -> Result<()> {
         self.require_elastic()?;
         if name.is_empty() {
@@ -33,13 +33,13 @@ impl Heap {
         self.tags.end()
     }
 
-    /// How often memory of the tag `name` has come back: a caller that has registered it with other
-    /// devices does so again when this has changed. `InvalidArgument` for an unknown tag.
+    /// How often the tag `name` was resumed. A caller that has registered its memory with other
+    /// devices must do so again when this has changed. `InvalidArgument` for an unknown tag.
     pub fn generation(&self, name: &str) -> Result<u64> {
         self.tags.generation(name)
     }
 
-    /// Tags, and what uses them, are Elastic's.
+    /// Tags, and what uses them, need Elastic.
     pub(in super::super) fn require_elastic(&self) -> Result<()> {
         let pool_type = self.settings.lock().strategy.pool_type;
         if pool_type == PoolType::Elastic {
@@ -49,17 +49,16 @@ impl Heap {
         Err(Error::new(Status::NotSupported, message))
     }
 
-    /// Gives the physical memory of the tag `name` back, on all devices: what is cached, and
-    /// what is live. Live blocks keep their addresses; their contents come back with
-    /// [`Self::resume`] if `keep_contents`, else they are undefined then. Until then no work may
-    /// touch them; freeing them is fine. What is paused already stays as it is.
+    /// Releases the physical memory of the tag `name` on all devices, cached and live. Live
+    /// blocks keep their addresses. [`Self::resume`] restores their contents if `keep_contents`;
+    /// otherwise they are undefined then. Until then no work may touch the blocks; they may be
+    /// freed. What is already paused stays as it is.
     ///
-    /// Waits for all devices. `InvalidArgument` for an unknown tag. `Busy`, where nothing has
-    /// changed: while a private pool is begun; where freed blocks of the tag still wait for a
-    /// stream; while another thread pauses or resumes; and while a stream captures outside of
-    /// any pool, which that spoils, as every wait does. After any other failure everything is as
-    /// it was, unless the driver refused that too: then the tag is paused with its memory held,
-    /// and to resume it makes it whole.
+    /// Waits for all devices. `InvalidArgument` for an unknown tag. `Busy`, with nothing changed:
+    /// while a private pool is begun; while freed blocks of the tag still wait for a stream;
+    /// while another thread pauses or resumes; and while a stream captures outside of any pool
+    /// (the wait spoils that capture, as every wait does). Any other failure is undone. If the
+    /// driver refuses that too, the tag is paused with its memory held, and a resume repairs it.
     pub fn pause(&self, name: &str, keep_contents: bool) -> Result<()> {
         self.require_elastic()?;
         let tag = self.tags.find(name)?;
@@ -84,12 +83,12 @@ impl Heap {
         paused
     }
 
-    /// Makes the memory of the tag `name` what it was before [`Self::pause`]: at the same
-    /// addresses, with the contents that were kept. Does nothing where nothing is paused.
+    /// Restores the memory of the tag `name` as it was before [`Self::pause`]: at the same
+    /// addresses, with the contents that were kept. Does nothing if nothing is paused.
     ///
-    /// `OutOfMemory` if the limits or the driver do not have as much, after what is cached has
-    /// gone back; `Busy` and `InvalidArgument` as for pausing. After a failure the tag is still
-    /// paused, with what was saved.
+    /// `OutOfMemory` if the limit or the driver does not allow as much, even after everything
+    /// cached is released; `Busy` and `InvalidArgument` as for pausing. After a failure the tag
+    /// is still paused, with its saved contents.
     pub fn resume(&self, name: &str) -> Result<()> {
         self.require_elastic()?;
         let tag = self.tags.find(name)?;
@@ -112,7 +111,7 @@ impl Heap {
         brought
     }
 
-    /// Frees a paused block: its memory does not come back.
+    /// Frees a paused block: a resume does not restore it.
     #[cold]
     pub(in super::super) fn free_paused(
         &self,
@@ -133,14 +132,14 @@ impl Heap {
         Ok(())
     }
 
-    /// Begins to pause or to resume, after what an earlier time has left to be done.
+    /// Begins a pause or resume, and frees pinned host memory that earlier ones left.
     fn begin_transition(&self) -> Result<Transition<'_>> {
         let transition = self.tags.begin_transition()?;
         self.paged().for_each(|(device, _)| device.unpin());
         Ok(transition)
     }
 
-    /// The devices in use, with their extents.
+    /// The devices in use that have extents, with these.
     fn paged(&self) -> impl Iterator<Item = (DeviceHeap<'_>, &Extents)> {
         self.opened_devices().filter_map(|device| Some((device, device.state.backing.extents()?)))
     }
@@ -159,7 +158,7 @@ impl Heap {
         }
     }
 
-    /// Waits for every device in use: work of one may use memory of another.
+    /// Waits for every device in use: work of one device may use memory of another.
     fn wait_for_all(&self) -> Result<()> {
         self.refuse_while_capturing()?;
         self.paged().try_for_each(|(device, _)| device.synchronize()).map_err(failed)
@@ -169,7 +168,7 @@ impl Heap {
         self.paged().for_each(|(device, _)| device.settle());
     }
 
-    /// The records of the tag, as they are now.
+    /// Copies of the tag's records.
     fn pieces(&self, tag: PoolNumber) -> Vec<Piece<'_>> {
         let mut pieces = Vec::new();
         for (device, extents) in self.paged() {
@@ -189,7 +188,7 @@ impl Heap {
             let Some(device) = self.opened(lane.device) else { continue };
             let Some(extents) = device.state.backing.extents() else { continue };
             let mut state = lane.lock();
-            // It may have been given to another stream meanwhile.
+            // The lane may belong to another stream by now.
             if lane.pool() == tag && !lane.set_aside(&mut state, &mut extents.store.extents()) {
                 let message = format!(
                     "device {}: freed blocks of the tag still wait for a stream",
@@ -201,8 +200,8 @@ impl Heap {
         Ok(())
     }
 
-    /// Pausing has failed: blocks whose contents are in memory are live again, once that is
-    /// mapped where it was. If it cannot be, they stay paused.
+    /// After a failed pause: maps memory that still has its contents where it was, and makes its
+    /// blocks live again. If it cannot be mapped, they stay paused.
     fn take_back(&self, tag: PoolNumber) {
         let mut pieces = self.pieces(tag);
         pieces.retain(|piece| piece.record.contents == Contents::InMemory);
@@ -214,7 +213,7 @@ impl Heap {
         bring_home(&pieces);
     }
 
-    /// Memory for the pieces that have none, mapped.
+    /// Creates memory for the pieces that have none, and maps all of them.
     fn bring_memory(&self, pieces: &mut [Piece<'_>]) -> Result<()> {
         for (device, _) in self.paged() {
             let away = pieces

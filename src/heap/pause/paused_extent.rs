@@ -5,17 +5,17 @@ use std::ops::Range;
 use crate::base::size::SizeClass;
 use crate::memory::{Extent, ExtentId};
 
-/// Where an extent was and will be again.
+/// Where an extent was mapped and will be again.
 #[derive(Clone, Debug)]
 pub(in super::super) struct PausedExtent {
     pub(super) address: u64,
     pub(super) bytes: u64,
     pub(super) class: SizeClass,
-    /// How many paused blocks have bytes here.
+    /// How many paused blocks have bytes in it.
     pub(super) live_blocks: u32,
-    /// The bytes that were live when it was paused, by address.
+    /// The address ranges that were live when it was paused, in order.
     pub(super) live: Vec<Range<u64>>,
-    /// The extent, unless it was given back.
+    /// The extent, unless it was released.
     pub(super) memory: Option<ExtentId>,
     pub(super) contents: Contents,
     /// Whether the driver may have left it mapped without access.
@@ -27,7 +27,7 @@ pub(in super::super) struct PausedExtent {
 pub(super) enum Contents {
     /// In the extent.
     InMemory,
-    /// In a piece of host memory of this address, one range after the other.
+    /// In host memory at this address, one range after the other.
     Saved(u64),
     /// Nowhere.
     Dropped,
@@ -52,7 +52,7 @@ impl PausedExtent {
         self.address + self.bytes
     }
 
-    /// The bytes to be saved.
+    /// How many bytes are to be saved.
     pub(in super::super) fn live_bytes(&self) -> u64 {
         self.live.iter().map(|range| range.end - range.start).sum()
     }

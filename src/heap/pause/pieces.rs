@@ -1,4 +1,4 @@
-//! The memory of a tag, extent by extent, on its way out or back: see `super`.
+//! The steps of pausing and resuming, for one extent of a tag at a time: see `super`.
 
 use super::super::choice::Choice;
 use super::super::elastic::Kept;
@@ -12,21 +12,21 @@ use crate::config::LogLevel;
 use crate::driver::{self, Call, Code, DriverError};
 use crate::memory::Refusal;
 
-/// A record of a lane, as it was when it was looked at, on its way.
+/// A copy of a lane's record, for the pause or resume under way.
 pub(super) struct Piece<'a> {
     pub(super) device: DeviceHeap<'a>,
     pub(super) extents: &'a Extents,
     pub(super) lane: &'a Lane,
     pub(super) record: PausedExtent,
-    /// Whether its extent was made by the resume under way.
+    /// Whether its extent was created by the resume under way.
     pub(super) is_new: bool,
 }
 
-/// Views that other threads are unmapping are waited for; each gives its processor up so often.
+/// A thread that waits for others to unmap views yields at most this often.
 const YIELDS: usize = 1 << 16;
 
 impl Piece<'_> {
-    /// Maps the extent where it is to be, with access, unless it is there.
+    /// Maps the extent at its record's address, with access, unless it is mapped there.
     pub(super) fn map(&self) -> driver::Result<()> {
         let PausedExtent { address, bytes, memory, needs_access, .. } = self.record;
         let Some(id) = memory else { return Ok(()) };
@@ -53,7 +53,7 @@ impl Piece<'_> {
                 if !extents.store.extents().has_views(id) {
                     return Ok(());
                 }
-                // Another thread is about the last.
+                // Another thread is unmapping the last.
                 std::thread::yield_now();
                 continue;
             };
@@ -65,14 +65,14 @@ impl Piece<'_> {
             match extents.try_unmap_shadow(*device, id, view, |_| true) {
                 Ok(()) => {}
                 Err(Kept::Driver(error)) => return Err(error),
-                // Another thread has found the shadow to be one too many, and is about it.
+                // Another thread is unmapping the shadow, because there are too many.
                 Err(Kept::InUse) => std::thread::yield_now(),
             }
         }
         Err(DriverError { call: Call::Unmap, code: Code::NOT_READY })
     }
 
-    /// The piece's extent has no view: it goes back to the driver, or rests.
+    /// Releases the piece's extent, which has no view; if the driver refuses, it rests.
     pub(super) fn give_memory_up(&self, contents: Contents) {
         let Piece { device, extents, lane, record, .. } = self;
         let not_needed = {
@@ -91,7 +91,7 @@ impl Piece<'_> {
         }
     }
 
-    /// A new extent for the piece; `false` if its last block has been freed meanwhile.
+    /// Creates an extent for the piece; returns false if its last block was freed meanwhile.
     pub(super) fn create(&mut self) -> Result<bool> {
         let Piece { device, extents, lane, record, .. } = &*self;
         let create = || extents.store.create(&device.ledger, record.bytes, record.class);
@@ -136,7 +136,7 @@ impl Piece<'_> {
     }
 }
 
-/// Gives the memory of the tag's records back, saved if it is to be.
+/// Releases the memory of the tag's records, after saving it if `keep_contents`.
 pub(super) fn vacate(mut pieces: Vec<Piece<'_>>, keep_contents: bool) -> Result<()> {
     pieces.retain(|piece| piece.record.memory.is_some());
     let mut saved = Vec::new();
@@ -158,8 +158,8 @@ pub(super) fn vacate(mut pieces: Vec<Piece<'_>>, keep_contents: bool) -> Result<
     Ok(())
 }
 
-/// Copies the live bytes of the pieces to host memory, if they are to be kept; `saved` gets
-/// where the contents of each will be, as far as it comes.
+/// Copies the live bytes of the pieces to host memory if `keep_contents`. Adds to `saved` where
+/// the contents of each piece will be; after an error only of those done.
 fn save(
     pieces: &[Piece<'_>],
     keep_contents: bool,
@@ -190,7 +190,7 @@ fn save(
     Ok(())
 }
 
-/// Resuming has failed: the memory that was made for it goes back.
+/// After a failed resume: releases the memory that was created for it.
 pub(super) fn send_back(pieces: &[Piece<'_>]) {
     for piece in pieces.iter().filter(|piece| piece.is_new) {
         match piece.unmap() {
@@ -200,7 +200,7 @@ pub(super) fn send_back(pieces: &[Piece<'_>]) {
     }
 }
 
-/// All memory is back, with its contents: the blocks are live and free.
+/// All memory is back with its contents: makes the blocks live and free again.
 pub(super) fn settle_in(pieces: &[Piece<'_>]) {
     for piece in pieces {
         if let Some(record) = piece.lane.lock().record_mut(piece.record.address) {
@@ -214,16 +214,16 @@ pub(super) fn settle_in(pieces: &[Piece<'_>]) {
         }
     }
 }
-/// The blocks of the pieces' lanes are live and free again where contents are in memory.
+/// Makes the blocks of the pieces' lanes live and free again where contents are in memory.
 pub(super) fn bring_home(pieces: &[Piece<'_>]) {
-    // Those of a lane stand together.
+    // The pieces of a lane are consecutive.
     for of_lane in pieces.chunk_by(|piece, next| piece.lane.index == next.lane.index) {
         let Piece { device, lane, extents, .. } = of_lane[0];
         lane.bring_home(&mut lane.lock(), &mut extents.store.extents(), &device.ledger);
     }
 }
 
-/// Copies what was saved back.
+/// Copies the saved bytes back.
 pub(super) fn restore_contents(pieces: &[Piece<'_>]) -> Result<()> {
     for piece in pieces.iter().filter(|piece| piece.record.memory.is_some()) {
         let Contents::Saved(mut host_address) = piece.record.contents else { continue };
@@ -237,7 +237,7 @@ pub(super) fn restore_contents(pieces: &[Piece<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// What a driver's error means here.
+/// The error returned for a driver's error: `Busy` if a stream is captured.
 pub(super) fn failed(error: DriverError) -> Error {
     match error.code {
         Code::STREAM_CAPTURE_UNSUPPORTED => Error::new(Status::Busy, error.to_string()),
@@ -246,7 +246,7 @@ pub(super) fn failed(error: DriverError) -> Error {
 }
 
 impl DeviceHeap<'_> {
-    /// Gives pinned host memory back, now or, if that cannot be, with what follows it.
+    /// Frees pinned host memory, now or, if the driver may not be called or refuses, later.
     pub(super) fn free_host(self, host_address: u64) {
         self.unpinned.lock().push(host_address);
         self.unpin();

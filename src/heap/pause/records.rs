@@ -1,21 +1,21 @@
-//! What a lane keeps of memory that is away: the blocks that are paused, and where their
-//! extents were and will be again.
+//! What a lane records of memory that is paused: its blocks, and where their extents were mapped
+//! and will be again.
 //!
-//! A *record* stands for one extent that was at home here. The live blocks in its range are
-//! [`State::Paused`], the rest of it [`State::Absent`]; a paused block may reach over several
-//! records, an absent one may not.
+//! A *record* stands for one extent whose home (the view with its blocks) was here. The live
+//! blocks in its range are [`State::Paused`], the rest of it is [`State::Absent`]. A paused block
+//! may span several records; an absent one may not.
 //!
 //! ```text
 //! records are sorted by address and do not overlap
-//! Σ over records of the bytes in it = Σ bytes of paused and absent blocks
+//! Σ bytes of the records = Σ bytes of paused and absent blocks
 //! live_blocks of a record = the paused blocks that have bytes in it
 //! memory is there  ⇒  its extent is set aside;   memory is away  ⇒  live_blocks > 0
 //! contents are in memory  ⇒  memory is there
 //! ```
 //!
-//! A record with memory is in the hands of whoever pauses or resumes the tag (`pause`). One
-//! without may be dropped by whoever frees the last block in it. All functions run under the
-//! lane's lock and ask nothing of the driver.
+//! A record with memory belongs to the thread that pauses or resumes the tag (`calls`). One
+//! without is dropped by the thread that frees the last block in it. All functions run under
+//! the lane's lock and never call the driver.
 
 use std::ops::Range;
 
@@ -31,12 +31,12 @@ impl Block {
 }
 
 impl LaneState {
-    /// Whether there is anything to pause.
+    /// Returns true if there is anything to pause.
     pub(in super::super) fn has_memory(&self) -> bool {
         self.blocks.backed_bytes() > 0 || self.paused.iter().any(|record| record.memory.is_some())
     }
 
-    /// Whether the extent `id` is set aside for the record at `address`.
+    /// Returns true if the extent `id` is set aside for the record at `address`.
     pub(in super::super) fn has_paused(&self, address: u64, id: ExtentId) -> bool {
         self.record_at(address).is_some_and(|index| self.paused[index].memory == Some(id))
     }
@@ -50,15 +50,15 @@ impl LaneState {
         self.record_at(address).map(|index| &mut self.paused[index])
     }
 
-    /// The records that `range` has bytes of.
+    /// The indices of the records that overlap `range`.
     fn records_in(&self, range: &Range<u64>) -> Range<usize> {
         let first = self.paused.partition_point(|record| record.end() <= range.start);
         let end = self.paused.partition_point(|record| record.address < range.end);
         first..end.max(first)
     }
 
-    /// The record at `address`, whose memory is away, goes if no paused block is left in it, and
-    /// its addresses are bare. Gives the host memory that is not needed any more.
+    /// Drops the record at `address` if its memory is away and no paused block is left in it; its
+    /// addresses become bare. Returns the host memory that is no longer needed.
     pub(in super::super) fn drop_if_empty(&mut self, address: u64) -> Option<u64> {
         let index = self.record_at(address)?;
         let record = &self.paused[index];
@@ -77,7 +77,7 @@ impl LaneState {
         }
     }
 
-    /// Cuts the block in `slot` where records begin; gives the parts.
+    /// Cuts the block in `slot` where records begin; returns the parts.
     fn cut_at_records(&mut self, slot: Slot) -> Vec<Slot> {
         let range = self.blocks.get(slot).range();
         let mut parts = vec![slot];
@@ -133,8 +133,8 @@ impl LaneState {
 }
 
 impl Lane {
-    /// Takes all memory of the lane out of use: its blocks are paused or absent, its extents set
-    /// aside, with a record each. Nothing, and `false`, if freed blocks still wait for streams.
+    /// Takes all memory of the lane out of use: its blocks become paused or absent, its extents
+    /// are set aside, each with a record. Returns false, with no effect, if blocks are pending.
     pub(in super::super) fn set_aside(
         &self,
         state: &mut LaneState,
@@ -175,8 +175,8 @@ impl Lane {
         true
     }
 
-    /// Undoes [`Self::set_aside`] for the records whose contents are in memory, which is mapped
-    /// where it was: their blocks are live and free again.
+    /// Undoes [`Self::set_aside`] for records whose contents are in memory and mapped where they
+    /// were: their blocks are live and free again.
     pub(in super::super) fn bring_home(
         &self,
         state: &mut LaneState,
@@ -213,8 +213,8 @@ impl Lane {
         self.count_held(&state.blocks);
     }
 
-    /// The paused block in `slot`, freed in this epoch, is absent from now on; gives the host
-    /// memory that is not needed any more.
+    /// The paused block in `slot`, freed in this epoch, becomes absent; returns the host memory
+    /// that is no longer needed.
     pub(in super::super) fn forget_paused(&self, state: &mut LaneState, slot: Slot) -> Vec<u64> {
         self.forget_recorded(state, slot);
         let range = state.blocks.get(slot).range();

@@ -1,16 +1,15 @@
-//! Tags: names that threads give their allocations, so that memory can be paused by name.
+//! Tags: names under which threads allocate, so that memory can be paused by name.
 //!
-//! A tag is a kind of pool: its blocks lie in lanes of its own, one for each stream, so that an
-//! extent holds blocks of one tag only. Unlike a private pool's, their memory is as free to move
-//! as any: what is free in it has no tag. Tags are numbered heap-wide in the space of pools'
-//! numbers, apart by a bit, and are known from their first use for as long as the heap is.
+//! A tag has lanes of its own, one for each stream, as a private pool has. So an extent (one handle
+//! of memory) holds blocks of one tag only. Unlike a private pool's, its free memory may move to
+//! any lane outside private pools: free memory has no tag. Tags share the heap's number space with
+//! pools, marked by a bit. A tag is known from its first use until the heap ends.
 //!
-//! Each thread has a stack of tags. It holds numbers of several heaps, where there are several;
-//! each heap sees its own.
+//! Each thread has a stack of tags. It may hold tags of several heaps; each heap sees its own.
 //!
-//! A heap that never sees a tag pays nothing: a device's mode, which every allocation looks at
-//! (`heap::pools`), says so. Devices start out as if there were tags, since they may be opened
-//! while the first is begun, and the first allocation corrects that under the registry's lock.
+//! A heap without tags pays nothing: every allocation tests the device's mode anyway
+//! (`heap::pools`). A device may be opened while the first tag is begun, so it starts in the mode
+//! with tags, and its first allocation corrects that under the registry's lock.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -29,29 +28,29 @@ pub(in super::super) struct Tags {
     /// The heap's number among those of the process.
     heap: u64,
     known: Lock<Vec<Tag>, { rank::LEAF }>,
-    /// Whether any is known.
+    /// Whether any tag is known.
     is_used: AtomicBool,
-    /// Whether somebody is changing what is mapped, of a whole tag or device.
+    /// Whether a thread is changing the mappings of a whole tag or device.
     in_transition: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Tag {
     name: Arc<str>,
-    /// How often its memory has come back.
+    /// How often it was resumed.
     generation: u64,
 }
 
-/// While it lives, nobody else changes what is mapped of a whole tag or device.
+/// While it lives, no other thread changes the mappings of a whole tag or device.
 pub(super) struct Transition<'a>(&'a Tags);
 
 thread_local! {
-    /// The heaps and pools of the tags that the thread has begun, innermost last.
+    /// Heap and number of each tag that the thread has begun, innermost last.
     static BEGUN: RefCell<Vec<(u64, PoolNumber)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Tags {
-    /// None yet, of a heap of its own.
+    /// No tags yet, for a new heap.
     pub(in super::super) fn new() -> Self {
         static HEAPS: AtomicU64 = AtomicU64::new(0);
         let heap = HEAPS.fetch_add(1, Relaxed);
@@ -63,8 +62,8 @@ impl Tags {
         }
     }
 
-    /// The pool of the tag `name`, which is known from now on; `on_first` runs, under the
-    /// registry's lock, when it is the first of all.
+    /// The number of the tag `name`, which is known from now on. If it is the first of all,
+    /// `on_first` runs under the registry's lock.
     fn number_of(&self, name: &str, on_first: impl FnOnce()) -> PoolNumber {
         let mut known = self.known.lock();
         if known.is_empty() {
@@ -79,7 +78,7 @@ impl Tags {
         PoolNumber::of_tag(position as u32)
     }
 
-    /// Begins the tag `name` for the calling thread; `on_first` runs if it is the first of all.
+    /// Begins the tag `name` for the calling thread. If it is the first of all, `on_first` runs.
     pub(super) fn begin(&self, name: &str, on_first: impl FnOnce()) -> Result<()> {
         let number = self.number_of(name, on_first);
         let begun = BEGUN.try_with(|begun| begun.borrow_mut().push((self.heap, number)));
@@ -97,7 +96,7 @@ impl Tags {
         ended.ok().flatten().map(drop).ok_or_else(none)
     }
 
-    /// The pool of a known tag.
+    /// The number of a known tag.
     pub(super) fn find(&self, name: &str) -> Result<PoolNumber> {
         let known = self.known.lock();
         match known.iter().position(|tag| &*tag.name == name) {
@@ -106,28 +105,28 @@ impl Tags {
         }
     }
 
-    /// The name of the tag whose pool `number` is, if it is a tag's.
+    /// The name of the tag with this number, if it is a tag's.
     pub(in super::super) fn name(&self, number: PoolNumber) -> Option<Arc<str>> {
         let position = number.tag_position()?;
         self.known.lock().get(position as usize).map(|tag| Arc::clone(&tag.name))
     }
 
-    /// How often memory of a known tag has come back.
+    /// How often a known tag was resumed.
     pub(super) fn generation(&self, name: &str) -> Result<u64> {
         let known = self.known.lock();
         let found = known.iter().find(|tag| &*tag.name == name);
         found.map(|tag| tag.generation).ok_or_else(|| unknown(name, &known))
     }
 
-    /// Counts that memory of a known tag has come back.
+    /// Counts a resume of a known tag.
     pub(super) fn count_resume(&self, name: &str) {
         if let Some(tag) = self.known.lock().iter_mut().find(|tag| &*tag.name == name) {
             tag.generation += 1;
         }
     }
 
-    /// The pool of the innermost tag that the calling thread has begun. If no tag is known, `set`
-    /// runs first, under the registry's lock.
+    /// The number of the innermost tag that the calling thread has begun. If no tag is known,
+    /// `set` runs first, under the registry's lock.
     pub(in super::super) fn current_unless(&self, set: impl FnOnce()) -> PoolNumber {
         if !self.is_used.load(Relaxed) {
             let known = self.known.lock();
@@ -136,7 +135,7 @@ impl Tags {
                 return PoolNumber::COMMON;
             }
         }
-        // A thread that is ending has no tags any more.
+        // A thread that is ending no longer has tags.
         let current = BEGUN.try_with(|begun| {
             let begun = begun.borrow();
             let mut ours = begun.iter().rev().filter(|&&(heap, _)| heap == self.heap);
@@ -145,7 +144,7 @@ impl Tags {
         current.ok().flatten().unwrap_or(PoolNumber::COMMON)
     }
 
-    /// Begins what one thread at a time may do.
+    /// Begins what only one thread at a time may do; `Busy` if another thread has.
     pub(super) fn begin_transition(&self) -> Result<Transition<'_>> {
         if self.in_transition.compare_exchange(false, true, Acquire, Relaxed).is_err() {
             let message = "another thread is pausing or resuming a tag, or enabling a peer";

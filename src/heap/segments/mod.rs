@@ -1,13 +1,13 @@
 //! Memory in segments, each one allocation of the driver: the backing of every strategy but
-//! Elastic. Blocks are cut from them; a whole free segment may change lanes, or go back.
+//! Elastic. Blocks are cut from them; a whole free one may move to another lane or be released.
 //!
 //! | rung | costs |
 //! |---|---|
 //! | the lane again: blocks whose events have completed meanwhile | event queries |
 //! | a free segment of another stream, behind that stream's fence | a stream wait, on the GPU |
-//! | much is left behind by streams that do not call (`super::idle`): wait, and look again | a host wait |
+//! | if idle streams hold much (`super::idle`): wait, and try both again | a host wait |
 //! | a new segment, after releasing old ones if the user wants that | a driver allocation |
-//! | when memory is short: release as many cached segments as are missing, then a new one | driver frees |
+//! | memory is short: release cached segments, as many as needed, then a new one | driver frees |
 //! | release everything cached, then the smallest segment that is large enough | driver frees |
 
 mod release;
@@ -29,19 +29,19 @@ use crate::order::Readiness;
 /// Which segments of other streams a request may take.
 #[derive(Clone, Copy)]
 enum Reach {
-    /// Those that fit well: what their stream loses is about what this one gains.
+    /// Those that fit well: their stream loses about as much as this one gains.
     Fitting,
     /// All that are large enough.
     Any,
 }
 
 impl Segments {
-    /// Those of the device behind `driver`: none yet.
+    /// The segments of the device behind `driver`: none yet.
     pub(super) fn new(driver: Arc<dyn Device>) -> Self {
         Self { store: SegmentStore::new(driver) }
     }
 
-    /// What a segment of `bytes` takes of the device.
+    /// How many bytes of the device a segment of `bytes` takes.
     pub(super) fn charged_bytes(&self, bytes: u64) -> u64 {
         self.store.charged_bytes(bytes)
     }
@@ -103,7 +103,7 @@ impl Segments {
     }
 }
 
-/// A block of the lane, or a whole free segment of another one.
+/// Serves from a block of the lane, or from a whole free segment of another lane.
 fn serve_from_lanes(climb: &Climb<'_>, reach: Reach) -> Option<u64> {
     climb.serve_from_lane().or_else(|| serve_from_siblings(climb, reach))
 }
@@ -127,7 +127,7 @@ fn serve_from_siblings(climb: &Climb<'_>, reach: Reach) -> Option<u64> {
     None
 }
 
-/// A segment of `sibling` that the request's stream may use from now on.
+/// Takes a segment of `sibling` that the request's stream may use from now on.
 fn withdraw_from(
     sibling: &Lane,
     climb: &Climb<'_>,
@@ -146,7 +146,7 @@ fn withdraw_from(
     let Readiness::After(event) = readiness else {
         return Some(segment);
     };
-    // Nobody has it until the wait is queued, so nobody uses it before.
+    // No lane has it until the wait is queued, so none can use it before.
     let ordered = climb.order_after(sibling, state, event);
     if ordered.is_err() {
         sibling.put_back_segment(&mut sibling.lock(), segment, epoch);
@@ -154,8 +154,8 @@ fn withdraw_from(
     ordered.is_ok().then_some(segment)
 }
 
-/// Of the whole free segments that could serve `bytes.start()` and have at most `bytes.end()`, the
-/// smallest that another stream may use; and whether there is one that it may not use yet.
+/// Of the whole free segments with a size in `bytes`, returns the smallest that another stream may
+/// use; also returns true if there is one that it may not use yet.
 fn find_for_sibling(
     state: &LaneState,
     bytes: &RangeInclusive<u64>,
@@ -178,7 +178,7 @@ fn find_for_sibling(
     (found, unfenced)
 }
 
-/// Gives the lane a segment that no lane holds, and the caller a block at its start.
+/// Adds a segment that no lane holds to the lane, and hands out a block at its start.
 fn hand_out_segment(climb: &Climb<'_>, segment: Segment) -> u64 {
     let Climb { lane, block_bytes, requested_bytes, .. } = *climb;
     let mut guard = lane.lock();

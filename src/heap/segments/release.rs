@@ -1,7 +1,7 @@
-//! Whole free segments back to the driver.
+//! Releases whole free segments to the driver.
 //!
-//! They are taken out of their lanes first, one at a time and with no lock held while the driver
-//! is called. A segment that the driver does not take back returns to its lane, so nothing is lost.
+//! Each is first taken out of its lane, one at a time, and no lock is held while the driver is
+//! called. A segment that the driver does not take back returns to its lane, so nothing is lost.
 
 use super::super::choice::Choice;
 use super::super::state::{DeviceHeap, Segments};
@@ -13,7 +13,7 @@ use crate::base::{Result, blocking};
 use crate::memory::{Block, Segment, Slot, State};
 
 impl Segments {
-    /// Releases what `choice` says. The driver waits, for what the device may still be using.
+    /// Releases what `choice` selects. The driver waits for work that may still use it.
     pub(in super::super) fn release(&self, device: DeviceHeap<'_>, choice: Choice) -> u64 {
         let mut released_bytes = 0;
         for candidate in device.candidates(choice, visit_free_segments) {
@@ -45,7 +45,7 @@ impl Segments {
         }
     }
 
-    /// Gives a segment that leaves `lane` back to the driver, or else to the lane.
+    /// Releases a segment that leaves `lane` to the driver; on an error it returns to the lane.
     pub(in super::super) fn release_segment(
         &self,
         device: DeviceHeap<'_>,
@@ -68,7 +68,7 @@ impl Segments {
     }
 }
 
-/// Shows `add` the whole free segments of a lane: block, range and slot of each.
+/// Calls `add` with each whole free segment of a lane: its block, range and slot.
 fn visit_free_segments(state: &LaneState, add: &mut dyn FnMut(&Block, Range<u64>, Slot)) {
     let free = state
         .blocks

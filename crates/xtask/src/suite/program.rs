@@ -19,6 +19,10 @@ pub(super) struct Program {
     folder: PathBuf,
 }
 
+/// A program that has not ended by then hangs, and is ended: it takes `timeout`'s status, 124.
+const LIMIT: &str = "10m";
+const NIGHTLY_LIMIT: &str = "120m";
+
 /// Tests by the reason for which they are ignored.
 type Ignored = BTreeMap<String, Vec<String>>;
 
@@ -87,7 +91,9 @@ impl Program {
     }
 
     fn output(&self, tier: Tier, arguments: &[&str]) -> std::io::Result<Output> {
-        let mut command = Command::new(&self.path);
+        let limit = if tier == Tier::Nightly { NIGHTLY_LIMIT } else { LIMIT };
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=10", limit]).arg(&self.path);
         command.args(arguments).current_dir(&self.folder);
         command.env("CARGO_MANIFEST_DIR", &self.folder);
         command.env("LD_LIBRARY_PATH", super::library_path());
