@@ -48,16 +48,18 @@
 /* The last error's message has `part` in it. */
 #define CHECK_MESSAGE(part) check_message((part), __FILE__, __LINE__)
 
-/* The function of the CUDA runtime that creates streams, if simcuda is preloaded. */
+/* Creates a stream, as the CUDA runtime does. */
 typedef int (*stream_creator)(genesis_stream *stream, unsigned flags);
 
-static inline stream_creator find_stream_creator(void)
+/* The runtime's function if simcuda is preloaded, else null. */
+static stream_creator create_stream;
+
+/* Before main: a child of a fork at any moment can then ask for a stream without a lock. */
+__attribute__((constructor)) static void find_stream_creator(void)
 {
     void *program = dlopen(NULL, RTLD_NOW);
     void *found = dlsym(program, "cudaStreamCreateWithFlags");
-    stream_creator creator = NULL;
-    memcpy(&creator, &found, sizeof creator);
-    return creator;
+    memcpy(&create_stream, &found, sizeof create_stream);
 }
 
 /* The host backend takes any handle for a stream; CUDA's streams are created, once each. */
@@ -65,22 +67,16 @@ static inline genesis_stream stream_numbered(size_t number)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static genesis_stream streams[MOST_STREAMS];
-    static stream_creator create;
-    static int is_asked;
-    pthread_mutex_lock(&lock);
-    if (!is_asked) {
-        create = find_stream_creator();
-        is_asked = 1;
-    }
     if (number >= MOST_STREAMS) {
         abort();
     }
-    if (streams[number] == NULL) {
-        streams[number] = (genesis_stream)(uintptr_t)((number + 1) * 0x1000);
-        /* 1: the stream does not wait for the default stream. */
-        if (create != NULL && create(&streams[number], 1) != 0) {
-            abort();
-        }
+    if (create_stream == NULL) {
+        return (genesis_stream)(uintptr_t)((number + 1) * 0x1000);
+    }
+    pthread_mutex_lock(&lock);
+    /* 1: the stream does not wait for the default stream. */
+    if (streams[number] == NULL && create_stream(&streams[number], 1) != 0) {
+        abort();
     }
     genesis_stream stream = streams[number];
     pthread_mutex_unlock(&lock);

@@ -79,9 +79,10 @@ fn add_free(climb: &Climb<'_>, lane: &Lane, is_own: bool, free: &mut Free) {
         free.ready_bytes += if is_gathered { lane.counters.inactive_bytes() } else { 0 };
         return;
     }
-    let usable_bytes = match is_gathered {
-        true => 0..=u64::MAX,
-        false => block_bytes..=device.sizing.largest_usable_bytes(block_bytes),
+    let usable_bytes = if is_gathered {
+        0..=u64::MAX
+    } else {
+        block_bytes..=device.sizing.largest_usable_bytes(block_bytes)
     };
     let mut unfenced_bytes = 0;
     state.strategy.visit(&state.blocks, &usable_bytes, &mut |slot, block: &Block| {
@@ -99,8 +100,5 @@ fn add_free(climb: &Climb<'_>, lane: &Lane, is_own: bool, free: &mut Free) {
 
 /// Asks `lane` for an event; returns the sum in which its memory counts until there is one.
 fn stuck_bytes<'a>(climb: &Climb<'_>, lane: &Lane, free: &'a mut Free) -> &'a mut u64 {
-    match lane.want_fence(climb.number) {
-        true => &mut free.stuck_bytes,
-        false => &mut free.unasked_bytes,
-    }
+    if lane.want_fence(climb.number) { &mut free.stuck_bytes } else { &mut free.unasked_bytes }
 }

@@ -103,8 +103,7 @@ pub(super) struct LaneState {
 
 impl Lane {
     pub(super) fn new(
-        index: u32,
-        device: DeviceOrdinal,
+        (index, device): (u32, DeviceOrdinal),
         owner: Owner,
         settings: &Settings,
         directory: Arc<Directory>,

@@ -94,7 +94,8 @@ impl Lanes {
         let place = self.arena.get(*count as usize)?;
         let directory = Arc::clone(&self.directory);
         let lane = place.get_or_init(|| {
-            Box::new(Lane::new(*count, device, *owner, settings, directory, self.observer))
+            let place = (*count, device);
+            Box::new(Lane::new(place, *owner, settings, directory, self.observer))
         });
         *count += 1;
         Some(lane)

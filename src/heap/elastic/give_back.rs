@@ -170,9 +170,10 @@ impl Extents {
         while in_use.len() < MOST_PASSED_OVER {
             let oldest = {
                 let mut extents = self.store.extents();
-                match is_wanted(&extents) && !climb.device.may_capture() {
-                    true => extents.pop_oldest_shadow(),
-                    false => None,
+                if is_wanted(&extents) && !climb.device.may_capture() {
+                    extents.pop_oldest_shadow()
+                } else {
+                    None
                 }
             };
             let Some((id, view)) = oldest else { break };

@@ -4,21 +4,22 @@
 //! extents that are wholly free side by side at other addresses. No byte is copied and the host
 //! does not wait, because the work of a stream runs in order.
 //!
-//! A miss lacks so many bytes. They are found in this order, until there are enough:
+//! A miss needs one free block, and some bytes of it are missing. The steps, in this order; after
+//! each the lane is looked at again, and the first that suffices ends it:
 //!
 //! | step | what is taken | costs |
 //! |---|---|---|
 //! | return | moved free extents of the lane, back to their origins | bookkeeping |
-//! | grow a little | new extents, while reserved ≤ live peak + slack | driver calls |
-//! | restore | addresses of the lane whose extents are free elsewhere in it | bookkeeping |
+//! | grow a little | new extents, if reserved stays ≤ live peak + slack | driver calls |
+//! | restore | a stretch of old views whose extents are free: homes again | bookkeeping |
 //! | gather | wholly free extents of the lane; then siblings', after fences | a mapping each |
 //! | grow | new extents for what is still missing | driver calls |
 //!
 //! *Siblings* are the other lanes of the device, except those of private pools. New memory is
-//! mapped right after the free block that it has to extend least. For a block under 16 MiB it is a
-//! hundredth of the live peak, so that it serves the next requests as well. The view that an
-//! extent leaves stays mapped, as a shadow, until there are too many (`give_back`). Memory of a
-//! private pool is never moved: a captured graph knows its addresses.
+//! mapped right after a free block, the one that needs the fewest bytes more. For a block under
+//! 16 MiB at least a hundredth of the live peak is made, for the next requests as well. The view
+//! that an extent leaves stays mapped, as a shadow, until there are too many (`give_back`).
+//! Memory of a private pool is never moved: a captured graph knows its addresses.
 //!
 //! No lock is held while the driver maps. Meanwhile the addresses are *claimed*: no block, and no
 //! other thread's. If a call fails, what was moved returns and what was created is released, or
@@ -51,7 +52,7 @@ use gather::Moved;
 const SMALL_GROWTH_BYTES: u64 = 2 * MIB;
 /// Large blocks under [`OWN_EXTENT_BYTES`]: it grows by at least the live peak / this.
 const LARGE_GROWTH_PART: u64 = 100;
-/// A block of at least so many bytes has extents for itself alone.
+/// For a block of at least so many bytes no more is made than is missing.
 const OWN_EXTENT_BYTES: u64 = 16 * MIB;
 /// An extent is at most max([`EXTENT_BYTES`], live peak / this), …
 const EXTENT_PART: u64 = 200;
@@ -227,8 +228,8 @@ impl Extents {
     }
 
     /// Maps the extents `moved` and `growth_bytes` of new ones side by side in the lane's
-    /// addresses, right after the free block at `continued` if that is still possible. If any part fails,
-    /// everything is as it was.
+    /// addresses, right after the free block at `continued` if that is still possible. If any part
+    /// fails, everything is as it was.
     fn lay(
         &self,
         climb: &Climb<'_>,
@@ -241,10 +242,8 @@ impl Extents {
         device.meet_peers();
         // What comes from another stream is in order for this one: it waits for the donor's fence.
         let epoch_here = lane.lock().fence.epoch();
-        let epoch = |extent: &Moved| match extent.lane == lane.index {
-            true => extent.epoch,
-            false => epoch_here,
-        };
+        let epoch =
+            |extent: &Moved| if extent.lane == lane.index { extent.epoch } else { epoch_here };
         let mut laid: Vec<Laid> = moved
             .iter()
             .map(|extent| Laid { id: extent.id, bytes: extent.bytes, epoch: epoch(extent) })
@@ -275,9 +274,10 @@ impl Extents {
     fn extent_bytes(&self, device: DeviceHeap<'_>) -> u64 {
         let freed_bytes = device.freed_bytes();
         let is_growing = freed_bytes < device.ledger.reserved_bytes() / STEADY_PART;
-        let bytes = match is_growing {
-            true => GROWING_EXTENT_BYTES,
-            false => (device.peak_active_bytes(0) / EXTENT_PART).max(EXTENT_BYTES),
+        let bytes = if is_growing {
+            GROWING_EXTENT_BYTES
+        } else {
+            (device.peak_active_bytes(0) / EXTENT_PART).max(EXTENT_BYTES)
         };
         bytes.min(self.coarsest_bytes(device))
     }
@@ -312,9 +312,10 @@ impl Extents {
         let message = format_args!("device {}: {bytes} bytes more", device.ordinal);
         device.heap.log.write(LogLevel::Debug, &message);
         let granule = self.store.granule_bytes();
-        let extent_bytes = match block_bytes < self.single_handle_bytes {
-            true => self.extent_bytes(device).max(granule),
-            false => bytes,
+        let extent_bytes = if block_bytes < self.single_handle_bytes {
+            self.extent_bytes(device).max(granule)
+        } else {
+            bytes
         };
         let count = bytes.div_ceil(extent_bytes);
         let mut rest_bytes = bytes;
@@ -427,10 +428,7 @@ impl Extents {
 /// A shortage of addresses, which no memory given back ends.
 #[cold]
 fn no_addresses(device: DeviceHeap<'_>, block_bytes: u64, error: DriverError) -> Error {
-    let status = match error.is_out_of_memory() {
-        true => Status::OutOfMemory,
-        false => Status::DriverFailed,
-    };
+    let status = if error.is_out_of_memory() { Status::OutOfMemory } else { Status::DriverFailed };
     let ordinal = device.ordinal;
     let bytes = Bytes(block_bytes);
     Error::new(status, format!("device {ordinal}: no address space for {bytes}: {error}"))

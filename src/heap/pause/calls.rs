@@ -148,9 +148,10 @@ impl Heap {
         match self.paged().find(|(device, _)| device.may_capture()) {
             None => Ok(()),
             Some((device, _)) => {
-                let what = match device.pools.is_routing() {
-                    true => "a private pool is begun",
-                    false => "a stream is captured",
+                let what = if device.pools.is_routing() {
+                    "a private pool is begun"
+                } else {
+                    "a stream is captured"
                 };
                 let message = format!("device {}: {what}", device.ordinal);
                 Err(Error::new(Status::Busy, message))

@@ -163,9 +163,10 @@ impl Drop for Transition<'_> {
 #[cold]
 fn unknown(name: &str, known: &[Tag]) -> Error {
     let names: Vec<String> = known.iter().map(|tag| format!("{:?}", tag.name)).collect();
-    let known = match names.is_empty() {
-        true => "none has been used".to_owned(),
-        false => format!("there are {}", names.join(", ")),
+    let known = if names.is_empty() {
+        "none has been used".to_owned()
+    } else {
+        format!("there are {}", names.join(", "))
     };
     Error::invalid_argument(format!("no tag {name:?}: {known}"))
 }
