@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from matplotlib.figure import Figure
 
@@ -16,7 +16,15 @@ from . import _sizes
 if TYPE_CHECKING:
     from ._history import Annotation
     from ._profile import DeviceLevels
-    from ._timeline import Timeline
+
+
+class Timeline(Protocol):
+    """What is drawn: ``_timeline.Timeline`` has it."""
+
+    duration: float
+    devices: list[DeviceLevels]
+    annotations: list[Annotation]
+
 
 _INCHES_WIDE, _INCHES_A_DEVICE = 11.0, 3.6
 _DOTS_PER_INCH = 110
