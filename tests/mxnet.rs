@@ -226,7 +226,7 @@ fn elastic_holds_less() {
 
 /// The table of docs/mxnet.md, on a device of 80 GiB with addresses only.
 #[test]
-#[ignore = "nightly: every recorded program, under three pools"]
+#[ignore = "nightly"]
 fn the_table_of_the_docs_is_what_is_held() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let names = fs::read_dir(root.join("traces")).unwrap().filter_map(|entry| {
