@@ -65,8 +65,6 @@ macro_rules! cases {
             streams::a_destroyed_stream_is_never_touched
             streams::names_of_the_default_stream_are_one
             streams::each_threads_default_stream_is_its_own
-            streams::streams_come_and_go
-            streams::streams_of_one_device_leave_room_for_another
             handles::a_new_stream_does_not_get_an_old_ones_blocks
             handles::a_new_streams_events_do_not_end_an_old_ones_waits
             handles::a_new_streams_fence_does_not_cover_an_old_ones_blocks
@@ -155,10 +153,30 @@ macro_rules! cases {
     };
 }
 
+/// The cases with more streams than a device has lanes. They take seconds to minutes each, so only
+/// the subjects with real bytes run them on every change.
+macro_rules! cases_of_many_streams {
+    (RealBytes) => {
+        tests! {
+            streams::streams_come_and_go
+            streams::streams_of_one_device_leave_room_for_another
+        }
+    };
+    (AddressesOnly) => {
+        tests! {
+            #[ignore = "nightly"]
+            streams::streams_come_and_go
+            #[ignore = "nightly"]
+            streams::streams_of_one_device_leave_room_for_another
+        }
+    };
+}
+
 /// Makes each case a test of the subject of the module.
 macro_rules! tests {
-    ($($module:ident::$case:ident)*) => {
+    ($($(#[$attribute:meta])* $module:ident::$case:ident)*) => {
         $(#[test]
+        $(#[$attribute])*
         fn $case() {
             super::$module::$case(SUBJECT);
         })*
@@ -174,6 +192,7 @@ macro_rules! conformance {
             pub const SUBJECT: Subject =
                 Subject { vary: $vary, ..Subject::new(PoolType::$pool, StoreKind::$store) };
             cases! { all }
+            cases_of_many_streams! { $store }
             $(cases! { $trait })*
         })*
 
