@@ -189,6 +189,8 @@ impl Heap {
             return Err(Error::new(Status::Internal, "a block of a device never opened"));
         };
         if lane.keeps_blocks(&state) {
+            // Counted as freed, the block is still in use: only what it does as pending matters.
+            state.has_crossed = false;
             device.make_pending(lane, state, slot);
             return Ok(());
         }
