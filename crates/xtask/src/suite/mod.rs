@@ -1,13 +1,14 @@
 //! `cargo xtask test` and `cargo xtask nightly`: builds every test, and runs the test programs
 //! side by side.
 //!
-//! `cargo test` runs some sixty programs one after the other, and each ends with its slowest
-//! test alone on the machine. cargo-nextest does not, but no package registry has it built, and
-//! to compile it takes longer than it saves. So the programs that cargo has built are run here, as
-//! many at once as there are processors; each runs its own tests in threads.
+//! `cargo test` runs some seventy programs one after the other, and each ends with its slowest
+//! test alone on the machine. cargo-nextest runs tests side by side, but no package registry has
+//! it built, and compiling it was judged to take longer than it saves (that was not timed). So the
+//! programs are run here, as many at once as there are processors; each runs its tests in threads.
 //!
-//! A check that was not made is a failure: a test may be ignored for a reason of [`needs`] only.
-//! Where what it needs is there the test is run, and where not it is listed at the end.
+//! A check that was not made is a failure: a test may be ignored only for a reason listed in
+//! [`needs`]. If the machine has what the test needs, the test is run; otherwise it is listed at
+//! the end.
 
 mod needs;
 mod program;
@@ -24,13 +25,13 @@ use program::{Program, Ran};
 
 /// Asks the tests for every matrix in full; `tests/support/tier.rs` reads it.
 const FULL: &str = "GENESIS_TEST_FULL";
-/// Always the whole workspace, as the features of what is below it depend on what is built: a part
-/// would be compiled again. But for the static library, which no test links and which takes long
-/// to archive.
+/// Always the whole workspace: cargo unites the features of what is built together, so building a
+/// part would compile dependencies again. Without the static library: no test links it, and it
+/// takes long to archive.
 const BUILD: [&str; 3] = ["build", "--workspace", "--exclude=genesis-static"];
-/// What tests run and load.
+/// The programs and libraries that tests run and load.
 const PROGRAMS: [&str; 2] = ["--lib", "--bins"];
-/// The tests, the examples, of which some are tested, and where cargo puts them.
+/// The tests, and the examples (some are tested); cargo reports where it puts them.
 const TESTS: [&str; 3] = ["--tests", "--examples", "--message-format=json-render-diagnostics"];
 
 /// Builds and runs every test; with `arguments`, runs `cargo test` with them.

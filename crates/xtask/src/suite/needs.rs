@@ -1,8 +1,8 @@
-//! What a check may need that is not everywhere: the one list of reasons to leave a test out.
+//! The one list of reasons for which a test may be left out: what some machines lack.
 //!
-//! A test that needs such a thing is `#[ignore = "…"]`, with a reason of this list. It is run where
-//! the thing is there, and listed at the end of the run where it is not. A test that is ignored
-//! for any other reason is a failure.
+//! A test that needs such a thing is `#[ignore = "…"]`, with a reason from this list. It is run if
+//! the machine has the thing, and listed at the end of the run if not. A test that is ignored for
+//! any other reason is a failure.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(crate) enum Tier {
     Nightly,
 }
 
-/// Where a test is made that its program leaves out.
+/// Where a test runs that its program ignores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Here: what it needs is there.
@@ -34,7 +34,7 @@ pub(super) enum Place {
     Nowhere,
 }
 
-/// Where a test that is ignored for `reason` is made; `None` if that is no reason.
+/// Where a test that is ignored for `reason` runs; `None` if the reason is not on the list.
 pub(super) fn place(reason: &str, tier: Tier) -> Option<Place> {
     let here_if = |is_there: bool| if is_there { Place::Here } else { Place::Nowhere };
     if let Some(version) = reason.strip_prefix("needs Python ") {
