@@ -185,8 +185,8 @@ fn by_pass(measured: &Measured, show: fn(&Pass) -> String) -> Option<String> {
     Some(format!("{} / {}", show(&report.cold), show(report.warm.last()?)))
 }
 
-/// The run's date, machine and versions.
-pub(crate) fn circumstances() -> Vec<(String, String)> {
+/// The run's date, machine, versions and settings.
+pub(crate) fn circumstances(passes: u16, prices: &str) -> Vec<(String, String)> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     [
         ("date", first_line_of("date", &["-u", "+%Y-%m-%d"])),
@@ -204,6 +204,8 @@ pub(crate) fn circumstances() -> Vec<(String, String)> {
                 first_line_of("c++", &["--version"])
             ),
         ),
+        ("passes", format!("{passes} in each process, unless said otherwise")),
+        ("driver time", format!("by the prices of {prices}")),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .to_vec()

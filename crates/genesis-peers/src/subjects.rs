@@ -20,6 +20,8 @@ pub(crate) struct Tools {
     /// The driver stand-in, under CUDA's own library names.
     pub(crate) driver_folder: PathBuf,
     adapters: PathBuf,
+    /// The price list of driver time, by its name in the stand-in's settings.
+    pub(crate) prices: String,
 }
 
 /// One allocator as it is measured.
@@ -38,6 +40,11 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
+    /// Returns true if it is one of Genesis's own.
+    pub(crate) fn is_genesis(&self) -> bool {
+        self.strategy.is_some()
+    }
+
     /// Returns true if it supports every call of `trace`.
     pub(crate) fn can_replay(&self, trace: &Trace) -> bool {
         self.has_record_stream || !trace.records_streams
@@ -46,15 +53,22 @@ impl Subject {
 
 /// The name of the subject that others' times are divided by.
 pub(crate) const YARDSTICK: &str = "PyTorch native";
+/// The peer that the cells are judged against.
+pub(crate) const EXPANDABLE: &str = "PyTorch expandable";
+/// The subject that the cells judge.
+pub(crate) const ELASTIC: &str = "Genesis Elastic";
+/// The same code with little slack.
+pub(crate) const TIGHT: &str = "Genesis Elastic, tight";
 
 impl Tools {
     /// Builds Genesis, the stand-in and the adapters; files go to `folder`.
-    pub(crate) fn build(folder: &Path, packages: &Packages) -> Result<Self, String> {
+    pub(crate) fn build(folder: &Path, packages: &Packages, prices: &str) -> Result<Self, String> {
         let release = cargo_build()?;
         let tools = Self {
             genesis: release.join("genesis"),
             driver_folder: folder.join("driver"),
             adapters: folder.join("adapters"),
+            prices: prices.to_owned(),
         };
         for folder in [&tools.driver_folder, &tools.adapters] {
             std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
@@ -143,10 +157,10 @@ impl Tools {
             .iter()
             .map(|strategy| genesis(format!("Genesis {strategy}"), strategy, Vec::new()));
         let tight = vec![("GENESIS_ELASTIC_POLICY", "tight".to_owned())];
-        let tight = genesis("Genesis Elastic, tight".to_owned(), "Elastic", tight);
+        let tight = genesis(TIGHT.to_owned(), "Elastic", tight);
         [
             peer(YARDSTICK, "torch", Vec::new(), true),
-            peer("PyTorch expandable", "torch", expandable, true),
+            peer(EXPANDABLE, "torch", expandable, true),
             peer("RMM pool", "rmm_pool", quiet, false),
         ]
         .into_iter()

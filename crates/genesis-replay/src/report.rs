@@ -58,6 +58,14 @@ pub struct Pass {
     pub driver_calls: u64,
     /// Those among them that allocate, map or release memory.
     pub driver_memory_calls: u64,
+    /// Those that only concern events; `None` if nothing counts them, which only the libraries of
+    /// `benches/peers` do.
+    #[serde(default)]
+    pub driver_event_calls: Option<u64>,
+    /// Calls in which the host waits for a device: synchronising ones and `cuMemFree`; `None` as
+    /// above.
+    #[serde(default)]
+    pub host_waits: Option<u64>,
     /// Time in the driver: virtual on a simulated device, and part of the time per call on a
     /// real one.
     pub driver_ns: u64,
@@ -83,6 +91,34 @@ impl Report {
         (live > 0).then(|| reserved as f64 / live as f64)
     }
 
+    /// All passes, the first included.
+    pub fn passes(&self) -> impl Iterator<Item = &Pass> {
+        std::iter::once(&self.cold).chain(&self.warm)
+    }
+
+    /// Reserved peak of all passes / live peak; `None` if nothing was ever live.
+    pub fn reserved_over_live_in_all(&self) -> Option<f64> {
+        let reserved = self.passes().map(|pass| pass.reserved_peak_bytes).max()?;
+        let live = self.live_peak_bytes;
+        (live > 0).then(|| reserved as f64 / live as f64)
+    }
+
+    /// The mean driver time of the passes after the first; `None` if there are none.
+    pub fn warm_driver_ns(&self) -> Option<f64> {
+        let all: u64 = self.warm.iter().map(|pass| pass.driver_ns).sum();
+        (!self.warm.is_empty()).then(|| all as f64 / self.warm.len() as f64)
+    }
+
+    /// The most driver time of a pass after the first.
+    pub fn worst_warm_driver_ns(&self) -> Option<u64> {
+        self.warm.iter().map(|pass| pass.driver_ns).max()
+    }
+
+    /// Waits of the host in all passes together; `None` if nothing counts them.
+    pub fn host_waits(&self) -> Option<u64> {
+        self.passes().map(|pass| pass.host_waits).sum()
+    }
+
     /// The source of driver time, for people.
     pub fn driver_time_source(&self) -> String {
         match &self.driver_prices {
@@ -98,7 +134,7 @@ impl Report {
 
     /// Requests refused in all passes together.
     pub fn failures(&self) -> u64 {
-        self.cold.failures + self.warm.iter().map(|pass| pass.failures).sum::<u64>()
+        self.passes().map(|pass| pass.failures).sum()
     }
 }
 

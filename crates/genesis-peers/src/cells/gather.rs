@@ -1,0 +1,134 @@
+//! Measuring the cells that a plan asks for.
+//!
+//! Every run is one process. Runs count and do not time, so they go side by side; each is written
+//! to the terminal when it ends, and all are kept, also when one could not be started.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::judge::{cold_ms, warm_ms};
+use super::kept::{Kept, Key};
+use super::{Cell, Cells};
+use crate::measure::{Replay, replay};
+use crate::queue::side_by_side;
+use crate::run::{Room, Run};
+use crate::subjects::{Subject, Tools};
+use crate::trace::Trace;
+
+/// What to measure.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) traces: &'a [Trace],
+    pub(crate) subjects: Vec<Subject>,
+    /// The rooms of the cells; none for no cells.
+    pub(crate) rooms: Vec<Room>,
+    pub(crate) passes: u16,
+    /// The passes of long runs; `None` for no long runs.
+    pub(crate) long_passes: Option<u16>,
+    /// True to take the runs of peers from `kept` if they are there.
+    pub(crate) keeps_peers: bool,
+    /// The file of all runs.
+    pub(crate) kept: PathBuf,
+}
+
+/// One run of the plan.
+#[derive(Clone, Copy, Debug)]
+struct Wanted<'a> {
+    key: Key<'a>,
+    subject: &'a Subject,
+}
+
+/// Measures what `plan` asks for.
+pub(crate) fn measure(
+    tools: &Tools,
+    plan: &Plan<'_>,
+    circumstances: Vec<(String, String)>,
+) -> Result<Cells, String> {
+    let short = plan.rooms.iter().map(|&room| (room, plan.passes));
+    let long = plan.long_passes.map(|passes| (Room::Ample, passes));
+    let wanted = |room, passes| plan.wanted(tools, room, passes);
+    let mut kept = Kept::read(&plan.kept);
+    let missing: Vec<_> = short
+        .chain(long)
+        .flat_map(|(room, passes)| wanted(room, passes))
+        .filter(|one| one.subject.is_genesis() || !plan.keeps_peers || kept.get(one.key).is_none())
+        .collect();
+    let outcome = run_all(tools, missing, &mut kept);
+    kept.write()?;
+    outcome?;
+    let cells = |room, passes| plan.cells(tools, &kept, room, passes);
+    let mut all: Vec<Cell> = plan.rooms.iter().flat_map(|&room| cells(room, plan.passes)).collect();
+    // By trace, and within a trace in the order of the rooms.
+    all.sort_by(|one, other| one.trace.cmp(&other.trace));
+    Ok(Cells {
+        circumstances,
+        subjects: plan.subjects.iter().map(|subject| subject.name.clone()).collect(),
+        cells: all,
+        long: plan.long_passes.map(|passes| cells(Room::Ample, passes)).unwrap_or_default(),
+    })
+}
+
+/// Runs `wanted` and puts what became of them into `kept`.
+fn run_all(tools: &Tools, wanted: Vec<Wanted<'_>>, kept: &mut Kept) -> steps::Outcome {
+    let (count, done) = (wanted.len(), AtomicUsize::new(0));
+    let kept = Mutex::new(kept);
+    side_by_side(wanted, |Wanted { key, subject }| {
+        let Key { trace, room, passes, .. } = key;
+        let device_bytes = room.device_bytes(trace.live_peak_bytes);
+        let run = replay(tools, trace, subject, Replay { threads: 1, passes, device_bytes })?;
+        let number = done.fetch_add(1, Ordering::Relaxed) + 1;
+        let name = &subject.name;
+        let figures = figures(&run);
+        eprintln!("[{number}/{count}] {} {room}, {passes} passes, {name}: {figures}", trace.name);
+        kept.lock().unwrap_or_else(PoisonError::into_inner).put(key, run);
+        Ok(())
+    })
+}
+
+/// A run in a few words.
+fn figures(run: &Run) -> String {
+    match run.completed() {
+        Some(report) => format!(
+            "{:.3} × live, {:.1} ms cold, {:.1} ms a pass",
+            report.reserved_over_live_in_all().unwrap_or_default(),
+            cold_ms(report),
+            warm_ms(report),
+        ),
+        None => run.trouble().unwrap_or_default(),
+    }
+}
+
+impl<'a> Plan<'a> {
+    /// The runs of every trace in `room`.
+    fn wanted<'b>(&'b self, tools: &'b Tools, room: Room, passes: u16) -> Vec<Wanted<'b>>
+    where
+        'a: 'b,
+    {
+        let by_trace = self.traces.iter().flat_map(|trace| {
+            let able = self.subjects.iter().filter(|subject| subject.can_replay(trace));
+            able.map(move |subject| (trace, subject))
+        });
+        by_trace
+            .map(|(trace, subject)| {
+                let (prices, name) = (&*tools.prices, &*subject.name);
+                Wanted { key: Key { trace, room, passes, prices, subject: name }, subject }
+            })
+            .collect()
+    }
+
+    /// The cells of every trace in `room`, from what was kept.
+    fn cells(&self, tools: &Tools, kept: &Kept, room: Room, passes: u16) -> Vec<Cell> {
+        let wanted = self.wanted(tools, room, passes);
+        let cell = |trace: &Trace| Cell {
+            trace: trace.name.clone(),
+            room,
+            runs: wanted
+                .iter()
+                .filter(|one| one.key.trace.name == trace.name)
+                .filter_map(|one| Some((one.subject.name.clone(), kept.get(one.key)?.clone())))
+                .collect(),
+        };
+        self.traces.iter().map(cell).collect()
+    }
+}
