@@ -83,6 +83,8 @@ pub(crate) struct Places {
     pub(crate) pages: PathBuf,
     /// Of the JSON that they are written from.
     pub(crate) kept: PathBuf,
+    /// The file of every run of the cells, by what it measured.
+    pub(crate) runs: PathBuf,
 }
 
 impl Name {
@@ -147,7 +149,8 @@ impl Arguments {
             () if self.has_times() => (root().join(PAGE_FOLDER), folder),
             () => (folder.join("part"), folder),
         };
-        Places { pages, kept }
+        let runs = if self.smoke { kept.clone() } else { build_folder() }.join("runs.json");
+        Places { pages, kept, runs }
     }
 }
 

@@ -23,7 +23,8 @@ type Value = fn(&Measured, &Measured) -> Option<f64>;
 #[derive(Debug)]
 pub(crate) struct Picture<'a> {
     pub(crate) title: &'a str,
-    pub(crate) subjects: &'a [String],
+    /// Names and colours.
+    pub(crate) subjects: Vec<(&'a str, RGBColor)>,
     pub(crate) rows: Vec<Row>,
     pub(crate) row_height: u32,
     pub(crate) panels: Vec<Panel<'a>>,
@@ -84,7 +85,10 @@ pub(crate) fn draw(path: &Path, results: &Results) -> Outcome {
     let rows = results.traces.iter().map(|name| Row { name: name.clone(), colour: INK });
     let picture = Picture {
         title: "Allocators on recorded programs: further left is better",
-        subjects: &results.subjects,
+        subjects: (0..)
+            .zip(&results.subjects)
+            .map(|(number, name)| (&**name, colour(number)))
+            .collect(),
         rows: rows.collect(),
         row_height: TRACE_ROW_HEIGHT,
         panels: vec![
@@ -113,7 +117,7 @@ impl Picture<'_> {
     fn draw_all(&self, root: &Area<'_>) -> Drawn {
         root.fill(&WHITE)?;
         let (head, body) = root.split_vertically(HEAD_HEIGHT);
-        draw_key(&head, self.title, self.subjects)?;
+        draw_key(&head, self.title, &self.subjects)?;
         let (names, mut panels) = body.split_horizontally(NAMES_WIDTH);
         let right = Pos::new(HPos::Right, VPos::Center);
         for (number, row) in self.rows.iter().enumerate() {
@@ -154,7 +158,7 @@ impl Picture<'_> {
         for &Dot { row, subject, value } in &panel.dots {
             let aside = spread * ((subject as f64 + 0.5) / self.subjects.len() as f64 - 0.5);
             let middle = (place(value), self.row_middle(row) + aside as i32);
-            area.draw(&Circle::new(middle, 5, colour(subject).mix(0.85).filled()))?;
+            area.draw(&Circle::new(middle, 5, self.subjects[subject].1.mix(0.85).filled()))?;
         }
         let style = (FONT, 15).into_font().color(&INK).pos(below);
         Ok(area.draw(&Text::new(panel.title, (width as i32 / 2, bottom + 20), style))?)
@@ -169,18 +173,18 @@ impl Picture<'_> {
     }
 }
 
-fn draw_key(area: &Area<'_>, title: &str, subjects: &[String]) -> Drawn {
+fn draw_key(area: &Area<'_>, title: &str, subjects: &[(&str, RGBColor)]) -> Drawn {
     let style = (FONT, 22).into_font().color(&INK);
     area.draw(&Text::new(title, (24, 16), style))?;
     let left = Pos::new(HPos::Left, VPos::Center);
     let style = (FONT, 15).into_font().color(&INK).pos(left);
     let in_row = subjects.len().div_ceil(2).max(1);
     let step = (WIDTH as i32 - 48) / in_row as i32;
-    for (number, name) in subjects.iter().enumerate() {
+    for (number, (name, colour)) in subjects.iter().enumerate() {
         let x = 32 + (number % in_row) as i32 * step;
         let y = 60 + (number / in_row) as i32 * 24;
-        area.draw(&Circle::new((x, y), 6, colour(number).filled()))?;
-        area.draw(&Text::new(name.as_str(), (x + 14, y), style.clone()))?;
+        area.draw(&Circle::new((x, y), 6, colour.filled()))?;
+        area.draw(&Text::new(*name, (x + 14, y), style.clone()))?;
     }
     Ok(())
 }
@@ -200,15 +204,19 @@ fn dots(results: &Results, value: Value) -> Vec<Dot> {
 
 /// Round numbers between `low` and `high`, few enough to fit.
 fn marks(low: f64, high: f64) -> Vec<f64> {
-    let steps: &[f64] =
-        if high / low > 20.0 { &[1.0, 3.0] } else { &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0] };
+    let steps: &[f64] = match high / low {
+        ratio if ratio > 20.0 => &[1.0, 3.0],
+        ratio if ratio > 1.8 => &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0],
+        _ => &[1.0, 1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7],
+    };
     let decades = [0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0];
     let all = decades.iter().flat_map(|decade| steps.iter().map(move |step| decade * step));
     let round = |mark: f64| (mark * 1e4).round() / 1e4;
     all.map(round).filter(|mark| (low..=high).contains(mark)).collect()
 }
 
-fn colour(number: usize) -> RGBColor {
+/// The colour of that number.
+pub(crate) fn colour(number: usize) -> RGBColor {
     COLOURS[number % COLOURS.len()]
 }
 
@@ -219,6 +227,7 @@ mod tests {
     #[test]
     fn marks_are_round_and_few() {
         assert_eq!(marks(0.94, 3.5), [1.0, 1.5, 2.0, 3.0]);
+        assert_eq!(marks(0.98, 1.25), [1.0, 1.05, 1.1, 1.2]);
         assert_eq!(marks(0.05, 12.0), [0.1, 0.3, 1.0, 3.0, 10.0]);
     }
 }

@@ -2,18 +2,19 @@
 //! same driver stand-in and the same machine, in one run.
 //!
 //! ```text
-//! arguments the command line, and where results go
-//! install   the peers and their headers, from the package registry
-//! subjects  the allocators that are measured, and what is built for them
-//! driver    the driver stand-in under CUDA's library names
-//! trace     the recorded programs
-//! run       one replay: the device's room, and what became of it
-//! measure   replays, one process each; the smallest device
-//! queue     work side by side
-//! page      docs/benchmarks/peers.md
-//! chart     docs/benchmarks/peers.svg, and pictures of dots
-//! results   what was measured, which page and chart are written from
-//! cells     docs/benchmarks/cells.md: Elastic against expandable segments, won or lost
+//! arguments      the command line, and where results go
+//! install        the peers and their headers, from the package registry
+//! subjects       the allocators that are measured, and what is built for them
+//! driver         the driver stand-in under CUDA's library names
+//! trace          the recorded programs
+//! run            one replay: the device's room, and what became of it
+//! measure        replays, one process each; the smallest device
+//! queue          work side by side
+//! page           docs/benchmarks/peers.md
+//! chart          docs/benchmarks/peers.svg, and pictures of dots
+//! circumstances  date, machine and versions
+//! results        what was measured, which page and chart are written from
+//! cells          docs/benchmarks/cells.md: Elastic against expandable segments, won or lost
 //! ```
 //!
 //! Everything measured is kept as JSON under the build folder; `--page` writes
@@ -22,6 +23,7 @@
 mod arguments;
 mod cells;
 mod chart;
+mod circumstances;
 mod driver;
 mod install;
 mod measure;
@@ -50,10 +52,9 @@ use results::{Measured, Results, failed};
 use subjects::{Subject, Tools};
 use trace::Trace;
 
-/// The files of what was measured, and of every run of the cells.
+/// The files of what was measured.
 const RESULTS: &str = "results.json";
 const CELLS: &str = "cells.json";
-const RUNS: &str = "runs.json";
 
 fn main() -> ExitCode {
     match peers(&Arguments::parse().completed()) {
@@ -135,14 +136,14 @@ fn measure_cells(
         passes: arguments.passes,
         long_passes: arguments.long_passes(),
         keeps_peers: arguments.keep_peers,
-        kept: places.kept.join(RUNS),
+        kept: places.runs.clone(),
     };
-    cells::gather::measure(tools, &plan, page::circumstances(arguments.passes, &tools.prices))
+    cells::gather::measure(tools, &plan, circumstances::read(arguments.passes, &tools.prices))
 }
 
 fn measure_all(arguments: &Arguments, tools: &Tools, traces: &[Trace]) -> Result<Results, String> {
     let subjects = tools.subjects(&strategies(tools)?);
-    let circumstances = page::circumstances(arguments.passes, &tools.prices);
+    let circumstances = circumstances::read(arguments.passes, &tools.prices);
     let mut measured = measure_times(arguments, tools, traces, &subjects)?;
     measure_smallest(tools, traces, &subjects, &mut measured)?;
     Ok(Results {

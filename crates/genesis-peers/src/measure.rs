@@ -160,7 +160,7 @@ pub(crate) fn replay(
     Ok(report.unwrap_or_else(|_| {
         let errors = String::from_utf8_lossy(&output.stderr);
         let words = errors.lines().map(str::trim).rfind(|line| !line.is_empty());
-        Run::Died(format!("{}: {}", output.status, words.unwrap_or("no word")))
+        Run::Died(format!("{}: {}", output.status, words.unwrap_or("no message")))
     }))
 }
 

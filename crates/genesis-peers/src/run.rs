@@ -28,7 +28,7 @@ pub(crate) enum Room {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Run {
     Reported(Box<Report>),
-    /// The process ended without a report; its last words.
+    /// The process ended without a report: its exit status and the last line of its errors.
     Died(String),
 }
 
@@ -89,7 +89,11 @@ impl Run {
             Self::Died(words) => Some(format!("died: {words}")),
             Self::Reported(report) => {
                 let first = report.passes().position(|pass| pass.failures > 0)? + 1;
-                Some(format!("{} requests fail, from pass {first}", report.failures()))
+                let requests = match report.failures() {
+                    1 => "1 request fails".to_owned(),
+                    count => format!("{count} requests fail"),
+                };
+                Some(format!("{requests}, from pass {first}"))
             }
         }
     }

@@ -151,7 +151,36 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::median;
+    use super::{Pass, Report, median};
+
+    #[test]
+    fn figures_of_all_passes_include_the_first() {
+        let pass = |reserved_peak_bytes, driver_ns, host_waits| Pass {
+            reserved_peak_bytes,
+            driver_ns,
+            host_waits,
+            failures: 1,
+            ..Pass::default()
+        };
+        let report: Report = serde_json::from_value(serde_json::json!({
+            "trace": "t", "strategy": "Elastic", "backend": "cuda", "version": "", "threads": 1,
+            "calls": 1, "iterations": 1, "unknown_records": 0, "damage": null,
+            "live_peak_bytes": 100, "live_peak_rounded_bytes": 512, "loop_ns_per_call": 1.0,
+            "cold": pass(110, 50, Some(1)),
+            "warm": [pass(120, 10, Some(2)), pass(115, 30, Some(0))],
+            "fragmentation_ratio": null, "samples": [],
+        }))
+        .unwrap();
+        assert_eq!(report.reserved_over_live(), Some(1.1));
+        assert_eq!(report.reserved_over_live_in_all(), Some(1.2));
+        assert_eq!(
+            (report.warm_driver_ns(), report.worst_warm_driver_ns()),
+            (Some(20.0), Some(30))
+        );
+        assert_eq!((report.host_waits(), report.failures()), (Some(3), 3));
+        let uncounted = Report { cold: pass(110, 50, None), warm: vec![], ..report };
+        assert_eq!((uncounted.host_waits(), uncounted.warm_driver_ns()), (None, None));
+    }
 
     #[test]
     fn the_median_is_the_middle_whatever_the_order() {

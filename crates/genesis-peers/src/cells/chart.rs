@@ -8,7 +8,8 @@ use plotters::style::RGBColor;
 
 use super::judge::{Verdict, cold_ms, warm_ms};
 use super::{Cell, Cells};
-use crate::chart::{Dot, INK, Panel, Picture, Row};
+use crate::chart::{Dot, INK, Panel, Picture, Row, colour};
+use crate::subjects::{ELASTIC, EXPANDABLE, TIGHT};
 use steps::Outcome;
 
 const ROW_HEIGHT: u32 = 26;
@@ -23,7 +24,7 @@ pub(crate) fn draw(path: &Path, cells: &Cells) -> Outcome {
     let panel = |title, value| Panel { title, dots: dots(cells, value) };
     let picture = Picture {
         title: "Memory and driver time, by trace and room: further left is better",
-        subjects: &cells.subjects,
+        subjects: cells.subjects.iter().map(|name| (&**name, colour_of(name))).collect(),
         rows: cells.cells.iter().map(row).collect(),
         row_height: ROW_HEIGHT,
         panels: vec![
@@ -35,6 +36,16 @@ pub(crate) fn draw(path: &Path, cells: &Cells) -> Outcome {
         ],
     };
     picture.draw(path)
+}
+
+/// Far from each other for those that are compared.
+fn colour_of(subject: &str) -> RGBColor {
+    colour(match subject {
+        EXPANDABLE => 0,
+        ELASTIC => 6,
+        TIGHT => 3,
+        _ => 2,
+    })
 }
 
 fn row(cell: &Cell) -> Row {

@@ -7,7 +7,8 @@
 use std::fmt::Write;
 
 use super::judge::{cold_ms, warm_ms};
-use super::{Cell, Cells, geometric_mean};
+use super::{Cell, Cells};
+use crate::results::geometric_mean;
 use crate::run::Run;
 use crate::subjects::{ELASTIC, EXPANDABLE, TIGHT, YARDSTICK};
 

@@ -6,13 +6,17 @@ use genesis_replay::report::Report;
 use genesis_replay::table::grouped;
 
 use super::judge::{Verdict, cold_ms, warm_ms};
-use super::{Cell, Cells, geometric_mean};
+use super::{Cell, Cells};
+use crate::results::geometric_mean;
 use crate::run::{Room, Run};
 
 const NOTHING: &str = "–";
 
 /// A quantity of a run that completed.
 type Quantity = fn(&Report) -> Option<String>;
+
+/// What a table says of a run that did not complete.
+type Trouble = fn(&Run) -> Option<String>;
 
 /// A table of the page: heading, explanation and quantity.
 type Section = (&'static str, &'static str, Quantity);
@@ -21,7 +25,8 @@ const SECTIONS: [Section; 6] = [
     (
         "Peak of held memory",
         "The most physical memory taken from the device in any pass, over the live peak as \
-         requested. Where requests fail, their number in all passes and the first such pass.",
+         requested. Where requests fail, their number in all passes and the first such pass; the \
+         tables below only have \"fails\" there.",
         |report| report.reserved_over_live_in_all().map(|peak| format!("{peak:.3}")),
     ),
     ("Driver time of the first pass", "In milliseconds, by the prices named above.", |report| {
@@ -79,9 +84,10 @@ pub(crate) fn write(cells: &Cells) -> String {
     }
     if !cells.cells.is_empty() {
         page += &judgement(cells);
-        for (heading, explanation, quantity) in SECTIONS {
+        for (number, (heading, explanation, quantity)) in SECTIONS.into_iter().enumerate() {
             let _ = write!(page, "\n## {heading}\n\n{explanation}\n\n");
-            page += &table(cells, quantity);
+            let trouble = if number == 0 { Run::trouble } else { fails };
+            page += &table(cells, quantity, trouble);
         }
     }
     if !cells.long.is_empty() {
@@ -150,22 +156,35 @@ fn means(cells: &Cells) -> String {
     text
 }
 
-fn table(cells: &Cells, quantity: Quantity) -> String {
+fn fails(run: &Run) -> Option<String> {
+    run.trouble().map(|_| "fails".to_owned())
+}
+
+fn table(cells: &Cells, quantity: Quantity, trouble: Trouble) -> String {
     let mut table = format!("| trace | room | {} |\n", cells.subjects.join(" | "));
     let _ = writeln!(table, "|---|---|{}", "---:|".repeat(cells.subjects.len()));
     for cell in &cells.cells {
-        let show = |subject| show(cell, subject, quantity);
+        let show = |subject| show(cell, subject, quantity, trouble);
         let shown: Vec<String> = cells.subjects.iter().map(show).collect();
         let _ = writeln!(table, "| {} | {} | {} |", cell.trace, cell.room, shown.join(" | "));
     }
     table
 }
 
-/// The quantity of `subject` in a cell, or why it did not complete.
-fn show(cell: &Cell, subject: &String, quantity: Quantity) -> String {
+/// The quantity of `subject` in a cell, or `trouble` if it did not complete.
+fn show(cell: &Cell, subject: &String, quantity: Quantity, trouble: Trouble) -> String {
     let run = cell.runs.get(subject);
-    let shown = run.and_then(|run| run.completed().map_or_else(|| run.trouble(), quantity));
+    let shown = run.and_then(|run| run.completed().map_or_else(|| trouble(run), quantity));
     shown.unwrap_or_else(|| NOTHING.to_owned())
+}
+
+/// The peak of the first pass, and of all.
+fn both(report: &Report) -> Option<(f64, f64)> {
+    Some((report.reserved_over_live()?, report.reserved_over_live_in_all()?))
+}
+
+fn creep(report: &Report) -> Option<String> {
+    both(report).map(|(first, all)| format!("{first:.3} → {all:.3}"))
 }
 
 fn long(cells: &Cells) -> String {
@@ -178,16 +197,8 @@ fn long(cells: &Cells) -> String {
         cells.subjects.join(" | "),
         "---:|".repeat(cells.subjects.len())
     );
-    let both =
-        |report: &Report| Some((report.reserved_over_live()?, report.reserved_over_live_in_all()?));
     for cell in &cells.long {
-        let show = |subject| {
-            show(cell, subject, |report| {
-                let (first, all) =
-                    (report.reserved_over_live()?, report.reserved_over_live_in_all()?);
-                Some(format!("{first:.3} → {all:.3}"))
-            })
-        };
+        let show = |subject| show(cell, subject, creep, Run::trouble);
         let shown: Vec<String> = cells.subjects.iter().map(show).collect();
         let _ = writeln!(text, "| {} | {} |", cell.trace, shown.join(" | "));
     }
