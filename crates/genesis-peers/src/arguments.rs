@@ -18,7 +18,7 @@ const LONG_PASSES: u16 = 100;
 /// Compare Genesis with PyTorch's own allocator and RMM's pool on the recorded programs
 ///
 /// Without options it measures everything and writes the pages of docs/benchmarks, which takes
-/// long. With --cells or --long it measures only those, prints them, and writes their page to the
+/// long. With --cells, --long or --smallest it measures only those, prints them, and writes their page to the
 /// build folder.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask peers", max_term_width = 100)]
@@ -46,6 +46,9 @@ pub(crate) struct Arguments {
     /// Measure only held memory over 100 passes, with ample memory; may go with --cells
     #[arg(long)]
     pub(crate) long: bool,
+    /// Measure only the smallest device on which all passes complete; may go with --cells
+    #[arg(long)]
+    pub(crate) smallest: bool,
     /// The devices of the cells over the live peak, separated by commas, or `ample`
     #[arg(long, value_name = "ROOMS", value_delimiter = ',')]
     #[arg(default_values_t = Room::ALL)]
@@ -119,18 +122,18 @@ impl Arguments {
 
     /// True if memory and times of all allocators are measured.
     pub(crate) fn has_times(&self) -> bool {
-        !self.cells && !self.long
+        !self.cells && !self.long && !self.smallest
     }
 
     /// The rooms of the cells; none if no cells are measured.
     pub(crate) fn rooms(&self) -> Vec<Room> {
-        if self.cells || !self.long { self.rooms.clone() } else { Vec::new() }
+        if self.cells || self.has_times() { self.rooms.clone() } else { Vec::new() }
     }
 
     /// The passes of long runs; `None` if there are none.
     pub(crate) fn long_passes(&self) -> Option<u16> {
         let passes = if self.smoke { self.passes } else { LONG_PASSES };
-        (self.long || !self.cells).then_some(passes)
+        (self.long || self.has_times()).then_some(passes)
     }
 
     /// The folder of traces.
@@ -177,6 +180,8 @@ mod tests {
         assert_eq!(cells.subjects, [Name::Elastic]);
         let long = parse("--long");
         assert!(!long.has_times() && long.rooms().is_empty() && long.long_passes() == Some(100));
+        let smallest = parse("--smallest");
+        assert!(!smallest.has_times() && smallest.rooms().is_empty());
         assert_eq!((parse("--smoke").passes, parse("--smoke").long_passes()), (2, Some(2)));
     }
 

@@ -135,6 +135,8 @@ fn measure_cells(
         rooms: arguments.rooms(),
         passes: arguments.passes,
         long_passes: arguments.long_passes(),
+        // All allocators' are on the other page if that is written too.
+        has_smallest: arguments.smallest,
         keeps_peers: arguments.keep_peers,
         kept: places.runs.clone(),
     };

@@ -12,8 +12,6 @@
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use genesis_replay::report::Report;
-
 use crate::queue::side_by_side;
 use crate::results::{Measured, Rounds, failed};
 use crate::run::{AMPLE_BYTES, Run, STEP_BYTES};
@@ -27,6 +25,11 @@ const SETTINGS: [&str; 5] = ["GENESIS_", "MXNET_", "PYTORCH_", "RMM_", "SIMCUDA_
 const RESOLUTION: f64 = 0.001;
 /// How often the first device tried is doubled if it is too small.
 const MOST_DOUBLINGS: u32 = 4;
+
+/// How long a process may run. A replay takes seconds; one that takes this long does not end.
+const MOST_SECONDS: u32 = 900;
+/// The exit status of `timeout`, which ends such a process and its children.
+const TIMED_OUT: i32 = 124;
 
 /// How one process replays.
 #[derive(Clone, Copy, Debug)]
@@ -73,36 +76,52 @@ pub(crate) fn smallest_devices(
     let count = searches.len();
     let done = AtomicUsize::new(0);
     side_by_side(searches, |(trace, subject, measured)| {
-        let found = smallest_device(tools, trace, subject, measured.single.first())?;
+        let ample = measured.single.first();
+        let passes = ample.passes().count() as u16;
+        let peak_bytes = ample.passes().map(|pass| pass.reserved_peak_bytes).max();
+        let guess_bytes = peak_bytes.unwrap_or_default();
+        let found = smallest_device(tools, trace, subject, Search { passes, guess_bytes })?;
         let number = done.fetch_add(1, Ordering::Relaxed) + 1;
-        let over_live = found as f64 / trace.live_peak_bytes as f64;
-        eprintln!(
-            "[{number}/{count}] {} under {}: completes on {over_live:.3} × live",
-            trace.name, subject.name
-        );
-        measured.smallest_device_bytes = Some(found);
+        let name = &subject.name;
+        eprintln!("[{number}/{count}] {}, {name}: {}", trace.name, completes_on(trace, found));
+        measured.smallest_device_bytes = found;
         Ok(())
     })
 }
 
-fn smallest_device(
+/// What is known before a search for the smallest device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Search {
+    pub(crate) passes: u16,
+    /// A device that is probably enough.
+    pub(crate) guess_bytes: u64,
+}
+
+/// The smallest device in words.
+pub(crate) fn completes_on(trace: &Trace, found: Option<u64>) -> String {
+    let over_live = found.map(|bytes| bytes as f64 / trace.live_peak_bytes as f64);
+    over_live.map_or("completes on no device".to_owned(), |over_live| {
+        format!("completes on {over_live:.3} × live")
+    })
+}
+
+/// The smallest device on which all passes complete; `None` if none was found.
+pub(crate) fn smallest_device(
     tools: &Tools,
     trace: &Trace,
     subject: &Subject,
-    ample: &Report,
-) -> Result<u64, String> {
-    let passes = ample.passes().count() as u16;
+    search: Search,
+) -> Result<Option<u64>, String> {
+    let Search { passes, guess_bytes } = search;
     let completes = |steps: u64| {
         let how = Replay { threads: 1, passes, device_bytes: steps * STEP_BYTES };
         Ok(replay(tools, trace, subject, how)?.completed().is_some())
     };
     let too_small = (trace.live_peak_bytes - 1) / STEP_BYTES;
-    let peak_bytes = ample.passes().map(|pass| pass.reserved_peak_bytes).max().unwrap_or_default();
-    let guess = peak_bytes.div_ceil(STEP_BYTES).max(too_small + 1);
+    let guess = guess_bytes.div_ceil(STEP_BYTES).max(too_small + 1);
     let resolution = (trace.live_peak_bytes as f64 * RESOLUTION) as u64 / STEP_BYTES;
     let found = least(too_small, guess, resolution.max(1), completes)?;
-    let nothing = || format!("{} does not complete under {}", trace.name, subject.name);
-    found.map(|steps| steps * STEP_BYTES).ok_or_else(nothing)
+    Ok(found.map(|steps| steps * STEP_BYTES))
 }
 
 /// The least number above `too_small` for which `completes` returns true, or at most `resolution`
@@ -138,7 +157,8 @@ pub(crate) fn replay(
     how: Replay,
 ) -> Result<Run, String> {
     let Replay { threads, passes, device_bytes } = how;
-    let mut command = Command::new(&tools.genesis);
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", &MOST_SECONDS.to_string()]).arg(&tools.genesis);
     command.arg("replay").arg(&trace.path).args(["--json", "--backend", "cuda", "--library"]);
     command.arg(&subject.library);
     command.args(["--threads", &threads.to_string(), "--warm", &(passes.max(1) - 1).to_string()]);
@@ -158,6 +178,9 @@ pub(crate) fn replay(
     let report =
         serde_json::from_slice(&output.stdout).map(|report| Run::Reported(Box::new(report)));
     Ok(report.unwrap_or_else(|_| {
+        if output.status.code() == Some(TIMED_OUT) {
+            return Run::Died(format!("no end in {MOST_SECONDS} s"));
+        }
         let errors = String::from_utf8_lossy(&output.stderr);
         let words = errors.lines().map(str::trim).rfind(|line| !line.is_empty());
         Run::Died(format!("{}: {}", output.status, words.unwrap_or("no message")))

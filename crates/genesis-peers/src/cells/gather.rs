@@ -9,12 +9,15 @@ use std::sync::{Mutex, PoisonError};
 
 use super::judge::{cold_ms, warm_ms};
 use super::kept::{Kept, Key};
-use super::{Cell, Cells};
-use crate::measure::{Replay, replay};
+use super::{Cell, Cells, Smallest};
+use crate::measure::{Replay, Search, completes_on, replay, smallest_device};
 use crate::queue::side_by_side;
 use crate::run::{Room, Run};
 use crate::subjects::{Subject, Tools};
 use crate::trace::Trace;
+
+/// The first device in a search for the smallest.
+const FIRST_ROOM: Room = Room::OverLive(1.06);
 
 /// What to measure.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) passes: u16,
     /// The passes of long runs; `None` for no long runs.
     pub(crate) long_passes: Option<u16>,
+    /// True to search for the smallest devices.
+    pub(crate) has_smallest: bool,
     /// True to take the runs of peers from `kept` if they are there.
     pub(crate) keeps_peers: bool,
     /// The file of all runs.
@@ -49,12 +54,16 @@ pub(crate) fn measure(
     let long = plan.long_passes.map(|passes| (Room::Ample, passes));
     let wanted = |room, passes| plan.wanted(tools, room, passes);
     let mut kept = Kept::read(&plan.kept);
+    let runs_anyway = |one: &Wanted<'_>| one.subject.is_genesis() || !plan.keeps_peers;
     let missing: Vec<_> = short
         .chain(long)
         .flat_map(|(room, passes)| wanted(room, passes))
-        .filter(|one| one.subject.is_genesis() || !plan.keeps_peers || kept.get(one.key).is_none())
+        .filter(|one| runs_anyway(one) || kept.get(one.key).is_none())
         .collect();
+    let mut searches = if plan.has_smallest { wanted(Room::Ample, plan.passes) } else { vec![] };
+    searches.retain(|one| runs_anyway(one) || kept.smallest_device(one.key).is_none());
     let outcome = run_all(tools, missing, &mut kept);
+    let outcome = outcome.and_then(|()| search_all(tools, searches, &mut kept));
     kept.write()?;
     outcome?;
     let cells = |room, passes| plan.cells(tools, &kept, room, passes);
@@ -65,6 +74,7 @@ pub(crate) fn measure(
         circumstances,
         subjects: plan.subjects.iter().map(|subject| subject.name.clone()).collect(),
         cells: all,
+        smallest: if plan.has_smallest { plan.smallest(tools, &kept) } else { Vec::new() },
         long: plan.long_passes.map(|passes| cells(Room::Ample, passes)).unwrap_or_default(),
     })
 }
@@ -82,6 +92,22 @@ fn run_all(tools: &Tools, wanted: Vec<Wanted<'_>>, kept: &mut Kept) -> steps::Ou
         let figures = figures(&run);
         eprintln!("[{number}/{count}] {} {room}, {passes} passes, {name}: {figures}", trace.name);
         kept.lock().unwrap_or_else(PoisonError::into_inner).put(key, run);
+        Ok(())
+    })
+}
+
+/// Searches for the smallest devices of `wanted`, and puts them into `kept`.
+fn search_all(tools: &Tools, wanted: Vec<Wanted<'_>>, kept: &mut Kept) -> steps::Outcome {
+    let (count, done) = (wanted.len(), AtomicUsize::new(0));
+    let kept = Mutex::new(kept);
+    side_by_side(wanted, |Wanted { key, subject }| {
+        let Key { trace, passes, .. } = key;
+        let guess_bytes = FIRST_ROOM.device_bytes(trace.live_peak_bytes);
+        let found = smallest_device(tools, trace, subject, Search { passes, guess_bytes })?;
+        let number = done.fetch_add(1, Ordering::Relaxed) + 1;
+        let (name, found_text) = (&subject.name, completes_on(trace, found));
+        eprintln!("[{number}/{count}] {}, {passes} passes, {name}: {found_text}", trace.name);
+        kept.lock().unwrap_or_else(PoisonError::into_inner).put_smallest_device(key, found);
         Ok(())
     })
 }
@@ -130,5 +156,22 @@ impl<'a> Plan<'a> {
                 .collect(),
         };
         self.traces.iter().map(cell).collect()
+    }
+
+    /// The smallest devices of every trace, from what was kept.
+    fn smallest(&self, tools: &Tools, kept: &Kept) -> Vec<Smallest> {
+        let wanted = self.wanted(tools, Room::Ample, self.passes);
+        let smallest = |trace: &Trace| Smallest {
+            trace: trace.name.clone(),
+            over_live: wanted
+                .iter()
+                .filter(|one| one.key.trace.name == trace.name)
+                .filter_map(|one| {
+                    let bytes = kept.smallest_device(one.key)??;
+                    Some((one.subject.name.clone(), bytes as f64 / trace.live_peak_bytes as f64))
+                })
+                .collect(),
+        };
+        self.traces.iter().map(smallest).collect()
     }
 }

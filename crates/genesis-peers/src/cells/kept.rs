@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::results::failed;
 use crate::run::{Room, Run};
 use crate::trace::Trace;
@@ -18,13 +20,21 @@ use steps::Outcome;
 #[derive(Debug)]
 pub(crate) struct Kept {
     path: PathBuf,
+    all: All,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct All {
     runs: BTreeMap<String, Run>,
+    /// Sizes in bytes; `None` if no device was found.
+    smallest_devices: BTreeMap<String, Option<u64>>,
 }
 
 /// What a run measures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key<'a> {
     pub(crate) trace: &'a Trace,
+    /// Ample for the smallest device, of which it is no part.
     pub(crate) room: Room,
     pub(crate) passes: u16,
     pub(crate) prices: &'a str,
@@ -35,21 +45,30 @@ impl Kept {
     /// What the file `path` has; nothing if there is no such file, or one of another form.
     pub(crate) fn read(path: &Path) -> Self {
         let text = std::fs::read(path).unwrap_or_default();
-        Self { path: path.to_owned(), runs: serde_json::from_slice(&text).unwrap_or_default() }
+        Self { path: path.to_owned(), all: serde_json::from_slice(&text).unwrap_or_default() }
     }
 
     /// Writes the file.
     pub(crate) fn write(&self) -> Outcome {
-        let text = serde_json::to_vec(&self.runs).map_err(|error| failed(&self.path, &error))?;
+        let text = serde_json::to_vec(&self.all).map_err(|error| failed(&self.path, &error))?;
         std::fs::write(&self.path, text).map_err(|error| failed(&self.path, &error))
     }
 
     pub(crate) fn get(&self, key: Key<'_>) -> Option<&Run> {
-        self.runs.get(&key.text())
+        self.all.runs.get(&key.text())
     }
 
     pub(crate) fn put(&mut self, key: Key<'_>, run: Run) {
-        self.runs.insert(key.text(), run);
+        self.all.runs.insert(key.text(), run);
+    }
+
+    /// The smallest device, if there was a search for it.
+    pub(crate) fn smallest_device(&self, key: Key<'_>) -> Option<Option<u64>> {
+        self.all.smallest_devices.get(&key.text()).copied()
+    }
+
+    pub(crate) fn put_smallest_device(&mut self, key: Key<'_>, found: Option<u64>) {
+        self.all.smallest_devices.insert(key.text(), found);
     }
 }
 
@@ -82,9 +101,11 @@ mod tests {
         let path = std::env::temp_dir().join(format!("kept-{}.json", std::process::id()));
         let mut kept = Kept::read(&path);
         kept.put(key, run(1.0, &[1.0], 0));
+        kept.put_smallest_device(key, Some(7));
         kept.write().unwrap();
         let kept = Kept::read(&path);
         assert!(kept.get(key).is_some_and(|run| run.completed().is_some()));
+        assert_eq!(kept.smallest_device(key), Some(Some(7)));
         assert!(kept.get(Key { passes: 2, ..key }).is_none());
         assert!(kept.get(Key { trace: &other, ..key }).is_none());
         std::fs::remove_file(&path).unwrap();

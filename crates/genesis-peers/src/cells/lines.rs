@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use super::judge::{cold_ms, warm_ms};
-use super::{Cell, Cells};
+use super::{Cell, Cells, Smallest};
 use crate::results::geometric_mean;
 use crate::run::Run;
 use crate::subjects::{ELASTIC, EXPANDABLE, TIGHT, YARDSTICK};
@@ -18,7 +18,8 @@ const NAMES: [(&str, &str); 4] =
 /// The characters of one subject's figures.
 const FIGURES_WIDTH: usize = 19;
 
-/// The lines, and the summary below them.
+/// The lines and their summary, then long runs (peak of the first pass -> of all) and the smallest
+/// devices over live.
 pub(crate) fn write(cells: &Cells) -> String {
     let mut text = String::new();
     let width = |rows: &[Cell]| rows.iter().map(|cell| cell.trace.len()).max().unwrap_or(0);
@@ -33,8 +34,21 @@ pub(crate) fn write(cells: &Cells) -> String {
         let _ = writeln!(text, "{}", peaks(cells));
     }
     for cell in &cells.long {
-        let _ = write!(text, "{:<1$}  long", cell.trace, width(&cells.long));
+        let _ = write!(text, "{:<1$}   long", cell.trace, width(&cells.long));
         let _ = writeln!(text, "{}", subjects(cell, creep));
+    }
+    let width = cells.smallest.iter().map(|one| one.trace.len()).max().unwrap_or(0);
+    for Smallest { trace, over_live } in &cells.smallest {
+        let _ = write!(text, "{trace:<width$} device");
+        for (name, short) in
+            NAMES.iter().filter(|(name, _)| cells.subjects.contains(&(*name).into()))
+        {
+            let device = over_live
+                .get(*name)
+                .map_or("none".to_owned(), |over_live| format!("{over_live:.3}"));
+            let _ = write!(text, " | {short}: {device:<FIGURES_WIDTH$}");
+        }
+        text += "\n";
     }
     text
 }

@@ -48,6 +48,16 @@ pub(crate) struct Cells {
     pub(crate) cells: Vec<Cell>,
     /// The long runs, with ample memory.
     pub(crate) long: Vec<Cell>,
+    /// The smallest devices, by trace.
+    pub(crate) smallest: Vec<Smallest>,
+}
+
+/// The smallest devices on which all passes of a trace complete.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Smallest {
+    pub(crate) trace: String,
+    /// Over the live peak, by the subjects' names; a subject that completes on none is left out.
+    pub(crate) over_live: BTreeMap<String, f64>,
 }
 
 /// A trace on a device of some room.
@@ -116,6 +126,10 @@ mod tests {
                 cell("two", Room::Ample, 0),
             ],
             long: vec![cell("one", Room::Ample, 0), cell("two", Room::Ample, 0)],
+            smallest: vec![Smallest {
+                trace: "one".to_owned(),
+                over_live: BTreeMap::from([(ELASTIC.to_owned(), 1.0049)]),
+            }],
         }
     }
 
@@ -138,6 +152,7 @@ mod tests {
             "| one | ample | 1.050 | 1.010 | – |",
             "| one | 1.02 | fails | fails | – |",
             "| two | 1.02 | 1.0 / 1.0 / 1.0 | 3.0 / 3.0 / 3.0 | – |",
+            "| one | – | 1.005 | – |",
             "| one | 1.050 → 1.050 | 1.010 → 1.010 | – |",
             "| geometric mean | 1.050 → 1.050 | 1.010 → 1.010 | – |",
         ] {
