@@ -6,6 +6,7 @@
 //! are the same for all.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::install::{PYTORCH_VERSION, Packages, RMM_VERSION};
 use crate::results::failed;
@@ -74,10 +75,25 @@ impl Tools {
             std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
         }
         crate::driver::install(&release, &tools.driver_folder)?;
-        tools.compile_torch(packages)?;
-        tools.compile_rmm(packages)?;
-        tools.compile_genesis(&release)?;
+        let sources = newest(&[root().join("benches/peers"), root().join("include")])?;
+        if !tools.is_compiled_since("torch", sources) {
+            tools.compile_torch(packages)?;
+        }
+        if !tools.is_compiled_since("rmm_pool", sources) {
+            tools.compile_rmm(packages)?;
+        }
+        if !tools.is_compiled_since("genesis", sources) {
+            tools.compile_genesis(&release)?;
+        }
         Ok(tools)
+    }
+
+    /// True if the adapter is newer than `sources` and than this program, which knows the versions
+    /// of packages and the compiler's flags.
+    fn is_compiled_since(&self, name: &str, sources: SystemTime) -> bool {
+        let program = std::env::current_exe().and_then(|path| changed(&path));
+        let compiled = changed(&self.adapter(name));
+        compiled.is_ok_and(|compiled| compiled > sources && program.is_ok_and(|own| compiled > own))
     }
 
     fn compile_torch(&self, packages: &Packages) -> Outcome {
@@ -168,6 +184,26 @@ impl Tools {
         .chain([tight])
         .collect()
     }
+}
+
+/// When the file at `path` was last changed.
+fn changed(path: &Path) -> std::io::Result<SystemTime> {
+    std::fs::metadata(path)?.modified()
+}
+
+/// When a file of `folders` was last changed.
+fn newest(folders: &[PathBuf]) -> Result<SystemTime, String> {
+    let mut newest = SystemTime::UNIX_EPOCH;
+    for folder in folders {
+        let in_folder = || -> std::io::Result<SystemTime> {
+            let files = std::fs::read_dir(folder)?.map(|entry| changed(&entry?.path()));
+            files
+                .collect::<Result<Vec<_>, _>>()
+                .map(|times| times.into_iter().fold(newest, Ord::max))
+        };
+        newest = in_folder().map_err(|error| failed(folder, &error))?;
+    }
+    Ok(newest)
 }
 
 /// Builds Genesis, its program and the stand-in in release, and returns their folder.
