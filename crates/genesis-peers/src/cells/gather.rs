@@ -1,7 +1,7 @@
 //! Measuring the cells that a plan asks for.
 //!
 //! Every run is one process. Runs count and do not time, so they go side by side; each is written
-//! to the terminal when it ends, and all are kept, also when one could not be started.
+//! to the terminal when it ends, and kept at once, so that an interrupted measuring loses little.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -62,10 +62,8 @@ pub(crate) fn measure(
         .collect();
     let mut searches = if plan.has_smallest { wanted(Room::Ample, plan.passes) } else { vec![] };
     searches.retain(|one| runs_anyway(one) || kept.smallest_device(one.key).is_none());
-    let outcome = run_all(tools, missing, &mut kept);
-    let outcome = outcome.and_then(|()| search_all(tools, searches, &mut kept));
-    kept.write()?;
-    outcome?;
+    run_all(tools, missing, &mut kept)?;
+    search_all(tools, searches, &mut kept)?;
     let cells = |room, passes| plan.cells(tools, &kept, room, passes);
     let mut all: Vec<Cell> = plan.rooms.iter().flat_map(|&room| cells(room, plan.passes)).collect();
     // By trace, and within a trace in the order of the rooms.
@@ -91,8 +89,7 @@ fn run_all(tools: &Tools, wanted: Vec<Wanted<'_>>, kept: &mut Kept) -> steps::Ou
         let name = &subject.name;
         let figures = figures(&run);
         eprintln!("[{number}/{count}] {} {room}, {passes} passes, {name}: {figures}", trace.name);
-        kept.lock().unwrap_or_else(PoisonError::into_inner).put(key, run);
-        Ok(())
+        kept.lock().unwrap_or_else(PoisonError::into_inner).put(key, run)
     })
 }
 
@@ -107,8 +104,7 @@ fn search_all(tools: &Tools, wanted: Vec<Wanted<'_>>, kept: &mut Kept) -> steps:
         let number = done.fetch_add(1, Ordering::Relaxed) + 1;
         let (name, found_text) = (&subject.name, completes_on(trace, found));
         eprintln!("[{number}/{count}] {}, {passes} passes, {name}: {found_text}", trace.name);
-        kept.lock().unwrap_or_else(PoisonError::into_inner).put_smallest_device(key, found);
-        Ok(())
+        kept.lock().unwrap_or_else(PoisonError::into_inner).put_smallest_device(key, found)
     })
 }
 

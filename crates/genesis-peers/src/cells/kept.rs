@@ -48,8 +48,7 @@ impl Kept {
         Self { path: path.to_owned(), all: serde_json::from_slice(&text).unwrap_or_default() }
     }
 
-    /// Writes the file.
-    pub(crate) fn write(&self) -> Outcome {
+    fn write(&self) -> Outcome {
         let text = serde_json::to_vec(&self.all).map_err(|error| failed(&self.path, &error))?;
         std::fs::write(&self.path, text).map_err(|error| failed(&self.path, &error))
     }
@@ -58,8 +57,10 @@ impl Kept {
         self.all.runs.get(&key.text())
     }
 
-    pub(crate) fn put(&mut self, key: Key<'_>, run: Run) {
+    /// Adds a run, and writes the file.
+    pub(crate) fn put(&mut self, key: Key<'_>, run: Run) -> Outcome {
         self.all.runs.insert(key.text(), run);
+        self.write()
     }
 
     /// The smallest device, if there was a search for it.
@@ -67,8 +68,10 @@ impl Kept {
         self.all.smallest_devices.get(&key.text()).copied()
     }
 
-    pub(crate) fn put_smallest_device(&mut self, key: Key<'_>, found: Option<u64>) {
+    /// Adds what a search found, and writes the file.
+    pub(crate) fn put_smallest_device(&mut self, key: Key<'_>, found: Option<u64>) -> Outcome {
         self.all.smallest_devices.insert(key.text(), found);
+        self.write()
     }
 }
 
@@ -100,9 +103,8 @@ mod tests {
         let key = Key { trace: &one, room: Room::Ample, passes: 12, prices: "h100", subject: "s" };
         let path = std::env::temp_dir().join(format!("kept-{}.json", std::process::id()));
         let mut kept = Kept::read(&path);
-        kept.put(key, run(1.0, &[1.0], 0));
-        kept.put_smallest_device(key, Some(7));
-        kept.write().unwrap();
+        kept.put(key, run(1.0, &[1.0], 0)).unwrap();
+        kept.put_smallest_device(key, Some(7)).unwrap();
         let kept = Kept::read(&path);
         assert!(kept.get(key).is_some_and(|run| run.completed().is_some()));
         assert_eq!(kept.smallest_device(key), Some(Some(7)));
