@@ -64,6 +64,14 @@ impl Backing {
         }
     }
 
+    /// The lane's live memory is at its usual low: extents return to where they came from.
+    pub(super) fn come_home(&self, climb: &Climb<'_>) {
+        match self {
+            Self::Segments(_) => {}
+            Self::Extents(extents) => extents.return_to_origins(climb),
+        }
+    }
+
     /// Returns true if free memory of several lanes is put together for one request; otherwise one
     /// piece must be large enough.
     pub(super) fn gathers(&self) -> bool {

@@ -61,12 +61,18 @@ impl Heap {
             let Some(mut state) = lane.lock_for(key) else {
                 continue;
             };
-            let Some(slot) = device.take(lane, &mut state, block_bytes) else {
+            let climb = |mut state: LaneGuard<'_>| {
                 let number = lane.begin_climb(&mut state);
                 drop(state);
                 let stream = stream.handle;
-                return Climb { device, lane, stream, requested_bytes, block_bytes, number }
-                    .serve();
+                Climb { device, lane, stream, requested_bytes, block_bytes, number }
+            };
+            if state.trough.is_reached() {
+                climb(state).come_home();
+                continue;
+            }
+            let Some(slot) = device.take(lane, &mut state, block_bytes) else {
+                return climb(state).serve();
             };
             let address = lane.hand_out(&mut state, slot, requested_bytes);
             if self.has_extras() {

@@ -12,7 +12,7 @@
 //! No lock is held between rungs, so other threads continue; the next look at the lane finds any
 //! block that they have freed.
 
-use super::lane::{Lane, LaneGuard};
+use super::lane::{Lane, LaneGuard, NO_REQUEST};
 use super::state::{Climb, Pressure, Rung};
 use crate::base::{Result, blocking};
 use crate::driver::{self, Call, Code, DriverError, Event};
@@ -29,6 +29,14 @@ impl Climb<'_> {
             self.climbed_with_extras(address);
         }
         served
+    }
+
+    /// The lane's live memory is at its usual low: brings its memory home. Not a request.
+    #[cold]
+    pub(super) fn come_home(&self) {
+        self.lane.lock().trough.take();
+        self.device.backing.come_home(self);
+        self.lane.end_climb(false);
     }
 
     fn climb(&self) -> Result<u64> {
@@ -110,6 +118,23 @@ impl Climb<'_> {
         let state = &mut *state;
         let slot = state.strategy.take(&mut state.blocks, self.block_bytes);
         slot.map(|slot| self.lane.hand_out(state, slot, self.requested_bytes))
+    }
+
+    /// Ends the lane's epoch with an event, unless the last one is still to come, so that views that
+    /// blocks have left can soon be unmapped.
+    pub(super) fn keep_fence(&self) {
+        let Self { device, lane, stream, .. } = *self;
+        if device.pools.is_routing() {
+            return;
+        }
+        let mut state = lane.lock();
+        state.poll_fence(&device.contexts);
+        if !state.fence.has_event() {
+            drop(state);
+            lane.want_fence(NO_REQUEST);
+            device.renew_fence(lane, lane.key(), stream);
+            lane.lock().poll_fence(&device.contexts);
+        }
     }
 
     /// Makes the request's stream wait, on the GPU, for `event`, the fence of `donor`. Releases the

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::captures::Captures;
+use super::elastic::{Step, Trough};
 use super::pause::PausedExtent;
 use super::pools::PoolNumber;
 use crate::base::lock::{Guard, Lock, assert_none_held, rank};
+use crate::base::size::SizeClass;
 use crate::base::{CachePadded, DeviceOrdinal, StreamHandle};
 use crate::config::Settings;
 use crate::driver::Event;
@@ -41,6 +43,8 @@ pub(super) struct Lane {
     /// The first request that missed what this lane holds and wants its epoch ended at the next
     /// call; 0: none.
     fence_wanted: AtomicU64,
+    /// Whether another lane has ever wanted this one's free memory: then events are recorded ahead.
+    lends: AtomicBool,
     /// Whether the stream was captured when it was last checked.
     is_capturing: AtomicBool,
     observer: &'static EventStream,
@@ -75,9 +79,10 @@ pub(super) struct Owner {
 #[derive(Debug)]
 pub(super) struct LaneState {
     pub(super) blocks: BlockTable,
-    /// The blocks of bare addresses (see `super::elastic`).
-    pub(super) bare: Vec<Slot>,
+    /// The first block of each area (see `super::elastic`).
+    pub(super) areas: Vec<Slot>,
     pub(super) strategy: Strategy,
+    pub(super) trough: Trough,
     pub(super) pending: PendingFrees,
     pub(super) recorded: RecordedStreams,
     pub(super) fence: Fence,
@@ -116,13 +121,15 @@ impl Lane {
             pool: AtomicU32::new(owner.key.pool.0),
             name: AtomicU64::new(owner.name.0),
             fence_wanted: AtomicU64::new(0),
+            lends: AtomicBool::new(false),
             is_capturing: AtomicBool::new(false),
             counters: LaneCounters::new(),
             observer,
             state: CachePadded(Lock::new(LaneState {
                 blocks: BlockTable::new(index, directory),
-                bare: Vec::new(),
+                areas: Vec::new(),
                 strategy: Strategy::new(settings),
+                trough: Trough::of(settings.strategy.pool_type),
                 pending: PendingFrees::default(),
                 recorded: RecordedStreams::new(),
                 fence: Fence::new(),
@@ -239,6 +246,9 @@ impl Lane {
     /// Asks for an event on the lane's stream, to be recorded at the next call that names it.
     /// Returns true if another asker is already waiting for one. `asker` is not 0.
     pub(super) fn want_fence(&self, asker: u64) -> bool {
+        if asker != NO_REQUEST {
+            self.lends.store(true, Relaxed);
+        }
         let first = self.fence_wanted.compare_exchange(0, asker, Relaxed, Relaxed);
         first.is_err_and(|first| first != asker)
     }
@@ -344,6 +354,9 @@ impl Lane {
         block.requested_bytes = requested_bytes;
         let (address, class, bytes) = (block.address, block.class, block.bytes);
         state.note_watermark(self.counters.on_allocate(class, requested_bytes, bytes));
+        if class == SizeClass::Large {
+            state.trough.rise(self.counters.live_bytes(class));
+        }
         address
     }
 
@@ -354,6 +367,12 @@ impl Lane {
         let (class, requested_bytes, bytes) = (block.class, block.requested_bytes, block.bytes);
         let recorded = block.recorded;
         state.note_watermark(self.counters.on_free(class, requested_bytes, bytes));
+        if class == SizeClass::Large
+            && state.trough.fall(self.counters.live_bytes(class)) == Step::Down
+            && self.lends.load(Relaxed)
+        {
+            self.want_fence(NO_REQUEST);
+        }
         recorded
     }
 

@@ -42,7 +42,6 @@ mod pools;
 mod release;
 mod report;
 mod segments;
-mod slack;
 mod state;
 mod streams;
 mod waits;

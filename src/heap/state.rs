@@ -25,7 +25,6 @@ use super::notes::Notes;
 use super::pause::Tags;
 use super::policy::Policy;
 use super::pools::Pools;
-use super::slack::Slack;
 use crate::base::lock::{Lock, rank};
 use crate::base::{DeviceOrdinal, Result, StreamHandle};
 use crate::config::{ElasticPolicy, LogLevel, PoolType, Settings};
@@ -160,7 +159,8 @@ pub(super) struct Extents {
     /// Requests of at least this many bytes get one extent each.
     pub(super) single_handle_bytes: u64,
     pub(super) policy: ElasticPolicy,
-    pub(super) slack: Slack,
+    /// The addresses reserved in all lanes, in bytes.
+    pub(super) area_bytes: AtomicU64,
 }
 
 /// One device, and the heap that it is part of.

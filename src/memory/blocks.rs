@@ -156,6 +156,11 @@ impl BlockTable {
         self.blocks.get(slot as usize).filter(|b| b.state != State::Vacant && b.address == address)
     }
 
+    /// The block in `slot`, which may be out of date.
+    pub fn find_slot(&self, slot: Slot) -> Option<&Block> {
+        self.blocks.get(slot as usize).filter(|block| block.state != State::Vacant)
+    }
+
     /// The listed block that starts at `address`, if it is in this table.
     pub fn slot_at(&self, address: u64) -> Option<Slot> {
         let entry = self.directory.get(address).filter(|entry| entry.lane == self.lane)?;

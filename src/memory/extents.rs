@@ -23,7 +23,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use super::Slot;
 use crate::base::size::SizeClass;
 use crate::driver::MemoryHandle;
 use crate::observe::{Action, DeviceEvents};
@@ -68,8 +67,8 @@ pub struct Extent {
     leaving: u32,
     /// Its first home, the lane and the address, while it is mapped there.
     pub origin: Option<(u32, u64)>,
-    /// The last search that found it free, and the slot of the free block around it then.
-    pub found: (u64, Slot),
+    /// The last search that found it free, and its index among those found.
+    pub found: (u64, u32),
     /// Whether it belongs to a pause or resume of the blocks that lay in it.
     pub is_set_aside: bool,
 }
@@ -325,10 +324,10 @@ impl ExtentTable {
         self.searches
     }
 
-    /// Records that `search` has found the extent free, in the block in `slot`.
-    pub fn mark(&mut self, id: ExtentId, search: u64, slot: Slot) {
+    /// Records that `search` has found the extent free, as the one of `index`.
+    pub fn mark(&mut self, id: ExtentId, search: u64, index: u32) {
         if let Some(extent) = self.get_mut(id) {
-            extent.found = (search, slot);
+            extent.found = (search, index);
         }
     }
 

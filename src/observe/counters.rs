@@ -291,6 +291,12 @@ impl LaneCounters {
         self.inactive_watermark()
     }
 
+    /// The bytes of live blocks of `class`. Lane lock held.
+    #[inline]
+    pub fn live_bytes(&self, class: SizeClass) -> u64 {
+        self.classes[class.index()].live().allocated
+    }
+
     fn follow_pending(&self) {
         let [small, large] = [&self.classes[0], &self.classes[1]].map(|counters| {
             let pending = counters.pending();

@@ -113,6 +113,11 @@ impl Fence {
         self.epoch - 1
     }
 
+    /// Returns true if there is an event that is not known to be complete.
+    pub fn has_event(&self) -> bool {
+        self.event.is_some()
+    }
+
     /// The device was idle after all frees up to `epoch`.
     pub fn device_was_idle(&mut self, epoch: u32) {
         self.idle_epoch = self.idle_epoch.max(epoch);

@@ -55,7 +55,7 @@ impl Pair {
     }
 
     /// A search finds a block that is here, of the smallest size that fits.
-    fn check_search(&self, bytes: u64) -> Option<Slot> {
+    fn check_search(&mut self, bytes: u64) -> Option<Slot> {
         let found = self.tested.find(&self.blocks, bytes);
         let expected = self.oracle.range((bytes, 0)..).next().map(|&(bytes, _)| bytes);
         assert_eq!(found.map(|slot| self.blocks.get(slot).bytes), expected, "for {bytes}");

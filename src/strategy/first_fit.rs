@@ -1,4 +1,8 @@
-//! Free blocks in the order of their addresses: find the lowest one that is large enough.
+//! Free blocks in the order of their addresses: find the lowest one that fits well, or else fits.
+//!
+//! A block that is at most a quarter larger than the request is cut without much of a rest; the
+//! lowest such block is taken if there is one among the first thousand blocks that are large enough.
+//! Otherwise the lowest block of any size is.
 //!
 //! First fit by address (Wilson, Johnstone, Neely, Boles: "Dynamic Storage Allocation: A Survey and
 //! Critical Review", 1995) keeps live blocks together at low addresses, so that the free memory is
@@ -28,6 +32,10 @@ use crate::memory::{Block, BlockTable, NO_SLOT, Slot, State};
 
 /// The most blocks of a leaf.
 const LEAF_BLOCKS: usize = 64;
+/// A block is little larger than a request if it is by at most the request / this.
+const NEAR_PART: u32 = 4;
+/// Only so many leaves are searched for such a block.
+const NEAR_LEAVES: usize = 16;
 /// So many sizes are compared at once.
 const LANES: usize = 16;
 
@@ -65,20 +73,29 @@ impl FreeList for FirstFit {
         Self { starts, bounds, leaves, found: Position::default() }
     }
 
-    /// The free block of at least `bytes` at the lowest address.
+    /// Of the free blocks that are little larger than `bytes`, the one at the lowest address; if
+    /// there is none, of all that are large enough.
     #[inline]
     fn find(&mut self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
         let wanted = units_of(bytes);
-        let mut first = 0;
-        while let Some(leaf) = position_at_least(&self.bounds, first, wanted) {
-            if let Some(index) = self.leaves[leaf].find(blocks, bytes) {
-                self.found = Position { leaf, index };
-                return Some(self.leaves[leaf].slots[index]);
+        let near = Range { least: wanted, spread: wanted / NEAR_PART };
+        let any = Range::from(wanted);
+        let first = self.leaf_at_least(0, wanted)?;
+        let mut leaf = Some(first);
+        for _ in 0..NEAR_LEAVES {
+            let Some(at) = leaf else { break };
+            if let Some(index) = self.leaves[at].find(blocks, bytes, near) {
+                return Some(self.found(at, index));
             }
-            self.bounds[leaf] = self.leaves[leaf].largest();
-            first = leaf + usize::from(self.bounds[leaf] < wanted || wanted == u32::MAX);
+            leaf = self.leaf_at_least(at + 1, wanted);
         }
-        None
+        let mut leaf = first;
+        loop {
+            if let Some(index) = self.leaves[leaf].find(blocks, bytes, any) {
+                return Some(self.found(leaf, index));
+            }
+            leaf = self.leaf_at_least(leaf + 1, wanted)?;
+        }
     }
 
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
@@ -116,9 +133,14 @@ impl FreeList for FirstFit {
         let leaf = &mut self.leaves[position.leaf];
         leaf.slots[position.index] = by;
         leaf.addresses[position.index] = address;
-        // Its bytes may begin before the leaf did; the leaf before ends before them.
+        // Its bytes may begin before the leaf did; the leaf before ends before them. Or they begin
+        // behind what was the next leaf's first block, which was joined with this one and cut off.
         let start = &mut self.starts[position.leaf];
         *start = (*start).min(address);
+        let next = position.leaf + 1;
+        if self.starts.get(next).is_some_and(|&start| start <= address) {
+            self.starts[next] = self.leaves[next].addresses[0];
+        }
         self.resize(position, bytes);
     }
 
@@ -170,6 +192,29 @@ impl FirstFit {
         self.leaves.iter().flat_map(|leaf| leaf.slots[..leaf.count].iter().copied())
     }
 
+    /// Remembers where a search ended; returns the block.
+    #[inline]
+    fn found(&mut self, leaf: usize, index: usize) -> Slot {
+        self.found = Position { leaf, index };
+        self.leaves[leaf].slots[index]
+    }
+
+    /// The first leaf from `first` on that has a block of at least `wanted` units. Corrects the
+    /// bounds that it passes.
+    #[inline]
+    fn leaf_at_least(&mut self, first: usize, wanted: u32) -> Option<usize> {
+        let any = Range::from(wanted);
+        let mut first = first;
+        loop {
+            let leaf = first_within(self.bounds.get(first..)?, any)? + first;
+            if first_within(&self.leaves[leaf].units, any).is_some() {
+                return Some(leaf);
+            }
+            self.bounds[leaf] = self.leaves[leaf].largest();
+            first = leaf + 1;
+        }
+    }
+
     /// The leaf that `address` belongs to.
     #[inline]
     fn leaf_of(&self, address: u64) -> usize {
@@ -188,7 +233,9 @@ impl FirstFit {
             return self.found;
         }
         let leaf = self.leaf_of(address);
-        Position { leaf, index: self.leaves[leaf].index_of(address) }
+        let index = self.leaves[leaf].index_of(address);
+        debug_assert_eq!(self.leaves[leaf].slots[index], slot);
+        Position { leaf, index }
     }
 
     #[inline]
@@ -241,14 +288,13 @@ impl Leaf {
         }
     }
 
-    /// The first block of at least `bytes`.
+    /// The first block with units in `range` and at least `bytes`.
     #[inline]
-    fn find(&self, blocks: &BlockTable, bytes: u64) -> Option<usize> {
-        let wanted = units_of(bytes);
-        let mut index = position_at_least(&self.units, 0, wanted)?;
+    fn find(&self, blocks: &BlockTable, bytes: u64, range: Range) -> Option<usize> {
+        let mut index = first_within(&self.units, range)?;
         // Sizes that four bytes cannot tell apart.
-        while wanted == u32::MAX && blocks.get(self.slots[index]).bytes < bytes {
-            index = position_at_least(&self.units, index + 1, wanted)?;
+        while range.least == u32::MAX && blocks.get(self.slots[index]).bytes < bytes {
+            index += 1 + first_within(&self.units[index + 1..], range)?;
         }
         Some(index)
     }
@@ -309,18 +355,37 @@ fn units_of(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(ALIGNMENT_BYTES)).unwrap_or(u32::MAX)
 }
 
-/// The first of `sizes`, from `first` on, that is at least `wanted`.
+/// Units from `least` to `least + spread`.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    least: u32,
+    spread: u32,
+}
+
+impl Range {
+    /// All from `least` on.
+    #[inline]
+    fn from(least: u32) -> Self {
+        Self { least, spread: u32::MAX - least }
+    }
+
+    #[inline]
+    fn contains(self, units: u32) -> bool {
+        units.wrapping_sub(self.least) <= self.spread
+    }
+}
+
+/// The first of `sizes` within `range`.
 #[inline]
-fn position_at_least(sizes: &[u32], first: usize, wanted: u32) -> Option<usize> {
-    let rest = sizes.get(first..)?;
+fn first_within(sizes: &[u32], range: Range) -> Option<usize> {
     let mut start = 0;
     // Without a branch for each size, so that many are compared in one instruction.
-    for lanes in rest.chunks_exact(LANES) {
-        if lanes.iter().fold(false, |any, &size| any | (size >= wanted)) {
+    for lanes in sizes.chunks_exact(LANES) {
+        if lanes.iter().fold(false, |any, &size| any | range.contains(size)) {
             break;
         }
         start += LANES;
     }
-    let found = rest[start..].iter().position(|&size| size >= wanted)?;
-    Some(first + start + found)
+    let found = sizes[start..].iter().position(|&size| range.contains(size))?;
+    Some(start + found)
 }

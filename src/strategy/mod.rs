@@ -22,6 +22,8 @@ mod caching;
 mod caching_tests;
 mod elastic;
 mod first_fit;
+#[cfg(test)]
+mod first_fit_tests;
 mod joined;
 mod segregated;
 #[cfg(test)]

@@ -87,7 +87,7 @@ impl Pair {
     }
 
     /// A search finds a block that is here whenever one fits, and one as good as promised.
-    fn check_search(&self, bytes: u64) -> Option<Slot> {
+    fn check_search(&mut self, bytes: u64) -> Option<Slot> {
         let found = self.tested.find(&self.blocks, bytes);
         let best_bytes = self.oracle.range((bytes, 0)..).next().map(|&(bytes, _)| bytes);
         assert_eq!(found.is_some(), best_bytes.is_some(), "for {bytes}");

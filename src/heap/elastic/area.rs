@@ -5,22 +5,14 @@
 //! These functions change the states, under the lane's lock; they never call the driver.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use super::super::lane::{Lane, LaneState};
 use crate::base::lock::{Guard, rank};
 use crate::base::size::SizeClass;
-use crate::memory::{Block, ExtentId, ExtentTable, Ledger, NO_SLOT, Segment, Slot, State};
-
-/// The best place for the memory of a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    /// Start of the free block directly before the place, if there is one.
-    pub(super) continued: Option<u64>,
-    /// How much new memory is needed there, in bytes.
-    pub(super) missing_bytes: u64,
-    /// The size of the bare place, in bytes; 0: no place is large enough.
-    pub(super) room_bytes: u64,
-}
+use crate::memory::{
+    Block, ExtentId, ExtentTable, Ledger, NO_SLOT, Segment, Slot, State, View,
+};
 
 /// An extent that is mapped at new addresses.
 #[derive(Clone, Copy, Debug)]
@@ -48,65 +40,50 @@ pub(in super::super) struct Books<'a> {
 }
 
 impl LaneState {
-    /// Finds the place where a block of `block_bytes` needs the least new memory; among equals
-    /// the smallest, so that large places stay.
-    pub(super) fn find_place(&self, class: SizeClass, block_bytes: u64, granule: u64) -> Place {
-        let afresh_bytes = block_bytes.next_multiple_of(granule);
-        let mut best = Place { continued: None, missing_bytes: afresh_bytes, room_bytes: 0 };
-        for bare in self.bare.iter().map(|&slot| self.blocks.get(slot)) {
-            if bare.class != class {
-                continue;
-            }
-            let before = (bare.before != NO_SLOT).then(|| self.blocks.get(bare.before));
-            let continued = before.filter(|before| before.state == State::Free);
-            let held_bytes = continued.map_or(0, |before| before.bytes.min(block_bytes));
-            let missing_bytes = (block_bytes - held_bytes).next_multiple_of(granule);
-            let better = (missing_bytes, bare.bytes) < (best.missing_bytes, best.room_bytes)
-                || best.room_bytes == 0 && missing_bytes == best.missing_bytes;
-            if bare.bytes >= missing_bytes && better {
-                let continued = continued.map(|before| before.address);
-                best = Place { continued, missing_bytes, room_bytes: bare.bytes };
-            }
-        }
-        best
+    /// Claims `[address, address + bytes)` for memory that will be mapped, if it is bare.
+    pub(super) fn claim_at(&mut self, class: SizeClass, address: u64, bytes: u64) -> Option<Slot> {
+        let covers = |block: &Block| {
+            block.address <= address && address + bytes <= block.address + block.bytes
+        };
+        let mut bare = self.bare(class);
+        let slot = bare.find(|&(_, block)| covers(block)).map(|(slot, _)| slot)?;
+        drop(bare);
+        Some(self.claim_part(slot, address, bytes))
     }
 
-    /// Claims `bytes` of bare addresses for memory that will be mapped: behind the free block
-    /// that starts at `continued` if they are there, else in the smallest place that fits.
-    pub(super) fn claim(
-        &mut self,
-        class: SizeClass,
-        continued: Option<u64>,
-        bytes: u64,
-    ) -> Option<(Slot, u64)> {
-        let mut found: Option<(Slot, u64)> = None;
-        for &slot in &self.bare {
-            let bare = self.blocks.get(slot);
-            if bare.class != class || bare.bytes < bytes {
-                continue;
-            }
-            if bare.before != NO_SLOT && Some(self.blocks.get(bare.before).address) == continued {
-                found = Some((slot, bare.bytes));
-                break;
-            }
-            if found.is_none_or(|(_, least)| bare.bytes < least) {
-                found = Some((slot, bare.bytes));
-            }
+    /// Claims `bytes` of bare addresses: the smallest place that is large enough.
+    pub(super) fn claim(&mut self, class: SizeClass, bytes: u64) -> Option<(Slot, u64)> {
+        let fitting = self.bare(class).filter(|(_, block)| block.bytes >= bytes);
+        let (slot, address) = fitting
+            .min_by_key(|(_, block)| (block.bytes, block.address))
+            .map(|(slot, block)| (slot, block.address))?;
+        Some((self.claim_part(slot, address, bytes), address))
+    }
+
+    /// Claims a part of the bare addresses in `slot`.
+    fn claim_part(&mut self, slot: Slot, address: u64, bytes: u64) -> Slot {
+        let before_bytes = address - self.blocks.get(slot).address;
+        let claimed = if before_bytes > 0 { self.blocks.split(slot, before_bytes) } else { slot };
+        if self.blocks.get(claimed).bytes > bytes {
+            self.blocks.split(claimed, bytes);
         }
-        let (slot, room_bytes) = found?;
-        self.bare.retain(|&other| other != slot);
-        if room_bytes > bytes {
-            let rest = self.blocks.split(slot, bytes);
-            self.bare.push(rest);
-        }
-        self.blocks.turn(slot, State::Claimed);
-        Some((slot, self.blocks.get(slot).address))
+        self.blocks.turn(claimed, State::Claimed);
+        claimed
     }
 
     /// Returns true if there are `bytes` bare addresses side by side.
     pub(super) fn has_bare(&self, class: SizeClass, bytes: u64) -> bool {
-        let mut bare = self.bare.iter().map(|&slot| self.blocks.get(slot));
-        bare.any(|bare| bare.class == class && bare.bytes >= bytes)
+        self.bare(class).any(|(_, block)| block.bytes >= bytes)
+    }
+
+    /// The bare addresses in the areas for blocks of `class`.
+    fn bare(&self, class: SizeClass) -> impl Iterator<Item = (Slot, &Block)> {
+        let of_class = self.areas.iter().filter(move |&&h| self.blocks.get(h).class == class);
+        let blocks = of_class.flat_map(|&head| {
+            let present = |slot: Slot| (slot != NO_SLOT).then(|| (slot, self.blocks.get(slot)));
+            std::iter::successors(present(head), move |(_, block)| present(block.after))
+        });
+        blocks.filter(|(_, block)| block.state == State::Unmapped)
     }
 
     /// The sum of all areas for blocks of `class`, in bytes.
@@ -117,21 +94,20 @@ impl LaneState {
 
     /// Adds a reservation, as bare addresses.
     pub(super) fn add_area(&mut self, area: Segment) {
-        let slot = self.blocks.insert_area(area);
-        self.bare.push(slot);
+        // A block keeps its slot when one behind it is joined to it or cut off: the first block of
+        // an area always has this slot.
+        let head = self.blocks.insert_area(area);
+        self.areas.push(head);
     }
 
     /// Removes and returns the areas in which nothing is mapped.
     pub(super) fn remove_bare_areas(&mut self) -> Vec<Segment> {
-        let mut bare = Vec::new();
-        self.bare.retain(|&slot| {
-            let is_area = self.blocks.is_whole_segment(slot);
-            if is_area {
-                bare.push(slot);
-            }
-            !is_area
-        });
-        bare.into_iter().map(|slot| self.blocks.remove(slot)).collect()
+        let is_bare = |&head: &Slot| {
+            self.blocks.is_whole_segment(head) && self.blocks.get(head).state == State::Unmapped
+        };
+        let (bare, used): (Vec<Slot>, Vec<Slot>) = self.areas.iter().partition(|&head| is_bare(head));
+        self.areas = used;
+        bare.into_iter().map(|head| self.blocks.remove(head)).collect()
     }
 
     /// Nothing is mapped at the addresses in `slot`: makes them bare and joins bare neighbours.
@@ -139,13 +115,10 @@ impl LaneState {
         self.blocks.turn(slot, State::Unmapped);
         let Block { before, after, .. } = *self.blocks.get(slot);
         if after != NO_SLOT && self.blocks.get(after).state == State::Unmapped {
-            self.bare.retain(|&other| other != after);
             self.blocks.merge_with_after(slot);
         }
         if before != NO_SLOT && self.blocks.get(before).state == State::Unmapped {
             self.blocks.merge_with_after(before);
-        } else {
-            self.bare.push(slot);
         }
     }
 
@@ -153,6 +126,27 @@ impl LaneState {
     pub(in super::super) fn block_at(&self, address: u64, state: State) -> Option<Slot> {
         let slot = self.blocks.slot_at(address)?;
         (self.blocks.get(slot).state == state).then_some(slot)
+    }
+
+    /// The remembered views, with their extents, that overlap `range`. Linear in the number of
+    /// blocks.
+    pub(super) fn shadows_in(
+        &self,
+        extents: &ExtentTable,
+        range: Range<u64>,
+    ) -> Vec<(ExtentId, View)> {
+        let overlaps = |block: &Block| {
+            block.state == State::Shadow
+                && block.address < range.end
+                && block.address + block.bytes > range.start
+        };
+        let shadows = self.blocks.iter().filter(|(_, block)| overlaps(block));
+        let view = |(_, block): (Slot, &Block)| {
+            let id = extents.at(block.address)?;
+            let mut views = extents.get(id)?.shadows.iter();
+            views.find(|view| view.address == block.address).map(|&view| (id, view))
+        };
+        shadows.filter_map(view).collect()
     }
 
     /// The shadow of the extent `id` at `address`, if it is there.
@@ -185,11 +179,19 @@ impl LaneState {
         bytes == end - address
     }
 
-    /// The free block that `[address, address + bytes)` lies in.
-    pub(super) fn free_block_around(&self, address: u64, bytes: u64) -> Option<Slot> {
+    /// The free block that `[address, address + bytes)` lies in; probably the one in `slot`.
+    pub(super) fn free_block_around(&self, address: u64, bytes: u64, slot: Slot) -> Option<Slot> {
+        let is_around = |block: &Block| {
+            block.state == State::Free
+                && block.address <= address
+                && address + bytes <= block.address + block.bytes
+        };
+        if self.blocks.find_slot(slot).is_some_and(is_around) {
+            return Some(slot);
+        }
         let mut found = None;
         self.strategy.visit(&self.blocks, &(bytes..=u64::MAX), &mut |slot, block| {
-            if block.address <= address && address + bytes <= block.address + block.bytes {
+            if is_around(block) {
                 found = Some(slot);
             }
         });

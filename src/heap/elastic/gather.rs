@@ -1,21 +1,39 @@
-//! Finds free extents for a request, so that the device need not hold more.
+//! Wholly free extents: which there are, and how they leave their homes for another place.
 //!
-//! First a remembered *stretch* is tried: addresses of the lane side by side, each free or a
-//! *shadow* (a view of an extent whose *home*, where its blocks lie, is elsewhere and free). By
-//! bookkeeping alone they become one free block. Else free extents leave their homes to be mapped
-//! side by side: the lane's own, then other lanes' (`Climb::is_sibling`) behind their fences.
+//! Extents of other lanes (`Climb::is_sibling`) are taken behind their lane's fence: no lane has
+//! them until the wait is queued, so none can use them before it.
 
-use super::super::lane::{Lane, LaneState};
+use super::super::lane::Lane;
 use super::super::state::{Climb, DeviceHeap, Extents};
 use super::area::Leaving;
-use crate::base::size::SizeClass;
-use crate::memory::{Block, ExtentId, ExtentTable, NO_SLOT, Slot, State};
+use crate::base::size::{MIB, SizeClass};
+use crate::memory::{ExtentId, Slot};
 use crate::observe::Tallies;
 use crate::order::Readiness;
 
 /// Small blocks do not take extents larger than this, in bytes: a single small block could keep
 /// the whole extent from other uses for long.
-const LARGEST_FOR_SMALL_BYTES: u64 = 32 << 20;
+const LARGEST_FOR_SMALL_BYTES: u64 = 32 * MIB;
+
+/// An extent whose bytes are all free, as it was when its lane was read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FreeExtent {
+    pub(super) id: ExtentId,
+    pub(super) bytes: u64,
+    /// Its home.
+    pub(super) lane: u32,
+    pub(super) address: u64,
+    /// The free block around it then.
+    slot: Slot,
+}
+
+/// The wholly free extents that a request may take.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The number of the search: extents are marked with it.
+    pub(super) search: u64,
+    pub(super) free: Vec<FreeExtent>,
+}
 
 /// An extent without a home that is about to be mapped elsewhere, and the home it left.
 #[derive(Clone, Copy, Debug)]
@@ -28,167 +46,97 @@ pub(super) struct Moved {
     pub(super) epoch: u32,
 }
 
-/// A free extent that may be taken.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    bytes: u64,
-    leaving: Leaving,
-}
-
-/// One block of a remembered stretch.
-#[derive(Clone, Copy)]
-struct Part {
-    slot: Slot,
-    address: u64,
-    bytes: u64,
-    /// If the part is a shadow: its extent, to be brought back.
-    absent: Option<Leaving>,
-}
-
 impl Extents {
-    /// Brings the lane's free extents back to their origins (first homes), side by side as they
-    /// were created; returns true if any moved. So a program that repeats itself finds its
-    /// memory each time as it was the time before.
-    pub(super) fn return_to_origins(&self, climb: &Climb<'_>) -> bool {
-        let lane = climb.lane;
-        let mut guard = lane.lock();
-        let state = &mut *guard;
-        let mut books = self.books(climb.device);
-        let mut away = Vec::new();
-        state.visit_free_extents(&books.table, self.store.granule_bytes(), |slot, address, id| {
-            let origin = books.table.get(id).and_then(|extent| extent.origin);
-            // A shadow that another thread is unmapping can no longer be a home.
-            if let Some((at, home)) = origin
-                && at == lane.index
-                && home != address
-                && state.block_at(home, State::Shadow).is_some()
-            {
-                away.push(Leaving { id, address, slot });
-            }
-        });
-        let epochs = lane.detach_all(state, &mut books.table, &mut away);
-        for (returning, epoch) in away.iter().zip(epochs) {
-            let origin = books.table.get(returning.id).and_then(|extent| extent.origin);
-            let home = origin.map_or(returning.address, |(_, home)| home);
-            if let Some(slot) = state.block_at(home, State::Shadow) {
-                lane.adopt(state, &mut books, returning.id, slot, epoch);
-            }
+    /// Lists and marks the wholly free extents that the request may take: the lane's own, and those
+    /// of siblings that a fence covers. Siblings without one are asked for it. None in a private
+    /// pool, whose memory never moves.
+    pub(super) fn find_free(&self, climb: &Climb<'_>) -> Found {
+        let mut found = Found::default();
+        if climb.lane.pool().is_private() {
+            return found;
         }
-        !away.is_empty()
-    }
-
-    /// Makes a free block for the request from a remembered stretch; returns true if there was one.
-    pub(super) fn restore(&self, climb: &Climb<'_>) -> bool {
-        let lane = climb.lane;
-        let mut guard = lane.lock();
-        let state = &mut *guard;
-        let mut books = self.books(climb.device);
-        let class = SizeClass::of(climb.block_bytes);
-        let mut free = Vec::new();
-        state.visit_free_extents(&books.table, self.store.granule_bytes(), |slot, _, id| {
-            free.push((id, slot));
-        });
-        let search = books.table.new_search();
-        for &(id, slot) in &free {
-            books.table.mark(id, search, slot);
-        }
-        let stretch = Stretches { state, extents: &books.table, lane: lane.index, class, search }
-            .with_fewest_absent(&free, climb.block_bytes);
-        let mut leaving: Vec<Leaving> = stretch.iter().filter_map(|part| part.absent).collect();
-        let epochs = lane.detach_all(state, &mut books.table, &mut leaving);
-        for (extent, epoch) in leaving.iter().zip(epochs) {
-            let is_of = |part: &&Part| part.absent.is_some_and(|absent| absent.id == extent.id);
-            let Some(part) = stretch.iter().find(is_of) else { continue };
-            lane.adopt(state, &mut books, extent.id, part.slot, epoch);
-        }
-        !stretch.is_empty()
-    }
-
-    /// Takes free extents from their homes: at least `wanted_bytes` in total, or all there are.
-    /// Those in the lane's free block that starts at `spared` stay.
-    pub(super) fn gather(
-        &self,
-        climb: &Climb<'_>,
-        wanted_bytes: u64,
-        spared: Option<u64>,
-    ) -> Vec<Moved> {
-        let mut moved = Vec::new();
-        let mut missing_bytes = wanted_bytes;
-        let mut take_from = |lane: &Lane| {
-            let taken = self.gather_from(lane, climb, missing_bytes, spared);
-            let taken_bytes: u64 = taken.iter().map(|extent| extent.bytes).sum();
-            missing_bytes = missing_bytes.saturating_sub(taken_bytes);
-            if !taken.is_empty() && lane.index != climb.lane.index {
-                Tallies::count(&climb.device.tallies.cross_stream_reuses);
-            }
-            moved.extend(taken);
-            missing_bytes > 0
-        };
-        // While a stream may be capturing no event may be queried, so only the lane's own memory
-        // moves.
-        if take_from(climb.lane) && !climb.device.pools.is_routing() {
-            let siblings = climb.device.lanes();
-            for sibling in siblings.filter(|sibling| climb.is_sibling(sibling)) {
-                if sibling.counters.inactive_bytes() >= self.store.granule_bytes()
-                    && !take_from(sibling)
-                {
-                    break;
+        found.search = self.store.extents().new_search();
+        self.find_free_in(climb.lane, climb, &mut found);
+        // While a stream may be capturing no event may be queried.
+        if !climb.device.pools.is_routing() {
+            let siblings = climb.device.lanes().filter(|lane| climb.is_sibling(lane));
+            for sibling in siblings {
+                if sibling.counters.inactive_bytes() >= self.store.granule_bytes() {
+                    self.find_free_in(sibling, climb, &mut found);
                 }
+            }
+        }
+        found
+    }
+
+    fn find_free_in(&self, lane: &Lane, climb: &Climb<'_>, found: &mut Found) {
+        let is_own = lane.index == climb.lane.index;
+        let mut is_unfenced = false;
+        let start = found.free.len();
+        {
+            let state = lane.lock();
+            let mut extents = self.store.extents();
+            state.visit_free_extents(&extents, self.store.granule_bytes(), |slot, address, id| {
+                let epoch = state.blocks.get(slot).freed_epoch;
+                if !is_own && state.fence.readiness(epoch) == Readiness::NotYet {
+                    is_unfenced = true;
+                    return;
+                }
+                let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
+                found.free.push(FreeExtent { id, bytes, lane: lane.index, address, slot });
+            });
+            for (index, free) in found.free.iter().enumerate().skip(start) {
+                extents.mark(free.id, found.search, index as u32);
+            }
+        }
+        if is_unfenced {
+            lane.want_fence(climb.number);
+        }
+    }
+
+    /// Takes `chosen` from their homes; those that are no longer free are left out.
+    pub(super) fn take(&self, climb: &Climb<'_>, mut chosen: Vec<FreeExtent>) -> Vec<Moved> {
+        let mut moved = Vec::new();
+        chosen.sort_unstable_by_key(|extent| extent.lane);
+        for of_lane in chosen.chunk_by(|one, other| one.lane == other.lane) {
+            if let Some(lane) = climb.device.heap.lanes.get(of_lane[0].lane) {
+                moved.extend(self.take_from(lane, climb, of_lane));
             }
         }
         moved
     }
 
-    fn gather_from(
-        &self,
-        lane: &Lane,
-        climb: &Climb<'_>,
-        wanted_bytes: u64,
-        spared: Option<u64>,
-    ) -> Vec<Moved> {
+    fn take_from(&self, lane: &Lane, climb: &Climb<'_>, chosen: &[FreeExtent]) -> Vec<Moved> {
         let is_own = lane.index == climb.lane.index;
-        let largest_bytes = match SizeClass::of(climb.block_bytes) {
-            SizeClass::Small => LARGEST_FOR_SMALL_BYTES,
-            SizeClass::Large => u64::MAX,
-        };
         let mut guard = lane.lock();
         let state = &mut *guard;
-        let mut candidates = Vec::new();
-        let (mut fence, mut unfenced) = (None, false);
-        {
-            let extents = self.store.extents();
-            state.visit_free_extents(&extents, self.store.granule_bytes(), |slot, address, id| {
-                let block = state.blocks.get(slot);
-                let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
-                if Some(block.address) == spared && is_own || bytes > largest_bytes {
-                    return;
-                }
-                match state.fence.readiness(block.freed_epoch) {
-                    Readiness::NotYet if !is_own => return unfenced = true,
-                    Readiness::After(event) if !is_own => fence = Some(event),
-                    _ => {}
-                }
-                candidates.push(Candidate { bytes, leaving: Leaving { id, address, slot } });
-            });
-        }
-        if unfenced {
-            lane.want_fence(climb.number);
-        }
-        let mut leaving: Vec<Leaving> =
-            choose(candidates, wanted_bytes).into_iter().map(|chosen| chosen.leaving).collect();
-        if leaving.is_empty() {
-            return Vec::new();
-        }
-        let moved: Vec<Moved> = {
-            let mut extents = self.store.extents();
-            let epochs = lane.detach_all(state, &mut extents, &mut leaving);
-            let moved = |(&Leaving { id, address, .. }, epoch): (&Leaving, u32)| {
-                let bytes = extents.get(id)?.bytes;
-                Some(Moved { id, bytes, lane: lane.index, address, epoch })
-            };
-            leaving.iter().zip(epochs).filter_map(moved).collect()
+        let mut fence = None;
+        let mut extents = self.store.extents();
+        let mut leaving = |extent: &FreeExtent| {
+            let FreeExtent { id, bytes, address, slot, .. } = *extent;
+            let home = extents.get(id)?.home?;
+            if (home.lane, home.address) != (lane.index, address) {
+                return None;
+            }
+            let slot = state.free_block_around(address, bytes, slot)?;
+            match state.fence.readiness(state.blocks.get(slot).freed_epoch) {
+                Readiness::NotYet if !is_own => return None,
+                Readiness::After(event) if !is_own => fence = Some(event),
+                _ => {}
+            }
+            Some(Leaving { id, address, slot })
         };
-        // No lane has them until the wait is queued, so none can use them before it.
+        let mut leaving: Vec<Leaving> = chosen.iter().filter_map(&mut leaving).collect();
+        let epochs = lane.detach_all(state, &mut extents, &mut leaving);
+        let moved = |(&Leaving { id, address, .. }, epoch): (&Leaving, u32)| {
+            let bytes = extents.get(id)?.bytes;
+            Some(Moved { id, bytes, lane: lane.index, address, epoch })
+        };
+        let moved: Vec<Moved> = leaving.iter().zip(epochs).filter_map(moved).collect();
+        drop(extents);
+        if !is_own && !moved.is_empty() {
+            Tallies::count(&climb.device.tallies.cross_stream_reuses);
+        }
         if let Some(event) = fence
             && climb.order_after(lane, guard, event).is_err()
         {
@@ -209,134 +157,68 @@ impl Extents {
             }
         }
     }
+
+    /// Makes remembered views of the lane homes again: each extent of `wanted` at the address with
+    /// it. Returns true if any came.
+    pub(super) fn recall(&self, climb: &Climb<'_>, wanted: &[(FreeExtent, u64)]) -> bool {
+        let lane = climb.lane;
+        let moved = self.take(climb, wanted.iter().map(|&(extent, _)| extent).collect());
+        let mut lost = Vec::new();
+        {
+            let mut state = lane.lock();
+            let mut books = self.books(climb.device);
+            for extent in &moved {
+                let to = wanted.iter().find(|(wanted, _)| wanted.id == extent.id);
+                let slot = to.and_then(|&(_, to)| state.shadow_of(&books.table, extent.id, to));
+                match slot {
+                    Some(slot) => {
+                        let epoch = self.epoch_here(lane.index, state.fence.epoch(), extent);
+                        lane.adopt(&mut state, &mut books, extent.id, slot, epoch);
+                    }
+                    // Meanwhile the view was unmapped.
+                    None => lost.push(*extent),
+                }
+            }
+        }
+        self.bring_back(climb.device, &lost);
+        moved.len() > lost.len()
+    }
+
+    /// The epoch in which the bytes of `extent` count as freed in `lane`, whose epoch is `now`.
+    /// What comes from another stream is in order for this one: it waits for the donor's fence.
+    pub(super) fn epoch_here(&self, lane: u32, now: u32, extent: &Moved) -> u32 {
+        if extent.lane == lane { extent.epoch } else { now }
+    }
 }
 
-/// Chooses few candidates that total `wanted_bytes`, or all. Each step takes the smallest that
-/// covers what is still missing, or else the largest.
-fn choose(mut candidates: Vec<Candidate>, wanted_bytes: u64) -> Vec<Candidate> {
-    candidates.sort_by_key(|candidate| candidate.bytes);
-    let mut chosen = Vec::new();
-    let mut missing_bytes = wanted_bytes;
-    while missing_bytes > 0 && !candidates.is_empty() {
+impl Found {
+    /// Those that a block of `class` may take.
+    pub(super) fn usable_for(&self, class: SizeClass) -> impl Iterator<Item = &FreeExtent> {
+        let largest_bytes = match class {
+            SizeClass::Small => LARGEST_FOR_SMALL_BYTES,
+            SizeClass::Large => u64::MAX,
+        };
+        self.free.iter().filter(move |extent| extent.bytes <= largest_bytes)
+    }
+}
+
+/// Chooses, and removes from `candidates`, few extents of `wanted_bytes` in total, or as much as
+/// there is, and of at most `room_bytes`. Each step takes the smallest that covers what is still
+/// missing, or else the largest. `candidates` are sorted by size.
+pub(super) fn choose(
+    candidates: &mut Vec<FreeExtent>,
+    wanted_bytes: u64,
+    room_bytes: u64,
+) -> Vec<FreeExtent> {
+    let (mut chosen, mut chosen_bytes) = (Vec::new(), 0);
+    while chosen_bytes < wanted_bytes {
+        let (missing_bytes, room_bytes) = (wanted_bytes - chosen_bytes, room_bytes - chosen_bytes);
         let enough = candidates.partition_point(|candidate| candidate.bytes < missing_bytes);
-        let taken = candidates.remove(enough.min(candidates.len() - 1));
-        missing_bytes = missing_bytes.saturating_sub(taken.bytes);
+        let fitting = candidates.partition_point(|candidate| candidate.bytes <= room_bytes);
+        let Some(largest) = fitting.checked_sub(1) else { break };
+        let taken = candidates.remove(enough.min(largest));
+        chosen_bytes += taken.bytes;
         chosen.push(taken);
     }
     chosen
-}
-
-/// A search for remembered stretches of one lane.
-struct Stretches<'a> {
-    state: &'a LaneState,
-    extents: &'a ExtentTable,
-    lane: u32,
-    class: SizeClass,
-    /// Extents marked with this number are free.
-    search: u64,
-}
-
-impl Stretches<'_> {
-    /// The stretch of at least `block_bytes` that takes the fewest extents from their homes;
-    /// empty if there is none. Searches around each shadow of the `free` extents.
-    fn with_fewest_absent(&self, free: &[(ExtentId, Slot)], block_bytes: u64) -> Vec<Part> {
-        let shadows = free.iter().filter_map(|&(id, _)| self.extents.get(id));
-        let mut addresses: Vec<u64> = shadows
-            .flat_map(|extent| &extent.shadows)
-            .filter(|view| view.lane == self.lane && view.is_remembered())
-            .map(|view| view.address)
-            .collect();
-        addresses.sort_unstable();
-        let (mut best, mut fewest) = (Vec::new(), usize::MAX);
-        let mut seen_until = 0;
-        for address in addresses {
-            if address < seen_until {
-                continue;
-            }
-            let whole = self.whole_stretch(address);
-            let Some(last) = whole.last() else { continue };
-            seen_until = last.address + last.bytes;
-            if let Some((window, absent)) = fewest_absent(&whole, block_bytes)
-                && absent < fewest
-            {
-                (best, fewest) = (window.to_vec(), absent);
-            }
-        }
-        best
-    }
-
-    /// The longest stretch around the shadow at `address`.
-    fn whole_stretch(&self, address: u64) -> Vec<Part> {
-        let blocks = &self.state.blocks;
-        let Some(mut slot) = blocks.slot_at(address) else {
-            return Vec::new();
-        };
-        if self.part(slot).is_none() || blocks.get(slot).class != self.class {
-            return Vec::new();
-        }
-        while let before = blocks.get(slot).before
-            && before != NO_SLOT
-            && self.part(before).is_some()
-        {
-            slot = before;
-        }
-        let mut parts = Vec::new();
-        while slot != NO_SLOT
-            && let Some(part) = self.part(slot)
-        {
-            parts.push(part);
-            slot = blocks.get(slot).after;
-        }
-        parts
-    }
-
-    /// The block in `slot` as a part of a stretch, or `None` if it cannot be one.
-    fn part(&self, slot: Slot) -> Option<Part> {
-        let Block { address, bytes, state, .. } = *self.state.blocks.get(slot);
-        let absent = match state {
-            State::Free => None,
-            State::Shadow => {
-                let id = self.extents.at(address)?;
-                let extent = self.extents.get(id).filter(|found| found.found.0 == self.search)?;
-                let mut remembered = extent.shadows.iter().filter(|view| view.is_remembered());
-                let home = extent.home.filter(|_| remembered.any(|v| v.address == address))?;
-                Some(Leaving { id, address: home.address, slot: extent.found.1 })
-            }
-            _ => return None,
-        };
-        Some(Part { slot, address, bytes, absent })
-    }
-}
-
-/// The window of at least `block_bytes` with the fewest extents to bring back, and their number.
-fn fewest_absent(parts: &[Part], block_bytes: u64) -> Option<(&[Part], usize)> {
-    let mut best: Option<(&[Part], usize)> = None;
-    let (mut first, mut bytes, mut absent) = (0, 0, 0);
-    for (last, part) in parts.iter().enumerate() {
-        bytes += part.bytes;
-        absent += usize::from(part.absent.is_some());
-        while bytes - parts[first].bytes >= block_bytes {
-            bytes -= parts[first].bytes;
-            absent -= usize::from(parts[first].absent.is_some());
-            first += 1;
-        }
-        let window = &parts[first..=last];
-        let is_better = best.is_none_or(|(_, fewest)| absent < fewest);
-        if bytes >= block_bytes && is_better && homes_are_elsewhere(window, bytes) {
-            best = Some((window, absent));
-        }
-    }
-    best
-}
-
-/// Returns true if no extent of the window has its home in the window, and none is in it twice.
-fn homes_are_elsewhere(window: &[Part], window_bytes: u64) -> bool {
-    let Some(start) = window.first().map(|part| part.address) else {
-        return false;
-    };
-    let absent = || window.iter().filter_map(|part| part.absent);
-    let mut ids: Vec<ExtentId> = absent().map(|extent| extent.id).collect();
-    ids.sort_unstable();
-    ids.windows(2).all(|pair| pair[0] != pair[1])
-        && absent().all(|extent| !(start..start + window_bytes).contains(&extent.address))
 }

@@ -4,20 +4,22 @@
 //! be unmapped: when the fence of the view's lane, an event after its frees, shows that all work
 //! queued while blocks lay there is complete. Only `release` and `drop_excess_shadows` ever wait.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::super::choice::Choice;
 use super::super::lane::NO_REQUEST;
 use super::super::release::Candidate;
 use super::super::state::{Climb, DeviceHeap, Extents};
 use super::area::Leaving;
 use crate::base::lock::assert_none_held;
-use crate::memory::{Extent, ExtentId, ExtentTable, State, View};
+use crate::memory::{Extent, ExtentId, ExtentTable, NO_SLOT, State, View};
 use crate::order::Readiness;
 
 /// Shadows (views that are not their extent's home) are kept up to this many times the memory
 /// that is held …
-const MOST_SHADOW_SHARE: u64 = 16;
+const MOST_SHADOW_SHARE: u64 = 32;
 /// … and views up to this many for each extent …
-const MOST_VIEWS_PER_EXTENT: usize = 4;
+const MOST_VIEWS_PER_EXTENT: usize = 32;
 /// … plus this many.
 const LEAST_VIEWS: usize = 64;
 
@@ -90,7 +92,7 @@ impl Extents {
             let is_home =
                 home.is_some_and(|home| (home.lane, home.address) == (lane.index, address));
             let around = state
-                .free_block_around(address, bytes)
+                .free_block_around(address, bytes, NO_SLOT)
                 .filter(|&slot| is_home && state.fence.is_idle(state.blocks.get(slot).freed_epoch));
             let Some(slot) = around else { return 0 };
             (bytes, lane.detach(&mut state, &mut extents, Leaving { id, address, slot }))
@@ -137,6 +139,8 @@ impl Extents {
             for area in bare {
                 if self.store.unreserve(area.address, area.bytes).is_err() {
                     lane.lock().add_area(area);
+                } else {
+                    self.area_bytes.fetch_sub(area.bytes, Relaxed);
                 }
             }
         }

@@ -4,22 +4,27 @@
 //! extents that are wholly free side by side at other addresses. No byte is copied and the host
 //! does not wait, because the work of a stream runs in order.
 //!
-//! A miss needs one free block, and some bytes of it are missing. The steps, in this order; after
-//! each the lane is looked at again, and the first that suffices ends it:
+//! A lane has one range of addresses for each size class. Large blocks go to the lowest address
+//! that fits (`strategy::first_fit`), so free memory gathers at high addresses, in whole extents.
+//! A request that nothing fits is served in these steps:
 //!
-//! | step | what is taken | costs |
-//! |---|---|---|
-//! | return | moved free extents of the lane, back to their origins | bookkeeping |
-//! | grow a little | new extents, if reserved stays ≤ live peak + slack | driver calls |
-//! | restore | a stretch of old views whose extents are free: homes again | bookkeeping |
-//! | gather | wholly free extents of the lane; then siblings', after fences | a mapping each |
-//! | grow | new extents for what is still missing | driver calls |
+//! 1. **Window** ([`window`]). Find the cheapest run of adjacent parts that is large enough: free
+//!    blocks, remembered views of extents that are free elsewhere, and bare addresses.
+//! 2. **Recall** ([`gather`]). The extents of its remembered views come back to them. This is
+//!    bookkeeping only; if nothing of the window is bare, the request is served.
+//! 3. **Gather or grow** ([`gather`], [`growth`]). While the device holds less than 1.02 of the
+//!    live peak, new extents fill the bare parts. Above that, wholly free extents from elsewhere
+//!    are mapped there: the lane's own, and other lanes' behind their fences. New ones make up what
+//!    is still missing.
+//! 4. **Forget** ([`give_back`]). The view that an extent has left stays mapped, as a *shadow*. Of
+//!    too many, the oldest are unmapped.
 //!
-//! *Siblings* are the other lanes of the device, except those of private pools. New memory is
-//! mapped right after a free block, the one that needs the fewest bytes more. For a block under
-//! 16 MiB at least a hundredth of the live peak is made, for the next requests as well. The view
-//! that an extent leaves stays mapped, as a shadow, until there are too many (`give_back`).
-//! Memory of a private pool is never moved: a captured graph knows its addresses.
+//! When a lane's live memory has fallen to its usual low, its extents return to their first homes
+//! ([`trough`]). So a program that repeats itself finds each time what it found the time before,
+//! and calls the driver no more.
+//!
+//! *Siblings* are the other lanes of the device, except those of private pools. Memory of a private
+//! pool is never moved: a captured graph knows its addresses.
 //!
 //! No lock is held while the driver maps. Meanwhile the addresses are *claimed*: no block, and no
 //! other thread's. If a call fails, what was moved returns and what was created is released, or
@@ -28,45 +33,41 @@
 mod area;
 mod gather;
 mod give_back;
+mod growth;
 mod single;
+mod trough;
+mod window;
 
 pub(super) use area::Books;
 pub(super) use give_back::Kept;
+pub(super) use trough::{Step, Trough};
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::choice::Choice;
-use super::slack::Slack;
 use super::state::{Climb, DeviceHeap, Extents, Pressure, Rung};
 use crate::base::lock::assert_none_held;
 use crate::base::size::{Bytes, GIB, MIB, SizeClass};
 use crate::base::{DeviceOrdinal, Error, Status};
-use crate::config::{ElasticPolicy, LogLevel, Settings};
+use crate::config::{LogLevel, Settings};
 use crate::driver::{self, Device, DriverError, HandleOptions};
 use crate::memory::{ExtentId, ExtentStore, Refusal, Segment, State};
 use crate::observe::DeviceEvents;
-use area::{Laid, Place};
-use gather::Moved;
+use area::Laid;
+use gather::{Found, FreeExtent, Moved, choose};
+use growth::Growth;
+use window::{Part, Walls, Wanted, Window};
 
-/// Small blocks: memory grows by at least so many bytes.
-const SMALL_GROWTH_BYTES: u64 = 2 * MIB;
-/// Large blocks under [`OWN_EXTENT_BYTES`]: it grows by at least the live peak / this.
-const LARGE_GROWTH_PART: u64 = 100;
-/// For a block of at least so many bytes no more is made than is missing.
-const OWN_EXTENT_BYTES: u64 = 16 * MIB;
-/// An extent is at most max([`EXTENT_BYTES`], live peak / this), …
-const EXTENT_PART: u64 = 200;
-const EXTENT_BYTES: u64 = 32 * MIB;
-/// … or this many bytes while bytes freed so far are under reserved bytes / [`STEADY_PART`].
-const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
-const STEADY_PART: u64 = 3;
-/// In any case it is at most the memory that the device has left / this, or a granule: where there
-/// is plenty, few driver calls count; where there is little, every page.
-const ROOM_PART: u64 = 4096;
-/// A lane's first area is so large, in bytes, for small blocks and for large ones. Each further one
-/// doubles what the lane has, so that there are few; a larger request gets one of its size.
-const SMALL_AREA_BYTES: u64 = 64 * MIB;
-const LARGE_AREA_BYTES: u64 = GIB;
+/// A lane's range of addresses is this many times the device's memory, rounded up to a power of
+/// two: for large blocks, …
+const LARGE_AREA_DEVICES: u64 = 4;
+/// … and for small ones a part of the memory.
+const SMALL_AREA_PART: u64 = 4;
+/// Once ranges take so many bytes, further ones start small and double what the lane has.
+const MOST_AREA_BYTES: u64 = 1 << 44;
+const LEAST_SMALL_AREA_BYTES: u64 = 64 * MIB;
+const LEAST_LARGE_AREA_BYTES: u64 = GIB;
 /// Another thread may take what was mapped for a request; it tries again so many times.
 const ATTEMPTS: usize = 16;
 
@@ -93,7 +94,7 @@ impl Extents {
             store,
             single_handle_bytes: settings.single_handle_size_bytes.unwrap_or(u64::MAX),
             policy: settings.elastic_policy,
-            slack: Slack::new(settings.elastic_policy),
+            area_bytes: AtomicU64::new(0),
         }))
     }
 
@@ -118,6 +119,11 @@ impl Extents {
 
     pub(super) fn serve(&self, climb: &Climb<'_>, pressure: Pressure) -> Rung {
         if pressure == Pressure::Releasing {
+            // Free extents that fit nowhere go back, and come again as finer ones.
+            climb.device.release(Choice::Oldest { bytes: climb.block_bytes });
+            if let Some(address) = self.serve_from_extents(climb)? {
+                return Ok(Some(address));
+            }
             // Also what private pools have left: no lane may take it before it went back.
             climb.device.release(Choice::All);
         }
@@ -140,220 +146,219 @@ impl Extents {
         Ok(None)
     }
 
-    /// Brings the lane more free memory: the steps above, until one does.
+    /// Brings the lane more free memory: the steps above.
     fn extend(&self, climb: &Climb<'_>) -> crate::base::Result<Outcome> {
-        let Climb { device, lane, block_bytes, .. } = *climb;
-        let class = SizeClass::of(block_bytes);
-        let granule = self.store.granule_bytes();
-        if !lane.pool().is_private() && self.return_to_origins(climb) {
-            return Ok(Outcome::More);
-        }
         if climb.wait_before_growing() {
             return Ok(Outcome::More);
         }
-        let place = lane.lock().find_place(class, block_bytes, granule);
-        if place.missing_bytes == 0 {
-            // Another thread has just freed what is needed.
+        let found = self.find_free(climb);
+        let growth = self.growth(climb);
+        let Some(window) = self.choose_window(climb, &found, &growth) else {
+            return self.extend_addresses(climb);
+        };
+        let recalled: Vec<(FreeExtent, u64)> =
+            window.shadows().map(|(index, to)| (found.free[index], to)).collect();
+        if !recalled.is_empty() {
+            self.recall(climb, &recalled);
+        }
+        if window.bare_bytes == 0 {
+            // Or another thread has just freed what is needed.
             return Ok(Outcome::More);
         }
-        device.make_room(place.missing_bytes);
-        let slack_bytes = self.slack_bytes(device, block_bytes) / granule * granule;
-        if place.missing_bytes <= slack_bytes {
-            let growth_bytes = self.growth_bytes(climb, place.missing_bytes, place.room_bytes);
-            if self.lay(climb, &[], growth_bytes, place.continued)? == Outcome::More {
-                return Ok(Outcome::More);
-            }
-        }
-        if lane.pool().is_private() {
-            // A captured graph knows where its memory is.
-            return self.lay(climb, &[], place.missing_bytes, place.continued);
-        }
-        if self.restore(climb) {
-            return Ok(Outcome::More);
-        }
-        let laid = self.move_and_grow(climb, &place)?;
+        climb.device.make_room(window.bare_bytes);
+        let filled = self.fill(climb, &window, &found, &growth)?;
         self.drop_excess_shadows(climb);
-        Ok(laid)
+        Ok(filled)
     }
 
-    /// Maps wholly free extents at `place`, and new ones for what is still missing.
-    fn move_and_grow(&self, climb: &Climb<'_>, place: &Place) -> crate::base::Result<Outcome> {
-        let Climb { device, block_bytes, .. } = *climb;
-        let bytes_of = |moved: &[Moved]| moved.iter().map(|extent| extent.bytes).sum::<u64>();
-        let (mut missing_bytes, mut room_bytes) = (place.missing_bytes, place.room_bytes);
-        let mut moved = self.gather(climb, missing_bytes, place.continued);
-        if place.continued.is_some() && bytes_of(&moved) > room_bytes {
-            // They are too much for that place: all that is needed goes elsewhere.
-            let granule_bytes = self.store.granule_bytes();
-            (missing_bytes, room_bytes) = (block_bytes.next_multiple_of(granule_bytes), u64::MAX);
-            let more_bytes = missing_bytes.saturating_sub(bytes_of(&moved));
-            moved.extend(self.gather(climb, more_bytes, None));
+    /// The cheapest window; one over views in use only if memory would otherwise exceed its limit.
+    fn choose_window(
+        &self,
+        climb: &Climb<'_>,
+        found: &Found,
+        growth: &Growth,
+    ) -> Option<Window> {
+        let find = |walls: Walls| {
+            let state = climb.lane.lock();
+            let wanted = Wanted {
+                class: SizeClass::of(climb.block_bytes),
+                bytes: climb.block_bytes,
+                granule_bytes: self.store.granule_bytes(),
+                free: &found.free,
+                search: found.search,
+                walls,
+            };
+            state.find_window(&self.store.extents(), &wanted)
+        };
+        let window = find(Walls::BusyViews)?;
+        let created_bytes = |window: &Window| {
+            let free = self.outside(climb, window, found).map(|extent| extent.bytes);
+            window.bare_bytes.saturating_sub(free.sum())
+        };
+        let least_bytes = created_bytes(&window);
+        if least_bytes > growth.room_bytes && !climb.lane.pool().is_private() {
+            climb.keep_fence();
         }
-        let growth_bytes = match missing_bytes.saturating_sub(bytes_of(&moved)) {
+        if least_bytes > growth.room_bytes
+            && let Some(other) = find(Walls::ViewsInUse)
+            && created_bytes(&other) < least_bytes
+            && self.clear(climb, &other)
+        {
+            return Some(other);
+        }
+        Some(window)
+    }
+
+    /// The found extents that can be mapped into the window: those that are not in it.
+    fn outside<'a>(
+        &self,
+        climb: &Climb<'_>,
+        window: &'a Window,
+        found: &'a Found,
+    ) -> impl Iterator<Item = &'a FreeExtent> {
+        let own = climb.lane.index;
+        let recalled: Vec<ExtentId> =
+            window.shadows().map(|(index, _)| found.free[index].id).collect();
+        found.usable_for(SizeClass::of(climb.block_bytes)).filter(move |extent| {
+            let is_inside = extent.lane == own && window.contains(extent.address);
+            !is_inside && !recalled.contains(&extent.id)
+        })
+    }
+
+    /// Fills the bare parts of the window.
+    fn fill(
+        &self,
+        climb: &Climb<'_>,
+        window: &Window,
+        found: &Found,
+        growth: &Growth,
+    ) -> crate::base::Result<Outcome> {
+        let mut candidates: Vec<FreeExtent> = Vec::new();
+        if window.bare_bytes > growth.room_bytes {
+            candidates.extend(self.outside(climb, window, found));
+            candidates.sort_by_key(|extent| extent.bytes);
+        }
+        let free_bytes: u64 = candidates.iter().map(|extent| extent.bytes).sum();
+        if window.bare_bytes > free_bytes.saturating_add(growth.usable_bytes) {
+            return Ok(Outcome::Short);
+        }
+        for (part, room_bytes) in window.bare_parts() {
+            let chosen = choose(&mut candidates, part.bytes, room_bytes);
+            if self.fill_part(climb, part, room_bytes, chosen)? == Outcome::Short {
+                return Ok(Outcome::Short);
+            }
+        }
+        Ok(Outcome::More)
+    }
+
+    /// Fills a bare part, for which there are `room_bytes` of addresses, with `chosen` extents and
+    /// new ones.
+    fn fill_part(
+        &self,
+        climb: &Climb<'_>,
+        part: Part,
+        room_bytes: u64,
+        chosen: Vec<FreeExtent>,
+    ) -> crate::base::Result<Outcome> {
+        let moved = self.take(climb, chosen);
+        let moved_bytes: u64 = moved.iter().map(|extent| extent.bytes).sum();
+        let growth = self.growth(climb);
+        let created = match part.bytes.saturating_sub(moved_bytes) {
             0 => 0,
-            missing_bytes => {
-                let room_bytes = room_bytes.saturating_sub(bytes_of(&moved));
-                self.growth_bytes(climb, missing_bytes, room_bytes)
-            }
+            missing_bytes => growth.bytes(missing_bytes, room_bytes - moved_bytes),
         };
-        let laid = self.lay(climb, &moved, growth_bytes, place.continued)?;
-        if !moved.is_empty() {
-            let peak_bytes = device.peak_active_bytes(block_bytes);
-            self.slack.note_move(peak_bytes, bytes_of(&moved));
-        }
-        Ok(laid)
+        let sizes: Vec<u64> = growth.extents(created).collect();
+        self.lay(climb, &moved, &sizes, Some(part.address))
     }
 
-    /// How much memory to create where `missing_bytes` are needed and `room_bytes` of addresses are
-    /// bare: some is for the next requests, which would otherwise cost driver calls each.
-    fn growth_bytes(&self, climb: &Climb<'_>, missing_bytes: u64, room_bytes: u64) -> u64 {
-        let Climb { device, block_bytes, .. } = *climb;
-        let unit_bytes = match SizeClass::of(block_bytes) {
-            SizeClass::Small => SMALL_GROWTH_BYTES,
-            SizeClass::Large if block_bytes < OWN_EXTENT_BYTES => {
-                let peak_bytes = device.peak_active_bytes(block_bytes);
-                (peak_bytes / LARGE_GROWTH_PART).min(GROWING_EXTENT_BYTES)
-            }
-            SizeClass::Large => return missing_bytes,
-        };
-        let unit_bytes = unit_bytes.min(self.coarsest_bytes(device));
-        missing_bytes.max(unit_bytes.next_multiple_of(self.store.granule_bytes()).min(room_bytes))
+    /// Unmaps the views in the bare parts of the window; returns true if all are gone.
+    fn clear(&self, climb: &Climb<'_>, window: &Window) -> bool {
+        window.bare_parts().all(|(part, _)| {
+            let end = part.address + part.bytes;
+            let views = climb.lane.lock().shadows_in(&self.store.extents(), part.address..end);
+            views.into_iter().all(|(id, view)| {
+                self.try_unmap_shadow(climb.device, id, view, |extent| extent.home.is_some())
+                    .is_ok()
+            })
+        })
     }
 
-    /// How much more the device may hold, for a request of `more_bytes`, before memory is moved.
-    fn slack_bytes(&self, device: DeviceHeap<'_>, more_bytes: u64) -> u64 {
-        let peak_bytes = device.peak_active_bytes(more_bytes);
-        let slack_bytes = self.slack.bytes(peak_bytes, device.usable_bytes());
-        (peak_bytes + slack_bytes).saturating_sub(device.ledger.reserved_bytes())
-    }
-
-    /// Maps the extents `moved` and `growth_bytes` of new ones side by side in the lane's
-    /// addresses, right after the free block at `continued` if that is still possible. If any part
-    /// fails, everything is as it was.
+    /// Maps the extents `moved`, and new ones of `sizes`, side by side in the lane's addresses: at
+    /// `address` if that is still bare. If any part fails, everything is as it was.
     fn lay(
         &self,
         climb: &Climb<'_>,
         moved: &[Moved],
-        growth_bytes: u64,
-        continued: Option<u64>,
+        sizes: &[u64],
+        address: Option<u64>,
     ) -> crate::base::Result<Outcome> {
         let Climb { device, lane, block_bytes, .. } = *climb;
         assert_none_held();
         device.meet_peers();
-        // What comes from another stream is in order for this one: it waits for the donor's fence.
-        let epoch_here = lane.lock().fence.epoch();
-        let epoch =
-            |extent: &Moved| if extent.lane == lane.index { extent.epoch } else { epoch_here };
-        let mut laid: Vec<Laid> = moved
-            .iter()
-            .map(|extent| Laid { id: extent.id, bytes: extent.bytes, epoch: epoch(extent) })
-            .collect();
-        let result = self
-            .create(climb, growth_bytes, &mut laid)
-            .and_then(|()| self.map(climb, &laid, continued));
-        match result {
-            Ok(()) => Ok(Outcome::More),
-            Err(refusal) => {
-                self.bring_back(device, moved);
-                for created in &laid[moved.len()..] {
-                    self.discard(device, created.id);
-                }
-                match refusal {
-                    Refusal::Limit => Ok(Outcome::Short),
-                    Refusal::Driver(error) if error.is_out_of_memory() => Ok(Outcome::Short),
-                    Refusal::Driver(error) => Err(error.into()),
-                    Refusal::AddressSpace(error) => Err(no_addresses(device, block_bytes, error)),
-                }
-            }
-        }
-    }
-
-    /// The largest that new extents should be. While hardly anything is freed they are large and
-    /// stay whole. Once a program frees and allocates in turn, one live block keeps its extent from
-    /// moving, so an extent should be a small part of what is held.
-    fn extent_bytes(&self, device: DeviceHeap<'_>) -> u64 {
-        let freed_bytes = device.freed_bytes();
-        let is_growing = freed_bytes < device.ledger.reserved_bytes() / STEADY_PART;
-        let bytes = if is_growing {
-            GROWING_EXTENT_BYTES
-        } else {
-            (device.peak_active_bytes(0) / EXTENT_PART).max(EXTENT_BYTES)
+        let now = lane.lock().fence.epoch();
+        let laid = |extent: &Moved| {
+            let epoch = self.epoch_here(lane.index, now, extent);
+            Laid { id: extent.id, bytes: extent.bytes, epoch }
         };
-        bytes.min(self.coarsest_bytes(device))
-    }
-
-    /// The largest that a new extent may be, unless a granule is larger: by the room that the
-    /// device has, and the policy.
-    fn coarsest_bytes(&self, device: DeviceHeap<'_>) -> u64 {
-        match self.policy {
-            ElasticPolicy::Balanced => {
-                device.usable_bytes().saturating_sub(device.ledger.reserved_bytes()) / ROOM_PART
-            }
-            ElasticPolicy::Tight => SMALL_GROWTH_BYTES,
+        let mut laid: Vec<Laid> = moved.iter().map(laid).collect();
+        let result = self
+            .create(climb, sizes, &mut laid)
+            .and_then(|()| self.map(climb, &laid, address));
+        let Err(refusal) = result else { return Ok(Outcome::More) };
+        self.bring_back(device, moved);
+        for created in &laid[moved.len()..] {
+            self.discard(device, created.id);
+        }
+        match refusal {
+            Refusal::Limit => Ok(Outcome::Short),
+            Refusal::Driver(error) if error.is_out_of_memory() => Ok(Outcome::Short),
+            Refusal::Driver(error) => Err(error.into()),
+            Refusal::AddressSpace(error) => Err(no_addresses(device, block_bytes, error)),
         }
     }
 
-    /// Creates extents of `bytes` in total and appends them to `created`.
+    /// Creates extents of `sizes` and appends them to `created`.
     fn create(
         &self,
         climb: &Climb<'_>,
-        bytes: u64,
+        sizes: &[u64],
         created: &mut Vec<Laid>,
     ) -> Result<(), Refusal> {
+        let Climb { device, block_bytes, .. } = *climb;
+        let bytes: u64 = sizes.iter().sum();
         if bytes == 0 {
             return Ok(());
         }
-        let Climb { device, block_bytes, .. } = *climb;
         if bytes > device.usable_bytes().saturating_sub(device.ledger.reserved_bytes()) {
             // Not piece by piece, only to be given back.
             return Err(Refusal::Limit);
         }
-        let class = SizeClass::of(block_bytes);
         let message = format_args!("device {}: {bytes} bytes more", device.ordinal);
         device.heap.log.write(LogLevel::Debug, &message);
-        let granule = self.store.granule_bytes();
-        let extent_bytes = if block_bytes < self.single_handle_bytes {
-            self.extent_bytes(device).max(granule)
-        } else {
-            bytes
-        };
-        let count = bytes.div_ceil(extent_bytes);
-        let mut rest_bytes = bytes;
-        for left in (1..=count).rev() {
-            let bytes = (rest_bytes / left).next_multiple_of(granule).min(rest_bytes);
-            if bytes == 0 {
-                break;
-            }
+        let class = SizeClass::of(block_bytes);
+        for &bytes in sizes {
             let id = self.store.create(&device.ledger, bytes, class)?;
             created.push(Laid { id, bytes, epoch: 0 });
-            rest_bytes -= bytes;
         }
         Ok(())
     }
 
     /// Maps extents side by side in the lane's addresses, as free blocks.
-    fn map(&self, climb: &Climb<'_>, laid: &[Laid], continued: Option<u64>) -> Result<(), Refusal> {
+    fn map(&self, climb: &Climb<'_>, laid: &[Laid], address: Option<u64>) -> Result<(), Refusal> {
         let Climb { device, lane, block_bytes, .. } = *climb;
         let class = SizeClass::of(block_bytes);
         let bytes = laid.iter().map(|extent| extent.bytes).sum();
-        let claimed = lane.lock().claim(class, continued, bytes);
-        let (slot, address) = match claimed {
+        let claim = || {
+            let mut state = lane.lock();
+            let claimed = address
+                .and_then(|address| Some((state.claim_at(class, address, bytes)?, address)));
+            claimed.or_else(|| state.claim(class, bytes))
+        };
+        let (slot, address) = match claim() {
             Some(claimed) => claimed,
             None => {
-                let mut added = self.add_area(climb, bytes);
-                if added.is_err() {
-                    // Shadows only take addresses: without them there may be enough.
-                    self.drop_shadows_while(climb, |_| true);
-                    if !lane.lock().has_bare(class, bytes) {
-                        added = self.add_area(climb, bytes);
-                    }
-                }
-                if added.is_err() && !lane.lock().has_bare(class, bytes) && device.wait_for_device()
-                {
-                    self.drop_shadows_while(climb, |_| true);
-                    added = self.add_area(climb, bytes);
-                }
-                match (lane.lock().claim(class, None, bytes), added) {
+                let added = self.make_bare_addresses(climb, bytes);
+                match (claim(), added) {
                     (Some(claimed), _) => claimed,
                     (None, Err(refusal)) => return Err(refusal),
                     // Another thread was faster: memory is short for now.
@@ -367,6 +372,37 @@ impl Extents {
         let books = &mut self.books(device);
         lane.settle_claim(&mut state, books, laid, slot, mapped.is_ok());
         mapped.map_err(Refusal::Driver)
+    }
+
+    /// Adds addresses for the request.
+    fn extend_addresses(&self, climb: &Climb<'_>) -> crate::base::Result<Outcome> {
+        match self.make_bare_addresses(climb, self.charged_bytes(climb.block_bytes)) {
+            Ok(()) => Ok(Outcome::More),
+            Err(Refusal::AddressSpace(error)) => {
+                Err(no_addresses(climb.device, climb.block_bytes, error))
+            }
+            Err(_) => Ok(Outcome::Short),
+        }
+    }
+
+    /// Makes `bytes` of bare addresses side by side.
+    fn make_bare_addresses(&self, climb: &Climb<'_>, bytes: u64) -> Result<(), Refusal> {
+        let class = SizeClass::of(climb.block_bytes);
+        let has_bare = || climb.lane.lock().has_bare(class, bytes);
+        let mut added = self.add_area(climb, bytes);
+        if added.is_err() {
+            // Shadows only take addresses: without them there may be enough.
+            self.drop_shadows_while(climb, |_| true);
+            if has_bare() {
+                return Ok(());
+            }
+            added = self.add_area(climb, bytes);
+        }
+        if added.is_err() && !has_bare() && climb.device.wait_for_device() {
+            self.drop_shadows_while(climb, |_| true);
+            added = self.add_area(climb, bytes);
+        }
+        if has_bare() { Ok(()) } else { added }
     }
 
     /// Checks the extents of a device against the lanes whose blocks lie in them; returns the
@@ -406,23 +442,42 @@ impl Extents {
     /// Reserves addresses for at least `bytes`.
     fn add_area(&self, climb: &Climb<'_>, bytes: u64) -> Result<(), Refusal> {
         let class = SizeClass::of(climb.block_bytes);
-        let first_bytes = match class {
-            SizeClass::Small => SMALL_AREA_BYTES,
-            SizeClass::Large => LARGE_AREA_BYTES,
+        let granule_bytes = self.store.granule_bytes();
+        let device_bytes = climb.device.ledger.total_bytes().next_power_of_two();
+        let (range_bytes, least_bytes) = match class {
+            SizeClass::Small => (device_bytes / SMALL_AREA_PART, LEAST_SMALL_AREA_BYTES),
+            SizeClass::Large => (device_bytes * LARGE_AREA_DEVICES, LEAST_LARGE_AREA_BYTES),
         };
-        let granule = self.store.granule_bytes();
-        let usual_bytes = climb.lane.lock().area_bytes(class).max(first_bytes);
-        let area_bytes = usual_bytes.next_multiple_of(granule).max(bytes);
-        let mut reserved = self.store.reserve(area_bytes).map(|address| (address, area_bytes));
-        if reserved.is_err_and(DriverError::is_out_of_memory) {
+        let held_bytes = climb.lane.lock().area_bytes(class);
+        let doubling_bytes = held_bytes.max(least_bytes);
+        let all_bytes = self.area_bytes.load(Relaxed);
+        let is_plenty = all_bytes.saturating_add(range_bytes) <= MOST_AREA_BYTES;
+        let sizes = [if is_plenty { range_bytes } else { doubling_bytes }, doubling_bytes, bytes];
+        let mut reserved = Err(Refusal::Limit);
+        for area_bytes in sizes {
+            let area_bytes = area_bytes.max(bytes).next_multiple_of(granule_bytes);
+            match self.store.reserve(area_bytes) {
+                Ok(address) => {
+                    reserved = Ok(Segment { address, bytes: area_bytes, class });
+                    break;
+                }
+                Err(error) => reserved = Err(Refusal::AddressSpace(error)),
+            }
+            if !reserved.is_err_and(|refusal| is_out_of_memory(refusal)) {
+                break;
+            }
             // A smaller gap may do, perhaps once unused areas are gone.
             self.release_bare_areas(climb.device);
-            reserved = self.store.reserve(bytes).map(|address| (address, bytes));
         }
-        let (address, bytes) = reserved.map_err(Refusal::AddressSpace)?;
-        climb.lane.lock().add_area(Segment { address, bytes, class });
+        let area = reserved?;
+        self.area_bytes.fetch_add(area.bytes, Relaxed);
+        climb.lane.lock().add_area(area);
         Ok(())
     }
+}
+
+fn is_out_of_memory(refusal: Refusal) -> bool {
+    matches!(refusal, Refusal::AddressSpace(error) if error.is_out_of_memory())
 }
 
 /// A shortage of addresses, which no memory given back ends.

@@ -5,6 +5,7 @@
 //! extent: a free one that is at most an eighth larger, or a new one. It is always a miss.
 
 use super::super::state::{Climb, Extents, Rung};
+use super::gather::Moved;
 use super::{ATTEMPTS, Outcome};
 use crate::memory::{Block, ExtentId, Slot, State};
 
@@ -18,12 +19,28 @@ impl Extents {
             if let Some(address) = self.take_whole_extent(climb, extent_bytes) {
                 return Ok(Some(address));
             }
-            climb.device.make_room(extent_bytes);
-            if self.lay(climb, &[], extent_bytes, None)? == Outcome::Short {
+            if climb.wait_before_growing() {
+                continue;
+            }
+            let moved = self.take_elsewhere(climb, extent_bytes);
+            let created: &[u64] = if moved.is_empty() { &[extent_bytes] } else { &[] };
+            climb.device.make_room(created.iter().sum());
+            if self.lay(climb, &moved, created, None)? == Outcome::Short {
                 return Ok(None);
             }
         }
         Ok(None)
+    }
+
+    /// Takes the smallest free extent that is large enough from another lane, or from the lane's
+    /// addresses for small blocks.
+    fn take_elsewhere(&self, climb: &Climb<'_>, least_bytes: u64) -> Vec<Moved> {
+        let found = self.find_free(climb);
+        let most_bytes = least_bytes + least_bytes / WASTE_PART;
+        let fitting =
+            found.free.iter().filter(|extent| (least_bytes..=most_bytes).contains(&extent.bytes));
+        let chosen = fitting.min_by_key(|extent| extent.bytes);
+        self.take(climb, chosen.copied().into_iter().collect())
     }
 
     /// Hands out the smallest free extent of the lane that is large enough, as one block.

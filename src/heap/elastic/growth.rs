@@ -1,0 +1,138 @@
+//! How much a device may hold, and how large new extents are.
+//!
+//! ```text
+//! limit  = live peak · (1 + slack)               above it, memory is moved before more is made
+//! extent = the power of two below live peak / EXTENT_PART, within the policy's bounds
+//!          … or GROWING_EXTENT_BYTES while the bytes freed are under reserved / STEADY_PART
+//!          small blocks: max(SMALL_EXTENT_BYTES, live small bytes · SMALL_EXTENT_SHARE)
+//! ```
+//!
+//! An extent can only move once no block lies in it, so a small part of what is held should be one
+//! extent. But each costs driver calls of the same price at any size, so there should be few. While
+//! hardly anything was freed, memory is mostly kept for ever: there extents are large.
+
+use super::super::state::{Climb, DeviceHeap, Extents};
+use crate::base::size::{MIB, SizeClass};
+use crate::config::ElasticPolicy;
+
+/// Small blocks: the least that memory grows by, in bytes.
+const SMALL_EXTENT_BYTES: u64 = 2 * MIB;
+/// … or this part of the lane's live small bytes.
+const SMALL_EXTENT_PART: u64 = 32;
+/// An extent is about this part of the live peak.
+const EXTENT_PART: u64 = 256;
+/// An extent while hardly anything was freed, in bytes, …
+const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
+/// … which is while the bytes freed are under this part of those reserved.
+const STEADY_PART: u64 = 3;
+/// No extent is larger than the memory that the device has left / this: where there is little, one
+/// live block should not keep much from moving.
+const ROOM_PART: u64 = 256;
+
+/// What the policy chooses.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// The slack is the live peak / this.
+    slack_part: u64,
+    least_extent_bytes: u64,
+    most_extent_bytes: u64,
+    growing_extent_bytes: u64,
+}
+
+/// The two policies: driver calls against memory.
+const BALANCED: Bounds = Bounds {
+    slack_part: 50,
+    least_extent_bytes: 16 * MIB,
+    most_extent_bytes: 32 * MIB,
+    growing_extent_bytes: GROWING_EXTENT_BYTES,
+};
+const TIGHT: Bounds = Bounds {
+    slack_part: 200,
+    least_extent_bytes: 2 * MIB,
+    most_extent_bytes: 2 * MIB,
+    growing_extent_bytes: 2 * MIB,
+};
+
+/// How memory grows for one request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Growth {
+    /// How much may be created before memory is moved, in bytes.
+    pub(super) room_bytes: u64,
+    /// How much may be created at all.
+    pub(super) usable_bytes: u64,
+    /// The size of new extents.
+    pub(super) extent_bytes: u64,
+    /// What is created above `room_bytes` is a multiple of this, if possible.
+    pub(super) step_bytes: u64,
+}
+
+impl Extents {
+    /// How memory grows now, for the request of `climb`.
+    pub(super) fn growth(&self, climb: &Climb<'_>) -> Growth {
+        let Climb { device, block_bytes, .. } = *climb;
+        let bounds = match self.policy {
+            ElasticPolicy::Balanced => BALANCED,
+            ElasticPolicy::Tight => TIGHT,
+        };
+        let granule_bytes = self.store.granule_bytes();
+        let peak_bytes = device.peak_active_bytes(block_bytes);
+        let reserved_bytes = device.ledger.reserved_bytes();
+        let usable_bytes = device.usable_bytes().saturating_sub(reserved_bytes);
+        let limit_bytes = peak_bytes + peak_bytes / bounds.slack_part;
+        let room_bytes = limit_bytes.saturating_sub(reserved_bytes).min(usable_bytes);
+        let most_bytes = usable_bytes / ROOM_PART;
+        let size =
+            |bytes: u64| bytes.min(most_bytes).max(granule_bytes).next_multiple_of(granule_bytes);
+        let (extent_bytes, step_bytes) = match SizeClass::of(block_bytes) {
+            SizeClass::Small => {
+                let live_bytes = climb.lane.counters.snapshot().classes[0].active;
+                let share_bytes = live_bytes / SMALL_EXTENT_PART / granule_bytes * granule_bytes;
+                let extent_bytes = size(share_bytes.max(SMALL_EXTENT_BYTES));
+                (extent_bytes, extent_bytes)
+            }
+            SizeClass::Large => {
+                let part_bytes = 1 << (peak_bytes / EXTENT_PART).max(1).ilog2();
+                let least_bytes = bounds.least_extent_bytes.min(bounds.most_extent_bytes);
+                let steady_bytes = size(part_bytes.clamp(least_bytes, bounds.most_extent_bytes));
+                if is_growing(device, reserved_bytes) {
+                    (size(bounds.growing_extent_bytes).max(steady_bytes), steady_bytes)
+                } else {
+                    (steady_bytes, steady_bytes)
+                }
+            }
+        };
+        let floor = |bytes: u64| bytes / granule_bytes * granule_bytes;
+        Growth {
+            room_bytes: floor(room_bytes),
+            usable_bytes: floor(usable_bytes),
+            extent_bytes,
+            step_bytes,
+        }
+    }
+}
+
+impl Growth {
+    /// How much to create where `missing_bytes` are missing and `place_bytes` of addresses are
+    /// bare; some is for the next requests.
+    pub(super) fn bytes(&self, missing_bytes: u64, place_bytes: u64) -> u64 {
+        let mut bytes = missing_bytes.next_multiple_of(self.extent_bytes);
+        if bytes > self.room_bytes {
+            let step = self.step_bytes;
+            let least_bytes = missing_bytes.next_multiple_of(step);
+            bytes = least_bytes.max(bytes.min(self.room_bytes / step * step));
+        }
+        bytes.min(place_bytes).min(self.usable_bytes).max(missing_bytes)
+    }
+
+    /// Cuts `bytes` into extents.
+    pub(super) fn extents(&self, bytes: u64) -> impl Iterator<Item = u64> + use<> {
+        let (whole, extent_bytes) = (bytes / self.extent_bytes, self.extent_bytes);
+        let rest_bytes = bytes % extent_bytes;
+        (0..whole).map(move |_| extent_bytes).chain((rest_bytes > 0).then_some(rest_bytes))
+    }
+}
+
+/// Returns true while hardly anything has been freed.
+fn is_growing(device: DeviceHeap<'_>, reserved_bytes: u64) -> bool {
+    device.freed_bytes() < reserved_bytes / STEADY_PART
+}

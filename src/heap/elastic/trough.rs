@@ -1,0 +1,220 @@
+//! Troughs: moments at which a lane's live memory is at its usual low. Its extents return to their
+//! first homes then.
+//!
+//! A program works in cycles (steps, batches, requests), between which hardly anything is live. In a
+//! cycle extents move; if each new cycle began where the one before ended, layouts would shred each
+//! other, and memory would creep up. At a trough nearly all extents are wholly free, and go back by
+//! bookkeeping alone: as one layout.
+//!
+//! Live bytes of large blocks are followed as a zigzag. They *fall* once they are a part of the
+//! highest peak below their last high, and *rise* once they are as much above their last low:
+//!
+//! ```text
+//! swing   = highest peak / SWING_PART             high, low: the extremes of the present swing
+//! falling → rising   at live > low + swing        the low is a trough: usual moves toward it
+//! rising → falling   at live < high − swing
+//! reached            at live ≤ usual + (high − usual) / NEAR_PART, once in each fall
+//! ```
+//!
+//! A lower trough becomes the usual one at once, a higher one by half. Extremes are followed in
+//! steps of an eighth of a swing, so that an operation costs one comparison, and only a few in each
+//! swing more.
+
+use super::super::state::{Climb, Extents};
+use super::gather::FreeExtent;
+use crate::config::PoolType;
+
+/// A swing is this part of the highest peak.
+const SWING_PART: u64 = 4;
+/// Extremes are followed in steps of this part of a swing.
+const STEP_PART: u64 = 8;
+/// The trough is reached within this part of the way down from the high.
+const NEAR_PART: u64 = 20;
+
+/// The live memory of a lane, followed through its cycles, in bytes.
+#[derive(Debug)]
+pub(in super::super) struct Trough {
+    /// An allocation that leaves more live than this, or a free that leaves less, is looked at.
+    above: u64,
+    below: u64,
+    is_reached: bool,
+    is_falling: bool,
+    /// Whether the present fall has not reached the trough yet.
+    is_ahead: bool,
+    peak: u64,
+    high: u64,
+    low: u64,
+    usual: u64,
+}
+
+/// What a free was for the zigzag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Step {
+    /// Within the bounds.
+    None,
+    /// A step further down.
+    Down,
+}
+
+impl Trough {
+    /// Of a lane of the strategy, with nothing live yet. Only Elastic's memory moves; the others'
+    /// troughs are never reached.
+    pub(in super::super) fn of(pool_type: PoolType) -> Self {
+        Self {
+            above: if pool_type == PoolType::Elastic { 0 } else { u64::MAX },
+            below: 0,
+            is_reached: false,
+            is_falling: false,
+            is_ahead: false,
+            peak: 0,
+            high: 0,
+            low: 0,
+            usual: 0,
+        }
+    }
+
+    /// Follows an allocation, after which `live_bytes` of large blocks are live.
+    #[inline]
+    pub(in super::super) fn rise(&mut self, live_bytes: u64) {
+        if live_bytes > self.above {
+            self.turn_up(live_bytes);
+        }
+    }
+
+    /// Follows a free, after which `live_bytes` of large blocks are live.
+    #[inline]
+    pub(in super::super) fn fall(&mut self, live_bytes: u64) -> Step {
+        if live_bytes < self.below {
+            self.turn_down(live_bytes);
+            return Step::Down;
+        }
+        Step::None
+    }
+
+    /// Returns true if the trough was reached since the last call of [`Self::take`].
+    #[inline]
+    pub(in super::super) fn is_reached(&self) -> bool {
+        self.is_reached
+    }
+
+    /// The lane's extents are about to return.
+    pub(in super::super) fn take(&mut self) {
+        self.is_reached = false;
+    }
+
+    #[cold]
+    fn turn_up(&mut self, live_bytes: u64) {
+        if self.is_falling {
+            self.is_falling = false;
+            self.usual = match self.low.checked_sub(self.usual) {
+                Some(higher_bytes) => self.usual + higher_bytes / 2,
+                None => self.low,
+            };
+        }
+        self.high = live_bytes;
+        self.peak = self.peak.max(live_bytes);
+        self.watch();
+    }
+
+    #[cold]
+    fn turn_down(&mut self, live_bytes: u64) {
+        if !self.is_falling {
+            self.is_falling = true;
+            self.is_ahead = true;
+        }
+        self.low = live_bytes;
+        if self.is_ahead && live_bytes <= self.near_bytes() {
+            self.is_ahead = false;
+            self.is_reached = true;
+        }
+        self.watch();
+    }
+
+    /// At most so much is live at the trough.
+    fn near_bytes(&self) -> u64 {
+        self.usual + self.high.saturating_sub(self.usual) / NEAR_PART
+    }
+
+    /// Sets the bounds within which nothing is to be done.
+    fn watch(&mut self) {
+        let swing = self.peak / SWING_PART;
+        let step = (swing / STEP_PART).max(1);
+        if self.is_falling {
+            self.above = self.low.saturating_add(swing);
+            self.below = self.low.saturating_sub(step);
+            if self.is_ahead {
+                self.below = self.below.max(self.near_bytes() + 1).min(self.low);
+            }
+        } else {
+            self.above = self.high.saturating_add(step);
+            self.below = self.high.saturating_sub(swing);
+        }
+    }
+}
+
+impl Extents {
+    /// Brings the lane's extents back to their origins (first homes), side by side as they were
+    /// created, from the lane's own addresses and from other lanes'.
+    pub(in super::super) fn return_to_origins(&self, climb: &Climb<'_>) {
+        let found = self.find_free(climb);
+        let wanted: Vec<(FreeExtent, u64)> = {
+            let extents = self.store.extents();
+            let origin = |free: &FreeExtent| {
+                let (lane, address) = extents.get(free.id)?.origin?;
+                let is_away = (free.lane, free.address) != (lane, address);
+                (lane == climb.lane.index && is_away).then_some((*free, address))
+            };
+            found.free.iter().filter_map(origin).collect()
+        };
+        if !wanted.is_empty() {
+            self.recall(climb, &wanted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Follows `levels`, and returns those after which the trough was reached.
+    fn reached(levels: &[u64]) -> Vec<u64> {
+        let (mut trough, mut live, mut reached) = (Trough::of(PoolType::Elastic), 0, Vec::new());
+        for &level in levels {
+            while live != level {
+                if live < level {
+                    live += 1;
+                    trough.rise(live);
+                } else {
+                    live -= 1;
+                    trough.fall(live);
+                }
+                if trough.is_reached() {
+                    trough.take();
+                    reached.push(live);
+                }
+            }
+        }
+        reached
+    }
+
+    #[test]
+    fn a_trough_is_reached_once_in_each_cycle() {
+        assert_eq!(reached(&[1000, 0, 1000, 0, 1000, 0]), [50, 50, 50]);
+    }
+
+    #[test]
+    fn small_swings_are_no_cycles() {
+        assert!(reached(&[1000, 800, 1000, 780, 900, 760, 1000]).is_empty());
+    }
+
+    #[test]
+    fn what_stays_live_raises_the_trough() {
+        // A program loads 600 and keeps them; each step goes up to 1000.
+        let steps = [1000, 600].repeat(8);
+        let levels = reached(&steps);
+        assert!(levels.len() >= 3 && levels.iter().all(|level| (600..=625).contains(level)));
+        // A deeper one becomes usual at once.
+        let levels = reached(&[&steps[..], &[1000, 100, 1000, 100]].concat());
+        assert!(levels[levels.len() - 1] <= 145, "{levels:?}");
+    }
+}

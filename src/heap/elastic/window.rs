@@ -1,0 +1,247 @@
+//! The search for the cheapest place for a block: one window over the lane's addresses.
+//!
+//! A *window* is a run of adjacent parts that together are large enough:
+//!
+//! | part | what lies there | costs |
+//! |---|---|---|
+//! | free | a free block | nothing |
+//! | shadow | a remembered view, whose extent is wholly free elsewhere | 1 for each byte: bookkeeping |
+//! | bare | addresses without a view | 4 for each byte: it must be mapped |
+//!
+//! All else is a wall: live blocks, and views whose extents are in use. A window may begin and end
+//! inside a bare part, at a granule. The cheapest wins; among equals the one at the lowest address,
+//! so holes are filled before memory is added at the *frontier*, the bare end of an area.
+//!
+//! Views whose extents are in use are walls because a program that repeats itself comes back to
+//! them: to map over them shreds one layout for another. Only where memory would otherwise exceed
+//! its limit are they passed over ([`Walls::BusyViews`]); then they are unmapped.
+
+use super::super::lane::LaneState;
+use super::gather::FreeExtent;
+use crate::base::size::SizeClass;
+use crate::memory::{Block, ExtentTable, NO_SLOT, Slot, State};
+
+/// What a byte of a bare part costs if a byte of a shadow costs 1.
+const BARE_COST: u64 = 4;
+
+/// Which remembered views of extents in use end a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Walls {
+    /// All.
+    BusyViews,
+    /// Those that work may still use; the others count as bare.
+    ViewsInUse,
+}
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) class: SizeClass,
+    pub(super) bytes: u64,
+    pub(super) granule_bytes: u64,
+    /// The wholly free extents, found by `search`.
+    pub(super) free: &'a [FreeExtent],
+    pub(super) search: u64,
+    pub(super) walls: Walls,
+}
+
+/// One part of a window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) kind: Kind,
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+}
+
+/// What lies in a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Free,
+    /// The view of a free extent: its index among those found.
+    Shadow(usize),
+    Bare,
+}
+
+/// The parts, in the order of their addresses, that a block can be made of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Window {
+    pub(super) parts: Vec<Part>,
+    /// The sum of the bare parts.
+    pub(super) bare_bytes: u64,
+    /// How many bare bytes there are from the start of the last part, if it is bare.
+    pub(super) last_room_bytes: u64,
+}
+
+impl Window {
+    /// Returns true if `address` lies in the window.
+    pub(super) fn contains(&self, address: u64) -> bool {
+        let (Some(first), Some(last)) = (self.parts.first(), self.parts.last()) else {
+            return false;
+        };
+        (first.address..last.address + last.bytes).contains(&address)
+    }
+
+    /// The bare parts, and how many bytes each has room for.
+    pub(super) fn bare_parts(&self) -> impl Iterator<Item = (Part, u64)> + '_ {
+        let last = self.parts.len().wrapping_sub(1);
+        let bare = self.parts.iter().enumerate().filter(|(_, part)| part.kind == Kind::Bare);
+        bare.map(move |(index, &part)| {
+            (part, if index == last { self.last_room_bytes } else { part.bytes })
+        })
+    }
+
+    /// The extents to be brought back, by their index among those found, and where to.
+    pub(super) fn shadows(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.parts.iter().filter_map(|part| match part.kind {
+            Kind::Shadow(index) => Some((index, part.address)),
+            Kind::Free | Kind::Bare => None,
+        })
+    }
+}
+
+impl LaneState {
+    /// The cheapest window for `wanted`; `None` if the lane's addresses have none. Linear in the
+    /// number of blocks of the class.
+    pub(super) fn find_window(&self, extents: &ExtentTable, wanted: &Wanted<'_>) -> Option<Window> {
+        let mut search = Search {
+            wanted,
+            chain: Vec::new(),
+            chain_bytes: 0,
+            least_cost: u64::MAX,
+            best: None,
+        };
+        for &head in &self.areas {
+            if self.blocks.get(head).class != wanted.class {
+                continue;
+            }
+            let mut slot = head;
+            while slot != NO_SLOT {
+                match self.part(extents, wanted, slot) {
+                    Some(part) => search.add(part),
+                    None => search.end_chain(),
+                }
+                slot = self.blocks.get(slot).after;
+            }
+            search.end_chain();
+        }
+        search.best
+    }
+
+    /// The block in `slot` as a part of a window; `None` if it is a wall.
+    fn part(&self, extents: &ExtentTable, wanted: &Wanted<'_>, slot: Slot) -> Option<Part> {
+        let Block { address, bytes, state, .. } = *self.blocks.get(slot);
+        let kind = match state {
+            State::Free => Kind::Free,
+            State::Unmapped => Kind::Bare,
+            State::Shadow => {
+                let extent = extents.get(extents.at(address)?)?;
+                let view = extent.shadows.iter().find(|view| view.address == address)?;
+                let (search, index) = extent.found;
+                if !view.is_remembered() || extent.home.is_none() {
+                    return None;
+                }
+                if search == wanted.search {
+                    Kind::Shadow(index as usize)
+                } else if wanted.walls == Walls::ViewsInUse && self.fence.is_idle(view.left_epoch) {
+                    Kind::Bare
+                } else {
+                    return None;
+                }
+            }
+            _ => return None,
+        };
+        Some(Part { kind, address, bytes })
+    }
+}
+
+/// A search under way: the parts since the last wall, and the best window so far.
+struct Search<'a> {
+    wanted: &'a Wanted<'a>,
+    chain: Vec<Part>,
+    chain_bytes: u64,
+    least_cost: u64,
+    best: Option<Window>,
+}
+
+impl Search<'_> {
+    fn add(&mut self, part: Part) {
+        self.chain_bytes += part.bytes;
+        match self.chain.last_mut() {
+            Some(last) if last.kind == Kind::Bare && part.kind == Kind::Bare => {
+                last.bytes += part.bytes;
+            }
+            _ => self.chain.push(part),
+        }
+    }
+
+    /// Looks at each run of parts that is large enough and has none to spare at its ends.
+    fn end_chain(&mut self) {
+        if self.chain_bytes < self.wanted.bytes {
+            self.chain.clear();
+            self.chain_bytes = 0;
+            return;
+        }
+        let chain = std::mem::take(&mut self.chain);
+        for first in 0..chain.len() {
+            let mut bytes = 0;
+            for last in first..chain.len() {
+                bytes += chain[last].bytes;
+                if bytes < self.wanted.bytes {
+                    continue;
+                }
+                self.consider(&chain[first..=last], bytes);
+                let is_first_cut = chain[first].kind == Kind::Bare
+                    && bytes - chain[first].bytes < self.wanted.bytes;
+                if !is_first_cut {
+                    break;
+                }
+            }
+        }
+        self.chain = chain;
+        self.chain.clear();
+        self.chain_bytes = 0;
+    }
+
+    /// Keeps the run of `bytes` as the best window if it is.
+    fn consider(&mut self, parts: &[Part], bytes: u64) {
+        let granule_bytes = self.wanted.granule_bytes;
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return };
+        let mut spare_bytes = (bytes - self.wanted.bytes) / granule_bytes * granule_bytes;
+        let mut cut = |part: &Part| {
+            let is_bare = part.kind == Kind::Bare;
+            let cut_bytes = if is_bare { spare_bytes.min(part.bytes) } else { 0 };
+            spare_bytes -= cut_bytes;
+            cut_bytes
+        };
+        let end_cut_bytes = cut(last);
+        let start_cut_bytes = if parts.len() > 1 { cut(first) } else { 0 };
+        let sum = |is_of: fn(Kind) -> bool| -> u64 {
+            parts.iter().filter(|part| is_of(part.kind)).map(|part| part.bytes).sum()
+        };
+        let bare_bytes = sum(|kind| kind == Kind::Bare) - end_cut_bytes - start_cut_bytes;
+        let shadow_bytes = sum(|kind| matches!(kind, Kind::Shadow(_)));
+        let cost = BARE_COST * bare_bytes + shadow_bytes;
+        if cost >= self.least_cost {
+            return;
+        }
+        let mut window =
+            Window { parts: parts.to_vec(), bare_bytes, last_room_bytes: last.bytes };
+        let ends = window.parts.len() - 1;
+        window.parts[ends].bytes -= end_cut_bytes;
+        window.parts[0].address += start_cut_bytes;
+        window.parts[0].bytes -= start_cut_bytes;
+        window.parts.retain(|part| part.bytes > 0);
+        if self.has_bytes_once(&window) {
+            self.least_cost = cost;
+            self.best = Some(window);
+        }
+    }
+
+    /// Returns true if no extent of the window lies in the window already, and none is in it twice.
+    fn has_bytes_once(&self, window: &Window) -> bool {
+        let mut found: Vec<usize> = window.shadows().map(|(index, _)| index).collect();
+        found.sort_unstable();
+        found.windows(2).all(|pair| pair[0] != pair[1])
+            && found.iter().all(|&index| !window.contains(self.wanted.free[index].address))
+    }
+}
