@@ -11,9 +11,6 @@ use std::time::{Duration, Instant};
 /// Done, or a message about what failed.
 pub type Outcome = Result<(), String>;
 
-/// `nice`'s option: on a busy processor, a fifth of what another program gets.
-const LOW_PRIORITY: &str = "-n7";
-
 /// The command line of another program.
 #[derive(Debug)]
 pub struct Step {
@@ -43,13 +40,6 @@ impl Step {
     /// The same in `folder` instead of the root of the repository.
     pub fn within(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = folder.into();
-        self
-    }
-
-    /// The same at a priority with which it takes little from other programs.
-    pub fn with_low_priority(mut self) -> Self {
-        let own = [LOW_PRIORITY.into(), std::mem::replace(&mut self.program, "nice".into())];
-        self.arguments.splice(..0, own);
         self
     }
 

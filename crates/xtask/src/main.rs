@@ -126,7 +126,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Every check, the quickest first; the first that fails ends it.
+/// Every check, the quickest first; the first that fails ends it, once the downloads and the
+/// release build beside it have ended.
 fn ci() -> Outcome {
     environments::lint()?;
     thread::scope(|scope| {
@@ -134,7 +135,7 @@ fn ci() -> Outcome {
         let environment = scope.spawn(frameworks::install);
         // In a folder of its own. Each of its crates is one unit of code, compiled by one
         // processor, so alone it would leave the others idle.
-        let release = scope.spawn(|| run(&release::build().with_low_priority()));
+        let release = scope.spawn(|| run(&release::build()));
         lint_rust()?;
         suite::test(&[])?;
         test_page(&[])?;
