@@ -97,6 +97,8 @@ genesis_status genesis_stats_reset_peak(int device) { return stand_in::reset_pea
 
 const char *stand_in_prices() { return stand_in::prices(); }
 
+std::int64_t stand_in_calls(const char *name) { return stand_in::calls(name); }
+
 genesis_status genesis_device_count_get(int *count) {
     const genesis_status started = peer::start();
     if (started == GENESIS_STATUS_SUCCESS) *count = 1;

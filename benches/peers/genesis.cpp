@@ -2,7 +2,7 @@
 // stand-in counts them, and not as the library does.
 //
 // This library is linked against libgenesis.so. It replaces two functions of the interface and
-// adds one, which names the prices of driver time. A look-up finds all other functions in
+// adds two, for the prices of driver time and for counts of single calls. A look-up finds all other functions in
 // libgenesis.so itself, so nothing stands between a replay and the functions that it times.
 #include <genesis.h>
 
@@ -21,5 +21,7 @@ genesis_status genesis_stats_get(int device, genesis_stats *stats) {
 genesis_status genesis_stats_reset_peak(int device) { return stand_in::reset_peak(device); }
 
 const char *stand_in_prices() { return stand_in::prices(); }
+
+std::int64_t stand_in_calls(const char *name) { return stand_in::calls(name); }
 
 }  // extern "C"

@@ -45,6 +45,12 @@ inline genesis_status report(int device, genesis_stats &stats) {
     return GENESIS_STATUS_SUCCESS;
 }
 
+// How often the call `name` of the driver was made; below 0 if there is no stand-in.
+inline std::int64_t calls(const char *name) {
+    static const auto count = find<std::int64_t(const char *name)>("simcuda_calls");
+    return count ? count(name) : -1;
+}
+
 // The name of the prices of driver time; null if there is no stand-in.
 inline const char *prices() {
     static const auto name = find<const char *()>("simcuda_prices");

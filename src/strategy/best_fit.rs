@@ -45,7 +45,7 @@ impl FreeList for BestFit {
 
     /// The smallest free block of at least `bytes`.
     #[inline]
-    fn find(&self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
+    fn find(&mut self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
         let bin = bin_of(bytes);
         let root = self.bins.head(bin);
         if root != NO_SLOT {

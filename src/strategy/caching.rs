@@ -11,7 +11,7 @@ use super::sizing::COMMON_SEGMENT_BYTES;
 use crate::base::size::{ALIGNMENT_BYTES, SMALL_BLOCK_LIMIT_BYTES, SizeClass};
 
 /// The free blocks of one lane.
-pub type Caching = Joined<BestFit, CachingRule>;
+pub type Caching = Joined<BestFit, BestFit, CachingRule>;
 
 /// When PyTorch's allocator cuts a block.
 #[derive(Debug)]

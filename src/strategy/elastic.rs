@@ -1,4 +1,5 @@
-//! Segregated fit over memory that comes and goes, cut and joined: the free blocks of Elastic.
+//! The free blocks of Elastic, cut and joined, over memory that comes and goes: small ones by size
+//! ([`Segregated`]), large ones by address ([`FirstFit`]).
 //!
 //! A block is cut exactly to size, so the rest of a page serves its neighbour. A freed block is
 //! joined at once. To put the joining off, for the next request of the same size, was measured
@@ -8,12 +9,13 @@
 //! This module does not know which memory lies under the addresses: `heap::elastic` changes it,
 //! taking parts of free blocks out and putting others in.
 
+use super::first_fit::FirstFit;
 use super::joined::{CutRule, Joined};
 use super::segregated::Segregated;
 use crate::base::size::SizeClass;
 
 /// The free blocks of one lane.
-pub type Elastic = Joined<Segregated, ExactCut>;
+pub type Elastic = Joined<Segregated, FirstFit, ExactCut>;
 
 /// Cuts a block to the very size of the request.
 #[derive(Debug)]

@@ -21,17 +21,24 @@ use crate::memory::{Block, BlockTable, NO_SLOT, Slot, State};
 
 /// Free blocks that are searched by size, all of less than 2^48 bytes. Joins and cuts nothing.
 pub trait FreeList: Debug {
+    /// Whether blocks are kept by address, so that [`Self::replace`] is cheap.
+    const IS_BY_ADDRESS: bool = false;
+
     /// No free block.
     fn new() -> Self;
 
     /// A free block of at least `bytes`, if there is one; it stays here.
-    fn find(&self, blocks: &BlockTable, bytes: u64) -> Option<Slot>;
+    fn find(&mut self, blocks: &BlockTable, bytes: u64) -> Option<Slot>;
 
     /// Takes in a free block.
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot);
 
     /// Takes out a block that is here.
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot);
+
+    /// The block `slot`, which was at `address` here, has become `by`: cut, or joined with a
+    /// neighbour. Only for lists by address.
+    fn replace(&mut self, _blocks: &mut BlockTable, (_slot, _address): (Slot, u64), _by: Slot) {}
 
     /// Calls `visit` with the free blocks of sizes in `bytes`, in no order.
     fn visit(
@@ -67,10 +74,11 @@ pub struct SplitFree {
     pub bytes: Gauge,
 }
 
-/// The free blocks of one lane.
+/// The free blocks of one lane: the small ones in a list `S`, the large ones in a list `L`.
 #[derive(Debug)]
-pub struct Joined<F, R> {
-    classes: [Class<F>; 2],
+pub struct Joined<S, L, R> {
+    small: Class<S>,
+    large: Class<L>,
     rule: R,
 }
 
@@ -81,54 +89,44 @@ struct Class<F> {
     split: SplitFree,
 }
 
-impl<F: FreeList, R: CutRule> Joined<F, R> {
+impl<S: FreeList, L: FreeList, R: CutRule> Joined<S, L, R> {
     /// No free block; the blocks will be cut by `rule`.
     pub fn with_rule(rule: R) -> Self {
-        let class = || Class { list: F::new(), split: SplitFree::default() };
-        Self { classes: [class(), class()], rule }
+        Self { small: Class::new(), large: Class::new(), rule }
     }
 
     /// Takes out a block of at least `block_bytes`, cut to size.
     #[inline]
     pub fn take(&mut self, blocks: &mut BlockTable, block_bytes: u64) -> Option<Slot> {
-        let class = &mut self.classes[SizeClass::of(block_bytes).index()];
-        let slot = class.list.find(blocks, block_bytes)?;
-        if !self.rule.serves(blocks.get(slot).bytes, block_bytes) {
-            return None;
+        match SizeClass::of(block_bytes) {
+            SizeClass::Small => self.small.take(&self.rule, blocks, block_bytes),
+            SizeClass::Large => self.large.take(&self.rule, blocks, block_bytes),
         }
-        class.remove(blocks, slot);
-        class.cut(&self.rule, blocks, slot, block_bytes);
-        Some(slot)
     }
 
     /// Cuts a block that is not here to `block_bytes`, and takes in the rest if it is worth it.
     pub fn cut(&mut self, blocks: &mut BlockTable, slot: Slot, block_bytes: u64) {
-        let class = &mut self.classes[blocks.get(slot).class.index()];
-        class.cut(&self.rule, blocks, slot, block_bytes);
+        match blocks.get(slot).class {
+            SizeClass::Small => self.small.cut(&self.rule, blocks, slot, block_bytes),
+            SizeClass::Large => self.large.cut(&self.rule, blocks, slot, block_bytes),
+        }
     }
 
     /// Takes in a free block, joined with its free neighbours.
     #[inline]
     pub fn give(&mut self, blocks: &mut BlockTable, slot: Slot) {
-        let Block { before, after, class, .. } = *blocks.get(slot);
-        let class = &mut self.classes[class.index()];
-        if after != NO_SLOT && blocks.get(after).state == State::Free {
-            class.remove(blocks, after);
-            blocks.merge_with_after(slot);
+        match blocks.get(slot).class {
+            SizeClass::Small => self.small.give(blocks, slot),
+            SizeClass::Large => self.large.give(blocks, slot),
         }
-        let mut joined = slot;
-        if before != NO_SLOT && blocks.get(before).state == State::Free {
-            class.remove(blocks, before);
-            blocks.merge_with_after(before);
-            joined = before;
-        }
-        class.insert(blocks, joined);
     }
 
     /// Takes out a particular free block.
     pub fn withdraw(&mut self, blocks: &mut BlockTable, slot: Slot) {
-        let class = blocks.get(slot).class;
-        self.classes[class.index()].remove(blocks, slot);
+        match blocks.get(slot).class {
+            SizeClass::Small => self.small.remove(blocks, slot),
+            SizeClass::Large => self.large.remove(blocks, slot),
+        }
     }
 
     /// Calls `visit` with the free blocks of `classes` that have `bytes`, in no order.
@@ -140,23 +138,29 @@ impl<F: FreeList, R: CutRule> Joined<F, R> {
         visit: &mut impl FnMut(Slot, &Block),
     ) {
         for class in classes {
-            self.classes[class.index()].list.visit(blocks, bytes, visit);
+            match class {
+                SizeClass::Small => self.small.list.visit(blocks, bytes, visit),
+                SizeClass::Large => self.large.list.visit(blocks, bytes, visit),
+            }
         }
     }
 
     /// The largest free block, in bytes.
     pub fn largest_bytes(&self, blocks: &BlockTable) -> u64 {
-        self.classes.iter().map(|class| class.list.largest_bytes(blocks)).max().unwrap_or(0)
+        self.small.list.largest_bytes(blocks).max(self.large.list.largest_bytes(blocks))
     }
 
     /// The free blocks of `class` that are parts of segments or areas.
     pub fn split(&self, class: SizeClass) -> SplitFree {
-        self.classes[class.index()].split
+        match class {
+            SizeClass::Small => self.small.split,
+            SizeClass::Large => self.large.split,
+        }
     }
 
     /// Makes the peaks of [`Self::split`] the current values.
     pub fn reset_peaks(&mut self) {
-        for Class { split, .. } in &mut self.classes {
+        for split in [&mut self.small.split, &mut self.large.split] {
             split.blocks.reset_peak();
             split.bytes.reset_peak();
         }
@@ -174,18 +178,79 @@ impl<F: FreeList, R: CutRule> Joined<F, R> {
                 (*count, *bytes) = (*count + 1, *bytes + block.bytes);
             }
         }
-        let mut count = 0;
-        for (Class { list, split }, parts) in self.classes.iter().zip(parts) {
+        for (class, parts) in SizeClass::ALL.into_iter().zip(parts) {
+            let split = self.split(class);
             if parts != (split.blocks.current, split.bytes.current) {
                 return Err(format!("{parts:?} blocks and bytes of parts, counted {split:?}"));
             }
-            count += list.validate(blocks)?;
         }
-        Ok(count)
+        Ok(self.small.list.validate(blocks)? + self.large.list.validate(blocks)?)
     }
 }
 
 impl<F: FreeList> Class<F> {
+    fn new() -> Self {
+        Self { list: F::new(), split: SplitFree::default() }
+    }
+
+    #[inline]
+    fn take(
+        &mut self,
+        rule: &impl CutRule,
+        blocks: &mut BlockTable,
+        block_bytes: u64,
+    ) -> Option<Slot> {
+        let slot = self.list.find(blocks, block_bytes)?;
+        let Block { bytes, address, class, .. } = *blocks.get(slot);
+        if !rule.serves(bytes, block_bytes) {
+            return None;
+        }
+        if F::IS_BY_ADDRESS && rule.keeps_rest(class, block_bytes, bytes - block_bytes) {
+            let was_whole = blocks.is_whole_segment(slot);
+            let rest = blocks.split(slot, block_bytes);
+            self.list.replace(blocks, (slot, address), rest);
+            if was_whole {
+                self.split.blocks.add(1);
+                self.split.bytes.add(bytes - block_bytes);
+            } else {
+                self.split.bytes.take(block_bytes);
+            }
+        } else {
+            self.remove(blocks, slot);
+            self.cut(rule, blocks, slot, block_bytes);
+        }
+        Some(slot)
+    }
+
+    #[inline]
+    fn give(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        let Block { before, after, bytes, .. } = *blocks.get(slot);
+        let is_free = |slot: Slot| slot != NO_SLOT && blocks.get(slot).state == State::Free;
+        let (joins_before, joins_after) = (is_free(before), is_free(after));
+        if F::IS_BY_ADDRESS && joins_before != joins_after {
+            let (joined, known) = if joins_before { (before, before) } else { (slot, after) };
+            let Block { address: known_address, bytes: known_bytes, .. } = *blocks.get(known);
+            blocks.merge_with_after(joined);
+            self.list.replace(blocks, (known, known_address), joined);
+            if blocks.is_whole_segment(joined) {
+                self.split.blocks.take(1);
+                self.split.bytes.take(known_bytes);
+            } else {
+                self.split.bytes.add(bytes);
+            }
+            return;
+        }
+        if joins_after {
+            self.remove(blocks, after);
+            blocks.merge_with_after(slot);
+        }
+        if joins_before {
+            self.remove(blocks, before);
+            blocks.merge_with_after(before);
+        }
+        self.insert(blocks, if joins_before { before } else { slot });
+    }
+
     #[inline]
     fn cut(&mut self, rule: &impl CutRule, blocks: &mut BlockTable, slot: Slot, block_bytes: u64) {
         let Block { bytes, class, .. } = *blocks.get(slot);

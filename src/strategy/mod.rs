@@ -5,7 +5,7 @@
 //! | `Naive` | as requested | none are kept |
 //! | `Round`, `Exact` | MXNet's | by exact size, newest first ([`buckets`]) |
 //! | `Caching` | PyTorch's | best fit ([`best_fit`]), cut and joined by a rule ([`caching`]) |
-//! | `Elastic` | 512-byte units, or classes | [`segregated`] fit, cut and joined ([`elastic`]) |
+//! | `Elastic` | 512-byte units, or classes | small: [`segregated`], large: [`first_fit`] ([`elastic`]) |
 //!
 //! What Caching and Elastic share is [`joined`]; what their structures share is [`bins`].
 //!
@@ -21,6 +21,7 @@ mod caching;
 #[cfg(test)]
 mod caching_tests;
 mod elastic;
+mod first_fit;
 mod joined;
 mod segregated;
 #[cfg(test)]

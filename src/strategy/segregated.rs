@@ -52,7 +52,7 @@ impl FreeList for Segregated {
 
     /// A free block of at least `bytes`, mostly little larger than the smallest such.
     #[inline]
-    fn find(&self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
+    fn find(&mut self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
         let bin = bin_of(bytes);
         let first = self.bins.head(bin);
         if first != NO_SLOT {

@@ -22,12 +22,14 @@ pub(crate) fn install(release: &Path, folder: &Path) -> Outcome {
         .map_err(|error| failed(&link, &error))
 }
 
-/// Makes `command` run on the stand-in in `folder`, with one device of `device_bytes`.
-pub(crate) fn put_beneath(command: &mut Command, folder: &Path, device_bytes: u64) {
+/// Makes `command` run on the stand-in in `folder`, with one device of `device_bytes` and driver time
+/// by the list `prices`.
+pub(crate) fn put_beneath(command: &mut Command, folder: &Path, device_bytes: u64, prices: &str) {
     command
         .env("LD_LIBRARY_PATH", folder)
         .env("LD_PRELOAD", folder.join(DRIVER_NAME))
         .env("SIMCUDA_MEMORY", device_bytes.to_string())
+        .env("SIMCUDA_PRICES", prices)
         // PyTorch prefers low addresses, and its published figures were recorded in this order.
         .env("SIMCUDA_ADDRESSES", "descending")
         // The race detector's time is no part of an allocator's.

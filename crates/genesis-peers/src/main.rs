@@ -2,25 +2,35 @@
 //! same driver stand-in and the same machine, in one run.
 //!
 //! ```text
-//! install   the peers and their headers, from the package registry
-//! subjects  the allocators that are measured, and what is built for them
-//! driver    the driver stand-in under CUDA's library names
-//! trace     the recorded programs
-//! measure   replays, one process each; the smallest device
-//! page      docs/benchmarks/peers.md
-//! chart     docs/benchmarks/peers.svg
-//! results   what was measured, which page and chart are written from
+//! arguments      the command line, and where results go
+//! install        the peers and their headers, from the package registry
+//! subjects       the allocators that are measured, and what is built for them
+//! driver         the driver stand-in under CUDA's library names
+//! trace          the recorded programs
+//! run            one replay: the device's room, and what became of it
+//! measure        replays, one process each; the smallest device
+//! queue          work side by side
+//! page           docs/benchmarks/peers.md
+//! chart          docs/benchmarks/peers.svg, and pictures of dots
+//! circumstances  date, machine and versions
+//! results        what was measured, which page and chart are written from
+//! cells          docs/benchmarks/cells.md: Elastic against expandable segments, won or lost
 //! ```
 //!
 //! Everything measured is kept as JSON under the build folder; `--page` writes
-//! the page from it again.
+//! the pages from it again.
 
+mod arguments;
+mod cells;
 mod chart;
+mod circumstances;
 mod driver;
 mod install;
 mod measure;
 mod page;
+mod queue;
 mod results;
+mod run;
 mod subjects;
 mod trace;
 
@@ -30,46 +40,24 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use genesis_replay::report::Report;
-use steps::{Outcome, root, target_folder};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use steps::{Outcome, root};
 
+use arguments::{Arguments, Name, Places, build_folder};
+use cells::Cells;
+use cells::gather::Plan;
 use install::Packages;
 use results::{Measured, Results, failed};
 use subjects::{Subject, Tools};
 use trace::Trace;
 
-/// Where the page and the chart go, from the root of the repository.
-const PAGE_FOLDER: &str = "docs/benchmarks";
-
-/// Compare Genesis with PyTorch's own allocator and RMM's pool on the recorded programs
-#[derive(Debug, Parser)]
-#[command(name = "cargo xtask peers", max_term_width = 100)]
-struct Arguments {
-    /// Traces to replay, by name, separated by commas [default: all]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    traces: Vec<String>,
-    /// How often every allocator is timed in turn; times are medians over all rounds
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    rounds: u16,
-    /// Only write the page again, from what the last run measured
-    #[arg(long)]
-    page: bool,
-    /// Replay one short trace once, to see that everything works: page, chart and results go to
-    /// the build folder
-    #[arg(long, conflicts_with_all = ["traces", "rounds", "page"])]
-    smoke: bool,
-}
-
-/// The trace of `--smoke`.
-const SMOKE_TRACE: &str = "alternating";
+/// The files of what was measured.
+const RESULTS: &str = "results.json";
+const CELLS: &str = "cells.json";
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::parse();
-    if arguments.smoke {
-        arguments.traces = vec![SMOKE_TRACE.to_owned()];
-        arguments.rounds = 1;
-    }
-    match peers(&arguments) {
+    match peers(&Arguments::parse().completed()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("peers: {message}");
@@ -79,39 +67,91 @@ fn main() -> ExitCode {
 }
 
 fn peers(arguments: &Arguments) -> Outcome {
-    let folder = target_folder().join("peers");
-    let pages = if arguments.smoke { folder.join("smoke") } else { root().join(PAGE_FOLDER) };
-    std::fs::create_dir_all(&pages).map_err(|error| failed(&pages, &error))?;
-    let kept = if arguments.smoke { &pages } else { &folder }.join("results.json");
-    let results = if arguments.page {
-        let text = std::fs::read(&kept).map_err(|error| failed(&kept, &error))?;
-        serde_json::from_slice(&text).map_err(|error| failed(&kept, &error))?
-    } else {
-        let results = measure_all(arguments, &folder)?;
-        let text = serde_json::to_vec(&results).map_err(|error| failed(&kept, &error))?;
-        std::fs::write(&kept, text).map_err(|error| failed(&kept, &error))?;
-        results
-    };
-    chart::draw(&pages.join("peers.svg"), &results)?;
-    let page = pages.join("peers.md");
-    std::fs::write(&page, page::write(&results)).map_err(|error| failed(&page, &error))?;
-    eprintln!("\nThe page is {}", page.display());
+    let places = arguments.places();
+    for folder in [&places.pages, &places.kept] {
+        std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+    }
+    if arguments.page {
+        write_peers(&places, &read(&places.kept.join(RESULTS))?)?;
+        return write_cells(&places, &read(&places.kept.join(CELLS))?);
+    }
+    let traces = trace::find(&arguments.trace_folder(), &arguments.traces)?;
+    let folder = build_folder();
+    let packages = Packages::install(&folder)?;
+    let tools = Tools::build(&folder, &packages, &arguments.prices)?;
+    let cells = measure_cells(arguments, &tools, &traces, &places)?;
+    keep(&places.kept.join(CELLS), &cells)?;
+    write_cells(&places, &cells)?;
+    if arguments.has_times() {
+        let results = measure_all(arguments, &tools, &traces)?;
+        keep(&places.kept.join(RESULTS), &results)?;
+        write_peers(&places, &results)?;
+    }
+    println!("\n{}", cells::lines::write(&cells));
     Ok(())
 }
 
-fn measure_all(arguments: &Arguments, folder: &Path) -> Result<Results, String> {
-    let traces = trace::find(&arguments.traces)?;
-    std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
-    let packages = Packages::install(folder)?;
-    let tools = Tools::build(folder, &packages)?;
-    let subjects = tools.subjects(&strategies(&tools)?);
-    let circumstances = page::circumstances();
-    let mut measured = measure_times(&tools, &traces, &subjects, arguments.rounds)?;
-    measure_smallest(&tools, &traces, &subjects, &mut measured)?;
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T, String> {
+    let text = std::fs::read(path).map_err(|error| failed(path, &error))?;
+    serde_json::from_slice(&text).map_err(|error| failed(path, &error))
+}
+
+fn keep(path: &Path, measured: &impl Serialize) -> Outcome {
+    let text = serde_json::to_vec(measured).map_err(|error| failed(path, &error))?;
+    std::fs::write(path, text).map_err(|error| failed(path, &error))
+}
+
+fn write_peers(places: &Places, results: &Results) -> Outcome {
+    chart::draw(&places.pages.join("peers.svg"), results)?;
+    write_page(&places.pages.join("peers.md"), &page::write(results))
+}
+
+fn write_cells(places: &Places, cells: &Cells) -> Outcome {
+    if !cells.cells.is_empty() {
+        cells::chart::draw(&places.pages.join("cells.svg"), cells)?;
+    }
+    write_page(&places.pages.join("cells.md"), &cells::page::write(cells))
+}
+
+fn write_page(path: &Path, page: &str) -> Outcome {
+    std::fs::write(path, page).map_err(|error| failed(path, &error))?;
+    eprintln!("\nThe page is {}", path.display());
+    Ok(())
+}
+
+fn measure_cells(
+    arguments: &Arguments,
+    tools: &Tools,
+    traces: &[Trace],
+    places: &Places,
+) -> Result<Cells, String> {
+    eprintln!("\nCells:");
+    let names: Vec<&str> = arguments.subjects.iter().copied().map(Name::subject).collect();
+    let mut subjects = tools.subjects(&[cells::STRATEGY.to_owned()]);
+    subjects.retain(|subject| names.contains(&&*subject.name));
+    let plan = Plan {
+        traces,
+        subjects,
+        rooms: arguments.rooms(),
+        passes: arguments.passes,
+        long_passes: arguments.long_passes(),
+        // All allocators' are on the other page if that is written too.
+        has_smallest: arguments.smallest,
+        keeps_peers: arguments.keep_peers,
+        kept: places.runs.clone(),
+    };
+    cells::gather::measure(tools, &plan, circumstances::read(arguments.passes, &tools.prices))
+}
+
+fn measure_all(arguments: &Arguments, tools: &Tools, traces: &[Trace]) -> Result<Results, String> {
+    let subjects = tools.subjects(&strategies(tools)?);
+    let circumstances = circumstances::read(arguments.passes, &tools.prices);
+    let mut measured = measure_times(arguments, tools, traces, &subjects)?;
+    measure_smallest(tools, traces, &subjects, &mut measured)?;
     Ok(Results {
         circumstances,
         subjects: subjects.into_iter().map(|subject| subject.name).collect(),
-        traces: traces.into_iter().map(|trace| trace.name).collect(),
+        traces: traces.iter().map(|trace| trace.name.clone()).collect(),
         measured,
     })
 }
@@ -119,19 +159,19 @@ fn measure_all(arguments: &Arguments, folder: &Path) -> Result<Results, String> 
 type ByTrace = BTreeMap<String, BTreeMap<String, Measured>>;
 
 fn measure_times(
+    arguments: &Arguments,
     tools: &Tools,
     traces: &[Trace],
     subjects: &[Subject],
-    rounds: u16,
 ) -> Result<ByTrace, String> {
     let mut measured = ByTrace::new();
     for trace in traces {
         eprintln!("\n{}, memory and times:", trace.name);
         let by_subject = measured.entry(trace.name.clone()).or_default();
         let able: Vec<_> = subjects.iter().filter(|subject| subject.can_replay(trace)).collect();
-        for _ in 0..rounds {
+        for _ in 0..arguments.rounds {
             for subject in &able {
-                let round = measure::times(tools, trace, subject)?;
+                let round = measure::times(tools, trace, subject, arguments.passes)?;
                 match by_subject.get_mut(&subject.name) {
                     Some(before) => before.add(round),
                     None => drop(by_subject.insert(subject.name.clone(), round)),

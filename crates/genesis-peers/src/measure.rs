@@ -4,52 +4,56 @@
 //! All subjects take turns, round after round, so that other load on the machine falls on all.
 //!
 //! The *smallest device* is found by bisection between the live peak, below which nothing
-//! completes, and the peak that was reserved with ample memory. Each probe is one pass in a new
-//! process, and completes if no request failed. Completing is not strictly monotonic in the size,
+//! completes, and the peak that was reserved with ample memory. Each probe makes all passes in a new
+//! process, and completes if no request of any pass failed. Completing is not strictly monotonic in the size,
 //! so near the threshold the result is one of several. Probes count and do not time, so they run
 //! side by side.
 
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use genesis_replay::report::Report;
-
+use crate::queue::side_by_side;
 use crate::results::{Measured, Rounds, failed};
+use crate::run::{AMPLE_BYTES, Run, STEP_BYTES};
 use crate::subjects::{Subject, Tools};
 use crate::trace::Trace;
+use steps::Outcome;
 
 /// How the names of variables begin that would change what is measured.
 const SETTINGS: [&str; 5] = ["GENESIS_", "MXNET_", "PYTORCH_", "RMM_", "SIMCUDA_"];
-/// Passes of a process after the first: enough that in most of them a program's memory no longer
-/// moves.
-const WARM_PASSES: usize = 9;
-/// A device on which no subject runs short, even with two threads: 1 TiB.
-const AMPLE_BYTES: u64 = 1 << 40;
-/// The sizes of devices tried are multiples of this.
-const STEP_BYTES: u64 = 64 << 10;
 /// The smallest device is found to this part of the live peak.
 const RESOLUTION: f64 = 0.001;
 /// How often the first device tried is doubled if it is too small.
 const MOST_DOUBLINGS: u32 = 4;
 
+/// How long a process may run. A replay takes seconds; one that takes this long does not end.
+const MOST_SECONDS: u32 = 900;
+/// The exit status of `timeout`, which ends such a process and its children.
+const TIMED_OUT: i32 = 124;
+
 /// How one process replays.
 #[derive(Clone, Copy, Debug)]
-struct Replay {
-    threads: usize,
-    warm_passes: usize,
-    device_bytes: u64,
+pub(crate) struct Replay {
+    pub(crate) threads: usize,
+    /// At least 1.
+    pub(crate) passes: u16,
+    pub(crate) device_bytes: u64,
 }
 
 /// Replays `trace` with one thread, in one process and in two at once, and with two threads.
-pub(crate) fn times(tools: &Tools, trace: &Trace, subject: &Subject) -> Result<Measured, String> {
+pub(crate) fn times(
+    tools: &Tools,
+    trace: &Trace,
+    subject: &Subject,
+    passes: u16,
+) -> Result<Measured, String> {
     let on_threads = |threads| {
-        let how = Replay { threads, warm_passes: WARM_PASSES, device_bytes: AMPLE_BYTES };
-        let report = replay(tools, trace, subject, how)?;
-        match report.failures() {
-            0 => Ok(report),
-            failures => Err(format!("{failures} requests failed with ample memory")),
-        }
+        let how = Replay { threads, passes, device_bytes: AMPLE_BYTES };
+        let run = replay(tools, trace, subject, how)?;
+        run.completed().cloned().ok_or_else(|| {
+            let trouble = run.trouble().unwrap_or_default();
+            format!("{} under {}, with ample memory: {trouble}", trace.name, subject.name)
+        })
     };
     let processes = std::thread::scope(|scope| {
         let other = scope.spawn(|| on_threads(1));
@@ -67,51 +71,57 @@ pub(crate) fn times(tools: &Tools, trace: &Trace, subject: &Subject) -> Result<M
 /// Finds the smallest device for each of `searches`, and writes it into the measurement.
 pub(crate) fn smallest_devices(
     tools: &Tools,
-    mut searches: Vec<(&Trace, &Subject, &mut Measured)>,
-) -> Result<(), String> {
+    searches: Vec<(&Trace, &Subject, &mut Measured)>,
+) -> Outcome {
     let count = searches.len();
     let done = AtomicUsize::new(0);
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(count);
-    let queue = Mutex::new(searches.iter_mut());
-    let next = || queue.lock().ok()?.next();
-    std::thread::scope(|scope| {
-        let work = || {
-            while let Some((trace, subject, measured)) = next() {
-                let found = smallest_device(tools, trace, subject, measured.single.first())?;
-                let number = done.fetch_add(1, Ordering::Relaxed) + 1;
-                let over_live = found as f64 / trace.live_peak_bytes as f64;
-                eprintln!(
-                    "[{number}/{count}] {} under {}: completes on {over_live:.3} × live",
-                    trace.name, subject.name
-                );
-                measured.smallest_device_bytes = Some(found);
-            }
-            Ok(())
-        };
-        let running: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        running.into_iter().try_for_each(|worker| {
-            worker.join().unwrap_or_else(|_| Err("a search panicked".to_owned()))
-        })
+    side_by_side(searches, |(trace, subject, measured)| {
+        let ample = measured.single.first();
+        let passes = ample.passes().count() as u16;
+        let peak_bytes = ample.passes().map(|pass| pass.reserved_peak_bytes).max();
+        let guess_bytes = peak_bytes.unwrap_or_default();
+        let found = smallest_device(tools, trace, subject, Search { passes, guess_bytes })?;
+        let number = done.fetch_add(1, Ordering::Relaxed) + 1;
+        let name = &subject.name;
+        eprintln!("[{number}/{count}] {}, {name}: {}", trace.name, completes_on(trace, found));
+        measured.smallest_device_bytes = found;
+        Ok(())
     })
 }
 
-fn smallest_device(
+/// What is known before a search for the smallest device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Search {
+    pub(crate) passes: u16,
+    /// A device that is probably enough.
+    pub(crate) guess_bytes: u64,
+}
+
+/// The smallest device in words.
+pub(crate) fn completes_on(trace: &Trace, found: Option<u64>) -> String {
+    let over_live = found.map(|bytes| bytes as f64 / trace.live_peak_bytes as f64);
+    over_live.map_or("completes on no device".to_owned(), |over_live| {
+        format!("completes on {over_live:.3} × live")
+    })
+}
+
+/// The smallest device on which all passes complete; `None` if none was found.
+pub(crate) fn smallest_device(
     tools: &Tools,
     trace: &Trace,
     subject: &Subject,
-    ample: &Report,
-) -> Result<u64, String> {
+    search: Search,
+) -> Result<Option<u64>, String> {
+    let Search { passes, guess_bytes } = search;
     let completes = |steps: u64| {
-        let device_bytes = steps * STEP_BYTES;
-        let how = Replay { threads: 1, warm_passes: 0, device_bytes };
-        Ok(replay(tools, trace, subject, how)?.failures() == 0)
+        let how = Replay { threads: 1, passes, device_bytes: steps * STEP_BYTES };
+        Ok(replay(tools, trace, subject, how)?.completed().is_some())
     };
     let too_small = (trace.live_peak_bytes - 1) / STEP_BYTES;
-    let guess = ample.cold.reserved_peak_bytes.div_ceil(STEP_BYTES).max(too_small + 1);
+    let guess = guess_bytes.div_ceil(STEP_BYTES).max(too_small + 1);
     let resolution = (trace.live_peak_bytes as f64 * RESOLUTION) as u64 / STEP_BYTES;
     let found = least(too_small, guess, resolution.max(1), completes)?;
-    let nothing = || format!("{} does not complete under {}", trace.name, subject.name);
-    found.map(|steps| steps * STEP_BYTES).ok_or_else(nothing)
+    Ok(found.map(|steps| steps * STEP_BYTES))
 }
 
 /// The least number above `too_small` for which `completes` returns true, or at most `resolution`
@@ -139,12 +149,19 @@ fn least(
     Ok(Some(enough))
 }
 
-fn replay(tools: &Tools, trace: &Trace, subject: &Subject, how: Replay) -> Result<Report, String> {
-    let Replay { threads, warm_passes, device_bytes } = how;
-    let mut command = Command::new(&tools.genesis);
+/// Replays `trace` in a process of its own; an error if there cannot be one.
+pub(crate) fn replay(
+    tools: &Tools,
+    trace: &Trace,
+    subject: &Subject,
+    how: Replay,
+) -> Result<Run, String> {
+    let Replay { threads, passes, device_bytes } = how;
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", &MOST_SECONDS.to_string()]).arg(&tools.genesis);
     command.arg("replay").arg(&trace.path).args(["--json", "--backend", "cuda", "--library"]);
     command.arg(&subject.library);
-    command.args(["--threads", &threads.to_string(), "--warm", &warm_passes.to_string()]);
+    command.args(["--threads", &threads.to_string(), "--warm", &(passes.max(1) - 1).to_string()]);
     if let Some(strategy) = &subject.strategy {
         command.args(["--strategy", strategy]);
     }
@@ -154,14 +171,20 @@ fn replay(tools: &Tools, trace: &Trace, subject: &Subject, how: Replay) -> Resul
         }
     }
     command.envs(subject.settings.iter().map(|(name, value)| (name, value)));
-    crate::driver::put_beneath(&mut command, &tools.driver_folder, device_bytes);
+    crate::driver::put_beneath(&mut command, &tools.driver_folder, device_bytes, &tools.prices);
     let output =
         command.stdin(Stdio::null()).output().map_err(|error| failed(&tools.genesis, &error))?;
     // A replay with failed requests has another exit status, but still prints its report.
-    serde_json::from_slice(&output.stdout).map_err(|_| {
+    let report =
+        serde_json::from_slice(&output.stdout).map(|report| Run::Reported(Box::new(report)));
+    Ok(report.unwrap_or_else(|_| {
+        if output.status.code() == Some(TIMED_OUT) {
+            return Run::Died(format!("no end in {MOST_SECONDS} s"));
+        }
         let errors = String::from_utf8_lossy(&output.stderr);
-        format!("{} under {}: {}: {errors}", trace.name, subject.name, output.status)
-    })
+        let words = errors.lines().map(str::trim).rfind(|line| !line.is_empty());
+        Run::Died(format!("{}: {}", output.status, words.unwrap_or("no message")))
+    }))
 }
 
 #[cfg(test)]

@@ -2,93 +2,150 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::process::Command;
 
 use genesis_replay::report::Pass;
 use genesis_replay::table::{duration, grouped};
 
 use crate::install::{PYTORCH_VERSION, RMM_VERSION};
-use crate::results::{Measured, Results, Rounds};
+use crate::results::{Measured, Results, Rounds, geometric_mean};
 use crate::subjects::YARDSTICK;
-use steps::root;
 
 const NOTHING: &str = "–";
 
 /// A cell's text for a measurement, given the yardstick's of the same trace.
 type Cell = fn(&Measured, Option<&Measured>) -> Option<String>;
 
-/// A table of the page: heading, explanation and cells.
-type Section = (&'static str, &'static str, Cell);
+/// A number for a measurement, given the yardstick's of the same trace.
+type Number = fn(&Measured, Option<&Measured>) -> Option<f64>;
 
-const SECTIONS: [Section; 9] = [
-    (
-        "Memory reserved over memory live",
-        "The peak of physical memory taken from the device over the peak of what the program had \
-         live, as requested; first pass, ample memory. 1 is the best possible.",
-        |measured, _| measured.single.first().reserved_over_live().map(ratio),
-    ),
-    (
-        "Smallest device",
-        "The least memory on which the first pass completes without a failed request, over the \
-         live peak; found to 0.1 % by bisection, each probe in its own process. Completing is not \
-         strictly monotonic in the size, so near the threshold this is one of several values.",
-        |measured, _| {
-            let live_bytes = measured.single.first().live_peak_bytes as f64;
-            measured.smallest_device_bytes.map(|bytes| ratio(bytes as f64 / live_bytes))
-        },
-    ),
-    (
-        "Nanoseconds per call, one thread, warm",
-        "Median of the passes after the first, over several processes; in brackets over PyTorch \
-         native. This includes the replay's own loop, a nanosecond or two.",
-        |measured, yardstick| {
+/// A table of the page.
+struct Section {
+    heading: &'static str,
+    explanation: &'static str,
+    cell: Cell,
+    /// The numbers whose geometric means over the traces are the last row, if there is one.
+    mean: Option<Number>,
+}
+
+const SECTIONS: [Section; 12] = [
+    Section {
+        heading: "Memory reserved over memory live",
+        explanation: "The peak of physical memory taken from the device over the peak of what the \
+            program had live, as requested; first pass, ample memory. 1 is the best possible. \
+            [cells.md](cells.md) has the peaks over many passes.",
+        cell: |measured, _| measured.single.first().reserved_over_live().map(ratio),
+        mean: Some(|measured, _| measured.single.first().reserved_over_live()),
+    },
+    Section {
+        heading: "Smallest device",
+        explanation: "The least memory on which no request of any pass fails, over the live peak; \
+            found to 0.1 % by bisection, each probe in its own process. Completing is not strictly \
+            monotonic in the size, so near the threshold this is one of several values.",
+        cell: |measured, _| smallest_over_live(measured).map(ratio),
+        mean: Some(|measured, _| smallest_over_live(measured)),
+    },
+    Section {
+        heading: "Nanoseconds per call, one thread, warm",
+        explanation: "Median of the passes after the first, over several processes; in brackets \
+            over PyTorch native. This includes the replay's own loop, a nanosecond or two. Means \
+            are of the ratios.",
+        cell: |measured, yardstick| {
             times(Rounds::warm_ns, &measured.single, yardstick.map(|one| &one.single))
         },
-    ),
-    (
-        "Nanoseconds per call, two threads, warm",
-        "Each thread replays the whole program on its own streams, both at once; time per call of \
-         one thread, in brackets over PyTorch native.",
-        |measured, yardstick| {
+        mean: Some(|measured, yardstick| {
+            Some(measured.single.warm_ns()? / yardstick?.single.warm_ns()?)
+        }),
+    },
+    Section {
+        heading: "Nanoseconds per call, two threads, warm",
+        explanation: "Each thread replays the whole program on its own streams, both at once; time \
+            per call of one thread, in brackets over PyTorch native.",
+        cell: |measured, yardstick| {
             times(Rounds::warm_ns, &measured.double, yardstick.map(|one| &one.double))
         },
-    ),
-    (
-        "Nanoseconds per call, two processes, warm",
-        "Two processes at once, each with one thread and its own driver; in brackets over PyTorch \
-         native. The time beyond one thread alone comes from the machine, not from the allocator; \
-         two threads have the same share of it.",
-        |measured, yardstick| {
+        mean: Some(|measured, yardstick| {
+            Some(measured.double.warm_ns()? / yardstick?.double.warm_ns()?)
+        }),
+    },
+    Section {
+        heading: "Two threads over one",
+        explanation: "The time per call of two threads at once over that of one thread alone, \
+            warm; in brackets two processes over one, which is the machine's part of it.",
+        cell: |measured, _| {
+            let alone_ns = measured.single.warm_ns()?;
+            let processes = measured.processes.warm_ns()? / alone_ns;
+            Some(format!("{:.2} ({processes:.2})", measured.double.warm_ns()? / alone_ns))
+        },
+        mean: Some(|measured, _| Some(measured.double.warm_ns()? / measured.single.warm_ns()?)),
+    },
+    Section {
+        heading: "Nanoseconds per call, two processes, warm",
+        explanation: "Two processes at once, each with one thread and its own driver; in brackets \
+            over PyTorch native. The time beyond one thread alone comes from the machine, not from \
+            the allocator; two threads have the same share of it.",
+        cell: |measured, yardstick| {
             times(Rounds::warm_ns, &measured.processes, yardstick.map(|one| &one.processes))
         },
-    ),
-    (
-        "Nanoseconds per call, one thread, cold",
-        "The first pass, with nothing cached before it, and without the time that a real driver \
-         would have taken; in brackets over PyTorch native.",
-        |measured, yardstick| {
+        mean: None,
+    },
+    Section {
+        heading: "Nanoseconds per call, one thread, cold",
+        explanation: "The first pass, with nothing cached before it, and without the time that a \
+            real driver would have taken; in brackets over PyTorch native.",
+        cell: |measured, yardstick| {
             times(Rounds::cold_ns, &measured.single, yardstick.map(|one| &one.single))
         },
-    ),
-    (
-        "Memory reserved over memory live, two threads",
-        "Like the first table, with two threads: over twice the program's live peak, though the \
-         two threads need not peak at the same time. How they overlap differs from run to run.",
-        |measured, _| measured.double.first().reserved_over_live().map(ratio),
-    ),
-    (
-        "Driver calls in a pass",
-        "Every call that reaches the driver, including queries of events: first pass, then the \
-         last.",
-        |measured, _| by_pass(measured, |pass| grouped(pass.driver_calls)),
-    ),
-    (
-        "Driver time in a pass",
-        "What a real driver would have taken for these calls by the stand-in's prices, which are \
-         published measurements (`crates/simgpu/src/prices.rs`) of the machine named above: first \
-         pass, then the last.",
-        |measured, _| by_pass(measured, |pass| duration(pass.driver_ns)),
-    ),
+        mean: None,
+    },
+    Section {
+        heading: "Memory reserved over memory live, two threads",
+        explanation: "Like the first table, with two threads: over twice the program's live peak, \
+            though the two threads need not peak at the same time. How they overlap differs from \
+            run to run.",
+        cell: |measured, _| measured.double.first().reserved_over_live().map(ratio),
+        mean: None,
+    },
+    Section {
+        heading: "Driver calls in a pass",
+        explanation: "Every call that reaches the driver, including queries of events: first pass, \
+            then the last. In brackets, those of the last pass that do not concern events as a \
+            part of the program's calls.",
+        cell: |measured, _| {
+            let calls = by_pass(measured, |pass| grouped(pass.driver_calls))?;
+            let report = measured.single.first();
+            let last = report.passes().last()?;
+            let others = last.driver_calls - last.driver_event_calls?;
+            Some(format!("{calls} ({:.3} %)", 100.0 * others as f64 / report.calls as f64))
+        },
+        mean: None,
+    },
+    Section {
+        heading: "Driver time in a pass",
+        explanation: "What a real driver would have taken for these calls by the stand-in's \
+            prices, which are published measurements (`crates/simgpu/src/prices.rs`) of the \
+            machine named above: first pass, then the last.",
+        cell: |measured, _| by_pass(measured, |pass| duration(pass.driver_ns)),
+        mean: None,
+    },
+    Section {
+        heading: "Waits of the host",
+        explanation: "Calls of all passes in which the host waits for the device: synchronising \
+            ones and `cuMemFree`. One thread, then two.",
+        cell: |measured, _| {
+            let waits = |rounds: &Rounds| rounds.first().host_waits().map(grouped);
+            Some(format!("{} / {}", waits(&measured.single)?, waits(&measured.double)?))
+        },
+        mean: None,
+    },
+    Section {
+        heading: "Driver calls in the last pass, two threads",
+        explanation: "As above, of both threads together.",
+        cell: |measured, _| {
+            let last = measured.double.first().passes().last()?;
+            Some(grouped(last.driver_calls))
+        },
+        mean: None,
+    },
 ];
 
 /// The page in Markdown.
@@ -107,8 +164,9 @@ pub(crate) fn write(results: &Results) -> String {
         let _ = writeln!(page, "- {name}: {value}");
     }
     let _ = writeln!(page, "- {}", driver_time_source(results));
-    for (heading, explanation, cell) in SECTIONS {
-        let _ = write!(page, "\n## {heading}\n\n{explanation}\n\n{}", table(results, cell));
+    for section in SECTIONS {
+        let Section { heading, explanation, .. } = section;
+        let _ = write!(page, "\n## {heading}\n\n{explanation}\n\n{}", table(results, &section));
     }
     page
 }
@@ -149,18 +207,39 @@ fn driver_time_source(results: &Results) -> String {
     sources.join("; ")
 }
 
-fn table(results: &Results, cell: Cell) -> String {
+fn table(results: &Results, section: &Section) -> String {
     let mut table = format!("| trace | {} |\n", results.subjects.join(" | "));
     table += &format!("|---|{}\n", "---:|".repeat(results.subjects.len()));
     for trace in &results.traces {
         let yardstick = results.get(trace, YARDSTICK);
         let cells = results.subjects.iter().map(|subject| {
             let measured = results.get(trace, subject);
-            measured.and_then(|one| cell(one, yardstick)).unwrap_or_else(|| NOTHING.to_owned())
+            let cell = measured.and_then(|one| (section.cell)(one, yardstick));
+            cell.unwrap_or_else(|| NOTHING.to_owned())
         });
         table += &format!("| {trace} | {} |\n", cells.collect::<Vec<_>>().join(" | "));
     }
-    table
+    table + &section.mean.map(|number| means(results, number)).unwrap_or_default()
+}
+
+/// The row of geometric means; nothing for a subject that lacks a trace, because its mean could not
+/// be compared.
+fn means(results: &Results, number: Number) -> String {
+    let of = |subject: &str, trace: &String| {
+        number(results.get(trace, subject)?, results.get(trace, YARDSTICK))
+    };
+    let means = results.subjects.iter().map(|subject| {
+        let numbers: Option<Vec<f64>> =
+            results.traces.iter().map(|trace| of(subject, trace)).collect();
+        let mean = numbers.and_then(geometric_mean);
+        mean.map_or(NOTHING.to_owned(), ratio)
+    });
+    format!("| geometric mean | {} |\n", means.collect::<Vec<_>>().join(" | "))
+}
+
+fn smallest_over_live(measured: &Measured) -> Option<f64> {
+    let live_bytes = measured.single.first().live_peak_bytes as f64;
+    measured.smallest_device_bytes.map(|bytes| bytes as f64 / live_bytes)
 }
 
 fn ratio(value: f64) -> String {
@@ -183,58 +262,4 @@ fn times(
 fn by_pass(measured: &Measured, show: fn(&Pass) -> String) -> Option<String> {
     let report = measured.single.first();
     Some(format!("{} / {}", show(&report.cold), show(report.warm.last()?)))
-}
-
-/// The run's date, machine and versions.
-pub(crate) fn circumstances() -> Vec<(String, String)> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    [
-        ("date", first_line_of("date", &["-u", "+%Y-%m-%d"])),
-        ("processor", format!("{}, {cores} cores for the run", processor())),
-        ("load when it began", load()),
-        ("system", first_line_of("uname", &["-sm"])),
-        ("Genesis", first_line_of("git", &["describe", "--always", "--dirty"])),
-        ("PyTorch", PYTORCH_VERSION.to_owned()),
-        ("RMM", RMM_VERSION.to_owned()),
-        (
-            "compilers",
-            format!(
-                "{}; {}",
-                first_line_of("rustc", &["-V"]),
-                first_line_of("c++", &["--version"])
-            ),
-        ),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .to_vec()
-}
-
-/// The machine's load, which affects the times.
-fn load() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let minute = text.split_whitespace().next().unwrap_or("unknown");
-    format!("{minute} processes running, on average over a minute")
-}
-
-fn processor() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let value = |key: &str| {
-        let line = text.lines().find(|line| line.starts_with(key))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    match (value("model name"), value("cpu family"), value("model\t")) {
-        (Some(name), Some(family), Some(model)) => {
-            format!("{name} (family {family}, model {model})")
-        }
-        (name, _, _) => name.unwrap_or_else(|| "unknown".to_owned()),
-    }
-}
-
-/// The first line that a program prints.
-fn first_line_of(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).current_dir(root()).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    text.ok()
-        .and_then(|text| text.lines().next().map(str::to_owned))
-        .unwrap_or_else(|| "unknown".to_owned())
 }

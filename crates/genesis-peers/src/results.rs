@@ -81,3 +81,21 @@ impl Results {
 pub(crate) fn failed(path: &Path, error: &dyn Display) -> String {
     format!("{}: {error}", path.display())
 }
+
+/// The geometric mean; `None` of nothing.
+pub(crate) fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let logarithms: Vec<f64> = values.into_iter().map(f64::ln).collect();
+    let mean = logarithms.iter().sum::<f64>() / logarithms.len() as f64;
+    (!logarithms.is_empty()).then(|| mean.exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::geometric_mean;
+
+    #[test]
+    fn means_are_geometric() {
+        assert_eq!(geometric_mean([]), None);
+        assert!((geometric_mean([1.0, 4.0]).unwrap() - 2.0).abs() < 1e-12);
+    }
+}

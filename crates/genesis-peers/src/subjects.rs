@@ -6,6 +6,7 @@
 //! are the same for all.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::install::{PYTORCH_VERSION, Packages, RMM_VERSION};
 use crate::results::failed;
@@ -20,6 +21,8 @@ pub(crate) struct Tools {
     /// The driver stand-in, under CUDA's own library names.
     pub(crate) driver_folder: PathBuf,
     adapters: PathBuf,
+    /// The price list of driver time, by its name in the stand-in's settings.
+    pub(crate) prices: String,
 }
 
 /// One allocator as it is measured.
@@ -38,6 +41,11 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
+    /// Returns true if it is one of Genesis's own.
+    pub(crate) fn is_genesis(&self) -> bool {
+        self.strategy.is_some()
+    }
+
     /// Returns true if it supports every call of `trace`.
     pub(crate) fn can_replay(&self, trace: &Trace) -> bool {
         self.has_record_stream || !trace.records_streams
@@ -46,24 +54,46 @@ impl Subject {
 
 /// The name of the subject that others' times are divided by.
 pub(crate) const YARDSTICK: &str = "PyTorch native";
+/// The peer that the cells are judged against.
+pub(crate) const EXPANDABLE: &str = "PyTorch expandable";
+/// The subject that the cells judge.
+pub(crate) const ELASTIC: &str = "Genesis Elastic";
+/// The same code with little slack.
+pub(crate) const TIGHT: &str = "Genesis Elastic, tight";
 
 impl Tools {
     /// Builds Genesis, the stand-in and the adapters; files go to `folder`.
-    pub(crate) fn build(folder: &Path, packages: &Packages) -> Result<Self, String> {
+    pub(crate) fn build(folder: &Path, packages: &Packages, prices: &str) -> Result<Self, String> {
         let release = cargo_build()?;
         let tools = Self {
             genesis: release.join("genesis"),
             driver_folder: folder.join("driver"),
             adapters: folder.join("adapters"),
+            prices: prices.to_owned(),
         };
         for folder in [&tools.driver_folder, &tools.adapters] {
             std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
         }
         crate::driver::install(&release, &tools.driver_folder)?;
-        tools.compile_torch(packages)?;
-        tools.compile_rmm(packages)?;
-        tools.compile_genesis(&release)?;
+        let sources = newest(&[root().join("benches/peers"), root().join("include")])?;
+        if !tools.is_compiled_since("torch", sources) {
+            tools.compile_torch(packages)?;
+        }
+        if !tools.is_compiled_since("rmm_pool", sources) {
+            tools.compile_rmm(packages)?;
+        }
+        if !tools.is_compiled_since("genesis", sources) {
+            tools.compile_genesis(&release)?;
+        }
         Ok(tools)
+    }
+
+    /// True if the adapter is newer than `sources` and than this program, which knows the versions
+    /// of packages and the compiler's flags.
+    fn is_compiled_since(&self, name: &str, sources: SystemTime) -> bool {
+        let program = std::env::current_exe().and_then(|path| changed(&path));
+        let compiled = changed(&self.adapter(name));
+        compiled.is_ok_and(|compiled| compiled > sources && program.is_ok_and(|own| compiled > own))
     }
 
     fn compile_torch(&self, packages: &Packages) -> Outcome {
@@ -143,10 +173,10 @@ impl Tools {
             .iter()
             .map(|strategy| genesis(format!("Genesis {strategy}"), strategy, Vec::new()));
         let tight = vec![("GENESIS_ELASTIC_POLICY", "tight".to_owned())];
-        let tight = genesis("Genesis Elastic, tight".to_owned(), "Elastic", tight);
+        let tight = genesis(TIGHT.to_owned(), "Elastic", tight);
         [
             peer(YARDSTICK, "torch", Vec::new(), true),
-            peer("PyTorch expandable", "torch", expandable, true),
+            peer(EXPANDABLE, "torch", expandable, true),
             peer("RMM pool", "rmm_pool", quiet, false),
         ]
         .into_iter()
@@ -154,6 +184,26 @@ impl Tools {
         .chain([tight])
         .collect()
     }
+}
+
+/// When the file at `path` was last changed.
+fn changed(path: &Path) -> std::io::Result<SystemTime> {
+    std::fs::metadata(path)?.modified()
+}
+
+/// When a file of `folders` was last changed.
+fn newest(folders: &[PathBuf]) -> Result<SystemTime, String> {
+    let mut newest = SystemTime::UNIX_EPOCH;
+    for folder in folders {
+        let in_folder = || -> std::io::Result<SystemTime> {
+            let files = std::fs::read_dir(folder)?.map(|entry| changed(&entry?.path()));
+            files
+                .collect::<Result<Vec<_>, _>>()
+                .map(|times| times.into_iter().fold(newest, Ord::max))
+        };
+        newest = in_folder().map_err(|error| failed(folder, &error))?;
+    }
+    Ok(newest)
 }
 
 /// Builds Genesis, its program and the stand-in in release, and returns their folder.

@@ -1,14 +1,12 @@
 //! The recorded programs, with what a measurement needs to know before it replays them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use genesis_replay::gtr;
 use genesis_replay::job::trace_name;
 use genesis_replay::program::{Kind, Program};
 
 use crate::results::failed;
-use steps::root;
-
 /// A recorded program.
 #[derive(Debug)]
 pub(crate) struct Trace {
@@ -16,18 +14,19 @@ pub(crate) struct Trace {
     pub(crate) path: PathBuf,
     /// The most bytes live at once, as requested.
     pub(crate) live_peak_bytes: u64,
+    /// Calls in one pass.
+    pub(crate) calls: u64,
     /// True if blocks are used on streams that are not their own.
     pub(crate) records_streams: bool,
 }
 
-/// Every trace of the repository, by name; those named in `only`, if any are.
-pub(crate) fn find(only: &[String]) -> Result<Vec<Trace>, String> {
-    let folder = root().join("traces");
-    let entries = std::fs::read_dir(&folder).map_err(|error| failed(&folder, &error))?;
+/// Every trace in `folder`, by name; those named in `only`, if any are.
+pub(crate) fn find(folder: &Path, only: &[String]) -> Result<Vec<Trace>, String> {
+    let entries = std::fs::read_dir(folder).map_err(|error| failed(folder, &error))?;
     let mut paths: Vec<PathBuf> = entries
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| path.to_string_lossy().ends_with(".gtr.zst"))
+        .filter(|path| [".gtr", ".gtr.zst"].iter().any(|end| path.to_string_lossy().ends_with(end)))
         .filter(|path| only.is_empty() || only.contains(&trace_name(path)))
         .collect();
     paths.sort();
@@ -49,6 +48,7 @@ fn read(path: PathBuf) -> Result<Trace, String> {
         name: trace_name(&path),
         path,
         live_peak_bytes: program.live_peak_bytes,
+        calls: program.calls.len() as u64,
         records_streams: program.count(Kind::RecordStream) > 0,
     })
 }

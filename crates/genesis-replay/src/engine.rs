@@ -12,7 +12,7 @@
 //! A request that fails leaves an empty slot; frees and records of it are skipped, as a
 //! framework would skip them.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,14 @@ use crate::streams::{self, Streams};
 
 /// How many times the loop's own cost is measured; the least counts.
 const LOOP_MEASUREMENTS: usize = 3;
+
+/// The driver's calls in which the host waits for work. `cuMemFree` waits although it has another
+/// purpose.
+const WAITING_CALLS: [&CStr; 4] =
+    [c"cuEventSynchronize", c"cuStreamSynchronize", c"cuCtxSynchronize", c"cuMemFree"];
+/// The driver's calls that only concern events.
+const EVENT_CALLS: [&CStr; 5] =
+    [c"cuEventCreate", c"cuEventDestroy", c"cuEventRecord", c"cuEventQuery", c"cuStreamWaitEvent"];
 
 /// A program being replayed by one or more threads.
 #[derive(Debug)]
@@ -150,9 +158,15 @@ fn measure(
         reserved_peak_bytes: after.reserved_peak_bytes,
         driver_calls: after.driver_calls - before.driver_calls,
         driver_memory_calls: after.driver_memory_calls - before.driver_memory_calls,
+        driver_event_calls: difference(after.driver_event_calls, before.driver_event_calls),
+        host_waits: difference(after.host_waits, before.host_waits),
         driver_ns: after.driver_ns - before.driver_ns,
         failures,
     })
+}
+
+fn difference(after: Option<u64>, before: Option<u64>) -> Option<u64> {
+    Some(after? - before?)
 }
 
 /// The time of the replay's own loop for a call of `program`, in nanoseconds.
@@ -275,6 +289,8 @@ struct Totals {
     reserved_peak_bytes: u64,
     driver_calls: u64,
     driver_memory_calls: u64,
+    driver_event_calls: Option<u64>,
+    host_waits: Option<u64>,
     driver_ns: u64,
     /// The highest of any device.
     fragmentation_ratio: f64,
@@ -282,8 +298,13 @@ struct Totals {
 
 impl Totals {
     fn read(library: &Library, device_count: usize) -> Result<Self> {
+        let counted = Self {
+            driver_event_calls: library.stand_in_calls(&EVENT_CALLS),
+            host_waits: library.stand_in_calls(&WAITING_CALLS),
+            ..Self::default()
+        };
         (0..device_count)
-            .try_fold(Self::default(), |totals, device| Ok(totals.with(&library.stats(device)?)))
+            .try_fold(counted, |totals, device| Ok(totals.with(&library.stats(device)?)))
     }
 
     fn with(self, stats: &Stats) -> Self {
@@ -293,6 +314,7 @@ impl Totals {
             driver_memory_calls: self.driver_memory_calls + stats.driver_memory_calls,
             driver_ns: self.driver_ns + stats.driver_nanoseconds,
             fragmentation_ratio: self.fragmentation_ratio.max(stats.fragmentation_ratio),
+            ..self
         }
     }
 }

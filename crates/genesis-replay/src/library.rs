@@ -119,6 +119,8 @@ pub struct Library {
     version_get: unsafe extern "C" fn() -> *const c_char,
     handle: &'static libloading::Library,
     status_text_get: unsafe extern "C" fn(Status) -> *const c_char,
+    /// Counts one kind of call of a simulated driver: only libraries of `benches/peers` have it.
+    stand_in_calls: Option<unsafe extern "C" fn(*const c_char) -> i64>,
 }
 
 /// The library's profiler.
@@ -202,6 +204,7 @@ impl Library {
                 version_get: *library.get(b"genesis_version_get\0").map_err(broken)?,
                 handle: library,
                 status_text_get: *library.get(b"genesis_status_text_get\0").map_err(broken)?,
+                stand_in_calls: library.get(b"stand_in_calls\0").ok().map(|symbol| *symbol),
             }
         };
         opened.let_streams_last()?;
@@ -290,6 +293,14 @@ impl Library {
         let prices = unsafe { self.handle.get::<Get>(b"stand_in_prices\0") }.ok()?;
         // SAFETY: the function takes nothing and returns a static text, or null.
         Some(text(unsafe { prices() })).filter(|name| !name.is_empty())
+    }
+
+    /// How often a simulated driver was called by any of `names`, if the library counts that.
+    pub(crate) fn stand_in_calls(&self, names: &[&CStr]) -> Option<u64> {
+        let count = self.stand_in_calls?;
+        // SAFETY: the function reads a NUL-terminated name.
+        let counts = names.iter().map(|name| unsafe { count(name.as_ptr()) });
+        counts.map(|calls| u64::try_from(calls).ok()).sum()
     }
 
     /// Free and total bytes of `device`.

@@ -58,6 +58,14 @@ pub struct Pass {
     pub driver_calls: u64,
     /// Those among them that allocate, map or release memory.
     pub driver_memory_calls: u64,
+    /// Those that only concern events; `None` if nothing counts them, which only the libraries of
+    /// `benches/peers` do.
+    #[serde(default)]
+    pub driver_event_calls: Option<u64>,
+    /// Calls in which the host waits for a device: synchronising ones and `cuMemFree`; `None` as
+    /// above.
+    #[serde(default)]
+    pub host_waits: Option<u64>,
     /// Time in the driver: virtual on a simulated device, and part of the time per call on a
     /// real one.
     pub driver_ns: u64,
@@ -83,6 +91,34 @@ impl Report {
         (live > 0).then(|| reserved as f64 / live as f64)
     }
 
+    /// All passes, the first included.
+    pub fn passes(&self) -> impl Iterator<Item = &Pass> {
+        std::iter::once(&self.cold).chain(&self.warm)
+    }
+
+    /// Reserved peak of all passes / live peak; `None` if nothing was ever live.
+    pub fn reserved_over_live_in_all(&self) -> Option<f64> {
+        let reserved = self.passes().map(|pass| pass.reserved_peak_bytes).max()?;
+        let live = self.live_peak_bytes;
+        (live > 0).then(|| reserved as f64 / live as f64)
+    }
+
+    /// The mean driver time of the passes after the first; `None` if there are none.
+    pub fn warm_driver_ns(&self) -> Option<f64> {
+        let all: u64 = self.warm.iter().map(|pass| pass.driver_ns).sum();
+        (!self.warm.is_empty()).then(|| all as f64 / self.warm.len() as f64)
+    }
+
+    /// The most driver time of a pass after the first.
+    pub fn worst_warm_driver_ns(&self) -> Option<u64> {
+        self.warm.iter().map(|pass| pass.driver_ns).max()
+    }
+
+    /// Waits of the host in all passes together; `None` if nothing counts them.
+    pub fn host_waits(&self) -> Option<u64> {
+        self.passes().map(|pass| pass.host_waits).sum()
+    }
+
     /// The source of driver time, for people.
     pub fn driver_time_source(&self) -> String {
         match &self.driver_prices {
@@ -98,7 +134,7 @@ impl Report {
 
     /// Requests refused in all passes together.
     pub fn failures(&self) -> u64 {
-        self.cold.failures + self.warm.iter().map(|pass| pass.failures).sum::<u64>()
+        self.passes().map(|pass| pass.failures).sum()
     }
 }
 
@@ -115,7 +151,36 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::median;
+    use super::{Pass, Report, median};
+
+    #[test]
+    fn figures_of_all_passes_include_the_first() {
+        let pass = |reserved_peak_bytes, driver_ns, host_waits| Pass {
+            reserved_peak_bytes,
+            driver_ns,
+            host_waits,
+            failures: 1,
+            ..Pass::default()
+        };
+        let report: Report = serde_json::from_value(serde_json::json!({
+            "trace": "t", "strategy": "Elastic", "backend": "cuda", "version": "", "threads": 1,
+            "calls": 1, "iterations": 1, "unknown_records": 0, "damage": null,
+            "live_peak_bytes": 100, "live_peak_rounded_bytes": 512, "loop_ns_per_call": 1.0,
+            "cold": pass(110, 50, Some(1)),
+            "warm": [pass(120, 10, Some(2)), pass(115, 30, Some(0))],
+            "fragmentation_ratio": null, "samples": [],
+        }))
+        .unwrap();
+        assert_eq!(report.reserved_over_live(), Some(1.1));
+        assert_eq!(report.reserved_over_live_in_all(), Some(1.2));
+        assert_eq!(
+            (report.warm_driver_ns(), report.worst_warm_driver_ns()),
+            (Some(20.0), Some(30))
+        );
+        assert_eq!((report.host_waits(), report.failures()), (Some(3), 3));
+        let uncounted = Report { cold: pass(110, 50, None), warm: vec![], ..report };
+        assert_eq!((uncounted.host_waits(), uncounted.warm_driver_ns()), (None, None));
+    }
 
     #[test]
     fn the_median_is_the_middle_whatever_the_order() {

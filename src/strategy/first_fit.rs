@@ -1,0 +1,326 @@
+//! Free blocks in the order of their addresses: find the lowest one that is large enough.
+//!
+//! First fit by address (Wilson, Johnstone, Neely, Boles: "Dynamic Storage Allocation: A Survey and
+//! Critical Review", 1995) keeps live blocks together at low addresses, so that the free memory is
+//! in few large pieces. Of all placements measured it leaves the most extents wholly free
+//! (docs/elastic.md).
+//!
+//! The blocks lie in *leaves* of up to 64, a B+ tree of two levels. A search compares sizes of four
+//! bytes side by side in memory, many in one instruction: first one bound for each leaf, then the
+//! sizes of one leaf. A tree with a node in every block takes a cache line for each step, and is
+//! slower up to some hundred thousand blocks.
+//!
+//! ```text
+//! blocks are in the order of their addresses, across leaves and within each
+//! leaves[i].units[k] = ⌈size⌉ in units of 512 bytes, at most u32::MAX; 0 beyond its end
+//! starts[i] ≤ every address in leaves[i] < starts[i + 1];   bounds[i] ≥ every size in leaves[i]
+//! no leaf is empty
+//! ```
+//!
+//! A bound may be too high after its largest block has gone; the search that it misleads corrects
+//! it. A block that shrinks or grows in place, or is replaced by its neighbour, keeps its position.
+
+use std::ops::RangeInclusive;
+
+use super::joined::FreeList;
+use crate::base::size::ALIGNMENT_BYTES;
+use crate::memory::{Block, BlockTable, NO_SLOT, Slot, State};
+
+/// The most blocks of a leaf.
+const LEAF_BLOCKS: usize = 64;
+/// So many sizes are compared at once.
+const LANES: usize = 16;
+
+/// The free blocks of one size class of one lane.
+#[derive(Debug)]
+pub struct FirstFit {
+    starts: Vec<u64>,
+    bounds: Vec<u32>,
+    leaves: Vec<Box<Leaf>>,
+    /// Where the last search ended.
+    found: Position,
+}
+
+/// Up to 64 blocks, by address.
+#[derive(Clone, Debug)]
+struct Leaf {
+    count: usize,
+    units: [u32; LEAF_BLOCKS],
+    addresses: [u64; LEAF_BLOCKS],
+    slots: [Slot; LEAF_BLOCKS],
+}
+
+/// A leaf, and a block in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Position {
+    leaf: usize,
+    index: usize,
+}
+
+impl FreeList for FirstFit {
+    const IS_BY_ADDRESS: bool = true;
+
+    fn new() -> Self {
+        let (starts, bounds, leaves) = (Vec::new(), Vec::new(), Vec::new());
+        Self { starts, bounds, leaves, found: Position::default() }
+    }
+
+    /// The free block of at least `bytes` at the lowest address.
+    #[inline]
+    fn find(&mut self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
+        let wanted = units_of(bytes);
+        let mut first = 0;
+        while let Some(leaf) = position_at_least(&self.bounds, first, wanted) {
+            if let Some(index) = self.leaves[leaf].find(blocks, bytes) {
+                self.found = Position { leaf, index };
+                return Some(self.leaves[leaf].slots[index]);
+            }
+            self.bounds[leaf] = self.leaves[leaf].largest();
+            first = leaf + usize::from(self.bounds[leaf] < wanted || wanted == u32::MAX);
+        }
+        None
+    }
+
+    fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        let Block { address, bytes, .. } = *blocks.get(slot);
+        if self.leaves.is_empty() {
+            self.starts.push(0);
+            self.bounds.push(0);
+            self.leaves.push(Box::new(Leaf::empty()));
+        }
+        let mut leaf = self.leaf_of(address);
+        if self.leaves[leaf].count == LEAF_BLOCKS {
+            self.divide(leaf);
+            leaf = self.leaf_of(address);
+        }
+        let index = self.leaves[leaf].index_of(address);
+        self.leaves[leaf].insert(index, slot, address);
+        self.resize(Position { leaf, index }, bytes);
+    }
+
+    fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        let Position { leaf, index } = self.position(blocks.get(slot).address, slot);
+        self.leaves[leaf].remove(index);
+        let count = self.leaves[leaf].count;
+        if count == 0 {
+            self.remove_leaf(leaf);
+        } else if count < LEAF_BLOCKS / 4 && leaf > 0 {
+            self.join_with_before(leaf);
+        }
+    }
+
+    #[inline]
+    fn replace(&mut self, blocks: &mut BlockTable, (slot, address): (Slot, u64), by: Slot) {
+        let position = self.position(address, slot);
+        let Block { address, bytes, .. } = *blocks.get(by);
+        let leaf = &mut self.leaves[position.leaf];
+        leaf.slots[position.index] = by;
+        leaf.addresses[position.index] = address;
+        // Its bytes may begin before the leaf did; the leaf before ends before them.
+        let start = &mut self.starts[position.leaf];
+        *start = (*start).min(address);
+        self.resize(position, bytes);
+    }
+
+    fn visit(
+        &self,
+        blocks: &BlockTable,
+        bytes: &RangeInclusive<u64>,
+        visit: &mut impl FnMut(Slot, &Block),
+    ) {
+        for slot in self.slots() {
+            let block = blocks.get(slot);
+            if bytes.contains(&block.bytes) {
+                visit(slot, block);
+            }
+        }
+    }
+
+    fn largest_bytes(&self, blocks: &BlockTable) -> u64 {
+        self.slots().map(|slot| blocks.get(slot).bytes).max().unwrap_or(0)
+    }
+
+    /// Checks the module's equations and that each block is free.
+    fn validate(&self, blocks: &BlockTable) -> Result<usize, String> {
+        let mut end = 0;
+        for (leaf, (held, &start)) in self.leaves.iter().zip(&self.starts).enumerate() {
+            if held.count == 0 || held.units[held.count..].iter().any(|&units| units != 0) {
+                return Err(format!("leaf {leaf} has {} blocks, and sizes beyond", held.count));
+            }
+            for index in 0..held.count {
+                let block = blocks.get(held.slots[index]);
+                let is_known = held.addresses[index] == block.address
+                    && held.units[index] == units_of(block.bytes);
+                let is_in_order = block.address >= end.max(start);
+                if !is_known || !is_in_order || block.state != State::Free {
+                    return Err(format!("leaf {leaf}, block {index}: {block:?}"));
+                }
+                end = block.address + block.bytes;
+            }
+            if held.largest() > self.bounds[leaf] {
+                return Err(format!("leaf {leaf} has more than {} units", self.bounds[leaf]));
+            }
+        }
+        Ok(self.slots().count())
+    }
+}
+
+impl FirstFit {
+    fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.leaves.iter().flat_map(|leaf| leaf.slots[..leaf.count].iter().copied())
+    }
+
+    /// The leaf that `address` belongs to.
+    #[inline]
+    fn leaf_of(&self, address: u64) -> usize {
+        if self.starts.len() == 1 {
+            return 0;
+        }
+        self.starts.partition_point(|&start| start <= address) - 1
+    }
+
+    /// Where the block in `slot` is, which was at `address` when it came.
+    #[inline]
+    fn position(&self, address: u64, slot: Slot) -> Position {
+        let Position { leaf, index } = self.found;
+        if self.leaves.get(leaf).is_some_and(|leaf| leaf.slots[index] == slot && index < leaf.count)
+        {
+            return self.found;
+        }
+        let leaf = self.leaf_of(address);
+        Position { leaf, index: self.leaves[leaf].index_of(address) }
+    }
+
+    #[inline]
+    fn resize(&mut self, position: Position, bytes: u64) {
+        let units = units_of(bytes);
+        self.leaves[position.leaf].units[position.index] = units;
+        let bound = &mut self.bounds[position.leaf];
+        *bound = (*bound).max(units);
+    }
+
+    #[cold]
+    fn remove_leaf(&mut self, leaf: usize) -> Box<Leaf> {
+        self.starts.remove(leaf);
+        self.bounds.remove(leaf);
+        let removed = self.leaves.remove(leaf);
+        if let Some(first) = self.starts.first_mut() {
+            *first = 0;
+        }
+        removed
+    }
+
+    /// Moves the blocks of a leaf into the one before, unless that would be half full.
+    fn join_with_before(&mut self, leaf: usize) {
+        if self.leaves[leaf - 1].count + self.leaves[leaf].count > LEAF_BLOCKS / 2 {
+            return;
+        }
+        let bound = self.bounds[leaf];
+        let joined = self.remove_leaf(leaf);
+        self.leaves[leaf - 1].append(&joined);
+        self.bounds[leaf - 1] = self.bounds[leaf - 1].max(bound);
+    }
+
+    /// Makes two leaves of a full one.
+    #[cold]
+    fn divide(&mut self, leaf: usize) {
+        let upper = self.leaves[leaf].cut(LEAF_BLOCKS / 2);
+        self.starts.insert(leaf + 1, upper.addresses[0]);
+        self.bounds.insert(leaf + 1, self.bounds[leaf]);
+        self.leaves.insert(leaf + 1, Box::new(upper));
+    }
+}
+
+impl Leaf {
+    fn empty() -> Self {
+        Self {
+            count: 0,
+            units: [0; LEAF_BLOCKS],
+            addresses: [0; LEAF_BLOCKS],
+            slots: [NO_SLOT; LEAF_BLOCKS],
+        }
+    }
+
+    /// The first block of at least `bytes`.
+    #[inline]
+    fn find(&self, blocks: &BlockTable, bytes: u64) -> Option<usize> {
+        let wanted = units_of(bytes);
+        let mut index = position_at_least(&self.units, 0, wanted)?;
+        // Sizes that four bytes cannot tell apart.
+        while wanted == u32::MAX && blocks.get(self.slots[index]).bytes < bytes {
+            index = position_at_least(&self.units, index + 1, wanted)?;
+        }
+        Some(index)
+    }
+
+    /// How many blocks lie below `address`.
+    #[inline]
+    fn index_of(&self, address: u64) -> usize {
+        self.addresses[..self.count].partition_point(|&other| other < address)
+    }
+
+    fn insert(&mut self, index: usize, slot: Slot, address: u64) {
+        let count = self.count;
+        self.units.copy_within(index..count, index + 1);
+        self.addresses.copy_within(index..count, index + 1);
+        self.slots.copy_within(index..count, index + 1);
+        self.slots[index] = slot;
+        self.addresses[index] = address;
+        self.count += 1;
+    }
+
+    fn remove(&mut self, index: usize) {
+        let count = self.count;
+        self.units.copy_within(index + 1..count, index);
+        self.addresses.copy_within(index + 1..count, index);
+        self.slots.copy_within(index + 1..count, index);
+        self.count -= 1;
+        self.units[self.count] = 0;
+    }
+
+    fn append(&mut self, other: &Self) {
+        let joined = self.count..self.count + other.count;
+        self.units[joined.clone()].copy_from_slice(&other.units[..other.count]);
+        self.addresses[joined.clone()].copy_from_slice(&other.addresses[..other.count]);
+        self.slots[joined.clone()].copy_from_slice(&other.slots[..other.count]);
+        self.count = joined.end;
+    }
+
+    /// Cuts off the blocks from `index` on.
+    fn cut(&mut self, index: usize) -> Self {
+        let mut upper = Self::empty();
+        upper.count = self.count - index;
+        upper.units[..upper.count].copy_from_slice(&self.units[index..self.count]);
+        upper.addresses[..upper.count].copy_from_slice(&self.addresses[index..self.count]);
+        upper.slots[..upper.count].copy_from_slice(&self.slots[index..self.count]);
+        self.units[index..].fill(0);
+        self.count = index;
+        upper
+    }
+
+    fn largest(&self) -> u32 {
+        self.units.iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// A size in units, as far as four bytes count.
+#[inline]
+fn units_of(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(ALIGNMENT_BYTES)).unwrap_or(u32::MAX)
+}
+
+/// The first of `sizes`, from `first` on, that is at least `wanted`.
+#[inline]
+fn position_at_least(sizes: &[u32], first: usize, wanted: u32) -> Option<usize> {
+    let rest = sizes.get(first..)?;
+    let mut start = 0;
+    // Without a branch for each size, so that many are compared in one instruction.
+    for lanes in rest.chunks_exact(LANES) {
+        if lanes.iter().fold(false, |any, &size| any | (size >= wanted)) {
+            break;
+        }
+        start += LANES;
+    }
+    let found = rest[start..].iter().position(|&size| size >= wanted)?;
+    Some(first + start + found)
+}
