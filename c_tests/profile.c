@@ -28,7 +28,7 @@ static int has(const char *part)
     const size_t part_length = strlen(part);
     int found = 0;
     for (size_t at = 0; at + part_length <= length && !found; at++) {
-        found = memcmp(text + at, part, part_length) == 0;
+        found = text[at] == part[0] && memcmp(text + at, part, part_length) == 0;
     }
     free(text);
     fclose(file);

@@ -154,15 +154,21 @@ macro_rules! cases {
 }
 
 /// The cases with more streams than a device has lanes. They take seconds to minutes each, so only
-/// the subjects with real bytes run them on every change.
+/// one strategy on segments and one on extents runs them on every change.
 macro_rules! cases_of_many_streams {
-    (RealBytes) => {
+    (Caching RealBytes) => {
+        cases_of_many_streams! {}
+    };
+    (Elastic RealBytes) => {
+        cases_of_many_streams! {}
+    };
+    () => {
         tests! {
             streams::streams_come_and_go
             streams::streams_of_one_device_leave_room_for_another
         }
     };
-    (AddressesOnly) => {
+    ($pool:ident $store:ident) => {
         tests! {
             #[ignore = "nightly"]
             streams::streams_come_and_go
@@ -192,7 +198,7 @@ macro_rules! conformance {
             pub const SUBJECT: Subject =
                 Subject { vary: $vary, ..Subject::new(PoolType::$pool, StoreKind::$store) };
             cases! { all }
-            cases_of_many_streams! { $store }
+            cases_of_many_streams! { $pool $store }
             $(cases! { $trait })*
         })*
 

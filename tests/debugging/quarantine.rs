@@ -5,7 +5,7 @@ use genesis::base::size::MIB;
 use genesis::config::{DebugModes, PoolType};
 use simgpu::StoreKind;
 
-use crate::support::{A, B, C, DEVICE, status_of};
+use crate::support::{A, B, C, DEVICE, Rig, status_of};
 use crate::{POISON, QUARANTINE, at, everywhere, plan, with_bytes};
 
 #[test]
@@ -47,16 +47,30 @@ fn so_much_is_held_back_and_no_more() {
     }
 }
 
+/// Most of a small device, so that there is room for one such block.
+const LARGE_BYTES: u64 = 88 * MIB;
+
+/// Runs `case` for each strategy and store on a device of which every byte is filled in little
+/// time.
+fn on_small_devices(modes: DebugModes, case: impl Fn(Rig)) {
+    for pool_type in PoolType::ALL {
+        for store in [StoreKind::RealBytes, StoreKind::AddressesOnly] {
+            let plan = plan(*pool_type, store, modes).capacity(128 * MIB);
+            case(plan.set(|settings| settings.quarantine_size_bytes = 32 * MIB).start());
+        }
+    }
+}
+
 #[test]
 fn a_request_gets_what_is_held_back_before_it_fails() {
     for modes in [QUARANTINE, DebugModes::ALL] {
-        everywhere(modes, |rig| {
+        on_small_devices(modes, |rig| {
             for _ in 0..3 {
-                let address = rig.allocate_and_touch(700 * MIB, A);
+                let address = rig.allocate_and_touch(LARGE_BYTES, A);
                 rig.free(address);
             }
-            let address = rig.allocate_and_touch(700 * MIB, B);
-            assert_eq!(rig.refusal(700 * MIB, C), Status::OutOfMemory);
+            let address = rig.allocate_and_touch(LARGE_BYTES, B);
+            assert_eq!(rig.refusal(LARGE_BYTES, C), Status::OutOfMemory);
             rig.free(address);
             rig.finish();
         });
@@ -155,13 +169,13 @@ fn a_tag_is_paused_with_blocks_held_back() {
 /// What the callbacks free before a request fails is held back no more than the rest.
 #[test]
 fn what_a_callback_frees_serves_the_request() {
-    everywhere(DebugModes::ALL, |rig| {
-        let held = rig.allocate(700 * MIB, A);
+    on_small_devices(DebugModes::ALL, |rig| {
+        let held = rig.allocate(LARGE_BYTES, A);
         let heap = std::sync::Arc::downgrade(&rig.heap);
         rig.heap.add_out_of_memory_callback(std::sync::Arc::new(move |_, _| {
             heap.upgrade().is_some_and(|heap| heap.free(held).is_ok())
         }));
-        rig.allocate_and_touch(700 * MIB, A);
+        rig.allocate_and_touch(LARGE_BYTES, A);
         rig.finish();
     });
 }

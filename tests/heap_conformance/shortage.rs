@@ -8,7 +8,7 @@ use genesis::base::size::{GIB, MIB};
 use genesis::base::{Error, Status};
 use genesis::config::PoolType;
 
-use crate::support::{A, B, DEVICE, Rig, Subject};
+use crate::support::{A, B, DEVICE, Rig, Subject, tier};
 
 pub fn callbacks_are_asked_until_removed(subject: Subject) {
     let rig = subject.plan().capacity(64 * MIB).start();
@@ -124,8 +124,10 @@ pub fn the_hint_is_true(subject: Subject) {
 
 /// pytorch#159674: what is cached makes way for a request that needs the room.
 pub fn sixty_then_seventy_of_eighty(subject: Subject) {
-    let rig = subject.plan().capacity(80 * GIB).start();
-    for bytes in [60 * GIB, 70 * GIB, 79 * GIB, 10 * GIB, 80 * GIB] {
+    let unit_bytes = tier::some_or_all(GIB / 8, GIB);
+    let rig = subject.plan().capacity(80 * unit_bytes).start();
+    for units in [60, 70, 79, 10, 80] {
+        let bytes = units * unit_bytes;
         let block = rig.allocate_and_touch(bytes, A);
         rig.free(block);
     }

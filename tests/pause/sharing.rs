@@ -6,7 +6,7 @@ use genesis::base::size::MIB;
 use genesis::base::{DeviceOrdinal, Status, StreamHandle};
 use simgpu::{Call, Progress, StoreKind, Violation, Work};
 
-use crate::support::{A, B, C, DEVICE, Random, Rig, status_of};
+use crate::support::{A, B, C, DEVICE, Random, Rig, status_of, tier};
 use crate::{CACHE, WEIGHTS, on_both_stores, subject};
 
 on_both_stores! {
@@ -82,6 +82,11 @@ fn churn(rig: &Rig, tag: Option<&str>, stream: StreamHandle, seed: u64, stop: &A
     }
 }
 
+/// How often a tag is paused beside threads that do not stop.
+fn rounds() -> u64 {
+    tier::some_or_all(15, 60)
+}
+
 fn other_threads_go_on(store: StoreKind) {
     let rig = subject(store).plan().capacity(400 * MIB).start();
     rig.machine.set_progress(Progress::Automatic);
@@ -93,7 +98,7 @@ fn other_threads_go_on(store: StoreKind) {
         scope.spawn(|| churn(&rig, Some(CACHE), B, 1, &stop));
         scope.spawn(|| churn(&rig, None, C, 2, &stop));
         let _stopping = Stopping(&stop);
-        for round in 0..60 {
+        for round in 0..rounds() {
             rig.heap.pause(WEIGHTS, true).unwrap();
             std::thread::yield_now();
             rig.heap.resume(WEIGHTS).unwrap();
@@ -134,7 +139,7 @@ fn the_tags_own_threads_go_on(store: StoreKind) {
         while rig.heap.generation(WEIGHTS).is_err() {
             std::thread::yield_now();
         }
-        for _ in 0..60 {
+        for _ in 0..rounds() {
             rig.heap.pause(WEIGHTS, true).unwrap();
             std::thread::yield_now();
             rig.heap.resume(WEIGHTS).unwrap();

@@ -9,7 +9,6 @@
 
 mod command;
 mod picture;
-mod profile;
 mod progress;
 mod run;
 mod top;
@@ -18,6 +17,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use command::Answer;
 use genesis_replay::{Result, apart};
 
 /// Shows where GPU memory went, replays recorded programs, and finds what is wrong.
@@ -43,21 +43,6 @@ enum Command {
     /// Runs one job from standard input, so that replays have processes of their own.
     #[command(name = command::JOB_COMMAND, hide = true)]
     Job,
-}
-
-/// The answer of a command.
-#[derive(Debug)]
-struct Answer {
-    /// For standard output.
-    text: String,
-    /// True if the command found or met something wrong, which the text describes.
-    is_failure: bool,
-}
-
-impl From<String> for Answer {
-    fn from(text: String) -> Self {
-        Self { text, is_failure: false }
-    }
 }
 
 /// The arguments that the program understands, for its manual and its completions.

@@ -2,6 +2,8 @@
 //! nothing is lost.
 
 mod support;
+#[path = "../../../tests/support/tier.rs"]
+mod tier;
 
 use std::fs;
 use std::path::Path;
@@ -47,13 +49,16 @@ const OF_SEVERAL_DEVICES: &str = "cuDevicePrimaryCtxRelease_v2";
 /// Made when memory has come to cudaMalloc's stream behind an event.
 const OF_OUR_STREAM: &str = "cuStreamSynchronize";
 
+/// At which of its times a call fails first, and how often.
+const TIMES: [(u32, u32); 6] = [(1, 1), (1, 40), (3, 2), (2, 1), (9, 3), (40, 5)];
+
 /// Fails each call, at its first time and at later ones, once and for a while. The fault at the
 /// first time must strike, unless the call is `never_made`.
 fn survives(test: &str, settings: &[(&str, &str)], never_made: &[&str]) {
     let program = compile(test, "faults");
     let log = program.with_extension("log");
     for call in CALLS {
-        for (nth, times) in [(1, 1), (1, 40), (2, 1), (3, 2), (9, 3), (40, 5)] {
+        for &(nth, times) in &TIMES[..tier::some_or_all(3, TIMES.len())] {
             let fault = format!("{call}:{nth}:{CODE}:{times}");
             let output = command(&program)
                 .env("SIMCUDA_FAULTS", &fault)

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use crate::steps::{self, Outcome, Step, output, run, run_all};
+use steps::{Outcome, Step, output, run, run_all};
 
 const UV_VERSION: &str = "0.13.9";
 /// What checks the Python, C and C++ of the repository.

@@ -9,9 +9,10 @@
 use std::path::PathBuf;
 
 use crate::environments;
-use crate::steps::{self, Outcome, cargo, output, run, run_all};
+use crate::release;
 use crate::suite;
 use crate::torch;
+use steps::{Outcome, cargo, output, run, run_all};
 
 /// What is installed, in the versions that the tests are written for.
 const PACKAGES: [&str; 7] = [
@@ -40,7 +41,7 @@ const MXNET_VARIABLE: &str = "GENESIS_TEST_ENVIRONMENTS";
 /// to pytest, and with any MXNet's tests are left out.
 pub(crate) fn test(arguments: &[String]) -> Outcome {
     let python = install()?;
-    run(&torch::build())?;
+    run(&release::build())?;
     let mut tests = torch::on_simcuda(&python);
     tests.extend(["tests/frameworks"]);
     tests.extend(arguments);

@@ -1,7 +1,7 @@
 //! Files that are generated and committed. Continuous integration generates them again and fails if
 //! they differ.
 
-use crate::steps::{self, Outcome, Step, output, root, run};
+use steps::{Outcome, Step, output, root, run};
 
 /// Written by the library's build script.
 pub(crate) const HEADER: &str = "include/genesis.h";

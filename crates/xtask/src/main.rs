@@ -10,6 +10,7 @@ mod generated;
 mod gpu;
 mod packages;
 mod prerequisites;
+mod release;
 mod suite;
 mod torch;
 
@@ -18,7 +19,7 @@ use std::thread;
 
 use clap::{Parser, Subcommand};
 
-use steps::{self, Outcome, Step, cargo, root, run};
+use steps::{Outcome, Step, cargo, root, run};
 
 /// The trace that the demonstration replays.
 const DEMO_TRACE: &str = "llama7b_lora_ckpt";
@@ -125,16 +126,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// Every check, the quickest first; the first that fails ends it.
+/// Every check, the quickest first; the first that fails ends it, once the downloads and the
+/// release build beside it have ended.
 fn ci() -> Outcome {
     environments::lint()?;
     thread::scope(|scope| {
         // Gigabytes come over the network while the compiler has the processors.
         let environment = scope.spawn(frameworks::install);
+        // In a folder of its own. Each of its crates is one unit of code, compiled by one
+        // processor, so alone it would leave the others idle.
+        let release = scope.spawn(|| run(&release::build()));
         lint_rust()?;
         suite::test(&[])?;
-        environment.join().map_err(|_| "an environment of Python is not installed")??;
         test_page(&[])?;
+        environment.join().map_err(|_| "an environment of Python is not installed")??;
+        release.join().map_err(|_| "the release build was not run to its end")??;
         torch::test(&[])?;
         frameworks::test(&[])?;
         packages::test(&[])

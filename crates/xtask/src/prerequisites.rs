@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::steps::{Outcome, Step, run};
+use steps::{Outcome, Step, run};
 
 /// What the tests of the library run, by the Debian package of the same name.
 pub(crate) const OF_THE_LIBRARY: &[&str] = &["valgrind"];

@@ -6,31 +6,21 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::environments;
-use crate::steps::{self, Outcome, Step, run, run_all};
+use crate::{environments, release};
+use steps::{Outcome, Step, run, run_all};
 
 /// The environment's folder below the target folder.
 pub(crate) const ENVIRONMENT: &str = "torch-venv";
 /// PyTorch in the version that the tests are written for, and what they use with it.
 const PACKAGES: [&str; 5] = ["torch==2.11.0", "numpy", "matplotlib", "pytest", "pytest-xdist"];
-/// What of this workspace they use.
-const BUILT: [&str; 4] = ["genesis", "genesis-cli", "genesis-preload", "simcuda"];
-
 /// Installs what is missing, builds, and runs `tests/torch`; `arguments` go to pytest.
 pub(crate) fn test(arguments: &[String]) -> Outcome {
     let python = install()?;
-    run(&build())?;
+    run(&release::build())?;
     let mut tests = on_simcuda(&python);
     tests.extend(["tests/torch", "crates/simcuda/tests"]);
     tests.extend(arguments);
     run_all(&[tests])
-}
-
-/// Builds what tests on simcuda use of this workspace.
-pub(crate) fn build() -> Step {
-    let mut build = crate::cargo(&["build", "--release"]);
-    build.extend(BUILT.iter().flat_map(|package| ["--package", package]));
-    build
 }
 
 /// pytest on simcuda, with the library that was built; what it is to run is to be added.

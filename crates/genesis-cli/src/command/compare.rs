@@ -13,8 +13,8 @@ use genesis_replay::report::Report;
 use genesis_replay::table::{Table, duration, grouped};
 use genesis_replay::{Error, Result};
 
-use super::{JOB_COMMAND, ReplayArguments};
-use crate::{Answer, picture, progress};
+use super::{Answer, JOB_COMMAND, ReplayArguments};
+use crate::{picture, progress};
 
 /// Points of a line in the picture.
 const SAMPLE_COUNT: usize = 2000;

@@ -9,7 +9,7 @@ use genesis_replay::gtr::{self, Action};
 use genesis_replay::table::grouped;
 use genesis_replay::{Error, Result, rmm_log};
 
-use crate::Answer;
+use super::Answer;
 
 /// Write a recorded program in another form: RMM's log as a trace, a trace as RMM's log
 #[derive(Debug, Args)]

@@ -6,8 +6,7 @@ use clap::Args;
 use genesis_profile::text;
 use genesis_replay::Result;
 
-use super::ProfileArguments;
-use crate::{Answer, profile};
+use super::{Answer, ProfileArguments, profile};
 
 /// Show what grew from one profile to another: by device, call site and size
 #[derive(Debug, Args)]

@@ -13,7 +13,7 @@ use genesis::config::{BackendChoice, OPTIONS, Settings};
 use genesis_replay::library::{Library, locate};
 use genesis_replay::{Result, streams};
 
-use crate::Answer;
+use super::Answer;
 
 /// Show what is in force, and what is wrong with it
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod options;
+mod profile;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
@@ -25,6 +26,21 @@ pub(crate) const JOB_COMMAND: &str = "replay-job";
 
 /// As many events as a profile can keep, so all of a trace. Only actual events take memory.
 const MOST_EVENTS: &str = "4294967296";
+
+/// The answer of a command.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// For standard output.
+    pub(crate) text: String,
+    /// True if the command found or met something wrong, which the text describes.
+    pub(crate) is_failure: bool,
+}
+
+impl From<String> for Answer {
+    fn from(text: String) -> Self {
+        Self { text, is_failure: false }
+    }
+}
 
 /// The device to replay on.
 #[derive(Debug, Args)]

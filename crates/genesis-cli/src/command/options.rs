@@ -4,7 +4,7 @@ use clap::Args;
 use genesis::config::{Settings, describe, markdown_page};
 use genesis_replay::{Error, Result};
 
-use crate::Answer;
+use super::Answer;
 
 /// List every option, its value in force and what it means
 #[derive(Debug, Args)]

@@ -8,8 +8,7 @@ use genesis_replay::Result;
 use genesis_replay::report::{Pass, Report};
 use genesis_replay::table::{Table, duration, grouped};
 
-use super::{JOB_COMMAND, ReplayArguments};
-use crate::Answer;
+use super::{Answer, JOB_COMMAND, ReplayArguments};
 
 /// Replay a recorded trace and report time, memory and driver calls
 #[derive(Debug, Args)]

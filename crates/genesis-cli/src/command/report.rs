@@ -6,8 +6,7 @@ use clap::Args;
 use genesis_profile::text;
 use genesis_replay::Result;
 
-use super::ProfileArguments;
-use crate::{Answer, profile};
+use super::{Answer, ProfileArguments, profile};
 
 /// Report what a profile or a trace shows: levels, peaks, biggest holders, sizes
 #[derive(Debug, Args)]

@@ -12,8 +12,7 @@ use genesis_replay::job::trace_name;
 use genesis_replay::table::grouped;
 use genesis_replay::{Error, Result};
 
-use super::ProfileArguments;
-use crate::{Answer, profile};
+use super::{Answer, ProfileArguments, profile};
 
 /// Draw memory over time into a page for the browser
 #[derive(Debug, Args)]

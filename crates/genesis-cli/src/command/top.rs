@@ -8,7 +8,7 @@ use clap::Args;
 use genesis::observe::publication::INTERVAL;
 use genesis_replay::{Error, Result};
 
-use crate::Answer;
+use super::Answer;
 use crate::top::{self, App, Course, Found};
 
 /// Show what a running process holds, while it runs

@@ -21,9 +21,8 @@ use super::dependencies::dependencies;
 use super::files::{create, create_empty, failed, remove, scratch, write};
 use super::version::{PORTABLE_GLIBC, SOVERSION};
 use super::{licences, sbom, tools};
+use crate::release;
 
-/// What the release build of packages is asked for.
-const PACKAGES: [&str; 4] = ["genesis", "genesis-cli", "genesis-preload", "genesis-static"];
 /// The functions of the library, with the versions that brought them.
 const MAP: &str = "packaging/libgenesis.map";
 /// What the static library leaves to the system, in the linker's order.
@@ -59,11 +58,9 @@ pub(super) struct Built {
     pub(super) shared: PathBuf,
 }
 
-/// Compiles the crates of packages and `others` in one go, so that they share what both use.
-pub(super) fn compile(others: &[&str]) -> Result<Compiled, String> {
-    let mut compile = cargo(&["build", "--release"]);
-    compile.extend(PACKAGES.iter().chain(others).flat_map(|package| ["--package", package]));
-    run(&compile)?;
+/// Compiles the crates of packages, and writes the documents.
+pub(super) fn compile() -> Result<Compiled, String> {
+    run(&release::build())?;
     create(&scratch())?;
     let archive = scratch().join("libgenesis.a");
     let object = object()?;

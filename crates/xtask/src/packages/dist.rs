@@ -18,7 +18,7 @@ pub(super) fn archive_name() -> String {
 
 /// Builds and makes every package.
 pub(crate) fn dist() -> Outcome {
-    dist_compiled(&compile(&[])?)
+    dist_compiled(&compile()?)
 }
 
 /// Links and makes every package.

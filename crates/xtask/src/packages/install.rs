@@ -32,7 +32,7 @@ pub(crate) struct UninstallArguments {
 
 /// Builds and installs for this machine.
 pub(crate) fn install(arguments: &InstallArguments) -> Outcome {
-    install_compiled(&build::compile(&[])?, arguments)
+    install_compiled(&build::compile()?, arguments)
 }
 
 /// Links and installs for this machine.

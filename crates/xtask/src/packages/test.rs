@@ -28,7 +28,7 @@ pub(crate) fn test(named: &[PathBuf]) -> Outcome {
     // The tools are fetched and unpacked while the compiler runs.
     let compiled = std::thread::scope(|scope| {
         let tools = scope.spawn(tools::python);
-        let compiled = compile(&["simcuda"])?;
+        let compiled = compile()?;
         tools.join().map_err(|_| "the tools were not installed")??;
         Ok::<_, String>(compiled)
     })?;

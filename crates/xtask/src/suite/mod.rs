@@ -18,13 +18,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use crate::prerequisites;
-use crate::steps::{self, Outcome, Step, cargo, read, run, taken};
+use steps::{Outcome, Step, cargo, read, run, taken};
 
 use needs::Tier;
 use program::{Program, Ran};
 
-/// Asks the tests for every matrix in full; `tests/support/tier.rs` reads it.
-const FULL: &str = "GENESIS_TEST_FULL";
 /// Always the whole workspace: cargo unites the features of what is built together, so building a
 /// part would compile dependencies again. Without the static library: no test links it, and it
 /// takes long to archive.
@@ -33,6 +31,20 @@ const BUILD: [&str; 3] = ["build", "--workspace", "--exclude=genesis-static"];
 const PROGRAMS: [&str; 2] = ["--lib", "--bins"];
 /// The tests, and the examples (some are tested); cargo reports where it puts them.
 const TESTS: [&str; 3] = ["--tests", "--examples", "--message-format=json-render-diagnostics"];
+
+/// The programs that take longest, which are started first: one of them alone at the end would
+/// leave processors idle.
+const LONGEST: [&str; 9] = [
+    "heap_conformance",
+    "c_interface",
+    "mxnet",
+    "elastic",
+    "call_sites",
+    "debugging",
+    "processes",
+    "torch_abi",
+    "genesis-profile/documents",
+];
 
 /// Builds and runs every test; with `arguments`, runs `cargo test` with them.
 pub(crate) fn test(arguments: &[String]) -> Outcome {
@@ -65,7 +77,9 @@ pub(crate) fn build_examples() -> Step {
 
 fn all(tier: Tier) -> Outcome {
     let build = cargo(&[&BUILD[..], &PROGRAMS, &TESTS].concat());
-    let programs = program::built(&read(&build)?)?;
+    let mut programs = program::built(&read(&build)?)?;
+    // Stable: the others stay in cargo's order.
+    programs.sort_by_key(|program| !LONGEST.contains(&program.name.as_str()));
     let tests =
         taken(&format!("{} test programs", programs.len()), || run_programs(programs, tier));
     let documentation = run(&documentation(tier));
@@ -75,7 +89,7 @@ fn all(tier: Tier) -> Outcome {
 /// The examples in comments, which only cargo runs.
 fn documentation(tier: Tier) -> Step {
     let test = cargo(&["test", "--quiet", "--workspace", "--doc"]);
-    if tier == Tier::Nightly { test.set(FULL, "1") } else { test }
+    if tier == Tier::Nightly { test.set(program::FULL, "1") } else { test }
 }
 
 /// Runs `programs` side by side, prints a line for each as it ends, and all that a failed one
@@ -129,13 +143,4 @@ fn judge(results: &[(&Program, Ran)]) -> Outcome {
         return Err(format!("ignored for a reason that is not in {}:\n  {list}", needs::LIST));
     }
     Ok(())
-}
-
-/// Where cargo puts what tests of this workspace load.
-fn library_path() -> std::ffi::OsString {
-    let built = steps::target_folder().join("debug");
-    let own = [built.join("deps"), built];
-    let inherited = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let folders = own.into_iter().chain(std::env::split_paths(&inherited));
-    std::env::join_paths(folders).unwrap_or(inherited)
 }

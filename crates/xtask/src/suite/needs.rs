@@ -6,13 +6,16 @@
 
 use std::path::Path;
 
-use crate::steps::{Step, output};
+use steps::{Step, output};
 
 #[path = "../../../../tests/support/pythons.rs"]
 mod pythons;
 
 /// This file, for messages.
 pub(super) const LIST: &str = "crates/xtask/src/suite/needs.rs";
+
+/// The Pythons that tests name, the oldest first.
+const PYTHONS: [&str; 6] = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"];
 
 /// How much is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +42,8 @@ pub(super) fn place(reason: &str, tier: Tier) -> Option<Place> {
     let here_if = |is_there: bool| if is_there { Place::Here } else { Place::Nowhere };
     if let Some(version) = reason.strip_prefix("needs Python ") {
         let is_default = default_python().is_some_and(|default| default == version);
-        let is_there = pythons::find(version).is_some();
-        return Some(if is_default { Place::InAnotherTest } else { here_if(is_there) });
+        let is_here = is_python_here(version, tier);
+        return Some(if is_default { Place::InAnotherTest } else { here_if(is_here) });
     }
     if reason.starts_with("played by a process of ") {
         return Some(Place::InAnotherTest);
@@ -52,6 +55,17 @@ pub(super) fn place(reason: &str, tier: Tier) -> Option<Place> {
         // `cargo xtask test-frameworks` makes those and runs these tests.
         "needs the environments of test-frameworks" => Some(Place::Nowhere),
         _ => None,
+    }
+}
+
+/// Returns true if tests run under Python `version` in this run: nightly under every one that is
+/// found, and on every change under the oldest of them and the default.
+fn is_python_here(version: &str, tier: Tier) -> bool {
+    match tier {
+        Tier::Nightly => pythons::find(version).is_some(),
+        Tier::EveryChange => {
+            PYTHONS.into_iter().find(|one| pythons::find(one).is_some()) == Some(version)
+        }
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) struct Program {
 const LIMIT: &str = "10m";
 const NIGHTLY_LIMIT: &str = "120m";
 
+/// Asks the tests for every matrix in full; `tests/support/tier.rs` reads it.
+pub(super) const FULL: &str = "GENESIS_TEST_FULL";
 /// Tests by the reason for which they are ignored.
 type Ignored = BTreeMap<String, Vec<String>>;
 
@@ -59,7 +61,7 @@ fn program(message: &Value) -> Option<Program> {
     let target = message["target"]["name"].as_str()?;
     let kind = message["target"]["kind"][0].as_str()?;
     let name = match kind {
-        "test" if folder == crate::steps::root() => target.to_owned(),
+        "test" if folder == steps::root() => target.to_owned(),
         "test" => format!("{package}/{target}"),
         _ => format!("{target} ({kind})"),
     };
@@ -96,9 +98,9 @@ impl Program {
         command.args(["--kill-after=10", limit]).arg(&self.path);
         command.args(arguments).current_dir(&self.folder);
         command.env("CARGO_MANIFEST_DIR", &self.folder);
-        command.env("LD_LIBRARY_PATH", super::library_path());
+        command.env("LD_LIBRARY_PATH", library_path());
         if tier == Tier::Nightly {
-            command.env(super::FULL, "1");
+            command.env(FULL, "1");
         }
         command.output()
     }
@@ -139,6 +141,15 @@ impl Ran {
         let (seconds, name) = (self.elapsed.as_secs_f64(), &program.name);
         eprintln!("{}{mark} {seconds:6.1} s  {:4} tests  {name}", self.text, self.passed);
     }
+}
+
+/// Where cargo puts what tests of this workspace load.
+fn library_path() -> std::ffi::OsString {
+    let built = steps::target_folder().join("debug");
+    let own = [built.join("deps"), built];
+    let inherited = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = own.into_iter().chain(std::env::split_paths(&inherited));
+    std::env::join_paths(folders).unwrap_or(inherited)
 }
 
 /// The name and the reason in a line on a test that was not run.

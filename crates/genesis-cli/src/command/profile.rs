@@ -14,7 +14,7 @@ use genesis_replay::job::trace_name;
 use genesis_replay::table::grouped;
 use genesis_replay::{Error, Result};
 
-use crate::command::{JOB_COMMAND, ProfileArguments};
+use super::{JOB_COMMAND, ProfileArguments};
 
 /// The profile in `input`, or that of the trace in `input`. Remarks go to standard error.
 pub(crate) fn load(input: &Path, arguments: &ProfileArguments) -> Result<Profile> {
