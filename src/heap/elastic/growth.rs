@@ -75,7 +75,7 @@ impl Extents {
             ElasticPolicy::Tight => TIGHT,
         };
         let granule_bytes = self.store.granule_bytes();
-        let peak_bytes = device.peak_active_bytes(block_bytes);
+        let peak_bytes = device.peak_live_bytes(block_bytes);
         let reserved_bytes = device.ledger.reserved_bytes();
         let usable_bytes = device.usable_bytes().saturating_sub(reserved_bytes);
         let limit_bytes = peak_bytes + peak_bytes / bounds.slack_part;
