@@ -257,12 +257,6 @@ impl<'a> DeviceHeap<'a> {
         levels.inactive.saturating_sub(cache_limit)
     }
 
-    /// The peak of active bytes, as it will be once `more_bytes` are handed out.
-    pub(super) fn peak_active_bytes(self, more_bytes: u64) -> u64 {
-        let (now, peaks) = self.levels();
-        peaks.all.active.max(now.all.active + more_bytes)
-    }
-
     /// The peak of live bytes, as it will be once `more_bytes` are handed out.
     pub(super) fn peak_live_bytes(self, more_bytes: u64) -> u64 {
         let (now, peaks) = self.levels();

@@ -72,7 +72,8 @@ impl Lane {
     pub(super) fn poll(&self, state: &mut LaneState, own: &EventCache) {
         let LaneState { pending, fence, complete, .. } = state;
         pending.poll(own, fence.epoch(), |slot| complete.push(slot));
-        state.poll_again_at = state.tick.wrapping_add(POLL_INTERVAL);
+        let interval = if pending.has_events() { POLL_INTERVAL } else { 0 };
+        state.poll_again_at = state.tick.wrapping_add(interval);
         self.end_complete_waits(state);
     }
 

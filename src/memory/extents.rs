@@ -14,7 +14,7 @@
 //! a shadow with number 0 (never left) is not accessible and becomes no home, unless its extent
 //!     is set aside: then it is where the home of the paused blocks was or will be
 //! no two views overlap
-//! a resting or set-aside extent has no home;   shadow_bytes = Σ bytes of the shadows
+//! a resting or set-aside extent has no home;   shadow_count = the shadows of all extents
 //! ```
 //!
 //! *Resting*: kept without a home for the next need. *Set aside*: used by a pause or a resume.
@@ -87,7 +87,7 @@ pub struct ExtentTable {
     /// homes again, or are gone, are skipped.
     left: VecDeque<(ExtentId, u64)>,
     last_number: u64,
-    shadow_bytes: u64,
+    shadow_count: usize,
     searches: u64,
     count: usize,
 }
@@ -103,7 +103,7 @@ impl ExtentTable {
             resting: Vec::new(),
             left: VecDeque::new(),
             last_number: 0,
-            shadow_bytes: 0,
+            shadow_count: 0,
             searches: 0,
             count: 0,
         }
@@ -114,14 +114,9 @@ impl ExtentTable {
         self.count
     }
 
-    /// The sum of all shadows, in bytes.
-    pub fn shadow_bytes(&self) -> u64 {
-        self.shadow_bytes
-    }
-
-    /// How many views there are.
-    pub fn view_count(&self) -> usize {
-        self.views.len()
+    /// How many shadows there are.
+    pub fn shadow_count(&self) -> usize {
+        self.shadow_count
     }
 
     /// The extent `id`.
@@ -193,7 +188,7 @@ impl ExtentTable {
     pub fn add_view(&mut self, id: ExtentId, lane: u32, address: u64) {
         let Some(extent) = self.get_mut(id) else { return };
         extent.shadows.push(View { lane, address, left_epoch: 0, number: 0 });
-        self.shadow_bytes += extent.bytes;
+        self.shadow_count += 1;
         self.views.insert(address, id);
     }
 
@@ -205,8 +200,7 @@ impl ExtentTable {
         let view = extent.shadows.swap_remove(position);
         extent.leaving += 1;
         extent.origin = extent.origin.filter(|origin| origin.1 != address);
-        let bytes = extent.bytes;
-        self.shadow_bytes -= bytes;
+        self.shadow_count -= 1;
         self.views.remove(&address);
         Some(view)
     }
@@ -223,7 +217,7 @@ impl ExtentTable {
         let Some(extent) = self.get_mut(id) else { return };
         extent.leaving -= 1;
         extent.shadows.push(view);
-        self.shadow_bytes += extent.bytes;
+        self.shadow_count += 1;
         self.views.insert(view.address, id);
     }
 
@@ -235,7 +229,7 @@ impl ExtentTable {
         if let Some(home) = extent.home.take() {
             extent.shadows.push(View { left_epoch: 0, number: 0, ..home });
             let bytes = extent.bytes;
-            self.shadow_bytes += bytes;
+            self.shadow_count += 1;
             self.events.note(Action::Unmap, home.address, bytes);
         }
     }
@@ -247,7 +241,7 @@ impl ExtentTable {
         let Some(home) = extent.home.take() else { return };
         extent.shadows.push(View { left_epoch: epoch, number, ..home });
         let bytes = extent.bytes;
-        self.shadow_bytes += bytes;
+        self.shadow_count += 1;
         self.events.note(Action::Unmap, home.address, bytes);
         self.last_number = number;
         self.left.push_back((id, number));
@@ -272,7 +266,7 @@ impl ExtentTable {
         extent.origin = extent.origin.or(extent.home.map(|home| (home.lane, home.address)));
         let before = std::mem::replace(&mut extent.class, class);
         let bytes = extent.bytes;
-        self.shadow_bytes -= bytes;
+        self.shadow_count -= 1;
         self.events.note(Action::Map, address, bytes);
         before
     }
@@ -339,7 +333,7 @@ impl ExtentTable {
     /// Checks every invariant of the module's note; the error names the one that is broken.
     pub fn validate(&self) -> Result<(), String> {
         let mut views = 0;
-        let mut shadow_bytes = 0;
+        let mut shadow_count = 0;
         for (id, extent) in self.iter() {
             for view in extent.shadows.iter().chain(&extent.home) {
                 views += 1;
@@ -347,7 +341,7 @@ impl ExtentTable {
                     return Err(format!("extent {id} is not found at {:#x}", view.address));
                 }
             }
-            shadow_bytes += extent.bytes * extent.shadows.len() as u64;
+            shadow_count += extent.shadows.len();
             let places = [extent.home.is_some(), self.resting.contains(&id), extent.is_set_aside];
             if places.into_iter().filter(|&is_there| is_there).count() != 1 {
                 return Err(format!("extent {id}: home, rest and aside are {places:?}"));
@@ -360,11 +354,11 @@ impl ExtentTable {
             }
             end = address + self.get(id).map_or(0, |extent| extent.bytes);
         }
-        if views != self.views.len() || shadow_bytes != self.shadow_bytes {
+        if views != self.views.len() || shadow_count != self.shadow_count {
             return Err(format!(
-                "{views} views, {shadow_bytes} bytes of shadows counted; {} and {} recorded",
+                "{views} views, {shadow_count} shadows counted; {} and {} recorded",
                 self.views.len(),
-                self.shadow_bytes
+                self.shadow_count
             ));
         }
         if self.iter().count() != self.count {

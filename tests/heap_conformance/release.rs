@@ -8,6 +8,9 @@ use crate::support::{A, B, DEVICE, Rig, Subject, status_of};
 
 /// A segment of its own in every strategy, and rounded by none.
 const BLOCK_BYTES: u64 = 16 * MIB;
+/// Blocks of Elastic begin and end inside extents, so this many pages more or less than a block's
+/// go back with it.
+const LARGEST_EXTENT_PAGES: u64 = 4;
 
 pub fn trim_to_a_target(subject: Subject) {
     let rig = subject.plan().start();
@@ -16,16 +19,24 @@ pub fn trim_to_a_target(subject: Subject) {
     let cached_bytes = if subject.keeps_blocks() { 3 * BLOCK_BYTES } else { 0 };
     if subject.keeps_blocks() {
         assert_eq!(rig.heap.trim(DEVICE, held_bytes), Ok(0));
-        assert_eq!(rig.heap.trim(DEVICE, held_bytes - BLOCK_BYTES), Ok(BLOCK_BYTES));
-        // Elastic's memory comes in smaller pieces than blocks.
-        let more_bytes = rig.heap.trim(DEVICE, held_bytes - BLOCK_BYTES - 1).unwrap();
-        assert!(more_bytes == BLOCK_BYTES || subject.pool_type == PoolType::Elastic);
-        let rest_bytes = 2 * BLOCK_BYTES - more_bytes;
-        assert!(more_bytes > 0 && rig.heap.trim(DEVICE, 0) == Ok(rest_bytes), "the rest is live");
+        // Elastic's memory comes in other pieces than blocks.
+        let is_elastic = subject.pool_type == PoolType::Elastic;
+        let first_bytes = rig.heap.trim(DEVICE, held_bytes - BLOCK_BYTES).unwrap();
+        assert!(first_bytes == BLOCK_BYTES || first_bytes > BLOCK_BYTES && is_elastic);
+        let more_bytes = rig.heap.trim(DEVICE, held_bytes - first_bytes - 1).unwrap();
+        assert!(more_bytes == BLOCK_BYTES || more_bytes > 0 && is_elastic);
+        let rest_bytes = rig.heap.trim(DEVICE, 0).unwrap();
+        let cached_part = (first_bytes + more_bytes + rest_bytes) / (2 * MIB);
+        assert!(
+            cached_part == cached_bytes / (2 * MIB)
+                || cached_part.abs_diff(cached_bytes / (2 * MIB)) <= LARGEST_EXTENT_PAGES
+                    && is_elastic,
+            "the rest is live: {first_bytes}, {more_bytes}, {rest_bytes}"
+        );
     }
     assert_eq!(rig.heap.trim(DEVICE, 0), Ok(0));
     // The driver takes whole pages.
-    let rest_bytes = (held_bytes - cached_bytes).next_multiple_of(2 * MIB);
+    let rest_bytes = rig.reserved_bytes().next_multiple_of(2 * MIB);
     assert_eq!(rig.machine.census().used_bytes, rest_bytes);
     rig.finish();
 }
@@ -108,11 +119,16 @@ pub fn garbage_is_what_two_collections_saw_unused(subject: Subject) {
     let used = rig.allocate(BLOCK_BYTES, A);
     rig.free(used);
     let kept_bytes = if subject.keeps_blocks() { BLOCK_BYTES } else { 0 };
-    assert_eq!(rig.heap.collect_garbage(DEVICE), Ok(2 * kept_bytes), "not {first:#x} alone");
+    let is_elastic = subject.pool_type == PoolType::Elastic;
+    let edge_bytes = if is_elastic { LARGEST_EXTENT_PAGES * 2 * MIB } else { 0 };
+    let collected_bytes = rig.heap.collect_garbage(DEVICE).unwrap();
+    assert!(collected_bytes.abs_diff(2 * kept_bytes) <= edge_bytes, "not {first:#x} alone");
     let inactive_bytes = rig.statistics().inactive_bytes.current;
     let small_bytes = 2 * MIB; // around what cache_three has allocated in between
-    assert!((kept_bytes..kept_bytes + small_bytes).contains(&inactive_bytes));
-    assert_eq!(rig.heap.collect_garbage(DEVICE), Ok(kept_bytes));
+    assert!(inactive_bytes >= kept_bytes);
+    assert!(inactive_bytes < kept_bytes + small_bytes + edge_bytes);
+    let collected_bytes = rig.heap.collect_garbage(DEVICE).unwrap();
+    assert!(collected_bytes.abs_diff(kept_bytes) <= edge_bytes);
     rig.finish();
 }
 

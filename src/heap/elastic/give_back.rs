@@ -15,13 +15,10 @@ use crate::base::lock::assert_none_held;
 use crate::memory::{Extent, ExtentId, ExtentTable, NO_SLOT, State, View};
 use crate::order::Readiness;
 
-/// Shadows (views that are not their extent's home) are kept up to this many times the memory
-/// that is held …
-const MOST_SHADOW_SHARE: u64 = 32;
-/// … and views up to this many for each extent …
-const MOST_VIEWS_PER_EXTENT: usize = 32;
-/// … plus this many.
-const LEAST_VIEWS: usize = 64;
+/// Shadows (views that are not their extent's home) are kept up to this many for each extent, …
+const MOST_SHADOWS_PER_EXTENT: usize = 32;
+/// … and at least this many.
+const LEAST_SHADOWS: usize = 64;
 
 /// One search for shadows to unmap skips at most this many that are in use.
 const MOST_PASSED_OVER: usize = 64;
@@ -150,11 +147,9 @@ impl Extents {
     /// that records no more events would stay for ever, so at twice too many this waits for the
     /// device.
     pub(super) fn drop_excess_shadows(&self, climb: &Climb<'_>) {
-        let held_bytes = climb.device.ledger.reserved_bytes();
-        let is_excess = |extents: &ExtentTable, times: u64| {
-            let most_views = MOST_VIEWS_PER_EXTENT * extents.count() + LEAST_VIEWS;
-            extents.shadow_bytes() > times * MOST_SHADOW_SHARE * held_bytes
-                || extents.view_count() > times as usize * most_views
+        let is_excess = |extents: &ExtentTable, times: usize| {
+            let most = (MOST_SHADOWS_PER_EXTENT * extents.count()).max(LEAST_SHADOWS);
+            extents.shadow_count() > times * most
         };
         self.drop_shadows_while(climb, |extents| is_excess(extents, 1));
         let is_far_too_much = is_excess(&self.store.extents(), 2);

@@ -1,7 +1,8 @@
 //! How much a device may hold, and how large new extents are.
 //!
 //! ```text
-//! limit  = live peak · (1 + slack)               above it, memory is moved before more is made
+//! limit  = live peak + slack                     above it, memory is moved before more is made
+//! slack  = a part of the live peak, at least LEAST_SLACK_BYTES
 //! extent = the power of two below live peak / EXTENT_PART, within the policy's bounds
 //!          … or GROWING_EXTENT_BYTES while the bytes freed are under reserved / STEADY_PART
 //!          small blocks: max(SMALL_EXTENT_BYTES, live small bytes · SMALL_EXTENT_SHARE)
@@ -15,19 +16,27 @@ use super::super::state::{Climb, DeviceHeap, Extents};
 use crate::base::size::{MIB, SizeClass};
 use crate::config::ElasticPolicy;
 
+/// The slack is at least so many bytes, or this part of the device if that is less: to move memory
+/// for a small program gains nothing.
+const LEAST_SLACK_BYTES: u64 = 32 * MIB;
+const LEAST_SLACK_PART: u64 = 256;
 /// Small blocks: the least that memory grows by, in bytes.
 const SMALL_EXTENT_BYTES: u64 = 2 * MIB;
 /// … or this part of the lane's live small bytes.
 const SMALL_EXTENT_PART: u64 = 32;
 /// An extent is about this part of the live peak.
 const EXTENT_PART: u64 = 256;
+/// A program has at least about so many, however little it holds.
+const FEWEST_EXTENTS: u64 = 16;
 /// An extent while hardly anything was freed, in bytes, …
 const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
 /// … which is while the bytes freed are under this part of those reserved.
 const STEADY_PART: u64 = 3;
-/// No extent is larger than the memory that the device has left / this: where there is little, one
-/// live block should not keep much from moving.
+/// Where there is little memory, one live block should not keep much of it from moving: no extent is
+/// larger than the memory that the device has left / this, …
 const ROOM_PART: u64 = 256;
+/// … or the device's memory / this, if that is more.
+const DEVICE_PART: u64 = 4096;
 
 /// What the policy chooses.
 #[derive(Clone, Copy, Debug)]
@@ -78,9 +87,11 @@ impl Extents {
         let peak_bytes = device.peak_live_bytes(block_bytes);
         let reserved_bytes = device.ledger.reserved_bytes();
         let usable_bytes = device.usable_bytes().saturating_sub(reserved_bytes);
-        let limit_bytes = peak_bytes + peak_bytes / bounds.slack_part;
+        let least_slack_bytes = LEAST_SLACK_BYTES.min(device.usable_bytes() / LEAST_SLACK_PART);
+        let slack_bytes = (peak_bytes / bounds.slack_part).max(least_slack_bytes);
+        let limit_bytes = peak_bytes + slack_bytes;
         let room_bytes = limit_bytes.saturating_sub(reserved_bytes).min(usable_bytes);
-        let most_bytes = usable_bytes / ROOM_PART;
+        let most_bytes = (usable_bytes / ROOM_PART).max(device.usable_bytes() / DEVICE_PART);
         let size =
             |bytes: u64| bytes.min(most_bytes).max(granule_bytes).next_multiple_of(granule_bytes);
         let (extent_bytes, step_bytes) = match SizeClass::of(block_bytes) {
@@ -92,7 +103,7 @@ impl Extents {
             }
             SizeClass::Large => {
                 let part_bytes = 1 << (peak_bytes / EXTENT_PART).max(1).ilog2();
-                let least_bytes = bounds.least_extent_bytes.min(bounds.most_extent_bytes);
+                let least_bytes = bounds.least_extent_bytes.min(peak_bytes / FEWEST_EXTENTS);
                 let steady_bytes = size(part_bytes.clamp(least_bytes, bounds.most_extent_bytes));
                 if is_growing(device, reserved_bytes) {
                     (size(bounds.growing_extent_bytes).max(steady_bytes), steady_bytes)
