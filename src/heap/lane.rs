@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::captures::Captures;
-use super::elastic::{Step, Trough};
 use super::pause::PausedExtent;
 use super::pools::PoolNumber;
+use super::trough::{Step, Trough};
 use crate::base::lock::{Guard, Lock, assert_none_held, rank};
 use crate::base::size::SizeClass;
 use crate::base::{CachePadded, DeviceOrdinal, StreamHandle};

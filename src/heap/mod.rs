@@ -44,6 +44,7 @@ mod report;
 mod segments;
 mod state;
 mod streams;
+mod trough;
 mod waits;
 mod whole;
 

@@ -325,6 +325,14 @@ impl ExtentTable {
         }
     }
 
+    /// Returns true if an extent whose origin is in `lane` has its home elsewhere. Allocates nothing.
+    pub fn has_strays(&self, lane: u32) -> bool {
+        self.iter().any(|(_, extent)| {
+            let home = extent.home.map(|home| (home.lane, home.address));
+            extent.origin.is_some_and(|(of, _)| of == lane) && home != extent.origin
+        })
+    }
+
     /// All extents with their indices.
     pub fn iter(&self) -> impl Iterator<Item = (ExtentId, &Extent)> {
         (0..).zip(&self.table).filter_map(|(id, extent)| Some((id, extent.as_ref()?)))

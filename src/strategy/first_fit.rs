@@ -78,7 +78,7 @@ impl FreeList for FirstFit {
     #[inline]
     fn find(&mut self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
         let wanted = units_of(bytes);
-        let near = Range { least: wanted, spread: wanted / NEAR_PART };
+        let near = Range { least: wanted, spread: (wanted / NEAR_PART).min(u32::MAX - wanted) };
         let any = Range::from(wanted);
         let first = self.leaf_at_least(0, wanted)?;
         let mut leaf = Some(first);

@@ -9,7 +9,7 @@ use genesis::base::size::{GIB, KIB, MIB};
 use genesis::base::{Status, StreamHandle};
 use simgpu::{StoreKind, Work};
 
-use crate::support::{A, B, C, DEVICE, Random, Rig, Subject, tier};
+use crate::support::{A, B, C, DEVICE, Random, Rig, Subject};
 use crate::{ADDRESSES, REAL};
 
 const D: StreamHandle = StreamHandle(0xD000);

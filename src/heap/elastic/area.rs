@@ -10,9 +10,7 @@ use std::ops::Range;
 use super::super::lane::{Lane, LaneState};
 use crate::base::lock::{Guard, rank};
 use crate::base::size::SizeClass;
-use crate::memory::{
-    Block, ExtentId, ExtentTable, Ledger, NO_SLOT, Segment, Slot, State, View,
-};
+use crate::memory::{Block, ExtentId, ExtentTable, Ledger, NO_SLOT, Segment, Slot, State, View};
 
 /// An extent that is mapped at new addresses.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +103,8 @@ impl LaneState {
         let is_bare = |&head: &Slot| {
             self.blocks.is_whole_segment(head) && self.blocks.get(head).state == State::Unmapped
         };
-        let (bare, used): (Vec<Slot>, Vec<Slot>) = self.areas.iter().partition(|&head| is_bare(head));
+        let (bare, used): (Vec<Slot>, Vec<Slot>) =
+            self.areas.iter().partition(|&head| is_bare(head));
         self.areas = used;
         bare.into_iter().map(|head| self.blocks.remove(head)).collect()
     }

@@ -184,6 +184,27 @@ impl Extents {
         moved.len() > lost.len()
     }
 
+    /// Brings the lane's extents back to their origins (first homes), side by side as they were
+    /// created, from the lane's own addresses and from other lanes'.
+    pub(in super::super) fn return_to_origins(&self, climb: &Climb<'_>) {
+        if !self.store.extents().has_strays(climb.lane.index) {
+            return;
+        }
+        let found = self.find_free(climb);
+        let wanted: Vec<(FreeExtent, u64)> = {
+            let extents = self.store.extents();
+            let origin = |free: &FreeExtent| {
+                let (lane, address) = extents.get(free.id)?.origin?;
+                let is_away = (free.lane, free.address) != (lane, address);
+                (lane == climb.lane.index && is_away).then_some((*free, address))
+            };
+            found.free.iter().filter_map(origin).collect()
+        };
+        if !wanted.is_empty() {
+            self.recall(climb, &wanted);
+        }
+    }
+
     /// The epoch in which the bytes of `extent` count as freed in `lane`, whose epoch is `now`.
     /// What comes from another stream is in order for this one: it waits for the donor's fence.
     pub(super) fn epoch_here(&self, lane: u32, now: u32, extent: &Moved) -> u32 {

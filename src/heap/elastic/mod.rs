@@ -20,7 +20,7 @@
 //!    too many, the oldest are unmapped.
 //!
 //! When a lane's live memory has fallen to its usual low, its extents return to their first homes
-//! ([`trough`]). So a program that repeats itself finds each time what it found the time before,
+//! (`heap::trough`). So a program that repeats itself finds each time what it found the time before,
 //! and calls the driver no more.
 //!
 //! *Siblings* are the other lanes of the device, except those of private pools. Memory of a private
@@ -35,12 +35,10 @@ mod gather;
 mod give_back;
 mod growth;
 mod single;
-mod trough;
 mod window;
 
 pub(super) use area::Books;
 pub(super) use give_back::Kept;
-pub(super) use trough::{Step, Trough};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -148,6 +146,9 @@ impl Extents {
 
     /// Brings the lane more free memory: the steps above.
     fn extend(&self, climb: &Climb<'_>) -> crate::base::Result<Outcome> {
+        if climb.block_bytes > climb.device.usable_bytes() {
+            return Ok(Outcome::Short);
+        }
         if climb.wait_before_growing() {
             return Ok(Outcome::More);
         }
@@ -172,12 +173,7 @@ impl Extents {
     }
 
     /// The cheapest window; one over views in use only if memory would otherwise exceed its limit.
-    fn choose_window(
-        &self,
-        climb: &Climb<'_>,
-        found: &Found,
-        growth: &Growth,
-    ) -> Option<Window> {
+    fn choose_window(&self, climb: &Climb<'_>, found: &Found, growth: &Growth) -> Option<Window> {
         let find = |walls: Walls| {
             let state = climb.lane.lock();
             let wanted = Wanted {
@@ -301,9 +297,8 @@ impl Extents {
             Laid { id: extent.id, bytes: extent.bytes, epoch }
         };
         let mut laid: Vec<Laid> = moved.iter().map(laid).collect();
-        let result = self
-            .create(climb, sizes, &mut laid)
-            .and_then(|()| self.map(climb, &laid, address));
+        let result =
+            self.create(climb, sizes, &mut laid).and_then(|()| self.map(climb, &laid, address));
         let Err(refusal) = result else { return Ok(Outcome::More) };
         self.bring_back(device, moved);
         for created in &laid[moved.len()..] {
@@ -350,8 +345,8 @@ impl Extents {
         let bytes = laid.iter().map(|extent| extent.bytes).sum();
         let claim = || {
             let mut state = lane.lock();
-            let claimed = address
-                .and_then(|address| Some((state.claim_at(class, address, bytes)?, address)));
+            let claimed =
+                address.and_then(|address| Some((state.claim_at(class, address, bytes)?, address)));
             claimed.or_else(|| state.claim(class, bytes))
         };
         let (slot, address) = match claim() {
@@ -450,24 +445,26 @@ impl Extents {
         };
         let held_bytes = climb.lane.lock().area_bytes(class);
         let doubling_bytes = held_bytes.max(least_bytes);
-        let all_bytes = self.area_bytes.load(Relaxed);
-        let is_plenty = all_bytes.saturating_add(range_bytes) <= MOST_AREA_BYTES;
-        let sizes = [if is_plenty { range_bytes } else { doubling_bytes }, doubling_bytes, bytes];
+        // Counted first: many threads may be here at once.
+        let is_plenty =
+            |all: u64| all.checked_add(range_bytes).filter(|&all| all <= MOST_AREA_BYTES);
+        let counted = self.area_bytes.fetch_update(Relaxed, Relaxed, is_plenty);
+        let first_bytes = if counted.is_ok() { range_bytes } else { doubling_bytes };
         let mut reserved = Err(Refusal::Limit);
-        for area_bytes in sizes {
+        for area_bytes in [first_bytes, doubling_bytes, bytes] {
             let area_bytes = area_bytes.max(bytes).next_multiple_of(granule_bytes);
-            match self.store.reserve(area_bytes) {
-                Ok(address) => {
-                    reserved = Ok(Segment { address, bytes: area_bytes, class });
-                    break;
-                }
-                Err(error) => reserved = Err(Refusal::AddressSpace(error)),
-            }
-            if !reserved.is_err_and(|refusal| is_out_of_memory(refusal)) {
+            reserved = match self.store.reserve(area_bytes) {
+                Ok(address) => Ok(Segment { address, bytes: area_bytes, class }),
+                Err(error) => Err(Refusal::AddressSpace(error)),
+            };
+            if !reserved.is_err_and(is_out_of_memory) {
                 break;
             }
             // A smaller gap may do, perhaps once unused areas are gone.
             self.release_bare_areas(climb.device);
+        }
+        if counted.is_ok() {
+            self.area_bytes.fetch_sub(range_bytes, Relaxed);
         }
         let area = reserved?;
         self.area_bytes.fetch_add(area.bytes, Relaxed);

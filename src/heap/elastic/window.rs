@@ -103,13 +103,8 @@ impl LaneState {
     /// The cheapest window for `wanted`; `None` if the lane's addresses have none. Linear in the
     /// number of blocks of the class.
     pub(super) fn find_window(&self, extents: &ExtentTable, wanted: &Wanted<'_>) -> Option<Window> {
-        let mut search = Search {
-            wanted,
-            chain: Vec::new(),
-            chain_bytes: 0,
-            least_cost: u64::MAX,
-            best: None,
-        };
+        let mut search =
+            Search { wanted, chain: Vec::new(), chain_bytes: 0, least_cost: u64::MAX, best: None };
         for &head in &self.areas {
             if self.blocks.get(head).class != wanted.class {
                 continue;
@@ -224,8 +219,7 @@ impl Search<'_> {
         if cost >= self.least_cost {
             return;
         }
-        let mut window =
-            Window { parts: parts.to_vec(), bare_bytes, last_room_bytes: last.bytes };
+        let mut window = Window { parts: parts.to_vec(), bare_bytes, last_room_bytes: last.bytes };
         let ends = window.parts.len() - 1;
         window.parts[ends].bytes -= end_cut_bytes;
         window.parts[0].address += start_cut_bytes;
