@@ -204,6 +204,12 @@ impl ClassCounters {
         }
     }
 
+    /// The allocated bytes of [`Self::live`].
+    #[inline]
+    fn live_bytes(&self) -> u64 {
+        self.allocated_total.load(Relaxed).wrapping_sub(self.allocated_freed.load(Relaxed))
+    }
+
     fn pending(&self) -> Pending {
         let bytes = self.pending_bytes.load(Relaxed);
         Pending { bytes, blocks: self.pending_blocks.load(Relaxed) }
@@ -294,7 +300,7 @@ impl LaneCounters {
     /// The bytes of live blocks of `class`. Lane lock held.
     #[inline]
     pub fn live_bytes(&self, class: SizeClass) -> u64 {
-        self.classes[class.index()].live().allocated
+        self.classes[class.index()].live_bytes()
     }
 
     fn follow_pending(&self) {
@@ -308,8 +314,8 @@ impl LaneCounters {
 
     #[inline]
     fn inactive_watermark(&self) -> Watermark {
-        let live = self.classes[0].live().plus(self.classes[1].live());
-        if live.allocated < self.allocated_floor.load(Relaxed) {
+        let live_bytes = self.classes[0].live_bytes() + self.classes[1].live_bytes();
+        if live_bytes < self.allocated_floor.load(Relaxed) {
             Watermark::Crossed
         } else {
             Watermark::Within
