@@ -254,10 +254,12 @@ impl LaneCounters {
     #[inline]
     pub fn on_allocate(&self, class: SizeClass, requested: u64, allocated: u64) -> Watermark {
         let counters = &self.classes[class.index()];
-        add(&counters.allocations, 1);
-        add(&counters.requested_total, requested);
-        add(&counters.allocated_total, allocated);
-        let live = counters.live();
+        let live = |total: u64, gone: &AtomicU64| total.wrapping_sub(gone.load(Relaxed));
+        let live = Live {
+            requested: live(add(&counters.requested_total, requested), &counters.requested_freed),
+            allocated: live(add(&counters.allocated_total, allocated), &counters.allocated_freed),
+            blocks: live(add(&counters.allocations, 1), &counters.frees),
+        };
         let other = self.classes[1 - class.index()].live();
         if counters.ceilings.are_below(live) || self.ceilings.are_below(live.plus(other)) {
             return Watermark::Crossed;

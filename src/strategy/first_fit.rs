@@ -105,6 +105,7 @@ impl FreeList for FirstFit {
         self.resize(Position { leaf, index }, bytes);
     }
 
+    #[inline]
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let Position { leaf, index } = self.position(blocks.get(slot).address, slot);
         self.leaves[leaf].remove(index);
@@ -201,10 +202,14 @@ impl FirstFit {
     #[inline]
     fn position(&self, address: u64, slot: Slot) -> Position {
         let Position { leaf, index } = self.found;
-        if self.leaves.get(leaf).is_some_and(|leaf| leaf.slots[index] == slot && index < leaf.count)
-        {
+        let is_found = |leaf: &Leaf| leaf.slots[index] == slot && index < leaf.count;
+        if self.leaves.get(leaf).is_some_and(|leaf| is_found(leaf)) {
             return self.found;
         }
+        self.position_by_address(address, slot)
+    }
+
+    fn position_by_address(&self, address: u64, slot: Slot) -> Position {
         let leaf = self.leaf_of(address);
         let index = self.leaves[leaf].index_of(address);
         debug_assert_eq!(self.leaves[leaf].slots[index], slot);
