@@ -204,6 +204,12 @@ impl ClassCounters {
         }
     }
 
+    /// The allocated bytes of [`Self::live`].
+    #[inline]
+    fn live_bytes(&self) -> u64 {
+        self.allocated_total.load(Relaxed).wrapping_sub(self.allocated_freed.load(Relaxed))
+    }
+
     fn pending(&self) -> Pending {
         let bytes = self.pending_bytes.load(Relaxed);
         Pending { bytes, blocks: self.pending_blocks.load(Relaxed) }
@@ -248,10 +254,12 @@ impl LaneCounters {
     #[inline]
     pub fn on_allocate(&self, class: SizeClass, requested: u64, allocated: u64) -> Watermark {
         let counters = &self.classes[class.index()];
-        add(&counters.allocations, 1);
-        add(&counters.requested_total, requested);
-        add(&counters.allocated_total, allocated);
-        let live = counters.live();
+        let live = |total: u64, gone: &AtomicU64| total.wrapping_sub(gone.load(Relaxed));
+        let live = Live {
+            requested: live(add(&counters.requested_total, requested), &counters.requested_freed),
+            allocated: live(add(&counters.allocated_total, allocated), &counters.allocated_freed),
+            blocks: live(add(&counters.allocations, 1), &counters.frees),
+        };
         let other = self.classes[1 - class.index()].live();
         if counters.ceilings.are_below(live) || self.ceilings.are_below(live.plus(other)) {
             return Watermark::Crossed;
@@ -294,7 +302,7 @@ impl LaneCounters {
     /// The bytes of live blocks of `class`. Lane lock held.
     #[inline]
     pub fn live_bytes(&self, class: SizeClass) -> u64 {
-        self.classes[class.index()].live().allocated
+        self.classes[class.index()].live_bytes()
     }
 
     fn follow_pending(&self) {
@@ -308,8 +316,8 @@ impl LaneCounters {
 
     #[inline]
     fn inactive_watermark(&self) -> Watermark {
-        let live = self.classes[0].live().plus(self.classes[1].live());
-        if live.allocated < self.allocated_floor.load(Relaxed) {
+        let live_bytes = self.classes[0].live_bytes() + self.classes[1].live_bytes();
+        if live_bytes < self.allocated_floor.load(Relaxed) {
             Watermark::Crossed
         } else {
             Watermark::Within

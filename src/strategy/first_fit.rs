@@ -10,15 +10,15 @@
 //! (docs/elastic.md).
 //!
 //! The blocks lie in *leaves* of up to 64, a B+ tree of two levels. A search compares sizes of four
-//! bytes side by side in memory, many in one instruction: first one bound for each leaf, then the
-//! sizes of one leaf. A tree with a node in every block takes a cache line for each step, and is
+//! bytes side by side in memory, many in one instruction ([`sizes`](super::sizes)): first one bound
+//! for each leaf, then, once, the sizes of a leaf. A tree with a node in every block takes a cache line for each step, and is
 //! slower up to some hundred thousand blocks.
 //!
 //! ```text
 //! blocks are in the order of their addresses, across leaves and within each
-//! leaves[i].units[k] = ⌈size⌉ in units of 512 bytes, at most u32::MAX; 0 beyond its end
+//! leaves[i].sizes[k] = the size of its k-th block;  NO_SIZE beyond its end
 //! starts[i] ≤ every address in leaves[i] < starts[i + 1];   bounds[i] ≥ every size in leaves[i]
-//! no leaf is empty
+//! no leaf is empty, except an only one
 //! ```
 //!
 //! A bound may be too high after its largest block has gone; the search that it misleads corrects
@@ -27,25 +27,21 @@
 use std::ops::RangeInclusive;
 
 use super::joined::FreeList;
-use crate::base::size::ALIGNMENT_BYTES;
+use super::sizes::{Fit, GROUP, MOST_SIZE, NO_SIZE, first_at_least, fit, near_of, size_of};
 use crate::memory::{Block, BlockTable, NO_SLOT, Slot, State};
 
 /// The most blocks of a leaf.
 const LEAF_BLOCKS: usize = 64;
-/// A block is little larger than a request if it is by at most the request / this.
-const NEAR_PART: u32 = 4;
-/// Only so many leaves are searched for such a block.
+/// Only so many leaves are searched for a block that is little larger than the request.
 const NEAR_LEAVES: usize = 16;
-/// So many sizes are compared at once.
-const LANES: usize = 16;
 
 /// The free blocks of one size class of one lane.
 #[derive(Debug)]
 pub struct FirstFit {
     starts: Vec<u64>,
-    bounds: Vec<u32>,
+    bounds: Vec<i32>,
     leaves: Vec<Box<Leaf>>,
-    /// Where the last search ended.
+    /// Where the last search ended, or what was before the block that left last.
     found: Position,
 }
 
@@ -53,7 +49,7 @@ pub struct FirstFit {
 #[derive(Clone, Debug)]
 struct Leaf {
     count: usize,
-    units: [u32; LEAF_BLOCKS],
+    sizes: [i32; LEAF_BLOCKS],
     addresses: [u64; LEAF_BLOCKS],
     slots: [Slot; LEAF_BLOCKS],
 }
@@ -69,42 +65,36 @@ impl FreeList for FirstFit {
     const IS_BY_ADDRESS: bool = true;
 
     fn new() -> Self {
-        let (starts, bounds, leaves) = (Vec::new(), Vec::new(), Vec::new());
-        Self { starts, bounds, leaves, found: Position::default() }
+        let leaves = vec![Box::new(Leaf::empty())];
+        Self { starts: vec![0], bounds: vec![NO_SIZE], leaves, found: Position::default() }
     }
 
     /// Of the free blocks that are little larger than `bytes`, the one at the lowest address; if
     /// there is none, of all that are large enough.
     #[inline]
     fn find(&mut self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
-        let wanted = units_of(bytes);
-        let near = Range { least: wanted, spread: (wanted / NEAR_PART).min(u32::MAX - wanted) };
-        let any = Range::from(wanted);
-        let first = self.leaf_at_least(0, wanted)?;
-        let mut leaf = Some(first);
-        for _ in 0..NEAR_LEAVES {
-            let Some(at) = leaf else { break };
-            if let Some(index) = self.leaves[at].find(blocks, bytes, near) {
-                return Some(self.found(at, index));
+        let least = size_of(bytes);
+        let mut lowest = None;
+        let mut next = 0;
+        for searched in 1.. {
+            let Some(leaf) = first_at_least(&self.bounds, next, least) else { break };
+            match self.leaves[leaf].find(blocks, bytes) {
+                Fit::Near(index) => return Some(self.found(Position { leaf, index })),
+                Fit::Larger(index) => {
+                    lowest.get_or_insert(Position { leaf, index });
+                }
+                Fit::None => self.bounds[leaf] = self.leaves[leaf].largest(),
             }
-            leaf = self.leaf_at_least(at + 1, wanted);
-        }
-        let mut leaf = first;
-        loop {
-            if let Some(index) = self.leaves[leaf].find(blocks, bytes, any) {
-                return Some(self.found(leaf, index));
+            if lowest.is_some() && searched >= NEAR_LEAVES {
+                break;
             }
-            leaf = self.leaf_at_least(leaf + 1, wanted)?;
+            next = leaf + 1;
         }
+        lowest.map(|position| self.found(position))
     }
 
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let Block { address, bytes, .. } = *blocks.get(slot);
-        if self.leaves.is_empty() {
-            self.starts.push(0);
-            self.bounds.push(0);
-            self.leaves.push(Box::new(Leaf::empty()));
-        }
         let mut leaf = self.leaf_of(address);
         if self.leaves[leaf].count == LEAF_BLOCKS {
             self.divide(leaf);
@@ -115,14 +105,13 @@ impl FreeList for FirstFit {
         self.resize(Position { leaf, index }, bytes);
     }
 
+    #[inline]
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let Position { leaf, index } = self.position(blocks.get(slot).address, slot);
         self.leaves[leaf].remove(index);
-        let count = self.leaves[leaf].count;
-        if count == 0 {
-            self.remove_leaf(leaf);
-        } else if count < LEAF_BLOCKS / 4 && leaf > 0 {
-            self.join_with_before(leaf);
+        self.found = Position { leaf, index: index.saturating_sub(1) };
+        if self.leaves[leaf].count < LEAF_BLOCKS / 4 && self.leaves.len() > 1 {
+            self.shrink(leaf);
         }
     }
 
@@ -166,13 +155,14 @@ impl FreeList for FirstFit {
     fn validate(&self, blocks: &BlockTable) -> Result<usize, String> {
         let mut end = 0;
         for (leaf, (held, &start)) in self.leaves.iter().zip(&self.starts).enumerate() {
-            if held.count == 0 || held.units[held.count..].iter().any(|&units| units != 0) {
+            let is_empty = held.count == 0 && self.leaves.len() > 1;
+            if is_empty || held.sizes[held.count..].iter().any(|&size| size != NO_SIZE) {
                 return Err(format!("leaf {leaf} has {} blocks, and sizes beyond", held.count));
             }
             for index in 0..held.count {
                 let block = blocks.get(held.slots[index]);
                 let is_known = held.addresses[index] == block.address
-                    && held.units[index] == units_of(block.bytes);
+                    && held.sizes[index] == size_of(block.bytes);
                 let is_in_order = block.address >= end.max(start);
                 if !is_known || !is_in_order || block.state != State::Free {
                     return Err(format!("leaf {leaf}, block {index}: {block:?}"));
@@ -180,7 +170,7 @@ impl FreeList for FirstFit {
                 end = block.address + block.bytes;
             }
             if held.largest() > self.bounds[leaf] {
-                return Err(format!("leaf {leaf} has more than {} units", self.bounds[leaf]));
+                return Err(format!("leaf {leaf} has more than size {}", self.bounds[leaf]));
             }
         }
         Ok(self.slots().count())
@@ -194,25 +184,9 @@ impl FirstFit {
 
     /// Remembers where a search ended; returns the block.
     #[inline]
-    fn found(&mut self, leaf: usize, index: usize) -> Slot {
-        self.found = Position { leaf, index };
-        self.leaves[leaf].slots[index]
-    }
-
-    /// The first leaf from `first` on that has a block of at least `wanted` units. Corrects the
-    /// bounds that it passes.
-    #[inline]
-    fn leaf_at_least(&mut self, first: usize, wanted: u32) -> Option<usize> {
-        let any = Range::from(wanted);
-        let mut first = first;
-        loop {
-            let leaf = first_within(self.bounds.get(first..)?, any)? + first;
-            if first_within(&self.leaves[leaf].units, any).is_some() {
-                return Some(leaf);
-            }
-            self.bounds[leaf] = self.leaves[leaf].largest();
-            first = leaf + 1;
-        }
+    fn found(&mut self, position: Position) -> Slot {
+        self.found = position;
+        self.leaves[position.leaf].slots[position.index]
     }
 
     /// The leaf that `address` belongs to.
@@ -228,10 +202,14 @@ impl FirstFit {
     #[inline]
     fn position(&self, address: u64, slot: Slot) -> Position {
         let Position { leaf, index } = self.found;
-        if self.leaves.get(leaf).is_some_and(|leaf| leaf.slots[index] == slot && index < leaf.count)
-        {
+        let is_found = |leaf: &Leaf| leaf.slots[index] == slot && index < leaf.count;
+        if self.leaves.get(leaf).is_some_and(|leaf| is_found(leaf)) {
             return self.found;
         }
+        self.position_by_address(address, slot)
+    }
+
+    fn position_by_address(&self, address: u64, slot: Slot) -> Position {
         let leaf = self.leaf_of(address);
         let index = self.leaves[leaf].index_of(address);
         debug_assert_eq!(self.leaves[leaf].slots[index], slot);
@@ -240,13 +218,22 @@ impl FirstFit {
 
     #[inline]
     fn resize(&mut self, position: Position, bytes: u64) {
-        let units = units_of(bytes);
-        self.leaves[position.leaf].units[position.index] = units;
+        let size = size_of(bytes);
+        self.leaves[position.leaf].sizes[position.index] = size;
         let bound = &mut self.bounds[position.leaf];
-        *bound = (*bound).max(units);
+        *bound = (*bound).max(size);
     }
 
+    /// Removes an empty leaf, or joins one that is a quarter full with the one before.
     #[cold]
+    fn shrink(&mut self, leaf: usize) {
+        if self.leaves[leaf].count == 0 {
+            self.remove_leaf(leaf);
+        } else if leaf > 0 {
+            self.join_with_before(leaf);
+        }
+    }
+
     fn remove_leaf(&mut self, leaf: usize) -> Box<Leaf> {
         self.starts.remove(leaf);
         self.bounds.remove(leaf);
@@ -282,21 +269,38 @@ impl Leaf {
     fn empty() -> Self {
         Self {
             count: 0,
-            units: [0; LEAF_BLOCKS],
+            sizes: [NO_SIZE; LEAF_BLOCKS],
             addresses: [0; LEAF_BLOCKS],
             slots: [NO_SLOT; LEAF_BLOCKS],
         }
     }
 
-    /// The first block with units in `range` and at least `bytes`.
+    /// Looks for a block of at least `bytes`, in one pass over the sizes.
     #[inline]
-    fn find(&self, blocks: &BlockTable, bytes: u64, range: Range) -> Option<usize> {
-        let mut index = first_within(&self.units, range)?;
-        // Sizes that four bytes cannot tell apart.
-        while range.least == u32::MAX && blocks.get(self.slots[index]).bytes < bytes {
-            index += 1 + first_within(&self.units[index + 1..], range)?;
+    fn find(&self, blocks: &BlockTable, bytes: u64) -> Fit {
+        let least = size_of(bytes);
+        if least == MOST_SIZE {
+            return self.find_exactly(blocks, bytes);
         }
-        Some(index)
+        let near = near_of(least);
+        let mut lowest = Fit::None;
+        let (groups, _) = self.sizes.as_chunks::<GROUP>();
+        let groups = groups[..self.count.div_ceil(GROUP)].iter();
+        for (start, group) in (0..).step_by(GROUP).zip(groups) {
+            match fit(group, least - 1, near) {
+                Fit::Near(index) => return Fit::Near(start + index),
+                Fit::Larger(index) if lowest == Fit::None => lowest = Fit::Larger(start + index),
+                Fit::Larger(_) | Fit::None => {}
+            }
+        }
+        lowest
+    }
+
+    /// [`Self::find`] among sizes that are equal here, because four bytes cannot tell them apart.
+    #[cold]
+    fn find_exactly(&self, blocks: &BlockTable, bytes: u64) -> Fit {
+        let mut slots = self.slots[..self.count].iter();
+        slots.position(|&slot| blocks.get(slot).bytes >= bytes).map_or(Fit::None, Fit::Near)
     }
 
     /// How many blocks lie below `address`.
@@ -307,7 +311,7 @@ impl Leaf {
 
     fn insert(&mut self, index: usize, slot: Slot, address: u64) {
         let count = self.count;
-        self.units.copy_within(index..count, index + 1);
+        self.sizes.copy_within(index..count, index + 1);
         self.addresses.copy_within(index..count, index + 1);
         self.slots.copy_within(index..count, index + 1);
         self.slots[index] = slot;
@@ -317,16 +321,16 @@ impl Leaf {
 
     fn remove(&mut self, index: usize) {
         let count = self.count;
-        self.units.copy_within(index + 1..count, index);
+        self.sizes.copy_within(index + 1..count, index);
         self.addresses.copy_within(index + 1..count, index);
         self.slots.copy_within(index + 1..count, index);
         self.count -= 1;
-        self.units[self.count] = 0;
+        self.sizes[self.count] = NO_SIZE;
     }
 
     fn append(&mut self, other: &Self) {
         let joined = self.count..self.count + other.count;
-        self.units[joined.clone()].copy_from_slice(&other.units[..other.count]);
+        self.sizes[joined.clone()].copy_from_slice(&other.sizes[..other.count]);
         self.addresses[joined.clone()].copy_from_slice(&other.addresses[..other.count]);
         self.slots[joined.clone()].copy_from_slice(&other.slots[..other.count]);
         self.count = joined.end;
@@ -336,56 +340,16 @@ impl Leaf {
     fn cut(&mut self, index: usize) -> Self {
         let mut upper = Self::empty();
         upper.count = self.count - index;
-        upper.units[..upper.count].copy_from_slice(&self.units[index..self.count]);
+        upper.sizes[..upper.count].copy_from_slice(&self.sizes[index..self.count]);
         upper.addresses[..upper.count].copy_from_slice(&self.addresses[index..self.count]);
         upper.slots[..upper.count].copy_from_slice(&self.slots[index..self.count]);
-        self.units[index..].fill(0);
+        self.sizes[index..].fill(NO_SIZE);
         self.count = index;
         upper
     }
 
-    fn largest(&self) -> u32 {
-        self.units.iter().copied().max().unwrap_or(0)
+    #[cold]
+    fn largest(&self) -> i32 {
+        self.sizes.iter().copied().max().unwrap_or(NO_SIZE)
     }
-}
-
-/// A size in units, as far as four bytes count.
-#[inline]
-fn units_of(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(ALIGNMENT_BYTES)).unwrap_or(u32::MAX)
-}
-
-/// Units from `least` to `least + spread`.
-#[derive(Clone, Copy, Debug)]
-struct Range {
-    least: u32,
-    spread: u32,
-}
-
-impl Range {
-    /// All from `least` on.
-    #[inline]
-    fn from(least: u32) -> Self {
-        Self { least, spread: u32::MAX - least }
-    }
-
-    #[inline]
-    fn contains(self, units: u32) -> bool {
-        units.wrapping_sub(self.least) <= self.spread
-    }
-}
-
-/// The first of `sizes` within `range`.
-#[inline]
-fn first_within(sizes: &[u32], range: Range) -> Option<usize> {
-    let mut start = 0;
-    // Without a branch for each size, so that many are compared in one instruction.
-    for lanes in sizes.chunks_exact(LANES) {
-        if lanes.iter().fold(false, |any, &size| any | range.contains(size)) {
-            break;
-        }
-        start += LANES;
-    }
-    let found = sizes[start..].iter().position(|&size| range.contains(size))?;
-    Some(start + found)
 }

@@ -227,7 +227,13 @@ impl<F: FreeList> Class<F> {
         let Block { before, after, bytes, .. } = *blocks.get(slot);
         let is_free = |slot: Slot| slot != NO_SLOT && blocks.get(slot).state == State::Free;
         let (joins_before, joins_after) = (is_free(before), is_free(after));
-        if F::IS_BY_ADDRESS && joins_before != joins_after {
+        if F::IS_BY_ADDRESS && (joins_before || joins_after) {
+            let mut added_bytes = bytes;
+            if joins_before && joins_after {
+                added_bytes += blocks.get(after).bytes;
+                self.remove(blocks, after);
+                blocks.merge_with_after(slot);
+            }
             let (joined, known) = if joins_before { (before, before) } else { (slot, after) };
             let Block { address: known_address, bytes: known_bytes, .. } = *blocks.get(known);
             blocks.merge_with_after(joined);
@@ -236,7 +242,7 @@ impl<F: FreeList> Class<F> {
                 self.split.blocks.take(1);
                 self.split.bytes.take(known_bytes);
             } else {
-                self.split.bytes.add(bytes);
+                self.split.bytes.add(added_bytes);
             }
             return;
         }

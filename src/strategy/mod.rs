@@ -28,6 +28,7 @@ mod joined;
 mod segregated;
 #[cfg(test)]
 mod segregated_tests;
+mod sizes;
 mod sizing;
 
 pub use joined::SplitFree;

@@ -111,20 +111,22 @@ impl LaneState {
             }
             let mut slot = head;
             while slot != NO_SLOT {
-                match self.part(extents, wanted, slot) {
+                let block = self.blocks.get(slot);
+                match self.part(extents, wanted, block) {
                     Some(part) => search.add(part),
                     None => search.end_chain(),
                 }
-                slot = self.blocks.get(slot).after;
+                slot = block.after;
             }
             search.end_chain();
         }
         search.best
     }
 
-    /// The block in `slot` as a part of a window; `None` if it is a wall.
-    fn part(&self, extents: &ExtentTable, wanted: &Wanted<'_>, slot: Slot) -> Option<Part> {
-        let Block { address, bytes, state, .. } = *self.blocks.get(slot);
+    /// The block as a part of a window; `None` if it is a wall.
+    #[inline]
+    fn part(&self, extents: &ExtentTable, wanted: &Wanted<'_>, block: &Block) -> Option<Part> {
+        let Block { address, bytes, state, .. } = *block;
         let kind = match state {
             State::Free => Kind::Free,
             State::Unmapped => Kind::Bare,
@@ -159,6 +161,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    #[inline]
     fn add(&mut self, part: Part) {
         self.chain_bytes += part.bytes;
         match self.chain.last_mut() {
@@ -169,13 +172,18 @@ impl Search<'_> {
         }
     }
 
-    /// Looks at each run of parts that is large enough and has none to spare at its ends.
+    /// Looks at the parts since the last wall, which there may be none of.
+    #[inline]
     fn end_chain(&mut self) {
-        if self.chain_bytes < self.wanted.bytes {
-            self.chain.clear();
-            self.chain_bytes = 0;
-            return;
+        if self.chain_bytes >= self.wanted.bytes {
+            self.consider_chain();
         }
+        self.chain.clear();
+        self.chain_bytes = 0;
+    }
+
+    /// Looks at each run of parts that is large enough and has none to spare at its ends.
+    fn consider_chain(&mut self) {
         let chain = std::mem::take(&mut self.chain);
         for first in 0..chain.len() {
             let mut bytes = 0;
@@ -193,8 +201,6 @@ impl Search<'_> {
             }
         }
         self.chain = chain;
-        self.chain.clear();
-        self.chain_bytes = 0;
     }
 
     /// Keeps the run of `bytes` as the best window if it is.
