@@ -19,7 +19,7 @@
 use super::super::lane::LaneState;
 use super::gather::FreeExtent;
 use crate::base::size::SizeClass;
-use crate::memory::{Block, ExtentTable, NO_SLOT, Slot, State};
+use crate::memory::{Block, ExtentTable, NO_SLOT, State};
 
 /// What a byte of a bare part costs if a byte of a shadow costs 1.
 const BARE_COST: u64 = 4;
