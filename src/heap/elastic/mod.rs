@@ -58,11 +58,13 @@ use growth::Growth;
 use window::{Part, Walls, Wanted, Window};
 
 /// A lane's range of addresses is this many times the device's memory, rounded up to a power of
-/// two: for large blocks, …
-const LARGE_AREA_DEVICES: u64 = 4;
-/// … and for small ones a part of the memory.
+/// two, for large blocks (the memory, and the views that it left), …
+const LARGE_AREA_DEVICES: u64 = 16;
+/// … and a part of the memory for small ones.
 const SMALL_AREA_PART: u64 = 4;
-/// Once ranges take so many bytes, further ones start small and double what the lane has.
+/// Once ranges take so many times the device's memory, or so many bytes, further ones start small
+/// and double what the lane has.
+const MOST_AREA_DEVICES: u64 = 32;
 const MOST_AREA_BYTES: u64 = 1 << 44;
 const LEAST_SMALL_AREA_BYTES: u64 = 64 * MIB;
 const LEAST_LARGE_AREA_BYTES: u64 = GIB;
