@@ -1,0 +1,70 @@
+"""The picture of a program: memory and moves over its steps, for each allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib import pyplot
+
+from allocators import ALLOCATORS
+from figures import held_over_live
+from recording import Recording
+
+mpl.use("Agg")
+# Text as text, and the same file from the same figures.
+mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "long_runs", "font.size": 9})
+
+
+def draw(path: Path, title: str, recordings: Mapping[str, Recording]) -> None:
+    """Draws the recordings of one program, by the names of the allocators."""
+    figure, (memory, ratios, moves) = pyplot.subplots(
+        3, sharex=True, figsize=(9, 7.5), height_ratios=(3, 2, 1.5), layout="constrained"
+    )
+    _memory(memory, recordings)
+    _ratios(ratios, recordings)
+    _moves(moves, recordings)
+    memory.set_title(title)
+    moves.set_xlabel("step")
+    for axes in (memory, ratios, moves):
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.margins(x=0)
+    figure.savefig(path, metadata={"Date": None, "Creator": None})
+    pyplot.close(figure)
+
+
+def _memory(axes: Any, recordings: Mapping[str, Recording]) -> None:
+    live = [count / 2**30 for count in next(iter(recordings.values())).live_bytes]
+    axes.fill_between(range(len(live)), live, color="#dddddd", linewidth=0, label="live")
+    for name, recording in reversed(recordings.items()):
+        held = [count / 2**30 for count in recording.held_bytes]
+        label = f"held by {ALLOCATORS[name].title}"
+        axes.plot(held, color=ALLOCATORS[name].color, linewidth=1.2, label=label)
+    axes.set_ylabel("GiB, peak within a step")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="lower right", frameon=True)
+
+
+def _ratios(axes: Any, recordings: Mapping[str, Recording]) -> None:
+    for name, recording in reversed(recordings.items()):
+        ratios = held_over_live(recording)
+        axes.plot(ratios, color=ALLOCATORS[name].color, linewidth=1.2)
+    axes.set_ylabel("held over the most\nlive so far")
+    axes.set_ylim(bottom=1)
+
+
+def _moves(axes: Any, recordings: Mapping[str, Recording]) -> None:
+    """Calls for memory are drawn too, since an allocator that moves nothing makes memory instead."""
+    for name, recording in reversed(recordings.items()):
+        calls = [(step, count) for step, count in enumerate(recording.memory_calls) if count]
+        moves = [(step, count) for step, count in enumerate(recording.moves) if count]
+        for points, marker in ((calls, "."), (moves, "x")):
+            steps, counts = [step for step, _ in points], [count for _, count in points]
+            axes.plot(
+                steps, counts, marker, color=ALLOCATORS[name].color, markersize=3, markeredgewidth=0.8
+            )
+    axes.set_yscale("log")
+    axes.set_ylabel("calls for memory (·)\nand moves (×)")
