@@ -1,4 +1,4 @@
-"""`cargo xtask long-runs`: programs whose steps never repeat, under Genesis and PyTorch's allocator.
+"""`cargo xtask long-runs`: programs whose steps never repeat, with Genesis and PyTorch's own.
 
 ===============  ==================================================================================
 measure          the command line: it starts the runs, and writes the page and pictures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Callable
 
 from allocators import ALLOCATORS, Result
@@ -13,21 +13,21 @@ from programs import PROGRAMS
 Results = Mapping[tuple[str, str], Result]
 
 EXPLANATION = """\
-Written by `cargo xtask long-runs`: programs under the real PyTorch whose steps never repeat, each \
-for hundreds of steps, with Genesis as PyTorch's allocator and with PyTorch's own. It needs Python 3 \
-and no GPU; PyTorch is installed from the package registry (5 GB).
+Written by `cargo xtask long-runs`: programs under the real PyTorch whose steps never repeat, \
+each for hundreds of steps, with Genesis as PyTorch's allocator and with PyTorch's own. It needs \
+Python 3 and no GPU; PyTorch is installed from the package registry (5 GB).
 
-- **The programs** are in `benches/long_runs/programs.py`. Their sizes are random from a fixed seed, \
-so every allocator serves the same requests.
-- **The same driver.** PyTorch runs on `crates/simcuda`, CUDA's own symbols over a software model. \
-Kernels do nothing, so large tensors are cheap. Memory is counted, and each call of the driver has \
-its price, so memory and driver time are exact and repeatable.
-- *Live* is what the program has asked for, *held* the device's memory in use; both are peaks within \
-a step. Ratios are of the memory held in a step over the most that was live in a step so far; 1 is \
-the best possible.
+- **The programs** are in `benches/long_runs/programs.py`. Their sizes are random from a fixed \
+seed, so every allocator serves the same requests.
+- **The same driver.** PyTorch runs on `crates/simcuda`, CUDA's own symbols over a software \
+model. Kernels do nothing, so large tensors are cheap. Memory is counted, and each call of the \
+driver has its price, so memory and driver time are exact and repeatable.
+- *Live* is what the program has asked for, *held* the device's memory in use; both are peaks \
+within a step. Ratios are of the memory held in a step over the most that was live in a step so \
+far; 1 is the best possible.
 - *First* and *last* are the means over the first and the last tenth of the steps, and *creep* is \
-last over first. A good allocator's creep is 1: it holds no more after hundreds of steps than it had \
-to at the start.
+last over first. A good allocator's creep is 1: it holds no more after hundreds of steps than it \
+had to at the start.
 - *Start* is the driver's time until the first step has ended, which includes making the model. \
 Later columns skip the first tenth of the steps, as warm-up.
 - *Moves* are mappings of memory that had been mapped elsewhere before.

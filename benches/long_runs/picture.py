@@ -39,7 +39,7 @@ def draw(path: Path, title: str, recordings: Mapping[str, Recording]) -> None:
 def _memory(axes: Any, recordings: Mapping[str, Recording]) -> None:
     live = [count / 2**30 for count in next(iter(recordings.values())).live_bytes]
     axes.fill_between(range(len(live)), live, color="#dddddd", linewidth=0, label="live")
-    for name, recording in reversed(recordings.items()):
+    for name, recording in reversed(list(recordings.items())):
         held = [count / 2**30 for count in recording.held_bytes]
         label = f"held by {ALLOCATORS[name].title}"
         axes.plot(held, color=ALLOCATORS[name].color, linewidth=1.2, label=label)
@@ -49,7 +49,7 @@ def _memory(axes: Any, recordings: Mapping[str, Recording]) -> None:
 
 
 def _ratios(axes: Any, recordings: Mapping[str, Recording]) -> None:
-    for name, recording in reversed(recordings.items()):
+    for name, recording in reversed(list(recordings.items())):
         ratios = held_over_live(recording)
         axes.plot(ratios, color=ALLOCATORS[name].color, linewidth=1.2)
     axes.set_ylabel("held over the most\nlive so far")
@@ -57,14 +57,19 @@ def _ratios(axes: Any, recordings: Mapping[str, Recording]) -> None:
 
 
 def _moves(axes: Any, recordings: Mapping[str, Recording]) -> None:
-    """Calls for memory are drawn too, since an allocator that moves nothing makes memory instead."""
-    for name, recording in reversed(recordings.items()):
+    """Also calls for memory: an allocator that moves nothing makes memory instead."""
+    for name, recording in reversed(list(recordings.items())):
         calls = [(step, count) for step, count in enumerate(recording.memory_calls) if count]
         moves = [(step, count) for step, count in enumerate(recording.moves) if count]
         for points, marker in ((calls, "."), (moves, "x")):
             steps, counts = [step for step, _ in points], [count for _, count in points]
             axes.plot(
-                steps, counts, marker, color=ALLOCATORS[name].color, markersize=3, markeredgewidth=0.8
+                steps,
+                counts,
+                marker,
+                color=ALLOCATORS[name].color,
+                markersize=3,
+                markeredgewidth=0.8,
             )
     axes.set_yscale("log")
-    axes.set_ylabel("calls for memory (·)\nand moves (×)")
+    axes.set_ylabel("calls for memory: ·\nmoves: x")

@@ -147,7 +147,9 @@ class Program:
 
 PROGRAMS = {
     "varying lengths": Program(
-        varying_lengths, "batches of fresh random sizes and lengths, up to 16,384 tokens", Scale(500)
+        varying_lengths,
+        "batches of fresh random sizes and lengths, up to 16,384 tokens",
+        Scale(500),
     ),
     "drifting": Program(drifting, "the length grows from 512 to 2048 in batches of 8", Scale(500)),
     "alternating": Program(

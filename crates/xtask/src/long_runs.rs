@@ -2,7 +2,7 @@
 //! with Genesis and with PyTorch's own allocator. `benches/long_runs` has the programs and writes
 //! docs/benchmarks/long_runs.md.
 
-use steps::{Outcome, Step, run, target_folder};
+use steps::{Outcome, run, target_folder};
 
 use crate::{release, torch};
 
