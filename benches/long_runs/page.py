@@ -29,13 +29,13 @@ far; 1 is the best possible.
 last over first. A good allocator's creep is 1: it holds no more after hundreds of steps than it \
 had to at the start.
 - *Start* is the driver's time until the first step has ended, which includes making the model. \
-Later columns skip the first tenth of the steps, as warm-up.
+The columns after the next skip the first tenth of the steps, as warm-up.
 - *Moves* are mappings of memory that had been mapped elsewhere before.
 """
 
 MEMORY_COLUMNS = "live GiB | calls a step | at the end | worst | first | last | creep"
 TIME_COLUMNS = (
-    "start ms | to the first tenth ms | median ms | mean ms | worst ms | steps with calls for "
+    "start ms | rest of the first tenth ms | median ms | mean ms | worst ms | steps with calls for "
     "memory | moves in the first tenth | moves in the last tenth"
 )
 
