@@ -38,6 +38,8 @@ class Figures:
     steps_with_calls: float
     moves_first: int
     moves_last: int
+    mappings_first: int
+    mappings_last: int
 
     @property
     def creep(self) -> float:
@@ -64,6 +66,8 @@ class Figures:
             steps_with_calls=_share_above_zero(warm_calls),
             moves_first=sum(recording.moves[:part]),
             moves_last=sum(recording.moves[-part:]),
+            mappings_first=recording.mappings[part - 1],
+            mappings_last=recording.mappings[-1],
         )
 
 

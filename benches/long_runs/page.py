@@ -29,14 +29,16 @@ far; 1 is the best possible.
 last over first. A good allocator's creep is 1: it holds no more after hundreds of steps than it \
 had to at the start.
 - *Start* is the driver's time until the first step has ended, which includes making the model. \
-The columns after the next skip the first tenth of the steps, as warm-up.
-- *Moves* are mappings of memory that had been mapped elsewhere before.
+Median, mean, worst and steps with calls leave out the first tenth of the steps, as warm-up.
+- *Moves* are mappings of memory that had been mapped elsewhere before. *Mappings* are all that \
+there are at a time; Genesis remembers some that it does not use now.
 """
 
 MEMORY_COLUMNS = "live GiB | calls a step | at the end | worst | first | last | creep"
 TIME_COLUMNS = (
     "start ms | rest of the first tenth ms | median ms | mean ms | worst ms | steps with calls for "
-    "memory | moves in the first tenth | moves in the last tenth"
+    "memory | moves in the first tenth | moves in the last tenth | "
+    "mappings after the first tenth | mappings at the end"
 )
 
 
@@ -102,4 +104,6 @@ def _time(of: Figures) -> list[str]:
         f"{100 * of.steps_with_calls:.1f} %",
         f"{of.moves_first:,}",
         f"{of.moves_last:,}",
+        f"{of.mappings_first:,}",
+        f"{of.mappings_last:,}",
     ]

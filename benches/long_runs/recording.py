@@ -39,6 +39,8 @@ class Recording:
     memory_calls: list[int] = field(default_factory=list)
     #: Mappings of memory that had been mapped elsewhere before.
     moves: list[int] = field(default_factory=list)
+    #: Mappings that there are at the step's end.
+    mappings: list[int] = field(default_factory=list)
     #: Calls of the allocator.
     allocations: list[int] = field(default_factory=list)
 
@@ -60,6 +62,7 @@ def record(steps: Iterator[None]) -> Recording:
         recording.driver_nanoseconds.append(made["nanoseconds"])
         recording.memory_calls.append(sum(made[name] for name in MEMORY_CALLS))
         recording.moves.append(max(made["cuMemMap"] - made["cuMemCreate"], 0))
+        recording.mappings.append(simcuda.mappings())
         recording.allocations.append(statistics["allocation.all.allocated"])
         torch.cuda.reset_peak_memory_stats()
         simcuda.reset_peak(0)

@@ -77,6 +77,11 @@ def used_bytes() -> int:
     return max(_census("used_bytes"), 0)
 
 
+def mappings() -> int:
+    """Mappings of physical memory that there are now, on all devices together."""
+    return max(_census("mappings"), 0)
+
+
 def _census(what: str) -> int:
     """The number of things of this kind that are alive; −1: no call has reached the driver yet."""
     census = _preloaded.simcuda_census
