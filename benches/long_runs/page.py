@@ -21,7 +21,8 @@ Python 3 and no GPU; PyTorch is installed from the package registry (5 GB).
 seed, so every allocator serves the same requests.
 - **The same driver.** PyTorch runs on `crates/simcuda`, CUDA's own symbols over a software \
 model. Kernels do nothing, so large tensors are cheap. Memory is counted, and each call of the \
-driver has its price, so memory and driver time are exact and repeatable.
+driver has its price. The figures of PyTorch's own allocator repeat exactly; Genesis's vary from \
+run to run, driver time more than memory.
 - *Live* is what the program has asked for, *held* the device's memory in use; both are peaks \
 within a step. Ratios are of the memory held in a step over the most that was live in a step so \
 far; 1 is the best possible.
