@@ -13,7 +13,8 @@ const UV_VERSION: &str = "0.13.9";
 const LINTERS: [&str; 4] =
     ["mypy==2.4.1", "ruff==0.17.6", "clang-format==23.1.5", "clang-tidy==23.1.4"];
 /// The Python that is checked.
-const LINTED: [&str; 4] = ["python", "tests/frameworks", "tests/page", "tests/torch"];
+const LINTED: [&str; 5] =
+    ["benches/long_runs", "python", "tests/frameworks", "tests/page", "tests/torch"];
 
 /// Installs `packages`, each as pip takes it (`name==version`), into the environment `name`, made
 /// with an interpreter that uv finds by the words `interpreter`. Returns the environment's Python.
@@ -51,9 +52,9 @@ fn uv() -> Result<PathBuf, String> {
     Ok(uv)
 }
 
-/// Checks the Python of the repository (its form, mistakes that ruff knows, and the types of the
-/// package; PyTorch and its like are not installed for that, and are any type) and the form of its
-/// C and C++.
+/// Checks the Python of the repository and the form of its C and C++. Of Python it checks the form,
+/// mistakes that ruff knows, and the types of the package and of the long runs. PyTorch and its
+/// like are not installed for that, and are any type.
 pub(crate) fn lint() -> Outcome {
     let python = install("lint-venv", "python3", &LINTERS)?;
     let ruff = |arguments: &[&str]| {
@@ -62,14 +63,19 @@ pub(crate) fn lint() -> Outcome {
         step
     };
     let cache = steps::target_folder().join("lint-venv/mypy-cache");
-    let mut types = Step::new(python.with_file_name("mypy"), &["genesis", "--cache-dir"]);
-    types.extend([cache]);
+    let types = |arguments: &[&str]| {
+        let mut step = Step::new(python.with_file_name("mypy"), arguments);
+        step.extend([std::ffi::OsStr::new("--cache-dir"), cache.as_os_str()]);
+        step.within(steps::root().join("python"))
+    };
+    let benches = types(&["--follow-imports", "silent", "../benches/long_runs"]);
     let mut form = Step::new(python.with_file_name("clang-format"), &["--dry-run", "--Werror"]);
     form.extend(tracked(&["c_tests/*.[ch]", "c_tests/*.[ch]pp", "include/genesis/*.hpp"])?);
     run_all(&[
         ruff(&["format", "--check", "--quiet"]),
         ruff(&["check", "--quiet"]),
-        types.within(steps::root().join("python")),
+        types(&["genesis"]),
+        benches.set("MYPYPATH", "../tests/torch"),
         form,
     ])
 }

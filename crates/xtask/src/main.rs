@@ -8,6 +8,7 @@ mod environments;
 mod frameworks;
 mod generated;
 mod gpu;
+mod long_runs;
 mod packages;
 mod prerequisites;
 mod release;
@@ -92,6 +93,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Compare Genesis with PyTorch's own allocator on long runs of programs under PyTorch
+    #[command(disable_help_flag = true)]
+    LongRuns {
+        /// Passed on to benches/long_runs/measure.py, `--help` included
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     Gpu(gpu::Arguments),
 }
 
@@ -113,6 +121,7 @@ fn main() -> ExitCode {
         Command::Lint => lint(),
         Command::Generate => generated::write(),
         Command::Peers { arguments } => peers(&arguments),
+        Command::LongRuns { arguments } => long_runs::measure(&arguments),
         Command::Gpu(arguments) => gpu::gpu(&arguments),
         Command::Bench { smoke } => bench(smoke),
     };
@@ -151,7 +160,8 @@ fn ci() -> Outcome {
 fn smoke() -> Outcome {
     demo()?;
     bench(true)?;
-    peers(&["--smoke".to_owned()])
+    peers(&["--smoke".to_owned()])?;
+    long_runs::measure(&["--smoke".to_owned()])
 }
 
 fn bench(is_smoke: bool) -> Outcome {

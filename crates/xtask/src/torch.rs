@@ -25,13 +25,19 @@ pub(crate) fn test(arguments: &[String]) -> Outcome {
 
 /// pytest on simcuda, with the library that was built; what it is to run is to be added.
 pub(crate) fn on_simcuda(python: &Path) -> Step {
+    let mut tests = python_on_simcuda(python);
+    tests.extend(["-m", "pytest", "-p", "no:cacheprovider", "-n", "auto"]);
+    tests
+}
+
+/// Python on simcuda, with the library that was built; what it is to run is to be added.
+pub(crate) fn python_on_simcuda(python: &Path) -> Step {
     let built = steps::target_folder().join("release");
     let mut library = std::ffi::OsString::from("GENESIS_LIBRARY=");
     library.push(built.join("libgenesis.so"));
-    let mut tests = Step::new("env", &[]);
-    tests.extend([library, built.join("simcuda").into(), python.into()]);
-    tests.extend(["-m", "pytest", "-p", "no:cacheprovider", "-n", "auto"]);
-    tests
+    let mut step = Step::new("env", &[]);
+    step.extend([library, built.join("simcuda").into(), python.into()]);
+    step
 }
 
 /// The environment's Python, with everything that the tests import.

@@ -40,6 +40,33 @@ def calls(name: str) -> int:
     return int(count(name.encode()))
 
 
+def driver_nanoseconds() -> int:
+    """The virtual time of all the driver's calls; −1: no call has reached the driver yet."""
+    read = _preloaded.simcuda_driver_nanoseconds
+    read.restype = ctypes.c_int64
+    return int(read())
+
+
+def prices() -> str:
+    """The name of the price list that this time goes by."""
+    read = _preloaded.simcuda_prices
+    read.restype = ctypes.c_char_p
+    return (read() or b"").decode()
+
+
+def peak_bytes(device: int) -> int:
+    """The most memory of ``device`` in use at once, since the start or :func:`reset_peak`."""
+    read = _preloaded.simcuda_peak_bytes
+    read.restype = ctypes.c_int64
+    return int(read(device))
+
+
+def reset_peak(device: int) -> None:
+    """The peak of ``device`` is what is in use now."""
+    code = _preloaded.simcuda_peak_reset(device)
+    assert code == 0, code
+
+
 def has_started() -> bool:
     """Returns true if a call has reached the driver."""
     return _census("used_bytes") >= 0
@@ -48,6 +75,11 @@ def has_started() -> bool:
 def used_bytes() -> int:
     """Memory that the driver has handed out, on all devices together."""
     return max(_census("used_bytes"), 0)
+
+
+def mappings() -> int:
+    """Mappings of physical memory that there are now, on all devices together."""
+    return max(_census("mappings"), 0)
 
 
 def _census(what: str) -> int:
