@@ -257,10 +257,12 @@ impl<'a> DeviceHeap<'a> {
         levels.inactive.saturating_sub(cache_limit)
     }
 
-    /// The peak of live bytes, as it will be once `more_bytes` are handed out.
-    pub(super) fn peak_live_bytes(self, more_bytes: u64) -> u64 {
-        let (now, peaks) = self.levels();
-        peaks.all.allocated.max(now.all.allocated + more_bytes)
+    /// The most live bytes that there have been, as it will be once `more_bytes` are handed out.
+    /// Unlike the peak of the statistics it cannot be reset.
+    pub(super) fn most_live_bytes(self, more_bytes: u64) -> u64 {
+        let mut peaks = self.peaks.lock();
+        let now = peaks.refresh(self.counters(), self.cache_limit_bytes());
+        peaks.most_allocated().max(now.all.allocated + more_bytes)
     }
 
     /// All bytes ever freed.

@@ -40,7 +40,7 @@ impl Climb<'_> {
     /// brings back as much. Returns true if it has waited.
     pub(super) fn wait_before_growing(&self) -> bool {
         let Climb { device, block_bytes, .. } = *self;
-        let live_bytes = device.peak_live_bytes(block_bytes);
+        let live_bytes = device.most_live_bytes(block_bytes);
         let least_bytes = LEAST_LEFT_BYTES.min(device.usable_bytes() / LEAST_LEFT_PART);
         let left_bytes = (live_bytes / LEFT_PART).max(least_bytes);
         let held_bytes = device.ledger.reserved_bytes().saturating_add(block_bytes);

@@ -419,6 +419,8 @@ impl std::iter::Sum for Totals {
 #[derive(Debug, Default)]
 pub struct Peaks {
     levels: Snapshot,
+    /// The most bytes of live blocks ever; never reset.
+    most_allocated: u64,
     /// By lane, the levels that were last added up. Watermarks are set from these and not from the
     /// lane's present levels; otherwise the shares could add up to more than the room.
     seen: Vec<Snapshot>,
@@ -428,6 +430,11 @@ impl Peaks {
     /// The highest sums so far.
     pub fn levels(&self) -> Snapshot {
         self.levels
+    }
+
+    /// The most bytes of live blocks that there have been at once, whatever was reset.
+    pub fn most_allocated(&self) -> u64 {
+        self.most_allocated
     }
 
     /// Raises the peaks to the sums over `lanes`, sets the watermarks, and returns the sums.
@@ -442,6 +449,7 @@ impl Peaks {
         self.seen.extend(lanes.clone().map(LaneCounters::snapshot));
         let sums: Snapshot = self.seen.iter().copied().sum();
         self.levels = self.levels.zip(sums, u64::max);
+        self.most_allocated = self.most_allocated.max(sums.all.allocated);
         let mut bounds = self.levels;
         bounds.inactive = bounds.inactive.min(inactive_limit);
         let room = bounds.zip(sums, u64::saturating_sub);

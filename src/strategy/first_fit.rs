@@ -40,6 +40,7 @@ const NEAR_LEAVES: usize = 16;
 pub struct FirstFit {
     starts: Vec<u64>,
     bounds: Vec<i32>,
+    #[expect(clippy::vec_box, reason = "a leaf is a kibibyte, and moves when one comes before it")]
     leaves: Vec<Box<Leaf>>,
     /// Where the last search ended, or what was before the block that left last.
     found: Position,

@@ -184,10 +184,20 @@ impl Extents {
         moved.len() > lost.len()
     }
 
+    /// Asks the siblings that have free memory for events, so that it can be taken when it is needed.
+    fn ask_siblings(&self, climb: &Climb<'_>) {
+        let siblings = climb.device.lanes().filter(|lane| climb.is_sibling(lane));
+        let granule_bytes = self.store.granule_bytes();
+        for lane in siblings.filter(|lane| lane.counters.inactive_bytes() >= granule_bytes) {
+            lane.want_fence(climb.number);
+        }
+    }
+
     /// Brings the lane's extents back to their origins (first homes), side by side as they were
     /// created, from the lane's own addresses and from other lanes'.
     pub(in super::super) fn return_to_origins(&self, climb: &Climb<'_>) {
         if !self.store.extents().has_strays(climb.lane.index) {
+            self.ask_siblings(climb);
             return;
         }
         let found = self.find_free(climb);

@@ -27,7 +27,7 @@ const SMALL_EXTENT_PART: u64 = 32;
 /// An extent is about this part of the live peak.
 const EXTENT_PART: u64 = 256;
 /// A program has at least about so many, however little it holds.
-const FEWEST_EXTENTS: u64 = 16;
+const FEWEST_EXTENTS: u64 = 4;
 /// An extent while hardly anything was freed, in bytes, …
 const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
 /// … which is while the bytes freed are under this part of those reserved.
@@ -84,7 +84,7 @@ impl Extents {
             ElasticPolicy::Tight => TIGHT,
         };
         let granule_bytes = self.store.granule_bytes();
-        let peak_bytes = device.peak_live_bytes(block_bytes);
+        let peak_bytes = device.most_live_bytes(block_bytes);
         let reserved_bytes = device.ledger.reserved_bytes();
         let usable_bytes = device.usable_bytes().saturating_sub(reserved_bytes);
         let least_slack_bytes = LEAST_SLACK_BYTES.min(device.usable_bytes() / LEAST_SLACK_PART);
@@ -102,8 +102,9 @@ impl Extents {
                 (extent_bytes, extent_bytes)
             }
             SizeClass::Large => {
-                let part_bytes = 1 << (peak_bytes / EXTENT_PART).max(1).ilog2();
-                let least_bytes = bounds.least_extent_bytes.min(peak_bytes / FEWEST_EXTENTS);
+                let part_bytes = power_below(peak_bytes / EXTENT_PART);
+                let fewest_bytes = power_below(peak_bytes / FEWEST_EXTENTS);
+                let least_bytes = bounds.least_extent_bytes.min(fewest_bytes);
                 let steady_bytes = size(part_bytes.clamp(least_bytes, bounds.most_extent_bytes));
                 if is_growing(device, reserved_bytes) {
                     (size(bounds.growing_extent_bytes).max(steady_bytes), steady_bytes)
@@ -141,6 +142,11 @@ impl Growth {
         let rest_bytes = bytes % extent_bytes;
         (0..whole).map(move |_| extent_bytes).chain((rest_bytes > 0).then_some(rest_bytes))
     }
+}
+
+/// The power of two that `bytes` reaches.
+fn power_below(bytes: u64) -> u64 {
+    1 << bytes.max(1).ilog2()
 }
 
 /// Returns true while hardly anything has been freed.

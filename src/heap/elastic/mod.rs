@@ -447,9 +447,9 @@ impl Extents {
         };
         let held_bytes = climb.lane.lock().area_bytes(class);
         let doubling_bytes = held_bytes.max(least_bytes);
+        let most_bytes = device_bytes.saturating_mul(MOST_AREA_DEVICES).min(MOST_AREA_BYTES);
         // Counted first: many threads may be here at once.
-        let is_plenty =
-            |all: u64| all.checked_add(range_bytes).filter(|&all| all <= MOST_AREA_BYTES);
+        let is_plenty = |all: u64| all.checked_add(range_bytes).filter(|&all| all <= most_bytes);
         let counted = self.area_bytes.fetch_update(Relaxed, Relaxed, is_plenty);
         let first_bytes = if counted.is_ok() { range_bytes } else { doubling_bytes };
         let mut reserved = Err(Refusal::Limit);
