@@ -70,12 +70,12 @@ const TABLE: [Entry; 8] = [
     Entry {
         name: "llama1b_full_var",
         native: peer(1.290, 1.165), expandable: peer(1.019, 1.011),
-        elastic: elastic(1.035, 1.01, 1.01, 1.02),
+        elastic: elastic(1.035, 1.01, 1.03, 1.05),
     },
     Entry {
         name: "opt13_recompute_var",
         native: peer(2.001, 1.213), expandable: peer(1.139, 1.026),
-        elastic: elastic(1.035, 1.01, 1.01, 1.02),
+        elastic: elastic(1.035, 1.01, 1.04, 1.05),
     },
     Entry {
         name: "bert_large_var",
@@ -85,13 +85,13 @@ const TABLE: [Entry; 8] = [
     Entry {
         name: "diffusion_buckets",
         native: peer(1.197, 1.150), expandable: peer(1.108, 1.046),
-        elastic: elastic(1.10, 1.01, 1.01, 1.02),
+        elastic: elastic(1.05, 1.01, 1.02, 1.05),
     },
     Entry {
         name: "fsdp_streams",
         native: Peer { reserved: 1.064, smallest: None },
         expandable: Peer { reserved: 1.055, smallest: None },
-        elastic: elastic(1.07, 1.02, 1.01, 1.02),
+        elastic: elastic(1.05, 1.02, 1.03, 1.05),
     },
     // 356 MiB in all, so that a granule here and there weighs much.
     Entry {
@@ -147,6 +147,19 @@ fn elastic_completes_on_a_small_device() {
     for Entry { name, elastic, .. } in &TABLE {
         let program = recorded(name);
         let mut replay = on_a_device_of(elastic.smallest, &program);
+        replay.run().unwrap_or_else(|error| panic!("{name}: {error}"));
+        replay.rig.finish();
+    }
+}
+
+/// `tight` is for devices that a program fills: a hundredth more than what is live is enough, but
+/// for the smallest program.
+#[test]
+fn tight_completes_on_a_hundredth_more() {
+    for Entry { name, .. } in TABLE.iter().filter(|entry| entry.name != "alternating") {
+        let program = recorded(name);
+        let device_bytes = (program.live_peak_bytes as f64 * 1.01) as u64;
+        let mut replay = Replay::under_on(&program, ElasticPolicy::Tight, device_bytes);
         replay.run().unwrap_or_else(|error| panic!("{name}: {error}"));
         replay.rig.finish();
     }

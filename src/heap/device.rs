@@ -262,7 +262,7 @@ impl<'a> DeviceHeap<'a> {
     pub(super) fn most_live_bytes(self, more_bytes: u64) -> u64 {
         let mut peaks = self.peaks.lock();
         let now = peaks.refresh(self.counters(), self.cache_limit_bytes());
-        peaks.most_allocated().max(now.all.allocated + more_bytes)
+        peaks.most_allocated.max(now.all.allocated + more_bytes)
     }
 
     /// All bytes ever freed.

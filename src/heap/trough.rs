@@ -1,13 +1,14 @@
 //! Troughs: moments at which a lane's live memory is at its usual low. Its extents return to their
 //! first homes then.
 //!
-//! A program works in cycles (steps, batches, requests), between which hardly anything is live. In a
-//! cycle Elastic's extents move; if each new cycle began where the one before ended, layouts would
-//! shred each other, and memory would creep up. At a trough nearly all extents are wholly free, and
-//! go back by bookkeeping alone: as one layout (`elastic::gather`).
+//! A program works in cycles (steps, batches, requests). Between them only what it keeps is live:
+//! weights, for example. Within a cycle Elastic's extents move. If each cycle began with the layout
+//! that the last one left, layouts would break each other up, and memory would creep up. At a trough
+//! most extents are wholly free. They return as one layout, by bookkeeping alone
+//! (`elastic::gather`).
 //!
-//! Live bytes of large blocks are followed as a zigzag. They *fall* once they are a part of the
-//! highest peak below their last high, and *rise* once they are as much above their last low:
+//! Live bytes of large blocks are followed as a zigzag. They *fall* once they are a swing below the
+//! last high, and *rise* once they are a swing above the last low:
 //!
 //! ```text
 //! swing   = highest peak / SWING_PART             high, low: the extremes of the present swing
@@ -16,9 +17,9 @@
 //! reached            at live ≤ usual + (high − usual) / NEAR_PART, once in each fall
 //! ```
 //!
-//! A lower trough becomes the usual one at once, a higher one by half. Extremes are followed in
-//! steps of an eighth of a swing, so that an operation costs one comparison, and only a few in each
-//! swing more.
+//! A lower trough becomes the usual one at once. Toward a higher one, usual moves half the way. So
+//! it follows a program that comes to keep more. Extremes are followed in steps of an eighth of a
+//! swing: an operation costs one comparison, and only a few in each swing cost more.
 
 use crate::config::PoolType;
 

@@ -420,7 +420,7 @@ impl std::iter::Sum for Totals {
 pub struct Peaks {
     levels: Snapshot,
     /// The most bytes of live blocks ever; never reset.
-    most_allocated: u64,
+    pub most_allocated: u64,
     /// By lane, the levels that were last added up. Watermarks are set from these and not from the
     /// lane's present levels; otherwise the shares could add up to more than the room.
     seen: Vec<Snapshot>,
@@ -430,11 +430,6 @@ impl Peaks {
     /// The highest sums so far.
     pub fn levels(&self) -> Snapshot {
         self.levels
-    }
-
-    /// The most bytes of live blocks that there have been at once, whatever was reset.
-    pub fn most_allocated(&self) -> u64 {
-        self.most_allocated
     }
 
     /// Raises the peaks to the sums over `lanes`, sets the watermarks, and returns the sums.

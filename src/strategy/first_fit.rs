@@ -1,18 +1,19 @@
-//! Free blocks in the order of their addresses: find the lowest one that fits well, or else fits.
+//! Free blocks in the order of their addresses. A search finds the lowest one that fits well, or
+//! else the lowest one that fits.
 //!
-//! A block that is at most a quarter larger than the request is cut without much of a rest; the
-//! lowest such block is taken if there is one among the first thousand blocks that are large enough.
-//! Otherwise the lowest block of any size is.
+//! A block fits well if it is at most a quarter larger than the request, because little of it is
+//! then left over. Such a block is looked for in the first 16 leaves (about a thousand blocks) that
+//! have one large enough.
 //!
 //! First fit by address (Wilson, Johnstone, Neely, Boles: "Dynamic Storage Allocation: A Survey and
-//! Critical Review", 1995) keeps live blocks together at low addresses, so that the free memory is
-//! in few large pieces. Of all placements measured it leaves the most extents wholly free
-//! (docs/elastic.md).
+//! Critical Review", 1995) keeps live blocks together at low addresses, so that free memory gathers
+//! in few large pieces, and more extents are wholly free than with best fit (docs/elastic.md).
 //!
 //! The blocks lie in *leaves* of up to 64, a B+ tree of two levels. A search compares sizes of four
 //! bytes side by side in memory, many in one instruction ([`sizes`](super::sizes)): first one bound
-//! for each leaf, then, once, the sizes of a leaf. A tree with a node in every block takes a cache line for each step, and is
-//! slower up to some hundred thousand blocks.
+//! for each leaf, then the sizes in a leaf. So it is linear, but over little memory. A tree with a
+//! node in every block takes a cache line for each step, and is slower up to some hundred thousand
+//! blocks.
 //!
 //! ```text
 //! blocks are in the order of their addresses, across leaves and within each
@@ -32,7 +33,7 @@ use crate::memory::{Block, BlockTable, NO_SLOT, Slot, State};
 
 /// The most blocks of a leaf.
 const LEAF_BLOCKS: usize = 64;
-/// Only so many leaves are searched for a block that is little larger than the request.
+/// Only so many leaves are searched for a block that fits well.
 const NEAR_LEAVES: usize = 16;
 
 /// The free blocks of one size class of one lane.
@@ -70,8 +71,7 @@ impl FreeList for FirstFit {
         Self { starts: vec![0], bounds: vec![NO_SIZE], leaves, found: Position::default() }
     }
 
-    /// Of the free blocks that are little larger than `bytes`, the one at the lowest address; if
-    /// there is none, of all that are large enough.
+    /// The lowest block that fits `bytes` well; if none is found, the lowest one that fits.
     #[inline]
     fn find(&mut self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
         let least = size_of(bytes);

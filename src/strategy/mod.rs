@@ -7,7 +7,8 @@
 //! | `Caching` | PyTorch's | best fit ([`best_fit`]), cut and joined by a rule ([`caching`]) |
 //! | `Elastic` | 512-byte units, or classes | small: [`segregated`], large: [`first_fit`] ([`elastic`]) |
 //!
-//! What Caching and Elastic share is [`joined`]; what their structures share is [`bins`].
+//! What Caching and Elastic share is [`joined`]; what [`best_fit`] and [`segregated`] share is
+//! [`bins`].
 //!
 //! A strategy holds the free blocks of one lane and is used under that lane's lock. It calls no
 //! driver and knows nothing of streams.

@@ -211,11 +211,12 @@ pub fn hits_and_misses(subject: Subject) {
     assert_eq!((statistics.hits, statistics.misses), (hits, 10 - hits));
     assert_eq!(statistics.hit_rate, hits as f64 / 10.0);
     let driver_memory_calls = match subject.pool_type {
-        PoolType::Naive => 20,
-        PoolType::Elastic => 2 + 2 * 8, // reserve, 8 times create and map, set access
-        _ => 1,
+        PoolType::Naive => 20..=20,
+        // Reserve, create and map so many extents, set access; `tight` makes the most.
+        PoolType::Elastic => 2 + 2 * 4..=2 + 2 * 8,
+        _ => 1..=1,
     };
-    assert_eq!(statistics.driver_memory_calls, driver_memory_calls);
+    assert!(driver_memory_calls.contains(&statistics.driver_memory_calls), "{statistics:?}");
     assert!(statistics.driver_nanoseconds > 0);
     rig.finish();
 }

@@ -57,7 +57,12 @@ impl<'a> Replay<'a> {
 
     /// The same under Elastic's policy `policy`.
     pub fn under(program: &'a Program, policy: ElasticPolicy) -> Self {
-        let plan = plan_on(PoolType::Elastic, program.device_count, DEVICE_BYTES);
+        Self::under_on(program, policy, DEVICE_BYTES)
+    }
+
+    /// The same on devices of `device_bytes`.
+    pub fn under_on(program: &'a Program, policy: ElasticPolicy, device_bytes: u64) -> Self {
+        let plan = plan_on(PoolType::Elastic, program.device_count, device_bytes);
         let rig = start(plan.set(|settings| settings.elastic_policy = policy));
         Self { program, rig, pointers: vec![0; program.slot_count] }
     }

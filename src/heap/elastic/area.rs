@@ -127,8 +127,7 @@ impl LaneState {
         (self.blocks.get(slot).state == state).then_some(slot)
     }
 
-    /// The remembered views, with their extents, that overlap `range`. Linear in the number of
-    /// blocks.
+    /// The shadows, with their extents, that overlap `range`. Linear in the number of blocks.
     pub(super) fn shadows_in(
         &self,
         extents: &ExtentTable,

@@ -1,7 +1,8 @@
-//! Wholly free extents: which there are, and how they leave their homes for another place.
+//! Wholly free extents: which there are, how they leave their homes for another place, and how
+//! they return to former ones.
 //!
-//! Extents of other lanes (`Climb::is_sibling`) are taken behind their lane's fence: no lane has
-//! them until the wait is queued, so none can use them before it.
+//! Extents of other lanes (`Climb::is_sibling`) are taken behind their lane's fence: until the wait
+//! is queued they are in no lane, so none can use them before it.
 
 use super::super::lane::Lane;
 use super::super::state::{Climb, DeviceHeap, Extents};
@@ -11,8 +12,8 @@ use crate::memory::{ExtentId, Slot};
 use crate::observe::Tallies;
 use crate::order::Readiness;
 
-/// Small blocks do not take extents larger than this, in bytes: a single small block could keep
-/// the whole extent from other uses for long.
+/// Small blocks take no extent of more bytes: a single small block could keep the whole extent from
+/// other uses for long.
 const LARGEST_FOR_SMALL_BYTES: u64 = 32 * MIB;
 
 /// An extent whose bytes are all free, as it was when its lane was read.
@@ -184,7 +185,7 @@ impl Extents {
         moved.len() > lost.len()
     }
 
-    /// Asks the siblings that have free memory for events, so that it can be taken when it is needed.
+    /// Asks siblings with free memory for events, so that it can be taken when it is needed.
     fn ask_siblings(&self, climb: &Climb<'_>) {
         let siblings = climb.device.lanes().filter(|lane| climb.is_sibling(lane));
         let granule_bytes = self.store.granule_bytes();

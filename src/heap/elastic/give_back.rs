@@ -2,7 +2,8 @@
 //!
 //! An extent (one handle) whose bytes are all free is released once every view (mapping) of it can
 //! be unmapped: when the fence of the view's lane, an event after its frees, shows that all work
-//! queued while blocks lay there is complete. Only `release` and `drop_excess_shadows` ever wait.
+//! queued while blocks lay there is complete. Of these functions only `release` and
+//! `drop_excess_shadows` wait.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -20,7 +21,7 @@ const MOST_SHADOWS_PER_EXTENT: usize = 8;
 /// … and at least this many.
 const LEAST_SHADOWS: usize = 64;
 
-/// One search for shadows to unmap skips at most this many that are in use.
+/// One search for shadows to unmap skips at most this many through which work may be under way.
 const MOST_PASSED_OVER: usize = 64;
 
 /// Whether the device has been waited for before memory is released.

@@ -1,22 +1,25 @@
 //! How much a device may hold, and how large new extents are.
 //!
 //! ```text
-//! limit  = live peak + slack                     above it, memory is moved before more is made
-//! slack  = a part of the live peak, at least LEAST_SLACK_BYTES
-//! extent = the power of two below live peak / EXTENT_PART, within the policy's bounds
-//!          … or GROWING_EXTENT_BYTES while the bytes freed are under reserved / STEADY_PART
-//!          small blocks: max(SMALL_EXTENT_BYTES, live small bytes · SMALL_EXTENT_SHARE)
+//! live peak = the most that was ever live on the device; resets of statistics do not lower it
+//! limit     = live peak + slack                  above it, memory is moved before more is made
+//! slack     = a part of the live peak, at least
+//!             min(LEAST_SLACK_BYTES, device / LEAST_SLACK_PART)
+//! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
+//!                 bounds; but one of GROWING_EXTENT_BYTES while freed < reserved / STEADY_PART
+//!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes of the lane / SMALL_EXTENT_PART)
+//!             both: at most max(left on the device / ROOM_PART, device / DEVICE_PART)
 //! ```
 //!
-//! An extent can only move once no block lies in it, so a small part of what is held should be one
-//! extent. But each costs driver calls of the same price at any size, so there should be few. While
-//! hardly anything was freed, memory is mostly kept for ever: there extents are large.
+//! An extent can move only while no block lies in it, so it should be a small part of what is held.
+//! But each costs driver calls of the same price at any size, so there should be few. While hardly
+//! anything was freed, most memory is kept for ever, so extents are large.
 
 use super::super::state::{Climb, DeviceHeap, Extents};
 use crate::base::size::{MIB, SizeClass};
 use crate::config::ElasticPolicy;
 
-/// The slack is at least so many bytes, or this part of the device if that is less: to move memory
+/// The slack is at least so many bytes, or this part of the device if that is less: moving memory
 /// for a small program gains nothing.
 const LEAST_SLACK_BYTES: u64 = 32 * MIB;
 const LEAST_SLACK_PART: u64 = 256;
@@ -26,16 +29,16 @@ const SMALL_EXTENT_BYTES: u64 = 2 * MIB;
 const SMALL_EXTENT_PART: u64 = 32;
 /// An extent is about this part of the live peak.
 const EXTENT_PART: u64 = 256;
-/// A program has at least about so many, however little it holds.
+/// … but a small program's extents are smaller, so that it has about so many.
 const FEWEST_EXTENTS: u64 = 4;
 /// An extent while hardly anything was freed, in bytes, …
 const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
 /// … which is while the bytes freed are under this part of those reserved.
 const STEADY_PART: u64 = 3;
-/// Where there is little memory, one live block should not keep much of it from moving: no extent is
-/// larger than the memory that the device has left / this, …
+/// Where little memory is left, one live block should not keep much of it from moving. An extent is
+/// at most this part of the memory that the device has left, …
 const ROOM_PART: u64 = 256;
-/// … or the device's memory / this, if that is more.
+/// … or this part of the device's memory, if that is more.
 const DEVICE_PART: u64 = 4096;
 
 /// What the policy chooses.

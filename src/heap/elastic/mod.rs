@@ -12,23 +12,23 @@
 //!    blocks, remembered views of extents that are free elsewhere, and bare addresses.
 //! 2. **Recall** ([`gather`]). The extents of its remembered views come back to them. This is
 //!    bookkeeping only; if nothing of the window is bare, the request is served.
-//! 3. **Gather or grow** ([`gather`], [`growth`]). While the device holds less than 1.02 of the
-//!    live peak, new extents fill the bare parts. Above that, wholly free extents from elsewhere
-//!    are mapped there: the lane's own, and other lanes' behind their fences. New ones make up what
-//!    is still missing.
-//! 4. **Forget** ([`give_back`]). The view that an extent has left stays mapped, as a *shadow*. Of
-//!    too many, the oldest are unmapped.
+//! 3. **Gather or grow** ([`gather`], [`growth`]). While the device holds less than its limit (the
+//!    live peak and a slack of 2 %), new extents fill the bare parts. Above that, wholly free
+//!    extents from elsewhere are mapped there: the lane's own, and other lanes' behind their
+//!    fences. New ones make up what is still missing.
+//! 4. **Forget** ([`give_back`]). The view that an extent has left stays mapped, as a *shadow*. If
+//!    there are too many, the oldest are unmapped.
 //!
 //! When a lane's live memory has fallen to its usual low, its extents return to their first homes
-//! (`heap::trough`). So a program that repeats itself finds each time what it found the time before,
-//! and calls the driver no more.
+//! (`heap::trough`). So a program that repeats itself finds in each cycle what it found in the last
+//! one, and needs no more driver calls.
 //!
 //! *Siblings* are the other lanes of the device, except those of private pools. Memory of a private
-//! pool is never moved: a captured graph knows its addresses.
+//! pool is never moved, because a captured graph holds its addresses.
 //!
-//! No lock is held while the driver maps. Meanwhile the addresses are *claimed*: no block, and no
-//! other thread's. If a call fails, what was moved returns and what was created is released, or
-//! rests until the next need; then memory counts as short.
+//! No lock is held while the driver maps. Meanwhile the addresses are *claimed*: they hold no block,
+//! and no other thread uses them. If a call fails, extents that moved return, and new ones are
+//! released or rest until the next need. Then memory counts as short.
 
 mod area;
 mod gather;
@@ -57,18 +57,18 @@ use gather::{Found, FreeExtent, Moved, choose};
 use growth::Growth;
 use window::{Part, Walls, Wanted, Window};
 
-/// A lane's range of addresses is this many times the device's memory, rounded up to a power of
-/// two, for large blocks (the memory, and the views that it left), …
+/// A lane's range for large blocks is this many times the device's memory, rounded up to a power of
+/// two. Most of it is for the views that extents have left.
 const LARGE_AREA_DEVICES: u64 = 16;
-/// … and a part of the memory for small ones.
+/// Its range for small blocks is this part of the memory.
 const SMALL_AREA_PART: u64 = 4;
-/// Once ranges take so many times the device's memory, or so many bytes, further ones start small
-/// and double what the lane has.
+/// All ranges together take at most so many times the device's memory, and so many bytes. A lane for
+/// which there is no room gets a small range, and another as large as all it has when that is full.
 const MOST_AREA_DEVICES: u64 = 32;
 const MOST_AREA_BYTES: u64 = 1 << 44;
 const LEAST_SMALL_AREA_BYTES: u64 = 64 * MIB;
 const LEAST_LARGE_AREA_BYTES: u64 = GIB;
-/// Another thread may take what was mapped for a request; it tries again so many times.
+/// Another thread may take what was mapped for a request; the request is tried so many times.
 const ATTEMPTS: usize = 16;
 
 /// What came of an attempt to get memory.
@@ -146,7 +146,7 @@ impl Extents {
         Ok(None)
     }
 
-    /// Brings the lane more free memory: the steps above.
+    /// Brings the lane more free memory: steps 1 to 4.
     fn extend(&self, climb: &Climb<'_>) -> crate::base::Result<Outcome> {
         if climb.block_bytes > climb.device.usable_bytes() {
             return Ok(Outcome::Short);
@@ -174,7 +174,8 @@ impl Extents {
         Ok(filled)
     }
 
-    /// The cheapest window; one over views in use only if memory would otherwise exceed its limit.
+    /// The cheapest window. It passes over views whose extents are in use only if more than the
+    /// limit would otherwise be held.
     fn choose_window(&self, climb: &Climb<'_>, found: &Found, growth: &Growth) -> Option<Window> {
         let find = |walls: Walls| {
             let state = climb.lane.lock();
@@ -269,7 +270,7 @@ impl Extents {
         self.lay(climb, &moved, &sizes, Some(part.address))
     }
 
-    /// Unmaps the views in the bare parts of the window; returns true if all are gone.
+    /// Unmaps the views in the bare parts of the window; returns true if none is left.
     fn clear(&self, climb: &Climb<'_>, window: &Window) -> bool {
         window.bare_parts().all(|(part, _)| {
             let end = part.address + part.bytes;

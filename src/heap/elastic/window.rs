@@ -9,12 +9,12 @@
 //! | bare | addresses without a view | 4 for each byte: it must be mapped |
 //!
 //! All else is a wall: live blocks, and views whose extents are in use. A window may begin and end
-//! inside a bare part, at a granule. The cheapest wins; among equals the one at the lowest address,
-//! so holes are filled before memory is added at the *frontier*, the bare end of an area.
+//! inside a bare part, at a granule. The cheapest wins, and of equal ones the first. So holes are
+//! filled before memory is added at the *frontier*, the bare end of an area.
 //!
 //! Views whose extents are in use are walls because a program that repeats itself comes back to
-//! them: to map over them shreds one layout for another. Only where memory would otherwise exceed
-//! its limit are they passed over ([`Walls::BusyViews`]); then they are unmapped.
+//! them. Mapping over them would break up one layout for another. It is done only if more than the
+//! limit would otherwise be held ([`Walls::ViewsInUse`]): the views are then unmapped.
 
 use super::super::lane::LaneState;
 use super::gather::FreeExtent;
@@ -24,16 +24,16 @@ use crate::memory::{Block, ExtentTable, NO_SLOT, State};
 /// What a byte of a bare part costs if a byte of a shadow costs 1.
 const BARE_COST: u64 = 4;
 
-/// Which remembered views of extents in use end a window.
+/// Which views of extents in use end a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Walls {
-    /// All.
+    /// All of them.
     BusyViews,
-    /// Those that work may still use; the others count as bare.
+    /// Those through which work may still be under way; the others count as bare.
     ViewsInUse,
 }
 
-/// What is looked for.
+/// What a search looks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) class: SizeClass,
@@ -172,7 +172,7 @@ impl Search<'_> {
         }
     }
 
-    /// Looks at the parts since the last wall, which there may be none of.
+    /// Looks at the parts since the last wall, if there are any.
     #[inline]
     fn end_chain(&mut self) {
         if self.chain_bytes >= self.wanted.bytes {
