@@ -3,8 +3,8 @@
 //!
 //! A program works in cycles (steps, batches, requests). Between them only what it keeps is live:
 //! weights, for example. Within a cycle Elastic's extents move. If each cycle began with the layout
-//! that the last one left, layouts would break each other up, and memory would creep up. At a trough
-//! most extents are wholly free. They return as one layout, by bookkeeping alone
+//! that the last one left, layouts would break each other up, and memory would creep up. At a
+//! trough most extents are wholly free. They return as one layout, by bookkeeping alone
 //! (`elastic::gather`).
 //!
 //! Live bytes of large blocks are followed as a zigzag. They *fall* once they are a swing below the

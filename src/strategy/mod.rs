@@ -5,7 +5,7 @@
 //! | `Naive` | as requested | none are kept |
 //! | `Round`, `Exact` | MXNet's | by exact size, newest first ([`buckets`]) |
 //! | `Caching` | PyTorch's | best fit ([`best_fit`]), cut and joined by a rule ([`caching`]) |
-//! | `Elastic` | 512-byte units, or classes | small: [`segregated`], large: [`first_fit`] ([`elastic`]) |
+//! | `Elastic` | 512-byte units, or classes | [`segregated`] fit, large: [`first_fit`] ([`elastic`]) |
 //!
 //! What Caching and Elastic share is [`joined`]; what [`best_fit`] and [`segregated`] share is
 //! [`bins`].

@@ -1,13 +1,13 @@
 //! How much a device may hold, and how large new extents are.
 //!
 //! ```text
-//! live peak = the most that was ever live on the device; resets of statistics do not lower it
+//! live peak = the most that was ever live on the device, whatever statistics were reset
 //! limit     = live peak + slack                  above it, memory is moved before more is made
 //! slack     = a part of the live peak, at least
 //!             min(LEAST_SLACK_BYTES, device / LEAST_SLACK_PART)
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
-//!                 bounds; but one of GROWING_EXTENT_BYTES while freed < reserved / STEADY_PART
-//!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes of the lane / SMALL_EXTENT_PART)
+//!                 bounds; but GROWING_EXTENT_BYTES while bytes freed < reserved / STEADY_PART
+//!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
 //!             both: at most max(left on the device / ROOM_PART, device / DEVICE_PART)
 //! ```
 //!
@@ -29,7 +29,7 @@ const SMALL_EXTENT_BYTES: u64 = 2 * MIB;
 const SMALL_EXTENT_PART: u64 = 32;
 /// An extent is about this part of the live peak.
 const EXTENT_PART: u64 = 256;
-/// … but a small program's extents are smaller, so that it has about so many.
+/// … but a small program's are smaller than the policy's least, so that it has at least so many.
 const FEWEST_EXTENTS: u64 = 4;
 /// An extent while hardly anything was freed, in bytes, …
 const GROWING_EXTENT_BYTES: u64 = 128 * MIB;

@@ -26,9 +26,9 @@
 //! *Siblings* are the other lanes of the device, except those of private pools. Memory of a private
 //! pool is never moved, because a captured graph holds its addresses.
 //!
-//! No lock is held while the driver maps. Meanwhile the addresses are *claimed*: they hold no block,
-//! and no other thread uses them. If a call fails, extents that moved return, and new ones are
-//! released or rest until the next need. Then memory counts as short.
+//! No lock is held while the driver maps. Meanwhile the addresses are *claimed*: they hold no
+//! block, and no other thread uses them. If a call fails, extents that moved return, and new ones
+//! are released or rest until the next need. Then memory counts as short.
 
 mod area;
 mod gather;
@@ -62,8 +62,9 @@ use window::{Part, Walls, Wanted, Window};
 const LARGE_AREA_DEVICES: u64 = 16;
 /// Its range for small blocks is this part of the memory.
 const SMALL_AREA_PART: u64 = 4;
-/// All ranges together take at most so many times the device's memory, and so many bytes. A lane for
-/// which there is no room gets a small range, and another as large as all it has when that is full.
+/// All ranges together take at most so many times the device's memory, and so many bytes. A lane
+/// for which there is no room gets a small range, and, when that is full, another as large as all
+/// that it has.
 const MOST_AREA_DEVICES: u64 = 32;
 const MOST_AREA_BYTES: u64 = 1 << 44;
 const LEAST_SMALL_AREA_BYTES: u64 = 64 * MIB;

@@ -5,8 +5,8 @@
 //! | part | what lies there | costs |
 //! |---|---|---|
 //! | free | a free block | nothing |
-//! | shadow | a remembered view, whose extent is wholly free elsewhere | 1 for each byte: bookkeeping |
-//! | bare | addresses without a view | 4 for each byte: it must be mapped |
+//! | shadow | a remembered view; its extent is wholly free elsewhere | 1 a byte: bookkeeping |
+//! | bare | addresses without a view | 4 a byte: it must be mapped |
 //!
 //! All else is a wall: live blocks, and views whose extents are in use. A window may begin and end
 //! inside a bare part, at a granule. The cheapest wins, and of equal ones the first. So holes are
