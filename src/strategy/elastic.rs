@@ -2,9 +2,9 @@
 //! ([`Segregated`]), large ones by address ([`FirstFit`]).
 //!
 //! A block is cut exactly to size, so the rest of a page serves its neighbour. A freed block is
-//! joined at once. To put the joining off, for the next request of the same size, was measured
-//! and is worse: a program's iterations then end with its free memory cut up differently each
-//! time, so its blocks drift, into more memory and colder cache lines.
+//! joined at once. Joining later, so that the next request of the same size finds it, was measured
+//! and is worse: each iteration of a program then leaves its free memory cut up differently, so its
+//! blocks drift, into more memory and colder cache lines.
 //!
 //! This module does not know which memory lies under the addresses: `heap::elastic` changes it,
 //! taking parts of free blocks out and putting others in.
