@@ -14,7 +14,7 @@ pub enum PoolType {
     Exact,
     /// Best fit in segments, with cutting and joining.
     Caching,
-    /// Segregated fit in addresses under which memory is moved without waiting.
+    /// First fit in addresses under which memory is moved without waiting.
     Elastic,
 }
 

@@ -136,9 +136,9 @@ pub static OPTIONS: &[OptionSpec] = &[
         values: "`balanced` or `tight`",
         summary: "Elastic: whether to save driver calls while there is room, or memory always.",
         help: "tight holds memory in the smallest extents, mostly within 1 % of what is live, and \
-               moves memory instead of holding more: several times the driver calls while a \
-               program warms up, and some as long as it runs. balanced does so only if the device \
-               has little room.",
+               moves memory instead of holding more: ten times the driver calls while a program \
+               warms up, and some as long as it runs. For devices that a program fills: a hundredth \
+               more than what is live is enough. balanced makes fewer and larger extents.",
         runtime: false,
         parse: |settings, text| {
             let policy = word(text, "a policy of Elastic", ElasticPolicy::ALL, ElasticPolicy::name);

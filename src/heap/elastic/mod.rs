@@ -65,7 +65,7 @@ const SMALL_AREA_PART: u64 = 4;
 /// All ranges together take at most so many times the device's memory, and so many bytes. A lane
 /// for which there is no room gets a small range, and, when that is full, another as large as all
 /// that it has.
-const MOST_AREA_DEVICES: u64 = 32;
+const MOST_AREA_DEVICES: u64 = 40;
 const MOST_AREA_BYTES: u64 = 1 << 44;
 const LEAST_SMALL_AREA_BYTES: u64 = 64 * MIB;
 const LEAST_LARGE_AREA_BYTES: u64 = GIB;
