@@ -120,7 +120,7 @@ static void releases(unsigned char *live)
     genesis_free(small, 4096, 0, STREAM(0));
     expect_release_of(small, strategy_is("Naive") ? GENESIS_STATUS_FOREIGN_POINTER
                                                   : GENESIS_STATUS_DOUBLE_FREE);
-    /* A large one's memory goes back. Elastic's comes in extents, which may begin in other blocks. */
+    /* A large one's memory goes back. Elastic's extents may begin in other blocks. */
     unsigned char *large = block_of(64 * MIB, STREAM(0));
     const uint64_t reserved_bytes = stats_of(0).reserved_bytes.current;
     CHECK_OK(genesis_block_release(large));

@@ -124,7 +124,7 @@ impl Climb<'_> {
     /// blocks have left can soon be unmapped.
     pub(super) fn keep_fence(&self) {
         let Self { device, lane, stream, .. } = *self;
-        if device.pools.is_routing() {
+        if device.may_capture() {
             return;
         }
         let mut state = lane.lock();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::captures::Captures;
-use super::pause::PausedExtent;
+use super::paused_extent::PausedExtent;
 use super::pools::PoolNumber;
 use super::trough::{Step, Trough};
 use crate::base::lock::{Guard, Lock, assert_none_held, rank};

@@ -18,13 +18,13 @@ use once_cell::sync::OnceCell;
 
 use super::callbacks::Callbacks;
 use super::captures::Captures;
-use super::debug::Debugging;
+use super::kept::Debugging;
 use super::lane::Lane;
 use super::lanes::{LaneIndex, Lanes};
 use super::notes::Notes;
-use super::pause::Tags;
 use super::policy::Policy;
 use super::pools::Pools;
+use super::tags::Tags;
 use crate::base::lock::{Lock, rank};
 use crate::base::{DeviceOrdinal, Result, StreamHandle};
 use crate::config::{ElasticPolicy, LogLevel, PoolType, Settings};

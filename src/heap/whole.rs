@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::callbacks::{CallbackId, Callbacks, OutOfMemoryCallback};
-use super::debug::Debugging;
+use super::kept::Debugging;
 use super::lane::Lane;
 use super::lanes::Lanes;
 use super::notes::Notes;
-use super::pause::Tags;
 use super::policy::{LISTENING, Policy};
 use super::state::{DeviceSlot, Heap, Surroundings};
+use super::tags::Tags;
 use crate::base::lock::Lock;
 use crate::config::Settings;
 use crate::driver::{Backend, Platform};

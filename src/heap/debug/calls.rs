@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::super::history::{Birth, Death};
+use super::super::kept::Held;
 use super::super::lane::{Lane, LaneGuard, LaneState};
 use super::super::report::describe;
 use super::super::state::{DeviceHeap, Heap};
-use super::kept::Held;
 use super::leaks::{self, LiveDetail};
-use super::ledger::{Birth, Death};
 use super::poison::{self, Filled};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::config::{PoolType, Settings};

@@ -2,7 +2,7 @@
 //!
 //! | `GENESIS_DEBUG` | at an allocation | at a free |
 //! |---|---|---|
-//! | any | its call site and time are recorded ([`ledger`]) | and those of the free |
+//! | any | its call site and time are recorded (`heap::history`) | and those of the free |
 //! | `poison` | the block is filled, on its stream ([`poison`]) | filled again, after a wait |
 //! | `quarantine` | | the block is held back ([`quarantine`]) |
 //! | `guard` | the block ends at an unmapped page (`driver::guarded`) | is unmapped |
@@ -25,12 +25,8 @@
 //! locks. They keep a few words for each block, and allocate host memory, as nothing else does.
 
 mod calls;
-mod kept;
 mod leaks;
-mod ledger;
 mod poison;
 mod quarantine;
 
 pub use leaks::LiveDetail;
-
-pub(super) use kept::Debugging;

@@ -17,8 +17,8 @@
 
 use std::time::Duration;
 
+use super::super::kept::Held;
 use super::super::state::DeviceHeap;
-use super::kept::Held;
 use crate::base::StreamHandle;
 use crate::base::lock::assert_none_held;
 use crate::config::LogLevel;

@@ -10,8 +10,8 @@
 //! bytes = Σ bytes of the blocks in the queue
 //! ```
 
+use super::super::kept::{Held, Quarantine};
 use super::super::state::{Climb, DeviceHeap};
-use super::kept::{Held, Quarantine};
 use crate::base::lock::{Lock, rank};
 use crate::config::PoolType;
 use crate::memory::State;

@@ -29,7 +29,7 @@ pub(super) struct FreeExtent {
 }
 
 /// The wholly free extents that a request may take.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Found {
     /// The number of the search: extents are marked with it.
     pub(super) search: u64,
@@ -52,11 +52,11 @@ impl Extents {
     /// of siblings that a fence covers. Siblings without one are asked for it. None in a private
     /// pool, whose memory never moves.
     pub(super) fn find_free(&self, climb: &Climb<'_>) -> Found {
-        let mut found = Found::default();
+        let search = self.store.extents().new_search();
+        let mut found = Found { search, free: Vec::new() };
         if climb.lane.pool().is_private() {
             return found;
         }
-        found.search = self.store.extents().new_search();
         self.find_free_in(climb.lane, climb, &mut found);
         // While a stream may be capturing no event may be queried.
         if !climb.device.pools.is_routing() {
@@ -197,6 +197,9 @@ impl Extents {
     /// Brings the lane's extents back to their origins (first homes), side by side as they were
     /// created, from the lane's own addresses and from other lanes'.
     pub(in super::super) fn return_to_origins(&self, climb: &Climb<'_>) {
+        if climb.lane.pool().is_private() {
+            return;
+        }
         if !self.store.extents().has_strays(climb.lane.index) {
             self.ask_siblings(climb);
             return;

@@ -1,11 +1,11 @@
 //! Begins and ends tags, and pauses and resumes them: see `super`.
 
 use super::super::lane::{Lane, LaneGuard};
+use super::super::paused_extent::Contents;
 use super::super::pools::PoolNumber;
 use super::super::state::{DeviceHeap, Extents, Heap};
-use super::paused_extent::Contents;
+use super::super::tags::Transition;
 use super::pieces::{Piece, bring_home, failed, restore_contents, send_back, settle_in, vacate};
-use super::tags::Transition;
 use crate::base::{Error, Result, Status};
 use crate::config::{LogLevel, PoolType};
 use crate::memory::Slot;

@@ -21,10 +21,5 @@
 //! pauses or resumes.
 
 mod calls;
-mod paused_extent;
 mod pieces;
 mod records;
-mod tags;
-
-pub(super) use paused_extent::PausedExtent;
-pub(super) use tags::Tags;

@@ -3,8 +3,8 @@
 use super::super::choice::Choice;
 use super::super::elastic::Kept;
 use super::super::lane::Lane;
+use super::super::paused_extent::{Contents, PausedExtent};
 use super::super::state::{DeviceHeap, Extents};
-use super::paused_extent::{Contents, PausedExtent};
 use crate::base::lock::assert_none_held;
 use crate::base::size::Bytes;
 use crate::base::{Error, Result, Status};

@@ -20,7 +20,7 @@
 use std::ops::Range;
 
 use super::super::lane::{Lane, LaneState};
-use super::paused_extent::{Contents, PausedExtent};
+use super::super::paused_extent::{Contents, PausedExtent};
 use crate::memory::{Block, ExtentId, ExtentTable, Ledger, Slot, State};
 
 impl Block {

@@ -18,13 +18,13 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::super::pools::PoolNumber;
+use super::pools::PoolNumber;
 use crate::base::lock::{Lock, rank};
 use crate::base::{Error, Result, Status};
 
 /// The tags of one heap.
 #[derive(Debug)]
-pub(in super::super) struct Tags {
+pub(super) struct Tags {
     /// The heap's number among those of the process.
     heap: u64,
     known: Lock<Vec<Tag>, { rank::LEAF }>,
@@ -51,7 +51,7 @@ thread_local! {
 
 impl Tags {
     /// No tags yet, for a new heap.
-    pub(in super::super) fn new() -> Self {
+    pub(super) fn new() -> Self {
         static HEAPS: AtomicU64 = AtomicU64::new(0);
         let heap = HEAPS.fetch_add(1, Relaxed);
         Self {
@@ -106,7 +106,7 @@ impl Tags {
     }
 
     /// The name of the tag with this number, if it is a tag's.
-    pub(in super::super) fn name(&self, number: PoolNumber) -> Option<Arc<str>> {
+    pub(super) fn name(&self, number: PoolNumber) -> Option<Arc<str>> {
         let position = number.tag_position()?;
         self.known.lock().get(position as usize).map(|tag| Arc::clone(&tag.name))
     }
@@ -127,7 +127,7 @@ impl Tags {
 
     /// The number of the innermost tag that the calling thread has begun. If no tag is known,
     /// `set` runs first, under the registry's lock.
-    pub(in super::super) fn current_unless(&self, set: impl FnOnce()) -> PoolNumber {
+    pub(super) fn current_unless(&self, set: impl FnOnce()) -> PoolNumber {
         if !self.is_used.load(Relaxed) {
             let known = self.known.lock();
             if known.is_empty() {

@@ -7,7 +7,7 @@ use crate::memory::{Extent, ExtentId};
 
 /// Where an extent was mapped and will be again.
 #[derive(Clone, Debug)]
-pub(in super::super) struct PausedExtent {
+pub(super) struct PausedExtent {
     pub(super) address: u64,
     pub(super) bytes: u64,
     pub(super) class: SizeClass,
@@ -48,12 +48,12 @@ impl PausedExtent {
     }
 
     /// One past its last byte.
-    pub(in super::super) fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.address + self.bytes
     }
 
     /// How many bytes are to be saved.
-    pub(in super::super) fn live_bytes(&self) -> u64 {
+    pub(super) fn live_bytes(&self) -> u64 {
         self.live.iter().map(|range| range.end - range.start).sum()
     }
 

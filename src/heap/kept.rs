@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::ledger::{Death, Ledger};
+use super::history::{Death, Ledger};
 use crate::base::lock::{Lock, rank};
 use crate::config::{DebugModes, Settings};
 use crate::memory::Slot;
@@ -11,7 +11,7 @@ use crate::observe::EventStream;
 
 /// What debugging keeps for one heap.
 #[derive(Debug)]
-pub(in super::super) struct Debugging {
+pub(super) struct Debugging {
     pub(super) modes: Lock<DebugModes, { rank::LEAF }>,
     pub(super) ledger: Lock<Ledger, { rank::LEAF }>,
     /// By device.
@@ -22,11 +22,7 @@ pub(in super::super) struct Debugging {
 impl Debugging {
     /// Debugging as in `settings`, for `device_count` devices. If any mode is on, call sites are
     /// looked up from now on.
-    pub(in super::super) fn new(
-        settings: &Settings,
-        device_count: usize,
-        events: &EventStream,
-    ) -> Self {
+    pub(super) fn new(settings: &Settings, device_count: usize, events: &EventStream) -> Self {
         let debugging = Self {
             modes: Lock::new(DebugModes::OFF),
             ledger: Lock::default(),
