@@ -60,9 +60,10 @@ def test_the_cache_is_emptied() -> None:
     kept = block(30 * MIB)
     blocks = [block(30 * MIB) for _ in range(4)]
     del blocks
-    assert torch.cuda.memory_reserved() == 150 * MIB
+    # Memory comes in extents, which are not cut where blocks end.
+    assert 150 * MIB <= torch.cuda.memory_reserved() <= 192 * MIB
     torch.cuda.empty_cache()
-    assert torch.cuda.memory_reserved() == 30 * MIB == simcuda.used_bytes()
+    assert 30 * MIB <= torch.cuda.memory_reserved() == simcuda.used_bytes() <= 64 * MIB
     del kept
 
 

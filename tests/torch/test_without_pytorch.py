@@ -114,7 +114,7 @@ def test_statistics() -> None:
     (large,) = details.get_large_allocations("1MB")
     assert (large.address, large.size, large.stream) == (kept.address, 30 * MIB, 0)
     genesis.empty_cache()
-    assert genesis.memory_stats().reserved_bytes == 30 * MIB
+    assert 30 * MIB <= genesis.memory_stats().reserved_bytes <= 64 * MIB
     assert genesis.memory_manager.collect_garbage() == genesis.memory_manager.compact(0) == 0
     kept.free()
 
