@@ -2,7 +2,8 @@
 //!
 //! [`cuda`] calls a real driver through its own loader, [`simulated`] the crate `simgpu`.
 //! Everything above this layer sees [`Device`] alone. [`open`] chooses the backend; [`Handles`]
-//! creates memory with as many of the requested options as a device supports; [`guarded`] puts a
+//! creates memory with as many of the requested options as a device supports; [`Prices`] measures what
+//! a driver charges for it; [`guarded`] puts a
 //! device's allocations before pages that are not mapped; [`host`] is the process's own memory as
 //! a device.
 
@@ -14,6 +15,7 @@ mod handles;
 pub mod host;
 mod open;
 mod platform;
+mod prices;
 pub mod simulated;
 
 pub use clock::ticks;
@@ -24,3 +26,4 @@ pub use device::{
 pub use handles::Handles;
 pub use open::open;
 pub use platform::{Backend, Platform};
+pub use prices::{Priced, Prices};

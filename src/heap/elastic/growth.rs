@@ -16,8 +16,8 @@
 //! anything was freed, most memory is kept for ever, so extents are large.
 
 use super::super::state::{Climb, DeviceHeap, Extents};
-use crate::base::size::{MIB, SizeClass};
-use crate::config::ElasticPolicy;
+use crate::base::size::{Bytes, MIB, SizeClass};
+use crate::config::{ElasticPolicy, LogLevel};
 
 /// The slack is at least so many bytes, or this part of the device if that is less: moving memory
 /// for a small program gains nothing.
@@ -46,6 +46,8 @@ const DEVICE_PART: u64 = 4096;
 struct Bounds {
     /// The slack is the live peak / this.
     slack_part: u64,
+    /// A large extent is about this part of the live peak.
+    extent_part: u64,
     least_extent_bytes: u64,
     most_extent_bytes: u64,
     growing_extent_bytes: u64,
@@ -54,12 +56,14 @@ struct Bounds {
 /// The two policies: driver calls against memory.
 const BALANCED: Bounds = Bounds {
     slack_part: 50,
+    extent_part: EXTENT_PART,
     least_extent_bytes: 16 * MIB,
     most_extent_bytes: 32 * MIB,
     growing_extent_bytes: GROWING_EXTENT_BYTES,
 };
 const TIGHT: Bounds = Bounds {
     slack_part: 200,
+    extent_part: EXTENT_PART,
     least_extent_bytes: 2 * MIB,
     most_extent_bytes: 2 * MIB,
     growing_extent_bytes: 2 * MIB,
@@ -78,14 +82,47 @@ pub(super) struct Growth {
     pub(super) step_bytes: u64,
 }
 
+impl Bounds {
+    /// The same where an extent costs 2^`dearness` times as much.
+    const fn at(self, dearness: i8) -> Self {
+        Self {
+            extent_part: scaled(self.extent_part, -dearness),
+            least_extent_bytes: scaled(self.least_extent_bytes, dearness),
+            most_extent_bytes: scaled(self.most_extent_bytes, dearness),
+            growing_extent_bytes: scaled(self.growing_extent_bytes, dearness),
+            ..self
+        }
+    }
+}
+
+/// The sizes of large extents where an extent costs 2^`dearness` times as much as on an H100, in
+/// bytes: the least, the most, and the one while hardly anything was freed.
+pub fn extent_sizes(dearness: i8) -> [u64; 3] {
+    let bounds = BALANCED.at(dearness);
+    [bounds.least_extent_bytes, bounds.most_extent_bytes, bounds.growing_extent_bytes]
+}
+
 impl Extents {
+    /// What the policy and the driver's prices ask for.
+    fn bounds(&self, device: DeviceHeap<'_>) -> Bounds {
+        let prices = self.store.prices();
+        let dearness = prices.dearness();
+        if prices.is_news() {
+            let [least, most, _] = extent_sizes(dearness).map(Bytes);
+            let message =
+                format_args!("device {}: {prices}; extents of {least} to {most}", device.ordinal);
+            device.heap.log.write(LogLevel::Info, &message);
+        }
+        match self.policy {
+            ElasticPolicy::Balanced => BALANCED.at(dearness),
+            ElasticPolicy::Tight => TIGHT,
+        }
+    }
+
     /// How memory grows now, for the request of `climb`.
     pub(super) fn growth(&self, climb: &Climb<'_>) -> Growth {
         let Climb { device, block_bytes, .. } = *climb;
-        let bounds = match self.policy {
-            ElasticPolicy::Balanced => BALANCED,
-            ElasticPolicy::Tight => TIGHT,
-        };
+        let bounds = self.bounds(device);
         let granule_bytes = self.store.granule_bytes();
         let peak_bytes = device.most_live_bytes(block_bytes);
         let reserved_bytes = device.ledger.reserved_bytes();
@@ -105,7 +142,7 @@ impl Extents {
                 (extent_bytes, extent_bytes)
             }
             SizeClass::Large => {
-                let part_bytes = power_below(peak_bytes / EXTENT_PART);
+                let part_bytes = power_below(peak_bytes / bounds.extent_part);
                 let fewest_bytes = power_below(peak_bytes / FEWEST_EXTENTS);
                 let least_bytes = bounds.least_extent_bytes.min(fewest_bytes);
                 let steady_bytes = size(part_bytes.clamp(least_bytes, bounds.most_extent_bytes));
@@ -145,6 +182,11 @@ impl Growth {
         let rest_bytes = bytes % extent_bytes;
         (0..whole).map(move |_| extent_bytes).chain((rest_bytes > 0).then_some(rest_bytes))
     }
+}
+
+/// `value` × 2^`exponent`.
+const fn scaled(value: u64, exponent: i8) -> u64 {
+    if exponent < 0 { value >> -exponent } else { value << exponent }
 }
 
 /// The power of two that `bytes` reaches.
