@@ -14,9 +14,13 @@
 //! An extent can move only while no block lies in it, so it should be a small part of what is held.
 //! But each costs driver calls of the same price at any size, so there should be few. While hardly
 //! anything was freed, most memory is kept for ever, so extents are large.
+//!
+//! The sizes are those for an H100. What this driver charges scales them by a power of two
+//! ([`crate::driver::Prices`]); the slack and extents while growing stay, because other ones
+//! gained nothing at any published price list.
 
 use super::super::state::{Climb, DeviceHeap, Extents};
-use crate::base::size::{Bytes, MIB, SizeClass};
+use crate::base::size::{Bytes, GIB, MIB, SizeClass};
 use crate::config::{ElasticPolicy, LogLevel};
 
 /// The slack is at least so many bytes, or this part of the device if that is less: moving memory
@@ -31,6 +35,13 @@ const SMALL_EXTENT_PART: u64 = 32;
 const EXTENT_PART: u64 = 256;
 /// … but a small program's are smaller than the policy's least, so that it has at least so many.
 const FEWEST_EXTENTS: u64 = 4;
+/// Where an extent costs more or less than on an H100 (`driver::Prices`), extents are so much larger
+/// or smaller, but not larger than this part of the live peak and this part of the device, …
+const COARSEST_PART: u64 = 128;
+const COARSEST_DEVICE_PART: u64 = 512;
+/// … and not smaller for programs that never held so many bytes: they would move more often and
+/// hold no less.
+const LEAST_FINER_BYTES: u64 = GIB;
 /// An extent while hardly anything was freed, in bytes, …
 const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
 /// … which is while the bytes freed are under this part of those reserved.
@@ -46,8 +57,6 @@ const DEVICE_PART: u64 = 4096;
 struct Bounds {
     /// The slack is the live peak / this.
     slack_part: u64,
-    /// A large extent is about this part of the live peak.
-    extent_part: u64,
     least_extent_bytes: u64,
     most_extent_bytes: u64,
     growing_extent_bytes: u64,
@@ -56,14 +65,12 @@ struct Bounds {
 /// The two policies: driver calls against memory.
 const BALANCED: Bounds = Bounds {
     slack_part: 50,
-    extent_part: EXTENT_PART,
     least_extent_bytes: 16 * MIB,
     most_extent_bytes: 32 * MIB,
     growing_extent_bytes: GROWING_EXTENT_BYTES,
 };
 const TIGHT: Bounds = Bounds {
     slack_part: 200,
-    extent_part: EXTENT_PART,
     least_extent_bytes: 2 * MIB,
     most_extent_bytes: 2 * MIB,
     growing_extent_bytes: 2 * MIB,
@@ -82,47 +89,48 @@ pub(super) struct Growth {
     pub(super) step_bytes: u64,
 }
 
-impl Bounds {
-    /// The same where an extent costs 2^`dearness` times as much.
-    const fn at(self, dearness: i8) -> Self {
-        Self {
-            extent_part: scaled(self.extent_part, -dearness),
-            least_extent_bytes: scaled(self.least_extent_bytes, dearness),
-            most_extent_bytes: scaled(self.most_extent_bytes, dearness),
-            growing_extent_bytes: scaled(self.growing_extent_bytes, dearness),
-            ..self
-        }
-    }
-}
-
-/// The sizes of large extents where an extent costs 2^`dearness` times as much as on an H100, in
-/// bytes: the least, the most, and the one while hardly anything was freed.
-pub fn extent_sizes(dearness: i8) -> [u64; 3] {
-    let bounds = BALANCED.at(dearness);
-    [bounds.least_extent_bytes, bounds.most_extent_bytes, bounds.growing_extent_bytes]
+/// The least and the most bytes of large extents, of programs that hold much, where an extent costs
+/// 2^`dearness` times as much as on an H100.
+pub fn extent_sizes(dearness: i8) -> [u64; 2] {
+    [BALANCED.least_extent_bytes, BALANCED.most_extent_bytes].map(|bytes| scaled(bytes, dearness))
 }
 
 impl Extents {
-    /// What the policy and the driver's prices ask for.
-    fn bounds(&self, device: DeviceHeap<'_>) -> Bounds {
+    /// How dear the driver's extents are, where the policy asks; the log is told once.
+    fn dearness(&self, device: DeviceHeap<'_>) -> i8 {
         let prices = self.store.prices();
         let dearness = prices.dearness();
         if prices.is_news() {
-            let [least, most, _] = extent_sizes(dearness).map(Bytes);
+            let [least, most] = extent_sizes(dearness).map(Bytes);
             let message =
                 format_args!("device {}: {prices}; extents of {least} to {most}", device.ordinal);
             device.heap.log.write(LogLevel::Info, &message);
         }
         match self.policy {
-            ElasticPolicy::Balanced => BALANCED.at(dearness),
-            ElasticPolicy::Tight => TIGHT,
+            ElasticPolicy::Balanced => dearness,
+            ElasticPolicy::Tight => 0,
         }
+    }
+
+    /// The size of an extent of usually `bytes` at this driver's prices, for a program with that
+    /// live peak.
+    fn priced(&self, bytes: u64, device: DeviceHeap<'_>, peak_bytes: u64) -> u64 {
+        let dearness = self.dearness(device);
+        if dearness < 0 && peak_bytes < LEAST_FINER_BYTES {
+            return bytes;
+        }
+        let coarsest_bytes =
+            (peak_bytes / COARSEST_PART).min(device.usable_bytes() / COARSEST_DEVICE_PART);
+        scaled(bytes, dearness).min(power_below(coarsest_bytes).max(bytes))
     }
 
     /// How memory grows now, for the request of `climb`.
     pub(super) fn growth(&self, climb: &Climb<'_>) -> Growth {
         let Climb { device, block_bytes, .. } = *climb;
-        let bounds = self.bounds(device);
+        let bounds = match self.policy {
+            ElasticPolicy::Balanced => BALANCED,
+            ElasticPolicy::Tight => TIGHT,
+        };
         let granule_bytes = self.store.granule_bytes();
         let peak_bytes = device.most_live_bytes(block_bytes);
         let reserved_bytes = device.ledger.reserved_bytes();
@@ -142,10 +150,11 @@ impl Extents {
                 (extent_bytes, extent_bytes)
             }
             SizeClass::Large => {
-                let part_bytes = power_below(peak_bytes / bounds.extent_part);
+                let part_bytes = power_below(peak_bytes / EXTENT_PART);
                 let fewest_bytes = power_below(peak_bytes / FEWEST_EXTENTS);
                 let least_bytes = bounds.least_extent_bytes.min(fewest_bytes);
-                let steady_bytes = size(part_bytes.clamp(least_bytes, bounds.most_extent_bytes));
+                let usual_bytes = part_bytes.clamp(least_bytes, bounds.most_extent_bytes);
+                let steady_bytes = size(self.priced(usual_bytes, device, peak_bytes));
                 if is_growing(device, reserved_bytes) {
                     (size(bounds.growing_extent_bytes).max(steady_bytes), steady_bytes)
                 } else {
@@ -184,9 +193,9 @@ impl Growth {
     }
 }
 
-/// `value` × 2^`exponent`.
-const fn scaled(value: u64, exponent: i8) -> u64 {
-    if exponent < 0 { value >> -exponent } else { value << exponent }
+/// `bytes` × 2^`exponent`.
+const fn scaled(bytes: u64, exponent: i8) -> u64 {
+    if exponent < 0 { bytes >> -exponent } else { bytes << exponent }
 }
 
 /// The power of two that `bytes` reaches.
