@@ -39,6 +39,7 @@ mod window;
 
 pub(super) use area::Books;
 pub(super) use give_back::Kept;
+pub use growth::extent_sizes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
