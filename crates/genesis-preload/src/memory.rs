@@ -32,6 +32,7 @@ pub(crate) enum Order {
 }
 
 /// The device that calls of `level` are for; `None` if it is not served.
+#[inline(always)]
 pub(crate) fn device_for(level: Level, order: Order) -> Option<&'static Device> {
     let find = || match order {
         Order::Device => device::current(),
@@ -49,6 +50,7 @@ pub(crate) fn device_for(level: Level, order: Order) -> Option<&'static Device> 
 }
 
 /// The device and the library that serve a call; `None` to pass.
+#[inline(always)]
 fn place(level: Level, order: Order) -> Option<(&'static Device, &'static Genesis)> {
     if inside::is_inside() || !process::may_serve() {
         return None;
@@ -57,6 +59,7 @@ fn place(level: Level, order: Order) -> Option<(&'static Device, &'static Genesi
 }
 
 /// A block in the given order; `None` to pass, an error if memory is short.
+#[inline(always)]
 fn allocate(level: Level, bytes: usize, order: Order) -> Option<Result<u64, ()>> {
     let (device, genesis) = place(level, order)?;
     let (stream, is_ours) = match order {
@@ -178,7 +181,7 @@ fn pointer(address: u64) -> Pointer {
 }
 
 /// Frees a block that was handed out lately; returns true if it did.
-#[inline]
+#[inline(always)]
 fn free_handed(address: u64) -> bool {
     if !process::has_fence() || process::genesis_if_open().is_none() {
         return false;
