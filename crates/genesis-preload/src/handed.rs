@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, fence};
 
 /// How many blocks there are at most: a power of two.
 const PLACES: usize = 1 << PLACE_BITS;
-const PLACE_BITS: u32 = 12;
+const PLACE_BITS: u32 = 14;
 /// Sizes are below 2^47 bytes.
 const SIZE_BITS: u32 = 56;
 
