@@ -35,8 +35,9 @@ const SMALL_EXTENT_PART: u64 = 32;
 const EXTENT_PART: u64 = 256;
 /// … but a small program's are smaller than the policy's least, so that it has at least so many.
 const FEWEST_EXTENTS: u64 = 4;
-/// Where an extent costs more or less than on an H100 (`driver::Prices`), extents are so much larger
-/// or smaller, but not larger than this part of the live peak and this part of the device, …
+/// Where an extent costs more or less than on an H100 (`driver::Prices`), extents are as much larger
+/// or smaller. But not larger than this part of the live peak and this part of the device, or
+/// little room would cost more than they save, …
 const COARSEST_PART: u64 = 128;
 const COARSEST_DEVICE_PART: u64 = 512;
 /// … and not smaller for programs that never held so many bytes: they would move more often and
