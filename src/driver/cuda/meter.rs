@@ -62,6 +62,11 @@ impl Meter {
         }
     }
 
+    /// The system's clock, in nanoseconds.
+    pub(super) fn clock_ns(&self) -> u64 {
+        self.made.0.elapsed().as_nanos() as u64
+    }
+
     /// The time spent in driver calls, by the clock's average rate over the meter's life.
     fn nanoseconds(&self) -> u64 {
         let (instant, started) = self.made;

@@ -16,12 +16,16 @@
 //! An extent can move only while no block lies in it, so it should be a small part of what is held.
 //! But each costs driver calls of the same price at any size, so there should be few. While hardly
 //! anything was freed, most memory is kept for ever, so extents are large.
+//!
+//! The sizes are those for an H100. What this driver charges scales them by a power of two
+//! ([`crate::driver::Prices`]); the slack and extents while growing stay, because other ones
+//! gained nothing at any published price list.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::state::{Climb, DeviceHeap, Extents};
-use crate::base::size::{GIB, MIB, SizeClass};
-use crate::config::ElasticPolicy;
+use crate::base::size::{Bytes, GIB, MIB, SizeClass};
+use crate::config::{ElasticPolicy, LogLevel};
 
 /// The slack is at least so many bytes, or this part of the device if that is less: moving memory
 /// for a small program gains nothing.
@@ -35,6 +39,14 @@ const SMALL_EXTENT_PART: u64 = 32;
 const EXTENT_PART: u64 = 256;
 /// … but a small program's are smaller than the policy's least, so that it has at least so many.
 const FEWEST_EXTENTS: u64 = 4;
+/// Where an extent costs more or less than on an H100 (`driver::Prices`), extents are as much larger
+/// or smaller. But not larger than this part of the live peak and this part of the device, or
+/// little room would cost more than they save, …
+const COARSEST_PART: u64 = 128;
+const COARSEST_DEVICE_PART: u64 = 512;
+/// … and not smaller for programs that never held so many bytes: they would move more often and
+/// hold no less.
+const LEAST_FINER_BYTES: u64 = GIB;
 /// An extent while hardly anything was freed, in bytes, …
 const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
 /// … which is while the bytes freed are under this part of those reserved.
@@ -79,12 +91,46 @@ pub(super) struct Growth {
     /// How much may be created at all.
     pub(super) usable_bytes: u64,
     /// The size of new extents.
-    pub(super) extent_bytes: u64,
+    extent_bytes: u64,
     /// What is created above `room_bytes` is a multiple of this, if possible.
-    pub(super) step_bytes: u64,
+    step_bytes: u64,
+}
+
+/// The least and the most bytes of large extents, of programs that hold much, where an extent costs
+/// 2^`dearness` times as much as on an H100.
+pub fn extent_sizes(dearness: i8) -> [u64; 2] {
+    [BALANCED.least_extent_bytes, BALANCED.most_extent_bytes].map(|bytes| scaled(bytes, dearness))
 }
 
 impl Extents {
+    /// How dear the driver's extents are, where the policy asks; the log is told once.
+    fn dearness(&self, device: DeviceHeap<'_>) -> i8 {
+        let prices = self.store.prices();
+        let dearness = prices.dearness();
+        if prices.is_news() {
+            let [least, most] = extent_sizes(dearness).map(Bytes);
+            let message =
+                format_args!("device {}: {prices}; extents of {least} to {most}", device.ordinal);
+            device.heap.log.write(LogLevel::Info, &message);
+        }
+        match self.policy {
+            ElasticPolicy::Balanced => dearness,
+            ElasticPolicy::Tight => 0,
+        }
+    }
+
+    /// The size of an extent of usually `bytes` at this driver's prices, for a program with that
+    /// live peak.
+    fn priced(&self, bytes: u64, device: DeviceHeap<'_>, peak_bytes: u64) -> u64 {
+        let dearness = self.dearness(device);
+        if dearness < 0 && peak_bytes < LEAST_FINER_BYTES {
+            return bytes;
+        }
+        let coarsest_bytes =
+            (peak_bytes / COARSEST_PART).min(device.usable_bytes() / COARSEST_DEVICE_PART);
+        scaled(bytes, dearness).min(power_below(coarsest_bytes).max(bytes))
+    }
+
     /// How memory grows now, for the request of `climb`.
     pub(super) fn growth(&self, climb: &Climb<'_>) -> Growth {
         let Climb { device, block_bytes, .. } = *climb;
@@ -114,7 +160,8 @@ impl Extents {
                 let part_bytes = power_below(peak_bytes / EXTENT_PART);
                 let fewest_bytes = power_below(peak_bytes / FEWEST_EXTENTS);
                 let least_bytes = bounds.least_extent_bytes.min(fewest_bytes);
-                let steady_bytes = size(part_bytes.clamp(least_bytes, bounds.most_extent_bytes));
+                let usual_bytes = part_bytes.clamp(least_bytes, bounds.most_extent_bytes);
+                let steady_bytes = size(self.priced(usual_bytes, device, peak_bytes));
                 if is_growing(device, reserved_bytes) {
                     (size(bounds.growing_extent_bytes).max(steady_bytes), steady_bytes)
                 } else {
@@ -168,6 +215,11 @@ impl Growth {
         let rest_bytes = bytes % extent_bytes;
         (0..whole).map(move |_| extent_bytes).chain((rest_bytes > 0).then_some(rest_bytes))
     }
+}
+
+/// `bytes` × 2^`exponent`.
+const fn scaled(bytes: u64, exponent: i8) -> u64 {
+    if exponent < 0 { bytes >> -exponent } else { bytes << exponent }
 }
 
 /// The power of two that `bytes` reaches.
