@@ -8,7 +8,9 @@
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
 //!                 bounds; but GROWING_EXTENT_BYTES while bytes freed < reserved / STEADY_PART
 //!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
-//!             both: at most max(left on the device / ROOM_PART, device / DEVICE_PART)
+//!             both: at most min(left² / device, device² / LARGE_DEVICE_BYTES), rounded up to a power
+//!                 of two, where left is what may still be created; once memory was short, at most
+//!                 left / SHORT_PART; but at least device / DEVICE_PART
 //! ```
 //!
 //! An extent can move only while no block lies in it, so it should be a small part of what is held.
@@ -18,6 +20,8 @@
 //! The sizes are those for an H100. What this driver charges scales them by a power of two
 //! ([`crate::driver::Prices`]); the slack and extents while growing stay, because other ones
 //! gained nothing at any published price list.
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::state::{Climb, DeviceHeap, Extents};
 use crate::base::size::{Bytes, GIB, MIB, SizeClass};
@@ -46,11 +50,13 @@ const LEAST_FINER_BYTES: u64 = GIB;
 /// An extent while hardly anything was freed, in bytes, …
 const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
 /// … which is while the bytes freed are under this part of those reserved.
-const STEADY_PART: u64 = 3;
-/// Where little memory is left, one live block should not keep much of it from moving. An extent is
-/// at most this part of the memory that the device has left, …
-const ROOM_PART: u64 = 256;
-/// … or this part of the device's memory, if that is more.
+const STEADY_PART: u64 = 4;
+/// Where little memory is left, one live block should not keep much of it from moving. On a small
+/// device, fine extents are few anyway.
+const LARGE_DEVICE_BYTES: u64 = 64 * GIB;
+/// Once memory was short, an extent is at most this part of what is left.
+const SHORT_PART: u64 = 256;
+/// But always at least this part of the device's memory.
 const DEVICE_PART: u64 = 4096;
 
 /// What the policy chooses.
@@ -85,9 +91,9 @@ pub(super) struct Growth {
     /// How much may be created at all.
     pub(super) usable_bytes: u64,
     /// The size of new extents.
-    pub(super) extent_bytes: u64,
+    extent_bytes: u64,
     /// What is created above `room_bytes` is a multiple of this, if possible.
-    pub(super) step_bytes: u64,
+    step_bytes: u64,
 }
 
 /// The least and the most bytes of large extents, of programs that hold much, where an extent costs
@@ -140,7 +146,7 @@ impl Extents {
         let slack_bytes = (peak_bytes / bounds.slack_part).max(least_slack_bytes);
         let limit_bytes = peak_bytes + slack_bytes;
         let room_bytes = limit_bytes.saturating_sub(reserved_bytes).min(usable_bytes);
-        let most_bytes = (usable_bytes / ROOM_PART).max(device.usable_bytes() / DEVICE_PART);
+        let most_bytes = self.most_extent_bytes(usable_bytes, device.usable_bytes());
         let size =
             |bytes: u64| bytes.min(most_bytes).max(granule_bytes).next_multiple_of(granule_bytes);
         let (extent_bytes, step_bytes) = match SizeClass::of(block_bytes) {
@@ -171,6 +177,23 @@ impl Extents {
             step_bytes,
         }
     }
+
+    /// The most that an extent may be while `left_bytes` of the device's memory are left.
+    fn most_extent_bytes(&self, left_bytes: u64, device_bytes: u64) -> u64 {
+        let most_bytes = if self.is_short.load(Relaxed) {
+            left_bytes / SHORT_PART
+        } else {
+            let left_part_bytes = square(left_bytes) / u128::from(device_bytes.max(1));
+            let device_part_bytes = square(device_bytes) / u128::from(LARGE_DEVICE_BYTES);
+            let most_bytes = left_part_bytes.min(device_part_bytes).next_power_of_two();
+            u64::try_from(most_bytes).unwrap_or(u64::MAX)
+        };
+        most_bytes.max(device_bytes / DEVICE_PART)
+    }
+}
+
+fn square(bytes: u64) -> u128 {
+    u128::from(bytes) * u128::from(bytes)
 }
 
 impl Growth {
