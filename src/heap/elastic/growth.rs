@@ -24,6 +24,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::state::{Climb, DeviceHeap, Extents};
+use super::ablation::Part;
 use crate::base::size::{Bytes, GIB, MIB, SizeClass};
 use crate::config::{ElasticPolicy, LogLevel};
 
@@ -162,7 +163,7 @@ impl Extents {
                 let least_bytes = bounds.least_extent_bytes.min(fewest_bytes);
                 let usual_bytes = part_bytes.clamp(least_bytes, bounds.most_extent_bytes);
                 let steady_bytes = size(self.priced(usual_bytes, device, peak_bytes));
-                if is_growing(device, reserved_bytes) {
+                if is_growing(device, reserved_bytes) && Part::CoarseAtFirst.is_in() {
                     (size(bounds.growing_extent_bytes).max(steady_bytes), steady_bytes)
                 } else {
                     (steady_bytes, steady_bytes)
