@@ -49,7 +49,7 @@ const COARSEST_DEVICE_PART: u64 = 512;
 /// hold no less.
 const LEAST_FINER_BYTES: u64 = GIB;
 /// An extent while hardly anything was freed, in bytes, …
-const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
+const GROWING_EXTENT_BYTES: u64 = 64 * MIB;
 /// … which is while the bytes freed are under this part of those reserved.
 const STEADY_PART: u64 = 4;
 /// Where little memory is left, one live block should not keep much of it from moving. On a small
