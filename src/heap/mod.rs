@@ -6,7 +6,8 @@
 //! | `hot_path`, `extras`, `lane`, `lanes` | allocate and free in the steady state |
 //! | `ladder`, `backing`, `segments`, `elastic`, `idle` | serve a request after a miss |
 //! | `release`, `choice`, `limits`, `peers` | release memory, keep limits, access by peers |
-//! | `waits`, `gate`, `captures`, `pools`, `streams` | pending blocks, captures, streams |
+//! | `waits`, `gate`, `captures`, `streams` | pending blocks, captures, streams |
+//! | `pools`, `pool_blocks` | private pools, and their blocks one by one |
 //! | `pause`, `debug` | tags whose memory can be paused; finding misuse of memory |
 //! | `devices`, `whole`, `report`, `describe`, `notes` | calls and queries; events reported |
 //!
@@ -41,6 +42,7 @@ mod pause;
 mod paused_extent;
 mod peers;
 mod policy;
+mod pool_blocks;
 mod pools;
 mod release;
 mod report;
@@ -57,6 +59,7 @@ pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use debug::LiveDetail;
 pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription};
 
+pub use pool_blocks::{Place, PoolBlock};
 pub use pools::{PoolFilter, PoolId};
 pub use report::LiveBlock;
 pub use state::{Clock, Heap, Surroundings};

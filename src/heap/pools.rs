@@ -9,6 +9,9 @@
 //! stream, so no event of a lane's own stream shows when its memory is out of use. Live memory is
 //! released once it is freed, with the next release of cached memory.
 //!
+//! If several begun pools accept a request, the one begun last serves it. `Heap::hold_pool` counts a
+//! use without a begin, for those who name a pool in advance.
+//!
 //! A stream may be capturing while any pool of its device is begun, so meanwhile the heap does not
 //! wait, poll or release memory there.
 
@@ -78,8 +81,10 @@ struct State {
 struct Held {
     id: PoolId,
     number: PoolNumber,
-    /// Begins minus releases.
+    /// Begins and holds, minus releases.
     uses: u64,
+    /// Whether its free memory serves a request from outside that would otherwise fail.
+    lends: bool,
 }
 
 /// A pool that is begun and not ended.
@@ -133,7 +138,7 @@ impl Pools {
         // Filters are the caller's code: no lock is held while they run.
         let routes = self.state.lock().routes.clone();
         assert_none_held();
-        let claimed = routes.iter().find(|route| (route.filter)(stream));
+        let claimed = routes.iter().rev().find(|route| (route.filter)(stream));
         claimed.map(|route| route.number)
     }
 
@@ -147,21 +152,38 @@ impl Pools {
         if state.routes.iter().any(|route| route.id == id) {
             return Err(misuse(id, "is begun already"));
         }
-        let number = match state.held.iter_mut().find(|held| held.id == id) {
-            Some(held) => {
-                held.uses += 1;
-                held.number
-            }
-            None => {
-                state.last_number += 1;
-                let number = PoolNumber(state.last_number);
-                state.held.push(Held { id, number, uses: 1 });
-                number
-            }
-        };
+        let number = state.hold(id).number;
         state.routes.push(Route { id, number, filter });
         self.set(ROUTING, true);
         Ok(())
+    }
+
+    /// Counts a use; if `lends`, the pool lends from now on.
+    pub(super) fn hold(&self, id: PoolId, lends: bool) {
+        let mut state = self.state.lock();
+        state.hold(id).lends |= lends;
+    }
+
+    /// How many uses there are.
+    pub(super) fn uses(&self, id: PoolId) -> u64 {
+        let state = self.state.lock();
+        state.held.iter().find(|held| held.id == id).map_or(0, |held| held.uses)
+    }
+
+    /// The number of a pool that is held.
+    pub(super) fn number_of(&self, id: PoolId) -> Result<PoolNumber> {
+        let state = self.state.lock();
+        let held = state.held.iter().find(|held| held.id == id);
+        held.map(|held| held.number).ok_or_else(|| misuse(id, "is not held"))
+    }
+
+    /// The pools that lend, the one held longest first.
+    pub(super) fn lenders(&self) -> Vec<PoolNumber> {
+        let state = self.state.lock();
+        let mut lenders: Vec<PoolNumber> =
+            state.held.iter().filter(|held| held.lends).map(|held| held.number).collect();
+        lenders.sort_by_key(|number| number.0);
+        lenders
     }
 
     pub(super) fn end(&self, id: PoolId) -> Result<()> {
@@ -184,6 +206,21 @@ impl Pools {
             state.held.swap_remove(position);
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// Counts a use of the pool, which is made if nobody holds it.
+    fn hold(&mut self, id: PoolId) -> &mut Held {
+        let position = self.held.iter().position(|held| held.id == id).unwrap_or_else(|| {
+            self.last_number += 1;
+            let number = PoolNumber(self.last_number);
+            self.held.push(Held { id, number, uses: 0, lends: false });
+            self.held.len() - 1
+        });
+        let held = &mut self.held[position];
+        held.uses += 1;
+        held
     }
 }
 
