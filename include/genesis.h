@@ -201,6 +201,36 @@ typedef struct {
     void (*empty_cache)(void);
 } genesis_onnxruntime_functions;
 
+// Names a private pool of a device.
+typedef struct {
+    // The first of PyTorch's two numbers for it, or any other.
+    uint64_t first;
+    // The second.
+    uint64_t second;
+} genesis_pool_id;
+
+// Returns `bytes` new bytes of memory of `device`, aligned to 512, for use on `stream`; NULL if
+// there are none. It must neither throw nor allocate from the pool.
+typedef void *(*genesis_pool_allocate)(void *user_data,
+                                       size_t bytes,
+                                       int device,
+                                       genesis_stream stream);
+
+// Takes back memory that `genesis_pool_allocate` returned; no work that uses it is under way. It
+// must not throw.
+typedef void (*genesis_pool_free)(void *user_data, void *ptr, size_t bytes);
+
+// Where the memory of a private pool comes from. Any thread may call the functions, several at
+// once, and as long as the process lives.
+typedef struct {
+    // Passed to both functions.
+    void *user_data;
+    // Gets memory.
+    genesis_pool_allocate allocate;
+    // Takes it back.
+    genesis_pool_free free;
+} genesis_pool_source;
+
 // A block of a private pool.
 typedef struct {
     // The first byte.
@@ -613,32 +643,42 @@ genesis_status genesis_onnxruntime_functions_get(int device,
 // has no path from `peer` to `device`.
 genesis_status genesis_peer_access_enable(int device, int peer);
 
-// Counts a use of a private pool of `device`, which two numbers name, and makes the pool if it is
-// not held. Its memory stays at its addresses until `genesis_private_pool_release` has been called
+// Makes a private pool of `device` and counts a use of it, like `genesis_private_pool_hold`. If
+// `keeps_whole` is not 0, each of its blocks is a whole allocation of the driver, neither cut nor
+// joined. If `source` is not NULL, its memory comes from there.
+//
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is held, or if a function of the source is
+// NULL; `GENESIS_STATUS_NOT_SUPPORTED` for a source while `GENESIS_DEBUG` has guard pages.
+//
+// The caller's part:
+// `source` is NULL or points to a source, whose functions and user data stay valid as long as the
+// process lives.
+genesis_status genesis_private_pool_create(int device,
+                                           genesis_pool_id pool,
+                                           int keeps_whole,
+                                           const genesis_pool_source *source);
+
+// Counts a use of a private pool of `device`, and makes the pool if it is not held. Its memory stays at its addresses until `genesis_private_pool_release` has been called
 // for each use.
 //
 // If `lends` is not 0, from now on a request on `device` that belongs to no pool takes free memory
 // of this one, on the same stream, rather than fail.
 genesis_status genesis_private_pool_hold(int device,
-                                         uint64_t pool_first,
-                                         uint64_t pool_second,
+                                         genesis_pool_id pool,
                                          int lends);
 
 // Ends one use of a private pool. The last returns the pool's free memory to the driver, which may
 // wait for the device; what is live returns later, once it is freed.
 //
 // Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is not held.
-genesis_status genesis_private_pool_release(int device, uint64_t pool_first, uint64_t pool_second);
+genesis_status genesis_private_pool_release(int device, genesis_pool_id pool);
 
 // Writes to `uses` how often a private pool was held or begun and not released; 0 if it is not
 // held.
 //
 // The caller's part:
 // `uses` is NULL, which is an error, or points to a writable `uint64_t`.
-genesis_status genesis_private_pool_uses_get(int device,
-                                             uint64_t pool_first,
-                                             uint64_t pool_second,
-                                             uint64_t *uses);
+genesis_status genesis_private_pool_uses_get(int device, genesis_pool_id pool, uint64_t *uses);
 
 // Writes the blocks of a private pool, by address, to `blocks`, which has room for `capacity`; and
 // to `count` how many there are, which may be more. A copy of those that are live, kept, is a
@@ -651,8 +691,7 @@ genesis_status genesis_private_pool_uses_get(int device,
 // `blocks` has room for `capacity` blocks, or that is 0; `count` is NULL, which is an error, or
 // points to a writable `size_t`.
 genesis_status genesis_private_pool_blocks_get(int device,
-                                               uint64_t pool_first,
-                                               uint64_t pool_second,
+                                               genesis_pool_id pool,
                                                genesis_pool_block *blocks,
                                                size_t capacity,
                                                size_t *count);
@@ -671,8 +710,7 @@ genesis_status genesis_private_pool_blocks_get(int device,
 // The caller's part:
 // `blocks` points to `count` blocks, or that is 0.
 genesis_status genesis_private_pool_blocks_place(int device,
-                                                 uint64_t pool_first,
-                                                 uint64_t pool_second,
+                                                 genesis_pool_id pool,
                                                  const genesis_pool_block *blocks,
                                                  size_t count);
 

@@ -26,6 +26,8 @@ mod contexts;
 mod handles;
 #[path = "heap_conformance/limits.rs"]
 mod limits;
+#[path = "heap_conformance/own_memory.rs"]
+mod own_memory;
 #[path = "heap_conformance/pool_blocks.rs"]
 mod pool_blocks;
 #[path = "heap_conformance/pools.rs"]
@@ -98,6 +100,12 @@ macro_rules! cases {
             pools::pools_do_not_mix
             pools::misuse_of_pools_is_reported
             pools::a_capture_is_not_disturbed
+            own_memory::segments_of_a_pool_stay_whole
+            own_memory::a_pools_memory_comes_from_its_source
+            own_memory::a_source_gets_back_what_outlives_its_pool
+            own_memory::a_source_without_memory_is_a_shortage
+            own_memory::a_capture_calls_no_source_to_free
+            own_memory::a_pool_that_is_held_is_not_made_again
             pool_blocks::the_pool_begun_last_serves
             pool_blocks::holding_a_pool_counts_as_a_use
             pool_blocks::a_state_comes_back_at_the_same_addresses

@@ -164,6 +164,18 @@ class CPoolBlock(ctypes.Structure):
     ]
 
 
+class CPoolId(ctypes.Structure):
+    """``genesis_pool_id``."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in ("first", "second")]
+
+
+class CPoolSource(ctypes.Structure):
+    """``genesis_pool_source``: addresses."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("user_data", "allocate", "free")]
+
+
 class COnnxruntimeFunctions(ctypes.Structure):
     """``genesis_onnxruntime_functions``: addresses."""
 
@@ -178,7 +190,6 @@ LiveBlockVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CLiveB
 _Status = ctypes.c_int
 _Text = ctypes.c_char_p
 _Int = ctypes.c_int
-_Number = ctypes.c_uint64
 _Size = ctypes.c_size_t
 _Pointer = ctypes.POINTER
 _Address = ctypes.c_void_p
@@ -201,17 +212,15 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_stats_reset_peak": (_Status, [_Int]),
     "genesis_pool_stats_get": (_Status, [_Int, _Int, _Pointer(CPoolStats)]),
     "genesis_live_blocks_visit": (_Status, [_Int, _Size, LiveBlockVisitor, ctypes.c_void_p]),
-    "genesis_private_pool_hold": (_Status, [_Int, _Number, _Number, _Int]),
-    "genesis_private_pool_release": (_Status, [_Int, _Number, _Number]),
-    "genesis_private_pool_uses_get": (_Status, [_Int, _Number, _Number, _Pointer(_Number)]),
+    "genesis_private_pool_create": (_Status, [_Int, CPoolId, _Int, _Pointer(CPoolSource)]),
+    "genesis_private_pool_hold": (_Status, [_Int, CPoolId, _Int]),
+    "genesis_private_pool_release": (_Status, [_Int, CPoolId]),
+    "genesis_private_pool_uses_get": (_Status, [_Int, CPoolId, _Pointer(ctypes.c_uint64)]),
     "genesis_private_pool_blocks_get": (
         _Status,
-        [_Int, _Number, _Number, _Pointer(CPoolBlock), _Size, _Pointer(_Size)],
+        [_Int, CPoolId, _Pointer(CPoolBlock), _Size, _Pointer(_Size)],
     ),
-    "genesis_private_pool_blocks_place": (
-        _Status,
-        [_Int, _Number, _Number, _Pointer(CPoolBlock), _Size],
-    ),
+    "genesis_private_pool_blocks_place": (_Status, [_Int, CPoolId, _Pointer(CPoolBlock), _Size]),
     "genesis_torch_adopt_next": (None, [_Address]),
     "genesis_tag_push": (_Status, [_Text]),
     "genesis_tag_pop": (_Status, []),

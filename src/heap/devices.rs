@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
+use super::own_memory::PoolOptions;
 use super::pool_blocks::{Place, PoolBlock};
 use super::pools::{PoolFilter, PoolId};
 use super::report::LiveBlock;
@@ -233,6 +234,17 @@ impl Heap {
     pub fn hold_pool(&self, device: DeviceOrdinal, pool: PoolId, lends: bool) -> Result<()> {
         self.device(device)?.pools.hold(pool, lends);
         Ok(())
+    }
+
+    /// Makes `pool`, with the memory that `options` say, and counts a use of it. `InvalidArgument` if
+    /// it is held; `NotSupported` for a source while there are guard pages.
+    pub fn create_pool(
+        &self,
+        device: DeviceOrdinal,
+        pool: PoolId,
+        options: PoolOptions,
+    ) -> Result<()> {
+        self.device(device)?.create_pool(pool, options)
     }
 
     /// How often `pool` was held and begun, and not released.

@@ -7,7 +7,7 @@
 //! | `ladder`, `backing`, `segments`, `elastic`, `idle` | serve a request after a miss |
 //! | `release`, `choice`, `limits`, `peers` | release memory, keep limits, access by peers |
 //! | `waits`, `gate`, `captures`, `streams` | pending blocks, captures, streams |
-//! | `pools`, `pool_blocks` | private pools, and their blocks one by one |
+//! | `pools`, `pool_blocks`, `own_memory` | private pools, their blocks, their memory |
 //! | `pause`, `debug` | tags whose memory can be paused; finding misuse of memory |
 //! | `devices`, `whole`, `report`, `describe`, `notes` | calls and queries; events reported |
 //!
@@ -38,6 +38,7 @@ mod lanes;
 mod lanes_tests;
 mod limits;
 mod notes;
+mod own_memory;
 mod pause;
 mod paused_extent;
 mod peers;
@@ -59,6 +60,8 @@ pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use debug::LiveDetail;
 pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription};
 
+pub use crate::memory::SegmentSource;
+pub use own_memory::PoolOptions;
 pub use pool_blocks::{Place, PoolBlock};
 pub use pools::{PoolFilter, PoolId};
 pub use report::LiveBlock;

@@ -17,8 +17,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
+use super::own_memory::OwnMemory;
 use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::base::{Error, Result, StreamHandle};
 
@@ -66,6 +67,8 @@ const TAGGED: u8 = 2;
 #[derive(Debug)]
 pub(super) struct Pools {
     mode: AtomicU8,
+    /// Whether there ever was a pool with memory of its own.
+    has_own: AtomicBool,
     state: Lock<State, { rank::DEVICE }>,
 }
 
@@ -73,6 +76,8 @@ pub(super) struct Pools {
 struct State {
     last_number: u32,
     held: Vec<Held>,
+    /// What pools have of their own; also of pools that are not held and whose lanes hold memory.
+    own: Vec<(PoolNumber, Arc<OwnMemory>)>,
     routes: Vec<Route>,
 }
 
@@ -97,7 +102,11 @@ struct Route {
 
 impl Default for Pools {
     fn default() -> Self {
-        Self { mode: AtomicU8::new(TAGGED), state: Lock::default() }
+        Self {
+            mode: AtomicU8::new(TAGGED),
+            has_own: AtomicBool::new(false),
+            state: Lock::default(),
+        }
     }
 }
 
@@ -162,6 +171,44 @@ impl Pools {
     pub(super) fn hold(&self, id: PoolId, lends: bool) {
         let mut state = self.state.lock();
         state.hold(id).lends |= lends;
+    }
+
+    /// Makes a pool and counts a use. `in_use` are the pools whose lanes hold memory.
+    pub(super) fn create(
+        &self,
+        id: PoolId,
+        own: Option<Arc<OwnMemory>>,
+        in_use: &[PoolNumber],
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.held.iter().any(|held| held.id == id) {
+            return Err(misuse(id, "is held already"));
+        }
+        let number = state.hold(id).number;
+        let State { held, own: all, .. } = &mut *state;
+        all.retain(|(number, _)| {
+            in_use.contains(number) || held.iter().any(|held| held.number == *number)
+        });
+        if let Some(own) = own {
+            all.push((number, own));
+            self.has_own.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// What the pool has of its own.
+    pub(super) fn own(&self, number: PoolNumber) -> Option<Arc<OwnMemory>> {
+        if !number.is_private() || !self.has_own.load(Relaxed) {
+            return None;
+        }
+        let state = self.state.lock();
+        let found = state.own.iter().find(|(other, _)| *other == number);
+        found.map(|(_, own)| Arc::clone(own))
+    }
+
+    /// Returns true if there may be pools with memory of their own.
+    pub(super) fn has_own(&self) -> bool {
+        self.has_own.load(Relaxed)
     }
 
     /// How many uses there are.

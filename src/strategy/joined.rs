@@ -95,6 +95,11 @@ impl<S: FreeList, L: FreeList, R: CutRule> Joined<S, L, R> {
         Self { small: Class::new(), large: Class::new(), rule }
     }
 
+    /// The rule by which blocks are cut.
+    pub fn rule(&self) -> &R {
+        &self.rule
+    }
+
     /// Takes out a block of at least `block_bytes`, cut to size.
     #[inline]
     pub fn take(&mut self, blocks: &mut BlockTable, block_bytes: u64) -> Option<Slot> {

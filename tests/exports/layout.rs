@@ -15,7 +15,7 @@ use genesis::config::{HostKind, LogLevel};
 use genesis::ffi::allocation::BlockInfo;
 use genesis::ffi::live::LiveBlock;
 use genesis::ffi::onnxruntime::OnnxruntimeFunctions;
-use genesis::ffi::private_pools::{BlockState, PoolBlock};
+use genesis::ffi::private_pools::{BlockState, PoolBlock, PoolId, PoolSource};
 use genesis::ffi::statistics::Pool;
 use genesis::observe::{PoolStatistics, Statistics};
 
@@ -91,6 +91,8 @@ fn structures() -> Vec<(&'static str, Facts)> {
                 segment_bytes,
             }
         ),
+        structure!("genesis_pool_id", PoolId { first, second }),
+        structure!("genesis_pool_source", PoolSource { user_data, allocate, free }),
         structure!(
             "genesis_onnxruntime_functions",
             OnnxruntimeFunctions { alloc, free, empty_cache }

@@ -10,18 +10,33 @@ take only the pool's ``id`` and work unchanged. C++ code that takes a pool as an
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Optional
 
 import torch
 
 from .. import _library, options as _options
-from . import _private_pools
+from . import _plug, _private_pools
 from ._private_pools import Block, PoolId
 
 _Segment = dict[str, Any]
+
+#: ``CUDAPluggableAllocator``'s functions to get memory for the current device and stream, and to
+#: take it back: as C sees them, the object is their first argument. They are found by name, like
+#: PyTorch's exceptions, as is the table by which an object of the class is recognised.
+_CLASS = "N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
+_ALLOCATE = f"_Z{_CLASS}9raw_allocEm"
+_FREE = f"_Z{_CLASS}10raw_deleteEPv"
+_TABLE = f"_ZTV{_CLASS}E"
+#: The part of the table before the address to which objects point.
+_TABLE_PROLOGUE_BYTES = 16
+
+#: Allocators in use, and those that were.
+_allocators: list[Any] = []
 
 
 class MemPool:
@@ -31,24 +46,29 @@ class MemPool:
     free memory returns to the driver at once, and the memory of tensors that are left once they are
     gone, with the next release of cached memory.
 
-    With ``use_on_oom``, a request from outside that would fail takes free memory of the pool.
+    With ``allocator`` (``CUDAPluggableAllocator.allocator()``), segments come from there. Its
+    functions must not throw. With ``use_on_oom``, a request from outside that would fail takes free
+    memory of the pool. With ``no_split``, a segment is one block.
     """
 
     def __init__(
-        self, allocator: Any = None, use_on_oom: bool = False, no_split: bool = False
+        self,
+        allocator: Optional[torch._C._cuda_CUDAAllocator] = None,
+        use_on_oom: bool = False,
+        no_split: bool = False,
     ) -> None:
-        if allocator is not None or no_split:
-            what = "an allocator of its own" if allocator is not None else "no_split"
-            raise NotImplementedError(
-                f"torch.cuda.MemPool with {what} is not supported after genesis.torch.enable()"
-            )
+        source = None if allocator is None else _source(allocator)
         torch.cuda.init()
         self._device = torch.cuda.current_device()
+        self._allocator = allocator
         self._id: PoolId = torch.cuda.graph_pool_handle()
-        _private_pools.hold(self._device, self._id, bool(use_on_oom))
+        _private_pools.create(self._device, self._id, bool(no_split), source)
         ending = weakref.finalize(self, _release, self._device, self._id)
         # The driver may be gone by then.
         ending.atexit = False
+        if use_on_oom:
+            _private_pools.hold(self._device, self._id, lends=True)
+            _private_pools.release(self._device, self._id)
 
     @property
     def id(self) -> PoolId:
@@ -56,9 +76,9 @@ class MemPool:
         return self._id
 
     @property
-    def allocator(self) -> Any:
-        """The allocator that segments come from; ``None`` for Genesis."""
-        return None
+    def allocator(self) -> Optional[torch._C._cuda_CUDAAllocator]:
+        """The allocator that segments come from; ``None``: Genesis."""
+        return self._allocator
 
     def use_count(self) -> int:
         """How many hold the pool: this object, graphs, and ``use_mem_pool`` while it lasts."""
@@ -69,6 +89,39 @@ class MemPool:
         without the history, which ``include_traces`` stands for."""
         blocks = _private_pools.blocks(self._device, self._id)
         return list(_segments(self._device, self._id, blocks))
+
+
+def _source(allocator: torch._C._cuda_CUDAAllocator) -> Optional[_private_pools.Source]:
+    """The functions of an allocator, for the library to call; ``None`` for Genesis itself, which
+    would otherwise wait for itself."""
+    if not isinstance(allocator, torch._C._cuda_CUDAAllocator):
+        raise TypeError(
+            "torch.cuda.MemPool: allocator must be a torch._C._cuda_CUDAAllocator, which "
+            f"CUDAPluggableAllocator.allocator() returns, not {allocator!r}"
+        )
+    this = _this(allocator)
+    if this == _this(_plug.allocator().allocator()):
+        return None
+    allocate, free, table = (_in_torch(name) for name in (_ALLOCATE, _FREE, _TABLE))
+    if ctypes.c_uint64.from_address(this).value != table + _TABLE_PROLOGUE_BYTES:
+        raise NotImplementedError(
+            "torch.cuda.MemPool takes allocators that CUDAPluggableAllocator made, also from C++; "
+            "genesis does not know how to call another"
+        )
+    # It must be there as long as memory is that it has to take back.
+    _allocators.append(allocator)
+    return this, allocate, free
+
+
+def _this(allocator: torch._C._cuda_CUDAAllocator) -> int:
+    """The C++ object of a Python object that pybind11 made: the word behind the object's head."""
+    return ctypes.c_uint64.from_address(id(allocator) + object.__basicsize__).value
+
+
+def _in_torch(name: str) -> int:
+    """The address of a symbol of PyTorch's library."""
+    library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cuda.so"))
+    return ctypes.addressof(ctypes.c_byte.in_dll(library, name))
 
 
 def new(_class: type, *arguments: Any, **named: Any) -> MemPool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Optional
 
 from .. import _library
 
 PoolId = tuple[int, int]
+#: Addresses of an argument and of the functions that get memory and take it back.
+Source = tuple[int, int, int]
 
 _LIVE = 0
 #: PyTorch's words for the states of a block.
@@ -45,21 +48,28 @@ class Block:
         return _STATES[self.state]
 
 
+def create(device: int, pool: PoolId, keeps_whole: bool, source: Optional[Source]) -> None:
+    """Makes the pool and counts a use. With ``keeps_whole``, a segment is one block; segments come
+    from ``source`` if there is one. Raises ``InvalidArgumentError`` if the pool is held."""
+    raw = None if source is None else ctypes.byref(_library.CPoolSource(*source))
+    _library.call("genesis_private_pool_create", device, _c(pool), int(keeps_whole), raw)
+
+
 def hold(device: int, pool: PoolId, lends: bool) -> None:
     """Counts a use of the pool, until :func:`release`; with ``lends``, its free memory serves
     requests from outside that would otherwise fail."""
-    _library.call("genesis_private_pool_hold", device, *pool, int(lends))
+    _library.call("genesis_private_pool_hold", device, _c(pool), int(lends))
 
 
 def release(device: int, pool: PoolId) -> None:
     """Ends a use of the pool; the last returns its memory to the driver."""
-    _library.call("genesis_private_pool_release", device, *pool)
+    _library.call("genesis_private_pool_release", device, _c(pool))
 
 
 def uses(device: int, pool: PoolId) -> int:
     """How many uses there are."""
     count = ctypes.c_uint64()
-    _library.call("genesis_private_pool_uses_get", device, *pool, ctypes.byref(count))
+    _library.call("genesis_private_pool_uses_get", device, _c(pool), ctypes.byref(count))
     return count.value
 
 
@@ -70,7 +80,12 @@ def blocks(device: int, pool: PoolId) -> list[Block]:
     while True:
         array = (_library.CPoolBlock * capacity)()
         _library.call(
-            "genesis_private_pool_blocks_get", device, *pool, array, capacity, ctypes.byref(count)
+            "genesis_private_pool_blocks_get",
+            device,
+            _c(pool),
+            array,
+            capacity,
+            ctypes.byref(count),
         )
         if count.value <= capacity:
             return [_block(raw) for raw in array[: count.value]]
@@ -89,7 +104,11 @@ def place(device: int, pool: PoolId, wanted: Sequence[Block]) -> None:
     for raw, block in zip(array, wanted):
         raw.address, raw.stream = block.address, block.stream
         raw.requested_bytes, raw.allocated_bytes = block.requested_bytes, block.bytes
-    _library.call("genesis_private_pool_blocks_place", device, *pool, array, len(wanted))
+    _library.call("genesis_private_pool_blocks_place", device, _c(pool), array, len(wanted))
+
+
+def _c(pool: PoolId) -> _library.CPoolId:
+    return _library.CPoolId(*pool)
 
 
 def _block(raw: _library.CPoolBlock) -> Block:
