@@ -18,7 +18,7 @@ from typing import Any, Callable
 import pytest
 import torch
 
-from support.program import run
+from support.program import program, run
 
 MIB = 1 << 20
 
@@ -354,6 +354,82 @@ def any_order() -> Any:
     return trace
 
 
+def states_by_hand() -> Any:
+    """The functions below the trees, without any graph."""
+    pool = torch.cuda.MemPool()
+    handle, device = pool.id, 0
+
+    def in_pool(size: int) -> torch.Tensor:
+        with torch.cuda.use_mem_pool(pool):
+            return zeros(size)
+
+    def is_live(*tensors: torch.Tensor) -> bool:
+        addresses = {tensor.data_ptr() for tensor in tensors}
+        return bool(torch._C._cuda_checkPoolLiveAllocations(device, handle, addresses))
+
+    def borrowed(tensor: torch.Tensor) -> Any:
+        storage = tensor.untyped_storage()
+        return torch._C._construct_storage_from_data_pointer(
+            storage.data_ptr(), storage.device, storage.nbytes()
+        )
+
+    empty = torch._C._cuda_getCheckpointState(device, handle)
+    a, b = in_pool(3 * MIB), in_pool(700)
+    state = torch._C._cuda_getCheckpointState(device, handle)
+    trace = [is_live(a, b), is_live(a), is_live(), b.untyped_storage().nbytes()]
+    owner = borrowed(b)
+    address = b.data_ptr()
+    del b
+    # What became live since must go, with the deleters of its storages; `b` must come back.
+    c = in_pool(40 * MIB)
+    trace += [is_live(a, c), torch._C._has_Standard_Deleter(owner._cdata)]
+    stale = [a.untyped_storage()._cdata, c.untyped_storage()._cdata]
+    owners = [borrowed(a), owner]
+    cdata = [storage._cdata for storage in owners]
+    torch._C._cuda_setCheckpointPoolState(device, state, stale, cdata)
+    trace += [torch._C._has_Standard_Deleter(one) for one in (*stale, *cdata)]
+    first = torch.empty(0, dtype=torch.uint8, device="cuda").set_(owners[0])
+    second = torch.empty(0, dtype=torch.uint8, device="cuda").set_(owners[1])
+    assert second.data_ptr() == address
+    trace.append(is_live(first, second))
+    del a, c
+    trace.append(is_live(first, second))
+    del owners, owner, first
+    trace.append(is_live(second))
+    # The emptiest state of all.
+    torch._C._cuda_setCheckpointPoolState(device, empty, [second.untyped_storage()._cdata], [])
+    trace += [is_live(), torch._C._has_Standard_Deleter(second.untyped_storage()._cdata)]
+    for unknown in ((0, 987), (5, 0)):
+        for ask in (
+            lambda: torch._C._cuda_getCheckpointState(device, unknown),  # noqa: B023
+            lambda: torch._C._cuda_checkPoolLiveAllocations(device, unknown, set()),  # noqa: B023
+        ):
+            with pytest.raises(RuntimeError):
+                ask()
+    return trace
+
+
+def trees_of_two_devices() -> Any:
+    from torch._inductor.cudagraph_trees import get_manager
+
+    functions = [Function(doubled, 2, device_index=device) for device in (0, 1)]
+    trace = []
+    for _ in range(4):
+        step()
+        for device, function in enumerate(functions):
+            x = torch.zeros(MIB, dtype=torch.uint8, device=f"cuda:{device}")
+            first, second = function(x)
+            assert first.device.index == device
+            check_apart([first, second, x])
+            del first, second, x
+            manager = get_manager(device, create_if_none_exists=False)
+            assert manager is not None
+            trace.append([function.runs, manager.debug_checkpointing_counter])
+            del manager
+    end(*functions)
+    return trace
+
+
 PROGRAMS = [
     warm_ups_recordings_and_replays,
     results_of_one_graph_are_the_inputs_of_the_next,
@@ -366,6 +442,8 @@ PROGRAMS = [
     results_that_are_views_of_each_other_and_of_inputs,
     forwards_and_backwards,
     any_order,
+    states_by_hand,
+    trees_of_two_devices,
 ]
 
 
@@ -384,7 +462,8 @@ def every_program() -> dict[str, Any]:
 
 @functools.cache
 def results(mode: str, strategy: str = "Elastic") -> Any:
-    return run(every_program, mode, {"GENESIS_POOL_TYPE": strategy}, fresh=True)
+    env = {"GENESIS_POOL_TYPE": strategy, "SIMCUDA_DEVICES": "2"}
+    return run(every_program, mode, env, fresh=True)
 
 
 @pytest.mark.parametrize("strategy", ["Elastic", "Caching"])
@@ -393,3 +472,41 @@ def test_trees_do_what_they_do_with_pytorchs_allocator(one: str, strategy: str) 
     own, pytorchs = results("enabled", strategy)[one], results("native")[one]
     assert isinstance(pytorchs, list), f"with PyTorch's allocator: {pytorchs}"
     assert own == pytorchs
+
+
+@program()
+def test_a_state_that_cannot_be_set_changes_nothing() -> None:
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        kept = zeros(3 * MIB)
+        state = torch._C._cuda_getCheckpointState(0, pool.id)
+        more = zeros(MIB)
+    own = kept.untyped_storage()._cdata
+    before = pool.snapshot()
+    with pytest.raises(RuntimeError, match="must be passed as stale"):
+        torch._C._cuda_setCheckpointPoolState(0, state, [], [])
+    with pytest.raises(RuntimeError, match="has a deleter"):
+        torch._C._cuda_setCheckpointPoolState(0, state, [more.untyped_storage()._cdata], [own])
+    assert pool.snapshot() == before
+    kept.zero_()
+    more.zero_()
+
+
+@program()
+def test_a_request_that_no_device_can_serve_still_fails() -> None:
+    """Blocks are made known to PyTorch by such a request; no other gets one."""
+    for _ in range(2):
+        with pytest.raises(torch.OutOfMemoryError):
+            torch._C._cuda_cudaCachingAllocator_raw_alloc(1 << 62, 0)
+    torch._C._cuda_cudaCachingAllocator_raw_delete(
+        torch._C._cuda_cudaCachingAllocator_raw_alloc(512, 0)
+    )
+
+
+@program()
+def test_without_genesis_functions_are_pytorchs_again() -> None:
+    import genesis.torch
+
+    genesis.torch.restore()
+    with pytest.raises(RuntimeError, match="getCheckpointState"):
+        torch._C._cuda_getCheckpointState(0, torch.cuda.graph_pool_handle())
