@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use super::choice::Choice;
 use super::lane::Lane;
+use super::pool_memory::Segments;
 use super::segments::release_own;
-use super::state::{Backing, Climb, DeviceHeap, Extents, Messages, Pressure, Rung, Segments};
+use super::state::{Backing, Climb, DeviceHeap, Extents, Messages, Pressure, Rung};
 use crate::base::{DeviceOrdinal, Result};
 use crate::config::{LogLevel, PoolType, Settings};
 use crate::driver::{self, Device};

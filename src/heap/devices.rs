@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
-use super::own_memory::PoolOptions;
 use super::pool_blocks::{Place, PoolBlock};
+use super::pool_memory::PoolOptions;
 use super::pools::{PoolFilter, PoolId};
 use super::report::LiveBlock;
 use super::state::{DeviceHeap, DeviceSlot, DeviceState, Heap};

@@ -7,7 +7,8 @@
 //! | `ladder`, `backing`, `segments`, `elastic`, `idle` | serve a request after a miss |
 //! | `release`, `choice`, `limits`, `peers` | release memory, keep limits, access by peers |
 //! | `waits`, `gate`, `captures`, `streams` | pending blocks, captures, streams |
-//! | `pools`, `pool_blocks`, `own_memory` | private pools, their blocks, their memory |
+//! | `pools`, `pool_blocks` | private pools, and their blocks one by one |
+//! | `own_memory`, `pool_memory` | private pools with memory of their own |
 //! | `pause`, `debug` | tags whose memory can be paused; finding misuse of memory |
 //! | `devices`, `whole`, `report`, `describe`, `notes` | calls and queries; events reported |
 //!
@@ -44,6 +45,7 @@ mod paused_extent;
 mod peers;
 mod policy;
 mod pool_blocks;
+mod pool_memory;
 mod pools;
 mod release;
 mod report;
@@ -61,8 +63,8 @@ pub use debug::LiveDetail;
 pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription};
 
 pub use crate::memory::SegmentSource;
-pub use own_memory::PoolOptions;
 pub use pool_blocks::{Place, PoolBlock};
+pub use pool_memory::PoolOptions;
 pub use pools::{PoolFilter, PoolId};
 pub use report::LiveBlock;
 pub use state::{Clock, Heap, Surroundings};

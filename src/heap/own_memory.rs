@@ -13,39 +13,12 @@
 use std::sync::Arc;
 
 use super::lane::Lane;
+use super::pool_memory::{OwnMemory, PoolOptions, Segments};
 use super::pools::{PoolId, PoolNumber};
-use super::state::{DeviceHeap, Segments};
+use super::state::DeviceHeap;
 use crate::base::{Error, Result, Status};
-use crate::config::{PoolType, Settings};
-use crate::memory::{SegmentSource, SegmentStore};
-
-/// What a private pool has of its own.
-#[derive(Clone, Debug, Default)]
-pub struct PoolOptions {
-    /// Whether each segment stays one block.
-    pub keeps_whole: bool,
-    /// Where segments come from; `None`: from the device.
-    pub source: Option<Arc<dyn SegmentSource>>,
-}
-
-/// The memory of such a pool.
-#[derive(Debug)]
-pub(super) struct OwnMemory {
-    pub(super) segments: Segments,
-    keeps_whole: bool,
-}
-
-impl OwnMemory {
-    /// Changes the settings for the lanes of the pool.
-    pub(super) fn adapt(&self, settings: &mut Settings) {
-        if settings.strategy.pool_type == PoolType::Elastic {
-            settings.strategy.pool_type = PoolType::Caching;
-        }
-        if self.keeps_whole {
-            settings.max_split_size_bytes = Some(0);
-        }
-    }
-}
+use crate::config::PoolType;
+use crate::memory::SegmentStore;
 
 impl DeviceHeap<'_> {
     /// `Heap::create_pool` of the device.

@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
-use super::own_memory::OwnMemory;
+use super::pool_memory::OwnMemory;
 use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::base::{Error, Result, StreamHandle};
 

@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 use super::choice::Choice;
 use super::lane::{Lane, LaneState};
-use super::state::{Climb, Pressure, Rung, Segments};
+use super::pool_memory::Segments;
+use super::state::{Climb, Pressure, Rung};
 use crate::base::blocking;
 use crate::base::size::{MIB, SizeClass};
 use crate::config::LogLevel;

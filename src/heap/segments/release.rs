@@ -4,7 +4,8 @@
 //! called. A segment that the driver does not take back returns to its lane, so nothing is lost.
 
 use super::super::choice::Choice;
-use super::super::state::{DeviceHeap, Segments};
+use super::super::pool_memory::Segments;
+use super::super::state::DeviceHeap;
 use std::ops::Range;
 
 use super::super::lane::{Lane, LaneState};
