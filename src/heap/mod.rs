@@ -63,6 +63,7 @@ pub use debug::LiveDetail;
 pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription};
 
 pub use crate::memory::SegmentSource;
+pub use elastic::extent_sizes;
 pub use pool_blocks::{Place, PoolBlock};
 pub use pool_memory::PoolOptions;
 pub use pools::{PoolFilter, PoolId};
