@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files of the C interface: its functions and their types.
-const SOURCES: [&str; 23] = [
+const SOURCES: [&str; 25] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
@@ -22,11 +22,13 @@ const SOURCES: [&str; 23] = [
     "src/ffi/memory.rs",
     "src/ffi/onnxruntime.rs",
     "src/ffi/peers.rs",
+    "src/ffi/private_pools.rs",
     "src/ffi/profile.rs",
     "src/ffi/statistics.rs",
     "src/ffi/streams.rs",
     "src/ffi/host.rs",
     "src/ffi/tags.rs",
+    "src/ffi/torch/adoption.rs",
     "src/ffi/torch/hooks.rs",
     "src/ffi/torch/pools.rs",
     "src/ffi/trace.rs",

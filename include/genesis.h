@@ -129,6 +129,16 @@ typedef enum {
     GENESIS_HOST_KIND_PINNED = 1,
 } genesis_host_kind;
 
+// What a block of a private pool is.
+typedef enum {
+    // Handed out.
+    GENESIS_BLOCK_STATE_LIVE = 0,
+    // Freed, but other streams may still use it.
+    GENESIS_BLOCK_STATE_PENDING = 1,
+    // Cached.
+    GENESIS_BLOCK_STATE_FREE = 2,
+} genesis_block_state;
+
 // A live block.
 typedef struct {
     // The pointer to the block.
@@ -190,6 +200,56 @@ typedef struct {
     // Returns all cached memory of the device to the driver.
     void (*empty_cache)(void);
 } genesis_onnxruntime_functions;
+
+// Names a private pool of a device.
+typedef struct {
+    // The first of PyTorch's two numbers for it, or any other.
+    uint64_t first;
+    // The second.
+    uint64_t second;
+} genesis_pool_id;
+
+// Returns `bytes` new bytes of memory of `device`, aligned to 512, for use on `stream`; NULL if
+// there are none. It must neither throw nor allocate from the pool.
+typedef void *(*genesis_pool_allocate)(void *user_data,
+                                       size_t bytes,
+                                       int device,
+                                       genesis_stream stream);
+
+// Takes back memory that `genesis_pool_allocate` returned; no work that uses it is under way. It
+// must not throw.
+typedef void (*genesis_pool_free)(void *user_data, void *ptr, size_t bytes);
+
+// Where the memory of a private pool comes from. Any thread may call the functions, several at
+// once, and as long as the process lives.
+typedef struct {
+    // Passed to both functions.
+    void *user_data;
+    // Gets memory.
+    genesis_pool_allocate allocate;
+    // Takes it back.
+    genesis_pool_free free;
+} genesis_pool_source;
+
+// A block of a private pool.
+typedef struct {
+    // The first byte.
+    void *address;
+    // The size requested, in bytes; 0 unless it is live.
+    size_t requested_bytes;
+    // The size of the block, in bytes.
+    size_t allocated_bytes;
+    // The stream it was allocated on.
+    genesis_stream stream;
+    // What it is, a `genesis_block_state`.
+    int state;
+    // 1 if its memory is for blocks of at most 1 MiB, otherwise 0.
+    int is_small;
+    // The first byte of the contiguous memory around it.
+    void *segment_address;
+    // The size of that memory, in bytes.
+    size_t segment_bytes;
+} genesis_pool_block;
 
 // One quantity of a device: now, at its highest, and everything that was ever added to it.
 typedef struct {
@@ -583,6 +643,77 @@ genesis_status genesis_onnxruntime_functions_get(int device,
 // has no path from `peer` to `device`.
 genesis_status genesis_peer_access_enable(int device, int peer);
 
+// Makes a private pool of `device` and counts a use of it, like `genesis_private_pool_hold`. If
+// `keeps_whole` is not 0, each of its blocks is a whole allocation of the driver, neither cut nor
+// joined. If `source` is not NULL, its memory comes from there.
+//
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is held, or if a function of the source is
+// NULL; `GENESIS_STATUS_NOT_SUPPORTED` for a source while `GENESIS_DEBUG` has guard pages.
+//
+// The caller's part:
+// `source` is NULL or points to a source, whose functions and user data stay valid as long as the
+// process lives.
+genesis_status genesis_private_pool_create(int device,
+                                           genesis_pool_id pool,
+                                           int keeps_whole,
+                                           const genesis_pool_source *source);
+
+// Counts a use of a private pool of `device`, and makes the pool if it is not held. Its memory stays at its addresses until `genesis_private_pool_release` has been called
+// for each use.
+//
+// If `lends` is not 0, from now on a request on `device` that belongs to no pool takes free memory
+// of this one, on the same stream, rather than fail.
+genesis_status genesis_private_pool_hold(int device,
+                                         genesis_pool_id pool,
+                                         int lends);
+
+// Ends one use of a private pool. The last returns the pool's free memory to the driver, which may
+// wait for the device; what is live returns later, once it is freed.
+//
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is not held.
+genesis_status genesis_private_pool_release(int device, genesis_pool_id pool);
+
+// Writes to `uses` how often a private pool was held or begun and not released; 0 if it is not
+// held.
+//
+// The caller's part:
+// `uses` is NULL, which is an error, or points to a writable `uint64_t`.
+genesis_status genesis_private_pool_uses_get(int device, genesis_pool_id pool, uint64_t *uses);
+
+// Writes the blocks of a private pool, by address, to `blocks`, which has room for `capacity`; and
+// to `count` how many there are, which may be more. A copy of those that are live, kept, is a
+// state of the pool for `genesis_private_pool_blocks_place`.
+//
+// Linear in the number of blocks. Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is not
+// held.
+//
+// The caller's part:
+// `blocks` has room for `capacity` blocks, or that is 0; `count` is NULL, which is an error, or
+// points to a writable `size_t`.
+genesis_status genesis_private_pool_blocks_get(int device,
+                                               genesis_pool_id pool,
+                                               genesis_pool_block *blocks,
+                                               size_t capacity,
+                                               size_t *count);
+
+// Makes free memory of a private pool live at the addresses of `blocks`, with their sizes and for
+// their streams, which must exist: all of them, or none. Each is freed by `genesis_free`. The
+// other fields are not read.
+//
+// A captured graph writes to the same addresses each time it runs. To use its results after a
+// replay, free what became live in the pool since the capture, and place what was live after it.
+// Waits for the device if other streams still use blocks of the pool.
+//
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is not held, if blocks overlap, or if one
+// is not wholly free.
+//
+// The caller's part:
+// `blocks` points to `count` blocks, or that is 0.
+genesis_status genesis_private_pool_blocks_place(int device,
+                                                 genesis_pool_id pool,
+                                                 const genesis_pool_block *blocks,
+                                                 size_t count);
+
 // Begins a profile: levels over time, counts by size and by call site (`GENESIS_CALL_SITES`), and
 // the latest `GENESIS_PROFILE_EVENTS` events. An earlier profile is dropped. Blocks that are live
 // now are in the profile without the place and time of their allocation.
@@ -749,6 +880,10 @@ genesis_status genesis_tag_resume(const char *tag);
 // `tag` is NULL, which is an error, or a NUL-terminated string; `generation` is NULL, which is
 // an error, or points to a writable `uint64_t`.
 genesis_status genesis_tag_generation_get(const char *tag, uint64_t *generation);
+
+// Announces the live block at `ptr`: the next request of this thread for at least 2^62 bytes, which
+// no device has, returns `ptr` in place of failing. NULL withdraws the announcement.
+void genesis_torch_adopt_next(void *ptr);
 
 // For `set_init_fn`: PyTorch starts to use CUDA and sees `device_count` devices.
 //

@@ -26,6 +26,10 @@ mod contexts;
 mod handles;
 #[path = "heap_conformance/limits.rs"]
 mod limits;
+#[path = "heap_conformance/own_memory.rs"]
+mod own_memory;
+#[path = "heap_conformance/pool_blocks.rs"]
+mod pool_blocks;
 #[path = "heap_conformance/pools.rs"]
 mod pools;
 #[path = "heap_conformance/release.rs"]
@@ -96,6 +100,19 @@ macro_rules! cases {
             pools::pools_do_not_mix
             pools::misuse_of_pools_is_reported
             pools::a_capture_is_not_disturbed
+            own_memory::segments_of_a_pool_stay_whole
+            own_memory::a_pools_memory_comes_from_its_source
+            own_memory::a_source_gets_back_what_outlives_its_pool
+            own_memory::a_source_without_memory_is_a_shortage
+            own_memory::a_capture_calls_no_source_to_free
+            own_memory::a_pool_that_is_held_is_not_made_again
+            pool_blocks::the_pool_begun_last_serves
+            pool_blocks::holding_a_pool_counts_as_a_use
+            pool_blocks::a_state_comes_back_at_the_same_addresses
+            pool_blocks::places_that_are_not_free_change_nothing
+            pool_blocks::a_place_that_another_stream_still_uses_is_waited_for
+            pool_blocks::a_place_whose_memory_has_another_stream_is_of_both
+            pool_blocks::a_pool_that_lends_serves_rather_than_fail
             release::a_direct_free_gives_its_memory_back
             release::a_direct_free_leaves_what_is_shared
             release::trim_to_a_target

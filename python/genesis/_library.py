@@ -149,6 +149,33 @@ class CLiveBlock(ctypes.Structure):
     ]
 
 
+class CPoolBlock(ctypes.Structure):
+    """``genesis_pool_block``."""
+
+    _fields_ = [
+        ("address", ctypes.c_void_p),
+        ("requested_bytes", ctypes.c_size_t),
+        ("allocated_bytes", ctypes.c_size_t),
+        ("stream", ctypes.c_void_p),
+        ("state", ctypes.c_int),
+        ("is_small", ctypes.c_int),
+        ("segment_address", ctypes.c_void_p),
+        ("segment_bytes", ctypes.c_size_t),
+    ]
+
+
+class CPoolId(ctypes.Structure):
+    """``genesis_pool_id``."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in ("first", "second")]
+
+
+class CPoolSource(ctypes.Structure):
+    """``genesis_pool_source``: addresses."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("user_data", "allocate", "free")]
+
+
 class COnnxruntimeFunctions(ctypes.Structure):
     """``genesis_onnxruntime_functions``: addresses."""
 
@@ -185,6 +212,16 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_stats_reset_peak": (_Status, [_Int]),
     "genesis_pool_stats_get": (_Status, [_Int, _Int, _Pointer(CPoolStats)]),
     "genesis_live_blocks_visit": (_Status, [_Int, _Size, LiveBlockVisitor, ctypes.c_void_p]),
+    "genesis_private_pool_create": (_Status, [_Int, CPoolId, _Int, _Pointer(CPoolSource)]),
+    "genesis_private_pool_hold": (_Status, [_Int, CPoolId, _Int]),
+    "genesis_private_pool_release": (_Status, [_Int, CPoolId]),
+    "genesis_private_pool_uses_get": (_Status, [_Int, CPoolId, _Pointer(ctypes.c_uint64)]),
+    "genesis_private_pool_blocks_get": (
+        _Status,
+        [_Int, CPoolId, _Pointer(CPoolBlock), _Size, _Pointer(_Size)],
+    ),
+    "genesis_private_pool_blocks_place": (_Status, [_Int, CPoolId, _Pointer(CPoolBlock), _Size]),
+    "genesis_torch_adopt_next": (None, [_Address]),
     "genesis_tag_push": (_Status, [_Text]),
     "genesis_tag_pop": (_Status, []),
     "genesis_tag_pause": (_Status, [_Text, _Int]),

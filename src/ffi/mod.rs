@@ -13,6 +13,7 @@
 //! | `memory` | memory info, limits, releasing cached memory |
 //! | `statistics` | statistics, largest allocations |
 //! | `live` | the live blocks |
+//! | `private_pools` | private pools and their blocks |
 //! | `tags` | tags of allocations, pausing and resuming them |
 //! | `streams` | ends of streams, captures, waits; access of other devices |
 //! | `trace` | recording |
@@ -38,6 +39,7 @@ pub mod live;
 pub mod memory;
 pub mod onnxruntime;
 pub mod peers;
+pub mod private_pools;
 pub mod profile;
 pub mod statistics;
 pub mod streams;

@@ -6,14 +6,17 @@
 //! | [`Extents`] | Elastic | free memory from anywhere, mapped where needed | extents |
 //!
 //! Each variant implements the rungs of the ladder that bring memory to a lane, and the release of
-//! memory (of segments, only whole ones). All else is the same for both. A new source is a new
+//! memory (of segments, only whole ones). Private pools may have segments of their own, beside either
+//! (`own_memory`). All else is the same for both. A new source is a new
 //! variant.
 
 use std::sync::Arc;
 
 use super::choice::Choice;
 use super::lane::Lane;
-use super::state::{Backing, Climb, DeviceHeap, Extents, Messages, Pressure, Rung, Segments};
+use super::pool_memory::Segments;
+use super::segments::release_own;
+use super::state::{Backing, Climb, DeviceHeap, Extents, Messages, Pressure, Rung};
 use crate::base::{DeviceOrdinal, Result};
 use crate::config::{LogLevel, PoolType, Settings};
 use crate::driver::{self, Device};
@@ -58,6 +61,9 @@ impl Backing {
 
     /// Serves a request that its lane could not serve.
     pub(super) fn serve(&self, climb: &Climb<'_>, pressure: Pressure) -> Rung {
+        if let Some(own) = climb.device.pools.own(climb.lane.pool()) {
+            return own.segments.serve(climb, pressure);
+        }
         match self {
             Self::Segments(segments) => segments.serve(climb, pressure),
             Self::Extents(extents) => extents.serve(climb, pressure),
@@ -91,7 +97,10 @@ impl Backing {
     pub(super) fn release(&self, device: DeviceHeap<'_>, choice: Choice) -> u64 {
         match self {
             Self::Segments(segments) => segments.release(device, choice),
-            Self::Extents(extents) => extents.release(device, choice),
+            Self::Extents(extents) => {
+                let own_bytes = release_own(device, choice);
+                own_bytes + extents.release(device, choice.less(own_bytes))
+            }
         }
     }
 

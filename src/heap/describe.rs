@@ -147,12 +147,17 @@ impl Heap {
     pub fn regions(&self) -> Vec<Region> {
         let mut regions = Vec::new();
         for lane in self.lanes.iter() {
-            let state = lane.lock();
-            let firsts = state.blocks.iter().filter(|(_, block)| block.before == NO_SLOT);
-            regions.extend(firsts.map(|(slot, _)| self.region(lane, &state, slot)));
+            self.add_regions(lane, &mut regions);
         }
         regions.sort_by_key(|region| (region.device, region.parts[0].address));
         regions
+    }
+
+    /// Adds what `lane` holds, in no order.
+    pub(super) fn add_regions(&self, lane: &Lane, regions: &mut Vec<Region>) {
+        let state = lane.lock();
+        let firsts = state.blocks.iter().filter(|(_, block)| block.before == NO_SLOT);
+        regions.extend(firsts.map(|(slot, _)| self.region(lane, &state, slot)));
     }
 
     fn region(&self, lane: &Lane, state: &LaneState, first: Slot) -> Region {

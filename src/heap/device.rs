@@ -139,6 +139,9 @@ impl<'a> DeviceHeap<'a> {
         let owner = Owner { key, name: StreamName::of(stream), context };
         let mut settings = self.heap.settings();
         settings.strategy.pool_type = self.pool_type;
+        if let Some(own) = self.pools.own(key.pool) {
+            own.adapt(&mut settings);
+        }
         let (index, lanes) = (&self.state.lane_index, &self.heap.lanes);
         let find_or_add = || index.find_or_add(lanes, &owner, &settings, &self.contexts);
         if let Some(lane) = find_or_add() {

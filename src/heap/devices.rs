@@ -5,6 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
+use super::pool_blocks::{Place, PoolBlock};
+use super::pool_memory::PoolOptions;
 use super::pools::{PoolFilter, PoolId};
 use super::report::LiveBlock;
 use super::state::{DeviceHeap, DeviceSlot, DeviceState, Heap};
@@ -224,6 +226,49 @@ impl Heap {
     /// is released to the driver, at once unless another pool is begun.
     pub fn release_pool(&self, device: DeviceOrdinal, pool: PoolId) -> Result<()> {
         self.device(device)?.release_pool(pool)
+    }
+
+    /// Counts a use of `pool`, which is made if it is not held, until [`Self::release_pool`]. If
+    /// `lends`, from now on a request from outside of the pool that would fail takes free memory of
+    /// the pool's blocks on the same stream.
+    pub fn hold_pool(&self, device: DeviceOrdinal, pool: PoolId, lends: bool) -> Result<()> {
+        self.device(device)?.pools.hold(pool, lends);
+        Ok(())
+    }
+
+    /// Makes `pool`, with the memory that `options` say, and counts a use of it. `InvalidArgument` if
+    /// it is held; `NotSupported` for a source while there are guard pages.
+    pub fn create_pool(
+        &self,
+        device: DeviceOrdinal,
+        pool: PoolId,
+        options: PoolOptions,
+    ) -> Result<()> {
+        self.device(device)?.create_pool(pool, options)
+    }
+
+    /// How often `pool` was held and begun, and not released.
+    pub fn pool_uses(&self, device: DeviceOrdinal, pool: PoolId) -> Result<u64> {
+        Ok(self.device(device)?.pools.uses(pool))
+    }
+
+    /// The blocks of `pool`, by address. `InvalidArgument` if it is not held.
+    pub fn pool_blocks(&self, device: DeviceOrdinal, pool: PoolId) -> Result<Vec<PoolBlock>> {
+        self.device(device)?.pool_blocks(pool)
+    }
+
+    /// Makes free memory of `pool` live at the places given: all of them or none. So a pool becomes
+    /// again what [`Self::pool_blocks`] once returned, if what became live since is freed first.
+    ///
+    /// Waits for the device if blocks of the pool are pending. The streams of the places must
+    /// exist. `InvalidArgument` if the pool is not held, places overlap, or one is not free.
+    pub fn place_in_pool(
+        &self,
+        device: DeviceOrdinal,
+        pool: PoolId,
+        places: &[Place],
+    ) -> Result<()> {
+        self.device(device)?.place_in_pool(pool, places)
     }
 
     /// Announces that a stream of `device` is about to be captured: until the matching

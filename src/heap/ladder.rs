@@ -7,6 +7,7 @@
 //! | call the user's callbacks, then the same again | what they cost |
 //! | wait for the device, so that any stream can use any free block | a host wait |
 //! | release cached memory, then the same again | driver frees |
+//! | take free memory of a private pool that lends (`pool_blocks`) | |
 //! | fail, with one line that has every figure | |
 //!
 //! No lock is held between rungs, so other threads continue; the next look at the lane finds any
@@ -40,12 +41,13 @@ impl Climb<'_> {
     }
 
     fn climb(&self) -> Result<u64> {
-        let rungs: [fn(&Self) -> Rung; 5] = [
+        let rungs: [fn(&Self) -> Rung; 6] = [
             Self::without_pressure,
             Self::after_draining_quarantine,
             Self::after_asking_callbacks,
             Self::after_waiting,
             Self::after_releasing,
+            Self::after_asking_pools,
         ];
         self.look_for_capture();
         for rung in rungs {

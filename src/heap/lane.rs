@@ -179,13 +179,19 @@ impl Lane {
     }
 
     /// Reassigns the lane to another stream if it holds nothing; returns true if it did.
-    pub(super) fn rekey(&self, owner: &Owner, contexts: &Contexts) -> bool {
+    pub(super) fn rekey(&self, owner: &Owner, settings: &Settings, contexts: &Contexts) -> bool {
         let mut state = self.lock();
         let unused = state.blocks.is_empty() && state.climbing == 0 && state.under_way == 0;
         if unused {
             let events = contexts.get(state.context);
             state.fence.reset(&events);
             state.context = owner.context;
+            // Pools with memory of their own have another strategy than the rest of the device.
+            let strategy = Strategy::new(settings);
+            if !strategy.is_like(&state.strategy) {
+                state.strategy = strategy;
+                state.trough = Trough::of(settings.strategy.pool_type);
+            }
             self.fence_wanted.store(0, Relaxed);
             self.stream.store(owner.key.stream.0, Relaxed);
             self.pool.store(owner.key.pool.0, Relaxed);

@@ -145,7 +145,8 @@ impl LaneIndex {
             lane
         } else {
             let round = lanes.of(self.device).cycle().skip(used.hand).take(used.lanes);
-            let (steps, lane) = (1..).zip(round).find(|(_, lane)| lane.rekey(owner, contexts))?;
+            let (steps, lane) =
+                (1..).zip(round).find(|(_, lane)| lane.rekey(owner, settings, contexts))?;
             used.hand = (used.hand + steps) % used.lanes;
             lane
         };

@@ -10,10 +10,11 @@ use super::lanes::{LaneIndex, Lanes, MAX_LANES};
 use super::pools::PoolNumber;
 use crate::base::DeviceOrdinal;
 use crate::base::size::SizeClass;
-use crate::config::Settings;
+use crate::config::{PoolType, Settings};
 use crate::driver::simulated::SimulatedDevice;
 use crate::memory::{Directory, Segment};
 use crate::order::{Contexts, OWN_CONTEXT, StreamKey, StreamName};
+use crate::strategy::Strategy;
 
 const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
 
@@ -137,10 +138,10 @@ fn a_lane_with_a_request_on_its_way_stays() {
     let house = House::new();
     let lane = house.lanes.get(house.lane(1).unwrap()).unwrap();
     let _ = lane.begin_climb(&mut lane.lock());
-    assert!(!lane.rekey(&owner(2), &house.contexts));
+    assert!(!lane.rekey(&owner(2), &house.settings, &house.contexts));
     lane.end_climb(true);
     let stale = lane.key();
-    assert!(lane.rekey(&owner(2), &house.contexts));
+    assert!(lane.rekey(&owner(2), &house.settings, &house.contexts));
     assert!(lane.lock_for(stale).is_none(), "whoever found it by its old key looks again");
     assert!(lane.lock_for(common(2)).is_some());
 }
@@ -161,4 +162,22 @@ fn a_lane_whose_memory_may_come_back_keeps_its_stream() {
     house.lend_to_driver(0);
     lane.end_leave(None);
     assert_eq!(house.lane(another), Some(0));
+}
+
+#[test]
+fn a_lane_reassigned_has_the_strategy_of_its_new_pool() {
+    let house = House::new();
+    let lane = house.lanes.get(house.lane(1).unwrap()).unwrap();
+    for (pool_type, max_split_size_bytes) in [
+        (PoolType::Elastic, None),
+        (PoolType::Caching, Some(0)),
+        (PoolType::Caching, None),
+        (PoolType::Exact, None),
+    ] {
+        let mut settings = house.settings.clone();
+        settings.strategy.pool_type = pool_type;
+        settings.max_split_size_bytes = max_split_size_bytes;
+        assert!(lane.rekey(&owner(2), &settings, &house.contexts));
+        assert!(lane.lock().strategy.is_like(&Strategy::new(&settings)), "{pool_type:?}");
+    }
 }

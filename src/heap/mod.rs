@@ -6,7 +6,9 @@
 //! | `hot_path`, `extras`, `lane`, `lanes` | allocate and free in the steady state |
 //! | `ladder`, `backing`, `segments`, `elastic`, `idle` | serve a request after a miss |
 //! | `release`, `choice`, `limits`, `peers` | release memory, keep limits, access by peers |
-//! | `waits`, `gate`, `captures`, `pools`, `streams` | pending blocks, captures, streams |
+//! | `waits`, `gate`, `captures`, `streams` | pending blocks, captures, streams |
+//! | `pools`, `pool_blocks` | private pools, and their blocks one by one |
+//! | `own_memory`, `pool_memory` | private pools with memory of their own |
 //! | `pause`, `debug` | tags whose memory can be paused; finding misuse of memory |
 //! | `devices`, `whole`, `report`, `describe`, `notes` | calls and queries; events reported |
 //!
@@ -37,10 +39,13 @@ mod lanes;
 mod lanes_tests;
 mod limits;
 mod notes;
+mod own_memory;
 mod pause;
 mod paused_extent;
 mod peers;
 mod policy;
+mod pool_blocks;
+mod pool_memory;
 mod pools;
 mod release;
 mod report;
@@ -59,7 +64,10 @@ pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription
 
 #[cfg(feature = "ablations")]
 pub use elastic::ablation;
+pub use crate::memory::SegmentSource;
 pub use elastic::extent_sizes;
+pub use pool_blocks::{Place, PoolBlock};
+pub use pool_memory::PoolOptions;
 pub use pools::{PoolFilter, PoolId};
 pub use report::LiveBlock;
 pub use state::{Clock, Heap, Surroundings};

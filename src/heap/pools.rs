@@ -9,13 +9,17 @@
 //! stream, so no event of a lane's own stream shows when its memory is out of use. Live memory is
 //! released once it is freed, with the next release of cached memory.
 //!
+//! If several begun pools accept a request, the one begun last serves it. `Heap::hold_pool` counts a
+//! use without a begin, for those who name a pool in advance.
+//!
 //! A stream may be capturing while any pool of its device is begun, so meanwhile the heap does not
 //! wait, poll or release memory there.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
+use super::pool_memory::OwnMemory;
 use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::base::{Error, Result, StreamHandle};
 
@@ -63,6 +67,8 @@ const TAGGED: u8 = 2;
 #[derive(Debug)]
 pub(super) struct Pools {
     mode: AtomicU8,
+    /// Whether there ever was a pool with memory of its own.
+    has_own: AtomicBool,
     state: Lock<State, { rank::DEVICE }>,
 }
 
@@ -70,6 +76,8 @@ pub(super) struct Pools {
 struct State {
     last_number: u32,
     held: Vec<Held>,
+    /// What pools have of their own; also of pools that are not held and whose lanes hold memory.
+    own: Vec<(PoolNumber, Arc<OwnMemory>)>,
     routes: Vec<Route>,
 }
 
@@ -78,8 +86,10 @@ struct State {
 struct Held {
     id: PoolId,
     number: PoolNumber,
-    /// Begins minus releases.
+    /// Begins and holds, minus releases.
     uses: u64,
+    /// Whether its free memory serves a request from outside that would otherwise fail.
+    lends: bool,
 }
 
 /// A pool that is begun and not ended.
@@ -92,7 +102,11 @@ struct Route {
 
 impl Default for Pools {
     fn default() -> Self {
-        Self { mode: AtomicU8::new(TAGGED), state: Lock::default() }
+        Self {
+            mode: AtomicU8::new(TAGGED),
+            has_own: AtomicBool::new(false),
+            state: Lock::default(),
+        }
     }
 }
 
@@ -133,7 +147,7 @@ impl Pools {
         // Filters are the caller's code: no lock is held while they run.
         let routes = self.state.lock().routes.clone();
         assert_none_held();
-        let claimed = routes.iter().find(|route| (route.filter)(stream));
+        let claimed = routes.iter().rev().find(|route| (route.filter)(stream));
         claimed.map(|route| route.number)
     }
 
@@ -147,21 +161,76 @@ impl Pools {
         if state.routes.iter().any(|route| route.id == id) {
             return Err(misuse(id, "is begun already"));
         }
-        let number = match state.held.iter_mut().find(|held| held.id == id) {
-            Some(held) => {
-                held.uses += 1;
-                held.number
-            }
-            None => {
-                state.last_number += 1;
-                let number = PoolNumber(state.last_number);
-                state.held.push(Held { id, number, uses: 1 });
-                number
-            }
-        };
+        let number = state.hold(id).number;
         state.routes.push(Route { id, number, filter });
         self.set(ROUTING, true);
         Ok(())
+    }
+
+    /// Counts a use; if `lends`, the pool lends from now on.
+    pub(super) fn hold(&self, id: PoolId, lends: bool) {
+        let mut state = self.state.lock();
+        state.hold(id).lends |= lends;
+    }
+
+    /// Makes a pool and counts a use. `in_use` are the pools whose lanes hold memory.
+    pub(super) fn create(
+        &self,
+        id: PoolId,
+        own: Option<Arc<OwnMemory>>,
+        in_use: &[PoolNumber],
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.held.iter().any(|held| held.id == id) {
+            return Err(misuse(id, "is held already"));
+        }
+        let number = state.hold(id).number;
+        let State { held, own: all, .. } = &mut *state;
+        all.retain(|(number, _)| {
+            in_use.contains(number) || held.iter().any(|held| held.number == *number)
+        });
+        if let Some(own) = own {
+            all.push((number, own));
+            self.has_own.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// What the pool has of its own.
+    pub(super) fn own(&self, number: PoolNumber) -> Option<Arc<OwnMemory>> {
+        if !number.is_private() || !self.has_own.load(Relaxed) {
+            return None;
+        }
+        let state = self.state.lock();
+        let found = state.own.iter().find(|(other, _)| *other == number);
+        found.map(|(_, own)| Arc::clone(own))
+    }
+
+    /// Returns true if there may be pools with memory of their own.
+    pub(super) fn has_own(&self) -> bool {
+        self.has_own.load(Relaxed)
+    }
+
+    /// How many uses there are.
+    pub(super) fn uses(&self, id: PoolId) -> u64 {
+        let state = self.state.lock();
+        state.held.iter().find(|held| held.id == id).map_or(0, |held| held.uses)
+    }
+
+    /// The number of a pool that is held.
+    pub(super) fn number_of(&self, id: PoolId) -> Result<PoolNumber> {
+        let state = self.state.lock();
+        let held = state.held.iter().find(|held| held.id == id);
+        held.map(|held| held.number).ok_or_else(|| misuse(id, "is not held"))
+    }
+
+    /// The pools that lend, the one held longest first.
+    pub(super) fn lenders(&self) -> Vec<PoolNumber> {
+        let state = self.state.lock();
+        let mut lenders: Vec<PoolNumber> =
+            state.held.iter().filter(|held| held.lends).map(|held| held.number).collect();
+        lenders.sort_by_key(|number| number.0);
+        lenders
     }
 
     pub(super) fn end(&self, id: PoolId) -> Result<()> {
@@ -184,6 +253,21 @@ impl Pools {
             state.held.swap_remove(position);
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// Counts a use of the pool, which is made if nobody holds it.
+    fn hold(&mut self, id: PoolId) -> &mut Held {
+        let position = self.held.iter().position(|held| held.id == id).unwrap_or_else(|| {
+            self.last_number += 1;
+            let number = PoolNumber(self.last_number);
+            self.held.push(Held { id, number, uses: 0, lends: false });
+            self.held.len() - 1
+        });
+        let held = &mut self.held[position];
+        held.uses += 1;
+        held
     }
 }
 

@@ -23,13 +23,14 @@ use super::lane::Lane;
 use super::lanes::{LaneIndex, Lanes};
 use super::notes::Notes;
 use super::policy::Policy;
+use super::pool_memory::Segments;
 use super::pools::Pools;
 use super::tags::Tags;
 use crate::base::lock::{Lock, rank};
 use crate::base::{DeviceOrdinal, Result, StreamHandle};
 use crate::config::{ElasticPolicy, LogLevel, PoolType, Settings};
 use crate::driver::{Backend, Device};
-use crate::memory::{Directory, ExtentStore, Ledger, SegmentStore};
+use crate::memory::{Directory, ExtentStore, Ledger};
 use crate::observe::{EventStream, Log, Peaks, Tallies};
 use crate::order::Contexts;
 use crate::strategy::Sizing;
@@ -144,12 +145,6 @@ pub(super) enum Backing {
     Segments(Segments),
     /// Handles of memory, mapped into reservations of addresses.
     Extents(Extents),
-}
-
-/// The segments of one device.
-#[derive(Debug)]
-pub(super) struct Segments {
-    pub(super) store: SegmentStore,
 }
 
 /// The extents of one device.

@@ -14,4 +14,4 @@ pub use directory::{Directory, NO_SLOT, Slot};
 pub use extent_store::ExtentStore;
 pub use extents::{Extent, ExtentId, ExtentTable, View};
 pub use ledger::{Ledger, Refusal};
-pub use segment_store::SegmentStore;
+pub use segment_store::{SegmentSource, SegmentStore};

@@ -6,21 +6,39 @@
 //! asked. The limit is never exceeded; in return, within one page of the limit a small segment
 //! may be refused although there was room.
 //!
+//! A store may have a [`SegmentSource`] in place of the driver: functions of the caller's.
+//!
 //! Every function may call the driver, so the caller holds no lock.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::Segment;
 use super::directory::is_representable;
 use super::ledger::{Ledger, Refusal};
 use super::shared_pages::SharedPages;
+use crate::base::StreamHandle;
 use crate::base::size::SizeClass;
 use crate::driver::{self, Call, Code, Device, DriverError};
+
+/// A source has no memory.
+const SHORT: DriverError = DriverError { call: Call::Allocate, code: Code::OUT_OF_MEMORY };
+
+/// Where segments come from, if not from the driver. Any thread may call it; it must not allocate
+/// from the heap that it serves.
+pub trait SegmentSource: Debug + Send + Sync {
+    /// The address of `bytes` new bytes, for use on `stream`; `None` if there are none.
+    fn allocate(&self, bytes: u64, stream: StreamHandle) -> Option<u64>;
+
+    /// Takes back what [`Self::allocate`] returned, with no work on it under way.
+    fn free(&self, address: u64, bytes: u64);
+}
 
 /// Gets the segments of one device from its driver, and releases them.
 #[derive(Debug)]
 pub struct SegmentStore {
     driver: Arc<dyn Device>,
+    source: Option<Arc<dyn SegmentSource>>,
     shared: SharedPages,
 }
 
@@ -28,7 +46,17 @@ impl SegmentStore {
     /// The store of the device behind `driver`.
     pub fn new(driver: Arc<dyn Device>) -> Self {
         let shared = SharedPages::new(driver.page_bytes());
-        Self { driver, shared }
+        Self { driver, source: None, shared }
+    }
+
+    /// A store of memory of the device behind `driver` that comes from `source`.
+    pub fn with_source(driver: Arc<dyn Device>, source: Arc<dyn SegmentSource>) -> Self {
+        Self { driver, source: Some(source), shared: SharedPages::new(0) }
+    }
+
+    /// Returns true if segments do not come from the driver.
+    pub fn has_source(&self) -> bool {
+        self.source.is_some()
     }
 
     /// How many bytes are charged for a segment of `bytes`.
@@ -40,16 +68,16 @@ impl SegmentStore {
         }
     }
 
-    /// Gets a segment of `bytes` for blocks of `class`.
+    /// Gets a segment of `bytes` for blocks of `class`, first used on `stream`.
     pub fn acquire(
         &self,
         ledger: &Ledger,
-        bytes: u64,
-        class: SizeClass,
+        (bytes, class): (u64, SizeClass),
+        stream: StreamHandle,
     ) -> Result<Segment, Refusal> {
         let charged_bytes = self.charged_bytes(bytes);
         ledger.charge(charged_bytes)?;
-        match self.allocate_aligned(bytes) {
+        match self.allocate_aligned(bytes, stream) {
             Ok(address) => {
                 if self.shared.has(bytes) && !self.shared.enter(address) {
                     // The page is charged already.
@@ -71,7 +99,10 @@ impl SegmentStore {
         let Segment { address, bytes, class } = segment;
         let held_bytes = self.driver.footprint_bytes(bytes);
         ledger.release(held_bytes, class, address, || {
-            self.driver.free(address)?;
+            match &self.source {
+                Some(source) => source.free(address, bytes),
+                None => self.driver.free(address)?,
+            }
             let is_page_shared = self.shared.has(bytes) && !self.shared.leave(address);
             Ok(if is_page_shared { 0 } else { self.charged_bytes(bytes) })
         })
@@ -79,13 +110,19 @@ impl SegmentStore {
 
     /// Drivers promise 256-byte alignment and in fact align to 512; one that does not cannot be
     /// used.
-    fn allocate_aligned(&self, bytes: u64) -> driver::Result<u64> {
-        let address = self.driver.allocate(bytes)?;
+    fn allocate_aligned(&self, bytes: u64, stream: StreamHandle) -> driver::Result<u64> {
+        let address = match &self.source {
+            Some(source) => source.allocate(bytes, stream).ok_or(SHORT)?,
+            None => self.driver.allocate(bytes)?,
+        };
         if address != 0 && is_representable(address) {
             return Ok(address);
         }
-        // The address is useless whether or not the driver takes it back.
-        let _ = self.driver.free(address);
+        // The address is useless whether or not it is taken back.
+        match &self.source {
+            Some(source) => source.free(address, bytes),
+            None => drop(self.driver.free(address)),
+        }
         Err(DriverError { call: Call::Allocate, code: Code::NOT_SUPPORTED })
     }
 }

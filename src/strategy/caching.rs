@@ -14,9 +14,10 @@ use crate::base::size::{ALIGNMENT_BYTES, SMALL_BLOCK_LIMIT_BYTES, SizeClass};
 pub type Caching = Joined<BestFit, BestFit, CachingRule>;
 
 /// When PyTorch's allocator cuts a block.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct CachingRule {
-    /// Free blocks of at least this are neither cut nor given to smaller requests.
+    /// Free blocks of at least this are neither cut nor given to smaller requests; 0: no block is
+    /// cut, not even a small one.
     max_split_bytes: u64,
 }
 
@@ -39,7 +40,7 @@ impl CutRule for CachingRule {
     #[inline]
     fn keeps_rest(&self, class: SizeClass, block_bytes: u64, rest_bytes: u64) -> bool {
         match class {
-            SizeClass::Small => rest_bytes >= ALIGNMENT_BYTES,
+            SizeClass::Small => rest_bytes >= ALIGNMENT_BYTES && self.max_split_bytes > 0,
             SizeClass::Large => {
                 rest_bytes > SMALL_BLOCK_LIMIT_BYTES && block_bytes < self.max_split_bytes
             }

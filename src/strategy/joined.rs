@@ -98,6 +98,11 @@ impl<S: FreeList, L: FreeList, R: CutRule> Joined<S, L, R> {
         Self { small: Class::new(), large: Class::new(), rule }
     }
 
+    /// The rule by which blocks are cut.
+    pub fn rule(&self) -> &R {
+        &self.rule
+    }
+
     /// The list of the large blocks.
     pub(super) fn large_list(&mut self) -> &mut L {
         &mut self.large.list

@@ -69,6 +69,14 @@ impl Strategy {
         }
     }
 
+    /// Returns true if `other` treats blocks in the same way.
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Caching(own), Self::Caching(other)) => own.rule() == other.rule(),
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+
     /// Returns true if freed blocks are kept for reuse.
     #[inline]
     pub fn keeps_blocks(&self) -> bool {

@@ -15,6 +15,7 @@ use genesis::config::{HostKind, LogLevel};
 use genesis::ffi::allocation::BlockInfo;
 use genesis::ffi::live::LiveBlock;
 use genesis::ffi::onnxruntime::OnnxruntimeFunctions;
+use genesis::ffi::private_pools::{BlockState, PoolBlock, PoolId, PoolSource};
 use genesis::ffi::statistics::Pool;
 use genesis::observe::{PoolStatistics, Statistics};
 
@@ -77,6 +78,21 @@ fn structures() -> Vec<(&'static str, Facts)> {
                 location,
             }
         ),
+        structure!(
+            "genesis_pool_block",
+            PoolBlock {
+                address,
+                requested_bytes,
+                allocated_bytes,
+                stream,
+                state,
+                is_small,
+                segment_address,
+                segment_bytes,
+            }
+        ),
+        structure!("genesis_pool_id", PoolId { first, second }),
+        structure!("genesis_pool_source", PoolSource { user_data, allocate, free }),
         structure!(
             "genesis_onnxruntime_functions",
             OnnxruntimeFunctions { alloc, free, empty_cache }
@@ -154,6 +170,11 @@ fn enumerations() -> Vec<(&'static str, Facts)> {
             All = "GENESIS_POOL_ALL",
             Small = "GENESIS_POOL_SMALL",
             Large = "GENESIS_POOL_LARGE",
+        }),
+        enumeration!("genesis_block_state", BlockState {
+            Live = "GENESIS_BLOCK_STATE_LIVE",
+            Pending = "GENESIS_BLOCK_STATE_PENDING",
+            Free = "GENESIS_BLOCK_STATE_FREE",
         }),
         enumeration!("genesis_host_kind", HostKind {
             Pageable = "GENESIS_HOST_KIND_PAGEABLE",

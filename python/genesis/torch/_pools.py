@@ -15,8 +15,8 @@ _Device = Union[torch.device, int, str, None]
 
 
 class Pool:
-    """Names a private pool. In direct mode, where ``torch.cuda.MemPool`` does not work, pass it to
-    ``torch.cuda.use_mem_pool``, and its ``id`` to ``torch.cuda.graph``."""
+    """Names a private pool in direct mode, for ``torch.cuda.use_mem_pool``, and its ``id`` for
+    ``torch.cuda.graph``. Unlike ``torch.cuda.MemPool`` it keeps no memory."""
 
     #: PyTorch's two numbers for the pool, used by no other.
     id: tuple[int, int]

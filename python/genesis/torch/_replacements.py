@@ -18,7 +18,7 @@ import torch
 from torch.cuda._utils import _get_device_index
 
 from .. import _statistics
-from . import _torch_stats
+from . import _graph_trees, _mem_pool, _torch_stats
 
 _Device = Union[torch.device, int, str, None]
 
@@ -62,6 +62,13 @@ def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
         (torch._C, "_accelerator_resetPeakStats", _torch_stats.reset_peak),
         (torch._C, "_accelerator_resetAccumulatedStats", _torch_stats.reset_accumulated),
         (torch._C, "_accelerator_getMemoryInfo", _statistics.memory_info),
+        # Private pools: torch.cuda.MemPool, and what CUDA graph trees ask.
+        (torch.cuda.memory.MemPool, "__new__", _mem_pool.new),
+        (torch.cuda.memory, "MemPool", _mem_pool.MemPool),
+        (torch.cuda, "MemPool", _mem_pool.MemPool),
+        (torch._C, "_cuda_getCheckpointState", _graph_trees.get_state),
+        (torch._C, "_cuda_setCheckpointPoolState", _graph_trees.set_state),
+        (torch._C, "_cuda_checkPoolLiveAllocations", _graph_trees.has_only),
         (torch.cuda.memory, "mem_get_info", mem_get_info),
         (torch.cuda, "mem_get_info", mem_get_info),
     ]

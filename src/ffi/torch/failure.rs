@@ -15,6 +15,7 @@ use std::ffi::{CString, c_void};
 use std::fmt::Write as _;
 use std::ptr::null_mut;
 
+use super::adoption;
 use super::exception::{Kind, Thrower};
 use crate::base::size::Bytes;
 use crate::base::{Error, Shortage, Status};
@@ -25,6 +26,9 @@ use crate::ffi::boundary;
 #[cold]
 #[inline(never)]
 pub(in crate::ffi) fn fail_allocation(error: Error, requested_bytes: usize) -> *mut c_void {
+    if let Some(adopted) = adoption::take(requested_bytes) {
+        return adopted;
+    }
     end(error, |error| {
         if error.status != Status::OutOfMemory {
             return in_own_name(error);

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `hooks` | initialisation, cache, limits, the base of an allocation, other streams |
 //! | `pools` | private pools: begin, end, release |
+//! | `adoption` | live blocks that PyTorch did not ask for |
 //! | `std_function` | `std::function` as libstdc++ lays it out |
 //! | `catching` | calls of C++ code that may throw |
 //! | `failure` | how a failed request ends for its caller |
@@ -16,6 +17,7 @@
 //! A hook that returns nothing reports a failure as the thread's last error and to the log. If
 //! PyTorch would otherwise use memory that it did not get, it gets an exception.
 
+pub mod adoption;
 #[cfg(std_function_known)]
 mod catching;
 mod exception;

@@ -12,12 +12,15 @@
 
 mod release;
 
+pub(super) use release::release_own;
+
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::choice::Choice;
 use super::lane::{Lane, LaneState};
-use super::state::{Climb, Pressure, Rung, Segments};
+use super::pool_memory::Segments;
+use super::state::{Climb, Pressure, Rung};
 use crate::base::blocking;
 use crate::base::size::{MIB, SizeClass};
 use crate::config::LogLevel;
@@ -94,7 +97,8 @@ impl Segments {
         let class = SizeClass::of(climb.block_bytes);
         let message = format_args!("device {}: {segment_bytes} bytes more", device.ordinal);
         device.heap.log.write(LogLevel::Debug, &message);
-        match blocking(|| self.store.acquire(&device.ledger, segment_bytes, class)) {
+        let wanted = (segment_bytes, class);
+        match blocking(|| self.store.acquire(&device.ledger, wanted, climb.stream)) {
             Ok(segment) => Ok(Some(hand_out_segment(climb, segment))),
             Err(Refusal::Limit) => Ok(None),
             Err(Refusal::Driver(error)) if error.is_out_of_memory() => Ok(None),

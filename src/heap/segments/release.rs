@@ -4,7 +4,8 @@
 //! called. A segment that the driver does not take back returns to its lane, so nothing is lost.
 
 use super::super::choice::Choice;
-use super::super::state::{DeviceHeap, Segments};
+use super::super::pool_memory::Segments;
+use super::super::state::DeviceHeap;
 use std::ops::Range;
 
 use super::super::lane::{Lane, LaneState};
@@ -55,8 +56,15 @@ impl Segments {
         let wait = device.begin_wait();
         let is_captured = wait.is_err();
         let released = wait.and_then(|_wait| {
-            device.wait_for_other_contexts()?;
-            blocking(|| self.store.release(&device.ledger, segment))
+            let own = device.pools.own(lane.pool());
+            let store = own.as_ref().map_or(&self.store, |own| &own.segments.store);
+            if store.has_source() {
+                // Unlike the driver, it may not wait itself.
+                device.wait_for_contexts()?;
+            } else {
+                device.wait_for_other_contexts()?;
+            }
+            blocking(|| store.release(&device.ledger, segment))
         });
         lane.end_leave(released.is_err().then_some(segment));
         released.map_err(|error| {
@@ -66,6 +74,22 @@ impl Segments {
             error.into()
         })
     }
+}
+
+/// Releases what `choice` selects of private pools with segments of their own, beside extents.
+pub(in super::super) fn release_own(device: DeviceHeap<'_>, choice: Choice) -> u64 {
+    if !device.pools.has_own() {
+        return 0;
+    }
+    let mut released_bytes = 0;
+    for candidate in device.candidates(choice, visit_free_segments) {
+        let lane = device.heap.lanes.get(candidate.lane);
+        let own = lane.and_then(|lane| device.pools.own(lane.pool()));
+        if let Some(own) = own.filter(|_| !choice.is_met(released_bytes)) {
+            released_bytes += own.segments.release_one(device, &candidate);
+        }
+    }
+    released_bytes
 }
 
 /// Calls `add` with each whole free segment of a lane: its block, range and slot.

@@ -1,0 +1,166 @@
+"""``torch.cuda.MemPool`` in direct mode, over Genesis's private pools.
+
+PyTorch's class is made in C++, by a constructor that raises under any pluggable allocator. So
+:class:`MemPool` stands in its place wherever it is looked up, and the original class, for code that
+imported it earlier, makes objects of this one. ``torch.cuda.use_mem_pool`` and ``torch.cuda.graph``
+take only the pool's ``id`` and work unchanged. C++ code that takes a pool as an object, such as
+``register_mem_pool`` of a process group, does not take this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+
+from .. import _library, options as _options
+from . import _plug, _private_pools
+from ._private_pools import Block, PoolId
+
+_Segment = dict[str, Any]
+
+#: ``CUDAPluggableAllocator``'s functions to get memory for the current device and stream, and to
+#: take it back: as C sees them, the object is their first argument. They are found by name, like
+#: PyTorch's exceptions, as is the table by which an object of the class is recognised.
+_CLASS = "N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
+_ALLOCATE = f"_Z{_CLASS}9raw_allocEm"
+_FREE = f"_Z{_CLASS}10raw_deleteEPv"
+_TABLE = f"_ZTV{_CLASS}E"
+#: The part of the table before the address to which objects point.
+_TABLE_PROLOGUE_BYTES = 16
+
+#: Allocators in use, and those that were.
+_allocators: list[Any] = []
+
+
+class MemPool:
+    """A private pool of the device that is current when it is made.
+
+    Its memory is apart from all other, and stays cached while the object lives. When that is gone,
+    free memory returns to the driver at once, and the memory of tensors that are left once they are
+    gone, with the next release of cached memory.
+
+    With ``allocator`` (``CUDAPluggableAllocator.allocator()``), segments come from there. Its
+    functions must not throw. With ``use_on_oom``, a request from outside that would fail takes free
+    memory of the pool. With ``no_split``, a segment is one block.
+    """
+
+    def __init__(
+        self,
+        allocator: Optional[torch._C._cuda_CUDAAllocator] = None,
+        use_on_oom: bool = False,
+        no_split: bool = False,
+    ) -> None:
+        source = None if allocator is None else _source(allocator)
+        torch.cuda.init()
+        self._device = torch.cuda.current_device()
+        self._allocator = allocator
+        self._id: PoolId = torch.cuda.graph_pool_handle()
+        _private_pools.create(self._device, self._id, bool(no_split), source)
+        ending = weakref.finalize(self, _release, self._device, self._id)
+        # The driver may be gone by then.
+        ending.atexit = False
+        if use_on_oom:
+            _private_pools.hold(self._device, self._id, lends=True)
+            _private_pools.release(self._device, self._id)
+
+    @property
+    def id(self) -> PoolId:
+        """PyTorch's two numbers for the pool, used by no other."""
+        return self._id
+
+    @property
+    def allocator(self) -> Optional[torch._C._cuda_CUDAAllocator]:
+        """The allocator that segments come from; ``None``: Genesis."""
+        return self._allocator
+
+    def use_count(self) -> int:
+        """How many hold the pool: this object, graphs, and ``use_mem_pool`` while it lasts."""
+        return _private_pools.uses(self._device, self._id)
+
+    def snapshot(self, include_traces: bool = True) -> list[_Segment]:
+        """The segments of the pool and their blocks, in the form of ``torch.cuda.memory_snapshot``;
+        without the history, which ``include_traces`` stands for."""
+        blocks = _private_pools.blocks(self._device, self._id)
+        return list(_segments(self._device, self._id, blocks))
+
+
+def _source(allocator: torch._C._cuda_CUDAAllocator) -> Optional[_private_pools.Source]:
+    """The functions of an allocator, for the library to call; ``None`` for Genesis itself, which
+    would otherwise wait for itself."""
+    if not isinstance(allocator, torch._C._cuda_CUDAAllocator):
+        raise TypeError(
+            "torch.cuda.MemPool: allocator must be a torch._C._cuda_CUDAAllocator, which "
+            f"CUDAPluggableAllocator.allocator() returns, not {allocator!r}"
+        )
+    this = _this(allocator)
+    if this == _this(_plug.allocator().allocator()):
+        return None
+    allocate, free, table = (_in_torch(name) for name in (_ALLOCATE, _FREE, _TABLE))
+    if ctypes.c_uint64.from_address(this).value != table + _TABLE_PROLOGUE_BYTES:
+        raise NotImplementedError(
+            "torch.cuda.MemPool takes allocators that CUDAPluggableAllocator made, also from C++; "
+            "genesis does not know how to call another"
+        )
+    # It must be there as long as memory is that it has to take back.
+    _allocators.append(allocator)
+    return this, allocate, free
+
+
+def _this(allocator: torch._C._cuda_CUDAAllocator) -> int:
+    """The C++ object of a Python object that pybind11 made: the word behind the object's head."""
+    return ctypes.c_uint64.from_address(id(allocator) + object.__basicsize__).value
+
+
+def _in_torch(name: str) -> int:
+    """The address of a symbol of PyTorch's library."""
+    library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cuda.so"))
+    return ctypes.addressof(ctypes.c_byte.in_dll(library, name))
+
+
+def new(_class: type, *arguments: Any, **named: Any) -> MemPool:
+    """In place of the original class's ``__new__``."""
+    return MemPool(*arguments, **named)
+
+
+def _release(device: int, pool: PoolId) -> None:
+    # Others may have released the pool more often than they began it.
+    with contextlib.suppress(_library.InvalidArgumentError):
+        _private_pools.release(device, pool)
+
+
+def _segments(device: int, pool: PoolId, blocks: list[Block]) -> Iterator[_Segment]:
+    is_expandable = _options.get("pool_type") == "Elastic"
+    for (address, size), group in itertools.groupby(blocks, lambda block: block.segment):
+        parts = list(group)
+        live = [block for block in parts if block.is_live]
+        active = [block for block in parts if block.state_name != "inactive"]
+        yield {
+            "device": device,
+            "address": address,
+            "total_size": size,
+            "allocated_size": sum(block.bytes for block in live),
+            "active_size": sum(block.bytes for block in active),
+            "requested_size": sum(block.requested_bytes for block in live),
+            "stream": parts[0].stream,
+            "segment_type": "small" if parts[0].is_small else "large",
+            "segment_pool_id": pool,
+            "is_expandable": is_expandable,
+            "frames": [],
+            "blocks": [
+                {
+                    "address": block.address,
+                    "size": block.bytes,
+                    "requested_size": block.requested_bytes,
+                    "state": block.state_name,
+                    "frames": [],
+                }
+                for block in parts
+            ],
+        }

@@ -1,0 +1,123 @@
+"""The library's private pools, as PyTorch names them: by a device and two numbers."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from .. import _library
+
+PoolId = tuple[int, int]
+#: Addresses of an argument and of the functions that get memory and take it back.
+Source = tuple[int, int, int]
+
+_LIVE = 0
+#: PyTorch's words for the states of a block.
+_STATES = ("active_allocated", "active_pending_free", "inactive")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a private pool."""
+
+    #: Its first byte.
+    address: int
+    #: The bytes asked for; 0 unless it is live.
+    requested_bytes: int
+    #: Its size.
+    bytes: int
+    #: The handle of the stream it was allocated on.
+    stream: int
+    #: What it is: the number of a ``genesis_block_state``.
+    state: int
+    #: Whether its memory is for blocks of at most 1 MiB.
+    is_small: bool
+    #: Start and size of the contiguous memory around it.
+    segment: tuple[int, int]
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is handed out."""
+        return self.state == _LIVE
+
+    @property
+    def state_name(self) -> str:
+        """Its state in PyTorch's words."""
+        return _STATES[self.state]
+
+
+def create(device: int, pool: PoolId, keeps_whole: bool, source: Optional[Source]) -> None:
+    """Makes the pool and counts a use. With ``keeps_whole``, a segment is one block; segments come
+    from ``source`` if there is one. Raises ``InvalidArgumentError`` if the pool is held."""
+    raw = None if source is None else ctypes.byref(_library.CPoolSource(*source))
+    _library.call("genesis_private_pool_create", device, _c(pool), int(keeps_whole), raw)
+
+
+def hold(device: int, pool: PoolId, lends: bool) -> None:
+    """Counts a use of the pool, until :func:`release`; with ``lends``, its free memory serves
+    requests from outside that would otherwise fail."""
+    _library.call("genesis_private_pool_hold", device, _c(pool), int(lends))
+
+
+def release(device: int, pool: PoolId) -> None:
+    """Ends a use of the pool; the last returns its memory to the driver."""
+    _library.call("genesis_private_pool_release", device, _c(pool))
+
+
+def uses(device: int, pool: PoolId) -> int:
+    """How many uses there are."""
+    count = ctypes.c_uint64()
+    _library.call("genesis_private_pool_uses_get", device, _c(pool), ctypes.byref(count))
+    return count.value
+
+
+def blocks(device: int, pool: PoolId) -> list[Block]:
+    """All blocks of the pool, by address. Raises ``InvalidArgumentError`` if it is not held."""
+    count = ctypes.c_size_t()
+    capacity = 64
+    while True:
+        array = (_library.CPoolBlock * capacity)()
+        _library.call(
+            "genesis_private_pool_blocks_get",
+            device,
+            _c(pool),
+            array,
+            capacity,
+            ctypes.byref(count),
+        )
+        if count.value <= capacity:
+            return [_block(raw) for raw in array[: count.value]]
+        # Other threads may allocate meanwhile.
+        capacity = count.value + 64
+
+
+def live_blocks(device: int, pool: PoolId) -> list[Block]:
+    """The live blocks of the pool, by address."""
+    return [block for block in blocks(device, pool) if block.is_live]
+
+
+def place(device: int, pool: PoolId, wanted: Sequence[Block]) -> None:
+    """Makes free memory of the pool live where ``wanted`` says: all of it or nothing."""
+    array = (_library.CPoolBlock * len(wanted))()
+    for raw, block in zip(array, wanted):
+        raw.address, raw.stream = block.address, block.stream
+        raw.requested_bytes, raw.allocated_bytes = block.requested_bytes, block.bytes
+    _library.call("genesis_private_pool_blocks_place", device, _c(pool), array, len(wanted))
+
+
+def _c(pool: PoolId) -> _library.CPoolId:
+    return _library.CPoolId(*pool)
+
+
+def _block(raw: _library.CPoolBlock) -> Block:
+    return Block(
+        address=raw.address,
+        requested_bytes=raw.requested_bytes,
+        bytes=raw.allocated_bytes,
+        stream=raw.stream or 0,
+        state=raw.state,
+        is_small=bool(raw.is_small),
+        segment=(raw.segment_address, raw.segment_bytes),
+    )

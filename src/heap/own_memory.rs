@@ -1,0 +1,44 @@
+//! Private pools with memory of their own: segments, whatever the rest of the device consists of.
+//!
+//! | a pool | its segments come from | its blocks |
+//! |---|---|---|
+//! | with a source | functions of the caller's | as elsewhere; under Elastic as under Caching |
+//! | whose segments stay whole | the driver | one is a segment, neither cut nor joined |
+//!
+//! Both may be combined. The pool's lanes have a strategy of their own; a climb from one of them is
+//! served by the pool's segments, and its memory is released to where it came from. All else is as
+//! for every private pool. What a pool has is known until its lanes hold nothing, which may be
+//! after its last release.
+
+use std::sync::Arc;
+
+use super::lane::Lane;
+use super::pool_memory::{OwnMemory, PoolOptions, Segments};
+use super::pools::{PoolId, PoolNumber};
+use super::state::DeviceHeap;
+use crate::base::{Error, Result, Status};
+use crate::config::PoolType;
+use crate::memory::SegmentStore;
+
+impl DeviceHeap<'_> {
+    /// `Heap::create_pool` of the device.
+    pub(super) fn create_pool(self, pool: PoolId, options: PoolOptions) -> Result<()> {
+        let PoolOptions { keeps_whole, source } = options;
+        if source.is_some() && self.is_guarded {
+            let message = "no source of memory while GENESIS_DEBUG has guard pages";
+            return Err(Error::new(Status::NotSupported, message));
+        }
+        // Other strategies never cut a segment.
+        let cuts = matches!(self.pool_type, PoolType::Caching | PoolType::Elastic);
+        let keeps_whole = keeps_whole && cuts;
+        let driver = Arc::clone(&self.state.driver);
+        let store = match source {
+            Some(source) => Some(SegmentStore::with_source(driver, source)),
+            None => keeps_whole.then(|| SegmentStore::new(driver)),
+        };
+        let own = store.map(|store| OwnMemory { segments: Segments { store }, keeps_whole });
+        let holds_memory = |lane: &&Lane| !lane.lock().blocks.is_empty();
+        let in_use: Vec<PoolNumber> = self.lanes().filter(holds_memory).map(Lane::pool).collect();
+        self.pools.create(pool, own.map(Arc::new), &in_use)
+    }
+}

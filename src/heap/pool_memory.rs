@@ -1,0 +1,40 @@
+//! The segments of a device, and those that a private pool has of its own (`own_memory`): the types.
+
+use std::sync::Arc;
+
+use crate::config::{PoolType, Settings};
+use crate::memory::{SegmentSource, SegmentStore};
+
+/// The segments of one device, or of one private pool there.
+#[derive(Debug)]
+pub(super) struct Segments {
+    pub(super) store: SegmentStore,
+}
+
+/// What a private pool has of its own.
+#[derive(Clone, Debug, Default)]
+pub struct PoolOptions {
+    /// Whether each segment stays one block.
+    pub keeps_whole: bool,
+    /// Where segments come from; `None`: from the device.
+    pub source: Option<Arc<dyn SegmentSource>>,
+}
+
+/// The memory of such a pool.
+#[derive(Debug)]
+pub(super) struct OwnMemory {
+    pub(super) segments: Segments,
+    pub(super) keeps_whole: bool,
+}
+
+impl OwnMemory {
+    /// Changes the settings for the lanes of the pool.
+    pub(super) fn adapt(&self, settings: &mut Settings) {
+        if settings.strategy.pool_type == PoolType::Elastic {
+            settings.strategy.pool_type = PoolType::Caching;
+        }
+        if self.keeps_whole {
+            settings.max_split_size_bytes = Some(0);
+        }
+    }
+}
