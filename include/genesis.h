@@ -248,6 +248,8 @@ typedef struct {
     double fragmentation_ratio;
     // 1 − largest free block / free bytes: how scattered free memory is.
     double fragmentation_index;
+    // How often the cache was emptied on request.
+    uint64_t cache_empties;
 } genesis_stats;
 
 // The statistics of the blocks and segments of one pool of one device. Members have the names of
@@ -758,6 +760,10 @@ void genesis_torch_init(int device_count);
 // For the constructor: `genesis_malloc` for a caller whose streams last as long as the process, as
 // PyTorch's do. A stream is identified by its handle, without asking the driver for its number.
 void *genesis_torch_malloc(size_t size, int device, genesis_stream stream);
+
+// For the constructor: `genesis_free` for a block of `genesis_torch_malloc`. PyTorch's profilers
+// and trace callbacks are told.
+void genesis_torch_free(void *ptr, size_t size, int device, genesis_stream stream);
 
 // For `set_reset_fn`: returns all cached memory of all devices to the driver.
 //

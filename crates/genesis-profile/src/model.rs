@@ -391,6 +391,7 @@ pub struct Event {
     pub block_bytes: u64,
     /// Index of the call site.
     pub site: u32,
-    /// Index of the name.
+    /// Index of the name. For blocks and memory: 1 + the index of the program's metadata, 0 for
+    /// none.
     pub name: u32,
 }

@@ -33,10 +33,14 @@ struct Subject {
     profiler: Profiler,
 }
 
+fn keeping(history_events: usize) -> Keeping {
+    Keeping { history_events, has_sites: true, ..Keeping::default() }
+}
+
 impl Subject {
     fn start(history_events: usize, beginning: &There) -> Self {
         let subject = Self { events: stream(), profiler: Profiler::new() };
-        subject.profiler.start(subject.events, history_events, beginning).unwrap();
+        subject.profiler.start(subject.events, keeping(history_events), beginning).unwrap();
         subject
     }
 
@@ -145,12 +149,12 @@ fn a_short_history_begins_with_what_was_there() {
 #[test]
 fn profiles_begin_and_end() {
     let subject = Subject::start(10, &There::default());
-    let again = subject.profiler.start(subject.events, 10, &There::default());
+    let again = subject.profiler.start(subject.events, keeping(10), &There::default());
     assert_eq!(again.unwrap_err().status, Status::InvalidArgument);
     subject.profiler.stop(None).unwrap();
     assert_eq!(subject.profiler.stop(None).unwrap_err().status, Status::InvalidArgument);
     assert!(!subject.events.is_on());
-    subject.profiler.start(subject.events, 10, &There::default()).unwrap();
+    subject.profiler.start(subject.events, keeping(10), &There::default()).unwrap();
     assert_eq!(subject.describe().devices, []);
     let never = Profiler::new();
     assert_eq!(never.describe().unwrap_err().status, Status::InvalidArgument);
