@@ -28,6 +28,8 @@ const SOURCES: [&str; 23] = [
     "src/ffi/host.rs",
     "src/ffi/tags.rs",
     "src/ffi/torch/hooks.rs",
+    "src/ffi/torch/history.rs",
+    "src/ffi/torch/report.rs",
     "src/ffi/torch/pools.rs",
     "src/ffi/trace.rs",
     "src/observe/stats.rs",

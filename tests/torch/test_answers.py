@@ -1,5 +1,5 @@
-"""Each function of PyTorch's that concerns memory answers as with PyTorch's own allocator, or differs
-as docs/pytorch.md says (:mod:`support.rows`)."""
+"""Each function of PyTorch's that concerns memory answers as with PyTorch's own allocator, or
+differs as docs/pytorch.md says (:mod:`support.rows`)."""
 
 from __future__ import annotations
 

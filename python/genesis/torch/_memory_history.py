@@ -246,10 +246,9 @@ def _history(device: int, entries: list[dict[str, Any]]) -> list[dict[str, Any]]
     if len(entries) > recording.max_entries:
         entries = entries[len(entries) - recording.max_entries :]
     if recording.context != "all":
+        has_frames = recording.context == "alloc"
         for entry in entries:
-            if recording.context == "state" and entry["action"] == "alloc":
-                entry["frames"] = []
-            if not entry.get("frames"):
+            if not has_frames or not entry.get("frames"):
                 entry.pop("frames", None)
     return entries
 

@@ -19,7 +19,8 @@ LINE = re.compile(
 
 @row(
     "torch.OutOfMemoryError",
-    differs="the same line up to “is free.”; then Genesis's own figures",
+    differs="the same line up to “is free.”, with the size asked for where PyTorch's is the "
+    "segment's; then Genesis's own figures",
     of_answer=lambda answer: [[LINE.match(text)[0], *rest] for text, *rest in answer],
     says=OUT_OF_MEMORY,
 )
@@ -34,7 +35,7 @@ def messages() -> list[Any]:
         except torch.OutOfMemoryError as error:
             found.append([str(error), torch.cuda.memory_stats()["num_ooms"]])
     torch.cuda.set_per_process_memory_fraction(0.00001)
-    for n in (1000, 3 << 20, (1 << 30) + 1):
+    for n in (12 << 20, 22 << 20, (1 << 30) + (2 << 20)):
         try:
             kept.append(torch.empty(n, dtype=torch.int8, device="cuda"))
         except torch.OutOfMemoryError as error:
