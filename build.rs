@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files of the C interface: its functions and their types.
-const SOURCES: [&str; 23] = [
+const SOURCES: [&str; 25] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
