@@ -137,3 +137,15 @@ def test_the_history_ends_with_the_process() -> None:
     """Nobody has ended it, and the program still ends as it should."""
     record()
     train(Shape(layers=1), lengths=[64])
+
+
+@program()
+def test_a_short_history_is_never_shorter() -> None:
+    """The library keeps its events in pieces."""
+    record(stacks="python", max_entries=5, skip_actions=["snapshot"])
+    for n in range(3 * 8192 + 100):
+        block(600)
+        if n % 8192 in (0, 1, 8190, 8191):
+            actions = [entry["action"] for entry in snapshot()["device_traces"][0]]
+            expected = ["free_requested", "free_completed"] * (n > 0) + ["alloc"]
+            assert actions == [*expected, "free_requested", "free_completed"][-5:], (n, actions)

@@ -12,9 +12,8 @@ use crate::ffi::{
     ALL_DEVICES, allocation, boundary, genesis_stream, memory, ordinal, pointer, stream_handle,
     write_optional,
 };
-use crate::heap::Heap;
+use crate::heap::{Heap, StreamName};
 use crate::instance::{self, EVENTS};
-use crate::order::StreamName;
 
 /// For `set_init_fn`: PyTorch starts to use CUDA and sees `device_count` devices.
 ///

@@ -4,7 +4,7 @@
 //!
 //! | to whom | how | when it costs |
 //! |---|---|---|
-//! | profilers | `c10::reportMemoryUsageToProfiler`, found by name in PyTorch | while this thread is profiled |
+//! | profilers | PyTorch's functions for them, found by name | while this thread is profiled |
 //! | trace callbacks | two functions that `genesis.torch` sets | while they are set |
 //! | observers | a function that `genesis.torch` sets | at a failed request |
 //!

@@ -1,8 +1,8 @@
 //! What holds for the events of a thread's present call: its call site, once it is found, its
 //! stream, and the metadata that the program has set.
 //!
-//! Events of memory are noted under locks, where no call site may be searched, by code that knows no
-//! stream. They have both if the caller tells before ([`EventStream::during`]).
+//! Events of memory are noted under locks, where no call site may be searched, by code that knows
+//! no stream. They have both if the caller tells before ([`EventStream::during`]).
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;

@@ -22,7 +22,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Keeps the latest `capacity` events, and at most a piece more.
+    /// Keeps the latest `capacity` events, and less than two pieces more.
     pub(super) fn new(capacity: usize) -> Self {
         Self { pieces: VecDeque::new(), capacity, dropped: 0 }
     }
@@ -41,9 +41,14 @@ impl History {
     /// Keeps the latest `capacity` events from now on.
     pub(super) fn set_capacity(&mut self, capacity: usize) {
         self.capacity = capacity;
-        while self.pieces.len() > 1 && (self.pieces.len() - 1) * PIECE >= capacity {
+        while self.pieces.len() > self.most_pieces() {
             self.drop_oldest();
         }
+    }
+
+    /// Without the last, which is not full, they have room for `capacity` events.
+    fn most_pieces(&self) -> usize {
+        self.capacity.div_ceil(PIECE) + 1
     }
 
     /// Drops all events.
@@ -63,7 +68,7 @@ impl History {
         if self.capacity == 0 {
             return;
         }
-        let is_full = self.pieces.len() >= self.capacity.div_ceil(PIECE);
+        let is_full = self.pieces.len() >= self.most_pieces();
         let piece = if is_full { self.pieces.pop_front() } else { None };
         let mut piece = piece.unwrap_or_else(|| Vec::with_capacity(PIECE));
         self.dropped += piece.len() as u64;
