@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import genesis
+from genesis.torch._alloc_conf import parse
 from support.memory import MIB, block
 from support.program import program
 
@@ -121,13 +122,13 @@ def test_what_is_not_followed_is_named_once() -> None:
     assert len(texts) == 6, texts
 
 
-@program(modes=("native",), env={"PYTORCH_ALLOC_CONF": "per_process_memory_fraction"}, ending="any")
-def test_a_text_that_nobody_can_read() -> None:
-    with pytest.raises(
-        ValueError, match="PYTORCH_ALLOC_CONF=per_process_memory_fraction: expected"
-    ):
-        genesis.torch.enable()
-    assert not genesis.torch.is_enabled()
+def test_a_text_is_read_as_pytorch_reads_it() -> None:
+    """PyTorch ends the process that is started with a wrong one."""
+    assert parse("a:1, b:[x:2, >:3],c:d") == {"a": "1", "b": ["x:2", ">:3"], "c": "d"}
+    assert parse("") == {}
+    for wrong in ("a", "a:", "a:[1,2", "a:[1]b:2", ":1", "a:1,b"):
+        with pytest.raises(ValueError, match="expected|missing"):
+            parse(wrong)
 
 
 @program(
