@@ -55,6 +55,7 @@ macro_rules! conformance {
                 virtual_memory::access_and_unmapping_concern_whole_mappings
                 virtual_memory::reservations_in_use_stay
                 virtual_memory::peers_are_given_access
+                virtual_memory::prices_are_measured
                 events::an_event_never_recorded_is_complete
                 events::a_recorded_event_completes
                 events::waits_survive_their_event

@@ -13,6 +13,8 @@ mod checkerboard;
 mod peers;
 #[path = "elastic/pools.rs"]
 mod pools;
+#[path = "elastic/prices.rs"]
+mod prices;
 #[path = "elastic/shortage.rs"]
 mod shortage;
 mod support;

@@ -74,11 +74,12 @@ fn with_pool<'a>(command: &'a mut Command, pool: &str) -> &'a mut Command {
     command
 }
 
+/// In C++17 it is the first that each program includes, with every warning an error.
 #[test]
 fn the_header_compiles_with_every_mxnet() {
     for version in VERSIONS {
-        let standards = ["-std=c++11", "-std=c++17", "-std=c++14"];
-        for standard in &standards[..tier::some_or_all(2, 3)] {
+        let standards = ["-std=c++11", "-std=c++14", "-std=c++17"];
+        for standard in &standards[..tier::some_or_all(1, 3)] {
             compile_header(compiler_with(version), standard);
         }
     }
@@ -116,6 +117,10 @@ fn the_storage_is_clean_under_valgrind() {
     let program = program("storage.cpp", NEWEST);
     let mut checked = small_machine(Path::new("valgrind"));
     checked.args(valgrind::ARGUMENTS).arg(program);
+    if !tier::is_full() {
+        // To name them is to read the library's debug information: most of the time.
+        checked.env("GENESIS_CALL_SITES", "off");
+    }
     run_silently(&mut checked);
 }
 

@@ -17,7 +17,7 @@ use genesis::base::size::{KIB, MIB};
 use genesis::config::PoolType;
 use simgpu::StoreKind;
 
-use support::{A, B, DEVICE, Plan, Rig, Subject};
+use support::{A, B, DEVICE, Plan, Rig, Subject, is_filled};
 
 const WEIGHTS: &str = "weights";
 const CACHE: &str = "cache";
@@ -126,7 +126,7 @@ impl Rig {
             let bytes = unsafe {
                 std::slice::from_raw_parts(held.address as *const u8, held.bytes as usize)
             };
-            assert!(bytes.iter().all(|&byte| byte == held.pattern), "{held:?} has changed");
+            assert!(is_filled(bytes, held.pattern), "{held:?} has changed");
         }
     }
 

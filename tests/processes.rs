@@ -5,6 +5,8 @@
 
 #[path = "c_interface/programs.rs"]
 mod programs;
+#[path = "support/tier.rs"]
+mod tier;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +16,10 @@ use genesis::config::PoolType;
 use programs::Language::C99;
 use programs::{command, compile, compiler, library_folder, run, run_silently, sources, text};
 
+/// How many blocks each thread of `crowd.c` has, one after the other; on every change, and nightly.
+const CROWD_ROUNDS: &str = "3";
+const ALL_CROWD_ROUNDS: &str = "10";
+
 /// A program of `c_tests/processes`, compiled for one test alone.
 fn program(test: &str, source: &str) -> PathBuf {
     compile(test, &format!("processes/{source}"), C99, source != "loading.c")
@@ -21,9 +27,13 @@ fn program(test: &str, source: &str) -> PathBuf {
 
 /// Runs a case of a program under every strategy: it must end well and say nothing.
 fn ends_well(test: &str, source: &str, case: &str) {
-    let program = program(test, source);
+    case_ends_well(&program(test, source), case);
+}
+
+/// The same for a program that is compiled.
+fn case_ends_well(program: &Path, case: &str) {
     for pool_type in PoolType::ALL {
-        let mut command = command(&program);
+        let mut command = command(program);
         command.arg(case).env("GENESIS_POOL_TYPE", pool_type.name());
         assert_eq!(run_silently(&mut command), "");
     }
@@ -72,6 +82,7 @@ fn a_wait_on_cupys_behalf_is_without_the_global_lock() {
 
 #[test]
 fn a_process_may_end_at_any_time() {
+    let program = program("ending", "ending.c");
     for case in [
         "with_live_blocks",
         "with_paused_blocks",
@@ -82,7 +93,7 @@ fn a_process_may_end_at_any_time() {
         "at_exit",
         "while_others_work",
     ] {
-        ends_well("ending", "ending.c", case);
+        case_ends_well(&program, case);
     }
 }
 
@@ -109,7 +120,9 @@ fn the_library_may_be_closed() {
 fn a_thousand_threads_have_a_stream_each() {
     let program = program("crowd", "crowd.c");
     for pool_type in PoolType::ALL {
-        run_silently(command(&program).env("GENESIS_POOL_TYPE", pool_type.name()));
+        let mut command = command(&program);
+        command.arg(tier::some_or_all(CROWD_ROUNDS, ALL_CROWD_ROUNDS));
+        run_silently(command.env("GENESIS_POOL_TYPE", pool_type.name()));
     }
 }
 

@@ -13,6 +13,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use programs::Language::{C99, Cpp17};
 use programs::{command, compile, compiler, run_silently, text};
@@ -32,10 +33,15 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/torch_abi").join(name)
 }
 
+/// The fake of PyTorch as today's is compiled.
+fn todays_torch() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| fake_torch("today", &[]));
+    &FOLDER
+}
+
 /// Compiles the fake of PyTorch with `flags` into a folder of its own.
 fn fake_torch(name: &str, flags: &[&str]) -> PathBuf {
-    let own = format!("fake-torch-{name}-{}", std::process::id());
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(own);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fake-torch-{name}"));
     fs::create_dir_all(&folder).unwrap();
     for (library, needed) in LIBRARIES {
         let file = format!("lib{library}.so");
@@ -44,17 +50,23 @@ fn fake_torch(name: &str, flags: &[&str]) -> PathBuf {
         command.arg(source("fake_torch").join(format!("{library}.cpp"))).args(["-x", "none"]);
         command.arg(format!("-Wl,-soname,{file}")).arg(format!("-Wl,-rpath,{}", folder.display()));
         command.arg("-L").arg(&folder).args(needed.iter().map(|needed| format!("-l{needed}")));
-        let output = command.arg("-o").arg(folder.join(file)).output().unwrap();
+        // Other runs of the tests may be using the library: theirs stays until it is closed.
+        let unfinished = folder.join(format!("{file}-{}", std::process::id()));
+        let output = command.arg("-o").arg(&unfinished).output().unwrap();
         assert!(output.status.success(), "{library}: {}", text(&output.stderr));
+        fs::rename(unfinished, folder.join(file)).unwrap();
     }
     folder
 }
 
-/// Compiles a program that is linked with the library, for the test of this name alone.
-fn program(test: &str, name: &str) -> PathBuf {
+/// Compiles a program that is linked with the library.
+fn program(name: &str) -> PathBuf {
     let language = if name.ends_with(".c") { C99 } else { Cpp17 };
-    compile(&format!("torch-{test}"), source(name).to_str().unwrap(), language, true)
+    compile("torch", source(name).to_str().unwrap(), language, true)
 }
+
+static FAILURES: LazyLock<PathBuf> = LazyLock::new(|| program("failures.c"));
+static POOLS: LazyLock<PathBuf> = LazyLock::new(|| program("pools.cpp"));
 
 /// The command line that runs a program with messages off: failures are what it is about.
 fn quiet(program: impl AsRef<OsStr>) -> Command {
@@ -70,56 +82,51 @@ fn valgrind() -> Command {
     command
 }
 
-/// Failed requests under a fake of PyTorch compiled with `flags`, which raises `raised`.
-fn fails(name: &str, flags: &[&str], raised: &str) {
-    let folder = fake_torch(name, flags);
-    run_silently(quiet(program(name, "failures.c")).arg(&folder).arg(raised));
-    fs::remove_dir_all(folder).unwrap();
+/// Failed requests under the fake of PyTorch in `folder`, which raises `raised`.
+fn fails(folder: &Path, raised: &str) {
+    run_silently(quiet(&*FAILURES).arg(folder).arg(raised));
 }
 
 #[test]
 fn a_shortage_is_torchs_own_error() {
-    fails("today", &[], "OutOfMemoryError");
+    fails(todays_torch(), "OutOfMemoryError");
 }
 
 /// Wheels of PyTorch were built with libstdc++'s older string until 2.6.
 #[test]
 fn a_shortage_is_torchs_own_error_with_the_older_string() {
-    fails("older", &["-D_GLIBCXX_USE_CXX11_ABI=0"], "OutOfMemoryError");
+    fails(&fake_torch("older", &["-D_GLIBCXX_USE_CXX11_ABI=0"]), "OutOfMemoryError");
 }
 
 #[test]
 fn a_shortage_is_a_runtime_error_where_torchs_own_is_not_found() {
-    fails("check_fail", &["-DHIDE_OUT_OF_MEMORY"], "RuntimeError");
+    fails(&fake_torch("check_fail", &["-DHIDE_OUT_OF_MEMORY"]), "RuntimeError");
 }
 
 #[test]
 fn a_shortage_is_null_where_nothing_to_throw_is_found() {
-    fails("nothing", &["-DHIDE_OUT_OF_MEMORY", "-DHIDE_CHECK_FAIL"], "");
+    fails(&fake_torch("nothing", &["-DHIDE_OUT_OF_MEMORY", "-DHIDE_CHECK_FAIL"]), "");
 }
 
 /// The exceptions leave nothing behind, and nothing is read that is not there.
 #[test]
 fn failures_are_clean_under_valgrind() {
-    let folder = fake_torch("checked", &[]);
     let mut command = valgrind();
-    command.arg(program("checked", "failures.c")).arg(&folder).arg("OutOfMemoryError");
-    run_silently(&mut command);
-    fs::remove_dir_all(folder).unwrap();
+    run_silently(command.arg(&*FAILURES).arg(todays_torch()).arg("OutOfMemoryError"));
 }
 
 #[test]
 fn pools_keep_the_filter_as_long_as_they_are_begun() {
-    run_silently(quiet(program("pools", "pools.cpp")).arg("1000"));
+    run_silently(quiet(&*POOLS).arg("1000"));
 }
 
 #[test]
 fn pools_are_clean_under_valgrind() {
     let mut command = valgrind();
-    run_silently(command.arg(program("pools-checked", "pools.cpp")).arg("10"));
+    run_silently(command.arg(&*POOLS).arg("10"));
 }
 
 #[test]
 fn hooks_do_what_torch_expects() {
-    run_silently(&mut quiet(program("hooks", "hooks.cpp")));
+    run_silently(&mut quiet(program("hooks.cpp")));
 }

@@ -58,8 +58,9 @@ public:
     {
         switch (record.operation) {
         case ALLOCATE: {
-            naive_.set_padding(padding());
-            round_.set_padding(padding());
+            const uint64_t padding_bytes = padding();
+            naive_.set_padding(padding_bytes);
+            round_.set_padding(padding_bytes);
             mxnet::Storage::Handle handle = storage_.Alloc(record.bytes, mxnet::Context::GPU(0));
             if (record.bytes > 0) {
                 CHECK(handle.dptr != nullptr);

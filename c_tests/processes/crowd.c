@@ -1,10 +1,11 @@
-/* A thousand threads at once, each with a stream of its own. */
+/* crowd ROUNDS: a thousand threads at once, each with a stream of its own. */
 #include "../check.h"
 
 #include <pthread.h>
 
-enum { THREADS = 1000, ROUNDS = 10 };
+enum { THREADS = 1000 };
 
+static int rounds;
 static pthread_barrier_t everybody;
 
 static void *work(void *argument)
@@ -14,12 +15,12 @@ static void *work(void *argument)
     const genesis_stream stream = number % 2 == 0 ? STREAM(number) : (genesis_stream)(uintptr_t)2;
     const size_t size = 1000 + number;
     pthread_barrier_wait(&everybody);
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         unsigned char *block = block_of(size, stream);
         fill(block, size, (unsigned char)number);
         CHECK(genesis_malloc(SIZE_MAX, 0, stream) == NULL);
         CHECK(is_filled(block, size, (unsigned char)number));
-        if (round == ROUNDS - 1) {
+        if (round == rounds - 1) {
             pthread_barrier_wait(&everybody);
             CHECK(is_filled(block, size, (unsigned char)number));
         }
@@ -28,8 +29,11 @@ static void *work(void *argument)
     return NULL;
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
+    CHECK(count == 2);
+    rounds = atoi(arguments[1]);
+    CHECK(rounds > 0);
     static pthread_t threads[THREADS];
     static size_t numbers[THREADS];
     pthread_attr_t attributes;
@@ -44,7 +48,7 @@ int main(void)
         CHECK(pthread_join(threads[index], NULL) == 0);
     }
     const genesis_stats stats = stats_of(0);
-    CHECK(stats.allocations == (uint64_t)THREADS * ROUNDS && stats.frees == stats.allocations);
+    CHECK(stats.allocations == (uint64_t)THREADS * (uint64_t)rounds && stats.frees == stats.allocations);
     CHECK(stats.requested_bytes.current == 0);
     CHECK(stats.requested_bytes.peak >= (uint64_t)THREADS * 1000);
     CHECK_OK(genesis_cache_empty(-1));

@@ -287,6 +287,11 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// The driver calls for this device so far.
     fn usage(&self) -> Usage;
 
+    /// The clock of this device's calls, in nanoseconds after some fixed moment: the difference of
+    /// two readings in one thread is at least what the thread's calls between them took. The
+    /// system's clock on a real driver; virtual time on a simulated one.
+    fn clock_ns(&self) -> u64;
+
     /// Free and total physical memory. Slow (microseconds to milliseconds): not for a hot path.
     fn memory_info(&self) -> Result<MemoryInfo>;
 

@@ -225,6 +225,10 @@ impl Device for Guarded {
         self.driver.usage()
     }
 
+    fn clock_ns(&self) -> u64 {
+        self.driver.clock_ns()
+    }
+
     fn memory_info(&self) -> Result<MemoryInfo> {
         self.driver.memory_info()
     }

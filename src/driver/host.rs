@@ -45,6 +45,7 @@ pub struct HostMemory {
     allocations: AtomicU64,
     frees: AtomicU64,
     nanoseconds: AtomicU64,
+    made: Instant,
 }
 
 impl HostMemory {
@@ -66,6 +67,7 @@ impl HostMemory {
             allocations: AtomicU64::new(0),
             frees: AtomicU64::new(0),
             nanoseconds: AtomicU64::new(0),
+            made: Instant::now(),
         }
     }
 
@@ -117,6 +119,10 @@ impl Device for HostMemory {
         usage.calls[Call::Free as usize] = self.frees.load(Relaxed);
         usage.nanoseconds = self.nanoseconds.load(Relaxed);
         usage
+    }
+
+    fn clock_ns(&self) -> u64 {
+        self.made.elapsed().as_nanos() as u64
     }
 
     fn memory_info(&self) -> Result<MemoryInfo> {

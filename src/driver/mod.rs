@@ -2,9 +2,9 @@
 //!
 //! [`cuda`] calls a real driver through its own loader, [`simulated`] the crate `simgpu`.
 //! Everything above this layer sees [`Device`] alone. [`open`] chooses the backend; [`Handles`]
-//! creates memory with as many of the requested options as a device supports; [`guarded`] puts a
-//! device's allocations before pages that are not mapped; [`host`] is the process's own memory as
-//! a device.
+//! creates memory with as many of the requested options as a device supports; [`Prices`] measures
+//! what a driver charges for it; [`guarded`] puts a device's allocations before pages that are not
+//! mapped; [`host`] is the process's own memory as a device.
 
 mod clock;
 pub mod cuda;
@@ -14,6 +14,7 @@ mod handles;
 pub mod host;
 mod open;
 mod platform;
+mod prices;
 pub mod simulated;
 
 pub use clock::ticks;
@@ -24,3 +25,4 @@ pub use device::{
 pub use handles::Handles;
 pub use open::open;
 pub use platform::{Backend, Platform};
+pub use prices::{Priced, Prices};

@@ -57,6 +57,7 @@ pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use debug::LiveDetail;
 pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription};
 
+pub use elastic::extent_sizes;
 pub use pools::{PoolFilter, PoolId};
 pub use report::LiveBlock;
 pub use state::{Clock, Heap, Surroundings};

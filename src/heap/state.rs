@@ -11,7 +11,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
@@ -161,6 +161,10 @@ pub(super) struct Extents {
     pub(super) policy: ElasticPolicy,
     /// The addresses reserved in all lanes, in bytes.
     pub(super) area_bytes: AtomicU64,
+    /// How many bytes were mapped to other places so far.
+    pub(super) moved_bytes: AtomicU64,
+    /// Whether memory was ever short: a request was not served without memory being released.
+    pub(super) is_short: AtomicBool,
 }
 
 /// One device, and the heap that it is part of.

@@ -11,20 +11,26 @@
 //! last high, and *rise* once they are a swing above the last low:
 //!
 //! ```text
-//! swing   = highest peak / SWING_PART             high, low: the extremes of the present swing
+//! swing   = max(highest peak / SWING_PART, least swing)
+//! high, low: the extremes of the present swing
 //! falling → rising   at live > low + swing        the low is a trough: usual moves toward it
 //! rising → falling   at live < high − swing
 //! reached            at live ≤ usual + (high − usual) / NEAR_PART, once in each fall
 //! ```
 //!
+//! The least swing keeps a program of few large blocks from a trough at each of them.
+//!
 //! A lower trough becomes the usual one at once. Toward a higher one, usual moves half the way. So
 //! it follows a program that comes to keep more. Extremes are followed in steps of an eighth of a
 //! swing: an operation costs one comparison, and only a few in each swing cost more.
 
+use crate::base::size::MIB;
 use crate::config::PoolType;
 
 /// A swing is this part of the highest peak.
-const SWING_PART: u64 = 4;
+const SWING_PART: u64 = 3;
+/// … and at least so many bytes.
+const LEAST_SWING_BYTES: u64 = 128 * MIB;
 /// Extremes are followed in steps of this part of a swing.
 const STEP_PART: u64 = 8;
 /// The trough is reached within this part of the way down from the high.
@@ -36,6 +42,7 @@ pub(super) struct Trough {
     /// An allocation that leaves more live than this, or a free that leaves less, is looked at.
     above: u64,
     below: u64,
+    least_swing: u64,
     is_reached: bool,
     is_falling: bool,
     /// Whether the present fall has not reached the trough yet.
@@ -60,6 +67,7 @@ impl Trough {
     /// troughs are never reached.
     pub(super) fn of(pool_type: PoolType) -> Self {
         Self {
+            least_swing: LEAST_SWING_BYTES,
             above: if pool_type == PoolType::Elastic { 0 } else { u64::MAX },
             below: 0,
             is_reached: false,
@@ -136,7 +144,7 @@ impl Trough {
 
     /// Sets the bounds within which nothing is to be done.
     fn watch(&mut self) {
-        let swing = self.peak / SWING_PART;
+        let swing = (self.peak / SWING_PART).max(self.least_swing);
         let step = (swing / STEP_PART).max(1);
         if self.is_falling {
             self.above = self.low.saturating_add(swing);
@@ -157,7 +165,8 @@ mod tests {
 
     /// Follows `levels`, and returns those after which the trough was reached.
     fn reached(levels: &[u64]) -> Vec<u64> {
-        let (mut trough, mut live, mut reached) = (Trough::of(PoolType::Elastic), 0, Vec::new());
+        let mut trough = Trough { least_swing: 0, ..Trough::of(PoolType::Elastic) };
+        let (mut live, mut reached) = (0, Vec::new());
         for &level in levels {
             while live != level {
                 if live < level {

@@ -27,6 +27,7 @@
 use std::sync::Arc;
 
 use super::directory::{Directory, Entry, NO_SLOT, Slot};
+use super::extents::ExtentId;
 use crate::base::size::{ALIGNMENT_BYTES, SizeClass};
 
 /// What a block is at the moment.
@@ -75,7 +76,8 @@ pub struct Block {
     pub before: Slot,
     /// The neighbour that starts where this block ends.
     pub after: Slot,
-    /// Links of the strategy's structure: left and right, or previous and next.
+    /// While free, links of the strategy's structure. The first of a shadow that blocks have left
+    /// is its extent.
     pub links: [Slot; 2],
     /// The lane's epoch when the block was last freed (see `order::fence`).
     pub freed_epoch: u32,
@@ -236,6 +238,13 @@ impl BlockTable {
             (true, false) => self.paused_bytes -= block.bytes,
             _ => {}
         }
+    }
+
+    /// Makes the block in `slot` a shadow, left by the blocks of an extent or new.
+    pub fn turn_into_shadow(&mut self, slot: Slot, left: Option<ExtentId>) {
+        self.turn(slot, State::Shadow);
+        self.get_mut(slot).links = [left.unwrap_or(NO_SLOT), NO_SLOT];
+        self.list(slot);
     }
 
     /// Cuts the block in `slot` after `bytes`; returns the slot of the rest, which is in the

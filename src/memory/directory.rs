@@ -136,9 +136,7 @@ impl Directory {
 
     #[inline]
     fn get_large(&self, address: u64) -> Option<Entry> {
-        let upper = self.large[index(address, large::ROOT_SHIFT, large::ROOT_BITS)].get()?;
-        let leaf = upper[index(address, large::UPPER_SHIFT, large::UPPER_BITS)].get()?;
-        let word = &leaf[index(address, large::LEAF_SHIFT, large::LEAF_BITS)];
+        let word = self.known_large_word(address)?;
         Entry::decode(word.load(Ordering::Acquire), address)
     }
 
@@ -169,7 +167,11 @@ impl Directory {
     pub fn forget(&self, range: Range<u64>) {
         let mut mebibyte = range.start & !(MIB - 1);
         while mebibyte < range.end {
-            let word = self.large_word(mebibyte);
+            let Some(word) = self.known_large_word(mebibyte) else {
+                // No large block ever started in this leaf's addresses.
+                mebibyte = ((mebibyte >> large::UPPER_SHIFT) + 1) << large::UPPER_SHIFT;
+                continue;
+            };
             let known = word.load(Ordering::Acquire);
             if range.contains(&(mebibyte + offset_bytes(known))) {
                 let _ = word.compare_exchange(known, 0, Ordering::AcqRel, Ordering::Acquire);
@@ -187,6 +189,14 @@ impl Directory {
         let leaf = &lower[index(address, small::LOWER_SHIFT, small::INNER_BITS)];
         let leaf = leaf.get_or_init(boxed_array);
         &leaf[index(address, small::LEAF_SHIFT, small::LEAF_BITS)]
+    }
+
+    /// The word of the mebibyte that `address` lies in, if a large block was ever near it.
+    #[inline]
+    fn known_large_word(&self, address: u64) -> Option<&AtomicU64> {
+        let upper = self.large[index(address, large::ROOT_SHIFT, large::ROOT_BITS)].get()?;
+        let leaf = upper[index(address, large::UPPER_SHIFT, large::UPPER_BITS)].get()?;
+        Some(&leaf[index(address, large::LEAF_SHIFT, large::LEAF_BITS)])
     }
 
     #[inline]

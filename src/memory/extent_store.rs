@@ -16,7 +16,9 @@ use super::ledger::{Ledger, Refusal};
 use crate::base::DeviceOrdinal;
 use crate::base::lock::{Guard, Lock, rank};
 use crate::base::size::SizeClass;
-use crate::driver::{self, Call, Code, Device, DriverError, HandleOptions, Handles};
+use crate::driver::{
+    self, Call, Code, Device, DriverError, HandleOptions, Handles, Priced, Prices,
+};
 use crate::observe::DeviceEvents;
 
 /// The most devices that can be given access to one piece of memory.
@@ -27,6 +29,7 @@ const MOST_PEERS: usize = 64;
 pub struct ExtentStore {
     driver: Arc<dyn Device>,
     handles: Handles,
+    prices: Prices,
     extents: Lock<ExtentTable, { rank::DEVICE }>,
     /// The devices that may access everything mapped from now on.
     peers: Lock<Vec<DeviceOrdinal>, { rank::DEVICE }>,
@@ -49,12 +52,18 @@ impl ExtentStore {
         };
         let extents = Lock::new(ExtentTable::new(events));
         let admitted = [const { OnceCell::new() }; MOST_PEERS];
-        Ok(Some(Self { driver, handles, extents, peers: Lock::default(), admitted }))
+        let (prices, peers) = (Prices::default(), Lock::default());
+        Ok(Some(Self { driver, handles, prices, extents, peers, admitted }))
     }
 
     /// The granule: sizes of extents are multiples of it, in bytes.
     pub fn granule_bytes(&self) -> u64 {
         self.handles.granularity_bytes()
+    }
+
+    /// What the driver charges, as far as it is known.
+    pub fn prices(&self) -> &Prices {
+        &self.prices
     }
 
     /// The table of extents and views.
@@ -95,7 +104,8 @@ impl ExtentStore {
             return Ok(id);
         }
         ledger.charge(bytes)?;
-        match self.handles.create(bytes) {
+        let create = || self.handles.create(bytes);
+        match self.timed(Priced::Create, (bytes, 1), create) {
             Ok(handle) => {
                 ledger.count(bytes, class, 0);
                 Ok(self.extents.lock().add(handle, bytes, class))
@@ -114,8 +124,9 @@ impl ExtentStore {
         else {
             return Ok(());
         };
-        let released =
-            ledger.release(bytes, class, 0, || self.driver.release(handle).map(|()| bytes));
+        let release = || self.driver.release(handle).map(|()| bytes);
+        let timed = || self.timed(Priced::Release, (bytes, 1), release);
+        let released = ledger.release(bytes, class, 0, timed);
         let mut extents = self.extents.lock();
         match released {
             Ok(()) => extents.remove(id),
@@ -133,14 +144,17 @@ impl ExtentStore {
         for &id in ids {
             let extent = self.extents.lock().get(id).map(|extent| (extent.handle, extent.bytes));
             let Some((handle, bytes)) = extent else { continue };
-            mapped = self.driver.map(end, bytes, handle);
+            let map = || self.driver.map(end, bytes, handle);
+            mapped = self.timed(Priced::Map, (bytes, 1), map);
             if mapped.is_err() {
                 break;
             }
             self.extents.lock().add_view(id, lane, end);
             end += bytes;
         }
-        let mapped = mapped.and_then(|()| self.allow_access(address, end - address));
+        let size = (end - address, ids.len() as u64);
+        let access = || self.allow_access(address, end - address);
+        let mapped = mapped.and_then(|()| self.timed(Priced::SetAccess, size, access));
         if mapped.is_err() {
             let views: Vec<(u64, ExtentId)> = self.extents.lock().within(address..end).collect();
             for (start, id) in views {
@@ -163,7 +177,8 @@ impl ExtentStore {
         let bytes = self.extents.lock().get(id).map_or(0, |extent| extent.bytes);
         // Out of the table first: everything in the table is mapped.
         let view = self.extents.lock().remove_view(id, address);
-        let unmapped = self.driver.unmap(address, bytes);
+        let unmap = || self.driver.unmap(address, bytes);
+        let unmapped = self.timed(Priced::Unmap, (bytes, 1), unmap);
         if let Some(view) = view {
             let mut extents = self.extents.lock();
             match unmapped {
@@ -187,6 +202,16 @@ impl ExtentStore {
             })
         };
         admitted.get_or_try_init(admit).map(|_| ())
+    }
+
+    /// Makes a call for (bytes, mappings), and times it as long as its price is not known.
+    fn timed<T>(
+        &self,
+        priced: Priced,
+        size: (u64, u64),
+        call: impl FnOnce() -> driver::Result<T>,
+    ) -> driver::Result<T> {
+        self.prices.timed(&*self.driver, priced, size, call)
     }
 
     fn allow_everywhere(&self, peer: DeviceOrdinal) -> driver::Result<()> {

@@ -15,6 +15,7 @@
 //!     is set aside: then it is where the home of the paused blocks was or will be
 //! no two views overlap
 //! a resting or set-aside extent has no home;   shadow_count = the shadows of all extents
+//! left_bytes[c] = Σ bytes of the shadows that blocks of class c have left
 //! ```
 //!
 //! *Resting*: kept without a home for the next need. *Set aside*: used by a pause or a resume.
@@ -39,14 +40,16 @@ pub struct View {
     pub address: u64,
     /// The epoch of the lane (the number of its fence) when blocks last lay here; 0: never.
     pub left_epoch: u32,
+    /// The class of the blocks that lie or lay here.
+    pub class: SizeClass,
     /// Its place in the order in which views were left; 0: never left.
     number: u64,
 }
 
 impl View {
-    /// Returns true if blocks have lain here, so that they may again.
-    pub fn is_remembered(&self) -> bool {
-        self.number != 0
+    /// `bytes` if blocks have left the view, 0 if none ever lay here.
+    fn left_bytes(&self, bytes: u64) -> u64 {
+        if self.number == 0 { 0 } else { bytes }
     }
 }
 
@@ -67,8 +70,6 @@ pub struct Extent {
     leaving: u32,
     /// Its first home, the lane and the address, while it is mapped there.
     pub origin: Option<(u32, u64)>,
-    /// The last search that found it free, and its index among those found.
-    pub found: (u64, u32),
     /// Whether it belongs to a pause or resume of the blocks that lay in it.
     pub is_set_aside: bool,
 }
@@ -83,12 +84,17 @@ pub struct ExtentTable {
     views: BTreeMap<u64, ExtentId>,
     /// Extents without a home, kept for the next need.
     resting: Vec<ExtentId>,
-    /// Shadows by number, the one left longest ago first. Entries of views that have become
-    /// homes again, or are gone, are skipped.
-    left: VecDeque<(ExtentId, u64)>,
+    /// The shadows that blocks of each class have left, by number, the one left longest ago first.
+    /// Entries of views that have become homes again, or are gone, are skipped.
+    left: [VecDeque<(ExtentId, u64)>; 2],
+    /// The sum of these shadows, in bytes.
+    left_bytes: [u64; 2],
     last_number: u64,
     shadow_count: usize,
     searches: u64,
+    /// For each extent the last search that found it free, and its index among those found: apart
+    /// from the extents, because a search reads all of them.
+    marks: Vec<(u64, u32)>,
     count: usize,
 }
 
@@ -101,10 +107,12 @@ impl ExtentTable {
             unused: Vec::new(),
             views: BTreeMap::new(),
             resting: Vec::new(),
-            left: VecDeque::new(),
+            left: [VecDeque::new(), VecDeque::new()],
+            left_bytes: [0; 2],
             last_number: 0,
             shadow_count: 0,
             searches: 0,
+            marks: Vec::new(),
             count: 0,
         }
     }
@@ -117,6 +125,11 @@ impl ExtentTable {
     /// How many shadows there are.
     pub fn shadow_count(&self) -> usize {
         self.shadow_count
+    }
+
+    /// The sum of the shadows that blocks of `class` have left, in bytes.
+    pub fn left_bytes(&self, class: SizeClass) -> u64 {
+        self.left_bytes[class.index()]
     }
 
     /// The extent `id`.
@@ -138,17 +151,18 @@ impl ExtentTable {
             shadows: Vec::new(),
             leaving: 0,
             origin: None,
-            found: (0, 0),
             is_set_aside: false,
         };
         self.count += 1;
         match self.unused.pop() {
             Some(id) => {
                 self.table[id as usize] = Some(extent);
+                self.marks[id as usize] = (0, 0);
                 id
             }
             None => {
                 self.table.push(Some(extent));
+                self.marks.push((0, 0));
                 self.table.len() as ExtentId - 1
             }
         }
@@ -187,7 +201,8 @@ impl ExtentTable {
     /// Adds a new view of the extent, which is a shadow until it is made the home.
     pub fn add_view(&mut self, id: ExtentId, lane: u32, address: u64) {
         let Some(extent) = self.get_mut(id) else { return };
-        extent.shadows.push(View { lane, address, left_epoch: 0, number: 0 });
+        let class = extent.class;
+        extent.shadows.push(View { lane, address, left_epoch: 0, class, number: 0 });
         self.shadow_count += 1;
         self.views.insert(address, id);
     }
@@ -200,6 +215,8 @@ impl ExtentTable {
         let view = extent.shadows.swap_remove(position);
         extent.leaving += 1;
         extent.origin = extent.origin.filter(|origin| origin.1 != address);
+        let bytes = extent.bytes;
+        self.left_bytes[view.class.index()] -= view.left_bytes(bytes);
         self.shadow_count -= 1;
         self.views.remove(&address);
         Some(view)
@@ -217,6 +234,8 @@ impl ExtentTable {
         let Some(extent) = self.get_mut(id) else { return };
         extent.leaving -= 1;
         extent.shadows.push(view);
+        let bytes = extent.bytes;
+        self.left_bytes[view.class.index()] += view.left_bytes(bytes);
         self.shadow_count += 1;
         self.views.insert(view.address, id);
     }
@@ -244,10 +263,14 @@ impl ExtentTable {
         self.shadow_count += 1;
         self.events.note(Action::Unmap, home.address, bytes);
         self.last_number = number;
-        self.left.push_back((id, number));
-        if self.left.len() > 2 * self.views.len() + 64 {
-            let left = std::mem::take(&mut self.left);
-            self.left = left.into_iter().filter(|&(id, n)| self.shadow(id, n).is_some()).collect();
+        self.left_bytes[home.class.index()] += bytes;
+        self.left[home.class.index()].push_back((id, number));
+        if self.left.iter().map(VecDeque::len).sum::<usize>() > 2 * self.views.len() + 64 {
+            for class in SizeClass::ALL {
+                let left = std::mem::take(&mut self.left[class.index()]);
+                let is_there = |&(id, number): &(ExtentId, u64)| self.shadow(id, number).is_some();
+                self.left[class.index()] = left.into_iter().filter(is_there).collect();
+            }
         }
     }
 
@@ -262,11 +285,15 @@ impl ExtentTable {
         debug_assert!(extent.home.is_none());
         extent.is_set_aside = false;
         let position = extent.shadows.iter().position(|view| view.address == address);
-        extent.home = position.map(|position| extent.shadows.swap_remove(position));
+        let view = position.map(|position| extent.shadows.swap_remove(position));
+        extent.home = view.map(|view| View { class, ..view });
         extent.origin = extent.origin.or(extent.home.map(|home| (home.lane, home.address)));
         let before = std::mem::replace(&mut extent.class, class);
         let bytes = extent.bytes;
         self.shadow_count -= 1;
+        if let Some(view) = view {
+            self.left_bytes[view.class.index()] -= view.left_bytes(bytes);
+        }
         self.events.note(Action::Map, address, bytes);
         before
     }
@@ -297,9 +324,10 @@ impl ExtentTable {
         position.map(|position| self.resting.swap_remove(position)).is_some()
     }
 
-    /// Takes the shadow left longest ago out of the order; the next call returns the next one.
-    pub fn pop_oldest_shadow(&mut self) -> Option<(ExtentId, View)> {
-        while let Some((id, number)) = self.left.pop_front() {
+    /// Takes the shadow that blocks of `class` left longest ago out of the order; the next call
+    /// returns the next one.
+    pub fn pop_oldest_shadow(&mut self, class: SizeClass) -> Option<(ExtentId, View)> {
+        while let Some((id, number)) = self.left[class.index()].pop_front() {
             if let Some(view) = self.shadow(id, number) {
                 return Some((id, view));
             }
@@ -309,7 +337,7 @@ impl ExtentTable {
 
     /// Puts back what [`Self::pop_oldest_shadow`] returned, behind all others.
     pub fn put_back_shadow(&mut self, id: ExtentId, view: View) {
-        self.left.push_back((id, view.number));
+        self.left[view.class.index()].push_back((id, view.number));
     }
 
     /// The number of a new search, which marks what it finds with it.
@@ -320,9 +348,16 @@ impl ExtentTable {
 
     /// Records that `search` has found the extent free, as the one of `index`.
     pub fn mark(&mut self, id: ExtentId, search: u64, index: u32) {
-        if let Some(extent) = self.get_mut(id) {
-            extent.found = (search, index);
+        if let Some(mark) = self.marks.get_mut(id as usize) {
+            *mark = (search, index);
         }
+    }
+
+    /// The index of the extent among those that `search` has found free.
+    #[inline]
+    pub fn index_in(&self, search: u64, id: ExtentId) -> Option<usize> {
+        let &(by, index) = self.marks.get(id as usize)?;
+        (by == search).then_some(index as usize)
     }
 
     /// Returns true if an extent whose origin is in `lane` has its home elsewhere. Allocates nothing.
@@ -342,7 +377,11 @@ impl ExtentTable {
     pub fn validate(&self) -> Result<(), String> {
         let mut views = 0;
         let mut shadow_count = 0;
+        let mut left_bytes = [0; 2];
         for (id, extent) in self.iter() {
+            for view in &extent.shadows {
+                left_bytes[view.class.index()] += view.left_bytes(extent.bytes);
+            }
             for view in extent.shadows.iter().chain(&extent.home) {
                 views += 1;
                 if self.at(view.address) != Some(id) {
@@ -368,6 +407,9 @@ impl ExtentTable {
                 self.views.len(),
                 self.shadow_count
             ));
+        }
+        if left_bytes != self.left_bytes {
+            return Err(format!("{left_bytes:?} bytes left, {:?} recorded", self.left_bytes));
         }
         if self.iter().count() != self.count {
             return Err(format!("{} extents recorded", self.count));

@@ -1,24 +1,19 @@
-//! Free blocks in the order of their addresses. A search finds the lowest one that fits well, or
-//! else the lowest one that fits.
-//!
-//! A block fits well if it is at most a quarter larger than the request, because little of it is
-//! then left over. Such a block is looked for in the first 16 leaves (about a thousand blocks) that
-//! have one large enough.
+//! Free blocks in the order of their addresses. A search finds the lowest one that fits.
 //!
 //! First fit by address (Wilson, Johnstone, Neely, Boles: "Dynamic Storage Allocation: A Survey and
 //! Critical Review", 1995) keeps live blocks together at low addresses, so that free memory gathers
 //! in few large pieces, and more extents are wholly free than with best fit (docs/elastic.md).
 //!
-//! The blocks lie in *leaves* of up to 64, a B+ tree of two levels. A search compares sizes of four
-//! bytes side by side in memory, many in one instruction ([`sizes`](super::sizes)): first one bound
-//! for each leaf, then the sizes in a leaf. So it is linear, but over little memory. A tree with a
-//! node in every block takes a cache line for each step, and is slower up to some hundred thousand
-//! blocks.
+//! The blocks lie in *leaves* of up to 16, a B+ tree of two levels. A search compares sizes of four
+//! bytes, 16 at a time ([`sizes`](super::sizes)): first one bound for each leaf, then the sizes in a
+//! leaf. So it is linear, but over little memory. A tree with a node in every block takes a cache
+//! line for each step, and is slower up to some ten thousand blocks.
 //!
 //! ```text
 //! blocks are in the order of their addresses, across leaves and within each
-//! leaves[i].sizes[k] = the size of its k-th block;  NO_SIZE beyond its end
+//! leaves[i].sizes[k] = the size of its k-th block;   beyond its end NO_SIZE, and NO_ADDRESS
 //! starts[i] ≤ every address in leaves[i] < starts[i + 1];   bounds[i] ≥ every size in leaves[i]
+//! bounds are filled up with NO_SIZE to a multiple of 16
 //! no leaf is empty, except an only one
 //! ```
 //!
@@ -28,26 +23,26 @@
 use std::ops::RangeInclusive;
 
 use super::joined::FreeList;
-use super::sizes::{Fit, GROUP, MOST_SIZE, NO_SIZE, first_at_least, fit, near_of, size_of};
+use super::sizes::{GROUP, MOST_SIZE, NO_SIZE, at_least, first_at_least, size_of};
 use crate::memory::{Block, BlockTable, NO_SLOT, Slot, State};
 
 /// The most blocks of a leaf.
-const LEAF_BLOCKS: usize = 64;
-/// Only so many leaves are searched for a block that fits well.
-const NEAR_LEAVES: usize = 16;
+const LEAF_BLOCKS: usize = GROUP;
+/// Above every block's address.
+const NO_ADDRESS: u64 = u64::MAX;
 
 /// The free blocks of one size class of one lane.
 #[derive(Debug)]
 pub struct FirstFit {
     starts: Vec<u64>,
     bounds: Vec<i32>,
-    #[expect(clippy::vec_box, reason = "a leaf is a kibibyte, and moves when one comes before it")]
+    #[expect(clippy::vec_box, reason = "a leaf is 264 bytes, and moves when one comes before it")]
     leaves: Vec<Box<Leaf>>,
     /// Where the last search ended, or what was before the block that left last.
     found: Position,
 }
 
-/// Up to 64 blocks, by address.
+/// Up to 16 blocks, by address.
 #[derive(Clone, Debug)]
 struct Leaf {
     count: usize,
@@ -64,34 +59,31 @@ struct Position {
 }
 
 impl FreeList for FirstFit {
-    const IS_BY_ADDRESS: bool = true;
-
     fn new() -> Self {
         let leaves = vec![Box::new(Leaf::empty())];
-        Self { starts: vec![0], bounds: vec![NO_SIZE], leaves, found: Position::default() }
+        let bounds = vec![NO_SIZE; GROUP];
+        Self { starts: vec![0], bounds, leaves, found: Position::default() }
     }
 
-    /// The lowest block that fits `bytes` well; if none is found, the lowest one that fits.
+    /// The lowest block of at least `bytes`.
     #[inline]
     fn find(&mut self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
         let least = size_of(bytes);
-        let mut lowest = None;
+        if least == MOST_SIZE {
+            return self.find_exactly(blocks, bytes);
+        }
         let mut next = 0;
-        for searched in 1.. {
-            let Some(leaf) = first_at_least(&self.bounds, next, least) else { break };
-            match self.leaves[leaf].find(blocks, bytes) {
-                Fit::Near(index) => return Some(self.found(Position { leaf, index })),
-                Fit::Larger(index) => {
-                    lowest.get_or_insert(Position { leaf, index });
-                }
-                Fit::None => self.bounds[leaf] = self.leaves[leaf].largest(),
+        loop {
+            let leaf = first_at_least(&self.bounds, next, least)?;
+            let fitting = at_least(&self.leaves[leaf].sizes, least);
+            if fitting != 0 {
+                let index = fitting.trailing_zeros() as usize;
+                self.found = Position { leaf, index };
+                return Some(self.leaves[leaf].slots[index]);
             }
-            if lowest.is_some() && searched >= NEAR_LEAVES {
-                break;
-            }
+            self.bounds[leaf] = self.leaves[leaf].largest();
             next = leaf + 1;
         }
-        lowest.map(|position| self.found(position))
     }
 
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
@@ -114,6 +106,11 @@ impl FreeList for FirstFit {
         if self.leaves[leaf].count < LEAF_BLOCKS / 4 && self.leaves.len() > 1 {
             self.shrink(leaf);
         }
+    }
+
+    #[inline]
+    fn is_by_address(&self) -> bool {
+        true
     }
 
     #[inline]
@@ -157,7 +154,10 @@ impl FreeList for FirstFit {
         let mut end = 0;
         for (leaf, (held, &start)) in self.leaves.iter().zip(&self.starts).enumerate() {
             let is_empty = held.count == 0 && self.leaves.len() > 1;
-            if is_empty || held.sizes[held.count..].iter().any(|&size| size != NO_SIZE) {
+            let (sizes, addresses) = (&held.sizes[held.count..], &held.addresses[held.count..]);
+            let is_blank = sizes.iter().all(|&size| size == NO_SIZE)
+                && addresses.iter().all(|&address| address == NO_ADDRESS);
+            if is_empty || !is_blank {
                 return Err(format!("leaf {leaf} has {} blocks, and sizes beyond", held.count));
             }
             for index in 0..held.count {
@@ -183,11 +183,11 @@ impl FirstFit {
         self.leaves.iter().flat_map(|leaf| leaf.slots[..leaf.count].iter().copied())
     }
 
-    /// Remembers where a search ended; returns the block.
-    #[inline]
-    fn found(&mut self, position: Position) -> Slot {
-        self.found = position;
-        self.leaves[position.leaf].slots[position.index]
+    /// [`FreeList::find`] among sizes that are equal here, because four bytes cannot tell them
+    /// apart.
+    #[cold]
+    fn find_exactly(&self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
+        self.slots().find(|&slot| blocks.get(slot).bytes >= bytes)
     }
 
     /// The leaf that `address` belongs to.
@@ -238,6 +238,8 @@ impl FirstFit {
     fn remove_leaf(&mut self, leaf: usize) -> Box<Leaf> {
         self.starts.remove(leaf);
         self.bounds.remove(leaf);
+        self.bounds.truncate(self.starts.len());
+        self.fill_bounds();
         let removed = self.leaves.remove(leaf);
         if let Some(first) = self.starts.first_mut() {
             *first = 0;
@@ -263,6 +265,12 @@ impl FirstFit {
         self.starts.insert(leaf + 1, upper.addresses[0]);
         self.bounds.insert(leaf + 1, self.bounds[leaf]);
         self.leaves.insert(leaf + 1, Box::new(upper));
+        self.bounds.truncate(self.leaves.len());
+        self.fill_bounds();
+    }
+
+    fn fill_bounds(&mut self) {
+        self.bounds.resize(self.bounds.len().next_multiple_of(GROUP), NO_SIZE);
     }
 }
 
@@ -271,62 +279,31 @@ impl Leaf {
         Self {
             count: 0,
             sizes: [NO_SIZE; LEAF_BLOCKS],
-            addresses: [0; LEAF_BLOCKS],
+            addresses: [NO_ADDRESS; LEAF_BLOCKS],
             slots: [NO_SLOT; LEAF_BLOCKS],
         }
-    }
-
-    /// Looks for a block of at least `bytes`, in one pass over the sizes.
-    #[inline]
-    fn find(&self, blocks: &BlockTable, bytes: u64) -> Fit {
-        let least = size_of(bytes);
-        if least == MOST_SIZE {
-            return self.find_exactly(blocks, bytes);
-        }
-        let near = near_of(least);
-        let mut lowest = Fit::None;
-        let (groups, _) = self.sizes.as_chunks::<GROUP>();
-        let groups = groups[..self.count.div_ceil(GROUP)].iter();
-        for (start, group) in (0..).step_by(GROUP).zip(groups) {
-            match fit(group, least - 1, near) {
-                Fit::Near(index) => return Fit::Near(start + index),
-                Fit::Larger(index) if lowest == Fit::None => lowest = Fit::Larger(start + index),
-                Fit::Larger(_) | Fit::None => {}
-            }
-        }
-        lowest
-    }
-
-    /// [`Self::find`] among sizes that are equal here, because four bytes cannot tell them apart.
-    #[cold]
-    fn find_exactly(&self, blocks: &BlockTable, bytes: u64) -> Fit {
-        let mut slots = self.slots[..self.count].iter();
-        slots.position(|&slot| blocks.get(slot).bytes >= bytes).map_or(Fit::None, Fit::Near)
     }
 
     /// How many blocks lie below `address`.
     #[inline]
     fn index_of(&self, address: u64) -> usize {
-        self.addresses[..self.count].partition_point(|&other| other < address)
+        self.addresses.iter().map(|&other| usize::from(other < address)).sum()
     }
 
+    #[inline]
     fn insert(&mut self, index: usize, slot: Slot, address: u64) {
-        let count = self.count;
-        self.sizes.copy_within(index..count, index + 1);
-        self.addresses.copy_within(index..count, index + 1);
-        self.slots.copy_within(index..count, index + 1);
-        self.slots[index] = slot;
-        self.addresses[index] = address;
+        insert(&mut self.sizes, index, NO_SIZE);
+        insert(&mut self.addresses, index, address);
+        insert(&mut self.slots, index, slot);
         self.count += 1;
     }
 
+    #[inline]
     fn remove(&mut self, index: usize) {
-        let count = self.count;
-        self.sizes.copy_within(index + 1..count, index);
-        self.addresses.copy_within(index + 1..count, index);
-        self.slots.copy_within(index + 1..count, index);
+        remove(&mut self.sizes, index, NO_SIZE);
+        remove(&mut self.addresses, index, NO_ADDRESS);
+        remove(&mut self.slots, index, NO_SLOT);
         self.count -= 1;
-        self.sizes[self.count] = NO_SIZE;
     }
 
     fn append(&mut self, other: &Self) {
@@ -345,6 +322,7 @@ impl Leaf {
         upper.addresses[..upper.count].copy_from_slice(&self.addresses[index..self.count]);
         upper.slots[..upper.count].copy_from_slice(&self.slots[index..self.count]);
         self.sizes[index..].fill(NO_SIZE);
+        self.addresses[index..].fill(NO_ADDRESS);
         self.count = index;
         upper
     }
@@ -353,4 +331,24 @@ impl Leaf {
     fn largest(&self) -> i32 {
         self.sizes.iter().copied().max().unwrap_or(NO_SIZE)
     }
+}
+
+/// Inserts `value` at `index`; the last value goes. Each value is chosen without a branch.
+#[inline]
+fn insert<T: Copy>(values: &mut [T; LEAF_BLOCKS], index: usize, value: T) {
+    let old = *values;
+    for at in 1..LEAF_BLOCKS {
+        values[at] = if at > index { old[at - 1] } else { old[at] };
+    }
+    values[index] = value;
+}
+
+/// Removes the value at `index`; `last` follows the others.
+#[inline]
+fn remove<T: Copy>(values: &mut [T; LEAF_BLOCKS], index: usize, last: T) {
+    let old = *values;
+    for at in 0..LEAF_BLOCKS - 1 {
+        values[at] = if at >= index { old[at + 1] } else { old[at] };
+    }
+    values[LEAF_BLOCKS - 1] = last;
 }

@@ -1,4 +1,4 @@
-//! [`FirstFit`] in a lane that cuts and joins, against the free ranges in a sorted map.
+//! Elastic's lists of large blocks in a lane that cuts and joins, against the free ranges in a sorted map.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +26,7 @@ struct Pair {
     free: BTreeMap<u64, u64>,
     live: Vec<Slot>,
     random: Random,
+    is_first_fit: bool,
 }
 
 impl Pair {
@@ -33,7 +34,8 @@ impl Pair {
     fn new(areas: u64, bytes: u64) -> Self {
         let blocks = BlockTable::new(0, Arc::new(Directory::new()));
         let (tested, free) = (Elastic::new(), BTreeMap::new());
-        let mut pair = Self { blocks, tested, free, live: Vec::new(), random: Random(1) };
+        let mut pair =
+            Self { blocks, tested, free, live: Vec::new(), random: Random(1), is_first_fit: false };
         for area in 1..=areas {
             let address = (areas + 1 - area) << 40;
             let slot = pair.blocks.insert(Segment { address, bytes, class: SizeClass::Large });
@@ -44,18 +46,14 @@ impl Pair {
     }
 
     fn allocate(&mut self, bytes: u64) {
-        let lowest_of = |most_bytes: u64| {
-            let fits = |free: u64| (bytes..=most_bytes).contains(&free);
-            self.free.iter().find(|&(_, &free)| fits(free)).map(|(&a, &b)| (a, b))
-        };
-        let units = (bytes / ALIGNMENT_BYTES).min(u64::from(u32::MAX));
-        let near_bytes = units.saturating_add(units / 4).min(u64::from(u32::MAX));
-        let near = if self.free.len() > 500 { None } else { lowest_of(near_bytes * 512) };
-        let lowest = near.or_else(|| lowest_of(u64::MAX));
+        let mut fitting =
+            self.free.iter().map(|(&a, &b)| (a, b)).filter(|&(_, free)| free >= bytes);
+        let wanted =
+            if self.is_first_fit { fitting.next() } else { fitting.min_by_key(|&(_, free)| free) };
         let taken = self.tested.take(&mut self.blocks, bytes);
         let found = taken.map(|slot| self.blocks.get(slot).address);
-        assert_eq!(found, lowest.map(|(address, _)| address));
-        let (Some(slot), Some((address, free_bytes))) = (taken, lowest) else { return };
+        assert_eq!(found, wanted.map(|(address, _)| address));
+        let (Some(slot), Some((address, free_bytes))) = (taken, wanted) else { return };
         self.blocks.list(slot);
         self.blocks.get_mut(slot).state = State::Live;
         assert_eq!(self.blocks.get(slot).bytes, bytes);
@@ -93,6 +91,11 @@ impl Pair {
         self.tested.give(&mut self.blocks, slot);
     }
 
+    fn use_first_fit(&mut self) {
+        self.is_first_fit = true;
+        self.tested.use_first_fit(&mut self.blocks);
+    }
+
     fn check(&self) {
         self.blocks.validate().unwrap();
         assert_eq!(self.tested.validate(&self.blocks), Ok(self.free.len()));
@@ -102,10 +105,13 @@ impl Pair {
 }
 
 #[test]
-fn the_lowest_block_that_fits_is_found() {
+fn the_best_block_is_found_and_later_the_lowest() {
     for (areas, most_live) in [(1, 40), (3, 1000)] {
         let mut pair = Pair::new(areas, 64 * GIB);
         for step in 0..40_000 {
+            if step == 20_000 {
+                pair.use_first_fit();
+            }
             let grows = pair.random.below(most_live) >= pair.live.len() as u64;
             if grows || pair.live.is_empty() {
                 let magnitude = pair.random.below(16);
@@ -132,6 +138,7 @@ fn the_lowest_block_that_fits_is_found() {
 fn sizes_beyond_four_bytes_of_units_are_told_apart() {
     const TIB: u64 = 1 << 40;
     let mut pair = Pair::new(2, TIB);
+    pair.use_first_fit();
     let class = SizeClass::Large;
     for (address, bytes) in [(1 << 45, 3 * TIB), (1 << 46, 5 * TIB)] {
         let slot = pair.blocks.insert(Segment { address, bytes, class });

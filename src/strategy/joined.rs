@@ -21,9 +21,6 @@ use crate::memory::{Block, BlockTable, NO_SLOT, Slot, State};
 
 /// Free blocks that are searched by size, all of less than 2^48 bytes. Joins and cuts nothing.
 pub trait FreeList: Debug {
-    /// Whether blocks are kept by address, so that [`Self::replace`] is cheap.
-    const IS_BY_ADDRESS: bool = false;
-
     /// No free block.
     fn new() -> Self;
 
@@ -35,6 +32,12 @@ pub trait FreeList: Debug {
 
     /// Takes out a block that is here.
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot);
+
+    /// Returns true if blocks are kept by address, so that [`Self::replace`] is cheap.
+    #[inline]
+    fn is_by_address(&self) -> bool {
+        false
+    }
 
     /// The block `slot`, which was at `address` here, has become `by`: cut, or joined with a
     /// neighbour. Only for lists by address.
@@ -93,6 +96,11 @@ impl<S: FreeList, L: FreeList, R: CutRule> Joined<S, L, R> {
     /// No free block; the blocks will be cut by `rule`.
     pub fn with_rule(rule: R) -> Self {
         Self { small: Class::new(), large: Class::new(), rule }
+    }
+
+    /// The list of the large blocks.
+    pub(super) fn large_list(&mut self) -> &mut L {
+        &mut self.large.list
     }
 
     /// Takes out a block of at least `block_bytes`, cut to size.
@@ -205,7 +213,7 @@ impl<F: FreeList> Class<F> {
         if !rule.serves(bytes, block_bytes) {
             return None;
         }
-        if F::IS_BY_ADDRESS && rule.keeps_rest(class, block_bytes, bytes - block_bytes) {
+        if self.list.is_by_address() && rule.keeps_rest(class, block_bytes, bytes - block_bytes) {
             let was_whole = blocks.is_whole_segment(slot);
             let rest = blocks.split(slot, block_bytes);
             self.list.replace(blocks, (slot, address), rest);
@@ -227,7 +235,7 @@ impl<F: FreeList> Class<F> {
         let Block { before, after, bytes, .. } = *blocks.get(slot);
         let is_free = |slot: Slot| slot != NO_SLOT && blocks.get(slot).state == State::Free;
         let (joins_before, joins_after) = (is_free(before), is_free(after));
-        if F::IS_BY_ADDRESS && (joins_before || joins_after) {
+        if self.list.is_by_address() && (joins_before || joins_after) {
             let mut added_bytes = bytes;
             if joins_before && joins_after {
                 added_bytes += blocks.get(after).bytes;

@@ -5,7 +5,7 @@
 //! | `Naive` | as requested | none are kept |
 //! | `Round`, `Exact` | MXNet's | by exact size, newest first ([`buckets`]) |
 //! | `Caching` | PyTorch's | best fit ([`best_fit`]), cut and joined by a rule ([`caching`]) |
-//! | `Elastic` | 512-byte units, or classes | [`segregated`] fit, large: [`first_fit`] ([`elastic`]) |
+//! | `Elastic` | 512-byte units, or classes | [`segregated`] fit, large: best, then first fit ([`elastic`]) |
 //!
 //! What Caching and Elastic share is [`joined`]; what [`best_fit`] and [`segregated`] share is
 //! [`bins`].
@@ -131,6 +131,13 @@ impl Strategy {
             Self::Buckets(buckets) => buckets.withdraw(blocks, slot),
             Self::Caching(caching) => caching.withdraw(blocks, slot),
             Self::Elastic(elastic) => elastic.withdraw(blocks, slot),
+        }
+    }
+
+    /// From now on, requests for large blocks get the lowest one that fits. Only Elastic does.
+    pub fn use_first_fit(&mut self, blocks: &mut BlockTable) {
+        if let Self::Elastic(elastic) = self {
+            elastic.use_first_fit(blocks);
         }
     }
 

@@ -14,8 +14,6 @@ pub(super) const GROUP: usize = 16;
 pub(super) const NO_SIZE: i32 = i32::MIN;
 /// The size of every block that is larger than four bytes can tell.
 pub(super) const MOST_SIZE: i32 = i32::MAX;
-/// A block is little larger than a request if it is by at most the request / this.
-const NEAR_PART: u32 = 4;
 
 /// The size of a block of `bytes`, which are not 0.
 #[inline]
@@ -24,72 +22,64 @@ pub(super) fn size_of(bytes: u64) -> i32 {
     units.wrapping_add(NO_SIZE as u32) as i32
 }
 
-/// The most that is little larger than `size`.
+/// A bit for each of `values` that is larger than `bound`, the first one lowest.
+#[cfg(target_arch = "x86_64")]
 #[inline]
-pub(super) fn near_of(size: i32) -> i32 {
-    let units = (size as u32).wrapping_sub(NO_SIZE as u32);
-    units.saturating_add(units / NEAR_PART).wrapping_add(NO_SIZE as u32) as i32
+#[expect(
+    unsafe_code,
+    reason = "four comparisons and a mask; the compiler makes fifty instructions"
+)]
+fn above(values: &[i32; GROUP], bound: i32) -> u32 {
+    // SAFETY: SSE2 is a part of x86-64.
+    unsafe { above_with_sse2(values, bound) }
 }
 
-/// What a group of sizes has for a request: the index of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fit {
-    /// The first that is little larger.
-    Near(usize),
-    /// There is none such; the first that is large enough.
-    Larger(usize),
-    None,
-}
-
-/// Returns true if one of `sizes` is larger than `bound`.
+#[cfg(target_arch = "x86_64")]
 #[inline]
-pub(super) fn any_above(sizes: &[i32; GROUP], bound: i32) -> bool {
-    sizes.iter().fold(false, |any, &size| any | (size > bound))
+#[target_feature(enable = "sse2")]
+fn above_with_sse2(values: &[i32; GROUP], bound: i32) -> u32 {
+    use std::arch::x86_64::{
+        _mm_cmpgt_epi32, _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32,
+        _mm_setr_epi32,
+    };
+    let bound = _mm_set1_epi32(bound);
+    let larger = |start: usize| {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|index| values[start + index]);
+        _mm_cmpgt_epi32(_mm_setr_epi32(a, b, c, d), bound)
+    };
+    let first = _mm_packs_epi32(larger(0), larger(4));
+    let second = _mm_packs_epi32(larger(8), larger(12));
+    _mm_movemask_epi8(_mm_packs_epi16(first, second)) as u32
 }
 
-/// The first of `sizes` that is larger than `bound` and at most `near`, or else larger than `bound`.
+/// A bit for each of `values` that is larger than `bound`, the first one lowest.
+#[cfg(not(target_arch = "x86_64"))]
 #[inline]
-pub(super) fn fit(sizes: &[i32; GROUP], bound: i32, near: i32) -> Fit {
-    if !any_above(sizes, bound) {
-        return Fit::None;
-    }
-    let mut marks = [0; GROUP];
-    mark(sizes, bound, near, &mut marks);
-    let marks = u128::from_le_bytes(marks);
-    let first = |marks: u128| (marks.trailing_zeros() / u8::BITS) as usize;
-    match marks & NEAR_MARKS {
-        0 => Fit::Larger(first(marks)),
-        near => Fit::Near(first(near)),
-    }
+fn above(values: &[i32; GROUP], bound: i32) -> u32 {
+    let bits = values.iter().enumerate().map(|(index, &value)| u32::from(value > bound) << index);
+    bits.fold(0, |all, bit| all | bit)
 }
 
-const FIT_MARK: u8 = 1;
-const NEAR_MARK: u8 = 2;
-const NEAR_MARKS: u128 = u128::from_le_bytes([NEAR_MARK; GROUP]);
-
-/// Marks each size that fits and each that is near. Not inlined: together with what follows, the
-/// compiler would take it apart into single bytes.
-#[inline(never)]
-fn mark(sizes: &[i32; GROUP], bound: i32, near: i32, marks: &mut [u8; GROUP]) {
-    for (mark, &size) in marks.iter_mut().zip(sizes) {
-        let fits = if size > bound { FIT_MARK } else { 0 };
-        *mark = fits | if (size > bound) & (size <= near) { NEAR_MARK } else { 0 };
-    }
+/// A bit for each of `sizes` that is at least `least`, which is a block's, the first one lowest.
+#[inline]
+pub(super) fn at_least(sizes: &[i32; GROUP], least: i32) -> u32 {
+    above(sizes, least - 1)
 }
 
-/// The first of `sizes` from index `start` on that is at least `least`, which is a block's.
+/// The first of `sizes` from index `start` on that is at least `least`, which is a block's. Their
+/// number is a multiple of [`GROUP`].
 #[inline]
 pub(super) fn first_at_least(sizes: &[i32], start: usize, least: i32) -> Option<usize> {
-    let sizes = sizes.get(start..)?;
-    let (groups, rest) = sizes.as_chunks::<GROUP>();
-    for (index, group) in groups.iter().enumerate() {
-        if any_above(group, least - 1) {
-            let first = group.iter().position(|&size| size >= least)?;
-            return Some(start + index * GROUP + first);
+    let (groups, _) = sizes.as_chunks::<GROUP>();
+    let mut skipped = u32::MAX << (start % GROUP);
+    for (index, group) in groups.iter().enumerate().skip(start / GROUP) {
+        let found = at_least(group, least) & skipped;
+        if found != 0 {
+            return Some(index * GROUP + found.trailing_zeros() as usize);
         }
+        skipped = u32::MAX;
     }
-    let found = rest.iter().position(|&size| size >= least)?;
-    Some(start + groups.len() * GROUP + found)
+    None
 }
 
 #[cfg(test)]
@@ -102,25 +92,23 @@ mod tests {
         let sizes = bytes.map(size_of);
         assert!(sizes.is_sorted());
         assert_eq!((sizes[0], sizes[6]), (NO_SIZE + 1, MOST_SIZE));
-        assert_eq!(near_of(size_of(4 << 20)), size_of(5 << 20));
-        assert_eq!(near_of(size_of((1 << 41) - 1023)), MOST_SIZE);
     }
 
     #[test]
-    fn the_first_that_fits_is_found() {
+    fn sizes_that_fit_are_found() {
         let mut sizes = [NO_SIZE; GROUP];
         for (index, size) in [(0, 5), (3, 9), (8, -7), (15, MOST_SIZE)] {
             sizes[index] = size;
         }
-        assert_eq!(fit(&sizes, 4, 5), Fit::Near(0));
-        assert_eq!(fit(&sizes, 5, 8), Fit::Larger(3));
-        assert_eq!(fit(&sizes, 5, 9), Fit::Near(3));
-        assert_eq!(fit(&sizes, -8, -7), Fit::Near(8));
-        assert_eq!(fit(&sizes, 9, MOST_SIZE), Fit::Near(15));
-        assert_eq!(fit(&sizes, MOST_SIZE, MOST_SIZE), Fit::None);
-        let many = [&sizes[..], &[4, 11], &sizes[..]].concat();
+        assert_eq!(at_least(&sizes, 5), 1 << 0 | 1 << 3 | 1 << 15);
+        assert_eq!(at_least(&sizes, -7), 1 << 0 | 1 << 3 | 1 << 8 | 1 << 15);
+        let mut others = [NO_SIZE; GROUP];
+        (others[0], others[1]) = (4, 11);
+        let many = [sizes, others].concat();
         assert_eq!(first_at_least(&many, 0, 6), Some(3));
+        assert_eq!(first_at_least(&many, 4, 6), Some(15));
         assert_eq!(first_at_least(&many, 16, 10), Some(17));
-        assert_eq!(first_at_least(&many, 34, 9), None);
+        assert_eq!(first_at_least(&many, 18, 4), None);
+        assert_eq!(first_at_least(&many, 32, 4), None);
     }
 }

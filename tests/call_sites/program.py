@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from types import FunctionType
 
 FREE = ctypes.CDLL(os.environ["GENESIS_LIBRARY"])
 HELD = ctypes.PyDLL(os.environ["GENESIS_LIBRARY"])
@@ -255,11 +256,13 @@ def deep_recursion():
 def much_code():
     """More code and more stacks than are told apart: the rest is one site."""
     made = 70000
-    text = "def function{}():\n    return malloc({})\n"
-    scope = {"malloc": malloc}
+
+    def function(size):
+        return malloc(size)
+
     for number in range(made):
-        exec(compile(text.format(number, 2000 + number), f"<{number}>", "exec"), scope)
-        scope.pop(f"function{number}")()
+        code = function.__code__.replace(co_name=f"function{number}", co_filename=f"<{number}>")
+        FunctionType(code, globals())(2000 + number)
     sites = live()
     assert sites[2000][1][:2] == ("function0", "<0>"), sites[2000]
     assert sites[2000 + 30000][1][:2] == ("function30000", "<30000>")
@@ -356,21 +359,30 @@ def daemons_at_exit():
 
 
 def daemons():
+    rounds = [0] * 4
+
     def churn(name):
         for number in range(10**9):
+            rounds[name] = number
             # New code each time, so that the lock is wanted each time.
             scope = {"malloc": malloc, "free": free}
             exec(compile("free(malloc(512))", f"<{name} {number}>", "exec"), scope)
 
     for name in range(4):
         threading.Thread(target=churn, args=(name,), daemon=True).start()
-    time.sleep(0.2)
+    await_rounds(rounds)
+
+
+def await_rounds(rounds):
+    """Returns once each thread is in the middle of its work."""
+    while min(rounds) < 20:
+        time.sleep(0.001)
 
 
 def waits_without_the_lock():
     """Threads that call as CuPy does, with the lock held, where each request has to wait for what
     another stream had; and such threads when the interpreter ends."""
-    running = [threading.Thread(target=take_turns, args=(number, 100)) for number in range(4)]
+    running = [threading.Thread(target=take_turns, args=(number, 100, [0] * 4)) for number in range(4)]
     limit_memory()
     for thread in running:
         thread.start()
@@ -385,9 +397,10 @@ def waits_without_the_lock():
 
 def waiting_daemons():
     limit_memory()
+    rounds = [0] * 4
     for number in range(4):
-        threading.Thread(target=take_turns, args=(number, 10**9), daemon=True).start()
-    time.sleep(0.2)
+        threading.Thread(target=take_turns, args=(number, 10**9, rounds), daemon=True).start()
+    await_rounds(rounds)
 
 
 def limit_memory():
@@ -399,9 +412,9 @@ def limit_memory():
     HELD.genesis_cupy_free.argtypes = [POINTER, POINTER, INT]
 
 
-def take_turns(number, rounds):
+def take_turns(number, most_rounds, rounds):
     stream = 0x1000 * (number + 1)
-    for _ in range(rounds):
+    for rounds[number] in range(most_rounds):
         block = HELD.genesis_cupy_malloc(stream, 48 << 20, 0)
         if block:
             HELD.genesis_cupy_free(stream, block, 0)

@@ -1,7 +1,9 @@
 //! Reservations, handles, mappings and access.
 
 use genesis::base::DeviceOrdinal;
-use genesis::driver::{Code, Device, DriverError, HandleOptions, Handles, MemoryHandle, Shareable};
+use genesis::driver::{
+    Code, Device, DriverError, HandleOptions, Handles, MemoryHandle, Prices, Shareable,
+};
 
 use crate::subject::{PLAIN, Subject};
 
@@ -301,4 +303,17 @@ fn dismantle(driver: &dyn Device, base: u64, bytes: u64, handles: &[MemoryHandle
 #[track_caller]
 fn refused<T: std::fmt::Debug>(answer: Result<T, DriverError>) {
     assert_eq!(answer.unwrap_err().code, Code::INVALID_VALUE);
+}
+
+/// Also nothing is left of it. Stand-ins charge an H100's prices, by virtual time.
+pub(crate) fn prices_are_measured(subject: &Subject) {
+    let prices = Prices::try_out(&*subject.driver).unwrap();
+    let text = prices.to_string();
+    for call in ["create ", "map ", "set access ", "unmap ", "release "] {
+        assert!(text.contains(call), "{text}");
+    }
+    assert!((-3..=2).contains(&prices.dearness()));
+    if subject.peer.is_some() {
+        assert!(text.starts_with("create 10.0 µs, map 0.5 µs, set access 77.0 µs"), "{text}");
+    }
 }

@@ -193,11 +193,12 @@ impl Churn {
         let usage = self.rig.usage();
         let later = self.run(cycles / 2);
         let moves = self.rig.usage().count(Call::Map) - usage.count(Call::Map);
-        assert!(moves > cycles as u64, "memory has to move: {moves} mappings");
+        assert!(moves > cycles as u64 / 2, "memory has to move: {moves} mappings");
         let host_waits = self.rig.usage().host_waits;
         assert!(host_waits.explicit <= most_host_waits, "{host_waits:?}");
         assert!(self.refusals <= cycles / 1000, "{} requests were refused", self.refusals);
-        assert!(later.reserved_bytes <= warm.reserved_bytes, "{warm:?}, {later:?}");
+        let most_bytes = warm.reserved_bytes + warm.reserved_bytes / 8;
+        assert!(later.reserved_bytes <= most_bytes, "{warm:?}, {later:?}");
         assert!(later.mappings <= warm.mappings + warm.mappings / 8, "{warm:?}, {later:?}");
         let grown_bytes = later.host_bytes - warm.host_bytes;
         assert!(grown_bytes <= (warm.host_bytes - before_bytes) / 4, "{warm:?}, {later:?}");

@@ -8,7 +8,7 @@ use genesis::base::{Status, StreamHandle};
 use genesis::heap::PoolId;
 use simgpu::{Call, CaptureMode, Graph, StoreKind, Violation, Work};
 
-use crate::support::{A, B, DEVICE, Random, Rig, Subject};
+use crate::support::{A, B, DEVICE, Random, Rig, Subject, is_filled};
 use crate::{ADDRESSES, REAL};
 
 const POOL: PoolId = PoolId(0, 1);
@@ -154,6 +154,6 @@ fn assert_marked(subject: Subject, address: u64, bytes: u64, mark: u8) {
     if subject.store == StoreKind::RealBytes {
         // SAFETY: mapped as long as the pool is held, and written by nobody now.
         let held = unsafe { std::slice::from_raw_parts(address as *const u8, bytes as usize) };
-        assert!(held.iter().all(|&byte| byte == mark), "the block at {address:#x} has changed");
+        assert!(is_filled(held, mark), "the block at {address:#x} has changed");
     }
 }

@@ -7,7 +7,7 @@ use genesis::base::{DeviceOrdinal, Status};
 use genesis::config::PoolType;
 use simgpu::Call;
 
-use crate::support::{A, B, DEVICE, Random, Subject, status_of};
+use crate::support::{A, B, DEVICE, Random, Subject, is_filled, status_of};
 
 pub fn zero_bytes_are_address_zero(subject: Subject) {
     let rig = subject.plan().start();
@@ -74,7 +74,7 @@ pub fn bytes_survive_what_happens_around_them(subject: Subject) {
         // SAFETY: as above.
         let bytes =
             unsafe { std::slice::from_raw_parts(address as *const u8, bytes_of(n) as usize) };
-        assert!(bytes.iter().all(|&byte| byte == n as u8), "block {n} has changed");
+        assert!(is_filled(bytes, n as u8), "block {n} has changed");
     }
     rig.finish();
 }

@@ -144,7 +144,7 @@ const KINDS: [Call; 11] = [
 
 /// Fewer blocks than a whole scene, since it is played for every call; one of two extents.
 fn scene_of_few(store: StoreKind) -> Scene {
-    let rig = subject(store).plan().start();
+    let rig = subject(store).plan().capacity(256 * MIB).start();
     let mut weights = Vec::new();
     for (number, bytes) in [300, MIB, 11 * MIB, 3 * MIB].into_iter().enumerate() {
         weights.push(rig.hold(Some(WEIGHTS), bytes, A, number as u8 + 1));

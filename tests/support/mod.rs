@@ -236,6 +236,12 @@ impl Rig {
     }
 }
 
+/// Returns true if every byte is `value`: compared as memory, not one by one.
+pub fn is_filled(bytes: &[u8], value: u8) -> bool {
+    let Some((first, rest)) = bytes.split_first() else { return true };
+    *first == value && *rest == bytes[..rest.len()]
+}
+
 /// The status of a result that must be an error.
 #[track_caller]
 pub fn status_of<T: std::fmt::Debug>(result: Result<T>) -> Status {

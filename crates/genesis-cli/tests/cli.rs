@@ -200,6 +200,30 @@ fn the_doctor_finds_nothing_wrong_with_a_simulated_device() {
 }
 
 #[test]
+fn the_doctor_says_what_the_driver_charges_and_what_follows() {
+    for (prices, line) in [
+        ("h100", "set access 77.0 µs, unmap 36.0 µs, release 36.0 µs; extents of 16.00 MiB to"),
+        (
+            "b300",
+            "; extents of 4.00 MiB to 8.00 MiB, 1/4 of the size on an H100, because extents are",
+        ),
+        ("a100", "; extents of 32.00 MiB to 64.00 MiB, 2 times as large as on an H100"),
+    ] {
+        let mut command = genesis();
+        command.arg("doctor").env("GENESIS_BACKEND", "sim").env("GENESIS_SIM_PRICES", prices);
+        let text = stdout(&command.env("GENESIS_SIM_DEVICES", "2").output().unwrap());
+        for device in ["ok     prices    0: create ", "ok     prices    1: create "] {
+            let found = text.lines().find(|found| found.starts_with(device));
+            assert!(found.is_some_and(|found| found.contains(line)), "{line:?}:\n{text}");
+        }
+    }
+    let mut command = genesis();
+    command.arg("doctor").env("GENESIS_BACKEND", "sim").env("GENESIS_POOL_TYPE", "Caching");
+    let text = stdout(&command.output().unwrap());
+    assert!(!text.contains("ok     prices"), "only Elastic maps memory:\n{text}");
+}
+
+#[test]
 fn the_doctor_names_what_is_wrong() {
     let doctor = |variables: &[(&str, &str)]| {
         let output = genesis().arg("doctor").envs(variables.iter().copied()).output().unwrap();

@@ -3,7 +3,7 @@
 //! Nanoseconds of a cudaMalloc from the cache and the cudaFree of its block, under the preload
 //! library; next to them the times of Genesis's own two functions called directly, and of simcuda's
 //! two without the library. The difference between the first two is the cost of interposing: asking
-//! for the current context, looking up the block, putting it aside, its part of the fence.
+//! for the current context, remembering the block, putting it aside, its part of the fence.
 //!
 //! simcuda computes nothing in its calls, so its pair is what CUDA's would be if the driver cost
 //! nothing; a real cudaMalloc takes microseconds and more.

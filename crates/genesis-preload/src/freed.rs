@@ -23,10 +23,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::mem;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::genesis::Block;
-use crate::process;
+use crate::genesis::{Block, Found, Genesis};
+use crate::short_lock::{Guard, ShortLock};
+use crate::{handed, process};
 
 /// How many blocks wait at most: the wait costs microseconds, which is then a few nanoseconds a
 /// block (`benches/interposition.rs`).
@@ -50,7 +50,7 @@ pub(crate) fn tick() -> u64 {
 }
 
 /// The blocks of a device that were freed and not given back.
-pub(crate) struct Freed(Mutex<State>);
+pub(crate) struct Freed(ShortLock<State>);
 
 struct State {
     /// Those freed since the last wait began.
@@ -66,9 +66,10 @@ struct State {
 
 /// Blocks that were freed since a wait began.
 pub(crate) struct Batch {
-    /// As a set, which finds a block freed again, and in order.
-    set: HashSet<u64, BuildHasherDefault<AddressHasher>>,
     addresses: Vec<u64>,
+    /// The first `indexed` of them as a set, which finds a block freed again.
+    set: HashSet<u64, BuildHasherDefault<AddressHasher>>,
+    indexed: usize,
     bytes: u64,
     /// Of a closed batch: a moment after the last of them was freed.
     closed: u64,
@@ -99,17 +100,23 @@ pub(crate) enum Need {
 impl Batch {
     const fn new() -> Self {
         let set = HashSet::with_hasher(BuildHasherDefault::new());
-        Self { set, addresses: Vec::new(), bytes: 0, closed: 0, devices: 0 }
+        Self { addresses: Vec::new(), set, indexed: 0, bytes: 0, closed: 0, devices: 0 }
     }
 
     fn clear(&mut self) {
         self.set.clear();
+        self.indexed = 0;
         self.addresses.clear();
         self.bytes = 0;
     }
 
+    fn contains(&mut self, address: u64) -> bool {
+        self.set.extend(&self.addresses[self.indexed..]);
+        self.indexed = self.addresses.len();
+        self.set.contains(&address)
+    }
+
     fn add(&mut self, other: &Self) {
-        self.set.extend(&other.addresses);
         self.addresses.extend(&other.addresses);
         self.bytes += other.bytes;
         self.closed = self.closed.max(other.closed);
@@ -118,9 +125,20 @@ impl Batch {
 }
 
 impl State {
-    /// Returns true if the block at `address` is in a closed batch.
-    fn is_closed(&self, address: u64) -> bool {
-        self.closed.iter().any(|batch| batch.set.contains(&address))
+    /// Returns true if the block at `address` has been freed.
+    fn contains(&mut self, address: u64) -> bool {
+        let batches = self.closed.iter_mut().chain([&mut self.waiting]);
+        batches.into_iter().any(|batch| batch.contains(address))
+    }
+
+    /// Puts a block aside.
+    #[inline]
+    fn push(&mut self, address: u64, bytes: u64) -> Added {
+        let Self { waiting, most_blocks, most_bytes, .. } = self;
+        waiting.addresses.push(address);
+        waiting.bytes += bytes;
+        let is_due = waiting.addresses.len() >= *most_blocks || waiting.bytes > *most_bytes;
+        if is_due { Added::IsDue } else { Added::Waits }
     }
 
     fn batches(&self) -> impl Iterator<Item = &Batch> {
@@ -130,7 +148,7 @@ impl State {
 
 impl Freed {
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(State {
+        Self(ShortLock::new(State {
             waiting: Batch::new(),
             closed: Vec::new(),
             spare: Batch::new(),
@@ -139,28 +157,35 @@ impl Freed {
         }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    fn lock(&self) -> Guard<'_, State> {
+        self.0.lock()
     }
 
-    /// Puts a block aside.
+    /// Puts a block aside of which Genesis was asked.
     pub(crate) fn add(&self, block: &Block) -> Added {
         let mut state = self.lock();
-        let is_under_way = state.is_closed(block.address);
-        let State { waiting, most_blocks, most_bytes, .. } = &mut *state;
-        if is_under_way || !waiting.set.insert(block.address) {
+        if state.contains(block.address) {
             return Added::Twice;
         }
-        waiting.addresses.push(block.address);
-        waiting.bytes += block.allocated_bytes as u64;
-        let is_due = waiting.addresses.len() >= *most_blocks || waiting.bytes > *most_bytes;
-        if is_due { Added::IsDue } else { Added::Waits }
+        handed::take(block.address);
+        state.push(block.address, block.allocated_bytes as u64)
+    }
+
+    /// Puts a block aside that was handed out lately (`handed`): one that is still there has not
+    /// been freed.
+    #[inline]
+    pub(crate) fn add_handed(&self, address: u64, requested_bytes: usize) -> Added {
+        let mut state = self.lock();
+        if !handed::take(address) {
+            return Added::Twice;
+        }
+        state.push(address, requested_bytes as u64)
     }
 
     /// Returns true if the block at `address` has been freed.
     pub(crate) fn contains(&self, address: u64) -> bool {
-        let state = self.lock();
-        state.is_closed(address) || state.waiting.set.contains(&address)
+        self.lock().contains(address)
     }
 
     /// Returns true if any block waits.
@@ -168,9 +193,17 @@ impl Freed {
         self.lock().batches().any(|batch| !batch.addresses.is_empty())
     }
 
-    /// The bytes put aside, which are free to the program.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.lock().batches().map(|batch| batch.bytes).sum()
+    /// The bytes put aside, which are free to the program, as `genesis` has them.
+    pub(crate) fn bytes(&self, genesis: &Genesis) -> usize {
+        let addresses: Vec<u64> = {
+            let state = self.lock();
+            state.batches().flat_map(|batch| &batch.addresses).copied().collect()
+        };
+        let bytes_of = |address| match genesis.look_up(address) {
+            Found::Block(block) if block.address == address => block.allocated_bytes,
+            _ => 0,
+        };
+        addresses.into_iter().map(bytes_of).sum()
     }
 
     /// All blocks are gone.
@@ -240,9 +273,7 @@ impl Freed {
     /// Gives the blocks of `batch`, which nothing uses any more, back to Genesis.
     pub(crate) fn give_back(&self, device: c_int, mut batch: Batch) {
         let Some(genesis) = process::genesis_if_open() else { return };
-        for &address in &batch.addresses {
-            genesis.free(address);
-        }
+        genesis.free_all(&batch.addresses);
         let live_bytes = genesis.live_bytes(device);
         batch.clear();
         let mut state = self.lock();

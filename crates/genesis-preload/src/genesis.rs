@@ -199,6 +199,15 @@ impl Genesis {
         unsafe { (self.free)(address, 0, 0, 0) };
     }
 
+    /// [`Self::free`] of several blocks.
+    pub(crate) fn free_all(&self, addresses: &[u64]) {
+        let _inside = inside::enter();
+        for &address in addresses {
+            // SAFETY: any arguments are allowed.
+            unsafe { (self.free)(address, 0, 0, 0) };
+        }
+    }
+
     /// Frees the block at `address` in the order of `stream`; returns true if it is freed. One
     /// handle may name several streams, of several threads or devices: Genesis knows whether it is
     /// the block's own.

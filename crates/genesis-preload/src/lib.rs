@@ -14,10 +14,11 @@
 //!                       opening: libgenesis.so, at the first call that can be served
 //!                       call, last_error: the answer
 //! what is kept          fence · streams: waits for freed blocks, ends of streams
-//!                       capture · device · freed
+//!                       capture · device · freed · handed
 //! what is called        process, genesis: libgenesis.so
 //!                       runtime_api, driver_api, next: CUDA's own functions
-//! what all use          report, symbols · real_dlsym, elf, loader · inside · environment
+//! what all use          report, symbols · real_dlsym, elf, loader · inside · short_lock,
+//!                       environment
 //! ```
 //!
 //! Each file uses only those below it.
@@ -43,6 +44,7 @@ mod environment;
 mod fence;
 mod freed;
 mod genesis;
+mod handed;
 mod inside;
 mod last_error;
 mod loader;
@@ -58,6 +60,7 @@ mod replacements;
 mod report;
 mod runtime;
 mod runtime_api;
+mod short_lock;
 mod streams;
 mod symbols;
 mod watched;

@@ -15,7 +15,7 @@ use crate::driver_api::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, PER_THREAD,
 use crate::fence;
 use crate::freed::{Added, Need};
 use crate::genesis::{Block, Found, Genesis, Refusal};
-use crate::{capture, inside, opening, process, report, runtime_api, streams};
+use crate::{capture, handed, inside, opening, process, report, runtime_api, streams};
 
 /// Rows of pitched memory are multiples of this, as with CUDA on all devices of today.
 const PITCH_BYTES: usize = 512;
@@ -32,6 +32,7 @@ pub(crate) enum Order {
 }
 
 /// The device that calls of `level` are for; `None` if it is not served.
+#[inline(always)]
 pub(crate) fn device_for(level: Level, order: Order) -> Option<&'static Device> {
     let find = || match order {
         Order::Device => device::current(),
@@ -49,6 +50,7 @@ pub(crate) fn device_for(level: Level, order: Order) -> Option<&'static Device> 
 }
 
 /// The device and the library that serve a call; `None` to pass.
+#[inline(always)]
 fn place(level: Level, order: Order) -> Option<(&'static Device, &'static Genesis)> {
     if inside::is_inside() || !process::may_serve() {
         return None;
@@ -57,6 +59,7 @@ fn place(level: Level, order: Order) -> Option<(&'static Device, &'static Genesi
 }
 
 /// A block in the given order; `None` to pass, an error if memory is short.
+#[inline(always)]
 fn allocate(level: Level, bytes: usize, order: Order) -> Option<Result<u64, ()>> {
     let (device, genesis) = place(level, order)?;
     let (stream, is_ours) = match order {
@@ -75,9 +78,12 @@ fn allocate(level: Level, bytes: usize, order: Order) -> Option<Result<u64, ()>>
         Err(Refusal::OutOfMemory) => return Some(Err(())),
         Err(Refusal::Other) => return None,
     };
-    if matches!(order, Order::Device) && !device.settle() {
-        genesis.free(address);
-        return None;
+    if matches!(order, Order::Device) {
+        if !device.settle() {
+            genesis.free(address);
+            return None;
+        }
+        handed::note(address, bytes, device.ordinal());
     }
     report::handed_out(bytes);
     Some(Ok(address))
@@ -174,12 +180,46 @@ fn pointer(address: u64) -> Pointer {
     }
 }
 
+/// Frees a block that was handed out lately; returns true if it did.
+#[inline(always)]
+fn free_handed(address: u64) -> bool {
+    if !process::has_fence() || process::genesis_if_open().is_none() {
+        return false;
+    }
+    let Some(block) = handed::find(address) else { return false };
+    let Some(device) = device::get(block.device).filter(|device| !device.is_lost()) else {
+        return false;
+    };
+    match device.freed.add_handed(address, block.requested_bytes) {
+        Added::Waits => {}
+        Added::IsDue => retire(block.device),
+        Added::Twice => return false,
+    }
+    report::taken_back(block.requested_bytes);
+    true
+}
+
+/// Gives blocks back, because many wait.
+#[cold]
+fn retire(device: c_int) {
+    // In a call of Genesis's nothing waits: its callback gives blocks back already.
+    if !inside::is_inside() {
+        fence::retire(device, Need::Bounds);
+    }
+}
+
 /// `cudaFree` and the functions like it.
 #[inline]
 pub(crate) fn free(call: Call, address: u64, pass: impl FnOnce() -> c_int) -> c_int {
     if address == 0 {
         return pass();
     }
+    if free_handed(address) { call.serve() } else { free_any(call, address, pass) }
+}
+
+/// [`free`] of a pointer of which nothing is known.
+#[inline(never)]
+fn free_any(call: Call, address: u64, pass: impl FnOnce() -> c_int) -> c_int {
     let (genesis, device, block) = match pointer(address) {
         Pointer::Block(genesis, device, block) => (genesis, device, block),
         Pointer::Wrong => return call.refuse(INVALID_VALUE),
@@ -188,9 +228,7 @@ pub(crate) fn free(call: Call, address: u64, pass: impl FnOnce() -> c_int) -> c_
     if process::has_fence() {
         match device.freed.add(&block) {
             Added::Waits => {}
-            // In a call of Genesis's nothing waits: its callback gives blocks back already.
-            Added::IsDue if inside::is_inside() => {}
-            Added::IsDue => drop(fence::retire(block.device, Need::Bounds)),
+            Added::IsDue => retire(block.device),
             Added::Twice => return call.refuse(INVALID_VALUE),
         }
     } else {
@@ -227,6 +265,8 @@ pub(crate) fn free_async(
         return free(call, address, pass);
     }
     streams::note(stream);
+    // Out of the table first: once it is free, another thread may get it.
+    handed::take(address);
     if !genesis.free_on(address, stream) {
         // Freed behind a fence instead, which is as safe.
         return free(call, address, pass);
@@ -250,7 +290,7 @@ pub(crate) unsafe fn info(
     }
     let found = place(call.level, Order::Device).and_then(|(device, genesis)| {
         let (free, total) = genesis.memory_info(device.ordinal())?;
-        Some((free.saturating_add(device.freed.bytes() as usize).min(total), total))
+        Some((free.saturating_add(device.freed.bytes(genesis)).min(total), total))
     });
     let Some((free, total)) = found else { return pass() };
     // SAFETY: by this function's contract.

@@ -35,6 +35,16 @@ fn nothing_null_twice_and_inside() {
 }
 
 #[test]
+fn each_of_many_blocks_is_freed_once() {
+    holds("many");
+}
+
+#[test]
+fn of_threads_that_free_a_block_one_succeeds() {
+    holds("twice_at_once");
+}
+
+#[test]
 fn the_last_error_is_told() {
     holds("last_error");
 }

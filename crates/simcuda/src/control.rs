@@ -7,6 +7,7 @@
 //! int64_t  simcuda_census(const char *what);            // what is alive, see below
 //! int64_t  simcuda_calls(const char *name);             // calls of cuMemAlloc and its like
 //! int64_t  simcuda_driver_nanoseconds(void);            // virtual time in calls, all devices
+//! int      simcuda_thread_nanoseconds(uint64_t *time);  // virtual time in this thread's calls
 //! const char *simcuda_prices(void);                     // whose prices that time goes by; NULL
 //! int64_t  simcuda_peak_bytes(int device);              // most memory in use at once
 //! void     simcuda_peak_reset(int device);
@@ -151,6 +152,16 @@ unsafe extern "C" fn simcuda_calls(name: *const c_char) -> i64 {
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_driver_nanoseconds() -> i64 {
     existing().map_or(-1, |simulation| over_devices(simulation, |usage| usage.driver_nanoseconds))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn simcuda_thread_nanoseconds(time: *mut u64) -> c_int {
+    if time.is_null() {
+        return Code::INVALID_VALUE.0;
+    }
+    // SAFETY: not null, so the caller's place for one number.
+    unsafe { time.write(simgpu::thread_driver_nanoseconds()) };
+    0
 }
 
 #[unsafe(no_mangle)]

@@ -73,5 +73,5 @@ pub use prices::Prices;
 pub use tables::{CaptureInfo, CaptureMode, Graph, STREAM_LEGACY, STREAM_PER_THREAD};
 pub use tables::{Target, Times};
 pub use touch::{Access, Touch, Work};
-pub use usage::{HostWaits, Usage};
+pub use usage::{HostWaits, Usage, thread_driver_nanoseconds};
 pub use violation::Violation;

@@ -117,13 +117,13 @@ impl State {
     pub(crate) fn count(&mut self, context: u32, call: Call) -> Result<()> {
         let device = self.context_device(context)?;
         let entry = self.devices.get_mut(device as usize).ok_or(Code::INVALID_DEVICE)?;
-        entry.usage.charge_call(call, &self.config.costs);
+        entry.usage.timed(|usage| usage.charge_call(call, &self.config.costs));
         if self.script.is_empty() {
             return Ok(());
         }
         match self.script.strike(device, call) {
             Some(Effect::Fail(code)) => return Err(code),
-            Some(Effect::DelayNs(nanoseconds)) => entry.usage.charge_ns(nanoseconds),
+            Some(Effect::DelayNs(more_ns)) => entry.usage.timed(|usage| usage.charge_ns(more_ns)),
             None => {}
         }
         Ok(())
@@ -132,7 +132,8 @@ impl State {
     /// Charges what a call that succeeded costs beyond its least price.
     pub(crate) fn charge_size(&mut self, device: u32, call: Call, bytes: u64, mappings: u64) {
         if let Some(entry) = self.devices.get_mut(device as usize) {
-            entry.usage.charge_size(call, &self.config.costs, bytes, mappings);
+            let costs = &self.config.costs;
+            entry.usage.timed(|usage| usage.charge_size(call, costs, bytes, mappings));
         }
     }
 

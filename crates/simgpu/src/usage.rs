@@ -4,8 +4,21 @@
 //! whether it succeeds or not. What depends on size, and what makes it slow, is charged when it
 //! succeeds.
 
+use std::cell::Cell;
+
 use crate::call::Call;
 use crate::cost::CostTable;
+
+thread_local! {
+    static THREAD_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The virtual time of all calls that this thread has made, on every machine, in nanoseconds: the
+/// difference of two readings is what the calls between them cost. Calls that a quiet machine only
+/// counts (events, mostly) are not in it.
+pub fn thread_driver_nanoseconds() -> u64 {
+    THREAD_NS.get()
+}
 
 /// How often the host waited for a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +60,14 @@ impl Default for Usage {
 }
 
 impl Usage {
+    /// Charges a call of this thread by `charge`, and adds it to the thread's time.
+    pub(crate) fn timed(&mut self, charge: impl FnOnce(&mut Self)) {
+        let before_ns = self.driver_nanoseconds;
+        charge(self);
+        let more_ns = self.driver_nanoseconds - before_ns;
+        THREAD_NS.set(THREAD_NS.get().saturating_add(more_ns));
+    }
+
     pub(crate) fn charge_call(&mut self, call: Call, costs: &CostTable) {
         self.charge_calls(call, 1, costs);
     }

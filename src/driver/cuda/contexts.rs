@@ -5,9 +5,9 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 use once_cell::sync::OnceCell;
 
-use super::device::{Context, CudaDevice};
+use super::device::CudaDevice;
 use super::meter::Meter;
-use super::scope::{CurrentContext, check, require};
+use super::scope::{Context, CurrentContext, check, require};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{Call, Result};
 

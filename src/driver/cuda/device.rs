@@ -21,7 +21,7 @@ use once_cell::sync::OnceCell;
 use super::loader::{Api, RawResult};
 use super::meter::Meter;
 use super::properties::{access, properties};
-use super::scope::{CurrentContext, RelaxedCapture, check, require};
+use super::scope::{Context, CurrentContext, RelaxedCapture, check, require};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{
     Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
@@ -54,18 +54,6 @@ pub(super) struct CudaDevice {
     pub(super) meter: Meter,
 }
 
-/// A retained primary context.
-#[derive(Debug)]
-pub(super) struct Context {
-    pub(super) device: sys::CUdevice,
-    pub(super) handle: sys::CUcontext,
-}
-
-// SAFETY: the handle is opaque to us and the driver's functions take it from any thread.
-unsafe impl Send for Context {}
-// SAFETY: as above; nothing is ever written through it here.
-unsafe impl Sync for Context {}
-
 /// What is known of virtual memory on a device that has it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VirtualMemory {
@@ -83,6 +71,13 @@ impl CudaDevice {
             virtual_memory: OnceCell::new(),
             meter: Meter::new(),
         }
+    }
+
+    /// The time of a driver whose calls take virtual time; `None` from every real one.
+    fn virtual_clock_ns(&self) -> Option<u64> {
+        let (read, mut time) = (self.api.virtual_clock?, 0);
+        // SAFETY: `time` is live.
+        (unsafe { read(&mut time) } == 0).then_some(time)
     }
 
     /// Makes one driver call: in the device's context, in relaxed capture mode, counted.
@@ -209,6 +204,10 @@ impl Device for CudaDevice {
 
     fn usage(&self) -> Usage {
         self.meter.usage()
+    }
+
+    fn clock_ns(&self) -> u64 {
+        self.virtual_clock_ns().unwrap_or_else(|| self.meter.clock_ns())
     }
 
     fn memory_info(&self) -> Result<MemoryInfo> {

@@ -19,6 +19,8 @@ pub(super) struct Meter {
     shards: [CachePadded<Shard>; SHARDS],
     /// When the meter was made, by both clocks.
     made: (Instant, u64),
+    /// The most nanoseconds that were ever told.
+    told_ns: AtomicU64,
 }
 
 /// The calls of some of the threads.
@@ -40,6 +42,7 @@ impl Meter {
         Self {
             shards: [const { CachePadded(Shard::new()) }; SHARDS],
             made: (Instant::now(), ticks()),
+            told_ns: AtomicU64::new(0),
         }
     }
 
@@ -62,16 +65,46 @@ impl Meter {
         }
     }
 
-    /// The time spent in driver calls, by the clock's average rate over the meter's life.
+    /// The system's clock, in nanoseconds.
+    pub(super) fn clock_ns(&self) -> u64 {
+        self.made.0.elapsed().as_nanos() as u64
+    }
+
+    /// The time spent in driver calls, by the clock's average rate over the meter's life. A rate
+    /// that is better known makes it no less than it was said to be.
     fn nanoseconds(&self) -> u64 {
         let (instant, started) = self.made;
         let passed = ticks().saturating_sub(started).max(1);
         let spent = u128::from(self.sum(|shard| &shard.ticks));
         let nanoseconds = spent * instant.elapsed().as_nanos() / u128::from(passed);
-        u64::try_from(nanoseconds).unwrap_or(u64::MAX)
+        let nanoseconds = u64::try_from(nanoseconds).unwrap_or(u64::MAX);
+        self.told_ns.fetch_max(nanoseconds, Relaxed).max(nanoseconds)
     }
 
     fn sum(&self, count: impl Fn(&Shard) -> &AtomicU64) -> u64 {
         self.shards.iter().map(|shard| count(shard).load(Relaxed)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rate of the processor's clock is known better with time, but time spent is never less.
+    #[test]
+    fn the_time_spent_never_falls() {
+        let meter = Meter::new();
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(5));
+        meter.counted(Call::Create, || {
+            pause();
+            0
+        });
+        let mut last_ns = 0;
+        for _ in 0..20_000 {
+            let nanoseconds = meter.usage().nanoseconds;
+            assert!(nanoseconds >= last_ns, "{nanoseconds} after {last_ns}");
+            last_ns = nanoseconds;
+        }
+        assert!(last_ns >= 4_900_000);
     }
 }

@@ -24,6 +24,18 @@ pub(super) fn check(call: Call, code: i32) -> Result<()> {
     }
 }
 
+/// A context of a device: its retained primary one, or one of the program.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) device: sys::CUdevice,
+    pub(super) handle: sys::CUcontext,
+}
+
+// SAFETY: the handle is opaque to us and the driver's functions take it from any thread.
+unsafe impl Send for Context {}
+// SAFETY: as above; nothing is ever written through it here.
+unsafe impl Sync for Context {}
+
 /// While this lives, the thread may make calls that are otherwise refused during stream capture
 /// although they do not disturb it, such as `cuMemAlloc`.
 pub(super) struct RelaxedCapture<'a> {

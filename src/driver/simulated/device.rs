@@ -100,6 +100,10 @@ impl Device for SimulatedDevice {
         usage
     }
 
+    fn clock_ns(&self) -> u64 {
+        simgpu::thread_driver_nanoseconds()
+    }
+
     fn memory_info(&self) -> Result<MemoryInfo> {
         let info = self.ask(Call::MemoryInfo, |machine, device| machine.memory_info(device))?;
         Ok(MemoryInfo { free_bytes: info.free_bytes, total_bytes: info.total_bytes })

@@ -231,8 +231,7 @@ impl Lane {
         let head_bytes = address - start;
         let middle = if head_bytes > 0 { blocks.split(slot, head_bytes) } else { slot };
         let rest = (free_bytes > head_bytes + bytes).then(|| blocks.split(middle, bytes));
-        blocks.turn(middle, State::Shadow);
-        blocks.list(middle);
+        blocks.turn_into_shadow(middle, Some(id));
         for part in rest.into_iter().chain((head_bytes > 0).then_some(slot)) {
             strategy.give(blocks, part);
         }
@@ -290,8 +289,7 @@ impl Lane {
             rest = (claimed_bytes > bytes).then(|| state.blocks.split(part, bytes));
             match books.table.at(address) {
                 Some(mapped) if mapped == id => {
-                    state.blocks.turn(part, State::Shadow);
-                    state.blocks.list(part);
+                    state.blocks.turn_into_shadow(part, None);
                     state.blocks.get_mut(part).freed_tick = state.tick;
                     if is_accessible {
                         self.adopt(state, books, id, part, epoch);

@@ -160,8 +160,8 @@ impl Extents {
     }
 
     /// Makes remembered views of the lane homes again: each extent of `wanted` at the address with
-    /// it. Returns true if any came.
-    pub(super) fn recall(&self, climb: &Climb<'_>, wanted: &[(FreeExtent, u64)]) -> bool {
+    /// it, if it is still free.
+    pub(super) fn recall(&self, climb: &Climb<'_>, wanted: &[(FreeExtent, u64)]) {
         let lane = climb.lane;
         let moved = self.take(climb, wanted.iter().map(|&(extent, _)| extent).collect());
         let mut lost = Vec::new();
@@ -182,7 +182,6 @@ impl Extents {
             }
         }
         self.bring_back(climb.device, &lost);
-        moved.len() > lost.len()
     }
 
     /// Asks siblings with free memory for events, so that it can be taken when it is needed.

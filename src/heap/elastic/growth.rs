@@ -8,16 +8,24 @@
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
 //!                 bounds; but GROWING_EXTENT_BYTES while bytes freed < reserved / STEADY_PART
 //!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
-//!             both: at most max(left on the device / ROOM_PART, device / DEVICE_PART)
+//!             both: at most min(left² / device, device² / LARGE_DEVICE_BYTES), rounded up to a power
+//!                 of two, where left is what may still be created; once memory was short, at most
+//!                 left / SHORT_PART; but at least device / DEVICE_PART
 //! ```
 //!
 //! An extent can move only while no block lies in it, so it should be a small part of what is held.
 //! But each costs driver calls of the same price at any size, so there should be few. While hardly
 //! anything was freed, most memory is kept for ever, so extents are large.
+//!
+//! The sizes are those for an H100. What this driver charges scales them by a power of two
+//! ([`crate::driver::Prices`]); the slack and extents while growing stay, because other ones
+//! gained nothing at any published price list.
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::state::{Climb, DeviceHeap, Extents};
-use crate::base::size::{MIB, SizeClass};
-use crate::config::ElasticPolicy;
+use crate::base::size::{Bytes, GIB, MIB, SizeClass};
+use crate::config::{ElasticPolicy, LogLevel};
 
 /// The slack is at least so many bytes, or this part of the device if that is less: moving memory
 /// for a small program gains nothing.
@@ -31,14 +39,24 @@ const SMALL_EXTENT_PART: u64 = 32;
 const EXTENT_PART: u64 = 256;
 /// … but a small program's are smaller than the policy's least, so that it has at least so many.
 const FEWEST_EXTENTS: u64 = 4;
+/// Where an extent costs more or less than on an H100 (`driver::Prices`), extents are as much larger
+/// or smaller. But not larger than this part of the live peak and this part of the device, or
+/// little room would cost more than they save, …
+const COARSEST_PART: u64 = 128;
+const COARSEST_DEVICE_PART: u64 = 512;
+/// … and not smaller for programs that never held so many bytes: they would move more often and
+/// hold no less.
+const LEAST_FINER_BYTES: u64 = GIB;
 /// An extent while hardly anything was freed, in bytes, …
 const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
 /// … which is while the bytes freed are under this part of those reserved.
-const STEADY_PART: u64 = 3;
-/// Where little memory is left, one live block should not keep much of it from moving. An extent is
-/// at most this part of the memory that the device has left, …
-const ROOM_PART: u64 = 256;
-/// … or this part of the device's memory, if that is more.
+const STEADY_PART: u64 = 4;
+/// Where little memory is left, one live block should not keep much of it from moving. On a small
+/// device, fine extents are few anyway.
+const LARGE_DEVICE_BYTES: u64 = 64 * GIB;
+/// Once memory was short, an extent is at most this part of what is left.
+const SHORT_PART: u64 = 256;
+/// But always at least this part of the device's memory.
 const DEVICE_PART: u64 = 4096;
 
 /// What the policy chooses.
@@ -73,12 +91,46 @@ pub(super) struct Growth {
     /// How much may be created at all.
     pub(super) usable_bytes: u64,
     /// The size of new extents.
-    pub(super) extent_bytes: u64,
+    extent_bytes: u64,
     /// What is created above `room_bytes` is a multiple of this, if possible.
-    pub(super) step_bytes: u64,
+    step_bytes: u64,
+}
+
+/// The least and the most bytes of large extents, of programs that hold much, where an extent costs
+/// 2^`dearness` times as much as on an H100.
+pub fn extent_sizes(dearness: i8) -> [u64; 2] {
+    [BALANCED.least_extent_bytes, BALANCED.most_extent_bytes].map(|bytes| scaled(bytes, dearness))
 }
 
 impl Extents {
+    /// How dear the driver's extents are, where the policy asks; the log is told once.
+    fn dearness(&self, device: DeviceHeap<'_>) -> i8 {
+        let prices = self.store.prices();
+        let dearness = prices.dearness();
+        if prices.is_news() {
+            let [least, most] = extent_sizes(dearness).map(Bytes);
+            let message =
+                format_args!("device {}: {prices}; extents of {least} to {most}", device.ordinal);
+            device.heap.log.write(LogLevel::Info, &message);
+        }
+        match self.policy {
+            ElasticPolicy::Balanced => dearness,
+            ElasticPolicy::Tight => 0,
+        }
+    }
+
+    /// The size of an extent of usually `bytes` at this driver's prices, for a program with that
+    /// live peak.
+    fn priced(&self, bytes: u64, device: DeviceHeap<'_>, peak_bytes: u64) -> u64 {
+        let dearness = self.dearness(device);
+        if dearness < 0 && peak_bytes < LEAST_FINER_BYTES {
+            return bytes;
+        }
+        let coarsest_bytes =
+            (peak_bytes / COARSEST_PART).min(device.usable_bytes() / COARSEST_DEVICE_PART);
+        scaled(bytes, dearness).min(power_below(coarsest_bytes).max(bytes))
+    }
+
     /// How memory grows now, for the request of `climb`.
     pub(super) fn growth(&self, climb: &Climb<'_>) -> Growth {
         let Climb { device, block_bytes, .. } = *climb;
@@ -94,7 +146,7 @@ impl Extents {
         let slack_bytes = (peak_bytes / bounds.slack_part).max(least_slack_bytes);
         let limit_bytes = peak_bytes + slack_bytes;
         let room_bytes = limit_bytes.saturating_sub(reserved_bytes).min(usable_bytes);
-        let most_bytes = (usable_bytes / ROOM_PART).max(device.usable_bytes() / DEVICE_PART);
+        let most_bytes = self.most_extent_bytes(usable_bytes, device.usable_bytes());
         let size =
             |bytes: u64| bytes.min(most_bytes).max(granule_bytes).next_multiple_of(granule_bytes);
         let (extent_bytes, step_bytes) = match SizeClass::of(block_bytes) {
@@ -108,7 +160,8 @@ impl Extents {
                 let part_bytes = power_below(peak_bytes / EXTENT_PART);
                 let fewest_bytes = power_below(peak_bytes / FEWEST_EXTENTS);
                 let least_bytes = bounds.least_extent_bytes.min(fewest_bytes);
-                let steady_bytes = size(part_bytes.clamp(least_bytes, bounds.most_extent_bytes));
+                let usual_bytes = part_bytes.clamp(least_bytes, bounds.most_extent_bytes);
+                let steady_bytes = size(self.priced(usual_bytes, device, peak_bytes));
                 if is_growing(device, reserved_bytes) {
                     (size(bounds.growing_extent_bytes).max(steady_bytes), steady_bytes)
                 } else {
@@ -124,6 +177,23 @@ impl Extents {
             step_bytes,
         }
     }
+
+    /// The most that an extent may be while `left_bytes` of the device's memory are left.
+    fn most_extent_bytes(&self, left_bytes: u64, device_bytes: u64) -> u64 {
+        let most_bytes = if self.is_short.load(Relaxed) {
+            left_bytes / SHORT_PART
+        } else {
+            let left_part_bytes = square(left_bytes) / u128::from(device_bytes.max(1));
+            let device_part_bytes = square(device_bytes) / u128::from(LARGE_DEVICE_BYTES);
+            let most_bytes = left_part_bytes.min(device_part_bytes).next_power_of_two();
+            u64::try_from(most_bytes).unwrap_or(u64::MAX)
+        };
+        most_bytes.max(device_bytes / DEVICE_PART)
+    }
+}
+
+fn square(bytes: u64) -> u128 {
+    u128::from(bytes) * u128::from(bytes)
 }
 
 impl Growth {
@@ -145,6 +215,11 @@ impl Growth {
         let rest_bytes = bytes % extent_bytes;
         (0..whole).map(move |_| extent_bytes).chain((rest_bytes > 0).then_some(rest_bytes))
     }
+}
+
+/// `bytes` × 2^`exponent`.
+const fn scaled(bytes: u64, exponent: i8) -> u64 {
+    if exponent < 0 { bytes >> -exponent } else { bytes << exponent }
 }
 
 /// The power of two that `bytes` reaches.

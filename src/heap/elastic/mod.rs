@@ -4,9 +4,10 @@
 //! extents that are wholly free side by side at other addresses. No byte is copied and the host
 //! does not wait, because the work of a stream runs in order.
 //!
-//! A lane has one range of addresses for each size class. Large blocks go to the lowest address
-//! that fits (`strategy::first_fit`), so free memory gathers at high addresses, in whole extents.
-//! A request that nothing fits is served in these steps:
+//! A lane has one range of addresses for each size class. Large blocks go where they fit best; once
+//! much memory was moved, to the lowest address that fits (`strategy::first_fit`), so that free
+//! memory gathers at high addresses, in whole extents. A request that nothing fits is served in
+//! these steps:
 //!
 //! 1. **Window** ([`window`]). Find the cheapest run of adjacent parts that is large enough: free
 //!    blocks, remembered views of extents that are free elsewhere, and bare addresses.
@@ -30,6 +31,7 @@
 //! block, and no other thread uses them. If a call fails, extents that moved return, and new ones
 //! are released or rest until the next need. Then memory counts as short.
 
+mod addresses;
 mod area;
 mod gather;
 mod give_back;
@@ -39,36 +41,29 @@ mod window;
 
 pub(super) use area::Books;
 pub(super) use give_back::Kept;
+pub use growth::extent_sizes;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::choice::Choice;
+use super::lane::LaneState;
 use super::state::{Climb, DeviceHeap, Extents, Pressure, Rung};
+use crate::base::DeviceOrdinal;
 use crate::base::lock::assert_none_held;
-use crate::base::size::{Bytes, GIB, MIB, SizeClass};
-use crate::base::{DeviceOrdinal, Error, Status};
+use crate::base::size::SizeClass;
 use crate::config::{LogLevel, Settings};
-use crate::driver::{self, Device, DriverError, HandleOptions};
-use crate::memory::{ExtentId, ExtentStore, Refusal, Segment, State};
+use crate::driver::{self, Device, HandleOptions};
+use crate::memory::{ExtentId, ExtentStore, Refusal, State};
 use crate::observe::DeviceEvents;
+use addresses::no_addresses;
 use area::Laid;
 use gather::{Found, FreeExtent, Moved, choose};
 use growth::Growth;
 use window::{Part, Walls, Wanted, Window};
 
-/// A lane's range for large blocks is this many times the device's memory, rounded up to a power of
-/// two. Most of it is for the views that extents have left.
-const LARGE_AREA_DEVICES: u64 = 16;
-/// Its range for small blocks is this part of the memory.
-const SMALL_AREA_PART: u64 = 4;
-/// All ranges together take at most so many times the device's memory, and so many bytes. A lane
-/// for which there is no room gets a small range, and, when that is full, another as large as all
-/// that it has.
-const MOST_AREA_DEVICES: u64 = 40;
-const MOST_AREA_BYTES: u64 = 1 << 44;
-const LEAST_SMALL_AREA_BYTES: u64 = 64 * MIB;
-const LEAST_LARGE_AREA_BYTES: u64 = GIB;
+/// A device moves much memory once it has mapped this part of its live peak to other places.
+const MUCH_MOVED_PART: u64 = 8;
 /// Another thread may take what was mapped for a request; the request is tried so many times.
 const ATTEMPTS: usize = 16;
 
@@ -96,6 +91,8 @@ impl Extents {
             single_handle_bytes: settings.single_handle_size_bytes.unwrap_or(u64::MAX),
             policy: settings.elastic_policy,
             area_bytes: AtomicU64::new(0),
+            moved_bytes: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
         }))
     }
 
@@ -120,6 +117,7 @@ impl Extents {
 
     pub(super) fn serve(&self, climb: &Climb<'_>, pressure: Pressure) -> Rung {
         if pressure == Pressure::Releasing {
+            self.is_short.store(true, Relaxed);
             // Free extents that fit nowhere go back, and come again as finer ones.
             climb.device.release(Choice::Oldest { bytes: climb.block_bytes });
             if let Some(address) = self.serve_from_extents(climb)? {
@@ -152,6 +150,10 @@ impl Extents {
         if climb.block_bytes > climb.device.usable_bytes() {
             return Ok(Outcome::Short);
         }
+        if self.moves_much(climb.device) {
+            let LaneState { strategy, blocks, .. } = &mut *climb.lane.lock();
+            strategy.use_first_fit(blocks);
+        }
         if climb.wait_before_growing() {
             return Ok(Outcome::More);
         }
@@ -173,6 +175,11 @@ impl Extents {
         let filled = self.fill(climb, &window, &found, &growth)?;
         self.drop_excess_shadows(climb);
         Ok(filled)
+    }
+
+    /// Returns true if so much memory was moved that free memory should gather at high addresses.
+    fn moves_much(&self, device: DeviceHeap<'_>) -> bool {
+        self.moved_bytes.load(Relaxed) > device.most_live_bytes(0) / MUCH_MOVED_PART
     }
 
     /// The cheapest window. It passes over views whose extents are in use only if more than the
@@ -236,7 +243,11 @@ impl Extents {
         let mut candidates: Vec<FreeExtent> = Vec::new();
         if window.bare_bytes > growth.room_bytes {
             candidates.extend(self.outside(climb, window, found));
-            candidates.sort_by_key(|extent| extent.bytes);
+            // Small blocks take those that large blocks need least often, which lie highest: in the
+            // next cycle they are probably free again, and come back without a call.
+            let is_small = SizeClass::of(climb.block_bytes) == SizeClass::Small;
+            let order = |address: u64| if is_small { u64::MAX - address } else { address };
+            candidates.sort_unstable_by_key(|extent| (extent.bytes, order(extent.address)));
         }
         let free_bytes: u64 = candidates.iter().map(|extent| extent.bytes).sum();
         if window.bare_bytes > free_bytes.saturating_add(growth.usable_bytes) {
@@ -262,6 +273,7 @@ impl Extents {
     ) -> crate::base::Result<Outcome> {
         let moved = self.take(climb, chosen);
         let moved_bytes: u64 = moved.iter().map(|extent| extent.bytes).sum();
+        self.moved_bytes.fetch_add(moved_bytes, Relaxed);
         let growth = self.growth(climb);
         let created = match part.bytes.saturating_sub(moved_bytes) {
             0 => 0,
@@ -373,37 +385,6 @@ impl Extents {
         mapped.map_err(Refusal::Driver)
     }
 
-    /// Adds addresses for the request.
-    fn extend_addresses(&self, climb: &Climb<'_>) -> crate::base::Result<Outcome> {
-        match self.make_bare_addresses(climb, self.charged_bytes(climb.block_bytes)) {
-            Ok(()) => Ok(Outcome::More),
-            Err(Refusal::AddressSpace(error)) => {
-                Err(no_addresses(climb.device, climb.block_bytes, error))
-            }
-            Err(_) => Ok(Outcome::Short),
-        }
-    }
-
-    /// Makes `bytes` of bare addresses side by side.
-    fn make_bare_addresses(&self, climb: &Climb<'_>, bytes: u64) -> Result<(), Refusal> {
-        let class = SizeClass::of(climb.block_bytes);
-        let has_bare = || climb.lane.lock().has_bare(class, bytes);
-        let mut added = self.add_area(climb, bytes);
-        if added.is_err() {
-            // Shadows only take addresses: without them there may be enough.
-            self.drop_shadows_while(climb, |_| true);
-            if has_bare() {
-                return Ok(());
-            }
-            added = self.add_area(climb, bytes);
-        }
-        if added.is_err() && !has_bare() && climb.device.wait_for_device() {
-            self.drop_shadows_while(climb, |_| true);
-            added = self.add_area(climb, bytes);
-        }
-        if has_bare() { Ok(()) } else { added }
-    }
-
     /// Checks the extents of a device against the lanes whose blocks lie in them; returns the
     /// bytes that are in no lane.
     pub(super) fn validate(&self, device: DeviceHeap<'_>) -> std::result::Result<u64, String> {
@@ -437,55 +418,4 @@ impl Extents {
         }
         Ok(homeless_bytes)
     }
-
-    /// Reserves addresses for at least `bytes`.
-    fn add_area(&self, climb: &Climb<'_>, bytes: u64) -> Result<(), Refusal> {
-        let class = SizeClass::of(climb.block_bytes);
-        let granule_bytes = self.store.granule_bytes();
-        let device_bytes = climb.device.ledger.total_bytes().next_power_of_two();
-        let (range_bytes, least_bytes) = match class {
-            SizeClass::Small => (device_bytes / SMALL_AREA_PART, LEAST_SMALL_AREA_BYTES),
-            SizeClass::Large => (device_bytes * LARGE_AREA_DEVICES, LEAST_LARGE_AREA_BYTES),
-        };
-        let held_bytes = climb.lane.lock().area_bytes(class);
-        let doubling_bytes = held_bytes.max(least_bytes);
-        let most_bytes = device_bytes.saturating_mul(MOST_AREA_DEVICES).min(MOST_AREA_BYTES);
-        // Counted first: many threads may be here at once.
-        let is_plenty = |all: u64| all.checked_add(range_bytes).filter(|&all| all <= most_bytes);
-        let counted = self.area_bytes.fetch_update(Relaxed, Relaxed, is_plenty);
-        let first_bytes = if counted.is_ok() { range_bytes } else { doubling_bytes };
-        let mut reserved = Err(Refusal::Limit);
-        for area_bytes in [first_bytes, doubling_bytes, bytes] {
-            let area_bytes = area_bytes.max(bytes).next_multiple_of(granule_bytes);
-            reserved = match self.store.reserve(area_bytes) {
-                Ok(address) => Ok(Segment { address, bytes: area_bytes, class }),
-                Err(error) => Err(Refusal::AddressSpace(error)),
-            };
-            if !reserved.is_err_and(is_out_of_memory) {
-                break;
-            }
-            // A smaller gap may do, perhaps once unused areas are gone.
-            self.release_bare_areas(climb.device);
-        }
-        if counted.is_ok() {
-            self.area_bytes.fetch_sub(range_bytes, Relaxed);
-        }
-        let area = reserved?;
-        self.area_bytes.fetch_add(area.bytes, Relaxed);
-        climb.lane.lock().add_area(area);
-        Ok(())
-    }
-}
-
-fn is_out_of_memory(refusal: Refusal) -> bool {
-    matches!(refusal, Refusal::AddressSpace(error) if error.is_out_of_memory())
-}
-
-/// A shortage of addresses, which no memory given back ends.
-#[cold]
-fn no_addresses(device: DeviceHeap<'_>, block_bytes: u64, error: DriverError) -> Error {
-    let status = if error.is_out_of_memory() { Status::OutOfMemory } else { Status::DriverFailed };
-    let ordinal = device.ordinal;
-    let bytes = Bytes(block_bytes);
-    Error::new(status, format!("device {ordinal}: no address space for {bytes}: {error}"))
 }

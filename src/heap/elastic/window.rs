@@ -19,7 +19,7 @@
 use super::super::lane::LaneState;
 use super::gather::FreeExtent;
 use crate::base::size::SizeClass;
-use crate::memory::{Block, ExtentTable, NO_SLOT, State};
+use crate::memory::{Block, ExtentId, ExtentTable, NO_SLOT, State, View};
 
 /// What a byte of a bare part costs if a byte of a shadow costs 1.
 const BARE_COST: u64 = 4;
@@ -126,28 +126,38 @@ impl LaneState {
     /// The block as a part of a window; `None` if it is a wall.
     #[inline]
     fn part(&self, extents: &ExtentTable, wanted: &Wanted<'_>, block: &Block) -> Option<Part> {
-        let Block { address, bytes, state, .. } = *block;
+        let Block { address, bytes, state, links, .. } = *block;
         let kind = match state {
             State::Free => Kind::Free,
             State::Unmapped => Kind::Bare,
             State::Shadow => {
-                let extent = extents.get(extents.at(address)?)?;
-                let view = extent.shadows.iter().find(|view| view.address == address)?;
-                let (search, index) = extent.found;
-                if !view.is_remembered() || extent.home.is_none() {
-                    return None;
-                }
-                if search == wanted.search {
-                    Kind::Shadow(index as usize)
-                } else if wanted.walls == Walls::ViewsInUse && self.fence.is_idle(view.left_epoch) {
-                    Kind::Bare
-                } else {
-                    return None;
+                let left = links[0];
+                match extents.index_in(wanted.search, left) {
+                    Some(index) => Kind::Shadow(index),
+                    None if self.may_clear(extents, wanted, left, address) => Kind::Bare,
+                    None => return None,
                 }
             }
             _ => return None,
         };
         Some(Part { kind, address, bytes })
+    }
+
+    /// Returns true if the view at `address`, left by the blocks of `extent`, may be unmapped for
+    /// the window.
+    #[inline]
+    fn may_clear(
+        &self,
+        extents: &ExtentTable,
+        wanted: &Wanted<'_>,
+        extent: ExtentId,
+        address: u64,
+    ) -> bool {
+        let is_idle = |view: &View| view.address == address && self.fence.is_idle(view.left_epoch);
+        wanted.walls == Walls::ViewsInUse
+            && extents
+                .get(extent)
+                .is_some_and(|extent| extent.home.is_some() && extent.shadows.iter().any(is_idle))
     }
 }
 

@@ -1,15 +1,18 @@
 //! `genesis doctor`: what is in force, what is wrong, and what to do about it.
 //!
 //! Checks one thing after the other in the order of the library's own start: settings, the library,
-//! the driver, the backend, each device with a small allocation. Checks that depend on something
-//! wrong are left out, so the first line marked `WRONG` is the one to fix first.
+//! the driver, the backend, each device with a small allocation, and what each device's driver
+//! charges. Checks that depend on something wrong are left out, so the first line marked `WRONG` is
+//! the one to fix first.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
 use genesis::base::size::{Bytes, MIB};
-use genesis::config::{BackendChoice, OPTIONS, Settings};
+use genesis::config::{BackendChoice, OPTIONS, PoolType, Settings};
+use genesis::driver::{Code, Prices};
+use genesis::heap::extent_sizes;
 use genesis_replay::library::{Library, locate};
 use genesis_replay::{Result, streams};
 
@@ -29,8 +32,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer> {
     let settings = settings(&mut findings);
     let library = library(&mut findings, arguments);
     driver(&mut findings, settings.as_ref());
-    if let (Some(_), Some(library)) = (settings, library) {
+    if let (Some(settings), Some(library)) = (settings, library) {
+        let uses_extents = settings.strategy.pool_type == PoolType::Elastic;
         devices(&mut findings, &library);
+        if findings.wrong == 0 && uses_extents {
+            prices(&mut findings, &settings);
+        }
     }
     Ok(findings.answer())
 }
@@ -162,6 +169,38 @@ fn devices(findings: &mut Findings, library: &Library) {
             Err(error) => findings.wrong("device", format!("{device}: {error}")),
         }
     }
+}
+
+/// What the driver charges for mapped memory, measured here by calls of our own on each device, and
+/// what Elastic makes of it.
+fn prices(findings: &mut Findings, settings: &Settings) {
+    let platform = match genesis::driver::open(settings) {
+        Ok(platform) => platform,
+        Err(error) => return findings.wrong("prices", error),
+    };
+    for device in platform.devices {
+        let ordinal = device.ordinal();
+        match Prices::try_out(&*device) {
+            Ok(prices) => findings.fine("prices", format!("{ordinal}: {}", conclusion(&prices))),
+            Err(error) if error.code == Code::NOT_SUPPORTED => {
+                findings.fine("prices", format!("{ordinal}: no virtual memory management"));
+            }
+            Err(error) => findings.wrong("prices", format!("{ordinal}: {error}")),
+        }
+    }
+}
+
+/// The prices, and the extents that follow from them.
+fn conclusion(prices: &Prices) -> String {
+    let dearness = prices.dearness();
+    let [least, most] = extent_sizes(dearness).map(Bytes);
+    let times = 1 << dearness.unsigned_abs();
+    let relation = match dearness {
+        0 => "as on an H100".to_owned(),
+        1.. => format!("{times} times as large as on an H100, because extents are dear"),
+        _ => format!("1/{times} of the size on an H100, because extents are cheap"),
+    };
+    format!("{prices}; extents of {least} to {most}, {relation}")
 }
 
 /// Describes `device` after an allocation and a free on it.

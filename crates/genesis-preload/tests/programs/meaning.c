@@ -333,6 +333,68 @@ static void limit(void) {
     EXPECT(0, simcuda_calls("cuMemAlloc"));
 }
 
+/*
+ * Each of many blocks is freed once: more than the library remembers of those it handed out, and in
+ * another order.
+ */
+static void many(void) {
+    enum { BLOCKS = 20011, STEP = 97 };
+    static void *blocks[BLOCKS];
+    stream_t stream;
+    CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
+    for (int round = 0; round < 2; round++) {
+        size_t requested = 0;
+        for (int index = 0; index < BLOCKS; index++) {
+            blocks[index] = allocate((size_t)index % 5000 + 1);
+            requested += (size_t)index % 5000 + 1;
+        }
+        EXPECT(requested, live_bytes(0));
+        for (int index = 0, next = 0; index < BLOCKS; index++, next = (next + STEP) % BLOCKS) {
+            void *block = blocks[next];
+            CHECK(cudaFree((char *)block + 1) != OK);
+            CHECK_OK(index % 7 ? cudaFree(block) : cudaFreeAsync(block, stream));
+            CHECK(cudaFree(block) != OK);
+            CHECK(cudaFreeAsync(block, stream) != OK);
+        }
+        CHECK_OK(cudaDeviceSynchronize());
+        CHECK_OK(cudaFree(allocate(KIB)));
+        EXPECT(0, live_bytes(0));
+    }
+    CHECK_OK(cudaStreamDestroy(stream));
+}
+
+enum { RACED = 400, RACERS = 4 };
+static void *raced[RACED];
+static int freed_count;
+static pthread_barrier_t start;
+
+static void *race(void *argument) {
+    CHECK_OK(cudaSetDevice(0));
+    (void)argument;
+    pthread_barrier_wait(&start);
+    for (int index = 0; index < RACED; index++) {
+        if (cudaFree(raced[index]) == OK) __atomic_fetch_add(&freed_count, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+/* Of several threads that free the same block one succeeds; too few blocks wait for a fence. */
+static void twice_at_once(void) {
+    pthread_t threads[RACERS];
+    for (int round = 0; round < 50; round++) {
+        for (int index = 0; index < RACED; index++) raced[index] = allocate(KIB);
+        freed_count = 0;
+        CHECK_OK(pthread_barrier_init(&start, NULL, RACERS));
+        for (int index = 0; index < RACERS; index++) {
+            CHECK_OK(pthread_create(&threads[index], NULL, race, NULL));
+        }
+        for (int index = 0; index < RACERS; index++) CHECK_OK(pthread_join(threads[index], NULL));
+        EXPECT(RACED, freed_count);
+        EXPECT(0, live_bytes(0));
+        CHECK_OK(pthread_barrier_destroy(&start));
+    }
+}
+
 /* One block of three was never freed, and is live at the end. */
 static void leaks(void) {
     void *first = allocate(KIB), *third = (allocate(2 * KIB), allocate(3 * KIB));
@@ -347,7 +409,7 @@ int main(int count, char **arguments) {
         {"stream_order", stream_order}, {"devices", devices}, {"passed", passed},
         {"limit", limit}, {"reset", reset}, {"addresses_again", addresses_again},
         {"reset_for_good", reset_for_good}, {"pools", pools},
-        {"leaks", leaks}, {"peers", peers},
+        {"leaks", leaks}, {"peers", peers}, {"many", many}, {"twice_at_once", twice_at_once},
     };
     EXPECT(2, count);
     for (size_t index = 0; index < LENGTH(cases); index++) {

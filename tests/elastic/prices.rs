@@ -1,0 +1,89 @@
+//! How large extents are follows what the driver charges.
+
+use genesis::base::size::{GIB, MIB};
+use genesis::config::{ElasticPolicy, LogLevel};
+use simgpu::{Call, Prices};
+
+use crate::ADDRESSES;
+use crate::support::{A, DEVICE, Rig};
+
+const BLOCK_BYTES: u64 = 64 * MIB;
+/// As many blocks as make a program for which extents are as large as they may be.
+const BLOCKS: u64 = 8 * GIB / BLOCK_BYTES;
+
+/// A device with the prices of `list`.
+fn start(list: Prices, policy: ElasticPolicy) -> Rig {
+    let mut plan = ADDRESSES.plan().capacity(80 * GIB);
+    plan.machine.costs = list.table();
+    plan.settings.elastic_policy = policy;
+    plan.settings.log = LogLevel::Info;
+    plan.start()
+}
+
+/// Allocates small blocks, whose extents are the first calls, and then large ones, twice. Returns
+/// how many extents each large block has the second time, when memory is no longer growing.
+fn extents_of_a_block(rig: &Rig) -> u64 {
+    let small: Vec<u64> = (0..20).map(|_| rig.allocate(900_000, A)).collect();
+    let allocate = || (0..BLOCKS).map(|_| rig.allocate(BLOCK_BYTES, A)).collect::<Vec<_>>();
+    allocate().into_iter().for_each(|block| rig.free(block));
+    rig.heap.empty_cache(DEVICE).unwrap();
+    let before = rig.usage().count(Call::Create);
+    let blocks = allocate();
+    let created = rig.usage().count(Call::Create) - before;
+    blocks.into_iter().chain(small).for_each(|block| rig.free(block));
+    assert_eq!(created % BLOCKS, 0);
+    created / BLOCKS
+}
+
+fn lines_about_prices(rig: &Rig) -> Vec<String> {
+    rig.lines().into_iter().filter(|line| line.contains("set access")).collect()
+}
+
+#[test]
+fn extents_are_finer_where_they_are_cheap_and_coarser_where_they_are_dear() {
+    for (list, extents, said) in [
+        (Prices::H100, 2, "extents of 16.00 MiB to 32.00 MiB"),
+        (Prices::RtxPro6000, 2, "extents of 16.00 MiB to 32.00 MiB"),
+        (Prices::B300, 8, "extents of 4.00 MiB to 8.00 MiB"),
+        (Prices::A100, 1, "extents of 32.00 MiB to 64.00 MiB"),
+    ] {
+        let rig = start(list, ElasticPolicy::Balanced);
+        assert_eq!(extents_of_a_block(&rig), extents, "{}", list.name());
+        let lines = lines_about_prices(&rig);
+        assert!(matches!(&*lines, [line] if line.ends_with(said)), "said once: {lines:?}");
+        rig.finish();
+    }
+}
+
+#[test]
+fn tight_has_the_smallest_extents_at_every_price() {
+    for list in Prices::ALL {
+        let rig = start(*list, ElasticPolicy::Tight);
+        assert_eq!(extents_of_a_block(&rig), 32, "{}", list.name());
+        rig.finish();
+    }
+}
+
+/// On a simulated device the time is virtual, so a program that is repeated is served by the same
+/// calls.
+#[test]
+fn the_same_program_at_the_same_prices_is_served_alike() {
+    let usage = |list| {
+        let rig = start(list, ElasticPolicy::Balanced);
+        extents_of_a_block(&rig);
+        rig.usage()
+    };
+    for list in [Prices::H100, Prices::A100, Prices::B300] {
+        assert_eq!(usage(list), usage(list), "{}", list.name());
+    }
+}
+
+/// A driver that pretends takes no time, which says nothing about the real one.
+#[test]
+fn times_that_no_driver_has_are_not_believed() {
+    let mut plan = ADDRESSES.plan().capacity(80 * GIB);
+    plan.machine.costs = simgpu::CostTable::free_of_charge();
+    let rig = plan.start();
+    assert_eq!(extents_of_a_block(&rig), 2);
+    rig.finish();
+}
