@@ -127,7 +127,7 @@ def test_a_text_is_read_as_pytorch_reads_it() -> None:
     assert parse("a:1, b:[x:2, >:3],c:d") == {"a": "1", "b": ["x:2", ">:3"], "c": "d"}
     assert parse("") == {}
     for wrong in ("a", "a:", "a:[1,2", "a:[1]b:2", ":1", "a:1,b"):
-        with pytest.raises(ValueError, match="expected|missing"):
+        with pytest.raises(ValueError, match=r"expected|missing"):
             parse(wrong)
 
 
@@ -135,7 +135,7 @@ def test_a_text_is_read_as_pytorch_reads_it() -> None:
     modes=("native",), env={"PYTORCH_ALLOC_CONF": "per_process_memory_fraction:7"}, ending="any"
 )
 def test_a_value_out_of_range() -> None:
-    with pytest.raises(ValueError, match="per_process_memory_fraction:7"):
+    with pytest.raises(ValueError, match=r"per_process_memory_fraction:7"):
         genesis.torch.enable()
 
 
