@@ -227,6 +227,18 @@ def segments() -> list[Any]:
     return [found, torch.cuda.memory_snapshot(mempool_id=(7, 7))]
 
 
+@row("torch.cuda.memory_snapshot(mempool_id=…)")
+def segments_of_a_pool() -> list[Any]:
+    graph = torch.cuda.CUDAGraph()
+    kept = [block(100)]
+    with torch.cuda.graph(graph):
+        kept.append(torch.ones(3 * MIB, dtype=torch.uint8, device="cuda"))
+    everything = torch.cuda.memory_snapshot()
+    of_pool = torch.cuda.memory_snapshot(mempool_id=graph.pool())
+    found = [sorted(one["segment_pool_id"] for one in everything), shapes(of_pool)]
+    return [*found, list(graph.pool()), len(kept)]
+
+
 @row("torch.cuda.memory._dump_snapshot", says=OUT_OF_MEMORY)
 def dumped() -> Any:
     record(stacks="python")
