@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files of the C interface: its functions and their types.
-const SOURCES: [&str; 25] = [
+const SOURCES: [&str; 27] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
@@ -30,6 +30,8 @@ const SOURCES: [&str; 25] = [
     "src/ffi/tags.rs",
     "src/ffi/torch/adoption.rs",
     "src/ffi/torch/hooks.rs",
+    "src/ffi/torch/history.rs",
+    "src/ffi/torch/report.rs",
     "src/ffi/torch/pools.rs",
     "src/ffi/trace.rs",
     "src/observe/stats.rs",

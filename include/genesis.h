@@ -308,6 +308,8 @@ typedef struct {
     double fragmentation_ratio;
     // 1 − largest free block / free bytes: how scattered free memory is.
     double fragmentation_index;
+    // How often the cache was emptied on request.
+    uint64_t cache_empties;
 } genesis_stats;
 
 // The statistics of the blocks and segments of one pool of one device. Members have the names of
@@ -894,6 +896,10 @@ void genesis_torch_init(int device_count);
 // PyTorch's do. A stream is identified by its handle, without asking the driver for its number.
 void *genesis_torch_malloc(size_t size, int device, genesis_stream stream);
 
+// For the constructor: `genesis_free` for a block of `genesis_torch_malloc`. PyTorch's profilers
+// and trace callbacks are told.
+void genesis_torch_free(void *ptr, size_t size, int device, genesis_stream stream);
+
 // For `set_reset_fn`: returns all cached memory of all devices to the driver.
 //
 // PyTorch calls it for `torch.cuda.empty_cache()` and before it captures a graph.
@@ -922,6 +928,47 @@ void *genesis_torch_base_get(void *ptr, size_t *size);
 // Memory of others is ignored: PyTorch calls this for any tensor, also for one that shares the
 // memory of another process or library.
 void genesis_torch_record_stream(void *ptr, genesis_stream stream);
+
+// Records a history of all calls from now on, beside the profile if one is being made.
+//
+// At least the latest `most_events` events are kept. With `stacks` 1 those of allocations have
+// stacks, with 2 those of frees also, with 0 none. `call_sites` is the kind of the stacks, as for
+// GENESIS_CALL_SITES, in force until the history ends. If a history is being recorded, it
+// continues with these settings, without its earlier events if `clears` is not 0.
+//
+// The caller's part:
+// `call_sites` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_torch_history_start(size_t most_events,
+                                           int stacks,
+                                           const char *call_sites,
+                                           int clears);
+
+// Ends the history and drops it. Does nothing if none is being recorded.
+genesis_status genesis_torch_history_stop(void);
+
+// Writes the present memory of every device, and the history if one is being recorded, to the file
+// at `path`, as `genesis_snapshot_write` does. It neither reads nor changes the profile.
+//
+// The caller's part:
+// `path` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_torch_history_write(const char *path);
+
+// Has the history note `metadata`, "" for none, at all later calls of this thread.
+//
+// The caller's part:
+// `metadata` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_torch_metadata_set(const char *metadata);
+
+// Has `allocated` called after each block that PyTorch gets, and `freeing` before each that it
+// frees, with the block's address, on the thread that does it; NULL for neither. The functions
+// must stay callable, on any thread, until others are set and the calls of that moment are over.
+void genesis_torch_trace_set(void (*allocated)(void*), void (*freeing)(void*));
+
+// Has `observer` called when a request of PyTorch's has failed because memory is short, before it
+// gets its exception: with the device, the bytes that were wanted from the driver, and the total
+// and free bytes of the device. NULL for nobody. As for `genesis_torch_trace_set`, it must stay
+// callable.
+void genesis_torch_shortage_observer_set(void (*observer)(int, size_t, size_t, size_t));
 
 #if defined(GENESIS_HAS_TORCH_POOLS)
 // For `set_begin_allocate_to_pool`: from now on requests on `device` are served from the private

@@ -11,7 +11,7 @@ use genesis::base::size::{KIB, MIB};
 use genesis::base::{DeviceOrdinal, StreamHandle};
 use genesis::config::PoolType;
 use genesis::heap::PartState;
-use genesis::observe::{EventStream, Profiler};
+use genesis::observe::{EventStream, Keeping, Profiler};
 use genesis_profile::model::{Action, Levels, Profile};
 use simgpu::StoreKind;
 use support::{A, B, C, DEVICE, Plan, Random, Rig, Subject};
@@ -37,7 +37,8 @@ impl Observed {
 
     fn start(&self, history_events: usize) {
         let heap = &self.rig.heap;
-        self.profiler.start(self.events, history_events, &**heap).unwrap();
+        let keeping = Keeping { history_events, has_sites: true, ..Keeping::default() };
+        self.profiler.start(self.events, keeping, &**heap).unwrap();
     }
 
     fn describe(&self) -> Profile {

@@ -1,12 +1,17 @@
 """Genesis, a GPU memory allocator, from Python.
 
-``genesis.torch.enable()`` makes it PyTorch's allocator; the names here work without PyTorch. All
-sizes are in bytes, all times in seconds. ``docs/python.md`` has every name on one page.
+``genesis.torch.enable()`` makes it PyTorch's allocator; the names here work without PyTorch. The
+adapters ``genesis.torch``, ``cupy``, ``rmm``, ``numba`` and ``onnxruntime`` import their frameworks
+when they are first used. All sizes are in bytes, all times in seconds. ``docs/python.md`` has every
+name on one page.
 """
 
 from __future__ import annotations
 
-from . import cuda, dlpack, memory_manager, memory_profiler, options, trace
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from . import _adapters, cuda, dlpack, memory_manager, memory_profiler, options, trace
 from ._annotations import annotate, mark
 from ._debugging import check_memory_leaks, enable_memory_debugging
 from ._library import (
@@ -39,6 +44,15 @@ from ._statistics import (
 )
 from ._tags import enable_peer_access, generation, pause, resume, tag
 from .memory_profiler import enable_memory_profiling
+
+if TYPE_CHECKING:  # at run time, __getattr__ imports them
+    from . import (
+        cupy as cupy,
+        numba as numba,
+        onnxruntime as onnxruntime,
+        rmm as rmm,
+        torch as torch,
+    )
 
 __all__ = [
     "Allocation",
@@ -86,3 +100,13 @@ def version() -> str:
     """The version of the loaded library."""
     text: bytes = _function("genesis_version_get")()
     return text.decode()
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _adapters.ADAPTERS:
+        return _adapters.load(__name__, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_adapters.ADAPTERS})

@@ -109,6 +109,7 @@ class CStats(ctypes.Structure):
             (name, ctypes.c_double)
             for name in ("hit_rate", "fragmentation_ratio", "fragmentation_index")
         ),
+        ("cache_empties", ctypes.c_uint64),
     ]
 
 
@@ -236,6 +237,12 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_profile_stop": (_Status, []),
     "genesis_profile_write": (_Status, [_Text]),
     "genesis_snapshot_write": (_Status, [_Text]),
+    "genesis_torch_history_start": (_Status, [_Size, _Int, _Text, _Int]),
+    "genesis_torch_history_stop": (_Status, []),
+    "genesis_torch_history_write": (_Status, [_Text]),
+    "genesis_torch_metadata_set": (_Status, [_Text]),
+    "genesis_torch_trace_set": (None, [_Address, _Address]),
+    "genesis_torch_shortage_observer_set": (None, [_Address]),
     "genesis_range_push": (_Status, [_Text]),
     "genesis_range_pop": (_Status, []),
     "genesis_mark_add": (_Status, [_Text]),

@@ -50,6 +50,7 @@ class Stats:
     hit_rate: float
     fragmentation_ratio: float
     fragmentation_index: float
+    cache_empties: int
 
 
 @dataclass(frozen=True)

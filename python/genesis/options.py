@@ -6,6 +6,7 @@ so names, values and suggestions are always those of the loaded library.
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 from typing import Union
 
@@ -17,6 +18,9 @@ _PREFIX = "GENESIS_"
 _CAPACITY_BYTES = 4096
 
 Value = Union[str, int, float, None]
+
+#: The options that the program has set itself.
+_explicit: builtins.set[str] = builtins.set()
 
 
 def get(name: str) -> str:
@@ -33,6 +37,15 @@ def set(name: str, value: Value) -> None:
     Before the first allocation every option may be set, and overrides the environment; afterwards
     only those that ``genesis options`` marks as changeable.
     """
+    put(name, value)
+    if value is None:
+        _explicit.discard(name)
+    else:
+        _explicit.add(name)
+
+
+def put(name: str, value: Value) -> None:
+    """Sets an option as :func:`set` does, for an adapter, not for the program."""
     text = "" if value is None else str(value)
     _check(name, _library.function("genesis_option_set")(_variable(name), text.encode()))
 
@@ -43,6 +56,11 @@ def set_all(values: dict[str, Value]) -> None:
         get(name)
     for name, value in values.items():
         set(name, value)
+
+
+def explicit() -> frozenset[str]:
+    """The options that the program has set itself."""
+    return frozenset(_explicit)
 
 
 def _variable(name: str) -> bytes:

@@ -52,18 +52,22 @@ pub extern "C-unwind" fn genesis_malloc(
     device: c_int,
     stream: genesis_stream,
 ) -> *mut c_void {
-    allocate(size, device, stream, Heap::identify)
+    match serve(size, device, stream, Heap::identify) {
+        Ok(address) => pointer(address),
+        Err(error) => torch::fail_allocation(error, size, device),
+    }
 }
 
-/// `genesis_malloc` for the stream that `identify` returns.
+/// The address of a new block, 0 for size 0, on the stream that `identify` returns. An error is
+/// the thread's last.
 #[inline(always)]
-pub(super) fn allocate(
+pub(super) fn serve(
     size: usize,
     device: c_int,
     stream: genesis_stream,
     identify: impl FnOnce(&Heap, DeviceOrdinal, StreamHandle) -> Result<Stream>,
-) -> *mut c_void {
-    let allocated = boundary::call(|| {
+) -> Result<u64> {
+    boundary::call(|| {
         let stream = stream_handle(stream);
         if size == 0 {
             // It is only recorded, and never fails.
@@ -74,11 +78,7 @@ pub(super) fn allocate(
         }
         let (heap, device) = (instance::heap()?, ordinal(device)?);
         heap.allocate_on(size as u64, device, identify(heap, device, stream)?)
-    });
-    match allocated {
-        Ok(address) => pointer(address),
-        Err(error) => torch::fail_allocation(error, size),
-    }
+    })
 }
 
 /// Frees the block at `ptr`; NULL does nothing.

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::lane::{Lane, LaneState};
+use super::pools::PoolId;
 use super::state::Heap;
 use crate::base::DeviceOrdinal;
 use crate::base::size::SizeClass;
@@ -54,6 +55,8 @@ pub struct Region {
     pub stream: StreamName,
     /// Whether it belongs to a private pool.
     pub is_private: bool,
+    /// The name of that pool, unless it has been released.
+    pub pool: Option<PoolId>,
     /// The tag of the live blocks in it.
     pub tag: Option<Arc<str>>,
     /// The size class of its blocks.
@@ -190,6 +193,7 @@ impl Heap {
             device: lane.device,
             stream: lane.name(),
             is_private: pool.is_private(),
+            pool: self.opened(lane.device).and_then(|device| device.pools.name(pool)),
             tag: self.tags.name(pool),
             class: state.blocks.get(first).class,
             parts,

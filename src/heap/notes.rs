@@ -55,9 +55,9 @@ impl Notes {
     /// Reports that the block at `address` is about to be freed.
     #[inline(never)]
     pub(super) fn freeing(&self, address: u64) {
-        // Only debugging needs the call site, and looks it up itself.
-        let event = Event::new(Action::Free, DeviceOrdinal(0));
-        self.events.note(Event { address, ..event });
+        // Debugging looks the call site up itself.
+        let (site, event) = (self.events.free_site(), Event::new(Action::Free, DeviceOrdinal(0)));
+        self.events.note(Event { address, site, ..event });
     }
 
     /// Reports that the block at `address` is about to be used on another stream.

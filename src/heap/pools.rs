@@ -111,6 +111,12 @@ impl Default for Pools {
 }
 
 impl Pools {
+    /// The name of the private pool `number`, unless it has been released.
+    pub(super) fn name(&self, number: PoolNumber) -> Option<PoolId> {
+        let state = self.state.lock();
+        state.held.iter().find(|held| held.number == number).map(|held| held.id)
+    }
+
     /// Returns true if requests belong to no pool and no tag.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {

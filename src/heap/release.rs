@@ -12,7 +12,7 @@ use crate::base::Result;
 use crate::config::{LogLevel, PoolType};
 use crate::driver::DriverError;
 use crate::memory::Block;
-use crate::observe::Action;
+use crate::observe::{Action, Tallies};
 
 /// Memory that may be released, as it was when its lane was read.
 pub(super) struct Candidate<P> {
@@ -30,6 +30,7 @@ impl DeviceHeap<'_> {
     /// `Heap::empty_cache` of the device.
     pub(super) fn empty_cache(self) -> u64 {
         self.heap.notes.of_device(Action::EmptyCache, self.ordinal, 0);
+        Tallies::count(&self.tallies.cache_empties);
         self.look_for_ends();
         self.drain_quarantine();
         if self.lanes().any(|lane| !lane.lock().pending.is_empty()) {

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::lane::Lane;
 use super::state::{Climb, DeviceHeap, Heap};
 use crate::base::size::SizeClass;
-use crate::base::{DeviceOrdinal, Error, Result, Shortage, Status};
+use crate::base::{DeviceOrdinal, Error, Result, Shortage, Status, StreamHandle};
 use crate::config::LogLevel;
 use crate::driver::Call;
 use crate::memory::{Block, NO_SLOT, State};
-use crate::observe::{LaneCounters, PoolStatistics, Statistics};
+use crate::observe::{LaneCounters, PoolStatistics, Statistics, Tallies};
 use crate::order::StreamName;
 use crate::strategy::SplitFree;
 
@@ -47,6 +47,7 @@ impl DeviceHeap<'_> {
             retries: self.tallies.retries.load(Relaxed),
             out_of_memory_events: self.tallies.out_of_memory_events.load(Relaxed),
             cross_stream_reuses: self.tallies.cross_stream_reuses.load(Relaxed),
+            cache_empties: self.tallies.cache_empties.load(Relaxed),
             ..Statistics::default()
         };
         let totals = self.totals(&SizeClass::ALL);
@@ -57,6 +58,28 @@ impl DeviceHeap<'_> {
             state.strategy.largest_free_bytes(&state.blocks)
         });
         statistics.finish(largest_free_bytes.max().unwrap_or(0))
+    }
+
+    /// The figures of a request that fails now.
+    fn shortage(self, requested_bytes: u64, block_bytes: u64) -> Shortage {
+        let statistics = self.statistics();
+        let limit_bytes = self.ledger.allowed_bytes();
+        let driver = self.driver.memory_info().ok();
+        Shortage {
+            device: self.ordinal,
+            requested_bytes,
+            block_bytes,
+            live_bytes: statistics.allocated_bytes.current,
+            live_blocks: statistics.allocations.saturating_sub(statistics.frees),
+            cached_bytes: statistics.free_bytes,
+            largest_free_bytes: statistics.largest_free_bytes,
+            pending_bytes: statistics.active_bytes.current - statistics.allocated_bytes.current,
+            reserved_bytes: statistics.reserved_bytes.current,
+            limit_bytes: (limit_bytes != u64::MAX).then_some(limit_bytes),
+            driver_free_bytes: driver.map(|info| info.free_bytes),
+            driver_total_bytes: driver.map(|info| info.total_bytes),
+            fragmentation_index: statistics.fragmentation_index,
+        }
     }
 
     /// `Heap::pool_statistics` of the device.
@@ -158,6 +181,18 @@ impl Heap {
         })
     }
 
+    /// Counts, logs and returns the failure of a request on `device` that is larger than any
+    /// device.
+    pub fn too_large(&self, device: DeviceOrdinal, requested_bytes: u64) -> Result<Error> {
+        let device = self.device(device)?;
+        Tallies::count(&device.tallies.out_of_memory_events);
+        let error = Error::from(device.shortage(requested_bytes, requested_bytes));
+        let stream = StreamHandle::LEGACY;
+        self.notes.out_of_memory(device.ordinal, stream, requested_bytes);
+        self.log.write(LogLevel::Error, &error);
+        Ok(error)
+    }
+
     /// Logs and returns why `address` is not the start of a live block.
     #[cold]
     pub(super) fn not_live(&self, address: u64) -> Error {
@@ -193,24 +228,7 @@ impl Climb<'_> {
     /// Logs and returns, in one line, why a request failed.
     pub(super) fn out_of_memory(&self) -> Error {
         let device = self.device;
-        let statistics = device.statistics();
-        let limit_bytes = device.ledger.allowed_bytes();
-        let driver = device.driver.memory_info().ok();
-        let error = Error::from(Shortage {
-            device: device.ordinal,
-            requested_bytes: self.requested_bytes,
-            block_bytes: self.block_bytes,
-            live_bytes: statistics.allocated_bytes.current,
-            live_blocks: statistics.allocations.saturating_sub(statistics.frees),
-            cached_bytes: statistics.free_bytes,
-            largest_free_bytes: statistics.largest_free_bytes,
-            pending_bytes: statistics.active_bytes.current - statistics.allocated_bytes.current,
-            reserved_bytes: statistics.reserved_bytes.current,
-            limit_bytes: (limit_bytes != u64::MAX).then_some(limit_bytes),
-            driver_free_bytes: driver.map(|info| info.free_bytes),
-            driver_total_bytes: driver.map(|info| info.total_bytes),
-            fragmentation_index: statistics.fragmentation_index,
-        });
+        let error = Error::from(device.shortage(self.requested_bytes, self.block_bytes));
         device.heap.notes.out_of_memory(device.ordinal, self.stream, self.requested_bytes);
         device.heap.log.write(LogLevel::Error, &error);
         error

@@ -141,6 +141,7 @@ impl<'a> Filling<'a> {
             address: region.parts[0].address,
             bytes: region.parts.iter().map(|part| part.bytes).sum(),
             is_private: region.is_private,
+            pool_id: region.pool.map_or((0, 0), |id| (id.0, id.1)),
             is_small: region.class == SizeClass::Small,
             blocks,
         }

@@ -7,6 +7,7 @@
 //! | `host` | the heaps of host memory |
 //! | `recording` | the recording of a trace and its file |
 //! | `profile` | the profile and its file |
+//! | `history` | PyTorch's history of calls, beside the profile |
 //! | `description` | the heap in the terms of a profile |
 //! | `publish` | the files for `genesis top` and Prometheus |
 //! | `leaks` | the report of live blocks at exit |
@@ -20,6 +21,7 @@
 //! Every call refuses to run in a forked child (`process::fork`).
 
 mod description;
+pub(crate) mod history;
 pub(crate) mod host;
 mod leaks;
 mod nvtx;

@@ -12,7 +12,7 @@ use crate::base::{Error, Result, Status};
 use crate::callsite;
 use crate::config::LogLevel;
 use crate::heap::Heap;
-use crate::observe::Profiler;
+use crate::observe::{Keeping, Profiler};
 use crate::process::{self, fork};
 
 static PROFILER: Profiler = Profiler::new();
@@ -50,7 +50,8 @@ fn profile_whole_run(path: &str, heap: &Heap) -> Result<()> {
 /// Begins a profile.
 pub(crate) fn start(heap: &Heap) -> Result<()> {
     let history_events = heap.settings().profile_events as usize;
-    process::starting_threads(|| PROFILER.start(&EVENTS, history_events, heap))
+    let keeping = Keeping { history_events, has_sites: true, ..Keeping::default() };
+    process::starting_threads(|| PROFILER.start(&EVENTS, keeping, heap))
 }
 
 fn form_of(path: &str) -> Result<Form> {
@@ -99,6 +100,18 @@ fn write(profile: &model::Profile, form: Form, path: &str) -> Result<()> {
 
 /// Writes the present memory of every device to `path` in PyTorch's form.
 pub(crate) fn write_snapshot(path: &str) -> Result<()> {
+    let seen = if PROFILER.is_on() { PROFILER.describe()? } else { nothing_seen() };
+    write_snapshot_of(seen, path)
+}
+
+/// A profile of no events.
+pub(super) fn nothing_seen() -> model::Profile {
+    model::Profile { format: model::FORMAT.to_owned(), ..Default::default() }
+}
+
+/// Writes the present memory of every device, and the events in `seen`, to `path` in PyTorch's
+/// form.
+pub(super) fn write_snapshot_of(seen: model::Profile, path: &str) -> Result<()> {
     let path = process::numbered(path);
     let heap = heap()?;
     let form = match Form::of_path(Path::new(&path)) {
@@ -108,11 +121,6 @@ pub(crate) fn write_snapshot(path: &str) -> Result<()> {
             let message = format!("{path}: a snapshot's name ends in .pickle or .json");
             return Err(Error::invalid_argument(message));
         }
-    };
-    let seen = if PROFILER.is_on() {
-        PROFILER.describe()?
-    } else {
-        model::Profile { format: model::FORMAT.to_owned(), ..Default::default() }
     };
     write(&description::complete(seen, heap), form, &path)
 }

@@ -21,7 +21,7 @@ pub use events::{
     Action, Consumer, DeviceEvents, Event, EventStream, Names, SiteFinder, Subscription, Ticks,
 };
 pub use log::{Log, Sink};
-pub use profile::{Beginning, Held, Profiler};
+pub use profile::{Beginning, Held, Keeping, Profiler};
 pub use sites::{OTHERS, SiteTable, StackMap, UNKNOWN, location};
 pub use stats::{PoolStatistics, Statistics, Tallies};
 pub use trace::{Recorder, Summary, Target};

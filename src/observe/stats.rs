@@ -14,6 +14,8 @@ pub struct Tallies {
     pub out_of_memory_events: AtomicU64,
     /// Segments that moved from one stream to another.
     pub cross_stream_reuses: AtomicU64,
+    /// How often the cache was emptied on request.
+    pub cache_empties: AtomicU64,
 }
 
 impl Tallies {
@@ -72,6 +74,8 @@ pub struct Statistics {
     pub fragmentation_ratio: f64,
     /// 1 − largest free block / free bytes: how scattered free memory is.
     pub fragmentation_index: f64,
+    /// How often the cache was emptied on request.
+    pub cache_empties: u64,
 }
 
 impl Statistics {

@@ -121,6 +121,7 @@ fn structures() -> Vec<(&'static str, Facts)> {
                 hit_rate,
                 fragmentation_ratio,
                 fragmentation_index,
+                cache_empties,
             }
         ),
         structure!(

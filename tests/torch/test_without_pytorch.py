@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import os
 import re
 import subprocess
@@ -72,6 +73,50 @@ def test_pytorch_is_not_needed() -> None:
         assert getattr(genesis, name) is not None
     assert "torch" not in sys.modules and "matplotlib" not in sys.modules
     assert genesis.version().count(".") == 2
+
+
+@alone
+def test_adapters_are_attributes() -> None:
+    import genesis
+
+    adapters = {"cupy", "numba", "onnxruntime", "rmm", "torch"}
+    assert adapters <= set(dir(genesis)) and "stats" in dir(genesis)
+    assert "torch" not in sys.modules
+    genesis.torch.enable(pool_type="Caching")
+    assert "torch" in sys.modules and genesis.torch is sys.modules["genesis.torch"]
+    assert genesis.torch.is_enabled() and genesis.options.get("pool_type") == "Caching"
+    assert not hasattr(genesis, "tensorflow")
+
+
+@alone
+def test_an_adapter_without_its_framework_names_the_package() -> None:
+    import genesis
+
+    for name, package in (("cupy", "cupy"), ("torch", "torch"), ("numba", "numba-cuda")):
+        sys.modules[name] = None  # type: ignore[assignment]  # as if it were not installed
+        assert not hasattr(genesis, name)
+        try:
+            getattr(genesis, name)
+        except AttributeError as error:
+            assert f"pip install {package}`" in str(error), error
+        else:
+            raise AssertionError(name)
+    try:
+        importlib.import_module("genesis.torch")
+    except ModuleNotFoundError as error:
+        assert error.name == "torch"
+    else:
+        raise AssertionError("an import has Python's own error")
+
+
+def test_editors_know_the_adapters() -> None:
+    """The names that a type checker sees are those that can be loaded."""
+    from genesis import _adapters
+
+    text = Path(_adapters.__file__).with_name("__init__.py").read_text()
+    listed = re.search(r"if TYPE_CHECKING:.*\n    from \. import \(([^)]*)\)", text)
+    assert listed is not None, text
+    assert set(re.findall(r"(\w+) as \1", listed[1])) == set(_adapters.ADAPTERS)
 
 
 def test_every_name_has_its_place_on_the_page() -> None:

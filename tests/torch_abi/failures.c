@@ -96,7 +96,7 @@ static void a_shortage_is_torchs_own_error(void)
     CHECK(genesis_last_error_get() == GENESIS_STATUS_OUT_OF_MEMORY);
     CHECK(strcmp(result.raised, when_short) == 0);
     if (when_short[0] != '\0') {
-        CHECK(has(&result, "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total "
+        CHECK(has(&result, "CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 has a total "
                            "capacity of 256.00 MiB of which 192.00 MiB is free. Genesis holds "
                            "64.00 MiB on GPU 0, with no limit: 64.00 MiB live (blocks: 1), 0 B "
                            "freed but still in use by other streams, 0 B cached, of which the "
@@ -113,7 +113,8 @@ static void a_shortage_is_torchs_own_error(void)
     CHECK_OK(genesis_memory_limit_set(0, 0));
     result = refused(SIZE_MAX, 0);
     CHECK(strcmp(result.raised, when_short) == 0);
-    CHECK(when_short[0] == '\0' || has(&result, "CUDA out of memory. Tried to allocate 16.00 EiB"));
+    const char *too_much = "CUDA out of memory. Tried to allocate more than 1EB memory.";
+    CHECK(when_short[0] == '\0' || has(&result, too_much));
     genesis_free(live, 0, 0, STREAM(0));
 }
 

@@ -244,6 +244,9 @@ pub struct Segment {
     pub bytes: u64,
     /// Whether it belongs to a private pool, such as a graph's.
     pub is_private: bool,
+    /// PyTorch's two numbers for that pool; for the common pool and where they are not known 0.
+    #[serde(default)]
+    pub pool_id: (u64, u64),
     /// Whether it is for small blocks (up to 1 MiB).
     pub is_small: bool,
     /// Its parts in order of address, without holes.
@@ -391,6 +394,7 @@ pub struct Event {
     pub block_bytes: u64,
     /// Index of the call site.
     pub site: u32,
-    /// Index of the name.
+    /// Index of the name. For blocks and memory: 1 + the index of the program's metadata, 0 for
+    /// none.
     pub name: u32,
 }

@@ -12,7 +12,7 @@ from typing import Optional
 import torch
 
 from .. import _nvtx, options as _options
-from . import _plug, _replacements
+from . import _alloc_conf, _observers, _plug, _replacements
 
 _lock = threading.Lock()
 _enabled_with: Optional[dict[str, _options.Value]] = None
@@ -22,7 +22,9 @@ def enable(*, nvtx: Optional[bool] = None, **options: _options.Value) -> None:
     """Makes Genesis PyTorch's allocator, with all hooks and statistics.
 
     ``options`` are Genesis's, in lower case and without prefix: ``pool_type="Caching"``,
-    ``memory_fraction=0.9``, ``memory_limit="40GB"``; they override the environment.
+    ``memory_fraction=0.9``, ``memory_limit="40GB"``; they override the environment. PyTorch's own
+    settings in ``PYTORCH_ALLOC_CONF`` are followed where Genesis has an option of that meaning that
+    is not set, and named in a warning where it has none.
 
     With ``nvtx``, ranges of ``torch.cuda.nvtx`` and of other users of NVTX count as annotations,
     like those of :func:`genesis.annotate`, unless a tool such as Nsight Systems gets them. ``None``
@@ -43,6 +45,7 @@ def enable(*, nvtx: Optional[bool] = None, **options: _options.Value) -> None:
             return
         _check_in_time()
         _options.set_all(options)
+        _alloc_conf.apply_environment(frozenset(options))
         try:
             torch.cuda.memory.change_current_allocator(_plug.allocator())
         except RuntimeError as error:
@@ -51,6 +54,7 @@ def enable(*, nvtx: Optional[bool] = None, **options: _options.Value) -> None:
                 f"or was chosen before: {error}"
             ) from error
         _replacements.install()
+        _observers.follow_trace()
         if _is_profiled() if nvtx is None else nvtx:
             _nvtx.listen()
         _enabled_with = dict(options)

@@ -33,7 +33,7 @@ _POOL_HOOKS = {
 def allocator() -> torch.cuda.memory.CUDAPluggableAllocator:
     """Genesis as a pluggable allocator, with all its hooks."""
     plug = torch.cuda.memory.CUDAPluggableAllocator(
-        str(_library.path()), "genesis_torch_malloc", "genesis_free"
+        str(_library.path()), "genesis_torch_malloc", "genesis_torch_free"
     )
     for setter, name in _HOOKS.items():
         hook = _library.address(name)

@@ -18,7 +18,15 @@ import torch
 from torch.cuda._utils import _get_device_index
 
 from .. import _statistics
-from . import _graph_trees, _mem_pool, _torch_stats
+from . import (
+    _alloc_conf,
+    _caching,
+    _graph_trees,
+    _mem_pool,
+    _memory_history,
+    _observers,
+    _torch_stats,
+)
 
 _Device = Union[torch.device, int, str, None]
 
@@ -29,7 +37,7 @@ def install() -> None:
     """Replaces the functions; does nothing if they are replaced already."""
     if _originals:
         return
-    for owner, name, replacement in _replacements():
+    for owner, name, replacement in [*_replacements(), *_wrappers()]:
         if hasattr(owner, name):
             _originals.append((owner, name, getattr(owner, name)))
             setattr(owner, name, replacement)
@@ -49,12 +57,33 @@ def mem_get_info(device: _Device = None) -> tuple[int, int]:
     return _statistics.memory_info(_get_device_index(device, optional=True))
 
 
+def _wrappers() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """Functions that PyTorch's own are a part of."""
+    settings = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+    trace = getattr(torch._C, "_activate_gpu_trace", None)
+    wrapped: list[tuple[Any, str, Callable[..., Any]]] = []
+    if settings is not None:
+        wrapper = _alloc_conf.setter(settings)
+        wrapped.append((torch._C, "_accelerator_setAllocatorSettings", wrapper))
+    if trace is not None:
+        wrapped.append((torch._C, "_activate_gpu_trace", _observers.activate_trace(trace)))
+    return wrapped
+
+
 def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
     return [
         (torch._C, "_cuda_memoryStats", _torch_stats.nested),
         (torch._C, "_cuda_resetPeakMemoryStats", _torch_stats.reset_peak),
         (torch._C, "_cuda_resetAccumulatedMemoryStats", _torch_stats.reset_accumulated),
         (torch._C, "_cuda_getMemoryFraction", _statistics.memory_fraction),
+        (torch._C, "_cuda_record_memory_history", _memory_history.record),
+        (torch._C, "_cuda_record_memory_history_legacy", _memory_history.record_legacy),
+        (torch._C, "_cuda_isHistoryEnabled", _memory_history.is_enabled),
+        (torch._C, "_cuda_memorySnapshot", _memory_history.snapshot),
+        (torch._C, "_cuda_setMemoryMetadata", _memory_history.set_metadata),
+        (torch._C, "_cuda_getMemoryMetadata", _memory_history.metadata),
+        (torch._C, "_cuda_attach_out_of_memory_observer", _observers.attach),
+        (torch._C, "_cuda_cudaCachingAllocator_enable", _caching.enable),
         # torch.accelerator's names for the same; it always asks PyTorch's own allocator.
         (torch._C, "_accelerator_isAllocatorInitialized", torch.cuda.is_initialized),
         (torch._C, "_accelerator_emptyCache", torch.cuda.empty_cache),

@@ -4,19 +4,18 @@ PyTorch's ``allocated`` and ``freed`` are sums since the start or since
 ``reset_accumulated_memory_stats``. Genesis counts only from the start, so a reset stores the sums,
 and later results are differences from them. Nothing else is affected.
 
-Three keys are always 0, as with cudaMallocAsync: ``num_sync_all_streams`` and the two
-``oversize_…``, which Genesis does not count.
+Two keys are always 0, as with cudaMallocAsync: the ``oversize_…``, which Genesis does not count.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from .. import _statistics, options as _options
+from .. import _statistics
 from .._statistics import Gauge, PoolStats
+from . import _alloc_conf
 
 _METRICS = [metric.name for metric in fields(PoolStats)]
 
@@ -35,6 +34,7 @@ class _Sums:
 
     retries: int = 0
     out_of_memory_events: int = 0
+    collections: int = 0
     #: By kind of blocks and metric: all increases and all decreases.
     gauges: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
@@ -60,8 +60,8 @@ def nested(device: int) -> dict[str, Any]:
     result["num_ooms"] = figures.device.out_of_memory_events - base.out_of_memory_events
     result["num_device_alloc"] = segments["allocated"]
     result["num_device_free"] = segments["freed"]
-    result["max_split_size"] = _max_split_bytes()
-    result["num_sync_all_streams"] = 0
+    result["max_split_size"] = _alloc_conf.max_split_bytes()
+    result["num_sync_all_streams"] = _collections(figures.device) - base.collections
     for name in ("oversize_allocations", "oversize_segments"):
         result[name] = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
     return result
@@ -80,7 +80,13 @@ def reset_accumulated(device: int) -> None:
         for pool, stats in figures.pools.items()
         for metric in _METRICS
     }
-    sums = _Sums(figures.device.retries, figures.device.out_of_memory_events, gauges)
+    device_stats = figures.device
+    sums = _Sums(
+        device_stats.retries,
+        device_stats.out_of_memory_events,
+        _collections(device_stats),
+        gauges,
+    )
     with _lock:
         _sums_at_reset[device] = sums
 
@@ -90,13 +96,10 @@ def _read(device: int) -> _Figures:
     return _Figures(pools, _statistics.stats(device))
 
 
-def _max_split_bytes() -> int:
-    """The option as PyTorch writes it: −1 for no limit."""
-    text = _options.get("max_split_size")
-    size = re.fullmatch(r"(\d+) ?(?:([KMGT])iB)?", text)
-    if size is None:
-        return -1
-    return int(size[1]) << (10 * " KMGT".index(size[2] or " "))
+def _collections(stats: _statistics.Stats) -> int:
+    """How often everything cached was collected, for which PyTorch's allocator waits for all
+    streams: when the cache was emptied, and before a request was tried again."""
+    return stats.cache_empties + stats.retries
 
 
 def _in_torch_words(gauge: Gauge, base: tuple[int, int]) -> dict[str, int]:

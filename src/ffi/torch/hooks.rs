@@ -2,8 +2,9 @@
 //! `set_base_alloc_fn` and `set_record_stream_fn` take the addresses of these functions.
 
 use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
 
-use super::hook;
+use super::{hook, report};
 use crate::base::{Result, Status};
 use crate::config::LogLevel;
 use crate::driver::Backend;
@@ -11,8 +12,8 @@ use crate::ffi::{
     ALL_DEVICES, allocation, boundary, genesis_stream, memory, ordinal, pointer, stream_handle,
     write_optional,
 };
-use crate::heap::Heap;
-use crate::instance;
+use crate::heap::{Heap, StreamName};
+use crate::instance::{self, EVENTS};
 
 /// For `set_init_fn`: PyTorch starts to use CUDA and sees `device_count` devices.
 ///
@@ -21,6 +22,12 @@ use crate::instance;
 pub extern "C" fn genesis_torch_init(device_count: c_int) {
     hook("genesis_torch_init", || {
         let heap = instance::heap()?;
+        if !report::find_profilers() {
+            let unknown = "torch.profiler will show no CUDA memory: this PyTorch does not have the \
+                           functions c10::reportMemoryUsageToProfiler and \
+                           c10::reportOutOfMemoryToProfiler";
+            heap.log().write(LogLevel::Warn, &unknown);
+        }
         let own_count = heap.device_count();
         if usize::try_from(device_count) != Ok(own_count) {
             let seen = format!("PyTorch sees {device_count} devices, genesis {own_count}");
@@ -46,7 +53,44 @@ pub extern "C-unwind" fn genesis_torch_malloc(
     device: c_int,
     stream: genesis_stream,
 ) -> *mut c_void {
-    allocation::allocate(size, device, stream, Heap::identify_lasting)
+    let serve = || allocation::serve(size, device, stream, Heap::identify_lasting);
+    let served = if EVENTS.is_on() { in_events(stream, serve) } else { serve() };
+    match served {
+        Ok(address) => {
+            if report::is_wanted() {
+                report::see(address).into_iter().for_each(report::allocated);
+            }
+            pointer(address)
+        }
+        Err(error) => super::fail_allocation(error, size, device),
+    }
+}
+
+/// Runs `call`, of which all events have the call site of now and this stream.
+#[cold]
+#[inline(never)]
+fn in_events<T>(stream: genesis_stream, call: impl FnOnce() -> T) -> T {
+    EVENTS.during(StreamName::of(stream_handle(stream)).0, call)
+}
+
+/// For the constructor: `genesis_free` for a block of `genesis_torch_malloc`. PyTorch's profilers
+/// and trace callbacks are told.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn genesis_torch_free(
+    ptr: *mut c_void,
+    size: usize,
+    device: c_int,
+    stream: genesis_stream,
+) {
+    let seen = if report::is_wanted() { report::see(ptr as u64) } else { None };
+    seen.into_iter().for_each(report::freeing);
+    let free = || allocation::genesis_free(ptr, size, device, stream);
+    if EVENTS.seeks_free_sites() {
+        in_events(stream, free)
+    } else {
+        free()
+    }
+    seen.into_iter().for_each(report::freed);
 }
 
 /// For `set_reset_fn`: returns all cached memory of all devices to the driver.
@@ -54,7 +98,8 @@ pub extern "C-unwind" fn genesis_torch_malloc(
 /// PyTorch calls it for `torch.cuda.empty_cache()` and before it captures a graph.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_torch_reset() {
-    hook("genesis_torch_reset", || memory::empty_cache(ALL_DEVICES));
+    let empty = || hook("genesis_torch_reset", || memory::empty_cache(ALL_DEVICES));
+    if EVENTS.seeks_free_sites() { in_events(null_mut(), empty) } else { empty() }
 }
 
 /// For `set_memory_fraction_fn`: limits the memory held on `device` to a part of all its memory,

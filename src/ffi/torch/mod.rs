@@ -7,8 +7,10 @@
 //! | file | what it does |
 //! |---|---|
 //! | `hooks` | initialisation, cache, limits, the base of an allocation, other streams |
+//! | `history` | the history that `torch.cuda.memory._snapshot` shows |
 //! | `pools` | private pools: begin, end, release |
 //! | `adoption` | live blocks that PyTorch did not ask for |
+//! | `report` | what PyTorch's profilers, trace callbacks and observers want to know |
 //! | `std_function` | `std::function` as libstdc++ lays it out |
 //! | `catching` | calls of C++ code that may throw |
 //! | `failure` | how a failed request ends for its caller |
@@ -22,9 +24,11 @@ pub mod adoption;
 mod catching;
 mod exception;
 mod failure;
+pub mod history;
 pub mod hooks;
 #[cfg(std_function_known)]
 pub mod pools;
+pub mod report;
 #[cfg(std_function_known)]
 mod std_function;
 

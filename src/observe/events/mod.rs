@@ -25,6 +25,7 @@ mod collector;
 mod event;
 mod names;
 mod ring;
+mod thread;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -93,6 +94,10 @@ pub struct EventStream {
     site_seekers: AtomicU64,
     /// Whether the user has turned call sites off.
     sites_are_off: AtomicBool,
+    /// The number of users that want the call sites of frees.
+    free_site_seekers: AtomicU64,
+    /// Whether a thread has ever set metadata.
+    has_metadata: AtomicBool,
     names: Names,
     /// Made for the first consumer and kept.
     ring: OnceCell<Ring>,
@@ -163,6 +168,8 @@ impl EventStream {
             site_namer: OnceCell::new(),
             site_seekers: AtomicU64::new(0),
             sites_are_off: AtomicBool::new(false),
+            free_site_seekers: AtomicU64::new(0),
+            has_metadata: AtomicBool::new(false),
             names: Names::new(),
             ring: OnceCell::new(),
             start: OnceCell::new(),
@@ -195,6 +202,7 @@ impl EventStream {
                     Some(ticks) => ticks(),
                 };
             }
+            self.add_thread(&mut event);
             ring.push(event.pack(), || self.wake());
         }
     }
@@ -205,8 +213,17 @@ impl EventStream {
         match self.site_seekers.load(Relaxed) {
             0 => 0,
             _ if self.sites_are_off.load(Relaxed) => 0,
-            _ => self.sites.get().map_or(0, |find| find()),
+            _ => match thread::site() {
+                UNKNOWN => self.sites.get().map_or(UNKNOWN, |find| find()),
+                found => found,
+            },
         }
+    }
+
+    /// The call site of this thread's call that frees, if those are wanted; else 0.
+    #[inline]
+    pub fn free_site(&self) -> u32 {
+        if self.free_site_seekers.load(Relaxed) == 0 { UNKNOWN } else { self.site() }
     }
 
     /// Returns true if call sites are wanted.
@@ -257,6 +274,22 @@ impl EventStream {
     /// Removes a user that wanted call sites.
     pub fn stop_seeking_sites(&self) {
         self.site_seekers.fetch_sub(1, Relaxed);
+    }
+
+    /// Returns true if the call sites of frees are wanted.
+    #[inline]
+    pub fn seeks_free_sites(&self) -> bool {
+        self.free_site_seekers.load(Relaxed) != 0 && !self.sites_are_off.load(Relaxed)
+    }
+
+    /// Adds a user that wants the call sites of frees, besides those of allocations.
+    pub fn seek_free_sites(&self) {
+        self.free_site_seekers.fetch_add(1, Relaxed);
+    }
+
+    /// Removes a user that wanted the call sites of frees.
+    pub fn stop_seeking_free_sites(&self) {
+        self.free_site_seekers.fetch_sub(1, Relaxed);
     }
 
     /// The names that events refer to.

@@ -22,7 +22,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Keeps the latest `capacity` events, and at most a piece more.
+    /// Keeps the latest `capacity` events, and less than two pieces more.
     pub(super) fn new(capacity: usize) -> Self {
         Self { pieces: VecDeque::new(), capacity, dropped: 0 }
     }
@@ -38,12 +38,37 @@ impl History {
         }
     }
 
+    /// Keeps the latest `capacity` events from now on.
+    pub(super) fn set_capacity(&mut self, capacity: usize) {
+        self.capacity = capacity;
+        while self.pieces.len() > self.most_pieces() {
+            self.drop_oldest();
+        }
+    }
+
+    /// Without the last, which is not full, they have room for `capacity` events.
+    fn most_pieces(&self) -> usize {
+        self.capacity.div_ceil(PIECE) + 1
+    }
+
+    /// Drops all events.
+    pub(super) fn clear(&mut self) {
+        while !self.pieces.is_empty() {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        let oldest = self.pieces.pop_front();
+        self.dropped += oldest.map_or(0, |piece| piece.len() as u64);
+    }
+
     /// Begins a new piece, in the memory of the oldest if there are enough.
     fn make_room(&mut self) {
         if self.capacity == 0 {
             return;
         }
-        let is_full = self.pieces.len() * PIECE >= self.capacity.next_multiple_of(PIECE);
+        let is_full = self.pieces.len() >= self.most_pieces();
         let piece = if is_full { self.pieces.pop_front() } else { None };
         let mut piece = piece.unwrap_or_else(|| Vec::with_capacity(PIECE));
         self.dropped += piece.len() as u64;

@@ -42,6 +42,20 @@ pub struct Held {
     pub pending_bytes: u64,
 }
 
+/// What a profile keeps, besides its sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keeping {
+    /// How many of the latest events.
+    pub history_events: usize,
+    /// The call sites of allocations.
+    pub has_sites: bool,
+    /// The history has the call sites of frees where they are known, in place of those of the freed
+    /// blocks' allocations, and the metadata of all calls.
+    pub has_own_sites: bool,
+    /// Frees have call sites.
+    pub has_free_sites: bool,
+}
+
 /// Tells what exists when a profile begins.
 pub trait Beginning {
     /// The memory of each device in use.
@@ -69,6 +83,7 @@ struct Session {
     events: &'static EventStream,
     subscription: Subscription,
     seen: Arc<Mutex<Seen>>,
+    keeping: Keeping,
     started_unix_ns: u64,
 }
 
@@ -84,16 +99,16 @@ impl Profiler {
         self.state.look(|state| matches!(state, Some(State::Profiling(_))))
     }
 
-    /// Begins a profile of `events` that keeps the latest `history_events` of them, and drops an
-    /// earlier profile. `beginning` is asked for the memory held before the first event can come,
-    /// and for live blocks afterwards.
+    /// Begins a profile of `events` that keeps what `keeping` says, and drops an earlier profile.
+    /// `beginning` is asked for the memory held before the first event can come, and for live
+    /// blocks afterwards.
     ///
     /// Fails with `InvalidArgument` while a profile is being made, and as
     /// [`EventStream::attach`] does.
     pub fn start(
         &self,
         events: &'static EventStream,
-        history_events: usize,
+        keeping: Keeping,
         beginning: &impl Beginning,
     ) -> Result<()> {
         assert_none_held();
@@ -103,8 +118,8 @@ impl Profiler {
         })?;
         let changing = || Error::invalid_argument("a profile is just being started or stopped");
         drop(before.ok_or_else(changing)?);
-        events.seek_sites();
-        let seen = Arc::new(Mutex::new(Seen::new(history_events, beginning.held())));
+        keeping.seek(events);
+        let seen = Arc::new(Mutex::new(Seen::new(keeping, beginning.held())));
         let consumer = Arc::clone(&seen);
         let attached = events.attach(consumer);
         let (state, outcome) = match attached {
@@ -116,10 +131,11 @@ impl Profiler {
                 }
                 let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let started_unix_ns = since_1970.as_nanos() as u64;
-                (State::Profiling(Session { events, subscription, seen, started_unix_ns }), Ok(()))
+                let session = Session { events, subscription, seen, keeping, started_unix_ns };
+                (State::Profiling(session), Ok(()))
             }
             Err(error) => {
-                events.stop_seeking_sites();
+                keeping.stop_seeking(events);
                 (State::Idle, Err(error))
             }
         };
@@ -141,7 +157,7 @@ impl Profiler {
         let detached = session.events.detach(&session.subscription, patience);
         let is_going_on = detached.as_ref().is_err_and(|error| error.status == Status::Busy);
         if !is_going_on {
-            session.events.stop_seeking_sites();
+            session.keeping.stop_seeking(session.events);
             let now_ns = session.events.now_ns();
             if let Ok(mut seen) = session.seen.lock() {
                 seen.end(now_ns);
@@ -153,6 +169,41 @@ impl Profiler {
             State::Stopped(session)
         });
         detached
+    }
+
+    /// Keeps what `keeping` says from now on, and none of the events before if `clears`.
+    ///
+    /// Fails with `InvalidArgument` if no profile is being made.
+    pub fn keep(&self, keeping: Keeping, clears: bool) -> Result<()> {
+        assert_none_held();
+        let state = self.state.begin(|state| match state {
+            State::Profiling(_) => Ok(()),
+            State::Idle | State::Stopped(_) => Err(not_profiling()),
+        })?;
+        let Some(State::Profiling(mut session)) = state else { return Err(not_profiling()) };
+        let before = std::mem::replace(&mut session.keeping, keeping);
+        keeping.seek(session.events);
+        before.stop_seeking(session.events);
+        // Events of before count as such.
+        let flushed = session.subscription.flush();
+        if let Ok(mut seen) = session.seen.lock() {
+            seen.keep(keeping, clears);
+        }
+        self.state.end(State::Profiling(session));
+        flushed
+    }
+
+    /// Drops a profile that has ended.
+    pub fn forget(&self) {
+        assert_none_held();
+        let is_over = |state: &State| match state {
+            State::Stopped(_) => Ok(()),
+            State::Idle | State::Profiling(_) => Err(not_profiling()),
+        };
+        if let Ok(Some(over)) = self.state.begin(is_over) {
+            self.state.end(State::Idle);
+            drop(over);
+        }
     }
 
     /// The profile until now or until it ended: everything that events tell. The caller adds the
@@ -189,6 +240,26 @@ impl Profiler {
         // It fails if the profile is just being ended, which is complete then.
         let _ = session.subscription.flush();
         session.seen.lock().map(|seen| seen.biggest_sites(most_sites)).unwrap_or_default()
+    }
+}
+
+impl Keeping {
+    fn seek(self, events: &EventStream) {
+        if self.has_sites {
+            events.seek_sites();
+        }
+        if self.has_free_sites {
+            events.seek_free_sites();
+        }
+    }
+
+    fn stop_seeking(self, events: &EventStream) {
+        if self.has_sites {
+            events.stop_seeking_sites();
+        }
+        if self.has_free_sites {
+            events.stop_seeking_free_sites();
+        }
     }
 }
 

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use genesis_profile::model::{self, Action as Kept, Counts, Levels, LiveBlock, SizeSummary};
 
-use super::Held;
 use super::history::History;
 use super::series::{Series, raise};
+use super::{Held, Keeping};
 use crate::base::{Error, Result};
 use crate::observe::addresses::{AddressMap, NumberMap};
 use crate::observe::{Action, Consumer, Event};
@@ -34,6 +34,10 @@ pub(super) struct Seen {
     sizes: NumberMap<u64, Counts>,
     sites: Vec<Counts>,
     history: History,
+    /// The streams of memory by its address, while it is held; with `has_own_sites` only.
+    held_for: AddressMap<u32>,
+    /// See [`Keeping::has_own_sites`].
+    has_own_sites: bool,
     /// Unknown addresses freed before [`Self::adopt`].
     freed_early: Option<HashSet<u64>>,
 }
@@ -63,7 +67,7 @@ struct OfDevice {
 
 impl Seen {
     /// No events yet; devices hold what `held` says.
-    pub(super) fn new(history_events: usize, held: Vec<Held>) -> Self {
+    pub(super) fn new(keeping: Keeping, held: Vec<Held>) -> Self {
         let mut seen = Self {
             start_ns: None,
             end_ns: None,
@@ -73,7 +77,9 @@ impl Seen {
             stream_numbers: NumberMap::default(),
             sizes: NumberMap::default(),
             sites: Vec::new(),
-            history: History::new(history_events),
+            history: History::new(keeping.history_events),
+            held_for: AddressMap::default(),
+            has_own_sites: keeping.has_own_sites,
             freed_early: Some(HashSet::new()),
         };
         for held in held {
@@ -111,6 +117,15 @@ impl Seen {
             // The block was live from the beginning.
             device.series = Series::new(device.now);
         }
+    }
+
+    /// Keeps what `keeping` says from now on, and nothing of the history before if `clears`.
+    pub(super) fn keep(&mut self, keeping: Keeping, clears: bool) {
+        if clears {
+            self.history.clear();
+        }
+        self.history.set_capacity(keeping.history_events);
+        self.has_own_sites = keeping.has_own_sites;
     }
 
     /// Ends the profile at `now_ns`.
@@ -211,7 +226,7 @@ impl Seen {
             site: event.site,
         };
         if let Some(missed) = self.live.insert(event.address, live) {
-            self.freed(event.address, missed, time_ns);
+            self.freed(event, missed, time_ns);
         }
         self.count_in(live, Some(is_hit));
         let index = self.device(device);
@@ -220,40 +235,45 @@ impl Seen {
         of_device.hits += u64::from(is_hit);
         of_device.series.set(time_ns, of_device.now);
         let action = if is_hit { Kept::Allocate } else { Kept::AllocateMiss };
-        self.keep_block(action, event.address, live, time_ns);
+        self.keep_block(action, event, live, time_ns);
     }
 
-    fn free(&mut self, address: u64, time_ns: u64) {
-        match self.live.remove(&address) {
-            Some(live) => self.freed(address, live, time_ns),
+    fn free(&mut self, event: &Event, time_ns: u64) {
+        match self.live.remove(&event.address) {
+            Some(live) => self.freed(event, live, time_ns),
             None => {
                 if let Some(freed) = &mut self.freed_early {
-                    freed.insert(address);
+                    freed.insert(event.address);
                 }
             }
         }
     }
 
-    fn freed(&mut self, address: u64, live: Live, time_ns: u64) {
+    fn freed(&mut self, event: &Event, live: Live, time_ns: u64) {
         self.count_out(live, time_ns);
         let index = self.device(live.device);
         let of_device = &mut self.devices[index];
         of_device.frees += 1;
         of_device.series.set(time_ns, of_device.now);
-        self.keep_block(Kept::Free, address, live, time_ns);
+        self.keep_block(Kept::Free, event, live, time_ns);
     }
 
-    fn keep_block(&mut self, action: Kept, address: u64, live: Live, time_ns: u64) {
+    fn keep_block(&mut self, action: Kept, event: &Event, live: Live, time_ns: u64) {
+        let (site, name) = match self.has_own_sites {
+            true if event.site != 0 => (event.site, event.name),
+            true => (live.site, event.name),
+            false => (live.site, 0),
+        };
         self.history.push(model::Event {
             time_ns,
             action,
             device: live.device,
             stream: live.stream,
-            address,
+            address: event.address,
             requested_bytes: live.requested_bytes,
             block_bytes: live.bytes,
-            site: live.site,
-            name: 0,
+            site,
+            name,
         });
     }
 
@@ -268,6 +288,7 @@ impl Seen {
         let ordinal = event.device.0;
         let stream = match action {
             Kept::Pending | Kept::Ready | Kept::OutOfMemory => self.stream(ordinal, event.stream),
+            _ if self.has_own_sites => self.stream_of_memory(action, event),
             _ => u32::MAX,
         };
         self.change(ordinal, stream, |levels| change(levels, event.bytes));
@@ -284,8 +305,21 @@ impl Seen {
             requested_bytes: event.amount,
             block_bytes: event.bytes,
             site: event.site,
-            name: event.name,
+            name: if self.has_own_sites { event.name } else { 0 },
         });
+    }
+
+    /// The stream that memory comes for, or came for.
+    fn stream_of_memory(&mut self, action: Kept, event: &Event) -> u32 {
+        match action {
+            Kept::Reserve | Kept::Map if event.address != 0 => {
+                let stream = self.stream(event.device.0, event.stream);
+                self.held_for.insert(event.address, stream);
+                stream
+            }
+            Kept::Release | Kept::Unmap => self.held_for.remove(&event.address).unwrap_or(u32::MAX),
+            _ => u32::MAX,
+        }
     }
 
     /// Keeps an annotation.
@@ -370,7 +404,7 @@ impl Consumer for Seen {
         let time_ns = event.time.saturating_sub(start_ns);
         match event.action {
             Action::Allocate => self.allocate(event, time_ns),
-            Action::Free => self.free(event.address, time_ns),
+            Action::Free => self.free(event, time_ns),
             Action::Pending => {
                 self.other(Kept::Pending, event, time_ns, |now, bytes| now.active_bytes += bytes);
             }

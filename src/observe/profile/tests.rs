@@ -33,10 +33,14 @@ struct Subject {
     profiler: Profiler,
 }
 
+fn keeping(history_events: usize) -> Keeping {
+    Keeping { history_events, has_sites: true, ..Keeping::default() }
+}
+
 impl Subject {
     fn start(history_events: usize, beginning: &There) -> Self {
         let subject = Self { events: stream(), profiler: Profiler::new() };
-        subject.profiler.start(subject.events, history_events, beginning).unwrap();
+        subject.profiler.start(subject.events, keeping(history_events), beginning).unwrap();
         subject
     }
 
@@ -44,6 +48,11 @@ impl Subject {
         let (amount, site) = (bytes - bytes.min(100), 1 + (address & 1) as u32);
         let event = Event::new(action, DeviceOrdinal(0));
         self.events.note(Event { address, amount, bytes, site, ..event });
+    }
+
+    fn note_plainly(&self, action: Action, address: u64, bytes: u64, site: u32) {
+        let event = Event::new(action, DeviceOrdinal(0));
+        self.events.note(Event { address, amount: bytes, bytes, site, ..event });
     }
 
     fn describe(&self) -> model::Profile {
@@ -115,7 +124,7 @@ fn a_short_history_begins_with_what_was_there() {
     let history = &profile.history;
     let noted = 2 * BLOCKS - 3;
     assert_eq!(history.dropped_events + history.events.len() as u64, noted);
-    assert!((1..=1 << 14).contains(&history.events.len()));
+    assert!((1..=2 << 14).contains(&history.events.len()));
     let mut live: std::collections::HashSet<u64> =
         history.start_live.iter().map(|block| block.address).collect();
     let mut allocated = history.start[0].allocated_bytes;
@@ -145,13 +154,61 @@ fn a_short_history_begins_with_what_was_there() {
 #[test]
 fn profiles_begin_and_end() {
     let subject = Subject::start(10, &There::default());
-    let again = subject.profiler.start(subject.events, 10, &There::default());
+    let again = subject.profiler.start(subject.events, keeping(10), &There::default());
     assert_eq!(again.unwrap_err().status, Status::InvalidArgument);
     subject.profiler.stop(None).unwrap();
     assert_eq!(subject.profiler.stop(None).unwrap_err().status, Status::InvalidArgument);
     assert!(!subject.events.is_on());
-    subject.profiler.start(subject.events, 10, &There::default()).unwrap();
+    subject.profiler.start(subject.events, keeping(10), &There::default()).unwrap();
     assert_eq!(subject.describe().devices, []);
     let never = Profiler::new();
     assert_eq!(never.describe().unwrap_err().status, Status::InvalidArgument);
+}
+
+/// PyTorch's history: frees and memory have call sites, streams and metadata of their own, also
+/// where the caller cannot pass them.
+#[test]
+fn a_history_of_calls_has_what_holds_for_each_call() {
+    let events = stream();
+    events.set_site_finder(|| 7);
+    let subject = Subject { events, profiler: Profiler::new() };
+    let keeping = Keeping { has_own_sites: true, has_free_sites: true, ..keeping(1000) };
+    subject.profiler.start(events, keeping, &There::default()).unwrap();
+    events.set_metadata("first");
+    events.during(0x40, || subject.note_plainly(Action::Reserve, 1 << 20, MIB, 0));
+    subject.note_plainly(Action::Allocate, 1 << 20, 512, 3);
+    events.set_metadata("");
+    subject.note_plainly(Action::Free, 1 << 20, 0, events.free_site());
+    subject.note_plainly(Action::Release, 1 << 20, MIB, 0);
+    let profile = subject.describe();
+    let key = |event: &model::Event| profile.streams[event.stream as usize].key;
+    let found: Vec<_> = profile.history.events.iter().map(|e| (e.site, key(e), e.name)).collect();
+    let first = profile.names.iter().position(|name| name == "first").unwrap() as u32 + 1;
+    assert_eq!(found, [(7, 0x40, first), (3, 0, first), (7, 0, 0), (0, 0x40, 0)]);
+    subject.profiler.stop(None).unwrap();
+    assert!(!events.seeks_sites() && !events.seeks_free_sites());
+}
+
+#[test]
+fn what_is_kept_may_change_while_a_history_is_made() {
+    let subject = Subject::start(1_000_000, &There::default());
+    for block in 1..=100_000 {
+        subject.note(Action::Allocate, block << 10, 512);
+    }
+    assert_eq!(subject.describe().history.events.len(), 100_000);
+    subject.profiler.keep(keeping(20_000), false).unwrap();
+    let kept = subject.describe().history;
+    assert!((20_000..20_000 + 2 * (1 << 14)).contains(&kept.events.len()));
+    assert_eq!(kept.events.last().unwrap().address, 100_000 << 10, "the latest");
+    let none = Keeping { has_sites: false, ..keeping(20_000) };
+    subject.profiler.keep(none, true).unwrap();
+    assert!(!subject.events.seeks_sites());
+    let cleared = subject.describe();
+    assert_eq!((cleared.history.events.len(), cleared.live.len()), (0, 100_000));
+    assert_eq!(cleared.history.dropped_events, 100_000);
+    subject.profiler.stop(None).unwrap();
+    subject.profiler.forget();
+    assert_eq!(subject.profiler.describe().unwrap_err().status, Status::InvalidArgument);
+    let over = subject.profiler.keep(none, true);
+    assert_eq!(over.unwrap_err().status, Status::InvalidArgument);
 }

@@ -7,8 +7,7 @@
 //! segment has memory there, so an area with unmapped addresses becomes several segments, one for
 //! each run of mapped addresses, as with PyTorch's expandable segments.
 //!
-//! **Left out.** Paused blocks, which have no memory. Which private pool a segment belongs to: the
-//! form only tells private pools from the common one.
+//! **Left out.** Paused blocks, which have no memory.
 
 mod trace;
 mod values;
@@ -17,6 +16,9 @@ use std::io::{self, Write};
 
 use crate::model::{Action, Block, BlockState, Profile, Segment};
 use values::{Json, Pickle, Values};
+
+/// Stands for private pools whose numbers are not known any more; PyTorch gives it to none.
+const RELEASED_POOL: (u64, u64) = (u64::MAX, 0);
 
 /// Writes the snapshot as a pickle.
 ///
@@ -83,6 +85,14 @@ fn sum(blocks: &[Block], of: impl Fn(&Block) -> u64) -> u64 {
     blocks.iter().fold(0, |sum, block| sum.saturating_add(of(block)))
 }
 
+/// PyTorch's numbers for the segment's pool.
+fn pool_id(segment: &Segment) -> (u64, u64) {
+    match segment.pool_id {
+        (0, 0) if segment.is_private => RELEASED_POOL,
+        id => id,
+    }
+}
+
 fn write_segment(
     profile: &Profile,
     segment: &Segment,
@@ -103,7 +113,8 @@ fn write_segment(
     out.number("stream", stream_key(profile, segment.stream))?;
     out.word("segment_type", if segment.is_small { "small" } else { "large" })?;
     out.key("segment_pool_id")?;
-    out.pair(0, segment.is_private.into())?;
+    let (first, second) = pool_id(segment);
+    out.pair(first, second)?;
     out.truth("is_expandable", is_expandable)?;
     out.key("frames")?;
     out.begin_list()?;

@@ -31,6 +31,8 @@ struct Entry {
     bytes: u64,
     stream: u32,
     site: u32,
+    /// 1 + the index of the metadata in the names; 0 for none.
+    metadata: u32,
     time_ns: u64,
     /// For a failed request: the free memory of the device.
     free_bytes: Option<u64>,
@@ -67,6 +69,7 @@ pub fn write(profile: &Profile, trace: &Trace, out: &mut dyn Values) -> io::Resu
         out.number("size", entry.bytes)?;
         out.number("stream", stream_key(profile, entry.stream))?;
         out.number("time_us", time_us(profile, entry.time_ns))?;
+        write_contexts(profile, entry.metadata, out)?;
         out.key("frames")?;
         out.frames(entry.site, profile.site(entry.site))?;
         out.end_dict()?;
@@ -77,9 +80,18 @@ pub fn write(profile: &Profile, trace: &Trace, out: &mut dyn Values) -> io::Resu
     out.number("size", 0)?;
     out.number("stream", 0)?;
     out.number("time_us", time_us(profile, profile.duration_ns))?;
+    write_contexts(profile, 0, out)?;
     out.key("frames")?;
     out.frames(0, profile.site(0))?;
     out.end_dict()
+}
+
+/// What PyTorch knows of a call besides its stack.
+fn write_contexts(profile: &Profile, metadata: u32, out: &mut dyn Values) -> io::Result<()> {
+    // Which frame is being compiled is told to PyTorch's own allocator only.
+    out.word("compile_context", "N/A")?;
+    out.key("user_metadata")?;
+    out.text(metadata.checked_sub(1).map_or("", |index| profile.name(index)))
 }
 
 /// What only the events before an event tell.
@@ -210,8 +222,9 @@ impl<'p> Walk<'p> {
     }
 
     fn push(&mut self, event: &Event, action: &'static str, address: u64, bytes: u64) {
-        let &Event { stream, site, time_ns, .. } = event;
-        let entry = Entry { action, address, bytes, stream, site, time_ns, free_bytes: None };
+        let &Event { stream, site, name: metadata, time_ns, .. } = event;
+        let free_bytes = None;
+        let entry = Entry { action, address, bytes, stream, site, metadata, time_ns, free_bytes };
         self.entries.push(entry);
     }
 

@@ -312,6 +312,7 @@ impl Heap {
             address,
             bytes: whole.bytes,
             is_private: false,
+            pool_id: (0, 0),
             is_small: whole.bytes == 2 * MIB,
             blocks: (self.parts.range(address..address + whole.bytes))
                 .map(|(&address, part)| Block {

@@ -1,0 +1,67 @@
+"""The table of docs/pytorch.md: PyTorch's functions that concern memory, a row each, with a program
+that asks them. The program runs with PyTorch's own allocator and under ``genesis.torch.enable()``,
+and the answers are compared.
+
+To add a row, write a program in a file of ``tests/torch/rows`` and decorate it; the table's lines
+are those of ``lines()``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+import rows
+
+Program = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Functions, and the program that asks them."""
+
+    names: tuple[str, ...]
+    program: Program
+    #: In which way the answers differ; "": they are equal.
+    differs: str = ""
+    #: Returns what is compared of an answer.
+    of_answer: Callable[[Any], Any] = lambda answer: answer
+    #: The environment of both.
+    env: Mapping[str, str] = field(default_factory=dict)
+    #: What every line on standard error matches, under Genesis; ``None``: there are no lines.
+    says: Optional[str] = None
+
+    def line(self) -> str:
+        names = ", ".join(f"`{name}`" for name in self.names)
+        return f"| {names} | {self.differs or 'the same'} |"
+
+
+_rows: list[Row] = []
+
+
+def row(*names: str, **more: Any) -> Callable[[Program], Program]:
+    """Makes a row of a program, for the functions with these full names; ``more`` are other fields
+    of :class:`Row`."""
+
+    def decorate(program: Program) -> Program:
+        _rows.append(Row(names, program, **more))
+        return program
+
+    return decorate
+
+
+def all_rows() -> list[Row]:
+    """Every row, in the order of the table."""
+    if not _rows:
+        for module in pkgutil.iter_modules(rows.__path__):
+            importlib.import_module(f"rows.{module.name}")
+    return _rows
+
+
+def lines() -> str:
+    """The table."""
+    head = "| function | compared with PyTorch's own allocator |\n|---|---|\n"
+    return head + "".join(f"{one.line()}\n" for one in all_rows())
