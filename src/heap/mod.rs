@@ -57,12 +57,14 @@ mod trough;
 mod waits;
 mod whole;
 
+pub use crate::memory::SegmentSource;
 pub use crate::order::{Stream, StreamName};
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use debug::LiveDetail;
 pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription};
 
-pub use crate::memory::SegmentSource;
+#[cfg(feature = "ablations")]
+pub use elastic::ablation;
 pub use elastic::extent_sizes;
 pub use pool_blocks::{Place, PoolBlock};
 pub use pool_memory::PoolOptions;
