@@ -57,6 +57,7 @@ mod trough;
 mod waits;
 mod whole;
 
+pub use crate::memory::SegmentSource;
 pub use crate::order::{Stream, StreamName};
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use debug::LiveDetail;
@@ -64,7 +65,6 @@ pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription
 
 #[cfg(feature = "ablations")]
 pub use elastic::ablation;
-pub use crate::memory::SegmentSource;
 pub use elastic::extent_sizes;
 pub use pool_blocks::{Place, PoolBlock};
 pub use pool_memory::PoolOptions;

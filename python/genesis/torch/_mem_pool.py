@@ -130,8 +130,8 @@ def new(_class: type, *arguments: Any, **named: Any) -> MemPool:
 
 
 def _release(device: int, pool: PoolId) -> None:
-    # Others may have released the pool more often than they began it.
-    with contextlib.suppress(_library.InvalidArgumentError):
+    # Others may have released the pool more often than they began it; and a forked child has none.
+    with contextlib.suppress(_library.GenesisError):
         _private_pools.release(device, pool)
 
 
