@@ -57,6 +57,8 @@ pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use debug::LiveDetail;
 pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription};
 
+#[cfg(feature = "ablations")]
+pub use elastic::ablation;
 pub use elastic::extent_sizes;
 pub use pools::{PoolFilter, PoolId};
 pub use report::LiveBlock;

@@ -59,7 +59,7 @@ fn blocks_of_any_number_of_pages_on_four_streams() {
     }
 }
 
-/// A device of a size that exists. A program that only grows gets extents of 128 MiB, and an extent
+/// A device of a size that exists. A program that only grows gets extents of 64 MiB, and an extent
 /// moves only when no block in it is live: what every second block leaves cannot serve one request
 /// of as many bytes. It serves blocks of the size that was freed.
 #[test]

@@ -6,6 +6,7 @@
 
 use super::super::lane::Lane;
 use super::super::state::{Climb, DeviceHeap, Extents};
+use super::ablation::Part;
 use super::area::Leaving;
 use crate::base::size::{MIB, SizeClass};
 use crate::memory::{ExtentId, Slot};
@@ -196,7 +197,7 @@ impl Extents {
     /// Brings the lane's extents back to their origins (first homes), side by side as they were
     /// created, from the lane's own addresses and from other lanes'.
     pub(in super::super) fn return_to_origins(&self, climb: &Climb<'_>) {
-        if climb.lane.pool().is_private() {
+        if climb.lane.pool().is_private() || !Part::ReturnHome.is_in() {
             return;
         }
         if !self.store.extents().has_strays(climb.lane.index) {

@@ -24,6 +24,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::state::{Climb, DeviceHeap, Extents};
+use super::ablation::Part;
 use crate::base::size::{Bytes, GIB, MIB, SizeClass};
 use crate::config::{ElasticPolicy, LogLevel};
 
@@ -48,7 +49,7 @@ const COARSEST_DEVICE_PART: u64 = 512;
 /// hold no less.
 const LEAST_FINER_BYTES: u64 = GIB;
 /// An extent while hardly anything was freed, in bytes, …
-const GROWING_EXTENT_BYTES: u64 = 128 * MIB;
+const GROWING_EXTENT_BYTES: u64 = 64 * MIB;
 /// … which is while the bytes freed are under this part of those reserved.
 const STEADY_PART: u64 = 4;
 /// Where little memory is left, one live block should not keep much of it from moving. On a small
@@ -162,7 +163,7 @@ impl Extents {
                 let least_bytes = bounds.least_extent_bytes.min(fewest_bytes);
                 let usual_bytes = part_bytes.clamp(least_bytes, bounds.most_extent_bytes);
                 let steady_bytes = size(self.priced(usual_bytes, device, peak_bytes));
-                if is_growing(device, reserved_bytes) {
+                if is_growing(device, reserved_bytes) && Part::CoarseAtFirst.is_in() {
                     (size(bounds.growing_extent_bytes).max(steady_bytes), steady_bytes)
                 } else {
                     (steady_bytes, steady_bytes)

@@ -31,6 +31,7 @@
 //! block, and no other thread uses them. If a call fails, extents that moved return, and new ones
 //! are released or rest until the next need. Then memory counts as short.
 
+pub mod ablation;
 mod addresses;
 mod area;
 mod gather;
@@ -56,6 +57,7 @@ use crate::config::{LogLevel, Settings};
 use crate::driver::{self, Device, HandleOptions};
 use crate::memory::{ExtentId, ExtentStore, Refusal, State};
 use crate::observe::DeviceEvents;
+use ablation::Part::{BestFit, FirstFit, Gather, HighestForSmall, PassOver, Recall};
 use addresses::no_addresses;
 use area::Laid;
 use gather::{Found, FreeExtent, Moved, choose};
@@ -66,6 +68,9 @@ use window::{Part, Walls, Wanted, Window};
 const MUCH_MOVED_PART: u64 = 8;
 /// Another thread may take what was mapped for a request; the request is tried so many times.
 const ATTEMPTS: usize = 16;
+
+/// The number of no search for free extents.
+const NO_SEARCH: u64 = u64::MAX;
 
 /// What came of an attempt to get memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,7 +184,9 @@ impl Extents {
 
     /// Returns true if so much memory was moved that free memory should gather at high addresses.
     fn moves_much(&self, device: DeviceHeap<'_>) -> bool {
-        self.moved_bytes.load(Relaxed) > device.most_live_bytes(0) / MUCH_MOVED_PART
+        let moves_much =
+            self.moved_bytes.load(Relaxed) > device.most_live_bytes(0) / MUCH_MOVED_PART;
+        moves_much && FirstFit.is_in() || !BestFit.is_in()
     }
 
     /// The cheapest window. It passes over views whose extents are in use only if more than the
@@ -192,7 +199,7 @@ impl Extents {
                 bytes: climb.block_bytes,
                 granule_bytes: self.store.granule_bytes(),
                 free: &found.free,
-                search: found.search,
+                search: if Recall.is_in() { found.search } else { NO_SEARCH },
                 walls,
             };
             state.find_window(&self.store.extents(), &wanted)
@@ -207,6 +214,7 @@ impl Extents {
             climb.keep_fence();
         }
         if least_bytes > growth.room_bytes
+            && PassOver.is_in()
             && let Some(other) = find(Walls::ViewsInUse)
             && created_bytes(&other) < least_bytes
             && self.clear(climb, &other)
@@ -241,12 +249,13 @@ impl Extents {
         growth: &Growth,
     ) -> crate::base::Result<Outcome> {
         let mut candidates: Vec<FreeExtent> = Vec::new();
-        if window.bare_bytes > growth.room_bytes {
+        if window.bare_bytes > growth.room_bytes && Gather.is_in() {
             candidates.extend(self.outside(climb, window, found));
             // Small blocks take those that large blocks need least often, which lie highest: in the
             // next cycle they are probably free again, and come back without a call.
             let is_small = SizeClass::of(climb.block_bytes) == SizeClass::Small;
-            let order = |address: u64| if is_small { u64::MAX - address } else { address };
+            let is_highest = is_small && HighestForSmall.is_in();
+            let order = |address: u64| if is_highest { u64::MAX - address } else { address };
             candidates.sort_unstable_by_key(|extent| (extent.bytes, order(extent.address)));
         }
         let free_bytes: u64 = candidates.iter().map(|extent| extent.bytes).sum();

@@ -1,0 +1,77 @@
+//! Parts of the policy that can be left out, to measure what each is worth:
+//! `cargo bench --features ablations --bench ablations`. Without the feature nothing can be left
+//! out, and the questions cost nothing.
+
+/// A part of the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Part {
+    /// First fit, once much memory was moved.
+    FirstFit,
+    /// Best fit, until then.
+    BestFit,
+    /// The return to origins at troughs.
+    ReturnHome,
+    /// Views that blocks have left come back to them.
+    Recall,
+    /// Free extents of other places are taken before more is made.
+    Gather,
+    /// Views whose extents are in use are passed over where memory would exceed the limit.
+    PassOver,
+    /// Small blocks take the highest free extents.
+    HighestForSmall,
+    /// Extents are larger while hardly anything was freed.
+    CoarseAtFirst,
+}
+
+impl Part {
+    /// All of them.
+    #[cfg(feature = "ablations")]
+    pub const ALL: [Self; 8] = [
+        Self::FirstFit,
+        Self::BestFit,
+        Self::ReturnHome,
+        Self::Recall,
+        Self::Gather,
+        Self::PassOver,
+        Self::HighestForSmall,
+        Self::CoarseAtFirst,
+    ];
+
+    /// Returns true if the part is in force.
+    #[inline]
+    pub(super) fn is_in(self) -> bool {
+        !switch::is_left_out(self)
+    }
+}
+
+#[cfg(feature = "ablations")]
+pub use switch::leave_out;
+
+#[cfg(feature = "ablations")]
+mod switch {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use super::Part;
+
+    /// No part's number.
+    const NONE: u32 = u32::MAX;
+    static LEFT_OUT: AtomicU32 = AtomicU32::new(NONE);
+
+    /// From now on every heap of the process does without `part`; with `None`, without nothing.
+    pub fn leave_out(part: Option<Part>) {
+        LEFT_OUT.store(part.map_or(NONE, |part| part as u32), Relaxed);
+    }
+
+    pub(super) fn is_left_out(part: Part) -> bool {
+        LEFT_OUT.load(Relaxed) == part as u32
+    }
+}
+
+#[cfg(not(feature = "ablations"))]
+mod switch {
+    #[inline]
+    pub(super) const fn is_left_out(_part: super::Part) -> bool {
+        false
+    }
+}
