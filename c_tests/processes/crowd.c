@@ -48,7 +48,8 @@ int main(int count, char **arguments)
         CHECK(pthread_join(threads[index], NULL) == 0);
     }
     const genesis_stats stats = stats_of(0);
-    CHECK(stats.allocations == (uint64_t)THREADS * (uint64_t)rounds && stats.frees == stats.allocations);
+    CHECK(stats.allocations == (uint64_t)THREADS * (uint64_t)rounds &&
+          stats.frees == stats.allocations);
     CHECK(stats.requested_bytes.current == 0);
     CHECK(stats.requested_bytes.peak >= (uint64_t)THREADS * 1000);
     CHECK_OK(genesis_cache_empty(-1));
