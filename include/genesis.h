@@ -340,6 +340,15 @@ typedef struct {
     genesis_gauge inactive_split;
 } genesis_pool_stats;
 
+// Receives the address of a block.
+typedef void (*genesis_torch_on_block)(void *ptr);
+
+// Receives the device, the bytes wanted from the driver, and the device's total and free bytes.
+typedef void (*genesis_torch_on_shortage)(int device,
+                                          size_t bytes,
+                                          size_t total_bytes,
+                                          size_t free_bytes);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -660,14 +669,12 @@ genesis_status genesis_private_pool_create(int device,
                                            int keeps_whole,
                                            const genesis_pool_source *source);
 
-// Counts a use of a private pool of `device`, and makes the pool if it is not held. Its memory stays at its addresses until `genesis_private_pool_release` has been called
-// for each use.
+// Counts a use of a private pool of `device`, and makes the pool if it is not held. Its memory
+// stays at its addresses until `genesis_private_pool_release` has been called for each use.
 //
 // If `lends` is not 0, from now on a request on `device` that belongs to no pool takes free memory
 // of this one, on the same stream, rather than fail.
-genesis_status genesis_private_pool_hold(int device,
-                                         genesis_pool_id pool,
-                                         int lends);
+genesis_status genesis_private_pool_hold(int device, genesis_pool_id pool, int lends);
 
 // Ends one use of a private pool. The last returns the pool's free memory to the driver, which may
 // wait for the device; what is live returns later, once it is freed.
@@ -962,13 +969,13 @@ genesis_status genesis_torch_metadata_set(const char *metadata);
 // Has `allocated` called after each block that PyTorch gets, and `freeing` before each that it
 // frees, with the block's address, on the thread that does it; NULL for neither. The functions
 // must stay callable, on any thread, until others are set and the calls of that moment are over.
-void genesis_torch_trace_set(void (*allocated)(void*), void (*freeing)(void*));
+void genesis_torch_trace_set(genesis_torch_on_block allocated, genesis_torch_on_block freeing);
 
 // Has `observer` called when a request of PyTorch's has failed because memory is short, before it
 // gets its exception: with the device, the bytes that were wanted from the driver, and the total
 // and free bytes of the device. NULL for nobody. As for `genesis_torch_trace_set`, it must stay
 // callable.
-void genesis_torch_shortage_observer_set(void (*observer)(int, size_t, size_t, size_t));
+void genesis_torch_shortage_observer_set(genesis_torch_on_shortage observer);
 
 #if defined(GENESIS_HAS_TORCH_POOLS)
 // For `set_begin_allocate_to_pool`: from now on requests on `device` are served from the private

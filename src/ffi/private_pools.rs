@@ -184,8 +184,8 @@ fn functions(device: c_int, source: &PoolSource) -> Result<Arc<dyn SegmentSource
     Ok(Arc::new(Functions { device, user_data: source.user_data, allocate, free }))
 }
 
-/// Counts a use of a private pool of `device`, and makes the pool if it is not held. Its memory stays at its addresses until `genesis_private_pool_release` has been called
-/// for each use.
+/// Counts a use of a private pool of `device`, and makes the pool if it is not held. Its memory
+/// stays at its addresses until `genesis_private_pool_release` has been called for each use.
 ///
 /// If `lends` is not 0, from now on a request on `device` that belongs to no pool takes free memory
 /// of this one, on the same stream, rather than fail.

@@ -23,6 +23,9 @@ STRUCTS = {
     "genesis_pool_stats": _library.CPoolStats,
     "genesis_live_block": _library.CLiveBlock,
     "genesis_onnxruntime_functions": _library.COnnxruntimeFunctions,
+    "genesis_pool_id": _library.CPoolId,
+    "genesis_pool_source": _library.CPoolSource,
+    "genesis_pool_block": _library.CPoolBlock,
 }
 #: Python's numbers, by enumerator.
 NUMBERS = {
@@ -53,6 +56,9 @@ TYPES = {
     "uint64_t": ctypes.c_uint64,
     "genesis_stream": ctypes.c_void_p,
     "genesis_live_block_visitor": _library.LiveBlockVisitor,
+    # Functions that Python passes by address.
+    "genesis_torch_on_block": ctypes.c_void_p,
+    "genesis_torch_on_shortage": ctypes.c_void_p,
     **STRUCTS,
     **dict.fromkeys(re.findall(r"typedef enum {[^}]*} (\w+);", HEADER), ctypes.c_int),
 }

@@ -25,9 +25,14 @@ use crate::instance;
 use crate::process::Scope;
 
 /// Receives the address of a block.
-type OnBlock = Option<unsafe extern "C" fn(*mut c_void)>;
+#[allow(non_camel_case_types)]
+pub type genesis_torch_on_block = Option<unsafe extern "C" fn(ptr: *mut c_void)>;
+
 /// Receives the device, the bytes wanted from the driver, and the device's total and free bytes.
-type OnShortage = Option<unsafe extern "C" fn(c_int, usize, usize, usize)>;
+#[allow(non_camel_case_types)]
+pub type genesis_torch_on_shortage = Option<
+    unsafe extern "C" fn(device: c_int, bytes: usize, total_bytes: usize, free_bytes: usize),
+>;
 
 /// `c10::memoryProfilingEnabled`, of the calling thread.
 type IsEnabled = unsafe extern "C-unwind" fn() -> bool;
@@ -153,7 +158,8 @@ pub(super) fn out_of_memory(shortage: &Shortage, driver_bytes: u64) {
         }
     }
     // SAFETY: a function of this type was set.
-    let observe = unsafe { transmute::<usize, OnShortage>(ON_SHORTAGE.load(Relaxed)) };
+    let observe =
+        unsafe { transmute::<usize, genesis_torch_on_shortage>(ON_SHORTAGE.load(Relaxed)) };
     if let Some(observe) = observe {
         let total = shortage.limit_bytes.or(shortage.driver_total_bytes).unwrap_or(0);
         let free = shortage.driver_free_bytes.unwrap_or(0);
@@ -178,7 +184,7 @@ fn report_usage(block: Seen, sign: i64) {
 
 fn call_on_block(function: &AtomicUsize, address: u64) {
     // SAFETY: a function of this type was set.
-    let function = unsafe { transmute::<usize, OnBlock>(function.load(Relaxed)) };
+    let function = unsafe { transmute::<usize, genesis_torch_on_block>(function.load(Relaxed)) };
     if let Some(function) = function {
         // SAFETY: whoever set it promised that it may be called on any thread.
         unsafe { function(pointer(address)) };
@@ -194,8 +200,8 @@ fn c10(device: DeviceOrdinal) -> C10Device {
 /// must stay callable, on any thread, until others are set and the calls of that moment are over.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_torch_trace_set(
-    allocated: Option<unsafe extern "C" fn(*mut c_void)>,
-    freeing: Option<unsafe extern "C" fn(*mut c_void)>,
+    allocated: genesis_torch_on_block,
+    freeing: genesis_torch_on_block,
 ) {
     ON_ALLOCATED.store(allocated.map_or(0, |function| function as usize), Relaxed);
     ON_FREEING.store(freeing.map_or(0, |function| function as usize), Relaxed);
@@ -206,8 +212,6 @@ pub extern "C" fn genesis_torch_trace_set(
 /// and free bytes of the device. NULL for nobody. As for `genesis_torch_trace_set`, it must stay
 /// callable.
 #[unsafe(no_mangle)]
-pub extern "C" fn genesis_torch_shortage_observer_set(
-    observer: Option<unsafe extern "C" fn(c_int, usize, usize, usize)>,
-) {
+pub extern "C" fn genesis_torch_shortage_observer_set(observer: genesis_torch_on_shortage) {
     ON_SHORTAGE.store(observer.map_or(0, |function| function as usize), Relaxed);
 }
