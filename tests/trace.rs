@@ -301,6 +301,23 @@ fn recordings_may_begin_and_end_at_any_time() {
     });
 }
 
+/// A child that another thread has just forked holds the lock of the file for a moment.
+#[test]
+fn a_lock_that_soon_goes_is_waited_for() {
+    let _guard = recorder();
+    let path = path("locked.gtr");
+    let mut holder =
+        std::process::Command::new("flock").arg(&path).args(["sleep", "0.2"]).spawn().unwrap();
+    let is_locked = || {
+        let mut try_lock = std::process::Command::new("flock");
+        !try_lock.arg("--nonblock").arg(&path).arg("true").status().unwrap().success()
+    };
+    wait_until(is_locked);
+    start(&path);
+    stop();
+    assert!(holder.wait().unwrap().success());
+}
+
 /// Calls a function when it goes.
 struct OnDrop<F: FnMut()>(F);
 

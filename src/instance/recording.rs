@@ -3,7 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::EVENTS;
 use crate::base::{DeviceOrdinal, Error, Result, Status};
@@ -15,6 +16,9 @@ static RECORDER: Recorder = Recorder::new();
 
 /// An exiting process waits at most this long for its recording.
 const PATIENCE_AT_EXIT: Duration = Duration::from_secs(5);
+/// A child that was forked and has not called exec yet holds the lock of the recording before; it
+/// is waited for at most this long.
+const PATIENCE_WITH_A_LOCK: Duration = Duration::from_millis(500);
 /// The longest flush interval; longer ones are clamped.
 const LONGEST_FLUSH_SECONDS: f64 = 86_400.0;
 
@@ -62,7 +66,12 @@ fn open(path: &Path) -> io::Result<File> {
     if !file.metadata()?.is_file() {
         return Ok(file);
     }
-    if process::lock_file(&file).is_err() {
+    let started = Instant::now();
+    while process::lock_file(&file).is_err() {
+        if started.elapsed() < PATIENCE_WITH_A_LOCK {
+            thread::sleep(Duration::from_millis(1));
+            continue;
+        }
         let message = format!(
             "another process is recording to it; give each its own with {}",
             process::NUMBER
