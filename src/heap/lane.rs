@@ -187,9 +187,8 @@ impl Lane {
             state.fence.reset(&events);
             state.context = owner.context;
             // Pools with memory of their own have another strategy than the rest of the device.
-            let strategy = Strategy::new(settings);
-            if !strategy.is_like(&state.strategy) {
-                state.strategy = strategy;
+            if !state.strategy.suits(settings) {
+                state.strategy = Strategy::new(settings);
                 state.trough = Trough::of(settings.strategy.pool_type);
             }
             self.fence_wanted.store(0, Relaxed);

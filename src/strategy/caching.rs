@@ -24,7 +24,18 @@ pub struct CachingRule {
 impl Caching {
     /// No free block. `max_split_bytes`: see `Settings::max_split_size_bytes`.
     pub fn new(max_split_bytes: Option<u64>) -> Self {
-        Self::with_rule(CachingRule { max_split_bytes: max_split_bytes.unwrap_or(u64::MAX) })
+        Self::with_rule(CachingRule::new(max_split_bytes))
+    }
+
+    /// Returns true if blocks are cut as [`Self::new`] would have them cut.
+    pub fn cuts_by(&self, max_split_bytes: Option<u64>) -> bool {
+        *self.rule() == CachingRule::new(max_split_bytes)
+    }
+}
+
+impl CachingRule {
+    fn new(max_split_bytes: Option<u64>) -> Self {
+        Self { max_split_bytes: max_split_bytes.unwrap_or(u64::MAX) }
     }
 }
 

@@ -99,7 +99,7 @@ impl<S: FreeList, L: FreeList, R: CutRule> Joined<S, L, R> {
     }
 
     /// The rule by which blocks are cut.
-    pub fn rule(&self) -> &R {
+    pub(super) fn rule(&self) -> &R {
         &self.rule
     }
 

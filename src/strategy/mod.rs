@@ -69,11 +69,16 @@ impl Strategy {
         }
     }
 
-    /// Returns true if `other` treats blocks in the same way.
-    pub fn is_like(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Caching(own), Self::Caching(other)) => own.rule() == other.rule(),
-            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+    /// Returns true if this is the strategy that `settings` ask for.
+    pub fn suits(&self, settings: &Settings) -> bool {
+        match (self, settings.strategy.pool_type) {
+            (Self::Caching(caching), PoolType::Caching) => {
+                caching.cuts_by(settings.max_split_size_bytes)
+            }
+            (Self::Naive, PoolType::Naive)
+            | (Self::Buckets(_), PoolType::Round | PoolType::Exact)
+            | (Self::Elastic(_), PoolType::Elastic) => true,
+            _ => false,
         }
     }
 

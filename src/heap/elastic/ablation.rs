@@ -58,7 +58,8 @@ mod switch {
     const NONE: u32 = u32::MAX;
     static LEFT_OUT: AtomicU32 = AtomicU32::new(NONE);
 
-    /// From now on every heap of the process does without `part`; with `None`, without nothing.
+    /// From now on every heap of the process does without `part`; with `None`, all
+    /// parts are in force.
     pub fn leave_out(part: Option<Part>) {
         LEFT_OUT.store(part.map_or(NONE, |part| part as u32), Relaxed);
     }

@@ -122,7 +122,10 @@ impl Extents {
 
     pub(super) fn serve(&self, climb: &Climb<'_>, pressure: Pressure) -> Rung {
         if pressure == Pressure::Releasing {
-            self.is_short.store(true, Relaxed);
+            // Not for what no device of this size could serve: finer extents would not help.
+            if climb.block_bytes <= climb.device.usable_bytes() {
+                self.is_short.store(true, Relaxed);
+            }
             // Free extents that fit nowhere go back, and come again as finer ones.
             climb.device.release(Choice::Oldest { bytes: climb.block_bytes });
             if let Some(address) = self.serve_from_extents(climb)? {
