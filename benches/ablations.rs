@@ -1,14 +1,15 @@
 //! What each part of Elastic's policy is worth: the recorded programs without one part at a time.
 //!
-//! `cargo bench --features ablations --bench ablations` prints a table for docs/elastic.md. Twelve
-//! passes on 1 TiB, at an H100's prices in virtual time, so the figures are the same everywhere.
+//! `cargo bench --features ablations --bench ablations` prints the tables of docs/elastic.md. Twelve
+//! passes on 1 TiB, in virtual time, so the figures are the same everywhere. The first table is at an
+//! H100's prices, the second at those for which Elastic chooses other extents, with and without.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use genesis::config::PoolType;
 use genesis::heap::ablation::{Part, leave_out};
 use genesis_replay::program::Program;
+use simgpu::Prices;
 use support::host_memory::Counting;
 use support::replay::{Replay, recorded};
 
@@ -39,20 +40,31 @@ struct Outcome {
 
 fn main() {
     let programs: Vec<Program> = PROGRAMS.iter().map(|name| recorded(name)).collect();
-    let names = PROGRAMS.map(|name| name.split('_').next().unwrap_or(name)).join(" | ");
-    println!("| without | held | first pass, ms | a pass, ms | {names} |");
-    println!("|---|---:|---:|---:|{}", "---:|".repeat(PROGRAMS.len()));
-    print_row("nothing", &programs);
-    for part in Part::ALL {
+    print_head("without");
+    print_row("nothing", &programs, Prices::H100);
+    for part in Part::ALL.into_iter().filter(|&part| part != Part::KnownPrices) {
         leave_out(Some(part));
-        print_row(name_of(part), &programs);
+        print_row(name_of(part), &programs, Prices::H100);
+    }
+    println!();
+    print_head("prices");
+    for list in [Prices::B300, Prices::A100] {
         leave_out(None);
+        print_row(list.name(), &programs, list);
+        leave_out(Some(Part::KnownPrices));
+        print_row(&format!("{}, {}", list.name(), name_of(Part::KnownPrices)), &programs, list);
     }
     println!("\nheld: geometric mean of all but alternating; times: sums; the rest: held, each");
 }
 
-fn print_row(name: &str, programs: &[Program]) {
-    let outcomes: Vec<Outcome> = programs.iter().map(measure).collect();
+fn print_head(rows: &str) {
+    let names = PROGRAMS.map(|name| name.split('_').next().unwrap_or(name)).join(" | ");
+    println!("| {rows} | held | first pass, ms | a pass, ms | {names} |");
+    println!("|---|---:|---:|---:|{}", "---:|".repeat(PROGRAMS.len()));
+}
+
+fn print_row(name: &str, programs: &[Program], list: Prices) {
+    let outcomes: Vec<Outcome> = programs.iter().map(|program| measure(program, list)).collect();
     let large = &outcomes[..PROGRAMS.len() - 1];
     let logarithms: f64 = large.iter().map(|outcome| outcome.held.ln()).sum();
     let held = (logarithms / large.len() as f64).exp();
@@ -63,8 +75,8 @@ fn print_row(name: &str, programs: &[Program]) {
     println!("| {name} | {held:.3} | {cold_ms:.0} | {warm_ms:.0} | {each} |");
 }
 
-fn measure(program: &Program) -> Outcome {
-    let mut replay = Replay::new(program, PoolType::Elastic);
+fn measure(program: &Program, list: Prices) -> Outcome {
+    let mut replay = Replay::at_prices(program, list);
     let driver_ms = |replay: &Replay<'_>| replay.rig.usage().driver_nanoseconds as f64 / 1e6;
     replay.passes(1);
     let cold_ms = driver_ms(&replay);
@@ -84,5 +96,6 @@ fn name_of(part: Part) -> &'static str {
         Part::PassOver => "passing over views in use",
         Part::HighestForSmall => "the highest extents for small blocks",
         Part::CoarseAtFirst => "coarse extents at first",
+        Part::KnownPrices => "an H100's sizes",
     }
 }

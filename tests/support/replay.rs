@@ -7,7 +7,7 @@ use genesis::base::{DeviceOrdinal, Error, StreamHandle};
 use genesis::config::{ElasticPolicy, PoolType};
 use genesis_replay::gtr;
 use genesis_replay::program::{Call, Kind, Program};
-use simgpu::{Progress, StoreKind};
+use simgpu::{Prices, Progress, StoreKind};
 
 use super::{A, Plan, Rig, Subject};
 
@@ -71,6 +71,13 @@ impl<'a> Replay<'a> {
     pub fn on(program: &'a Program, pool_type: PoolType, device_bytes: u64) -> Self {
         let rig = rig_on(pool_type, program.device_count, device_bytes);
         Self { program, rig, pointers: vec![0; program.slot_count] }
+    }
+
+    /// The same under Elastic, on a driver with the prices of `list`.
+    pub fn at_prices(program: &'a Program, list: Prices) -> Self {
+        let mut plan = plan_on(PoolType::Elastic, program.device_count, DEVICE_BYTES);
+        plan.machine.costs = list.table();
+        Self { program, rig: start(plan), pointers: vec![0; program.slot_count] }
     }
 
     /// A program that its heap knows.

@@ -22,12 +22,14 @@ pub enum Part {
     HighestForSmall,
     /// Extents are larger while hardly anything was freed.
     CoarseAtFirst,
+    /// Extents follow what the driver charges.
+    KnownPrices,
 }
 
 impl Part {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::FirstFit,
         Self::BestFit,
         Self::ReturnHome,
@@ -36,6 +38,7 @@ impl Part {
         Self::PassOver,
         Self::HighestForSmall,
         Self::CoarseAtFirst,
+        Self::KnownPrices,
     ];
 
     /// Returns true if the part is in force.

@@ -115,8 +115,8 @@ impl Extents {
             device.heap.log.write(LogLevel::Info, &message);
         }
         match self.policy {
-            ElasticPolicy::Balanced => dearness,
-            ElasticPolicy::Tight => 0,
+            ElasticPolicy::Balanced if Part::KnownPrices.is_in() => dearness,
+            ElasticPolicy::Balanced | ElasticPolicy::Tight => 0,
         }
     }
 
