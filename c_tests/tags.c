@@ -1,4 +1,4 @@
-/* Tags: memory that is paused and resumed by name, and access for other devices. */
+/* Tags: memory that is limited, paused and resumed by name, and access for other devices. */
 #include "check.h"
 
 static void be_quiet(void *user_data, genesis_log_level level, const char *message)
@@ -56,6 +56,79 @@ static void contents_are_kept(void)
     CHECK(stats_of(0).requested_bytes.current == 0);
 }
 
+struct sum {
+    const char *tag;
+    size_t visits;
+    genesis_tag_usage usage;
+};
+
+static void add_usage(void *user_data, const genesis_tag_usage *usage)
+{
+    struct sum *sum = (struct sum *)user_data;
+    if (strcmp(usage->tag, sum->tag) == 0) {
+        sum->visits += 1;
+        sum->usage = *usage;
+    }
+}
+
+static genesis_tag_usage usage_of(const char *tag)
+{
+    struct sum sum;
+    memset(&sum, 0, sizeof sum);
+    sum.tag = tag;
+    CHECK_OK(genesis_tags_visit(0, add_usage, &sum));
+    CHECK(sum.visits == 1 && sum.usage.device == 0);
+    return sum.usage;
+}
+
+static void limits_are_kept(void)
+{
+    CHECK_OK(genesis_tag_limit_set("task", -1, 8 * MIB));
+    CHECK(usage_of("task").limit_bytes == 8 * MIB);
+    CHECK_OK(genesis_tag_push("task"));
+    void *held = block_of(4 * MIB, STREAM(1));
+    CHECK_OK(genesis_tag_push("within"));
+    void *inner = block_of(4 * MIB, STREAM(1));
+    CHECK_REPORTS(GENESIS_STATUS_LIMIT_REACHED, genesis_malloc(1, 0, STREAM(1)));
+    CHECK_MESSAGE("tag=\"task\"");
+    CHECK_MESSAGE("limit_bytes=8388608 (8.00 MiB)");
+    CHECK_OK(genesis_tag_pop());
+    CHECK_OK(genesis_tag_pop());
+    CHECK(usage_of("task").live_bytes == 8 * MIB && usage_of("task").live_blocks == 2);
+    CHECK(usage_of("within").live_bytes == 4 * MIB);
+    CHECK(usage_of("within").limit_bytes == SIZE_MAX);
+    CHECK(usage_of("task").refusals == 1 && usage_of("within").refusals == 0);
+    void *other = block_of(64 * MIB, STREAM(1));
+    genesis_free(other, 0, STREAM(1));
+    genesis_free(inner, 0, STREAM(1));
+    CHECK_OK(genesis_tag_limit_set("task", 0, SIZE_MAX));
+    CHECK(usage_of("task").limit_bytes == SIZE_MAX);
+    genesis_free(held, 0, STREAM(1));
+    CHECK(usage_of("task").live_bytes == 0 && usage_of("within").live_blocks == 0);
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_tag_limit_set("", 0, 1));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_tag_limit_set(NULL, 0, 1));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_tags_visit(0, NULL, NULL));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE, genesis_tag_limit_set("task", 1000, 1));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE, genesis_tags_visit(1000, add_usage, NULL));
+}
+
+static void limits_of_pools_are_kept(void)
+{
+    const genesis_pool_id pool = {7, 9};
+    genesis_pool_usage usage;
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_private_pool_limit_set(0, pool, MIB));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_private_pool_usage_get(0, pool, &usage));
+    CHECK_OK(genesis_private_pool_hold(0, pool, 0));
+    CHECK_OK(genesis_private_pool_limit_set(0, pool, MIB));
+    CHECK_OK(genesis_private_pool_usage_get(0, pool, &usage));
+    CHECK(usage.limit_bytes == MIB && usage.reserved_bytes == 0 && usage.live_bytes == 0);
+    CHECK_OK(genesis_private_pool_limit_set(0, pool, SIZE_MAX));
+    CHECK_OK(genesis_private_pool_usage_get(0, pool, &usage));
+    CHECK(usage.limit_bytes == SIZE_MAX && usage.refusals == 0);
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_private_pool_usage_get(0, pool, NULL));
+    CHECK_OK(genesis_private_pool_release(0, pool));
+}
+
 static void misuse_is_reported(void)
 {
     uint64_t generation = 7;
@@ -73,7 +146,6 @@ static void misuse_is_reported(void)
 
 static void others_have_none(void)
 {
-    CHECK_FAILS(GENESIS_STATUS_NOT_SUPPORTED, genesis_tag_push("weights"));
     CHECK_FAILS(GENESIS_STATUS_NOT_SUPPORTED, genesis_tag_pause("weights", 1));
     CHECK_FAILS(GENESIS_STATUS_NOT_SUPPORTED, genesis_tag_resume("weights"));
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_tag_pop());
@@ -83,6 +155,8 @@ static void others_have_none(void)
 int main(void)
 {
     CHECK_OK(genesis_log_callback_set(be_quiet, NULL));
+    limits_are_kept();
+    limits_of_pools_are_kept();
     if (strategy_is("Elastic")) {
         contents_are_kept();
         misuse_is_reported();

@@ -95,6 +95,8 @@ typedef enum {
     GENESIS_STATUS_FILE_FAILED = 12,
     // Another operation is under way that this would disturb; nothing was changed.
     GENESIS_STATUS_BUSY = 13,
+    // A tag or a private pool has reached its limit; memory itself may not be short.
+    GENESIS_STATUS_LIMIT_REACHED = 14,
 } genesis_status;
 
 // How much the library says: the value of `GENESIS_LOG`.
@@ -231,6 +233,18 @@ typedef struct {
     genesis_pool_free free;
 } genesis_pool_source;
 
+// What a private pool holds.
+typedef struct {
+    // The most that may be reserved, in bytes; `SIZE_MAX` if there is no limit.
+    size_t limit_bytes;
+    // What is reserved for it, in bytes.
+    size_t reserved_bytes;
+    // What is live in it, in bytes of blocks.
+    size_t live_bytes;
+    // How many requests the limit has stopped.
+    uint64_t refusals;
+} genesis_pool_usage;
+
 // A block of a private pool.
 typedef struct {
     // The first byte.
@@ -339,6 +353,27 @@ typedef struct {
     // Free blocks that are parts of segments, like `inactive_split_bytes`.
     genesis_gauge inactive_split;
 } genesis_pool_stats;
+
+// What a tag holds on a device.
+typedef struct {
+    // The tag.
+    const char *tag;
+    // The device.
+    int device;
+    // The most that may be live, in bytes; `SIZE_MAX` if there is no limit.
+    size_t limit_bytes;
+    // What is live, or paused, in bytes. Each block counts with the size to which its request is
+    // rounded.
+    size_t live_bytes;
+    // How many blocks these are.
+    size_t live_blocks;
+    // How many requests the limit has stopped.
+    uint64_t refusals;
+} genesis_tag_usage;
+
+// Called for each tag; `usage` is valid until it returns. It may call any function of the library,
+// and must not throw.
+typedef void (*genesis_tag_visitor)(void *user_data, const genesis_tag_usage *usage);
 
 // Receives the address of a block.
 typedef void (*genesis_torch_on_block)(void *ptr);
@@ -689,6 +724,27 @@ genesis_status genesis_private_pool_release(int device, genesis_pool_id pool);
 // `uses` is NULL, which is an error, or points to a writable `uint64_t`.
 genesis_status genesis_private_pool_uses_get(int device, genesis_pool_id pool, uint64_t *uses);
 
+// Limits what is reserved for a private pool of `device` to `bytes`, until its last use ends.
+// `SIZE_MAX` removes the limit. What is reserved stays when the limit is lowered.
+//
+// The limit counts the memory that the driver, or the pool's source, has given to the pool, live
+// and free. A request is served from the pool's free memory first. One that needs more than the
+// limit allows fails with `GENESIS_STATUS_LIMIT_REACHED` and has no other effect, as one beyond the
+// limit of a tag (`genesis_tag_limit_set`). Free memory of the pool is not returned to the driver
+// to make room, because a graph may write to it. Any thread, at any time.
+//
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is not held.
+genesis_status genesis_private_pool_limit_set(int device, genesis_pool_id pool, size_t bytes);
+
+// Writes what a private pool holds to `usage`. Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the
+// pool is not held.
+//
+// The caller's part:
+// `usage` is NULL, which is an error, or points to a writable `genesis_pool_usage`.
+genesis_status genesis_private_pool_usage_get(int device,
+                                              genesis_pool_id pool,
+                                              genesis_pool_usage *usage);
+
 // Writes the blocks of a private pool, by address, to `blocks`, which has room for `capacity`; and
 // to `count` how many there are, which may be more. A copy of those that are live, kept, is a
 // state of the pool for `genesis_private_pool_blocks_place`.
@@ -843,11 +899,9 @@ genesis_status genesis_host_stats_get(int kind, genesis_stats *stats);
 genesis_status genesis_host_stats_reset_peak(int kind);
 
 // Gives the calling thread's allocations the tag `tag` until the matching `genesis_tag_pop`. Tags
-// nest, and the innermost counts. A block keeps the tag it was allocated with. Allocations for a
-// graph that is being captured belong to the graph, whatever the tag.
-//
-// Returns `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic. On a device without
-// virtual memory management a tag has no effect.
+// nest: a block is paused with the innermost, and counts against the limits of all. It keeps the
+// tags it was allocated with, whichever thread frees it. Allocations from a private pool, such as
+// those for a graph that is being captured, belong to the pool, whatever the tag.
 //
 // The caller's part:
 // `tag` is NULL, which is an error, or a NUL-terminated string.
@@ -856,20 +910,43 @@ genesis_status genesis_tag_push(const char *tag);
 // Ends the innermost tag of the calling thread.
 genesis_status genesis_tag_pop(void);
 
+// Limits what is live under the tag `tag`, in all threads, to `bytes` on `device` (-1: on each
+// device). `SIZE_MAX` removes the limit. The tag need not have been pushed.
+//
+// Each block counts with the size to which its request is rounded, for every tag under which it was
+// allocated, until it is freed. What is live stays when the limit is lowered. A request beyond a
+// limit fails with `GENESIS_STATUS_LIMIT_REACHED` and has no other effect: no cached memory is
+// released, nothing is waited for, and callbacks for a shortage are not called. Its message names
+// the tag, its limit and what it holds. PyTorch raises torch.OutOfMemoryError. Any thread, at any
+// time.
+//
+// The caller's part:
+// `tag` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_tag_limit_set(const char *tag, int device, size_t bytes);
+
+// Calls `visit` for each tag that was pushed or limited, in that order, with what it holds on
+// `device` (-1: on each device in turn).
+//
+// The caller's part:
+// `visit` is NULL, which is an error, or good until this function returns, as is `user_data`.
+genesis_status genesis_tags_visit(int device, genesis_tag_visitor visit, void *user_data);
+
 // Returns the physical memory of the tag `tag` to the driver, on all devices, until
 // `genesis_tag_resume`. Live blocks keep their addresses. If `keep_contents` is not 0, their
 // contents are kept in pinned host memory; otherwise the contents are undefined after resuming.
 // Until then no work may access the blocks, but they may be freed. Blocks allocated under the tag
 // meanwhile are not paused. Does nothing if the tag has no memory.
 //
-// Waits for all devices. Returns `GENESIS_STATUS_INVALID_ARGUMENT` for a tag that was never
-// pushed, and `GENESIS_STATUS_BUSY` while a graph is being captured, while freed blocks of the tag
+// Waits for all devices. Returns `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic
+// (a device without virtual memory management has nothing to pause),
+// `GENESIS_STATUS_INVALID_ARGUMENT` for a tag that was never pushed, and `GENESIS_STATUS_BUSY` while a graph is being captured, while freed blocks of the tag
 // wait for a stream, and while another thread pauses or resumes. After a failure everything is as
 // before; if the driver refuses to restore it, `genesis_tag_resume` does.
 //
 // The caller's part:
 // `tag` is NULL, which is an error, or a NUL-terminated string.
-genesis_status genesis_tag_pause(const char *tag, int keep_contents);
+genesis_status genesis_tag_pause(const char *tag,
+                                 int keep_contents);
 
 // Restores the memory of the tag `tag` after `genesis_tag_pause`: at the same addresses, with the
 // contents that were kept. Does nothing if the tag is not paused.

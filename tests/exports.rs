@@ -185,6 +185,7 @@ fn numbers_of_statuses_never_change() {
         (11, "internal error"),
         (12, "file cannot be written"),
         (13, "busy"),
+        (14, "limit reached"),
     ];
     assert_eq!(published.len(), Status::ALL.len(), "add new statuses to this list");
     for (number, text) in published {

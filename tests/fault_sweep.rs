@@ -58,6 +58,8 @@ const KINDS: [Call; 20] = [
 /// Those it makes of its own.
 const OWN_KINDS: [Call; 4] =
     [Call::StreamCreate, Call::StreamDestroy, Call::BeginCapture, Call::EndCapture];
+/// A tag with a limit.
+const LIMITED: &str = "limited";
 const UNKNOWN: Code = Code(12345);
 const SHUT_DOWN: Code = Code(4);
 /// On every change, the calls of each kind that fail in all ways: the first so many.
@@ -375,7 +377,11 @@ impl Run {
         assert_eq!(live.len(), self.live.len(), "live blocks were lost or came back");
         assert!(live.iter().all(|block| self.live.contains_key(&block.address)));
         self.allocate("the next request", 512, A).expect("it works");
+        let heap = self.rig.heap.clone();
         self.rig.finish();
+        for usage in heap.tag_usage(DEVICE).unwrap() {
+            assert_eq!((usage.live_bytes, usage.live_blocks), (0, 0), "{usage:?}");
+        }
         outcomes
     }
 }

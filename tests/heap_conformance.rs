@@ -30,6 +30,8 @@ mod limits;
 mod own_memory;
 #[path = "heap_conformance/pool_blocks.rs"]
 mod pool_blocks;
+#[path = "heap_conformance/pool_limits.rs"]
+mod pool_limits;
 #[path = "heap_conformance/pools.rs"]
 mod pools;
 #[path = "heap_conformance/release.rs"]
@@ -41,6 +43,8 @@ mod statistics;
 #[path = "heap_conformance/streams.rs"]
 mod streams;
 mod support;
+#[path = "heap_conformance/tag_limits.rs"]
+mod tag_limits;
 
 use genesis::config::{ElasticPolicy, PoolType, Settings};
 use simgpu::StoreKind;
@@ -106,6 +110,17 @@ macro_rules! cases {
             own_memory::a_source_without_memory_is_a_shortage
             own_memory::a_capture_calls_no_source_to_free
             own_memory::a_pool_that_is_held_is_not_made_again
+            tag_limits::a_request_beyond_the_limit_is_refused
+            tag_limits::a_refused_request_leaves_no_trace
+            tag_limits::nested_tags_all_hold
+            tag_limits::a_limit_changes_while_it_is_in_use
+            tag_limits::each_device_has_its_own_account
+            tag_limits::what_a_tag_does_not_count
+            tag_limits::frees_count_once
+            tag_limits::random_tags_in_threads_keep_their_limits
+            pool_limits::a_pools_limit_leaves_others_alone
+            pool_limits::a_pools_account_is_exact_when_memory_is_short
+            pool_limits::threads_together_keep_a_pools_limit
             pool_blocks::the_pool_begun_last_serves
             pool_blocks::holding_a_pool_counts_as_a_use
             pool_blocks::a_state_comes_back_at_the_same_addresses
@@ -147,6 +162,7 @@ macro_rules! cases {
     };
     (keeping) => {
         tests! {
+            pool_limits::a_pool_keeps_its_limit
             streams::recorded_streams_delay_reuse
             streams::a_capturing_recorded_stream_delays_until_idle
             release::trim_releases_the_longest_unused_first

@@ -20,6 +20,7 @@ from ._library import (
     GenesisError,
     InvalidArgumentError,
     LibraryNotFoundError,
+    LimitReachedError,
     OutOfMemoryError,
     function as _function,
     path as library_path,
@@ -42,7 +43,7 @@ from ._statistics import (
     reset_peak_stats,
     stats,
 )
-from ._tags import enable_peer_access, generation, pause, resume, tag
+from ._tags import Tag, enable_peer_access, generation, limit_tag, pause, resume, tag, tags
 from .memory_profiler import enable_memory_profiling
 
 if TYPE_CHECKING:  # at run time, __getattr__ imports them
@@ -63,10 +64,12 @@ __all__ = [
     "GenesisError",
     "InvalidArgumentError",
     "LibraryNotFoundError",
+    "LimitReachedError",
     "MemoryStats",
     "OutOfMemoryError",
     "PoolStats",
     "Stats",
+    "Tag",
     "annotate",
     "check_memory_leaks",
     "cuda",
@@ -78,6 +81,7 @@ __all__ = [
     "enable_peer_access",
     "generation",
     "library_path",
+    "limit_tag",
     "mark",
     "memory_info",
     "memory_manager",
@@ -91,6 +95,7 @@ __all__ = [
     "snapshot",
     "stats",
     "tag",
+    "tags",
     "trace",
     "version",
 ]

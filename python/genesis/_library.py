@@ -48,6 +48,10 @@ class OutOfMemoryError(GenesisError, MemoryError):
     """Memory is short, even after everything cached was returned to the driver."""
 
 
+class LimitReachedError(OutOfMemoryError):
+    """A tag or a private pool has reached its limit; memory itself may not be short."""
+
+
 class BusyError(GenesisError):
     """The call would disturb another operation in progress; nothing was changed."""
 
@@ -64,6 +68,7 @@ _ERRORS = {
     3: InvalidArgumentError,  # no such device
     6: ConfigurationError,
     13: BusyError,
+    14: LimitReachedError,
 }
 
 
@@ -177,6 +182,30 @@ class CPoolSource(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("user_data", "allocate", "free")]
 
 
+class CTagUsage(ctypes.Structure):
+    """``genesis_tag_usage``."""
+
+    _fields_ = [
+        ("tag", ctypes.c_char_p),
+        ("device", ctypes.c_int),
+        ("limit_bytes", ctypes.c_size_t),
+        ("live_bytes", ctypes.c_size_t),
+        ("live_blocks", ctypes.c_size_t),
+        ("refusals", ctypes.c_uint64),
+    ]
+
+
+class CPoolUsage(ctypes.Structure):
+    """``genesis_pool_usage``."""
+
+    _fields_ = [
+        ("limit_bytes", ctypes.c_size_t),
+        ("reserved_bytes", ctypes.c_size_t),
+        ("live_bytes", ctypes.c_size_t),
+        ("refusals", ctypes.c_uint64),
+    ]
+
+
 class COnnxruntimeFunctions(ctypes.Structure):
     """``genesis_onnxruntime_functions``: addresses."""
 
@@ -185,6 +214,10 @@ class COnnxruntimeFunctions(ctypes.Structure):
 
 #: The ``age_ns`` of a block of unknown age.
 AGE_UNKNOWN = 2**64 - 1
+#: The limit of what has none.
+NO_LIMIT = ctypes.c_size_t(-1).value
+#: ``genesis_tag_visitor``.
+TagVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CTagUsage))
 #: ``genesis_live_block_visitor``.
 LiveBlockVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CLiveBlock))
 
@@ -217,6 +250,8 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_private_pool_hold": (_Status, [_Int, CPoolId, _Int]),
     "genesis_private_pool_release": (_Status, [_Int, CPoolId]),
     "genesis_private_pool_uses_get": (_Status, [_Int, CPoolId, _Pointer(ctypes.c_uint64)]),
+    "genesis_private_pool_limit_set": (_Status, [_Int, CPoolId, _Size]),
+    "genesis_private_pool_usage_get": (_Status, [_Int, CPoolId, _Pointer(CPoolUsage)]),
     "genesis_private_pool_blocks_get": (
         _Status,
         [_Int, CPoolId, _Pointer(CPoolBlock), _Size, _Pointer(_Size)],
@@ -225,6 +260,8 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_torch_adopt_next": (None, [_Address]),
     "genesis_tag_push": (_Status, [_Text]),
     "genesis_tag_pop": (_Status, []),
+    "genesis_tag_limit_set": (_Status, [_Text, _Int, _Size]),
+    "genesis_tags_visit": (_Status, [_Int, TagVisitor, ctypes.c_void_p]),
     "genesis_tag_pause": (_Status, [_Text, _Int]),
     "genesis_tag_resume": (_Status, [_Text]),
     "genesis_tag_generation_get": (_Status, [_Text, _Pointer(ctypes.c_uint64)]),

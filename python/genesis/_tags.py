@@ -1,23 +1,102 @@
-"""Tags: names for allocations, whose memory can then be paused and resumed by name."""
+"""Tags: names for allocations, whose memory can then be limited, paused and resumed by name."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Optional
 
-from . import _library
+from . import _library, _sizes
+
+_ALL_DEVICES = -1
+_UNCHANGED: Final[Any] = object()
+
+
+@dataclass(frozen=True)
+class Tag:
+    """What a tag holds on a device."""
+
+    #: The tag.
+    name: str
+    #: The device.
+    device: int
+    #: The most that may be live, in bytes; ``None``: no limit.
+    limit_bytes: Optional[int]
+    #: What is live or paused, in bytes; each block with the size to which its request is rounded.
+    live_bytes: int
+    #: How many blocks these are.
+    live_blocks: int
+    #: How many requests the limit has stopped.
+    refusals: int
 
 
 @contextlib.contextmanager
-def tag(name: str) -> Iterator[None]:
-    """Within the block, this thread's allocations get the tag ``name``. Tags nest; the innermost
-    counts. Allocations keep their tag after the block. Only Elastic has tags."""
+def tag(name: str, *, limit: Optional[_sizes.Size] = _UNCHANGED) -> Iterator[None]:
+    """Within the block, this thread's allocations get the tag ``name``. Tags nest: a block is
+    paused with the innermost, and counts against the limits of all. Allocations keep their tags
+    after the block, whichever thread frees them.
+
+    ``limit``, in bytes or as text such as ``"4GB"``, is that of :func:`limit_tag`, on each device.
+    It stays after the block. Without ``limit`` the tag's limit stays as it is; ``None`` removes it.
+    """
+    if limit is not _UNCHANGED:
+        limit_tag(name, limit)
     _library.call("genesis_tag_push", name.encode())
     try:
         yield
     finally:
         _library.call("genesis_tag_pop")
+
+
+def limit_tag(name: str, limit: Optional[_sizes.Size], device: int = _ALL_DEVICES) -> None:
+    """Limits what is live under the tag ``name``, in all threads, on ``device`` or on each device;
+    ``None`` removes the limit.
+
+    A request beyond the limit fails: PyTorch raises ``torch.OutOfMemoryError``, which names the
+    tag, its limit and what it holds. Nothing outside the tag is released, waited for or refused
+    because of it. What is live stays when the limit is lowered.
+    """
+    _library.call("genesis_tag_limit_set", name.encode(), device, limit_bytes(limit))
+
+
+def tags(device: int = _ALL_DEVICES) -> list[Tag]:
+    """What each tag holds on ``device``, or on each device in turn."""
+    found: list[Tag] = []
+
+    def visit(_user_data: Optional[int], usage: Any) -> None:
+        raw = usage.contents
+        found.append(
+            Tag(
+                name=raw.tag.decode(),
+                device=raw.device,
+                limit_bytes=limit_of(raw.limit_bytes),
+                live_bytes=raw.live_bytes,
+                live_blocks=raw.live_blocks,
+                refusals=raw.refusals,
+            )
+        )
+
+    _library.call("genesis_tags_visit", device, _library.TagVisitor(visit), None)
+    return found
+
+
+def limit_bytes(limit: Optional[_sizes.Size]) -> int:
+    """A limit as the library takes it."""
+    if limit is None:
+        return _library.NO_LIMIT
+    if not isinstance(limit, (int, str)):
+        raise TypeError(f"a limit is a number of bytes or a text such as '4GB', not {limit!r}")
+    found = _sizes.to_bytes(limit)
+    if found >= _library.NO_LIMIT:
+        raise ValueError(f"a limit of {limit!r} is larger than any memory")
+    return found
+
+
+def limit_of(limit: int) -> Optional[int]:
+    """A limit as the library returns it."""
+    return None if limit == _library.NO_LIMIT else limit
 
 
 def pause(name: str, *, keep: bool = True) -> None:

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::Shortage;
+use super::{PartLimit, Shortage};
 
 /// Outcome of a call of the C interface.
 ///
@@ -43,11 +43,13 @@ pub enum Status {
     FileFailed = 12,
     /// Another operation is under way that this would disturb; nothing was changed.
     Busy = 13,
+    /// A tag or a private pool has reached its limit; memory itself may not be short.
+    LimitReached = 14,
 }
 
 impl Status {
     /// Every status, in the order of the numbers.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Success,
         Self::InvalidArgument,
         Self::OutOfMemory,
@@ -62,6 +64,7 @@ impl Status {
         Self::Internal,
         Self::FileFailed,
         Self::Busy,
+        Self::LimitReached,
     ];
 
     /// A short lower-case text, NUL-terminated for C.
@@ -81,6 +84,7 @@ impl Status {
             Self::Internal => c"internal error",
             Self::FileFailed => c"file cannot be written",
             Self::Busy => c"busy",
+            Self::LimitReached => c"limit reached",
         }
     }
 }
@@ -94,6 +98,8 @@ pub struct Error {
     pub message: Cow<'static, str>,
     /// The figures, if a device's memory was short.
     pub shortage: Option<Box<Shortage>>,
+    /// The limit, if one of a part of the program stopped the request.
+    pub limit: Option<Box<PartLimit>>,
 }
 
 /// The result of everything that can fail in the library.
@@ -102,7 +108,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error of kind `status` that reads `message`.
     pub fn new(status: Status, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, message: message.into(), shortage: None }
+        Self { status, message: message.into(), shortage: None, limit: None }
+    }
+
+    /// Returns true if a request got no memory: there is none, or a limit stops it.
+    pub fn is_shortage(&self) -> bool {
+        matches!(self.status, Status::OutOfMemory | Status::LimitReached)
     }
 
     /// An argument is outside what the call accepts.
@@ -117,6 +128,18 @@ impl From<Shortage> for Error {
             status: Status::OutOfMemory,
             message: shortage.to_string().into(),
             shortage: Some(Box::new(shortage)),
+            limit: None,
+        }
+    }
+}
+
+impl From<PartLimit> for Error {
+    fn from(limit: PartLimit) -> Self {
+        Self {
+            status: Status::LimitReached,
+            message: limit.to_string().into(),
+            shortage: None,
+            limit: Some(Box::new(limit)),
         }
     }
 }

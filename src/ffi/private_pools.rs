@@ -96,6 +96,31 @@ pub enum BlockState {
     Free = 2,
 }
 
+/// What a private pool holds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PoolUsage {
+    /// The most that may be reserved, in bytes; `SIZE_MAX` if there is no limit.
+    pub limit_bytes: usize,
+    /// What is reserved for it, in bytes.
+    pub reserved_bytes: usize,
+    /// What is live in it, in bytes of blocks.
+    pub live_bytes: usize,
+    /// How many requests the limit has stopped.
+    pub refusals: u64,
+}
+
+impl From<heap::PoolUsage> for PoolUsage {
+    fn from(usage: heap::PoolUsage) -> Self {
+        Self {
+            limit_bytes: usage.limit_bytes.map_or(usize::MAX, |bytes| bytes as usize),
+            reserved_bytes: usage.reserved_bytes as usize,
+            live_bytes: usage.live_bytes as usize,
+            refusals: usage.refusals,
+        }
+    }
+}
+
 /// A block of a private pool.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -217,6 +242,42 @@ pub unsafe extern "C" fn genesis_private_pool_uses_get(
     let get = || instance::heap()?.pool_uses(ordinal(device)?, pool.into());
     // SAFETY: the caller's contract.
     boundary::status(|| unsafe { write_required(uses, get) })
+}
+
+/// Limits what is reserved for a private pool of `device` to `bytes`, until its last use ends.
+/// `SIZE_MAX` removes the limit. What is reserved stays when the limit is lowered.
+///
+/// The limit counts the memory that the driver, or the pool's source, has given to the pool, live
+/// and free. A request is served from the pool's free memory first. One that needs more than the
+/// limit allows fails with `GENESIS_STATUS_LIMIT_REACHED` and has no other effect, as one beyond the
+/// limit of a tag (`genesis_tag_limit_set`). Free memory of the pool is not returned to the driver
+/// to make room, because a graph may write to it. Any thread, at any time.
+///
+/// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is not held.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_private_pool_limit_set(
+    device: c_int,
+    pool: PoolId,
+    bytes: usize,
+) -> Status {
+    let limit = (bytes != usize::MAX).then_some(bytes as u64);
+    boundary::status(|| instance::heap()?.set_pool_limit(ordinal(device)?, pool.into(), limit))
+}
+
+/// Writes what a private pool holds to `usage`. Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the
+/// pool is not held.
+///
+/// # Safety
+/// `usage` is NULL, which is an error, or points to a writable `genesis_pool_usage`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_private_pool_usage_get(
+    device: c_int,
+    pool: PoolId,
+    usage: *mut PoolUsage,
+) -> Status {
+    let get = || Ok(instance::heap()?.pool_usage(ordinal(device)?, pool.into())?.into());
+    // SAFETY: the caller's contract.
+    boundary::status(|| unsafe { write_required(usage, get) })
 }
 
 /// Writes the blocks of a private pool, by address, to `blocks`, which has room for `capacity`; and

@@ -1,18 +1,42 @@
-//! Tags name the allocations of a thread, so that they can be paused and resumed.
+//! Tags name the allocations of a thread, so that they can be limited, paused and resumed.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 
 use super::boundary::{self, text};
-use super::write_required;
-use crate::base::Status;
+use super::{ALL_DEVICES, ordinal, write_required};
+use crate::base::{DeviceOrdinal, Error, Result, Status};
+use crate::heap::TagUsage as Usage;
 use crate::instance;
 
+/// What a tag holds on a device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TagUsage {
+    /// The tag.
+    pub tag: *const c_char,
+    /// The device.
+    pub device: c_int,
+    /// The most that may be live, in bytes; `SIZE_MAX` if there is no limit.
+    pub limit_bytes: usize,
+    /// What is live, or paused, in bytes. Each block counts with the size to which its request is
+    /// rounded.
+    pub live_bytes: usize,
+    /// How many blocks these are.
+    pub live_blocks: usize,
+    /// How many requests the limit has stopped.
+    pub refusals: u64,
+}
+
+/// Called for each tag; `usage` is valid until it returns. It may call any function of the library,
+/// and must not throw.
+#[allow(non_camel_case_types)]
+pub type genesis_tag_visitor =
+    Option<unsafe extern "C" fn(user_data: *mut c_void, usage: *const TagUsage)>;
+
 /// Gives the calling thread's allocations the tag `tag` until the matching `genesis_tag_pop`. Tags
-/// nest, and the innermost counts. A block keeps the tag it was allocated with. Allocations for a
-/// graph that is being captured belong to the graph, whatever the tag.
-///
-/// Returns `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic. On a device without
-/// virtual memory management a tag has no effect.
+/// nest: a block is paused with the innermost, and counts against the limits of all. It keeps the
+/// tags it was allocated with, whichever thread frees it. Allocations from a private pool, such as
+/// those for a graph that is being captured, belong to the pool, whatever the tag.
 ///
 /// # Safety
 /// `tag` is NULL, which is an error, or a NUL-terminated string.
@@ -28,14 +52,86 @@ pub extern "C" fn genesis_tag_pop() -> Status {
     boundary::status(|| instance::heap()?.end_tag())
 }
 
+/// Limits what is live under the tag `tag`, in all threads, to `bytes` on `device` (-1: on each
+/// device). `SIZE_MAX` removes the limit. The tag need not have been pushed.
+///
+/// Each block counts with the size to which its request is rounded, for every tag under which it was
+/// allocated, until it is freed. What is live stays when the limit is lowered. A request beyond a
+/// limit fails with `GENESIS_STATUS_LIMIT_REACHED` and has no other effect: no cached memory is
+/// released, nothing is waited for, and callbacks for a shortage are not called. Its message names
+/// the tag, its limit and what it holds. PyTorch raises torch.OutOfMemoryError. Any thread, at any
+/// time.
+///
+/// # Safety
+/// `tag` is NULL, which is an error, or a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_tag_limit_set(
+    tag: *const c_char,
+    device: c_int,
+    bytes: usize,
+) -> Status {
+    boundary::status(|| {
+        // SAFETY: the caller's contract.
+        let tag = unsafe { text(tag, "tag")? };
+        let limit = (bytes != usize::MAX).then_some(bytes as u64);
+        let device = if device == ALL_DEVICES { None } else { Some(ordinal(device)?) };
+        instance::heap()?.set_tag_limit(tag, device, limit)
+    })
+}
+
+/// Calls `visit` for each tag that was pushed or limited, in that order, with what it holds on
+/// `device` (-1: on each device in turn).
+///
+/// # Safety
+/// `visit` is NULL, which is an error, or good until this function returns, as is `user_data`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_tags_visit(
+    device: c_int,
+    visit: genesis_tag_visitor,
+    user_data: *mut c_void,
+) -> Status {
+    boundary::status(|| {
+        let visit = visit.ok_or(Error::invalid_argument("the visitor is null"))?;
+        for usage in tag_usage(device)? {
+            let tag = boundary::to_c_string(&usage.name);
+            let usage = TagUsage {
+                tag: tag.as_ptr(),
+                device: usage.device.0 as c_int,
+                limit_bytes: usage.limit_bytes.map_or(usize::MAX, |bytes| bytes as usize),
+                live_bytes: usage.live_bytes as usize,
+                live_blocks: usage.live_blocks as usize,
+                refusals: usage.refusals,
+            };
+            // SAFETY: the caller's function and pointer, by the contract; the text outlives the
+            // call.
+            unsafe { visit(user_data, &usage) };
+        }
+        Ok(())
+    })
+}
+
+fn tag_usage(device: c_int) -> Result<Vec<Usage>> {
+    let heap = instance::heap()?;
+    if device != ALL_DEVICES {
+        return heap.tag_usage(ordinal(device)?);
+    }
+    let devices = (0..heap.device_count() as u32).map(DeviceOrdinal);
+    let mut all = Vec::new();
+    for device in devices {
+        all.extend(heap.tag_usage(device)?);
+    }
+    Ok(all)
+}
+
 /// Returns the physical memory of the tag `tag` to the driver, on all devices, until
 /// `genesis_tag_resume`. Live blocks keep their addresses. If `keep_contents` is not 0, their
 /// contents are kept in pinned host memory; otherwise the contents are undefined after resuming.
 /// Until then no work may access the blocks, but they may be freed. Blocks allocated under the tag
 /// meanwhile are not paused. Does nothing if the tag has no memory.
 ///
-/// Waits for all devices. Returns `GENESIS_STATUS_INVALID_ARGUMENT` for a tag that was never
-/// pushed, and `GENESIS_STATUS_BUSY` while a graph is being captured, while freed blocks of the tag
+/// Waits for all devices. Returns `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic
+/// (a device without virtual memory management has nothing to pause),
+/// `GENESIS_STATUS_INVALID_ARGUMENT` for a tag that was never pushed, and `GENESIS_STATUS_BUSY` while a graph is being captured, while freed blocks of the tag
 /// wait for a stream, and while another thread pauses or resumes. After a failure everything is as
 /// before; if the driver refuses to restore it, `genesis_tag_resume` does.
 ///

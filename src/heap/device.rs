@@ -160,23 +160,13 @@ impl<'a> DeviceHeap<'a> {
     }
 
     /// The pool that a request on `stream` of the calling thread belongs to.
-    #[inline]
     pub(super) fn pool_for(self, stream: StreamHandle) -> PoolNumber {
-        if self.pools.is_plain() { PoolNumber::COMMON } else { self.find_pool_for(stream) }
-    }
-
-    #[cold]
-    fn find_pool_for(self, stream: StreamHandle) -> PoolNumber {
         if self.pools.is_routing()
             && let Some(number) = self.pools.route(stream)
         {
             return number;
         }
         if !self.pools.is_tagged() {
-            return PoolNumber::COMMON;
-        }
-        if self.backing.extents().is_none() {
-            self.pools.set_tagged(false);
             return PoolNumber::COMMON;
         }
         self.heap.tags.current_unless(|| self.pools.set_tagged(false))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use super::pool_blocks::{Place, PoolBlock};
+use super::pool_limits::PoolUsage;
 use super::pool_memory::PoolOptions;
 use super::pools::{PoolFilter, PoolId};
 use super::report::LiveBlock;
@@ -250,6 +251,22 @@ impl Heap {
     /// How often `pool` was held and begun, and not released.
     pub fn pool_uses(&self, device: DeviceOrdinal, pool: PoolId) -> Result<u64> {
         Ok(self.device(device)?.pools.uses(pool))
+    }
+
+    /// From now on at most `limit_bytes` may be reserved for `pool`; `None`: any number.
+    /// `InvalidArgument` if it is not held.
+    pub fn set_pool_limit(
+        &self,
+        device: DeviceOrdinal,
+        pool: PoolId,
+        limit_bytes: Option<u64>,
+    ) -> Result<()> {
+        self.device(device)?.set_pool_limit(pool, limit_bytes)
+    }
+
+    /// What `pool` holds. `InvalidArgument` if it is not held.
+    pub fn pool_usage(&self, device: DeviceOrdinal, pool: PoolId) -> Result<PoolUsage> {
+        self.device(device)?.pool_usage(pool)
     }
 
     /// The blocks of `pool`, by address. `InvalidArgument` if it is not held.

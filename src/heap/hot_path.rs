@@ -11,8 +11,9 @@
 
 use super::choice::Choice;
 use super::lane::{Lane, LaneGuard, LaneKey, LaneState};
-use super::policy::{DEBUGGING, LISTENING, TIMING};
-use super::state::{Climb, Heap};
+use super::policy::{DEBUGGING, LISTENING, TAGGED, TIMING};
+use super::pools::PoolNumber;
+use super::state::{Climb, DeviceHeap, Heap};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::memory::{Slot, State};
 use crate::order::{RecordedStreams, Stream};
@@ -52,34 +53,10 @@ impl Heap {
         let Some(block_bytes) = device.sizing.block_bytes(requested_bytes) else {
             return Err(too_large(requested_bytes));
         };
-        let key = LaneKey { stream: stream.key, pool: device.pool_for(stream.handle) };
-        loop {
-            let lane = device.lane(key, stream.handle)?;
-            if lane.wants_fence() {
-                device.renew_fence(lane, key, stream.handle);
-            }
-            let Some(mut state) = lane.lock_for(key) else {
-                continue;
-            };
-            let climb = |mut state: LaneGuard<'_>| {
-                let number = lane.begin_climb(&mut state);
-                drop(state);
-                let stream = stream.handle;
-                Climb { device, lane, stream, requested_bytes, block_bytes, number }
-            };
-            if state.trough.is_reached() {
-                climb(state).come_home();
-                continue;
-            }
-            let Some(slot) = device.take(lane, &mut state, block_bytes) else {
-                return climb(state).serve();
-            };
-            let address = lane.hand_out(&mut state, slot, requested_bytes);
-            if self.has_extras() {
-                return Ok(device.allocated_with_extras(lane, state, slot, stream.handle));
-            }
-            self.let_go(lane, state);
-            return Ok(address);
+        if device.pools.is_plain() {
+            device.allocate_in(PoolNumber::COMMON, stream, requested_bytes, block_bytes)
+        } else {
+            device.allocate_apart(stream, requested_bytes, block_bytes)
         }
     }
 
@@ -122,12 +99,23 @@ impl Heap {
         let Some((lane, slot)) = self.find(address) else {
             return Err(self.not_live(address));
         };
-        let mut state = lane.lock();
+        let state = lane.lock();
         let is_live =
             state.blocks.find(slot, address).is_some_and(|block| block.state == State::Live);
         if !is_live {
             return self.free_unusual(lane, state, slot, address);
         }
+        self.free_live(lane, state, slot)
+    }
+
+    /// Frees the live block in `slot`.
+    #[inline(always)]
+    pub(super) fn free_live(
+        &self,
+        lane: &Lane,
+        mut state: LaneGuard<'_>,
+        slot: Slot,
+    ) -> Result<()> {
         let recorded = lane.count_free(&mut state, slot);
         if recorded != RecordedStreams::NONE || !lane.keeps_blocks(&state) {
             return self.free_slow(lane, state, slot);
@@ -146,7 +134,7 @@ impl Heap {
         if heeded & LISTENING != 0 {
             self.notes.freeing(address);
         }
-        if heeded & (DEBUGGING | TIMING) == 0 {
+        if heeded & (DEBUGGING | TIMING | TAGGED) == 0 {
             return self.free_block(address);
         }
         let Some((lane, slot)) = self.find(address) else {
@@ -155,18 +143,23 @@ impl Heap {
         if heeded & DEBUGGING != 0 {
             return self.free_debugged(lane, slot, address);
         }
-        let mut state = lane.lock();
-        if state.blocks.find(slot, address).is_some_and(|block| block.state == State::Live) {
-            // Read only once the block is free.
-            state.blocks.get_mut(slot).freed_second = self.seconds();
+        if heeded & TIMING != 0 {
+            let mut state = lane.lock();
+            if state.blocks.find(slot, address).is_some_and(|block| block.state == State::Live) {
+                // Read only once the block is free.
+                state.blocks.get_mut(slot).freed_second = self.seconds();
+            }
         }
-        drop(state);
-        self.free_block(address)
+        if lane.pool().is_tagged() {
+            self.free_tagged(lane, slot, address)
+        } else {
+            self.free_block(address)
+        }
     }
 
     /// Handles a free of anything but a live block: frees a paused block, else returns the error.
     #[cold]
-    fn free_unusual(
+    pub(super) fn free_unusual(
         &self,
         lane: &Lane,
         state: LaneGuard<'_>,
@@ -231,6 +224,48 @@ impl Heap {
         let Some((ordinal, bytes)) = found else { return Ok(0) };
         let Some(device) = self.opened(ordinal) else { return Ok(0) };
         Ok(device.release_and_settle(Choice::Within { start: address, end: address + bytes }))
+    }
+}
+
+impl DeviceHeap<'_> {
+    /// Allocates from the lane of `stream` and `pool`.
+    #[inline(always)]
+    pub(super) fn allocate_in(
+        self,
+        pool: PoolNumber,
+        stream: Stream,
+        requested_bytes: u64,
+        block_bytes: u64,
+    ) -> Result<u64> {
+        let key = LaneKey { stream: stream.key, pool };
+        loop {
+            let lane = self.lane(key, stream.handle)?;
+            if lane.wants_fence() {
+                self.renew_fence(lane, key, stream.handle);
+            }
+            let Some(mut state) = lane.lock_for(key) else {
+                continue;
+            };
+            let climb = |mut state: LaneGuard<'_>| {
+                let number = lane.begin_climb(&mut state);
+                drop(state);
+                let (device, stream) = (self, stream.handle);
+                Climb { device, lane, stream, requested_bytes, block_bytes, number }
+            };
+            if state.trough.is_reached() {
+                climb(state).come_home();
+                continue;
+            }
+            let Some(slot) = self.take(lane, &mut state, block_bytes) else {
+                return climb(state).serve();
+            };
+            let address = lane.hand_out(&mut state, slot, requested_bytes);
+            if self.heap.has_extras() {
+                return Ok(self.allocated_with_extras(lane, state, slot, stream.handle));
+            }
+            self.heap.let_go(lane, state);
+            return Ok(address);
+        }
     }
 }
 

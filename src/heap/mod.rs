@@ -8,8 +8,9 @@
 //! | `release`, `choice`, `limits`, `peers` | release memory, keep limits, access by peers |
 //! | `waits`, `gate`, `captures`, `streams` | pending blocks, captures, streams |
 //! | `pools`, `pool_blocks` | private pools, and their blocks one by one |
-//! | `own_memory`, `pool_memory` | private pools with memory of their own |
-//! | `pause`, `debug` | tags whose memory can be paused; finding misuse of memory |
+//! | `own_memory`, `pool_memory`, `pool_limits` | private pools with memory of their own; limits |
+//! | `tags`, `accounts` | tags, what they hold, and their limits |
+//! | `pause`, `debug` | pausing the memory of a tag; finding misuse of memory |
 //! | `devices`, `whole`, `report`, `describe`, `notes` | calls and queries; events reported |
 //!
 //! Any thread may call any function at any time. A block's own record has its size, device and
@@ -17,6 +18,7 @@
 //!
 //! Lock order: the index of lanes, one lane, what the device shares (`base::lock::rank`).
 
+mod accounts;
 mod backing;
 mod callbacks;
 mod captures;
@@ -45,6 +47,7 @@ mod paused_extent;
 mod peers;
 mod policy;
 mod pool_blocks;
+mod pool_limits;
 mod pool_memory;
 mod pools;
 mod release;
@@ -59,6 +62,7 @@ mod whole;
 
 pub use crate::memory::SegmentSource;
 pub use crate::order::{Stream, StreamName};
+pub use accounts::TagUsage;
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use debug::LiveDetail;
 pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription};
@@ -67,6 +71,7 @@ pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription
 pub use elastic::ablation;
 pub use elastic::extent_sizes;
 pub use pool_blocks::{Place, PoolBlock};
+pub use pool_limits::PoolUsage;
 pub use pool_memory::PoolOptions;
 pub use pools::{PoolFilter, PoolId};
 pub use report::LiveBlock;

@@ -16,6 +16,8 @@ pub(super) const TIMING: u8 = 2;
 pub(super) const DEBUGGING: u8 = 4;
 /// Slow-path flag: the stream of events has a listener.
 pub(super) const LISTENING: u8 = 8;
+/// Slow-path flag: there may be blocks with a tag.
+pub(super) const TAGGED: u8 = 16;
 
 /// Which streams are told apart by the driver's numbers: none, …
 const NO_STREAMS: u8 = 0;
@@ -68,7 +70,9 @@ impl Policy {
         let aging = timing || settings.gc_age_allocations.is_some();
         let bit = |is_set, bit| if is_set { bit } else { 0 };
         let heeded = bit(aging, AGING) | bit(timing, TIMING);
-        self.heeded.store(heeded | bit(settings.debug.is_any(), DEBUGGING), Relaxed);
+        let heeded = heeded | bit(settings.debug.is_any(), DEBUGGING);
+        let keep_tagged = |before: u8| Some(heeded | before & TAGGED);
+        let _ = self.heeded.fetch_update(Relaxed, Relaxed, keep_tagged);
         let identified = match settings.stream_ids {
             _ if !self.has_numbers.load(Relaxed) => NO_STREAMS,
             StreamIds::Off => NO_STREAMS,
@@ -76,6 +80,11 @@ impl Policy {
             StreamIds::On => ALL_STREAMS,
         };
         self.identified.store(identified, Relaxed);
+    }
+
+    /// From now on there may be blocks with a tag.
+    pub(super) fn heed_tags(&self) {
+        self.heeded.fetch_or(TAGGED, Relaxed);
     }
 
     /// Returns true if streams that may be destroyed are told apart by the driver's numbers.

@@ -19,6 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
+use super::pool_limits::PoolAccount;
 use super::pool_memory::OwnMemory;
 use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::base::{Error, Result, StreamHandle};
@@ -30,9 +31,9 @@ pub struct PoolId(pub u64, pub u64);
 /// Returns true if requests on a stream, made by the calling thread, belong to a pool.
 pub type PoolFilter = Arc<dyn Fn(StreamHandle) -> bool + Send + Sync>;
 
-/// A pool's number, unique among all pools that a device ever had; or, marked by a bit, a tag's
-/// number, unique in the heap (`heap::pause`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A pool's number, unique among all pools that a device ever had; or, marked by a bit, the number
+/// of a nesting of tags, unique in the heap (`heap::tags`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PoolNumber(pub(super) u32);
 
 const TAG_BIT: u32 = 1 << 31;
@@ -41,14 +42,20 @@ impl PoolNumber {
     /// For requests that belong to no pool and no tag.
     pub(super) const COMMON: Self = Self(0);
 
-    /// For requests under the tag at that position.
-    pub(super) fn of_tag(position: u32) -> Self {
-        Self(TAG_BIT | position)
+    /// For requests under the nesting of tags at that position.
+    pub(super) fn of_nesting(position: usize) -> Self {
+        Self(TAG_BIT | position as u32)
     }
 
-    /// The tag's position, if this is a tag's number.
-    pub(super) fn tag_position(self) -> Option<u32> {
-        (self.0 & TAG_BIT != 0).then_some(self.0 & !TAG_BIT)
+    /// The nesting's position, if this is a nesting's number.
+    pub(super) fn nesting_position(self) -> Option<u32> {
+        self.is_tagged().then_some(self.0 & !TAG_BIT)
+    }
+
+    /// Returns true if it is the number of a nesting of tags.
+    #[inline]
+    pub(super) fn is_tagged(self) -> bool {
+        self.0 & TAG_BIT != 0
     }
 
     /// Returns true if it is a private pool's number: the pool's memory must stay where it is.
@@ -90,6 +97,7 @@ struct Held {
     uses: u64,
     /// Whether its free memory serves a request from outside that would otherwise fail.
     lends: bool,
+    account: Arc<PoolAccount>,
 }
 
 /// A pool that is begun and not ended.
@@ -212,6 +220,16 @@ impl Pools {
         found.map(|(_, own)| Arc::clone(own))
     }
 
+    /// What is reserved for the private pool, unless it has been released.
+    pub(super) fn account(&self, number: PoolNumber) -> Option<Arc<PoolAccount>> {
+        if !number.is_private() {
+            return None;
+        }
+        let state = self.state.lock();
+        let found = state.held.iter().find(|held| held.number == number);
+        found.map(|held| Arc::clone(&held.account))
+    }
+
     /// Returns true if there may be pools with memory of their own.
     pub(super) fn has_own(&self) -> bool {
         self.has_own.load(Relaxed)
@@ -268,7 +286,8 @@ impl State {
         let position = self.held.iter().position(|held| held.id == id).unwrap_or_else(|| {
             self.last_number += 1;
             let number = PoolNumber(self.last_number);
-            self.held.push(Held { id, number, uses: 0, lends: false });
+            let account = Arc::new(PoolAccount::new(id));
+            self.held.push(Held { id, number, uses: 0, lends: false, account });
             self.held.len() - 1
         });
         let held = &mut self.held[position];

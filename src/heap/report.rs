@@ -61,7 +61,7 @@ impl DeviceHeap<'_> {
     }
 
     /// The figures of a request that fails now.
-    fn shortage(self, requested_bytes: u64, block_bytes: u64) -> Shortage {
+    pub(super) fn shortage(self, requested_bytes: u64, block_bytes: u64) -> Shortage {
         let statistics = self.statistics();
         let limit_bytes = self.ledger.allowed_bytes();
         let driver = self.driver.memory_info().ok();

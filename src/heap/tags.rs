@@ -1,37 +1,51 @@
-//! Tags: names under which threads allocate, so that memory can be paused by name.
+//! Tags: names under which threads allocate, so that memory can be paused and limited by name.
 //!
-//! A tag has lanes of its own, one for each stream, as a private pool has. So an extent (one handle
-//! of memory) holds blocks of one tag only. Unlike a private pool's, its free memory may move to
-//! any lane outside private pools: free memory has no tag. Tags share the heap's number space with
-//! pools, marked by a bit. A tag is known from its first use until the heap ends.
-//!
-//! Each thread has a stack of tags. It may hold tags of several heaps; each heap sees its own.
+//! Each thread has a stack of tags. It may hold tags of several heaps; each heap sees its own. The
+//! *nesting* of a request is the innermost tag and the set of those around it. A nesting has lanes
+//! of its own, one for each stream, as a private pool has. So an extent (one handle of memory)
+//! holds blocks of one tag only, and a block's lane leads to all tags that it counts for. Unlike a
+//! private pool's, its free memory may move to any lane outside private pools: free memory has no
+//! tag. Nestings share the heap's number space with pools, marked by a bit. A tag is known from its
+//! first use until the heap ends.
 //!
 //! A heap without tags pays nothing: every allocation tests the device's mode anyway
-//! (`heap::pools`). A device may be opened while the first tag is begun, so it starts in the mode
-//! with tags, and its first allocation corrects that under the registry's lock.
+//! (`heap::pools`), and every free tests what it must heed (`heap::policy`). A device may be opened
+//! while the first tag is begun, so it starts in the mode with tags, and its first allocation
+//! corrects that under the registry's lock.
 
 use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use super::accounts::Account;
 use super::pools::PoolNumber;
 use crate::base::lock::{Lock, rank};
-use crate::base::{Error, Result, Status};
+use crate::base::{DeviceOrdinal, Error, Result, Status};
 
 /// The tags of one heap.
 #[derive(Debug)]
 pub(super) struct Tags {
     /// The heap's number among those of the process.
     heap: u64,
-    known: Lock<Vec<Tag>, { rank::LEAF }>,
+    pub(super) known: Lock<Known, { rank::LEAF }>,
     /// Whether any tag is known.
     is_used: AtomicBool,
     /// Whether a thread is changing the mappings of a whole tag or device.
     in_transition: AtomicBool,
+}
+
+/// The registry.
+#[derive(Debug)]
+pub(super) struct Known {
+    device_count: usize,
+    tags: Vec<Tag>,
+    positions: HashMap<Arc<str>, u32>,
+    nestings: Vec<Arc<Nesting>>,
+    numbers: HashMap<Arc<Nesting>, PoolNumber>,
 }
 
 #[derive(Debug)]
@@ -39,48 +53,144 @@ struct Tag {
     name: Arc<str>,
     /// How often it was resumed.
     generation: u64,
+    /// What it holds, by device.
+    accounts: Vec<Account>,
+}
+
+/// Tags by their positions, each once.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Nesting {
+    innermost: u32,
+    /// Sorted.
+    around: Vec<u32>,
 }
 
 /// While it lives, no other thread changes the mappings of a whole tag or device.
 pub(super) struct Transition<'a>(&'a Tags);
 
 thread_local! {
-    /// Heap and number of each tag that the thread has begun, innermost last.
+    /// Heap and nesting of each tag that the thread has begun, innermost last.
     static BEGUN: RefCell<Vec<(u64, PoolNumber)>> = const { RefCell::new(Vec::new()) };
 }
 
+impl Nesting {
+    fn new(innermost: u32, outer: Option<&Self>) -> Self {
+        let mut around: Vec<u32> = outer.map_or(Vec::new(), |outer| outer.tags().collect());
+        around.retain(|&tag| tag != innermost);
+        around.sort_unstable();
+        Self { innermost, around }
+    }
+
+    /// The positions of the tags, the innermost first.
+    fn tags(&self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.innermost).chain(self.around.iter().copied())
+    }
+}
+
+impl Known {
+    fn find(&self, name: &str) -> Result<u32> {
+        self.positions.get(name).copied().ok_or_else(|| unknown(name, &self.tags))
+    }
+
+    /// The position of the tag `name`, which is known from now on.
+    fn position_of(&mut self, name: &str) -> u32 {
+        if let Some(&position) = self.positions.get(name) {
+            return position;
+        }
+        let (position, name) = (self.tags.len() as u32, Arc::<str>::from(name));
+        let accounts = vec![Account::default(); self.device_count];
+        self.positions.insert(Arc::clone(&name), position);
+        self.tags.push(Tag { name, generation: 0, accounts });
+        position
+    }
+
+    fn nesting(&self, number: PoolNumber) -> Option<&Arc<Nesting>> {
+        self.nestings.get(number.nesting_position()? as usize)
+    }
+
+    /// The number of a nesting, which is known from now on.
+    fn number_of(&mut self, nesting: Nesting) -> PoolNumber {
+        if let Some(&number) = self.numbers.get(&nesting) {
+            return number;
+        }
+        let (nesting, number) = (Arc::new(nesting), PoolNumber::of_nesting(self.nestings.len()));
+        self.nestings.push(Arc::clone(&nesting));
+        self.numbers.insert(nesting, number);
+        number
+    }
+
+    /// The accounts on `device` of the tags of a nesting, the innermost first, with their names.
+    pub(super) fn accounts<E>(
+        &mut self,
+        number: PoolNumber,
+        device: DeviceOrdinal,
+        mut visit: impl FnMut(&Arc<str>, &mut Account) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let Some(nesting) = self.nesting(number).map(Arc::clone) else { return Ok(()) };
+        nesting.tags().try_for_each(|position| {
+            let Tag { name, accounts, .. } = &mut self.tags[position as usize];
+            visit(name, &mut accounts[device.index()])
+        })
+    }
+
+    /// All accounts on `device`, in the order in which their tags became known.
+    pub(super) fn all_accounts(
+        &self,
+        device: DeviceOrdinal,
+    ) -> impl Iterator<Item = (&Arc<str>, &Account)> {
+        self.tags.iter().map(move |tag| (&tag.name, &tag.accounts[device.index()]))
+    }
+
+    /// The account on `device` of the tag at `position`.
+    pub(super) fn account_mut(&mut self, position: u32, device: DeviceOrdinal) -> &mut Account {
+        &mut self.tags[position as usize].accounts[device.index()]
+    }
+}
+
 impl Tags {
-    /// No tags yet, for a new heap.
-    pub(super) fn new() -> Self {
+    /// No tags yet, for a new heap of so many devices.
+    pub(super) fn new(device_count: usize) -> Self {
         static HEAPS: AtomicU64 = AtomicU64::new(0);
         let heap = HEAPS.fetch_add(1, Relaxed);
         Self {
             heap,
-            known: Lock::default(),
+            known: Lock::new(Known {
+                device_count,
+                tags: Vec::new(),
+                positions: HashMap::new(),
+                nestings: Vec::new(),
+                numbers: HashMap::new(),
+            }),
             is_used: AtomicBool::new(false),
             in_transition: AtomicBool::new(false),
         }
     }
 
-    /// The number of the tag `name`, which is known from now on. If it is the first of all,
-    /// `on_first` runs under the registry's lock.
-    fn number_of(&self, name: &str, on_first: impl FnOnce()) -> PoolNumber {
+    /// The position of the tag `name`, which is known from now on, and the registry. If it is the
+    /// first of all, `on_first` runs under the registry's lock.
+    pub(super) fn with_position<T>(
+        &self,
+        name: &str,
+        on_first: impl FnOnce(),
+        then: impl FnOnce(&mut Known, u32) -> T,
+    ) -> T {
         let mut known = self.known.lock();
-        if known.is_empty() {
+        if known.tags.is_empty() {
             self.is_used.store(true, Relaxed);
             on_first();
         }
-        let position = known.iter().position(|tag| &*tag.name == name);
-        let position = position.unwrap_or_else(|| {
-            known.push(Tag { name: name.into(), generation: 0 });
-            known.len() - 1
-        });
-        PoolNumber::of_tag(position as u32)
+        let position = known.position_of(name);
+        then(&mut known, position)
     }
 
     /// Begins the tag `name` for the calling thread. If it is the first of all, `on_first` runs.
     pub(super) fn begin(&self, name: &str, on_first: impl FnOnce()) -> Result<()> {
-        let number = self.number_of(name, on_first);
+        let outer = self.innermost();
+        let number = self.with_position(name, on_first, |known, position| {
+            let outer = outer.and_then(|number| known.nesting(number));
+            let nesting = Nesting::new(position, outer.map(Arc::as_ref));
+            known.number_of(nesting)
+        });
         let begun = BEGUN.try_with(|begun| begun.borrow_mut().push((self.heap, number)));
         begun.map_err(|_| Error::invalid_argument("the thread is ending"))
     }
@@ -96,52 +206,60 @@ impl Tags {
         ended.ok().flatten().map(drop).ok_or_else(none)
     }
 
-    /// The number of a known tag.
-    pub(super) fn find(&self, name: &str) -> Result<PoolNumber> {
+    /// The numbers of the nestings whose innermost tag is the known tag `name`.
+    pub(super) fn find(&self, name: &str) -> Result<HashSet<PoolNumber>> {
         let known = self.known.lock();
-        match known.iter().position(|tag| &*tag.name == name) {
-            Some(position) => Ok(PoolNumber::of_tag(position as u32)),
-            None => Err(unknown(name, &known)),
-        }
+        let position = known.find(name)?;
+        let nestings = known.nestings.iter().enumerate();
+        let found = nestings.filter(|(_, nesting)| nesting.innermost == position);
+        Ok(found.map(|(index, _)| PoolNumber::of_nesting(index)).collect())
     }
 
-    /// The name of the tag with this number, if it is a tag's.
+    /// The name of the innermost tag of the nesting with this number, if it is a nesting's.
     pub(super) fn name(&self, number: PoolNumber) -> Option<Arc<str>> {
-        let position = number.tag_position()?;
-        self.known.lock().get(position as usize).map(|tag| Arc::clone(&tag.name))
+        if !number.is_tagged() {
+            return None;
+        }
+        let known = self.known.lock();
+        let innermost = known.nesting(number)?.innermost;
+        Some(Arc::clone(&known.tags[innermost as usize].name))
     }
 
     /// How often a known tag was resumed.
     pub(super) fn generation(&self, name: &str) -> Result<u64> {
         let known = self.known.lock();
-        let found = known.iter().find(|tag| &*tag.name == name);
-        found.map(|tag| tag.generation).ok_or_else(|| unknown(name, &known))
+        Ok(known.tags[known.find(name)? as usize].generation)
     }
 
     /// Counts a resume of a known tag.
     pub(super) fn count_resume(&self, name: &str) {
-        if let Some(tag) = self.known.lock().iter_mut().find(|tag| &*tag.name == name) {
-            tag.generation += 1;
+        let mut known = self.known.lock();
+        if let Ok(position) = known.find(name) {
+            known.tags[position as usize].generation += 1;
         }
     }
 
-    /// The number of the innermost tag that the calling thread has begun. If no tag is known,
-    /// `set` runs first, under the registry's lock.
+    /// The number of the nesting that the calling thread has begun. If no tag is known, `set` runs
+    /// first, under the registry's lock.
     pub(super) fn current_unless(&self, set: impl FnOnce()) -> PoolNumber {
         if !self.is_used.load(Relaxed) {
             let known = self.known.lock();
-            if known.is_empty() {
+            if known.tags.is_empty() {
                 set();
                 return PoolNumber::COMMON;
             }
         }
+        self.innermost().unwrap_or(PoolNumber::COMMON)
+    }
+
+    fn innermost(&self) -> Option<PoolNumber> {
         // A thread that is ending no longer has tags.
         let current = BEGUN.try_with(|begun| {
             let begun = begun.borrow();
             let mut ours = begun.iter().rev().filter(|&&(heap, _)| heap == self.heap);
             ours.next().map(|&(_, number)| number)
         });
-        current.ok().flatten().unwrap_or(PoolNumber::COMMON)
+        current.ok().flatten()
     }
 
     /// Begins what only one thread at a time may do; `Busy` if another thread has.

@@ -31,7 +31,7 @@ impl Heap {
             backend: platform.backend,
             devices: slots.map(DeviceSlot::new).collect(),
             callbacks: Callbacks::default(),
-            tags: Tags::new(),
+            tags: Tags::new(device_count),
             debugging: Debugging::new(settings, device_count, events),
             clock,
             log,

@@ -15,8 +15,9 @@ use genesis::config::{HostKind, LogLevel};
 use genesis::ffi::allocation::BlockInfo;
 use genesis::ffi::live::LiveBlock;
 use genesis::ffi::onnxruntime::OnnxruntimeFunctions;
-use genesis::ffi::private_pools::{BlockState, PoolBlock, PoolId, PoolSource};
+use genesis::ffi::private_pools::{BlockState, PoolBlock, PoolId, PoolSource, PoolUsage};
 use genesis::ffi::statistics::Pool;
+use genesis::ffi::tags::TagUsage;
 use genesis::observe::{PoolStatistics, Statistics};
 
 use crate::header;
@@ -91,6 +92,14 @@ fn structures() -> Vec<(&'static str, Facts)> {
                 segment_bytes,
             }
         ),
+        structure!(
+            "genesis_pool_usage",
+            PoolUsage { limit_bytes, reserved_bytes, live_bytes, refusals }
+        ),
+        structure!(
+            "genesis_tag_usage",
+            TagUsage { tag, device, limit_bytes, live_bytes, live_blocks, refusals }
+        ),
         structure!("genesis_pool_id", PoolId { first, second }),
         structure!("genesis_pool_source", PoolSource { user_data, allocate, free }),
         structure!(
@@ -159,6 +168,7 @@ fn enumerations() -> Vec<(&'static str, Facts)> {
             Internal = "GENESIS_STATUS_INTERNAL",
             FileFailed = "GENESIS_STATUS_FILE_FAILED",
             Busy = "GENESIS_STATUS_BUSY",
+            LimitReached = "GENESIS_STATUS_LIMIT_REACHED",
         }),
         enumeration!("genesis_log_level", LogLevel {
             Off = "GENESIS_LOG_LEVEL_OFF",

@@ -13,7 +13,26 @@ impl Run {
         self.give_a_handle_again();
         self.use_a_stream_of_another_context();
         self.free_all();
+        self.limit_a_tag();
+        self.free_all();
         self.run_short_beside_a_capture();
+    }
+
+    /// The account is checked at the end.
+    fn limit_a_tag(&mut self) {
+        let heap = self.rig.heap.clone();
+        self.note("limit", heap.set_tag_limit(LIMITED, None, Some(24 * MIB)));
+        self.note("begin the tag", heap.begin_tag(LIMITED));
+        let first = self.allocate("under a tag", 16 * MIB, A);
+        self.note("begin a tag within", heap.begin_tag("within"));
+        let second = self.allocate_unused("under two", 4 * MIB, A);
+        self.read_elsewhere("under two", second, (0, C));
+        self.note("end the tag within", heap.end_tag());
+        self.free("under two", second);
+        self.allocate("under a tag again", 8 * MIB, A);
+        self.allocate("beyond the limit", 4 * MIB, A);
+        self.note("end the tag", heap.end_tag());
+        self.free("under a tag", first);
     }
 
     fn grow_and_use_across_streams(&mut self) {

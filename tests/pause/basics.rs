@@ -260,7 +260,6 @@ fn misuse_is_reported(store: StoreKind) {
     for pool_type in [PoolType::Naive, PoolType::Round, PoolType::Exact, PoolType::Caching] {
         let rig = Subject::new(pool_type, store).plan().start();
         let refusals = [
-            rig.heap.begin_tag(WEIGHTS),
             rig.heap.pause(WEIGHTS, true),
             rig.heap.resume(WEIGHTS),
             rig.heap.enable_peer_access(DEVICE, DEVICE),

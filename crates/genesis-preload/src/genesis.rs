@@ -25,6 +25,8 @@ const FILE_NAMES: [&str; 2] = ["libgenesis.so", "libgenesis.so.0"];
 const DOUBLE_FREE: c_int = 5;
 /// `GENESIS_STATUS_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: c_int = 2;
+/// `GENESIS_STATUS_LIMIT_REACHED`.
+const LIMIT_REACHED: c_int = 14;
 /// `GENESIS_STATUS_SUCCESS`.
 const SUCCESS: c_int = 0;
 
@@ -184,8 +186,10 @@ impl Genesis {
         // SAFETY: any arguments are allowed.
         unsafe {
             match (self.malloc)(bytes, device, stream) {
-                0 if (self.last_error)() == OUT_OF_MEMORY => Err(Refusal::OutOfMemory),
-                0 => Err(Refusal::Other),
+                0 => match (self.last_error)() {
+                    OUT_OF_MEMORY | LIMIT_REACHED => Err(Refusal::OutOfMemory),
+                    _ => Err(Refusal::Other),
+                },
                 address => Ok(address),
             }
         }

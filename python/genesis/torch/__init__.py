@@ -3,6 +3,7 @@
 ===================  ==============================================================================
 ``enable()``         Genesis *is* PyTorch's allocator (direct mode). Once a process, before CUDA.
 ``pool()``           in direct mode: a block of code that allocates from a private pool.
+``limit_pool()``     limits a private pool; ``pool_usage()`` returns what one holds.
 ``mem_pool()``       PyTorch's allocator stays; Genesis supplies its segments (MemPool mode).
 ===================  ==============================================================================
 """
@@ -10,6 +11,17 @@
 from __future__ import annotations
 
 from ._enable import enable, is_enabled, restore
-from ._pools import Pool, mem_pool, pool
+from ._pools import Pool, limit_pool, mem_pool, pool, pool_usage
+from ._private_pools import PoolUsage
 
-__all__ = ["Pool", "enable", "is_enabled", "mem_pool", "pool", "restore"]
+__all__ = [
+    "Pool",
+    "PoolUsage",
+    "enable",
+    "is_enabled",
+    "limit_pool",
+    "mem_pool",
+    "pool",
+    "pool_usage",
+    "restore",
+]

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
 import torch
 
-from .. import _library, options as _options
-from . import _plug, _private_pools
-from ._private_pools import Block, PoolId
+from .. import _library
+from . import _memory_history, _plug, _private_pools
+from ._private_pools import PoolId
 
 _Segment = dict[str, Any]
 
@@ -85,10 +83,10 @@ class MemPool:
         return _private_pools.uses(self._device, self._id)
 
     def snapshot(self, include_traces: bool = True) -> list[_Segment]:
-        """The segments of the pool and their blocks, in the form of ``torch.cuda.memory_snapshot``;
-        without the history, which ``include_traces`` stands for."""
-        blocks = _private_pools.blocks(self._device, self._id)
-        return list(_segments(self._device, self._id, blocks))
+        """The segments of the pool and their blocks, as ``torch.cuda.memory_snapshot`` returns
+        them."""
+        segments: list[_Segment] = _memory_history.snapshot((*self._id, include_traces))["segments"]
+        return segments
 
 
 def _source(allocator: torch._C._cuda_CUDAAllocator) -> Optional[_private_pools.Source]:
@@ -133,34 +131,3 @@ def _release(device: int, pool: PoolId) -> None:
     # Others may have released the pool more often than they began it; and a forked child has none.
     with contextlib.suppress(_library.GenesisError):
         _private_pools.release(device, pool)
-
-
-def _segments(device: int, pool: PoolId, blocks: list[Block]) -> Iterator[_Segment]:
-    is_expandable = _options.get("pool_type") == "Elastic"
-    for (address, size), group in itertools.groupby(blocks, lambda block: block.segment):
-        parts = list(group)
-        live = [block for block in parts if block.is_live]
-        active = [block for block in parts if block.state_name != "inactive"]
-        yield {
-            "device": device,
-            "address": address,
-            "total_size": size,
-            "allocated_size": sum(block.bytes for block in live),
-            "active_size": sum(block.bytes for block in active),
-            "requested_size": sum(block.requested_bytes for block in live),
-            "stream": parts[0].stream,
-            "segment_type": "small" if parts[0].is_small else "large",
-            "segment_pool_id": pool,
-            "is_expandable": is_expandable,
-            "frames": [],
-            "blocks": [
-                {
-                    "address": block.address,
-                    "size": block.bytes,
-                    "requested_size": block.requested_bytes,
-                    "state": block.state_name,
-                    "frames": [],
-                }
-                for block in parts
-            ],
-        }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Union, cast
+from typing import Optional, Union, cast
 
 import torch
 
-from .. import options as _options
-from . import _enable, _plug
+from .. import _sizes, options as _options
+from . import _enable, _plug, _private_pools
 
 _Device = Union[torch.device, int, str, None]
 
@@ -26,18 +26,57 @@ class Pool:
 
 
 @contextlib.contextmanager
-def pool(device: _Device = None) -> Iterator[Pool]:
+def pool(device: _Device = None, *, limit: Optional[_sizes.Size] = None) -> Iterator[Pool]:
     """Within the block, this thread's allocations on ``device`` come from a private pool, separate
     from all others. After the block, when its tensors are freed, its memory returns to the driver
-    as soon as memory is released or needed."""
+    as soon as memory is released or needed.
+
+    ``limit``, in bytes or as text such as ``"4GB"``, is that of :func:`limit_pool`.
+    """
     if not _enable.is_enabled():
         raise RuntimeError(
             "genesis.torch.pool is for direct mode: call genesis.torch.enable() first, or use "
             "torch.cuda.use_mem_pool(genesis.torch.mem_pool())"
         )
     handle = Pool()
-    with torch.cuda.use_mem_pool(cast(torch.cuda.MemPool, handle), device):
-        yield handle
+    torch.cuda.init()
+    index = _index(device)
+    _private_pools.hold(index, handle.id, lends=False)
+    try:
+        if limit is not None:
+            _private_pools.limit(index, handle.id, limit)
+        with torch.cuda.use_mem_pool(cast(torch.cuda.MemPool, handle), device):
+            yield handle
+    finally:
+        _private_pools.release(index, handle.id)
+
+
+def limit_pool(
+    pool: Union[Pool, torch.cuda.MemPool], limit: Optional[_sizes.Size], device: _Device = None
+) -> None:
+    """Limits what is reserved on ``device`` for ``pool``, a :class:`Pool` or a
+    ``torch.cuda.MemPool``, as long as it is in use; ``None`` removes the limit. In direct mode.
+
+    The limit counts what the driver has given to the pool, live and free. A request is served from
+    the pool's free memory first. One that needs more than the limit allows raises
+    ``torch.OutOfMemoryError``, which names the limit. Nothing outside the pool is released, waited
+    for or refused because of it.
+    """
+    _private_pools.limit(_index(device), pool.id, limit)
+
+
+def pool_usage(
+    pool: Union[Pool, torch.cuda.MemPool], device: _Device = None
+) -> _private_pools.PoolUsage:
+    """What ``pool``, which is in use, holds on ``device``, and its limit. In direct mode."""
+    return _private_pools.usage(_index(device), pool.id)
+
+
+def _index(device: _Device) -> int:
+    """The number of a device; ``None``: of the current one."""
+    found = torch.device(device) if isinstance(device, str) else device
+    index: Optional[int] = found.index if isinstance(found, torch.device) else found
+    return int(torch.cuda.current_device()) if index is None else index
 
 
 def mem_pool(*, use_on_oom: bool = False, **options: _options.Value) -> torch.cuda.MemPool:

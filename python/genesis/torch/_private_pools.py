@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from .. import _library
+from .. import _library, _sizes, _tags
 
 PoolId = tuple[int, int]
 #: Addresses of an argument and of the functions that get memory and take it back.
@@ -16,6 +16,20 @@ Source = tuple[int, int, int]
 _LIVE = 0
 #: PyTorch's words for the states of a block.
 _STATES = ("active_allocated", "active_pending_free", "inactive")
+
+
+@dataclass(frozen=True)
+class PoolUsage:
+    """What a private pool holds."""
+
+    #: The most that may be reserved, in bytes; ``None``: no limit.
+    limit_bytes: Optional[int]
+    #: What the driver has given to the pool, live and free, in bytes.
+    reserved_bytes: int
+    #: What is live in it, in bytes of blocks.
+    live_bytes: int
+    #: How many requests the limit has stopped.
+    refusals: int
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,23 @@ def uses(device: int, pool: PoolId) -> int:
     count = ctypes.c_uint64()
     _library.call("genesis_private_pool_uses_get", device, _c(pool), ctypes.byref(count))
     return count.value
+
+
+def limit(device: int, pool: PoolId, limit: Optional[_sizes.Size]) -> None:
+    """Limits what is reserved for the pool, until its last use ends; ``None`` removes the limit."""
+    _library.call("genesis_private_pool_limit_set", device, _c(pool), _tags.limit_bytes(limit))
+
+
+def usage(device: int, pool: PoolId) -> PoolUsage:
+    """What the pool holds. Raises ``InvalidArgumentError`` if it is not held."""
+    raw = _library.CPoolUsage()
+    _library.call("genesis_private_pool_usage_get", device, _c(pool), ctypes.byref(raw))
+    return PoolUsage(
+        limit_bytes=_tags.limit_of(raw.limit_bytes),
+        reserved_bytes=raw.reserved_bytes,
+        live_bytes=raw.live_bytes,
+        refusals=raw.refusals,
+    )
 
 
 def blocks(device: int, pool: PoolId) -> list[Block]:

@@ -42,7 +42,7 @@ pub(in crate::ffi) fn fail_allocation(
     }
     let error = with_figures(error, requested_bytes, device);
     end(error, |error| {
-        if error.status != Status::OutOfMemory {
+        if !error.is_shortage() {
             return in_own_name(error);
         }
         if requested_bytes as u64 >= EXABYTE {
@@ -50,9 +50,15 @@ pub(in crate::ffi) fn fail_allocation(
         }
         let requested = AsPytorch(requested_bytes as u64);
         let mut text = format!("CUDA out of memory. Tried to allocate {requested}. ");
-        match &error.shortage {
-            Some(shortage) => describe(shortage, &mut text),
-            None => drop(write!(text, "Genesis: {error}.")),
+        if let Some(shortage) = &error.shortage {
+            describe_device(shortage, &mut text);
+        }
+        match (&error.limit, &error.shortage) {
+            (Some(limit), _) => {
+                text += &format!("{}. A hint: {}.", limit.sentence(), limit.hint());
+            }
+            (None, Some(shortage)) => describe_held(shortage, &mut text),
+            (None, None) => text += &format!("Genesis: {error}."),
         }
         text
     })
@@ -60,7 +66,7 @@ pub(in crate::ffi) fn fail_allocation(
 
 /// Gives the error for a request larger than any device the figures that other shortages have.
 fn with_figures(error: Error, requested_bytes: usize, device: c_int) -> Error {
-    let is_known = error.status != Status::OutOfMemory || error.shortage.is_some();
+    let is_known = !error.is_shortage() || error.shortage.is_some();
     if is_known || requested_bytes as u64 >= EXABYTE {
         return error;
     }
@@ -119,7 +125,7 @@ fn prepare(error: &Error, text: impl FnOnce(&Error) -> String) -> Option<(Throwe
     if error.status == Status::ForkedChild {
         return None;
     }
-    let is_shortage = error.status == Status::OutOfMemory;
+    let is_shortage = error.is_shortage();
     let object = match Caller::find() {
         Caller::Torch(object) => object,
         Caller::TorchCache(object) if !is_shortage => object,
@@ -130,8 +136,8 @@ fn prepare(error: &Error, text: impl FnOnce(&Error) -> String) -> Option<(Throwe
     Some((thrower, boundary::to_c_string(&text(error))))
 }
 
-/// Appends the description of a shortage, in PyTorch's words where it has them.
-fn describe(shortage: &Shortage, text: &mut String) {
+/// Appends what the device has, in PyTorch's words.
+fn describe_device(shortage: &Shortage, text: &mut String) {
     // Writing to a string does not fail.
     let device = shortage.device;
     if let (Some(total), Some(free)) = (shortage.driver_total_bytes, shortage.driver_free_bytes) {
@@ -139,6 +145,11 @@ fn describe(shortage: &Shortage, text: &mut String) {
         let _ =
             write!(text, "GPU {device} has a total capacity of {total} of which {free} is free. ");
     }
+}
+
+/// Appends what Genesis holds of it.
+fn describe_held(shortage: &Shortage, text: &mut String) {
+    let device = shortage.device;
     let limit = shortage
         .limit_bytes
         .map_or("no limit".to_owned(), |limit| format!("a limit of {}", Bytes(limit)));

@@ -52,7 +52,8 @@ impl DeviceHeap<'_> {
         }
         let recorded = lane.count_free(&mut state, slot);
         let block = state.blocks.get(slot);
-        let (address, bytes) = (block.address, block.bytes);
+        let (address, bytes, requested_bytes) = (block.address, block.bytes, block.requested_bytes);
+        self.refund_tags(lane.pool(), requested_bytes);
         let (modes, may_capture) = (debugging.modes(), self.may_capture());
         let holds_back = self.is_guarded || modes.poison || modes.quarantine;
         let kept_bytes = match self.pool_type {

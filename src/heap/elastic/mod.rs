@@ -156,6 +156,7 @@ impl Extents {
     /// Brings the lane more free memory: steps 1 to 4.
     fn extend(&self, climb: &Climb<'_>) -> crate::base::Result<Outcome> {
         if climb.block_bytes > climb.device.usable_bytes() {
+            climb.require_pool_room(climb.block_bytes)?;
             return Ok(Outcome::Short);
         }
         if self.moves_much(climb.device) {
@@ -179,6 +180,7 @@ impl Extents {
             // Or another thread has just freed what is needed.
             return Ok(Outcome::More);
         }
+        climb.require_pool_room(window.bare_bytes)?;
         climb.device.make_room(window.bare_bytes);
         let filled = self.fill(climb, &window, &found, &growth)?;
         self.drop_excess_shadows(climb);
@@ -325,9 +327,15 @@ impl Extents {
             Laid { id: extent.id, bytes: extent.bytes, epoch }
         };
         let mut laid: Vec<Laid> = moved.iter().map(laid).collect();
+        // Nothing moves into a pool, so if this fails nothing has to go back.
+        let charge = climb.charge_pool(sizes.iter().sum())?;
         let result =
             self.create(climb, sizes, &mut laid).and_then(|()| self.map(climb, &laid, address));
-        let Err(refusal) = result else { return Ok(Outcome::More) };
+        let Err(refusal) = result else {
+            charge.keep();
+            return Ok(Outcome::More);
+        };
+        drop(charge);
         self.bring_back(device, moved);
         for created in &laid[moved.len()..] {
             self.discard(device, created.id);

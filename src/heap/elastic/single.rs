@@ -24,6 +24,7 @@ impl Extents {
             }
             let moved = self.take_elsewhere(climb, extent_bytes);
             let created: &[u64] = if moved.is_empty() { &[extent_bytes] } else { &[] };
+            climb.require_pool_room(created.iter().sum())?;
             climb.device.make_room(created.iter().sum());
             if self.lay(climb, &moved, created, None)? == Outcome::Short {
                 return Ok(None);

@@ -1,10 +1,12 @@
 //! Begins and ends tags, and pauses and resumes them: see `super`.
 
+use std::collections::HashSet;
+
 use super::super::lane::{Lane, LaneGuard};
 use super::super::paused_extent::Contents;
 use super::super::pools::PoolNumber;
 use super::super::state::{DeviceHeap, Extents, Heap};
-use super::super::tags::Transition;
+use super::super::tags::{Known, Transition};
 use super::pieces::{Piece, bring_home, failed, restore_contents, send_back, settle_in, vacate};
 use crate::base::{Error, Result, Status};
 use crate::config::{LogLevel, PoolType};
@@ -13,19 +15,28 @@ use crate::observe::Action;
 
 impl Heap {
     /// Until the matching [`Self::end_tag`] the calling thread's allocations have the tag `name`.
-    /// Tags nest, and the innermost counts. A request that a private pool's filter takes belongs
-    /// to that pool. A block keeps the tag it was allocated with.
-    ///
-    /// `NotSupported` under strategies other than Elastic. On a device without virtual memory
-    /// management a tag does nothing.
+    /// Tags nest: a block is paused with the innermost, and counts for all. A request that a
+    /// private pool's filter takes belongs to that pool and to no tag. A block keeps the tags it
+    /// was allocated with.
     pub fn begin_tag(&self, name: &str) -> Result<()> {
-        self.require_elastic()?;
-        if name.is_empty() {
-            return Err(Error::invalid_argument("a tag has a name"));
-        }
-        self.tags.begin(name, || {
-            self.opened_devices().for_each(|device| device.pools.set_tagged(true));
-        })
+        require_name(name)?;
+        self.tags.begin(name, || self.tags_begin())
+    }
+
+    /// Runs `then` with the registry and the position of the tag `name`, known from now on.
+    pub(in super::super) fn with_tag<T>(
+        &self,
+        name: &str,
+        then: impl FnOnce(&mut Known, u32) -> T,
+    ) -> Result<T> {
+        require_name(name)?;
+        Ok(self.tags.with_position(name, || self.tags_begin(), then))
+    }
+
+    /// Called when the first tag of all becomes known.
+    fn tags_begin(&self) {
+        self.policy.heed_tags();
+        self.opened_devices().for_each(|device| device.pools.set_tagged(true));
     }
 
     /// Ends the innermost tag that the calling thread has begun.
@@ -39,7 +50,7 @@ impl Heap {
         self.tags.generation(name)
     }
 
-    /// Tags, and what uses them, need Elastic.
+    /// Pausing, and access by peers, need Elastic.
     pub(in super::super) fn require_elastic(&self) -> Result<()> {
         let pool_type = self.settings.lock().strategy.pool_type;
         if pool_type == PoolType::Elastic {
@@ -63,18 +74,20 @@ impl Heap {
         self.require_elastic()?;
         let tag = self.tags.find(name)?;
         let _transition = self.begin_transition()?;
-        let lanes: Vec<&Lane> = self.lanes.iter().filter(|lane| lane.pool() == tag).collect();
+        let devices = self.paged().map(|(device, _)| device);
+        let lanes = devices.flat_map(DeviceHeap::lanes).filter(|lane| tag.contains(&lane.pool()));
+        let lanes: Vec<&Lane> = lanes.collect();
         if !lanes.iter().any(|lane| lane.lock().has_memory()) {
             return Ok(());
         }
         self.ready_for_pause(&lanes);
         self.wait_for_all()?;
-        let paused = self.set_aside(tag, &lanes).and_then(|()| {
+        let paused = self.set_aside(&tag, &lanes).and_then(|()| {
             self.wait_for_all()?;
-            vacate(self.pieces(tag), keep_contents)
+            vacate(self.pieces(&tag), keep_contents)
         });
         if paused.is_err() {
-            self.take_back(tag);
+            self.take_back(&tag);
         }
         if paused.is_ok() {
             self.notes.of_tag(Action::Pause, name);
@@ -93,7 +106,7 @@ impl Heap {
         self.require_elastic()?;
         let tag = self.tags.find(name)?;
         let _transition = self.begin_transition()?;
-        let mut pieces = self.pieces(tag);
+        let mut pieces = self.pieces(&tag);
         if pieces.is_empty() {
             return Ok(());
         }
@@ -121,12 +134,14 @@ impl Heap {
     ) -> Result<()> {
         let state = &mut *guard;
         lane.count_free(state, slot);
+        let (number, requested_bytes) = (lane.pool(), state.blocks.get(slot).requested_bytes);
         let saved = lane.forget_paused(state, slot);
         drop(guard);
         if let Some(device) = self.opened(lane.device) {
             for host_address in saved {
                 device.free_host(host_address);
             }
+            device.refund_tags(number, requested_bytes);
             device.settle();
         }
         Ok(())
@@ -170,10 +185,10 @@ impl Heap {
     }
 
     /// Copies of the tag's records.
-    fn pieces(&self, tag: PoolNumber) -> Vec<Piece<'_>> {
+    fn pieces(&self, tag: &HashSet<PoolNumber>) -> Vec<Piece<'_>> {
         let mut pieces = Vec::new();
         for (device, extents) in self.paged() {
-            for lane in device.lanes().filter(|lane| lane.pool() == tag) {
+            for lane in device.lanes().filter(|lane| tag.contains(&lane.pool())) {
                 let records = lane.lock().paused.clone();
                 pieces.extend(records.into_iter().map(|record| {
                     let is_new = false;
@@ -184,13 +199,15 @@ impl Heap {
         pieces
     }
 
-    fn set_aside(&self, tag: PoolNumber, lanes: &[&Lane]) -> Result<()> {
+    fn set_aside(&self, tag: &HashSet<PoolNumber>, lanes: &[&Lane]) -> Result<()> {
         for lane in lanes {
             let Some(device) = self.opened(lane.device) else { continue };
             let Some(extents) = device.state.backing.extents() else { continue };
             let mut state = lane.lock();
             // The lane may belong to another stream by now.
-            if lane.pool() == tag && !lane.set_aside(&mut state, &mut extents.store.extents()) {
+            if tag.contains(&lane.pool())
+                && !lane.set_aside(&mut state, &mut extents.store.extents())
+            {
                 let message = format!(
                     "device {}: freed blocks of the tag still wait for a stream",
                     lane.device
@@ -203,7 +220,7 @@ impl Heap {
 
     /// After a failed pause: maps memory that still has its contents where it was, and makes its
     /// blocks live again. If it cannot be mapped, they stay paused.
-    fn take_back(&self, tag: PoolNumber) {
+    fn take_back(&self, tag: &HashSet<PoolNumber>) {
         let mut pieces = self.pieces(tag);
         pieces.retain(|piece| piece.record.contents == Contents::InMemory);
         if let Err(error) = pieces.iter().try_for_each(Piece::map) {
@@ -234,4 +251,8 @@ impl Heap {
         }
         Ok(())
     }
+}
+
+fn require_name(name: &str) -> Result<()> {
+    if name.is_empty() { Err(Error::invalid_argument("a tag has a name")) } else { Ok(()) }
 }

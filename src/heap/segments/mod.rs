@@ -61,19 +61,26 @@ impl Segments {
         if let Some(address) = serve_from_lanes(climb, Reach::Fitting) {
             return Ok(Some(address));
         }
+        let smallest_bytes = smallest_segment_bytes(climb);
+        if climb.pool_room_bytes() < smallest_bytes
+            && let Some(address) = serve_from_lanes(climb, Reach::Any)
+        {
+            return Ok(Some(address));
+        }
+        climb.require_pool_room(smallest_bytes)?;
         if climb.wait_before_growing()
             && let Some(address) = serve_from_lanes(climb, Reach::Any)
         {
             return Ok(Some(address));
         }
-        let segment_bytes = climb.device.sizing.segment_bytes(climb.block_bytes);
+        let segment_bytes = segment_bytes(climb);
         climb.device.make_room(segment_bytes);
         self.serve_from_driver(climb, segment_bytes)
     }
 
     fn serve_after_releasing(&self, climb: &Climb<'_>) -> Rung {
         let device = climb.device;
-        let segment_bytes = device.sizing.segment_bytes(climb.block_bytes);
+        let segment_bytes = segment_bytes(climb);
         let missing_bytes = device.missing_bytes(segment_bytes);
         if device.release(Choice::Oldest { bytes: missing_bytes }) > 0
             && let Some(address) = self.serve_from_driver(climb, segment_bytes)?
@@ -84,7 +91,7 @@ impl Segments {
         if let Some(address) = self.serve_from_driver(climb, segment_bytes)? {
             return Ok(Some(address));
         }
-        let smallest_bytes = climb.block_bytes.next_multiple_of(2 * MIB).min(segment_bytes);
+        let smallest_bytes = smallest_segment_bytes(climb);
         if smallest_bytes < segment_bytes {
             return self.serve_from_driver(climb, smallest_bytes);
         }
@@ -98,13 +105,29 @@ impl Segments {
         let message = format_args!("device {}: {segment_bytes} bytes more", device.ordinal);
         device.heap.log.write(LogLevel::Debug, &message);
         let wanted = (segment_bytes, class);
+        let charge = climb.charge_pool(segment_bytes)?;
         match blocking(|| self.store.acquire(&device.ledger, wanted, climb.stream)) {
-            Ok(segment) => Ok(Some(hand_out_segment(climb, segment))),
+            Ok(segment) => {
+                charge.keep();
+                Ok(Some(hand_out_segment(climb, segment)))
+            }
             Err(Refusal::Limit) => Ok(None),
             Err(Refusal::Driver(error)) if error.is_out_of_memory() => Ok(None),
             Err(Refusal::Driver(error) | Refusal::AddressSpace(error)) => Err(error.into()),
         }
     }
+}
+
+/// The segment to ask for: of the usual size, or the smallest if a pool's limit allows no more.
+fn segment_bytes(climb: &Climb<'_>) -> u64 {
+    let usual_bytes = climb.device.sizing.segment_bytes(climb.block_bytes);
+    if climb.pool_room_bytes() < usual_bytes { smallest_segment_bytes(climb) } else { usual_bytes }
+}
+
+/// The smallest segment that serves the request.
+fn smallest_segment_bytes(climb: &Climb<'_>) -> u64 {
+    let usual_bytes = climb.device.sizing.segment_bytes(climb.block_bytes);
+    climb.block_bytes.next_multiple_of(2 * MIB).min(usual_bytes)
 }
 
 /// Serves from a block of the lane, or from a whole free segment of another lane.

@@ -19,6 +19,7 @@ LINE = re.compile(
 
 @row(
     "torch.OutOfMemoryError",
+    "torch.cuda.OutOfMemoryError",
     differs="the same line up to “is free.”, with the size asked for where PyTorch's is the "
     "segment's; then Genesis's own figures",
     of_answer=lambda answer: [[LINE.match(text)[0], *rest] for text, *rest in answer],

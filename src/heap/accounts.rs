@@ -1,0 +1,212 @@
+//! What tags hold, and their limits.
+//!
+//! A block counts for every tag under which it was allocated, until it is freed: under whatever tag
+//! and in whichever thread. It counts with the size to which its request is rounded. (The block may
+//! be larger, where Caching found the rest not worth cutting off; so whether a limit stops a request
+//! depends on the requests only, and not on where blocks lie.)
+//!
+//! ```text
+//! live bytes of a tag = Σ rounded sizes of its live and paused blocks, and of requests under way
+//! live bytes ≤ limit    at every moment, except right after the limit was lowered
+//! ```
+//!
+//! A request is charged to all of its tags, or to none, before it is served, so that concurrent
+//! requests together never exceed a limit; if it fails, it is refunded. A request that a limit
+//! stops does nothing else: it neither waits, nor releases memory, nor asks for any.
+
+use std::sync::Arc;
+
+use super::lane::Lane;
+use super::pools::PoolNumber;
+use super::state::{DeviceHeap, Heap};
+use super::tags::Known;
+use crate::base::{DeviceOrdinal, Error, Part, PartLimit, Result, StreamHandle};
+use crate::config::LogLevel;
+use crate::memory::{Slot, State};
+use crate::observe::Tallies;
+use crate::order::Stream;
+
+/// What a tag holds on one device.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    limit_bytes: u64,
+    live_bytes: u64,
+    live_blocks: u64,
+    refusals: u64,
+}
+
+/// What a tag holds on one device, for its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagUsage {
+    /// The tag.
+    pub name: Arc<str>,
+    /// The device.
+    pub device: DeviceOrdinal,
+    /// The most that may be live, in bytes, if it is limited.
+    pub limit_bytes: Option<u64>,
+    /// What is live, in bytes, each block with its rounded size; with requests under way.
+    pub live_bytes: u64,
+    /// How many blocks are live; with requests under way.
+    pub live_blocks: u64,
+    /// How many requests the limit has stopped.
+    pub refusals: u64,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self { limit_bytes: u64::MAX, live_bytes: 0, live_blocks: 0, refusals: 0 }
+    }
+}
+
+impl Account {
+    fn has_room(&self, bytes: u64) -> bool {
+        self.limit_bytes == u64::MAX || self.live_bytes.saturating_add(bytes) <= self.limit_bytes
+    }
+
+    fn usage(&self, name: &Arc<str>, device: DeviceOrdinal) -> TagUsage {
+        let Self { limit_bytes, live_bytes, live_blocks, refusals } = *self;
+        TagUsage {
+            name: Arc::clone(name),
+            device,
+            limit_bytes: (limit_bytes != u64::MAX).then_some(limit_bytes),
+            live_bytes,
+            live_blocks,
+            refusals,
+        }
+    }
+}
+
+impl Known {
+    /// Charges a block of `bytes` to all tags of a nesting. If a limit stops it, charges none, and
+    /// returns that limit: the innermost tag's first.
+    fn charge(
+        &mut self,
+        number: PoolNumber,
+        device: DeviceOrdinal,
+        bytes: u64,
+    ) -> std::result::Result<(), PartLimit> {
+        self.accounts(number, device, |name, account| {
+            if account.has_room(bytes) {
+                return Ok(());
+            }
+            account.refusals += 1;
+            Err(PartLimit {
+                part: Part::Tag(Arc::clone(name)),
+                device,
+                limit_bytes: account.limit_bytes,
+                held_bytes: account.live_bytes,
+                live_blocks: account.live_blocks,
+                requested_bytes: bytes,
+                added_bytes: bytes,
+            })
+        })?;
+        self.accounts(number, device, |_, account| {
+            account.live_bytes += bytes;
+            account.live_blocks += 1;
+            Ok(())
+        })
+    }
+
+    fn refund(&mut self, number: PoolNumber, device: DeviceOrdinal, bytes: u64) {
+        let _: std::result::Result<(), ()> = self.accounts(number, device, |_, account| {
+            account.live_bytes -= bytes;
+            account.live_blocks -= 1;
+            Ok(())
+        });
+    }
+}
+
+impl DeviceHeap<'_> {
+    /// Allocates while a private pool is begun or threads may have begun a tag.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn allocate_apart(
+        self,
+        stream: Stream,
+        requested_bytes: u64,
+        block_bytes: u64,
+    ) -> Result<u64> {
+        let number = self.pool_for(stream.handle);
+        if !number.is_tagged() {
+            return self.allocate_in(number, stream, requested_bytes, block_bytes);
+        }
+        let tags = &self.heap.tags;
+        let charged = tags.known.lock().charge(number, self.ordinal, block_bytes);
+        if let Err(limit) = charged {
+            return Err(
+                self.stopped_by_limit(PartLimit { requested_bytes, ..limit }, stream.handle)
+            );
+        }
+        let served = self.allocate_in(number, stream, requested_bytes, block_bytes);
+        if served.is_err() {
+            tags.known.lock().refund(number, self.ordinal, block_bytes);
+        }
+        served
+    }
+
+    /// Counts and logs the failure of a request that a limit stops; returns its error.
+    #[cold]
+    pub(super) fn stopped_by_limit(self, limit: PartLimit, stream: StreamHandle) -> Error {
+        let PartLimit { requested_bytes, added_bytes, .. } = limit;
+        let mut error = Error::from(limit);
+        error.shortage = Some(Box::new(self.shortage(requested_bytes, added_bytes)));
+        Tallies::count(&self.tallies.out_of_memory_events);
+        self.heap.notes.out_of_memory(self.ordinal, stream, requested_bytes);
+        self.heap.log.write(LogLevel::Error, &error);
+        error
+    }
+
+    /// Counts a block, or a request, of `requested_bytes` in the lanes of `number` as ended, if
+    /// these have tags.
+    pub(super) fn refund_tags(self, number: PoolNumber, requested_bytes: u64) {
+        if number.is_tagged() {
+            let bytes = self.sizing.block_bytes(requested_bytes).unwrap_or(0);
+            self.heap.tags.known.lock().refund(number, self.ordinal, bytes);
+        }
+    }
+}
+
+impl Heap {
+    /// Frees the block at `address` in `slot` of a lane with tags.
+    #[cold]
+    pub(super) fn free_tagged(&self, lane: &Lane, slot: Slot, address: u64) -> Result<()> {
+        let state = lane.lock();
+        let live = state.blocks.find(slot, address).filter(|block| block.state == State::Live);
+        let Some(requested_bytes) = live.map(|block| block.requested_bytes) else {
+            return self.free_unusual(lane, state, slot, address);
+        };
+        // The lane is not reassigned while it has blocks.
+        let number = lane.pool();
+        let freed = self.free_live(lane, state, slot);
+        if let Some(device) = self.opened(lane.device) {
+            device.refund_tags(number, requested_bytes);
+        }
+        freed
+    }
+
+    /// From now on at most `limit_bytes` may be live under the tag `name`, also under tags within
+    /// it, on `device`, or on each; `None`: any number. The tag is known from now on. What is live
+    /// stays.
+    pub fn set_tag_limit(
+        &self,
+        name: &str,
+        device: Option<DeviceOrdinal>,
+        limit_bytes: Option<u64>,
+    ) -> Result<()> {
+        device.map(|device| self.slot(device)).transpose()?;
+        let ordinals = (0..self.device_count() as u32).map(DeviceOrdinal);
+        let chosen = ordinals.filter(|ordinal| device.is_none_or(|device| device == *ordinal));
+        self.with_tag(name, |known, position| {
+            for ordinal in chosen {
+                known.account_mut(position, ordinal).limit_bytes = limit_bytes.unwrap_or(u64::MAX);
+            }
+        })
+    }
+
+    /// What each known tag holds on `device`.
+    pub fn tag_usage(&self, device: DeviceOrdinal) -> Result<Vec<TagUsage>> {
+        self.slot(device)?;
+        let known = self.tags.known.lock();
+        Ok(known.all_accounts(device).map(|(name, account)| account.usage(name, device)).collect())
+    }
+}
