@@ -98,11 +98,19 @@ pub unsafe extern "C-unwind" fn genesis_torch_pool_begin(
     }
 }
 
-/// For `set_end_allocate_to_pool_fn`: ends `genesis_torch_pool_begin`. The pool keeps its memory.
+/// For `set_end_allocate_to_pool_fn`: ends `genesis_torch_pool_begin`. The pool keeps its memory. If
+/// the pool is not begun, PyTorch gets a RuntimeError, and any other caller a last error.
 #[cfg(std_function_known)]
 #[unsafe(no_mangle)]
-pub extern "C" fn genesis_torch_pool_end(device: c_int, pool_first: u64, pool_second: u64) {
-    hook("genesis_torch_pool_end", || end(ordinal(device)?, PoolId(pool_first, pool_second)));
+pub extern "C-unwind" fn genesis_torch_pool_end(
+    device: c_int,
+    pool_first: u64,
+    pool_second: u64,
+) {
+    let end = || end(ordinal(device)?, PoolId(pool_first, pool_second));
+    if let Err(error) = boundary::call(end) {
+        super::fail(error);
+    }
 }
 
 /// For `set_release_pool`: ends one use of a pool; `genesis_torch_pool_begin` counts them. The last

@@ -169,7 +169,7 @@ def whose_requests_come_from_a_pool() -> list[Any]:
     return found
 
 
-@row("torch._C._cuda_endAllocateToPool(…) where nothing is begun", says="genesis: ")
+@row("torch._C._cuda_endAllocateToPool(…) where nothing is begun")
 def misuse_of_pools() -> list[str]:
     torch.cuda.init()
     pool = torch.cuda.graph_pool_handle()
