@@ -1072,7 +1072,8 @@ void genesis_torch_pool_begin(int device,
 #endif
 
 #if defined(GENESIS_HAS_TORCH_POOLS)
-// For `set_end_allocate_to_pool_fn`: ends `genesis_torch_pool_begin`. The pool keeps its memory.
+// For `set_end_allocate_to_pool_fn`: ends `genesis_torch_pool_begin`. The pool keeps its memory. If
+// the pool is not begun, PyTorch gets a RuntimeError, and any other caller a last error.
 void genesis_torch_pool_end(int device, uint64_t pool_first, uint64_t pool_second);
 #endif
 

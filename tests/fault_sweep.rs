@@ -60,6 +60,8 @@ const OWN_KINDS: [Call; 4] =
     [Call::StreamCreate, Call::StreamDestroy, Call::BeginCapture, Call::EndCapture];
 /// A tag with a limit.
 const LIMITED: &str = "limited";
+/// A private pool with a limit.
+const LIMITED_POOL: PoolId = PoolId(50, 51);
 const UNKNOWN: Code = Code(12345);
 const SHUT_DOWN: Code = Code(4);
 /// On every change, the calls of each kind that fail in all ways: the first so many.

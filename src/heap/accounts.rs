@@ -16,6 +16,7 @@
 
 use std::sync::Arc;
 
+use super::account::TagUsage;
 use super::lane::Lane;
 use super::pools::PoolNumber;
 use super::state::{DeviceHeap, Heap};
@@ -25,56 +26,6 @@ use crate::config::LogLevel;
 use crate::memory::{Slot, State};
 use crate::observe::Tallies;
 use crate::order::Stream;
-
-/// What a tag holds on one device.
-#[derive(Clone, Debug)]
-pub(super) struct Account {
-    limit_bytes: u64,
-    live_bytes: u64,
-    live_blocks: u64,
-    refusals: u64,
-}
-
-/// What a tag holds on one device, for its user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TagUsage {
-    /// The tag.
-    pub name: Arc<str>,
-    /// The device.
-    pub device: DeviceOrdinal,
-    /// The most that may be live, in bytes, if it is limited.
-    pub limit_bytes: Option<u64>,
-    /// What is live, in bytes, each block with its rounded size; with requests under way.
-    pub live_bytes: u64,
-    /// How many blocks are live; with requests under way.
-    pub live_blocks: u64,
-    /// How many requests the limit has stopped.
-    pub refusals: u64,
-}
-
-impl Default for Account {
-    fn default() -> Self {
-        Self { limit_bytes: u64::MAX, live_bytes: 0, live_blocks: 0, refusals: 0 }
-    }
-}
-
-impl Account {
-    fn has_room(&self, bytes: u64) -> bool {
-        self.limit_bytes == u64::MAX || self.live_bytes.saturating_add(bytes) <= self.limit_bytes
-    }
-
-    fn usage(&self, name: &Arc<str>, device: DeviceOrdinal) -> TagUsage {
-        let Self { limit_bytes, live_bytes, live_blocks, refusals } = *self;
-        TagUsage {
-            name: Arc::clone(name),
-            device,
-            limit_bytes: (limit_bytes != u64::MAX).then_some(limit_bytes),
-            live_bytes,
-            live_blocks,
-            refusals,
-        }
-    }
-}
 
 impl Known {
     /// Charges a block of `bytes` to all tags of a nesting. If a limit stops it, charges none, and

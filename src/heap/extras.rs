@@ -1,6 +1,6 @@
 //! What an allocation also does if asked to: it reports to the stream of events, keeps notes for
-//! debugging, and ages the cache. One test of `Heap::heeded` covers all three; if none is on, that
-//! test is the whole cost.
+//! debugging, and ages the cache. One test of `Heap::heeded` covers all three, and tags, which a
+//! free looks for (`accounts`); if none is on, that test is the whole cost.
 
 use super::lane::{Lane, LaneGuard};
 use super::notes::Handed;

@@ -96,9 +96,15 @@ impl Heap {
     /// Frees the block at `address`, without the extras of `heeded`.
     #[inline]
     fn free_block(&self, address: u64) -> Result<()> {
-        let Some((lane, slot)) = self.find(address) else {
-            return Err(self.not_live(address));
-        };
+        match self.find(address) {
+            Some((lane, slot)) => self.free_found(lane, slot, address),
+            None => Err(self.not_live(address)),
+        }
+    }
+
+    /// Frees the block at `address`, which the directory has in `slot` of `lane`.
+    #[inline(always)]
+    fn free_found(&self, lane: &Lane, slot: Slot, address: u64) -> Result<()> {
         let state = lane.lock();
         let is_live =
             state.blocks.find(slot, address).is_some_and(|block| block.state == State::Live);
@@ -153,7 +159,7 @@ impl Heap {
         if lane.pool().is_tagged() {
             self.free_tagged(lane, slot, address)
         } else {
-            self.free_block(address)
+            self.free_found(lane, slot, address)
         }
     }
 

@@ -9,7 +9,7 @@
 //! | `waits`, `gate`, `captures`, `streams` | pending blocks, captures, streams |
 //! | `pools`, `pool_blocks` | private pools, and their blocks one by one |
 //! | `own_memory`, `pool_memory`, `pool_limits` | private pools with memory of their own; limits |
-//! | `tags`, `accounts` | tags, what they hold, and their limits |
+//! | `tags`, `account`, `accounts` | tags, what they hold, and their limits |
 //! | `pause`, `debug` | pausing the memory of a tag; finding misuse of memory |
 //! | `devices`, `whole`, `report`, `describe`, `notes` | calls and queries; events reported |
 //!
@@ -18,6 +18,7 @@
 //!
 //! Lock order: the index of lanes, one lane, what the device shares (`base::lock::rank`).
 
+mod account;
 mod accounts;
 mod backing;
 mod callbacks;
@@ -62,7 +63,7 @@ mod whole;
 
 pub use crate::memory::SegmentSource;
 pub use crate::order::{Stream, StreamName};
-pub use accounts::TagUsage;
+pub use account::TagUsage;
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use debug::LiveDetail;
 pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription};

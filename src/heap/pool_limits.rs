@@ -16,18 +16,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::account::PoolAccount;
 use super::pools::PoolId;
 use super::state::{Climb, DeviceHeap};
 use crate::base::{Error, Part, PartLimit, Result};
-
-/// What is reserved for a pool that is held.
-#[derive(Debug)]
-pub(super) struct PoolAccount {
-    id: PoolId,
-    limit_bytes: AtomicU64,
-    charged_bytes: AtomicU64,
-    refusals: AtomicU64,
-}
 
 /// What a private pool holds, for its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,32 +39,6 @@ pub struct PoolUsage {
 pub(super) struct Charge {
     account: Option<Arc<PoolAccount>>,
     bytes: u64,
-}
-
-impl PoolAccount {
-    pub(super) fn new(id: PoolId) -> Self {
-        let [charged_bytes, refusals] = [0, 0].map(AtomicU64::new);
-        Self { id, limit_bytes: AtomicU64::new(u64::MAX), charged_bytes, refusals }
-    }
-
-    pub(super) fn set_limit(&self, limit_bytes: Option<u64>) {
-        self.limit_bytes.store(limit_bytes.unwrap_or(u64::MAX), Relaxed);
-    }
-
-    fn room_bytes(&self) -> u64 {
-        let limit_bytes = self.limit_bytes.load(Relaxed);
-        match limit_bytes {
-            u64::MAX => u64::MAX,
-            _ => limit_bytes.saturating_sub(self.charged_bytes.load(Relaxed)),
-        }
-    }
-
-    /// Charges `bytes` if there is room for them.
-    fn charge(&self, bytes: u64) -> bool {
-        let limit_bytes = self.limit_bytes.load(Relaxed);
-        let grow = |charged: u64| charged.checked_add(bytes).filter(|&sum| sum <= limit_bytes);
-        self.charged_bytes.fetch_update(Relaxed, Relaxed, grow).is_ok()
-    }
 }
 
 impl Charge {

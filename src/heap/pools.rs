@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
-use super::pool_limits::PoolAccount;
+use super::account::PoolAccount;
 use super::pool_memory::OwnMemory;
 use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::base::{Error, Result, StreamHandle};
@@ -286,7 +286,7 @@ impl State {
         let position = self.held.iter().position(|held| held.id == id).unwrap_or_else(|| {
             self.last_number += 1;
             let number = PoolNumber(self.last_number);
-            let account = Arc::new(PoolAccount::new(id));
+            let account = Arc::new(PoolAccount::new((id.0, id.1)));
             self.held.push(Held { id, number, uses: 0, lends: false, account });
             self.held.len() - 1
         });

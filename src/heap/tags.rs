@@ -21,7 +21,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::accounts::Account;
+use super::account::Account;
 use super::pools::PoolNumber;
 use crate::base::lock::{Lock, rank};
 use crate::base::{DeviceOrdinal, Error, Result, Status};

@@ -15,6 +15,8 @@ impl Run {
         self.free_all();
         self.limit_a_tag();
         self.free_all();
+        self.limit_a_pool();
+        self.free_all();
         self.run_short_beside_a_capture();
     }
 
@@ -33,6 +35,27 @@ impl Run {
         self.allocate("beyond the limit", 4 * MIB, A);
         self.note("end the tag", heap.end_tag());
         self.free("under a tag", first);
+    }
+
+    fn limit_a_pool(&mut self) {
+        let heap = self.rig.heap.clone();
+        self.note("hold a pool", heap.hold_pool(DEVICE, LIMITED_POOL, false));
+        let limit = Some(24 * MIB);
+        self.note("limit it", heap.set_pool_limit(DEVICE, LIMITED_POOL, limit));
+        self.note("begin it", heap.begin_pool(DEVICE, LIMITED_POOL, Arc::new(|_| true)));
+        let first = self.allocate("in a limited pool", 8 * MIB, A);
+        self.allocate("beyond its limit", 32 * MIB, A);
+        self.free("in a limited pool", first);
+        self.allocate("in a limited pool again", 6 * MIB, A);
+        let blocks = heap.pool_blocks(DEVICE, LIMITED_POOL);
+        if let (Ok(usage), Ok(blocks)) = (heap.pool_usage(DEVICE, LIMITED_POOL), blocks) {
+            let held_bytes: u64 = blocks.iter().map(|block| block.bytes).sum();
+            assert_eq!(usage.reserved_bytes, held_bytes, "the pool's account");
+        }
+        self.note("end it", heap.end_pool(DEVICE, LIMITED_POOL));
+        for _ in 0..2 {
+            self.note("release it", heap.release_pool(DEVICE, LIMITED_POOL));
+        }
     }
 
     fn grow_and_use_across_streams(&mut self) {

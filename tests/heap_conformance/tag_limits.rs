@@ -276,7 +276,7 @@ fn wander(rig: &Rig, left: &Mutex<Live>, mut random: Random) -> u64 {
         let tags: Vec<&str> = (0..depth).map(|_| TAGS[random.below(4) as usize]).collect();
         let stream = if random.below(2) == 0 { A } else { B };
         // Powers of two, which every strategy takes as they are.
-        let bytes = 4 * KIB << random.below(10);
+        let bytes = (4 * KIB) << random.below(10);
         match rig.under(&tags, bytes, stream) {
             Ok(address) => {
                 let before = left.lock().unwrap().insert(address, (tags, bytes));

@@ -102,11 +102,7 @@ pub unsafe extern "C-unwind" fn genesis_torch_pool_begin(
 /// the pool is not begun, PyTorch gets a RuntimeError, and any other caller a last error.
 #[cfg(std_function_known)]
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn genesis_torch_pool_end(
-    device: c_int,
-    pool_first: u64,
-    pool_second: u64,
-) {
+pub extern "C-unwind" fn genesis_torch_pool_end(device: c_int, pool_first: u64, pool_second: u64) {
     let end = || end(ordinal(device)?, PoolId(pool_first, pool_second));
     if let Err(error) = boundary::call(end) {
         super::fail(error);

@@ -60,6 +60,7 @@ def without_parts(stats: dict[str, Any]) -> dict[str, Any]:
 @row(
     "torch.cuda.memory_stats",
     "torch.accelerator.memory_stats",
+    "torch._C._cuda_memoryStats",
     differs="the same keys and values, except for the history of `inactive_split…`: PyTorch counts "
     "an operation, Genesis each block that is cut or joined; `oversize_…` is 0",
     of_answer=without_parts,
@@ -102,6 +103,8 @@ def summary() -> str:
     "torch.cuda.reset_accumulated_memory_stats",
     "torch.accelerator.reset_peak_memory_stats",
     "torch.accelerator.reset_accumulated_memory_stats",
+    "torch._C._cuda_resetPeakMemoryStats",
+    "torch._C._cuda_resetAccumulatedMemoryStats",
 )
 def resets() -> list[Any]:
     warnings.simplefilter("ignore")  # two of the names are old
@@ -161,6 +164,8 @@ def free_and_total() -> list[Any]:
 @row(
     "torch.cuda.set_per_process_memory_fraction",
     "torch.cuda.get_per_process_memory_fraction",
+    "torch._C._cuda_setMemoryFraction",
+    "torch._C._cuda_getMemoryFraction",
     says=OUT_OF_MEMORY,
 )
 def fraction() -> list[Any]:
@@ -182,6 +187,9 @@ def fraction() -> list[Any]:
     "torch.cuda.host_memory_stats_as_nested_dict",
     "torch.cuda.reset_accumulated_host_memory_stats",
     "torch.cuda.reset_peak_host_memory_stats",
+    "torch._C._cuda_hostMemoryStats",
+    "torch._C._cuda_resetAccumulatedHostMemoryStats",
+    "torch._C._cuda_resetPeakHostMemoryStats",
 )
 def pinned() -> list[Any]:
     torch.cuda.init()

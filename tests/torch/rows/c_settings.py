@@ -70,6 +70,7 @@ def backend() -> list[Any]:
     "torch._C._cuda_changeCurrentAllocator",
     "torch._C._cuda_customAllocator",
     "torch._C._cuda_getAllocator",
+    "torch.cuda.memory._get_current_allocator",
     differs="`enable()` calls it, once a process; a second choice is an error, as after any other",
     of_answer=lambda answer: answer[1:],
 )
