@@ -38,7 +38,7 @@ static void status_texts(void)
 {
     const char *unknown = genesis_status_text_get(-1);
     CHECK(strcmp(unknown, "unknown status") == 0);
-    CHECK(strcmp(genesis_status_text_get(GENESIS_STATUS_BUSY + 1), unknown) == 0);
+    CHECK(strcmp(genesis_status_text_get(GENESIS_STATUS_LIMIT_REACHED + 1), unknown) == 0);
     CHECK(strcmp(genesis_status_text_get(INT_MAX), unknown) == 0);
     CHECK(strcmp(genesis_status_text_get(GENESIS_STATUS_SUCCESS), "success") == 0);
     CHECK(strcmp(genesis_status_text_get(GENESIS_STATUS_OUT_OF_MEMORY), "out of memory") == 0);

@@ -7,7 +7,13 @@ use simgpu::{Call, Code, Times};
 
 /// Requests that a shortage may refuse: nothing may be waited for or given back.
 pub const BESIDE_A_CAPTURE: &str = "beside a capture";
-const BESIDE_CAPTURES: [&str; 3] = [BESIDE_A_CAPTURE, "captured", "captured again"];
+const BESIDE_CAPTURES: [&str; 5] = [
+    BESIDE_A_CAPTURE,
+    "captured",
+    "captured again",
+    "in a limited pool",
+    "in a limited pool again",
+];
 /// Calls by which memory comes back, is known to be free, or gets addresses to move to: if one
 /// fails, memory may be short.
 const FINDING: [Call; 9] = [
