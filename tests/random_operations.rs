@@ -175,7 +175,12 @@ fn assert_everything_happened(rig: &Rig) {
         let keeps_blocks = pool_type != PoolType::Naive;
         assert!(statistics.allocations > part_of(50_000), "{statistics:?}");
         assert!(statistics.out_of_memory_events > part_of(100), "{statistics:?}");
-        assert!(statistics.retries >= statistics.out_of_memory_events, "{statistics:?}");
+        // What a limit of a tag stops is not tried again.
+        let usage = rig.heap.tag_usage(ordinal).unwrap();
+        let stopped: u64 = usage.iter().map(|usage| usage.refusals).sum();
+        assert!(stopped > part_of(20), "{usage:?}");
+        assert!(usage.iter().all(|usage| (usage.live_bytes, usage.live_blocks) == (0, 0)));
+        assert!(statistics.retries + stopped >= statistics.out_of_memory_events, "{statistics:?}");
         assert!(statistics.reserved_bytes.peak <= CAPACITY_BYTES, "{statistics:?}");
         // Elastic moves memory between streams only where the device has no more.
         let least_reuses = if pool_type == PoolType::Elastic { 1 } else { part_of(10) };

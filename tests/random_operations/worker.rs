@@ -16,6 +16,8 @@ use crate::{CAPACITY_BYTES, DEVICES, vary_collection};
 /// Sizes that come again and again, as they do in programs.
 const COMMON_BYTES: [u64; 6] = [512, 4 * KIB, 100_000, MIB, 3 * MIB, 12 * MIB];
 const STREAMS: [usize; 4] = [0, 0xA000, 0xB000, 0xC000];
+/// A tag that all workers use.
+const EVERYBODYS: &str = "everybody's";
 /// So many blocks are live at most; below half of it allocations prevail.
 const MOST_LIVE: usize = 200;
 
@@ -43,8 +45,8 @@ pub struct Worker {
     /// An event of each device, to order streams with.
     events: Vec<u64>,
     last_freed: u64,
-    /// Its own tag, under which some of its blocks lie: only Elastic has such.
-    tag: Option<String>,
+    /// Its own tag, under which some of its blocks lie, some of them also under [`EVERYBODYS`].
+    tag: String,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,14 +69,16 @@ impl Worker {
             (0..DEVICES as u32).map(|device| rig.machine.event_create(device, false).unwrap());
         let events = events.collect();
         static WORKERS: AtomicU64 = AtomicU64::new(0);
-        let is_elastic = rig.heap.settings().strategy.pool_type == PoolType::Elastic;
-        let tag = is_elastic.then(|| format!("worker {}", WORKERS.fetch_add(1, Relaxed)));
+        let tag = format!("worker {}", WORKERS.fetch_add(1, Relaxed));
         Self { rig, oracle, random, conduct, live: Vec::new(), events, last_freed: 0, tag }
     }
 
     pub fn run(&mut self, operations: u64) {
         for n in 1..=operations {
             self.step();
+            if n % 1_000 == 0 {
+                self.check_tag();
+            }
             if self.conduct.is_alone && n % 1_000 == 0 {
                 self.oracle.compare(&self.rig);
                 self.oracle.compare_peaks(&self.rig);
@@ -89,6 +93,7 @@ impl Worker {
         while !self.live.is_empty() {
             self.free();
         }
+        self.check_tag();
     }
 
     fn step(&mut self) {
@@ -104,6 +109,7 @@ impl Worker {
             985..992 => self.misuse(),
             992..994 => self.pause(),
             994..996 => self.resume(),
+            996 if self.random.below(2) == 0 => self.change_limits(),
             996 => self.change_collection(),
             _ => self.give_back(),
         }
@@ -143,15 +149,15 @@ impl Worker {
         let (device, stream) = (self.pick_device(), self.pick_stream());
         let requested_bytes = self.pick_bytes();
         let ordinal = DeviceOrdinal(device);
-        let tag = self.tag.clone().filter(|_| self.random.below(4) == 0);
-        let is_tagged = tag.is_some();
-        if let Some(tag) = tag {
-            self.rig.heap.begin_tag(&tag).unwrap();
-        }
+        let tags: &[&str] = match self.random.below(8) {
+            0 => &[&self.tag],
+            1 => &[EVERYBODYS, &self.tag],
+            _ => &[],
+        };
+        let is_tagged = !tags.is_empty();
+        tags.iter().for_each(|tag| self.rig.heap.begin_tag(tag).unwrap());
         let allocated = self.rig.heap.allocate(requested_bytes, ordinal, StreamHandle(stream));
-        if is_tagged {
-            self.rig.heap.end_tag().unwrap();
-        }
+        tags.iter().for_each(|_| self.rig.heap.end_tag().unwrap());
         match allocated {
             Ok(0) => assert_eq!(requested_bytes, 0),
             Ok(address) => {
@@ -174,6 +180,7 @@ impl Worker {
                 self.touch(&live, stream, Access::Write);
                 self.live.push(live);
             }
+            Err(error) if error.status == Status::LimitReached => assert!(is_tagged, "{error}"),
             Err(error) => {
                 assert_eq!(error.status, Status::OutOfMemory, "{error}");
                 self.judge_refusal(requested_bytes, ordinal);
@@ -315,9 +322,8 @@ impl Worker {
 
     /// Pauses the worker's own tag. Another worker may be about its own at the moment.
     fn pause(&mut self) {
-        let Some(tag) = &self.tag else { return };
         let keep_contents = self.random.below(2) == 0;
-        match self.rig.heap.pause(tag, keep_contents) {
+        match self.rig.heap.pause(&self.tag, keep_contents) {
             Ok(()) => {
                 for live in self.live.iter_mut().filter(|live| live.is_tagged && !live.is_paused) {
                     live.is_paused = true;
@@ -326,14 +332,14 @@ impl Worker {
             }
             // It has not been used yet.
             Err(error) if error.status == Status::InvalidArgument => {}
+            Err(error) if error.status == Status::NotSupported => self.assert_not_elastic(),
             Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
         }
     }
 
     /// Resumes it, if there is enough memory.
     fn resume(&mut self) {
-        let Some(tag) = &self.tag else { return };
-        match self.rig.heap.resume(tag) {
+        match self.rig.heap.resume(&self.tag) {
             Ok(()) => {
                 for live in self.live.iter_mut().filter(|live| live.is_paused) {
                     live.is_paused = false;
@@ -342,7 +348,32 @@ impl Worker {
             }
             Err(error) if error.status == Status::InvalidArgument => {}
             Err(error) if error.status == Status::OutOfMemory => {}
+            Err(error) if error.status == Status::NotSupported => self.assert_not_elastic(),
             Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
+        }
+    }
+
+    fn assert_not_elastic(&self) {
+        assert_ne!(self.rig.heap.settings().strategy.pool_type, PoolType::Elastic);
+    }
+
+    /// Limits the worker's own tag and everybody's, or ends the limits.
+    fn change_limits(&mut self) {
+        for (tag, most_bytes) in [(self.tag.as_str(), 64 * MIB), (EVERYBODYS, 128 * MIB)] {
+            let limit_bytes = self.random.below(most_bytes);
+            let limit = (self.random.below(2) == 0).then_some(limit_bytes);
+            self.rig.heap.set_tag_limit(tag, None, limit).unwrap();
+        }
+    }
+
+    /// The account of the worker's own tag has its blocks, and no others.
+    fn check_tag(&self) {
+        for device in 0..DEVICES as u32 {
+            let usage = self.rig.heap.tag_usage(DeviceOrdinal(device)).unwrap();
+            let counted = usage.iter().find(|usage| *usage.name == *self.tag);
+            let is_own = |live: &&Live| live.is_tagged && live.device == device;
+            let own = self.live.iter().filter(is_own).count() as u64;
+            assert_eq!(counted.map_or(0, |usage| usage.live_blocks), own, "{counted:?}");
         }
     }
 
