@@ -122,9 +122,20 @@ static void limits_of_pools_are_kept(void)
     CHECK_OK(genesis_private_pool_limit_set(0, pool, MIB));
     CHECK_OK(genesis_private_pool_usage_get(0, pool, &usage));
     CHECK(usage.limit_bytes == MIB && usage.reserved_bytes == 0 && usage.live_bytes == 0);
+    CHECK_OK(genesis_private_pool_begin(0, pool));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_private_pool_begin(0, pool));
+    CHECK_REPORTS(GENESIS_STATUS_LIMIT_REACHED, genesis_malloc(8 * MIB, 0, STREAM(1)));
+    CHECK_OK(genesis_private_pool_limit_set(0, pool, 8 * MIB));
+    void *inside = block_of(8 * MIB, STREAM(1));
+    CHECK_OK(genesis_private_pool_usage_get(0, pool, &usage));
+    CHECK(usage.reserved_bytes == 8 * MIB && usage.live_bytes == 8 * MIB && usage.refusals == 1);
+    genesis_free(inside, 0, STREAM(1));
+    CHECK_OK(genesis_private_pool_end(0, pool));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_private_pool_end(0, pool));
+    CHECK_OK(genesis_private_pool_release(0, pool));
     CHECK_OK(genesis_private_pool_limit_set(0, pool, SIZE_MAX));
     CHECK_OK(genesis_private_pool_usage_get(0, pool, &usage));
-    CHECK(usage.limit_bytes == SIZE_MAX && usage.refusals == 0);
+    CHECK(usage.limit_bytes == SIZE_MAX);
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_private_pool_usage_get(0, pool, NULL));
     CHECK_OK(genesis_private_pool_release(0, pool));
 }

@@ -724,14 +724,27 @@ genesis_status genesis_private_pool_release(int device, genesis_pool_id pool);
 // `uses` is NULL, which is an error, or points to a writable `uint64_t`.
 genesis_status genesis_private_pool_uses_get(int device, genesis_pool_id pool, uint64_t *uses);
 
+// From now on the calling thread's requests on `device` are served from a private pool, until
+// `genesis_private_pool_end`. Makes the pool if it is not held, and counts a use of it, which
+// `genesis_private_pool_release` ends. If several pools are begun, the last one serves.
+//
+// No graph may be captured from the pool meanwhile: for a capture, PyTorch's hooks begin a pool.
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is begun already, by any thread.
+genesis_status genesis_private_pool_begin(int device, genesis_pool_id pool);
+
+// Ends `genesis_private_pool_begin`, in any thread. The pool keeps its memory until its last use
+// ends. Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is not begun.
+genesis_status genesis_private_pool_end(int device, genesis_pool_id pool);
+
 // Limits what is reserved for a private pool of `device` to `bytes`, until its last use ends.
 // `SIZE_MAX` removes the limit. What is reserved stays when the limit is lowered.
 //
 // The limit counts the memory that the driver, or the pool's source, has given to the pool, live
-// and free. A request is served from the pool's free memory first. One that needs more than the
-// limit allows fails with `GENESIS_STATUS_LIMIT_REACHED` and has no other effect, as one beyond the
-// limit of a tag (`genesis_tag_limit_set`). Free memory of the pool is not returned to the driver
-// to make room, because a graph may write to it. Any thread, at any time.
+// and free. A request is served from the pool's free memory first. If it needs more than the limit
+// allows, free memory of the pool that is in too small pieces goes back to the driver, which may
+// wait for the device; not if the pool was ever begun for a capture, because a graph may write
+// there. Then the request fails with `GENESIS_STATUS_LIMIT_REACHED`. Memory outside of the pool is
+// left alone, and callbacks for a shortage are not called. Any thread, at any time.
 //
 // Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is not held.
 genesis_status genesis_private_pool_limit_set(int device, genesis_pool_id pool, size_t bytes);

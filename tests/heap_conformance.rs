@@ -119,6 +119,7 @@ macro_rules! cases {
             tag_limits::frees_count_once
             tag_limits::random_tags_in_threads_keep_their_limits
             pool_limits::a_pools_limit_leaves_others_alone
+            pool_limits::a_pool_returns_its_own_free_memory_first
             pool_limits::a_pools_account_is_exact_when_memory_is_short
             pool_limits::threads_together_keep_a_pools_limit
             pool_blocks::the_pool_begun_last_serves

@@ -247,6 +247,8 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_pool_stats_get": (_Status, [_Int, _Int, _Pointer(CPoolStats)]),
     "genesis_live_blocks_visit": (_Status, [_Int, _Size, LiveBlockVisitor, ctypes.c_void_p]),
     "genesis_private_pool_create": (_Status, [_Int, CPoolId, _Int, _Pointer(CPoolSource)]),
+    "genesis_private_pool_begin": (_Status, [_Int, CPoolId]),
+    "genesis_private_pool_end": (_Status, [_Int, CPoolId]),
     "genesis_private_pool_hold": (_Status, [_Int, CPoolId, _Int]),
     "genesis_private_pool_release": (_Status, [_Int, CPoolId]),
     "genesis_private_pool_uses_get": (_Status, [_Int, CPoolId, _Pointer(ctypes.c_uint64)]),

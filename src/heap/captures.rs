@@ -6,7 +6,7 @@
 //!
 //! | how | from when | until when |
 //! |---|---|---|
-//! | a private pool is begun (`super::pools`) | its begin | its end |
+//! | a private pool is begun for a capture (`super::pools`) | its begin | its end |
 //! | a program or the preload library announced it | `Heap::begin_capture` | `Heap::end_capture` |
 //! | the stream of a request that missed captures | that request | see below |
 //! | the legacy stream reports a capture that synchronises with it | asked at each wait | |

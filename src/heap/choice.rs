@@ -1,7 +1,9 @@
 //! Which cached memory to release (`super::release`).
 
-/// Which cached memory to release. Never memory of a private pool that is held, and none at all
-/// while a stream may be captured.
+use super::pools::PoolNumber;
+
+/// Which cached memory to release. Never memory of a private pool that is held, except by name, and
+/// none at all while a stream may be captured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Choice {
     /// All of it.
@@ -21,6 +23,8 @@ pub(super) enum Choice {
     },
     /// Memory of private pools that are no longer held.
     Orphaned,
+    /// Memory of one private pool, which is held.
+    OfPool(PoolNumber),
     /// Memory with bytes between two addresses.
     Within {
         /// The first byte.

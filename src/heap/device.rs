@@ -161,7 +161,7 @@ impl<'a> DeviceHeap<'a> {
 
     /// The pool that a request on `stream` of the calling thread belongs to.
     pub(super) fn pool_for(self, stream: StreamHandle) -> PoolNumber {
-        if self.pools.is_routing()
+        if self.pools.is_begun()
             && let Some(number) = self.pools.route(stream)
         {
             return number;

@@ -8,12 +8,12 @@ use std::sync::atomic::{Ordering::SeqCst, fence};
 use super::pool_blocks::{Place, PoolBlock};
 use super::pool_limits::PoolUsage;
 use super::pool_memory::PoolOptions;
-use super::pools::{PoolFilter, PoolId};
+use super::pools::{PoolFilter, PoolId, PoolUse};
 use super::report::LiveBlock;
 use super::state::{DeviceHeap, DeviceSlot, DeviceState, Heap};
 use crate::base::lock::assert_none_held;
 use crate::base::size::SizeClass;
-use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle, blocking};
+use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle, blocking, thread};
 use crate::config::LogLevel;
 use crate::driver::{Device, MemoryInfo};
 use crate::observe::{PoolStatistics, Statistics};
@@ -214,7 +214,16 @@ impl Heap {
         pool: PoolId,
         filter: PoolFilter,
     ) -> Result<()> {
-        self.device(device)?.begin_pool(pool, filter)
+        self.device(device)?.begin_pool(pool, filter, PoolUse::Capture)
+    }
+
+    /// [`Self::begin_pool`] for the requests of the calling thread, from which no graph is captured:
+    /// the heap may wait and release memory meanwhile, also free memory of the pool if that has a
+    /// limit.
+    pub fn begin_pool_of_thread(&self, device: DeviceOrdinal, pool: PoolId) -> Result<()> {
+        let owner = thread::number();
+        let filter: PoolFilter = Arc::new(move |_| thread::number() == owner);
+        self.device(device)?.begin_pool(pool, filter, PoolUse::Requests)
     }
 
     /// Ends what [`Self::begin_pool`] began; the pool keeps its memory. Requests that other

@@ -4,7 +4,7 @@
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use super::captures::{Wait, begin_wait, forbidden};
-use super::pools::{PoolFilter, PoolId};
+use super::pools::{PoolFilter, PoolId, PoolUse};
 use super::state::{Climb, DeviceHeap, DeviceSlot};
 use crate::base::{Result, StreamHandle, blocking};
 use crate::driver;
@@ -100,9 +100,16 @@ impl DeviceHeap<'_> {
     }
 
     /// `Heap::begin_pool` of the device.
-    pub(super) fn begin_pool(self, pool: PoolId, filter: PoolFilter) -> Result<()> {
-        self.pools.begin(pool, filter)?;
-        self.pool_has_begun();
+    pub(super) fn begin_pool(
+        self,
+        pool: PoolId,
+        filter: PoolFilter,
+        purpose: PoolUse,
+    ) -> Result<()> {
+        self.pools.begin(pool, filter, purpose)?;
+        if purpose == PoolUse::Capture {
+            self.pool_has_begun();
+        }
         Ok(())
     }
 }

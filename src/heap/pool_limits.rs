@@ -1,23 +1,24 @@
 //! Limits of private pools: how much may be reserved for one.
 //!
-//! A pool that is held only grows, because its memory stays at its addresses. What the driver gives
-//! it is charged here before the driver is asked:
+//! What the driver gives a pool that is held is charged here before the driver is asked, and refunded
+//! when it goes back:
 //!
 //! ```text
 //! charged = Σ bytes of the pool's segments and extents, and of those being asked for
 //! charged ≤ limit    at every moment, except right after the limit was lowered
 //! ```
 //!
-//! Requests are served from what the pool has free, on any of its streams, as without a limit. Only
-//! one that needs more than the limit allows fails, at once: nothing is waited for, and nobody
-//! else's memory is released. Close to the limit new memory is no larger than needed. Free memory of
-//! the pool is not returned to make room: a graph may write to it.
+//! Requests are served from what the pool has free, on any of its streams, as without a limit. Close to
+//! the limit new memory is no larger than needed. If that is not enough, the pool's own free memory
+//! goes back first, unless a graph may write to it: unless the pool was ever begun for a capture.
+//! Then the request fails: nobody else's memory is released.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::account::PoolAccount;
-use super::pools::PoolId;
+use super::choice::Choice;
+use super::pools::{PoolId, PoolNumber};
 use super::state::{Climb, DeviceHeap};
 use crate::base::{Error, Part, PartLimit, Result};
 
@@ -66,14 +67,25 @@ impl Climb<'_> {
         self.pool_account().map_or(u64::MAX, |account| account.room_bytes())
     }
 
-    /// Fails if the limit of the request's private pool does not allow `bytes` more.
-    pub(super) fn require_pool_room(&self, bytes: u64) -> Result<()> {
-        match self.pool_account() {
-            Some(account) if account.room_bytes() < bytes => {
-                Err(self.stopped_by_pool(&account, bytes))
-            }
-            _ => Ok(()),
-        }
+    /// The limit of the request's private pool, in bytes; `u64::MAX` elsewhere.
+    pub(super) fn pool_limit_bytes(&self) -> u64 {
+        self.pool_account().map_or(u64::MAX, |account| account.limit_bytes.load(Relaxed))
+    }
+
+    /// Fails if the limit of the request's private pool does not allow `bytes` more. Releases free
+    /// memory of the pool if it must and may; returns true if it has, so that the caller looks
+    /// again at what the pool has.
+    pub(super) fn make_pool_room(&self, bytes: u64) -> Result<bool> {
+        let Some(account) = self.pool_account().filter(|account| account.room_bytes() < bytes)
+        else {
+            return Ok(false);
+        };
+        let pool = self.lane.pool();
+        let has_shrunk = bytes <= account.limit_bytes.load(Relaxed)
+            && self.device.pools.may_shrink(pool)
+            && self.device.release(Choice::OfPool(pool)) > 0
+            && account.room_bytes() >= bytes;
+        if has_shrunk { Ok(true) } else { Err(self.stopped_by_pool(&account, bytes)) }
     }
 
     /// Charges `bytes` to the request's private pool before they are asked for.
@@ -102,6 +114,13 @@ impl Climb<'_> {
 }
 
 impl DeviceHeap<'_> {
+    /// `bytes` of a private pool's memory went back to the driver.
+    pub(super) fn refund_pool(self, pool: PoolNumber, bytes: u64) {
+        if let Some(account) = self.pools.account(pool) {
+            account.charged_bytes.fetch_sub(bytes, Relaxed);
+        }
+    }
+
     /// `Heap::set_pool_limit` of the device.
     pub(super) fn set_pool_limit(self, pool: PoolId, limit_bytes: Option<u64>) -> Result<()> {
         let number = self.pools.number_of(pool)?;

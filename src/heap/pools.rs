@@ -12,8 +12,8 @@
 //! If several begun pools accept a request, the one begun last serves it. `Heap::hold_pool` counts a
 //! use without a begin, for those who name a pool in advance.
 //!
-//! A stream may be capturing while any pool of its device is begun, so meanwhile the heap does not
-//! wait, poll or release memory there.
+//! A stream may be capturing while a pool of its device is begun for a capture, so meanwhile the heap
+//! does not wait, poll or release memory there. A pool may also be begun for requests only.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,6 +30,15 @@ pub struct PoolId(pub u64, pub u64);
 
 /// Returns true if requests on a stream, made by the calling thread, belong to a pool.
 pub type PoolFilter = Arc<dyn Fn(StreamHandle) -> bool + Send + Sync>;
+
+/// What a pool is begun for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolUse {
+    /// A stream may be captured meanwhile.
+    Capture,
+    /// Requests only: no stream is captured into the pool.
+    Requests,
+}
 
 /// A pool's number, unique among all pools that a device ever had; or, marked by a bit, the number
 /// of a nesting of tags, unique in the heap (`heap::tags`).
@@ -65,10 +74,12 @@ impl PoolNumber {
     }
 }
 
-/// Bit of a device's mode: a private pool is begun.
+/// Bit of a device's mode: a private pool is begun in which a stream may be captured.
 const ROUTING: u8 = 1;
 /// Bit of a device's mode: a tag may have been begun since the start.
 const TAGGED: u8 = 2;
+/// Bit of a device's mode: a private pool is begun.
+const BEGUN: u8 = 4;
 
 /// The private pools of one device.
 #[derive(Debug)]
@@ -97,6 +108,8 @@ struct Held {
     uses: u64,
     /// Whether its free memory serves a request from outside that would otherwise fail.
     lends: bool,
+    /// Whether a graph may have been captured from it, which writes to its free memory.
+    has_graphs: bool,
     account: Arc<PoolAccount>,
 }
 
@@ -106,6 +119,7 @@ struct Route {
     id: PoolId,
     number: PoolNumber,
     filter: PoolFilter,
+    purpose: PoolUse,
 }
 
 impl Default for Pools {
@@ -131,7 +145,12 @@ impl Pools {
         self.mode.load(Relaxed) == 0
     }
 
-    /// Returns true if a pool is begun; then a stream of the device may be capturing.
+    /// Returns true if a pool is begun, so that requests must be routed.
+    pub(super) fn is_begun(&self) -> bool {
+        self.mode.load(Relaxed) & BEGUN != 0
+    }
+
+    /// Returns true if a pool is begun for a capture; then a stream of the device may be capturing.
     #[inline]
     pub(super) fn is_routing(&self) -> bool {
         self.mode.load(Relaxed) & ROUTING != 0
@@ -145,6 +164,12 @@ impl Pools {
     /// Sets whether threads may have begun a tag. The caller has locked the registry of tags.
     pub(super) fn set_tagged(&self, tagged: bool) {
         self.set(TAGGED, tagged);
+    }
+
+    fn set_modes(&self, state: &State) {
+        let is_capture = |route: &Route| route.purpose == PoolUse::Capture;
+        self.set(ROUTING, state.routes.iter().any(is_capture));
+        self.set(BEGUN, !state.routes.is_empty());
     }
 
     fn set(&self, bit: u8, value: bool) {
@@ -170,14 +195,16 @@ impl Pools {
         self.state.lock().held.iter().any(|held| held.number == number)
     }
 
-    pub(super) fn begin(&self, id: PoolId, filter: PoolFilter) -> Result<()> {
+    pub(super) fn begin(&self, id: PoolId, filter: PoolFilter, purpose: PoolUse) -> Result<()> {
         let mut state = self.state.lock();
         if state.routes.iter().any(|route| route.id == id) {
             return Err(misuse(id, "is begun already"));
         }
-        let number = state.hold(id).number;
-        state.routes.push(Route { id, number, filter });
-        self.set(ROUTING, true);
+        let held = state.hold(id);
+        held.has_graphs |= purpose == PoolUse::Capture;
+        let number = held.number;
+        state.routes.push(Route { id, number, filter, purpose });
+        self.set_modes(&state);
         Ok(())
     }
 
@@ -230,6 +257,12 @@ impl Pools {
         found.map(|held| Arc::clone(&held.account))
     }
 
+    /// Returns true if a pool that is held may give free memory back: no graph writes to it.
+    pub(super) fn may_shrink(&self, number: PoolNumber) -> bool {
+        let state = self.state.lock();
+        state.held.iter().any(|held| held.number == number && !held.has_graphs)
+    }
+
     /// Returns true if there may be pools with memory of their own.
     pub(super) fn has_own(&self) -> bool {
         self.has_own.load(Relaxed)
@@ -261,7 +294,7 @@ impl Pools {
         let mut state = self.state.lock();
         let position = state.routes.iter().position(|route| route.id == id);
         let ended = position.map(|position| state.routes.remove(position));
-        self.set(ROUTING, !state.routes.is_empty());
+        self.set_modes(&state);
         // Dropping the filter may run the caller's code: not under the lock.
         drop(state);
         ended.map(drop).ok_or_else(|| misuse(id, "is not begun"))
@@ -287,7 +320,7 @@ impl State {
             self.last_number += 1;
             let number = PoolNumber(self.last_number);
             let account = Arc::new(PoolAccount::new((id.0, id.1)));
-            self.held.push(Held { id, number, uses: 0, lends: false, account });
+            self.held.push(Held { id, number, uses: 0, lends: false, has_graphs: false, account });
             self.held.len() - 1
         });
         let held = &mut self.held[position];

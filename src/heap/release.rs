@@ -184,7 +184,12 @@ impl DeviceHeap<'_> {
         for lane in self.lanes() {
             let pool = lane.pool();
             let is_common = !pool.is_private();
-            if choice == Choice::Orphaned && is_common || !is_common && self.pools.is_held(pool) {
+            let is_covered = match choice {
+                Choice::OfPool(chosen) => pool == chosen,
+                Choice::Orphaned => !is_common && !self.pools.is_held(pool),
+                _ => is_common || !self.pools.is_held(pool),
+            };
+            if !is_covered {
                 continue;
             }
             let state = &*lane.lock();
@@ -210,7 +215,7 @@ impl DeviceHeap<'_> {
     ) -> bool {
         match choice {
             Choice::Within { start, end } => range.start < end && range.end > start,
-            Choice::All | Choice::Oldest { .. } | Choice::Orphaned => true,
+            Choice::All | Choice::Oldest { .. } | Choice::Orphaned | Choice::OfPool(_) => true,
             Choice::Unused { allocations: None, seconds: None } => {
                 (state.collected_tick.wrapping_sub(block.freed_tick) as i32) > 0
             }

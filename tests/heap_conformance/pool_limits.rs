@@ -96,6 +96,43 @@ pub fn a_pools_limit_leaves_others_alone(subject: Subject) {
     rig.finish();
 }
 
+/// What is free in too small pieces goes back before a request fails, unless a graph may use it.
+pub fn a_pool_returns_its_own_free_memory_first(subject: Subject) {
+    for may_capture in [false, true] {
+        let rig = subject.plan().capacity(256 * MIB).start();
+        let cached = rig.allocate_and_touch(32 * MIB, A);
+        rig.free(cached);
+        let outside_bytes = rig.reserved_bytes();
+        if may_capture {
+            rig.begin_limited(6 * BLOCK_BYTES);
+        } else {
+            rig.heap.begin_pool_of_thread(DEVICE, POOL).unwrap();
+            rig.heap.set_pool_limit(DEVICE, POOL, Some(6 * BLOCK_BYTES)).unwrap();
+        }
+        let blocks = [(); 3].map(|()| rig.allocate_and_touch(2 * BLOCK_BYTES, A));
+        [blocks[0], blocks[2]].into_iter().for_each(|address| rig.free(address));
+        let served = rig.heap.allocate(4 * BLOCK_BYTES, DEVICE, A);
+        assert_eq!(rig.pool_usage().reserved_bytes, 6 * BLOCK_BYTES);
+        match &served {
+            Ok(address) => rig.touch(*address, A),
+            Err(error) => assert_eq!(error.status, Status::LimitReached, "{error}"),
+        }
+        assert_eq!(served.is_ok(), !may_capture);
+        assert_eq!(rig.reserved_bytes(), outside_bytes + 6 * BLOCK_BYTES);
+        let more = status_of(rig.heap.allocate(4 * BLOCK_BYTES, DEVICE, A));
+        assert_eq!(more, Status::LimitReached);
+        if !may_capture {
+            // Other threads are not in the pool.
+            std::thread::scope(|scope| {
+                scope.spawn(|| rig.free(rig.allocate(64 * MIB, A)));
+            });
+        }
+        rig.end_limited();
+        served.into_iter().chain([blocks[1]]).for_each(|address| rig.free(address));
+        rig.finish();
+    }
+}
+
 /// Memory that does not come is not counted.
 pub fn a_pools_account_is_exact_when_memory_is_short(subject: Subject) {
     let rig = subject.plan().capacity(32 * MIB).start();

@@ -162,6 +162,21 @@ def a_pool_has_a_limit() -> None:
 
 
 @limited
+def a_pool_returns_its_own_memory_first() -> None:
+    outside = block(64 * MIB)
+    del outside
+    reserved = torch.cuda.memory_reserved()
+    with genesis.torch.pool(limit="48MB") as pool:
+        first, second, third = (block(16 * MIB) for _ in range(3))
+        del first, third
+        large = block(32 * MIB)
+        assert genesis.torch.pool_usage(pool).reserved_bytes == 48 * MIB
+        assert torch.cuda.memory_reserved() == reserved + 48 * MIB
+        refusal(16 * MIB)
+    del second, large
+
+
+@limited
 def a_mem_pool_has_a_limit() -> None:
     pool = torch.cuda.MemPool()
     genesis.torch.limit_pool(pool, 32 * MIB)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Optional, Union, cast
+from typing import Optional, Union
 
 import torch
 
@@ -41,13 +41,13 @@ def pool(device: _Device = None, *, limit: Optional[_sizes.Size] = None) -> Iter
     handle = Pool()
     torch.cuda.init()
     index = _index(device)
-    _private_pools.hold(index, handle.id, lends=False)
+    _private_pools.begin(index, handle.id)
     try:
         if limit is not None:
             _private_pools.limit(index, handle.id, limit)
-        with torch.cuda.use_mem_pool(cast(torch.cuda.MemPool, handle), device):
-            yield handle
+        yield handle
     finally:
+        _private_pools.end(index, handle.id)
         _private_pools.release(index, handle.id)
 
 
@@ -58,9 +58,10 @@ def limit_pool(
     ``torch.cuda.MemPool``, as long as it is in use; ``None`` removes the limit. In direct mode.
 
     The limit counts what the driver has given to the pool, live and free. A request is served from
-    the pool's free memory first. One that needs more than the limit allows raises
-    ``torch.OutOfMemoryError``, which names the limit. Nothing outside the pool is released, waited
-    for or refused because of it.
+    the pool's free memory first; if that is in too small pieces it goes back to the driver, unless
+    ``torch.cuda.use_mem_pool`` or a graph has used the pool. A request that needs more than the
+    limit allows raises ``torch.OutOfMemoryError``, which names the limit. Nothing outside the pool
+    is released or refused because of it.
     """
     _private_pools.limit(_index(device), pool.id, limit)
 

@@ -75,6 +75,16 @@ def hold(device: int, pool: PoolId, lends: bool) -> None:
     _library.call("genesis_private_pool_hold", device, _c(pool), int(lends))
 
 
+def begin(device: int, pool: PoolId) -> None:
+    """From now on this thread's requests come from the pool, and from no graph; counts a use."""
+    _library.call("genesis_private_pool_begin", device, _c(pool))
+
+
+def end(device: int, pool: PoolId) -> None:
+    """Ends :func:`begin`; the use lasts until :func:`release`."""
+    _library.call("genesis_private_pool_end", device, _c(pool))
+
+
 def release(device: int, pool: PoolId) -> None:
     """Ends a use of the pool; the last returns its memory to the driver."""
     _library.call("genesis_private_pool_release", device, _c(pool))

@@ -88,7 +88,7 @@ impl Extents {
     fn release_extent(&self, device: DeviceHeap<'_>, candidate: &Candidate<ExtentId>) -> u64 {
         let Candidate { address, piece: id, .. } = *candidate;
         let Some(lane) = device.heap.lanes.get(candidate.lane) else { return 0 };
-        let (bytes, epoch) = {
+        let (pool, bytes, epoch) = {
             let mut state = lane.lock();
             let mut extents = self.store.extents();
             let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
@@ -99,9 +99,11 @@ impl Extents {
                 .free_block_around(address, bytes, NO_SLOT)
                 .filter(|&slot| is_home && state.fence.is_idle(state.blocks.get(slot).freed_epoch));
             let Some(slot) = around else { return 0 };
-            (bytes, lane.detach(&mut state, &mut extents, Leaving { id, address, slot }))
+            let epoch = lane.detach(&mut state, &mut extents, Leaving { id, address, slot });
+            (lane.pool(), bytes, epoch)
         };
         if self.unmap_all(device, id) && self.destroy(device, id) {
+            device.refund_pool(pool, bytes);
             return bytes;
         }
         // If its view is still there it is the home again; otherwise the extent rests.

@@ -156,7 +156,7 @@ impl Extents {
     /// Brings the lane more free memory: steps 1 to 4.
     fn extend(&self, climb: &Climb<'_>) -> crate::base::Result<Outcome> {
         if climb.block_bytes > climb.device.usable_bytes() {
-            climb.require_pool_room(climb.block_bytes)?;
+            climb.make_pool_room(climb.block_bytes)?;
             return Ok(Outcome::Short);
         }
         if self.moves_much(climb.device) {
@@ -180,7 +180,9 @@ impl Extents {
             // Or another thread has just freed what is needed.
             return Ok(Outcome::More);
         }
-        climb.require_pool_room(window.bare_bytes)?;
+        if climb.make_pool_room(window.bare_bytes)? {
+            return Ok(Outcome::More);
+        }
         climb.device.make_room(window.bare_bytes);
         let filled = self.fill(climb, &window, &found, &growth)?;
         self.drop_excess_shadows(climb);

@@ -24,7 +24,9 @@ impl Extents {
             }
             let moved = self.take_elsewhere(climb, extent_bytes);
             let created: &[u64] = if moved.is_empty() { &[extent_bytes] } else { &[] };
-            climb.require_pool_room(created.iter().sum())?;
+            if climb.make_pool_room(created.iter().sum())? {
+                continue;
+            }
             climb.device.make_room(created.iter().sum());
             if self.lay(climb, &moved, created, None)? == Outcome::Short {
                 return Ok(None);

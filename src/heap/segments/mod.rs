@@ -29,6 +29,9 @@ use crate::memory::{Refusal, Segment, SegmentStore, Slot};
 use crate::observe::Tallies;
 use crate::order::Readiness;
 
+/// In a pool with a limit, a segment is larger than needed only up to this part of the limit.
+const LIMIT_PART: u64 = 8;
+
 /// Which segments of other streams a request may take.
 #[derive(Clone, Copy)]
 enum Reach {
@@ -67,7 +70,7 @@ impl Segments {
         {
             return Ok(Some(address));
         }
-        climb.require_pool_room(smallest_bytes)?;
+        climb.make_pool_room(smallest_bytes)?;
         if climb.wait_before_growing()
             && let Some(address) = serve_from_lanes(climb, Reach::Any)
         {
@@ -118,10 +121,12 @@ impl Segments {
     }
 }
 
-/// The segment to ask for: of the usual size, or the smallest if a pool's limit allows no more.
+/// The segment to ask for: of the usual size, or the smallest if the usual one would take more than
+/// a small part of a pool's limit.
 fn segment_bytes(climb: &Climb<'_>) -> u64 {
     let usual_bytes = climb.device.sizing.segment_bytes(climb.block_bytes);
-    if climb.pool_room_bytes() < usual_bytes { smallest_segment_bytes(climb) } else { usual_bytes }
+    let most_bytes = climb.pool_room_bytes().min(climb.pool_limit_bytes() / LIMIT_PART);
+    if most_bytes < usual_bytes { smallest_segment_bytes(climb) } else { usual_bytes }
 }
 
 /// The smallest segment that serves the request.

@@ -38,10 +38,14 @@ impl Segments {
         if !is_free || !state.blocks.is_whole_segment(slot) {
             return 0;
         }
+        let pool = lane.pool();
         let segment = lane.begin_leave(&mut state, slot);
         drop(state);
         match self.release_segment(device, lane, segment) {
-            Ok(()) => segment.bytes,
+            Ok(()) => {
+                device.refund_pool(pool, segment.bytes);
+                segment.bytes
+            }
             Err(_) => 0,
         }
     }
