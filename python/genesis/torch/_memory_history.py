@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Optional
 
@@ -79,6 +79,8 @@ class _Request:
     compile_context: bool = False
     global_record_annotations: bool = False
     skip_actions: Sequence[str] = ()
+    record_pinned_host_memory: bool = False
+    record_cuda: bool = True
 
 
 @dataclass(frozen=True)
@@ -94,16 +96,29 @@ class _LegacyRequest:
     compile_context: bool = False
     global_record_annotations: bool = False
     skip_actions: Sequence[str] = ()
+    record_pinned_host_memory: bool = False
+    record_cuda: bool = True
 
 
 def record(*arguments: Any, **named: Any) -> None:
     """``torch._C._cuda_record_memory_history``."""
-    _record(_Request(*arguments, **named))
+    _record(_Request(*_known_arguments(_Request, arguments), **named))
+
+
+def _known_arguments(request: type[Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments without those that only a later PyTorch has; they are named in a warning."""
+    known = len(fields(request))
+    if any(arguments[known:]):
+        _say.once(
+            f"torch.cuda.memory._record_memory_history of PyTorch {torch.__version__} has "
+            f"arguments that Genesis does not know; they are ignored: {arguments[known:]}"
+        )
+    return arguments[:known]
 
 
 def record_legacy(*arguments: Any, **named: Any) -> None:
     """``torch._C._cuda_record_memory_history_legacy``."""
-    asked = _LegacyRequest(*arguments, **named)
+    asked = _LegacyRequest(*_known_arguments(_LegacyRequest, arguments), **named)
     context = "state" if asked.record_context else None
     request = _Request(
         enabled="all" if asked.enabled else None,
@@ -114,6 +129,8 @@ def record_legacy(*arguments: Any, **named: Any) -> None:
         compile_context=asked.compile_context,
         global_record_annotations=asked.global_record_annotations,
         skip_actions=asked.skip_actions,
+        record_pinned_host_memory=asked.record_pinned_host_memory,
+        record_cuda=asked.record_cuda,
     )
     _record(request)
 
@@ -146,6 +163,31 @@ def snapshot(wanted: Optional[tuple[int, int, bool]] = None) -> dict[str, Any]:
     }
 
 
+def call_site(address: int) -> Optional[list[dict[str, Any]]]:
+    """``torch._C._cuda_allocationTraceback``: where the live block at ``address`` was allocated;
+    ``None`` if that was not recorded."""
+    recording = _recording
+    if recording is None or recording.context is None:
+        return None
+    with _lock:
+        segments = _taken()["segments"]
+    blocks = (block for segment in segments for block in segment["blocks"])
+    found = (one for one in blocks if one["address"] == address)
+    live = (one for one in found if one["state"] == "active_allocated")
+    return next((one.get("frames") or None for one in live), None)
+
+
+def annotate(_address: int, _metadata: str) -> None:
+    """``torch._C._cuda_annotateMemory``."""
+    if _recording is not None:
+        _say.once("torch.cuda.memory._annotate_tensor: annotations of tensors are not recorded")
+
+
+def is_metadata_recorded() -> bool:
+    """``torch._C._cuda_memoryMetadataSupported``."""
+    return True
+
+
 def set_metadata(metadata: str) -> None:
     """``torch._C._cuda_setMemoryMetadata``, for this thread."""
     _library.call("genesis_torch_metadata_set", metadata.encode())
@@ -168,7 +210,9 @@ def _record(asked: _Request) -> None:
             "torch.cuda.memory: global_record_annotations does not record torch.profiler's ranges; "
             "genesis.annotate and NVTX's ranges (genesis.torch.enable(nvtx=True)) are recorded"
         )
-    if asked.enabled is None:
+    if asked.record_pinned_host_memory:
+        _say.once("torch.cuda.memory: record_pinned_host_memory: pinned memory is not recorded")
+    if asked.enabled is None or not asked.record_cuda:
         _stop()
         return
     # As in PyTorch's allocator, the state alone has a history of one entry.

@@ -82,8 +82,12 @@ def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
         (torch._C, "_cuda_memorySnapshot", _memory_history.snapshot),
         (torch._C, "_cuda_setMemoryMetadata", _memory_history.set_metadata),
         (torch._C, "_cuda_getMemoryMetadata", _memory_history.metadata),
+        (torch._C, "_cuda_memoryMetadataSupported", _memory_history.is_metadata_recorded),
+        (torch._C, "_cuda_allocationTraceback", _memory_history.call_site),
+        (torch._C, "_cuda_annotateMemory", _memory_history.annotate),
         (torch._C, "_cuda_attach_out_of_memory_observer", _observers.attach),
         (torch._C, "_cuda_cudaCachingAllocator_enable", _caching.enable),
+        (torch._C, "_cuda_cudaCachingAllocator_is_enabled", _caching.is_enabled),
         # torch.accelerator's names for the same; it always asks PyTorch's own allocator.
         (torch._C, "_accelerator_isAllocatorInitialized", torch.cuda.is_initialized),
         (torch._C, "_accelerator_emptyCache", torch.cuda.empty_cache),
