@@ -40,7 +40,8 @@ ENDS_PYTORCH = {
     # Asked in destructors: the exception ends the process.
     "cuDevicePrimaryCtxGetState",
 }
-#: The driver's own functions, which Genesis calls; PyTorch calls those of the runtime.
+#: The driver's own functions, which Genesis calls. PyTorch calls those of the runtime: they are
+#: left out, because PyTorch ends the process, or leaves captures open, where some of them fail.
 OF_THE_DRIVER = re.compile("cu[A-Z]")
 #: Many more than a program makes.
 FOR_GOOD = 1 << 40
@@ -57,7 +58,8 @@ def swept() -> Any:
     fault: Optional[Fault] = json.loads(os.environ["FAULT"])
     (program,) = (one for one in PROGRAMS if one.__name__ == os.environ["SWEPT"])
     if fault is not None:
-        simcuda.fail(*fault)
+        call, nth, code, times = fault
+        simcuda.fail(f"@{call}", nth, code, times)
     ended = "well"
     try:
         program()

@@ -10,11 +10,14 @@ What differs from PyTorch's own allocator:
 - Frames of C++ have the file of the object where its debug information is missing.
 - A free block says that nothing was requested; PyTorch's keeps the size of the last request.
 - With stacks for allocations only, entries about the end of segments have none.
+- Where entries name a pool, those about a pool's memory that has gone say (0, 0).
 """
 
 from __future__ import annotations
 
+import bisect
 import pickle
+import re
 import tempfile
 import threading
 import time
@@ -149,18 +152,40 @@ def snapshot(wanted: Optional[tuple[int, int, bool]] = None) -> dict[str, Any]:
         segments = sorted(taken["segments"], key=lambda one: (one["device"], one["address"]))
         traces = taken["device_traces"]
         traces += [[] for _ in range(len(traces), _device_count())]
+        if _is_documented("pool_id"):
+            for entries in traces:
+                _name_pools(segments, entries)
         histories = [_history(device, entries) for device, entries in enumerate(traces)]
         if _recording is not None:
             _note_snapshot(_recording, segments, len(histories))
     if (first, second) != (0, 0):
         segments = [one for one in segments if one["segment_pool_id"] == (first, second)]
     own = taken["allocator_settings"]
+    hosts = ("host_segments", "host_traces") if _is_documented("host_segments") else ()
     return {
+        **{name: [] for name in hosts},
         "segments": segments,
         "device_traces": histories if has_traces else [],
         "allocator_settings": {**own, **_alloc_conf.described()},
         "external_annotations": taken["external_annotations"] if has_traces else [],
     }
+
+
+def _is_documented(name: str) -> bool:
+    """Returns true if snapshots of this PyTorch have something of that name."""
+    functions = (torch.cuda.memory._snapshot, torch.cuda.memory._record_memory_history)
+    words = " ".join(function.__doc__ or "" for function in functions)
+    return re.search(rf"\b{name}\b", words) is not None
+
+
+def _name_pools(segments: list[dict[str, Any]], entries: list[dict[str, Any]]) -> None:
+    """Gives each entry the numbers of its pool, as far as memory is still where it was."""
+    starts = sorted((one["address"], one["total_size"], one["segment_pool_id"]) for one in segments)
+    addresses = [start for start, _, _ in starts]
+    for entry in entries:
+        index = bisect.bisect_right(addresses, entry.get("addr", 0)) - 1
+        start, size, pool = starts[index] if index >= 0 else (0, 0, (0, 0))
+        entry["pool_id"] = pool if entry.get("addr", 0) < start + size else (0, 0)
 
 
 def call_site(address: int) -> Optional[list[dict[str, Any]]]:
@@ -310,6 +335,7 @@ def _note_snapshot(
             "time_us": time.time_ns() // 1000,
             "compile_context": "N/A",
             "user_metadata": metadata(),
+            **({"pool_id": (0, 0)} if _is_documented("pool_id") else {}),
         }
         if "snapshot" not in recording.skipped:
             kept = recording.snapshots.setdefault(device, [])

@@ -41,7 +41,8 @@ def calls(name: str) -> int:
 
 
 def fail(call: str, nth: int, code: int, times: int = 1) -> None:
-    """From the ``nth`` call of ``call`` on (1: the very next), ``times`` calls return ``code``."""
+    """From the ``nth`` call of ``call`` on (1: the very next), ``times`` calls return ``code``;
+    of ``@cuEventRecord``, not those under other symbols, such as ``cudaEventRecord``."""
     script = _preloaded.simcuda_fail
     script.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_int, ctypes.c_int64]
     failed = script(call.encode(), nth, code, times)
