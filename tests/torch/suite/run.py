@@ -44,9 +44,9 @@ MEMORY = (
     r"alloc|memor|_oom|pinned|mempool|pool|graph|stream|workspace|cycles|leak|fraction|"
     r"snapshot|segment|checkpoint|blocking|lazy_init|prod_large|register"
 )
-#: What the tests import that does not start CUDA, so that it can be imported before a fork.
-IMPORTS = ("numpy", "expecttest", "torch._dynamo", "torch.profiler", "torch.cuda._memory_viz")
-PLAIN = processes.Place("suite.child", (ROOT, PACKAGE_FOLDER), IMPORTS)
+#: What the tests import that does not start CUDA is imported before they are forked.
+PREPARED = ("support.before_fork", "numpy", "torch.cuda._memory_viz")
+PLAIN = processes.Place("suite.child", (ROOT, PACKAGE_FOLDER), prepared=PREPARED)
 PRELOAD_LIBRARY = Path(genesis.library_path()).with_name("libgenesis_preload.so")
 
 
