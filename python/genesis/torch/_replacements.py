@@ -75,7 +75,7 @@ def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
         (torch._C, "_cuda_memoryStats", _torch_stats.nested),
         (torch._C, "_cuda_resetPeakMemoryStats", _torch_stats.reset_peak),
         (torch._C, "_cuda_resetAccumulatedMemoryStats", _torch_stats.reset_accumulated),
-        (torch._C, "_cuda_getMemoryFraction", _statistics.memory_fraction),
+        (torch._C, "_cuda_getMemoryFraction", _alloc_conf.memory_fraction),
         (torch._C, "_cuda_record_memory_history", _memory_history.record),
         (torch._C, "_cuda_record_memory_history_legacy", _memory_history.record_legacy),
         (torch._C, "_cuda_isHistoryEnabled", _memory_history.is_enabled),

@@ -6,6 +6,7 @@ of expected differences must have it, with its reason; and what is on the list m
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,15 +40,15 @@ def read(path: Path) -> Differences:
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        head, colon, reason = line.partition(": ")
+        head, colon, why = line.partition(": ")
         words = head.split()
-        if not colon or not reason.strip() or len(words) != 2:
+        if not colon or not why.strip() or len(words) != 2:
             raise ValueError(f"{path}:{number}: not of the form 'WAY CLASS.TEST: REASON'")
         way, test = words
         if way not in (*GENESIS, BOTH):
             raise ValueError(f"{path}:{number}: there is no way {way!r}")
         for one in ("enabled", "caching") if way == BOTH else (way,):
-            found[test, one] = reason.strip()
+            found[test, one] = why.strip()
     return found
 
 
@@ -77,16 +78,18 @@ def judge(outcomes: list[Outcome], expected: Differences) -> tuple[list[str], li
     for one in outcomes:
         if one.way == PYTORCHS or one.test not in own:
             continue
-        reason = expected.get((one.test, one.way))
-        if one.state != "passed" and reason is not None:
-            known.append(f"{one.way} {one.test}: {reason}")
+        listed = expected.get((one.test, one.way))
+        if one.state != "passed" and listed is not None:
+            known.append(f"{one.way} {one.test}: {listed}")
         elif one.state != "passed":
-            wrong.append(f"{one.way} {one.test} {one.state}: {last_line(one.why)}")
-        elif reason is not None:
+            wrong.append(f"{one.way} {one.test} {one.state}: {reason(one.why)}")
+        elif listed is not None:
             wrong.append(f"{one.way} {one.test} passes, and is listed as a difference")
     return known, wrong
 
 
-def last_line(text: str) -> str:
+def reason(text: str) -> str:
+    """The line of a traceback that has the exception, or the last one."""
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "nothing said"
+    errors = [line for line in lines if re.match(r"(\w+\.)*\w+(Error|Exception)\b", line)]
+    return (errors or lines or ["nothing said"])[-1]

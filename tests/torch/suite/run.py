@@ -57,11 +57,15 @@ def place_of(way: str) -> processes.Place:
     return PLAIN
 
 
+#: The memory of an H100 as its driver reports it. Of a power of two, two halves would fit.
+DEVICE = {"SIMCUDA_MEMORY": "81559MiB"}
+
+
 def environment_of(way: str) -> dict[str, str]:
     if way not in ("enabled", "caching"):
-        return {}
+        return DEVICE
     path = [ROOT / "suite" / "enabled", ROOT, PACKAGE_FOLDER]
-    variables = {"PYTHONPATH": os.pathsep.join(map(str, path))}
+    variables = {**DEVICE, "PYTHONPATH": os.pathsep.join(map(str, path))}
     return {**variables, "GENESIS_POOL_TYPE": "Caching"} if way == "caching" else variables
 
 
@@ -141,7 +145,7 @@ def report(outcomes: list[Outcome], expected: judge.Differences, says_all: bool)
     print("\nNot judged: they do not pass with PyTorch's allocator on simcuda.")
     for one in outcomes:
         if one.way == judge.PYTORCHS and one.state != "passed":
-            print(f"  {one.test} {one.state}: {judge.last_line(one.why)}")
+            print(f"  {one.test} {one.state}: {judge.reason(one.why)}")
     if says_all:
         for one in outcomes:
             if one.state not in ("passed", "skipped"):
