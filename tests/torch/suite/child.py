@@ -7,7 +7,6 @@ import importlib.util
 import json
 import sys
 import unittest
-import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,7 +17,6 @@ from support import simcuda
 
 
 def main(arguments: dict[str, Any]) -> None:
-    warnings.simplefilter("ignore")
     torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_cudnn_sdp(False)
     if arguments["enable"]:
