@@ -198,7 +198,11 @@ class _Setting:
 
 
 def _fraction(setting: _Setting) -> None:
-    setting.follow("memory_fraction", setting.number() or _NEXT_TO_NOTHING)
+    fraction = setting.number()
+    if not 0 <= fraction <= 1:
+        text = f"{setting.key}:{setting.value}"
+        raise ValueError(f"{setting.key} is invalid, it must be from 0 to 1: {text}")
+    setting.follow("memory_fraction", fraction or _NEXT_TO_NOTHING)
 
 
 def _gc_threshold(setting: _Setting) -> None:
