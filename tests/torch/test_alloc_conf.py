@@ -13,7 +13,7 @@ import torch
 import genesis
 from genesis.torch._alloc_conf import parse
 from support.memory import MIB, block
-from support.program import program
+from support.program import OUT_OF_MEMORY, program
 
 GIB = 1 << 30
 
@@ -131,11 +131,20 @@ def test_a_text_is_read_as_pytorch_reads_it() -> None:
             parse(wrong)
 
 
+@program(env={"PYTORCH_ALLOC_CONF": "per_process_memory_fraction:0.0"}, says=OUT_OF_MEMORY)
+def test_a_fraction_of_nothing() -> None:
+    assert torch.cuda.get_per_process_memory_fraction() == 0.0
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.zeros(1, device="cuda")
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.zeros(1, device="cuda")
+
+
 @program(
     modes=("native",), env={"PYTORCH_ALLOC_CONF": "per_process_memory_fraction:7"}, ending="any"
 )
 def test_a_value_out_of_range() -> None:
-    with pytest.raises(ValueError, match=r"per_process_memory_fraction:7"):
+    with pytest.raises(ValueError, match=r"fraction is invalid.*per_process_memory_fraction:7"):
         genesis.torch.enable()
 
 

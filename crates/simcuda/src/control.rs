@@ -23,6 +23,10 @@
 //! const char *simcuda_validate(void);                   // what is wrong inside; NULL: nothing
 //! ```
 //!
+//! `simcuda_fail` of a call that the machine itself has, such as `cuEventRecord`, fails it under every
+//! symbol; of `@cuEventRecord`, under that symbol alone. So the calls of one library fail, and those
+//! that another makes through the runtime do not.
+//!
 //! `simcuda_set` has an effect only before the first call of CUDA; after it, it returns 1.
 //!
 //! −1 and NULL mean: no such name, or no simulation yet. `census` knows `used_bytes` (device

@@ -170,12 +170,13 @@ impl Simulation {
 /// Makes calls of one name fail. If the name is one of the machine's calls, the machine fails
 /// it, no matter by which symbol the program reaches it; otherwise the symbol of that name fails.
 pub(crate) fn fail(machine: &Machine, script: &Script, fault: &Fault) {
+    let symbol = fault.call.strip_prefix('@');
     match machine_call(&fault.call) {
+        None => script.add(symbol.unwrap_or(&fault.call), fault.nth, fault.code, fault.times),
         Some(call) => {
             let times = Times::Count(fault.times);
             machine.faults().fail(Target::call(call), fault.nth, times, Code(fault.code));
         }
-        None => script.add(&fault.call, fault.nth, fault.code, fault.times),
     }
 }
 

@@ -142,6 +142,14 @@ def test_a_transformer_is_trained_in_the_drivers_pool(torch, simulation):
     train(torch)
 
 
+# Not from a file in which PyTorch keeps what was compiled.
+@program(USE_PYTORCH_KERNEL_CACHE="0")
+def test_a_kernel_is_compiled_while_the_program_runs(torch, simulation):
+    """By NVRTC, which looks for functions of the driver that no header describes."""
+    for dtype in (torch.float32, torch.cdouble):
+        assert torch.ones(240_000, device="cuda", dtype=dtype).prod().shape == ()
+
+
 @program(SIMCUDA_DEVICES="2")
 def test_two_devices_copy_to_each_other(torch, simulation):
     for device in ("cuda:0", "cuda:1"):

@@ -36,6 +36,23 @@ pub(crate) fn install(name: &str, interpreter: &str, packages: &[&str]) -> Resul
     Ok(python)
 }
 
+/// The version of `package` that the registry has, if it is newer than the one in the environment
+/// `name`.
+pub(crate) fn newer(name: &str, package: &str) -> Result<Option<String>, String> {
+    let python = steps::target_folder().join(name).join("bin/python");
+    let mut list = Step::new(uv()?, &["pip", "list", "--outdated", "--format", "json", "--python"]);
+    list.extend([&python]);
+    Ok(latest_version(&output(&list)?, package))
+}
+
+/// The latest version of `package` in a list of outdated packages, which uv writes as JSON.
+fn latest_version(list: &str, package: &str) -> Option<String> {
+    let (_, entry) = list.split_once(&format!(r#""name":"{package}""#))?;
+    let (entry, _) = entry.split_once('}')?;
+    let (_, version) = entry.split_once(r#""latest_version":""#)?;
+    Some(version.split_once('"')?.0.to_owned())
+}
+
 /// The program uv, installed if it is missing.
 fn uv() -> Result<PathBuf, String> {
     let environment = steps::target_folder().join("uv-venv");
@@ -99,4 +116,18 @@ fn tracked(patterns: &[&str]) -> Result<Vec<String>, String> {
     let mut list = Step::new("git", &["ls-files", "--"]);
     list.extend(patterns);
     Ok(output(&list)?.lines().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::latest_version;
+
+    #[test]
+    fn the_latest_version_is_that_of_the_package() {
+        let list = r#"[{"name":"setuptools","version":"1","latest_version":"84.2"},
+            {"name":"torch","version":"2.11.0","latest_version":"2.15.0","latest_filetype":"w"}]"#;
+        assert_eq!(latest_version(list, "torch").as_deref(), Some("2.15.0"));
+        assert_eq!(latest_version(list, "tor"), None);
+        assert_eq!(latest_version("[]", "torch"), None);
+    }
 }

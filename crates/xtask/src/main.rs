@@ -49,7 +49,21 @@ enum Command {
     Nightly,
     /// Install PyTorch, and run its tests on a simulated GPU
     TestTorch {
+        /// With the newest release of PyTorch, instead of the one the tests are written for
+        #[arg(long)]
+        newest: bool,
         /// Passed on to pytest
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Run PyTorch's own tests of memory, with its allocator and with Genesis, on a simulated GPU
+    #[command(disable_help_flag = true)]
+    TestPytorchSuite {
+        /// With the newest release of PyTorch
+        #[arg(long)]
+        newest: bool,
+        /// The file test/test_cuda.py of PyTorch's sources, and what else
+        /// tests/torch/suite/run.py takes, `--help` included
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -108,10 +122,14 @@ fn main() -> ExitCode {
         Command::Demo => demo(),
         Command::Ci => ci(),
         Command::Test { arguments } => suite::test(&arguments),
-        Command::Nightly => {
-            environments::tidy().and_then(|()| suite::nightly()).and_then(|()| smoke())
+        Command::Nightly => environments::tidy()
+            .and_then(|()| suite::nightly())
+            .and_then(|()| torch::nightly())
+            .and_then(|()| smoke()),
+        Command::TestTorch { newest, arguments } => torch::test(version(newest), &arguments),
+        Command::TestPytorchSuite { newest, arguments } => {
+            torch::test_suite(version(newest), &arguments)
         }
-        Command::TestTorch { arguments } => torch::test(&arguments),
         Command::TestFrameworks { arguments } => frameworks::test(&arguments),
         Command::TestPage { arguments } => test_page(&arguments),
         Command::Install(arguments) => packages::install(&arguments),
@@ -141,7 +159,10 @@ fn ci() -> Outcome {
     environments::lint()?;
     thread::scope(|scope| {
         // Gigabytes come over the network while the compiler has the processors.
-        let environment = scope.spawn(frameworks::install);
+        let environment = scope.spawn(|| {
+            torch::install_newest()?;
+            frameworks::install()
+        });
         // In a folder of its own. Each of its crates is one unit of code, compiled by one
         // processor, so alone it would leave the others idle.
         let release = scope.spawn(|| run(&release::build()));
@@ -150,10 +171,15 @@ fn ci() -> Outcome {
         test_page(&[])?;
         environment.join().map_err(|_| "an environment of Python is not installed")??;
         release.join().map_err(|_| "the release build was not run to its end")??;
-        torch::test(&[])?;
+        torch::test(torch::Version::Usual, &[])?;
+        torch::test_part_with_newest()?;
         frameworks::test(&[])?;
         packages::test(&[])
     })
+}
+
+fn version(is_newest: bool) -> torch::Version {
+    if is_newest { torch::Version::Newest } else { torch::Version::Usual }
 }
 
 /// What else people run, in a short form each, so that it goes on working.

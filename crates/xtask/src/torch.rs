@@ -1,11 +1,13 @@
 //! `cargo xtask test-torch`: the tests that run the real PyTorch on simcuda, without a GPU.
 //!
-//! PyTorch's CUDA build comes from the package registry into an environment that the tests of
-//! other frameworks share (about 5 GB; installed once). The libraries are built in release, as
-//! users have them.
+//! PyTorch's CUDA builds come from the package registry: the version that the tests are written
+//! for into an environment that the tests of other frameworks share (about 5 GB; installed once),
+//! and the newest into one beside it. On every change all tests run with the one and a part with
+//! the other; nightly, all with both. The libraries are built in release, as users have them.
 
 use std::path::{Path, PathBuf};
 
+use crate::suite::FULL;
 use crate::{environments, release};
 use steps::{Outcome, Step, run, run_all};
 
@@ -13,14 +15,72 @@ use steps::{Outcome, Step, run, run_all};
 pub(crate) const ENVIRONMENT: &str = "torch-venv";
 /// PyTorch in the version that the tests are written for, and what they use with it.
 const PACKAGES: [&str; 5] = ["torch==2.11.0", "numpy", "matplotlib", "pytest", "pytest-xdist"];
+
+/// The same with the newest release on the registry.
+const NEWEST_ENVIRONMENT: &str = "torch-newest-venv";
+const NEWEST: &str = "torch==2.15.0";
+/// The tests that run with it on every change: of what is looked for inside PyTorch, where a
+/// release may have moved it.
+const OF_THE_NEWEST: [&str; 5] = [
+    "tests/torch/test_enable.py",
+    "tests/torch/test_graph_trees.py",
+    "tests/torch/test_mem_pool.py",
+    "tests/torch/test_observers.py",
+    "tests/torch/test_out_of_memory.py",
+];
+
+/// PyTorch's own tests have an environment for what they import.
+const SUITE_ENVIRONMENT: &str = "torch-suite-venv";
+const OF_THE_SUITE: [&str; 2] = ["expecttest", "psutil"];
+const SUITE: &str = "tests/torch/suite/run.py";
+
+/// Which PyTorch the tests run with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// The one that they are written for.
+    Usual,
+    /// The newest release.
+    Newest,
+}
+
 /// Installs what is missing, builds, and runs `tests/torch`; `arguments` go to pytest.
-pub(crate) fn test(arguments: &[String]) -> Outcome {
-    let python = install()?;
+pub(crate) fn test(version: Version, arguments: &[String]) -> Outcome {
+    let python = installed(version)?;
     run(&release::build())?;
     let mut tests = on_simcuda(&python);
     tests.extend(["tests/torch", "crates/simcuda/tests"]);
     tests.extend(arguments);
     run_all(&[tests])
+}
+
+/// Runs everything with the newest release, each matrix in full, and fails if there is a newer one.
+pub(crate) fn nightly() -> Outcome {
+    let python = installed(Version::Newest)?;
+    run(&release::build())?;
+    let mut tests = on_simcuda(&python).set(FULL, "1");
+    tests.extend(["tests/torch", "crates/simcuda/tests"]);
+    run(&tests)?;
+    check_newest()
+}
+
+/// Runs what is tested with the newest release on every change.
+pub(crate) fn test_part_with_newest() -> Outcome {
+    let python = installed(Version::Newest)?;
+    run(&release::build())?;
+    let mut tests = on_simcuda(&python);
+    tests.extend(OF_THE_NEWEST);
+    run(&tests)
+}
+
+/// Runs PyTorch's own tests of memory; `arguments` go to `tests/torch/suite/run.py`.
+pub(crate) fn test_suite(version: Version, arguments: &[String]) -> Outcome {
+    let packages = [&packages(version)[..], &OF_THE_SUITE].concat();
+    let python = environments::install(SUITE_ENVIRONMENT, "python3", &packages)?;
+    run(&release::build())?;
+    let mut suite = python_on_simcuda(&python);
+    suite.extend([SUITE]);
+    suite.extend(arguments);
+    run(&suite)
 }
 
 /// pytest on simcuda, with the library that was built; what it is to run is to be added.
@@ -42,5 +102,37 @@ pub(crate) fn python_on_simcuda(python: &Path) -> Step {
 
 /// The environment's Python, with everything that the tests import.
 pub(crate) fn install() -> Result<PathBuf, String> {
-    environments::install(ENVIRONMENT, "python3", &PACKAGES)
+    installed(Version::Usual)
+}
+
+/// The same with the newest release.
+pub(crate) fn install_newest() -> Result<PathBuf, String> {
+    installed(Version::Newest)
+}
+
+fn installed(version: Version) -> Result<PathBuf, String> {
+    let environment = match version {
+        Version::Usual => ENVIRONMENT,
+        Version::Newest => NEWEST_ENVIRONMENT,
+    };
+    environments::install(environment, "python3", &packages(version))
+}
+
+fn packages(version: Version) -> [&'static str; 5] {
+    let mut packages = PACKAGES;
+    if version == Version::Newest {
+        packages[0] = NEWEST;
+    }
+    packages
+}
+
+/// Fails if the registry has a newer release than [`NEWEST`].
+fn check_newest() -> Outcome {
+    match environments::newer(NEWEST_ENVIRONMENT, "torch")? {
+        Some(version) => Err(format!(
+            "PyTorch {version} is on the registry: set it in crates/xtask/src/torch.rs, and see \
+             what it has moved (cargo xtask test-torch --newest)"
+        )),
+        None => Ok(()),
+    }
 }

@@ -22,14 +22,22 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
-from .. import _library, options as _options
+from .. import _library, _statistics, options as _options
 from . import _say
 
 #: The variables, the first that is set counts.
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _MIB = 1 << 20
+#: Stands for the fraction 0, which the option does not take.
+_NEXT_TO_NOTHING = 2.0**-60
 
 _Value = Union[str, list[str]]
+
+
+def memory_fraction(device: int) -> float:
+    """``torch._C._cuda_getMemoryFraction``."""
+    fraction = _statistics.memory_fraction(device)
+    return 0.0 if fraction == _NEXT_TO_NOTHING else fraction
 
 
 @dataclass
@@ -190,8 +198,11 @@ class _Setting:
 
 
 def _fraction(setting: _Setting) -> None:
-    # PyTorch allows 0, of which nothing can be allocated.
-    setting.follow("memory_fraction", setting.number() or 2.0**-60)
+    fraction = setting.number()
+    if not 0 <= fraction <= 1:
+        text = f"{setting.key}:{setting.value}"
+        raise ValueError(f"{setting.key} is invalid, it must be from 0 to 1: {text}")
+    setting.follow("memory_fraction", fraction or _NEXT_TO_NOTHING)
 
 
 def _gc_threshold(setting: _Setting) -> None:

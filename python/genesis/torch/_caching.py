@@ -30,3 +30,8 @@ def enable(value: bool) -> None:
             _limit_before = _options.get("cache_size")
             _options.put("cache_size", 0)
             _statistics.empty_cache()
+
+
+def is_enabled() -> bool:
+    """``torch._C._cuda_cudaCachingAllocator_is_enabled``."""
+    return _limit_before is None

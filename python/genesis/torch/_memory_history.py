@@ -10,16 +10,19 @@ What differs from PyTorch's own allocator:
 - Frames of C++ have the file of the object where its debug information is missing.
 - A free block says that nothing was requested; PyTorch's keeps the size of the last request.
 - With stacks for allocations only, entries about the end of segments have none.
+- Where entries name a pool, those about a pool's memory that has gone say (0, 0).
 """
 
 from __future__ import annotations
 
+import bisect
 import pickle
+import re
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Optional
 
@@ -79,6 +82,8 @@ class _Request:
     compile_context: bool = False
     global_record_annotations: bool = False
     skip_actions: Sequence[str] = ()
+    record_pinned_host_memory: bool = False
+    record_cuda: bool = True
 
 
 @dataclass(frozen=True)
@@ -94,16 +99,29 @@ class _LegacyRequest:
     compile_context: bool = False
     global_record_annotations: bool = False
     skip_actions: Sequence[str] = ()
+    record_pinned_host_memory: bool = False
+    record_cuda: bool = True
 
 
 def record(*arguments: Any, **named: Any) -> None:
     """``torch._C._cuda_record_memory_history``."""
-    _record(_Request(*arguments, **named))
+    _record(_Request(*_known_arguments(_Request, arguments), **named))
+
+
+def _known_arguments(request: type[Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments without those that only a later PyTorch has; they are named in a warning."""
+    known = len(fields(request))
+    if any(arguments[known:]):
+        _say.once(
+            f"torch.cuda.memory._record_memory_history of PyTorch {torch.__version__} has "
+            f"arguments that Genesis does not know; they are ignored: {arguments[known:]}"
+        )
+    return arguments[:known]
 
 
 def record_legacy(*arguments: Any, **named: Any) -> None:
     """``torch._C._cuda_record_memory_history_legacy``."""
-    asked = _LegacyRequest(*arguments, **named)
+    asked = _LegacyRequest(*_known_arguments(_LegacyRequest, arguments), **named)
     context = "state" if asked.record_context else None
     request = _Request(
         enabled="all" if asked.enabled else None,
@@ -114,6 +132,8 @@ def record_legacy(*arguments: Any, **named: Any) -> None:
         compile_context=asked.compile_context,
         global_record_annotations=asked.global_record_annotations,
         skip_actions=asked.skip_actions,
+        record_pinned_host_memory=asked.record_pinned_host_memory,
+        record_cuda=asked.record_cuda,
     )
     _record(request)
 
@@ -132,18 +152,65 @@ def snapshot(wanted: Optional[tuple[int, int, bool]] = None) -> dict[str, Any]:
         segments = sorted(taken["segments"], key=lambda one: (one["device"], one["address"]))
         traces = taken["device_traces"]
         traces += [[] for _ in range(len(traces), _device_count())]
+        if _is_documented("pool_id"):
+            for entries in traces:
+                _name_pools(segments, entries)
         histories = [_history(device, entries) for device, entries in enumerate(traces)]
         if _recording is not None:
             _note_snapshot(_recording, segments, len(histories))
     if (first, second) != (0, 0):
         segments = [one for one in segments if one["segment_pool_id"] == (first, second)]
     own = taken["allocator_settings"]
+    hosts = ("host_segments", "host_traces") if _is_documented("host_segments") else ()
     return {
+        **{name: [] for name in hosts},
         "segments": segments,
         "device_traces": histories if has_traces else [],
         "allocator_settings": {**own, **_alloc_conf.described()},
         "external_annotations": taken["external_annotations"] if has_traces else [],
     }
+
+
+def _is_documented(name: str) -> bool:
+    """Returns true if snapshots of this PyTorch have something of that name."""
+    functions = (torch.cuda.memory._snapshot, torch.cuda.memory._record_memory_history)
+    words = " ".join(function.__doc__ or "" for function in functions)
+    return re.search(rf"\b{name}\b", words) is not None
+
+
+def _name_pools(segments: list[dict[str, Any]], entries: list[dict[str, Any]]) -> None:
+    """Gives each entry the numbers of its pool, as far as memory is still where it was."""
+    starts = sorted((one["address"], one["total_size"], one["segment_pool_id"]) for one in segments)
+    addresses = [start for start, _, _ in starts]
+    for entry in entries:
+        index = bisect.bisect_right(addresses, entry.get("addr", 0)) - 1
+        start, size, pool = starts[index] if index >= 0 else (0, 0, (0, 0))
+        entry["pool_id"] = pool if entry.get("addr", 0) < start + size else (0, 0)
+
+
+def call_site(address: int) -> Optional[list[dict[str, Any]]]:
+    """``torch._C._cuda_allocationTraceback``: where the live block at ``address`` was allocated;
+    ``None`` if that was not recorded."""
+    recording = _recording
+    if recording is None or recording.context is None:
+        return None
+    with _lock:
+        segments = _taken()["segments"]
+    blocks = (block for segment in segments for block in segment["blocks"])
+    found = (one for one in blocks if one["address"] == address)
+    live = (one for one in found if one["state"] == "active_allocated")
+    return next((one.get("frames") or None for one in live), None)
+
+
+def annotate(_address: int, _metadata: str) -> None:
+    """``torch._C._cuda_annotateMemory``."""
+    if _recording is not None:
+        _say.once("torch.cuda.memory._annotate_tensor: annotations of tensors are not recorded")
+
+
+def is_metadata_recorded() -> bool:
+    """``torch._C._cuda_memoryMetadataSupported``."""
+    return True
 
 
 def set_metadata(metadata: str) -> None:
@@ -168,7 +235,9 @@ def _record(asked: _Request) -> None:
             "torch.cuda.memory: global_record_annotations does not record torch.profiler's ranges; "
             "genesis.annotate and NVTX's ranges (genesis.torch.enable(nvtx=True)) are recorded"
         )
-    if asked.enabled is None:
+    if asked.record_pinned_host_memory:
+        _say.once("torch.cuda.memory: record_pinned_host_memory: pinned memory is not recorded")
+    if asked.enabled is None or not asked.record_cuda:
         _stop()
         return
     # As in PyTorch's allocator, the state alone has a history of one entry.
@@ -266,6 +335,7 @@ def _note_snapshot(
             "time_us": time.time_ns() // 1000,
             "compile_context": "N/A",
             "user_metadata": metadata(),
+            **({"pool_id": (0, 0)} if _is_documented("pool_id") else {}),
         }
         if "snapshot" not in recording.skipped:
             kept = recording.snapshots.setdefault(device, [])

@@ -5,6 +5,9 @@ PyTorch's ``allocated`` and ``freed`` are sums since the start or since
 and later results are differences from them. Nothing else is affected.
 
 Two keys are always 0, as with cudaMallocAsync: the ``oversize_…``, which Genesis does not count.
+Keys that only later versions of PyTorch have are there if this one's documentation has them:
+``num_oom_rejections`` is 0, because Genesis asks the driver before it refuses a request, and
+``reserved_bytes_by_private_pools`` is empty, because Genesis counts for all pools together.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+import torch
 
 from .. import _statistics
 from .._statistics import Gauge, PoolStats
@@ -62,6 +67,9 @@ def nested(device: int) -> dict[str, Any]:
     result["num_device_free"] = segments["freed"]
     result["max_split_size"] = _alloc_conf.max_split_bytes()
     result["num_sync_all_streams"] = _collections(figures.device) - base.collections
+    later: dict[str, Any] = {"num_oom_rejections": 0, "reserved_bytes_by_private_pools": {}}
+    documented = torch.cuda.memory.memory_stats.__doc__ or ""
+    result.update({name: value for name, value in later.items() if f'"{name}"' in documented})
     for name in ("oversize_allocations", "oversize_segments"):
         result[name] = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
     return result

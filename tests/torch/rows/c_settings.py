@@ -87,7 +87,12 @@ def chosen() -> list[Any]:
     raise AssertionError("an allocator in use was replaced")
 
 
-@row("torch.cuda.memory._free_mutex", "torch._C._cuda_lock_mutex", "torch._C._cuda_unlock_mutex")
+@row(
+    "torch.cuda.memory._free_mutex",
+    "torch._C._cuda_lock_mutex",
+    "torch._C._cuda_unlock_mutex",
+    of_some_versions=True,
+)
 def locked() -> int:
     with torch.cuda.memory._free_mutex():
         pass

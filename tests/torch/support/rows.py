@@ -9,12 +9,14 @@ are those of ``lines()``.
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
 import rows
+import torch
 
 Program = Callable[[], Any]
 
@@ -33,10 +35,33 @@ class Row:
     env: Mapping[str, str] = field(default_factory=dict)
     #: What every line on standard error matches, under Genesis; ``None``: there are no lines.
     says: Optional[str] = None
+    #: The functions are missing in some versions of PyTorch, which are not asked.
+    of_some_versions: bool = False
+
+    def is_there(self) -> bool:
+        """Returns true if this PyTorch has the functions."""
+        return all(_is_there(name) for name in self.names)
 
     def line(self) -> str:
         names = ", ".join(f"`{name}`" for name in self.names)
         return f"| {names} | {self.differs or 'the same'} |"
+
+
+def _is_there(name: str) -> bool:
+    path, parenthesis, arguments = name.partition("(")
+    if not path.startswith("torch."):
+        return True
+    found: Any = torch
+    for part in path.split(".")[1:]:
+        found = getattr(found, part.partition("[")[0], None)
+    if found is None or not parenthesis:
+        return found is not None
+    try:
+        parameters = inspect.signature(found).parameters
+    except (TypeError, ValueError):  # not of Python: it tells nothing
+        return True
+    named = [argument.partition("=")[0] for argument in arguments.split(", ")]
+    return all(one in parameters for one in named if one.isidentifier())
 
 
 _rows: list[Row] = []

@@ -40,6 +40,28 @@ def calls(name: str) -> int:
     return int(count(name.encode()))
 
 
+def fail(call: str, nth: int, code: int, times: int = 1) -> None:
+    """From the ``nth`` call of ``call`` on (1: the very next), ``times`` calls return ``code``;
+    of ``@cuEventRecord``, not those under other symbols, such as ``cudaEventRecord``."""
+    script = _preloaded.simcuda_fail
+    script.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_int, ctypes.c_int64]
+    failed = script(call.encode(), nth, code, times)
+    assert failed == 0, failed
+
+
+def clear_faults() -> None:
+    """The driver is well again."""
+    failed = _preloaded.simcuda_faults_clear()
+    assert failed == 0, failed
+
+
+def inconsistency() -> str:
+    """What is wrong inside the simulation; "": nothing."""
+    read = _preloaded.simcuda_validate
+    read.restype = ctypes.c_char_p
+    return (read() or b"").decode()
+
+
 def driver_nanoseconds() -> int:
     """The virtual time of all the driver's calls; −1: no call has reached the driver yet."""
     read = _preloaded.simcuda_driver_nanoseconds

@@ -118,3 +118,13 @@ unsafe extern "C" fn cuGetProcAddress(
     // SAFETY: the same function, which before CUDA 12 had no status.
     unsafe { cuGetProcAddress_v2(name, function, version, flags, ptr::null_mut()) }
 }
+
+/// Tables of functions between CUDA's own libraries, by an identifier; none is public, and there is
+/// none here. NVRTC asks for one and compiles without it, but does not bear that this function is
+/// missing.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetExportTable(table: *mut *const c_void, _id: *const [u8; 16]) -> c_int {
+    // SAFETY: null, or the caller's place for a table.
+    unsafe { put_if(table, ptr::null()) };
+    Code::INVALID_VALUE.0
+}

@@ -13,6 +13,7 @@ mod device;
 mod entry;
 mod event;
 mod graph;
+mod logs;
 mod memory;
 mod module;
 mod pool;

@@ -21,6 +21,7 @@ use crate::prerequisites;
 use steps::{Outcome, Step, cargo, read, run, taken};
 
 use needs::Tier;
+pub(crate) use program::FULL;
 use program::{Program, Ran};
 
 /// Always the whole workspace: cargo unites the features of what is built together, so building a
@@ -89,7 +90,7 @@ fn all(tier: Tier) -> Outcome {
 /// The examples in comments, which only cargo runs.
 fn documentation(tier: Tier) -> Step {
     let test = cargo(&["test", "--quiet", "--workspace", "--doc"]);
-    if tier == Tier::Nightly { test.set(program::FULL, "1") } else { test }
+    if tier == Tier::Nightly { test.set(FULL, "1") } else { test }
 }
 
 /// Runs `programs` side by side, prints a line for each as it ends, and all that a failed one
