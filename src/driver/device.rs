@@ -11,6 +11,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::sharing::Sharing;
 use crate::base::{DeviceOrdinal, Error, Status, StreamHandle};
 
 /// A driver's result code, with CUDA's numbers. Newer drivers may return codes not named
@@ -105,11 +106,21 @@ pub enum Call {
     Fill,
     /// `cuDeviceCanAccessPeer`.
     CanAccessPeer,
+    /// `cuIpcGetMemHandle`.
+    ShareAllocation,
+    /// `cuIpcOpenMemHandle`.
+    OpenAllocation,
+    /// `cuIpcCloseMemHandle`.
+    CloseAllocation,
+    /// `cuMemExportToShareableHandle`.
+    Export,
+    /// `cuMemImportFromShareableHandle`.
+    Import,
 }
 
 impl Call {
     /// How many kinds of call there are.
-    pub const COUNT: usize = Self::CanAccessPeer as usize + 1;
+    pub const COUNT: usize = Self::Import as usize + 1;
 
     /// The driver's name for the call.
     pub const fn name(self) -> &'static str {
@@ -141,6 +152,11 @@ impl Call {
             Self::CopyToDevice => "cuMemcpyHtoD",
             Self::Fill => "cuMemsetD8Async",
             Self::CanAccessPeer => "cuDeviceCanAccessPeer",
+            Self::ShareAllocation => "cuIpcGetMemHandle",
+            Self::OpenAllocation => "cuIpcOpenMemHandle",
+            Self::CloseAllocation => "cuIpcCloseMemHandle",
+            Self::Export => "cuMemExportToShareableHandle",
+            Self::Import => "cuMemImportFromShareableHandle",
         }
     }
 }
@@ -277,7 +293,7 @@ pub struct ContextId(pub u64);
 /// device as it was before the call. **Threads**: all methods are safe from any thread.
 /// **Re-entrancy**: no method calls back into the library. **Capture**: methods are legal
 /// while a stream of the process captures a graph, except where noted.
-pub trait Device: Send + Sync + fmt::Debug {
+pub trait Device: Sharing + Send + Sync + fmt::Debug {
     /// Which device this is.
     fn ordinal(&self) -> DeviceOrdinal;
 

@@ -15,6 +15,7 @@ pub mod host;
 mod open;
 mod platform;
 mod prices;
+mod sharing;
 pub mod simulated;
 
 pub use clock::ticks;
@@ -26,3 +27,4 @@ pub use handles::Handles;
 pub use open::open;
 pub use platform::{Backend, Platform};
 pub use prices::{Priced, Prices};
+pub use sharing::{SegmentHandle, Sharing};

@@ -1,7 +1,10 @@
 //! Settings that may change while threads allocate: when cached memory is released automatically,
 //! which slow-path flags operations test, and how streams are told apart.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use super::choice::Choice;
 use crate::config::{PoolType, Settings, StreamIds};
@@ -16,6 +19,8 @@ pub(super) const TIMING: u8 = 2;
 pub(super) const DEBUGGING: u8 = 4;
 /// Slow-path flag: the stream of events has a listener.
 pub(super) const LISTENING: u8 = 8;
+/// Slow-path flag: a block was shared with another process.
+pub(super) const SHARING: u8 = 16;
 
 /// Which streams are told apart by the driver's numbers: none, …
 const NO_STREAMS: u8 = 0;
@@ -68,7 +73,9 @@ impl Policy {
         let aging = timing || settings.gc_age_allocations.is_some();
         let bit = |is_set, bit| if is_set { bit } else { 0 };
         let heeded = bit(aging, AGING) | bit(timing, TIMING);
-        self.heeded.store(heeded | bit(settings.debug.is_any(), DEBUGGING), Relaxed);
+        let heeded = heeded | bit(settings.debug.is_any(), DEBUGGING);
+        self.heeded.fetch_and(heeded | SHARING, Relaxed);
+        self.heeded.fetch_or(heeded, Relaxed);
         let identified = match settings.stream_ids {
             _ if !self.has_numbers.load(Relaxed) => NO_STREAMS,
             StreamIds::Off => NO_STREAMS,
@@ -111,6 +118,11 @@ impl Policy {
     #[inline]
     pub(super) fn heeded(&self) -> u8 {
         self.heeded.load(Relaxed)
+    }
+
+    /// From now on operations look for blocks that are shared.
+    pub(super) fn heed_sharing(&self) {
+        self.heeded.fetch_or(SHARING, SeqCst);
     }
 
     /// Returns true if debugging is on, so that call sites and times of blocks are noted, or more.

@@ -25,3 +25,4 @@ pub(crate) use entry::{Lookup, look_up};
 pub(crate) use event::create_event;
 pub(crate) use graph::put_nodes;
 pub(crate) use pool::{get_attribute as get_pool_attribute, set_attribute as set_pool_attribute};
+pub(crate) use sharing::Handle;

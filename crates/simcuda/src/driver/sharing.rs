@@ -9,6 +9,12 @@ use crate::answer::put;
 use crate::call::driver;
 use crate::current;
 
+/// `CUipcMemHandle` and `CUipcEventHandle`, which are passed by value.
+#[repr(C)]
+pub(crate) struct Handle {
+    pub(crate) bytes: IpcHandle,
+}
+
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const POSIX: c_uint = 1;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the one flag there is, which must be set.
@@ -26,7 +32,7 @@ unsafe extern "C" fn cuIpcGetMemHandle(handle: *mut IpcHandle, address: u64) -> 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuIpcOpenMemHandle_v2(
     address: *mut u64,
-    handle: IpcHandle,
+    handle: Handle,
     flags: c_uint,
 ) -> c_int {
     driver("cuIpcOpenMemHandle_v2", format_args!("{flags}"), |simulation| {
@@ -35,7 +41,7 @@ unsafe extern "C" fn cuIpcOpenMemHandle_v2(
         }
         let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(address, simulation.machine.ipc_open_memory(context, &handle)?) }
+        unsafe { put(address, simulation.machine.ipc_open_memory(context, &handle.bytes)?) }
     })
 }
 
@@ -56,11 +62,11 @@ unsafe extern "C" fn cuIpcGetEventHandle(handle: *mut IpcHandle, event: u64) -> 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuIpcOpenEventHandle(event: *mut u64, handle: IpcHandle) -> c_int {
+unsafe extern "C" fn cuIpcOpenEventHandle(event: *mut u64, handle: Handle) -> c_int {
     driver("cuIpcOpenEventHandle", format_args!(""), |simulation| {
         let context = current::driver_context()?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(event, simulation.machine.ipc_open_event(context, &handle)?) }
+        unsafe { put(event, simulation.machine.ipc_open_event(context, &handle.bytes)?) }
     })
 }
 

@@ -7,6 +7,7 @@ use simgpu::{Code, IpcHandle};
 use crate::answer::put;
 use crate::call::runtime;
 use crate::current;
+use crate::driver::Handle;
 
 /// `cudaIpcMemLazyEnablePeerAccess`, the one flag there is, which must be set.
 const LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
@@ -23,7 +24,7 @@ unsafe extern "C" fn cudaIpcGetMemHandle(handle: *mut IpcHandle, address: u64) -
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaIpcOpenMemHandle(
     address: *mut u64,
-    handle: IpcHandle,
+    handle: Handle,
     flags: c_uint,
 ) -> c_int {
     runtime("cudaIpcOpenMemHandle", format_args!("{flags}"), |simulation| {
@@ -32,7 +33,7 @@ unsafe extern "C" fn cudaIpcOpenMemHandle(
         }
         let context = current::runtime_context();
         // SAFETY: see the head of `runtime`.
-        unsafe { put(address, simulation.machine.ipc_open_memory(context, &handle)?) }
+        unsafe { put(address, simulation.machine.ipc_open_memory(context, &handle.bytes)?) }
     })
 }
 
@@ -53,10 +54,10 @@ unsafe extern "C" fn cudaIpcGetEventHandle(handle: *mut IpcHandle, event: u64) -
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cudaIpcOpenEventHandle(event: *mut u64, handle: IpcHandle) -> c_int {
+unsafe extern "C" fn cudaIpcOpenEventHandle(event: *mut u64, handle: Handle) -> c_int {
     runtime("cudaIpcOpenEventHandle", format_args!(""), |simulation| {
         let context = current::runtime_context();
         // SAFETY: see the head of `runtime`.
-        unsafe { put(event, simulation.machine.ipc_open_event(context, &handle)?) }
+        unsafe { put(event, simulation.machine.ipc_open_event(context, &handle.bytes)?) }
     })
 }
