@@ -14,7 +14,8 @@
  * error. After fork, the child's calls fail with GENESIS_STATUS_FORKED_CHILD and genesis_free does
  * nothing, because CUDA allows a child nothing but exec; only pageable host memory works there
  * (genesis_host_malloc). The library has threads of its own only while a recording or a profile is
- * being made (one collects events) or GENESIS_TOP or GENESIS_METRICS is set (one publishes).
+ * being made (one collects events), if GENESIS_TOP or GENESIS_METRICS is set (one publishes), and
+ * from the first genesis_block_export on (one, and one for each process that imports).
  *
  * STREAMS. A block is for use on the stream it was allocated on: work queued there after
  * genesis_malloc has returned may use it. It may be freed while such work is still queued. The
@@ -457,6 +458,15 @@ void genesis_cupy_free(genesis_stream stream, void *ptr, int device);
 genesis_status genesis_dlpack_buffer_create(size_t size,
                                             int device,
                                             genesis_stream stream,
+                                            genesis_dlpack_buffer **buffer);
+
+// `genesis_block_import`, as a buffer: its last user closes the block.
+//
+// The caller's part:
+// `handle` is NULL, which is an error, or points to a handle; `buffer` is NULL, which is an error,
+// or points to a writable pointer.
+genesis_status genesis_dlpack_buffer_import(const genesis_block_handle *handle,
+                                            int device,
                                             genesis_dlpack_buffer **buffer);
 
 // Returns the address of the memory of `buffer`; NULL for NULL and for a buffer of 0 bytes.

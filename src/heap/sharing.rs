@@ -122,6 +122,13 @@ impl Heap {
         self.device(block.device)?.send(block.address..block.address + block.bytes)
     }
 
+    /// Fails as [`Self::send`] would, without making all of its handles.
+    pub fn check_sendable(&self, block: &SharedBlock) -> Result<()> {
+        assert_none_held();
+        // The memory under the first byte is of the same kind as the rest.
+        self.device(block.device)?.send(block.address..block.address + 1).map(|_| ())
+    }
+
     /// Maps memory of another process for `device`.
     ///
     /// `DriverFailed` and `OutOfMemory` (of address space) leave nothing mapped.
@@ -137,16 +144,19 @@ impl Heap {
         }
     }
 
+    /// Waits for all work of `device` that may use memory of another process. `Busy` while a stream
+    /// of the device may be captured.
+    pub fn wait_for_users(&self, device: DeviceOrdinal) -> Result<()> {
+        assert_none_held();
+        self.device(device)?.wait_for_users()
+    }
+
     /// Unmaps what [`Self::receive`] mapped, after a wait for all work of `device`. On an error it
     /// stays mapped: `Busy` while a stream of the device may be captured.
     pub fn dismiss(&self, device: DeviceOrdinal, memory: Imported) -> Result<()> {
         assert_none_held();
         let device = self.device(device)?;
-        if device.may_capture() {
-            let message = "memory of another process stays mapped while a stream is captured";
-            return Err(Error::new(Status::Busy, message));
-        }
-        device.synchronize()?;
+        device.wait_for_users()?;
         match memory {
             Imported::Segment(address) => {
                 Ok(device.outside_captures(|| device.driver.close_allocation(address))?)
@@ -164,8 +174,7 @@ impl Heap {
             Kept::No => Ok(false),
             Kept::Now => Ok(true),
             Kept::Before => {
-                let message =
-                    format!("{address:#x} is already free, and kept for another process");
+                let message = format!("{address:#x} is already free, and kept for another process");
                 let error = Error::new(Status::DoubleFree, message);
                 self.log.write(LogLevel::Error, &error);
                 Err(error)
@@ -203,6 +212,14 @@ impl Heap {
 }
 
 impl DeviceHeap<'_> {
+    fn wait_for_users(self) -> Result<()> {
+        if self.may_capture() {
+            let message = "memory of another process stays mapped while a stream is captured";
+            return Err(Error::new(Status::Busy, message));
+        }
+        Ok(self.synchronize()?)
+    }
+
     fn send(self, block: Range<u64>) -> Result<Outgoing> {
         let pieces = self.extents_under(&block);
         if pieces.is_empty() {

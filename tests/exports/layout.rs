@@ -16,6 +16,7 @@ use genesis::ffi::allocation::BlockInfo;
 use genesis::ffi::live::LiveBlock;
 use genesis::ffi::onnxruntime::OnnxruntimeFunctions;
 use genesis::ffi::private_pools::{BlockState, PoolBlock, PoolId, PoolSource};
+use genesis::ffi::sharing::BlockHandle;
 use genesis::ffi::statistics::Pool;
 use genesis::observe::{PoolStatistics, Statistics};
 
