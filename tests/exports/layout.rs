@@ -93,6 +93,7 @@ fn structures() -> Vec<(&'static str, Facts)> {
             }
         ),
         structure!("genesis_pool_id", PoolId { first, second }),
+        structure!("genesis_block_handle", BlockHandle { bytes }),
         structure!("genesis_pool_source", PoolSource { user_data, allocate, free }),
         structure!(
             "genesis_onnxruntime_functions",
