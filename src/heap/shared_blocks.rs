@@ -1,4 +1,5 @@
-//! The blocks that other processes have: who holds them, and what their owner freed meanwhile.
+//! The blocks that other processes have: who holds them, and what their owner freed meanwhile; and
+//! what is left of memory of other processes.
 //!
 //! A *share* is one block made known to other processes, from its first hold to its last release.
 //! While it is held the block stays live: freeing it only marks the share, and the last release
@@ -14,7 +15,9 @@
 
 use std::collections::HashMap;
 
+use crate::base::DeviceOrdinal;
 use crate::base::lock::{Lock, rank};
+use crate::driver::MemoryHandle;
 
 /// The number of a share.
 pub type ShareId = u64;
@@ -49,15 +52,30 @@ pub(super) enum Released {
     Freed,
 }
 
-/// Whether a block that its owner frees is kept for other processes.
+/// What an owner's free of a block means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum Freed {
     /// It is not shared.
-    No,
-    /// From now on.
-    Now,
-    /// It was freed before.
-    Before,
+    Unshared,
+    /// It is kept for other processes.
+    Kept,
+    /// It was freed before, and is kept.
+    Again,
+}
+
+/// What the driver did not take back of memory of other processes, and is to be asked again.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) handles: Vec<(DeviceOrdinal, MemoryHandle)>,
+    pub(super) ranges: Vec<(DeviceOrdinal, Remains)>,
+}
+
+/// A reservation, of which the first `mapped_bytes` are mapped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remains {
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) mapped_bytes: u64,
 }
 
 impl SharedBlocks {
@@ -101,13 +119,13 @@ impl SharedBlocks {
     }
 
     /// The owner frees the block at `address`, which is kept if it is shared.
-    pub(super) fn keep(&self, address: u64) -> Kept {
+    pub(super) fn keep(&self, address: u64) -> Freed {
         match self.table.lock().shares.get_mut(&address) {
-            None => Kept::No,
-            Some(share) if share.is_freed => Kept::Before,
+            None => Freed::Unshared,
+            Some(share) if share.is_freed => Freed::Again,
             Some(share) => {
                 share.is_freed = true;
-                Kept::Now
+                Freed::Kept
             }
         }
     }

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use super::pools::PoolNumber;
-use super::shared_blocks::{Kept, Released, ShareId};
+use super::shared_blocks::{Freed, Kept, Released, Remains, ShareId};
 use super::state::{DeviceHeap, Heap};
 use crate::base::lock::assert_none_held;
 use crate::base::{DeviceOrdinal, Error, Result, Status, blocking};
@@ -131,10 +131,12 @@ impl Heap {
 
     /// Maps memory of another process for `device`.
     ///
-    /// `DriverFailed` and `OutOfMemory` (of address space) leave nothing mapped.
+    /// `DriverFailed` and `OutOfMemory` (of address space) import nothing. What the driver then does
+    /// not take back is tried again at the next call.
     pub fn receive(&self, device: DeviceOrdinal, memory: &Incoming) -> Result<Imported> {
         assert_none_held();
         let device = self.device(device)?;
+        device.clear_remains();
         match memory {
             Outgoing::Segment { handle, .. } => {
                 let opened = blocking(|| device.driver.open_allocation(handle))?;
@@ -157,6 +159,7 @@ impl Heap {
         assert_none_held();
         let device = self.device(device)?;
         device.wait_for_users()?;
+        device.clear_remains();
         match memory {
             Imported::Segment(address) => {
                 Ok(device.outside_captures(|| device.driver.close_allocation(address))?)
@@ -171,9 +174,9 @@ impl Heap {
     /// `DoubleFree` if it was before.
     pub(super) fn keep_for_others(&self, address: u64) -> Result<bool> {
         match self.shared.keep(address) {
-            Kept::No => Ok(false),
-            Kept::Now => Ok(true),
-            Kept::Before => {
+            Freed::Unshared => Ok(false),
+            Freed::Kept => Ok(true),
+            Freed::Again => {
                 let message = format!("{address:#x} is already free, and kept for another process");
                 let error = Error::new(Status::DoubleFree, message);
                 self.log.write(LogLevel::Error, &error);
@@ -262,39 +265,67 @@ impl DeviceHeap<'_> {
         let bytes = bytes.filter(|&bytes| bytes > 0);
         let bytes = bytes.ok_or_else(|| Error::invalid_argument("a block without memory"))?;
         let address = self.driver.reserve(bytes, 0)?;
-        let mut end = address;
-        let mapped = files
-            .iter()
-            .try_for_each(|(file, bytes)| self.map_file(file, end, *bytes).map(|()| end += bytes));
+        let mut remains = Remains { address, bytes, mapped_bytes: 0 };
+        let mut mapped = Ok(());
+        for (file, bytes) in files {
+            mapped = self.map_file(file, &mut remains, *bytes);
+            if mapped.is_err() {
+                break;
+            }
+        }
         let peers = self.backing.extents().map(|extents| extents.store.peers());
         let peers = peers.unwrap_or_default();
         let mapped = mapped.and_then(|()| self.driver.set_access(address, bytes, &peers));
         if let Err(error) = mapped {
-            // What the driver does not take back stays reserved, and is nobody's.
-            if end == address || self.driver.unmap(address, end - address).is_ok() {
-                let _ = self.driver.unreserve(address, bytes);
-            }
+            self.clear(remains);
             return Err(error.into());
         }
         Ok(Imported::Extents { address, bytes })
     }
 
-    fn map_file(self, file: &OwnedFd, address: u64, bytes: u64) -> driver::Result<()> {
+    fn map_file(self, file: &OwnedFd, remains: &mut Remains, bytes: u64) -> driver::Result<()> {
         let handle = self.driver.import(file)?;
-        let mapped = self.driver.map(address, bytes, handle);
-        // The mapping keeps the memory. A handle that the driver keeps only costs its maker memory.
-        let released = self.driver.release(handle);
-        if mapped.is_ok() && released.is_err() {
-            let _ = self.driver.unmap(address, bytes);
+        let mapped = self.driver.map(remains.address + remains.mapped_bytes, bytes, handle);
+        remains.mapped_bytes += if mapped.is_ok() { bytes } else { 0 };
+        // The mapping keeps the memory.
+        if self.driver.release(handle).is_err() {
+            self.heap.remains.lock().handles.push((self.ordinal, handle));
         }
-        mapped.and(released)
+        mapped
+    }
+
+    /// Unmaps and unreserves; keeps what the driver does not take back.
+    fn clear(self, mut remains: Remains) {
+        let Remains { address, bytes, mapped_bytes } = remains;
+        if mapped_bytes > 0 && self.driver.unmap(address, mapped_bytes).is_ok() {
+            remains.mapped_bytes = 0;
+        }
+        if remains.mapped_bytes > 0 || self.driver.unreserve(address, bytes).is_err() {
+            self.heap.remains.lock().ranges.push((self.ordinal, remains));
+        }
+    }
+
+    /// Tries again to return what the driver did not take back.
+    fn clear_remains(self) {
+        let (handles, ranges) = {
+            let mut remains = self.heap.remains.lock();
+            let Kept { handles, ranges } = &mut *remains;
+            let own_handles: Vec<_> = handles.extract_if(.., |one| one.0 == self.ordinal).collect();
+            let own_ranges: Vec<_> = ranges.extract_if(.., |one| one.0 == self.ordinal).collect();
+            (own_handles, own_ranges)
+        };
+        for (ordinal, handle) in handles {
+            if self.driver.release(handle).is_err() {
+                self.heap.remains.lock().handles.push((ordinal, handle));
+            }
+        }
+        ranges.into_iter().for_each(|(_, remains)| self.clear(remains));
     }
 
     /// Undoes [`Self::map_files`].
     fn unmap_files(self, address: u64, bytes: u64) -> driver::Result<()> {
         self.driver.unmap(address, bytes)?;
-        // Addresses that the driver keeps are lost, not memory.
-        let _ = self.driver.unreserve(address, bytes);
+        self.clear(Remains { address, bytes, mapped_bytes: 0 });
         Ok(())
     }
 }

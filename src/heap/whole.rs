@@ -35,6 +35,7 @@ impl Heap {
             tags: Tags::new(),
             debugging: Debugging::new(settings, device_count, events),
             shared: SharedBlocks::default(),
+            remains: Lock::default(),
             clock,
             log,
             notes: Notes { events },

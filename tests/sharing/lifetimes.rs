@@ -48,12 +48,7 @@ fn a_consumer_that_dies_lets_go() {
         let handle = here.export(blocks[1]);
         let (copy, _) = second.import(&handle);
         blocks.into_iter().for_each(|block| here.free(block));
-        if pool_type == PoolType::Elastic {
-            // Under the others the driver still counts what the dead process had open.
-            first.kill();
-        } else {
-            drop(first.ask("exit"));
-        }
+        first.kill();
         second.expect(copy, 30 * MIB, 0);
         second.close(copy);
         Peer::finish([here, second]);
@@ -90,10 +85,7 @@ fn a_handle_can_be_discarded_anywhere() {
         there.ask(&format!("discard {}", handles[1])).unwrap();
         // Twice is once.
         there.ask(&format!("discard {}", handles[1])).unwrap();
-        here.expect_allocated(match pool_type {
-            PoolType::Caching => MIB,
-            _ => MIB,
-        });
+        here.expect_allocated(MIB);
         there.ask(&format!("discard {}", handles[2])).unwrap();
         here.expect_allocated(0);
         let gone = there.ask(&format!("import {}", handles[2])).unwrap_err();

@@ -48,8 +48,6 @@ pub enum Violation {
     FreedWhileOpen {
         /// Where it started.
         address: u64,
-        /// How many times it is open.
-        opened: u64,
     },
     /// A call used a stream that had been destroyed.
     DestroyedStream {
@@ -79,9 +77,8 @@ impl fmt::Display for Violation {
                 write!(formatter, "[{address:#x}, {end:#x}) was unmapped or freed while {touch} ")?;
                 formatter.write_str("was not known to be complete")
             }
-            Self::FreedWhileOpen { address, opened } => {
-                write!(formatter, "{address:#x} was freed while other processes have it open ")?;
-                write!(formatter, "{opened} times")
+            Self::FreedWhileOpen { address } => {
+                write!(formatter, "{address:#x} was freed while another process has it open")
             }
             Self::DestroyedStream { handle, call } => {
                 let name = call.map_or("a touch", Call::name);

@@ -115,7 +115,7 @@ pub(super) fn import(handle: &BlockHandle, device: Option<DeviceOrdinal>) -> Res
         let _ = imports.ask(handle, Request::Discard(handle.share, handle.token));
         return Ok(address);
     }
-    let answer = imports.ask(handle, Request::Import(handle.share, handle.token))?;
+    let answer = imports.ask(handle, Request::Import(handle.share, handle.token, handle.bytes))?;
     let mapped = match answer {
         Some(incoming) => imports.map(heap, device, &incoming, handle.bytes),
         None => Err(handle.gone()),

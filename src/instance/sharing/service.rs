@@ -59,13 +59,16 @@ pub(super) fn export(address: u64) -> Result<BlockHandle> {
 
 /// Makes the hold of a handle the caller's; if the handle was used before, holds once more.
 pub(super) fn claim(handle: &BlockHandle) -> Result<SharedBlock> {
-    claim_share(handle.share, handle.token).ok_or_else(|| handle.gone())
+    claim_share(handle.share, handle.token, handle.bytes).ok_or_else(|| handle.gone())
 }
 
-fn claim_share(share: ShareId, token: u64) -> Option<SharedBlock> {
+fn claim_share(share: ShareId, token: u64, bytes: u64) -> Option<SharedBlock> {
     let (block, is_first) = {
         let mut exports = exports();
         let export = exports.as_mut()?.get_mut(&share)?;
+        if export.block.bytes != bytes {
+            return None;
+        }
         (export.block, export.tokens.remove(&token))
     };
     let heap = instance::heap().ok()?;
@@ -140,14 +143,12 @@ fn serve(line: &Line) {
         // An importer that does not read its answer in time gives the line up, but still has what
         // it has mapped: only the line's end releases that.
         let _ = match request {
-            Request::Import(share, token) => {
-                let sent = claim_share(share, token).ok_or_else(not_there).and_then(|block| {
+            Request::Import(share, token, bytes) => {
+                let claimed = claim_share(share, token, bytes).ok_or_else(not_there);
+                let sent = claimed.and_then(|block| {
                     *held.entry(share).or_default() += 1;
-                    instance::heap()?.send(&block)
+                    instance::heap()?.send(&block).inspect_err(|_| end_one(&mut held, share))
                 });
-                if sent.is_err() {
-                    end_one(&mut held, share);
-                }
                 send_answer(line, &sent.map(Some))
             }
             Request::Release(share) => {

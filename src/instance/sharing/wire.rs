@@ -23,8 +23,8 @@ const MOST_EXTENTS: u64 = 1 << 24;
 /// What an importing process asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// The memory of a block, by a handle's share and token.
-    Import(ShareId, u64),
+    /// The memory of a block, by a handle's share, token and size.
+    Import(ShareId, u64, u64),
     /// The end of one use of a block.
     Release(ShareId),
     /// The end of a handle.
@@ -34,7 +34,7 @@ pub(super) enum Request {
 impl Request {
     pub(super) fn send(self, line: &Line) -> io::Result<()> {
         let words = match self {
-            Self::Import(share, token) => [1, share, token, 0],
+            Self::Import(share, token, bytes) => [1, share, token, bytes],
             Self::Release(share) => [2, share, 0, 0],
             Self::Discard(share, token) => [3, share, token, 0],
         };
@@ -47,7 +47,7 @@ impl Request {
         let mut message = [0; REQUEST_BYTES];
         line.receive(&mut message)?;
         match get(&message, 0) {
-            1 => Ok(Self::Import(get(&message, 1), get(&message, 2))),
+            1 => Ok(Self::Import(get(&message, 1), get(&message, 2), get(&message, 3))),
             2 => Ok(Self::Release(get(&message, 1))),
             3 => Ok(Self::Discard(get(&message, 1), get(&message, 2))),
             _ => Err(io::ErrorKind::InvalidData.into()),

@@ -167,6 +167,7 @@ impl Machine {
         }
         let words = Words::decode(handle, MEMORY)?;
         let note = words.open_note()?;
+        note.hold_open()?;
         let address = state.open_memory(context, &words, note)?;
         state.opened.insert((context, *handle), address);
         Ok(address)
@@ -198,11 +199,6 @@ impl Machine {
         let mapping = state.space.remove(address).ok_or(Code::INVALID_VALUE)?;
         state.check_untouched(address, &mapping);
         state.opened.retain(|_, &mut other| other != address);
-        if let Some(Memory { sharing: Sharing::Imported { note: Some(note), .. }, .. }) =
-            state.physical.get(key)
-        {
-            note.first().fetch_sub(1, Ordering::AcqRel);
-        }
         state.drop_mapping(key);
         Ok(())
     }
@@ -229,7 +225,7 @@ impl Machine {
         }
         let file = descriptor.try_clone().map_err(|_| Code::OUT_OF_MEMORY)?;
         let extent = Some(state.store.import(device, bytes, file)?);
-        let sharing = Sharing::Imported { note: None, opened: 1 };
+        let sharing = Sharing::Imported { _note: None, opened: 1 };
         Ok(state.physical.insert(Memory {
             device,
             context: None,
@@ -307,12 +303,12 @@ impl State {
     pub(crate) fn forget_note(&mut self, address: u64, key: u64) {
         let Some(memory) = self.physical.get_mut(key) else { return };
         let Sharing::Noted(note) = std::mem::take(&mut memory.sharing) else { return };
-        let opened = note.first().load(Ordering::Acquire);
+        let is_open = note.is_open_elsewhere();
         if let Some(notes) = &mut self.notes {
             notes.remove(&note);
         }
-        if opened > 0 {
-            self.report(Violation::FreedWhileOpen { address, opened });
+        if is_open {
+            self.report(Violation::FreedWhileOpen { address });
         }
     }
 
@@ -341,7 +337,6 @@ impl State {
             mapped.inspect_err(|_| self.space.give(start, range_bytes)).map(|()| start)
         });
         let range_start = placed.inspect_err(|_| self.store.destroy(extent))?;
-        note.first().fetch_add(1, Ordering::AcqRel);
         let memory = self.physical.insert(Memory {
             device,
             context: Some(context),
@@ -349,7 +344,7 @@ impl State {
             extent: Some(extent),
             mappings: 1,
             released: true,
-            sharing: Sharing::Imported { note: Some(note), opened: 1 },
+            sharing: Sharing::Imported { _note: Some(note), opened: 1 },
         });
         let address = range_start + start_bytes;
         let origin = Origin::Opened { range_start, range_bytes };

@@ -8,10 +8,12 @@
 //! | word | of an allocation | of an event |
 //! |---|---|---|
 //! | 0 | a number never reused; 0: freed | the same |
-//! | 1 | how many contexts of other processes have it open | how often it was recorded |
+//! | 1 | – | how often it was recorded |
 //! | 2 | – | up to which record its work is complete |
 //!
-//! Nothing another process writes here is trusted further than a count.
+//! Who has an allocation open holds a lock on the byte of the table's file with the cell's number,
+//! which the kernel takes from a process that ends, as a driver closes what it had open. Nothing
+//! another process writes here is trusted further than a count.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -103,6 +105,22 @@ impl Table {
         (head == [TABLE, nonce]).then_some(table)
     }
 
+    /// Locks a cell's byte of the file, as whoever has an allocation open.
+    fn lock(&self, cell: u32) -> Result<()> {
+        let mut lock = byte_lock(libc::F_RDLCK, cell);
+        // SAFETY: the descriptor is open, and the lock is live.
+        let locked = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) };
+        if locked == 0 { Ok(()) } else { Err(Code::OUT_OF_MEMORY) }
+    }
+
+    /// Returns true if another table of the same file has locked the cell's byte.
+    fn is_locked_elsewhere(&self, cell: u32) -> bool {
+        let mut lock = byte_lock(libc::F_WRLCK, cell);
+        // SAFETY: as in `lock`.
+        let asked = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
+        asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+    }
+
     fn word(&self, cell: u32, word: usize) -> &AtomicU64 {
         let index = (cell % CELLS) as usize * WORDS + word % WORDS;
         // SAFETY: the index is within the mapping, whose length no process changes: it is sized
@@ -116,6 +134,16 @@ impl Drop for Table {
         // SAFETY: mapped by `map` with this length, and unmapped only here.
         unsafe { libc::munmap(self.words.as_ptr().cast(), TABLE_BYTES as usize) };
     }
+}
+
+/// A lock on one byte of a table's file.
+fn byte_lock(kind: libc::c_int, cell: u32) -> libc::flock {
+    // SAFETY: all zeros are a valid value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    (lock.l_start, lock.l_len) = (libc::off_t::from(cell), 1);
+    lock
 }
 
 /// One cell of a table, which had the number `number` when it was noted or opened.
@@ -136,6 +164,16 @@ impl Cell {
     /// Returns true if what it stands for still exists.
     pub(crate) fn is_valid(&self) -> bool {
         self.number != 0 && self.word(0).load(Ordering::Acquire) == self.number
+    }
+
+    /// Counts as open, until the table of this cell is dropped.
+    pub(crate) fn hold_open(&self) -> Result<()> {
+        self.table.lock(self.cell)
+    }
+
+    /// Returns true if another process has it open.
+    pub(crate) fn is_open_elsewhere(&self) -> bool {
+        self.table.is_locked_elsewhere(self.cell)
     }
 
     pub(crate) fn place(&self) -> (u32, u64) {

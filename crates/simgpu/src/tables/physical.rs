@@ -66,7 +66,7 @@ pub(crate) enum Sharing {
     Noted(Cell),
     /// It is another process's, which counts its bytes. An allocation has that process's note.
     Imported {
-        note: Option<Cell>,
+        _note: Option<Cell>,
         /// How often it was opened, less how often it was closed.
         opened: u32,
     },
