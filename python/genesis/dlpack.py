@@ -162,7 +162,7 @@ def _parsed(dtype: Any) -> tuple[str, int]:
 
 
 def capsule(tensor: ctypes.c_void_p, name: Optional[bytes] = None) -> Any:
-    """A ``DLManagedTensor`` of the library's as Python passes it; ``name``: that of another kind."""
+    """A ``DLManagedTensor`` as Python passes it, or with ``name`` a tensor of another kind."""
     name = name or _NAME_OF_TENSOR
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3

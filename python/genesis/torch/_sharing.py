@@ -1,4 +1,4 @@
-"""Tensors on the GPU sent to other processes: what ``torch.multiprocessing`` and ``DataLoader`` call.
+"""Tensors sent to other processes: what ``torch.multiprocessing`` and ``DataLoader`` call.
 
 PyTorch's own functions ask its own allocator for handles, so three methods of
 ``torch.UntypedStorage`` are replaced. What they return and take has PyTorch's form:
@@ -19,6 +19,7 @@ A :class:`Handle` brings its functions along: a process that receives one needs 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -56,7 +57,7 @@ def make_shareable(explicit: frozenset[str]) -> None:
 class Handle(bytes):
     """Bytes that name a block of Genesis's in another process."""
 
-    def __reduce__(self) -> tuple[Callable[[bytes], "Handle"], tuple[bytes]]:
+    def __reduce__(self) -> tuple[Callable[[bytes], Handle], tuple[bytes]]:
         return received, (bytes(self),)
 
 
@@ -108,19 +109,10 @@ def replacements() -> list[tuple[Any, str, Any]]:
 
 
 def _new_shared(original: Callable[..., Any]) -> Callable[..., Any]:
-    def new_shared(
-        device: int,
-        handle: Any,
-        size_bytes: int,
-        offset_bytes: int,
-        counter: Any,
-        counter_offset: int,
-        event_handle: Any,
-        event_sync_required: Any,
-    ) -> Any:
-        more = (counter, counter_offset, event_handle, event_sync_required)
+    def new_shared(device: int, handle: Any, size_bytes: int, offset_bytes: int, *more: Any) -> Any:
         if not isinstance(handle, Handle):
             return original(device, handle, size_bytes, offset_bytes, *more)
+        counter, _, event_handle, event_sync_required = more
         own = reductions.storage_from_cache(torch.UntypedStorage, handle)
         if own is not None:
             _discard(counter)
@@ -169,10 +161,9 @@ def _imported(device: int, handle: bytes, size_bytes: int) -> torch.UntypedStora
 
 
 def _discard(handle: bytes) -> None:
-    try:
+    # An error means that its process has ended: then there is nothing to discard.
+    with contextlib.suppress(_library.InvalidArgumentError):
         _library.call("genesis_block_discard", handle)
-    except _library.InvalidArgumentError:
-        pass  # its process has ended: there is nothing to discard
 
 
 def _recorded(device: int) -> bytes:
