@@ -7,7 +7,7 @@
 
 use std::os::fd::OwnedFd;
 
-use super::device::{Call, Code, DriverError, MemoryHandle, Result};
+use super::call::{Call, Code, DriverError, MemoryHandle, Result};
 
 /// The driver's name for a segment, for other processes: `CUipcMemHandle`.
 pub type SegmentHandle = [u8; 64];
