@@ -5,21 +5,17 @@ from __future__ import annotations
 
 import functools
 import gc
-import multiprocessing
-import os
 import time
 from typing import Any, Callable
 
 import pytest
 import torch
 import torch.multiprocessing
-from torch.utils.data import DataLoader, Dataset
 
 import genesis
 import genesis.torch
-from support import child, simcuda
-from support.program import program, run
-from support.sharing import Consumer, consumer, described, refusal, values, write
+from support.program import run
+from support.sharing import consumer, described, refusal, values, write
 
 MIB = 1 << 20
 BYTES = {"SIMCUDA_STORE": "bytes"}
@@ -143,165 +139,3 @@ def test_a_tensor_may_be_sent_to_several_and_again() -> None:
             first.ask("drop", "it")
     del tensor
     expect_allocated(0)
-
-
-@everywhere
-def test_blocks_of_private_pools_are_sent() -> None:
-    pool = torch.cuda.MemPool()
-    with torch.cuda.use_mem_pool(pool):
-        tensor = full(3 * MIB, value=7.0)
-    with consumer(mode()) as other:
-        assert other.ask("keep", "it", tensor)["values"] == [7.0] * 8
-        other.ask("drop", "it")
-    del tensor
-    expect_allocated(0)
-    del pool
-
-
-@pytest.mark.parametrize("where", EVERYWHERE)
-def test_the_consumer_comes_after_the_producers_stream(where: str) -> None:
-    run_mode, env = EVERYWHERE[where]
-    run(ordered, run_mode, env)
-
-
-def ordered() -> None:
-    """The producer's stream stands still; what the consumer queues waits for it."""
-    tensor = full(1000, value=1.0)
-    side = torch.cuda.Stream()
-    with consumer(mode()) as other:
-        simcuda.hold(side.cuda_stream, True)
-        with torch.cuda.stream(side):
-            tensor.add_(1)
-            other.ask("keep", "it", tensor[0:0])
-            other._orders.put(("keep", "it", tensor))
-            time.sleep(0.5)
-            assert other._answers.empty(), "the values are read after the producer's stream"
-            simcuda.hold(side.cuda_stream, False)
-            other._answers.get(timeout=60)
-        side.synchronize()
-        other.ask("drop", "it")
-    del tensor
-    expect_allocated(0)
-
-
-class OnTheGpu(Dataset):
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return full(100, value=float(index))
-
-
-def enable_in_worker(_: int) -> None:
-    genesis.torch.enable()
-
-
-@everywhere
-def test_data_loader_workers_send_batches() -> None:
-    loader: DataLoader[Any] = DataLoader(
-        OnTheGpu(),
-        batch_size=None,
-        num_workers=2,
-        multiprocessing_context="spawn",
-        worker_init_fn=enable_in_worker if genesis.torch.is_enabled() else None,
-    )
-    seen = [values(batch)[0] for batch in loader]
-    assert sorted(seen) == [float(index) for index in range(8)]
-
-
-@everywhere
-def test_a_forked_child_cannot_receive() -> None:
-    tensor = full(1000)
-    context = torch.multiprocessing.get_context("fork")
-    queue, answers = context.Queue(), multiprocessing.get_context("fork").Queue()
-    process = context.Process(target=receive_one, args=(queue, answers))
-    process.start()
-    queue.put(tensor)
-    assert "Cannot re-initialize CUDA in forked subprocess" in answers.get(timeout=60)
-    process.join()
-    if genesis.torch.is_enabled():
-        return_what_was_sent(tensor)
-    del tensor
-
-
-def receive_one(queue: Any, answers: Any) -> None:
-    try:
-        queue.get()
-    except RuntimeError as error:
-        answers.put(str(error))
-
-
-def return_what_was_sent(tensor: torch.Tensor) -> None:
-    """Nobody received it, so PyTorch's rule holds: it stays until this process ends."""
-    allocated = torch.cuda.memory_allocated()
-    assert allocated >= tensor.untyped_storage().nbytes()
-
-
-def genesis_alone(**expected: Any) -> Callable[[Callable[[], Any]], Callable[..., None]]:
-    return program(env={**BYTES, **ELASTIC}, **expected)
-
-
-@genesis_alone()
-def test_what_a_dead_consumer_had_comes_back() -> None:
-    tensor = full(5 * MIB)
-    other = Consumer("enabled")
-    other.ask("keep", "it", tensor)
-    del tensor
-    assert torch.cuda.memory_allocated() > 0
-    other.kill()
-    expect_allocated(0)
-
-
-@genesis_alone()
-def test_the_own_process_gets_its_own_tensor() -> None:
-    tensor = full(1000, value=2.0)
-    queue = torch.multiprocessing.get_context("spawn").Queue()
-    queue.put(tensor)
-    back = queue.get()
-    assert back.data_ptr() == tensor.data_ptr()
-    assert back.untyped_storage()._cdata == tensor.untyped_storage()._cdata
-    del tensor
-    assert values(back) == [2.0] * 8
-    del back
-    expect_allocated(0)
-
-
-def produce(queue: Any, received: Any) -> None:
-    with child.mode("enabled"):
-        tensor = full(40 * MIB, value=11.0)
-        queue.put(tensor)
-        received.wait()
-        os._exit(0)
-
-
-@genesis_alone()
-def test_the_producer_may_end_first() -> None:
-    context = torch.multiprocessing.get_context("spawn")
-    queue, received = context.Queue(), context.Event()
-    process = context.Process(target=produce, args=(queue, received))
-    process.start()
-    tensor = queue.get()
-    received.set()
-    process.join()
-    assert values(tensor) == [11.0] * 8
-    assert torch.cuda.memory_allocated() == 0, "it counts for its producer"
-    del tensor
-    gc.collect()
-    assert simcuda.census("imported_bytes") == 0
-
-
-@genesis_alone()
-def test_a_process_without_genesis_receives() -> None:
-    tensor = full(1000, value=4.0)
-    with consumer("native") as other:
-        assert other.ask("keep", "it", tensor)["values"] == [4.0] * 8
-        other.ask("drop", "it")
-    del tensor
-    expect_allocated(0)
-
-
-@program(env={**BYTES, **ELASTIC, "TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC": "0"})
-def test_memory_is_not_made_for_sending_where_pytorchs_is_not() -> None:
-    assert genesis.options.get("handle_type") == "none"
-    tensor = full(1000)
-    assert "GENESIS_HANDLE_TYPE=posix" in refusal(tensor)
