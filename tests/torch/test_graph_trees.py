@@ -19,8 +19,7 @@ from support.program import program, run
 
 
 def every_program() -> dict[str, Any]:
-    """What each program returned, or how it failed. They share a process, because it takes seconds
-    to import the trees."""
+    """What each program returned, or how it failed."""
     results: dict[str, Any] = {}
     for one in PROGRAMS:
         try:
@@ -34,7 +33,7 @@ def every_program() -> dict[str, Any]:
 @functools.cache
 def results(mode: str, strategy: str = "Elastic") -> Any:
     env = {"GENESIS_POOL_TYPE": strategy, "SIMCUDA_DEVICES": "2"}
-    return run(every_program, mode, env, fresh=True)
+    return run(every_program, mode, env)
 
 
 @pytest.mark.parametrize("strategy", ["Elastic", "Caching"])

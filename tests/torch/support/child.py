@@ -4,7 +4,8 @@ Endings, each after the device is idle:
 
 ``freed``  the program has freed everything: nothing is live in Genesis; what Genesis holds from
            the driver is, to the byte or the page, what the driver has handed out; and after
-           emptying the cache that is nothing.
+           emptying the cache that is nothing. Nothing is left for Python to free, so the process
+           ends without that (:func:`support.processes.exit_without_python`).
 ``live``   blocks may be live, also while the process exits; what Genesis holds is, to the byte,
            what the driver has handed out.
 ``any``    nothing is checked: for programs that never reach the device.
@@ -45,6 +46,8 @@ def main(arguments: dict[str, Any]) -> None:
         assert found > 0, "the race detector was expected to find something"
     else:
         assert found == 0, simcuda.violations_text()
+    if arguments["ending"] == "freed":
+        processes.exit_without_python()
 
 
 @contextlib.contextmanager
