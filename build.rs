@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files of the C interface: its functions and their types.
-const SOURCES: [&str; 27] = [
+const SOURCES: [&str; 28] = [
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
@@ -24,6 +24,7 @@ const SOURCES: [&str; 27] = [
     "src/ffi/peers.rs",
     "src/ffi/private_pools.rs",
     "src/ffi/profile.rs",
+    "src/ffi/sharing.rs",
     "src/ffi/statistics.rs",
     "src/ffi/streams.rs",
     "src/ffi/host.rs",

@@ -14,7 +14,8 @@
  * error. After fork, the child's calls fail with GENESIS_STATUS_FORKED_CHILD and genesis_free does
  * nothing, because CUDA allows a child nothing but exec; only pageable host memory works there
  * (genesis_host_malloc). The library has threads of its own only while a recording or a profile is
- * being made (one collects events) or GENESIS_TOP or GENESIS_METRICS is set (one publishes).
+ * being made (one collects events), if GENESIS_TOP or GENESIS_METRICS is set (one publishes), and
+ * from the first genesis_block_export on (one, and one for each process that imports).
  *
  * STREAMS. A block is for use on the stream it was allocated on: work queued there after
  * genesis_malloc has returned may use it. It may be freed while such work is still queued. The
@@ -165,6 +166,13 @@ typedef int (*genesis_out_of_memory_callback)(void *user_data, int device, size_
 // function of the library, may run on several threads at once, and must not throw. It is not
 // called for messages of its own calls, which could go on for ever.
 typedef void (*genesis_log_callback)(void *user_data, genesis_log_level level, const char *message);
+
+// Names a block in another process. It may be copied and sent any way that keeps its bytes.
+typedef struct {
+    // What only the library reads. The first 40 are the same in all handles of a block while it is
+    // shared without interruption.
+    uint8_t bytes[64];
+} genesis_block_handle;
 
 // A live block and its allocation.
 //
@@ -492,6 +500,15 @@ void genesis_cupy_free(genesis_stream stream, void *ptr, int device);
 genesis_status genesis_dlpack_buffer_create(size_t size,
                                             int device,
                                             genesis_stream stream,
+                                            genesis_dlpack_buffer **buffer);
+
+// `genesis_block_import`, as a buffer: its last user closes the block.
+//
+// The caller's part:
+// `handle` is NULL, which is an error, or points to a handle; `buffer` is NULL, which is an error,
+// or points to a writable pointer.
+genesis_status genesis_dlpack_buffer_import(const genesis_block_handle *handle,
+                                            int device,
                                             genesis_dlpack_buffer **buffer);
 
 // Returns the address of the memory of `buffer`; NULL for NULL and for a buffer of 0 bytes.
@@ -824,6 +841,69 @@ genesis_status genesis_profile_write(const char *path);
 // The caller's part:
 // `path` is NULL, which is an error, or a NUL-terminated string.
 genesis_status genesis_snapshot_write(const char *path);
+
+// Writes to `handle` what another process of the same user on the same machine can import the live
+// block at `ptr` by, its first byte.
+//
+// Each handle keeps the block: genesis_free then marks it as freed, and its memory is reused only
+// after the last use elsewhere has ended. A handle is for one import. Its hold passes to the process
+// that imports it, and ends when that process has closed the block or has ended, however that
+// happened. A handle that nobody imports keeps the block until genesis_block_discard or the end of
+// this process. While a block is shared its tag cannot be paused (GENESIS_STATUS_BUSY).
+//
+// The library orders no streams of two processes. Let the importer wait for what was queued here:
+// by an event of CUDA's for several processes, or by a wait on the host before the handle is sent.
+//
+// Memory is shared in the driver's units: the importer can also reach what lies around the block in
+// its segment (Caching) or in its extents (Elastic). Elastic's extents must be made for it:
+// GENESIS_HANDLE_TYPE=posix, which `genesis.torch.enable()` sets. The first export starts a thread.
+//
+// GENESIS_STATUS_FOREIGN_POINTER and _DOUBLE_FREE: `ptr` is no live block.
+// GENESIS_STATUS_INVALID_ARGUMENT: it is a block of another process. GENESIS_STATUS_BUSY: it is
+// paused. GENESIS_STATUS_NOT_SUPPORTED: its memory cannot be shared; the last error says why.
+//
+// The caller's part:
+// `handle` is NULL, which is an error, or points to a writable handle.
+genesis_status genesis_block_export(const void *ptr,
+                                    genesis_block_handle *handle);
+
+// Maps the block that `handle` names for `device` (-1: the ordinal it has in the exporting process;
+// both must be the same GPU), and writes its address here to `ptr`, and its size in bytes to `size`
+// unless that is NULL.
+//
+// A block that is mapped already is only counted, and so is a block of this process itself, whose
+// own address is returned. genesis_block_close ends each import; genesis_free refuses the address.
+// The memory counts for the exporter, in its statistics and limits. The exporter may end first:
+// Elastic's memory stays, that of other strategies becomes undefined.
+//
+// GENESIS_STATUS_INVALID_ARGUMENT: the bytes are no handle, or what it names is gone.
+// GENESIS_STATUS_NOT_SUPPORTED: the exporter cannot be reached or cannot share the block, or the
+// block is imported for another device. GENESIS_STATUS_DRIVER_FAILED and _OUT_OF_MEMORY: the driver
+// did not map it; then nothing is imported, and the handle is used up.
+//
+// The caller's part:
+// `handle` is NULL, which is an error, or points to a handle; `ptr` is NULL, which is an error, or
+// points to a writable pointer; `size` is NULL or points to a writable size.
+genesis_status genesis_block_import(const genesis_block_handle *handle,
+                                    int device,
+                                    void **ptr,
+                                    size_t *size);
+
+// Ends one import of the block at `ptr`. After the last one the library waits for all work of the
+// device, unmaps the block and tells the exporter. While a stream of the device is captured it does
+// so later, at the next import or close.
+//
+// GENESIS_STATUS_FOREIGN_POINTER: no block is imported there.
+genesis_status genesis_block_close(void *ptr);
+
+// Ends the hold of a handle that nobody will import, in the exporting process or any other. Does
+// nothing for a handle that was imported.
+//
+// GENESIS_STATUS_INVALID_ARGUMENT: the bytes are no handle, or the exporter has ended.
+//
+// The caller's part:
+// `handle` is NULL, which is an error, or points to a handle.
+genesis_status genesis_block_discard(const genesis_block_handle *handle);
 
 // Writes the statistics of `device` to `stats`, whose `struct_size` the caller has set.
 //

@@ -7,7 +7,7 @@
 //! | [`ffi`] | the C boundary | instance, callsite, process, heap, observe, driver, config, base |
 //! | `instance` | heaps and files | callsite, process, heap, observe, driver, config, base |
 //! | `callsite` | where in the program a call was made | process, observe, config, base |
-//! | `process` | forks, threads, exit, loaded shared objects | base |
+//! | `process` | forks, threads, exit, shared objects, messages to processes | base |
 //! | [`heap`] | the allocator: request in, block out | all below |
 //! | `strategy` | where a block goes | memory, config, base |
 //! | `order` | when a freed block may be used again | memory, driver, base |

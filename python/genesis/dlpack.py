@@ -21,10 +21,13 @@ from . import _blocks, _library
 _CUDA = 2
 _HOST = 1
 
+#: ``kDLUInt``.
+UNSIGNED = 1
+
 #: ``DLDataTypeCode``, and the letter in NumPy's type strings or ``None``.
 _KINDS = {
     "int": (0, "i"),
-    "uint": (1, "u"),
+    "uint": (UNSIGNED, "u"),
     "float": (2, "f"),
     "bfloat": (4, None),
     "complex": (5, "c"),
@@ -120,7 +123,7 @@ class Buffer:
             versioned,
             ctypes.byref(tensor),
         )
-        return _capsule(tensor, _NAME_OF_VERSIONED if versioned else _NAME_OF_TENSOR)
+        return capsule(tensor, _NAME_OF_VERSIONED if versioned else None)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -158,7 +161,9 @@ def _parsed(dtype: Any) -> tuple[str, int]:
     return match[1], bits
 
 
-def _capsule(tensor: ctypes.c_void_p, name: bytes) -> Any:
+def capsule(tensor: ctypes.c_void_p, name: Optional[bytes] = None) -> Any:
+    """A ``DLManagedTensor`` as Python passes it, or with ``name`` a tensor of another kind."""
+    name = name or _NAME_OF_TENSOR
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
     destroy = _library.address("genesis_dlpack_capsule_destroy")

@@ -17,14 +17,16 @@
 //! **Invariants**: `live` has what is handed out, by address; a reservation is in `live` or in
 //! `retired` once; nothing is mapped in a retired one. **Locks**: one, never held while the driver
 //! is called. **Not done**: nothing guards the bytes before an allocation, up to a granule of
-//! which are mapped with it; memory is not made for sharing or for GPUDirect RDMA.
+//! which are mapped with it; memory is not made for GPUDirect RDMA, nor shared with other processes
+//! (that of others can be opened).
 
 use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::{
     Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
-    Result, Usage,
+    Result, SegmentHandle, Sharing, Usage,
 };
 use crate::base::lock::{Lock, rank};
 use crate::base::size::{ALIGNMENT_BYTES, round_up};
@@ -140,6 +142,20 @@ impl Guarded {
                 self.state.lock().unreleased.push(handle);
             }
         }
+    }
+}
+
+impl Sharing for Guarded {
+    fn open_allocation(&self, handle: &SegmentHandle) -> Result<u64> {
+        self.driver.open_allocation(handle)
+    }
+
+    fn close_allocation(&self, address: u64) -> Result<()> {
+        self.driver.close_allocation(address)
+    }
+
+    fn import(&self, descriptor: &OwnedFd) -> Result<MemoryHandle> {
+        self.driver.import(descriptor)
     }
 }
 

@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use super::{
     Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
-    Result, Usage,
+    Result, Sharing, Usage,
 };
 use crate::base::lock::{Lock, rank};
 use crate::base::size::ALIGNMENT_BYTES;
@@ -100,6 +100,8 @@ fn layout(bytes: u64) -> Option<Layout> {
 fn none<T>(call: Call) -> Result<T> {
     Err(DriverError { call, code: Code::NOT_SUPPORTED })
 }
+
+impl Sharing for HostMemory {}
 
 impl Device for HostMemory {
     fn ordinal(&self) -> DeviceOrdinal {

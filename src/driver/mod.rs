@@ -6,6 +6,7 @@
 //! what a driver charges for it; [`guarded`] puts a device's allocations before pages that are not
 //! mapped; [`host`] is the process's own memory as a device.
 
+mod call;
 mod clock;
 pub mod cuda;
 mod device;
@@ -15,14 +16,14 @@ pub mod host;
 mod open;
 mod platform;
 mod prices;
+mod sharing;
 pub mod simulated;
 
+pub use call::{Call, Code, DriverError, MemoryHandle, Result};
 pub use clock::ticks;
-pub use device::{
-    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
-    Result, Shareable, Usage,
-};
+pub use device::{ContextId, Device, Event, HandleOptions, MemoryInfo, Shareable, Usage};
 pub use handles::Handles;
 pub use open::open;
 pub use platform::{Backend, Platform};
 pub use prices::{Priced, Prices};
+pub use sharing::{SegmentHandle, Sharing};

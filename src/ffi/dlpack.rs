@@ -1,6 +1,6 @@
 //! Memory as DLPack tensors.
 //!
-//! A buffer is one block with a count of its users: its maker and each tensor made of it. The last
+//! A buffer is one block, of this process or imported, with a count of its users: its maker and each tensor made of it. The last
 //! user frees the block. A tensor ends in its deleter, a function of this library that any thread
 //! may call without an interpreter. The destructor of the capsules in which Python passes tensors
 //! is one too, because it may run while the interpreter is being destroyed.
@@ -15,6 +15,7 @@ use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
+use super::sharing::{BlockHandle, Imported, import};
 use super::{boundary, genesis_stream, ordinal, pointer, stream_handle, write_required};
 use crate::base::{Error, Result, Status};
 use crate::driver::Backend;
@@ -33,12 +34,15 @@ pub struct DlpackBuffer {
     address: u64,
     bytes: u64,
     device: c_int,
+    /// Whether it is a block of another process.
+    is_imported: bool,
 }
 
 impl Drop for DlpackBuffer {
     fn drop(&mut self) {
         let _ = boundary::call(|| match self.address {
             0 => Ok(()),
+            address if self.is_imported => instance::sharing::close(address),
             address => instance::heap()?.free(address),
         });
     }
@@ -191,7 +195,30 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_create(
             0 => 0,
             _ => heap.allocate(bytes, ordinal(device)?, stream_handle(stream))?,
         };
-        Ok(Arc::into_raw(Arc::new(DlpackBuffer { address, bytes, device })).cast_mut())
+        let is_imported = false;
+        let made = DlpackBuffer { address, bytes, device, is_imported };
+        Ok(Arc::into_raw(Arc::new(made)).cast_mut())
+    };
+    // SAFETY: the caller's contract.
+    boundary::status(|| unsafe { write_required(buffer, create) })
+}
+
+/// `genesis_block_import`, as a buffer: its last user closes the block.
+///
+/// # Safety
+/// `handle` is NULL, which is an error, or points to a handle; `buffer` is NULL, which is an error,
+/// or points to a writable pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_dlpack_buffer_import(
+    handle: *const BlockHandle,
+    device: c_int,
+    buffer: *mut *mut DlpackBuffer,
+) -> Status {
+    let create = || {
+        // SAFETY: the caller's contract.
+        let Imported { address, bytes, device } = unsafe { import(handle, device) }?;
+        let made = DlpackBuffer { address, bytes, device, is_imported: true };
+        Ok(Arc::into_raw(Arc::new(made)).cast_mut())
     };
     // SAFETY: the caller's contract.
     boundary::status(|| unsafe { write_required(buffer, create) })

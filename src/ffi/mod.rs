@@ -14,6 +14,7 @@
 //! | `statistics` | statistics, largest allocations |
 //! | `live` | the live blocks |
 //! | `private_pools` | private pools and their blocks |
+//! | `sharing` | blocks shared with other processes |
 //! | `tags` | tags of allocations, pausing and resuming them |
 //! | `streams` | ends of streams, captures, waits; access of other devices |
 //! | `trace` | recording |
@@ -41,6 +42,7 @@ pub mod onnxruntime;
 pub mod peers;
 pub mod private_pools;
 pub mod profile;
+pub mod sharing;
 pub mod statistics;
 pub mod streams;
 pub mod tags;

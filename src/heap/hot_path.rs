@@ -11,7 +11,7 @@
 
 use super::choice::Choice;
 use super::lane::{Lane, LaneGuard, LaneKey, LaneState};
-use super::policy::{DEBUGGING, LISTENING, TAGGED, TIMING};
+use super::policy::{DEBUGGING, LISTENING, SHARING, TAGGED, TIMING};
 use super::pools::PoolNumber;
 use super::state::{Climb, DeviceHeap, Heap};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
@@ -137,6 +137,9 @@ impl Heap {
     #[inline(never)]
     pub(super) fn free_with_extras(&self, address: u64) -> Result<()> {
         let heeded = self.heeded();
+        if heeded & SHARING != 0 && self.keep_for_others(address)? {
+            return Ok(());
+        }
         if heeded & LISTENING != 0 {
             self.notes.freeing(address);
         }

@@ -1,7 +1,10 @@
 //! Settings that may change while threads allocate: when cached memory is released automatically,
 //! which slow-path flags operations test, and how streams are told apart.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use super::choice::Choice;
 use crate::config::{PoolType, Settings, StreamIds};
@@ -18,6 +21,8 @@ pub(super) const DEBUGGING: u8 = 4;
 pub(super) const LISTENING: u8 = 8;
 /// Slow-path flag: there may be blocks with a tag.
 pub(super) const TAGGED: u8 = 16;
+/// Slow-path flag: a block was shared with another process.
+pub(super) const SHARING: u8 = 32;
 
 /// Which streams are told apart by the driver's numbers: none, …
 const NO_STREAMS: u8 = 0;
@@ -71,8 +76,8 @@ impl Policy {
         let bit = |is_set, bit| if is_set { bit } else { 0 };
         let heeded = bit(aging, AGING) | bit(timing, TIMING);
         let heeded = heeded | bit(settings.debug.is_any(), DEBUGGING);
-        let keep_tagged = |before: u8| Some(heeded | before & TAGGED);
-        let _ = self.heeded.fetch_update(Relaxed, Relaxed, keep_tagged);
+        let keep_seen = |before: u8| Some(heeded | before & (TAGGED | SHARING));
+        let _ = self.heeded.fetch_update(Relaxed, Relaxed, keep_seen);
         let identified = match settings.stream_ids {
             _ if !self.has_numbers.load(Relaxed) => NO_STREAMS,
             StreamIds::Off => NO_STREAMS,
@@ -120,6 +125,11 @@ impl Policy {
     #[inline]
     pub(super) fn heeded(&self) -> u8 {
         self.heeded.load(Relaxed)
+    }
+
+    /// From now on operations look for blocks that are shared.
+    pub(super) fn heed_sharing(&self) {
+        self.heeded.fetch_or(SHARING, SeqCst);
     }
 
     /// Returns true if debugging is on, so that call sites and times of blocks are noted, or more.

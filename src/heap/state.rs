@@ -25,6 +25,7 @@ use super::notes::Notes;
 use super::policy::Policy;
 use super::pool_memory::Segments;
 use super::pools::Pools;
+use super::shared_blocks::{Kept, SharedBlocks};
 use super::tags::Tags;
 use crate::base::lock::{Lock, rank};
 use crate::base::{DeviceOrdinal, Result, StreamHandle};
@@ -49,6 +50,8 @@ pub struct Heap {
     pub(super) callbacks: Callbacks,
     pub(super) tags: Tags,
     pub(super) debugging: Debugging,
+    pub(super) shared: SharedBlocks,
+    pub(super) remains: Lock<Kept, { rank::LEAF }>,
     pub(super) clock: Clock,
     pub(super) log: Arc<Log>,
     pub(super) notes: Notes,

@@ -8,6 +8,7 @@ use super::lane::Lane;
 use super::lanes::Lanes;
 use super::notes::Notes;
 use super::policy::{LISTENING, Policy};
+use super::shared_blocks::SharedBlocks;
 use super::state::{DeviceSlot, Heap, Surroundings};
 use super::tags::Tags;
 use crate::base::lock::Lock;
@@ -33,6 +34,8 @@ impl Heap {
             callbacks: Callbacks::default(),
             tags: Tags::new(device_count),
             debugging: Debugging::new(settings, device_count, events),
+            shared: SharedBlocks::default(),
+            remains: Lock::default(),
             clock,
             log,
             notes: Notes { events },

@@ -11,6 +11,7 @@
 //! | `description` | the heap in the terms of a profile |
 //! | `publish` | the files for `genesis top` and Prometheus |
 //! | `leaks` | the report of live blocks at exit |
+//! | `sharing` | blocks that several processes use |
 //! | `nvtx` | NVTX's ranges and marks as annotations |
 //!
 //! The heap is made by the first call that needs it, from the environment and from options set
@@ -28,6 +29,7 @@ mod nvtx;
 pub(crate) mod profile;
 mod publish;
 pub(crate) mod recording;
+pub(crate) mod sharing;
 
 use std::sync::Arc;
 

@@ -61,6 +61,11 @@ impl ExtentStore {
         self.handles.granularity_bytes()
     }
 
+    /// The options with which extents are created.
+    pub fn options(&self) -> HandleOptions {
+        self.handles.options()
+    }
+
     /// What the driver charges, as far as it is known.
     pub fn prices(&self) -> &Prices {
         &self.prices
@@ -202,6 +207,11 @@ impl ExtentStore {
             })
         };
         admitted.get_or_try_init(admit).map(|_| ())
+    }
+
+    /// The devices that may access what is mapped.
+    pub fn peers(&self) -> Vec<DeviceOrdinal> {
+        self.peers.lock().clone()
     }
 
     /// Makes a call for (bytes, mappings), and times it as long as its price is not known.

@@ -193,6 +193,17 @@ impl ExtentTable {
         )
     }
 
+    /// The views that lie at least partly within `range`, by address, with their extents.
+    pub fn touching(&self, range: Range<u64>) -> Vec<(u64, ExtentId)> {
+        let first = self.views.range(..=range.start).next_back();
+        let start = first.map_or(range.start, |(&address, _)| address);
+        let views = self.views.range(start..range.end).map(|(&address, &id)| (address, id));
+        let ends_within = |&(address, id): &(u64, ExtentId)| {
+            self.get(id).is_some_and(|extent| address + extent.bytes > range.start)
+        };
+        views.filter(ends_within).collect()
+    }
+
     /// The extent mapped at `address`, which is the view's first byte.
     pub fn at(&self, address: u64) -> Option<ExtentId> {
         self.views.get(&address).copied()

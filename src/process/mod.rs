@@ -1,10 +1,11 @@
 //! The process that the library is loaded in: forks, threads of the library, the process's exit,
-//! and the shared objects that are loaded.
+//! the shared objects that are loaded, and messages to other processes.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `fork` | tells a forked child from the process that loaded the library |
 //! | `lifetime` | starts threads, runs code at exit, keeps the library loaded |
+//! | `passing` | messages and file descriptors between processes |
 //! | `object` | which shared object holds an address, and which symbols it defines |
 //!
 //! Nothing here knows what the library does.
@@ -13,6 +14,7 @@
 pub(crate) mod fork;
 mod lifetime;
 mod object;
+mod passing;
 
 use std::fs::File;
 use std::io;
@@ -20,6 +22,7 @@ use std::os::fd::AsRawFd;
 
 pub(crate) use lifetime::{at_exit, keep_library_loaded, starting_threads};
 pub(crate) use object::{Object, Scope};
+pub(crate) use passing::{Door, Line, MOST_FILES};
 
 /// Stands for the process's number in the path of a file.
 pub(crate) const NUMBER: &str = "%p";

@@ -16,6 +16,7 @@ use genesis::ffi::allocation::BlockInfo;
 use genesis::ffi::live::LiveBlock;
 use genesis::ffi::onnxruntime::OnnxruntimeFunctions;
 use genesis::ffi::private_pools::{BlockState, PoolBlock, PoolId, PoolSource, PoolUsage};
+use genesis::ffi::sharing::BlockHandle;
 use genesis::ffi::statistics::Pool;
 use genesis::ffi::tags::TagUsage;
 use genesis::observe::{PoolStatistics, Statistics};
@@ -101,6 +102,7 @@ fn structures() -> Vec<(&'static str, Facts)> {
             TagUsage { tag, device, limit_bytes, live_bytes, live_blocks, refusals }
         ),
         structure!("genesis_pool_id", PoolId { first, second }),
+        structure!("genesis_block_handle", BlockHandle { bytes }),
         structure!("genesis_pool_source", PoolSource { user_data, allocate, free }),
         structure!(
             "genesis_onnxruntime_functions",

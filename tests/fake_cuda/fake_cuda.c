@@ -11,10 +11,12 @@
  * WITHOUT_VMM (symbols absent), VMM_SUPPORTED, RDMA_SUPPORTED, RDMA_UNKNOWN, FABRIC_CODE (what
  * creating memory with a fabric handle is answered with).
  */
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef INIT_CODE
 #define INIT_CODE 0
@@ -344,7 +346,47 @@ int cuMemUnmap(address_t address, size_t bytes) {
     REQUIRE(address % GRANULE == 0 && bytes % GRANULE == 0, INVALID_VALUE);
     return SUCCESS;
 }
+
+/* A descriptor is any file; the handle is known. */
+int cuMemExportToShareableHandle(void *out, handle_t handle, unsigned kind,
+                                 unsigned long long flags) {
+    CHECKED();
+    REQUIRE(handle == HANDLE && kind == 1 && flags == 0, INVALID_VALUE);
+    *(int *)out = dup(0);
+    return SUCCESS;
+}
+
+int cuMemImportFromShareableHandle(handle_t *handle, void *descriptor, unsigned kind) {
+    CHECKED();
+    REQUIRE(fcntl((int)(size_t)descriptor, F_GETFD) >= 0 && kind == 1, INVALID_VALUE);
+    *handle = HANDLE;
+    return SUCCESS;
+}
 #endif
+
+/* A handle of 64 bytes holds the address. */
+typedef struct {
+    address_t words[8];
+} ipc_handle_t;
+
+int cuIpcGetMemHandle(ipc_handle_t *handle, address_t address) {
+    CHECKED();
+    for (int word = 0; word < 8; word++) handle->words[word] = address;
+    return SUCCESS;
+}
+
+int cuIpcOpenMemHandle_v2(address_t *address, ipc_handle_t handle, unsigned flags) {
+    CHECKED();
+    REQUIRE(flags == 1 && handle.words[0] == handle.words[7], INVALID_VALUE);
+    *address = handle.words[7];
+    return SUCCESS;
+}
+
+int cuIpcCloseMemHandle(address_t address) {
+    CHECKED();
+    REQUIRE(address != 0, INVALID_VALUE);
+    return SUCCESS;
+}
 
 /* Events are pieces of memory; streams are numbers, of which 77 synchronises with nothing. */
 int cuEventCreate(void **event, unsigned flags) {

@@ -106,6 +106,8 @@ unsafe extern "C" fn simcuda_census(what: *const c_char) -> i64 {
         "reserved_bytes" => return census.reserved_bytes as i64,
         "host_bytes" => return census.host_bytes as i64,
         "allocations" => census.allocations - kernels::variable_count(),
+        "opened" => census.opened,
+        "imported_bytes" => return simulation.machine.imported_bytes() as i64,
         "handles" => census.handles,
         "reservations" => census.reservations,
         "mappings" => census.mappings,

@@ -1,7 +1,7 @@
 //! The one kind of device there is: its attributes, by CUDA's numbers.
 //!
-//! An H100 SXM as its driver describes it, without what is not simulated: managed memory, sharing
-//! between processes, multicast.
+//! An H100 SXM as its driver describes it, without what is not simulated: managed memory, fabric
+//! handles, multicast.
 
 /// The name of every device.
 pub(crate) const NAME: &str = "Simulated H100";
@@ -40,7 +40,7 @@ pub(crate) fn uuid(ordinal: u32) -> [u8; 16] {
     uuid
 }
 
-static ATTRIBUTES: [(i32, i32); 93] = [
+static ATTRIBUTES: [(i32, i32); 95] = [
     (1, 1024),        // threads per block
     (2, 1024),        // block, x
     (3, 1024),        // block, y
@@ -122,6 +122,7 @@ static ATTRIBUTES: [(i32, i32); 93] = [
     (97, 232_448),      // shared memory per block, opted in
     (99, 1),            // host registration
     (102, 1),           // virtual memory management
+    (103, 1),           // handles as file descriptors
     (106, 32),          // blocks per multiprocessor
     (108, 32_768_000),  // persisting L2
     (109, 134_213_632), // access policy window
@@ -130,6 +131,7 @@ static ATTRIBUTES: [(i32, i32); 93] = [
     (112, 1),           // sparse arrays
     (115, 1),           // memory pools
     (120, 1),           // clusters
+    (125, 1),           // events for other processes
     (127, 1),           // tensor maps
     (129, 1),           // unified function pointers
     (131, -1),          // NUMA node of the memory

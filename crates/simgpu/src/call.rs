@@ -38,11 +38,18 @@ pub enum Call {
     CanAccessPeer,
     StreamGetId,
     StreamGetContext,
+    IpcGetMemory,
+    IpcOpenMemory,
+    IpcCloseMemory,
+    ExportHandle,
+    ImportHandle,
+    IpcGetEvent,
+    IpcOpenEvent,
 }
 
 impl Call {
     /// How many kinds of call there are.
-    pub const COUNT: usize = Self::StreamGetContext as usize + 1;
+    pub const COUNT: usize = Self::IpcOpenEvent as usize + 1;
 
     /// Every kind, by its number.
     pub const ALL: [Self; Self::COUNT] = [
@@ -79,6 +86,13 @@ impl Call {
         Self::CanAccessPeer,
         Self::StreamGetId,
         Self::StreamGetContext,
+        Self::IpcGetMemory,
+        Self::IpcOpenMemory,
+        Self::IpcCloseMemory,
+        Self::ExportHandle,
+        Self::ImportHandle,
+        Self::IpcGetEvent,
+        Self::IpcOpenEvent,
     ];
 
     /// CUDA's name for the call.
@@ -117,6 +131,13 @@ impl Call {
             Self::CanAccessPeer => "cuDeviceCanAccessPeer",
             Self::StreamGetId => "cuStreamGetId",
             Self::StreamGetContext => "cuStreamGetCtx",
+            Self::IpcGetMemory => "cuIpcGetMemHandle",
+            Self::IpcOpenMemory => "cuIpcOpenMemHandle",
+            Self::IpcCloseMemory => "cuIpcCloseMemHandle",
+            Self::ExportHandle => "cuMemExportToShareableHandle",
+            Self::ImportHandle => "cuMemImportFromShareableHandle",
+            Self::IpcGetEvent => "cuIpcGetEventHandle",
+            Self::IpcOpenEvent => "cuIpcOpenEventHandle",
         }
     }
 }

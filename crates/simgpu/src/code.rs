@@ -19,6 +19,8 @@ impl Code {
     pub const INVALID_DEVICE: Self = Self(101);
     /// `CUDA_ERROR_INVALID_CONTEXT`.
     pub const INVALID_CONTEXT: Self = Self(201);
+    /// `CUDA_ERROR_MAP_FAILED`.
+    pub const MAP_FAILED: Self = Self(205);
     /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.
     pub const PEER_ACCESS_UNSUPPORTED: Self = Self(217);
     /// `CUDA_ERROR_INVALID_HANDLE`.
@@ -61,6 +63,7 @@ impl Code {
             Self::OUT_OF_MEMORY => "OUT_OF_MEMORY",
             Self::INVALID_DEVICE => "INVALID_DEVICE",
             Self::INVALID_CONTEXT => "INVALID_CONTEXT",
+            Self::MAP_FAILED => "MAP_FAILED",
             Self::PEER_ACCESS_UNSUPPORTED => "PEER_ACCESS_UNSUPPORTED",
             Self::INVALID_HANDLE => "INVALID_HANDLE",
             Self::ILLEGAL_STATE => "ILLEGAL_STATE",

@@ -42,7 +42,8 @@
 //! forbids, refuses or reuses, the stricter holds, and the rule's own file says which.
 //!
 //! Not modelled: kernels and other copies (only what they touch), managed memory, pools of
-//! `cuMemAllocAsync`, export of handles, separate address spaces for further contexts.
+//! `cuMemAllocAsync`, separate address spaces for further contexts, one capacity for the processes
+//! that share memory.
 
 mod call;
 mod calls;
@@ -64,7 +65,8 @@ mod usage;
 mod violation;
 
 pub use call::Call;
-pub use calls::{AddressRange, Census, Faults, Mark, MemoryInfo, exchange_thread_capture_mode};
+pub use calls::exchange_thread_capture_mode;
+pub use calls::{AddressRange, Census, Faults, IpcHandle, Mark, MemoryInfo};
 pub use code::{Code, Result};
 pub use config::{Config, DeviceConfig, HandleProperties, Progress, StoreKind};
 pub use cost::{Cost, CostTable, Points, Tail};

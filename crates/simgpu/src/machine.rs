@@ -54,7 +54,11 @@ impl Machine {
 
     /// The state, for what is not a driver call.
     pub(crate) fn lock(&self) -> Locked<'_> {
-        Locked(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut state = Locked(self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        if state.streams.elsewhere > 0 {
+            state.settle();
+        }
+        state
     }
 
     /// The state, for a driver call in `context`: counted, charged, and subject to the script.
@@ -147,6 +151,7 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         self.0.quiet.set(self.0.is_quiet());
         if std::mem::take(&mut self.0.has_moved) {
+            self.0.note_completions();
             self.0.room.tell();
         }
     }

@@ -1,5 +1,6 @@
 //! All that a machine keeps, under its lock: the tables together, and what several of them need.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,7 +10,7 @@ use crate::config::{Config, Progress};
 use crate::quiet::Quiet;
 use crate::room::Room;
 use crate::slab::Slab;
-use crate::store::Store;
+use crate::store::{Notes, Store};
 use crate::tables::{
     AddressSpace, Capture, Context, Detector, Device, Effect, Event, HostMemory, Memory, Script,
     StreamTable,
@@ -33,6 +34,12 @@ pub(crate) struct State {
     pub(crate) streams: StreamTable,
     pub(crate) events: Slab<Event>,
     pub(crate) captures: Slab<Capture>,
+    /// What other processes can read; made with the first handle for one.
+    pub(crate) notes: Option<Notes>,
+    /// Allocations of other processes, by context and handle.
+    pub(crate) opened: HashMap<(u32, [u8; 64]), u64>,
+    /// The events that have notes of this process.
+    pub(crate) noted_events: Vec<u64>,
     pub(crate) progress: Progress,
     pub(crate) detector: Option<Detector>,
     /// Collected until a test takes them.
@@ -74,6 +81,9 @@ impl State {
             streams: StreamTable::new(count as u32),
             events: Slab::default(),
             captures: Slab::default(),
+            notes: None,
+            opened: HashMap::new(),
+            noted_events: Vec::new(),
             progress: config.progress,
             detector: config.detect_races.then(Detector::default),
             violations: Vec::new(),
@@ -178,7 +188,7 @@ impl State {
         }
         let Some(memory) = self.physical.remove(key) else { return };
         if let Some(extent) = memory.extent {
-            self.give_physical(memory.device, memory.bytes);
+            self.give_physical(memory.device, memory.counted_bytes());
             self.store.destroy(extent);
         }
         if let Some(detector) = &mut self.detector {

@@ -43,6 +43,12 @@ pub enum Violation {
         /// Its size in bytes.
         bytes: u64,
     },
+    /// An allocation was freed while other processes had it open, which CUDA's manual leaves
+    /// undefined (`cuIpcCloseMemHandle`: the exporter must not free it before).
+    FreedWhileOpen {
+        /// Where it started.
+        address: u64,
+    },
     /// A call used a stream that had been destroyed.
     DestroyedStream {
         /// The stream.
@@ -70,6 +76,9 @@ impl fmt::Display for Violation {
                 let end = address + bytes;
                 write!(formatter, "[{address:#x}, {end:#x}) was unmapped or freed while {touch} ")?;
                 formatter.write_str("was not known to be complete")
+            }
+            Self::FreedWhileOpen { address } => {
+                write!(formatter, "{address:#x} was freed while another process has it open")
             }
             Self::DestroyedStream { handle, call } => {
                 let name = call.map_or("a touch", Call::name);

@@ -63,7 +63,7 @@ def apply_environment(explicit: frozenset[str]) -> None:
                 values = parse(text)
             except ValueError as error:
                 raise ValueError(f"{variable}={text}: {error}") from None
-            _apply(values, explicit | _set_in_environment())
+            _apply(values, explicit | set_in_environment())
             _in_force.text, _in_force.values = text, values
             return
 
@@ -141,7 +141,8 @@ def _divisions() -> dict[str, int]:
     return {str(1 << power): divisions for power in range(16)}
 
 
-def _set_in_environment() -> frozenset[str]:
+def set_in_environment() -> frozenset[str]:
+    """The options that the environment has set for Genesis itself."""
     prefix = "GENESIS_"
     return frozenset(
         name[len(prefix) :].lower()

@@ -12,7 +12,7 @@ from typing import Optional
 import torch
 
 from .. import _nvtx, options as _options
-from . import _alloc_conf, _observers, _plug, _replacements
+from . import _alloc_conf, _observers, _plug, _replacements, _sharing
 
 _lock = threading.Lock()
 _enabled_with: Optional[dict[str, _options.Value]] = None
@@ -46,6 +46,7 @@ def enable(*, nvtx: Optional[bool] = None, **options: _options.Value) -> None:
         _check_in_time()
         _options.set_all(options)
         _alloc_conf.apply_environment(frozenset(options))
+        _sharing.make_shareable(frozenset(options))
         try:
             torch.cuda.memory.change_current_allocator(_plug.allocator())
         except RuntimeError as error:

@@ -25,6 +25,7 @@ from . import (
     _mem_pool,
     _memory_history,
     _observers,
+    _sharing,
     _torch_stats,
 )
 
@@ -72,6 +73,7 @@ def _wrappers() -> list[tuple[Any, str, Callable[..., Any]]]:
 
 def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
     return [
+        *_sharing.replacements(),
         (torch._C, "_cuda_memoryStats", _torch_stats.nested),
         (torch._C, "_cuda_resetPeakMemoryStats", _torch_stats.reset_peak),
         (torch._C, "_cuda_resetAccumulatedMemoryStats", _torch_stats.reset_accumulated),

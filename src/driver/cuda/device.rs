@@ -81,7 +81,7 @@ impl CudaDevice {
     }
 
     /// Makes one driver call: in the device's context, in relaxed capture mode, counted.
-    fn call(&self, call: Call, run: impl FnOnce() -> RawResult) -> Result<()> {
+    pub(super) fn call(&self, call: Call, run: impl FnOnce() -> RawResult) -> Result<()> {
         self.inside(call, |_| check(call, self.meter.counted(call, run)))
     }
 

@@ -146,6 +146,21 @@ driver_table! {
         memory_set_access =
             c"cuMemSetAccess"(sys::CUdeviceptr, usize, *const sys::CUmemAccessDesc, usize);
         memory_unmap = c"cuMemUnmap"(sys::CUdeviceptr, usize);
+        memory_export = c"cuMemExportToShareableHandle"(
+            *mut c_void,
+            sys::CUmemGenericAllocationHandle,
+            sys::CUmemAllocationHandleType,
+            c_ulonglong
+        );
+        memory_import = c"cuMemImportFromShareableHandle"(
+            *mut sys::CUmemGenericAllocationHandle,
+            *mut c_void,
+            sys::CUmemAllocationHandleType
+        );
+        ipc_get_memory = c"cuIpcGetMemHandle"(*mut sys::CUipcMemHandle, sys::CUdeviceptr);
+        ipc_open_memory =
+            c"cuIpcOpenMemHandle_v2"(*mut sys::CUdeviceptr, sys::CUipcMemHandle, c_uint);
+        ipc_close_memory = c"cuIpcCloseMemHandle"(sys::CUdeviceptr);
         event_create = c"cuEventCreate"(*mut sys::CUevent, c_uint);
         event_destroy = c"cuEventDestroy_v2"(sys::CUevent);
         event_record = c"cuEventRecord"(sys::CUevent, sys::CUstream);

@@ -12,6 +12,7 @@ mod loader;
 mod meter;
 mod properties;
 mod scope;
+mod sharing;
 
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;

@@ -109,6 +109,10 @@ fn use_everything(driver: &dyn Device) -> crate::driver::Result<()> {
     driver.copy_to_host(host_address, address, 1000)?;
     driver.copy_to_device(address, host_address, 1000)?;
     driver.fill(address, 1000, 0xCD, STREAM)?;
+    let shared = driver.share_allocation(address)?;
+    let opened = driver.open_allocation(&shared)?;
+    assert_eq!(opened, address);
+    driver.close_allocation(opened)?;
     driver.free(address)?;
     driver.host_free(host_address)?;
     driver.can_access_peer(DeviceOrdinal(1 - driver.ordinal().0))?;
@@ -117,6 +121,8 @@ fn use_everything(driver: &dyn Device) -> crate::driver::Result<()> {
     driver.map(range, granule_bytes, handle)?;
     driver.set_access(range, granule_bytes, &[])?;
     driver.unmap(range, granule_bytes)?;
+    let descriptor = driver.export(handle)?;
+    assert_eq!(driver.import(&descriptor)?, handle);
     driver.release(handle)?;
     driver.unreserve(range, 4 * granule_bytes)?;
     let event = driver.event_create()?;

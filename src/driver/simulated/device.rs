@@ -4,13 +4,14 @@
 //! the real driver, every call is made in relaxed capture mode, so that a capture of the program
 //! forbids no call that CUDA would allow in that mode.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use simgpu::{CaptureMode, HandleProperties, Machine, exchange_thread_capture_mode};
 
 use super::super::{
     Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
-    Result, Shareable, Usage,
+    Result, SegmentHandle, Shareable, Sharing, Usage,
 };
 use crate::base::{DeviceOrdinal, StreamHandle};
 
@@ -53,6 +54,11 @@ const CALLS: [(Call, simgpu::Call); Call::COUNT - 1] = [
     (Call::CopyToDevice, simgpu::Call::CopyToDevice),
     (Call::Fill, simgpu::Call::Fill),
     (Call::CanAccessPeer, simgpu::Call::CanAccessPeer),
+    (Call::ShareAllocation, simgpu::Call::IpcGetMemory),
+    (Call::OpenAllocation, simgpu::Call::IpcOpenMemory),
+    (Call::CloseAllocation, simgpu::Call::IpcCloseMemory),
+    (Call::Export, simgpu::Call::ExportHandle),
+    (Call::Import, simgpu::Call::ImportHandle),
 ];
 
 impl SimulatedDevice {
@@ -269,6 +275,30 @@ impl Device for SimulatedDevice {
         self.ask(Call::CopyToHost, |machine, device| {
             machine.find_other(device, address, bytes, value)
         })
+    }
+}
+
+impl Sharing for SimulatedDevice {
+    fn share_allocation(&self, address: u64) -> Result<SegmentHandle> {
+        self.ask(Call::ShareAllocation, |machine, device| machine.ipc_get_memory(device, address))
+    }
+
+    fn open_allocation(&self, handle: &SegmentHandle) -> Result<u64> {
+        self.ask(Call::OpenAllocation, |machine, device| machine.ipc_open_memory(device, handle))
+    }
+
+    fn close_allocation(&self, address: u64) -> Result<()> {
+        self.ask(Call::CloseAllocation, |machine, device| machine.ipc_close_memory(device, address))
+    }
+
+    fn export(&self, handle: MemoryHandle) -> Result<OwnedFd> {
+        self.ask(Call::Export, |machine, device| machine.export_handle(device, handle.0))
+    }
+
+    fn import(&self, descriptor: &OwnedFd) -> Result<MemoryHandle> {
+        let imported =
+            self.ask(Call::Import, |machine, device| machine.import_handle(device, descriptor));
+        imported.map(MemoryHandle)
     }
 }
 

@@ -67,9 +67,10 @@ impl Heap {
     ///
     /// Waits for all devices. `InvalidArgument` for an unknown tag. `Busy`, with nothing changed:
     /// while a private pool is begun; while freed blocks of the tag still wait for a stream;
-    /// while another thread pauses or resumes; and while a stream captures outside of any pool
-    /// (the wait spoils that capture, as every wait does). Any other failure is undone. If the
-    /// driver refuses that too, the tag is paused with its memory held, and a resume repairs it.
+    /// while another process has a block of the tag; while another thread pauses or resumes; and
+    /// while a stream captures outside of any pool (the wait spoils that capture, as every wait
+    /// does). Any other failure is undone. If the driver refuses that too, the tag is paused with
+    /// its memory held, and a resume repairs it.
     pub fn pause(&self, name: &str, keep_contents: bool) -> Result<()> {
         self.require_elastic()?;
         let tag = self.tags.find(name)?;
@@ -83,6 +84,7 @@ impl Heap {
         self.ready_for_pause(&lanes);
         self.wait_for_all()?;
         let paused = self.set_aside(&tag, &lanes).and_then(|()| {
+            self.refuse_shared(&tag)?;
             self.wait_for_all()?;
             vacate(self.pieces(&tag), keep_contents)
         });

@@ -91,21 +91,29 @@ def reset_peak(device: int) -> None:
 
 def has_started() -> bool:
     """Returns true if a call has reached the driver."""
-    return _census("used_bytes") >= 0
+    return census("used_bytes") >= 0
 
 
 def used_bytes() -> int:
     """Memory that the driver has handed out, on all devices together."""
-    return max(_census("used_bytes"), 0)
+    return max(census("used_bytes"), 0)
 
 
 def mappings() -> int:
     """Mappings of physical memory that there are now, on all devices together."""
-    return max(_census("mappings"), 0)
+    return max(census("mappings"), 0)
 
 
-def _census(what: str) -> int:
+def census(what: str) -> int:
     """The number of things of this kind that are alive; −1: no call has reached the driver yet."""
-    census = _preloaded.simcuda_census
-    census.restype, census.argtypes = ctypes.c_int64, [ctypes.c_char_p]
-    return int(census(what.encode()))
+    read = _preloaded.simcuda_census
+    read.restype, read.argtypes = ctypes.c_int64, [ctypes.c_char_p]
+    return int(read(what.encode()))
+
+
+def hold(stream: int, held: bool, device: int = 0) -> None:
+    """Holds a stream back, or lets it go on: it then completes nothing."""
+    stop = _preloaded.simcuda_hold
+    stop.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int]
+    code = stop(device, stream, held)
+    assert code == 0, code

@@ -4,20 +4,31 @@ use std::ffi::{c_int, c_uint};
 
 use simgpu::Code;
 
-use crate::answer::put;
+use crate::answer::{Answer, put};
 use crate::call::driver;
 use crate::current;
+use crate::simulation::Simulation;
 
-/// `CU_EVENT_DISABLE_TIMING`.
-pub(crate) const DISABLE_TIMING: c_uint = 2;
+/// `CU_EVENT_DISABLE_TIMING` and `CU_EVENT_INTERPROCESS`.
+const DISABLE_TIMING: c_uint = 2;
+const INTERPROCESS: c_uint = 4;
+
+/// A new event with `flags`; one for other processes has no timing (`cuEventCreate`).
+pub(crate) fn create_event(simulation: &Simulation, context: u32, flags: c_uint) -> Answer<u64> {
+    let timing = flags & DISABLE_TIMING == 0;
+    match flags & INTERPROCESS != 0 {
+        true if timing => Err(Code::INVALID_VALUE),
+        true => simulation.machine.event_create_shared(context),
+        false => simulation.machine.event_create(context, timing),
+    }
+}
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuEventCreate(event: *mut u64, flags: c_uint) -> c_int {
     driver("cuEventCreate", format_args!("{flags}"), |simulation| {
         let context = current::driver_context()?;
-        let timing = flags & DISABLE_TIMING == 0;
         // SAFETY: see the head of `driver`.
-        unsafe { put(event, simulation.machine.event_create(context, timing)?) }
+        unsafe { put(event, create_event(simulation, context, flags)?) }
     })
 }
 

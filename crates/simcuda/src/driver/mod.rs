@@ -17,11 +17,13 @@ mod logs;
 mod memory;
 mod module;
 mod pool;
+mod sharing;
 mod stream;
 mod virtual_memory;
 
 pub(crate) use device::put_text;
 pub(crate) use entry::{Lookup, look_up};
-pub(crate) use event::DISABLE_TIMING;
+pub(crate) use event::create_event;
 pub(crate) use graph::put_nodes;
 pub(crate) use pool::{get_attribute as get_pool_attribute, set_attribute as set_pool_attribute};
+pub(crate) use sharing::Handle;

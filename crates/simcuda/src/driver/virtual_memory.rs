@@ -49,7 +49,7 @@ struct AccessDescription {
 const _: () = assert!(size_of::<Properties>() == 32 && size_of::<AccessDescription>() == 12);
 
 /// The device of the requested memory, and the properties of its handle. Memory may be requested
-/// for sharing by file descriptor, as PyTorch always does; only exporting it is not simulated.
+/// for sharing by file descriptor, as PyTorch always does (`sharing` exports it).
 ///
 /// # Safety
 /// `properties` is null or valid.

@@ -7,7 +7,7 @@ use simgpu::Code;
 use crate::answer::put;
 use crate::call::runtime;
 use crate::current;
-use crate::driver::DISABLE_TIMING;
+use crate::driver::create_event;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaEventCreate(event: *mut u64) -> c_int {
@@ -19,9 +19,8 @@ unsafe extern "C" fn cudaEventCreate(event: *mut u64) -> c_int {
 unsafe extern "C" fn cudaEventCreateWithFlags(event: *mut u64, flags: c_uint) -> c_int {
     runtime("cudaEventCreateWithFlags", format_args!("{flags}"), |simulation| {
         let context = current::runtime_context();
-        let timing = flags & DISABLE_TIMING == 0;
         // SAFETY: see the head of `runtime`.
-        unsafe { put(event, simulation.machine.event_create(context, timing)?) }
+        unsafe { put(event, create_event(simulation, context, flags)?) }
     })
 }
 

@@ -17,4 +17,5 @@ mod kernel;
 mod memory;
 mod pool;
 mod properties;
+mod sharing;
 mod stream;

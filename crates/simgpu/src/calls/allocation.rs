@@ -12,7 +12,7 @@ use crate::code::{Code, Result};
 use crate::machine::Machine;
 use crate::state::State;
 use crate::store::Extent;
-use crate::tables::{Mapping, Memory, Origin};
+use crate::tables::{Mapping, Memory, Origin, Sharing};
 
 /// Allocations are aligned to this and small ones rounded to it, in bytes.
 const BLOCK_BYTES: u64 = 512;
@@ -39,7 +39,10 @@ impl Machine {
         let mut state = self.enter(context, Call::Free)?;
         let device = state.context_device(context)?;
         state.forbid_in_capture()?;
-        let mapping = state.space.get(address).filter(|mapping| mapping.is_allocation());
+        let is_own = |one: &&Mapping| {
+            matches!(one.origin, Origin::SmallAllocation | Origin::LargeAllocation { .. })
+        };
+        let mapping = state.space.get(address).filter(is_own);
         let key = mapping.ok_or(Code::INVALID_VALUE)?.memory;
         let memory = state.physical.get(key).ok_or(Code::INVALID_VALUE)?;
         let (owner, bytes) = (memory.device, memory.bytes);
@@ -72,6 +75,7 @@ impl State {
             extent,
             mappings: 1,
             released: true,
+            sharing: Sharing::None,
         });
         let origin = if is_small {
             Origin::SmallAllocation
@@ -127,7 +131,8 @@ impl State {
             self.physical.get(memory).is_some_and(|memory| memory.context == Some(context))
         };
         let mappings = self.space.mappings();
-        let of_context = mappings.filter(|(_, mapping)| is_its(mapping.memory));
+        let of_context = mappings
+            .filter(|(_, one)| is_its(one.memory) && !matches!(one.origin, Origin::Opened { .. }));
         let addresses: Vec<u64> = of_context.map(|(address, _)| address).collect();
         let device = self.contexts[context as usize].device;
         addresses.into_iter().try_for_each(|address| self.free(device, address))
@@ -151,6 +156,7 @@ impl State {
         }
         let mapping = self.space.remove(address).ok_or(Code::INVALID_VALUE)?;
         self.check_untouched(address, &mapping);
+        self.forget_note(address, mapping.memory);
         if mapping.origin == Origin::SmallAllocation {
             let bytes = self.physical.get(mapping.memory).map_or(0, |memory| memory.bytes);
             self.free_small(owner, address, bytes)?;

@@ -19,13 +19,14 @@ impl Machine {
     /// A new event of `context`; one with `timing` can measure elapsed time.
     pub fn event_create(&self, context: u32, timing: bool) -> Result<u64> {
         let mut state = self.enter(context, Call::EventCreate)?;
-        Ok(state.events.insert(Event { context, timing, recorded: Recorded::Never }))
+        let recorded = Recorded::Never;
+        Ok(state.events.insert(Event { context, timing, recorded, note: None }))
     }
 
     /// Destroys an event; waits enqueued before do not change.
     pub fn event_destroy(&self, context: u32, event: u64) -> Result<()> {
         let mut state = self.enter(context, Call::EventDestroy)?;
-        state.events.remove(event).ok_or(Code::INVALID_HANDLE)?;
+        state.end_event(event)?;
         state.quiet.set_event(event, None);
         Ok(())
     }
@@ -42,6 +43,7 @@ impl Machine {
         }
         let (mut state, slot) = self.enter_work(context, stream, Some(Call::EventRecord))?;
         let event_context = state.event(event)?.context;
+        state.forbid_elsewhere(event)?;
         let entry = &state.streams.slots[slot as usize];
         if entry.context != event_context {
             return Err(Code::INVALID_HANDLE);
@@ -63,9 +65,10 @@ impl Machine {
         let is_captured = matches!(recorded, Recorded::Captured(_));
         if let Some(entry) = state.events.get_mut(event) {
             entry.recorded = recorded;
-            let is_plain = !entry.timing && !is_captured;
+            let is_plain = !entry.timing && !is_captured && entry.note.is_none();
             state.quiet.set_event(event, is_plain.then_some(event_context));
         }
+        state.note_record(event);
         Ok(())
     }
 
@@ -80,6 +83,7 @@ impl Machine {
             Recorded::Never => true,
             Recorded::At { slot, sequence, .. } => state.is_done(slot, sequence),
             Recorded::Captured(capture) => return Err(state.refuse_captured(capture)),
+            Recorded::Elsewhere => state.is_over_elsewhere(event),
         };
         if is_complete {
             state.observe_event(event);
@@ -96,6 +100,7 @@ impl Machine {
             Recorded::Never => None,
             Recorded::At { slot, sequence, .. } => Some((slot, sequence)),
             Recorded::Captured(capture) => return Err(state.refuse_captured(capture)),
+            Recorded::Elsewhere => return state.synchronize_elsewhere(event),
         };
         state.wait_for(device, goal.as_slice(), false)?;
         state.observe_event(event);
@@ -117,6 +122,7 @@ impl Machine {
         let (other, sequence) = match state.event(event)?.recorded {
             Recorded::Never => return Ok(()),
             Recorded::Captured(captured) => return state.join_capture(slot, captured),
+            Recorded::Elsewhere => return state.wait_for_elsewhere(slot, event),
             Recorded::At { slot, sequence, .. } => (slot, sequence),
         };
         if let Some(capture) = state.streams.slots[slot as usize].capture {
@@ -145,7 +151,7 @@ impl Machine {
             let event = state.event(event)?;
             match event.recorded {
                 _ if !event.timing => Err(Code::INVALID_HANDLE),
-                Recorded::Never => Err(Code::INVALID_HANDLE),
+                Recorded::Never | Recorded::Elsewhere => Err(Code::INVALID_HANDLE),
                 Recorded::Captured(_) => Err(Code::CAPTURED_EVENT),
                 Recorded::At { slot, sequence, .. } if !state.is_done(slot, sequence) => {
                     Err(Code::NOT_READY)
@@ -158,7 +164,7 @@ impl Machine {
 }
 
 impl State {
-    fn event(&self, event: u64) -> Result<&Event> {
+    pub(crate) fn event(&self, event: u64) -> Result<&Event> {
         self.events.get(event).ok_or(Code::INVALID_HANDLE)
     }
 
@@ -167,7 +173,8 @@ impl State {
         let of_context = self.events.iter().filter(|(_, event)| event.context == context);
         let keys: Vec<u64> = of_context.map(|(key, _)| key).collect();
         for key in keys {
-            self.events.remove(key);
+            // It is there: the key was just found.
+            let _ = self.end_event(key);
             self.quiet.set_event(key, None);
         }
     }

@@ -3,6 +3,7 @@
 use crate::code::Result;
 use crate::machine::Machine;
 use crate::state::State;
+use crate::tables::{Mapping, Origin};
 use crate::usage::Usage;
 
 /// What is alive in a machine; all zero when everything was freed.
@@ -10,6 +11,8 @@ use crate::usage::Usage;
 pub struct Census {
     /// Allocations of `cuMemAlloc`.
     pub allocations: usize,
+    /// Allocations of other processes, opened by `cuIpcOpenMemHandle`.
+    pub opened: usize,
     /// Handles of `cuMemCreate` not released.
     pub handles: usize,
     /// Reservations.
@@ -56,12 +59,16 @@ impl Machine {
 
 impl State {
     fn census(&self) -> Census {
-        let allocations = self.space.mappings().filter(|(_, m)| m.is_allocation()).count();
+        let is_opened = |one: &Mapping| matches!(one.origin, Origin::Opened { .. });
+        let opened = self.space.mappings().filter(|(_, one)| is_opened(one)).count();
+        let allocated = self.space.mappings().filter(|(_, one)| one.is_allocation()).count();
+        let allocations = allocated - opened;
         Census {
             allocations,
+            opened,
             handles: self.physical.iter().filter(|(_, memory)| !memory.released).count(),
             reservations: self.space.reservations().count(),
-            mappings: self.space.mappings().count() - allocations,
+            mappings: self.space.mappings().count() - allocated,
             events: self.events.len(),
             host_allocations: self.host_memory.count(),
             host_bytes: self.host_memory.bytes(),

@@ -16,7 +16,7 @@ use crate::config::Progress;
 use crate::machine::Machine;
 use crate::quiet::Quiet;
 use crate::state::State;
-use crate::tables::Operation;
+use crate::tables::{Operation, Until};
 
 impl Machine {
     /// A new stream of `context`; a `blocking` one is ordered with the legacy stream. Its handle
@@ -192,6 +192,8 @@ enum Step {
     Completed,
     /// This one must complete first, as a slot and a number.
     Blocked(u32, u64),
+    /// It waits for another process.
+    Elsewhere,
     Held,
     Empty,
 }
@@ -201,7 +203,18 @@ impl State {
     pub(crate) fn enqueue(
         &mut self,
         slot: u32,
+        after: Vec<(u32, u64)>,
+        duration_ns: u64,
+    ) -> Result<u64> {
+        self.enqueue_until(slot, after, None, duration_ns)
+    }
+
+    /// [`Self::enqueue`], also after what another process recorded.
+    pub(crate) fn enqueue_until(
+        &mut self,
+        slot: u32,
         mut after: Vec<(u32, u64)>,
+        until: Option<Until>,
         duration_ns: u64,
     ) -> Result<u64> {
         if self.streams.slots[slot as usize].blocking {
@@ -211,13 +224,15 @@ impl State {
             self.refresh_clock(slot);
         }
         let is_ready = self.progress == Progress::Automatic
+            && until.as_ref().is_none_or(Until::is_over)
             && after.iter().all(|&(other, sequence)| self.is_done(other, sequence));
         let stream = &mut self.streams.slots[slot as usize];
         stream.enqueued += 1;
         if is_ready && !stream.held && stream.queue.is_empty() {
             stream.done = stream.enqueued;
         } else {
-            stream.queue.push_back(Operation { after, duration_ns });
+            self.streams.elsewhere += usize::from(until.is_some());
+            stream.queue.push_back(Operation { after, until, duration_ns });
             self.streams.queued += 1;
         }
         let sequence = stream.enqueued;
@@ -306,6 +321,7 @@ impl State {
             match self.step(slot) {
                 Step::Completed => elapsed_ns = elapsed_ns.saturating_add(duration_ns),
                 Step::Blocked(other, sequence) => goals.push((other, sequence)),
+                Step::Elsewhere => self.wait_elsewhere(slot)?,
                 Step::Held | Step::Empty => return Err(Code::LAUNCH_TIMEOUT),
             }
         }
@@ -322,8 +338,12 @@ impl State {
         if let Some(&(other, sequence)) = operation.after.iter().find(unfinished) {
             return Step::Blocked(other, sequence);
         }
+        if operation.until.as_ref().is_some_and(|until| !until.is_over()) {
+            return Step::Elsewhere;
+        }
         let stream = &mut self.streams.slots[slot as usize];
-        stream.queue.pop_front();
+        let waited = stream.queue.pop_front().is_some_and(|done| done.until.is_some());
+        self.streams.elsewhere -= usize::from(waited);
         stream.done += 1;
         self.streams.queued -= 1;
         self.has_moved = true;
@@ -334,6 +354,8 @@ impl State {
     pub(crate) fn cut_short(&mut self, slot: u32) {
         let stream = &mut self.streams.slots[slot as usize];
         self.streams.queued -= stream.queue.len();
+        let waiting = stream.queue.iter().filter(|operation| operation.until.is_some());
+        self.streams.elsewhere -= waiting.count();
         self.streams.held -= usize::from(stream.held);
         stream.queue.clear();
         (stream.done, stream.held) = (stream.enqueued, false);
@@ -342,7 +364,7 @@ impl State {
     }
 
     /// With automatic progress, completes everything that can complete.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let mut is_moving = self.progress == Progress::Automatic;
         while is_moving {
             is_moving = false;

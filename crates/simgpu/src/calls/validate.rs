@@ -36,9 +36,7 @@ impl State {
             *mappings.entry(mapping.memory).or_default() += 1;
         }
         for (key, memory) in self.physical.iter() {
-            if memory.extent.is_some() {
-                used[memory.device as usize] += memory.bytes;
-            }
+            used[memory.device as usize] += memory.counted_bytes();
             let counted = mappings.remove(&key).unwrap_or(0);
             ensure(counted == memory.mappings, || format!("memory {key:#x} miscounts mappings"))?;
             let is_alive = !memory.released || memory.mappings > 0;
@@ -64,8 +62,12 @@ impl State {
             ranges.extend(device.small.pages.keys().map(|&page| (page, page_bytes)));
         }
         for (address, mapping) in self.space.mappings() {
-            if let Origin::LargeAllocation { range_bytes } = mapping.origin {
-                ranges.push((address, range_bytes));
+            match mapping.origin {
+                Origin::LargeAllocation { range_bytes } => ranges.push((address, range_bytes)),
+                Origin::Opened { range_start, range_bytes } => {
+                    ranges.push((range_start, range_bytes));
+                }
+                Origin::SmallAllocation | Origin::Handle => {}
             }
         }
         ranges.sort_unstable();

@@ -13,7 +13,7 @@ use crate::code::{Code, Result};
 use crate::config::HandleProperties;
 use crate::machine::Machine;
 use crate::state::State;
-use crate::tables::{Mapping, Memory, Origin};
+use crate::tables::{Mapping, Memory, Origin, Sharing};
 
 impl Machine {
     /// What sizes and addresses must be multiples of, in bytes. Not a counted call: a constant
@@ -73,9 +73,15 @@ impl Machine {
             return Err(Code::INVALID_VALUE);
         }
         state.take_physical(device, bytes)?;
-        let extent = state.store.create(device, bytes);
+        let extent = if properties.posix {
+            state.store.create_shareable(device, bytes)
+        } else {
+            state.store.create(device, bytes)
+        };
         let extent = Some(extent.inspect_err(|_| state.give_physical(device, bytes))?);
-        let memory = Memory { device, context: None, bytes, extent, mappings: 0, released: false };
+        let sharing = if properties.posix { Sharing::Exportable } else { Sharing::None };
+        let memory =
+            Memory { device, context: None, bytes, extent, mappings: 0, released: false, sharing };
         state.charge_size(device, Call::Create, bytes, 0);
         Ok(state.physical.insert(memory))
     }
@@ -180,7 +186,7 @@ impl Machine {
 
 impl State {
     /// The memory of a handle that is still held.
-    fn held_memory(&self, handle: u64) -> Result<&Memory> {
+    pub(crate) fn held_memory(&self, handle: u64) -> Result<&Memory> {
         let memory = self.physical.get(handle).filter(|memory| !memory.released);
         memory.ok_or(Code::INVALID_VALUE)
     }
@@ -232,7 +238,7 @@ impl State {
         Ok(())
     }
 
-    fn granule(&self, device: u32) -> Result<u64> {
+    pub(crate) fn granule(&self, device: u32) -> Result<u64> {
         let config = &self.device(device)?.config;
         if config.virtual_memory { Ok(config.granularity_bytes) } else { Err(Code::NOT_SUPPORTED) }
     }

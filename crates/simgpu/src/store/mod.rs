@@ -6,12 +6,16 @@
 
 mod addresses;
 mod real;
+mod shared;
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::code::{Code, Result};
 use crate::config::{Config, StoreKind};
 use addresses::AddressStore;
-pub(crate) use real::Extent;
 use real::RealStore;
+pub(crate) use real::{Extent, FILE_BYTES};
+pub(crate) use shared::{Cell, Notes, Table, open_of_process, pieces_file, read_piece};
 
 #[derive(Debug)]
 pub(crate) enum Store {
@@ -54,8 +58,57 @@ impl Store {
     pub(crate) fn create(&mut self, device: u32, bytes: u64) -> Result<Extent> {
         match self {
             Self::Real(real) => real.create(device, bytes),
-            Self::Addresses(_) => Ok(Extent { device, offset_bytes: 0, bytes }),
+            Self::Addresses(_) => Ok(Extent { device, file: device, offset_bytes: 0, bytes }),
         }
+    }
+
+    /// [`Self::create`] for memory that other processes can be given.
+    pub(crate) fn create_shareable(&mut self, device: u32, bytes: u64) -> Result<Extent> {
+        match self {
+            Self::Real(real) => Ok(real.adopt(device, bytes, pieces_file(device, bytes, true)?)),
+            Self::Addresses(_) => self.create(device, bytes),
+        }
+    }
+
+    /// A file by which another process can have memory of [`Self::create_shareable`].
+    pub(crate) fn export(&self, extent: Extent) -> Result<OwnedFd> {
+        match self {
+            Self::Real(real) => match real.file_of(extent) {
+                Some((file, true)) => file.try_clone().map_err(|_| Code::OUT_OF_MEMORY),
+                _ => Err(Code::INVALID_VALUE),
+            },
+            Self::Addresses(_) => pieces_file(extent.device, extent.bytes, false),
+        }
+    }
+
+    /// Memory behind a file of [`Self::export`] of `bytes`; its store is of the same kind.
+    pub(crate) fn import(&mut self, device: u32, bytes: u64, file: OwnedFd) -> Result<Extent> {
+        match self {
+            Self::Real(real) => Ok(real.adopt(device, bytes, file)),
+            Self::Addresses(_) => self.create(device, bytes),
+        }
+    }
+
+    /// A part of the file of another process's device, as `extent` describes it but for the file.
+    pub(crate) fn import_part(&mut self, extent: Extent, file: Option<OwnedFd>) -> Result<Extent> {
+        match (self, file) {
+            (Self::Real(real), Some(file)) => Ok(real.adopt_part(extent, file)),
+            (Self::Addresses(_), None) => Ok(extent),
+            _ => Err(Code::INVALID_HANDLE),
+        }
+    }
+
+    /// The descriptor of the file in which `extent` lies, if the store has bytes.
+    pub(crate) fn descriptor_of(&self, extent: Extent) -> Option<RawFd> {
+        match self {
+            Self::Real(real) => real.file_of(extent).map(|(file, _)| file.as_raw_fd()),
+            Self::Addresses(_) => None,
+        }
+    }
+
+    /// Returns true if addresses have bytes behind them.
+    pub(crate) fn has_bytes(&self) -> bool {
+        matches!(self, Self::Real(_))
     }
 
     /// Returns the memory of an extent to the host.

@@ -7,7 +7,7 @@
 //! gone, a hole is punched into the file, so the host holds only what was written and is still
 //! alive. Fresh memory therefore reads as zero, which real device memory does not promise.
 //!
-//! The only unsafe code of the crate. Callers (the tables of the machine) guarantee that every
+//! The only unsafe code of the crate, with that of `shared`. Callers (the tables of the machine) guarantee that every
 //! range passed to `map`, `protect` and `unmap` lies inside the span and is theirs. It is
 //! checked here as well, because a wrong `MAP_FIXED` would destroy foreign memory.
 #![allow(unsafe_code)]
@@ -19,7 +19,7 @@ use std::ptr;
 use crate::code::{Code, Result};
 
 /// Nominal length of a device's file, in bytes. The file is sparse and never fills.
-const FILE_BYTES: u64 = 1 << 60;
+pub(crate) const FILE_BYTES: u64 = 1 << 60;
 /// The default span, in bytes: at least and at most.
 const DEFAULT_SPACE_BYTES: std::ops::RangeInclusive<u64> = 1 << 40..=1 << 44;
 /// The default span, as a multiple of all devices' memory.
@@ -27,10 +27,12 @@ const DEFAULT_SPACE_FACTOR: u64 = 128;
 /// Bytes are compared in chunks of this size.
 const LOOK_BYTES: u64 = 1 << 16;
 
-/// Where a piece of physical memory lies in its device's file, in bytes.
+/// Where a piece of physical memory lies in its file, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) device: u32,
+    /// The device's file, or one of its own.
+    pub(crate) file: u32,
     pub(crate) offset_bytes: u64,
     pub(crate) bytes: u64,
 }
@@ -40,7 +42,9 @@ pub(crate) struct RealStore {
     base: u64,
     space_bytes: u64,
     page_bytes: u64,
-    files: Vec<File>,
+    devices: usize,
+    /// The devices' files; after them those of single pieces of memory. `None`: closed.
+    files: Vec<Option<File>>,
 }
 
 #[derive(Debug)]
@@ -55,7 +59,8 @@ impl RealStore {
         space_bytes: Option<u64>,
         least_space_bytes: u64,
     ) -> Result<Self> {
-        let files = (0..devices).map(|_| File::new()).collect::<Result<Vec<_>>>()?;
+        let files =
+            (0..devices).map(|_| File::new(FILE_BYTES).map(Some)).collect::<Result<Vec<_>>>()?;
         let (base, space_bytes) = match space_bytes {
             Some(bytes) => (reserve(bytes).ok_or(Code::OUT_OF_MEMORY)?, bytes),
             None => reserve_generously(least_space_bytes)?,
@@ -63,7 +68,7 @@ impl RealStore {
         // SAFETY: sysconf reads a constant of the system and touches no memory of ours.
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let page_bytes = u64::try_from(page_bytes).unwrap_or(4096);
-        Ok(Self { base, space_bytes, page_bytes, files })
+        Ok(Self { base, space_bytes, page_bytes, devices, files })
     }
 
     pub(crate) fn space(&self) -> (u64, u64) {
@@ -75,15 +80,44 @@ impl RealStore {
     }
 
     pub(crate) fn create(&mut self, device: u32, bytes: u64) -> Result<Extent> {
-        let file = self.files.get_mut(device as usize).ok_or(Code::INVALID_DEVICE)?;
+        let file = self.files.get_mut(device as usize).and_then(Option::as_mut);
+        let file = file.ok_or(Code::INVALID_DEVICE)?;
         let offset_bytes = file.next_offset_bytes;
         let end = offset_bytes.checked_add(bytes).filter(|&end| end <= FILE_BYTES);
         file.next_offset_bytes = end.ok_or(Code::OUT_OF_MEMORY)?;
-        Ok(Extent { device, offset_bytes, bytes })
+        Ok(Extent { device, file: device, offset_bytes, bytes })
+    }
+
+    /// Memory in a file of its own, which other processes can have too.
+    pub(crate) fn adopt(&mut self, device: u32, bytes: u64, file: OwnedFd) -> Extent {
+        self.adopt_part(Extent { device, file: 0, offset_bytes: 0, bytes }, file)
+    }
+
+    /// A part of another process's file, as `extent` describes it but for the file.
+    pub(crate) fn adopt_part(&mut self, extent: Extent, file: OwnedFd) -> Extent {
+        let file = Some(File { descriptor: file, next_offset_bytes: 0 });
+        let vacant = (self.devices..self.files.len()).find(|&index| self.files[index].is_none());
+        let index = vacant.unwrap_or_else(|| {
+            self.files.push(None);
+            self.files.len() - 1
+        });
+        self.files[index] = file;
+        Extent { file: index as u32, ..extent }
+    }
+
+    /// The file in which `extent` lies, and whether it has it to itself.
+    pub(crate) fn file_of(&self, extent: Extent) -> Option<(&OwnedFd, bool)> {
+        let file = self.files.get(extent.file as usize)?.as_ref()?;
+        Some((&file.descriptor, extent.file as usize >= self.devices))
     }
 
     pub(crate) fn destroy(&mut self, extent: Extent) {
-        let Some(file) = self.files.get(extent.device as usize) else { return };
+        if extent.file as usize >= self.devices {
+            // The kernel frees the bytes with the last process that has the file.
+            self.files[extent.file as usize] = None;
+            return;
+        }
+        let Some(Some(file)) = self.files.get(extent.file as usize) else { return };
         // SAFETY: the descriptor is open and ours. The extent has no mapping left, so nothing
         // reads the bytes that vanish. A failure only keeps host memory until the file closes.
         unsafe {
@@ -98,7 +132,8 @@ impl RealStore {
 
     pub(crate) fn map(&mut self, address: u64, extent: Extent, accessible: bool) -> Result<()> {
         let place = self.place(address, extent.bytes)?;
-        let file = self.files.get(extent.device as usize).ok_or(Code::INVALID_DEVICE)?;
+        let file = self.files.get(extent.file as usize).and_then(Option::as_ref);
+        let file = file.ok_or(Code::INVALID_DEVICE)?;
         // SAFETY: the range lies in our span and the tables hold nothing there, so MAP_FIXED
         // replaces only address space without memory.
         let mapped = unsafe {
@@ -197,20 +232,25 @@ impl Drop for RealStore {
 }
 
 impl File {
-    fn new() -> Result<Self> {
-        // SAFETY: the name is a NUL-terminated constant.
-        let raw = unsafe { libc::memfd_create(c"simgpu".as_ptr(), libc::MFD_CLOEXEC) };
-        if raw < 0 {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        // SAFETY: the descriptor was opened just now and has no other owner.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(raw) };
-        // SAFETY: the descriptor is open; a sparse file takes no memory for its length.
-        if unsafe { libc::ftruncate(descriptor.as_raw_fd(), FILE_BYTES as libc::off_t) } != 0 {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        Ok(Self { descriptor, next_offset_bytes: 0 })
+    fn new(bytes: u64) -> Result<Self> {
+        Ok(Self { descriptor: memory_file(bytes)?, next_offset_bytes: 0 })
     }
+}
+
+/// A sparse file of `bytes` in memory, without a name.
+pub(crate) fn memory_file(bytes: u64) -> Result<OwnedFd> {
+    // SAFETY: the name is a NUL-terminated constant.
+    let raw = unsafe { libc::memfd_create(c"simgpu".as_ptr(), libc::MFD_CLOEXEC) };
+    if raw < 0 {
+        return Err(Code::OUT_OF_MEMORY);
+    }
+    // SAFETY: the descriptor was opened just now and has no other owner.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(raw) };
+    // SAFETY: the descriptor is open; a sparse file takes no memory for its length.
+    if unsafe { libc::ftruncate(descriptor.as_raw_fd(), bytes as libc::off_t) } != 0 {
+        return Err(Code::OUT_OF_MEMORY);
+    }
+    Ok(descriptor)
 }
 
 const ANONYMOUS: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -52,6 +52,8 @@ pub(crate) enum Origin {
     SmallAllocation,
     /// `cuMemAlloc`, with `range_bytes` of address space of its own.
     LargeAllocation { range_bytes: u64 },
+    /// `cuIpcOpenMemHandle`, with `range_bytes` of address space of its own.
+    Opened { range_start: u64, range_bytes: u64 },
     /// `cuMemMap`.
     Handle,
 }

@@ -1,12 +1,15 @@
 //! Events: a place in a stream's queue, or in a capture.
 
 use crate::clock::Clock;
+use crate::store::Cell;
 
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) context: u32,
     pub(crate) timing: bool,
     pub(crate) recorded: Recorded,
+    /// Its note, if other processes may use it.
+    pub(crate) note: Option<Cell>,
 }
 
 /// What an event stands for.
@@ -23,4 +26,6 @@ pub(crate) enum Recorded {
     },
     /// The key of the capture it was recorded in.
     Captured(u64),
+    /// What another process last recorded in it.
+    Elsewhere,
 }

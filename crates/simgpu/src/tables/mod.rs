@@ -14,11 +14,11 @@ pub(crate) use captures::{Capture, CapturedTouch};
 pub use captures::{CaptureInfo, CaptureMode, Graph};
 pub(crate) use events::{Event, Recorded};
 pub(crate) use host_memory::HostMemory;
-pub(crate) use physical::{Device, Memory};
+pub(crate) use physical::{Device, Memory, Sharing};
 pub(crate) use race::Detector;
 pub(crate) use script::{Effect, Rule, Script};
 pub use script::{Target, Times};
 pub(crate) use streams::{
-    Context, Entry, Name, Operation, Stream, StreamTable, created_index, thread_token,
+    Context, Entry, Name, Operation, Stream, StreamTable, Until, created_index, thread_token,
 };
 pub use streams::{STREAM_LEGACY, STREAM_PER_THREAD};

@@ -3,15 +3,16 @@
 //! A piece of memory is alive while its handle is held or a mapping shows it. Plain allocations
 //! are born with their handle released and one mapping. Small ones share pages of one granule.
 //!
-//! Invariant, per device: `used_bytes` = Σ bytes of its living memory that has an extent + Σ bytes
-//! of its pages with small allocations, and was ≤ `available_bytes` when it last grew.
+//! Invariant, per device: `used_bytes` = Σ bytes of its living memory that has an extent and is this
+//! process's own + Σ bytes of its pages with small allocations, and was ≤ `available_bytes` when
+//! it last grew.
 
 use std::collections::BTreeMap;
 
 use crate::code::{Code, Result};
 use crate::config::DeviceConfig;
 use crate::ranges::Ranges;
-use crate::store::Extent;
+use crate::store::{Cell, Extent};
 use crate::usage::Usage;
 
 #[derive(Debug)]
@@ -49,6 +50,26 @@ pub(crate) struct Memory {
     pub(crate) mappings: u32,
     /// True if its handle was released, or it never had one.
     pub(crate) released: bool,
+    /// What other processes have to do with it.
+    pub(crate) sharing: Sharing,
+}
+
+/// What other processes have to do with a piece of memory.
+#[derive(Debug, Default)]
+pub(crate) enum Sharing {
+    /// Nothing: an allocation, or a handle that cannot be exported.
+    #[default]
+    None,
+    /// A handle made to be exported as a file descriptor.
+    Exportable,
+    /// An allocation of which a handle for other processes was made, with its note.
+    Noted(Cell),
+    /// It is another process's, which counts its bytes. An allocation has that process's note.
+    Imported {
+        _note: Option<Cell>,
+        /// How often it was opened, less how often it was closed.
+        opened: u32,
+    },
 }
 
 impl Device {
@@ -93,6 +114,15 @@ impl SmallPages {
 }
 
 impl Memory {
+    /// What it counts for on its device, in bytes.
+    pub(crate) fn counted_bytes(&self) -> u64 {
+        match self.sharing {
+            Sharing::Imported { .. } => 0,
+            _ if self.extent.is_some() => self.bytes,
+            _ => 0,
+        }
+    }
+
     /// True if neither a handle nor a mapping holds it.
     pub(crate) fn is_dead(&self) -> bool {
         self.released && self.mappings == 0

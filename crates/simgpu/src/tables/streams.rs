@@ -28,6 +28,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::Clock;
+use crate::store::Cell as Note;
 
 /// The legacy default stream, under its explicit name; 0 means the same.
 pub const STREAM_LEGACY: usize = 1;
@@ -88,8 +89,30 @@ pub(crate) struct Stream {
 pub(crate) struct Operation {
     /// Operations that must have completed, as slots and numbers.
     pub(crate) after: Vec<(u32, u64)>,
+    /// The record of another process's event that must be complete.
+    pub(crate) until: Option<Until>,
     /// How long it takes, in virtual nanoseconds.
     pub(crate) duration_ns: u64,
+}
+
+/// A record of another process's event.
+#[derive(Debug)]
+pub(crate) struct Until {
+    pub(crate) note: Note,
+    pub(crate) record: u64,
+}
+
+impl Until {
+    /// What is recorded in the event now.
+    pub(crate) fn now(note: &Note) -> Self {
+        Self { record: note.first().load(Ordering::Acquire), note: note.clone() }
+    }
+
+    /// Returns true if the work is complete, or if its process or the event is gone: a driver
+    /// completes what a process that ended had queued.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.note.is_valid() || self.note.second().load(Ordering::Acquire) >= self.record
+    }
 }
 
 #[derive(Debug)]
@@ -97,6 +120,8 @@ pub(crate) struct StreamTable {
     pub(crate) slots: Vec<Stream>,
     /// How many operations all queues hold together.
     pub(crate) queued: usize,
+    /// How many operations wait for another process.
+    pub(crate) elsewhere: usize,
     /// How many streams are held back.
     pub(crate) held: usize,
     pub(crate) names: HashMap<Name, Entry>,
@@ -132,6 +157,7 @@ impl StreamTable {
         Self {
             slots: (0..devices).map(legacy).collect(),
             queued: 0,
+            elsewhere: 0,
             held: 0,
             names: HashMap::new(),
             retired: VecDeque::new(),

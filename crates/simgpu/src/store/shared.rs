@@ -1,0 +1,250 @@
+//! What several processes see: files of single pieces of memory, and the notes of a machine.
+//!
+//! A piece's file has its bytes and then one page, by which another process knows it. The kernel
+//! frees it with the last process that has it open or mapped, as a driver does with a shared
+//! handle. *Notes* are a table of counters that another process opens through `/proc`, by the
+//! numbers in a handle of `cuIpcGetMemHandle` or `cuIpcGetEventHandle`. A cell has three words:
+//!
+//! | word | of an allocation | of an event |
+//! |---|---|---|
+//! | 0 | a number never reused; 0: freed | the same |
+//! | 1 | – | how often it was recorded |
+//! | 2 | – | up to which record its work is complete |
+//!
+//! Who has an allocation open holds a lock on the byte of the table's file with the cell's number,
+//! which the kernel takes from a process that ends, as a driver closes what it had open. Nothing
+//! another process writes here is trusted further than a count.
+#![allow(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::real::memory_file;
+use crate::code::{Code, Result};
+
+/// The first word of the page after a piece of memory, and of a table.
+const PIECE: u64 = u64::from_le_bytes(*b"simgpu:p");
+const TABLE: u64 = u64::from_le_bytes(*b"simgpu:t");
+/// The page after a piece's bytes.
+const PAGE_BYTES: u64 = 4096;
+/// A table's cells; cell 0 is its head.
+const CELLS: u32 = 1 << 16;
+const WORDS: usize = 3;
+const TABLE_BYTES: u64 = CELLS as u64 * WORDS as u64 * 8;
+
+/// A file for `bytes` of `device`; without `has_bytes` only their page is ever written.
+pub(crate) fn pieces_file(device: u32, bytes: u64, has_bytes: bool) -> Result<OwnedFd> {
+    let length = bytes.checked_add(PAGE_BYTES).ok_or(Code::OUT_OF_MEMORY)?;
+    let file = File::from(memory_file(length)?);
+    let mut page = [0; 32];
+    let words = [PIECE, bytes, u64::from(device), u64::from(has_bytes)];
+    for (place, word) in page.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    file.write_all_at(&page, bytes).map_err(|_| Code::OUT_OF_MEMORY)?;
+    Ok(file.into())
+}
+
+/// The device, the bytes and the kind of store that a piece's file names; `None`: it is no such
+/// file.
+pub(crate) fn read_piece(file: &OwnedFd) -> Option<(u32, u64, bool)> {
+    let file = File::from(file.try_clone().ok()?);
+    let bytes = file.metadata().ok()?.len().checked_sub(PAGE_BYTES)?;
+    let mut page = [0; 32];
+    file.read_exact_at(&mut page, bytes).ok()?;
+    let mut words = page.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
+    let mut next = || words.next().unwrap_or(0);
+    let [magic, named_bytes, device, has_bytes] = [next(), next(), next(), next()];
+    let is_one = magic == PIECE && named_bytes == bytes && has_bytes <= 1;
+    is_one.then_some((u32::try_from(device).ok()?, bytes, has_bytes == 1))
+}
+
+/// A descriptor of another process, if it is open there and is of a file of `bytes`.
+pub(crate) fn open_of_process(process: u32, descriptor: i32, bytes: u64) -> Option<OwnedFd> {
+    let path = format!("/proc/{process}/fd/{descriptor}");
+    // A handle may hold any number: only what looks like a file of ours is opened.
+    let metadata = std::fs::metadata(&path).ok()?;
+    if !metadata.is_file() || metadata.len() != bytes {
+        return None;
+    }
+    let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
+    (file.metadata().ok()?.len() == bytes).then(|| file.into())
+}
+
+/// A table of counters in memory that processes share.
+#[derive(Debug)]
+pub(crate) struct Table {
+    words: NonNull<AtomicU64>,
+    file: OwnedFd,
+}
+
+// SAFETY: the words are atomics in a mapping that lives as long as the table.
+unsafe impl Send for Table {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Table {}
+
+impl Table {
+    fn map(file: OwnedFd) -> Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let (length, raw) = (TABLE_BYTES as usize, file.as_raw_fd());
+        // SAFETY: a new mapping, at an address the kernel chooses, replaces nothing.
+        let mapped =
+            unsafe { libc::mmap(ptr::null_mut(), length, access, libc::MAP_SHARED, raw, 0) };
+        let words = NonNull::new(mapped.cast()).filter(|_| mapped != libc::MAP_FAILED);
+        Ok(Self { words: words.ok_or(Code::OUT_OF_MEMORY)?, file })
+    }
+
+    /// The table of another process that has the number `nonce`.
+    pub(crate) fn open(process: u32, descriptor: i32, nonce: u64) -> Option<Self> {
+        let table = Self::map(open_of_process(process, descriptor, TABLE_BYTES)?).ok()?;
+        let head = [0, 1].map(|word| table.word(0, word).load(Ordering::Acquire));
+        (head == [TABLE, nonce]).then_some(table)
+    }
+
+    /// Locks a cell's byte of the file, as whoever has an allocation open.
+    fn lock(&self, cell: u32) -> Result<()> {
+        let mut lock = byte_lock(libc::F_RDLCK, cell);
+        // SAFETY: the descriptor is open, and the lock is live.
+        let locked = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) };
+        if locked == 0 { Ok(()) } else { Err(Code::OUT_OF_MEMORY) }
+    }
+
+    /// Returns true if another table of the same file has locked the cell's byte.
+    fn is_locked_elsewhere(&self, cell: u32) -> bool {
+        let mut lock = byte_lock(libc::F_WRLCK, cell);
+        // SAFETY: as in `lock`.
+        let asked = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
+        asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+    }
+
+    fn word(&self, cell: u32, word: usize) -> &AtomicU64 {
+        let index = (cell % CELLS) as usize * WORDS + word % WORDS;
+        // SAFETY: the index is within the mapping, whose length no process changes: it is sized
+        // before it is shared. All processes use its words as atomics.
+        unsafe { self.words.add(index).as_ref() }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length, and unmapped only here.
+        unsafe { libc::munmap(self.words.as_ptr().cast(), TABLE_BYTES as usize) };
+    }
+}
+
+/// A lock on one byte of a table's file.
+fn byte_lock(kind: libc::c_int, cell: u32) -> libc::flock {
+    // SAFETY: all zeros are a valid value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    (lock.l_start, lock.l_len) = (libc::off_t::from(cell), 1);
+    lock
+}
+
+/// One cell of a table, which had the number `number` when it was noted or opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    table: Arc<Table>,
+    cell: u32,
+    number: u64,
+}
+
+impl Cell {
+    /// The cell of another process's table; `None` if it stands for something else by now.
+    pub(crate) fn open(table: Arc<Table>, cell: u32, number: u64) -> Option<Self> {
+        let cell = (cell > 0 && cell < CELLS).then_some(Self { table, cell, number })?;
+        cell.is_valid().then_some(cell)
+    }
+
+    /// Returns true if what it stands for still exists.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.number != 0 && self.word(0).load(Ordering::Acquire) == self.number
+    }
+
+    /// Counts as open, until the table of this cell is dropped.
+    pub(crate) fn hold_open(&self) -> Result<()> {
+        self.table.lock(self.cell)
+    }
+
+    /// Returns true if another process has it open.
+    pub(crate) fn is_open_elsewhere(&self) -> bool {
+        self.table.is_locked_elsewhere(self.cell)
+    }
+
+    pub(crate) fn place(&self) -> (u32, u64) {
+        (self.cell, self.number)
+    }
+
+    /// The first of its counters.
+    pub(crate) fn first(&self) -> &AtomicU64 {
+        self.word(1)
+    }
+
+    /// The second of its counters.
+    pub(crate) fn second(&self) -> &AtomicU64 {
+        self.word(2)
+    }
+
+    fn word(&self, word: usize) -> &AtomicU64 {
+        self.table.word(self.cell, word)
+    }
+}
+
+/// The notes that a machine keeps for other processes.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    table: Arc<Table>,
+    /// Tells this table from one of an earlier process of the same number.
+    nonce: u64,
+    vacant: Vec<u32>,
+    next_cell: u32,
+    last_number: u64,
+}
+
+impl Notes {
+    pub(crate) fn new() -> Result<Self> {
+        let table = Arc::new(Table::map(memory_file(TABLE_BYTES)?)?);
+        let mut bytes = [0; 8];
+        let random = File::open("/dev/urandom");
+        let read = random.and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
+        read.map_err(|_| Code::OUT_OF_MEMORY)?;
+        let nonce = u64::from_le_bytes(bytes);
+        table.word(0, 1).store(nonce, Ordering::Relaxed);
+        table.word(0, 0).store(TABLE, Ordering::Release);
+        Ok(Self { table, nonce, vacant: Vec::new(), next_cell: 1, last_number: 0 })
+    }
+
+    /// How another process finds the table: a descriptor and a number.
+    pub(crate) fn place(&self) -> (i32, u64) {
+        (self.table.file.as_raw_fd(), self.nonce)
+    }
+
+    /// A cell with counters of 0.
+    pub(crate) fn add(&mut self) -> Result<Cell> {
+        let cell = match self.vacant.pop() {
+            Some(cell) => cell,
+            None if self.next_cell < CELLS => {
+                self.next_cell += 1;
+                self.next_cell - 1
+            }
+            None => return Err(Code::OUT_OF_MEMORY),
+        };
+        self.last_number += 1;
+        let cell = Cell { table: Arc::clone(&self.table), cell, number: self.last_number };
+        cell.first().store(0, Ordering::Relaxed);
+        cell.second().store(0, Ordering::Relaxed);
+        cell.word(0).store(cell.number, Ordering::Release);
+        Ok(cell)
+    }
+
+    /// What a cell stands for is gone.
+    pub(crate) fn remove(&mut self, cell: &Cell) {
+        cell.word(0).store(0, Ordering::Release);
+        self.vacant.push(cell.cell);
+    }
+}

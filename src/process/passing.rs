@@ -1,0 +1,250 @@
+//! Messages between processes of one user, with file descriptors: Unix sockets without a file.
+//!
+//! A *door* has a name in the kernel's abstract space, which ends with the process. A *line* is a
+//! connection; both of its processes run for the same user, or it is refused. A message has a fixed
+//! size that both ends know, and at most [`MOST_FILES`] descriptors.
+//!
+//! A forked child closes its copies of both, because a copy in a child would keep a line of a
+//! process that has ended from ending.
+
+use std::io::{self, ErrorKind};
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
+use std::time::Duration;
+
+use super::user_id;
+
+/// The most descriptors in a message.
+pub(crate) const MOST_FILES: usize = 64;
+/// Room for their control message, in words.
+const CONTROL_WORDS: usize = 64;
+/// How many descriptors a child closes at most; copies of more stay open there.
+const MOST_WATCHED: usize = 256;
+
+static WATCHED: [AtomicI32; MOST_WATCHED] = [const { AtomicI32::new(-1) }; MOST_WATCHED];
+
+/// Where other processes find this one.
+#[derive(Debug)]
+pub(crate) struct Door {
+    listener: UnixListener,
+    _watched: Watched,
+}
+
+/// A connection to another process.
+#[derive(Debug)]
+pub(crate) struct Line {
+    // Before the stream: a number that is closed may be another descriptor's.
+    _watched: Watched,
+    stream: UnixStream,
+}
+
+/// A descriptor that forked children close.
+#[derive(Debug)]
+struct Watched(Option<usize>);
+
+impl Door {
+    /// Opens a door of that name.
+    pub(crate) fn open(name: &str) -> io::Result<Self> {
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+        let _watched = Watched::new(listener.as_raw_fd());
+        Ok(Self { listener, _watched })
+    }
+
+    /// The next connection of a process of this user.
+    pub(crate) fn accept(&self) -> io::Result<Line> {
+        Line::new(self.listener.accept()?.0)
+    }
+}
+
+impl Line {
+    /// Connects to a door. `ConnectionRefused` if there is none of that name.
+    pub(crate) fn connect(name: &str) -> io::Result<Self> {
+        Self::new(UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?)
+    }
+
+    fn new(stream: UnixStream) -> io::Result<Self> {
+        if user_at(&stream)? != user_id() {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        let _watched = Watched::new(stream.as_raw_fd());
+        Ok(Self { _watched, stream })
+    }
+
+    /// From now on a message that takes longer than `time` fails: to send, and if `both` to receive.
+    pub(crate) fn limit(&self, time: Duration, both: bool) -> io::Result<()> {
+        self.stream.set_write_timeout(Some(time))?;
+        self.stream.set_read_timeout(both.then_some(time))
+    }
+
+    /// Sends one message with `files`, at most [`MOST_FILES`].
+    pub(crate) fn send(&self, message: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < message.len() {
+            let files = if sent == 0 { files } else { &[] };
+            sent += send_part(self.stream.as_raw_fd(), &message[sent..], files)?;
+        }
+        Ok(())
+    }
+
+    /// Receives one message of the size of `message`, and its files. `UnexpectedEof` once the other
+    /// process has closed the line or ended.
+    pub(crate) fn receive(&self, message: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
+        let (mut received, mut files) = (0, Vec::new());
+        while received < message.len() {
+            match receive_part(self.stream.as_raw_fd(), &mut message[received..], &mut files)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                bytes => received += bytes,
+            }
+        }
+        Ok(files)
+    }
+}
+
+impl Watched {
+    fn new(descriptor: RawFd) -> Self {
+        static REGISTERED: Once = Once::new();
+        extern "C" fn in_child() {
+            for place in &WATCHED {
+                let descriptor = place.swap(-1, SeqCst);
+                if descriptor >= 0 {
+                    // SAFETY: the child's copy of a descriptor that only this file uses; no call
+                    // of the library uses it in a child, and `close` may be called there.
+                    unsafe { libc::close(descriptor) };
+                }
+            }
+        }
+        // SAFETY: the handler does only what a child may do in any state. The library is loaded as
+        // long as it has a line, because its threads keep it loaded.
+        REGISTERED.call_once(|| unsafe {
+            libc::pthread_atfork(None, None, Some(in_child));
+        });
+        let take = |place: &&AtomicI32| place.compare_exchange(-1, descriptor, SeqCst, SeqCst);
+        Self(WATCHED.iter().position(|place| take(&place).is_ok()))
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if let Some(place) = self.0 {
+            WATCHED[place].store(-1, SeqCst);
+        }
+    }
+}
+
+/// The user of the process at the other end.
+fn user_at(stream: &UnixStream) -> io::Result<u32> {
+    let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the place is large enough for what this option writes, and all zeros are valid.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            credentials.as_mut_ptr().cast(),
+            &mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeroed, and then written by the call.
+    Ok(unsafe { credentials.assume_init() }.uid)
+}
+
+/// A message's header for `bytes` and `control`, which both outlive its use.
+fn header(
+    bytes: &mut libc::iovec,
+    control: &mut [u64; CONTROL_WORDS],
+    used: usize,
+) -> libc::msghdr {
+    // SAFETY: all zeros are a valid header: no name, no parts, no control message.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = bytes;
+    header.msg_iovlen = 1;
+    if used > 0 {
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = used as _;
+    }
+    header
+}
+
+fn send_part(socket: RawFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    let files: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
+    if files.len() > MOST_FILES {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    let files_bytes = size_of_val(files.as_slice()) as libc::c_uint;
+    // SAFETY: only computes a size.
+    let space = unsafe { libc::CMSG_SPACE(files_bytes) } as usize;
+    let mut control = [0u64; CONTROL_WORDS];
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let used = if files.is_empty() { 0 } else { space };
+    let header = header(&mut part, &mut control, used);
+    if used > 0 {
+        // SAFETY: the control buffer is aligned and has room for `space` bytes, so the first
+        // control message and its data lie in it.
+        unsafe {
+            let first = libc::CMSG_FIRSTHDR(&header);
+            (*first).cmsg_level = libc::SOL_SOCKET;
+            (*first).cmsg_type = libc::SCM_RIGHTS;
+            (*first).cmsg_len = libc::CMSG_LEN(files_bytes) as _;
+            ptr::copy_nonoverlapping(
+                files.as_ptr().cast(),
+                libc::CMSG_DATA(first),
+                files_bytes as usize,
+            );
+        }
+    }
+    loop {
+        // SAFETY: the header's parts are live; the kernel only reads them.
+        let sent = unsafe { libc::sendmsg(socket, &header, libc::MSG_NOSIGNAL) };
+        match usize::try_from(sent) {
+            Ok(sent) => return Ok(sent),
+            Err(_) => retry_if_interrupted()?,
+        }
+    }
+}
+
+fn receive_part(socket: RawFd, bytes: &mut [u8], files: &mut Vec<OwnedFd>) -> io::Result<usize> {
+    let mut control = [0u64; CONTROL_WORDS];
+    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let room = size_of_val(&control);
+    let mut header = header(&mut part, &mut control, room);
+    let received = loop {
+        // SAFETY: the header's parts are live and writable for the sizes given.
+        let received = unsafe { libc::recvmsg(socket, &mut header, libc::MSG_CMSG_CLOEXEC) };
+        match usize::try_from(received) {
+            Ok(received) => break received,
+            Err(_) => retry_if_interrupted()?,
+        }
+    };
+    // SAFETY: the header is as the kernel left it, so its control messages lie in the buffer; the
+    // descriptors in them were opened for this process and belong to nobody else.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(&header);
+        while !message.is_null() {
+            if (*message).cmsg_level == libc::SOL_SOCKET && (*message).cmsg_type == libc::SCM_RIGHTS
+            {
+                let data: *const RawFd = libc::CMSG_DATA(message).cast();
+                let data_bytes = (*message).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                for index in 0..data_bytes / size_of::<RawFd>() {
+                    files.push(OwnedFd::from_raw_fd(data.add(index).read_unaligned()));
+                }
+            }
+            message = libc::CMSG_NXTHDR(&header, message);
+        }
+    }
+    Ok(received)
+}
+
+/// Returns the last system call's error unless a signal interrupted it.
+fn retry_if_interrupted() -> io::Result<()> {
+    let error = io::Error::last_os_error();
+    if error.kind() == ErrorKind::Interrupted { Ok(()) } else { Err(error) }
+}
