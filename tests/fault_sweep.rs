@@ -98,10 +98,7 @@ fn elastic() {
 #[test]
 fn elastic_moving_memory() {
     let seen = sweep(PoolType::Elastic, MOVING);
-    assert_eq!(
-        seen,
-        Seen { grown: true, moved: true, stolen: true, restored: true, dropped: true }
-    );
+    assert_eq!(seen, Seen { grown: true, moved: true, stolen: true, restored: true });
 }
 
 /// While the program is debugged, more is asked of the driver, and nothing fails for it.
@@ -198,8 +195,6 @@ struct Seen {
     stolen: bool,
     /// From addresses it had before, with nothing mapped.
     restored: bool,
-    /// And shadows were unmapped on the way.
-    dropped: bool,
 }
 
 /// Says what was seen where nothing failed.
@@ -348,7 +343,6 @@ impl Run {
         self.seen.stolen |= is_stolen;
         self.seen.moved |= made(Call::Map) && !is_grown && !is_stolen;
         self.seen.restored |= now.misses > statistics.misses && !made(Call::Map);
-        self.seen.dropped |= made(Call::Unmap) && !made(Call::Release);
     }
 
     fn free(&mut self, step: &'static str, address: Option<u64>) {

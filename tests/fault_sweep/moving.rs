@@ -37,8 +37,7 @@ impl Run {
         self.free("back", back);
     }
 
-    /// Any two to five of eight pages as one block, until there are so many views that the oldest
-    /// go.
+    /// Any two to five of eight pages as one block: many views.
     fn move_on_and_on(&mut self) {
         let mut pages = [(); 8].map(|()| self.allocate("page", 2 * MIB, A));
         let some = (0..256u32).filter(|set| (2..=5).contains(&set.count_ones()));

@@ -12,8 +12,12 @@ pub enum Part {
     BestFit,
     /// The return to origins at troughs.
     ReturnHome,
+    /// With first fit, again at each step further down.
+    ReturnAgain,
     /// Views that blocks have left come back to them.
     Recall,
+    /// Of windows without bare parts the first.
+    OldestFirst,
     /// Free extents of other places are taken before more is made.
     Gather,
     /// Views whose extents are in use are passed over where memory would exceed the limit.
@@ -29,11 +33,13 @@ pub enum Part {
 impl Part {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::FirstFit,
         Self::BestFit,
         Self::ReturnHome,
+        Self::ReturnAgain,
         Self::Recall,
+        Self::OldestFirst,
         Self::Gather,
         Self::PassOver,
         Self::HighestForSmall,

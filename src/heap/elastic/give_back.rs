@@ -18,7 +18,7 @@ use crate::memory::{Extent, ExtentId, ExtentTable, NO_SLOT, State, View};
 use crate::order::Readiness;
 
 /// Shadows (views that are not their extent's home) are kept up to this many for each extent, …
-const MOST_SHADOWS_PER_EXTENT: usize = 8;
+const MOST_SHADOWS_PER_EXTENT: usize = 32;
 /// … and at least this many.
 const LEAST_SHADOWS: usize = 64;
 /// Shadows that small blocks have left are kept up to this many times the bytes of their extents,

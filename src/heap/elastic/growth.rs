@@ -8,8 +8,8 @@
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
 //!                 bounds; but GROWING_EXTENT_BYTES while bytes freed < reserved / STEADY_PART
 //!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
-//!             both: at most min(left² / device, device² / LARGE_DEVICE_BYTES), rounded up to a power
-//!                 of two, where left is what may still be created; once memory was short, at most
+//!             both: at most min(left² / device, device / MOST_DEVICE_PART), rounded up to a power of
+//!                 two, where left is what may still be created; once memory was short, at most
 //!                 left / SHORT_PART; but at least device / DEVICE_PART
 //! ```
 //!
@@ -52,9 +52,9 @@ const LEAST_FINER_BYTES: u64 = GIB;
 const GROWING_EXTENT_BYTES: u64 = 64 * MIB;
 /// … which is while the bytes freed are under this part of those reserved.
 const STEADY_PART: u64 = 4;
-/// Where little memory is left, one live block should not keep much of it from moving. On a small
-/// device, fine extents are few anyway.
-const LARGE_DEVICE_BYTES: u64 = 64 * GIB;
+/// One live block should not keep much of a device's memory from moving, in particular where little
+/// is left.
+const MOST_DEVICE_PART: u64 = 512;
 /// Once memory was short, an extent is at most this part of what is left.
 const SHORT_PART: u64 = 256;
 /// But always at least this part of the device's memory.
@@ -185,17 +185,12 @@ impl Extents {
         let most_bytes = if self.is_short.load(Relaxed) {
             left_bytes / SHORT_PART
         } else {
-            let left_part_bytes = square(left_bytes) / u128::from(device_bytes.max(1));
-            let device_part_bytes = square(device_bytes) / u128::from(LARGE_DEVICE_BYTES);
-            let most_bytes = left_part_bytes.min(device_part_bytes).next_power_of_two();
-            u64::try_from(most_bytes).unwrap_or(u64::MAX)
+            let left_part = u128::from(left_bytes).pow(2) / u128::from(device_bytes.max(1));
+            let left_part_bytes = u64::try_from(left_part).unwrap_or(u64::MAX);
+            left_part_bytes.min(device_bytes / MOST_DEVICE_PART).next_power_of_two()
         };
         most_bytes.max(device_bytes / DEVICE_PART)
     }
-}
-
-fn square(bytes: u64) -> u128 {
-    u128::from(bytes) * u128::from(bytes)
 }
 
 impl Growth {

@@ -57,7 +57,7 @@ use crate::config::{LogLevel, Settings};
 use crate::driver::{self, Device, HandleOptions};
 use crate::memory::{ExtentId, ExtentStore, Refusal, State};
 use crate::observe::DeviceEvents;
-use ablation::Part::{BestFit, FirstFit, Gather, HighestForSmall, PassOver, Recall};
+use ablation::Part::{BestFit, FirstFit, Gather, HighestForSmall, PassOver, Recall, ReturnAgain};
 use addresses::no_addresses;
 use area::Laid;
 use gather::{Found, FreeExtent, Moved, choose};
@@ -160,8 +160,11 @@ impl Extents {
             return Ok(Outcome::Short);
         }
         if self.moves_much(climb.device) {
-            let LaneState { strategy, blocks, .. } = &mut *climb.lane.lock();
+            let LaneState { strategy, blocks, trough, .. } = &mut *climb.lane.lock();
             strategy.use_first_fit(blocks);
+            if ReturnAgain.is_in() {
+                trough.repeat();
+            }
         }
         if climb.wait_before_growing() {
             return Ok(Outcome::More);

@@ -12,11 +12,18 @@
 //! inside a bare part, at a granule. The cheapest wins, and of equal ones the first. So holes are
 //! filled before memory is added at the *frontier*, the bare end of an area.
 //!
+//! A window without bare parts costs nothing at all: no call of the driver. Of several the first
+//! wins, which is mostly the oldest, because new views are laid at the frontier. So a program that
+//! repeats itself takes the windows of its first cycle again: those that it has made since do not
+//! divert it, and its cycles become alike. If the one with the fewest bytes of shadows wins instead,
+//! each new window may lead to another layout, which needs further ones.
+//!
 //! Views whose extents are in use are walls because a program that repeats itself comes back to
 //! them. Mapping over them would break up one layout for another. It is done only if more than the
 //! limit would otherwise be held ([`Walls::ViewsInUse`]): the views are then unmapped.
 
 use super::super::lane::LaneState;
+use super::ablation::Part::OldestFirst;
 use super::gather::FreeExtent;
 use crate::base::size::SizeClass;
 use crate::memory::{Block, ExtentId, ExtentTable, NO_SLOT, State, View};
@@ -115,6 +122,9 @@ impl LaneState {
                 match self.part(extents, wanted, block) {
                     Some(part) => search.add(part),
                     None => search.end_chain(),
+                }
+                if search.least_cost == 0 {
+                    return search.best;
                 }
                 slot = block.after;
             }
@@ -231,7 +241,10 @@ impl Search<'_> {
         };
         let bare_bytes = sum(|kind| kind == Kind::Bare) - end_cut_bytes - start_cut_bytes;
         let shadow_bytes = sum(|kind| matches!(kind, Kind::Shadow(_)));
-        let cost = BARE_COST * bare_bytes + shadow_bytes;
+        let cost = match bare_bytes {
+            0 if OldestFirst.is_in() => 0,
+            _ => BARE_COST * bare_bytes + shadow_bytes,
+        };
         if cost >= self.least_cost {
             return;
         }
