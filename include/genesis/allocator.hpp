@@ -65,8 +65,8 @@ private:
 
 /*
  * An allocation failed. status() is GENESIS_STATUS_OUT_OF_MEMORY if the device is full,
- * GENESIS_STATUS_LIMIT_REACHED if a limit of a tag or a pool stops it, and another one if the device
- * does not exist or the library cannot start. what() is the library's message.
+ * GENESIS_STATUS_LIMIT_REACHED if a limit of a tag or a pool stops it, and another one if the
+ * device does not exist or the library cannot start. what() is the library's message.
  */
 class out_of_memory : public std::bad_alloc {
 public:

@@ -276,8 +276,8 @@ private:
         }
         if (handle->dptr == nullptr) {
             const genesis_status status = genesis_last_error_get();
-            const bool is_shortage = status == GENESIS_STATUS_OUT_OF_MEMORY ||
-                                     status == GENESIS_STATUS_LIMIT_REACHED;
+            const bool is_shortage =
+                status == GENESIS_STATUS_OUT_OF_MEMORY || status == GENESIS_STATUS_LIMIT_REACHED;
             if (!failsafe || !is_shortage) {
                 throw dmlc::Error(std::string("Memory allocation failed ") +
                                   genesis_last_error_message_get());
