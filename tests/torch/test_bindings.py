@@ -26,6 +26,8 @@ STRUCTS = {
     "genesis_pool_id": _library.CPoolId,
     "genesis_pool_source": _library.CPoolSource,
     "genesis_pool_block": _library.CPoolBlock,
+    "genesis_pool_usage": _library.CPoolUsage,
+    "genesis_tag_usage": _library.CTagUsage,
 }
 #: Python's numbers, by enumerator.
 NUMBERS = {
@@ -42,6 +44,7 @@ EXCEPTIONS = {
     "GENESIS_STATUS_INVALID_DEVICE": genesis.InvalidArgumentError,
     "GENESIS_STATUS_INVALID_CONFIGURATION": genesis.ConfigurationError,
     "GENESIS_STATUS_BUSY": genesis.BusyError,
+    "GENESIS_STATUS_LIMIT_REACHED": genesis.LimitReachedError,
 }
 #: Types of C without pointers.
 TYPES = {
@@ -56,6 +59,7 @@ TYPES = {
     "uint64_t": ctypes.c_uint64,
     "genesis_stream": ctypes.c_void_p,
     "genesis_live_block_visitor": _library.LiveBlockVisitor,
+    "genesis_tag_visitor": _library.TagVisitor,
     # Functions that Python passes by address.
     "genesis_torch_on_block": ctypes.c_void_p,
     "genesis_torch_on_shortage": ctypes.c_void_p,
@@ -66,6 +70,8 @@ TYPES = {
 POINTERS = {
     "char": ctypes.c_char_p,
     "void": ctypes.c_void_p,
+    # Python passes the bytes on.
+    "genesis_block_handle": ctypes.c_char_p,
     "genesis_dlpack_buffer": ctypes.c_void_p,
 }
 
