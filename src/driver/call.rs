@@ -88,6 +88,10 @@ pub enum Call {
     HostAllocate,
     /// `cuMemFreeHost`.
     HostFree,
+    /// `cuMemHostRegister`.
+    HostRegister,
+    /// `cuMemHostUnregister`.
+    HostUnregister,
     /// `cuMemcpyDtoH`.
     CopyToHost,
     /// `cuMemcpyHtoD`.
@@ -138,6 +142,8 @@ impl Call {
             Self::Synchronize => "cuCtxSynchronize",
             Self::HostAllocate => "cuMemAllocHost",
             Self::HostFree => "cuMemFreeHost",
+            Self::HostRegister => "cuMemHostRegister",
+            Self::HostUnregister => "cuMemHostUnregister",
             Self::CopyToHost => "cuMemcpyDtoH",
             Self::CopyToDevice => "cuMemcpyHtoD",
             Self::Fill => "cuMemsetD8Async",

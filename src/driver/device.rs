@@ -52,13 +52,19 @@ pub struct MemoryInfo {
 }
 
 /// The driver calls of a device so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Calls, by [`Call`] as an index.
     pub calls: [u64; Call::COUNT],
     /// Time spent in them, in nanoseconds: measured on a real driver, virtual (from the cost
     /// table) on a simulated one.
     pub nanoseconds: u64,
+}
+
+impl Default for Usage {
+    fn default() -> Self {
+        Self { calls: [0; Call::COUNT], nanoseconds: 0 }
+    }
 }
 
 impl Usage {
@@ -225,9 +231,17 @@ pub trait Device: Sharing + Send + Sync + fmt::Debug {
     /// Frees memory from [`Self::host_allocate`].
     fn host_free(&self, address: u64) -> Result<()>;
 
+    /// Page-locks `[address, address + bytes)` for copies: whole pages of [`super::Pages`], none of
+    /// which is locked. Touches them first, in several threads, because the driver would do so in
+    /// one. Waits for nothing.
+    fn host_register(&self, address: u64, bytes: u64) -> Result<()>;
+
+    /// Undoes [`Self::host_register`], by the exact address.
+    fn host_unregister(&self, address: u64) -> Result<()>;
+
     /// Copies `bytes` (not 0) from `[device_address, …)`, mapped without a gap and accessible,
-    /// to `[host_address, …)`, which lies in one piece of memory from [`Self::host_allocate`] that
-    /// is not used otherwise meanwhile. A real driver does not check the host's side.
+    /// to `[host_address, …)`, which lies in one piece of memory from [`Self::host_allocate`] or
+    /// [`Self::host_register`] that is not used otherwise meanwhile. A real driver does not check the host's side.
     ///
     /// Returns when the bytes are there. The copy is work on the legacy stream: the caller
     /// guarantees, by [`Self::synchronize`] or by complete events, that work on other streams that

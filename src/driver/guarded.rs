@@ -341,6 +341,14 @@ impl Device for Guarded {
         self.driver.host_free(address)
     }
 
+    fn host_register(&self, address: u64, bytes: u64) -> Result<()> {
+        self.driver.host_register(address, bytes)
+    }
+
+    fn host_unregister(&self, address: u64) -> Result<()> {
+        self.driver.host_unregister(address)
+    }
+
     fn copy_to_host(&self, host_address: u64, device_address: u64, bytes: u64) -> Result<()> {
         self.driver.copy_to_host(host_address, device_address, bytes)
     }

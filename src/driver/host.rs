@@ -6,8 +6,8 @@
 //! | pinned | the driver of a device, page-locked | as the driver does, and to 512 bytes at least |
 //!
 //! The trait is that of a GPU, so that strategies, limits and statistics are the same for all
-//! memory. Only the calls that segments need work. Host memory has no streams: nothing is queued
-//! on it, so waiting returns at once. Events and virtual memory management are refused.
+//! memory. Only the calls that segments and poison need work. Host memory has no streams: nothing is
+//! queued on it, so waiting returns at once. Events and virtual memory management are refused.
 //!
 //! The machine's memory is read from `/proc/meminfo`, where *available* includes the page cache
 //! that the kernel can drop; MXNet reads what is *free*, and empties its pools whenever files have
@@ -261,6 +261,14 @@ impl Device for HostMemory {
         none(Call::HostFree)
     }
 
+    fn host_register(&self, _address: u64, _bytes: u64) -> Result<()> {
+        none(Call::HostRegister)
+    }
+
+    fn host_unregister(&self, _address: u64) -> Result<()> {
+        none(Call::HostUnregister)
+    }
+
     fn copy_to_host(&self, _host_address: u64, _address: u64, _bytes: u64) -> Result<()> {
         none(Call::CopyToHost)
     }
@@ -269,12 +277,24 @@ impl Device for HostMemory {
         none(Call::CopyToDevice)
     }
 
-    fn fill(&self, _address: u64, _bytes: u64, _value: u8, _stream: StreamHandle) -> Result<()> {
-        none(Call::Fill)
+    /// Of pinned memory nothing: with some backends it is addresses only.
+    fn fill(&self, address: u64, bytes: u64, value: u8, _stream: StreamHandle) -> Result<()> {
+        if self.driver.is_some() {
+            return none(Call::Fill);
+        }
+        // SAFETY: memory that `take` got, of which a heap has its caller fill a block that nobody
+        // else may use, by the contract of `Device::fill`.
+        unsafe { std::ptr::write_bytes(address as *mut u8, value, bytes as usize) };
+        Ok(())
     }
 
-    fn find_other(&self, _address: u64, _bytes: u64, _value: u8) -> Result<Option<u64>> {
-        none(Call::CopyToHost)
+    fn find_other(&self, address: u64, bytes: u64, value: u8) -> Result<Option<u64>> {
+        if self.driver.is_some() {
+            return none(Call::CopyToHost);
+        }
+        // SAFETY: as above; a block is as long as the heap says.
+        let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, bytes as usize) };
+        Ok(bytes.iter().position(|&byte| byte != value).map(|offset| offset as u64))
     }
 }
 

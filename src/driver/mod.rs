@@ -4,7 +4,7 @@
 //! Everything above this layer sees [`Device`] alone. [`open`] chooses the backend; [`Handles`]
 //! creates memory with as many of the requested options as a device supports; [`Prices`] measures
 //! what a driver charges for it; [`guarded`] puts a device's allocations before pages that are not
-//! mapped; [`host`] is the process's own memory as a device.
+//! mapped; [`host`] is the process's own memory as a device, and [`Pages`] are pages of it.
 
 mod call;
 mod clock;
@@ -14,6 +14,7 @@ pub mod guarded;
 mod handles;
 pub mod host;
 mod open;
+mod pages;
 mod platform;
 mod prices;
 mod sharing;
@@ -24,6 +25,7 @@ pub use clock::ticks;
 pub use device::{ContextId, Device, Event, HandleOptions, MemoryInfo, Shareable, Usage};
 pub use handles::Handles;
 pub use open::open;
+pub use pages::Pages;
 pub use platform::{Backend, Platform};
 pub use prices::{Priced, Prices};
 pub use sharing::{SegmentHandle, Sharing};

@@ -14,8 +14,6 @@ pub(crate) const INVALID_DEVICE_FUNCTION: Code = Code(98);
 pub(crate) const NO_DEVICE: Code = Code(100);
 pub(crate) const INVALID_CONTEXT: Code = Code::INVALID_CONTEXT;
 pub(crate) const NOT_FOUND: Code = Code(500);
-pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: Code = Code(712);
-pub(crate) const HOST_MEMORY_NOT_REGISTERED: Code = Code(713);
 pub(crate) const UNKNOWN: Code = Code(999);
 
 /// A code's number, its name in the driver and in the runtime, and its text.

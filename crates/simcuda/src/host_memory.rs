@@ -6,7 +6,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use simgpu::{Code, Machine};
 
 use crate::answer::Answer;
-use crate::code;
 
 /// Every such range, by its start.
 #[derive(Debug, Default)]
@@ -83,8 +82,9 @@ impl HostMemory {
         let mut ranges = self.lock();
         let before = ranges.range(..end).next_back();
         if before.is_some_and(|(_, range)| range.base + range.bytes > address) {
-            return Err(code::HOST_MEMORY_ALREADY_REGISTERED);
+            return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
         }
+        machine.host_register(context, address, bytes)?;
         ranges.insert(
             address,
             HostRange { base: address, bytes, device, flags, is_registered: true },
@@ -93,14 +93,15 @@ impl HostMemory {
     }
 
     /// Undoes [`Self::register`].
-    pub(crate) fn unregister(&self, address: u64) -> Answer {
+    pub(crate) fn unregister(&self, machine: &Machine, context: u32, address: u64) -> Answer {
         let mut ranges = self.lock();
         match ranges.get(&address) {
             Some(range) if range.is_registered => {
+                machine.host_unregister(context, address)?;
                 ranges.remove(&address);
                 Ok(())
             }
-            _ => Err(code::HOST_MEMORY_NOT_REGISTERED),
+            _ => Err(Code::HOST_MEMORY_NOT_REGISTERED),
         }
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `SIMCUDA_MEMORY` | `80GiB` | memory of each device: bytes, or with `KiB`, `MiB`, `GiB` |
 //! | `SIMCUDA_DEVICES` | `1` | how many devices; `CUDA_VISIBLE_DEVICES` may hide some |
+//! | `SIMCUDA_COMMON` | none | a file: processes that name the same one have the same devices, and one capacity |
 //! | `SIMCUDA_STORE` | `addresses` | `bytes`: device memory is real, and copies move it |
 //! | `SIMCUDA_PROGRESS` | `automatic` | `manual`: streams advance when waited for or advanced |
 //! | `SIMCUDA_ADDRESSES` | `ascending` | `descending`: memory comes from high addresses down |
@@ -17,6 +18,7 @@
 //! A value that cannot be parsed is an error that names it; then there is no device.
 
 use std::env;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use simgpu::{Prices, Progress, StoreKind};
@@ -32,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) memory_bytes: u64,
     /// Devices that are visible; may be 0.
     pub(crate) devices: u32,
+    /// The file of the processes that have the same devices.
+    pub(crate) common: Option<PathBuf>,
     pub(crate) store: StoreKind,
     pub(crate) progress: Progress,
     pub(crate) descending_addresses: bool,
@@ -105,6 +109,7 @@ impl Settings {
         Ok(Self {
             memory_bytes,
             devices,
+            common: get("SIMCUDA_COMMON").filter(|path| !path.is_empty()).map(PathBuf::from),
             store: if bytes { StoreKind::RealBytes } else { StoreKind::AddressesOnly },
             progress: if manual { Progress::Manual } else { Progress::Automatic },
             descending_addresses: choice("SIMCUDA_ADDRESSES", "ascending", "descending", false)?,

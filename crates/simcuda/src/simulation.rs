@@ -108,6 +108,7 @@ impl Simulation {
         }
         config.descending_addresses = settings.descending_addresses;
         config.host_bytes = true;
+        config.common.clone_from(&settings.common);
         config.implicit_streams = false;
         config.progress = settings.progress;
         config.detect_races = settings.detect_races;

@@ -31,7 +31,8 @@ def program(says: str | None = None, **environment: str):
                 sys.path.append(str(TORCH_TESTS))
             from support import processes
 
-            place = processes.Place("test_pytorch", (HERE, TORCH_TESTS), imports=("torch",))
+            prepared = ("support.before_fork",)
+            place = processes.Place("test_pytorch", (HERE, TORCH_TESTS), ("torch",), prepared)
             result = processes.run(place, body.__name__, environment)
             assert result.status == 0, result.stderr + result.stdout
             said = result.stderr

@@ -1,5 +1,7 @@
 //! What a machine is made of, and how it behaves to begin with.
 
+use std::path::PathBuf;
+
 use crate::cost::CostTable;
 
 /// Which store a machine has.
@@ -64,6 +66,9 @@ pub struct Config {
     pub devices: Vec<DeviceConfig>,
     /// Real bytes, or addresses only.
     pub store: StoreKind,
+    /// A file: machines that name the same one have the same devices, whose memory they count
+    /// together, in whatever processes they are. `None`: the devices are this machine's alone.
+    pub common: Option<PathBuf>,
     /// All device address space, in bytes; `None`: the store's default. Small values provoke
     /// its exhaustion.
     pub address_space_bytes: Option<u64>,
@@ -108,6 +113,7 @@ impl Config {
         Self {
             devices: vec![device; devices],
             store,
+            common: None,
             address_space_bytes: None,
             descending_addresses: false,
             host_memory_bytes: 1 << 38,

@@ -42,8 +42,7 @@
 //! forbids, refuses or reuses, the stricter holds, and the rule's own file says which.
 //!
 //! Not modelled: kernels and other copies (only what they touch), managed memory, pools of
-//! `cuMemAllocAsync`, separate address spaces for further contexts, one capacity for the processes
-//! that share memory.
+//! `cuMemAllocAsync`, separate address spaces for further contexts, races between processes.
 
 mod call;
 mod calls;

@@ -10,7 +10,7 @@ use crate::config::{Config, Progress};
 use crate::quiet::Quiet;
 use crate::room::Room;
 use crate::slab::Slab;
-use crate::store::{Notes, Store};
+use crate::store::{Common, Notes, Piece, Store};
 use crate::tables::{
     AddressSpace, Capture, Context, Detector, Device, Effect, Event, HostMemory, Memory, Script,
     StreamTable,
@@ -31,9 +31,13 @@ pub(crate) struct State {
     pub(crate) space: AddressSpace,
     pub(crate) physical: Slab<Memory>,
     pub(crate) host_memory: HostMemory,
+    /// Memory of the program's that is page-locked.
+    pub(crate) registered: HostMemory,
     pub(crate) streams: StreamTable,
     pub(crate) events: Slab<Event>,
     pub(crate) captures: Slab<Capture>,
+    /// What all machines of one file hold; `None`: the devices are this machine's alone.
+    pub(crate) common: Option<Common>,
     /// What other processes can read; made with the first handle for one.
     pub(crate) notes: Option<Notes>,
     /// Allocations of other processes, by context and handle.
@@ -78,6 +82,12 @@ impl State {
             space: AddressSpace::new(base, bytes, config.descending_addresses),
             physical: Slab::default(),
             host_memory: HostMemory::default(),
+            registered: HostMemory::default(),
+            common: config
+                .common
+                .as_deref()
+                .map(|path| Common::open(path, count as u32))
+                .transpose()?,
             streams: StreamTable::new(count as u32),
             events: Slab::default(),
             captures: Slab::default(),
@@ -163,14 +173,57 @@ impl State {
 
     /// Counts `bytes` of `device` as used. Fails if fewer are available.
     pub(crate) fn take_physical(&mut self, device: u32, bytes: u64) -> Result<()> {
+        let available_bytes = self.device(device)?.available_bytes;
+        if let Some(common) = &mut self.common {
+            common.take(device, bytes, available_bytes)?;
+        }
+        // Never more than all machines hold.
         self.device_mut(device)?.take(bytes)
     }
 
     /// Undoes [`Self::take_physical`].
     pub(crate) fn give_physical(&mut self, device: u32, bytes: u64) {
+        self.uncount(device, bytes, None);
+    }
+
+    /// [`Self::give_physical`] of memory that may be a piece of its own.
+    pub(crate) fn uncount(&mut self, device: u32, bytes: u64, piece: Option<Piece>) {
+        if let Some(common) = &mut self.common {
+            match piece {
+                Some(piece) => common.let_go(piece),
+                None => common.give(device, bytes),
+            }
+        }
         if let Some(entry) = self.devices.get_mut(device as usize) {
             entry.give(bytes);
         }
+    }
+
+    /// Makes `bytes` that were taken a piece that other machines can hold too.
+    pub(crate) fn set_apart(&mut self, device: u32, bytes: u64) -> Result<Option<Piece>> {
+        let piece = self.common.as_mut().map(|common| common.set_apart(device, bytes)).transpose();
+        piece.inspect_err(|_| self.give_physical(device, bytes))
+    }
+
+    /// Memory that was given could not be returned to the host, and counts again.
+    pub(crate) fn count_kept(&mut self, device: u32, bytes: u64) {
+        if let Some(common) = &mut self.common {
+            let _ = common.take(device, bytes, u64::MAX);
+        }
+        if let Some(entry) = self.devices.get_mut(device as usize) {
+            entry.used_bytes += bytes;
+        }
+    }
+
+    /// What can still be taken of `device`, in bytes.
+    pub(crate) fn free_bytes(&mut self, device: u32) -> Result<u64> {
+        let entry = self.device(device)?;
+        let (available_bytes, used_bytes) = (entry.available_bytes, entry.used_bytes);
+        let held_bytes = match &mut self.common {
+            Some(common) => common.held_bytes(device)?,
+            None => used_bytes,
+        };
+        Ok(available_bytes.saturating_sub(held_bytes))
     }
 
     /// One mapping of the memory `key` is gone.
@@ -188,7 +241,7 @@ impl State {
         }
         let Some(memory) = self.physical.remove(key) else { return };
         if let Some(extent) = memory.extent {
-            self.give_physical(memory.device, memory.counted_bytes());
+            self.uncount(memory.device, memory.counted_bytes(), memory.piece);
             self.store.destroy(extent);
         }
         if let Some(detector) = &mut self.detector {

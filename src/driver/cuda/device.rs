@@ -11,6 +11,7 @@
 //! in cells that make a second thread wait for the first.
 //! **Memory**: no method except `name` and `find_other` allocates host memory.
 //! **Not done**: no cache, no retry, no logging; the layers above do that.
+//! Over 500 lines: there is a method for each of the driver's calls.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use super::meter::Meter;
 use super::properties::{access, properties};
 use super::scope::{Context, CurrentContext, RelaxedCapture, check, require};
 use crate::base::{DeviceOrdinal, StreamHandle};
+use crate::driver::pages;
 use crate::driver::{
     Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
     Result, Usage,
@@ -33,6 +35,9 @@ const MAX_ACCESSORS: usize = 64;
 
 /// Numbers of streams have at most this many bits.
 const ID_BITS: u32 = 61;
+
+/// `CU_MEMHOSTREGISTER_PORTABLE`.
+const FOR_EVERY_CONTEXT: c_uint = 1;
 
 /// Bytes of a device are compared in chunks of this size.
 const LOOK_BYTES: u64 = 1 << 20;
@@ -453,6 +458,20 @@ impl Device for CudaDevice {
         let free = require(self.api.host_free, Call::HostFree)?;
         // SAFETY: see the head of this implementation.
         self.call(Call::HostFree, || unsafe { free(address as *mut c_void) })
+    }
+
+    fn host_register(&self, address: u64, bytes: u64) -> Result<()> {
+        let register = require(self.api.host_register, Call::HostRegister)?;
+        pages::touch(address, bytes);
+        let (from, bytes) = (address as *mut c_void, bytes as usize);
+        // SAFETY: see the head of this implementation. By the contract, the pages are mapped.
+        self.call(Call::HostRegister, || unsafe { register(from, bytes, FOR_EVERY_CONTEXT) })
+    }
+
+    fn host_unregister(&self, address: u64) -> Result<()> {
+        let unregister = require(self.api.host_unregister, Call::HostUnregister)?;
+        // SAFETY: see the head of this implementation.
+        self.call(Call::HostUnregister, || unsafe { unregister(address as *mut c_void) })
     }
 
     fn copy_to_host(&self, host_address: u64, device_address: u64, bytes: u64) -> Result<()> {

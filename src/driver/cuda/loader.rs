@@ -172,6 +172,8 @@ driver_table! {
         stream_context = c"cuStreamGetCtx"(sys::CUstream, *mut sys::CUcontext);
         host_allocate = c"cuMemAllocHost_v2"(*mut *mut c_void, usize);
         host_free = c"cuMemFreeHost"(*mut c_void);
+        host_register = c"cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
+        host_unregister = c"cuMemHostUnregister"(*mut c_void);
         copy_to_host = c"cuMemcpyDtoH_v2"(*mut c_void, sys::CUdeviceptr, usize);
         copy_to_device = c"cuMemcpyHtoD_v2"(sys::CUdeviceptr, *const c_void, usize);
         fill = c"cuMemsetD8Async"(sys::CUdeviceptr, c_uchar, usize, sys::CUstream);

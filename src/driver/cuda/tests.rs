@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::base::StreamHandle;
-use crate::driver::{DriverError, HandleOptions, Handles, Shareable};
+use crate::driver::{DriverError, HandleOptions, Handles, Pages, Shareable};
 
 const STREAM: StreamHandle = StreamHandle(77);
 /// Memory without special properties.
@@ -115,6 +115,9 @@ fn use_everything(driver: &dyn Device) -> crate::driver::Result<()> {
     driver.close_allocation(opened)?;
     driver.free(address)?;
     driver.host_free(host_address)?;
+    let pages = Pages::map(1).expect("a page");
+    driver.host_register(pages.address(), pages.bytes())?;
+    driver.host_unregister(pages.address())?;
     driver.can_access_peer(DeviceOrdinal(1 - driver.ordinal().0))?;
     let range = driver.reserve(4 * granule_bytes, 0)?;
     let handle = driver.create(granule_bytes, PLAIN)?;

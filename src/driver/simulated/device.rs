@@ -50,6 +50,8 @@ const CALLS: [(Call, simgpu::Call); Call::COUNT - 1] = [
     (Call::Synchronize, simgpu::Call::Synchronize),
     (Call::HostAllocate, simgpu::Call::HostAllocate),
     (Call::HostFree, simgpu::Call::HostFree),
+    (Call::HostRegister, simgpu::Call::HostRegister),
+    (Call::HostUnregister, simgpu::Call::HostUnregister),
     (Call::CopyToHost, simgpu::Call::CopyToHost),
     (Call::CopyToDevice, simgpu::Call::CopyToDevice),
     (Call::Fill, simgpu::Call::Fill),
@@ -251,6 +253,16 @@ impl Device for SimulatedDevice {
 
     fn host_free(&self, address: u64) -> Result<()> {
         self.ask(Call::HostFree, |machine, device| machine.host_free(device, address))
+    }
+
+    fn host_register(&self, address: u64, bytes: u64) -> Result<()> {
+        let call = Call::HostRegister;
+        self.ask(call, |machine, device| machine.host_register(device, address, bytes))
+    }
+
+    fn host_unregister(&self, address: u64) -> Result<()> {
+        let call = Call::HostUnregister;
+        self.ask(call, |machine, device| machine.host_unregister(device, address))
     }
 
     fn copy_to_host(&self, host_address: u64, device_address: u64, bytes: u64) -> Result<()> {

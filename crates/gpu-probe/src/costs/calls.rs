@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use genesis::driver::Pages;
+
 use super::pauses;
 use super::samples::{Bench, kind};
-use crate::driver::{Answer, CaptureMode, Driver, Gate, Stream};
+use crate::driver::{Answer, CaptureMode, Driver, Failure, Gate, Stream};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -271,6 +273,23 @@ fn host_memory(bench: &mut Bench<'_>) -> Answer {
         bench.several([allocate, free], |timer| {
             let address = timer.time(0, || driver.host_allocate(bytes))?;
             timer.time(1, || driver.host_free(address))
+        })?;
+    }
+    registrations(bench)
+}
+
+/// Locking pages that are there: the first sample, which brings them, is only one of many.
+fn registrations(bench: &mut Bench<'_>) -> Answer {
+    let driver = bench.driver;
+    for bytes in HOST_SIZES {
+        let code = |error: std::io::Error| error.raw_os_error().unwrap_or(-1);
+        let pages =
+            Pages::map(bytes).map_err(|error| Failure { call: "mmap", code: code(error) })?;
+        let register = kind("HostRegister", "cuMemHostRegister").bytes(bytes);
+        let unregister = kind("HostUnregister", "cuMemHostUnregister").bytes(bytes);
+        bench.several([register, unregister], |timer| {
+            timer.time(0, || driver.host_register(pages.address(), bytes))?;
+            timer.time(1, || driver.host_unregister(pages.address()))
         })?;
     }
     Ok(())

@@ -44,6 +44,15 @@ impl Driver {
         call!(self, cuMemFreeHost(address))
     }
 
+    /// Locks pages of this process for the device.
+    pub(crate) fn host_register(&self, address: u64, bytes: u64) -> Answer {
+        call!(self, cuMemHostRegister_v2(address, bytes as usize, 0))
+    }
+
+    pub(crate) fn host_unregister(&self, address: u64) -> Answer {
+        call!(self, cuMemHostUnregister(address))
+    }
+
     /// The granularity of physical memory, in bytes: the least, or the recommended one.
     pub(crate) fn granularity(&self, recommended: bool) -> Answer<u64> {
         let mut bytes = 0;

@@ -99,6 +99,8 @@ genesis::driver_table! {
         cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
         cuMemAllocHost_v2(*mut u64, usize);
         cuMemFreeHost(u64);
+        cuMemHostRegister_v2(u64, usize, c_uint);
+        cuMemHostUnregister(u64);
         cuMemGetAllocationGranularity(*mut usize, *const sys::CUmemAllocationProp, c_int);
         cuMemAddressReserve(*mut u64, usize, usize, u64, u64);
         cuMemAddressFree(u64, usize);

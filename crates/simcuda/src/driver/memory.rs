@@ -135,8 +135,8 @@ extern "C" fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_
 #[unsafe(no_mangle)]
 extern "C" fn cuMemHostUnregister(pointer: *mut c_void) -> c_int {
     driver("cuMemHostUnregister", format_args!("{pointer:p}"), |simulation| {
-        current::driver_context()?;
-        simulation.host_memory.unregister(pointer as u64)
+        let context = current::driver_context()?;
+        simulation.host_memory.unregister(&simulation.machine, context, pointer as u64)
     })
 }
 

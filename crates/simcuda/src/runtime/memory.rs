@@ -100,7 +100,8 @@ extern "C" fn cudaHostRegister(pointer: u64, bytes: usize, flags: c_uint) -> c_i
 #[unsafe(no_mangle)]
 extern "C" fn cudaHostUnregister(pointer: u64) -> c_int {
     runtime("cudaHostUnregister", format_args!("{pointer:#x}"), |simulation| {
-        simulation.host_memory.unregister(pointer)
+        let context = current::runtime_context();
+        simulation.host_memory.unregister(&simulation.machine, context, pointer)
     })
 }
 

@@ -75,6 +75,7 @@ impl State {
             extent,
             mappings: 1,
             released: true,
+            piece: None,
             sharing: Sharing::None,
         });
         let origin = if is_small {
@@ -191,8 +192,8 @@ impl State {
             self.store.destroy(extent);
         } else {
             // The host refused to unmap the page: keep it, empty, and count it as used.
+            self.count_kept(device, free_bytes);
             let entry = self.device_mut(device)?;
-            entry.used_bytes += free_bytes;
             entry.small.pages.insert(start, extent);
             entry.small.free.give(start, free_bytes);
         }

@@ -42,7 +42,7 @@ impl Machine {
             return Ok(());
         }
         let (mut state, slot) = self.enter_work(context, stream, Some(Call::EventRecord))?;
-        let event_context = state.event(event)?.context;
+        let (event_context, timing) = (state.event(event)?.context, state.event(event)?.timing);
         state.forbid_elsewhere(event)?;
         let entry = &state.streams.slots[slot as usize];
         if entry.context != event_context {
@@ -58,7 +58,11 @@ impl Machine {
                 let is_tracing = state.detector.is_some();
                 let clock = &state.streams.slots[slot as usize].clock;
                 let clock = is_tracing.then(|| clock.clone());
-                let time_ns = state.usage(state.context_device(event_context)?)?.driver_nanoseconds;
+                let time_ns = if timing {
+                    state.usage(state.context_device(event_context)?)?.driver_nanoseconds
+                } else {
+                    0
+                };
                 Recorded::At { slot, sequence, time_ns, clock }
             }
         };

@@ -1,4 +1,5 @@
-//! Page-locked host memory, and synchronous copies between it and devices.
+//! Page-locked host memory, the machine's own or the program's, and synchronous copies between it
+//! and devices.
 //!
 //! A copy is work on the device's legacy stream, as `cuMemcpyDtoH` and `cuMemcpyHtoD` are. It
 //! comes after the work of blocking streams, and races with work of other streams that the host
@@ -22,10 +23,7 @@ impl Machine {
         if bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let pinned_bytes = state.host_memory.bytes();
-        if bytes > state.config.host_memory_bytes.saturating_sub(pinned_bytes) {
-            return Err(Code::OUT_OF_MEMORY);
-        }
+        state.require_host_memory(bytes)?;
         let address = state.store.host_allocate(bytes)?;
         state.host_memory.insert(address, bytes);
         state.charge_size(device, Call::HostAllocate, bytes, 0);
@@ -40,6 +38,32 @@ impl Machine {
         let bytes = state.host_memory.remove(address).ok_or(Code::INVALID_VALUE)?;
         state.store.host_free(address, bytes);
         state.charge_size(device, Call::HostFree, bytes, 0);
+        Ok(())
+    }
+
+    /// Page-locks `[address, address + bytes)`, memory of the program's, no part of which is.
+    pub fn host_register(&self, context: u32, address: u64, bytes: u64) -> Result<()> {
+        let mut state = self.enter(context, Call::HostRegister)?;
+        let device = state.context_device(context)?;
+        if bytes == 0 || address.checked_add(bytes).is_none() {
+            return Err(Code::INVALID_VALUE);
+        }
+        if state.registered.overlaps(address, bytes) {
+            return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        state.require_host_memory(bytes)?;
+        state.registered.insert(address, bytes);
+        state.charge_size(device, Call::HostRegister, bytes, 0);
+        Ok(())
+    }
+
+    /// Undoes [`Self::host_register`], by the exact address.
+    pub fn host_unregister(&self, context: u32, address: u64) -> Result<()> {
+        let mut state = self.enter(context, Call::HostUnregister)?;
+        let device = state.context_device(context)?;
+        let removed = state.registered.remove(address);
+        let bytes = removed.ok_or(Code::HOST_MEMORY_NOT_REGISTERED)?;
+        state.charge_size(device, Call::HostUnregister, bytes, 0);
         Ok(())
     }
 
@@ -86,9 +110,19 @@ impl Machine {
 }
 
 impl State {
+    fn require_host_memory(&self, bytes: u64) -> Result<()> {
+        let pinned_bytes = self.host_memory.bytes() + self.registered.bytes();
+        if bytes > self.config.host_memory_bytes.saturating_sub(pinned_bytes) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        Ok(())
+    }
+
     fn check_copy(&self, host_address: u64, device_address: u64, bytes: u64) -> Result<()> {
         let is_good = bytes > 0
-            && self.host_memory.contains(host_address, bytes)
+            && [&self.host_memory, &self.registered]
+                .iter()
+                .any(|memory| memory.contains(host_address, bytes))
             && self.is_accessible(device_address, bytes);
         if is_good { Ok(()) } else { Err(Code::INVALID_VALUE) }
     }

@@ -70,8 +70,8 @@ impl State {
             reservations: self.space.reservations().count(),
             mappings: self.space.mappings().count() - allocated,
             events: self.events.len(),
-            host_allocations: self.host_memory.count(),
-            host_bytes: self.host_memory.bytes(),
+            host_allocations: self.host_memory.count() + self.registered.count(),
+            host_bytes: self.host_memory.bytes() + self.registered.bytes(),
             used_bytes: self.devices.iter().map(|device| device.used_bytes).sum(),
             reserved_bytes: self.space.reservations().map(|(_, bytes)| bytes).sum(),
         }

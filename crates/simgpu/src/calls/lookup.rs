@@ -28,12 +28,10 @@ pub struct AddressRange {
 impl Machine {
     /// Free and total memory of the device of `context`.
     pub fn memory_info(&self, context: u32) -> Result<MemoryInfo> {
-        let state = self.enter(context, Call::MemoryInfo)?;
-        let entry = state.device(state.context_device(context)?)?;
-        Ok(MemoryInfo {
-            free_bytes: entry.available_bytes.saturating_sub(entry.used_bytes),
-            total_bytes: entry.config.capacity_bytes,
-        })
+        let mut state = self.enter(context, Call::MemoryInfo)?;
+        let device = state.context_device(context)?;
+        let free_bytes = state.free_bytes(device)?;
+        Ok(MemoryInfo { free_bytes, total_bytes: state.device(device)?.config.capacity_bytes })
     }
 
     /// The allocation or mapping that contains `address`.

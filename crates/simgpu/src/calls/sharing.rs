@@ -18,8 +18,11 @@
 //! - an event for other processes is made with `CU_EVENT_INTERPROCESS` and without timing.
 //!
 //! Stricter than the manual: only the first byte of an allocation has a handle; an imported handle
-//! is not exported again; an event is recorded by its own process alone. Not modelled: one capacity
-//! for all processes (memory counts for its maker, as long as that holds it), races between them.
+//! is not exported again; an event is recorded by its own process alone.
+//!
+//! With `Config::common`, all processes have one capacity: a piece with a descriptor counts once,
+//! until the last process that has it lets go; an allocation counts for its maker. Not modelled:
+//! races between processes.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -30,7 +33,7 @@ use crate::call::Call;
 use crate::code::{Code, Result};
 use crate::machine::Machine;
 use crate::state::State;
-use crate::store::{Cell, Extent, FILE_BYTES, Notes, Table, open_of_process, read_piece};
+use crate::store::{Cell, Extent, FILE_BYTES, Label, Notes, Piece, Table, open_of_process};
 use crate::tables::{Event, Mapping, Memory, Origin, Recorded, Sharing, Until};
 use crate::violation::Violation;
 
@@ -208,7 +211,7 @@ impl Machine {
         let state = self.enter(context, Call::ExportHandle)?;
         let memory = state.held_memory(handle)?;
         match (&memory.sharing, memory.extent) {
-            (Sharing::Exportable, Some(extent)) => state.store.export(extent),
+            (Sharing::Exportable, Some(extent)) => state.store.export(extent, memory.piece),
             _ => Err(Code::INVALID_VALUE),
         }
     }
@@ -218,23 +221,20 @@ impl Machine {
     pub fn import_handle(&self, context: u32, descriptor: &OwnedFd) -> Result<u64> {
         let mut guard = self.enter(context, Call::ImportHandle)?;
         let state = &mut *guard;
-        let (device, bytes, has_bytes) = read_piece(descriptor).ok_or(Code::INVALID_VALUE)?;
+        let label = Label::read(descriptor).ok_or(Code::INVALID_VALUE)?;
+        let Label { device, bytes, has_bytes, piece } = label;
         let granule = state.granule(device)?;
         if has_bytes != state.store.has_bytes() || bytes == 0 || !bytes.is_multiple_of(granule) {
             return Err(Code::INVALID_VALUE);
         }
         let file = descriptor.try_clone().map_err(|_| Code::OUT_OF_MEMORY)?;
-        let extent = Some(state.store.import(device, bytes, file)?);
+        let piece = state.hold_piece(piece, device, bytes)?;
+        let extent = state.store.import(device, bytes, file);
+        let extent = Some(extent.inspect_err(|_| state.uncount(device, 0, piece))?);
         let sharing = Sharing::Imported { _note: None, opened: 1 };
-        Ok(state.physical.insert(Memory {
-            device,
-            context: None,
-            bytes,
-            extent,
-            mappings: 0,
-            released: false,
-            sharing,
-        }))
+        let (context, mappings, released) = (None, 0, false);
+        let memory = Memory { device, context, bytes, extent, mappings, released, piece, sharing };
+        Ok(state.physical.insert(memory))
     }
 
     /// How many bytes [`Self::import_handle`] has imported that are still held.
@@ -273,6 +273,19 @@ impl Machine {
 }
 
 impl State {
+    /// Holds what another machine set apart, if it is one of the same file.
+    fn hold_piece(
+        &mut self,
+        piece: Option<Piece>,
+        device: u32,
+        bytes: u64,
+    ) -> Result<Option<Piece>> {
+        match (&mut self.common, piece) {
+            (Some(common), Some(piece)) => common.hold(piece, device, bytes),
+            _ => Ok(None),
+        }
+    }
+
     fn notes(&mut self) -> Result<&mut Notes> {
         if self.notes.is_none() {
             self.notes = Some(Notes::new()?);
@@ -344,6 +357,7 @@ impl State {
             extent: Some(extent),
             mappings: 1,
             released: true,
+            piece: None,
             sharing: Sharing::Imported { _note: Some(note), opened: 1 },
         });
         let address = range_start + start_bytes;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::machine::Machine;
 use crate::state::State;
-use crate::tables::Origin;
+use crate::tables::{Memory, Origin};
 
 /// The result of a check; the error is a sentence.
 type Verdict = std::result::Result<(), String>;
@@ -19,7 +19,10 @@ impl Machine {
         state.check_accessible()?;
         state.check_small_pages()?;
         state.check_streams()?;
-        ensure(state.host_memory.is_consistent(), || "pinned memory is torn".into())?;
+        let pinned = [&state.host_memory, &state.registered];
+        ensure(pinned.iter().all(|memory| memory.is_consistent()), || {
+            "pinned memory is torn".into()
+        })?;
         match &state.detector {
             Some(detector) if !detector.is_consistent() => Err("the shadow is torn".into()),
             _ => Ok(()),
@@ -47,6 +50,13 @@ impl State {
             let used = used + device.small.used_bytes();
             ensure(device.used_bytes == used && used <= device.config.capacity_bytes, || {
                 format!("device {ordinal} counts {} used bytes, not {used}", device.used_bytes)
+            })?;
+            let is_own = |one: &&Memory| one.device as usize == ordinal && one.piece.is_some();
+            let pieces = self.physical.iter().map(|(_, memory)| memory).filter(is_own);
+            let apart: u64 = pieces.map(Memory::counted_bytes).sum();
+            let private = self.common.as_ref().map(|one| one.private_bytes(ordinal as u32));
+            ensure(private.is_none_or(|private| private + apart == used), || {
+                format!("device {ordinal} counts {private:?} bytes beside {apart} shared ones")
             })?;
         }
         Ok(())

@@ -73,15 +73,16 @@ impl Machine {
             return Err(Code::INVALID_VALUE);
         }
         state.take_physical(device, bytes)?;
+        let piece = if properties.posix { state.set_apart(device, bytes)? } else { None };
         let extent = if properties.posix {
-            state.store.create_shareable(device, bytes)
+            state.store.create_shareable(device, bytes, piece)
         } else {
             state.store.create(device, bytes)
         };
-        let extent = Some(extent.inspect_err(|_| state.give_physical(device, bytes))?);
+        let extent = Some(extent.inspect_err(|_| state.uncount(device, bytes, piece))?);
         let sharing = if properties.posix { Sharing::Exportable } else { Sharing::None };
-        let memory =
-            Memory { device, context: None, bytes, extent, mappings: 0, released: false, sharing };
+        let (context, mappings, released) = (None, 0, false);
+        let memory = Memory { device, context, bytes, extent, mappings, released, piece, sharing };
         state.charge_size(device, Call::Create, bytes, 0);
         Ok(state.physical.insert(memory))
     }

@@ -5,6 +5,7 @@
 //! addresses are unique over all devices.
 
 mod addresses;
+mod common;
 mod real;
 mod shared;
 
@@ -13,9 +14,10 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::code::{Code, Result};
 use crate::config::{Config, StoreKind};
 use addresses::AddressStore;
+pub(crate) use common::Common;
 use real::RealStore;
 pub(crate) use real::{Extent, FILE_BYTES};
-pub(crate) use shared::{Cell, Notes, Table, open_of_process, pieces_file, read_piece};
+pub(crate) use shared::{Cell, Label, Notes, Piece, Table, open_of_process};
 
 #[derive(Debug)]
 pub(crate) enum Store {
@@ -63,21 +65,32 @@ impl Store {
     }
 
     /// [`Self::create`] for memory that other processes can be given.
-    pub(crate) fn create_shareable(&mut self, device: u32, bytes: u64) -> Result<Extent> {
+    pub(crate) fn create_shareable(
+        &mut self,
+        device: u32,
+        bytes: u64,
+        piece: Option<Piece>,
+    ) -> Result<Extent> {
         match self {
-            Self::Real(real) => Ok(real.adopt(device, bytes, pieces_file(device, bytes, true)?)),
+            Self::Real(real) => {
+                let file = Label { device, bytes, has_bytes: true, piece }.make_file()?;
+                Ok(real.adopt(device, bytes, file))
+            }
             Self::Addresses(_) => self.create(device, bytes),
         }
     }
 
     /// A file by which another process can have memory of [`Self::create_shareable`].
-    pub(crate) fn export(&self, extent: Extent) -> Result<OwnedFd> {
+    pub(crate) fn export(&self, extent: Extent, piece: Option<Piece>) -> Result<OwnedFd> {
         match self {
             Self::Real(real) => match real.file_of(extent) {
                 Some((file, true)) => file.try_clone().map_err(|_| Code::OUT_OF_MEMORY),
                 _ => Err(Code::INVALID_VALUE),
             },
-            Self::Addresses(_) => pieces_file(extent.device, extent.bytes, false),
+            Self::Addresses(_) => {
+                let Extent { device, bytes, .. } = extent;
+                Label { device, bytes, has_bytes: false, piece }.make_file()
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A piece's file has its bytes and then one page, by which another process knows it. The kernel
 //! frees it with the last process that has it open or mapped, as a driver does with a shared
-//! handle. *Notes* are a table of counters that another process opens through `/proc`, by the
+//! handle (`common` counts it as long). *Notes* are a table of counters that another process opens through `/proc`, by the
 //! numbers in a handle of `cuIpcGetMemHandle` or `cuIpcGetEventHandle`. A cell has three words:
 //!
 //! | word | of an allocation | of an event |
@@ -17,6 +17,7 @@
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::{self, NonNull};
@@ -32,35 +33,59 @@ const TABLE: u64 = u64::from_le_bytes(*b"simgpu:t");
 /// The page after a piece's bytes.
 const PAGE_BYTES: u64 = 4096;
 /// A table's cells; cell 0 is its head.
-const CELLS: u32 = 1 << 16;
+pub(crate) const CELLS: u32 = 1 << 16;
+/// The cell that says what the table is.
+pub(crate) const HEAD: u32 = 0;
 const WORDS: usize = 3;
-const TABLE_BYTES: u64 = CELLS as u64 * WORDS as u64 * 8;
+pub(crate) const TABLE_BYTES: u64 = CELLS as u64 * WORDS as u64 * 8;
 
-/// A file for `bytes` of `device`; without `has_bytes` only their page is ever written.
-pub(crate) fn pieces_file(device: u32, bytes: u64, has_bytes: bool) -> Result<OwnedFd> {
-    let length = bytes.checked_add(PAGE_BYTES).ok_or(Code::OUT_OF_MEMORY)?;
-    let file = File::from(memory_file(length)?);
-    let mut page = [0; 32];
-    let words = [PIECE, bytes, u64::from(device), u64::from(has_bytes)];
-    for (place, word) in page.chunks_exact_mut(8).zip(words) {
-        place.copy_from_slice(&word.to_le_bytes());
-    }
-    file.write_all_at(&page, bytes).map_err(|_| Code::OUT_OF_MEMORY)?;
-    Ok(file.into())
+/// A piece of memory in the file of all machines that can hold it (`common`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// The file's random number.
+    pub(crate) nonce: u64,
+    pub(crate) cell: u32,
+    /// The holding's: cells are used again.
+    pub(crate) number: u64,
 }
 
-/// The device, the bytes and the kind of store that a piece's file names; `None`: it is no such
-/// file.
-pub(crate) fn read_piece(file: &OwnedFd) -> Option<(u32, u64, bool)> {
-    let file = File::from(file.try_clone().ok()?);
-    let bytes = file.metadata().ok()?.len().checked_sub(PAGE_BYTES)?;
-    let mut page = [0; 32];
-    file.read_exact_at(&mut page, bytes).ok()?;
-    let mut words = page.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
-    let mut next = || words.next().unwrap_or(0);
-    let [magic, named_bytes, device, has_bytes] = [next(), next(), next(), next()];
-    let is_one = magic == PIECE && named_bytes == bytes && has_bytes <= 1;
-    is_one.then_some((u32::try_from(device).ok()?, bytes, has_bytes == 1))
+/// What a piece's file says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    pub(crate) device: u32,
+    pub(crate) bytes: u64,
+    /// Its store has bytes; otherwise only the page is ever written.
+    pub(crate) has_bytes: bool,
+    /// How it is counted with other machines.
+    pub(crate) piece: Option<Piece>,
+}
+
+impl Label {
+    /// A file with this label.
+    pub(crate) fn make_file(&self) -> Result<OwnedFd> {
+        let length = self.bytes.checked_add(PAGE_BYTES).ok_or(Code::OUT_OF_MEMORY)?;
+        let file = File::from(memory_file(length)?);
+        let Piece { nonce, cell, number } = self.piece.unwrap_or_default();
+        let (device, has_bytes) = (u64::from(self.device), u64::from(self.has_bytes));
+        let words = [PIECE, self.bytes, device, has_bytes, nonce, u64::from(cell), number];
+        let page: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        file.write_all_at(&page, self.bytes).map_err(|_| Code::OUT_OF_MEMORY)?;
+        Ok(file.into())
+    }
+
+    /// The label of a file; `None`: it has none.
+    pub(crate) fn read(file: &OwnedFd) -> Option<Self> {
+        let file = File::from(file.try_clone().ok()?);
+        let bytes = file.metadata().ok()?.len().checked_sub(PAGE_BYTES)?;
+        let mut page = [0; 56];
+        file.read_exact_at(&mut page, bytes).ok()?;
+        let word = |index: usize| page[index * 8..][..8].try_into().map_or(0, u64::from_le_bytes);
+        let is_one = word(0) == PIECE && word(1) == bytes && word(3) <= 1;
+        let (device, cell) = (u32::try_from(word(2)).ok()?, u32::try_from(word(5)).ok()?);
+        let piece = Piece { nonce: word(4), cell, number: word(6) };
+        let piece = (cell != HEAD && cell < CELLS).then_some(piece);
+        is_one.then_some(Self { device, bytes, has_bytes: word(3) == 1, piece })
+    }
 }
 
 /// A descriptor of another process, if it is open there and is of a file of `bytes`.
@@ -88,7 +113,8 @@ unsafe impl Send for Table {}
 unsafe impl Sync for Table {}
 
 impl Table {
-    fn map(file: OwnedFd) -> Result<Self> {
+    /// The table in a file of [`TABLE_BYTES`].
+    pub(crate) fn map(file: OwnedFd) -> Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let (length, raw) = (TABLE_BYTES as usize, file.as_raw_fd());
         // SAFETY: a new mapping, at an address the kernel chooses, replaces nothing.
@@ -101,27 +127,62 @@ impl Table {
     /// The table of another process that has the number `nonce`.
     pub(crate) fn open(process: u32, descriptor: i32, nonce: u64) -> Option<Self> {
         let table = Self::map(open_of_process(process, descriptor, TABLE_BYTES)?).ok()?;
-        let head = [0, 1].map(|word| table.word(0, word).load(Ordering::Acquire));
-        (head == [TABLE, nonce]).then_some(table)
+        (table.is_made() && table.nonce() == nonce).then_some(table)
     }
 
-    /// Locks a cell's byte of the file, as whoever has an allocation open.
-    fn lock(&self, cell: u32) -> Result<()> {
-        let mut lock = byte_lock(libc::F_RDLCK, cell);
-        // SAFETY: the descriptor is open, and the lock is live.
-        let locked = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) };
-        if locked == 0 { Ok(()) } else { Err(Code::OUT_OF_MEMORY) }
+    /// Makes a table of a file of zeros.
+    pub(crate) fn make(&self, nonce: u64) {
+        self.word(HEAD, 1).store(nonce, Ordering::Relaxed);
+        self.word(HEAD, 0).store(TABLE, Ordering::Release);
+    }
+
+    pub(crate) fn is_made(&self) -> bool {
+        self.word(HEAD, 0).load(Ordering::Acquire) == TABLE
+    }
+
+    /// The number that tells the table from others.
+    pub(crate) fn nonce(&self) -> u64 {
+        self.word(HEAD, 1).load(Ordering::Acquire)
+    }
+
+    /// Locks a cell's byte of the file, beside others that do.
+    pub(crate) fn lock(&self, cell: u32) -> Result<()> {
+        self.set_lock(libc::F_OFD_SETLK, libc::F_RDLCK, cell)
+    }
+
+    /// Locks the byte of the head, alone; waits for others.
+    pub(crate) fn lock_head(&self) -> Result<()> {
+        self.set_lock(libc::F_OFD_SETLKW, libc::F_WRLCK, HEAD)
+    }
+
+    /// Ends the lock of a cell's byte.
+    pub(crate) fn unlock(&self, cell: u32) {
+        // The kernel has no reason to refuse.
+        let _ = self.set_lock(libc::F_OFD_SETLK, libc::F_UNLCK, cell);
+    }
+
+    fn set_lock(&self, command: libc::c_int, kind: libc::c_int, cell: u32) -> Result<()> {
+        let mut lock = byte_lock(kind, cell);
+        loop {
+            // SAFETY: the descriptor is open, and the lock is live.
+            if unsafe { libc::fcntl(self.file.as_raw_fd(), command, &mut lock) } == 0 {
+                return Ok(());
+            }
+            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return Err(Code::OUT_OF_MEMORY);
+            }
+        }
     }
 
     /// Returns true if another table of the same file has locked the cell's byte.
-    fn is_locked_elsewhere(&self, cell: u32) -> bool {
+    pub(crate) fn is_locked_elsewhere(&self, cell: u32) -> bool {
         let mut lock = byte_lock(libc::F_WRLCK, cell);
-        // SAFETY: as in `lock`.
+        // SAFETY: as in `set_lock`.
         let asked = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
         asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
     }
 
-    fn word(&self, cell: u32, word: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, cell: u32, word: usize) -> &AtomicU64 {
         let index = (cell % CELLS) as usize * WORDS + word % WORDS;
         // SAFETY: the index is within the mapping, whose length no process changes: it is sized
         // before it is shared. All processes use its words as atomics.
@@ -195,12 +256,19 @@ impl Cell {
     }
 }
 
+/// A number that no other table has.
+pub(crate) fn random_number() -> Result<u64> {
+    let mut bytes = [0; 8];
+    let random = File::open("/dev/urandom");
+    let read = random.and_then(|mut file| io::Read::read_exact(&mut file, &mut bytes));
+    read.map_err(|_| Code::OUT_OF_MEMORY)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
 /// The notes that a machine keeps for other processes.
 #[derive(Debug)]
 pub(crate) struct Notes {
     table: Arc<Table>,
-    /// Tells this table from one of an earlier process of the same number.
-    nonce: u64,
     vacant: Vec<u32>,
     next_cell: u32,
     last_number: u64,
@@ -209,19 +277,13 @@ pub(crate) struct Notes {
 impl Notes {
     pub(crate) fn new() -> Result<Self> {
         let table = Arc::new(Table::map(memory_file(TABLE_BYTES)?)?);
-        let mut bytes = [0; 8];
-        let random = File::open("/dev/urandom");
-        let read = random.and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
-        read.map_err(|_| Code::OUT_OF_MEMORY)?;
-        let nonce = u64::from_le_bytes(bytes);
-        table.word(0, 1).store(nonce, Ordering::Relaxed);
-        table.word(0, 0).store(TABLE, Ordering::Release);
-        Ok(Self { table, nonce, vacant: Vec::new(), next_cell: 1, last_number: 0 })
+        table.make(random_number()?);
+        Ok(Self { table, vacant: Vec::new(), next_cell: 1, last_number: 0 })
     }
 
     /// How another process finds the table: a descriptor and a number.
     pub(crate) fn place(&self) -> (i32, u64) {
-        (self.table.file.as_raw_fd(), self.nonce)
+        (self.table.file.as_raw_fd(), self.table.nonce())
     }
 
     /// A cell with counters of 0.

@@ -16,8 +16,8 @@ pub(crate) struct Event {
 #[derive(Clone, Debug)]
 pub(crate) enum Recorded {
     Never,
-    /// An operation of a stream. `time_ns` is the virtual driver time at the call; `clock` is the
-    /// stream's, kept while the detector is on.
+    /// An operation of a stream. `time_ns` is the virtual driver time at the call, if the event has
+    /// timing; `clock` is the stream's, kept while the detector is on.
     At {
         slot: u32,
         sequence: u64,

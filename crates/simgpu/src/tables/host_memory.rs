@@ -48,6 +48,12 @@ impl HostMemory {
         Some(bytes)
     }
 
+    /// Returns true if a piece has bytes in `[address, address + bytes)`.
+    pub(crate) fn overlaps(&self, address: u64, bytes: u64) -> bool {
+        let before = self.pieces.range(..address + bytes).next_back();
+        before.is_some_and(|(&start, &piece_bytes)| start + piece_bytes > address)
+    }
+
     /// Returns true if `[address, address + bytes)` lies in one piece.
     pub(crate) fn contains(&self, address: u64, bytes: u64) -> bool {
         self.pieces.range(..=address).next_back().is_some_and(|(&start, &piece_bytes)| {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use crate::code::{Code, Result};
 use crate::config::DeviceConfig;
 use crate::ranges::Ranges;
-use crate::store::{Cell, Extent};
+use crate::store::{Cell, Extent, Piece};
 use crate::usage::Usage;
 
 #[derive(Debug)]
@@ -50,6 +50,8 @@ pub(crate) struct Memory {
     pub(crate) mappings: u32,
     /// True if its handle was released, or it never had one.
     pub(crate) released: bool,
+    /// How it is counted with other machines; `None`: with all that only this machine can hold.
+    pub(crate) piece: Option<Piece>,
     /// What other processes have to do with it.
     pub(crate) sharing: Sharing,
 }
@@ -64,7 +66,7 @@ pub(crate) enum Sharing {
     Exportable,
     /// An allocation of which a handle for other processes was made, with its note.
     Noted(Cell),
-    /// It is another process's, which counts its bytes. An allocation has that process's note.
+    /// It is another process's, and nothing of `used_bytes`. An allocation has that process's note.
     Imported {
         _note: Option<Cell>,
         /// How often it was opened, less how often it was closed.
