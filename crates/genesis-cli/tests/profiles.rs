@@ -182,3 +182,22 @@ fn what_cannot_be_shown_is_one_line_and_status_2() {
     check_refused(&run(&["top", "1"]), 2, "process 1 does not say what it holds");
     assert_eq!(run(&["diff", "one.json"]).status.code(), Some(2));
 }
+
+#[test]
+fn tiers_are_proposed_from_a_trace_and_from_its_profile() {
+    let output = scratch("tiers.json");
+    let trace = trace("gpt2_train");
+    let answer = genesis().args(["timeline", &trace, "-o"]).arg(&output).output().unwrap();
+    assert!(answer.status.success(), "{}", stderr(&answer));
+    let of_trace = stdout(&run(&["plan", "--tiers", &trace, "--most-tiers=3"]));
+    let profile = output.to_str().unwrap();
+    assert_eq!(stdout(&run(&["plan", "--tiers", profile, "--most-tiers=3"])), of_trace);
+    let line = of_trace.lines().last().unwrap();
+    let tiers = line.strip_prefix("genesis.MemoryManager({").unwrap();
+    assert_eq!(tiers.split_once('}').unwrap().0.split(", ").count(), 3, "{of_trace}");
+    assert!(of_trace.contains(" reserved for a peak of "), "{of_trace}");
+    let none = genesis().args(["plan", "--tiers", &trace, "--device=7"]).output().unwrap();
+    check_refused(&none, 2, "no requests on device 7");
+    let unsaid = genesis().args(["plan", &trace]).output().unwrap();
+    assert_eq!(unsaid.status.code(), Some(2), "{}", stderr(&unsaid));
+}

@@ -12,6 +12,8 @@
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use genesis_replay::bisection::least;
+
 use crate::queue::side_by_side;
 use crate::results::{Measured, Rounds, failed};
 use crate::run::{AMPLE_BYTES, Run, STEP_BYTES};
@@ -23,8 +25,6 @@ use steps::Outcome;
 const SETTINGS: [&str; 5] = ["GENESIS_", "MXNET_", "PYTORCH_", "RMM_", "SIMCUDA_"];
 /// The smallest device is found to this part of the live peak.
 const RESOLUTION: f64 = 0.001;
-/// How often the first device tried is doubled if it is too small.
-const MOST_DOUBLINGS: u32 = 4;
 
 /// How long a process may run. A replay takes seconds; one that takes this long does not end.
 const MOST_SECONDS: u32 = 900;
@@ -113,7 +113,7 @@ pub(crate) fn smallest_device(
     search: Search,
 ) -> Result<Option<u64>, String> {
     let Search { passes, guess_bytes } = search;
-    let completes = |steps: u64| {
+    let completes = |steps: u64| -> Result<bool, String> {
         let how = Replay { threads: 1, passes, device_bytes: steps * STEP_BYTES };
         Ok(replay(tools, trace, subject, how)?.completed().is_some())
     };
@@ -122,31 +122,6 @@ pub(crate) fn smallest_device(
     let resolution = (trace.live_peak_bytes as f64 * RESOLUTION) as u64 / STEP_BYTES;
     let found = least(too_small, guess, resolution.max(1), completes)?;
     Ok(found.map(|steps| steps * STEP_BYTES))
-}
-
-/// The least number above `too_small` for which `completes` returns true, or at most `resolution`
-/// more: by bisection below `guess`, which is doubled while it is too small. None if
-/// [`MOST_DOUBLINGS`] are not enough.
-fn least(
-    mut too_small: u64,
-    guess: u64,
-    resolution: u64,
-    completes: impl Fn(u64) -> Result<bool, String>,
-) -> Result<Option<u64>, String> {
-    let mut enough = guess;
-    let mut doublings = 0;
-    while !completes(enough)? {
-        if doublings == MOST_DOUBLINGS {
-            return Ok(None);
-        }
-        doublings += 1;
-        (too_small, enough) = (enough, enough * 2);
-    }
-    while enough - too_small > resolution {
-        let middle = too_small + (enough - too_small) / 2;
-        if completes(middle)? { enough = middle } else { too_small = middle }
-    }
-    Ok(Some(enough))
 }
 
 /// Replays `trace` in a process of its own; an error if there cannot be one.
@@ -185,25 +160,4 @@ pub(crate) fn replay(
         let words = errors.lines().map(str::trim).rfind(|line| !line.is_empty());
         Run::Died(format!("{}: {}", output.status, words.unwrap_or("no message")))
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::least;
-
-    #[test]
-    fn bisection_finds_the_least_wherever_it_is() {
-        for threshold in 101..=300 {
-            let completes = |pages| Ok(pages >= threshold);
-            assert_eq!(least(100, 150, 1, completes), Ok(Some(threshold)));
-            let about = least(100, 150, 10, completes).unwrap().unwrap();
-            assert!((threshold..threshold + 10).contains(&about), "{threshold}: {about}");
-        }
-    }
-
-    #[test]
-    fn never_completing_and_failing_to_run_are_different() {
-        assert_eq!(least(100, 150, 1, |_| Ok(false)), Ok(None));
-        assert_eq!(least(100, 150, 1, |_| Err("no".to_owned())), Err("no".to_owned()));
-    }
 }

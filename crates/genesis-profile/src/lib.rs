@@ -26,6 +26,7 @@ mod place;
 pub mod prometheus;
 pub mod snapshot;
 pub mod text;
+pub mod tiers;
 pub mod units;
 mod validate;
 

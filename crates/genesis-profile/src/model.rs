@@ -249,6 +249,9 @@ pub struct Segment {
     pub pool_id: (u64, u64),
     /// Whether it is for small blocks (up to 1 MiB).
     pub is_small: bool,
+    /// Whether its memory was allocated as a whole: a segment, not an area.
+    #[serde(default)]
+    pub is_whole: bool,
     /// Its parts in order of address, without holes.
     pub blocks: Vec<Block>,
 }
@@ -260,7 +263,7 @@ pub struct Block {
     pub address: u64,
     /// Its length.
     pub bytes: u64,
-    /// The size requested, for a live block.
+    /// The size requested, for a live block; for a free one what a part of it was last, or 0.
     pub requested_bytes: u64,
     /// Its state.
     pub state: BlockState,

@@ -3,7 +3,7 @@
 use crate::model::{Frame, Site};
 
 /// Parts of the paths of files that are not the user's own code.
-const NOT_THE_USERS: [&str; 9] = [
+const NOT_THE_USERS: [&str; 10] = [
     "/site-packages/",
     "/dist-packages/",
     "/python/genesis/",
@@ -11,6 +11,7 @@ const NOT_THE_USERS: [&str; 9] = [
     "<frozen ",
     "/include/c++/",
     "/genesis/allocator.hpp",
+    "/genesis/memory_resource.hpp",
     // The C library, if it has debug information: the beginning of every thread.
     "/nptl/",
     "/sysdeps/",

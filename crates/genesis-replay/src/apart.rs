@@ -17,12 +17,14 @@ use crate::job::{Job, Progress};
 use crate::library::PATH_VARIABLE;
 use crate::profile::{ProfileJob, Profiled};
 use crate::report::Report;
+use crate::trial::{Trial, TrialJob};
 
 /// The work of a process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Task {
     Replay(Job),
     Profile(ProfileJob),
+    Trial(TrialJob),
 }
 
 impl Job {
@@ -37,6 +39,13 @@ impl ProfileJob {
     /// Runs the job in a process of its own, as [`Job::run_apart`] does.
     pub fn run_apart(&self, arguments: &[&str]) -> Result<Profiled> {
         run_apart(&Task::Profile(self.clone()), &self.job.settings, arguments)
+    }
+}
+
+impl TrialJob {
+    /// Runs the job in a process of its own, as [`Job::run_apart`] does, on a device of its size.
+    pub fn run_apart(&self, arguments: &[&str]) -> Result<Trial> {
+        run_apart(&Task::Trial(self.clone()), &self.settings(), arguments)
     }
 }
 
@@ -76,6 +85,7 @@ pub fn serve(progress: Progress<'_>) -> std::io::Result<()> {
     match serde_json::from_slice::<Task>(&task) {
         Ok(Task::Replay(job)) => answer(&job.run(progress)),
         Ok(Task::Profile(job)) => answer(&job.run(progress)),
+        Ok(Task::Trial(job)) => answer(&job.run()),
         Err(error) => answer(&Result::<()>::Err(Error::usage(format!("not a job: {error}")))),
     }
 }

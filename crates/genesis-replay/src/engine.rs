@@ -142,6 +142,19 @@ impl<'a> Replay<'a> {
         }
         Ok(failures + self.threads[0].run(program, &program.calls[done..], functions))
     }
+
+    /// One pass of the first thread alone, up to the first request that fails; returns the index of
+    /// its call. Nothing is measured. After a whole pass, blocks that it leaves live are freed.
+    pub fn pass_to_failure(&mut self) -> Option<usize> {
+        let (program, functions) = (self.program, &self.library.functions);
+        let thread = &mut self.threads[0];
+        let mut fails = |call| thread.run(program, std::slice::from_ref(call), functions) > 0;
+        let failed = program.calls.iter().position(&mut fails);
+        if failed.is_none() {
+            thread.run(program, &program.leftovers, functions);
+        }
+        failed
+    }
 }
 
 /// Runs `pass`, which returns the time of a thread and the failures.

@@ -44,7 +44,7 @@ impl Job {
     }
 
     /// The trace as a program, and its damage if it is damaged.
-    pub(crate) fn prepare(&self) -> Result<(Program, Option<String>)> {
+    pub fn prepare(&self) -> Result<(Program, Option<String>)> {
         let trace = gtr::recover_file(&self.trace)?;
         let program = Program::prepare(&trace.records).map_err(|error| Error {
             message: format!("{}: {error}", self.trace.display()),

@@ -12,7 +12,11 @@
 //! report   what a replay found, as plain data
 //! job      one replay, described and run
 //! profile  a replay under the profiler
-//! apart    either of them in a process of its own
+//! trial    a replay to its first failure, on a device of some size
+//! forecast the smallest device, and whether another is enough
+//! batch    what larger batches would need
+//! bisection  the least size that is enough
+//! apart    any of them in a process of its own
 //! table    tables of numbers, for people
 //! ```
 //!
@@ -21,9 +25,12 @@
 //! call overhead included.
 
 pub mod apart;
+pub mod batch;
+pub mod bisection;
 mod crew;
 pub mod engine;
 mod error;
+pub mod forecast;
 pub mod gtr;
 pub mod job;
 pub mod library;
@@ -34,5 +41,6 @@ pub mod report;
 pub mod rmm_log;
 pub mod streams;
 pub mod table;
+pub mod trial;
 
 pub use error::{Error, Result};

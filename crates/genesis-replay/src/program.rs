@@ -84,6 +84,8 @@ pub struct Program {
     pub live_peak_bytes: u64,
     /// The same with every request rounded up to a multiple of 512 bytes.
     pub live_peak_rounded_bytes: u64,
+    /// The highest of the devices' own rounded peaks: less memory on each device cannot do.
+    pub largest_device_peak_bytes: u64,
     /// How many calls have been made at the live peak of all devices together.
     pub calls_to_live_peak: usize,
 }
@@ -245,8 +247,10 @@ impl Builder {
         let mut leftovers: Vec<_> =
             self.live.into_values().map(|call| Call { kind: Kind::Free, ..call }).collect();
         leftovers.sort_by_key(|call| call.slot);
+        let rounded_peaks = self.live_bytes.iter().map(|live| live.1.peak_bytes);
         Program {
             leftovers,
+            largest_device_peak_bytes: rounded_peaks.max().unwrap_or(0),
             stream_count: self.stream_numbers.len(),
             device_count: self.live_bytes.len().max(1),
             live_peak_bytes: sum(self.live_bytes.iter().map(|live| live.0.peak_bytes)),

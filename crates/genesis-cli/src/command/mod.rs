@@ -5,6 +5,7 @@ pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod options;
+pub(crate) mod plan;
 mod profile;
 pub(crate) mod replay;
 pub(crate) mod report;
@@ -43,7 +44,7 @@ impl From<String> for Answer {
 }
 
 /// The device to replay on.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct DeviceArguments {
     /// The device implementation: sim, host or cuda
     #[arg(long, default_value = "sim")]

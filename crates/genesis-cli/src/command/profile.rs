@@ -18,15 +18,9 @@ use super::{JOB_COMMAND, ProfileArguments};
 
 /// The profile in `input`, or that of the trace in `input`. Remarks go to standard error.
 pub(crate) fn load(input: &Path, arguments: &ProfileArguments) -> Result<Profile> {
-    let profile = match kind(input)? {
-        Kind::Profile => read(input)?,
-        Kind::Other => replay(input, arguments)?,
-        Kind::Form(what) => {
-            return Err(Error::usage(format!(
-                "{}: {what}, which cannot be read back; keep the profile as .json",
-                input.display()
-            )));
-        }
+    let profile = match read_if_profile(input)? {
+        Some(profile) => profile,
+        None => replay(input, arguments)?,
     };
     if profile.history.dropped_events > 0 {
         let dropped = grouped(profile.history.dropped_events);
@@ -36,6 +30,18 @@ pub(crate) fn load(input: &Path, arguments: &ProfileArguments) -> Result<Profile
         );
     }
     Ok(profile)
+}
+
+/// The profile in `input`; `None` if it is a trace, or a file that is neither.
+pub(super) fn read_if_profile(input: &Path) -> Result<Option<Profile>> {
+    match kind(input)? {
+        Kind::Profile => read(input).map(Some),
+        Kind::Other => Ok(None),
+        Kind::Form(what) => Err(Error::usage(format!(
+            "{}: {what}, which cannot be read back; keep the profile as .json",
+            input.display()
+        ))),
+    }
 }
 
 enum Kind {
@@ -93,10 +99,10 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
 }
 
 /// A folder for this user only, removed when dropped.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    fn make() -> std::io::Result<Self> {
+    pub(super) fn make() -> std::io::Result<Self> {
         static FOLDERS: AtomicU32 = AtomicU32::new(0);
         let number = FOLDERS.fetch_add(1, Relaxed);
         let name = format!("genesis-replay-{}-{number}", std::process::id());

@@ -48,7 +48,8 @@ fn write(profile: &Profile, out: &mut dyn Values) -> io::Result<()> {
     out.begin_list()?;
     for segment in &profile.segments {
         let row = profile.device_row(segment.device);
-        let is_expandable = row.is_some_and(|row| traces[row].is_expandable);
+        let in_parts = row.is_some_and(|row| traces[row].is_expandable);
+        let is_expandable = in_parts && !segment.is_whole;
         for run in runs(segment) {
             write_segment(profile, segment, run, is_expandable, out)?;
         }
@@ -125,7 +126,7 @@ fn write_segment(
         let (state, requested_bytes) = match block.state {
             BlockState::Live => ("active_allocated", block.requested_bytes),
             BlockState::Pending => ("active_pending_free", block.bytes),
-            _ => ("inactive", 0),
+            _ => ("inactive", block.requested_bytes),
         };
         out.begin_dict()?;
         out.number("address", block.address)?;

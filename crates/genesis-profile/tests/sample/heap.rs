@@ -314,6 +314,7 @@ impl Heap {
             is_private: false,
             pool_id: (0, 0),
             is_small: whole.bytes == 2 * MIB,
+            is_whole: true,
             blocks: (self.parts.range(address..address + whole.bytes))
                 .map(|(&address, part)| Block {
                     address,

@@ -4,6 +4,8 @@
 //! a line above it, and right of the chart a key with the peaks. A point is the highest value since
 //! the point before, so no peak is missed. Text is drawn in the viewer's fonts.
 
+pub(crate) mod plan;
+
 use std::path::Path;
 
 use genesis_replay::report::{Report, Sample};
@@ -40,16 +42,23 @@ const LINES: [RGBColor; 7] = [
 /// Draws `traces`, each the reports of one trace, into the SVG file `path`. Traces without a
 /// report are left out.
 pub(crate) fn draw(path: &Path, traces: &[Vec<&Report>]) -> Result<()> {
+    let panels: Vec<_> = traces.iter().filter(|reports| !reports.is_empty()).collect();
+    let size = (WIDTH, PANEL_HEIGHT * panels.len() as u32);
+    write(path, size, |root| {
+        let areas = root.split_evenly((panels.len(), 1));
+        areas.iter().zip(&panels).try_for_each(|(area, reports)| draw_panel(area, reports))
+    })
+}
+
+/// Draws into the SVG file `path`, of `size`, what `draw` draws.
+fn write(path: &Path, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::failed(format!("{}: cannot draw: {error}", path.display()))
     };
-    let panels: Vec<_> = traces.iter().filter(|reports| !reports.is_empty()).collect();
     let mut svg = String::new();
-    let size = (WIDTH, PANEL_HEIGHT * panels.len() as u32);
     let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
     let drawn: Drawn = root.fill(&WHITE).map_err(Into::into).and_then(|()| {
-        let areas = root.split_evenly((panels.len(), 1));
-        areas.iter().zip(&panels).try_for_each(|(area, reports)| draw_panel(area, reports))?;
+        draw(&root)?;
         Ok(root.present()?)
     });
     drawn.map_err(|error| failed(&error))?;
