@@ -6,11 +6,15 @@ import os
 import pickle
 from pathlib import Path
 
+import torch
+
 import genesis
 import genesis.torch
 from support import memory_viz
+from support.memory import MIB, block
 from support.models import Shape, train
-from support.program import run
+from support.own_allocator import driver
+from support.program import program, run
 
 
 def snapshots() -> dict[str, int]:
@@ -42,3 +46,22 @@ def test_pytorchs_viewer_reads_it(tmp_path: Path) -> None:
         for frame in entry["frames"]
     }
     assert any(file.endswith("models.py") for file in files), sorted(files)[:20]
+
+
+@program(env={"GENESIS_POOL_TYPE": "Elastic"})
+def test_segments_and_free_blocks_say_what_they_are() -> None:
+    """Extents are expandable segments, and those of a pool's own allocator are not. A free block
+    has the size that it was last requested with."""
+    with driver() as own:
+        pool = torch.cuda.MemPool(own.allocator)
+        with torch.cuda.use_mem_pool(pool):
+            inside = block(3 * MIB)
+        outside, freed = block(3 * MIB), block(5 * MIB - 100)
+        del freed
+        segments = torch.cuda.memory_snapshot()
+        expandable = {one["segment_pool_id"] == pool.id: one["is_expandable"] for one in segments}
+        assert expandable == {True: False, False: True}
+        blocks = [one for segment in segments for one in segment["blocks"]]
+        free = [one["requested_size"] for one in blocks if one["state"] == "inactive"]
+        assert 5 * MIB - 100 in free, free
+        del inside, outside, pool

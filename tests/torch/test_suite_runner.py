@@ -11,6 +11,8 @@ from suite import judge
 from suite.judge import Outcome
 from suite.run import ROOT
 
+from support import tier
+
 FILE = """
 import os
 import subprocess
@@ -44,6 +46,7 @@ class TestOurs(unittest.TestCase):
 """
 
 
+@pytest.mark.skipif(not tier.is_full(), reason=tier.NIGHTLY)
 def test_a_file_is_run_in_each_way(tmp_path: Path) -> None:
     file, differences = tmp_path / "test_ours.py", tmp_path / "differences.txt"
     file.write_text(FILE)

@@ -13,8 +13,7 @@ const UV_VERSION: &str = "0.13.9";
 const LINTERS: [&str; 4] =
     ["mypy==2.4.1", "ruff==0.17.6", "clang-format==23.1.5", "clang-tidy==23.1.4"];
 /// The Python that is checked.
-const LINTED: [&str; 5] =
-    ["benches/long_runs", "python", "tests/frameworks", "tests/page", "tests/torch"];
+const LINTED: [&str; 5] = ["benches", "python", "tests/frameworks", "tests/page", "tests/torch"];
 
 /// Installs `packages`, each as pip takes it (`name==version`), into the environment `name`, made
 /// with an interpreter that uv finds by the words `interpreter`. Returns the environment's Python.
@@ -85,7 +84,8 @@ pub(crate) fn lint() -> Outcome {
         step.extend([std::ffi::OsStr::new("--cache-dir"), cache.as_os_str()]);
         step.within(steps::root().join("python"))
     };
-    let benches = types(&["--follow-imports", "silent", "../benches/long_runs"]);
+    let mut benches = types(&["--follow-imports", "silent"]);
+    benches.extend(["../benches/long_runs", "../benches/synthetic"]);
     let mut form = Step::new(python.with_file_name("clang-format"), &["--dry-run", "--Werror"]);
     form.extend(tracked(&["c_tests/*.[ch]", "c_tests/*.[ch]pp", "include/genesis/*.hpp"])?);
     run_all(&[

@@ -1,5 +1,5 @@
 //! `cargo xtask test-frameworks`: the tests that run CuPy, RMM, Numba and ONNX Runtime on simcuda,
-//! and MXNet on the host, without a GPU. The C++ programs in examples/ are compiled and run by
+//! torch_memory_saver's own tests on Genesis, and MXNet on the host, without a GPU. The C++ programs in examples/ are compiled and run by
 //! `test-packages`, in the pages about them.
 //!
 //! All but MXNet come from the package registry into the environment that `test-torch` makes; with
@@ -12,7 +12,7 @@ use crate::environments;
 use crate::release;
 use crate::suite;
 use crate::torch;
-use steps::{Outcome, cargo, output, run, run_all};
+use steps::{Outcome, Step, cargo, output, run, run_all};
 
 /// What is installed, in the versions that the tests are written for.
 const PACKAGES: [&str; 7] = [
@@ -27,6 +27,11 @@ const PACKAGES: [&str; 7] = [
     "nvidia-cuda-cccl==13.0.85",
 ];
 
+/// torch_memory_saver's sources, which have its tests, and the variable that names their folder.
+const SAVER: &str = "torch_memory_saver";
+const SAVER_VERSION: &str = "0.0.10";
+const SAVER_VARIABLE: &str = "TORCH_MEMORY_SAVER_TESTS";
+
 const MXNET_VERSIONS: [&str; 2] = ["1.9.1", "2.0.0b1"];
 /// The last NumPy that MXNet works with, and the Pythons that NumPy works with.
 const MXNET_NUMPY: &str = "numpy==1.23.5";
@@ -40,19 +45,48 @@ const MXNET_VARIABLE: &str = "GENESIS_TEST_ENVIRONMENTS";
 /// Installs what is missing, builds, and runs `tests/frameworks` and MXNet's tests; `arguments` go
 /// to pytest, and with any MXNet's tests are left out.
 pub(crate) fn test(arguments: &[String]) -> Outcome {
-    let python = install()?;
-    run(&release::build())?;
-    let mut tests = torch::on_simcuda(&python);
-    tests.extend(["tests/frameworks"]);
+    let mut tests = tests()?;
     tests.extend(arguments);
     run_all(&[tests])?;
     if arguments.is_empty() { mxnet() } else { Ok(()) }
+}
+
+/// Runs each matrix in full.
+pub(crate) fn nightly() -> Outcome {
+    run_all(&[tests()?.set(suite::FULL, "1")])
+}
+
+fn tests() -> Result<Step, String> {
+    let python = install()?;
+    run(&release::build())?;
+    let mut tests = torch::on_simcuda(&python).set(SAVER_VARIABLE, saver_tests()?);
+    tests.extend(["tests/frameworks"]);
+    Ok(tests)
 }
 
 /// The environment's Python, with PyTorch and all of these.
 pub(crate) fn install() -> Result<PathBuf, String> {
     torch::install()?;
     environments::install(torch::ENVIRONMENT, "python3", &PACKAGES)
+}
+
+/// The folder of torch_memory_saver's tests, from the registry if it is not there. To name the package
+/// its sources must be asked, which want to know for which CUDA they would be built.
+fn saver_tests() -> Result<PathBuf, String> {
+    let sources = format!("{SAVER}-{SAVER_VERSION}");
+    let target = steps::target_folder();
+    let tests = target.join(&sources).join("test");
+    if !tests.is_dir() {
+        let package = format!("{SAVER}=={SAVER_VERSION}");
+        let mut download = Step::new("python3", &["-m", "pip", "download", "--quiet"]);
+        download.extend(["--no-deps", "--no-binary", ":all:", "--dest"]);
+        download.extend([target.as_os_str()]);
+        download.extend([&package]);
+        let mut unpack = Step::new("tar", &["-xzf"]);
+        unpack.extend([target.join(format!("{sources}.tar.gz"))]);
+        run_all(&[download.set("TMS_CUDA_MAJOR", "13"), unpack.within(&target)])?;
+    }
+    Ok(tests)
 }
 
 /// MXNet's wheels with Genesis in the place of their storage.

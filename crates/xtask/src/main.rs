@@ -125,6 +125,7 @@ fn main() -> ExitCode {
         Command::Nightly => environments::tidy()
             .and_then(|()| suite::nightly())
             .and_then(|()| torch::nightly())
+            .and_then(|()| frameworks::nightly())
             .and_then(|()| smoke()),
         Command::TestTorch { newest, arguments } => torch::test(version(newest), &arguments),
         Command::TestPytorchSuite { newest, arguments } => {
@@ -159,20 +160,18 @@ fn ci() -> Outcome {
     environments::lint()?;
     thread::scope(|scope| {
         // Gigabytes come over the network while the compiler has the processors.
-        let environment = scope.spawn(|| {
-            torch::install_newest()?;
-            frameworks::install()
-        });
+        let programs = scope.spawn(prerequisites::install_all);
+        let environment = scope.spawn(frameworks::install);
         // In a folder of its own. Each of its crates is one unit of code, compiled by one
         // processor, so alone it would leave the others idle.
         let release = scope.spawn(|| run(&release::build()));
         lint_rust()?;
+        programs.join().map_err(|_| "the programs that tests run are not installed")??;
         suite::test(&[])?;
         test_page(&[])?;
         environment.join().map_err(|_| "an environment of Python is not installed")??;
         release.join().map_err(|_| "the release build was not run to its end")??;
         torch::test(torch::Version::Usual, &[])?;
-        torch::test_part_with_newest()?;
         frameworks::test(&[])?;
         packages::test(&[])
     })

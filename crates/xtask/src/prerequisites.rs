@@ -11,6 +11,11 @@ pub(crate) const OF_THE_PACKAGES: &[&str] = &["cmake", "debhelper", "lintian", "
 /// What the tests of the page run.
 pub(crate) const OF_THE_PAGE: &[&str] = &["chromium"];
 
+/// Installs what any of the tests run and is missing.
+pub(crate) fn install_all() -> Outcome {
+    install(&[OF_THE_LIBRARY, OF_THE_PACKAGES, OF_THE_PAGE].concat())
+}
+
 /// Installs those of `programs` that are missing, through apt-get; asks sudo where that needs
 /// another user.
 pub(crate) fn install(programs: &[&'static str]) -> Outcome {

@@ -2,8 +2,8 @@
 //!
 //! PyTorch's CUDA builds come from the package registry: the version that the tests are written
 //! for into an environment that the tests of other frameworks share (about 5 GB; installed once),
-//! and the newest into one beside it. On every change all tests run with the one and a part with
-//! the other; nightly, all with both. The libraries are built in release, as users have them.
+//! and the newest into one beside it. On every change all tests run with the one, and every night
+//! with the other. The libraries are built in release, as users have them.
 
 use std::path::{Path, PathBuf};
 
@@ -19,15 +19,9 @@ const PACKAGES: [&str; 5] = ["torch==2.11.0", "numpy", "matplotlib", "pytest", "
 /// The same with the newest release on the registry.
 const NEWEST_ENVIRONMENT: &str = "torch-newest-venv";
 const NEWEST: &str = "torch==2.15.0";
-/// The tests that run with it on every change: of what is looked for inside PyTorch, where a
-/// release may have moved it.
-const OF_THE_NEWEST: [&str; 5] = [
-    "tests/torch/test_enable.py",
-    "tests/torch/test_graph_trees.py",
-    "tests/torch/test_mem_pool.py",
-    "tests/torch/test_observers.py",
-    "tests/torch/test_out_of_memory.py",
-];
+
+/// Those with the longest tests first, so that no processor is idle at the end.
+const TESTS: [&str; 2] = ["crates/simcuda/tests", "tests/torch"];
 
 /// PyTorch's own tests have an environment for what they import.
 const SUITE_ENVIRONMENT: &str = "torch-suite-venv";
@@ -48,7 +42,7 @@ pub(crate) fn test(version: Version, arguments: &[String]) -> Outcome {
     let python = installed(version)?;
     run(&release::build())?;
     let mut tests = on_simcuda(&python);
-    tests.extend(["tests/torch", "crates/simcuda/tests"]);
+    tests.extend(TESTS);
     tests.extend(arguments);
     run_all(&[tests])
 }
@@ -58,18 +52,9 @@ pub(crate) fn nightly() -> Outcome {
     let python = installed(Version::Newest)?;
     run(&release::build())?;
     let mut tests = on_simcuda(&python).set(FULL, "1");
-    tests.extend(["tests/torch", "crates/simcuda/tests"]);
+    tests.extend(TESTS);
     run(&tests)?;
     check_newest()
-}
-
-/// Runs what is tested with the newest release on every change.
-pub(crate) fn test_part_with_newest() -> Outcome {
-    let python = installed(Version::Newest)?;
-    run(&release::build())?;
-    let mut tests = on_simcuda(&python);
-    tests.extend(OF_THE_NEWEST);
-    run(&tests)
 }
 
 /// Runs PyTorch's own tests of memory; `arguments` go to `tests/torch/suite/run.py`.
@@ -103,11 +88,6 @@ pub(crate) fn python_on_simcuda(python: &Path) -> Step {
 /// The environment's Python, with everything that the tests import.
 pub(crate) fn install() -> Result<PathBuf, String> {
     installed(Version::Usual)
-}
-
-/// The same with the newest release.
-pub(crate) fn install_newest() -> Result<PathBuf, String> {
-    installed(Version::Newest)
 }
 
 fn installed(version: Version) -> Result<PathBuf, String> {

@@ -42,7 +42,10 @@ _RECEIVED = (
 
 _Shared = tuple[int, Any, int, int, Any, int, Any, Any]
 
+#: This process's events, by device and stream, and by their handles: a driver opens no handle in
+#: the process that made it.
 _events: dict[tuple[int, int], torch.cuda.Event] = {}
+_own: dict[bytes, torch.cuda.Event] = {}
 _lock = threading.Lock()
 
 
@@ -176,11 +179,14 @@ def _recorded(device: int) -> bytes:
             event = _events[key] = torch.cuda.Event(interprocess=True)
         event.record(stream)
         handle: bytes = event.ipc_handle()
+        _own[handle] = event
         return handle
 
 
 def _wait(device: int, handle: bytes) -> None:
-    """Lets the current stream wait for another process's event."""
+    """Lets the current stream wait for an event, mostly another process's."""
     with torch.cuda.device(device):
-        event = torch.cuda.Event.from_ipc_handle(torch.device("cuda", device), handle)
+        event = _own.get(handle)
+        if event is None:
+            event = torch.cuda.Event.from_ipc_handle(torch.device("cuda", device), handle)
         event.wait(torch.cuda.current_stream(device))

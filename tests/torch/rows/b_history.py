@@ -110,8 +110,9 @@ def work() -> list[torch.Tensor]:
     "torch._C._cuda_record_memory_history",
     "torch._C._cuda_isHistoryEnabled",
     differs="the same; frames of C++ without debug information have the file of their object, a "
-    "free block no longer tells what was last requested, and after recording has ended blocks have "
-    "no frames; `compile_context` and `global_record_annotations` are named in a warning",
+    "free block made of several tells the last request of one of them, and after recording has "
+    "ended blocks have no frames; `compile_context` and `global_record_annotations` are named in a "
+    "warning",
     says=OUT_OF_MEMORY,
 )
 def history() -> list[Any]:

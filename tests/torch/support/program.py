@@ -40,7 +40,12 @@ PACKAGE_FOLDER = ROOT.parent.parent / "python"
 PRELOAD_LIBRARY = Path(genesis.library_path()).with_name("libgenesis_preload.so")
 #: Where programs run as they are, and where under the preload library. That one comes before
 #: simcuda, which is preloaded in place of CUDA's libraries.
-PLAIN = processes.Place("support.child", (ROOT, PACKAGE_FOLDER), prepared=("support.before_fork",))
+PLAIN = processes.Place(
+    "support.child",
+    (ROOT, PACKAGE_FOLDER),
+    # The files with the programs import this module, which imports pytest for half a second.
+    prepared=("support.before_fork", "support.program"),
+)
 PRELOADED = dataclasses.replace(
     PLAIN, preloaded=f"{PRELOAD_LIBRARY}:{os.environ.get('LD_PRELOAD', '')}"
 )

@@ -6,6 +6,8 @@ import os
 
 #: Set to 1 to run every matrix in full.
 VARIABLE = "GENESIS_TEST_FULL"
+#: Why a test is left out on a change.
+NIGHTLY = "it takes long"
 
 
 def is_full() -> bool:
