@@ -7,19 +7,24 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files of the C interface: its functions and their types.
-const SOURCES: [&str; 28] = [
+const SOURCES: [&str; 33] = [
+    "src/base/backup.rs",
     "src/base/error.rs",
     "src/base/gauge.rs",
     "src/config/settings.rs",
     "src/config/strategy.rs",
     "src/ffi/allocation.rs",
     "src/ffi/annotations.rs",
+    "src/ffi/arenas.rs",
     "src/ffi/callbacks.rs",
     "src/ffi/cupy.rs",
     "src/ffi/dlpack.rs",
+    "src/ffi/fixed_pools.rs",
     "src/ffi/library.rs",
     "src/ffi/live.rs",
     "src/ffi/memory.rs",
+    "src/ffi/memory_managers.rs",
+    "src/ffi/objects.rs",
     "src/ffi/onnxruntime.rs",
     "src/ffi/peers.rs",
     "src/ffi/private_pools.rs",

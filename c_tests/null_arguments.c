@@ -45,7 +45,10 @@ static void all_of_them(void)
 
     uint64_t generation = 7;
     REFUSES_NULL(genesis_tag_push(NULL));
+    REFUSES_NULL(genesis_tag_push_with(NULL, 0));
     REFUSES_NULL(genesis_tag_pause(NULL, 1));
+    REFUSES_NULL(genesis_tag_pause_with(NULL, 1, 0));
+    REFUSES_NULL(genesis_tag_backup_get(NULL, 1, NULL));
     REFUSES_NULL(genesis_tag_resume(NULL));
     REFUSES_NULL(genesis_tag_generation_get(NULL, &generation));
     REFUSES_NULL(genesis_tag_generation_get("weights", NULL));

@@ -109,7 +109,7 @@ static void releases(unsigned char *live)
     expect_release_of(live + 1, GENESIS_STATUS_FOREIGN_POINTER);
     expect_release_of(live + 512, GENESIS_STATUS_FOREIGN_POINTER);
     /* Strategies that cut blocks keep this one's memory, which it shares with the live one. */
-    const int is_kept = strategy_is("Caching") || strategy_is("Elastic");
+    const int is_kept = strategy_is("Caching") || strategy_is("Arena") || strategy_is("Elastic");
     const genesis_status of_small =
         is_kept ? GENESIS_STATUS_DOUBLE_FREE : GENESIS_STATUS_FOREIGN_POINTER;
     unsigned char *small = block_of(4096, STREAM(0));

@@ -56,6 +56,27 @@ static void contents_are_kept(void)
     CHECK(stats_of(0).requested_bytes.current == 0);
 }
 
+static void every_backup_keeps_contents(void)
+{
+    const genesis_backup backups[] = {GENESIS_BACKUP_PINNED, GENESIS_BACKUP_PAGEABLE,
+                                      GENESIS_BACKUP_DISK};
+    const size_t size = 3 * MIB;
+    for (int kind = 0; kind < 3; kind++) {
+        CHECK_OK(genesis_tag_push_with("kinds", backups[kind]));
+        unsigned char *block = block_of(size, STREAM(1));
+        CHECK_OK(genesis_tag_pop());
+        fill(block, size, 30);
+        CHECK_OK(genesis_tag_pause_with("", -1, 0));
+        void *kept = block;
+        CHECK_OK(genesis_tag_backup_get(block + 1000, size - 1000, &kept));
+        CHECK((kept == NULL) == (backups[kind] == GENESIS_BACKUP_DISK));
+        CHECK(kept == NULL || is_filled((unsigned char *)kept, size - 1000, 30));
+        CHECK_OK(genesis_tags_resume());
+        CHECK(is_filled(block, size, 30));
+        genesis_free(block, 0, STREAM(1));
+    }
+}
+
 struct sum {
     const char *tag;
     size_t visits;
@@ -150,6 +171,11 @@ static void misuse_is_reported(void)
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_tag_resume("wieghts"));
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_tag_generation_get("", &generation));
     CHECK(generation == 7);
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_tag_push_with("weights", 4));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_tag_pause_with("weights", -2, 0));
+    genesis_pool_id nobodys = {1, 2};
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT,
+                genesis_private_pool_tag_set(0, nobodys, "weights", GENESIS_BACKUP_PINNED));
     CHECK_OK(genesis_peer_access_enable(0, 0));
     CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE, genesis_peer_access_enable(0, 1));
     CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE, genesis_peer_access_enable(-1, 0));
@@ -170,6 +196,7 @@ int main(void)
     limits_of_pools_are_kept();
     if (strategy_is("Elastic")) {
         contents_are_kept();
+        every_backup_keeps_contents();
         misuse_is_reported();
     } else {
         others_have_none();

@@ -58,6 +58,15 @@ typedef struct CUstream_st *genesis_stream;
 /* Memory that its maker and DLPack tensors share. */
 typedef struct genesis_dlpack_buffer genesis_dlpack_buffer;
 
+/* Memory that is freed all at once. */
+typedef struct genesis_arena genesis_arena;
+
+/* Blocks of one size. */
+typedef struct genesis_fixed_pool genesis_fixed_pool;
+
+/* Pools of a few sizes, and an arena behind them. */
+typedef struct genesis_memory_manager genesis_memory_manager;
+
 /* PyTorch's private pools pass a std::function in the layout of libstdc++ on Linux, known for these
  * processors; elsewhere the functions of such pools do not exist. */
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
@@ -114,6 +123,18 @@ typedef enum {
     GENESIS_LOG_LEVEL_DEBUG,
 } genesis_log_level;
 
+// What becomes of the contents of memory while it is paused.
+typedef enum {
+    // They are dropped.
+    GENESIS_BACKUP_NONE,
+    // They are kept in page-locked host memory: the fastest.
+    GENESIS_BACKUP_PINNED,
+    // They are kept in host memory that is page-locked only while it is copied.
+    GENESIS_BACKUP_PAGEABLE,
+    // They are kept in a file that has no name.
+    GENESIS_BACKUP_DISK,
+} genesis_backup;
+
 // The pools of PyTorch's allocator: the blocks that statistics count.
 typedef enum {
     // All blocks.
@@ -142,6 +163,16 @@ typedef enum {
     GENESIS_BLOCK_STATE_FREE = 2,
 } genesis_block_state;
 
+// A kind of memory.
+typedef enum {
+    // Of a device.
+    GENESIS_MEMORY_KIND_DEVICE = 0,
+    // The process's own memory.
+    GENESIS_MEMORY_KIND_PAGEABLE = 1,
+    // The process's memory, locked in place for copies that a GPU makes itself.
+    GENESIS_MEMORY_KIND_PINNED = 2,
+} genesis_memory_kind;
+
 // A live block.
 typedef struct {
     // The pointer to the block.
@@ -155,6 +186,54 @@ typedef struct {
     // The device.
     int device;
 } genesis_block_info;
+
+// Which memory an object hands out, and who calls the object.
+typedef struct {
+    // The kind of memory, a `genesis_memory_kind`.
+    int kind;
+    // The device; not read for host memory.
+    int device;
+    // The object's own stream, on which its memory is reused; not read for host memory. It must
+    // exist as long as the object. cudaStreamPerThread is for objects of one thread.
+    genesis_stream stream;
+    // 0: one thread at a time calls the object, which the caller sees to; 1: any thread at any
+    // time, for some nanoseconds a call.
+    int any_thread;
+} genesis_memory_use;
+
+// How `genesis_arena_create` makes an arena. Zeros are the defaults.
+typedef struct {
+    // `sizeof(genesis_arena_options)`.
+    size_t struct_size;
+    // Which memory, and for whom.
+    genesis_memory_use memory;
+    // The least that is taken from the heap at a time, in bytes; 0: 1 MiB.
+    size_t chunk_bytes;
+    // The most that it holds, in bytes; 0: no limit.
+    size_t limit_bytes;
+} genesis_arena_options;
+
+// A position of an arena.
+typedef struct {
+    // What only the library reads.
+    uint64_t number;
+} genesis_arena_position;
+
+// What an arena has.
+typedef struct {
+    // `sizeof(genesis_arena_stats)`, set by the caller.
+    size_t struct_size;
+    // Handed out since the last reset, with what alignment took, in bytes.
+    uint64_t used_bytes;
+    // Held from the heap, in bytes.
+    uint64_t held_bytes;
+    // The most that was used between two resets, in bytes.
+    uint64_t high_water_bytes;
+    // The blocks of the heap that it holds.
+    uint64_t chunks;
+    // How often it was reset.
+    uint64_t resets;
+} genesis_arena_stats;
 
 // Called when memory on `device` is short by about `wanted_bytes`, before the request fails and on
 // its thread. Returns a value other than 0 if it has freed anything. It may call any function of
@@ -173,6 +252,39 @@ typedef struct {
     // shared without interruption.
     uint8_t bytes[64];
 } genesis_block_handle;
+
+// How `genesis_fixed_pool_create` makes a pool.
+typedef struct {
+    // `sizeof(genesis_fixed_pool_options)`.
+    size_t struct_size;
+    // Which memory, and for whom.
+    genesis_memory_use memory;
+    // The size of a block, in bytes.
+    size_t block_bytes;
+    // The alignment of each block: a power of two up to 2^30; 0 is 256 for device memory and 16 for
+    // host memory. From one block to the next is a multiple of it.
+    size_t alignment;
+    // How many blocks are reserved at once.
+    size_t count;
+    // How many more are reserved when none is free; 0: none, the pool is full then.
+    size_t growth;
+} genesis_fixed_pool_options;
+
+// What a fixed-size pool has.
+typedef struct {
+    // `sizeof(genesis_fixed_pool_stats)`, set by the caller.
+    size_t struct_size;
+    // Blocks handed out.
+    uint64_t live_blocks;
+    // The most blocks that were handed out at one time.
+    uint64_t peak_live_blocks;
+    // All blocks, free or not.
+    uint64_t blocks;
+    // Held from the heap, in bytes.
+    uint64_t held_bytes;
+    // Requests that were refused because the pool was full.
+    uint64_t refusals;
+} genesis_fixed_pool_stats;
 
 // A live block and its allocation.
 //
@@ -199,6 +311,45 @@ typedef struct {
 // Called for each live block; `block` is valid until it returns. It may call any function of the
 // library, also to free blocks, and must not throw.
 typedef void (*genesis_live_block_visitor)(void *user_data, const genesis_live_block *block);
+
+// A pool of a memory manager.
+typedef struct {
+    // The size of its blocks, in bytes. They are aligned to the largest power of two that divides
+    // it, but to no more than 512.
+    size_t block_bytes;
+    // How many there are.
+    size_t count;
+} genesis_memory_tier;
+
+// How `genesis_memory_manager_create` makes a manager.
+typedef struct {
+    // `sizeof(genesis_memory_manager_options)`.
+    size_t struct_size;
+    // Which memory, and for whom.
+    genesis_memory_use memory;
+    // The pools, in any order; each size once. Read by genesis_memory_manager_create only.
+    const genesis_memory_tier *tiers;
+    // How many there are.
+    size_t tier_count;
+    // The size of the arena, in bytes; 0: none.
+    size_t arena_bytes;
+} genesis_memory_manager_options;
+
+// What a memory manager has.
+typedef struct {
+    // `sizeof(genesis_memory_manager_stats)`, set by the caller.
+    size_t struct_size;
+    // Live blocks of the pools.
+    uint64_t pool_blocks;
+    // Live blocks of the arena.
+    uint64_t arena_blocks;
+    // Used of the arena, in bytes.
+    uint64_t arena_used_bytes;
+    // Held from the heap, in bytes.
+    uint64_t held_bytes;
+    // Requests that a full pool left to the arena, or to nobody.
+    uint64_t overflows;
+} genesis_memory_manager_stats;
 
 // The functions for the memory of one device, in the types of the options of ONNX Runtime's CUDA
 // provider: `gpu_external_` and the member's name.
@@ -466,6 +617,92 @@ genesis_status genesis_range_pop(void);
 // `name` is NULL, which is an error, or a NUL-terminated string.
 genesis_status genesis_mark_add(const char *name);
 
+// Makes an arena, which holds nothing yet, and writes it to `arena`.
+//
+// The caller's part:
+// `options` is NULL, which is an error, or points to `options->struct_size` readable bytes;
+// `arena` is NULL, which is an error, or points to a writable pointer.
+genesis_status genesis_arena_create(const genesis_arena_options *options, genesis_arena **arena);
+
+// Destroys `arena`, which may be NULL, and frees all its memory as genesis_arena_reset does.
+// Buffers made of it keep theirs.
+//
+// The caller's part:
+// `arena` is NULL or an arena that was not destroyed.
+void genesis_arena_destroy(genesis_arena *arena);
+
+// Allocates `size` bytes for use on the arena's own stream, aligned to `alignment`: a power of two
+// up to 2^30; 0 is 256 for device memory and 16 for host memory. Contents are undefined.
+//
+// Returns NULL for size 0 (no error), and on failure (last error set): the arena is at its limit
+// (GENESIS_STATUS_LIMIT_REACHED) or memory is short. The memory belongs to the arena: it is neither
+// freed alone nor passed to genesis_free.
+//
+// The caller's part:
+// `arena` is NULL, which is an error, or an arena that was not destroyed.
+void *genesis_arena_allocate(genesis_arena *arena, size_t size, size_t alignment);
+
+// genesis_arena_allocate for use on `stream`, which waits, on the device, for the own stream if it
+// must. The stream must exist until the memory is free: until a reset, or until the arena is
+// destroyed. Not for host memory, which no stream orders.
+//
+// The caller's part:
+// As for genesis_arena_allocate.
+void *genesis_arena_allocate_on(genesis_arena *arena,
+                                size_t size,
+                                size_t alignment,
+                                genesis_stream stream);
+
+// Frees all memory of `arena` at once, in constant time. Queued work may still use it: the host
+// does not wait, and neither does the own stream, unless other streams used the memory. The arena
+// keeps one block with room for the most that was ever used between two resets.
+//
+// Host memory is reused at once, so copies from and to it must have completed. On failure nothing
+// is freed.
+//
+// The caller's part:
+// As for genesis_arena_allocate.
+genesis_status genesis_arena_reset(genesis_arena *arena);
+
+// Writes the present position of `arena` to `mark`.
+//
+// The caller's part:
+// As for genesis_arena_allocate; `mark` is NULL, which is an error, or points to a writable mark.
+genesis_status genesis_arena_mark(genesis_arena *arena, genesis_arena_position *mark);
+
+// Frees what was allocated from `arena` after `mark`, as genesis_arena_reset does. The mark can be
+// used again; those made after it end. GENESIS_STATUS_INVALID_ARGUMENT: the mark has ended, by a
+// reset or by a rewind to an earlier one; nothing is changed.
+//
+// The caller's part:
+// As for genesis_arena_allocate.
+genesis_status genesis_arena_rewind(genesis_arena *arena, genesis_arena_position mark);
+
+// Gives blocks that are not in use back to the heap: after a reset, all.
+//
+// The caller's part:
+// As for genesis_arena_allocate.
+genesis_status genesis_arena_trim(genesis_arena *arena);
+
+// Writes what `arena` has to `stats`, whose `struct_size` the caller has set.
+//
+// The caller's part:
+// As for genesis_arena_allocate; `stats` is NULL, which is an error, or points to
+// `stats->struct_size` writable bytes.
+genesis_status genesis_arena_stats_get(genesis_arena *arena, genesis_arena_stats *stats);
+
+// Allocates as genesis_arena_allocate does, and writes a buffer of the memory to `buffer`, of which
+// DLPack tensors can be made. A reset, a rewind and the arena's end leave the buffer its memory: it
+// is reused once the buffer and its tensors have ended. The arena must be for any thread.
+//
+// The caller's part:
+// As for genesis_arena_allocate; `buffer` is NULL, which is an error, or points to a writable
+// pointer.
+genesis_status genesis_arena_buffer_create(genesis_arena *arena,
+                                           size_t size,
+                                           size_t alignment,
+                                           genesis_dlpack_buffer **buffer);
+
 // Registers a callback for short memory and writes its number to `id`. Callbacks are called in the
 // order of registration.
 //
@@ -517,6 +754,14 @@ genesis_status genesis_dlpack_buffer_import(const genesis_block_handle *handle,
 // `buffer` is NULL or a buffer that was not released.
 void *genesis_dlpack_buffer_data_get(const genesis_dlpack_buffer *buffer);
 
+// Records that work on `stream` uses the memory of `buffer`, which is then not reused before that
+// work is complete. The stream must exist until the memory is freed. Does nothing for host memory.
+//
+// The caller's part:
+// `buffer` is NULL, which is an error, or a buffer that was not released.
+genesis_status genesis_dlpack_buffer_record_stream(const genesis_dlpack_buffer *buffer,
+                                                   genesis_stream stream);
+
 // Ends the maker's use of `buffer`, which may be NULL. The memory is freed when all tensors made
 // of it have ended too.
 //
@@ -552,6 +797,66 @@ void genesis_dlpack_capsule_destroy(void *capsule);
 // Makes work queued on `stream` from now on wait for the work queued on `other` until now; the
 // host does not wait. Both are streams of `device`. Not while `other` is being captured.
 genesis_status genesis_stream_wait(int device, genesis_stream stream, genesis_stream other);
+
+// Makes a pool with its first blocks, and writes it to `pool`.
+//
+// The caller's part:
+// `options` is NULL, which is an error, or points to `options->struct_size` readable bytes; `pool`
+// is NULL, which is an error, or points to a writable pointer.
+genesis_status genesis_fixed_pool_create(const genesis_fixed_pool_options *options,
+                                         genesis_fixed_pool **pool);
+
+// Destroys `pool`, which may be NULL, and frees all its memory; queued work may still use it.
+//
+// The caller's part:
+// `pool` is NULL or a pool that was not destroyed.
+void genesis_fixed_pool_destroy(genesis_fixed_pool *pool);
+
+// Takes a block of `pool` for use on its own stream, the one that was freed last. Contents are
+// undefined.
+//
+// Returns NULL on failure (last error set): the pool is full (GENESIS_STATUS_LIMIT_REACHED), or it
+// would grow and memory is short.
+//
+// The caller's part:
+// `pool` is NULL, which is an error, or a pool that was not destroyed.
+void *genesis_fixed_pool_allocate(genesis_fixed_pool *pool);
+
+// genesis_fixed_pool_allocate for use on `stream`, which waits, on the device, for the own stream
+// if it must. When the block is freed, the own stream waits for `stream`, which must exist until
+// then. Not for host memory, which no stream orders.
+//
+// The caller's part:
+// As for genesis_fixed_pool_allocate.
+void *genesis_fixed_pool_allocate_on(genesis_fixed_pool *pool, genesis_stream stream);
+
+// Puts the block at `ptr` back into `pool`; NULL does nothing. Queued work of the stream that it
+// was allocated for may still use it; copies from and to host memory must have completed.
+//
+// GENESIS_STATUS_DOUBLE_FREE and _FOREIGN_POINTER: `ptr` is no live block of the pool; nothing is
+// changed.
+//
+// The caller's part:
+// As for genesis_fixed_pool_allocate.
+genesis_status genesis_fixed_pool_free(genesis_fixed_pool *pool, void *ptr);
+
+// Writes what `pool` has to `stats`, whose `struct_size` the caller has set.
+//
+// The caller's part:
+// As for genesis_fixed_pool_allocate; `stats` is NULL, which is an error, or points to
+// `stats->struct_size` writable bytes.
+genesis_status genesis_fixed_pool_stats_get(genesis_fixed_pool *pool,
+                                            genesis_fixed_pool_stats *stats);
+
+// Takes a block as genesis_fixed_pool_allocate does, and writes a buffer of it to `buffer`, of which
+// DLPack tensors can be made. The last of them puts the block back, in any thread, for which the
+// pool must be made. They keep the pool.
+//
+// The caller's part:
+// As for genesis_fixed_pool_allocate; `buffer` is NULL, which is an error, or points to a writable
+// pointer.
+genesis_status genesis_fixed_pool_buffer_create(genesis_fixed_pool *pool,
+                                                genesis_dlpack_buffer **buffer);
 
 // Returns the library's version, such as "0.1.0". The text stays valid.
 const char *genesis_version_get(void);
@@ -687,6 +992,77 @@ genesis_status genesis_garbage_collect(int device, size_t *released_bytes);
 // `reusable_bytes` is NULL or points to a writable `size_t`.
 genesis_status genesis_memory_compact(int device, size_t *reusable_bytes);
 
+// Makes a manager with all its memory, and writes it to `manager`.
+//
+// The caller's part:
+// `options` is NULL, which is an error, or points to `options->struct_size` readable bytes, and
+// its `tiers` to `tier_count` tiers; `manager` is NULL, which is an error, or points to a writable
+// pointer.
+genesis_status genesis_memory_manager_create(const genesis_memory_manager_options *options,
+                                             genesis_memory_manager **manager);
+
+// Destroys `manager`, which may be NULL, and frees all its memory; queued work may still use it.
+//
+// The caller's part:
+// `manager` is NULL or a manager that was not destroyed.
+void genesis_memory_manager_destroy(genesis_memory_manager *manager);
+
+// Allocates `size` bytes for use on the manager's own stream: a block of the pool with the smallest
+// blocks that are large enough, aligned to `alignment` or as the pool's blocks are for 0. If there
+// is no such pool or it is full, memory of the arena. Contents are undefined.
+//
+// Returns NULL for size 0 (no error), and on failure (last error set): there is no room
+// (GENESIS_STATUS_LIMIT_REACHED).
+//
+// The caller's part:
+// `manager` is NULL, which is an error, or a manager that was not destroyed.
+void *genesis_memory_manager_allocate(genesis_memory_manager *manager,
+                                      size_t size,
+                                      size_t alignment);
+
+// genesis_memory_manager_allocate for use on `stream`, which waits, on the device, for the own
+// stream if it must. Before the memory is reused, the own stream waits for `stream`, which must
+// exist until then: for a block of the arena, until nothing of the arena is live. Not for host
+// memory, which no stream orders.
+//
+// The caller's part:
+// As for genesis_memory_manager_allocate.
+void *genesis_memory_manager_allocate_on(genesis_memory_manager *manager,
+                                         size_t size,
+                                         size_t alignment,
+                                         genesis_stream stream);
+
+// Frees the memory at `ptr`, of a pool or of the arena, which is used again from its start when
+// nothing of it is live; NULL does nothing. Queued work of the stream that it was allocated for may
+// still use it; copies from and to host memory must have completed.
+//
+// GENESIS_STATUS_DOUBLE_FREE and _FOREIGN_POINTER: `ptr` is not live memory of the manager; nothing
+// is changed.
+//
+// The caller's part:
+// As for genesis_memory_manager_allocate.
+genesis_status genesis_memory_manager_free(genesis_memory_manager *manager, void *ptr);
+
+// Writes what `manager` has to `stats`, whose `struct_size` the caller has set.
+//
+// The caller's part:
+// As for genesis_memory_manager_allocate; `stats` is NULL, which is an error, or points to
+// `stats->struct_size` writable bytes.
+genesis_status genesis_memory_manager_stats_get(genesis_memory_manager *manager,
+                                                genesis_memory_manager_stats *stats);
+
+// Allocates as genesis_memory_manager_allocate does, and writes a buffer of the memory to `buffer`,
+// of which DLPack tensors can be made. The last of them frees it, in any thread, for which the
+// manager must be made. They keep the manager.
+//
+// The caller's part:
+// As for genesis_memory_manager_allocate; `buffer` is NULL, which is an error, or points to a
+// writable pointer.
+genesis_status genesis_memory_manager_buffer_create(genesis_memory_manager *manager,
+                                                    size_t size,
+                                                    size_t alignment,
+                                                    genesis_dlpack_buffer **buffer);
+
 // Writes the functions for the memory of `device`, one of the first 32, to `functions`. They stay
 // valid.
 //
@@ -720,6 +1096,14 @@ genesis_status genesis_private_pool_create(int device,
                                            genesis_pool_id pool,
                                            int keeps_whole,
                                            const genesis_pool_source *source);
+
+// Makes a private pool of `device` for what lives briefly and dies together, and counts a use of it:
+// its blocks are kept as under GENESIS_POOL_TYPE=Arena, in memory of its own. Under a strategy that
+// neither cuts nor joins blocks it is like any pool.
+//
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is held.
+genesis_status genesis_private_pool_arena_create(int device,
+                                                 genesis_pool_id pool);
 
 // Counts a use of a private pool of `device`, and makes the pool if it is not held. Its memory
 // stays at its addresses until `genesis_private_pool_release` has been called for each use.
@@ -994,11 +1378,19 @@ genesis_status genesis_host_stats_reset_peak(int kind);
 // Gives the calling thread's allocations the tag `tag` until the matching `genesis_tag_pop`. Tags
 // nest: a block is paused with the innermost, and counts against the limits of all. It keeps the
 // tags it was allocated with, whichever thread frees it. Allocations from a private pool, such as
-// those for a graph that is being captured, belong to the pool, whatever the tag.
+// those for a graph that is being captured, belong to the pool, whatever the tag; the pool may have
+// one (`genesis_private_pool_tag_set`).
 //
 // The caller's part:
 // `tag` is NULL, which is an error, or a NUL-terminated string.
 genesis_status genesis_tag_push(const char *tag);
+
+// The same for allocations of which `backup`, a `genesis_backup`, says what is kept while they are
+// paused, if `genesis_tag_pause_with` does not. Under the empty tag allocations have no tag.
+//
+// The caller's part:
+// `tag` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_tag_push_with(const char *tag, int backup);
 
 // Ends the innermost tag of the calling thread.
 genesis_status genesis_tag_pop(void);
@@ -1040,6 +1432,45 @@ genesis_status genesis_tags_visit(int device, genesis_tag_visitor visit, void *u
 // `tag` is NULL, which is an error, or a NUL-terminated string.
 genesis_status genesis_tag_pause(const char *tag,
                                  int keep_contents);
+
+// `genesis_tag_pause` of the tag `tag`, or of all tags if it is empty, and of private pools with the
+// tag. `backup`, a `genesis_backup`, says what is kept; -1: what each allocation's tag was pushed
+// with. `version` is the program's number for the contents, or 0. If it is not 0, what is saved
+// stays after `genesis_tag_resume`, and the next pause with the same number copies nothing of it,
+// unless blocks of the tag have come or gone on the same stream since.
+//
+// The caller's part:
+// `tag` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_tag_pause_with(const char *tag,
+                                      int backup,
+                                      uint64_t version);
+
+// `genesis_tag_resume` of all tags, all of them or none.
+genesis_status genesis_tags_resume(void);
+
+// Writes to `host_ptr` where in host memory the `bytes` from `ptr` on are kept, of one block that is
+// paused or, if what was saved stayed, has been resumed. NULL: nowhere. Valid until the block is
+// freed, or its tag paused or resumed.
+//
+// The caller's part:
+// `host_ptr` is NULL, which is an error, or points to a writable pointer.
+genesis_status genesis_tag_backup_get(const void *ptr,
+                                      size_t bytes,
+                                      void **host_ptr);
+
+// Has the memory of a private pool of `device` paused and resumed with the tag `tag`, until the
+// pool's last use ends; the empty tag: with none. `backup` is a `genesis_backup`. If a graph was
+// captured from the pool, its free memory is kept, too, because the graph writes there. Memory of
+// the pool that comes from functions of the caller's is never paused.
+//
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is not held.
+//
+// The caller's part:
+// `tag` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_private_pool_tag_set(int device,
+                                            genesis_pool_id pool,
+                                            const char *tag,
+                                            int backup);
 
 // Restores the memory of the tag `tag` after `genesis_tag_pause`: at the same addresses, with the
 // contents that were kept. Does nothing if the tag is not paused.

@@ -4,9 +4,10 @@
 //!
 //! | module | what it is | uses |
 //! |---|---|---|
-//! | [`ffi`] | the C boundary | instance, callsite, process, heap, observe, driver, config, base |
-//! | `instance` | heaps and files | callsite, process, heap, observe, driver, config, base |
+//! | [`ffi`] | the C boundary | instance, callsite, suballocation, process, heap, observe, driver, config, base |
+//! | `instance` | heaps and files | callsite, suballocation, process, heap, observe, driver, config, base |
 //! | `callsite` | where in the program a call was made | process, observe, config, base |
+//! | [`suballocation`] | arenas, fixed-size pools and tiers, over blocks of a heap | base |
 //! | `process` | forks, threads, exit, shared objects, messages to processes | base |
 //! | [`heap`] | the allocator: request in, block out | all below |
 //! | `strategy` | where a block goes | memory, config, base |
@@ -32,3 +33,4 @@ pub mod observe;
 mod order;
 mod process;
 mod strategy;
+pub mod suballocation;

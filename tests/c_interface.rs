@@ -124,12 +124,14 @@ macro_rules! subjects {
 }
 
 subjects! {
+    arenas: "arenas.c", EACH;
     allocator: "allocator.cpp", EACH, ignore = "nightly";
     blocks: "blocks.c", EACH, ignore = "nightly";
     cache: "cache.c", EACH, ignore = "nightly";
     callbacks: "callbacks.c", ONE, ignore = "nightly";
     free_call: "free_call.c", ONE, ignore = "nightly";
     host_memory: "host_memory.c", ONE;
+    memory_resource: "memory_resource.cpp", ONE;
     identity: "identity.c", ONE, ignore = "nightly";
     limits: "limits.c", EACH, ignore = "nightly";
     logging: "logging.c", ONE, ignore = "nightly";
@@ -171,6 +173,7 @@ fn headers_stand_alone() {
         ("genesis.h", C99, &["-std=c99", "-std=c11", "-std=c17"][..]),
         ("genesis.h", Cpp17, &["-std=c++11", "-std=c++17", "-std=c++20"][..]),
         ("genesis/allocator.hpp", Cpp17, &["-std=c++17", "-std=c++20"][..]),
+        ("genesis/memory_resource.hpp", Cpp17, &["-std=c++17", "-std=c++20"]),
     ];
     for (header, language, standards) in cases {
         for standard in standards {

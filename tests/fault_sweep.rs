@@ -90,6 +90,11 @@ fn caching() {
 }
 
 #[test]
+fn arena() {
+    sweep(PoolType::Arena, GENERAL);
+}
+
+#[test]
 fn elastic() {
     sweep(PoolType::Elastic, GENERAL);
 }

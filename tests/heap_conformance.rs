@@ -105,6 +105,7 @@ macro_rules! cases {
             pools::misuse_of_pools_is_reported
             pools::a_capture_is_not_disturbed
             own_memory::segments_of_a_pool_stay_whole
+            own_memory::a_pool_with_arenas_fills_them_in_order
             own_memory::a_pools_memory_comes_from_its_source
             own_memory::a_source_gets_back_what_outlives_its_pool
             own_memory::a_source_without_memory_is_a_shortage
@@ -264,6 +265,8 @@ conformance! {
     exact_addresses: Exact on AddressesOnly, as_it_comes, [keeping whole];
     caching_real: Caching on RealBytes, as_it_comes, [bytes keeping cutting];
     caching_addresses: Caching on AddressesOnly, as_it_comes, [keeping cutting];
+    arena_real: Arena on RealBytes, as_it_comes, [bytes keeping cutting];
+    arena_addresses: Arena on AddressesOnly, as_it_comes, [keeping cutting];
     elastic_real: Elastic on RealBytes, as_it_comes, [bytes keeping cutting elastic];
     elastic_addresses: Elastic on AddressesOnly, as_it_comes, [keeping cutting elastic];
     elastic_tight: Elastic on AddressesOnly, tight, [keeping cutting elastic];

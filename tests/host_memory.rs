@@ -26,8 +26,8 @@ use support::{Random, status_of};
 
 const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
 const STREAM: StreamHandle = StreamHandle::LEGACY;
-const POOL_TYPES: [PoolType; 4] =
-    [PoolType::Naive, PoolType::Round, PoolType::Exact, PoolType::Caching];
+const POOL_TYPES: [PoolType; 5] =
+    [PoolType::Naive, PoolType::Round, PoolType::Exact, PoolType::Caching, PoolType::Arena];
 const UNKNOWN: Code = Code(12345);
 
 fn heap_over(memory: HostMemory, pool_type: PoolType) -> Heap {

@@ -4,10 +4,14 @@
 //! bytes of its own where there are bytes. Every case ends by comparing them all, and with a
 //! [`Rig::finish`], by which nothing is left behind, no host memory either.
 
+#[path = "pause/backups.rs"]
+mod backups;
 #[path = "pause/basics.rs"]
 mod basics;
 #[path = "pause/failures.rs"]
 mod failures;
+#[path = "pause/pools.rs"]
+mod pools;
 #[path = "pause/sharing.rs"]
 mod sharing;
 mod support;

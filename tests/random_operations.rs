@@ -60,6 +60,11 @@ fn caching() {
 }
 
 #[test]
+fn arena() {
+    run(PoolType::Arena, "arena");
+}
+
+#[test]
 fn elastic() {
     run(PoolType::Elastic, "elastic");
 }
@@ -77,6 +82,11 @@ fn exact_debugged() {
 #[test]
 fn caching_debugged() {
     run_debugged(PoolType::Caching, "caching_debugged");
+}
+
+#[test]
+fn arena_debugged() {
+    run_debugged(PoolType::Arena, "arena_debugged");
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn elastic_asks_nothing_where_everything_repeats() {
 #[cfg(target_os = "linux")]
 fn one_stream_makes_no_system_call() {
     let program = recorded("gpt2_train");
-    for pool_type in CACHING.into_iter().chain([PoolType::Elastic]) {
+    for pool_type in CACHING.into_iter().chain([PoolType::Arena, PoolType::Elastic]) {
         let mut replay = Replay::warm(&program, pool_type);
         let ended = jail::run(|| replay.pass().is_ok());
         assert_eq!(ended, jail::Ended::Well, "{pool_type:?}");

@@ -13,6 +13,14 @@ from typing import TYPE_CHECKING
 
 from . import _adapters, cuda, dlpack, memory_manager, memory_profiler, options, trace
 from ._annotations import annotate, mark
+from ._arenas import (
+    Arena,
+    ArenaStats,
+    FixedPool,
+    FixedPoolStats,
+    MemoryManager,
+    MemoryManagerStats,
+)
 from ._debugging import check_memory_leaks, enable_memory_debugging
 from ._library import (
     BusyError,
@@ -53,18 +61,25 @@ if TYPE_CHECKING:  # at run time, __getattr__ imports them
         onnxruntime as onnxruntime,
         rmm as rmm,
         torch as torch,
+        torch_memory_saver as torch_memory_saver,
     )
 
 __all__ = [
     "Allocation",
+    "Arena",
+    "ArenaStats",
     "BusyError",
     "ConfigurationError",
     "DetailedMemoryStats",
+    "FixedPool",
+    "FixedPoolStats",
     "Gauge",
     "GenesisError",
     "InvalidArgumentError",
     "LibraryNotFoundError",
     "LimitReachedError",
+    "MemoryManager",
+    "MemoryManagerStats",
     "MemoryStats",
     "OutOfMemoryError",
     "PoolStats",

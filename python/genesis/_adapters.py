@@ -13,6 +13,7 @@ ADAPTERS = {
     "onnxruntime": "onnxruntime-gpu",
     "rmm": "rmm",
     "torch": "torch",
+    "torch_memory_saver": "torch",
 }
 
 

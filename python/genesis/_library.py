@@ -22,6 +22,8 @@ import os
 from pathlib import Path
 from typing import Any, Optional
 
+from . import _structs
+
 FILE_NAME = "libgenesis.so"
 
 
@@ -259,13 +261,48 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [_Int, CPoolId, _Pointer(CPoolBlock), _Size, _Pointer(_Size)],
     ),
     "genesis_private_pool_blocks_place": (_Status, [_Int, CPoolId, _Pointer(CPoolBlock), _Size]),
+    "genesis_private_pool_arena_create": (_Status, [_Int, CPoolId]),
+    "genesis_arena_create": (_Status, [_Pointer(_structs.CArenaOptions), _Pointer(_Address)]),
+    "genesis_arena_destroy": (None, [_Address]),
+    "genesis_arena_buffer_create": (_Status, [_Address, _Size, _Size, _Pointer(_Address)]),
+    "genesis_arena_reset": (_Status, [_Address]),
+    "genesis_arena_mark": (_Status, [_Address, _Pointer(_structs.CArenaPosition)]),
+    "genesis_arena_rewind": (_Status, [_Address, _structs.CArenaPosition]),
+    "genesis_arena_trim": (_Status, [_Address]),
+    "genesis_arena_stats_get": (_Status, [_Address, _Pointer(_structs.CArenaStats)]),
+    "genesis_fixed_pool_create": (
+        _Status,
+        [_Pointer(_structs.CFixedPoolOptions), _Pointer(_Address)],
+    ),
+    "genesis_fixed_pool_destroy": (None, [_Address]),
+    "genesis_fixed_pool_buffer_create": (_Status, [_Address, _Pointer(_Address)]),
+    "genesis_fixed_pool_stats_get": (_Status, [_Address, _Pointer(_structs.CFixedPoolStats)]),
+    "genesis_memory_manager_create": (
+        _Status,
+        [_Pointer(_structs.CMemoryManagerOptions), _Pointer(_Address)],
+    ),
+    "genesis_memory_manager_destroy": (None, [_Address]),
+    "genesis_memory_manager_buffer_create": (
+        _Status,
+        [_Address, _Size, _Size, _Pointer(_Address)],
+    ),
+    "genesis_memory_manager_stats_get": (
+        _Status,
+        [_Address, _Pointer(_structs.CMemoryManagerStats)],
+    ),
     "genesis_torch_adopt_next": (None, [_Address]),
     "genesis_tag_push": (_Status, [_Text]),
+    "genesis_tag_push_with": (_Status, [_Text, _Int]),
     "genesis_tag_pop": (_Status, []),
     "genesis_tag_limit_set": (_Status, [_Text, _Int, _Size]),
     "genesis_tags_visit": (_Status, [_Int, TagVisitor, ctypes.c_void_p]),
     "genesis_tag_pause": (_Status, [_Text, _Int]),
+    "genesis_tag_pause_with": (_Status, [_Text, _Int, ctypes.c_uint64]),
     "genesis_tag_resume": (_Status, [_Text]),
+    "genesis_tags_resume": (_Status, []),
+    "genesis_tag_backup_get": (_Status, [_Address, _Size, _Pointer(_Address)]),
+    "genesis_private_pool_tag_set": (_Status, [_Int, CPoolId, _Text, _Int]),
+    "genesis_last_error_clear": (None, []),
     "genesis_tag_generation_get": (_Status, [_Text, _Pointer(ctypes.c_uint64)]),
     "genesis_peer_access_enable": (_Status, [_Int, _Int]),
     "genesis_trace_start": (_Status, [_Text]),
@@ -298,6 +335,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_dlpack_buffer_create": (_Status, [_Size, _Int, _Address, _Pointer(_Address)]),
     "genesis_dlpack_buffer_data_get": (_Address, [_Address]),
     "genesis_dlpack_buffer_import": (_Status, [ctypes.c_char_p, _Int, _Pointer(_Address)]),
+    "genesis_dlpack_buffer_record_stream": (_Status, [_Address, _Address]),
     "genesis_dlpack_buffer_release": (None, [_Address]),
     "genesis_dlpack_tensor_create": (
         _Status,
@@ -312,6 +350,27 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
             _Pointer(_Address),
         ],
     ),
+}
+
+#: The same of functions that are in no header, because others have named them.
+_NAMED_BY_OTHERS: dict[str, tuple[Any, list[Any]]] = {
+    "tms_set_current_tag": (None, [_Text]),
+    "tms_get_current_tag": (_Text, []),
+    "tms_set_interesting_region": (None, [ctypes.c_bool]),
+    "tms_get_interesting_region": (ctypes.c_bool, []),
+    "tms_set_enable_cpu_backup": (None, [ctypes.c_bool]),
+    "tms_get_enable_cpu_backup": (ctypes.c_bool, []),
+    "tms_set_cpu_backup_backend": (None, [_Text]),
+    "tms_get_cpu_backup_backend": (_Text, []),
+    "tms_set_enable_disk_backup": (None, [ctypes.c_bool]),
+    "tms_get_enable_disk_backup": (ctypes.c_bool, []),
+    "tms_set_disk_backup_dir": (None, [_Text]),
+    "tms_pause": (_Status, [_Text]),
+    "tms_resume": (_Status, [_Text]),
+    "tms_set_retain_cpu_backup": (None, [ctypes.c_bool]),
+    "tms_get_retain_cpu_backup": (ctypes.c_bool, []),
+    "tms_get_cpu_backup_pointer": (_Address, [_Address, ctypes.c_uint64]),
+    "set_memory_margin_bytes": (None, [ctypes.c_uint64]),
 }
 
 
@@ -362,7 +421,8 @@ def function(name: str) -> Any:
     if not has(name):
         raise NotImplementedError(f"{path()} has no {name}: it is older than this package")
     loaded = getattr(_load(), name)
-    loaded.restype, loaded.argtypes = _PROTOTYPES[name]
+    known = _NAMED_BY_OTHERS if name in _NAMED_BY_OTHERS else _PROTOTYPES
+    loaded.restype, loaded.argtypes = known[name]
     return loaded
 
 

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Optional
+from typing import Any, Final, Optional, Union
 
 from . import _library, _sizes
 
@@ -32,18 +32,31 @@ class Tag:
     refusals: int
 
 
+#: What is kept of paused memory, by the number of its ``genesis_backup``.
+_BACKUPS: Final = ("none", "pinned", "pageable", "disk")
+#: As the memory's tag was begun.
+_AS_TAGGED: Final = -1
+
+
 @contextlib.contextmanager
-def tag(name: str, *, limit: Optional[_sizes.Size] = _UNCHANGED) -> Iterator[None]:
+def tag(
+    name: str, *, limit: Optional[_sizes.Size] = _UNCHANGED, backup: str = "none"
+) -> Iterator[None]:
     """Within the block, this thread's allocations get the tag ``name``. Tags nest: a block is
     paused with the innermost, and counts against the limits of all. Allocations keep their tags
     after the block, whichever thread frees them.
 
     ``limit``, in bytes or as text such as ``"4GB"``, is that of :func:`limit_tag`, on each device.
     It stays after the block. Without ``limit`` the tag's limit stays as it is; ``None`` removes it.
+
+    ``backup`` is what is kept of these allocations by a :func:`pause` that does not say:
+    ``"none"``, or the contents in host memory, page-locked always (``"pinned"``) or only while it
+    is copied (``"pageable"``), or in a file (``"disk"``). Under the empty name allocations have no
+    tag.
     """
     if limit is not _UNCHANGED:
         limit_tag(name, limit)
-    _library.call("genesis_tag_push", name.encode())
+    _library.call("genesis_tag_push_with", name.encode(), backup_number(backup))
     try:
         yield
     finally:
@@ -99,28 +112,51 @@ def limit_of(limit: int) -> Optional[int]:
     return None if limit == _library.NO_LIMIT else limit
 
 
-def pause(name: str, *, keep: bool = True) -> None:
-    """Returns the physical memory of the tag ``name`` to the driver, on all devices.
+def backup_number(backup: str) -> int:
+    """The number of the ``genesis_backup`` of this name."""
+    if backup not in _BACKUPS:
+        raise ValueError(f"{backup!r} is not one of {', '.join(_BACKUPS)}")
+    return _BACKUPS.index(backup)
 
-    Tensors keep their addresses. With ``keep`` their contents are kept in pinned host memory until
-    :func:`resume`. Until then nothing may use them; they may be freed. Memory allocated under the
-    tag in the meantime is not paused. Waits for all devices. Pausing a paused tag does nothing.
+
+def pause(
+    name: Optional[str] = None, *, keep: Union[bool, str, None] = True, version: int = 0
+) -> None:
+    """Returns the physical memory of the tag ``name``, or of all tags, to the driver, on all
+    devices: all of it, or none if that fails. Memory of private pools with the tag goes as well
+    (``genesis.torch.tag_pool``).
+
+    Tensors keep their addresses. With ``keep`` their contents are kept until :func:`resume`:
+    ``True`` is ``"pinned"`` and ``None`` is the backup that their tag was begun with; see
+    :func:`tag`. Until then nothing may use them; they may be freed. Memory allocated under the tag
+    in the meantime is not paused. Waits for all devices. Pausing a paused tag does nothing.
+
+    ``version``, if it is not 0, is the program's number for the contents. What is saved then stays
+    in host memory after :func:`resume`, and the next pause with the same number copies nothing,
+    unless tensors of the tag have come or gone. With another number it copies into the same memory.
 
     Raises :class:`genesis.InvalidArgumentError` for a name never used as a tag, and
     :class:`genesis.BusyError` while a graph is being captured or another thread pauses. A failure
     changes nothing.
     """
-    _library.call("genesis_tag_pause", name.encode(), int(keep))
+    if keep is None:
+        number = _AS_TAGGED
+    else:
+        number = backup_number(keep) if isinstance(keep, str) else int(keep)
+    _library.call("genesis_tag_pause_with", (name or "").encode(), number, version)
 
 
-def resume(name: str) -> None:
-    """Restores the memory of the tag ``name``, at the same addresses and with the kept contents.
-    Does nothing if it is not paused.
+def resume(name: Optional[str] = None) -> None:
+    """Restores the memory of the tag ``name``, or of all tags, at the same addresses and with the
+    kept contents. Does nothing if it is not paused.
 
     Raises :class:`genesis.OutOfMemoryError` if memory is short even after the cache was emptied;
     the tag then stays paused, with its kept contents.
     """
-    _library.call("genesis_tag_resume", name.encode())
+    if name:
+        _library.call("genesis_tag_resume", name.encode())
+    else:
+        _library.call("genesis_tags_resume")
 
 
 def generation(name: str) -> int:

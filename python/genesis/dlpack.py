@@ -14,7 +14,7 @@ import ctypes
 import math
 import re
 import weakref
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 from . import _blocks, _library
 
@@ -59,6 +59,17 @@ class Buffer:
         device: int = 0,
         stream: _blocks.Stream = None,
     ) -> None:
+        self._describe(shape, dtype, device, stream)
+        handle = ctypes.c_void_p()
+        _library.call(
+            "genesis_dlpack_buffer_create", self.nbytes, device, self.stream, ctypes.byref(handle)
+        )
+        self._own(handle, _blocks.backend() == "host")
+
+    def _describe(
+        self, shape: Union[int, tuple[int, ...]], dtype: Any, device: int, stream: _blocks.Stream
+    ) -> None:
+        """What it is before it has memory."""
         #: The extents of the array.
         self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
         #: The ordinal of the device.
@@ -71,11 +82,11 @@ class Buffer:
             raise ValueError(f"{self.shape} is no shape")
         #: The size, in bytes.
         self.nbytes = math.prod(self.shape) * self._bits // 8
-        handle = ctypes.c_void_p()
-        _library.call(
-            "genesis_dlpack_buffer_create", self.nbytes, device, self.stream, ctypes.byref(handle)
-        )
+
+    def _own(self, handle: ctypes.c_void_p, is_on_host: bool) -> None:
+        """Takes over a buffer of the library."""
         self._handle = handle.value
+        self._is_on_host = is_on_host
         release = _library.function("genesis_dlpack_buffer_release")
         weakref.finalize(self, release, self._handle).atexit = False
 
@@ -87,11 +98,12 @@ class Buffer:
     def record_stream(self, stream: _blocks.Stream) -> None:
         """Records that work on ``stream`` uses the memory. The stream must exist until the memory
         is freed."""
-        if self.data_ptr:
-            _blocks.record_stream(self.data_ptr, _blocks.handle_of(stream))
+        _library.call(
+            "genesis_dlpack_buffer_record_stream", self._handle, _blocks.handle_of(stream)
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (_HOST, 0) if _blocks.backend() == "host" else (_CUDA, self.device)
+        return (_HOST, 0) if self._is_on_host else (_CUDA, self.device)
 
     def __dlpack__(
         self,
@@ -127,17 +139,45 @@ class Buffer:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        letter = _KINDS[self._kind][1]
-        if letter is None or self.__dlpack_device__()[0] != _CUDA:
+        if self._is_on_host:
             raise AttributeError("__cuda_array_interface__")
+        interface = self._array_interface("__cuda_array_interface__")
+        return {**interface, "stream": self.stream or _LEGACY}
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """For NumPy, if the memory is the host's."""
+        if not self._is_on_host:
+            raise AttributeError("__array_interface__")
+        return self._array_interface("__array_interface__")
+
+    def _array_interface(self, name: str) -> dict[str, Any]:
+        letter = _KINDS[self._kind][1]
+        if letter is None:
+            raise AttributeError(name)
         return {
             "shape": self.shape,
             "typestr": f"{'|' if self._bits == 8 else '<'}{letter}{self._bits // 8}",
             "data": (self.data_ptr, False),
             "strides": None,
-            "stream": self.stream or _LEGACY,
             "version": 3,
         }
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes, without a copy; they keep the buffer. Raises ``BufferError`` unless the memory
+        is the host's."""
+        if not self._is_on_host:
+            raise BufferError(f"the memory is on device {self.device}")
+        if not self.nbytes:
+            return memoryview(bytearray())
+        held = (ctypes.c_ubyte * self.nbytes).from_address(self.data_ptr)
+        held.owner = self  # type: ignore[attr-defined]
+        return memoryview(held).cast("B")
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """The buffer protocol, from Python 3.12 on; before that, use :attr:`view`."""
+        return self.view
 
     def __repr__(self) -> str:
         dtype = self._kind if self._kind == "bool" else f"{self._kind}{self._bits}"
@@ -147,6 +187,23 @@ class Buffer:
         """Makes ``stream`` wait for the buffer's own stream, and reuse wait for ``stream``."""
         _library.call("genesis_stream_wait", self.device, stream, self.stream)
         self.record_stream(stream)
+
+
+class PartBuffer(Buffer):
+    """A :class:`Buffer` in memory of an arena, a pool or a manager, which make it."""
+
+    def __init__(
+        self,
+        make: Callable[[int, Any], None],
+        shape: Union[int, tuple[int, ...]],
+        dtype: Any,
+        place: tuple[bool, int, _blocks.Stream],
+    ) -> None:
+        is_on_host, device, stream = place
+        self._describe(shape, dtype, device, stream)
+        handle = ctypes.c_void_p()
+        make(self.nbytes, ctypes.byref(handle))
+        self._own(handle, is_on_host or _blocks.backend() == "host")
 
 
 def _parsed(dtype: Any) -> tuple[str, int]:

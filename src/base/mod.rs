@@ -3,6 +3,7 @@
 //!
 //! Imports nothing of the project.
 
+mod backup;
 pub mod blocking;
 pub mod error;
 mod gauge;
@@ -14,6 +15,7 @@ mod shortage;
 pub mod size;
 pub mod thread;
 
+pub use backup::Backup;
 pub use blocking::blocking;
 pub use error::{Error, Result, Status};
 pub use gauge::Gauge;

@@ -4,6 +4,7 @@
 //! documentation of options is made from the rows. [`Settings`] has the values and, in its
 //! `Default`, the defaults, which are written nowhere else.
 
+mod backup_options;
 mod document;
 mod environment;
 mod nearest;

@@ -3,6 +3,7 @@
 use simgpu::Prices;
 
 use super::strategy::{PoolType, StrategySettings};
+use crate::base::Backup;
 use crate::base::size::{GIB, MIB};
 
 /// Which device implementation to use: the value of `GENESIS_BACKEND`.
@@ -230,6 +231,17 @@ pub struct Settings {
     pub gc_age_allocations: Option<u64>,
     /// Release cached blocks unused for this many seconds; `None` for never.
     pub gc_age_seconds: Option<f64>,
+    /// Where files with the contents of paused memory are made; `None`: the system's folder for
+    /// temporary files.
+    pub backup_folder: Option<String>,
+    /// Whether what was saved of paused memory stays after it was resumed.
+    pub backup_retain: bool,
+    /// The tag of threads that have begun none; `None` for no tag.
+    pub default_tag: Option<String>,
+    /// What is kept of the memory of that tag while it is paused.
+    pub default_backup: Backup,
+    /// The kind of backup in host memory that torch_memory_saver's functions choose.
+    pub saver_backup: Backup,
     /// How much to say.
     pub log: LogLevel,
     /// The file to record every call to, from the start; `None` for no recording.
@@ -290,6 +302,11 @@ impl Default for Settings {
             gc_threshold: None,
             gc_age_allocations: None,
             gc_age_seconds: None,
+            backup_folder: None,
+            backup_retain: false,
+            default_tag: None,
+            default_backup: Backup::None,
+            saver_backup: Backup::Pinned,
             log: LogLevel::Warn,
             trace: None,
             trace_flush_seconds: 1.0,

@@ -14,13 +14,16 @@ pub enum PoolType {
     Exact,
     /// Best fit in segments, with cutting and joining.
     Caching,
+    /// Pools of fixed sizes for small blocks, arenas that are reset when empty for large ones.
+    Arena,
     /// First fit in addresses under which memory is moved without waiting.
     Elastic,
 }
 
 impl PoolType {
     /// Every pool type, in the order in which they are listed to users.
-    pub const ALL: &[Self] = &[Self::Naive, Self::Round, Self::Exact, Self::Caching, Self::Elastic];
+    pub const ALL: &[Self] =
+        &[Self::Naive, Self::Round, Self::Exact, Self::Caching, Self::Arena, Self::Elastic];
 
     /// The word for it in the environment.
     pub const fn name(self) -> &'static str {
@@ -29,6 +32,7 @@ impl PoolType {
             Self::Round => "Round",
             Self::Exact => "Exact",
             Self::Caching => "Caching",
+            Self::Arena => "Arena",
             Self::Elastic => "Elastic",
         }
     }

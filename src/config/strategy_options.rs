@@ -18,7 +18,7 @@ use super::value::{
 
 /// The strategies of host memory: Elastic is for devices.
 const HOST_POOL_TYPES: &[PoolType] =
-    &[PoolType::Naive, PoolType::Round, PoolType::Exact, PoolType::Caching];
+    &[PoolType::Naive, PoolType::Round, PoolType::Exact, PoolType::Caching, PoolType::Arena];
 
 /// The five rows for one kind of memory, as constants of `$module`. `$field` is its strategy in
 /// [`Settings`], `$ours` and `$mxnet` begin the names, `$of` completes "Round and Exact…:".
@@ -154,10 +154,11 @@ rows!(
     "",
     "each device's memory",
     PoolType::ALL,
-    "`Naive`, `Round`, `Exact`, `Caching` or `Elastic`",
+    "`Naive`, `Round`, `Exact`, `Caching`, `Arena` or `Elastic`",
     "a pool type",
     "Naive requests every block from the driver. Round and Exact are MXNet's Round and Naive. \
-     Caching cuts and joins blocks in segments. Elastic also moves the memory under free blocks to \
+     Caching cuts and joins blocks in segments. Arena has pools of fixed sizes for small blocks and \
+     fills segments from their start with large ones. Elastic also moves the memory under free blocks to \
      where it is needed; on a device without virtual memory management it is Caching. MXNet's \
      variables keep MXNet's meanings: its Naive is Exact, its Round is Round, its Unpooled and its \
      switch for no pool at all are Naive."
@@ -170,7 +171,7 @@ rows!(
     " for pageable host memory",
     "the machine's memory",
     HOST_POOL_TYPES,
-    "`Naive`, `Round`, `Exact` or `Caching`",
+    "`Naive`, `Round`, `Exact`, `Caching` or `Arena`",
     "a pool type of host memory",
     "As GENESIS_POOL_TYPE for devices. Only genesis_host_malloc uses it."
 );
@@ -182,7 +183,7 @@ rows!(
     " for pinned host memory",
     "the machine's memory",
     HOST_POOL_TYPES,
-    "`Naive`, `Round`, `Exact` or `Caching`",
+    "`Naive`, `Round`, `Exact`, `Caching` or `Arena`",
     "a pool type of host memory",
     "As GENESIS_POOL_TYPE for devices. Only genesis_host_malloc uses it."
 );

@@ -3,13 +3,15 @@
 //! Only the row has an option's name, its aliases, how its value is written and checked, and its
 //! documentation. Reading the environment, changing options at run time and all documentation use
 //! the rows. A row's default is what `show` writes of `Settings::default()`. The rows of
-//! strategies, which exist for three kinds of memory, are in `strategy_options`.
+//! strategies, which exist for three kinds of memory, are in `strategy_options`, those of paused memory
+//! in `backup_options`.
 //!
 //! **Invariants**, tested: names are distinct and start with `GENESIS_`; `parse` reads back what
 //! `show` writes; each field of `Settings` has a row; a `parse` that fails changes nothing.
 
 use simgpu::Prices;
 
+use super::backup_options as backup;
 use super::nearest::nearest;
 use super::option::{OptionSpec, assign};
 use super::settings::{BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, StreamIds};
@@ -368,6 +370,11 @@ pub static OPTIONS: &[OptionSpec] = &[
         parse: |settings, text| assign(&mut settings.metrics_seconds, seconds(text)),
         show: |settings| settings.metrics_seconds.to_string(),
     },
+    backup::TAG,
+    backup::TAG_BACKUP,
+    backup::SAVER_BACKUP,
+    backup::FOLDER,
+    backup::RETAIN,
     OptionSpec {
         name: "GENESIS_PRELOAD",
         aliases: &[],

@@ -10,7 +10,7 @@ use super::super::{
     Settings, StrategySettings, StreamIds,
 };
 use crate::base::size::{GIB, KIB, MIB};
-use crate::base::{Result, Status};
+use crate::base::{Backup, Result, Status};
 
 fn read(variables: &[(&str, &str)]) -> Result<(Settings, Vec<String>)> {
     Settings::from_variables(variables.iter().map(|(name, value)| (name.into(), value.into())))
@@ -67,6 +67,11 @@ fn unusual() -> Settings {
         gc_threshold: Some(0.8),
         gc_age_allocations: Some(u64::MAX),
         gc_age_seconds: Some(1e-9),
+        backup_folder: Some("/var/a folder".to_owned()),
+        backup_retain: true,
+        default_tag: Some("all of it".to_owned()),
+        default_backup: Backup::Disk,
+        saver_backup: Backup::Pageable,
         log: LogLevel::Debug,
         trace: Some("/tmp/a trace-%p.gtr.zst".to_owned()),
         trace_flush_seconds: 0.25,
@@ -93,6 +98,28 @@ fn an_empty_environment_gives_the_defaults_and_empty_values_are_unset() {
     assert_eq!(quiet(&[("GENESIS_POOL_TYPE", ""), ("GENESIS_LOG", " \t")]), Settings::default());
     let alias = quiet(&[("GENESIS_POOL_TYPE", ""), ("MXNET_GPU_MEM_POOL_TYPE", "Round")]);
     assert_eq!(alias.strategy.pool_type, PoolType::Round);
+}
+
+#[test]
+fn torch_memory_savers_variables_mean_what_they_do_there() {
+    let all = |backend| {
+        quiet(&[
+            ("TMS_INIT_ENABLE", "1"),
+            ("TMS_INIT_ENABLE_CPU_BACKUP", "yes"),
+            ("TMS_INIT_CPU_BACKUP_BACKEND", backend),
+            ("TMS_RETAIN_CPU_BACKUP", "TRUE"),
+            ("TMS_DISK_BACKUP_DIR", "/var/backups"),
+        ])
+    };
+    let read = all("mmap");
+    assert_eq!(read.default_tag.as_deref(), Some("default"));
+    assert_eq!((read.default_backup, read.saver_backup), (Backup::Pageable, Backup::Pageable));
+    assert_eq!((read.backup_retain, read.backup_folder.as_deref()), (true, Some("/var/backups")));
+    assert_eq!(all("pinned").default_backup, Backup::Pinned);
+    assert_eq!(quiet(&[("TMS_INIT_ENABLE_DISK_BACKUP", "1")]).default_backup, Backup::Disk);
+    assert_eq!(quiet(&[("TMS_INIT_ENABLE", "0")]), Settings::default());
+    assert!(mistake(&[("TMS_INIT_ENABLE", "maybe")]).contains("not 1 or 0"));
+    assert!(mistake(&[("TMS_INIT_CPU_BACKUP_BACKEND", "tape")]).contains("pinned, mmap"));
 }
 
 #[test]
@@ -204,7 +231,7 @@ fn values_are_read_in_the_forms_people_write() {
 
 #[test]
 fn wrong_values_are_refused_with_what_would_be_right() {
-    const POOLS: &str = "not a pool type; valid: Naive, Round, Exact, Caching, Elastic";
+    const POOLS: &str = "not a pool type; valid: Naive, Round, Exact, Caching, Arena, Elastic";
     const FRACTION: &str = "not a number above 0 and at most 1";
     const SIZE: &str = "not a size such as 4096, 512KB or 2GB";
     const LEVELS: &str = "not a log level; valid: off, error, warn, info, debug";

@@ -54,6 +54,13 @@ pub(super) const fn show_switch(value: bool) -> &'static str {
     if value { ON } else { OFF }
 }
 
+/// Yes or no, in the words of torch_memory_saver's variables.
+pub(super) fn yes(text: &str) -> Read<bool> {
+    let yes = ["1", "true", "yes"].iter().any(|word| word.eq_ignore_ascii_case(text));
+    let no = ["0", "false", "no"].iter().any(|word| word.eq_ignore_ascii_case(text));
+    if yes || no { Ok(yes) } else { Err("not 1 or 0".to_owned()) }
+}
+
 /// The field of a mode.
 type ModeField = fn(&mut DebugModes) -> &mut bool;
 

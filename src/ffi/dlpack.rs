@@ -1,7 +1,8 @@
 //! Memory as DLPack tensors.
 //!
-//! A buffer is one block, of this process or imported, with a count of its users: its maker and each tensor made of it. The last
-//! user frees the block. A tensor ends in its deleter, a function of this library that any thread
+//! A buffer is one block, of this process or imported, or a part of an arena, a fixed-size pool or a
+//! memory manager, with a count of its users: its maker and each tensor made of it. The last user
+//! frees it. A tensor ends in its deleter, a function of this library that any thread
 //! may call without an interpreter. The destructor of the capsules in which Python passes tensors
 //! is one too, because it may run while the interpreter is being destroyed.
 //!
@@ -15,11 +16,15 @@ use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
+use super::objects::object;
 use super::sharing::{BlockHandle, Imported, import};
 use super::{boundary, genesis_stream, ordinal, pointer, stream_handle, write_required};
-use crate::base::{Error, Result, Status};
+use crate::base::lock::{Lock, rank};
+use crate::base::{Error, Result, Status, StreamHandle};
 use crate::driver::Backend;
 use crate::instance;
+use crate::instance::memory::Memory;
+use crate::suballocation::Source;
 
 /// `kDLCPU` and `kDLCUDA`.
 const HOST: i32 = 1;
@@ -30,21 +35,88 @@ const VERSION: [u32; 2] = [1, 0];
 const MOST_DIMENSIONS: usize = 64;
 
 /// Memory that its maker and DLPack tensors share.
+#[derive(Debug)]
 pub struct DlpackBuffer {
     address: u64,
     bytes: u64,
     device: c_int,
-    /// Whether it is a block of another process.
-    is_imported: bool,
+    owner: Owner,
+}
+
+/// What the memory is a part of.
+#[derive(Debug)]
+enum Owner {
+    /// A block of the heap.
+    Heap,
+    /// A block of another process.
+    Imported,
+    Part {
+        memory: Memory,
+        part: Option<Box<dyn Part>>,
+        /// The streams that were recorded.
+        users: Lock<Vec<StreamHandle>, { rank::LEAF }>,
+    },
+}
+
+/// Memory of an object, for a buffer, which frees it once, in any thread. Keeps the object.
+pub(super) trait Part: std::fmt::Debug + Send + Sync {
+    /// Frees the memory at `address`.
+    fn free(&self, address: u64) -> Result<()>;
+}
+
+impl DlpackBuffer {
+    /// A buffer of memory that is a part of something.
+    pub(super) fn of_part(
+        address: u64,
+        bytes: u64,
+        memory: Memory,
+        part: Box<dyn Part>,
+    ) -> *mut Self {
+        let device = match memory {
+            Memory::Device { device, .. } => device.0 as c_int,
+            Memory::Host(_) => 0,
+        };
+        let (part, users) = (Some(part), Lock::default());
+        let owner = Owner::Part { memory, part, users };
+        Self { address, bytes, device, owner }.hand_out()
+    }
+
+    fn hand_out(self) -> *mut Self {
+        Arc::into_raw(Arc::new(self)).cast_mut()
+    }
+
+    /// `DLDevice`: type and ordinal. Memory that the host can reach is the host's.
+    fn place(&self) -> (i32, i32) {
+        let is_hosts = matches!(self.owner, Owner::Part { memory: Memory::Host(_), .. });
+        if is_hosts || is_on_host() { (HOST, 0) } else { (CUDA, self.device) }
+    }
+
+    fn free(&mut self) -> Result<()> {
+        match &mut self.owner {
+            _ if self.address == 0 => Ok(()),
+            Owner::Imported => instance::sharing::close(self.address),
+            Owner::Heap => instance::heap()?.free(self.address),
+            Owner::Part { memory, part, users } => {
+                let users = std::mem::take(&mut *users.lock());
+                let ordered = memory.stream().map_or(Ok(()), |own| {
+                    users.iter().try_for_each(|&user| memory.order(own, user))
+                });
+                match part.take() {
+                    Some(part) if ordered.is_ok() => part.free(self.address),
+                    // Work may still use it, for all that is known: it is never reused.
+                    part => {
+                        std::mem::forget(part);
+                        ordered
+                    }
+                }
+            }
+        }
+    }
 }
 
 impl Drop for DlpackBuffer {
     fn drop(&mut self) {
-        let _ = boundary::call(|| match self.address {
-            0 => Ok(()),
-            address if self.is_imported => instance::sharing::close(address),
-            address => instance::heap()?.free(address),
-        });
+        let _ = boundary::call(|| self.free());
     }
 }
 
@@ -106,10 +178,11 @@ impl<M> Export<M> {
         managed: impl FnOnce(Tensor) -> M,
     ) -> *mut c_void {
         let mut strides = strides_of(&shape);
+        let (device_type, device) = buffer.place();
         let tensor = Tensor {
             data: pointer(buffer.address),
-            device_type: if is_on_host() { HOST } else { CUDA },
-            device: if is_on_host() { 0 } else { buffer.device },
+            device_type,
+            device,
             dimensions: shape.len() as i32,
             element,
             shape: shape.as_mut_ptr(),
@@ -195,9 +268,7 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_create(
             0 => 0,
             _ => heap.allocate(bytes, ordinal(device)?, stream_handle(stream))?,
         };
-        let is_imported = false;
-        let made = DlpackBuffer { address, bytes, device, is_imported };
-        Ok(Arc::into_raw(Arc::new(made)).cast_mut())
+        Ok(DlpackBuffer { address, bytes, device, owner: Owner::Heap }.hand_out())
     };
     // SAFETY: the caller's contract.
     boundary::status(|| unsafe { write_required(buffer, create) })
@@ -217,8 +288,7 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_import(
     let create = || {
         // SAFETY: the caller's contract.
         let Imported { address, bytes, device } = unsafe { import(handle, device) }?;
-        let made = DlpackBuffer { address, bytes, device, is_imported: true };
-        Ok(Arc::into_raw(Arc::new(made)).cast_mut())
+        Ok(DlpackBuffer { address, bytes, device, owner: Owner::Imported }.hand_out())
     };
     // SAFETY: the caller's contract.
     boundary::status(|| unsafe { write_required(buffer, create) })
@@ -234,6 +304,37 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_data_get(
 ) -> *mut c_void {
     // SAFETY: the caller's contract.
     unsafe { buffer.as_ref() }.map_or(null_mut(), |buffer| pointer(buffer.address))
+}
+
+/// Records that work on `stream` uses the memory of `buffer`, which is then not reused before that
+/// work is complete. The stream must exist until the memory is freed. Does nothing for host memory.
+///
+/// # Safety
+/// `buffer` is NULL, which is an error, or a buffer that was not released.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_dlpack_buffer_record_stream(
+    buffer: *const DlpackBuffer,
+    stream: genesis_stream,
+) -> Status {
+    let stream = stream_handle(stream);
+    boundary::status(|| {
+        // SAFETY: the caller's contract.
+        let buffer = unsafe { object(buffer) }?;
+        match &buffer.owner {
+            _ if buffer.address == 0 => Ok(()),
+            Owner::Part { memory: Memory::Host(_), .. } => Ok(()),
+            Owner::Part { users, .. } => {
+                let mut users = users.lock();
+                if !users.contains(&stream) {
+                    users.push(stream);
+                }
+                Ok(())
+            }
+            Owner::Heap | Owner::Imported => {
+                instance::heap()?.record_stream(buffer.address, stream)
+            }
+        }
+    })
 }
 
 /// Ends the maker's use of `buffer`, which may be NULL. The memory is freed when all tensors made

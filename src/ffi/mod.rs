@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `allocation` | malloc, free, the block at an address |
 //! | `host` | host memory |
+//! | `arenas`, `fixed_pools`, `memory_managers` | those objects; `objects` is what they share |
 //! | `memory` | memory info, limits, releasing cached memory |
 //! | `statistics` | statistics, largest allocations |
 //! | `live` | the live blocks |
@@ -17,6 +18,7 @@
 //! | `sharing` | blocks shared with other processes |
 //! | `tags` | tags of allocations, pausing and resuming them |
 //! | `streams` | ends of streams, captures, waits; access of other devices |
+//! | `torch_memory_saver` | torch_memory_saver's C functions |
 //! | `trace` | recording |
 //! | `profile` | profiles, snapshots |
 //! | `annotations` | ranges and marks |
@@ -30,14 +32,18 @@
 
 pub mod allocation;
 pub mod annotations;
+pub mod arenas;
 mod boundary;
 pub mod callbacks;
 pub mod cupy;
 pub mod dlpack;
+pub mod fixed_pools;
 pub mod host;
 pub mod library;
 pub mod live;
 pub mod memory;
+pub mod memory_managers;
+pub mod objects;
 pub mod onnxruntime;
 pub mod peers;
 pub mod private_pools;
@@ -47,6 +53,7 @@ pub mod statistics;
 pub mod streams;
 pub mod tags;
 pub mod torch;
+pub mod torch_memory_saver;
 pub mod trace;
 
 use std::ffi::{c_int, c_void};

@@ -197,9 +197,20 @@ pub unsafe extern "C" fn genesis_private_pool_create(
             Some(source) => Some(functions(device, source)?),
             None => None,
         };
-        let options = PoolOptions { keeps_whole: keeps_whole != 0, source };
+        let options = PoolOptions { keeps_whole: keeps_whole != 0, has_arenas: false, source };
         instance::heap()?.create_pool(ordinal(device)?, pool.into(), options)
     })
+}
+
+/// Makes a private pool of `device` for what lives briefly and dies together, and counts a use of it:
+/// its blocks are kept as under GENESIS_POOL_TYPE=Arena, in memory of its own. Under a strategy that
+/// neither cuts nor joins blocks it is like any pool.
+///
+/// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is held.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_private_pool_arena_create(device: c_int, pool: PoolId) -> Status {
+    let options = PoolOptions { has_arenas: true, ..PoolOptions::default() };
+    boundary::status(|| instance::heap()?.create_pool(ordinal(device)?, pool.into(), options))
 }
 
 fn functions(device: c_int, source: &PoolSource) -> Result<Arc<dyn SegmentSource>> {

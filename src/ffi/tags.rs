@@ -3,10 +3,14 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::boundary::{self, text};
-use super::{ALL_DEVICES, ordinal, write_required};
-use crate::base::{DeviceOrdinal, Error, Result, Status};
-use crate::heap::TagUsage as Usage;
+use super::private_pools::PoolId;
+use super::{ALL_DEVICES, ordinal, pointer, write_required};
+use crate::base::{Backup, DeviceOrdinal, Error, Result, Status};
+use crate::heap::{Keeping, TagUsage as Usage};
 use crate::instance;
+
+/// Stands for the backup that a tag was pushed with.
+const AS_TAGGED: c_int = -1;
 
 /// What a tag holds on a device.
 #[repr(C)]
@@ -36,7 +40,8 @@ pub type genesis_tag_visitor =
 /// Gives the calling thread's allocations the tag `tag` until the matching `genesis_tag_pop`. Tags
 /// nest: a block is paused with the innermost, and counts against the limits of all. It keeps the
 /// tags it was allocated with, whichever thread frees it. Allocations from a private pool, such as
-/// those for a graph that is being captured, belong to the pool, whatever the tag.
+/// those for a graph that is being captured, belong to the pool, whatever the tag; the pool may have
+/// one (`genesis_private_pool_tag_set`).
 ///
 /// # Safety
 /// `tag` is NULL, which is an error, or a NUL-terminated string.
@@ -44,6 +49,19 @@ pub type genesis_tag_visitor =
 pub unsafe extern "C" fn genesis_tag_push(tag: *const c_char) -> Status {
     // SAFETY: the caller's contract.
     boundary::status(|| instance::heap()?.begin_tag(unsafe { text(tag, "tag")? }))
+}
+
+/// The same for allocations of which `backup`, a `genesis_backup`, says what is kept while they are
+/// paused, if `genesis_tag_pause_with` does not. Under the empty tag allocations have no tag.
+///
+/// # Safety
+/// `tag` is NULL, which is an error, or a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_tag_push_with(tag: *const c_char, backup: c_int) -> Status {
+    boundary::status(|| {
+        // SAFETY: the caller's contract.
+        instance::heap()?.begin_tag_with(unsafe { text(tag, "tag")? }, backup_of(backup)?)
+    })
 }
 
 /// Ends the innermost tag of the calling thread.
@@ -141,6 +159,85 @@ fn tag_usage(device: c_int) -> Result<Vec<Usage>> {
 pub unsafe extern "C" fn genesis_tag_pause(tag: *const c_char, keep_contents: c_int) -> Status {
     // SAFETY: the caller's contract.
     boundary::status(|| instance::heap()?.pause(unsafe { text(tag, "tag")? }, keep_contents != 0))
+}
+
+/// `genesis_tag_pause` of the tag `tag`, or of all tags if it is empty, and of private pools with the
+/// tag. `backup`, a `genesis_backup`, says what is kept; -1: what each allocation's tag was pushed
+/// with. `version` is the program's number for the contents, or 0. If it is not 0, what is saved
+/// stays after `genesis_tag_resume`, and the next pause with the same number copies nothing of it,
+/// unless blocks of the tag have come or gone on the same stream since.
+///
+/// # Safety
+/// `tag` is NULL, which is an error, or a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_tag_pause_with(
+    tag: *const c_char,
+    backup: c_int,
+    version: u64,
+) -> Status {
+    boundary::status(|| {
+        let backup = if backup == AS_TAGGED { None } else { Some(backup_of(backup)?) };
+        let keeping = Keeping { backup, version: (version != 0).then_some(version) };
+        // SAFETY: the caller's contract.
+        let tag = unsafe { text(tag, "tag")? };
+        instance::heap()?.pause_tags((!tag.is_empty()).then_some(tag), keeping)
+    })
+}
+
+/// `genesis_tag_resume` of all tags, all of them or none.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_tags_resume() -> Status {
+    boundary::status(|| instance::heap()?.resume_tags(None))
+}
+
+/// Writes to `host_ptr` where in host memory the `bytes` from `ptr` on are kept, of one block that is
+/// paused or, if what was saved stayed, has been resumed. NULL: nowhere. Valid until the block is
+/// freed, or its tag paused or resumed.
+///
+/// # Safety
+/// `host_ptr` is NULL, which is an error, or points to a writable pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_tag_backup_get(
+    ptr: *const c_void,
+    bytes: usize,
+    host_ptr: *mut *mut c_void,
+) -> Status {
+    let get = || {
+        let kept = instance::heap()?.backup_of(ptr as u64, bytes as u64)?;
+        Ok(kept.map_or(std::ptr::null_mut(), pointer))
+    };
+    // SAFETY: the caller's contract.
+    boundary::status(|| unsafe { write_required(host_ptr, get) })
+}
+
+/// Has the memory of a private pool of `device` paused and resumed with the tag `tag`, until the
+/// pool's last use ends; the empty tag: with none. `backup` is a `genesis_backup`. If a graph was
+/// captured from the pool, its free memory is kept, too, because the graph writes there. Memory of
+/// the pool that comes from functions of the caller's is never paused.
+///
+/// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is not held.
+///
+/// # Safety
+/// `tag` is NULL, which is an error, or a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_private_pool_tag_set(
+    device: c_int,
+    pool: PoolId,
+    tag: *const c_char,
+    backup: c_int,
+) -> Status {
+    boundary::status(|| {
+        let (device, backup) = (ordinal(device)?, backup_of(backup)?);
+        // SAFETY: the caller's contract.
+        let tag = unsafe { text(tag, "tag")? };
+        instance::heap()?.set_pool_tag(device, pool.into(), tag, backup)
+    })
+}
+
+/// The kind of backup of this number.
+pub(super) fn backup_of(number: c_int) -> Result<Backup> {
+    let found = usize::try_from(number).ok().and_then(|number| Backup::ALL.get(number));
+    found.copied().ok_or_else(|| Error::invalid_argument(format!("{number} is no genesis_backup")))
 }
 
 /// Restores the memory of the tag `tag` after `genesis_tag_pause`: at the same addresses, with the

@@ -15,13 +15,14 @@
 //! stops does nothing else: it neither waits, nor releases memory, nor asks for any.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::account::TagUsage;
 use super::lane::Lane;
 use super::pools::PoolNumber;
-use super::state::{DeviceHeap, Heap};
+use super::state::DeviceHeap;
 use super::tags::Known;
-use crate::base::{DeviceOrdinal, Error, Part, PartLimit, Result, StreamHandle};
+use crate::base::size::Bytes;
+use crate::base::{DeviceOrdinal, Error, Part, PartLimit, Result, Status, StreamHandle};
 use crate::config::LogLevel;
 use crate::memory::{Slot, State};
 use crate::observe::Tallies;
@@ -82,6 +83,9 @@ impl DeviceHeap<'_> {
             return self.allocate_in(number, stream, requested_bytes, block_bytes);
         }
         let tags = &self.heap.tags;
+        if let Some(error) = self.lack_of_margin(requested_bytes, block_bytes)? {
+            return Err(self.stopped(error, stream.handle, requested_bytes, block_bytes));
+        }
         let charged = tags.known.lock().charge(number, self.ordinal, block_bytes);
         if let Err(limit) = charged {
             return Err(
@@ -95,11 +99,36 @@ impl DeviceHeap<'_> {
         served
     }
 
+    /// The error of a request that would leave less than the margin free on the device.
+    fn lack_of_margin(self, requested_bytes: u64, block_bytes: u64) -> Result<Option<Error>> {
+        let margin_bytes = self.heap.tags.margin_bytes.load(Relaxed);
+        if margin_bytes == 0 {
+            return Ok(None);
+        }
+        let free_bytes = self.heap.memory_info(self.ordinal)?.free_bytes;
+        if free_bytes >= margin_bytes.saturating_add(block_bytes) {
+            return Ok(None);
+        }
+        let [asked, free, margin] = [requested_bytes, free_bytes, margin_bytes].map(Bytes);
+        let message =
+            format!("{asked} under a tag would leave less than {margin} of {free} that are free");
+        Ok(Some(Error::new(Status::LimitReached, message)))
+    }
+
     /// Counts and logs the failure of a request that a limit stops; returns its error.
-    #[cold]
     pub(super) fn stopped_by_limit(self, limit: PartLimit, stream: StreamHandle) -> Error {
         let PartLimit { requested_bytes, added_bytes, .. } = limit;
-        let mut error = Error::from(limit);
+        self.stopped(Error::from(limit), stream, requested_bytes, added_bytes)
+    }
+
+    #[cold]
+    fn stopped(
+        self,
+        mut error: Error,
+        stream: StreamHandle,
+        requested_bytes: u64,
+        added_bytes: u64,
+    ) -> Error {
         error.shortage = Some(Box::new(self.shortage(requested_bytes, added_bytes)));
         Tallies::count(&self.tallies.out_of_memory_events);
         self.heap.notes.out_of_memory(self.ordinal, stream, requested_bytes);
@@ -115,49 +144,19 @@ impl DeviceHeap<'_> {
             self.heap.tags.known.lock().refund(number, self.ordinal, bytes);
         }
     }
-}
 
-impl Heap {
     /// Frees the block at `address` in `slot` of a lane with tags.
     #[cold]
-    pub(super) fn free_tagged(&self, lane: &Lane, slot: Slot, address: u64) -> Result<()> {
+    pub(super) fn free_tagged(self, lane: &Lane, slot: Slot, address: u64) -> Result<()> {
         let state = lane.lock();
         let live = state.blocks.find(slot, address).filter(|block| block.state == State::Live);
         let Some(requested_bytes) = live.map(|block| block.requested_bytes) else {
-            return self.free_unusual(lane, state, slot, address);
+            return self.heap.free_unusual(lane, state, slot, address);
         };
         // The lane is not reassigned while it has blocks.
         let number = lane.pool();
-        let freed = self.free_live(lane, state, slot);
-        if let Some(device) = self.opened(lane.device) {
-            device.refund_tags(number, requested_bytes);
-        }
+        let freed = self.heap.free_live(lane, state, slot);
+        self.refund_tags(number, requested_bytes);
         freed
-    }
-
-    /// From now on at most `limit_bytes` may be live under the tag `name`, also under tags within
-    /// it, on `device`, or on each; `None`: any number. The tag is known from now on. What is live
-    /// stays.
-    pub fn set_tag_limit(
-        &self,
-        name: &str,
-        device: Option<DeviceOrdinal>,
-        limit_bytes: Option<u64>,
-    ) -> Result<()> {
-        device.map(|device| self.slot(device)).transpose()?;
-        let ordinals = (0..self.device_count() as u32).map(DeviceOrdinal);
-        let chosen = ordinals.filter(|ordinal| device.is_none_or(|device| device == *ordinal));
-        self.with_tag(name, |known, position| {
-            for ordinal in chosen {
-                known.account_mut(position, ordinal).limit_bytes = limit_bytes.unwrap_or(u64::MAX);
-            }
-        })
-    }
-
-    /// What each known tag holds on `device`.
-    pub fn tag_usage(&self, device: DeviceOrdinal) -> Result<Vec<TagUsage>> {
-        self.slot(device)?;
-        let known = self.tags.known.lock();
-        Ok(known.all_accounts(device).map(|(name, account)| account.usage(name, device)).collect())
     }
 }

@@ -1,104 +1,18 @@
-//! Describes what the heap holds: devices, streams, and the address space block by block. It makes
-//! no driver call, so it can run while the process ends. It locks each lane while walking it, so it
-//! is not for the hot path.
+//! Describes what the heap holds: devices, streams, the address space block by block, and what lies
+//! at an address. It makes no driver call, so it can run while the process ends. It locks each lane
+//! while walking it, so it is not for the hot path.
 
-use std::sync::Arc;
+use std::ops::Range;
 
+use super::description::{
+    DeviceDescription, LiveBlock, Part, PartState, Region, StreamDescription,
+};
 use super::lane::{Lane, LaneState};
-use super::pools::PoolId;
 use super::state::Heap;
-use crate::base::DeviceOrdinal;
-use crate::base::size::SizeClass;
-use crate::config::PoolType;
+use crate::base::{Error, Result, Status};
+use crate::config::LogLevel;
 use crate::memory::{NO_SLOT, Slot, State};
-use crate::observe::{Action, Beginning, Event, Held, Statistics};
-use crate::order::StreamName;
-
-/// One device in use.
-#[derive(Clone, Debug)]
-pub struct DeviceDescription {
-    /// The device.
-    pub ordinal: DeviceOrdinal,
-    /// Its name.
-    pub name: String,
-    /// The strategy in force on it.
-    pub pool_type: PoolType,
-    /// Its physical memory, in bytes.
-    pub total_bytes: u64,
-    /// The most that may be reserved of it, in bytes.
-    pub usable_bytes: u64,
-    /// Its statistics.
-    pub statistics: Statistics,
-}
-
-/// What one stream holds on one device, its private pools included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamDescription {
-    /// The device.
-    pub device: DeviceOrdinal,
-    /// The stream.
-    pub stream: StreamName,
-    /// Live bytes, as asked for.
-    pub requested_bytes: u64,
-    /// Bytes of live blocks.
-    pub allocated_bytes: u64,
-    /// Bytes of live and pending blocks.
-    pub active_bytes: u64,
-}
-
-/// Contiguous addresses of one lane: a segment or an area.
-#[derive(Clone, Debug)]
-pub struct Region {
-    /// The device.
-    pub device: DeviceOrdinal,
-    /// The stream.
-    pub stream: StreamName,
-    /// Whether it belongs to a private pool.
-    pub is_private: bool,
-    /// The name of that pool, unless it has been released.
-    pub pool: Option<PoolId>,
-    /// The tag of the live blocks in it.
-    pub tag: Option<Arc<str>>,
-    /// The size class of its blocks.
-    pub class: SizeClass,
-    /// Its parts in address order, without gaps; never empty.
-    pub parts: Vec<Part>,
-}
-
-/// A part of a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// First byte.
-    pub address: u64,
-    /// Size, in bytes.
-    pub bytes: u64,
-    /// Bytes asked for if it is live, otherwise 0.
-    pub requested_bytes: u64,
-    /// What it is.
-    pub state: PartState,
-}
-
-/// What a part of a region is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartState {
-    /// Handed out.
-    Live,
-    /// Freed, but other streams may still use it.
-    Pending,
-    /// Cached.
-    Free,
-    /// Handed out, with its memory away until its tag is resumed.
-    Paused,
-    /// Addresses without memory of their own.
-    Unmapped,
-}
-
-impl PartState {
-    /// Returns true if it is handed out.
-    pub fn is_live(self) -> bool {
-        matches!(self, Self::Live | Self::Paused)
-    }
-}
+use crate::observe::{Action, Beginning, Event, Held};
 
 impl Heap {
     /// Every device in use.
@@ -177,7 +91,7 @@ impl Heap {
                 _ => PartState::Unmapped,
             };
             let requested_bytes = match state {
-                PartState::Live | PartState::Paused => block.requested_bytes,
+                PartState::Live | PartState::Paused | PartState::Free => block.requested_bytes,
                 _ => 0,
             };
             slot = block.after;
@@ -189,15 +103,102 @@ impl Heap {
             }
         }
         let pool = lane.pool();
+        let device = self.opened(lane.device);
+        let has_extents = device.is_some_and(|device| device.backing.extents().is_some());
+        let has_own = device.is_some_and(|device| device.pools.own(pool).is_some());
         Region {
             device: lane.device,
             stream: lane.name(),
             is_private: pool.is_private(),
-            pool: self.opened(lane.device).and_then(|device| device.pools.name(pool)),
+            pool: device.and_then(|device| device.pools.name(pool)),
+            is_whole: !has_extents || has_own,
             tag: self.tags.name(pool),
             class: state.blocks.get(first).class,
             parts,
         }
+    }
+
+    /// The live block that contains `address`. Linear in the number of blocks unless `address` is
+    /// its start. `DoubleFree` if the heap holds memory there, but no live block.
+    pub fn block_containing(&self, address: u64) -> Result<LiveBlock> {
+        match self.locate(address) {
+            Some((State::Live | State::Paused, block)) => Ok(block),
+            Some(_) => Err(Error::new(Status::DoubleFree, format!("{address:#x} is free"))),
+            None => Err(Error::new(
+                Status::ForeignPointer,
+                format!("{address:#x} is not in memory that genesis has handed out"),
+            )),
+        }
+    }
+
+    /// The addresses of the driver's allocation that holds the live block containing `address`.
+    /// Linear in the number of its blocks; otherwise like [`Self::block_containing`].
+    pub fn segment_containing(&self, address: u64) -> Result<Range<u64>> {
+        let address = self.block_containing(address)?.address;
+        let Some((lane, slot)) = self.find(address) else {
+            return Err(self.not_live(address));
+        };
+        let state = lane.lock();
+        // Since the first look the block may have been freed, and its slot reused.
+        let Some(block) = state.blocks.find(slot, address) else {
+            drop(state);
+            return Err(self.not_live(address));
+        };
+        let (mut first, mut last) = (block, block);
+        while first.before != NO_SLOT && state.blocks.get(first.before).state.is_backed() {
+            first = state.blocks.get(first.before);
+        }
+        while last.after != NO_SLOT && state.blocks.get(last.after).state.is_backed() {
+            last = state.blocks.get(last.after);
+        }
+        Ok(first.address..last.address + last.bytes)
+    }
+
+    /// The block of any state that contains `address`.
+    fn locate(&self, address: u64) -> Option<(State, LiveBlock)> {
+        if let Some((lane, slot)) = self.find(address)
+            && let Some(block) = lane.lock().blocks.find(slot, address)
+        {
+            return Some((block.state, LiveBlock::of(lane, block)));
+        }
+        self.lanes.iter().find_map(|lane| {
+            let state = lane.lock();
+            let blocks = state.blocks.iter().map(|(_, block)| block);
+            let mut blocks = blocks.filter(|block| block.state != State::Unmapped);
+            let found = blocks
+                .find(|block| (block.address..block.address + block.bytes).contains(&address));
+            found.map(|block| (block.state, LiveBlock::of(lane, block)))
+        })
+    }
+
+    /// Logs and returns why `address` is not the start of a live block.
+    #[cold]
+    pub(super) fn not_live(&self, address: u64) -> Error {
+        let located = self.locate(address);
+        let around = located.and_then(|(state, block)| {
+            matches!(state, State::Live | State::Paused).then_some(block.address)
+        });
+        let mut error = match located {
+            None => Error::new(
+                Status::ForeignPointer,
+                format!(
+                    "{address:#x} was not allocated by genesis, or its memory has been released"
+                ),
+            ),
+            Some((State::Live | State::Paused, block)) => Error::new(
+                Status::ForeignPointer,
+                format!(
+                    "{address:#x} points into the block at {:#x}, not to its start",
+                    block.address
+                ),
+            ),
+            Some(_) => Error::new(Status::DoubleFree, format!("{address:#x} is already free")),
+        };
+        if self.policy.is_debugging() {
+            self.add_history(&mut error, address, around);
+        }
+        self.log.write(LogLevel::Error, &error);
+        error
     }
 }
 

@@ -58,7 +58,7 @@ impl DeviceState {
             captures,
             introductions: Introductions::default(),
             tallies: Tallies::default(),
-            unpinned: Lock::default(),
+            waste: Arc::default(),
             limits: Lock::new(Limits { fraction: 1.0, bytes: None }),
             cache_limit_bytes: AtomicU64::new(settings.cache_size_bytes.unwrap_or(u64::MAX)),
             peaks: Lock::new(Peaks::default()),

@@ -3,13 +3,15 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering::SeqCst, fence};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
 
+use super::account::TagUsage;
+use super::description::LiveBlock;
 use super::pool_blocks::{Place, PoolBlock};
 use super::pool_limits::PoolUsage;
 use super::pool_memory::PoolOptions;
 use super::pools::{PoolFilter, PoolId, PoolUse};
-use super::report::LiveBlock;
 use super::state::{DeviceHeap, DeviceSlot, DeviceState, Heap};
 use crate::base::lock::assert_none_held;
 use crate::base::size::SizeClass;
@@ -188,6 +190,12 @@ impl Heap {
         Ok(self.device(device)?.pool_statistics(class))
     }
 
+    /// Counts, logs and returns the failure of a request on `device` that is larger than any
+    /// device.
+    pub fn too_large(&self, device: DeviceOrdinal, requested_bytes: u64) -> Result<Error> {
+        Ok(self.device(device)?.too_large(requested_bytes))
+    }
+
     /// Resets the peaks of `device` to its current levels.
     pub fn reset_peaks(&self, device: DeviceOrdinal) -> Result<()> {
         self.device(device)?.reset_peaks();
@@ -276,6 +284,37 @@ impl Heap {
     /// What `pool` holds. `InvalidArgument` if it is not held.
     pub fn pool_usage(&self, device: DeviceOrdinal, pool: PoolId) -> Result<PoolUsage> {
         self.device(device)?.pool_usage(pool)
+    }
+
+    /// From now on requests under tags leave `bytes` of each device's memory free; 0: none.
+    pub fn set_tag_margin(&self, bytes: u64) {
+        self.tags.margin_bytes.store(bytes, Relaxed);
+    }
+
+    /// From now on at most `limit_bytes` may be live under the tag `name`, also under tags within
+    /// it, on `device`, or on each; `None`: any number. The tag is known from now on. What is live
+    /// stays.
+    pub fn set_tag_limit(
+        &self,
+        name: &str,
+        device: Option<DeviceOrdinal>,
+        limit_bytes: Option<u64>,
+    ) -> Result<()> {
+        device.map(|device| self.slot(device)).transpose()?;
+        let ordinals = (0..self.device_count() as u32).map(DeviceOrdinal);
+        let chosen = ordinals.filter(|ordinal| device.is_none_or(|device| device == *ordinal));
+        self.with_tag(name, |known, position| {
+            for ordinal in chosen {
+                known.account_mut(position, ordinal).limit_bytes = limit_bytes.unwrap_or(u64::MAX);
+            }
+        })
+    }
+
+    /// What each known tag holds on `device`.
+    pub fn tag_usage(&self, device: DeviceOrdinal) -> Result<Vec<TagUsage>> {
+        self.slot(device)?;
+        let known = self.tags.known.lock();
+        Ok(known.all_accounts(device).map(|(name, account)| account.usage(name, device)).collect())
     }
 
     /// The blocks of `pool`, by address. `InvalidArgument` if it is not held.

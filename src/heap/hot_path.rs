@@ -160,7 +160,7 @@ impl Heap {
             }
         }
         if lane.pool().is_tagged() {
-            self.free_tagged(lane, slot, address)
+            self.device(lane.device)?.free_tagged(lane, slot, address)
         } else {
             self.free_found(lane, slot, address)
         }

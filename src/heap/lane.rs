@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::captures::Captures;
-use super::paused_extent::PausedExtent;
+use super::paused_extent::{KeptCopy, PausedExtent};
 use super::pools::PoolNumber;
 use super::trough::{Step, Trough};
 use crate::base::lock::{Guard, Lock, assert_none_held, rank};
@@ -104,6 +104,8 @@ pub(super) struct LaneState {
     pub(super) complete: Vec<Slot>,
     /// Where the memory of paused blocks is away, by address.
     pub(super) paused: Vec<PausedExtent>,
+    /// What was saved of memory that is back, for the next pause.
+    pub(super) kept: Vec<KeptCopy>,
 }
 
 impl Lane {
@@ -142,6 +144,7 @@ impl Lane {
                 has_crossed: false,
                 complete: Vec::new(),
                 paused: Vec::new(),
+                kept: Vec::new(),
             })),
         }
     }

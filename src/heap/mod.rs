@@ -10,7 +10,8 @@
 //! | `pools`, `pool_blocks` | private pools, and their blocks one by one |
 //! | `own_memory`, `pool_memory`, `pool_limits` | private pools with memory of their own; limits |
 //! | `tags`, `account`, `accounts` | tags, what they hold, and their limits |
-//! | `pause`, `debug` | pausing the memory of a tag; finding misuse of memory |
+//! | `pause`, `paused_extent`, `saved_bytes` | pausing the memory of a tag, and its contents |
+//! | `debug` | finding misuse of memory |
 //! | `devices`, `whole`, `report`, `describe`, `notes` | calls and queries; events reported |
 //!
 //! Any thread may call any function at any time. A block's own record has its size, device and
@@ -26,6 +27,7 @@ mod captures;
 mod choice;
 mod debug;
 mod describe;
+mod description;
 mod device;
 mod devices;
 mod elastic;
@@ -53,6 +55,7 @@ mod pool_memory;
 mod pools;
 mod release;
 mod report;
+mod saved_bytes;
 mod segments;
 mod shared_blocks;
 mod sharing;
@@ -68,16 +71,16 @@ pub use crate::order::{Stream, StreamName};
 pub use account::TagUsage;
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use debug::LiveDetail;
-pub use describe::{DeviceDescription, Part, PartState, Region, StreamDescription};
+pub use description::{DeviceDescription, LiveBlock, Part, PartState, Region, StreamDescription};
 
 #[cfg(feature = "ablations")]
 pub use elastic::ablation;
 pub use elastic::extent_sizes;
+pub use pause::Keeping;
 pub use pool_blocks::{Place, PoolBlock};
 pub use pool_limits::PoolUsage;
 pub use pool_memory::PoolOptions;
 pub use pools::{PoolFilter, PoolId};
-pub use report::LiveBlock;
 pub use shared_blocks::ShareId;
 pub use sharing::{Imported, Incoming, Outgoing, SharedBlock};
 pub use state::{Clock, Heap, Surroundings};

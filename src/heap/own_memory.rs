@@ -4,11 +4,14 @@
 //! |---|---|---|
 //! | with a source | functions of the caller's | as elsewhere; under Elastic as under Caching |
 //! | whose segments stay whole | the driver | one is a segment, neither cut nor joined |
+//! | with arenas | the driver | as under the strategy Arena |
 //!
-//! Both may be combined. The pool's lanes have a strategy of their own; a climb from one of them is
-//! served by the pool's segments, and its memory is released to where it came from. All else is as
-//! for every private pool. What a pool has is known until its lanes hold nothing, which may be
-//! after its last release.
+//! A pool with arenas is scratch: unless a graph was captured from it, its free memory goes back as
+//! that of no pool does, also while it is held. A source may be combined with either of the others.
+//!
+//! The pool's lanes have a strategy of their own; a climb from one of them is served by the pool's
+//! segments, and its memory is released to where it came from. All else is as for every private
+//! pool. What a pool has is known until its lanes hold nothing, which may be after its last release.
 
 use std::sync::Arc;
 
@@ -23,20 +26,23 @@ use crate::memory::SegmentStore;
 impl DeviceHeap<'_> {
     /// `Heap::create_pool` of the device.
     pub(super) fn create_pool(self, pool: PoolId, options: PoolOptions) -> Result<()> {
-        let PoolOptions { keeps_whole, source } = options;
+        let PoolOptions { keeps_whole, has_arenas, source } = options;
         if source.is_some() && self.is_guarded {
             let message = "no source of memory while GENESIS_DEBUG has guard pages";
             return Err(Error::new(Status::NotSupported, message));
         }
         // Other strategies never cut a segment.
-        let cuts = matches!(self.pool_type, PoolType::Caching | PoolType::Elastic);
-        let keeps_whole = keeps_whole && cuts;
+        let cuts =
+            matches!(self.pool_type, PoolType::Caching | PoolType::Arena | PoolType::Elastic);
+        let (keeps_whole, has_arenas) = (keeps_whole && cuts, has_arenas && cuts);
         let driver = Arc::clone(&self.state.driver);
         let store = match source {
             Some(source) => Some(SegmentStore::with_source(driver, source)),
-            None => keeps_whole.then(|| SegmentStore::new(driver)),
+            None => (keeps_whole || has_arenas).then(|| SegmentStore::new(driver)),
         };
-        let own = store.map(|store| OwnMemory { segments: Segments { store }, keeps_whole });
+        let segments = |store| Segments { store };
+        let own =
+            store.map(|store| OwnMemory { segments: segments(store), keeps_whole, has_arenas });
         let holds_memory = |lane: &&Lane| !lane.lock().blocks.is_empty();
         let in_use: Vec<PoolNumber> = self.lanes().filter(holds_memory).map(Lane::pool).collect();
         self.pools.create(pool, own.map(Arc::new), &in_use)

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::pools::Mark;
+use super::saved_bytes::Saved;
 use crate::base::size::SizeClass;
 use crate::memory::{Extent, ExtentId};
 
@@ -11,6 +13,12 @@ pub(super) struct PausedExtent {
     pub(super) address: u64,
     pub(super) bytes: u64,
     pub(super) class: SizeClass,
+    /// Whose memory it is.
+    pub(super) mark: Mark,
+    /// Whether free memory in it counts as live, because a graph may write there.
+    pub(super) is_fixed: bool,
+    /// The lane's tick when it was paused.
+    pub(super) tick: u32,
     /// How many paused blocks have bytes in it.
     pub(super) live_blocks: u32,
     /// The address ranges that were live when it was paused, in order.
@@ -23,22 +31,50 @@ pub(super) struct PausedExtent {
 }
 
 /// Where the live bytes of a paused extent are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Contents {
     /// In the extent.
     InMemory,
-    /// In host memory at this address, one range after the other.
-    Saved(u64),
+    /// Kept, one range after the other.
+    Saved(Saved),
     /// Nowhere.
     Dropped,
 }
 
+/// What was saved of an extent that has its memory again.
+#[derive(Debug)]
+pub(super) struct KeptCopy {
+    /// The address ranges, in order.
+    pub(super) live: Vec<Range<u64>>,
+    /// The lane's tick when they were saved.
+    pub(super) tick: u32,
+    pub(super) saved: Saved,
+}
+
+impl Contents {
+    pub(super) fn is_in_memory(&self) -> bool {
+        matches!(self, Self::InMemory)
+    }
+
+    /// What was saved, if anything.
+    pub(super) fn saved(&self) -> Option<&Saved> {
+        match self {
+            Self::Saved(saved) => Some(saved),
+            Self::InMemory | Self::Dropped => None,
+        }
+    }
+}
+
 impl PausedExtent {
-    pub(super) fn new(address: u64, id: ExtentId, extent: &Extent) -> Self {
+    /// The record of an extent of a lane at tick `tick`.
+    pub(super) fn new((address, id): (u64, ExtentId), extent: &Extent, mark: Mark) -> Self {
         Self {
             address,
             bytes: extent.bytes,
             class: extent.class,
+            mark,
+            is_fixed: false,
+            tick: 0,
             live_blocks: 0,
             live: Vec::new(),
             memory: Some(id),
@@ -54,7 +90,7 @@ impl PausedExtent {
 
     /// How many bytes are to be saved.
     pub(super) fn live_bytes(&self) -> u64 {
-        self.live.iter().map(|range| range.end - range.start).sum()
+        bytes_of(&self.live)
     }
 
     pub(super) fn add_live(&mut self, block: &Range<u64>) {
@@ -65,4 +101,14 @@ impl PausedExtent {
             _ => self.live.push(range),
         }
     }
+}
+
+/// How far into the bytes of `ranges`, one after the other, the one at `address` is.
+pub(super) fn offset_of(ranges: &[Range<u64>], address: u64) -> Option<u64> {
+    let index = ranges.iter().position(|range| range.contains(&address))?;
+    Some(bytes_of(&ranges[..index]) + address - ranges[index].start)
+}
+
+fn bytes_of(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
 }

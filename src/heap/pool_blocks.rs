@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::describe::{PartState, Region};
+use super::description::{PartState, Region};
 use super::lane::{Lane, LaneKey, LaneState};
 use super::notes::Handed;
 use super::pools::{PoolId, PoolNumber};
@@ -209,7 +209,7 @@ fn blocks_of(region: &Region) -> Vec<PoolBlock> {
         blocks.extend(run.iter().map(|part| PoolBlock {
             address: part.address,
             bytes: part.bytes,
-            requested_bytes: part.requested_bytes,
+            requested_bytes: if part.state.is_live() { part.requested_bytes } else { 0 },
             stream: region.stream,
             state: part.state,
             class: region.class,

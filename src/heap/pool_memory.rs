@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::config::{PoolType, Settings};
 use crate::memory::{SegmentSource, SegmentStore};
+use crate::strategy::Sizing;
 
 /// The segments of one device, or of one private pool there.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(super) struct Segments {
 pub struct PoolOptions {
     /// Whether each segment stays one block.
     pub keeps_whole: bool,
+    /// Whether its blocks are kept as under the strategy Arena; not with `keeps_whole`.
+    pub has_arenas: bool,
     /// Where segments come from; `None`: from the device.
     pub source: Option<Arc<dyn SegmentSource>>,
 }
@@ -25,16 +28,25 @@ pub struct PoolOptions {
 pub(super) struct OwnMemory {
     pub(super) segments: Segments,
     pub(super) keeps_whole: bool,
+    pub(super) has_arenas: bool,
 }
 
 impl OwnMemory {
     /// Changes the settings for the lanes of the pool.
     pub(super) fn adapt(&self, settings: &mut Settings) {
-        if settings.strategy.pool_type == PoolType::Elastic {
-            settings.strategy.pool_type = PoolType::Caching;
+        let pool_type = &mut settings.strategy.pool_type;
+        if self.has_arenas {
+            *pool_type = PoolType::Arena;
+        } else if *pool_type == PoolType::Elastic || self.keeps_whole {
+            *pool_type = PoolType::Caching;
         }
         if self.keeps_whole {
             settings.max_split_size_bytes = Some(0);
         }
+    }
+
+    /// The sizes of its segments, where the device has `sizing`.
+    pub(super) fn sizing(&self, sizing: Sizing) -> Sizing {
+        if self.has_arenas { Sizing::Arena } else { sizing }
     }
 }

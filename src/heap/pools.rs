@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use super::account::PoolAccount;
 use super::pool_memory::OwnMemory;
 use crate::base::lock::{Lock, assert_none_held, rank};
-use crate::base::{Error, Result, StreamHandle};
+use crate::base::{Backup, Error, Result, StreamHandle};
 
 /// Names a private pool, as PyTorch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,14 @@ impl PoolNumber {
     }
 }
 
+/// Whose memory something is, and what is kept of it while it is paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// The tag's position.
+    pub(super) tag: u32,
+    pub(super) backup: Backup,
+}
+
 /// Bit of a device's mode: a private pool is begun in which a stream may be captured.
 const ROUTING: u8 = 1;
 /// Bit of a device's mode: a tag may have been begun since the start.
@@ -110,7 +118,11 @@ struct Held {
     lends: bool,
     /// Whether a graph may have been captured from it, which writes to its free memory.
     has_graphs: bool,
+    /// Whether it is scratch, whose free memory is cached like that of no pool.
+    is_scratch: bool,
     account: Arc<PoolAccount>,
+    /// Whose memory it is, if it is a tag's.
+    mark: Option<Mark>,
 }
 
 /// A pool that is begun and not ended.
@@ -190,9 +202,15 @@ impl Pools {
         claimed.map(|route| route.number)
     }
 
-    /// Returns true if the segments of a pool's lanes must stay where they are.
+    /// Returns true if somebody uses the pool.
     pub(super) fn is_held(&self, number: PoolNumber) -> bool {
         self.state.lock().held.iter().any(|held| held.number == number)
+    }
+
+    /// Returns true if the segments of a pool's lanes must stay where they are.
+    pub(super) fn must_stay(&self, number: PoolNumber) -> bool {
+        let stays = |held: &Held| !held.is_scratch || held.has_graphs;
+        self.state.lock().held.iter().any(|held| held.number == number && stays(held))
     }
 
     pub(super) fn begin(&self, id: PoolId, filter: PoolFilter, purpose: PoolUse) -> Result<()> {
@@ -225,7 +243,9 @@ impl Pools {
         if state.held.iter().any(|held| held.id == id) {
             return Err(misuse(id, "is held already"));
         }
-        let number = state.hold(id).number;
+        let held = state.hold(id);
+        held.is_scratch = own.as_ref().is_some_and(|own| own.has_arenas);
+        let number = held.number;
         let State { held, own: all, .. } = &mut *state;
         all.retain(|(number, _)| {
             in_use.contains(number) || held.iter().any(|held| held.number == *number)
@@ -261,6 +281,23 @@ impl Pools {
     pub(super) fn may_shrink(&self, number: PoolNumber) -> bool {
         let state = self.state.lock();
         state.held.iter().any(|held| held.number == number && !held.has_graphs)
+    }
+
+    /// From now on the pool's memory is paused with the tag of `mark`; `None`: with none.
+    pub(super) fn set_mark(&self, id: PoolId, mark: Option<Mark>) -> Result<()> {
+        let mut state = self.state.lock();
+        let held = state.held.iter_mut().find(|held| held.id == id);
+        held.ok_or_else(|| misuse(id, "is not held"))?.mark = mark;
+        Ok(())
+    }
+
+    /// Whose memory the pool's is, if it is held, and all of it is the device's own.
+    pub(super) fn mark(&self, number: PoolNumber) -> Option<Mark> {
+        let state = self.state.lock();
+        if state.own.iter().any(|(other, _)| *other == number) {
+            return None;
+        }
+        state.held.iter().find(|held| held.number == number)?.mark
     }
 
     /// Returns true if there may be pools with memory of their own.
@@ -320,7 +357,16 @@ impl State {
             self.last_number += 1;
             let number = PoolNumber(self.last_number);
             let account = Arc::new(PoolAccount::new((id.0, id.1)));
-            self.held.push(Held { id, number, uses: 0, lends: false, has_graphs: false, account });
+            self.held.push(Held {
+                id,
+                number,
+                uses: 0,
+                lends: false,
+                has_graphs: false,
+                is_scratch: false,
+                account,
+                mark: None,
+            });
             self.held.len() - 1
         });
         let held = &mut self.held[position];

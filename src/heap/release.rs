@@ -111,6 +111,7 @@ impl DeviceHeap<'_> {
         if self.lanes().any(|lane| is_orphaned(lane) && !lane.lock().pending.is_empty()) {
             self.wait_for_device();
         }
+        self.lanes().filter(|lane| is_orphaned(lane)).for_each(|lane| lane.lock().unfix());
         self.release(Choice::Orphaned);
         self.refresh_peaks();
         Ok(())
@@ -187,7 +188,7 @@ impl DeviceHeap<'_> {
             let is_covered = match choice {
                 Choice::OfPool(chosen) => pool == chosen,
                 Choice::Orphaned => !is_common && !self.pools.is_held(pool),
-                _ => is_common || !self.pools.is_held(pool),
+                _ => is_common || !self.pools.must_stay(pool),
             };
             if !is_covered {
                 continue;

@@ -1,34 +1,17 @@
-//! Reports on the heap: statistics, live blocks, and why a request failed.
+//! Reports on a device: statistics, its largest live blocks, and why a request failed.
 
 use std::cmp::Reverse;
-use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::lane::Lane;
-use super::state::{Climb, DeviceHeap, Heap};
+use super::description::LiveBlock;
+use super::state::{Climb, DeviceHeap};
 use crate::base::size::SizeClass;
-use crate::base::{DeviceOrdinal, Error, Result, Shortage, Status, StreamHandle};
+use crate::base::{Error, Shortage, StreamHandle};
 use crate::config::LogLevel;
 use crate::driver::Call;
-use crate::memory::{Block, NO_SLOT, State};
+use crate::memory::State;
 use crate::observe::{LaneCounters, PoolStatistics, Statistics, Tallies};
-use crate::order::StreamName;
 use crate::strategy::SplitFree;
-
-/// A live block, described for its holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LiveBlock {
-    /// The pointer handed out.
-    pub address: u64,
-    /// What was asked for, in bytes.
-    pub requested_bytes: u64,
-    /// The size of the block, in bytes.
-    pub allocated_bytes: u64,
-    /// The device.
-    pub device: DeviceOrdinal,
-    /// The stream it was allocated on.
-    pub stream: StreamName,
-}
 
 impl DeviceHeap<'_> {
     /// `Heap::statistics` of the device.
@@ -82,6 +65,15 @@ impl DeviceHeap<'_> {
         }
     }
 
+    /// `Heap::too_large` on the device.
+    pub(super) fn too_large(self, requested_bytes: u64) -> Error {
+        Tallies::count(&self.tallies.out_of_memory_events);
+        let error = Error::from(self.shortage(requested_bytes, requested_bytes));
+        self.heap.notes.out_of_memory(self.ordinal, StreamHandle::LEGACY, requested_bytes);
+        self.heap.log.write(LogLevel::Error, &error);
+        error
+    }
+
     /// `Heap::pool_statistics` of the device.
     pub(super) fn pool_statistics(self, class: Option<SizeClass>) -> PoolStatistics {
         let (now, peaks) = self.levels();
@@ -120,107 +112,10 @@ impl DeviceHeap<'_> {
                 matches!(block.state, State::Live | State::Paused)
                     && block.requested_bytes >= least_bytes
             });
-            live.extend(chosen.map(|(_, block)| describe(lane, block)));
+            live.extend(chosen.map(|(_, block)| LiveBlock::of(lane, block)));
         }
         live.sort_by_key(|block| (Reverse(block.requested_bytes), block.address));
         live
-    }
-}
-
-impl Heap {
-    /// The live block that contains `address`. Linear in the number of blocks unless `address` is
-    /// its start. `DoubleFree` if the heap holds memory there, but no live block.
-    pub fn block_containing(&self, address: u64) -> Result<LiveBlock> {
-        match self.locate(address) {
-            Some((State::Live | State::Paused, block)) => Ok(block),
-            Some(_) => Err(Error::new(Status::DoubleFree, format!("{address:#x} is free"))),
-            None => Err(Error::new(
-                Status::ForeignPointer,
-                format!("{address:#x} is not in memory that genesis has handed out"),
-            )),
-        }
-    }
-
-    /// The addresses of the driver's allocation that holds the live block containing `address`.
-    /// Linear in the number of its blocks; otherwise like [`Self::block_containing`].
-    pub fn segment_containing(&self, address: u64) -> Result<Range<u64>> {
-        let address = self.block_containing(address)?.address;
-        let Some((lane, slot)) = self.find(address) else {
-            return Err(self.not_live(address));
-        };
-        let state = lane.lock();
-        // Since the first look the block may have been freed, and its slot reused.
-        let Some(block) = state.blocks.find(slot, address) else {
-            drop(state);
-            return Err(self.not_live(address));
-        };
-        let (mut first, mut last) = (block, block);
-        while first.before != NO_SLOT && state.blocks.get(first.before).state.is_backed() {
-            first = state.blocks.get(first.before);
-        }
-        while last.after != NO_SLOT && state.blocks.get(last.after).state.is_backed() {
-            last = state.blocks.get(last.after);
-        }
-        Ok(first.address..last.address + last.bytes)
-    }
-
-    /// The block of any state that contains `address`.
-    fn locate(&self, address: u64) -> Option<(State, LiveBlock)> {
-        if let Some((lane, slot)) = self.find(address)
-            && let Some(block) = lane.lock().blocks.find(slot, address)
-        {
-            return Some((block.state, describe(lane, block)));
-        }
-        self.lanes.iter().find_map(|lane| {
-            let state = lane.lock();
-            let blocks = state.blocks.iter().map(|(_, block)| block);
-            let mut blocks = blocks.filter(|block| block.state != State::Unmapped);
-            let found = blocks
-                .find(|block| (block.address..block.address + block.bytes).contains(&address));
-            found.map(|block| (block.state, describe(lane, block)))
-        })
-    }
-
-    /// Counts, logs and returns the failure of a request on `device` that is larger than any
-    /// device.
-    pub fn too_large(&self, device: DeviceOrdinal, requested_bytes: u64) -> Result<Error> {
-        let device = self.device(device)?;
-        Tallies::count(&device.tallies.out_of_memory_events);
-        let error = Error::from(device.shortage(requested_bytes, requested_bytes));
-        let stream = StreamHandle::LEGACY;
-        self.notes.out_of_memory(device.ordinal, stream, requested_bytes);
-        self.log.write(LogLevel::Error, &error);
-        Ok(error)
-    }
-
-    /// Logs and returns why `address` is not the start of a live block.
-    #[cold]
-    pub(super) fn not_live(&self, address: u64) -> Error {
-        let located = self.locate(address);
-        let around = located.and_then(|(state, block)| {
-            matches!(state, State::Live | State::Paused).then_some(block.address)
-        });
-        let mut error = match located {
-            None => Error::new(
-                Status::ForeignPointer,
-                format!(
-                    "{address:#x} was not allocated by genesis, or its memory has been released"
-                ),
-            ),
-            Some((State::Live | State::Paused, block)) => Error::new(
-                Status::ForeignPointer,
-                format!(
-                    "{address:#x} points into the block at {:#x}, not to its start",
-                    block.address
-                ),
-            ),
-            Some(_) => Error::new(Status::DoubleFree, format!("{address:#x} is already free")),
-        };
-        if self.policy.is_debugging() {
-            self.add_history(&mut error, address, around);
-        }
-        self.log.write(LogLevel::Error, &error);
-        error
     }
 }
 
@@ -232,15 +127,5 @@ impl Climb<'_> {
         device.heap.notes.out_of_memory(device.ordinal, self.stream, self.requested_bytes);
         device.heap.log.write(LogLevel::Error, &error);
         error
-    }
-}
-
-pub(super) fn describe(lane: &Lane, block: &Block) -> LiveBlock {
-    LiveBlock {
-        address: block.address,
-        requested_bytes: block.requested_bytes,
-        allocated_bytes: block.bytes,
-        device: lane.device,
-        stream: lane.name(),
     }
 }

@@ -12,13 +12,12 @@
 //! the other process counts it. It is unmapped after a wait for all work of the device, because
 //! the process that sent it may use it again as soon as it is told.
 
-use std::collections::HashSet;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-use super::pools::PoolNumber;
 use super::shared_blocks::{Freed, Kept, Released, Remains, ShareId};
 use super::state::{DeviceHeap, Heap};
+use super::tags::Chosen;
 use crate::base::lock::assert_none_held;
 use crate::base::{DeviceOrdinal, Error, Result, Status, blocking};
 use crate::config::LogLevel;
@@ -187,10 +186,13 @@ impl Heap {
     }
 
     /// `Busy` if another process has a block of one of the pools of a tag.
-    pub(super) fn refuse_shared(&self, tag: &HashSet<PoolNumber>) -> Result<()> {
-        let is_of_tag =
-            |&address: &u64| self.find(address).is_some_and(|(lane, _)| tag.contains(&lane.pool()));
-        match self.shared.addresses().into_iter().find(is_of_tag) {
+    pub(super) fn refuse_shared(&self, chosen: &Chosen) -> Result<()> {
+        let is_chosen = |&address: &u64| {
+            let found = self.find(address);
+            let device = found.and_then(|(lane, _)| Some((lane, self.opened(lane.device)?)));
+            device.is_some_and(|(lane, device)| chosen.mark(&device.pools, lane.pool()).is_some())
+        };
+        match self.shared.addresses().into_iter().find(is_chosen) {
             None => Ok(()),
             Some(address) => {
                 let message = format!("the block at {address:#x} is shared with another process");

@@ -25,6 +25,7 @@ use super::notes::Notes;
 use super::policy::Policy;
 use super::pool_memory::Segments;
 use super::pools::Pools;
+use super::saved_bytes::Waste;
 use super::shared_blocks::{Kept, SharedBlocks};
 use super::tags::Tags;
 use crate::base::lock::{Lock, rank};
@@ -116,8 +117,8 @@ pub(super) struct DeviceState {
     pub(super) captures: Arc<Captures>,
     pub(super) introductions: Introductions,
     pub(super) tallies: Tallies,
-    /// Addresses of pinned host memory that could not be freed yet.
-    pub(super) unpinned: Lock<Vec<u64>, { rank::DEVICE }>,
+    /// What is no longer needed of paused memory's bytes, and not freed yet.
+    pub(super) waste: Waste,
     pub(super) limits: Lock<Limits, { rank::DEVICE }>,
     /// The most bytes to keep cached; `u64::MAX`: no limit.
     pub(super) cache_limit_bytes: AtomicU64,

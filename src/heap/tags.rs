@@ -1,7 +1,9 @@
 //! Tags: names under which threads allocate, so that memory can be paused and limited by name.
 //!
 //! Each thread has a stack of tags. It may hold tags of several heaps; each heap sees its own. The
-//! *nesting* of a request is the innermost tag and the set of those around it. A nesting has lanes
+//! *nesting* of a request is the innermost tag, what is kept of the memory while that is paused, and
+//! the set of the tags around it. The nameless tag ends the others' reach: under it, requests have
+//! no tag. Threads that have begun none may have one by default. A nesting has lanes
 //! of its own, one for each stream, as a private pool has. So an extent (one handle of memory)
 //! holds blocks of one tag only, and a block's lane leads to all tags that it counts for. Unlike a
 //! private pool's, its free memory may move to any lane outside private pools: free memory has no
@@ -14,17 +16,17 @@
 //! corrects that under the registry's lock.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 use super::account::Account;
-use super::pools::PoolNumber;
+use super::pools::{Mark, PoolNumber, Pools};
 use crate::base::lock::{Lock, rank};
-use crate::base::{DeviceOrdinal, Error, Result, Status};
+use crate::base::{Backup, DeviceOrdinal, Error, Result, Status};
 
 /// The tags of one heap.
 #[derive(Debug)]
@@ -36,6 +38,12 @@ pub(super) struct Tags {
     is_used: AtomicBool,
     /// Whether a thread is changing the mappings of a whole tag or device.
     in_transition: AtomicBool,
+    /// The number of the nesting of threads that have begun no tag.
+    default: AtomicU32,
+    /// The free bytes of a device that requests under tags leave to others.
+    pub(super) margin_bytes: AtomicU64,
+    /// Whether backups stay after memory was resumed.
+    pub(super) retains: AtomicBool,
 }
 
 /// The registry.
@@ -61,8 +69,34 @@ struct Tag {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Nesting {
     innermost: u32,
+    backup: Backup,
     /// Sorted.
     around: Vec<u32>,
+}
+
+/// The memory of one tag, or of all.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    /// The tag's position; `None` for all.
+    only: Option<u32>,
+    /// The nestings of which it is.
+    marks: HashMap<PoolNumber, Mark>,
+}
+
+impl Chosen {
+    /// Returns true if memory of the tag at `position` is among it.
+    pub(super) fn has(&self, position: u32) -> bool {
+        self.only.is_none_or(|only| only == position)
+    }
+
+    /// Whose memory the lanes of `number` have, a nesting or one of `pools`, if it is chosen.
+    pub(super) fn mark(&self, pools: &Pools, number: PoolNumber) -> Option<Mark> {
+        if number.is_private() {
+            pools.mark(number).filter(|mark| self.has(mark.tag))
+        } else {
+            self.marks.get(&number).copied()
+        }
+    }
 }
 
 /// While it lives, no other thread changes the mappings of a whole tag or device.
@@ -74,11 +108,11 @@ thread_local! {
 }
 
 impl Nesting {
-    fn new(innermost: u32, outer: Option<&Self>) -> Self {
+    fn new(innermost: u32, backup: Backup, outer: Option<&Self>) -> Self {
         let mut around: Vec<u32> = outer.map_or(Vec::new(), |outer| outer.tags().collect());
         around.retain(|&tag| tag != innermost);
         around.sort_unstable();
-        Self { innermost, around }
+        Self { innermost, backup, around }
     }
 
     /// The positions of the tags, the innermost first.
@@ -162,6 +196,9 @@ impl Tags {
                 numbers: HashMap::new(),
             }),
             is_used: AtomicBool::new(false),
+            default: AtomicU32::new(PoolNumber::COMMON.0),
+            margin_bytes: AtomicU64::new(0),
+            retains: AtomicBool::new(false),
             in_transition: AtomicBool::new(false),
         }
     }
@@ -183,16 +220,39 @@ impl Tags {
         then(&mut known, position)
     }
 
-    /// Begins the tag `name` for the calling thread. If it is the first of all, `on_first` runs.
-    pub(super) fn begin(&self, name: &str, on_first: impl FnOnce()) -> Result<()> {
-        let outer = self.innermost();
-        let number = self.with_position(name, on_first, |known, position| {
-            let outer = outer.and_then(|number| known.nesting(number));
-            let nesting = Nesting::new(position, outer.map(Arc::as_ref));
-            known.number_of(nesting)
-        });
+    /// Begins the tag `name` for the calling thread; the empty name is no tag. If it is the first of
+    /// all, `on_first` runs.
+    pub(super) fn begin(&self, name: &str, backup: Backup, on_first: impl FnOnce()) -> Result<()> {
+        let number = match name {
+            "" => PoolNumber::COMMON,
+            _ => self.number_within(self.innermost(), name, backup, on_first),
+        };
         let begun = BEGUN.try_with(|begun| begun.borrow_mut().push((self.heap, number)));
         begun.map_err(|_| Error::invalid_argument("the thread is ending"))
+    }
+
+    /// Gives threads that have begun no tag the tag `name`; the empty name is no tag.
+    pub(super) fn set_default(&self, name: &str, backup: Backup, on_first: impl FnOnce()) {
+        let number = match name {
+            "" => PoolNumber::COMMON,
+            _ => self.number_within(None, name, backup, on_first),
+        };
+        self.default.store(number.0, Relaxed);
+    }
+
+    /// The number of the nesting of `name` within that of the number `outer`.
+    fn number_within(
+        &self,
+        outer: Option<PoolNumber>,
+        name: &str,
+        backup: Backup,
+        on_first: impl FnOnce(),
+    ) -> PoolNumber {
+        self.with_position(name, on_first, |known, position| {
+            let outer = outer.and_then(|number| known.nesting(number));
+            let nesting = Nesting::new(position, backup, outer.map(Arc::as_ref));
+            known.number_of(nesting)
+        })
     }
 
     /// Ends the innermost tag that the calling thread has begun.
@@ -206,13 +266,22 @@ impl Tags {
         ended.ok().flatten().map(drop).ok_or_else(none)
     }
 
-    /// The numbers of the nestings whose innermost tag is the known tag `name`.
-    pub(super) fn find(&self, name: &str) -> Result<HashSet<PoolNumber>> {
+    /// The memory of the known tag `name`, or of all tags.
+    pub(super) fn choose(&self, name: Option<&str>) -> Result<Chosen> {
         let known = self.known.lock();
-        let position = known.find(name)?;
+        let only = name.map(|name| known.find(name)).transpose()?;
         let nestings = known.nestings.iter().enumerate();
-        let found = nestings.filter(|(_, nesting)| nesting.innermost == position);
-        Ok(found.map(|(index, _)| PoolNumber::of_nesting(index)).collect())
+        let marks = nestings.map(|(index, nesting)| {
+            let mark = Mark { tag: nesting.innermost, backup: nesting.backup };
+            (PoolNumber::of_nesting(index), mark)
+        });
+        let marks = marks.filter(|(_, mark)| only.is_none_or(|only| only == mark.tag));
+        Ok(Chosen { only, marks: marks.collect() })
+    }
+
+    /// The name of the tag at `position`.
+    pub(super) fn name_at(&self, position: u32) -> Arc<str> {
+        Arc::clone(&self.known.lock().tags[position as usize].name)
     }
 
     /// The name of the innermost tag of the nesting with this number, if it is a nesting's.
@@ -231,12 +300,9 @@ impl Tags {
         Ok(known.tags[known.find(name)? as usize].generation)
     }
 
-    /// Counts a resume of a known tag.
-    pub(super) fn count_resume(&self, name: &str) {
-        let mut known = self.known.lock();
-        if let Ok(position) = known.find(name) {
-            known.tags[position as usize].generation += 1;
-        }
+    /// Counts a resume of the tag at `position`.
+    pub(super) fn count_resume(&self, position: u32) {
+        self.known.lock().tags[position as usize].generation += 1;
     }
 
     /// The number of the nesting that the calling thread has begun. If no tag is known, `set` runs
@@ -249,7 +315,7 @@ impl Tags {
                 return PoolNumber::COMMON;
             }
         }
-        self.innermost().unwrap_or(PoolNumber::COMMON)
+        self.innermost().unwrap_or_else(|| PoolNumber(self.default.load(Relaxed)))
     }
 
     fn innermost(&self) -> Option<PoolNumber> {

@@ -24,7 +24,7 @@ impl Heap {
         let directory = Arc::new(Directory::new());
         let device_count = platform.devices.len();
         let slots = platform.devices.into_iter();
-        Self {
+        let heap = Self {
             settings: Lock::new(settings.clone()),
             policy: Policy::new(settings),
             lanes: Lanes::new(Arc::clone(&directory), device_count, events),
@@ -39,13 +39,23 @@ impl Heap {
             clock,
             log,
             notes: Notes { events },
+        };
+        heap.set_retains_backups(settings.backup_retain);
+        if let Some(tag) = &settings.default_tag {
+            heap.set_default_tag(tag, settings.default_backup);
         }
+        heap
     }
 
     /// Returns true if operations must do more than serve their caller: see [`Self::heeded`].
     #[inline]
     pub(super) fn has_extras(&self) -> bool {
         self.policy.heeded() | u8::from(self.notes.is_on()) != 0
+    }
+
+    /// Returns true if `GENESIS_DEBUG` is on.
+    pub fn is_debugging(&self) -> bool {
+        self.policy.is_debugging()
     }
 
     /// The extra work that operations must do now, as bits of `policy`; 0: none.

@@ -143,6 +143,7 @@ impl<'a> Filling<'a> {
             is_private: region.is_private,
             pool_id: region.pool.map_or((0, 0), |id| (id.0, id.1)),
             is_small: region.class == SizeClass::Small,
+            is_whole: region.is_whole,
             blocks,
         }
     }

@@ -23,7 +23,7 @@ use once_cell::sync::OnceCell;
 
 use super::{log, settings_of_process};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
-use crate::config::{HostKind, LogLevel, Settings};
+use crate::config::{DebugModes, HostKind, LogLevel, Settings};
 use crate::driver::host::HostMemory;
 use crate::driver::{Backend, Platform};
 use crate::heap::{Heap, Surroundings};
@@ -146,7 +146,9 @@ fn settings_of(kind: HostKind, all: &Settings) -> Settings {
         HostKind::Pageable => all.host,
         HostKind::Pinned => all.pinned,
     };
-    Settings { strategy, log: all.log, ..Settings::default() }
+    // Guard pages are for devices, and leaks are reported of those only.
+    let debug = DebugModes { guard: false, leaks: false, ..all.debug };
+    Settings { strategy, log: all.log, debug, ..Settings::default() }
 }
 
 /// Memory that the driver of the first device locks.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `mod` | the heap of the process, its options, log and stream of events |
 //! | `host` | the heaps of host memory |
+//! | `memory` | both as sources of arenas, pools and tiers |
 //! | `recording` | the recording of a trace and its file |
 //! | `profile` | the profile and its file |
 //! | `history` | PyTorch's history of calls, beside the profile |
@@ -25,6 +26,7 @@ mod description;
 pub(crate) mod history;
 pub(crate) mod host;
 mod leaks;
+pub(crate) mod memory;
 mod nvtx;
 pub(crate) mod profile;
 mod publish;

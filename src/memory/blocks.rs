@@ -70,7 +70,7 @@ pub struct Block {
     pub address: u64,
     /// Size in bytes.
     pub bytes: u64,
-    /// The size the caller asked for, in bytes, while live.
+    /// The size that was asked for, in bytes; of a free block, when a part of it was last live.
     pub requested_bytes: u64,
     /// The neighbour that ends where this block starts.
     pub before: Slot,
@@ -256,6 +256,7 @@ impl BlockTable {
         let mut rest = Block {
             address: whole.address + bytes,
             bytes: whole.bytes - bytes,
+            requested_bytes: 0,
             before: slot,
             ..*whole
         };
@@ -282,7 +283,7 @@ impl BlockTable {
     #[inline]
     pub fn merge_with_after(&mut self, slot: Slot) {
         let absorbed_slot = self.get(slot).after;
-        let Block { bytes, after, freed_epoch, freed_tick, freed_second, .. } =
+        let Block { bytes, requested_bytes, after, freed_epoch, freed_tick, freed_second, .. } =
             *self.get(absorbed_slot);
         self.vacate(absorbed_slot);
         let block = self.get_mut(slot);
@@ -292,6 +293,7 @@ impl BlockTable {
         block.freed_second = block.freed_second.max(freed_second);
         if freed_tick.wrapping_sub(block.freed_tick) as i32 > 0 {
             block.freed_tick = freed_tick;
+            block.requested_bytes = requested_bytes;
         }
         if after != NO_SLOT {
             self.get_mut(after).before = slot;

@@ -14,10 +14,10 @@
 //! bit w of words_in_use is set  ⇔  words[w] ≠ 0
 //! ```
 //!
-//! How a bin's blocks hang together is the free list's choice: a list in [`segregated`], a tree
-//! in [`best_fit`].
+//! How a bin's blocks hang together is the free list's choice: a list in [`lists`], a tree in
+//! [`best_fit`].
 //!
-//! [`segregated`]: super::segregated
+//! [`lists`]: super::lists
 //! [`best_fit`]: super::best_fit
 
 use std::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! Free blocks that are joined with their free neighbours: what Caching and Elastic share.
+//! Free blocks that are joined with their free neighbours: what Caching, Arena and Elastic share.
 //!
 //! Small and large blocks live in segments or areas of their own kind ([`SizeClass`]), and each
 //! class has a [`FreeList`] of its own. A block that is larger than the request is cut where the

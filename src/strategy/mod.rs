@@ -5,14 +5,16 @@
 //! | `Naive` | as requested | none are kept |
 //! | `Round`, `Exact` | MXNet's | by exact size, newest first ([`buckets`]) |
 //! | `Caching` | PyTorch's | best fit ([`best_fit`]), cut and joined by a rule ([`caching`]) |
+//! | `Arena` | classes, large: 512-byte units | pools of sizes, large: from the start ([`arena`]) |
 //! | `Elastic` | 512-byte units, or classes | [`segregated`] fit, large: best, then first fit ([`elastic`]) |
 //!
-//! What Caching and Elastic share is [`joined`]; what [`best_fit`] and [`segregated`] share is
+//! What Caching, Arena and Elastic share is [`joined`]; what [`best_fit`] and [`lists`] share is
 //! [`bins`].
 //!
 //! A strategy holds the free blocks of one lane and is used under that lane's lock. It calls no
 //! driver and knows nothing of streams.
 
+mod arena;
 mod best_fit;
 #[cfg(test)]
 mod best_fit_tests;
@@ -26,15 +28,18 @@ mod first_fit;
 #[cfg(test)]
 mod first_fit_tests;
 mod joined;
+mod lists;
 mod segregated;
 #[cfg(test)]
 mod segregated_tests;
+mod size_pools;
 mod sizes;
 mod sizing;
 
 pub use joined::SplitFree;
 pub use sizing::Sizing;
 
+use arena::Arena;
 use buckets::Buckets;
 use caching::Caching;
 use elastic::Elastic;
@@ -54,6 +59,8 @@ pub enum Strategy {
     Buckets(Buckets),
     /// Caching.
     Caching(Caching),
+    /// Arena.
+    Arena(Arena),
     /// Elastic.
     Elastic(Elastic),
 }
@@ -65,6 +72,7 @@ impl Strategy {
             PoolType::Naive => Self::Naive,
             PoolType::Round | PoolType::Exact => Self::Buckets(Buckets::new()),
             PoolType::Caching => Self::Caching(Caching::new(settings.max_split_size_bytes)),
+            PoolType::Arena => Self::Arena(Arena::new()),
             PoolType::Elastic => Self::Elastic(Elastic::new()),
         }
     }
@@ -77,6 +85,7 @@ impl Strategy {
             }
             (Self::Naive, PoolType::Naive)
             | (Self::Buckets(_), PoolType::Round | PoolType::Exact)
+            | (Self::Arena(_), PoolType::Arena)
             | (Self::Elastic(_), PoolType::Elastic) => true,
             _ => false,
         }
@@ -96,6 +105,7 @@ impl Strategy {
             Self::Buckets(buckets) => buckets.take(blocks, block_bytes),
             Self::Caching(caching) => caching.take(blocks, block_bytes),
             Self::Elastic(elastic) => elastic.take(blocks, block_bytes),
+            Self::Arena(arena) => arena.take(blocks, block_bytes),
         }
     }
 
@@ -113,15 +123,20 @@ impl Strategy {
             Self::Caching(caching) => {
                 caching.visit(blocks, &[SizeClass::of(*bytes.start())], bytes, visit);
             }
+            Self::Arena(arena) => {
+                arena.visit(blocks, &[SizeClass::of(*bytes.start())], bytes, visit);
+            }
             Self::Elastic(elastic) => elastic.visit(blocks, &SizeClass::ALL, bytes, visit),
         }
     }
 
-    /// Cuts a block that is not in here to `block_bytes`, and takes in the rest. Only Caching does:
-    /// its segments are larger than a block.
+    /// Cuts a block that is not in here to `block_bytes`, and takes in the rest. Only Caching and
+    /// Arena do: their segments are larger than a block.
     pub fn cut(&mut self, blocks: &mut BlockTable, slot: Slot, block_bytes: u64) {
-        if let Self::Caching(caching) = self {
-            caching.cut(blocks, slot, block_bytes);
+        match self {
+            Self::Caching(caching) => caching.cut(blocks, slot, block_bytes),
+            Self::Arena(arena) => arena.cut(blocks, slot, block_bytes),
+            Self::Naive | Self::Buckets(_) | Self::Elastic(_) => {}
         }
     }
 
@@ -134,6 +149,7 @@ impl Strategy {
             Self::Buckets(buckets) => buckets.give(blocks, slot),
             Self::Caching(caching) => caching.give(blocks, slot),
             Self::Elastic(elastic) => elastic.give(blocks, slot),
+            Self::Arena(arena) => arena.give(blocks, slot),
         }
     }
 
@@ -144,6 +160,7 @@ impl Strategy {
             Self::Buckets(buckets) => buckets.withdraw(blocks, slot),
             Self::Caching(caching) => caching.withdraw(blocks, slot),
             Self::Elastic(elastic) => elastic.withdraw(blocks, slot),
+            Self::Arena(arena) => arena.withdraw(blocks, slot),
         }
     }
 
@@ -158,6 +175,7 @@ impl Strategy {
     pub fn largest_free_bytes(&self, blocks: &BlockTable) -> u64 {
         match self {
             Self::Caching(caching) => return caching.largest_bytes(blocks),
+            Self::Arena(arena) => return arena.largest_bytes(blocks),
             Self::Elastic(elastic) => return elastic.largest_bytes(blocks),
             Self::Naive | Self::Buckets(_) => {}
         }
@@ -166,10 +184,11 @@ impl Strategy {
     }
 
     /// PyTorch's statistic of inactive split blocks: the free blocks of `class` that are parts of
-    /// segments. Only Caching and Elastic have such blocks.
+    /// segments. Only Caching, Arena and Elastic have such blocks.
     pub fn split(&self, class: SizeClass) -> SplitFree {
         match self {
             Self::Caching(caching) => caching.split(class),
+            Self::Arena(arena) => arena.split(class),
             Self::Elastic(elastic) => elastic.split(class),
             Self::Naive | Self::Buckets(_) => SplitFree::default(),
         }
@@ -179,6 +198,7 @@ impl Strategy {
     pub fn reset_peaks(&mut self) {
         match self {
             Self::Caching(caching) => caching.reset_peaks(),
+            Self::Arena(arena) => arena.reset_peaks(),
             Self::Elastic(elastic) => elastic.reset_peaks(),
             Self::Naive | Self::Buckets(_) => {}
         }
@@ -191,6 +211,7 @@ impl Strategy {
             Self::Naive => free,
             Self::Buckets(buckets) => buckets.validate(blocks)?,
             Self::Caching(caching) => caching.validate(blocks)?,
+            Self::Arena(arena) => arena.validate(blocks)?,
             Self::Elastic(elastic) => elastic.validate(blocks)?,
         };
         if held != free {

@@ -7,18 +7,18 @@ use crate::base::size::{
 };
 use crate::config::{PoolType, Settings};
 
-/// Caching's segments for small blocks, in bytes.
+/// Caching's and Arena's segments for small blocks, in bytes.
 const SMALL_SEGMENT_BYTES: u64 = 2 * MIB;
-/// Caching puts large blocks below this size, in bytes, together in common segments …
+/// Both put large blocks below this size, in bytes, together in common segments …
 const COMMON_BLOCK_LIMIT_BYTES: u64 = 10 * MIB;
 /// … of this size, in bytes.
 pub const COMMON_SEGMENT_BYTES: u64 = 20 * MIB;
-/// Caching rounds segments for one larger block to a multiple of this, in bytes.
+/// Both round segments for one larger block to a multiple of this, in bytes.
 const SEGMENT_MULTIPLE_BYTES: u64 = 2 * MIB;
 
-/// Elastic has this many sizes from one power of two to the next …
+/// Elastic and Arena have this many sizes from one power of two to the next …
 const CLASSES_PER_DOUBLING: u64 = 8;
-/// … up to this one, in bytes.
+/// … up to this one, in bytes. Arena has them for all small blocks.
 const CLASSES_LIMIT_BYTES: u64 = 256 * 1024;
 
 /// The sizes of one strategy.
@@ -44,6 +44,8 @@ pub enum Sizing {
     },
     /// Multiples of 512 bytes; small blocks in eight sizes per doubling.
     Elastic,
+    /// Small blocks in eight sizes per doubling, large ones multiples of 512 bytes.
+    Arena,
     /// Multiples of 512 bytes in segments; the sizes of PyTorch's `CUDACachingAllocator`.
     Caching {
         /// Round up to a power of two divided by this; 0: only to 512 bytes.
@@ -64,6 +66,7 @@ impl Sizing {
                 page_bytes,
                 large_bytes: settings.strategy.large_alloc_round_size_bytes,
             },
+            PoolType::Arena => Self::Arena,
             PoolType::Elastic => Self::Elastic,
             PoolType::Caching => {
                 Self::Caching { power2_divisions: settings.roundup_power2_divisions }
@@ -93,10 +96,12 @@ impl Sizing {
                 if paged > large_bytes { round_up(paged, large_bytes)? } else { paged }
             }
             Self::Elastic if requested_bytes <= CLASSES_LIMIT_BYTES => {
-                let doubling = 1 << ((requested_bytes - 1) | 1).ilog2();
-                round_up(requested_bytes, ALIGNMENT_BYTES.max(doubling / CLASSES_PER_DOUBLING))?
+                class_bytes(requested_bytes)?
             }
-            Self::Elastic => round_up(requested_bytes, ALIGNMENT_BYTES)?,
+            Self::Arena if requested_bytes <= SMALL_BLOCK_LIMIT_BYTES => {
+                class_bytes(requested_bytes)?
+            }
+            Self::Elastic | Self::Arena => round_up(requested_bytes, ALIGNMENT_BYTES)?,
             Self::Caching { power2_divisions } => {
                 let aligned = round_up(requested_bytes, ALIGNMENT_BYTES)?;
                 let divisions = u64::from(power2_divisions);
@@ -114,7 +119,7 @@ impl Sizing {
     /// The largest free block that can serve `block_bytes` at all, in bytes.
     pub fn largest_usable_bytes(self, block_bytes: u64) -> u64 {
         match self {
-            Self::Caching { .. } | Self::Elastic => u64::MAX,
+            Self::Caching { .. } | Self::Arena | Self::Elastic => u64::MAX,
             _ => block_bytes,
         }
     }
@@ -122,14 +127,25 @@ impl Sizing {
     /// The size of the segment to allocate when no free block serves `block_bytes`.
     pub fn segment_bytes(self, block_bytes: u64) -> u64 {
         match self {
-            Self::Caching { .. } if block_bytes <= SMALL_BLOCK_LIMIT_BYTES => SMALL_SEGMENT_BYTES,
-            Self::Caching { .. } if block_bytes < COMMON_BLOCK_LIMIT_BYTES => COMMON_SEGMENT_BYTES,
-            Self::Caching { .. } | Self::Elastic => {
+            Self::Caching { .. } | Self::Arena if block_bytes <= SMALL_BLOCK_LIMIT_BYTES => {
+                SMALL_SEGMENT_BYTES
+            }
+            Self::Caching { .. } | Self::Arena if block_bytes < COMMON_BLOCK_LIMIT_BYTES => {
+                COMMON_SEGMENT_BYTES
+            }
+            Self::Caching { .. } | Self::Arena | Self::Elastic => {
                 block_bytes.next_multiple_of(SEGMENT_MULTIPLE_BYTES)
             }
             _ => block_bytes,
         }
     }
+}
+
+/// The class of a small request, in bytes.
+#[inline]
+fn class_bytes(requested_bytes: u64) -> Option<u64> {
+    let doubling = 1 << ((requested_bytes - 1) | 1).ilog2();
+    round_up(requested_bytes, ALIGNMENT_BYTES.max(doubling / CLASSES_PER_DOUBLING))
 }
 
 #[cfg(test)]
@@ -162,7 +178,7 @@ mod tests {
 
     #[test]
     fn absurd_sizes_are_refused_by_all() {
-        for sizing in [Sizing::Naive, ROUND, EXACT, CACHING, Sizing::Elastic] {
+        for sizing in [Sizing::Naive, ROUND, EXACT, CACHING, Sizing::Arena, Sizing::Elastic] {
             for requested in [u64::MAX, u64::MAX - 510, (1 << 47) + 1] {
                 assert_eq!(sizing.block_bytes(requested), None, "{sizing:?} {requested}");
             }

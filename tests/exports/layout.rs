@@ -10,10 +10,14 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 
-use genesis::base::{Gauge, Status};
+use genesis::base::{Backup, Gauge, Status};
 use genesis::config::{HostKind, LogLevel};
 use genesis::ffi::allocation::BlockInfo;
+use genesis::ffi::arenas::{ArenaCreateOptions, ArenaMark, ArenaStats};
+use genesis::ffi::fixed_pools::{FixedPoolCreateOptions, FixedPoolStats};
 use genesis::ffi::live::LiveBlock;
+use genesis::ffi::memory_managers::{MemoryManagerCreateOptions, MemoryManagerStats, MemoryTier};
+use genesis::ffi::objects::{MemoryKind, MemoryUse};
 use genesis::ffi::onnxruntime::OnnxruntimeFunctions;
 use genesis::ffi::private_pools::{BlockState, PoolBlock, PoolId, PoolSource, PoolUsage};
 use genesis::ffi::sharing::BlockHandle;
@@ -104,6 +108,47 @@ fn structures() -> Vec<(&'static str, Facts)> {
         structure!("genesis_pool_id", PoolId { first, second }),
         structure!("genesis_block_handle", BlockHandle { bytes }),
         structure!("genesis_pool_source", PoolSource { user_data, allocate, free }),
+        structure!("genesis_memory_use", MemoryUse { kind, device, stream, any_thread }),
+        structure!(
+            "genesis_arena_options",
+            ArenaCreateOptions { struct_size, memory, chunk_bytes, limit_bytes }
+        ),
+        structure!("genesis_arena_position", ArenaMark { number }),
+        structure!(
+            "genesis_arena_stats",
+            ArenaStats { struct_size, used_bytes, held_bytes, high_water_bytes, chunks, resets }
+        ),
+        structure!(
+            "genesis_fixed_pool_options",
+            FixedPoolCreateOptions { struct_size, memory, block_bytes, alignment, count, growth }
+        ),
+        structure!(
+            "genesis_fixed_pool_stats",
+            FixedPoolStats {
+                struct_size,
+                live_blocks,
+                peak_live_blocks,
+                blocks,
+                held_bytes,
+                refusals,
+            }
+        ),
+        structure!("genesis_memory_tier", MemoryTier { block_bytes, count }),
+        structure!(
+            "genesis_memory_manager_options",
+            MemoryManagerCreateOptions { struct_size, memory, tiers, tier_count, arena_bytes }
+        ),
+        structure!(
+            "genesis_memory_manager_stats",
+            MemoryManagerStats {
+                struct_size,
+                pool_blocks,
+                arena_blocks,
+                arena_used_bytes,
+                held_bytes,
+                overflows,
+            }
+        ),
         structure!(
             "genesis_onnxruntime_functions",
             OnnxruntimeFunctions { alloc, free, empty_cache }
@@ -188,6 +233,17 @@ fn enumerations() -> Vec<(&'static str, Facts)> {
             Live = "GENESIS_BLOCK_STATE_LIVE",
             Pending = "GENESIS_BLOCK_STATE_PENDING",
             Free = "GENESIS_BLOCK_STATE_FREE",
+        }),
+        enumeration!("genesis_memory_kind", MemoryKind {
+            Device = "GENESIS_MEMORY_KIND_DEVICE",
+            Pageable = "GENESIS_MEMORY_KIND_PAGEABLE",
+            Pinned = "GENESIS_MEMORY_KIND_PINNED",
+        }),
+        enumeration!("genesis_backup", Backup {
+            None = "GENESIS_BACKUP_NONE",
+            Pinned = "GENESIS_BACKUP_PINNED",
+            Pageable = "GENESIS_BACKUP_PAGEABLE",
+            Disk = "GENESIS_BACKUP_DISK",
         }),
         enumeration!("genesis_host_kind", HostKind {
             Pageable = "GENESIS_HOST_KIND_PAGEABLE",

@@ -232,6 +232,18 @@ int cuMemAllocHost_v2(void **address, size_t bytes) {
 
 int cuMemFreeHost(void *address) { CHECKED(); free(address); return SUCCESS; }
 
+int cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags) {
+    CHECKED();
+    REQUIRE(address != NULL && bytes > 0 && flags == 1, INVALID_VALUE);
+    return SUCCESS;
+}
+
+int cuMemHostUnregister(void *address) {
+    CHECKED();
+    REQUIRE(address != NULL, INVALID_VALUE);
+    return SUCCESS;
+}
+
 int cuMemcpyDtoH_v2(void *to, address_t from, size_t bytes) {
     CHECKED();
     REQUIRE(to != NULL && from != 0 && bytes > 0, INVALID_VALUE);

@@ -186,7 +186,7 @@ pub fn block_sizes_are_the_strategys(subject: Subject) {
             PoolType::Exact => assert_eq!(block.allocated_bytes, exact, "{requested}"),
             PoolType::Round => assert_eq!(block.allocated_bytes, round, "{requested}"),
             PoolType::Naive => assert_eq!(block.allocated_bytes, requested),
-            PoolType::Elastic => {
+            PoolType::Arena | PoolType::Elastic => {
                 let least = requested.next_multiple_of(512);
                 assert!((least..=least + least / 8).contains(&block.allocated_bytes));
             }

@@ -55,7 +55,7 @@ impl Source {
 impl Rig {
     fn create(&self, keeps_whole: bool, source: Option<Arc<Source>>) {
         let source = source.map(|source| -> Arc<dyn SegmentSource> { source });
-        let options = PoolOptions { keeps_whole, source };
+        let options = PoolOptions { keeps_whole, source, ..PoolOptions::default() };
         self.heap.create_pool(DEVICE, POOL, options).unwrap();
     }
 
@@ -111,6 +111,51 @@ pub fn segments_of_a_pool_stay_whole(subject: Subject) {
     rig.heap.empty_cache(DEVICE).unwrap();
     assert!(rig.reserved_bytes() >= SIZES.iter().sum(), "the pool is held");
     rig.heap.release_pool(DEVICE, POOL).unwrap();
+    assert_eq!(rig.reserved_bytes(), 0);
+    rig.finish();
+}
+
+/// Blocks lie one behind the other, and when all are free the next begin where the first did. One
+/// that is live keeps its arena.
+pub fn a_pool_with_arenas_fills_them_in_order(subject: Subject) {
+    let rig = subject.plan().start();
+    let options = PoolOptions { has_arenas: true, ..PoolOptions::default() };
+    rig.heap.create_pool(DEVICE, POOL, options).unwrap();
+    let four = || {
+        rig.heap.begin_pool_of_thread(DEVICE, POOL).unwrap();
+        let blocks = [(); 4].map(|()| rig.allocate_and_touch(4 * MIB, A));
+        rig.heap.end_pool(DEVICE, POOL).unwrap();
+        rig.heap.release_pool(DEVICE, POOL).unwrap();
+        blocks
+    };
+    let first = four();
+    if subject.splits_blocks() {
+        assert!(first.windows(2).all(|pair| pair[1] - pair[0] == 4 * MIB), "{first:x?}");
+    }
+    [1, 0, 3].into_iter().for_each(|n| rig.free(first[n]));
+    let second = four();
+    assert!(second.iter().all(|block| !(first[2]..first[2] + 4 * MIB).contains(block)));
+    rig.free(first[2]);
+    second.into_iter().for_each(|block| rig.free(block));
+    let calls = rig.statistics().driver_memory_calls;
+    for _ in 0..3 {
+        let again = four();
+        if subject.splits_blocks() {
+            assert!(again.windows(2).all(|pair| pair[1] - pair[0] == 4 * MIB), "{again:x?}");
+        }
+        again.into_iter().for_each(|block| rig.free(block));
+    }
+    assert!(rig.statistics().driver_memory_calls == calls || !subject.keeps_blocks());
+    rig.check();
+    rig.heap.empty_cache(DEVICE).unwrap();
+    let is_scratch = subject.splits_blocks();
+    assert!(
+        rig.reserved_bytes() == 0 || !is_scratch,
+        "its free memory goes back when it is asked for"
+    );
+    four().into_iter().for_each(|block| rig.free(block));
+    rig.heap.release_pool(DEVICE, POOL).unwrap();
+    rig.heap.empty_cache(DEVICE).unwrap();
     assert_eq!(rig.reserved_bytes(), 0);
     rig.finish();
 }

@@ -52,7 +52,7 @@ fn dropped_contents_cost_no_copies(store: StoreKind) {
     scene.rig.pause(WEIGHTS, false);
     scene.check_others();
     scene.rig.resume(WEIGHTS);
-    for call in [Call::HostAllocate, Call::CopyToHost, Call::CopyToDevice, Call::HostFree] {
+    for call in [Call::HostRegister, Call::CopyToHost, Call::CopyToDevice, Call::HostUnregister] {
         assert_eq!(scene.rig.usage().count(call), 0, "{call:?}");
     }
     for held in std::mem::take(&mut scene.weights) {

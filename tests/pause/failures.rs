@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use genesis::base::size::MIB;
-use genesis::base::{Result, Status};
-use genesis::heap::PoolId;
+use genesis::base::{Backup, Result, Status};
+use genesis::heap::{Keeping, PoolId};
 use simgpu::{Call, CaptureMode, Code, StoreKind, Target, Times};
 
+use crate::pools::POOL as GRAPH;
+use crate::support::tier::some_or_all;
 use crate::support::{A, B, C, DEVICE, Rig, status_of};
-use crate::{Scene, WEIGHTS, on_both_stores, subject};
+use crate::{Held, Scene, WEIGHTS, on_both_stores, subject};
 
 on_both_stores! {
     a_begun_pool_or_a_capture_is_busy
@@ -136,14 +138,15 @@ const KINDS: [Call; 11] = [
     Call::SetAccess,
     Call::Unmap,
     Call::Synchronize,
-    Call::HostAllocate,
-    Call::HostFree,
+    Call::HostRegister,
+    Call::HostUnregister,
     Call::CopyToHost,
     Call::CopyToDevice,
 ];
 
-/// Fewer blocks than a whole scene, since it is played for every call; one of two extents.
-fn scene_of_few(store: StoreKind) -> Scene {
+/// Fewer blocks than a whole scene, since it is played for every call; one of two extents, and one
+/// in the pool of a graph, which also uses free memory beside it.
+fn scene_of_few(store: StoreKind) -> (Scene, Held) {
     let rig = subject(store).plan().capacity(256 * MIB).start();
     let mut weights = Vec::new();
     for (number, bytes) in [300, MIB, 11 * MIB, 3 * MIB].into_iter().enumerate() {
@@ -151,7 +154,17 @@ fn scene_of_few(store: StoreKind) -> Scene {
     }
     rig.free(weights.remove(1).address);
     let untagged = vec![rig.hold(None, 3 * MIB, A, 90)];
-    Scene { rig, weights, cache: Vec::new(), untagged }
+    rig.begin_graph(Backup::Pinned);
+    weights.push(rig.hold(None, 2 * MIB, B, 40));
+    let of_graph = rig.hold_and_free(3 * MIB, 41);
+    rig.heap.end_pool(DEVICE, GRAPH).unwrap();
+    (Scene { rig, weights, cache: Vec::new(), untagged }, of_graph)
+}
+
+/// The graph ends, and then everything.
+fn finish(scene: Scene) {
+    scene.rig.heap.release_pool(DEVICE, GRAPH).unwrap();
+    scene.finish();
 }
 
 /// What `operation` did with the nth call of a kind failing; `None` if there was no such call.
@@ -174,7 +187,7 @@ fn with_fault(
 }
 
 /// Every fault that strikes within `operation`, one after the other in a scene of its own.
-fn sweep(store: StoreKind, mut judge: impl FnMut(Scene, Target, u64, Times) -> bool) {
+fn sweep(store: StoreKind, mut judge: impl FnMut(Target, u64, Times) -> bool) {
     let mut struck = 0;
     let all_times = match store {
         StoreKind::RealBytes => &[Times::Once][..],
@@ -183,7 +196,7 @@ fn sweep(store: StoreKind, mut judge: impl FnMut(Scene, Target, u64, Times) -> b
     for call in KINDS {
         for &times in all_times {
             for nth in 1.. {
-                if !judge(scene_of_few(store), Target::call(call), nth, times) {
+                if !judge(Target::call(call), nth, times) {
                     break;
                 }
                 struck += 1;
@@ -193,11 +206,21 @@ fn sweep(store: StoreKind, mut judge: impl FnMut(Scene, Target, u64, Times) -> b
     assert!(struck > 10, "only {struck} faults struck");
 }
 
+/// The kinds of backup of a sweep. Real bytes take long, so on every change these are of one kind.
+fn kinds(store: StoreKind, all: &[Backup]) -> &[Backup] {
+    match store {
+        StoreKind::RealBytes => some_or_all(&[Backup::Disk], all),
+        StoreKind::AddressesOnly => all,
+    }
+}
+
 fn faults_of_a_pause(store: StoreKind) {
-    for keep_contents in [true, false] {
-        sweep(store, |mut scene, target, nth, times| {
+    for &backup in kinds(store, Backup::ALL) {
+        let keeping = Keeping { backup: Some(backup), version: None };
+        sweep(store, |target, nth, times| {
+            let (mut scene, of_graph) = scene_of_few(store);
             let reserved_bytes = scene.rig.reserved_bytes();
-            let pause = || scene.rig.heap.pause(WEIGHTS, keep_contents);
+            let pause = || scene.rig.heap.pause_tags(Some(WEIGHTS), keeping);
             let Some(result) = with_fault(&scene.rig, target, nth, times, pause) else {
                 return false;
             };
@@ -207,54 +230,65 @@ fn faults_of_a_pause(store: StoreKind) {
                     assert_eq!(error.status, Status::DriverFailed, "{error}");
                     assert_eq!(scene.rig.reserved_bytes(), reserved_bytes, "{target:?} {nth}");
                     scene.check_all();
-                    scene.rig.pause(WEIGHTS, keep_contents);
+                    scene.rig.check_free(&of_graph, store);
+                    scene.rig.heap.pause_tags(Some(WEIGHTS), keeping).unwrap();
                 }
                 // The driver has kept some of it, or host memory that was not needed.
-                Ok(()) => assert!(matches!(target.call, Some(Call::Release | Call::HostFree))),
+                Ok(()) => {
+                    assert!(matches!(target.call, Some(Call::Release | Call::HostUnregister)))
+                }
             }
             scene.rig.resume(WEIGHTS);
-            if !keep_contents {
+            scene.rig.replay(&of_graph);
+            if backup == Backup::None {
                 scene.weights.clear();
+            } else {
+                scene.rig.check_free(&of_graph, store);
             }
-            scene.finish();
+            finish(scene);
             true
         });
     }
 }
 
 fn faults_of_a_resume(store: StoreKind) {
-    sweep(store, |scene, target, nth, times| {
-        scene.rig.pause(WEIGHTS, true);
-        let (reserved_bytes, host_bytes) = (scene.rig.reserved_bytes(), scene.rig.host_bytes());
-        let resume = || scene.rig.heap.resume(WEIGHTS);
-        let Some(result) = with_fault(&scene.rig, target, nth, times, resume) else {
-            return false;
-        };
-        scene.rig.check();
-        match result {
-            Err(error) => {
-                assert_eq!(error.status, Status::DriverFailed, "{error}");
-                assert_eq!(scene.rig.reserved_bytes(), reserved_bytes, "{target:?} {nth}");
-                assert_eq!(scene.rig.host_bytes(), host_bytes);
-                scene.check_others();
-                assert_eq!(scene.rig.heap.generation(WEIGHTS), Ok(0));
-                scene.rig.resume(WEIGHTS);
+    for &backup in kinds(store, &[Backup::Pinned, Backup::Pageable, Backup::Disk]) {
+        let keeping = Keeping { backup: Some(backup), version: None };
+        sweep(store, |target, nth, times| {
+            let (scene, of_graph) = scene_of_few(store);
+            scene.rig.heap.pause_tags(Some(WEIGHTS), keeping).unwrap();
+            let (reserved_bytes, host_bytes) = (scene.rig.reserved_bytes(), scene.rig.host_bytes());
+            let resume = || scene.rig.heap.resume(WEIGHTS);
+            let Some(result) = with_fault(&scene.rig, target, nth, times, resume) else {
+                return false;
+            };
+            scene.rig.check();
+            match result {
+                Err(error) => {
+                    assert_eq!(error.status, Status::DriverFailed, "{error}");
+                    assert_eq!(scene.rig.reserved_bytes(), reserved_bytes, "{target:?} {nth}");
+                    assert!(scene.rig.host_bytes() >= host_bytes);
+                    scene.check_others();
+                    assert_eq!(scene.rig.heap.generation(WEIGHTS), Ok(0));
+                    scene.rig.resume(WEIGHTS);
+                }
+                Ok(()) => assert!(matches!(target.call, Some(Call::HostUnregister)), "{target:?}"),
             }
-            Ok(()) => assert!(matches!(target.call, Some(Call::HostFree)), "{target:?}"),
-        }
-        assert_eq!(scene.rig.heap.generation(WEIGHTS), Ok(1));
-        // What could not be unpinned goes with the next.
-        scene.rig.pause(WEIGHTS, true);
-        scene.rig.resume(WEIGHTS);
-        scene.finish();
-        true
-    });
+            assert_eq!(scene.rig.heap.generation(WEIGHTS), Ok(1));
+            scene.rig.check_free(&of_graph, store);
+            // What could not be unlocked goes with the next.
+            scene.rig.pause(WEIGHTS, true);
+            scene.rig.resume(WEIGHTS);
+            finish(scene);
+            true
+        });
+    }
 }
 
 /// From some call on nothing works any more, undoing neither, until the driver is well again.
 fn a_driver_that_stays_broken(store: StoreKind) {
     for nth in 1.. {
-        let scene = scene_of_few(store);
+        let (scene, _) = scene_of_few(store);
         let pause = || scene.rig.heap.pause(WEIGHTS, true);
         let struck = with_fault(&scene.rig, Target::ANY, nth, Times::Forever, pause);
         scene.rig.check();
@@ -263,13 +297,13 @@ fn a_driver_that_stays_broken(store: StoreKind) {
             scene.rig.pause(WEIGHTS, true);
         }
         scene.rig.resume(WEIGHTS);
-        scene.finish();
+        finish(scene);
         if struck.is_none() {
             break;
         }
     }
     for nth in 1.. {
-        let scene = scene_of_few(store);
+        let (scene, _) = scene_of_few(store);
         scene.rig.pause(WEIGHTS, true);
         let resume = || scene.rig.heap.resume(WEIGHTS);
         let struck = with_fault(&scene.rig, Target::ANY, nth, Times::Forever, resume);
@@ -281,7 +315,7 @@ fn a_driver_that_stays_broken(store: StoreKind) {
         scene.rig.resume(WEIGHTS);
         scene.rig.pause(WEIGHTS, true);
         scene.rig.resume(WEIGHTS);
-        scene.finish();
+        finish(scene);
         if struck.is_none() {
             break;
         }

@@ -206,7 +206,7 @@ impl Worker {
                 requested_bytes + requested_bytes / 4
             }
             PoolType::Caching => requested_bytes,
-            PoolType::Elastic => requested_bytes + requested_bytes / 8,
+            PoolType::Arena | PoolType::Elastic => requested_bytes + requested_bytes / 8,
         };
         let needed_bytes = block_bytes.next_multiple_of(2 * MIB);
         let driver = self.rig.machine.memory_info(device.0).unwrap();

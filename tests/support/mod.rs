@@ -53,7 +53,7 @@ impl Subject {
 
     /// Whether blocks are cut from larger segments and joined again.
     pub fn splits_blocks(self) -> bool {
-        matches!(self.pool_type, PoolType::Caching | PoolType::Elastic)
+        matches!(self.pool_type, PoolType::Caching | PoolType::Arena | PoolType::Elastic)
     }
 
     pub fn plan(self) -> Plan {

@@ -3,20 +3,24 @@
 ===================  ==============================================================================
 ``enable()``         Genesis *is* PyTorch's allocator (direct mode). Once a process, before CUDA.
 ``pool()``           in direct mode: a block of code that allocates from a private pool.
+``arena()``          in direct mode: a block of code whose allocations are scratch.
 ``limit_pool()``     limits a private pool; ``pool_usage()`` returns what one holds.
+``tag_pool()``       has a private pool, also a graph's, paused with a tag.
 ``mem_pool()``       PyTorch's allocator stays; Genesis supplies its segments (MemPool mode).
 ===================  ==============================================================================
 """
 
 from __future__ import annotations
 
+from ._arenas import arena
 from ._enable import enable, is_enabled, restore
-from ._pools import Pool, limit_pool, mem_pool, pool, pool_usage
+from ._pools import Pool, limit_pool, mem_pool, pool, pool_usage, tag_pool
 from ._private_pools import PoolUsage
 
 __all__ = [
     "Pool",
     "PoolUsage",
+    "arena",
     "enable",
     "is_enabled",
     "limit_pool",
@@ -24,4 +28,5 @@ __all__ = [
     "pool",
     "pool_usage",
     "restore",
+    "tag_pool",
 ]

@@ -8,7 +8,7 @@ What differs from PyTorch's own allocator:
 
 - After recording has ended, blocks no longer have the stacks of their allocations.
 - Frames of C++ have the file of the object where its debug information is missing.
-- A free block says that nothing was requested; PyTorch's keeps the size of the last request.
+- A free block made of several has the size of the last request of one of them.
 - With stacks for allocations only, entries about the end of segments have none.
 - Where entries name a pool, those about a pool's memory that has gone say (0, 0).
 """

@@ -8,10 +8,10 @@ from typing import Optional, Union
 
 import torch
 
-from .. import _sizes, options as _options
+from .. import _sizes, _tags, options as _options
 from . import _enable, _plug, _private_pools
 
-_Device = Union[torch.device, int, str, None]
+Device = Union[torch.device, int, str, None]
 
 
 class Pool:
@@ -26,7 +26,7 @@ class Pool:
 
 
 @contextlib.contextmanager
-def pool(device: _Device = None, *, limit: Optional[_sizes.Size] = None) -> Iterator[Pool]:
+def pool(device: Device = None, *, limit: Optional[_sizes.Size] = None) -> Iterator[Pool]:
     """Within the block, this thread's allocations on ``device`` come from a private pool, separate
     from all others. After the block, when its tensors are freed, its memory returns to the driver
     as soon as memory is released or needed.
@@ -40,7 +40,7 @@ def pool(device: _Device = None, *, limit: Optional[_sizes.Size] = None) -> Iter
         )
     handle = Pool()
     torch.cuda.init()
-    index = _index(device)
+    index = index_of(device)
     _private_pools.begin(index, handle.id)
     try:
         if limit is not None:
@@ -52,7 +52,7 @@ def pool(device: _Device = None, *, limit: Optional[_sizes.Size] = None) -> Iter
 
 
 def limit_pool(
-    pool: Union[Pool, torch.cuda.MemPool], limit: Optional[_sizes.Size], device: _Device = None
+    pool: Union[Pool, torch.cuda.MemPool], limit: Optional[_sizes.Size], device: Device = None
 ) -> None:
     """Limits what is reserved on ``device`` for ``pool``, a :class:`Pool` or a
     ``torch.cuda.MemPool``, as long as it is in use; ``None`` removes the limit. In direct mode.
@@ -63,17 +63,35 @@ def limit_pool(
     limit allows raises ``torch.OutOfMemoryError``, which names the limit. Nothing outside the pool
     is released or refused because of it.
     """
-    _private_pools.limit(_index(device), pool.id, limit)
+    _private_pools.limit(index_of(device), pool.id, limit)
 
 
 def pool_usage(
-    pool: Union[Pool, torch.cuda.MemPool], device: _Device = None
+    pool: Union[Pool, torch.cuda.MemPool], device: Device = None
 ) -> _private_pools.PoolUsage:
     """What ``pool``, which is in use, holds on ``device``, and its limit. In direct mode."""
-    return _private_pools.usage(_index(device), pool.id)
+    return _private_pools.usage(index_of(device), pool.id)
 
 
-def _index(device: _Device) -> int:
+def tag_pool(
+    pool: Union[Pool, torch.cuda.MemPool, tuple[int, int]],
+    name: str,
+    *,
+    backup: str = "none",
+    device: Device = None,
+) -> None:
+    """Has the memory of ``pool``, which is in use, paused and resumed with the tag ``name``
+    (:func:`genesis.pause`): a pool, or a graph's as ``graph.pool()`` returns it. The empty name:
+    with none. In direct mode.
+
+    ``backup`` is that of :func:`genesis.tag`. If a graph was captured from the pool, all of its
+    memory comes back where it was, also what no tensor has, so the graph can be replayed.
+    """
+    names = pool if isinstance(pool, tuple) else pool.id
+    _private_pools.tag(index_of(device), names, name, _tags.backup_number(backup))
+
+
+def index_of(device: Device) -> int:
     """The number of a device; ``None``: of the current one."""
     found = torch.device(device) if isinstance(device, str) else device
     index: Optional[int] = found.index if isinstance(found, torch.device) else found

@@ -69,6 +69,11 @@ def create(device: int, pool: PoolId, keeps_whole: bool, source: Optional[Source
     _library.call("genesis_private_pool_create", device, _c(pool), int(keeps_whole), raw)
 
 
+def create_arena(device: int, pool: PoolId) -> None:
+    """Makes a pool whose blocks are kept as by the strategy Arena, and counts a use."""
+    _library.call("genesis_private_pool_arena_create", device, _c(pool))
+
+
 def hold(device: int, pool: PoolId, lends: bool) -> None:
     """Counts a use of the pool, until :func:`release`; with ``lends``, its free memory serves
     requests from outside that would otherwise fail."""
@@ -88,6 +93,12 @@ def end(device: int, pool: PoolId) -> None:
 def release(device: int, pool: PoolId) -> None:
     """Ends a use of the pool; the last returns its memory to the driver."""
     _library.call("genesis_private_pool_release", device, _c(pool))
+
+
+def tag(device: int, pool: PoolId, name: str, backup: int) -> None:
+    """Has the pool's memory paused with the tag ``name``, until its last use ends; what is kept is
+    the ``genesis_backup`` of that number."""
+    _library.call("genesis_private_pool_tag_set", device, _c(pool), name.encode(), backup)
 
 
 def uses(device: int, pool: PoolId) -> int:

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::super::description::LiveBlock;
 use super::super::history::{Birth, Death};
 use super::super::kept::Held;
 use super::super::lane::{Lane, LaneGuard, LaneState};
-use super::super::report::describe;
 use super::super::state::{DeviceHeap, Heap};
 use super::leaks::{self, LiveDetail};
 use super::poison::{self, Filled};
@@ -180,7 +180,7 @@ impl Heap {
                     && block.requested_bytes >= least_bytes
             });
             live.extend(chosen.map(|(_, block)| LiveDetail {
-                block: describe(lane, block),
+                block: LiveBlock::of(lane, block),
                 age: None,
                 site: 0,
                 tag: tag.clone(),

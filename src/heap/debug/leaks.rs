@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::report::LiveBlock;
+use super::super::description::LiveBlock;
 use crate::base::size::Bytes;
 
 /// A live block, with what debugging knows of it.

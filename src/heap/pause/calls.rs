@@ -1,17 +1,22 @@
 //! Begins and ends tags, and pauses and resumes them: see `super`.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::lane::{Lane, LaneGuard};
-use super::super::paused_extent::Contents;
-use super::super::pools::PoolNumber;
+use super::super::pools::{Mark, PoolId};
 use super::super::state::{DeviceHeap, Extents, Heap};
-use super::super::tags::{Known, Transition};
-use super::pieces::{Piece, bring_home, failed, restore_contents, send_back, settle_in, vacate};
-use crate::base::{Error, Result, Status};
+use super::super::tags::{Chosen, Known, Transition};
+use super::pieces::{Keeping, Piece, bring_home, restore_contents, send_back, settle_in, vacate};
+use super::transfer::refused;
+use crate::base::{Backup, DeviceOrdinal, Error, Result, Status};
 use crate::config::{LogLevel, PoolType};
 use crate::memory::Slot;
 use crate::observe::Action;
+
+/// What a profile calls a pause of all tags.
+const ALL_TAGS: &str = "all tags";
 
 impl Heap {
     /// Until the matching [`Self::end_tag`] the calling thread's allocations have the tag `name`.
@@ -20,7 +25,39 @@ impl Heap {
     /// was allocated with.
     pub fn begin_tag(&self, name: &str) -> Result<()> {
         require_name(name)?;
-        self.tags.begin(name, || self.tags_begin())
+        self.begin_tag_with(name, Backup::None)
+    }
+
+    /// [`Self::begin_tag`] for allocations of which `backup` says what is kept while they are paused,
+    /// if whoever pauses them does not. The empty name is no tag.
+    pub fn begin_tag_with(&self, name: &str, backup: Backup) -> Result<()> {
+        self.tags.begin(name, backup, || self.tags_begin())
+    }
+
+    /// Gives threads that have begun no tag the tag `name`; the empty name is no tag.
+    pub fn set_default_tag(&self, name: &str, backup: Backup) {
+        self.tags.set_default(name, backup, || self.tags_begin());
+    }
+
+    /// From now on the memory of a private pool of `device`, live and free, is paused with the tag
+    /// `name`; the empty name is no tag. Until the pool's last use ends. `InvalidArgument` if nobody
+    /// holds it.
+    ///
+    /// If a graph was captured from the pool, free memory in it is kept as well, because the graph
+    /// writes there. Memory that is not the device's own (`super::own_memory`) is never paused.
+    pub fn set_pool_tag(
+        &self,
+        device: DeviceOrdinal,
+        pool: PoolId,
+        name: &str,
+        backup: Backup,
+    ) -> Result<()> {
+        let pools = &self.device(device)?.state.pools;
+        if name.is_empty() {
+            return pools.set_mark(pool, None);
+        }
+        let tag = self.with_tag(name, |_, position| position)?;
+        pools.set_mark(pool, Some(Mark { tag, backup }))
     }
 
     /// Runs `then` with the registry and the position of the tag `name`, known from now on.
@@ -60,10 +97,22 @@ impl Heap {
         Err(Error::new(Status::NotSupported, message))
     }
 
-    /// Releases the physical memory of the tag `name` on all devices, cached and live. Live
-    /// blocks keep their addresses. [`Self::resume`] restores their contents if `keep_contents`;
-    /// otherwise they are undefined then. Until then no work may touch the blocks; they may be
-    /// freed. What is already paused stays as it is.
+    /// [`Self::pause_tags`] of one tag, with its contents in page-locked memory or dropped.
+    pub fn pause(&self, name: &str, keep_contents: bool) -> Result<()> {
+        let backup = if keep_contents { Backup::Pinned } else { Backup::None };
+        self.pause_tags(Some(name), Keeping { backup: Some(backup), version: None })
+    }
+
+    /// [`Self::resume_tags`] of one tag.
+    pub fn resume(&self, name: &str) -> Result<()> {
+        self.resume_tags(Some(name))
+    }
+
+    /// Releases the physical memory of the tag `name`, or of all tags, on all devices, cached and
+    /// live, and that of private pools with the tag. Live blocks keep their addresses.
+    /// [`Self::resume_tags`] restores their contents as `keeping` says; what is not kept is
+    /// undefined then. Until then no work may touch the blocks; they may be freed. What is already
+    /// paused stays as it is.
     ///
     /// Waits for all devices. `InvalidArgument` for an unknown tag. `Busy`, with nothing changed:
     /// while a private pool is begun; while freed blocks of the tag still wait for a stream;
@@ -71,44 +120,49 @@ impl Heap {
     /// while a stream captures outside of any pool (the wait spoils that capture, as every wait
     /// does). Any other failure is undone. If the driver refuses that too, the tag is paused with
     /// its memory held, and a resume repairs it.
-    pub fn pause(&self, name: &str, keep_contents: bool) -> Result<()> {
+    pub fn pause_tags(&self, name: Option<&str>, keeping: Keeping) -> Result<()> {
         self.require_elastic()?;
-        let tag = self.tags.find(name)?;
+        let chosen = self.tags.choose(name)?;
         let _transition = self.begin_transition()?;
-        let devices = self.paged().map(|(device, _)| device);
-        let lanes = devices.flat_map(DeviceHeap::lanes).filter(|lane| tag.contains(&lane.pool()));
-        let lanes: Vec<&Lane> = lanes.collect();
+        let of_device =
+            |device: DeviceHeap<'_>, lane: &Lane| chosen.mark(&device.pools, lane.pool()).is_some();
+        let lanes: Vec<&Lane> = self
+            .paged()
+            .flat_map(|(device, _)| device.lanes().filter(move |lane| of_device(device, lane)))
+            .collect();
         if !lanes.iter().any(|lane| lane.lock().has_memory()) {
             return Ok(());
         }
         self.ready_for_pause(&lanes);
         self.wait_for_all()?;
-        let paused = self.set_aside(&tag, &lanes).and_then(|()| {
-            self.refuse_shared(&tag)?;
+        let folder = self.backup_folder();
+        let paused = self.set_aside(&chosen, &lanes).and_then(|()| {
+            self.refuse_shared(&chosen)?;
             self.wait_for_all()?;
-            vacate(self.pieces(&tag), keep_contents)
+            vacate(self.pieces(&chosen), keeping, &folder)
         });
         if paused.is_err() {
-            self.take_back(&tag);
+            self.take_back(&chosen);
         }
         if paused.is_ok() {
-            self.notes.of_tag(Action::Pause, name);
+            self.notes.of_tag(Action::Pause, name.unwrap_or(ALL_TAGS));
         }
         self.settle_all();
         paused
     }
 
-    /// Restores the memory of the tag `name` as it was before [`Self::pause`]: at the same
-    /// addresses, with the contents that were kept. Does nothing if nothing is paused.
+    /// Restores the memory of the tag `name`, or of all tags, as it was before
+    /// [`Self::pause_tags`]: at the same addresses, with the contents that were kept. Does nothing if
+    /// nothing is paused.
     ///
     /// `OutOfMemory` if the limit or the driver does not allow as much, even after everything
-    /// cached is released; `Busy` and `InvalidArgument` as for pausing. After a failure the tag
+    /// cached is released; `Busy` and `InvalidArgument` as for pausing. After a failure all of it
     /// is still paused, with its saved contents.
-    pub fn resume(&self, name: &str) -> Result<()> {
+    pub fn resume_tags(&self, name: Option<&str>) -> Result<()> {
         self.require_elastic()?;
-        let tag = self.tags.find(name)?;
+        let chosen = self.tags.choose(name)?;
         let _transition = self.begin_transition()?;
-        let mut pieces = self.pieces(&tag);
+        let mut pieces = self.pieces(&chosen);
         if pieces.is_empty() {
             return Ok(());
         }
@@ -116,14 +170,40 @@ impl Heap {
         let brought = self.bring_memory(&mut pieces).and_then(|()| restore_contents(&pieces));
         match brought {
             Ok(()) => {
-                settle_in(&pieces);
-                self.tags.count_resume(name);
-                self.notes.of_tag(Action::Resume, name);
+                settle_in(&pieces, self.tags.retains.load(Relaxed));
+                let tags: HashSet<u32> = pieces.iter().map(|piece| piece.record.mark.tag).collect();
+                for tag in tags {
+                    self.tags.count_resume(tag);
+                    self.notes.of_tag(Action::Resume, &self.tags.name_at(tag));
+                }
             }
             Err(_) => send_back(&pieces),
         }
+        drop(pieces);
         self.settle_all();
         brought
+    }
+
+    /// Whether what was saved of memory stays after it was resumed, for the next pause.
+    pub fn set_retains_backups(&self, retains: bool) {
+        self.tags.retains.store(retains, Relaxed);
+    }
+
+    /// Returns true if what was saved stays after a resume.
+    pub fn retains_backups(&self) -> bool {
+        self.tags.retains.load(Relaxed)
+    }
+
+    /// Where `bytes` from `address` on, of one block that is paused or was, are kept in host memory.
+    /// `None` if they are not: they were dropped or written to a file, or their copy was dropped
+    /// after a resume. Valid until the block is freed or its tag is paused or resumed.
+    pub fn backup_of(&self, address: u64, bytes: u64) -> Result<Option<u64>> {
+        let block = self.block_containing(address)?;
+        let Some((lane, _)) = self.find(block.address) else { return Ok(None) };
+        let state = lane.lock();
+        let last = address.saturating_add(bytes.max(1) - 1);
+        let (first, last) = (state.saved_at(address), state.saved_at(last));
+        Ok(first.zip(last).filter(|(first, last)| last - first == bytes.max(1) - 1).map(|at| at.0))
     }
 
     /// Frees a paused block: a resume does not restore it.
@@ -137,23 +217,36 @@ impl Heap {
         let state = &mut *guard;
         lane.count_free(state, slot);
         let (number, requested_bytes) = (lane.pool(), state.blocks.get(slot).requested_bytes);
-        let saved = lane.forget_paused(state, slot);
+        lane.forget_paused(state, slot);
         drop(guard);
         if let Some(device) = self.opened(lane.device) {
-            for host_address in saved {
-                device.free_host(host_address);
-            }
+            device.clear_waste();
             device.refund_tags(number, requested_bytes);
             device.settle();
         }
         Ok(())
     }
 
-    /// Begins a pause or resume, and frees pinned host memory that earlier ones left.
+    /// Begins a pause or resume, and frees what earlier ones left: copies of memory whose blocks are
+    /// all gone, too.
     fn begin_transition(&self) -> Result<Transition<'_>> {
         let transition = self.tags.begin_transition()?;
-        self.paged().for_each(|(device, _)| device.unpin());
+        for (device, _) in self.paged() {
+            for lane in device.lanes() {
+                let state = &mut *lane.lock();
+                if !state.has_live() {
+                    state.kept.clear();
+                }
+            }
+            device.clear_waste();
+        }
         Ok(transition)
+    }
+
+    /// Where files with the contents of paused memory are made.
+    fn backup_folder(&self) -> PathBuf {
+        let chosen = self.settings.lock().backup_folder.clone();
+        chosen.map_or_else(std::env::temp_dir, PathBuf::from)
     }
 
     /// The devices in use that have extents, with these.
@@ -162,6 +255,7 @@ impl Heap {
     }
 
     fn refuse_while_capturing(&self) -> Result<()> {
+        self.paged().for_each(|(device, _)| device.look_for_ends());
         match self.paged().find(|(device, _)| device.may_capture()) {
             None => Ok(()),
             Some((device, _)) => {
@@ -179,20 +273,24 @@ impl Heap {
     /// Waits for every device in use: work of one device may use memory of another.
     fn wait_for_all(&self) -> Result<()> {
         self.refuse_while_capturing()?;
-        self.paged().try_for_each(|(device, _)| device.synchronize()).map_err(failed)
+        self.paged().try_for_each(|(device, _)| device.synchronize()).map_err(refused)
     }
 
     fn settle_all(&self) {
-        self.paged().for_each(|(device, _)| device.settle());
+        for (device, _) in self.paged() {
+            device.clear_waste();
+            device.settle();
+        }
     }
 
-    /// Copies of the tag's records.
-    fn pieces(&self, tag: &HashSet<PoolNumber>) -> Vec<Piece<'_>> {
+    /// Copies of the records of what is chosen.
+    fn pieces(&self, chosen: &Chosen) -> Vec<Piece<'_>> {
         let mut pieces = Vec::new();
         for (device, extents) in self.paged() {
-            for lane in device.lanes().filter(|lane| tag.contains(&lane.pool())) {
+            for lane in device.lanes() {
                 let records = lane.lock().paused.clone();
-                pieces.extend(records.into_iter().map(|record| {
+                let records = records.into_iter().filter(|record| chosen.has(record.mark.tag));
+                pieces.extend(records.map(|record| {
                     let is_new = false;
                     Piece { device, extents, lane, record, is_new }
                 }));
@@ -201,15 +299,16 @@ impl Heap {
         pieces
     }
 
-    fn set_aside(&self, tag: &HashSet<PoolNumber>, lanes: &[&Lane]) -> Result<()> {
+    fn set_aside(&self, chosen: &Chosen, lanes: &[&Lane]) -> Result<()> {
         for lane in lanes {
             let Some(device) = self.opened(lane.device) else { continue };
             let Some(extents) = device.state.backing.extents() else { continue };
             let mut state = lane.lock();
             // The lane may belong to another stream by now.
-            if tag.contains(&lane.pool())
-                && !lane.set_aside(&mut state, &mut extents.store.extents())
-            {
+            let Some(mark) = chosen.mark(&device.pools, lane.pool()) else { continue };
+            let is_fixed = lane.pool().is_private() && !device.pools.may_shrink(lane.pool());
+            let table = &mut extents.store.extents();
+            if !lane.set_aside(&mut state, table, (mark, is_fixed)) {
                 let message = format!(
                     "device {}: freed blocks of the tag still wait for a stream",
                     lane.device
@@ -222,9 +321,9 @@ impl Heap {
 
     /// After a failed pause: maps memory that still has its contents where it was, and makes its
     /// blocks live again. If it cannot be mapped, they stay paused.
-    fn take_back(&self, tag: &HashSet<PoolNumber>) {
-        let mut pieces = self.pieces(tag);
-        pieces.retain(|piece| piece.record.contents == Contents::InMemory);
+    fn take_back(&self, chosen: &Chosen) {
+        let mut pieces = self.pieces(chosen);
+        pieces.retain(|piece| piece.record.contents.is_in_memory());
         if let Err(error) = pieces.iter().try_for_each(Piece::map) {
             let message = format_args!("{error}; the tag stays paused, with its memory held");
             self.log.write(LogLevel::Error, &message);
@@ -249,7 +348,7 @@ impl Heap {
             if piece.record.memory.is_none() && !piece.create()? {
                 continue;
             }
-            piece.map().map_err(failed)?;
+            piece.map().map_err(refused)?;
         }
         Ok(())
     }

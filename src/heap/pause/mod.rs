@@ -5,8 +5,8 @@
 //! |---|---|
 //! | wait for the devices | new extents of the same sizes |
 //! | under each lane's lock: blocks paused, extents set aside | mapped where the old ones were |
-//! | wait again, for work queued in between | live bytes back from pinned host memory |
-//! | live bytes to pinned host memory, if wanted | under each lane's lock: blocks live and free |
+//! | wait again, for work queued in between | live bytes back |
+//! | live bytes to host memory or a file, if wanted (`transfer`) | under each lane's lock: blocks live and free |
 //! | unmap every view, also those left in other lanes | |
 //! | release | |
 //!
@@ -23,3 +23,7 @@
 mod calls;
 mod pieces;
 mod records;
+mod stages;
+mod transfer;
+
+pub use pieces::Keeping;

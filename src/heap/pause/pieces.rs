@@ -1,13 +1,18 @@
 //! The steps of pausing and resuming, for one extent of a tag at a time: see `super`.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use super::super::choice::Choice;
 use super::super::elastic::Kept;
 use super::super::lane::Lane;
-use super::super::paused_extent::{Contents, PausedExtent};
+use super::super::paused_extent::{Contents, KeptCopy, PausedExtent};
+use super::super::saved_bytes::{Place, Saved};
 use super::super::state::{DeviceHeap, Extents};
+use super::transfer::{self, Run, can_save_again, refused, runs_of, save_again};
 use crate::base::lock::assert_none_held;
 use crate::base::size::Bytes;
-use crate::base::{Error, Result, Status};
+use crate::base::{Backup, Error, Result, Status};
 use crate::config::LogLevel;
 use crate::driver::{self, Call, Code, DriverError};
 use crate::memory::Refusal;
@@ -75,19 +80,16 @@ impl Piece<'_> {
     /// Releases the piece's extent, which has no view; if the driver refuses, it rests.
     pub(super) fn give_memory_up(&self, contents: Contents) {
         let Piece { device, extents, lane, record, .. } = self;
-        let not_needed = {
+        {
             let mut state = lane.lock();
             if let Some(record) = state.record_mut(record.address) {
                 record.memory = None;
                 record.contents = contents;
             }
-            state.drop_if_empty(record.address)
-        };
+            state.drop_if_empty(record.address);
+        }
         if let Some(id) = record.memory {
             extents.destroy(*device, id);
-        }
-        if let Some(host_address) = not_needed {
-            device.free_host(host_address);
         }
     }
 
@@ -107,7 +109,7 @@ impl Piece<'_> {
             created => created,
         };
         let id = created.map_err(|refusal| match refusal {
-            Refusal::Driver(error) if !error.is_out_of_memory() => failed(error),
+            Refusal::Driver(error) if !error.is_out_of_memory() => refused(error),
             _ => self.no_memory(),
         })?;
         let is_wanted = {
@@ -124,6 +126,24 @@ impl Piece<'_> {
         Ok(is_wanted)
     }
 
+    /// What was kept of the piece at the last resume, if it serves again: as it is, if it has the
+    /// same version and the lane has handed nothing out since; or with the bytes copied anew.
+    fn save_as_before(&self, version: Option<u64>) -> Result<Option<Saved>> {
+        let PausedExtent { live, tick, .. } = &self.record;
+        let Some(kept) = self.lane.lock().take_kept(live) else { return Ok(None) };
+        let saved = Saved { version, ..kept.saved };
+        if version.is_some() && kept.saved.version == version && kept.tick == *tick {
+            return Ok(Some(saved));
+        }
+        if !can_save_again(&saved) {
+            return Ok(None);
+        }
+        self.map().map_err(refused)?;
+        let runs: Vec<Run> = runs_of(&self.record, saved.offset).collect();
+        save_again(&*self.device.driver, &runs, &saved)?;
+        Ok(Some(saved))
+    }
+
     fn no_memory(&self) -> Error {
         let Piece { device, record, .. } = self;
         let (bytes, reserved) = (Bytes(record.bytes), Bytes(device.ledger.reserved_bytes()));
@@ -136,84 +156,89 @@ impl Piece<'_> {
     }
 }
 
-/// Releases the memory of the tag's records, after saving it if `keep_contents`.
-pub(super) fn vacate(mut pieces: Vec<Piece<'_>>, keep_contents: bool) -> Result<()> {
+/// What to do with the contents of memory that is paused.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keeping {
+    /// Where they are kept; `None`: as its tag was begun.
+    pub backup: Option<Backup>,
+    /// The program's number for what they are: what was saved under the same number need not be
+    /// saved again if no block of the tag has come or gone since.
+    pub version: Option<u64>,
+}
+
+/// Releases the memory of the pieces, after saving their contents.
+pub(super) fn vacate(mut pieces: Vec<Piece<'_>>, keeping: Keeping, folder: &Path) -> Result<()> {
     pieces.retain(|piece| piece.record.memory.is_some());
-    let mut saved = Vec::new();
-    let vacated = save(&pieces, keep_contents, &mut saved)
-        .and_then(|()| pieces.iter().try_for_each(Piece::unmap));
-    if let Err(error) = vacated {
-        for (piece, contents) in pieces.iter().zip(saved) {
-            if let Contents::Saved(host_address) = contents
-                && piece.record.contents == Contents::InMemory
-            {
-                piece.device.free_host(host_address);
-            }
-        }
-        return Err(failed(error));
-    }
+    let saved = save(&pieces, keeping, folder)?;
+    pieces.iter().try_for_each(Piece::unmap).map_err(refused)?;
     for (piece, contents) in pieces.iter().zip(saved) {
         piece.give_memory_up(contents);
     }
     Ok(())
 }
 
-/// Copies the live bytes of the pieces to host memory if `keep_contents`. Adds to `saved` where
-/// the contents of each piece will be; after an error only of those done.
-fn save(
-    pieces: &[Piece<'_>],
-    keep_contents: bool,
-    saved: &mut Vec<Contents>,
-) -> driver::Result<()> {
-    for piece in pieces {
-        let PausedExtent { contents, live, .. } = &piece.record;
-        let live_bytes = piece.record.live_bytes();
-        if *contents != Contents::InMemory {
-            saved.push(*contents);
-            continue;
-        }
-        if !keep_contents || live_bytes == 0 {
-            saved.push(Contents::Dropped);
-            continue;
-        }
-        piece.map()?;
-        let driver = &piece.device.driver;
-        assert_none_held();
-        let mut host_address = driver.host_allocate(live_bytes)?;
-        saved.push(Contents::Saved(host_address));
-        for range in live {
-            let bytes = range.end - range.start;
-            driver.copy_to_host(host_address, range.start, bytes)?;
-            host_address += bytes;
+/// Where the contents of each piece are from now on.
+fn save(pieces: &[Piece<'_>], keeping: Keeping, folder: &Path) -> Result<Vec<Contents>> {
+    let mut saved: Vec<Option<Contents>> = Vec::new();
+    let mut wanted = Vec::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        let backup = keeping.backup.unwrap_or(piece.record.mark.backup);
+        saved.push(match &piece.record.contents {
+            Contents::InMemory if backup == Backup::None || piece.record.live.is_empty() => {
+                Some(Contents::Dropped)
+            }
+            Contents::InMemory => piece.save_as_before(keeping.version)?.map(Contents::Saved),
+            contents => Some(contents.clone()),
+        });
+        if saved[index].is_none() {
+            piece.map().map_err(refused)?;
+            wanted.push((piece.device.ordinal, backup, index));
         }
     }
-    Ok(())
+    wanted.sort_by_key(|&(device, backup, index)| (device, backup as u8, index));
+    for alike in wanted.chunk_by(|one, next| (one.0, one.1) == (next.0, next.1)) {
+        let (mut runs, mut offsets, mut end) = (Vec::new(), Vec::new(), 0);
+        for &(_, _, index) in alike {
+            offsets.push((index, end));
+            runs.extend(runs_of(&pieces[index].record, end));
+            end += pieces[index].record.live_bytes();
+        }
+        let device = pieces[alike[0].2].device;
+        let bytes = Arc::new(transfer::save(device, &runs, alike[0].1, folder)?);
+        for (index, offset) in offsets {
+            let (bytes, version) = (Arc::clone(&bytes), keeping.version);
+            saved[index] = Some(Contents::Saved(Saved { bytes, offset, version }));
+        }
+    }
+    Ok(saved.into_iter().map(|contents| contents.unwrap_or(Contents::Dropped)).collect())
 }
 
 /// After a failed resume: releases the memory that was created for it.
 pub(super) fn send_back(pieces: &[Piece<'_>]) {
     for piece in pieces.iter().filter(|piece| piece.is_new) {
         match piece.unmap() {
-            Ok(()) => piece.give_memory_up(piece.record.contents),
+            Ok(()) => piece.give_memory_up(piece.record.contents.clone()),
             Err(error) => piece.device.log_kept_memory(error),
         }
     }
 }
 
-/// All memory is back with its contents: makes the blocks live and free again.
-pub(super) fn settle_in(pieces: &[Piece<'_>]) {
+/// All memory is back with its contents: makes the blocks live and free again. What was saved under
+/// a version stays for the next pause; if the heap `retains`, so does the rest.
+pub(super) fn settle_in(pieces: &[Piece<'_>], retains: bool) {
     for piece in pieces {
-        if let Some(record) = piece.lane.lock().record_mut(piece.record.address) {
-            record.contents = Contents::InMemory;
+        let mut state = piece.lane.lock();
+        let Some(record) = state.record_mut(piece.record.address) else { continue };
+        record.contents = Contents::InMemory;
+        let saved = piece.record.contents.saved();
+        if let Some(saved) = saved.filter(|saved| retains || saved.version.is_some()) {
+            let (live, tick) = (record.live.clone(), record.tick);
+            state.kept.push(KeptCopy { live, tick, saved: saved.clone() });
         }
     }
     bring_home(pieces);
-    for piece in pieces.iter().filter(|piece| piece.record.memory.is_some()) {
-        if let Contents::Saved(host_address) = piece.record.contents {
-            piece.device.free_host(host_address);
-        }
-    }
 }
+
 /// Makes the blocks of the pieces' lanes live and free again where contents are in memory.
 pub(super) fn bring_home(pieces: &[Piece<'_>]) {
     // The pieces of a lane are consecutive.
@@ -225,47 +250,35 @@ pub(super) fn bring_home(pieces: &[Piece<'_>]) {
 
 /// Copies the saved bytes back.
 pub(super) fn restore_contents(pieces: &[Piece<'_>]) -> Result<()> {
-    for piece in pieces.iter().filter(|piece| piece.record.memory.is_some()) {
-        let Contents::Saved(mut host_address) = piece.record.contents else { continue };
-        for range in &piece.record.live {
-            let bytes = range.end - range.start;
-            let driver = &piece.device.driver;
-            driver.copy_to_device(range.start, host_address, bytes).map_err(failed)?;
-            host_address += bytes;
-        }
+    let back = pieces.iter().filter(|piece| piece.record.memory.is_some());
+    let mut saved: Vec<(&Piece<'_>, &Saved)> =
+        back.filter_map(|piece| Some((piece, piece.record.contents.saved()?))).collect();
+    saved.sort_by_key(|(_, saved)| (Arc::as_ptr(&saved.bytes) as usize, saved.offset));
+    for alike in saved.chunk_by(|one, next| Arc::ptr_eq(&one.1.bytes, &next.1.bytes)) {
+        let runs = alike.iter().flat_map(|(piece, saved)| runs_of(&piece.record, saved.offset));
+        let runs: Vec<Run> = runs.collect();
+        transfer::restore(alike[0].0.device, &runs, alike[0].1)?;
     }
     Ok(())
 }
 
-/// The error returned for a driver's error: `Busy` if a stream is captured.
-pub(super) fn failed(error: DriverError) -> Error {
-    match error.code {
-        Code::STREAM_CAPTURE_UNSUPPORTED => Error::new(Status::Busy, error.to_string()),
-        _ => error.into(),
-    }
-}
-
 impl DeviceHeap<'_> {
-    /// Frees pinned host memory, now or, if the driver may not be called or refuses, later.
-    pub(super) fn free_host(self, host_address: u64) {
-        self.unpinned.lock().push(host_address);
-        self.unpin();
-    }
-
-    pub(super) fn unpin(self) {
+    /// Frees what is no longer needed of saved bytes; what the driver refuses, or may not be asked
+    /// for now, later.
+    pub(super) fn clear_waste(self) {
         if self.pools.is_routing() {
             return;
         }
         assert_none_held();
-        let waiting = std::mem::take(&mut *self.unpinned.lock());
-        for host_address in waiting {
-            if let Err(error) = self.driver.host_free(host_address) {
-                self.unpinned.lock().push(host_address);
-                if !error.is_shutdown() {
-                    let ordinal = self.ordinal;
-                    let message = format_args!("device {ordinal}: {error}; it stays pinned");
-                    self.heap.log.write(LogLevel::Error, &message);
-                }
+        let waste = std::mem::take(&mut *self.waste.lock());
+        for place in waste {
+            let Place::Memory(memory) = &place else { continue };
+            let Err(error) = memory.unlock(&*self.driver) else { continue };
+            self.waste.lock().push(place);
+            if !error.is_shutdown() {
+                let ordinal = self.ordinal;
+                let message = format_args!("device {ordinal}: {error}; it stays page-locked");
+                self.heap.log.write(LogLevel::Error, &message);
             }
         }
     }

@@ -9,9 +9,12 @@
 //! records are sorted by address and do not overlap
 //! Σ bytes of the records = Σ bytes of paused and absent blocks
 //! live_blocks of a record = the paused blocks that have bytes in it
-//! memory is there  ⇒  its extent is set aside;   memory is away  ⇒  live_blocks > 0
+//! memory is there  ⇒  its extent is set aside;   memory is away  ⇒  live_blocks > 0 or fixed
 //! contents are in memory  ⇒  memory is there
 //! ```
+//!
+//! A *fixed* record is of a private pool from which a graph was captured: the graph writes to free
+//! memory of the pool as well, so all of the extent is kept and comes back, until the pool's release.
 //!
 //! A record with memory belongs to the thread that pauses or resumes the tag (`calls`). One
 //! without is dropped by the thread that frees the last block in it. All functions run under
@@ -20,7 +23,8 @@
 use std::ops::Range;
 
 use super::super::lane::{Lane, LaneState};
-use super::super::paused_extent::{Contents, PausedExtent};
+use super::super::paused_extent::{KeptCopy, PausedExtent, offset_of};
+use super::super::pools::Mark;
 use crate::memory::{Block, ExtentId, ExtentTable, Ledger, Slot, State};
 
 impl Block {
@@ -41,6 +45,22 @@ impl LaneState {
         self.record_at(address).is_some_and(|index| self.paused[index].memory == Some(id))
     }
 
+    /// Returns true if the lane has a live block.
+    pub(in super::super) fn has_live(&self) -> bool {
+        self.blocks.iter().any(|(_, block)| matches!(block.state, State::Live | State::Paused))
+    }
+
+    /// Where the byte at `address` is kept in host memory, if it is.
+    pub(in super::super) fn saved_at(&self, address: u64) -> Option<u64> {
+        let paused =
+            self.paused.iter().filter_map(|record| Some((&record.live, record.contents.saved()?)));
+        let kept = self.kept.iter().map(|kept| (&kept.live, &kept.saved));
+        let mut offsets = paused
+            .chain(kept)
+            .filter_map(|(live, saved)| Some(saved.address()? + offset_of(live, address)?));
+        offsets.next()
+    }
+
     fn record_at(&self, address: u64) -> Option<usize> {
         self.paused.binary_search_by_key(&address, |record| record.address).ok()
     }
@@ -58,23 +78,32 @@ impl LaneState {
     }
 
     /// Drops the record at `address` if its memory is away and no paused block is left in it; its
-    /// addresses become bare. Returns the host memory that is no longer needed.
-    pub(in super::super) fn drop_if_empty(&mut self, address: u64) -> Option<u64> {
-        let index = self.record_at(address)?;
+    /// addresses become bare.
+    pub(in super::super) fn drop_if_empty(&mut self, address: u64) {
+        let Some(index) = self.record_at(address) else { return };
         let record = &self.paused[index];
-        if record.memory.is_some() || record.live_blocks > 0 {
-            return None;
+        if record.memory.is_some() || record.live_blocks > 0 || record.is_fixed {
+            return;
         }
-        let (range, contents) = (record.address..record.end(), record.contents);
+        let range = record.address..record.end();
         self.paused.remove(index);
         let inside = |block: &Block| block.state == State::Absent && range.contains(&block.address);
         let absent: Vec<Slot> =
             self.blocks.iter().filter(|(_, block)| inside(block)).map(|(slot, _)| slot).collect();
         absent.into_iter().for_each(|slot| self.make_bare(slot));
-        match contents {
-            Contents::Saved(host_address) => Some(host_address),
-            Contents::InMemory | Contents::Dropped => None,
-        }
+    }
+
+    /// No graph needs the lane's free memory any more: what is away of it stays away.
+    pub(in super::super) fn unfix(&mut self) {
+        self.paused.iter_mut().for_each(|record| record.is_fixed = false);
+        let addresses: Vec<u64> = self.paused.iter().map(|record| record.address).collect();
+        addresses.into_iter().for_each(|address| self.drop_if_empty(address));
+    }
+
+    /// Takes out what was kept of exactly these ranges.
+    pub(in super::super) fn take_kept(&mut self, live: &[Range<u64>]) -> Option<KeptCopy> {
+        let index = self.kept.iter().position(|kept| kept.live == live)?;
+        Some(self.kept.swap_remove(index))
     }
 
     /// Cuts the block in `slot` where records begin; returns the parts.
@@ -102,7 +131,7 @@ impl LaneState {
             }
             end = record.end();
             if record.memory.is_none()
-                && (record.live_blocks == 0 || record.contents == Contents::InMemory)
+                && (record.live_blocks == 0 && !record.is_fixed || record.contents.is_in_memory())
             {
                 return Err(format!("memory is away of {record:?}"));
             }
@@ -139,6 +168,7 @@ impl Lane {
         &self,
         state: &mut LaneState,
         extents: &mut ExtentTable,
+        (mark, is_fixed): (Mark, bool),
     ) -> bool {
         let slots_in = |state: &LaneState, wanted: State| -> Vec<Slot> {
             let blocks = state.blocks.iter().filter(|(_, block)| block.state == wanted);
@@ -151,7 +181,8 @@ impl Lane {
         }
         let homes = extents.iter().filter_map(|(id, extent)| {
             let home = extent.home.filter(|home| home.lane == self.index)?;
-            Some(PausedExtent::new(home.address, id, extent))
+            let record = PausedExtent::new((home.address, id), extent, mark);
+            Some(PausedExtent { is_fixed, tick: state.tick, ..record })
         });
         let homes: Vec<PausedExtent> = homes.collect();
         for id in homes.iter().filter_map(|record| record.memory) {
@@ -171,6 +202,9 @@ impl Lane {
                 state.paused[index].add_live(&range);
             }
         }
+        for record in state.paused.iter_mut().filter(|record| record.is_fixed) {
+            record.live = std::iter::once(record.address..record.end()).collect();
+        }
         self.count_held(&state.blocks);
         true
     }
@@ -183,7 +217,7 @@ impl Lane {
         extents: &mut ExtentTable,
         ledger: &Ledger,
     ) {
-        let is_back = |record: &PausedExtent| record.contents == Contents::InMemory;
+        let is_back = |record: &PausedExtent| record.contents.is_in_memory();
         let slots: Vec<Slot> = state
             .blocks
             .iter()
@@ -213,9 +247,8 @@ impl Lane {
         self.count_held(&state.blocks);
     }
 
-    /// The paused block in `slot`, freed in this epoch, becomes absent; returns the host memory
-    /// that is no longer needed.
-    pub(in super::super) fn forget_paused(&self, state: &mut LaneState, slot: Slot) -> Vec<u64> {
+    /// The paused block in `slot`, freed in this epoch, becomes absent.
+    pub(in super::super) fn forget_paused(&self, state: &mut LaneState, slot: Slot) {
         self.forget_recorded(state, slot);
         let range = state.blocks.get(slot).range();
         state.blocks.turn(slot, State::Absent);
@@ -227,6 +260,6 @@ impl Lane {
             record.live_blocks -= 1;
         }
         self.count_held(&state.blocks);
-        addresses.into_iter().filter_map(|address| state.drop_if_empty(address)).collect()
+        addresses.into_iter().for_each(|address| state.drop_if_empty(address));
     }
 }

@@ -28,6 +28,7 @@ use crate::driver::Device;
 use crate::memory::{Refusal, Segment, SegmentStore, Slot};
 use crate::observe::Tallies;
 use crate::order::Readiness;
+use crate::strategy::Sizing;
 
 /// In a pool with a limit, a segment is larger than needed only up to this part of the limit.
 const LIMIT_PART: u64 = 8;
@@ -121,17 +122,23 @@ impl Segments {
     }
 }
 
+/// The sizes of the segments that the request's lane has.
+fn sizing(climb: &Climb<'_>) -> Sizing {
+    let own = climb.device.pools.own(climb.lane.pool());
+    own.map_or(climb.device.sizing, |own| own.sizing(climb.device.sizing))
+}
+
 /// The segment to ask for: of the usual size, or the smallest if the usual one would take more than
 /// a small part of a pool's limit.
 fn segment_bytes(climb: &Climb<'_>) -> u64 {
-    let usual_bytes = climb.device.sizing.segment_bytes(climb.block_bytes);
+    let usual_bytes = sizing(climb).segment_bytes(climb.block_bytes);
     let most_bytes = climb.pool_room_bytes().min(climb.pool_limit_bytes() / LIMIT_PART);
     if most_bytes < usual_bytes { smallest_segment_bytes(climb) } else { usual_bytes }
 }
 
 /// The smallest segment that serves the request.
 fn smallest_segment_bytes(climb: &Climb<'_>) -> u64 {
-    let usual_bytes = climb.device.sizing.segment_bytes(climb.block_bytes);
+    let usual_bytes = sizing(climb).segment_bytes(climb.block_bytes);
     climb.block_bytes.next_multiple_of(2 * MIB).min(usual_bytes)
 }
 
@@ -144,7 +151,7 @@ fn serve_from_lanes(climb: &Climb<'_>, reach: Reach) -> Option<u64> {
 fn serve_from_siblings(climb: &Climb<'_>, reach: Reach) -> Option<u64> {
     let Climb { device, block_bytes, .. } = *climb;
     let largest = match reach {
-        Reach::Fitting => device.sizing.segment_bytes(block_bytes),
+        Reach::Fitting => sizing(climb).segment_bytes(block_bytes),
         Reach::Any => device.sizing.largest_usable_bytes(block_bytes),
     };
     for sibling in device.lanes().filter(|sibling| climb.is_sibling(sibling)) {

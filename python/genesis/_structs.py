@@ -1,0 +1,103 @@
+"""The structs of arenas, fixed-size pools and memory managers, as C has them."""
+
+from __future__ import annotations
+
+import ctypes
+
+
+class CMemoryUse(ctypes.Structure):
+    """``genesis_memory_use``."""
+
+    _fields_ = [
+        ("kind", ctypes.c_int),
+        ("device", ctypes.c_int),
+        ("stream", ctypes.c_void_p),
+        ("any_thread", ctypes.c_int),
+    ]
+
+
+class CArenaOptions(ctypes.Structure):
+    """``genesis_arena_options``."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("memory", CMemoryUse),
+        ("chunk_bytes", ctypes.c_size_t),
+        ("limit_bytes", ctypes.c_size_t),
+    ]
+
+
+class CArenaPosition(ctypes.Structure):
+    """``genesis_arena_position``."""
+
+    _fields_ = [("number", ctypes.c_uint64)]
+
+
+class CArenaStats(ctypes.Structure):
+    """``genesis_arena_stats``."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        *(
+            (name, ctypes.c_uint64)
+            for name in ("used_bytes", "held_bytes", "high_water_bytes", "chunks", "resets")
+        ),
+    ]
+
+
+class CFixedPoolOptions(ctypes.Structure):
+    """``genesis_fixed_pool_options``."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("memory", CMemoryUse),
+        *((name, ctypes.c_size_t) for name in ("block_bytes", "alignment", "count", "growth")),
+    ]
+
+
+class CFixedPoolStats(ctypes.Structure):
+    """``genesis_fixed_pool_stats``."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        *(
+            (name, ctypes.c_uint64)
+            for name in ("live_blocks", "peak_live_blocks", "blocks", "held_bytes", "refusals")
+        ),
+    ]
+
+
+class CMemoryTier(ctypes.Structure):
+    """``genesis_memory_tier``."""
+
+    _fields_ = [("block_bytes", ctypes.c_size_t), ("count", ctypes.c_size_t)]
+
+
+class CMemoryManagerOptions(ctypes.Structure):
+    """``genesis_memory_manager_options``."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("memory", CMemoryUse),
+        ("tiers", ctypes.POINTER(CMemoryTier)),
+        ("tier_count", ctypes.c_size_t),
+        ("arena_bytes", ctypes.c_size_t),
+    ]
+
+
+class CMemoryManagerStats(ctypes.Structure):
+    """``genesis_memory_manager_stats``."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        *(
+            (name, ctypes.c_uint64)
+            for name in (
+                "pool_blocks",
+                "arena_blocks",
+                "arena_used_bytes",
+                "held_bytes",
+                "overflows",
+            )
+        ),
+    ]

@@ -1,0 +1,50 @@
+"""torch_memory_saver's interface, on Genesis's memory.
+
+``from genesis.torch_memory_saver import torch_memory_saver`` has everything that the object of
+torch_memory_saver has. :func:`install` has ``import torch_memory_saver`` find this package, for
+code that was written for the other, such as SGLang's.
+
+It works in each of these modes:
+
+===================  ==============================================================================
+direct mode          after ``genesis.torch.enable()``, whatever ``hook_mode`` is
+preloaded            ``hook_mode = "preload"``: the process was started within
+                     :func:`configure_subprocess`, or by ``genesis run``
+MemPool mode         ``hook_mode = "torch"``: PyTorch's allocator stays, and segments of regions
+                     come from Genesis
+===================  ==============================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from .entrypoint import TorchMemorySaver
+from .hooks.mode_preload import configure_subprocess
+
+#: The one object of a process.
+torch_memory_saver = TorchMemorySaver()
+
+_STAND_INS = Path(__file__).resolve().parent.parent / "stand_ins"
+
+
+def install() -> None:
+    """From now on ``import torch_memory_saver`` imports this package, in this process and in those
+    that it starts. Call it before anything imports torch_memory_saver."""
+    imported = sys.modules.get("torch_memory_saver")
+    if imported is not None and imported is not sys.modules[__name__]:
+        raise RuntimeError(
+            "genesis.torch_memory_saver.install came too late: torch_memory_saver was imported "
+            f"from {imported.__file__}"
+        )
+    folder = str(_STAND_INS)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if folder not in folders:
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, folders)])
+
+
+__all__ = ["TorchMemorySaver", "configure_subprocess", "install", "torch_memory_saver"]

@@ -1,0 +1,1 @@
+"""The ways in which PyTorch gets the memory of regions."""

@@ -1,0 +1,219 @@
+//! Tiers: pools of a few sizes, and an arena behind them for everything else.
+//!
+//! A request is served by the pool with the smallest blocks that are large enough and aligned for
+//! it. If there is none, or that pool is full, the arena serves it. The arena is one chunk, reserved
+//! at the start; it is empty again, all at once, when nothing of it is live any more. So nothing is
+//! asked of the source after the start, and a request that finds no room is an error.
+//!
+//! Blocks of the arena are in a table, so that double frees and foreign pointers are known there too.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::access::Access;
+use super::arena::{Arena, ArenaOptions};
+use super::fixed_pool::{FixedPool, FixedPoolOptions};
+use super::source::{Source, Threads};
+use crate::base::size::ALIGNMENT_BYTES;
+use crate::base::{Error, Result, Status, StreamHandle};
+
+/// A pool of a manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tier {
+    /// The size of its blocks, in bytes. They are aligned to the largest power of two that divides
+    /// it, but to no more than 512.
+    pub block_bytes: u64,
+    /// How many there are.
+    pub count: u32,
+}
+
+/// What tiers have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TiersStatistics {
+    /// Blocks of the pools that are live.
+    pub pool_blocks: u64,
+    /// Blocks of the arena that are live.
+    pub arena_blocks: u64,
+    /// Used of the arena, in bytes.
+    pub arena_used_bytes: u64,
+    /// Held from the source, in bytes.
+    pub held_bytes: u64,
+    /// Requests that a full pool left to the arena.
+    pub overflows: u64,
+}
+
+/// Pools by size over a source, with an arena behind. See the module's note.
+#[derive(Debug)]
+pub struct Tiers<S: Source> {
+    /// By the size of their blocks, rising.
+    pools: Vec<FixedPool<S>>,
+    /// The first byte of each pool's memory, the one behind it, and the pool, by address.
+    ranges: Vec<(u64, u64, usize)>,
+    arena: Option<Arena<S>>,
+    /// The live blocks of the arena.
+    arena_blocks: Access<HashSet<u64>>,
+    source: Arc<S>,
+}
+
+impl<S: Source> Tiers<S> {
+    /// Reserves all memory of the pools, and `arena_bytes` for an arena; 0: none.
+    pub fn new(source: Arc<S>, tiers: &[Tier], arena_bytes: u64, threads: Threads) -> Result<Self> {
+        let mut sorted = tiers.to_vec();
+        sorted.sort_by_key(|tier| tier.block_bytes);
+        if sorted.windows(2).any(|pair| pair[0].block_bytes == pair[1].block_bytes) {
+            return Err(Error::invalid_argument("two tiers have blocks of the same size"));
+        }
+        let pool = |tier: &Tier| FixedPool::new(Arc::clone(&source), tier.options(threads));
+        let pools = sorted.iter().map(pool).collect::<Result<Vec<_>>>()?;
+        let mut ranges = Vec::new();
+        for (index, pool) in pools.iter().enumerate() {
+            ranges.extend(pool.range()?.map(|(start, end)| (start, end, index)));
+        }
+        ranges.sort_unstable();
+        let arena = (arena_bytes > 0).then(|| {
+            let (chunk_bytes, limit_bytes) = (arena_bytes, arena_bytes);
+            let options = ArenaOptions { threads, chunk_bytes, limit_bytes };
+            Arena::new(Arc::clone(&source), options)
+        });
+        arena.iter().try_for_each(|arena| arena.reserve())?;
+        let arena_blocks = Access::new(HashSet::new(), threads);
+        Ok(Self { pools, ranges, arena, arena_blocks, source })
+    }
+
+    /// Allocates `bytes` for use on `stream`, which must exist until they are freed, or on the own
+    /// stream. Returns address 0 for 0 bytes. An alignment of 0 is that of the tier, and in the
+    /// arena the source's usual one. `LimitReached` if there is no room.
+    #[inline]
+    pub fn allocate(
+        &self,
+        bytes: u64,
+        alignment_bytes: u64,
+        stream: Option<StreamHandle>,
+    ) -> Result<u64> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let pool = self.pools.iter().find(|pool| {
+            let (block_bytes, aligned_bytes) = pool.block_bytes();
+            bytes <= block_bytes && alignment_bytes <= aligned_bytes
+        });
+        match pool.map(|pool| pool.try_allocate(stream)).transpose()?.flatten() {
+            Some(address) => Ok(address),
+            None => self.allocate_in_arena(bytes, alignment_bytes, stream, pool),
+        }
+    }
+
+    fn allocate_in_arena(
+        &self,
+        bytes: u64,
+        alignment_bytes: u64,
+        stream: Option<StreamHandle>,
+        full: Option<&FixedPool<S>>,
+    ) -> Result<u64> {
+        let Some(arena) = &self.arena else {
+            return Err(full.map_or_else(|| no_tier(bytes), FixedPool::full));
+        };
+        let address = match stream {
+            None => arena.allocate(bytes, alignment_bytes),
+            Some(stream) => arena.allocate_on(bytes, alignment_bytes, stream),
+        }?;
+        self.arena_blocks.with(|blocks| blocks.insert(address))?;
+        Ok(address)
+    }
+
+    /// Frees the block at `address`; does nothing for address 0. Work of the stream that it was
+    /// allocated on may still use it. `DoubleFree` and `ForeignPointer` change nothing.
+    #[inline]
+    pub fn free(&self, address: u64) -> Result<()> {
+        if address == 0 {
+            return Ok(());
+        }
+        match self.pool_of(address)? {
+            Some(pool) => pool.free(address),
+            None => self.free_in_arena(address),
+        }
+    }
+
+    #[inline]
+    fn pool_of(&self, address: u64) -> Result<Option<&FixedPool<S>>> {
+        if self.ranges.is_empty() {
+            // Under debugging.
+            for pool in &self.pools {
+                if pool.has(address)? {
+                    return Ok(Some(pool));
+                }
+            }
+            return Ok(None);
+        }
+        let after = self.ranges.partition_point(|&(start, ..)| start <= address);
+        let range = after.checked_sub(1).map(|index| self.ranges[index]);
+        let found = range.filter(|&(_, end, _)| address < end);
+        Ok(found.map(|(.., pool)| &self.pools[pool]))
+    }
+
+    fn free_in_arena(&self, address: u64) -> Result<()> {
+        let Some(arena) = &self.arena else { return Err(not_live(address, false)) };
+        if self.arena_blocks.with(|blocks| blocks.remove(&address))? {
+            return arena.free_one();
+        }
+        Err(not_live(address, arena.has(address)?))
+    }
+
+    /// What they have.
+    pub fn statistics(&self) -> Result<TiersStatistics> {
+        let arena = self.arena.as_ref().map(Arena::statistics).transpose()?;
+        let mut statistics = TiersStatistics {
+            pool_blocks: 0,
+            arena_blocks: self.arena_blocks.with(|blocks| blocks.len() as u64)?,
+            arena_used_bytes: arena.map_or(0, |arena| arena.used_bytes),
+            held_bytes: arena.map_or(0, |arena| arena.held_bytes),
+            overflows: 0,
+        };
+        for pool in &self.pools {
+            let pool = pool.statistics()?;
+            statistics.pool_blocks += pool.live;
+            statistics.held_bytes += pool.held_bytes;
+            statistics.overflows += pool.refusals;
+        }
+        Ok(statistics)
+    }
+
+    /// Where their memory comes from.
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// Which threads may call.
+    pub fn threads(&self) -> Threads {
+        self.arena_blocks.threads()
+    }
+
+    /// Checks every invariant; the error names the one that is broken.
+    pub fn validate(&self) -> std::result::Result<(), String> {
+        self.arena.iter().try_for_each(Arena::validate)?;
+        self.pools.iter().try_for_each(FixedPool::validate)
+    }
+}
+
+impl Tier {
+    fn options(self, threads: Threads) -> FixedPoolOptions {
+        let Self { block_bytes, count } = self;
+        let alignment_bytes = (1 << block_bytes.trailing_zeros().min(63)).min(ALIGNMENT_BYTES);
+        FixedPoolOptions { threads, block_bytes, alignment_bytes, count, growth: 0 }
+    }
+}
+
+#[cold]
+fn no_tier(bytes: u64) -> Error {
+    let message = format!("no tier has blocks for {bytes} bytes, and there is no arena");
+    Error::new(Status::LimitReached, message)
+}
+
+#[cold]
+fn not_live(address: u64, is_of_arena: bool) -> Error {
+    if is_of_arena {
+        Error::new(Status::DoubleFree, format!("{address:#x} is not live any more"))
+    } else {
+        Error::new(Status::ForeignPointer, format!("{address:#x} is no block of the manager"))
+    }
+}
