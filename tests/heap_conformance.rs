@@ -188,20 +188,12 @@ macro_rules! cases {
     };
 }
 
-/// The cases with more streams than a device has lanes. They take seconds to minutes each. On every
-/// change those that are short of memory run for one strategy on segments and one on extents, and
-/// those about the table of lanes, which all strategies share, for one strategy.
+/// The cases with more streams than a device has lanes, which take seconds to minutes each. On every
+/// change they run for one strategy.
 macro_rules! cases_of_many_streams {
     (Caching RealBytes) => {
         tests! {
             streams::streams_come_and_go
-            streams::streams_of_one_device_leave_room_for_another
-        }
-    };
-    (Elastic RealBytes) => {
-        tests! {
-            streams::streams_come_and_go
-            #[ignore = "nightly"]
             streams::streams_of_one_device_leave_room_for_another
         }
     };
