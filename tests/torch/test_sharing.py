@@ -165,7 +165,7 @@ def enable_in_worker(_: int) -> None:
     genesis.torch.enable()
 
 
-@with_consumers(0, USUALLY)
+@with_consumers(0, USUALLY, ignored=r"\[W.*Producer process has been terminated before.*")
 def test_data_loader_workers_send_batches() -> None:
     loader: DataLoader[Any] = DataLoader(
         OnTheGpu(),

@@ -15,7 +15,7 @@
 //! | `touches`, `kernels` | what kernels there are, and what a launch touches |
 //! | `simulation` | the one machine with its tables |
 //! | `call`, `capture`, `transfers`, `launch` | what surrounds every call; what calls share |
-//! | `driver`, `runtime`, `stubs`, `control` | the exported functions |
+//! | `driver`, `runtime`, `nvml`, `stubs`, `control` | the exported functions |
 //!
 //! What is not here fails by name. A driver function that is absent is not found, and standard
 //! error names it. Every absent function of the runtime, and those of other libraries that need a
@@ -43,6 +43,7 @@ mod host_memory;
 mod kernels;
 mod launch;
 mod log;
+mod nvml;
 mod pools;
 mod runtime;
 mod script;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The library is in this program's folder (or in `deps/` there, while tests run). It is linked
-//! into a folder under the driver's name, where `LD_LIBRARY_PATH` finds it, and preloaded, which
+//! into a folder under the driver's names, where `LD_LIBRARY_PATH` finds it, and preloaded, which
 //! puts its symbols before those of the runtime, cuBLAS and cuDNN.
 
 use std::ffi::{OsStr, OsString};
@@ -16,9 +16,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs, io};
 
-/// The library's name from cargo, and the name that programs look for.
+/// The library's name from cargo.
 const BUILT_NAME: &str = "libsimcuda.so";
+/// The names that programs look for: the driver's and its management library's.
 const DRIVER_NAME: &str = "libcuda.so.1";
+const NAMES: [&str; 2] = [DRIVER_NAME, "libnvidia-ml.so.1"];
 /// The folder for the link, in this program's folder.
 const FOLDER: &str = "simcuda-libraries";
 
@@ -54,16 +56,19 @@ fn run(arguments: Vec<OsString>) -> Result<(), String> {
     }
 }
 
-/// Links the library into `folder` under the driver's name. The link is renamed into place, so
+/// Links the library into `folder` under the driver's names. Each link is renamed into place, so
 /// several processes may do this at once.
 fn install(here: &Path, folder: &Path) -> Result<(), String> {
     let failed = |error: io::Error| format!("{}: {error}", folder.display());
     let library = newest(&[here.join(BUILT_NAME), here.join("deps").join(BUILT_NAME)])
         .ok_or_else(|| format!("{BUILT_NAME} is not in {}: build it first", here.display()))?;
     fs::create_dir_all(folder).map_err(failed)?;
-    let fresh = folder.join(format!("{DRIVER_NAME}.{}", std::process::id()));
-    std::os::unix::fs::symlink(library, &fresh).map_err(failed)?;
-    fs::rename(&fresh, folder.join(DRIVER_NAME)).map_err(failed)
+    for name in NAMES {
+        let fresh = folder.join(format!("{name}.{}", std::process::id()));
+        std::os::unix::fs::symlink(&library, &fresh).map_err(failed)?;
+        fs::rename(&fresh, folder.join(name)).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// The environment that a program needs. Libraries already preloaded stay first: they may wrap

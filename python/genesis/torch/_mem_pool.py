@@ -13,7 +13,7 @@ import contextlib
 import ctypes
 import weakref
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 
@@ -125,6 +125,40 @@ def _in_torch(name: str) -> int:
 def new(_class: type, *arguments: Any, **named: Any) -> MemPool:
     """In place of the original class's ``__new__``."""
     return MemPool(*arguments, **named)
+
+
+def retention() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """Replacements for what later versions of ``torch.cuda.CUDAGraph`` have: a graph retains the
+    pools that ``use_mem_pool`` puts into its capture, which no pluggable allocator supports."""
+    own = getattr(torch.cuda.CUDAGraph, "pools", None)
+    if own is None:
+        return []
+
+    def pools(graph: torch.cuda.CUDAGraph) -> list[Any]:
+        return [*own(graph), *map(torch.cuda._POOL_HANDLE, _retained.get(graph, ()))]
+
+    return [(torch.cuda.CUDAGraph, "_retain_pool", _retain), (torch.cuda.CUDAGraph, "pools", pools)]
+
+
+#: The pools that graphs retain beside their own.
+_retained: weakref.WeakKeyDictionary[Any, list[PoolId]] = weakref.WeakKeyDictionary()
+
+
+def _retain(graph: Any, pool: Any) -> None:
+    """Holds ``pool``, a pool or its id, until the graph is reset or gone."""
+    pool_id: PoolId = tuple(getattr(pool, "id", pool))
+    retained = _retained.setdefault(graph, [])
+    if pool_id in retained:
+        return
+    device = torch.cuda.current_device()
+    _private_pools.hold(device, pool_id, lends=False)
+    retained.append(pool_id)
+
+    def end() -> None:
+        retained.remove(pool_id)
+        _release(device, pool_id)
+
+    graph.register_destroy_callback(end)
 
 
 def _release(device: int, pool: PoolId) -> None:

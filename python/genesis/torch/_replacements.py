@@ -93,7 +93,7 @@ def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
         # torch.accelerator's names for the same; it always asks PyTorch's own allocator.
         (torch._C, "_accelerator_isAllocatorInitialized", torch.cuda.is_initialized),
         (torch._C, "_accelerator_emptyCache", torch.cuda.empty_cache),
-        (torch._C, "_accelerator_getDeviceStats", _torch_stats.nested),
+        (torch._C, "_accelerator_getDeviceStats", _torch_stats.of_accelerator),
         (torch._C, "_accelerator_resetPeakStats", _torch_stats.reset_peak),
         (torch._C, "_accelerator_resetAccumulatedStats", _torch_stats.reset_accumulated),
         (torch._C, "_accelerator_getMemoryInfo", _statistics.memory_info),
@@ -101,6 +101,7 @@ def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
         (torch.cuda.memory.MemPool, "__new__", _mem_pool.new),
         (torch.cuda.memory, "MemPool", _mem_pool.MemPool),
         (torch.cuda, "MemPool", _mem_pool.MemPool),
+        *_mem_pool.retention(),
         (torch._C, "_cuda_getCheckpointState", _graph_trees.get_state),
         (torch._C, "_cuda_setCheckpointPoolState", _graph_trees.set_state),
         (torch._C, "_cuda_checkPoolLiveAllocations", _graph_trees.has_only),

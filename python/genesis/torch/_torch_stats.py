@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Callable
 
 import torch
+import torch.accelerator
 
 from .. import _statistics
 from .._statistics import Gauge, PoolStats
@@ -50,6 +51,16 @@ _sums_at_reset: dict[int, _Sums] = {}
 
 def nested(device: int) -> dict[str, Any]:
     """The result of ``torch.cuda.memory_stats_as_nested_dict``."""
+    return _nested(device, torch.cuda.memory.memory_stats)
+
+
+def of_accelerator(device: int) -> dict[str, Any]:
+    """The same with the keys of ``torch.accelerator.memory_stats``."""
+    return _nested(device, torch.accelerator.memory_stats)
+
+
+def _nested(device: int, flat: Callable[..., Any]) -> dict[str, Any]:
+    """The statistics of which ``flat`` is the flat form: it documents the keys."""
     figures = _read(device)
     with _lock:
         base = _sums_at_reset.get(device, _Sums())
@@ -68,7 +79,7 @@ def nested(device: int) -> dict[str, Any]:
     result["max_split_size"] = _alloc_conf.max_split_bytes()
     result["num_sync_all_streams"] = _collections(figures.device) - base.collections
     later: dict[str, Any] = {"num_oom_rejections": 0, "reserved_bytes_by_private_pools": {}}
-    documented = torch.cuda.memory.memory_stats.__doc__ or ""
+    documented = flat.__doc__ or ""
     result.update({name: value for name, value in later.items() if f'"{name}"' in documented})
     for name in ("oversize_allocations", "oversize_segments"):
         result[name] = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from support.memory import block
+from rows.e_pools import levels
+from support.memory import MIB, block
 from support.rows import row
 
 
@@ -91,3 +92,48 @@ def without_cuda() -> list[Any]:
     found = [torch._C._cuda_isHistoryEnabled()]
     torch.cuda.memory._record_memory_history(stacks="python", record_cuda=False)
     return [*found, torch._C._cuda_isHistoryEnabled(), block(10).nbytes]
+
+
+@row("torch._C._accelerator_getAllocatorSettings", of_some_versions=True)
+def settings_now() -> list[str]:
+    before: str = torch._C._accelerator_getAllocatorSettings()
+    torch._C._accelerator_setAllocatorSettings("garbage_collection_threshold:0.7")
+    return [before, torch._C._accelerator_getAllocatorSettings()]
+
+
+@row(
+    "torch.cuda.CUDAGraph.pools",
+    "torch.cuda.CUDAGraph._retain_pool",
+    "torch.cuda.CUDAGraph.capture_end_pre",
+    "torch.cuda.CUDAGraph.capture_end_post",
+    of_some_versions=True,
+)
+def retained_pools() -> list[Any]:
+    warnings.simplefilter("ignore")
+    pool, graph = torch.cuda.MemPool(), torch.cuda.CUDAGraph()
+    found: list[Any] = []
+
+    def note() -> None:
+        torch.cuda.empty_cache()
+        found.append([pool.use_count(), levels()])
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
+        own = block(3 * MIB)
+        for _ in range(2):
+            with torch.cuda.use_mem_pool(pool):
+                inside = block(5 * MIB)
+        graph.capture_end_pre()
+        graph.instantiate()
+        graph.capture_end_post()
+    found.append([tuple(each) in (tuple(graph.pool()), pool.id) for each in graph.pools()])
+    note()
+    del inside
+    note()
+    graph.replay()
+    torch.cuda.synchronize()
+    graph.reset()
+    note()
+    del own
+    note()
+    return found

@@ -70,6 +70,7 @@ def graphs() -> list[Any]:
     "torch.cuda.CUDAGraph.raw_cuda_graph_exec",
     "torch.cuda.CUDAGraph.register_generator_state",
     differs="the same: they ask the driver, never the allocator",
+    ignored=r"\[W.*register_generator_state\(\) is deprecated.*",
 )
 def handles_of_graphs() -> list[Any]:
     warnings.simplefilter("ignore")

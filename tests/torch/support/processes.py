@@ -9,6 +9,7 @@ to, because how a process starts and ends is what it tests.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import importlib.util
 import json
@@ -86,17 +87,26 @@ def run(place: Place, arguments: Any, env: Mapping[str, str], fresh: bool = Fals
 def _run_fresh(place: Place, arguments: Any, env: Mapping[str, str]) -> Finished:
     modules = ", ".join(("json", "sys", *place.imports, place.module))
     code = f"import {modules}; {place.module}.main(json.loads(sys.argv[1]))"
-    finished = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(arguments)],
-        cwd=place.folders[0],
-        env={**place.environment(), **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    return Finished(finished.returncode, finished.stdout, finished.stderr)
+    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, json.dumps(arguments)],
+            cwd=place.folders[0],
+            env={**place.environment(), **env},
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(TIMEOUT_SECONDS)
+        finally:
+            # Also what it has started and left, which would hold the files open.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        stdout.seek(0)
+        stderr.seek(0)
+        return Finished(status, stdout.read(), stderr.read())
 
 
 class _Server:

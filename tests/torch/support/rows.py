@@ -35,6 +35,8 @@ class Row:
     env: Mapping[str, str] = field(default_factory=dict)
     #: What every line on standard error matches, under Genesis; ``None``: there are no lines.
     says: Optional[str] = None
+    #: Lines of PyTorch's own that match do not count.
+    ignored: str = "$."
     #: The functions are missing in some versions of PyTorch, which are not asked.
     of_some_versions: bool = False
 

@@ -37,6 +37,11 @@ impl Machine {
         self.lock().usage(device)
     }
 
+    /// How much of the memory of `device` this process uses, in bytes.
+    pub fn used_bytes(&self, device: u32) -> Result<u64> {
+        self.lock().device(device).map(|entry| entry.used_bytes)
+    }
+
     /// The most physical memory of `device` that was in use at once, in bytes, after the machine
     /// was made or [`Self::reset_peak`] was last called.
     pub fn peak_used_bytes(&self, device: u32) -> Result<u64> {
