@@ -146,6 +146,25 @@ pub unsafe extern "C" fn genesis_malloc_named(
     allocated.map_or(std::ptr::null_mut(), pointer)
 }
 
+/// Allocates like `genesis_malloc` a block that has its memory, one handle of the driver's, to
+/// itself: it can be paused alone (`genesis_block_pause`), and registered with devices that take no
+/// memory of several handles. `size` is rounded up to whole granules of the driver. It belongs to
+/// no private pool. A failure returns NULL and sets the last error, also if PyTorch is the caller:
+/// `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic. Give it back with
+/// `genesis_block_release` if its memory is to go to the driver.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_malloc_alone(
+    size: usize,
+    device: c_int,
+    stream: genesis_stream,
+) -> *mut c_void {
+    let allocated = boundary::call(|| {
+        let device = ordinal(device)?;
+        instance::heap()?.allocate_alone(size as u64, device, stream_handle(stream))
+    });
+    allocated.map_or(std::ptr::null_mut(), pointer)
+}
+
 /// Records that work on `stream`, other than the block's own, uses the block at `ptr`. Once freed,
 /// the block is not reused before all work queued on `stream` by then has completed. The stream may
 /// be of any device and must exist until the block is freed. A default stream is that of the
@@ -168,6 +187,26 @@ pub extern "C" fn genesis_block_release(ptr: *mut c_void) -> Status {
         }
         instance::heap()?.free_directly(ptr as u64).map(drop)
     })
+}
+
+/// Returns the physical memory of the block at `ptr` to the driver until `genesis_block_resume`, or
+/// until its tag is resumed. Its contents are dropped; its address stays. The block must have been
+/// allocated under a tag and have its memory to itself (`genesis_malloc_alone`), otherwise the result
+/// is `GENESIS_STATUS_INVALID_ARGUMENT`. Until then no work may access the block, but it may be
+/// freed. Does nothing if it is paused.
+///
+/// Waits for all devices; otherwise fails as `genesis_tag_pause` does, with nothing changed.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_block_pause(ptr: *mut c_void) -> Status {
+    boundary::status(|| instance::heap()?.pause_block(ptr as u64))
+}
+
+/// Restores the physical memory of the block at `ptr`, at the same address and with undefined
+/// contents. Does nothing if it is not paused. Fails as `genesis_tag_resume` does: then it is still
+/// paused.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_block_resume(ptr: *mut c_void) -> Status {
+    boundary::status(|| instance::heap()?.resume_block(ptr as u64))
 }
 
 /// Writes the live block that contains `ptr` to `info`; `ptr` need not be its start.
