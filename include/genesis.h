@@ -1526,6 +1526,9 @@ void genesis_torch_init(int device_count);
 // PyTorch's do. A stream is identified by its handle, without asking the driver for its number.
 void *genesis_torch_malloc(size_t size, int device, genesis_stream stream);
 
+// `genesis_malloc_alone` for a caller whose streams last as long as the process, as PyTorch's do.
+void *genesis_torch_malloc_alone(size_t size, int device, genesis_stream stream);
+
 // For the constructor: `genesis_free` for a block of `genesis_torch_malloc`. PyTorch's profilers
 // and trace callbacks are told.
 void genesis_torch_free(void *ptr, size_t size, int device, genesis_stream stream);

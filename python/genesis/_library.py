@@ -339,7 +339,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_backend_get": (_Status, [_Pointer(_Text)]),
     "genesis_malloc": (_Address, [_Size, _Int, _Address]),
     "genesis_free": (None, [_Address, _Size, _Int, _Address]),
-    "genesis_malloc_alone": (_Address, [_Size, _Int, _Address]),
+    "genesis_torch_malloc_alone": (_Address, [_Size, _Int, _Address]),
     "genesis_block_info_get": (_Status, [_Address, _Pointer(CBlockInfo)]),
     "genesis_block_release": (_Status, [_Address]),
     "genesis_block_pause": (_Status, [_Address]),

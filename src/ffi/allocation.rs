@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use super::{boundary, genesis_stream, ordinal, pointer, stream_handle, torch, write_required};
-use crate::base::{DeviceOrdinal, Result, Status, StreamHandle};
+use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::callsite;
 use crate::heap::{Heap, LiveBlock, Stream};
 use crate::instance;
@@ -158,9 +158,20 @@ pub extern "C" fn genesis_malloc_alone(
     device: c_int,
     stream: genesis_stream,
 ) -> *mut c_void {
+    serve_alone(size, device, stream, Heap::identify)
+}
+
+/// `genesis_malloc_alone` on the stream that `identify` returns.
+pub(super) fn serve_alone(
+    size: usize,
+    device: c_int,
+    stream: genesis_stream,
+    identify: impl FnOnce(&Heap, DeviceOrdinal, StreamHandle) -> Result<Stream>,
+) -> *mut c_void {
     let allocated = boundary::call(|| {
-        let device = ordinal(device)?;
-        instance::heap()?.allocate_alone(size as u64, device, stream_handle(stream))
+        let (heap, device) = (instance::heap()?, ordinal(device)?);
+        let stream = identify(heap, device, stream_handle(stream))?;
+        heap.allocate_alone(size as u64, device, stream)
     });
     allocated.map_or(std::ptr::null_mut(), pointer)
 }
@@ -198,7 +209,12 @@ pub extern "C" fn genesis_block_release(ptr: *mut c_void) -> Status {
 /// Waits for all devices; otherwise fails as `genesis_tag_pause` does, with nothing changed.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_block_pause(ptr: *mut c_void) -> Status {
-    boundary::status(|| instance::heap()?.pause_block(ptr as u64))
+    boundary::status(|| instance::heap()?.pause_block(address_of(ptr)?))
+}
+
+/// The address of a block that must be named.
+fn address_of(ptr: *mut c_void) -> Result<u64> {
+    if ptr.is_null() { Err(Error::invalid_argument("the block is null")) } else { Ok(ptr as u64) }
 }
 
 /// Restores the physical memory of the block at `ptr`, at the same address and with undefined
@@ -206,7 +222,7 @@ pub extern "C" fn genesis_block_pause(ptr: *mut c_void) -> Status {
 /// paused.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_block_resume(ptr: *mut c_void) -> Status {
-    boundary::status(|| instance::heap()?.resume_block(ptr as u64))
+    boundary::status(|| instance::heap()?.resume_block(address_of(ptr)?))
 }
 
 /// Writes the live block that contains `ptr` to `info`; `ptr` need not be its start.

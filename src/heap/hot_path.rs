@@ -61,20 +61,19 @@ impl Heap {
         }
     }
 
-    /// [`Self::allocate`] of a block that has its memory, one handle of the driver's, to itself, so
+    /// [`Self::allocate_on`] of a block that has its memory, one handle of the driver's, to itself, so
     /// that it can be paused alone ([`Self::pause_block`]). `requested_bytes` are rounded up to whole
     /// granules. It belongs to no private pool. `NotSupported` unless the memory is Elastic's.
     pub fn allocate_alone(
         &self,
         requested_bytes: u64,
         device: DeviceOrdinal,
-        stream: StreamHandle,
+        stream: Stream,
     ) -> Result<u64> {
         if requested_bytes == 0 {
-            return Ok(self.notes.allocated_nothing(device, stream));
+            return Ok(self.notes.allocated_nothing(device, stream.handle));
         }
         self.require_elastic()?;
-        let stream = self.identify(device, stream)?;
         let device = self.device(device)?;
         let Some(extents) = device.state.backing.extents() else {
             let message = format!("device {} has no virtual memory management", device.ordinal);

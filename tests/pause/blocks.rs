@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use genesis::base::Status;
+use genesis::base::{Result, Status, StreamHandle};
 use genesis::base::size::MIB;
 use genesis::config::PoolType;
 use genesis::heap::PoolId;
@@ -24,10 +24,14 @@ on_both_stores! {
 }
 
 impl Rig {
+    fn allocate_alone(&self, bytes: u64, stream: StreamHandle) -> Result<u64> {
+        self.heap.allocate_alone(bytes, DEVICE, self.heap.identify(DEVICE, stream).unwrap())
+    }
+
     #[track_caller]
     fn alone(&self, tag: &str, bytes: u64, pattern: u8) -> Held {
         self.heap.begin_tag(tag).unwrap();
-        let address = self.heap.allocate_alone(bytes, DEVICE, A).unwrap();
+        let address = self.allocate_alone(bytes, A).unwrap();
         self.heap.end_tag().unwrap();
         self.touch(address, A);
         self.filled(Held { address, bytes: bytes.next_multiple_of(2 * MIB), stream: A, pattern })
@@ -111,7 +115,7 @@ fn a_tag_brings_its_blocks_back(store: StoreKind) {
 
 fn other_blocks_are_refused(store: StoreKind) {
     let scene = Scene::new(store);
-    let untagged = scene.rig.heap.allocate_alone(24 * MIB, DEVICE, B).unwrap();
+    let untagged = scene.rig.allocate_alone(24 * MIB, B).unwrap();
     let reserved_bytes = scene.rig.reserved_bytes();
     let refuses = |address, status| {
         assert_eq!(status_of(scene.rig.heap.pause_block(address)), status);
@@ -126,12 +130,15 @@ fn other_blocks_are_refused(store: StoreKind) {
     refuses(4096, Status::ForeignPointer);
     for pool_type in [PoolType::Caching, PoolType::Naive] {
         let rig = Subject::new(pool_type, store).plan().start();
-        let refused = rig.heap.allocate_alone(MIB, DEVICE, A);
+        let refused = rig.allocate_alone(MIB, A);
         assert_eq!(status_of(refused), Status::NotSupported);
+        let block = rig.allocate(MIB, A);
+        assert_eq!(status_of(rig.heap.pause_block(block)), Status::NotSupported);
+        rig.free(block);
         rig.finish();
     }
-    assert_eq!(scene.rig.heap.allocate_alone(0, DEVICE, A), Ok(0));
-    let too_much = scene.rig.heap.allocate_alone(u64::MAX, DEVICE, A);
+    assert_eq!(scene.rig.allocate_alone(0, A), Ok(0));
+    let too_much = scene.rig.allocate_alone(u64::MAX, A);
     assert_eq!(status_of(too_much), Status::OutOfMemory);
     scene.finish();
 }
@@ -142,10 +149,10 @@ fn limits_and_pools(store: StoreKind) {
     rig.heap.set_tag_limit(WEIGHTS, None, Some(10 * MIB)).unwrap();
     let held = rig.alone(WEIGHTS, 7 * MIB, 1);
     rig.heap.begin_tag(WEIGHTS).unwrap();
-    let refused = rig.heap.allocate_alone(4 * MIB, DEVICE, A);
+    let refused = rig.allocate_alone(4 * MIB, A);
     assert_eq!(status_of(refused), Status::LimitReached);
     rig.heap.begin_pool(DEVICE, POOL, Arc::new(|_| true)).unwrap();
-    let within = rig.heap.allocate_alone(2 * MIB, DEVICE, A).unwrap();
+    let within = rig.allocate_alone(2 * MIB, A).unwrap();
     rig.heap.end_pool(DEVICE, POOL).unwrap();
     rig.heap.end_tag().unwrap();
     assert_eq!(rig.heap.pool_usage(DEVICE, POOL).unwrap().reserved_bytes, 0, "not the pool's");

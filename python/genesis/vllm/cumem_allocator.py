@@ -5,14 +5,14 @@ two functions of a library with the name that vLLM looks for. Each segment is a 
 with one handle of memory to itself, under the tag that vLLM has set. vLLM is told of it, keeps its
 *handle* (device, bytes, address and a number), and asks for its memory to go and to come back:
 
-=======================================  =========================================
+=======================================  ==============================================
 vLLM                                     the block
-=======================================  =========================================
-``my_malloc``, then ``python_malloc``    ``genesis_malloc_alone`` under the tag
+=======================================  ==============================================
+``my_malloc``, then ``python_malloc``    ``genesis_torch_malloc_alone``, under its tag
 ``python_unmap_and_release``             ``genesis_block_pause``
 ``python_create_and_map``                ``genesis_block_resume``
 ``my_free``, after ``python_free``       ``genesis_block_release``
-=======================================  =========================================
+=======================================  ==============================================
 
 vLLM copies contents itself. Where its own module ends in an error of the driver's, these functions
 raise, with nothing changed; what is done already is not done again.
@@ -102,7 +102,7 @@ def _told(size: int, device: int, stream: Optional[int]) -> int:
         raise RuntimeError("vllm.cumem_allocator.init_module was not called")
     malloc = _functions[0]
     with _tags.tag(_tag_of(malloc)):
-        address = _library.function("genesis_malloc_alone")(size, device, stream)
+        address = _library.function("genesis_torch_malloc_alone")(size, device, stream)
     if not address:
         return 0
     try:

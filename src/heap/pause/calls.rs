@@ -144,6 +144,7 @@ impl Heap {
     /// Waits for all devices. `ForeignPointer` and `DoubleFree` as for a free; `InvalidArgument` for
     /// a block that shares its memory or has no tag; otherwise fails as [`Self::pause_tags`] does.
     pub fn pause_block(&self, address: u64) -> Result<()> {
+        self.require_elastic()?;
         let Some((lane, chosen)) = self.choose_block(address, State::Live)? else { return Ok(()) };
         let Some(tag) = self.tags.name(lane.pool()) else {
             let message = format!("the block at {address:#x} was allocated under no tag");
@@ -157,6 +158,7 @@ impl Heap {
     /// Restores the memory of the block at `address`; its contents are undefined. Does nothing if
     /// the block is not paused. Fails as [`Self::resume_tags`] and a free do.
     pub fn resume_block(&self, address: u64) -> Result<()> {
+        self.require_elastic()?;
         let Some((_, chosen)) = self.choose_block(address, State::Paused)? else { return Ok(()) };
         let _transition = self.begin_transition()?;
         self.resume_chosen(&chosen)
