@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use genesis::base::{Result, Status, StreamHandle};
 use genesis::base::size::MIB;
+use genesis::base::{Result, Status, StreamHandle};
 use genesis::config::PoolType;
 use genesis::heap::PoolId;
 use simgpu::{Call, CaptureMode, StoreKind, Times};
@@ -98,9 +98,8 @@ fn what_was_freed_stays_away(store: StoreKind) {
 
 fn a_tag_brings_its_blocks_back(store: StoreKind) {
     let scene = Scene::new(store);
-    let [one, other] = [(WEIGHTS, 1), (CACHE, 2)].map(|(tag, byte)| {
-        scene.rig.alone(tag, 24 * MIB, byte)
-    });
+    let [one, other] =
+        [(WEIGHTS, 1), (CACHE, 2)].map(|(tag, byte)| scene.rig.alone(tag, 24 * MIB, byte));
     scene.rig.heap.pause_block(one.address).unwrap();
     scene.rig.heap.pause_block(other.address).unwrap();
     scene.rig.pause(WEIGHTS, true);

@@ -39,11 +39,7 @@ pub unsafe extern "C" fn genesis_cumem_functions_set(
 /// # Safety
 /// None of the arguments is read here.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn my_malloc(
-    size: isize,
-    device: c_int,
-    stream: *mut c_void,
-) -> *mut c_void {
+pub unsafe extern "C" fn my_malloc(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
     match functions() {
         // SAFETY: the contract of `genesis_cumem_functions_set`.
         Some((allocate, _)) => unsafe { allocate(size, device, stream) },

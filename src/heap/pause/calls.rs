@@ -368,7 +368,8 @@ impl Heap {
             let table = &mut extents.store.extents();
             if chosen.is_block() && !lane.has_alone(&state, table, chosen.range()) {
                 let address = chosen.range().start;
-                let message = format!("the block at {address:#x} does not have its memory to itself");
+                let message =
+                    format!("the block at {address:#x} does not have its memory to itself");
                 return Err(Error::invalid_argument(message));
             }
             if !lane.set_aside(&mut state, table, (mark, is_fixed), chosen.range()) {
