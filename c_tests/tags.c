@@ -87,12 +87,14 @@ static void a_block_alone_is_paused(void)
     CHECK_OK(genesis_block_info_get(block, &info));
     CHECK(info.allocated_bytes == 4 * MIB && info.requested_bytes == 4 * MIB);
     const uint64_t before = stats_of(0).reserved_bytes.current;
-    for (int time = 0; time < 2; time++)
+    for (int time = 0; time < 2; time++) {
         CHECK_OK(genesis_block_pause(block));
+    }
     CHECK(stats_of(0).reserved_bytes.current == before - 4 * MIB);
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_block_pause(other));
-    for (int time = 0; time < 2; time++)
+    for (int time = 0; time < 2; time++) {
         CHECK_OK(genesis_block_resume(block));
+    }
     CHECK(stats_of(0).reserved_bytes.current == before);
     fill((unsigned char *)block, 3 * MIB, 30);
     CHECK_OK(genesis_block_pause(block));

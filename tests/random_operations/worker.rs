@@ -1,13 +1,16 @@
 //! A program that does anything at all, correctly: it orders its own streams with events and
 //! tells the heap of every stream that uses a block.
 
+#[path = "pauses.rs"]
+mod pauses;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use genesis::base::size::{KIB, MIB};
 use genesis::base::{Backup, DeviceOrdinal, Result, Status, StreamHandle};
 use genesis::config::PoolType;
-use genesis::heap::{Keeping, PoolId};
+use genesis::heap::PoolId;
 use simgpu::{Access, Work};
 
 use crate::oracle::Oracle;
@@ -395,85 +398,6 @@ impl Worker {
                 ),
             }
         }
-    }
-
-    /// Pauses the worker's own tag. Another worker may be about its own at the moment.
-    fn pause(&mut self) {
-        let backup = match self.random.below(16) {
-            0 => Some(Backup::Disk),
-            1..5 => Some(Backup::Pinned),
-            5..9 => Some(Backup::Pageable),
-            9..13 => Some(Backup::None),
-            _ => None,
-        };
-        let version = (self.random.below(4) == 0).then(|| 1 + self.random.below(2));
-        match self.rig.heap.pause_tags(Some(&self.tag), Keeping { backup, version }) {
-            Ok(()) => {
-                let goes = |live: &&mut Live| (live.is_tagged || live.is_pooled) && !live.is_paused;
-                for live in self.live.iter_mut().filter(goes) {
-                    live.is_paused = true;
-                    self.oracle.pause(live.device as usize, live.allocated_bytes);
-                }
-            }
-            // It has not been used yet.
-            Err(error) if error.status == Status::InvalidArgument => {}
-            Err(error) if error.status == Status::NotSupported => self.assert_not_elastic(),
-            Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
-        }
-    }
-
-    /// Resumes it, if there is enough memory.
-    fn resume(&mut self) {
-        match self.rig.heap.resume(&self.tag) {
-            Ok(()) => {
-                for live in self.live.iter_mut().filter(|live| live.is_paused) {
-                    live.is_paused = false;
-                    self.oracle.resume(live.device as usize, live.allocated_bytes);
-                }
-            }
-            Err(error) if error.status == Status::InvalidArgument => {}
-            Err(error) if error.status == Status::OutOfMemory => {}
-            Err(error) if error.status == Status::NotSupported => self.assert_not_elastic(),
-            Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
-        }
-    }
-
-    /// Pauses a block, which it is if it has its memory to itself; others may.
-    fn pause_block(&mut self) {
-        let Some(index) = self.pick_live() else { return };
-        let live = self.live[index];
-        match self.rig.heap.pause_block(live.address) {
-            Ok(()) if live.is_paused => {}
-            Ok(()) => {
-                assert!(live.is_tagged, "{live:?}");
-                self.live[index].is_paused = true;
-                self.oracle.pause(live.device as usize, live.allocated_bytes);
-            }
-            Err(error) if error.status == Status::InvalidArgument => {
-                assert!(!live.is_alone, "{error}");
-            }
-            Err(error) if error.status == Status::NotSupported => self.assert_not_elastic(),
-            Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
-        }
-    }
-
-    /// Resumes one of the paused blocks whose memory is only theirs.
-    fn resume_block(&mut self) {
-        let is_away = |live: &Live| live.is_alone && live.is_paused;
-        let Some(index) = self.live.iter().position(is_away) else { return };
-        let live = self.live[index];
-        match self.rig.heap.resume_block(live.address) {
-            Ok(()) => {
-                self.live[index].is_paused = false;
-                self.oracle.resume(live.device as usize, live.allocated_bytes);
-            }
-            Err(error) if error.status == Status::OutOfMemory => {}
-            Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
-        }
-    }
-
-    fn assert_not_elastic(&self) {
-        assert!(!self.is_elastic());
     }
 
     /// Limits the worker's own tag and everybody's, or ends the limits.

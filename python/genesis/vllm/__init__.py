@@ -1,8 +1,8 @@
 """vLLM's sleep mode on Genesis's memory.
 
 vLLM's ``CuMemAllocator`` is Python over a module in C, which asks the driver for memory. After
-:func:`install` it is the same Python over Genesis: what sleeps and wakes is memory of Genesis's tags,
-in its statistics, limits, profiles and in ``genesis top``.
+:func:`install` it is the same Python over Genesis: what sleeps and wakes is memory of Genesis's
+tags, in its statistics, limits, profiles and in ``genesis top``.
 """
 
 from __future__ import annotations

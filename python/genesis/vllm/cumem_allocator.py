@@ -37,9 +37,7 @@ Free = Callable[[int], Handle]
 
 _FILE_NAME = "cumem_allocator-genesis.so"
 _ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
-_FREE = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p
-)
+_FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
 #: What vLLM's memory is called where vLLM does not say.
 _DEFAULT_TAG = "default"
 
