@@ -1,6 +1,7 @@
 //! `cargo xtask test-frameworks`: the tests that run CuPy, RMM, Numba and ONNX Runtime on simcuda,
-//! torch_memory_saver's own tests and vLLM's own allocator on Genesis, and MXNet on the host, without a GPU. The C++ programs in examples/ are compiled and run by
-//! `test-packages`, in the pages about them.
+//! torch_memory_saver's own tests and vLLM's own allocator on Genesis, and MXNet on the host, without
+//! a GPU. The C++ programs in examples/ are compiled and run by `test-packages`, in the pages about
+//! them.
 //!
 //! All but MXNet come from the package registry into the environment that `test-torch` makes; with
 //! PyTorch's CUDA libraries there, they take a gigabyte more. MXNet's wheels need an older Python
