@@ -50,6 +50,8 @@ static void all_of_them(void)
     REFUSES_NULL(genesis_tag_pause_with(NULL, 1, 0));
     REFUSES_NULL(genesis_tag_backup_get(NULL, 1, NULL));
     REFUSES_NULL(genesis_tag_resume(NULL));
+    REFUSES_NULL(genesis_block_pause(NULL));
+    REFUSES_NULL(genesis_block_resume(NULL));
     REFUSES_NULL(genesis_tag_generation_get(NULL, &generation));
     REFUSES_NULL(genesis_tag_generation_get("weights", NULL));
     CHECK(generation == 7);

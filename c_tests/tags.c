@@ -77,6 +77,35 @@ static void every_backup_keeps_contents(void)
     }
 }
 
+static void a_block_alone_is_paused(void)
+{
+    CHECK_OK(genesis_tag_push("alone"));
+    void *block = genesis_malloc_alone(3 * MIB, 0, STREAM(1));
+    void *other = block_of(MIB, STREAM(1));
+    CHECK_OK(genesis_tag_pop());
+    genesis_block_info info;
+    CHECK_OK(genesis_block_info_get(block, &info));
+    CHECK(info.allocated_bytes == 4 * MIB && info.requested_bytes == 4 * MIB);
+    const uint64_t before = stats_of(0).reserved_bytes.current;
+    for (int time = 0; time < 2; time++) {
+        CHECK_OK(genesis_block_pause(block));
+    }
+    CHECK(stats_of(0).reserved_bytes.current == before - 4 * MIB);
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_block_pause(other));
+    for (int time = 0; time < 2; time++) {
+        CHECK_OK(genesis_block_resume(block));
+    }
+    CHECK(stats_of(0).reserved_bytes.current == before);
+    fill((unsigned char *)block, 3 * MIB, 30);
+    CHECK_OK(genesis_block_pause(block));
+    CHECK_OK(genesis_block_release(block));
+    CHECK_FAILS(GENESIS_STATUS_FOREIGN_POINTER, genesis_block_resume(block));
+    genesis_free(other, 0, STREAM(1));
+    CHECK(genesis_malloc_alone(0, 0, STREAM(1)) == NULL);
+    CHECK_REPORTS(GENESIS_STATUS_INVALID_DEVICE, genesis_malloc_alone(1, -1, STREAM(1)));
+    CHECK_REPORTS(GENESIS_STATUS_OUT_OF_MEMORY, genesis_malloc_alone(SIZE_MAX, 0, STREAM(1)));
+}
+
 struct sum {
     const char *tag;
     size_t visits;
@@ -185,6 +214,11 @@ static void others_have_none(void)
 {
     CHECK_FAILS(GENESIS_STATUS_NOT_SUPPORTED, genesis_tag_pause("weights", 1));
     CHECK_FAILS(GENESIS_STATUS_NOT_SUPPORTED, genesis_tag_resume("weights"));
+    void *block = block_of(MIB, STREAM(1));
+    CHECK_FAILS(GENESIS_STATUS_NOT_SUPPORTED, genesis_block_pause(block));
+    CHECK_FAILS(GENESIS_STATUS_NOT_SUPPORTED, genesis_block_resume(block));
+    genesis_free(block, 0, STREAM(1));
+    CHECK_REPORTS(GENESIS_STATUS_NOT_SUPPORTED, genesis_malloc_alone(MIB, 0, STREAM(1)));
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_tag_pop());
     CHECK_FAILS(GENESIS_STATUS_NOT_SUPPORTED, genesis_peer_access_enable(0, 0));
 }
@@ -197,6 +231,7 @@ int main(void)
     if (strategy_is("Elastic")) {
         contents_are_kept();
         every_backup_keeps_contents();
+        a_block_alone_is_paused();
         misuse_is_reported();
     } else {
         others_have_none();

@@ -580,6 +580,14 @@ void *genesis_malloc_named(size_t size,
                            const char *scope,
                            const char *name);
 
+// Allocates like `genesis_malloc` a block that has its memory, one handle of the driver's, to
+// itself: it can be paused alone (`genesis_block_pause`), and registered with devices that take no
+// memory of several handles. `size` is rounded up to whole granules of the driver. It belongs to
+// no private pool. A failure returns NULL and sets the last error, also if PyTorch is the caller:
+// `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic. Give it back with
+// `genesis_block_release` if its memory is to go to the driver.
+void *genesis_malloc_alone(size_t size, int device, genesis_stream stream);
+
 // Records that work on `stream`, other than the block's own, uses the block at `ptr`. Once freed,
 // the block is not reused before all work queued on `stream` by then has completed. The stream may
 // be of any device and must exist until the block is freed. A default stream is that of the
@@ -592,6 +600,20 @@ genesis_status genesis_block_record_stream(void *ptr, genesis_stream stream);
 //
 // May wait for the device. Linear in the number of segments.
 genesis_status genesis_block_release(void *ptr);
+
+// Returns the physical memory of the block at `ptr` to the driver until `genesis_block_resume`, or
+// until its tag is resumed. Its contents are dropped; its address stays. The block must have been
+// allocated under a tag and have its memory to itself (`genesis_malloc_alone`), otherwise the result
+// is `GENESIS_STATUS_INVALID_ARGUMENT`. Until then no work may access the block, but it may be
+// freed. Does nothing if it is paused.
+//
+// Waits for all devices; otherwise fails as `genesis_tag_pause` does, with nothing changed.
+genesis_status genesis_block_pause(void *ptr);
+
+// Restores the physical memory of the block at `ptr`, at the same address and with undefined
+// contents. Does nothing if it is not paused. Fails as `genesis_tag_resume` does: then it is still
+// paused.
+genesis_status genesis_block_resume(void *ptr);
 
 // Writes the live block that contains `ptr` to `info`; `ptr` need not be its start.
 //
@@ -1503,6 +1525,9 @@ void genesis_torch_init(int device_count);
 // For the constructor: `genesis_malloc` for a caller whose streams last as long as the process, as
 // PyTorch's do. A stream is identified by its handle, without asking the driver for its number.
 void *genesis_torch_malloc(size_t size, int device, genesis_stream stream);
+
+// `genesis_malloc_alone` for a caller whose streams last as long as the process, as PyTorch's do.
+void *genesis_torch_malloc_alone(size_t size, int device, genesis_stream stream);
 
 // For the constructor: `genesis_free` for a block of `genesis_torch_malloc`. PyTorch's profilers
 // and trace callbacks are told.

@@ -16,7 +16,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 LIBRARY = "lib/libgenesis.so"
-OTHERS = ("lib/libgenesis_preload.so", "bin/genesis")
+OTHERS = ("lib/libgenesis_preload.so", "lib/cumem_allocator-genesis.so", "bin/genesis")
 DOCUMENTS = "share/doc/genesis"
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -23,9 +23,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use genesis::base::size::MIB;
-use genesis::base::{DeviceOrdinal, Error, StreamHandle};
+use genesis::base::{Backup, DeviceOrdinal, Error, StreamHandle};
 use genesis::config::{DebugModes, ElasticPolicy, PoolType, Settings};
-use genesis::heap::PoolId;
+use genesis::heap::{Keeping, PoolId};
 use genesis::observe::Statistics;
 use simgpu::{Call, CaptureMode, Code, StoreKind, Target, Times, Usage, Work};
 
@@ -33,7 +33,7 @@ use support::{A, B, C, DEVICE, Random, Rig, Subject, tier};
 use verdict::{Fault, Outcome, Outcomes, judge, statuses};
 
 /// The kinds of call the program makes of the heap's driver.
-const KINDS: [Call; 20] = [
+const KINDS: [Call; 23] = [
     Call::MemoryInfo,
     Call::Allocate,
     Call::Free,
@@ -54,12 +54,18 @@ const KINDS: [Call; 20] = [
     Call::Synchronize,
     Call::Fill,
     Call::CopyToHost,
+    Call::CopyToDevice,
+    Call::HostRegister,
+    Call::HostUnregister,
 ];
 /// Those it makes of its own.
 const OWN_KINDS: [Call; 4] =
     [Call::StreamCreate, Call::StreamDestroy, Call::BeginCapture, Call::EndCapture];
 /// A tag with a limit.
 const LIMITED: &str = "limited";
+/// A tag that is paused, and a graph's pool that is paused with it.
+const SLEEPING: &str = "sleeping";
+const SLEEPING_POOL: PoolId = PoolId(60, 61);
 /// A private pool with a limit.
 const LIMITED_POOL: PoolId = PoolId(50, 51);
 const UNKNOWN: Code = Code(12345);

@@ -8,6 +8,8 @@
 mod backups;
 #[path = "pause/basics.rs"]
 mod basics;
+#[path = "pause/blocks.rs"]
+mod blocks;
 #[path = "pause/failures.rs"]
 mod failures;
 #[path = "pause/pools.rs"]
@@ -108,8 +110,13 @@ impl Rig {
         if tag.is_some() {
             self.heap.end_tag().unwrap();
         }
-        let held = Held { address, bytes, stream, pattern };
+        self.filled(Held { address, bytes, stream, pattern })
+    }
+
+    /// The block, with its bytes in it.
+    pub fn filled(&self, held: Held) -> Held {
         if self.has_bytes() {
+            let Held { address, bytes, pattern, .. } = held;
             // SAFETY: a live block of so many bytes, which nobody else knows.
             unsafe { std::ptr::write_bytes(address as *mut u8, pattern, bytes as usize) };
         }

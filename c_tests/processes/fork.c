@@ -91,6 +91,8 @@ static void be_refused(void)
     FORKED(genesis_tag_push_with("weights", GENESIS_BACKUP_DISK));
     FORKED(genesis_tag_pause_with("weights", GENESIS_BACKUP_NONE, 0));
     FORKED(genesis_tags_resume());
+    FORKED(genesis_block_pause(&bytes));
+    FORKED(genesis_block_resume(&bytes));
     FORKED(genesis_tag_generation_get("weights", &id));
     FORKED(genesis_peer_access_enable(0, 0));
     FORKED(genesis_stats_get(0, &stats));

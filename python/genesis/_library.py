@@ -142,6 +142,18 @@ class CPoolStats(ctypes.Structure):
     ]
 
 
+class CBlockInfo(ctypes.Structure):
+    """``genesis_block_info``."""
+
+    _fields_ = [
+        ("address", ctypes.c_void_p),
+        ("requested_bytes", ctypes.c_size_t),
+        ("allocated_bytes", ctypes.c_size_t),
+        ("stream", ctypes.c_void_p),
+        ("device", ctypes.c_int),
+    ]
+
+
 class CLiveBlock(ctypes.Structure):
     """``genesis_live_block``."""
 
@@ -327,6 +339,11 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_backend_get": (_Status, [_Pointer(_Text)]),
     "genesis_malloc": (_Address, [_Size, _Int, _Address]),
     "genesis_free": (None, [_Address, _Size, _Int, _Address]),
+    "genesis_torch_malloc_alone": (_Address, [_Size, _Int, _Address]),
+    "genesis_block_info_get": (_Status, [_Address, _Pointer(CBlockInfo)]),
+    "genesis_block_release": (_Status, [_Address]),
+    "genesis_block_pause": (_Status, [_Address]),
+    "genesis_block_resume": (_Status, [_Address]),
     "genesis_block_export": (_Status, [_Address, ctypes.c_char_p]),
     "genesis_block_discard": (_Status, [ctypes.c_char_p]),
     "genesis_block_record_stream": (_Status, [_Address, _Address]),

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use super::{boundary, genesis_stream, ordinal, pointer, stream_handle, torch, write_required};
-use crate::base::{DeviceOrdinal, Result, Status, StreamHandle};
+use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::callsite;
 use crate::heap::{Heap, LiveBlock, Stream};
 use crate::instance;
@@ -146,6 +146,36 @@ pub unsafe extern "C" fn genesis_malloc_named(
     allocated.map_or(std::ptr::null_mut(), pointer)
 }
 
+/// Allocates like `genesis_malloc` a block that has its memory, one handle of the driver's, to
+/// itself: it can be paused alone (`genesis_block_pause`), and registered with devices that take no
+/// memory of several handles. `size` is rounded up to whole granules of the driver. It belongs to
+/// no private pool. A failure returns NULL and sets the last error, also if PyTorch is the caller:
+/// `GENESIS_STATUS_NOT_SUPPORTED` under other strategies than Elastic. Give it back with
+/// `genesis_block_release` if its memory is to go to the driver.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_malloc_alone(
+    size: usize,
+    device: c_int,
+    stream: genesis_stream,
+) -> *mut c_void {
+    serve_alone(size, device, stream, Heap::identify)
+}
+
+/// `genesis_malloc_alone` on the stream that `identify` returns.
+pub(super) fn serve_alone(
+    size: usize,
+    device: c_int,
+    stream: genesis_stream,
+    identify: impl FnOnce(&Heap, DeviceOrdinal, StreamHandle) -> Result<Stream>,
+) -> *mut c_void {
+    let allocated = boundary::call(|| {
+        let (heap, device) = (instance::heap()?, ordinal(device)?);
+        let stream = identify(heap, device, stream_handle(stream))?;
+        heap.allocate_alone(size as u64, device, stream)
+    });
+    allocated.map_or(std::ptr::null_mut(), pointer)
+}
+
 /// Records that work on `stream`, other than the block's own, uses the block at `ptr`. Once freed,
 /// the block is not reused before all work queued on `stream` by then has completed. The stream may
 /// be of any device and must exist until the block is freed. A default stream is that of the
@@ -168,6 +198,31 @@ pub extern "C" fn genesis_block_release(ptr: *mut c_void) -> Status {
         }
         instance::heap()?.free_directly(ptr as u64).map(drop)
     })
+}
+
+/// Returns the physical memory of the block at `ptr` to the driver until `genesis_block_resume`, or
+/// until its tag is resumed. Its contents are dropped; its address stays. The block must have been
+/// allocated under a tag and have its memory to itself (`genesis_malloc_alone`), otherwise the result
+/// is `GENESIS_STATUS_INVALID_ARGUMENT`. Until then no work may access the block, but it may be
+/// freed. Does nothing if it is paused.
+///
+/// Waits for all devices; otherwise fails as `genesis_tag_pause` does, with nothing changed.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_block_pause(ptr: *mut c_void) -> Status {
+    boundary::status(|| instance::heap()?.pause_block(address_of(ptr)?))
+}
+
+/// The address of a block that must be named.
+fn address_of(ptr: *mut c_void) -> Result<u64> {
+    if ptr.is_null() { Err(Error::invalid_argument("the block is null")) } else { Ok(ptr as u64) }
+}
+
+/// Restores the physical memory of the block at `ptr`, at the same address and with undefined
+/// contents. Does nothing if it is not paused. Fails as `genesis_tag_resume` does: then it is still
+/// paused.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_block_resume(ptr: *mut c_void) -> Status {
+    boundary::status(|| instance::heap()?.resume_block(address_of(ptr)?))
 }
 
 /// Writes the live block that contains `ptr` to `info`; `ptr` need not be its start.

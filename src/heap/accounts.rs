@@ -69,18 +69,19 @@ impl Known {
 }
 
 impl DeviceHeap<'_> {
-    /// Allocates while a private pool is begun or threads may have begun a tag.
+    /// Allocates from the lanes of `number`, under the limits of its tags.
     #[cold]
     #[inline(never)]
     pub(super) fn allocate_apart(
         self,
+        number: PoolNumber,
         stream: Stream,
-        requested_bytes: u64,
-        block_bytes: u64,
+        (requested_bytes, block_bytes): (u64, u64),
+        is_alone: bool,
     ) -> Result<u64> {
-        let number = self.pool_for(stream.handle);
+        let bytes = (requested_bytes, block_bytes);
         if !number.is_tagged() {
-            return self.allocate_in(number, stream, requested_bytes, block_bytes);
+            return self.allocate_in(number, stream, bytes, is_alone);
         }
         let tags = &self.heap.tags;
         if let Some(error) = self.lack_of_margin(requested_bytes, block_bytes)? {
@@ -92,7 +93,7 @@ impl DeviceHeap<'_> {
                 self.stopped_by_limit(PartLimit { requested_bytes, ..limit }, stream.handle)
             );
         }
-        let served = self.allocate_in(number, stream, requested_bytes, block_bytes);
+        let served = self.allocate_in(number, stream, bytes, is_alone);
         if served.is_err() {
             tags.known.lock().refund(number, self.ordinal, block_bytes);
         }

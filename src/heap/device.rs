@@ -166,6 +166,11 @@ impl<'a> DeviceHeap<'a> {
         {
             return number;
         }
+        self.current_tags()
+    }
+
+    /// The nesting of tags of the calling thread.
+    pub(super) fn current_tags(self) -> PoolNumber {
         if !self.pools.is_tagged() {
             return PoolNumber::COMMON;
         }

@@ -54,10 +54,35 @@ impl Heap {
             return Err(too_large(requested_bytes));
         };
         if device.pools.is_plain() {
-            device.allocate_in(PoolNumber::COMMON, stream, requested_bytes, block_bytes)
+            device.allocate_in(PoolNumber::COMMON, stream, (requested_bytes, block_bytes), false)
         } else {
-            device.allocate_apart(stream, requested_bytes, block_bytes)
+            let number = device.pool_for(stream.handle);
+            device.allocate_apart(number, stream, (requested_bytes, block_bytes), false)
         }
+    }
+
+    /// [`Self::allocate_on`] of a block that has its memory, one handle of the driver's, to itself, so
+    /// that it can be paused alone ([`Self::pause_block`]). `requested_bytes` are rounded up to whole
+    /// granules. It belongs to no private pool. `NotSupported` unless the memory is Elastic's.
+    pub fn allocate_alone(
+        &self,
+        requested_bytes: u64,
+        device: DeviceOrdinal,
+        stream: Stream,
+    ) -> Result<u64> {
+        if requested_bytes == 0 {
+            return Ok(self.notes.allocated_nothing(device, stream.handle));
+        }
+        self.require_elastic()?;
+        let device = self.device(device)?;
+        let Some(extents) = device.state.backing.extents() else {
+            let message = format!("device {} has no virtual memory management", device.ordinal);
+            return Err(Error::new(Status::NotSupported, message));
+        };
+        let Some(bytes) = device.sizing.block_bytes(extents.charged_bytes(requested_bytes)) else {
+            return Err(too_large(requested_bytes));
+        };
+        device.allocate_apart(device.current_tags(), stream, (bytes, bytes), true)
     }
 
     /// Frees the block at `address`; does nothing for address 0.
@@ -237,14 +262,14 @@ impl Heap {
 }
 
 impl DeviceHeap<'_> {
-    /// Allocates from the lane of `stream` and `pool`.
+    /// Allocates from the lane of `stream` and `pool`; a block that is to be alone is always a miss.
     #[inline(always)]
     pub(super) fn allocate_in(
         self,
         pool: PoolNumber,
         stream: Stream,
-        requested_bytes: u64,
-        block_bytes: u64,
+        (requested_bytes, block_bytes): (u64, u64),
+        is_alone: bool,
     ) -> Result<u64> {
         let key = LaneKey { stream: stream.key, pool };
         loop {
@@ -259,13 +284,14 @@ impl DeviceHeap<'_> {
                 let number = lane.begin_climb(&mut state);
                 drop(state);
                 let (device, stream) = (self, stream.handle);
-                Climb { device, lane, stream, requested_bytes, block_bytes, number }
+                Climb { device, lane, stream, requested_bytes, block_bytes, is_alone, number }
             };
             if state.trough.is_reached() {
                 climb(state).come_home();
                 continue;
             }
-            let Some(slot) = self.take(lane, &mut state, block_bytes) else {
+            let found = if is_alone { None } else { self.take(lane, &mut state, block_bytes) };
+            let Some(slot) = found else {
                 return climb(state).serve();
             };
             let address = lane.hand_out(&mut state, slot, requested_bytes);

@@ -191,6 +191,7 @@ impl Heap {
             let found = self.find(address);
             let device = found.and_then(|(lane, _)| Some((lane, self.opened(lane.device)?)));
             device.is_some_and(|(lane, device)| chosen.mark(&device.pools, lane.pool()).is_some())
+                && chosen.range().contains(&address)
         };
         match self.shared.addresses().into_iter().find(is_chosen) {
             None => Ok(()),

@@ -193,6 +193,8 @@ pub(super) struct Climb<'a> {
     pub(super) stream: StreamHandle,
     pub(super) requested_bytes: u64,
     pub(super) block_bytes: u64,
+    /// Whether the block gets an extent to itself.
+    pub(super) is_alone: bool,
     /// Identifies the request. Never 0; may repeat the number of a request that was refused.
     pub(super) number: u64,
 }

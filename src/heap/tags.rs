@@ -17,6 +17,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
@@ -24,6 +25,7 @@ use std::sync::atomic::{
 };
 
 use super::account::Account;
+use super::paused_extent::PausedExtent;
 use super::pools::{Mark, PoolNumber, Pools};
 use crate::base::lock::{Lock, rank};
 use crate::base::{Backup, DeviceOrdinal, Error, Result, Status};
@@ -74,19 +76,44 @@ struct Nesting {
     around: Vec<u32>,
 }
 
-/// The memory of one tag, or of all.
+/// All addresses.
+const EVERYWHERE: Range<u64> = 0..u64::MAX;
+
+/// The memory of one tag, or of all, or what of it is one block's.
 #[derive(Debug)]
 pub(super) struct Chosen {
     /// The tag's position; `None` for all.
     only: Option<u32>,
     /// The nestings of which it is.
     marks: HashMap<PoolNumber, Mark>,
+    /// Where it begins.
+    within: Range<u64>,
 }
 
 impl Chosen {
+    /// What of it begins within these addresses.
+    pub(super) fn within(self, range: Range<u64>) -> Self {
+        Self { within: range, ..self }
+    }
+
+    /// The addresses within which it begins.
+    pub(super) fn range(&self) -> &Range<u64> {
+        &self.within
+    }
+
+    /// Returns true if it is chosen by its addresses, and not only by its tags.
+    pub(super) fn is_block(&self) -> bool {
+        self.within != EVERYWHERE
+    }
+
     /// Returns true if memory of the tag at `position` is among it.
-    pub(super) fn has(&self, position: u32) -> bool {
+    fn has(&self, position: u32) -> bool {
         self.only.is_none_or(|only| only == position)
+    }
+
+    /// Returns true if a paused extent is among it.
+    pub(super) fn has_record(&self, record: &PausedExtent) -> bool {
+        self.has(record.mark.tag) && self.within.contains(&record.address)
     }
 
     /// Whose memory the lanes of `number` have, a nesting or one of `pools`, if it is chosen.
@@ -276,7 +303,7 @@ impl Tags {
             (PoolNumber::of_nesting(index), mark)
         });
         let marks = marks.filter(|(_, mark)| only.is_none_or(|only| only == mark.tag));
-        Ok(Chosen { only, marks: marks.collect() })
+        Ok(Chosen { only, marks: marks.collect(), within: EVERYWHERE })
     }
 
     /// The name of the tag at `position`.

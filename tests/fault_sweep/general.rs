@@ -1,7 +1,7 @@
 //! The program for every strategy: growth, streams that share and move memory, shortage, a handle
 //! that is used again, another context, a capture.
 
-use super::verdict::BESIDE_A_CAPTURE;
+use super::verdict::{BESIDE_A_CAPTURE, SLEEP, WAKE};
 use super::*;
 
 impl Run {
@@ -16,6 +16,8 @@ impl Run {
         self.limit_a_tag();
         self.free_all();
         self.limit_a_pool();
+        self.free_all();
+        self.sleep_and_wake();
         self.free_all();
         self.run_short_beside_a_capture();
     }
@@ -56,6 +58,27 @@ impl Run {
         for _ in 0..2 {
             self.note("release it", heap.release_pool(DEVICE, LIMITED_POOL));
         }
+    }
+
+    fn sleep_and_wake(&mut self) {
+        let heap = self.rig.heap.clone();
+        self.note("a graph", heap.begin_pool(DEVICE, SLEEPING_POOL, Arc::new(|_| true)));
+        let scratch = self.allocate("captured", 3 * MIB, A);
+        self.allocate("captured", 2 * MIB, A);
+        self.free("captured", scratch);
+        self.note("a graph", heap.end_pool(DEVICE, SLEEPING_POOL));
+        let tagged = heap.set_pool_tag(DEVICE, SLEEPING_POOL, SLEEPING, Backup::Pageable);
+        self.note("a graph's tag", tagged);
+        self.note("begin the tag", heap.begin_tag_with(SLEEPING, Backup::Pinned));
+        let freed = self.allocate("under a tag that sleeps", 4 * MIB, A);
+        self.allocate("under a tag that sleeps", 6 * MIB, B);
+        self.note("end the tag", heap.end_tag());
+        self.note(SLEEP, heap.pause_tags(None, Keeping::default()));
+        self.free("asleep", freed);
+        let guest = self.allocate("while others sleep", 36 * MIB, C);
+        self.free("while others sleep", guest);
+        self.note(WAKE, heap.resume_tags(None));
+        self.note("end the graph", heap.release_pool(DEVICE, SLEEPING_POOL));
     }
 
     fn grow_and_use_across_streams(&mut self) {

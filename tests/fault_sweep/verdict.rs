@@ -7,6 +7,9 @@ use simgpu::{Call, Code, Times};
 
 /// Requests that a shortage may refuse: nothing may be waited for or given back.
 pub const BESIDE_A_CAPTURE: &str = "beside a capture";
+/// Steps for which freed blocks must be known to be out of use.
+pub const SLEEP: &str = "sleep";
+pub const WAKE: &str = "wake";
 const BESIDE_CAPTURES: [&str; 5] = [
     BESIDE_A_CAPTURE,
     "captured",
@@ -86,13 +89,15 @@ pub fn judge(what: &str, fault: Fault, outcomes: &Outcomes, expected: &Outcomes)
 }
 
 /// A shortage that `fault` brought about: more is live than without it, or a capture forbids to
-/// look again, or the call was one of [`FINDING`]. A call of those that failed once has an effect
-/// in its own step only.
+/// look again, or the call was one of [`FINDING`], for which a pause may also be refused. A call of
+/// those that failed once has an effect in its own step only.
 fn is_consequence(fault: Fault, outcome: &Outcome, before: &Outcome) -> bool {
     let is_hidden =
         FINDING.contains(&fault.call) && (fault.times == Times::Forever || outcome.is_struck_now);
-    outcome.status == Some(Status::OutOfMemory)
-        && (outcome.live_bytes > before.live_bytes
-            || BESIDE_CAPTURES.contains(&outcome.step)
-            || is_hidden)
+    let is_refused = [SLEEP, WAKE].contains(&outcome.step) && outcome.status == Some(Status::Busy);
+    is_hidden && is_refused
+        || outcome.status == Some(Status::OutOfMemory)
+            && (outcome.live_bytes > before.live_bytes
+                || BESIDE_CAPTURES.contains(&outcome.step)
+                || is_hidden)
 }

@@ -37,7 +37,8 @@ OF_THEIR_WHEEL = (
 
 
 def environment() -> dict[str, str]:
-    folders = (PYTHON / "genesis/stand_ins", ROOT / "saver", ROOT.parent / "torch", PYTHON)
+    stand_in = PYTHON / "genesis/stand_ins/torch_memory_saver"
+    folders = (stand_in, ROOT / "saver", ROOT.parent / "torch", PYTHON)
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, folders)),

@@ -17,6 +17,7 @@ def alone() -> None:
     package = Path(sysconfig.get_path("purelib"), "genesis")
     assert genesis.library_path() == package / "lib/libgenesis.so", genesis.library_path()
     assert (package / "lib/libgenesis_preload.so").is_file()
+    assert (package / "lib/cumem_allocator-genesis.so").is_file()
     assert genesis.stats(0).allocations == 0
     command = Path(sysconfig.get_path("scripts"), "genesis")
     said = subprocess.run([command, "doctor"], capture_output=True, text=True, check=True).stdout

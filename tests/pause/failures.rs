@@ -130,7 +130,7 @@ fn limits_hold_for_what_comes_back(store: StoreKind) {
 }
 
 /// The calls that pausing and resuming make.
-const KINDS: [Call; 11] = [
+pub const KINDS: [Call; 11] = [
     Call::MemoryInfo,
     Call::Create,
     Call::Release,
@@ -168,7 +168,7 @@ fn finish(scene: Scene) {
 }
 
 /// What `operation` did with the nth call of a kind failing; `None` if there was no such call.
-fn with_fault(
+pub fn with_fault(
     rig: &Rig,
     target: Target,
     nth: u64,

@@ -1,12 +1,16 @@
 //! A program that does anything at all, correctly: it orders its own streams with events and
 //! tells the heap of every stream that uses a block.
 
+#[path = "pauses.rs"]
+mod pauses;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use genesis::base::size::{KIB, MIB};
-use genesis::base::{DeviceOrdinal, Status, StreamHandle};
+use genesis::base::{Backup, DeviceOrdinal, Result, Status, StreamHandle};
 use genesis::config::PoolType;
+use genesis::heap::PoolId;
 use simgpu::{Access, Work};
 
 use crate::oracle::Oracle;
@@ -47,6 +51,18 @@ pub struct Worker {
     last_freed: u64,
     /// Its own tag, under which some of its blocks lie, some of them also under [`EVERYBODYS`].
     tag: String,
+    /// Its own private pool, as for a graph, on each device.
+    pool: PoolId,
+}
+
+/// How a block is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Plain,
+    Tagged,
+    TaggedTwice,
+    Alone,
+    Pooled,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +75,10 @@ struct Live {
     /// The other stream that reads it, if one does; nobody writes it from then on.
     reader: Option<usize>,
     is_tagged: bool,
+    /// It is of the worker's own pool, which is paused with the worker's tag and not counted for it.
+    is_pooled: bool,
+    /// It has its memory to itself.
+    is_alone: bool,
     /// Nobody touches it until its tag is resumed.
     is_paused: bool,
 }
@@ -69,8 +89,13 @@ impl Worker {
             (0..DEVICES as u32).map(|device| rig.machine.event_create(device, false).unwrap());
         let events = events.collect();
         static WORKERS: AtomicU64 = AtomicU64::new(0);
-        let tag = format!("worker {}", WORKERS.fetch_add(1, Relaxed));
-        Self { rig, oracle, random, conduct, live: Vec::new(), events, last_freed: 0, tag }
+        let number = WORKERS.fetch_add(1, Relaxed);
+        let (tag, pool) = (format!("worker {number}"), PoolId(number, 77));
+        for device in (0..DEVICES as u32).map(DeviceOrdinal) {
+            rig.heap.hold_pool(device, pool, false).unwrap();
+            rig.heap.set_pool_tag(device, pool, &tag, Backup::Pageable).unwrap();
+        }
+        Self { rig, oracle, random, conduct, live: Vec::new(), events, last_freed: 0, tag, pool }
     }
 
     pub fn run(&mut self, operations: u64) {
@@ -94,6 +119,11 @@ impl Worker {
             self.free();
         }
         self.check_tag();
+        for device in (0..DEVICES as u32).map(DeviceOrdinal) {
+            while self.rig.heap.pool_uses(device, self.pool).unwrap() > 0 {
+                self.rig.heap.release_pool(device, self.pool).unwrap();
+            }
+        }
     }
 
     fn step(&mut self) {
@@ -107,8 +137,10 @@ impl Worker {
             880..960 => self.advance(),
             960..985 => self.order_streams(),
             985..992 => self.misuse(),
-            992..994 => self.pause(),
-            994..996 => self.resume(),
+            992 => self.pause(),
+            993 => self.pause_block(),
+            994 => self.resume(),
+            995 => self.resume_block(),
             996 if self.random.below(2) == 0 => self.change_limits(),
             996 => self.change_collection(),
             _ => self.give_back(),
@@ -147,23 +179,29 @@ impl Worker {
             return self.free();
         }
         let (device, stream) = (self.pick_device(), self.pick_stream());
-        let requested_bytes = self.pick_bytes();
-        let ordinal = DeviceOrdinal(device);
-        let tags: &[&str] = match self.random.below(8) {
-            0 => &[&self.tag],
-            1 => &[EVERYBODYS, &self.tag],
-            _ => &[],
+        let way = match self.random.below(64) {
+            0..8 => Way::Tagged,
+            8..16 => Way::TaggedTwice,
+            16 if self.is_elastic() => Way::Alone,
+            17 => Way::Pooled,
+            _ => Way::Plain,
         };
-        let is_tagged = !tags.is_empty();
-        tags.iter().for_each(|tag| self.rig.heap.begin_tag(tag).unwrap());
-        let allocated = self.rig.heap.allocate(requested_bytes, ordinal, StreamHandle(stream));
-        tags.iter().for_each(|_| self.rig.heap.end_tag().unwrap());
+        let mut requested_bytes = self.pick_bytes();
+        if way == Way::Pooled {
+            requested_bytes = 1 + requested_bytes % MIB; // what a pool has stays there
+        }
+        let ordinal = DeviceOrdinal(device);
+        let allocated = self.allocate_by(way, requested_bytes, (ordinal, StreamHandle(stream)));
+        let is_tagged = !matches!(way, Way::Plain | Way::Pooled);
         match allocated {
             Ok(0) => assert_eq!(requested_bytes, 0),
             Ok(address) => {
                 assert!(requested_bytes != 0 && requested_bytes <= CAPACITY_BYTES);
                 let block = self.rig.heap.block_containing(address).unwrap();
                 assert_eq!((block.address, block.device), (address, ordinal));
+                if way == Way::Alone {
+                    requested_bytes = requested_bytes.next_multiple_of(2 * MIB);
+                }
                 assert_eq!(block.requested_bytes, requested_bytes);
                 let end = address + block.allocated_bytes;
                 self.oracle.hand_out(device as usize, address, end, requested_bytes).unwrap();
@@ -175,6 +213,8 @@ impl Worker {
                     stream,
                     reader: None,
                     is_tagged,
+                    is_pooled: way == Way::Pooled,
+                    is_alone: way == Way::Alone,
                     is_paused: false,
                 };
                 self.touch(&live, stream, Access::Write);
@@ -183,9 +223,49 @@ impl Worker {
             Err(error) if error.status == Status::LimitReached => assert!(is_tagged, "{error}"),
             Err(error) => {
                 assert_eq!(error.status, Status::OutOfMemory, "{error}");
-                self.judge_refusal(requested_bytes, ordinal);
+                // During a capture, nothing is waited for or released.
+                if way != Way::Pooled {
+                    self.judge_refusal(requested_bytes, ordinal);
+                }
             }
         }
+    }
+
+    fn allocate_by(
+        &self,
+        way: Way,
+        bytes: u64,
+        (device, stream): (DeviceOrdinal, StreamHandle),
+    ) -> Result<u64> {
+        let heap = &self.rig.heap;
+        let tags: &[&str] = match way {
+            Way::Plain | Way::Pooled => &[],
+            Way::Tagged | Way::Alone => &[&self.tag],
+            Way::TaggedTwice => &[EVERYBODYS, &self.tag],
+        };
+        if way == Way::Pooled {
+            let own = std::thread::current().id();
+            let filter = move |_| std::thread::current().id() == own;
+            heap.begin_pool(device, self.pool, Arc::new(filter)).unwrap();
+        }
+        tags.iter().for_each(|tag| heap.begin_tag(tag).unwrap());
+        let allocated = match way {
+            Way::Alone => {
+                let stream = heap.identify(device, stream).unwrap();
+                heap.allocate_alone(bytes, device, stream)
+            }
+            _ => heap.allocate(bytes, device, stream),
+        };
+        tags.iter().for_each(|_| heap.end_tag().unwrap());
+        if way == Way::Pooled {
+            heap.end_pool(device, self.pool).unwrap();
+            heap.release_pool(device, self.pool).unwrap();
+        }
+        allocated
+    }
+
+    fn is_elastic(&self) -> bool {
+        self.rig.heap.settings().strategy.pool_type == PoolType::Elastic
     }
 
     /// A refusal is right when neither the limit nor the driver has room for the smallest
@@ -318,43 +398,6 @@ impl Worker {
                 ),
             }
         }
-    }
-
-    /// Pauses the worker's own tag. Another worker may be about its own at the moment.
-    fn pause(&mut self) {
-        let keep_contents = self.random.below(2) == 0;
-        match self.rig.heap.pause(&self.tag, keep_contents) {
-            Ok(()) => {
-                for live in self.live.iter_mut().filter(|live| live.is_tagged && !live.is_paused) {
-                    live.is_paused = true;
-                    self.oracle.pause(live.device as usize, live.allocated_bytes);
-                }
-            }
-            // It has not been used yet.
-            Err(error) if error.status == Status::InvalidArgument => {}
-            Err(error) if error.status == Status::NotSupported => self.assert_not_elastic(),
-            Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
-        }
-    }
-
-    /// Resumes it, if there is enough memory.
-    fn resume(&mut self) {
-        match self.rig.heap.resume(&self.tag) {
-            Ok(()) => {
-                for live in self.live.iter_mut().filter(|live| live.is_paused) {
-                    live.is_paused = false;
-                    self.oracle.resume(live.device as usize, live.allocated_bytes);
-                }
-            }
-            Err(error) if error.status == Status::InvalidArgument => {}
-            Err(error) if error.status == Status::OutOfMemory => {}
-            Err(error) if error.status == Status::NotSupported => self.assert_not_elastic(),
-            Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
-        }
-    }
-
-    fn assert_not_elastic(&self) {
-        assert_ne!(self.rig.heap.settings().strategy.pool_type, PoolType::Elastic);
     }
 
     /// Limits the worker's own tag and everybody's, or ends the limits.

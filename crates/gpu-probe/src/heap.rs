@@ -9,16 +9,19 @@
 //! that a block handed out too early shows (not for a strategy that waits at every free, nor on
 //! the simulated driver, whose race detector needs no delay).
 //!
+//! Under Elastic, what is live at the end sleeps and wakes before it is checked: its contents go to
+//! page-locked memory and come back.
+//!
 //! Each strategy has a process of its own: the driver's free memory before and after shows what was
 //! not given back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use genesis::base::{DeviceOrdinal, Status, StreamHandle};
+use genesis::base::{Backup, DeviceOrdinal, Status, StreamHandle};
 use genesis::config::{LogLevel, PoolType, Settings, StrategySettings};
 use genesis::driver::cuda;
-use genesis::heap::{Heap, Surroundings};
+use genesis::heap::{Heap, Keeping, Surroundings};
 use genesis::observe::Log;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +45,8 @@ const STEPS_BETWEEN_GATES: u64 = 64;
 const HOT_BYTES: u64 = 1 << 20;
 const HOT_PAIRS: u32 = 1000;
 const HOT_BATCHES: usize = 101;
+/// Under which everything is allocated that is to sleep.
+const TAG: &str = "sleeping";
 
 /// The results of one strategy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -58,6 +63,16 @@ pub(crate) struct Trial {
     pub(crate) missing_bytes: u64,
     /// Median time of an allocation and its free, served from the cache.
     pub(crate) hot_pair_ns: f64,
+    /// Where the strategy can pause memory.
+    pub(crate) sleep: Option<Sleep>,
+}
+
+/// Memory paused and resumed, with its contents in host memory that was page-locked before.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Sleep {
+    pub(crate) bytes: u64,
+    pub(crate) pause_ns: f64,
+    pub(crate) resume_ns: f64,
 }
 
 /// The names of all strategies.
@@ -78,6 +93,10 @@ pub(crate) fn run(name: &str, limit: Duration) -> Result<Trial, String> {
     let heap = Heap::new(platform, &settings, Surroundings::new(Arc::new(Log::new(settings.log))));
     let driver = Driver::open()?;
     let holds_back = pool_type != PoolType::Naive && !driver.is_simulated();
+    let can_sleep = pool_type == PoolType::Elastic;
+    if can_sleep {
+        heap.set_default_tag(TAG, Backup::Pinned);
+    }
     let mut trial = Run::new(&driver, &heap, holds_back)?;
     // Streams, the log and the driver's own needs come first, so that they are not missed.
     let free_before = driver.memory_info()?.0;
@@ -85,7 +104,9 @@ pub(crate) fn run(name: &str, limit: Duration) -> Result<Trial, String> {
     while Instant::now() < ending {
         trial.step()?;
     }
+    let sleep = can_sleep.then(|| trial.sleep()).transpose()?;
     trial.finish()?;
+    heap.set_default_tag("", Backup::None);
     let hot_pair_ns = hot_pair_ns(&heap, trial.streams[0])?;
     said(heap.empty_cache(DEVICE))?;
     said(heap.validate())?;
@@ -101,6 +122,7 @@ pub(crate) fn run(name: &str, limit: Duration) -> Result<Trial, String> {
         driver_calls: statistics.driver_calls,
         missing_bytes: free_before.saturating_sub(free_after),
         hot_pair_ns,
+        sleep,
     })
 }
 
@@ -291,6 +313,25 @@ impl<'a> Run<'a> {
             self.wrong_blocks += u64::from(found.iter().any(|word| *word != expected));
         }
         Ok(())
+    }
+
+    /// All that is live sleeps and wakes, twice: then the host memory is there already.
+    fn sleep(&mut self) -> Result<Sleep, String> {
+        self.gate = None;
+        self.driver.synchronize()?;
+        let (bytes, kept) = (self.live_bytes, Keeping::default());
+        self.heap.set_retains_backups(true);
+        let mut found = Sleep { bytes, pause_ns: 0.0, resume_ns: 0.0 };
+        for _ in 0..2 {
+            let started = Instant::now();
+            said(self.heap.pause_tags(Some(TAG), kept))?;
+            let paused = Instant::now();
+            said(self.heap.resume_tags(Some(TAG)))?;
+            found.pause_ns = (paused - started).as_nanos() as f64;
+            found.resume_ns = paused.elapsed().as_nanos() as f64;
+        }
+        self.heap.set_retains_backups(false);
+        Ok(found)
     }
 
     /// Frees and checks everything that is left.

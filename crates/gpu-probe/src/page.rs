@@ -125,10 +125,13 @@ fn trials_table(trials: &[Trial]) -> String {
         "driver calls",
         "not given back",
         "hot pair, ns",
+        "pause, GiB/s",
+        "resume, GiB/s",
     ];
     let intro = "Random sizes on four streams, some blocks used on a second one; every block is \
                  filled with a number of its own and checked before it is freed. Then one MiB \
-                 allocated and freed over and over.\n\n";
+                 allocated and freed over and over. Pauses and resumes of all that is live, before \
+                 it is checked, have page-locked memory that was there before.\n\n";
     let row = |trial: &Trial| {
         vec![
             trial.strategy.clone(),
@@ -144,9 +147,17 @@ fn trials_table(trials: &[Trial]) -> String {
             trial.driver_calls.to_string(),
             bytes(trial.missing_bytes),
             format!("{:.0}", trial.hot_pair_ns),
+            rate(trial.sleep.map(|sleep| (sleep.bytes, sleep.pause_ns))),
+            rate(trial.sleep.map(|sleep| (sleep.bytes, sleep.resume_ns))),
         ]
     };
     intro.to_owned() + &table(&heads, trials.iter().map(row))
+}
+
+/// Bytes in so many nanoseconds, in GiB/s.
+fn rate(measured: Option<(u64, f64)>) -> String {
+    let per_second = |(bytes, ns): (u64, f64)| bytes as f64 / ns * 1e9 / (1 << 30) as f64;
+    measured.map_or(NOTHING.to_owned(), |measured| format!("{:.1}", per_second(measured)))
 }
 
 fn costs(costs: &Costs) -> String {

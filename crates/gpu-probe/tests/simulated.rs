@@ -152,8 +152,11 @@ fn a_call_that_fails_is_not_an_answer() {
 fn a_strategy_keeps_its_bytes() {
     let settings =
         [("SIMCUDA_STORE", "bytes"), ("SIMCUDA_MEMORY", "1GiB"), ("SIMCUDA_ON_VIOLATION", "abort")];
-    let trial = part(&["heap", "Caching", "--seconds", "1"], &settings);
-    assert!(trial["checked_blocks"].as_u64().unwrap() > 0, "{trial}");
-    assert_eq!(trial["checked_blocks"], trial["allocations"], "{trial}");
-    assert_eq!((&trial["wrong_blocks"], &trial["missing_bytes"]), (&0.into(), &0.into()));
+    for (strategy, sleeps) in [("Caching", false), ("Elastic", true)] {
+        let trial = part(&["heap", strategy, "--seconds", "1"], &settings);
+        assert!(trial["checked_blocks"].as_u64().unwrap() > 0, "{trial}");
+        assert_eq!(trial["checked_blocks"], trial["allocations"], "{trial}");
+        assert_eq!((&trial["wrong_blocks"], &trial["missing_bytes"]), (&0.into(), &0.into()));
+        assert_eq!(trial["sleep"]["bytes"].as_u64().is_some_and(|bytes| bytes > 0), sleeps);
+    }
 }

@@ -1,12 +1,14 @@
 //! `cargo xtask test-frameworks`: the tests that run CuPy, RMM, Numba and ONNX Runtime on simcuda,
-//! torch_memory_saver's own tests on Genesis, and MXNet on the host, without a GPU. The C++ programs in examples/ are compiled and run by
-//! `test-packages`, in the pages about them.
+//! torch_memory_saver's own tests and vLLM's own allocator on Genesis, and MXNet on the host, without
+//! a GPU. The C++ programs in examples/ are compiled and run by `test-packages`, in the pages about
+//! them.
 //!
 //! All but MXNet come from the package registry into the environment that `test-torch` makes; with
 //! PyTorch's CUDA libraries there, they take a gigabyte more. MXNet's wheels need an older Python
 //! and an older NumPy, so each version has an environment of its own.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use crate::environments;
 use crate::release;
@@ -31,6 +33,13 @@ const PACKAGES: [&str; 7] = [
 const SAVER: &str = "torch_memory_saver";
 const SAVER_VERSION: &str = "0.0.10";
 const SAVER_VARIABLE: &str = "TORCH_MEMORY_SAVER_TESTS";
+
+/// vLLM's wheel, of which only the Python is unpacked, and the variable that names its folder.
+const VLLM_VERSION: &str = "0.33.0";
+const VLLM_VARIABLE: &str = "VLLM_FILES";
+const UNPACK_PYTHON: &str = "import sys, zipfile\n\
+    wheel = zipfile.ZipFile(sys.argv[1])\n\
+    wheel.extractall(sys.argv[2], (name for name in wheel.namelist() if name.endswith('.py')))";
 
 const MXNET_VERSIONS: [&str; 2] = ["1.9.1", "2.0.0b1"];
 /// The last NumPy that MXNet works with, and the Pythons that NumPy works with.
@@ -58,8 +67,10 @@ pub(crate) fn nightly() -> Outcome {
 
 fn tests() -> Result<Step, String> {
     let python = install()?;
-    run(&release::build())?;
-    let mut tests = torch::on_simcuda(&python).set(SAVER_VARIABLE, saver_tests()?);
+    release::build()?;
+    let mut tests = torch::on_simcuda(&python)
+        .set(SAVER_VARIABLE, saver_tests()?)
+        .set(VLLM_VARIABLE, vllm_files()?);
     tests.extend(["tests/frameworks"]);
     Ok(tests)
 }
@@ -77,16 +88,49 @@ fn saver_tests() -> Result<PathBuf, String> {
     let target = steps::target_folder();
     let tests = target.join(&sources).join("test");
     if !tests.is_dir() {
-        let package = format!("{SAVER}=={SAVER_VERSION}");
-        let mut download = Step::new("python3", &["-m", "pip", "download", "--quiet"]);
-        download.extend(["--no-deps", "--no-binary", ":all:", "--dest"]);
-        download.extend([target.as_os_str()]);
-        download.extend([&package]);
+        let mut download = download(&format!("{SAVER}=={SAVER_VERSION}"), &target);
+        download.extend(["--no-binary", ":all:"]);
         let mut unpack = Step::new("tar", &["-xzf"]);
         unpack.extend([target.join(format!("{sources}.tar.gz"))]);
         run_all(&[download.set("TMS_CUDA_MAJOR", "13"), unpack.within(&target)])?;
     }
     Ok(tests)
+}
+
+/// The folder of vLLM's Python, from the registry if it is not there: 336 MB, of which 57 are kept.
+fn vllm_files() -> Result<PathBuf, String> {
+    let target = steps::target_folder();
+    let files = target.join(format!("vllm-{VLLM_VERSION}"));
+    if !files.is_dir() {
+        let mut download = download(&format!("vllm=={VLLM_VERSION}"), &target);
+        download.extend(["--only-binary", ":all:"]);
+        run(&download)?;
+        let wheel = wheel_of(&format!("vllm-{VLLM_VERSION}-"))?;
+        let mut unpack = Step::new("python3", &["-c", UNPACK_PYTHON]);
+        unpack.extend([&wheel, &files]);
+        run(&unpack)?;
+        fs::remove_file(&wheel).map_err(|error| format!("{}: {error}", wheel.display()))?;
+    }
+    Ok(files)
+}
+
+/// The file in the target folder whose name begins so and is a wheel's.
+fn wheel_of(beginning: &str) -> Result<PathBuf, String> {
+    let target = steps::target_folder();
+    let entries = fs::read_dir(&target).map_err(|error| error.to_string())?;
+    let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_wheel = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(beginning) && name.ends_with(".whl")
+    };
+    paths.find(is_wheel).ok_or(format!("{}: no {beginning}*.whl", target.display()))
+}
+
+/// Gets a package from the registry into `folder`; which form of it is to be added.
+fn download(package: &str, folder: &Path) -> Step {
+    let mut download = Step::new("python3", &["-m", "pip", "download", "--quiet", "--no-deps"]);
+    download.extend(["--dest".as_ref(), folder.as_os_str(), package.as_ref()]);
+    download
 }
 
 /// MXNet's wheels with Genesis in the place of their storage.

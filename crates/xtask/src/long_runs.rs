@@ -9,7 +9,7 @@ use crate::{release, torch};
 /// Installs what is missing, builds, and measures; `arguments` go to benches/long_runs/measure.py.
 pub(crate) fn measure(arguments: &[String]) -> Outcome {
     let python = torch::install()?;
-    run(&release::build())?;
+    release::build()?;
     let mut measure = torch::python_on_simcuda(&python);
     measure.extend(["benches/long_runs/measure.py".into(), "--build".into(), target_folder()]);
     measure.extend(arguments);

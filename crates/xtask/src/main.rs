@@ -164,7 +164,7 @@ fn ci() -> Outcome {
         let environment = scope.spawn(frameworks::install);
         // In a folder of its own. Each of its crates is one unit of code, compiled by one
         // processor, so alone it would leave the others idle.
-        let release = scope.spawn(|| run(&release::build()));
+        let release = scope.spawn(release::build);
         lint_rust()?;
         programs.join().map_err(|_| "the programs that tests run are not installed")??;
         suite::test(&[])?;

@@ -40,7 +40,7 @@ pub(crate) enum Version {
 /// Installs what is missing, builds, and runs `tests/torch`; `arguments` go to pytest.
 pub(crate) fn test(version: Version, arguments: &[String]) -> Outcome {
     let python = installed(version)?;
-    run(&release::build())?;
+    release::build()?;
     let mut tests = on_simcuda(&python);
     tests.extend(TESTS);
     tests.extend(arguments);
@@ -50,7 +50,7 @@ pub(crate) fn test(version: Version, arguments: &[String]) -> Outcome {
 /// Runs everything with the newest release, each matrix in full, and fails if there is a newer one.
 pub(crate) fn nightly() -> Outcome {
     let python = installed(Version::Newest)?;
-    run(&release::build())?;
+    release::build()?;
     let mut tests = on_simcuda(&python).set(FULL, "1");
     tests.extend(TESTS);
     run(&tests)?;
@@ -61,7 +61,7 @@ pub(crate) fn nightly() -> Outcome {
 pub(crate) fn test_suite(version: Version, arguments: &[String]) -> Outcome {
     let packages = [&packages(version)[..], &OF_THE_SUITE].concat();
     let python = environments::install(SUITE_ENVIRONMENT, "python3", &packages)?;
-    run(&release::build())?;
+    release::build()?;
     let mut suite = python_on_simcuda(&python);
     suite.extend([SUITE]);
     suite.extend(arguments);

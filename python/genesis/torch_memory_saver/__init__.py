@@ -17,34 +17,21 @@ MemPool mode         ``hook_mode = "torch"``: PyTorch's allocator stays, and seg
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 
+from .. import _stand_ins
 from .entrypoint import TorchMemorySaver
 from .hooks.mode_preload import configure_subprocess
 
 #: The one object of a process.
 torch_memory_saver = TorchMemorySaver()
 
-_STAND_INS = Path(__file__).resolve().parent.parent / "stand_ins"
-
 
 def install() -> None:
     """From now on ``import torch_memory_saver`` imports this package, in this process and in those
     that it starts. Call it before anything imports torch_memory_saver."""
-    imported = sys.modules.get("torch_memory_saver")
-    if imported is not None and imported is not sys.modules[__name__]:
-        raise RuntimeError(
-            "genesis.torch_memory_saver.install came too late: torch_memory_saver was imported "
-            f"from {imported.__file__}"
-        )
-    folder = str(_STAND_INS)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if folder not in folders:
-        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, folders)])
+    _stand_ins.refuse_other("torch_memory_saver", sys.modules[__name__])
+    _stand_ins.add_folder("torch_memory_saver")
 
 
 __all__ = ["TorchMemorySaver", "configure_subprocess", "install", "torch_memory_saver"]

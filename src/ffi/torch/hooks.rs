@@ -66,6 +66,16 @@ pub extern "C-unwind" fn genesis_torch_malloc(
     }
 }
 
+/// `genesis_malloc_alone` for a caller whose streams last as long as the process, as PyTorch's do.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_torch_malloc_alone(
+    size: usize,
+    device: c_int,
+    stream: genesis_stream,
+) -> *mut c_void {
+    allocation::serve_alone(size, device, stream, Heap::identify_lasting)
+}
+
 /// Runs `call`, of which all events have the call site of now and this stream.
 #[cold]
 #[inline(never)]

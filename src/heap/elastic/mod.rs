@@ -139,7 +139,7 @@ impl Extents {
 
     /// Serves a request from extents, new or moved.
     fn serve_from_extents(&self, climb: &Climb<'_>) -> Rung {
-        if climb.block_bytes >= self.single_handle_bytes {
+        if climb.is_alone || climb.block_bytes >= self.single_handle_bytes {
             return self.serve_with_one_extent(climb);
         }
         for _ in 0..ATTEMPTS {

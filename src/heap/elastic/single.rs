@@ -1,8 +1,9 @@
 //! Requests that get an extent (one handle of the driver) to themselves.
 //!
 //! Memory made of several handles, or of part of one, cannot be registered with some versions of
-//! NCCL or with RDMA devices. So a request of at least `GENESIS_SINGLE_HANDLE_SIZE` gets one whole
-//! extent: a free one that is at most an eighth larger, or a new one. It is always a miss.
+//! NCCL or with RDMA devices, and memory that a block shares with others cannot be paused with it
+//! alone. So a request of at least `GENESIS_SINGLE_HANDLE_SIZE`, or one for a block alone, gets one
+//! whole extent: a free one that is at most an eighth larger, or a new one. It is always a miss.
 
 use super::super::state::{Climb, Extents, Rung};
 use super::gather::Moved;

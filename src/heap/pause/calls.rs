@@ -12,7 +12,7 @@ use super::pieces::{Keeping, Piece, bring_home, restore_contents, send_back, set
 use super::transfer::refused;
 use crate::base::{Backup, DeviceOrdinal, Error, Result, Status};
 use crate::config::{LogLevel, PoolType};
-use crate::memory::Slot;
+use crate::memory::{Slot, State};
 use crate::observe::Action;
 
 /// What a profile calls a pause of all tags.
@@ -133,19 +133,73 @@ impl Heap {
         if !lanes.iter().any(|lane| lane.lock().has_memory()) {
             return Ok(());
         }
-        self.ready_for_pause(&lanes);
+        self.pause_chosen(&chosen, &lanes, (keeping, name.unwrap_or(ALL_TAGS)))
+    }
+
+    /// Releases the memory of the block at `address`, and drops its contents. The block must have
+    /// been allocated under a tag, and have its memory to itself ([`Self::allocate_alone`]).
+    /// [`Self::resume_block`] brings it back, and so does a resume of its tag. Does nothing if the
+    /// block is paused.
+    ///
+    /// Waits for all devices. `ForeignPointer` and `DoubleFree` as for a free; `InvalidArgument` for
+    /// a block that shares its memory or has no tag; otherwise fails as [`Self::pause_tags`] does.
+    pub fn pause_block(&self, address: u64) -> Result<()> {
+        self.require_elastic()?;
+        let Some((lane, chosen)) = self.choose_block(address, State::Live)? else { return Ok(()) };
+        let Some(tag) = self.tags.name(lane.pool()) else {
+            let message = format!("the block at {address:#x} was allocated under no tag");
+            return Err(Error::invalid_argument(message));
+        };
+        let _transition = self.begin_transition()?;
+        let dropped = Keeping { backup: Some(Backup::None), version: None };
+        self.pause_chosen(&chosen, &[lane], (dropped, &tag))
+    }
+
+    /// Restores the memory of the block at `address`; its contents are undefined. Does nothing if
+    /// the block is not paused. Fails as [`Self::resume_tags`] and a free do.
+    pub fn resume_block(&self, address: u64) -> Result<()> {
+        self.require_elastic()?;
+        let Some((_, chosen)) = self.choose_block(address, State::Paused)? else { return Ok(()) };
+        let _transition = self.begin_transition()?;
+        self.resume_chosen(&chosen)
+    }
+
+    /// The block at `address` and its lane, if it is in the state `wanted`; `None` if it is handed
+    /// out in another.
+    fn choose_block(&self, address: u64, wanted: State) -> Result<Option<(&Lane, Chosen)>> {
+        let found = self.find(address).and_then(|(lane, slot)| {
+            let state = lane.lock();
+            state.blocks.find(slot, address).map(|block| (lane, block.state, block.range()))
+        });
+        match found {
+            Some((lane, state, range)) if state == wanted => {
+                Ok(Some((lane, self.tags.choose(None)?.within(range))))
+            }
+            Some((_, State::Live | State::Paused, _)) => Ok(None),
+            _ => Err(self.not_live(address)),
+        }
+    }
+
+    /// Pauses what is chosen, which is in `lanes`; a profile calls it `name`.
+    fn pause_chosen(
+        &self,
+        chosen: &Chosen,
+        lanes: &[&Lane],
+        (keeping, name): (Keeping, &str),
+    ) -> Result<()> {
+        self.ready_for_pause(lanes);
         self.wait_for_all()?;
         let folder = self.backup_folder();
-        let paused = self.set_aside(&chosen, &lanes).and_then(|()| {
-            self.refuse_shared(&chosen)?;
+        let paused = self.set_aside(chosen, lanes).and_then(|()| {
+            self.refuse_shared(chosen)?;
             self.wait_for_all()?;
-            vacate(self.pieces(&chosen), keeping, &folder)
+            vacate(self.pieces(chosen), keeping, &folder)
         });
         if paused.is_err() {
-            self.take_back(&chosen);
+            self.take_back(chosen);
         }
         if paused.is_ok() {
-            self.notes.of_tag(Action::Pause, name.unwrap_or(ALL_TAGS));
+            self.notes.of_tag(Action::Pause, name);
         }
         self.settle_all();
         paused
@@ -162,7 +216,11 @@ impl Heap {
         self.require_elastic()?;
         let chosen = self.tags.choose(name)?;
         let _transition = self.begin_transition()?;
-        let mut pieces = self.pieces(&chosen);
+        self.resume_chosen(&chosen)
+    }
+
+    fn resume_chosen(&self, chosen: &Chosen) -> Result<()> {
+        let mut pieces = self.pieces(chosen);
         if pieces.is_empty() {
             return Ok(());
         }
@@ -288,10 +346,10 @@ impl Heap {
         let mut pieces = Vec::new();
         for (device, extents) in self.paged() {
             for lane in device.lanes() {
-                let records = lane.lock().paused.clone();
-                let records = records.into_iter().filter(|record| chosen.has(record.mark.tag));
+                let state = lane.lock();
+                let records = state.paused.iter().filter(|record| chosen.has_record(record));
                 pieces.extend(records.map(|record| {
-                    let is_new = false;
+                    let (record, is_new) = (record.clone(), false);
                     Piece { device, extents, lane, record, is_new }
                 }));
             }
@@ -308,7 +366,13 @@ impl Heap {
             let Some(mark) = chosen.mark(&device.pools, lane.pool()) else { continue };
             let is_fixed = lane.pool().is_private() && !device.pools.may_shrink(lane.pool());
             let table = &mut extents.store.extents();
-            if !lane.set_aside(&mut state, table, (mark, is_fixed)) {
+            if chosen.is_block() && !lane.has_alone(&state, table, chosen.range()) {
+                let address = chosen.range().start;
+                let message =
+                    format!("the block at {address:#x} does not have its memory to itself");
+                return Err(Error::invalid_argument(message));
+            }
+            if !lane.set_aside(&mut state, table, (mark, is_fixed), chosen.range()) {
                 let message = format!(
                     "device {}: freed blocks of the tag still wait for a stream",
                     lane.device

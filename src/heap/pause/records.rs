@@ -25,11 +25,11 @@ use std::ops::Range;
 use super::super::lane::{Lane, LaneState};
 use super::super::paused_extent::{KeptCopy, PausedExtent, offset_of};
 use super::super::pools::Mark;
-use crate::memory::{Block, ExtentId, ExtentTable, Ledger, Slot, State};
+use crate::memory::{Block, Extent, ExtentId, ExtentTable, Ledger, Slot, State, View};
 
 impl Block {
     /// Its addresses.
-    fn range(&self) -> Range<u64> {
+    pub(super) fn range(&self) -> Range<u64> {
         self.address..self.address + self.bytes
     }
 }
@@ -162,16 +162,37 @@ impl LaneState {
 }
 
 impl Lane {
+    /// Returns true if a live block has just these addresses, and its extents to itself.
+    pub(in super::super) fn has_alone(
+        &self,
+        state: &LaneState,
+        extents: &ExtentTable,
+        range: &Range<u64>,
+    ) -> bool {
+        let is_whole = |block: &Block| block.state == State::Live && block.range() == *range;
+        let bytes_inside = |extent: &Extent| {
+            let home = extent.home.filter(|home| home.lane == self.index)?;
+            let is_inside = range.start <= home.address && home.address + extent.bytes <= range.end;
+            is_inside.then_some(extent.bytes)
+        };
+        let bytes: u64 = extents.iter().filter_map(|(_, extent)| bytes_inside(extent)).sum();
+        bytes == range.end - range.start && state.blocks.iter().any(|(_, block)| is_whole(block))
+    }
+
     /// Takes all memory of the lane out of use: its blocks become paused or absent, its extents
-    /// are set aside, each with a record. Returns false, with no effect, if blocks are pending.
+    /// are set aside, each with a record; only what begins `within` these addresses. Returns false,
+    /// with no effect, if blocks are pending.
     pub(in super::super) fn set_aside(
         &self,
         state: &mut LaneState,
         extents: &mut ExtentTable,
         (mark, is_fixed): (Mark, bool),
+        within: &Range<u64>,
     ) -> bool {
         let slots_in = |state: &LaneState, wanted: State| -> Vec<Slot> {
-            let blocks = state.blocks.iter().filter(|(_, block)| block.state == wanted);
+            let is_wanted =
+                |block: &Block| block.state == wanted && within.contains(&block.address);
+            let blocks = state.blocks.iter().filter(|(_, block)| is_wanted(block));
             let mut slots: Vec<Slot> = blocks.map(|(slot, _)| slot).collect();
             slots.sort_unstable_by_key(|&slot| state.blocks.get(slot).address);
             slots
@@ -180,7 +201,8 @@ impl Lane {
             return false;
         }
         let homes = extents.iter().filter_map(|(id, extent)| {
-            let home = extent.home.filter(|home| home.lane == self.index)?;
+            let is_chosen = |home: &View| home.lane == self.index && within.contains(&home.address);
+            let home = extent.home.filter(is_chosen)?;
             let record = PausedExtent::new((home.address, id), extent, mark);
             Some(PausedExtent { is_fixed, tick: state.tick, ..record })
         });

@@ -4,7 +4,7 @@
 //! who links. [`Compiled::link`] with the machine's own linker binds to the C library of this
 //! machine, as `install` needs. Packages for other machines are linked by zig, which knows the
 //! symbols of each version of glibc, against [`PORTABLE_GLIBC`]. Then only the last crate of the
-//! program and of the preload library is compiled again; both are small.
+//! program, of the preload library and of vLLM's is compiled again; all are small.
 //!
 //! The static library is one object, in which only the functions of `packaging/libgenesis.map` are
 //! visible. Otherwise the names of zstd, of Rust's standard library and of the compiler would
@@ -53,6 +53,8 @@ pub(super) struct Built {
     pub(super) library: PathBuf,
     pub(super) archive: PathBuf,
     pub(super) preload: PathBuf,
+    /// vLLM's library.
+    pub(super) cumem: PathBuf,
     pub(super) program: PathBuf,
     /// The manual, the completions and the documents, as a tree below a prefix.
     pub(super) shared: PathBuf,
@@ -60,7 +62,7 @@ pub(super) struct Built {
 
 /// Compiles the crates of packages, and writes the documents.
 pub(super) fn compile() -> Result<Compiled, String> {
-    run(&release::build())?;
+    release::build()?;
     create(&scratch())?;
     let archive = scratch().join("libgenesis.a");
     let object = object()?;
@@ -80,6 +82,7 @@ impl Compiled {
             library: folder.join("libgenesis.so"),
             archive: self.archive.clone(),
             preload: folder.join("libgenesis_preload.so"),
+            cumem: folder.join(release::CUMEM),
             program: folder.join("genesis"),
             shared: self.shared.clone(),
         };
@@ -88,15 +91,17 @@ impl Compiled {
             // A library without a name of its own would be known by the path it was loaded from.
             let name = "-Clink-arg=-Wl,-soname,libgenesis_preload.so";
             relink(&command, "genesis-preload", &["--lib"], &[name])?;
+            relink(&command, "cumem-allocator", &["--lib"], &[])?;
+            release::name_cumem()?;
             relink(&command, "genesis-cli", &["--bin", "genesis"], &[])?;
         }
         let release = target_folder().join("release");
-        for built in [&built.preload, &built.program] {
+        for built in [&built.preload, &built.cumem, &built.program] {
             let name = built.file_name().unwrap_or_default();
             fs::copy(release.join(name), built).map_err(failed(built))?;
         }
         let mut strip = Step::new("strip", &["--strip-unneeded"]);
-        strip.extend([&built.library, &built.preload, &built.program]);
+        strip.extend([&built.library, &built.preload, &built.cumem, &built.program]);
         run(&strip)?;
         Ok(built)
     }

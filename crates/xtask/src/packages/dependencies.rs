@@ -10,7 +10,7 @@ use steps::{cargo, output, root};
 use super::files::failed;
 
 /// Where the walk begins.
-const ROOTS: [&str; 3] = ["genesis", "genesis-cli", "genesis-preload"];
+const ROOTS: [&str; 4] = ["genesis", "genesis-cli", "genesis-preload", "cumem-allocator"];
 
 /// A crate.
 #[derive(Debug)]

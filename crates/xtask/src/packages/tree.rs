@@ -12,6 +12,7 @@ use steps::{Outcome, root};
 use super::build::{Built, SYSTEM_LIBRARIES};
 use super::files::{create, failed, files_under, remove};
 use super::version::{SOVERSION, VERSION};
+use crate::release::CUMEM;
 
 /// The list of what was installed, among the documents.
 const MANIFEST: &str = "share/doc/genesis/installed-files.txt";
@@ -52,6 +53,7 @@ pub(super) fn entries(built: &Built, layout: &Layout) -> Result<Vec<Entry>, Stri
     add(format!("{lib}/{linked}"), Content::Link(real));
     add(format!("{lib}/libgenesis.so"), Content::Link(linked));
     add(format!("{lib}/libgenesis_preload.so"), Content::Copy(built.preload.clone()));
+    add(format!("{lib}/{CUMEM}"), Content::Copy(built.cumem.clone()));
     add(format!("{lib}/libgenesis.a"), Content::Copy(built.archive.clone()));
     for (template, path) in [
         ("genesis.pc.in", "pkgconfig/genesis.pc"),
