@@ -5,17 +5,20 @@
 //! `Default`, the defaults, which are written nowhere else.
 
 mod backup_options;
+mod device_limits;
 mod document;
 mod environment;
 mod nearest;
 mod option;
 mod runtime;
 mod settings;
+mod share_options;
 mod strategy;
 mod strategy_options;
 mod table;
 mod value;
 
+pub use device_limits::{DeviceLimits, dmem_limit_bytes};
 pub use document::{describe, markdown_page};
 pub use option::{Alias, OptionSpec, Parse};
 pub use runtime::{get, set};

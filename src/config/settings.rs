@@ -2,6 +2,7 @@
 
 use simgpu::Prices;
 
+use super::device_limits::DeviceLimits;
 use super::strategy::{PoolType, StrategySettings};
 use crate::base::Backup;
 use crate::base::size::{GIB, MIB};
@@ -207,6 +208,14 @@ pub struct Settings {
     pub memory_fraction: f64,
     /// The most that may be reserved on each device; `None` for no limit but the fraction.
     pub memory_limit_bytes: Option<u64>,
+    /// How much memory each device seems to have.
+    pub device_limits: DeviceLimits,
+    /// The name of those processes that share devices; `None`: nobody does.
+    pub share: Option<String>,
+    /// What they leave to this one of each device.
+    pub share_guarantee_bytes: u64,
+    /// This process's part of the rest, in proportion to the others'.
+    pub share_weight: u32,
     /// The most that each device keeps cached (reserved and not live); `None` for no limit.
     pub cache_size_bytes: Option<u64>,
     /// Caching: free blocks larger than this are not cut; `None` for no limit.
@@ -291,6 +300,10 @@ impl Default for Settings {
             backend: BackendChoice::Auto,
             memory_fraction: 1.0,
             memory_limit_bytes: None,
+            device_limits: DeviceLimits::default(),
+            share: None,
+            share_guarantee_bytes: 0,
+            share_weight: 100,
             cache_size_bytes: None,
             max_split_size_bytes: None,
             roundup_power2_divisions: 0,

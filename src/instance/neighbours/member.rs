@@ -1,0 +1,233 @@
+//! This process among those that share a device: what it writes into their register, and what it asks
+//! of them.
+//!
+//! **Locks**: one, for the own entry, held while the register is read and written. None is held while
+//! letters are on their way.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use device_register::{Card, Entry, FOLDER, NO_LIMIT, Neighbourhood, Register, file_name, now_ns};
+
+use super::letters::{self, Answer, Question};
+use crate::base::DeviceOrdinal;
+use crate::base::lock::assert_none_held;
+use crate::base::size::Bytes;
+use crate::config::Settings;
+use crate::driver::Device;
+use crate::heap::{Neighbours, Taken};
+use crate::process::{self, Mailbox, Watched, random_bytes};
+
+/// How long answers to one question are waited for. A process that does not answer was stopped, or
+/// waits for its driver; what it gives back later is there for the next request.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Others may take the memory first; they are asked so often for one request.
+const MOST_ROUNDS: usize = 4;
+
+/// This process among those that share a device.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) device: DeviceOrdinal,
+    pub(super) uuid: [u8; 16],
+    register: Register,
+    _watched: Watched,
+    own: Mutex<Entry>,
+    /// The doors of those who did not answer the last time; they are asked, but not waited for.
+    silent: Mutex<Vec<u64>>,
+}
+
+impl Member {
+    /// Joins those who share the device under `name`, as one who is asked at `(door, key)`. Returns
+    /// also how much less is guaranteed than the settings ask for, if it is less.
+    pub(super) fn join(
+        device: &dyn Device,
+        name: &str,
+        settings: &Settings,
+        (door, key): (u64, u64),
+    ) -> Result<(Self, Option<Bytes>), String> {
+        let identity = device.identity().ok_or("no other process can have the device")?;
+        let total_bytes = device.memory_info().map_err(|error| error.to_string())?.total_bytes;
+        let card = Card { uuid: identity.uuid, name: device.name() };
+        let path = Path::new(FOLDER).join(file_name(process::user_id(), &card.uuid, name));
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let mut own = Entry {
+            process: std::process::id(),
+            weight: settings.share_weight,
+            total_bytes,
+            limit_bytes: NO_LIMIT,
+            door,
+            key,
+            program: program(),
+            ..Entry::default()
+        };
+        let register = Register::join(&path, &card, &own).map_err(|error| named(&error))?;
+        // Both under one lock, so that guarantees never exceed the device.
+        register.exclusively(|| {
+            let others = register.others().unwrap_or_default();
+            let guaranteed_bytes =
+                others.iter().map(|other| other.guarantee_bytes).fold(0, u64::saturating_add);
+            let left_bytes = total_bytes.saturating_sub(guaranteed_bytes);
+            own.guarantee_bytes = settings.share_guarantee_bytes.min(left_bytes);
+            register.write(&own).map_err(|error| named(&error))
+        })?;
+        let missing_bytes = settings.share_guarantee_bytes - own.guarantee_bytes;
+        let member = Self {
+            device: device.ordinal(),
+            uuid: card.uuid,
+            _watched: Watched::new(register.descriptor()),
+            register,
+            own: Mutex::new(own),
+            silent: Mutex::default(),
+        };
+        Ok((member, (missing_bytes > 0).then_some(Bytes(missing_bytes))))
+    }
+
+    /// This process and the others. If the register cannot be read, there are none.
+    fn neighbourhood(&self, own: &Entry) -> Neighbourhood {
+        Neighbourhood { own: own.clone(), others: self.register.others().unwrap_or_default() }
+    }
+
+    /// Writes what is live and what is cached.
+    pub(super) fn set_levels(&self, live_bytes: u64, cached_bytes: u64) {
+        let is_new = {
+            let own = lock(&self.own);
+            (own.live_bytes, own.cached_bytes) != (live_bytes, cached_bytes)
+        };
+        if is_new {
+            self.change(|own| (own.live_bytes, own.cached_bytes) = (live_bytes, cached_bytes));
+        }
+    }
+
+    /// Changes the own entry.
+    fn change(&self, change: impl FnOnce(&mut Entry)) {
+        let mut own = lock(&self.own);
+        change(&mut own);
+        self.write(&own);
+    }
+
+    fn write(&self, own: &Entry) {
+        // Where nothing can be written, others see the last entry that could be.
+        let _ = self.register.write(own);
+    }
+
+    /// Asks others to give back `missing_bytes`: in the first `round` as much as each says that it
+    /// has, later everybody for all of it. Returns what they gave.
+    fn ask_once(&self, missing_bytes: u64, round: usize) -> u64 {
+        let all = {
+            let own = lock(&self.own);
+            self.neighbourhood(&own)
+        };
+        let asked: Vec<(&Entry, u64)> = if round == 0 {
+            all.asked(missing_bytes)
+        } else {
+            all.others.iter().map(|other| (other, missing_bytes)).collect()
+        };
+        self.send(&all.own, &asked).unwrap_or(0)
+    }
+
+    /// Sends the questions and waits for their answers.
+    fn send(&self, own: &Entry, asked: &[(&Entry, u64)]) -> std::io::Result<u64> {
+        let number = u64::from_le_bytes(random_bytes()?);
+        let mailbox = Mailbox::open(&format!("genesis-question-{number:016x}"))?;
+        let (uuid, asker) = (self.uuid, own.door);
+        let mut unanswered: Vec<u64> = Vec::new();
+        for (other, bytes) in asked {
+            let question = Question { number, key: other.key, uuid, asker, bytes: *bytes };
+            if mailbox.send(&letters::door(other.door), &question.encode()).is_ok() {
+                unanswered.push(other.door);
+            }
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let mut silent = std::mem::take(&mut *lock(&self.silent));
+        let mut given_bytes: u64 = 0;
+        while unanswered.iter().any(|door| !silent.contains(door)) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut letter = [0; letters::BYTES];
+            if left.is_zero() {
+                break;
+            }
+            if mailbox.receive(&mut letter, left)?.is_some()
+                && let Some(answer) = Answer::decode(&letter).filter(|one| one.number == number)
+            {
+                given_bytes = given_bytes.saturating_add(answer.bytes);
+                unanswered.retain(|door| *door != answer.door);
+                silent.retain(|door| *door != answer.door);
+            }
+        }
+        unanswered.retain(|door| !silent.contains(door));
+        silent.extend(unanswered);
+        *lock(&self.silent) = silent;
+        Ok(given_bytes)
+    }
+
+    /// How much this process gives back to whoever has the door `asker`, at most.
+    pub(super) fn spare_bytes(&self, asker: u64) -> u64 {
+        let own = lock(&self.own);
+        let all = self.neighbourhood(&own);
+        let asker = all.others.iter().find(|other| other.door == asker);
+        asker.map_or(0, |asker| all.spare_bytes(asker))
+    }
+}
+
+impl Neighbours for Member {
+    fn charge(&self, bytes: u64) -> bool {
+        let mut own = lock(&self.own);
+        self.register.exclusively(|| {
+            let has_room = bytes <= self.neighbourhood(&own).room_bytes(now_ns());
+            if has_room {
+                own.charged_bytes += bytes;
+                self.write(&own);
+            }
+            has_room
+        })
+    }
+
+    fn set_limit(&self, bytes: u64) {
+        self.change(|own| own.limit_bytes = bytes);
+    }
+
+    fn refund(&self, bytes: u64) {
+        self.change(|own| own.charged_bytes = own.charged_bytes.saturating_sub(bytes));
+    }
+
+    fn room_bytes(&self) -> u64 {
+        let own = lock(&self.own);
+        self.neighbourhood(&own).room_bytes(now_ns())
+    }
+
+    fn ask(&self, bytes: u64, take: &mut dyn FnMut() -> Taken) {
+        assert_none_held();
+        let want = |own: &mut Entry| {
+            if own.wanted_bytes == 0 {
+                own.wanted_since_ns = now_ns();
+            }
+            own.wanted_bytes = own.wanted_bytes.saturating_add(bytes);
+        };
+        self.change(want);
+        let mut missing_bytes = bytes;
+        for round in 0..MOST_ROUNDS {
+            let is_free = missing_bytes == 0;
+            if !is_free && self.ask_once(missing_bytes, round) == 0 && round > 0 {
+                break;
+            }
+            match take() {
+                Taken::Missing(bytes) if !is_free => missing_bytes = bytes,
+                _ => break,
+            }
+        }
+        self.change(|own| own.wanted_bytes = own.wanted_bytes.saturating_sub(bytes));
+    }
+}
+
+/// The first word of the command line, without its folder.
+fn program() -> String {
+    let line = process::command_line();
+    let word = line.split(' ').next().unwrap_or_default();
+    word.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// Ignores poison: a thread that panicked leaves nothing inconsistent here.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
