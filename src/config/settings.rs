@@ -303,7 +303,7 @@ impl Default for Settings {
             device_limits: DeviceLimits::default(),
             share: None,
             share_guarantee_bytes: 0,
-            share_weight: 100,
+            share_weight: 0,
             cache_size_bytes: None,
             max_split_size_bytes: None,
             roundup_power2_divisions: 0,

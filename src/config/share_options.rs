@@ -36,12 +36,13 @@ pub(super) const GUARANTEE: OptionSpec = OptionSpec {
 pub(super) const WEIGHT: OptionSpec = OptionSpec {
     name: "GENESIS_SHARE_WEIGHT",
     aliases: &[],
-    values: "a whole number from 1 to 1000",
+    values: "a whole number from 0 to 1000",
     summary: "This process's part of what is not guaranteed, in proportion to the others'.",
     help: "Memory is given back first by processes that hold more than their part. One that holds \
-           more gets only what others hold above theirs.",
+           more gets only what others hold above theirs. 0: no part, so all that is cached is \
+           given back.",
     runtime: false,
-    parse: |settings, text| assign(&mut settings.share_weight, whole(text, 1..=1000)),
+    parse: |settings, text| assign(&mut settings.share_weight, whole(text, 0..=1000)),
     show: |settings| settings.share_weight.to_string(),
 };
 

@@ -1,16 +1,16 @@
 //! Who may take how much, and who gives back first: sums over the entries of a register.
 //!
 //! ```text
-//! taken     = max(charged + wanted, guarantee)      for everybody else; wanted only by who asked earlier
-//! room      = total − charged − Σ taken of the others
+//! taken     = max(charged + promised, guarantee)
+//! room      = total − charged − Σ taken of the others        promises do not count within the own guarantee
 //! budget    = guarantee + (total − Σ guarantees) × weight / Σ weights,   at most the limit
-//! spare     = charged − guarantee     for who stays within its budget with what it wants
+//! spare     = charged − guarantee     for who stays within its budget with what it needs
 //!           = charged − budget        for who goes beyond it
 //! ```
 //!
 //! So a guarantee is kept free for its owner also while it is not used. Budgets only say who gives:
 //! a process below its budget gets what anybody has cached; one above it gets only what others hold
-//! above theirs.
+//! above theirs. Without a weight a process has no budget beyond its guarantee, and gives all else.
 
 use std::cmp::Reverse;
 
@@ -37,16 +37,17 @@ impl Neighbourhood {
 
     /// How much more the one may charge at `now_ns`, in bytes.
     pub fn room_bytes(&self, now_ns: u64) -> u64 {
-        let asked_at = |entry: &Entry| (entry.wanted_since_ns, entry.door);
-        let own_wants = self.own.wanted_bytes_at(now_ns) > 0;
-        let taken = |other: &Entry| {
-            let is_earlier = !own_wants || asked_at(other) < asked_at(&self.own);
-            let wanted_bytes = if is_earlier { other.wanted_bytes_at(now_ns) } else { 0 };
-            other.charged_bytes.saturating_add(wanted_bytes).max(other.guarantee_bytes)
+        let own_bytes = self.own.charged_bytes;
+        let left_bytes = |held: &dyn Fn(&Entry) -> u64| {
+            let taken = self.others.iter().map(|other| held(other).max(other.guarantee_bytes));
+            let all_bytes = taken.fold(own_bytes, u64::saturating_add);
+            self.total_bytes().saturating_sub(all_bytes)
         };
-        let taken_bytes = self.others.iter().map(taken).fold(0, u64::saturating_add);
-        let room_bytes = self.total_bytes().saturating_sub(taken_bytes);
-        room_bytes.saturating_sub(self.own.charged_bytes)
+        let unpromised_bytes = left_bytes(&|other| {
+            other.charged_bytes.saturating_add(other.promised_bytes_at(now_ns))
+        });
+        let guaranteed_bytes = self.own.guarantee_bytes.saturating_sub(own_bytes);
+        left_bytes(&|other| other.charged_bytes).min(guaranteed_bytes.max(unpromised_bytes))
     }
 
     /// What `one` of them may hold if everybody wants more, in bytes.
@@ -58,10 +59,10 @@ impl Neighbourhood {
         one.guarantee_bytes.saturating_add(part as u64).min(one.limit_bytes)
     }
 
-    /// The most that the one gives back for `asker`, one of the others, in bytes.
-    pub fn spare_bytes(&self, asker: &Entry) -> u64 {
-        let needs_bytes = asker.charged_bytes.saturating_add(asker.wanted_bytes);
-        let keeps_bytes = if needs_bytes <= self.budget_bytes(asker) {
+    /// The most that the one gives back for `asker`, one of the others, which needs so many bytes more.
+    pub fn spare_bytes(&self, asker: &Entry, needed_bytes: u64) -> u64 {
+        let all_bytes = asker.charged_bytes.saturating_add(needed_bytes);
+        let keeps_bytes = if all_bytes <= self.budget_bytes(asker) {
             self.own.guarantee_bytes
         } else {
             self.budget_bytes(&self.own).max(self.own.guarantee_bytes)
@@ -90,7 +91,7 @@ impl Neighbourhood {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{NO_LIMIT, WANT_LASTS};
+    use crate::entry::{NO_LIMIT, PROMISE_LASTS};
 
     /// One that holds `charged` of 100, a third of it cached.
     fn entry(door: u64, charged_bytes: u64) -> Entry {
@@ -110,19 +111,19 @@ mod tests {
     }
 
     #[test]
-    fn a_guarantee_is_kept_free_and_what_somebody_wants_too() {
+    fn a_guarantee_is_kept_free_and_what_is_promised_too() {
         let room = |own: Entry, other: Entry, now_ns| with(own, &[other]).room_bytes(now_ns);
         let guaranteed = Entry { guarantee_bytes: 50, ..entry(2, 10) };
         assert_eq!(room(entry(1, 20), guaranteed.clone(), 0), 30);
-        assert_eq!(room(guaranteed, entry(1, 20), 0), 70);
-        let wants =
-            |door, wanted_since_ns| Entry { wanted_bytes: 40, wanted_since_ns, ..entry(door, 10) };
-        assert_eq!(room(entry(1, 20), wants(2, 1), 5), 30);
-        // Of two that want, the first one comes first.
-        assert_eq!(room(wants(1, 1), wants(2, 2), 5), 80);
-        assert_eq!(room(wants(2, 2), wants(1, 1), 5), 40);
-        let late_ns = 5 + WANT_LASTS.as_nanos() as u64;
-        assert_eq!(room(entry(1, 20), wants(2, 1), late_ns), 70);
+        assert_eq!(room(guaranteed.clone(), entry(1, 20), 0), 70);
+        let promised =
+            |bytes| Entry { promised_bytes: bytes, promised_since_ns: 1, ..entry(3, 10) };
+        assert_eq!(room(entry(1, 20), promised(40), 5), 30);
+        let late_ns = 5 + PROMISE_LASTS.as_nanos() as u64;
+        assert_eq!(room(entry(1, 20), promised(40), late_ns), 70);
+        // Within a guarantee only what is held counts.
+        assert_eq!(room(guaranteed.clone(), promised(60), 5), 40);
+        assert_eq!(room(guaranteed, Entry { charged_bytes: 70, ..promised(60) }, 5), 20);
     }
 
     #[test]
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(one.budget_bytes(&everything), u64::MAX);
         assert_eq!(one.asked(5), []);
         let other = with(everything, &[entry(1, 20)]);
-        assert_eq!((other.room_bytes(0), other.spare_bytes(&entry(1, 20))), (0, 0));
+        assert_eq!((other.room_bytes(0), other.spare_bytes(&entry(1, 20), 5)), (0, 0));
     }
 
     #[test]
@@ -158,14 +159,23 @@ mod tests {
 
     #[test]
     fn who_is_above_its_budget_gets_only_what_others_hold_above_theirs() {
-        let wants = |charged_bytes| Entry { wanted_bytes: 10, ..entry(1, charged_bytes) };
-        let giver = |charged_bytes, asker: &Entry| {
+        let giver = |charged_bytes, asker_bytes| {
             let own = Entry { guarantee_bytes: 20, ..entry(2, charged_bytes) };
-            with(own, std::slice::from_ref(asker)).spare_bytes(asker)
+            let asker = entry(1, asker_bytes);
+            with(own, std::slice::from_ref(&asker)).spare_bytes(&asker, 10)
         };
         // Budgets are 40 for the asker, 60 for the giver.
-        assert_eq!(giver(45, &wants(30)), 25);
-        assert_eq!(giver(45, &wants(31)), 0);
-        assert_eq!(giver(68, &wants(31)), 8);
+        assert_eq!(giver(45, 30), 25);
+        assert_eq!(giver(45, 31), 0);
+        assert_eq!(giver(68, 31), 8);
+    }
+
+    #[test]
+    fn without_weights_all_is_given_but_what_is_guaranteed() {
+        let own = Entry { weight: 0, guarantee_bytes: 20, ..entry(2, 90) };
+        let asker = Entry { weight: 0, ..entry(1, 10) };
+        let all = with(own, std::slice::from_ref(&asker));
+        assert_eq!(all.spare_bytes(&asker, 80), 70);
+        assert_eq!(all.asked(80), [(&asker, 3)]);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   word 0         1                2      3        4     5       6      7          8, 9    10, 11     12 – 15
-//!   │ checksum │ process, weight │ total │ charged │ live │ cached │ limit │ guarantee │ wanted │ door, key │ program │
+//!   │ checksum │ process, weight │ total │ charged │ live │ cached │ limit │ guarantee │ promised │ door, key │ program │
 //! ```
 
 use std::time::Duration;
@@ -14,15 +14,15 @@ const PROGRAM_BYTES: usize = 32;
 
 /// The limit of a process that has none.
 pub const NO_LIMIT: u64 = u64::MAX;
-/// What a process wants counts for so long: it may have been stopped meanwhile.
-pub const WANT_LASTS: Duration = Duration::from_secs(1);
+/// A promise counts for so long: who has it may have been stopped meanwhile.
+pub const PROMISE_LASTS: Duration = Duration::from_secs(1);
 
 /// What one process holds and may hold. Sizes are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The process's number, as the process itself sees it.
     pub process: u32,
-    /// Its part of what no guarantee covers, in proportion to the others'. Not 0.
+    /// Its part of what no guarantee covers, in proportion to the others'; 0: it has none.
     pub weight: u32,
     /// The device's memory, as its driver says.
     pub total_bytes: u64,
@@ -36,10 +36,10 @@ pub struct Entry {
     pub limit_bytes: u64,
     /// What the others leave it.
     pub guarantee_bytes: u64,
-    /// What it has asked the others for and is about to take.
-    pub wanted_bytes: u64,
+    /// What others have given back for it and it is about to take.
+    pub promised_bytes: u64,
     /// Since when, by [`now_ns`].
-    pub wanted_since_ns: u64,
+    pub promised_since_ns: u64,
     /// The number by which it is asked; 0: it cannot be.
     pub door: u64,
     /// Whoever names it has read this entry.
@@ -49,10 +49,16 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What it wants at `now_ns`.
-    pub(crate) fn wanted_bytes_at(&self, now_ns: u64) -> u64 {
-        let age_ns = now_ns.saturating_sub(self.wanted_since_ns);
-        if u128::from(age_ns) < WANT_LASTS.as_nanos() { self.wanted_bytes } else { 0 }
+    /// Others have given back `bytes` more for it.
+    pub fn promise(&mut self, bytes: u64) {
+        self.promised_bytes = self.promised_bytes.saturating_add(bytes);
+        self.promised_since_ns = now_ns();
+    }
+
+    /// What is promised to it at `now_ns`.
+    pub(crate) fn promised_bytes_at(&self, now_ns: u64) -> u64 {
+        let age_ns = now_ns.saturating_sub(self.promised_since_ns);
+        if u128::from(age_ns) < PROMISE_LASTS.as_nanos() { self.promised_bytes } else { 0 }
     }
 
     pub(crate) fn encode(&self) -> [u8; ENTRY_BYTES] {
@@ -65,8 +71,8 @@ impl Entry {
             self.cached_bytes,
             self.limit_bytes,
             self.guarantee_bytes,
-            self.wanted_bytes,
-            self.wanted_since_ns,
+            self.promised_bytes,
+            self.promised_since_ns,
             self.door,
             self.key,
         ];
@@ -87,7 +93,7 @@ impl Entry {
         let (process, weight) = (word(1) as u32, (word(1) >> 32) as u32);
         let name = &bytes[12 * 8..];
         let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-        let entry = Self {
+        Some(Self {
             process,
             weight,
             total_bytes: word(2),
@@ -96,13 +102,12 @@ impl Entry {
             cached_bytes: word(5),
             limit_bytes: word(6),
             guarantee_bytes: word(7),
-            wanted_bytes: word(8),
-            wanted_since_ns: word(9),
+            promised_bytes: word(8),
+            promised_since_ns: word(9),
             door: word(10),
             key: word(11),
             program: String::from_utf8_lossy(&name[..end]).into_owned(),
-        };
-        (weight > 0).then_some(entry)
+        })
     }
 }
 
@@ -169,8 +174,8 @@ mod tests {
             total_bytes: 80 << 30,
             charged_bytes: 7,
             limit_bytes: NO_LIMIT,
-            wanted_bytes: 5,
-            wanted_since_ns: 1,
+            promised_bytes: 5,
+            promised_since_ns: 1,
             key: 3,
             program: "python".to_owned(),
             ..Entry::default()
@@ -202,16 +207,15 @@ mod tests {
             assert!(torn == bytes || Entry::decode(&torn).is_none(), "cut at {cut}");
         }
         assert_eq!(Entry::decode(&[0; ENTRY_BYTES]), None);
-        assert_eq!(Entry::decode(&Entry { weight: 0, ..entry() }.encode()), None);
     }
 
     #[test]
-    fn a_want_ends_by_itself() {
-        let lasts_ns = WANT_LASTS.as_nanos() as u64;
-        let wants = Entry { wanted_since_ns: 10, ..entry() };
-        assert_eq!(wants.wanted_bytes_at(5), 5);
-        assert_eq!(wants.wanted_bytes_at(9 + lasts_ns), 5);
-        assert_eq!(wants.wanted_bytes_at(10 + lasts_ns), 0);
+    fn a_promise_ends_by_itself() {
+        let lasts_ns = PROMISE_LASTS.as_nanos() as u64;
+        let promised = Entry { promised_since_ns: 10, ..entry() };
+        assert_eq!(promised.promised_bytes_at(5), 5);
+        assert_eq!(promised.promised_bytes_at(9 + lasts_ns), 5);
+        assert_eq!(promised.promised_bytes_at(10 + lasts_ns), 0);
         assert!(now_ns() <= now_ns());
     }
 }

@@ -22,5 +22,5 @@ mod register;
 
 pub use budgets::Neighbourhood;
 pub use card::{Card, file_name, parse_file_name};
-pub use entry::{Entry, NO_LIMIT, WANT_LASTS, now_ns};
+pub use entry::{Entry, NO_LIMIT, PROMISE_LASTS, now_ns};
 pub use register::{FOLDER, MOST_ENTRIES, Refused, Register, read};

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   0         8        16        24        40        48       56
-//!   │"GNSQ",1 │ number │ key     │ uuid    │ asker   │ bytes  │     a question
-//!   │"GNSA",1 │ number │ door    │ bytes   │                        an answer
+//!   │"GNSQ",1 │ number │ key     │ uuid    │ asker   │ bytes  │ missing     a question
+//!   │"GNSA",1 │ number │ door    │ bytes   │                                an answer
 //! ```
 //!
 //! The key is in the asked process's entry, which only its user can read. The number is the
@@ -27,8 +27,15 @@ pub(super) struct Question {
     pub(super) uuid: [u8; 16],
     /// The door of the process that is short of memory.
     pub(super) asker: u64,
+    /// What the asked process is to give back.
     pub(super) bytes: u64,
+    /// What the asker needs from all together.
+    pub(super) missing_bytes: u64,
 }
+
+/// A question about nothing.
+pub(super) const NO_QUESTION: Question =
+    Question { number: 0, key: 0, uuid: [0; 16], asker: 0, bytes: 0, missing_bytes: 0 };
 
 /// What a process gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +49,16 @@ pub(super) struct Answer {
 impl Question {
     pub(super) fn encode(&self) -> [u8; BYTES] {
         let uuid = |at: usize| word(&self.uuid, at);
-        words([QUESTION, self.number, self.key, uuid(0), uuid(1), self.asker, self.bytes, 0])
+        words([
+            QUESTION,
+            self.number,
+            self.key,
+            uuid(0),
+            uuid(1),
+            self.asker,
+            self.bytes,
+            self.missing_bytes,
+        ])
     }
 
     /// `None` for any other letter.
@@ -50,7 +66,8 @@ impl Question {
         let at = |index: usize| word(letter, index);
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&letter[24..40]);
-        let question = Self { number: at(1), key: at(2), uuid, asker: at(5), bytes: at(6) };
+        let (asker, bytes, missing_bytes) = (at(5), at(6), at(7));
+        let question = Self { number: at(1), key: at(2), uuid, asker, bytes, missing_bytes };
         (at(0) == QUESTION).then_some(question)
     }
 }
@@ -86,7 +103,8 @@ mod tests {
     #[test]
     fn letters_are_read_back_and_none_is_taken_for_another() {
         let uuid = *b"0123456789abcdef";
-        let question = Question { number: 1, key: 2, uuid, asker: 3, bytes: u64::MAX };
+        let (bytes, missing_bytes) = (u64::MAX, 4);
+        let question = Question { number: 1, key: 2, uuid, asker: 3, bytes, missing_bytes };
         let answer = Answer { number: 1, door: 2, bytes: 3 };
         let (asked, answered) = (question.encode(), answer.encode());
         assert_eq!(Question::decode(&asked), Some(question));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use device_register::{Card, Entry, FOLDER, NO_LIMIT, Neighbourhood, Register, file_name, now_ns};
 
-use super::letters::{self, Answer, Question};
+use super::letters::{self, Answer, NO_QUESTION, Question};
 use crate::base::DeviceOrdinal;
 use crate::base::lock::assert_none_held;
 use crate::base::size::Bytes;
@@ -123,50 +123,56 @@ impl Member {
         } else {
             all.others.iter().map(|other| (other, missing_bytes)).collect()
         };
-        self.send(&all.own, &asked).unwrap_or(0)
+        let question =
+            Question { uuid: self.uuid, asker: all.own.door, missing_bytes, ..NO_QUESTION };
+        self.send(question, &asked).unwrap_or(0)
     }
 
-    /// Sends the questions and waits for their answers.
-    fn send(&self, own: &Entry, asked: &[(&Entry, u64)]) -> std::io::Result<u64> {
+    /// Sends the question to each with its part of the bytes, and waits for their answers.
+    fn send(&self, question: Question, asked: &[(&Entry, u64)]) -> std::io::Result<u64> {
         let number = u64::from_le_bytes(random_bytes()?);
         let mailbox = Mailbox::open(&format!("genesis-question-{number:016x}"))?;
-        let (uuid, asker) = (self.uuid, own.door);
-        let mut unanswered: Vec<u64> = Vec::new();
-        for (other, bytes) in asked {
-            let question = Question { number, key: other.key, uuid, asker, bytes: *bytes };
-            if mailbox.send(&letters::door(other.door), &question.encode()).is_ok() {
-                unanswered.push(other.door);
-            }
-        }
-        let deadline = Instant::now() + PATIENCE;
-        let mut silent = std::mem::take(&mut *lock(&self.silent));
-        let mut given_bytes: u64 = 0;
-        while unanswered.iter().any(|door| !silent.contains(door)) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let mut letter = [0; letters::BYTES];
-            if left.is_zero() {
-                break;
-            }
-            if mailbox.receive(&mut letter, left)?.is_some()
-                && let Some(answer) = Answer::decode(&letter).filter(|one| one.number == number)
-            {
-                given_bytes = given_bytes.saturating_add(answer.bytes);
-                unanswered.retain(|door| *door != answer.door);
-                silent.retain(|door| *door != answer.door);
-            }
-        }
-        unanswered.retain(|door| !silent.contains(door));
-        silent.extend(unanswered);
-        *lock(&self.silent) = silent;
+        let is_sent = |(other, bytes): &&(&Entry, u64)| {
+            let letter = Question { number, key: other.key, bytes: *bytes, ..question }.encode();
+            mailbox.send(&letters::door(other.door), &letter).is_ok()
+        };
+        let sent: Vec<u64> = asked.iter().filter(is_sent).map(|(other, _)| other.door).collect();
+        let (answered, given_bytes) = self.collect(&mailbox, number, &sent);
+        let mut silent = lock(&self.silent);
+        silent.retain(|door| !sent.contains(door));
+        silent.extend(sent.iter().filter(|door| !answered.contains(door)));
         Ok(given_bytes)
     }
 
-    /// How much this process gives back to whoever has the door `asker`, at most.
-    pub(super) fn spare_bytes(&self, asker: u64) -> u64 {
+    /// Waits for answers of those in `sent`, but not for those who did not answer the last time.
+    /// Returns who has answered, and what they gave.
+    fn collect(&self, mailbox: &Mailbox, number: u64, sent: &[u64]) -> (Vec<u64>, u64) {
+        let silent = lock(&self.silent).clone();
+        let deadline = Instant::now() + PATIENCE;
+        let (mut answered, mut given_bytes) = (Vec::new(), 0u64);
+        let mut letter = [0; letters::BYTES];
+        while sent.iter().any(|door| !answered.contains(door) && !silent.contains(door)) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(sender) = mailbox.receive(&mut letter, left) else { break };
+            if sender.is_none() && left.is_zero() {
+                break;
+            }
+            let answer = sender.and_then(|_| Answer::decode(&letter));
+            if let Some(answer) = answer.filter(|answer| answer.number == number) {
+                given_bytes = given_bytes.saturating_add(answer.bytes);
+                answered.push(answer.door);
+            }
+        }
+        (answered, given_bytes)
+    }
+
+    /// How much this process gives back for the question's asker, at most.
+    pub(super) fn spare_bytes(&self, question: &Question) -> u64 {
         let own = lock(&self.own);
         let all = self.neighbourhood(&own);
-        let asker = all.others.iter().find(|other| other.door == asker);
-        asker.map_or(0, |asker| all.spare_bytes(asker))
+        let asker = all.others.iter().find(|other| other.door == question.asker);
+        let spare_bytes = asker.map_or(0, |one| all.spare_bytes(one, question.missing_bytes));
+        spare_bytes.min(question.bytes)
     }
 }
 
@@ -198,25 +204,23 @@ impl Neighbours for Member {
 
     fn ask(&self, bytes: u64, take: &mut dyn FnMut() -> Taken) {
         assert_none_held();
-        let want = |own: &mut Entry| {
-            if own.wanted_bytes == 0 {
-                own.wanted_since_ns = now_ns();
-            }
-            own.wanted_bytes = own.wanted_bytes.saturating_add(bytes);
-        };
-        self.change(want);
-        let mut missing_bytes = bytes;
+        let (mut missing_bytes, mut promised_bytes) = (bytes, 0);
         for round in 0..MOST_ROUNDS {
             let is_free = missing_bytes == 0;
-            if !is_free && self.ask_once(missing_bytes, round) == 0 && round > 0 {
-                break;
+            if !is_free {
+                let given_bytes = self.ask_once(missing_bytes, round);
+                if given_bytes == 0 && round > 0 {
+                    break;
+                }
+                promised_bytes += given_bytes;
+                self.change(|own| own.promise(given_bytes));
             }
             match take() {
                 Taken::Missing(bytes) if !is_free => missing_bytes = bytes,
                 _ => break,
             }
         }
-        self.change(|own| own.wanted_bytes = own.wanted_bytes.saturating_sub(bytes));
+        self.change(|own| own.promised_bytes = own.promised_bytes.saturating_sub(promised_bytes));
     }
 }
 

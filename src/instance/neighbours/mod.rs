@@ -9,10 +9,9 @@
 //!
 //! ```text
 //!   short of memory                                       has memory cached
-//!   wants it: written in the register
 //!        ── give back so many bytes of this device ────▶   releases what is known to be idle
 //!        ◀── so many ───────────────────────────────────   at once, waiting for no stream
-//!   takes it; wants nothing more
+//!   writes them down as promised to it; takes them
 //! ```
 //!
 //! What each holds is in the device's register (`device_register`), where every process writes its

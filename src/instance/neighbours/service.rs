@@ -87,7 +87,7 @@ fn answer(
 fn give_back(question: &Question) -> Option<u64> {
     let members = lock(&MEMBERS).clone();
     let member = members.iter().find(|member| member.uuid == question.uuid)?;
-    let bytes = question.bytes.min(member.spare_bytes(question.asker));
+    let bytes = member.spare_bytes(question);
     let work = lock(&WORK);
     if bytes == 0 || work.is_over {
         return None;
