@@ -23,4 +23,4 @@ mod register;
 pub use budgets::Neighbourhood;
 pub use card::{Card, file_name, parse_file_name};
 pub use entry::{Entry, NO_LIMIT, PROMISE_LASTS, now_ns};
-pub use register::{FOLDER, MOST_ENTRIES, Refused, Register, read};
+pub use register::{FOLDER, MOST_ENTRIES, Refused, Register, read, remove_unused};

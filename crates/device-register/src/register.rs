@@ -9,7 +9,7 @@
 //! | `CHOSEN` + entry | its process | as long as it lives |
 //! | `WRITTEN` + entry | its process | the same, but later |
 //! | `SUMS` | who decides by the sum of all entries | a few microseconds |
-//! | all of them | who replaces a file of another version that nobody uses | the same |
+//! | all of them | who removes a file that nobody uses | the same |
 //!
 //! `SUMS` makes sums exact. Nobody waits for it longer than [`PATIENCE`]: if a process was stopped
 //! while it had the lock, sums may be off by what two processes charge at once.
@@ -114,10 +114,17 @@ impl Register {
             match check(&file) {
                 Ok(found) if found.uuid == card.uuid => {}
                 Ok(_) => return Err(Refused::Foreign),
-                Err(Refused::OtherVersion(_)) if remove_unused(&file, path) => continue,
+                Err(Refused::OtherVersion(_)) if remove_if_unused(&file, path) => continue,
                 Err(refused) => return Err(refused),
             }
-            let Some(own) = choose(&file)? else { return Err(Refused::Full) };
+            let Some(own) = choose(&file)? else {
+                if entries(&file)?.len() == MOST_ENTRIES as usize {
+                    return Err(Refused::Full);
+                }
+                // Another process is just removing the file.
+                std::thread::sleep(PAUSE);
+                continue;
+            };
             let register = Self { file, own };
             if !is_at(path, &register.file) {
                 continue;
@@ -286,8 +293,14 @@ fn choose(file: &File) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
-/// Removes a register of another version, unless somebody uses it; returns true if it did.
-fn remove_unused(file: &File, path: &Path) -> bool {
+/// Removes the register at `path`, unless somebody uses it; returns true if it did.
+pub fn remove_unused(path: &Path) -> bool {
+    let opened = options().read(true).write(true).open(path);
+    opened.is_ok_and(|file| check(&file).is_ok() && remove_if_unused(&file, path))
+}
+
+/// The same for a register that is open.
+fn remove_if_unused(file: &File, path: &Path) -> bool {
     // Whoever opens the file now finds every entry taken, and later that it has no name.
     try_lock_from(file, 0, ALL).unwrap_or(false)
         && is_at(path, file)

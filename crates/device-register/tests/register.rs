@@ -8,9 +8,10 @@ mod support;
 use std::fs::{self, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use device_register::{Card, Entry, Refused, Register, read};
+use device_register::{Card, Entry, Refused, Register, read, remove_unused};
 use support::{Random, Scratch, card, entry};
 
 #[test]
@@ -106,6 +107,31 @@ fn another_version_is_refused_while_it_is_used_and_replaced_afterwards() {
     let next = Register::join(&scratch.path, &card(), &entry(2)).unwrap();
     assert_eq!(read(&scratch.path).unwrap().1, [entry(2)]);
     drop(next);
+}
+
+#[test]
+fn a_file_that_nobody_uses_is_removed_and_whoever_joins_meanwhile_is_not_lost() {
+    let scratch = Scratch::new("unused");
+    let one = Register::join(&scratch.path, &card(), &entry(1)).unwrap();
+    assert!(!remove_unused(&scratch.path));
+    drop(one);
+    assert!(remove_unused(&scratch.path) && !remove_unused(&scratch.path));
+    let is_over = AtomicBool::new(false);
+    let (path, is_over) = (&scratch.path, &is_over);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                remove_unused(path);
+            }
+        });
+        for _ in 0..support::some_or_all(500, 50_000) {
+            let one = Register::join(path, &card(), &entry(1)).unwrap();
+            let two = Register::join(path, &card(), &entry(2)).unwrap();
+            assert_eq!(one.others().unwrap(), [entry(2)]);
+            assert_eq!(two.others().unwrap(), [entry(1)]);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]
