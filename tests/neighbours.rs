@@ -14,7 +14,7 @@ mod limits;
 #[path = "support/on_simcuda.rs"]
 mod on_simcuda;
 #[path = "sharing/peer.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // tests/sharing.rs uses the rest
 mod peer;
 #[path = "support/tier.rs"]
 mod tier;
