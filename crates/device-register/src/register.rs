@@ -24,7 +24,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::card::{Card, Head, VERSION};
@@ -53,6 +53,7 @@ const OPENINGS: usize = 16;
 /// A process's place in a register, until it is dropped.
 #[derive(Debug)]
 pub struct Register {
+    path: PathBuf,
     file: File,
     own: u32,
 }
@@ -125,7 +126,7 @@ impl Register {
                 std::thread::sleep(PAUSE);
                 continue;
             };
-            let register = Self { file, own };
+            let register = Self { path: path.to_owned(), file, own };
             if !is_at(path, &register.file) {
                 continue;
             }
@@ -141,6 +142,11 @@ impl Register {
     /// The descriptor of the file. A forked child has to close its copy.
     pub fn descriptor(&self) -> i32 {
         self.file.as_raw_fd()
+    }
+
+    /// Removes the file if nobody else uses it; the own entry ends with this value all the same.
+    pub fn remove_if_alone(&self) -> bool {
+        remove_if_unused(&self.file, &self.path)
     }
 
     /// Writes the own entry.

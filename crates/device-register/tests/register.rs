@@ -114,7 +114,11 @@ fn a_file_that_nobody_uses_is_removed_and_whoever_joins_meanwhile_is_not_lost() 
     let scratch = Scratch::new("unused");
     let one = Register::join(&scratch.path, &card(), &entry(1)).unwrap();
     assert!(!remove_unused(&scratch.path));
-    drop(one);
+    let two = Register::join(&scratch.path, &card(), &entry(2)).unwrap();
+    assert!(!one.remove_if_alone() && !two.remove_if_alone());
+    drop(two);
+    assert!(one.remove_if_alone() && !scratch.path.exists());
+    drop(Register::join(&scratch.path, &card(), &entry(1)).unwrap());
     assert!(remove_unused(&scratch.path) && !remove_unused(&scratch.path));
     let is_over = AtomicBool::new(false);
     let (path, is_over) = (&scratch.path, &is_over);

@@ -88,6 +88,11 @@ impl Member {
         Neighbourhood { own: own.clone(), others: self.register.others().unwrap_or_default() }
     }
 
+    /// Leaves nothing behind, if nobody else shares the device.
+    pub(super) fn leave(&self) {
+        self.register.remove_if_alone();
+    }
+
     /// Writes what is live and what is cached.
     pub(super) fn set_levels(&self, live_bytes: u64, cached_bytes: u64) {
         let is_new = {

@@ -112,8 +112,9 @@ fn levels(heap: &Heap, member: &Member) -> Option<(u64, u64)> {
     Some((statistics.allocated_bytes.current, statistics.free_bytes))
 }
 
-/// At exit: has nothing more given back.
+/// At exit: leaves, and has nothing more given back.
 fn end() {
+    lock(&MEMBERS).iter().for_each(|member| member.leave());
     let deadline = Instant::now() + PATIENCE_AT_EXIT;
     loop {
         match WORK.try_lock() {
