@@ -9,10 +9,11 @@
 //!
 //! Of HAMi's and MPS's the lower one counts. The kernel's is read when a device is opened.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use super::settings::DeviceLimits;
 use super::value::{Read, UNLIMITED, bytes, optional, show_bytes, show_optional, whole};
 use crate::base::DeviceOrdinal;
 
@@ -23,66 +24,54 @@ const HAMI: &str = "CUDA_DEVICE_MEMORY_LIMIT";
 /// The most devices.
 const MOST_DEVICES: u32 = 64;
 
-/// The most that may be held on each device, in bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceLimits {
-    /// On those that are not named.
-    others: Option<u64>,
-    named: BTreeMap<u32, Option<u64>>,
+/// Reads one size for all devices, or one for each named device.
+pub(super) fn parse(text: &str) -> Read<DeviceLimits> {
+    if !text.contains('=') {
+        let others = optional(text, UNLIMITED, bytes)?;
+        return Ok(DeviceLimits { others, ..DeviceLimits::default() });
+    }
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let named = parts.map(|part| {
+        let (device, size) = part.split_once('=').ok_or_else(|| format!("{part}: no device"))?;
+        let device = whole(device.trim(), 0..=MOST_DEVICES - 1)?;
+        Ok((device, optional(size.trim(), UNLIMITED, bytes)?))
+    });
+    Ok(DeviceLimits { others: None, named: named.collect::<Read<_>>()? })
 }
 
-impl DeviceLimits {
-    /// The limit of a device; `None` if it has none.
-    pub fn of(&self, device: DeviceOrdinal) -> Option<u64> {
-        self.named.get(&device.0).copied().unwrap_or(self.others)
+/// What [`parse`] reads back.
+pub(super) fn show(limits: &DeviceLimits) -> String {
+    let size = |bytes| show_optional(bytes, UNLIMITED, show_bytes);
+    if limits.named.is_empty() {
+        return size(limits.others);
     }
+    let named = limits.named.iter().map(|(device, bytes)| format!("{device}={}", size(*bytes)));
+    named.collect::<Vec<_>>().join(",")
+}
 
-    /// Reads one size for all devices, or one for each named device.
-    pub(super) fn parse(text: &str) -> Read<Self> {
-        if !text.contains('=') {
-            return Ok(Self { others: optional(text, UNLIMITED, bytes)?, named: BTreeMap::new() });
+/// The limits that HAMi's and MPS's variables set.
+pub(super) fn from_others(
+    environment: &HashMap<OsString, OsString>,
+) -> Result<DeviceLimits, String> {
+    let read = |name: &str| {
+        let text = environment.get(OsStr::new(name))?.to_string_lossy();
+        let text = text.trim();
+        Some(parse(text).map_err(|mistake| format!("{name}={text}: {mistake}")))
+    };
+    let hami = read(HAMI).transpose()?.unwrap_or_default();
+    let mps = read(MPS).transpose()?.unwrap_or_default();
+    let others = lower(hami.others, mps.others);
+    let mut all = DeviceLimits { others, ..DeviceLimits::default() };
+    for device in 0..MOST_DEVICES {
+        let of_one = read(&format!("{HAMI}_{device}")).transpose()?;
+        let ordinal = DeviceOrdinal(device);
+        let of_hami = of_one.map_or(hami.of(ordinal), |limits| limits.of(ordinal));
+        let bytes = lower(of_hami, mps.of(ordinal));
+        if bytes != all.others {
+            all.named.insert(device, bytes);
         }
-        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-        let named = parts.map(|part| {
-            let (device, size) =
-                part.split_once('=').ok_or_else(|| format!("{part}: no device"))?;
-            let device = whole(device.trim(), 0..=MOST_DEVICES - 1)?;
-            Ok((device, optional(size.trim(), UNLIMITED, bytes)?))
-        });
-        Ok(Self { others: None, named: named.collect::<Read<_>>()? })
     }
-
-    /// What [`Self::parse`] reads back.
-    pub(super) fn show(&self) -> String {
-        let size = |bytes| show_optional(bytes, UNLIMITED, show_bytes);
-        if self.named.is_empty() {
-            return size(self.others);
-        }
-        let named = self.named.iter().map(|(device, bytes)| format!("{device}={}", size(*bytes)));
-        named.collect::<Vec<_>>().join(",")
-    }
-
-    /// The limits that HAMi's and MPS's variables set, each for itself.
-    pub(super) fn from_others(environment: &HashMap<OsString, OsString>) -> Result<Self, String> {
-        let read = |name: &str| {
-            let text = environment.get(OsStr::new(name))?.to_string_lossy();
-            let text = text.trim();
-            Some(Self::parse(text).map_err(|mistake| format!("{name}={text}: {mistake}")))
-        };
-        let hami = read(HAMI).transpose()?.unwrap_or_default();
-        let mps = read(MPS).transpose()?.unwrap_or_default();
-        let mut all = Self { others: lower(hami.others, mps.others), named: BTreeMap::new() };
-        for device in 0..MOST_DEVICES {
-            let of_one = read(&format!("{HAMI}_{device}")).transpose()?;
-            let ordinal = DeviceOrdinal(device);
-            let of_hami = of_one.map_or(hami.of(ordinal), |limits| limits.of(ordinal));
-            let bytes = lower(of_hami, mps.of(ordinal));
-            if bytes != all.others {
-                all.named.insert(device, bytes);
-            }
-        }
-        Ok(all)
-    }
+    Ok(all)
 }
 
 fn lower(one: Option<u64>, other: Option<u64>) -> Option<u64> {
@@ -106,7 +95,8 @@ fn dmem_limit_in(root: &Path, pci_bus_id: &str) -> Option<u64> {
     let own = all.join(group);
     let limited = own.ancestors().take_while(|folder| folder.starts_with(&all));
     let files = limited.filter_map(|folder| std::fs::read_to_string(folder.join("dmem.max")).ok());
-    let address = pci_bus_id.to_ascii_lowercase();
+    // A driver that does not say where the device is leaves this to the kernel.
+    let address = Some(pci_bus_id.to_ascii_lowercase()).filter(|address| !address.is_empty())?;
     files.filter_map(|text| lowest_of(&text, &address)).min()
 }
 
@@ -127,20 +117,20 @@ mod tests {
     fn of(variables: &[(&str, &str)]) -> Result<[Option<u64>; 3], String> {
         let environment =
             variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        let limits = DeviceLimits::from_others(&environment)?;
+        let limits = from_others(&environment)?;
         Ok([0, 1, 2].map(|device| limits.of(DeviceOrdinal(device))))
     }
 
     #[test]
     fn what_is_shown_is_read_back() {
         for text in ["unlimited", "10GiB", "0=512MiB", "0=1GiB,3=unlimited,63=5KiB"] {
-            assert_eq!(DeviceLimits::parse(text).unwrap().show(), text);
+            assert_eq!(show(&parse(text).unwrap()), text);
         }
         for (text, shown) in [("0", "unlimited"), ("3000m", "3000MiB"), (" 1 = 2G ,", "1=2GiB")] {
-            assert_eq!(DeviceLimits::parse(text).unwrap().show(), shown);
+            assert_eq!(show(&parse(text).unwrap()), shown);
         }
         for wrong in ["much", "64=1G", "0=", "=1G", "1G,2=1G", "-1=1G", "0=-5"] {
-            assert!(DeviceLimits::parse(wrong).is_err(), "{wrong}");
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -178,6 +168,7 @@ mod tests {
         assert_eq!(limit(), Some(4096));
         write("sys/fs/cgroup/jobs/dmem.max", "drm/0000:1a:00.0/vram0 65536\n");
         assert_eq!(limit(), Some(8192));
+        assert_eq!(dmem_limit_in(&root, ""), None);
         std::fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 
-use super::device_limits::DeviceLimits;
+use super::device_limits;
 use super::option::{OptionSpec, Parse};
 use super::settings::{LogLevel, Settings};
 use super::share_options::DEVICE_LIMITS;
@@ -57,7 +57,7 @@ impl Settings {
             }
         }
         if !environment.contains_key(OsStr::new(DEVICE_LIMITS.name)) {
-            match DeviceLimits::from_others(&environment) {
+            match device_limits::from_others(&environment) {
                 Ok(limits) => settings.device_limits = limits,
                 Err(mistake) => mistakes.push(mistake),
             }

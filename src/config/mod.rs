@@ -18,13 +18,13 @@ mod strategy_options;
 mod table;
 mod value;
 
-pub use device_limits::{DeviceLimits, dmem_limit_bytes};
+pub use device_limits::dmem_limit_bytes;
 pub use document::{describe, markdown_page};
 pub use option::{Alias, OptionSpec, Parse};
 pub use runtime::{get, set};
 pub use settings::{
-    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, SIM_MEMORY_BYTES,
-    Settings, StreamIds,
+    BackendChoice, CallSites, DebugModes, DeviceLimits, ElasticPolicy, HandleType, LogLevel,
+    SIM_MEMORY_BYTES, Settings, StreamIds,
 };
 pub use strategy::{HostKind, PoolType, StrategySettings};
 pub use table::OPTIONS;

@@ -1,11 +1,12 @@
 //! The settings as plain values, which the option table reads.
 
+use std::collections::BTreeMap;
+
 use simgpu::Prices;
 
-use super::device_limits::DeviceLimits;
 use super::strategy::{PoolType, StrategySettings};
-use crate::base::Backup;
 use crate::base::size::{GIB, MIB};
+use crate::base::{Backup, DeviceOrdinal};
 
 /// Which device implementation to use: the value of `GENESIS_BACKEND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +191,21 @@ impl CallSites {
             Self::Native => "native",
             Self::All => "all",
         }
+    }
+}
+
+/// The most that may be held on each device, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// On those that are not named.
+    pub(super) others: Option<u64>,
+    pub(super) named: BTreeMap<u32, Option<u64>>,
+}
+
+impl DeviceLimits {
+    /// The limit of a device; `None` if it has none.
+    pub fn of(&self, device: DeviceOrdinal) -> Option<u64> {
+        self.named.get(&device.0).copied().unwrap_or(self.others)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The rows of devices that several processes share, and of limits that others set.
 
-use super::device_limits::DeviceLimits;
+use super::device_limits;
 use super::option::{OptionSpec, assign};
 use super::value::{OFF, Read, bytes, optional, show_bytes, show_optional, whole};
 
@@ -56,8 +56,8 @@ pub(super) const DEVICE_LIMITS: OptionSpec = OptionSpec {
            on and MPS's CUDA_MPS_PINNED_DEVICE_MEM_LIMIT count; the lower one applies. The kernel's \
            dmem.max always counts.",
     runtime: false,
-    parse: |settings, text| assign(&mut settings.device_limits, DeviceLimits::parse(text)),
-    show: |settings| settings.device_limits.show(),
+    parse: |settings, text| assign(&mut settings.device_limits, device_limits::parse(text)),
+    show: |settings| device_limits::show(&settings.device_limits),
 };
 
 /// A name that is a part of a file's.

@@ -9,7 +9,7 @@ pub trait Neighbours: Debug + Send + Sync {
     /// them; returns true if it did.
     fn charge(&self, bytes: u64) -> bool;
 
-    /// Says that this process may hold at most `bytes`.
+    /// Says that this process may hold at most `bytes`. Makes no system call.
     fn set_limit(&self, bytes: u64);
 
     /// Undoes [`Self::charge`].

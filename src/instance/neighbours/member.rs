@@ -5,6 +5,7 @@
 //! letters are on their way.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,9 +31,12 @@ const MOST_ROUNDS: usize = 4;
 pub(super) struct Member {
     pub(super) device: DeviceOrdinal,
     pub(super) uuid: [u8; 16],
-    register: Register,
+    // Before the register: a number that is closed may be another descriptor's.
     _watched: Watched,
+    register: Register,
     own: Mutex<Entry>,
+    /// The limit, which is in the own entry from the next time on that it is written.
+    limit_bytes: AtomicU64,
     /// The doors of those who did not answer the last time; they are asked, but not waited for.
     silent: Mutex<Vec<u64>>,
 }
@@ -78,6 +82,7 @@ impl Member {
             _watched: Watched::new(register.descriptor()),
             register,
             own: Mutex::new(own),
+            limit_bytes: AtomicU64::new(NO_LIMIT),
             silent: Mutex::default(),
         };
         Ok((member, (missing_bytes > 0).then_some(Bytes(missing_bytes))))
@@ -93,25 +98,20 @@ impl Member {
         self.register.remove_if_alone();
     }
 
-    /// Writes what is live and what is cached.
+    /// Writes what is live and what is cached, and the limit.
     pub(super) fn set_levels(&self, live_bytes: u64, cached_bytes: u64) {
-        let is_new = {
-            let own = lock(&self.own);
-            (own.live_bytes, own.cached_bytes) != (live_bytes, cached_bytes)
-        };
-        if is_new {
-            self.change(|own| (own.live_bytes, own.cached_bytes) = (live_bytes, cached_bytes));
-        }
+        self.change(|own| (own.live_bytes, own.cached_bytes) = (live_bytes, cached_bytes));
     }
 
     /// Changes the own entry.
     fn change(&self, change: impl FnOnce(&mut Entry)) {
         let mut own = lock(&self.own);
         change(&mut own);
-        self.write(&own);
+        self.write(&mut own);
     }
 
-    fn write(&self, own: &Entry) {
+    fn write(&self, own: &mut Entry) {
+        own.limit_bytes = self.limit_bytes.load(Relaxed);
         // Where nothing can be written, others see the last entry that could be.
         let _ = self.register.write(own);
     }
@@ -188,14 +188,14 @@ impl Neighbours for Member {
             let has_room = bytes <= self.neighbourhood(&own).room_bytes(now_ns());
             if has_room {
                 own.charged_bytes += bytes;
-                self.write(&own);
+                self.write(&mut own);
             }
             has_room
         })
     }
 
     fn set_limit(&self, bytes: u64) {
-        self.change(|own| own.limit_bytes = bytes);
+        self.limit_bytes.store(bytes, Relaxed);
     }
 
     fn refund(&self, bytes: u64) {
@@ -211,17 +211,19 @@ impl Neighbours for Member {
         assert_none_held();
         let (mut missing_bytes, mut promised_bytes) = (bytes, 0);
         for round in 0..MOST_ROUNDS {
-            let is_free = missing_bytes == 0;
-            if !is_free {
-                let given_bytes = self.ask_once(missing_bytes, round);
-                if given_bytes == 0 && round > 0 {
-                    break;
+            if missing_bytes > 0 {
+                match self.ask_once(missing_bytes, round) {
+                    // What they say that they have cached is a moment old.
+                    0 if round == 0 => continue,
+                    0 => break,
+                    given_bytes => {
+                        promised_bytes += given_bytes;
+                        self.change(|own| own.promise(given_bytes));
+                    }
                 }
-                promised_bytes += given_bytes;
-                self.change(|own| own.promise(given_bytes));
             }
             match take() {
-                Taken::Missing(bytes) if !is_free => missing_bytes = bytes,
+                Taken::Missing(bytes) if bytes > 0 => missing_bytes = bytes,
                 _ => break,
             }
         }
