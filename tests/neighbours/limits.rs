@@ -28,7 +28,8 @@ fn refused(peer: &mut Peer, bytes: u64) {
 #[test]
 fn the_device_seems_to_have_what_the_limit_leaves() {
     for variables in SETTINGS {
-        let mut peer = Town::new().peer(variables);
+        let town = Town::new();
+        let mut peer = town.peer(variables);
         assert_eq!(info(&mut peer), (300 * MIB, 300 * MIB), "{variables:?}");
         let block = peer.malloc(200 * MIB);
         assert_eq!(info(&mut peer), (100 * MIB, 300 * MIB), "{variables:?}");
@@ -42,7 +43,8 @@ fn the_device_seems_to_have_what_the_limit_leaves() {
 /// HAMi-core's issue 1181: more is in use than the limit, and 17 TB seem to be free.
 #[test]
 fn a_limit_below_what_is_held_leaves_nothing() {
-    let mut peer = Town::new().peer(&[("CUDA_DEVICE_MEMORY_LIMIT", "300m")]);
+    let town = Town::new();
+    let mut peer = town.peer(&[("CUDA_DEVICE_MEMORY_LIMIT", "300m")]);
     let block = peer.malloc(200 * MIB);
     peer.do_it(&format!("limit {}", 100 * MIB));
     assert_eq!(info(&mut peer), (0, 300 * MIB));
@@ -71,7 +73,8 @@ fn a_changed_limit_counts_at_the_next_start() {
 fn the_smallest_limits_can_be_asked_about() {
     for bytes in [1, 4096, MIB, 2 * MIB, 3 * MIB] {
         let text = bytes.to_string();
-        let mut peer = Town::new().peer(&[("CUDA_DEVICE_MEMORY_LIMIT", &text)]);
+        let town = Town::new();
+        let mut peer = town.peer(&[("CUDA_DEVICE_MEMORY_LIMIT", &text)]);
         assert_eq!(info(&mut peer), (bytes, bytes));
         refused(&mut peer, 4 * MIB);
         assert_eq!(peer.ask("malloc 512").is_ok(), bytes >= 2 * MIB, "{bytes}");
@@ -80,7 +83,8 @@ fn the_smallest_limits_can_be_asked_about() {
 
 #[test]
 fn a_wrong_limit_is_named() {
-    let mut peer = Town::new().peer(&[("CUDA_DEVICE_MEMORY_LIMIT_0", "plenty")]);
+    let town = Town::new();
+    let mut peer = town.peer(&[("CUDA_DEVICE_MEMORY_LIMIT_0", "plenty")]);
     let refusal = peer.ask("malloc 512").unwrap_err();
     assert!(
         refusal.starts_with("InvalidConfiguration CUDA_DEVICE_MEMORY_LIMIT_0=plenty"),
