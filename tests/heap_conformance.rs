@@ -133,6 +133,7 @@ macro_rules! cases {
             release::a_direct_free_gives_its_memory_back
             release::a_direct_free_leaves_what_is_shared
             release::trim_to_a_target
+            release::what_is_given_back_is_idle_and_nothing_is_waited_for
             release::emptying_the_cache_keeps_what_is_live
             release::emptying_the_cache_waits_for_other_streams
             release::garbage_is_what_two_collections_saw_unused

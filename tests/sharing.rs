@@ -13,6 +13,7 @@ mod lifetimes;
 #[path = "support/on_simcuda.rs"]
 mod on_simcuda;
 #[path = "sharing/peer.rs"]
+#[allow(dead_code)] // tests/neighbours.rs uses the rest
 mod peer;
 
 use genesis::config::PoolType;

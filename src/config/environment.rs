@@ -8,8 +8,10 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 
+use super::device_limits;
 use super::option::{OptionSpec, Parse};
 use super::settings::{LogLevel, Settings};
+use super::share_options::DEVICE_LIMITS;
 use super::table::{OPTIONS, PREFIX, unknown_name};
 use crate::base::{Error, Result, Status};
 
@@ -52,6 +54,12 @@ impl Settings {
         for option in OPTIONS {
             if let Err(mistake) = apply(&mut settings, option, &environment, &mut warnings) {
                 mistakes.push(mistake);
+            }
+        }
+        if !environment.contains_key(OsStr::new(DEVICE_LIMITS.name)) {
+            match device_limits::from_others(&environment) {
+                Ok(limits) => settings.device_limits = limits,
+                Err(mistake) => mistakes.push(mistake),
             }
         }
         match mistakes.len() {

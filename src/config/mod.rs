@@ -5,23 +5,26 @@
 //! `Default`, the defaults, which are written nowhere else.
 
 mod backup_options;
+mod device_limits;
 mod document;
 mod environment;
 mod nearest;
 mod option;
 mod runtime;
 mod settings;
+mod share_options;
 mod strategy;
 mod strategy_options;
 mod table;
 mod value;
 
+pub use device_limits::dmem_limit_bytes;
 pub use document::{describe, markdown_page};
 pub use option::{Alias, OptionSpec, Parse};
 pub use runtime::{get, set};
 pub use settings::{
-    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, SIM_MEMORY_BYTES,
-    Settings, StreamIds,
+    BackendChoice, CallSites, DebugModes, DeviceLimits, ElasticPolicy, HandleType, LogLevel,
+    SIM_MEMORY_BYTES, Settings, StreamIds,
 };
 pub use strategy::{HostKind, PoolType, StrategySettings};
 pub use table::OPTIONS;

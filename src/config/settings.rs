@@ -1,10 +1,12 @@
 //! The settings as plain values, which the option table reads.
 
+use std::collections::BTreeMap;
+
 use simgpu::Prices;
 
 use super::strategy::{PoolType, StrategySettings};
-use crate::base::Backup;
 use crate::base::size::{GIB, MIB};
+use crate::base::{Backup, DeviceOrdinal};
 
 /// Which device implementation to use: the value of `GENESIS_BACKEND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,6 +194,21 @@ impl CallSites {
     }
 }
 
+/// The most that may be held on each device, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// On those that are not named.
+    pub(super) others: Option<u64>,
+    pub(super) named: BTreeMap<u32, Option<u64>>,
+}
+
+impl DeviceLimits {
+    /// The limit of a device; `None` if it has none.
+    pub fn of(&self, device: DeviceOrdinal) -> Option<u64> {
+        self.named.get(&device.0).copied().unwrap_or(self.others)
+    }
+}
+
 /// Every setting, with its default. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -207,6 +224,14 @@ pub struct Settings {
     pub memory_fraction: f64,
     /// The most that may be reserved on each device; `None` for no limit but the fraction.
     pub memory_limit_bytes: Option<u64>,
+    /// How much memory each device seems to have.
+    pub device_limits: DeviceLimits,
+    /// The name of those processes that share devices; `None`: nobody does.
+    pub share: Option<String>,
+    /// What they leave to this one of each device.
+    pub share_guarantee_bytes: u64,
+    /// This process's part of the rest, in proportion to the others'.
+    pub share_weight: u32,
     /// The most that each device keeps cached (reserved and not live); `None` for no limit.
     pub cache_size_bytes: Option<u64>,
     /// Caching: free blocks larger than this are not cut; `None` for no limit.
@@ -291,6 +316,10 @@ impl Default for Settings {
             backend: BackendChoice::Auto,
             memory_fraction: 1.0,
             memory_limit_bytes: None,
+            device_limits: DeviceLimits::default(),
+            share: None,
+            share_guarantee_bytes: 0,
+            share_weight: 0,
             cache_size_bytes: None,
             max_split_size_bytes: None,
             roundup_power2_divisions: 0,

@@ -4,7 +4,7 @@
 //! documentation. Reading the environment, changing options at run time and all documentation use
 //! the rows. A row's default is what `show` writes of `Settings::default()`. The rows of
 //! strategies, which exist for three kinds of memory, are in `strategy_options`, those of paused memory
-//! in `backup_options`.
+//! in `backup_options`, those of shared devices in `share_options`.
 //!
 //! **Invariants**, tested: names are distinct and start with `GENESIS_`; `parse` reads back what
 //! `show` writes; each field of `Settings` has a row; a `parse` that fails changes nothing.
@@ -15,6 +15,7 @@ use super::backup_options as backup;
 use super::nearest::nearest;
 use super::option::{OptionSpec, assign};
 use super::settings::{BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, StreamIds};
+use super::share_options as share;
 use super::strategy_options::{device, pageable, pinned};
 use super::value::{
     AUTO, NEVER, OFF, UNLIMITED, bytes, bytes_from, debug_modes, divisions, fraction, optional,
@@ -79,6 +80,10 @@ pub static OPTIONS: &[OptionSpec] = &[
         },
         show: |settings| show_optional(settings.memory_limit_bytes, UNLIMITED, show_bytes),
     },
+    share::DEVICE_LIMITS,
+    share::SHARE,
+    share::GUARANTEE,
+    share::WEIGHT,
     OptionSpec {
         name: "GENESIS_CACHE_SIZE",
         aliases: &[],

@@ -74,6 +74,15 @@ impl Usage {
     }
 }
 
+/// Which device of the machine it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The driver's number for the device, or for the instance of it (MIG).
+    pub uuid: [u8; 16],
+    /// The address on the PCI bus, as text; empty if the driver does not say.
+    pub pci_bus_id: String,
+}
+
 /// Which context of which device a [`Device`] works in, as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ContextId(pub u64);
@@ -91,6 +100,12 @@ pub trait Device: Sharing + Send + Sync + fmt::Debug {
 
     /// The device's marketing name.
     fn name(&self) -> String;
+
+    /// Which device of the machine it is; `None` if no other process can have it, or the driver does
+    /// not say.
+    fn identity(&self) -> Option<Identity> {
+        None
+    }
 
     /// The driver calls for this device so far.
     fn usage(&self) -> Usage;

@@ -25,8 +25,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::{
-    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
-    Result, SegmentHandle, Sharing, Usage,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, Identity, MemoryHandle,
+    MemoryInfo, Result, SegmentHandle, Sharing, Usage,
 };
 use crate::base::lock::{Lock, rank};
 use crate::base::size::{ALIGNMENT_BYTES, round_up};
@@ -235,6 +235,10 @@ impl Device for Guarded {
 
     fn name(&self) -> String {
         self.driver.name()
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.driver.identity()
     }
 
     fn usage(&self) -> Usage {

@@ -22,7 +22,7 @@ pub mod simulated;
 
 pub use call::{Call, Code, DriverError, MemoryHandle, Result};
 pub use clock::ticks;
-pub use device::{ContextId, Device, Event, HandleOptions, MemoryInfo, Shareable, Usage};
+pub use device::{ContextId, Device, Event, HandleOptions, Identity, MemoryInfo, Shareable, Usage};
 pub use handles::Handles;
 pub use open::open;
 pub use pages::Pages;

@@ -96,6 +96,8 @@ impl Backing {
     /// checked that no stream is captured.
     pub(super) fn release(&self, device: DeviceHeap<'_>, choice: Choice) -> u64 {
         match self {
+            // The driver waits for all work when it takes a segment back.
+            Self::Segments(_) if !choice.may_wait() => 0,
             Self::Segments(segments) => segments.release(device, choice),
             Self::Extents(extents) => {
                 let own_bytes = release_own(device, choice);

@@ -13,6 +13,11 @@ pub(super) enum Choice {
         /// How many bytes.
         bytes: u64,
     },
+    /// The same, but only what is known to be idle: nothing is waited for.
+    Idle {
+        /// How many bytes.
+        bytes: u64,
+    },
     /// Memory unused for at least one of these ages; if neither is set, memory unused since the
     /// previous collection.
     Unused {
@@ -37,13 +42,19 @@ pub(super) enum Choice {
 impl Choice {
     /// Returns true if `released_bytes` are enough.
     pub(super) fn is_met(self, released_bytes: u64) -> bool {
-        matches!(self, Self::Oldest { bytes } if bytes <= released_bytes)
+        matches!(self, Self::Oldest { bytes } | Self::Idle { bytes } if bytes <= released_bytes)
+    }
+
+    /// Returns true if work that may still use the memory may be waited for.
+    pub(super) fn may_wait(self) -> bool {
+        !matches!(self, Self::Idle { .. })
     }
 
     /// What is left to release after `released_bytes`.
     pub(super) fn less(self, released_bytes: u64) -> Self {
         match self {
             Self::Oldest { bytes } => Self::Oldest { bytes: bytes.saturating_sub(released_bytes) },
+            Self::Idle { bytes } => Self::Idle { bytes: bytes.saturating_sub(released_bytes) },
             choice => choice,
         }
     }

@@ -11,11 +11,12 @@ use super::choice::Choice;
 use super::lane::{Lane, LaneKey, LaneState, Owner};
 use super::lanes::{LaneIndex, MAX_LANES};
 use super::pools::{PoolNumber, Pools};
-use super::state::{Backing, DeviceHeap, DeviceState, Introductions, Limits, Messages};
+use super::state::{Backing, DeviceHeap, DeviceState, Introductions, Join, Limits, Messages};
 use crate::base::lock::Lock;
+use crate::base::size::Bytes;
 use crate::base::size::SizeClass;
 use crate::base::{Error, Result, Status, StreamHandle};
-use crate::config::{LogLevel, PoolType, Settings};
+use crate::config::{LogLevel, PoolType, Settings, dmem_limit_bytes};
 use crate::driver::Device;
 use crate::driver::guarded::Guarded;
 use crate::memory::{BlockTable, Ledger, Slot};
@@ -32,6 +33,7 @@ impl DeviceState {
         settings: &Settings,
         messages: &mut Messages,
         observer: &'static EventStream,
+        join: &Join,
     ) -> Result<Self> {
         let ordinal = driver.ordinal();
         let events = observer.of(ordinal);
@@ -43,6 +45,9 @@ impl DeviceState {
             settings.strategy.pool_type = PoolType::Naive;
         }
         let backing = Backing::open(&driver, &mut settings, events, messages)?;
+        let outer_limit_bytes = outer_limit_bytes(&*driver, &settings, messages);
+        let total_bytes = driver.memory_info()?.total_bytes.min(outer_limit_bytes);
+        let neighbours = join(&*driver, &settings, messages);
         let device = Self {
             ordinal,
             name: driver.name(),
@@ -50,7 +55,7 @@ impl DeviceState {
             sizing: Sizing::new(&settings),
             always_missed_bytes: backing.always_missed_bytes(),
             backing,
-            ledger: Ledger::new(driver.memory_info()?.total_bytes, events),
+            ledger: Ledger::new(total_bytes, neighbours, events),
             is_guarded,
             contexts: Contexts::new(Arc::clone(&driver)),
             lane_index: LaneIndex::new(ordinal),
@@ -59,7 +64,11 @@ impl DeviceState {
             introductions: Introductions::default(),
             tallies: Tallies::default(),
             waste: Arc::default(),
-            limits: Lock::new(Limits { fraction: 1.0, bytes: None }),
+            limits: Lock::new(Limits {
+                fraction: 1.0,
+                bytes: None,
+                outer_bytes: outer_limit_bytes,
+            }),
             cache_limit_bytes: AtomicU64::new(settings.cache_size_bytes.unwrap_or(u64::MAX)),
             peaks: Lock::new(Peaks::default()),
             driver,
@@ -105,7 +114,14 @@ impl DeviceState {
         } else {
             u64::MAX
         };
-        self.ledger.set_allowed_bytes(limits.bytes.unwrap_or(u64::MAX).min(fraction_bytes));
+        let bytes = limits.bytes.unwrap_or(u64::MAX).min(limits.outer_bytes);
+        self.ledger.set_allowed_bytes(bytes.min(fraction_bytes));
+    }
+
+    /// How many bytes more the device could reserve, beside those of other processes that share it.
+    pub(super) fn left_bytes(&self) -> u64 {
+        let left_bytes = self.usable_bytes().saturating_sub(self.ledger.reserved_bytes());
+        left_bytes.min(self.ledger.shared_room_bytes())
     }
 
     /// The most bytes the device could reserve: the limit, or all of its memory.
@@ -292,4 +308,19 @@ fn guarded(driver: &Arc<dyn Device>, messages: &mut Messages) -> Option<Arc<dyn 
             None
         }
     }
+}
+
+/// The most that may be held by what is set outside of the program, in bytes; `u64::MAX`: nothing is.
+fn outer_limit_bytes(driver: &dyn Device, settings: &Settings, messages: &mut Messages) -> u64 {
+    let ordinal = driver.ordinal();
+    let set_bytes = settings.device_limits.of(ordinal).unwrap_or(u64::MAX);
+    let pci_bus_id = driver.identity().map(|identity| identity.pci_bus_id);
+    let kernel_bytes = pci_bus_id.and_then(|id| dmem_limit_bytes(&id)).unwrap_or(u64::MAX);
+    let bytes = set_bytes.min(kernel_bytes);
+    if bytes < u64::MAX {
+        let whose = if bytes == set_bytes { "GENESIS_DEVICE_LIMITS" } else { "dmem.max" };
+        let message = format!("device {ordinal}: {} by {whose}", Bytes(bytes));
+        messages.push((LogLevel::Info, message));
+    }
+    bytes
 }

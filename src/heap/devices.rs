@@ -60,6 +60,7 @@ impl Heap {
                 &self.settings(),
                 &mut messages,
                 self.events(),
+                &self.join,
             )?;
             // Before another thread can use it.
             DeviceHeap { heap: self, state: &state }.introduce_all(&mut messages);
@@ -112,6 +113,13 @@ impl Heap {
     /// block. Returns the bytes released.
     pub fn trim(&self, device: DeviceOrdinal, target_bytes: u64) -> Result<u64> {
         Ok(self.device(device)?.trim(target_bytes))
+    }
+
+    /// Releases cached memory of `device` for another process that is short of it, the longest unused
+    /// first, until `bytes` are released: only what is known to be idle, and nothing during a
+    /// capture. Waits for no stream. Returns the bytes released.
+    pub fn give_back(&self, device: DeviceOrdinal, bytes: u64) -> Result<u64> {
+        Ok(self.device(device)?.give_back(bytes))
     }
 
     /// Releases cached memory of `device` that has been unused for as long as `GENESIS_GC_AGE_*`

@@ -8,6 +8,7 @@
 //! | wait for the device, so that any stream can use any free block | a host wait |
 //! | release cached memory, then the same again | driver frees |
 //! | take free memory of a private pool that lends (`pool_blocks`) | |
+//! | ask the processes that share the device for what they have cached, then the same again | a moment |
 //! | fail, with one line that has every figure | |
 //!
 //! No lock is held between rungs, so other threads continue; the next look at the lane finds any
@@ -17,6 +18,7 @@ use super::lane::{Lane, LaneGuard, NO_REQUEST};
 use super::state::{Climb, Pressure, Rung};
 use crate::base::{Result, blocking};
 use crate::driver::{self, Call, Code, DriverError, Event};
+use crate::memory::Taken;
 use crate::observe::Tallies;
 
 impl Climb<'_> {
@@ -41,13 +43,14 @@ impl Climb<'_> {
     }
 
     fn climb(&self) -> Result<u64> {
-        let rungs: [fn(&Self) -> Rung; 6] = [
+        let rungs: [fn(&Self) -> Rung; 7] = [
             Self::without_pressure,
             Self::after_draining_quarantine,
             Self::after_asking_callbacks,
             Self::after_waiting,
             Self::after_releasing,
             Self::after_asking_pools,
+            Self::after_asking_neighbours,
         ];
         self.look_for_capture();
         for rung in rungs {
@@ -85,6 +88,24 @@ impl Climb<'_> {
 
     fn after_releasing(&self) -> Rung {
         self.device.backing.serve(self, Pressure::Releasing)
+    }
+
+    fn after_asking_neighbours(&self) -> Rung {
+        let Self { device, block_bytes, .. } = *self;
+        let ledger = &device.ledger;
+        let mut served = Ok(None);
+        // Nobody can help against a limit of our own.
+        let is_allowed = ledger.room_bytes() >= device.backing.charged_bytes(block_bytes);
+        if let Some(neighbours) = ledger.neighbours().filter(|_| is_allowed) {
+            neighbours.ask(device.missing_bytes(block_bytes), &mut || {
+                served = self.after_releasing();
+                match served {
+                    Ok(None) => Taken::Missing(device.missing_bytes(block_bytes)),
+                    _ => Taken::All,
+                }
+            });
+        }
+        served
     }
 
     /// Returns true if an idle device would make memory available that the request can use.

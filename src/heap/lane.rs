@@ -97,6 +97,8 @@ pub(super) struct LaneState {
     /// Segments that the driver may refuse to take back, and events of the stream that are being
     /// recorded or waited for; they also keep it from being reassigned.
     under_way: u32,
+    /// Events of the stream that are being recorded, some by threads that have not named it.
+    fencing: u32,
     pub(super) poll_again_at: u32,
     /// Whether a watermark was crossed since the device was last settled for this lane.
     pub(super) has_crossed: bool,
@@ -140,6 +142,7 @@ impl Lane {
                 collected_tick: 0,
                 climbing: 0,
                 under_way: 0,
+                fencing: 0,
                 poll_again_at: 0,
                 has_crossed: false,
                 complete: Vec::new(),
@@ -206,7 +209,8 @@ impl Lane {
     /// the lane's own, records a last event, after which other streams can use the free memory.
     pub(super) fn end_stream(&self, stream: Stream, ended: StreamKey, contexts: &Contexts) {
         let mut state = self.lock();
-        while state.pending.is_recording(stream.key) {
+        let is_own = || self.stream() == stream.key;
+        while state.pending.is_recording(stream.key) || is_own() && state.fencing > 0 {
             // The handle is in use until the driver has answered.
             drop(state);
             assert_none_held();
@@ -216,7 +220,7 @@ impl Lane {
         let state_ref = &mut *state;
         state_ref.pending.end_stream(stream.key, ended);
         state_ref.recorded.end_stream(stream.key, ended);
-        if self.stream() == stream.key {
+        if is_own() {
             self.stream.store(ended.0, Relaxed);
             if !state_ref.blocks.is_empty() {
                 // Without the event, the memory is usable once the device has been idle.
@@ -315,10 +319,12 @@ impl Lane {
         let covered = state.fence.end_epoch();
         let events = contexts.get(state.context);
         state.under_way += 1;
+        state.fencing += 1;
         drop(state);
         let event = events.record(stream);
         let mut state = self.lock();
         state.under_way -= 1;
+        state.fencing -= 1;
         if let Ok(event) = event {
             state.fence.renew(&events, event, covered);
         }

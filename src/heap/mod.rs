@@ -66,7 +66,7 @@ mod trough;
 mod waits;
 mod whole;
 
-pub use crate::memory::SegmentSource;
+pub use crate::memory::{Neighbours, SegmentSource, Taken};
 pub use crate::order::{Stream, StreamName};
 pub use account::TagUsage;
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
@@ -83,4 +83,4 @@ pub use pool_memory::PoolOptions;
 pub use pools::{PoolFilter, PoolId};
 pub use shared_blocks::ShareId;
 pub use sharing::{Imported, Incoming, Outgoing, SharedBlock};
-pub use state::{Clock, Heap, Surroundings};
+pub use state::{Clock, Heap, Join, Messages, Surroundings};

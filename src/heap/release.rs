@@ -1,11 +1,13 @@
-//! Releases cached memory: on request, by age, above the cache limit, and when memory is short.
+//! Releases cached memory: on request, by age, above the cache limit, and when memory is short, here
+//! or in another process.
 //! This file decides what is released and in which order; the backing does it.
 
 use std::cmp::Reverse;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use super::choice::Choice;
-use super::lane::{Lane, LaneState};
+use super::lane::{Lane, LaneState, NO_REQUEST};
 use super::pools::PoolId;
 use super::state::DeviceHeap;
 use crate::base::Result;
@@ -13,6 +15,9 @@ use crate::config::{LogLevel, PoolType};
 use crate::driver::DriverError;
 use crate::memory::Block;
 use crate::observe::{Action, Tallies};
+
+/// How long events on streams without work may take to complete: the driver needs some microseconds.
+const GRACE: Duration = Duration::from_micros(500);
 
 /// Memory that may be released, as it was when its lane was read.
 pub(super) struct Candidate<P> {
@@ -46,6 +51,38 @@ impl DeviceHeap<'_> {
         self.poll_lanes();
         let bytes = self.ledger.reserved_bytes().saturating_sub(target_bytes);
         self.release_and_settle(Choice::Oldest { bytes })
+    }
+
+    /// `Heap::give_back` of the device.
+    pub(super) fn give_back(self, bytes: u64) -> u64 {
+        self.fence_free_memory();
+        let deadline = Instant::now() + GRACE;
+        let mut released_bytes = 0;
+        loop {
+            self.poll_lanes();
+            released_bytes += self.release(Choice::Idle { bytes: bytes - released_bytes });
+            let may_come = || self.lanes().any(|lane| lane.lock().fence.has_event());
+            if released_bytes >= bytes || !may_come() || Instant::now() >= deadline {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.settle();
+        released_bytes.min(bytes)
+    }
+
+    /// Ends the epochs of lanes with free memory by events, if their streams last. Other streams are
+    /// asked for one at their next call.
+    fn fence_free_memory(self) {
+        let Ok(_wait) = self.begin_wait() else { return };
+        let is_free =
+            |lane: &&Lane| !lane.pool().is_private() && lane.counters.inactive_bytes() > 0;
+        for lane in self.lanes().filter(is_free) {
+            lane.want_fence(NO_REQUEST);
+            if let Some(handle) = lane.stream().lasting_handle() {
+                self.renew_fence(lane, lane.key(), handle);
+            }
+        }
     }
 
     /// `Heap::collect_garbage` of the device.
@@ -216,7 +253,8 @@ impl DeviceHeap<'_> {
     ) -> bool {
         match choice {
             Choice::Within { start, end } => range.start < end && range.end > start,
-            Choice::All | Choice::Oldest { .. } | Choice::Orphaned | Choice::OfPool(_) => true,
+            Choice::All | Choice::Oldest { .. } | Choice::Idle { .. } => true,
+            Choice::Orphaned | Choice::OfPool(_) => true,
             Choice::Unused { allocations: None, seconds: None } => {
                 (state.collected_tick.wrapping_sub(block.freed_tick) as i32) > 0
             }

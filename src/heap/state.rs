@@ -32,13 +32,18 @@ use crate::base::lock::{Lock, rank};
 use crate::base::{DeviceOrdinal, Result, StreamHandle};
 use crate::config::{ElasticPolicy, LogLevel, PoolType, Settings};
 use crate::driver::{Backend, Device};
-use crate::memory::{Directory, ExtentStore, Ledger};
+use crate::memory::{Directory, ExtentStore, Ledger, Neighbours};
 use crate::observe::{EventStream, Log, Peaks, Tallies};
 use crate::order::Contexts;
 use crate::strategy::Sizing;
 
 /// Time since some fixed moment.
 pub type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
+
+/// Joins the processes that share a device, before its first use, if the settings ask for it.
+/// Other threads wait for the device meanwhile, so messages are only added.
+pub type Join =
+    Box<dyn Fn(&dyn Device, &Settings, &mut Messages) -> Option<Arc<dyn Neighbours>> + Send + Sync>;
 
 /// An allocator over all devices of a platform.
 pub struct Heap {
@@ -54,6 +59,7 @@ pub struct Heap {
     pub(super) shared: SharedBlocks,
     pub(super) remains: Lock<Kept, { rank::LEAF }>,
     pub(super) clock: Clock,
+    pub(super) join: Join,
     pub(super) log: Arc<Log>,
     pub(super) notes: Notes,
 }
@@ -66,13 +72,20 @@ pub struct Surroundings {
     pub events: &'static EventStream,
     /// Its clock.
     pub clock: Clock,
+    /// The other processes that share its devices.
+    pub join: Join,
 }
 
 impl Surroundings {
-    /// A log, the time since now, and a stream of events without a listener.
+    /// A log, the time since now, a stream of events without a listener, and nobody else.
     pub fn new(log: Arc<Log>) -> Self {
         let start = std::time::Instant::now();
-        Self { log, events: EventStream::silent(), clock: Box::new(move || start.elapsed()) }
+        Self {
+            log,
+            events: EventStream::silent(),
+            clock: Box::new(move || start.elapsed()),
+            join: Box::new(|_, _, _| None),
+        }
     }
 }
 
@@ -134,11 +147,14 @@ pub(super) struct Introductions {
     pub(super) failed: AtomicU64,
 }
 
-/// The user's limits; the lower one becomes the ledger's limit.
+/// The limits; the lowest becomes the ledger's limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
+    /// The user's.
     pub(super) fraction: f64,
     pub(super) bytes: Option<u64>,
+    /// What is set outside of the program; `u64::MAX`: nothing is.
+    pub(super) outer_bytes: u64,
 }
 
 /// The memory of one device.
@@ -183,7 +199,7 @@ impl Deref for DeviceHeap<'_> {
 }
 
 /// Messages to log later.
-pub(super) type Messages = Vec<(LogLevel, String)>;
+pub type Messages = Vec<(LogLevel, String)>;
 
 /// A request on its way up the ladder.
 #[derive(Clone, Copy)]

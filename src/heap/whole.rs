@@ -20,7 +20,7 @@ use crate::observe::{EventStream, Log};
 impl Heap {
     /// A heap over `platform` with the `settings` given.
     pub fn new(platform: Platform, settings: &Settings, surroundings: Surroundings) -> Self {
-        let Surroundings { log, events, clock } = surroundings;
+        let Surroundings { log, events, clock, join } = surroundings;
         let directory = Arc::new(Directory::new());
         let device_count = platform.devices.len();
         let slots = platform.devices.into_iter();
@@ -37,6 +37,7 @@ impl Heap {
             shared: SharedBlocks::default(),
             remains: Lock::default(),
             clock,
+            join,
             log,
             notes: Notes { events },
         };

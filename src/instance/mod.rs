@@ -13,6 +13,7 @@
 //! | `publish` | the files for `genesis top` and Prometheus |
 //! | `leaks` | the report of live blocks at exit |
 //! | `sharing` | blocks that several processes use |
+//! | `neighbours` | the other processes that share the devices |
 //! | `nvtx` | NVTX's ranges and marks as annotations |
 //!
 //! The heap is made by the first call that needs it, from the environment and from options set
@@ -27,6 +28,7 @@ pub(crate) mod history;
 pub(crate) mod host;
 mod leaks;
 pub(crate) mod memory;
+mod neighbours;
 mod nvtx;
 pub(crate) mod profile;
 mod publish;
@@ -160,7 +162,9 @@ fn make(messages: &mut Vec<(LogLevel, String)>) -> Result<Heap> {
         callsite::install(&EVENTS, settings.call_sites);
         leaks::watch(&settings);
         record(&settings, messages);
-        let surroundings = Surroundings { events: &EVENTS, ..Surroundings::new(Arc::clone(&LOG)) };
+        let join = Box::new(neighbours::join);
+        let own = Surroundings::new(Arc::clone(&LOG));
+        let surroundings = Surroundings { events: &EVENTS, join, ..own };
         Ok(Heap::new(platform, &settings, surroundings))
     });
     if let Err(error) = &made {

@@ -8,9 +8,14 @@
 //! reserved ≤ charged ≤ allowed      at every moment, except right after the limit was lowered
 //! charged  = what the driver takes, in whole pages        reserved = Σ bytes of the pieces held
 //! ```
+//!
+//! What is charged is charged to the other processes' knowledge as well, if the device is shared
+//! ([`Neighbours`]).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::neighbours::Neighbours;
 use crate::base::Gauge;
 use crate::base::size::SizeClass;
 use crate::driver::{self, DriverError};
@@ -19,7 +24,7 @@ use crate::observe::{Action, DeviceEvents};
 /// Why no memory was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It would exceed the limit; the driver was not asked.
+    /// It would exceed the limit, or what other processes leave; the driver was not asked.
     Limit,
     /// The driver's error.
     Driver(DriverError),
@@ -35,6 +40,7 @@ pub struct Ledger {
     allowed_bytes: AtomicU64,
     /// Held, or being asked of the driver now.
     charged_bytes: AtomicU64,
+    neighbours: Option<Arc<dyn Neighbours>>,
     all: Meters,
     classes: [Meters; 2],
 }
@@ -85,12 +91,17 @@ impl Meter {
 
 impl Ledger {
     /// The ledger of a device of `total_bytes`, with no limit yet; it reports to `events`.
-    pub fn new(total_bytes: u64, events: DeviceEvents) -> Self {
+    pub fn new(
+        total_bytes: u64,
+        neighbours: Option<Arc<dyn Neighbours>>,
+        events: DeviceEvents,
+    ) -> Self {
         Self {
             events,
             total_bytes,
             allowed_bytes: AtomicU64::new(u64::MAX),
             charged_bytes: AtomicU64::new(0),
+            neighbours,
             all: Meters::default(),
             classes: Default::default(),
         }
@@ -109,6 +120,9 @@ impl Ledger {
     /// Changes the limit on reserved memory; what is already reserved stays.
     pub fn set_allowed_bytes(&self, bytes: u64) {
         self.allowed_bytes.store(bytes, Relaxed);
+        if let Some(neighbours) = self.neighbours() {
+            neighbours.set_limit(bytes);
+        }
     }
 
     /// Physical bytes held now.
@@ -139,9 +153,19 @@ impl Ledger {
         }
     }
 
-    /// How much more may be charged, in bytes.
+    /// How much more the limit lets be charged, in bytes.
     pub fn room_bytes(&self) -> u64 {
         self.allowed_bytes().saturating_sub(self.charged_bytes.load(Relaxed))
+    }
+
+    /// How much more other processes let be charged, in bytes; `u64::MAX` if there are none.
+    pub fn shared_room_bytes(&self) -> u64 {
+        self.neighbours.as_ref().map_or(u64::MAX, |neighbours| neighbours.room_bytes())
+    }
+
+    /// The other processes that share the device.
+    pub fn neighbours(&self) -> Option<&dyn Neighbours> {
+        self.neighbours.as_deref()
     }
 
     /// Runs `give_back`, which releases `bytes` at `address` (0: no address) to the driver and
@@ -175,17 +199,25 @@ impl Ledger {
         }
     }
 
-    /// Counts `bytes` against the limit, before the driver is asked for them.
+    /// Counts `bytes` against the limit and what others leave, before the driver is asked for them.
     pub fn charge(&self, bytes: u64) -> Result<(), Refusal> {
         let allowed_bytes = self.allowed_bytes();
         let grow = |charged: u64| charged.checked_add(bytes).filter(|&sum| sum <= allowed_bytes);
         let charged = self.charged_bytes.fetch_update(Relaxed, Relaxed, grow);
-        charged.map(drop).map_err(|_| Refusal::Limit)
+        charged.map_err(|_| Refusal::Limit)?;
+        if self.neighbours().is_none_or(|neighbours| neighbours.charge(bytes)) {
+            return Ok(());
+        }
+        self.charged_bytes.fetch_sub(bytes, Relaxed);
+        Err(Refusal::Limit)
     }
 
     /// Undoes the charge of bytes that are not held.
     pub fn refund(&self, bytes: u64) {
         self.charged_bytes.fetch_sub(bytes, Relaxed);
+        if let Some(neighbours) = self.neighbours().filter(|_| bytes > 0) {
+            neighbours.refund(bytes);
+        }
     }
 
     /// Counts one piece of charged memory that is now held, at `address` (0: no address), for

@@ -6,6 +6,7 @@ mod directory;
 mod extent_store;
 mod extents;
 mod ledger;
+mod neighbours;
 mod segment_store;
 mod shared_pages;
 
@@ -14,4 +15,5 @@ pub use directory::{Directory, NO_SLOT, Slot};
 pub use extent_store::ExtentStore;
 pub use extents::{Extent, ExtentId, ExtentTable, View};
 pub use ledger::{Ledger, Refusal};
+pub use neighbours::{Neighbours, Taken};
 pub use segment_store::{SegmentSource, SegmentStore};

@@ -6,6 +6,8 @@
 //! | `fork` | tells a forked child from the process that loaded the library |
 //! | `lifetime` | starts threads, runs code at exit, keeps the library loaded |
 //! | `passing` | messages and file descriptors between processes |
+//! | `mail` | messages without a connection |
+//! | `watched` | descriptors that forked children close |
 //! | `object` | which shared object holds an address, and which symbols it defines |
 //!
 //! Nothing here knows what the library does.
@@ -13,16 +15,20 @@
 
 pub(crate) mod fork;
 mod lifetime;
+mod mail;
 mod object;
 mod passing;
+mod watched;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 
 pub(crate) use lifetime::{at_exit, keep_library_loaded, starting_threads};
+pub(crate) use mail::{Mailbox, Sender};
 pub(crate) use object::{Object, Scope};
 pub(crate) use passing::{Door, Line, MOST_FILES};
+pub(crate) use watched::Watched;
 
 /// Stands for the process's number in the path of a file.
 pub(crate) const NUMBER: &str = "%p";
@@ -41,6 +47,13 @@ pub(crate) fn lock_file(file: &File) -> io::Result<()> {
     }
     let error = io::Error::last_os_error();
     if error.kind() == io::ErrorKind::WouldBlock { Err(error) } else { Ok(()) }
+}
+
+/// Bytes that nobody can guess.
+pub(crate) fn random_bytes<const COUNT: usize>() -> io::Result<[u8; COUNT]> {
+    let mut bytes = [0; COUNT];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The number of the user that the process runs for.

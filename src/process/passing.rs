@@ -4,8 +4,7 @@
 //! connection; both of its processes run for the same user, or it is refused. A message has a fixed
 //! size that both ends know, and at most [`MOST_FILES`] descriptors.
 //!
-//! A forked child closes its copies of both, because a copy in a child would keep a line of a
-//! process that has ended from ending.
+//! A forked child closes its copies of both ([`Watched`]).
 
 use std::io::{self, ErrorKind};
 use std::mem::{MaybeUninit, size_of};
@@ -13,21 +12,15 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::ptr;
-use std::sync::Once;
-use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::time::Duration;
 
 use super::user_id;
+use super::watched::Watched;
 
 /// The most descriptors in a message.
 pub(crate) const MOST_FILES: usize = 64;
 /// Room for their control message, in words.
 const CONTROL_WORDS: usize = 64;
-/// How many descriptors a child closes at most; copies of more stay open there.
-const MOST_WATCHED: usize = 256;
-
-static WATCHED: [AtomicI32; MOST_WATCHED] = [const { AtomicI32::new(-1) }; MOST_WATCHED];
-
 /// Where other processes find this one.
 #[derive(Debug)]
 pub(crate) struct Door {
@@ -42,10 +35,6 @@ pub(crate) struct Line {
     _watched: Watched,
     stream: UnixStream,
 }
-
-/// A descriptor that forked children close.
-#[derive(Debug)]
-struct Watched(Option<usize>);
 
 impl Door {
     /// Opens a door of that name.
@@ -102,37 +91,6 @@ impl Line {
             }
         }
         Ok(files)
-    }
-}
-
-impl Watched {
-    fn new(descriptor: RawFd) -> Self {
-        static REGISTERED: Once = Once::new();
-        extern "C" fn in_child() {
-            for place in &WATCHED {
-                let descriptor = place.swap(-1, SeqCst);
-                if descriptor >= 0 {
-                    // SAFETY: the child's copy of a descriptor that only this file uses; no call
-                    // of the library uses it in a child, and `close` may be called there.
-                    unsafe { libc::close(descriptor) };
-                }
-            }
-        }
-        // SAFETY: the handler does only what a child may do in any state. The library is loaded as
-        // long as it has a line, because its threads keep it loaded.
-        REGISTERED.call_once(|| unsafe {
-            libc::pthread_atfork(None, None, Some(in_child));
-        });
-        let take = |place: &&AtomicI32| place.compare_exchange(-1, descriptor, SeqCst, SeqCst);
-        Self(WATCHED.iter().position(|place| take(&place).is_ok()))
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        if let Some(place) = self.0 {
-            WATCHED[place].store(-1, SeqCst);
-        }
     }
 }
 

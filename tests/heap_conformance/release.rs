@@ -1,7 +1,7 @@
 //! Giving memory back on request.
 
-use genesis::base::Status;
 use genesis::base::size::MIB;
+use genesis::base::{Status, StreamHandle};
 use genesis::config::PoolType;
 
 use crate::support::{A, B, DEVICE, Rig, Subject, status_of};
@@ -109,6 +109,37 @@ pub fn emptying_the_cache_waits_for_other_streams(subject: Subject) {
         assert_eq!(rig.heap.empty_cache(DEVICE), Ok(BLOCK_BYTES));
     }
     assert_eq!(rig.machine.census().used_bytes, 0);
+    rig.finish();
+}
+
+/// Of memory under addresses of the driver's choice none is: the driver would wait.
+pub fn what_is_given_back_is_idle_and_nothing_is_waited_for(subject: Subject) {
+    let rig = subject.plan().start();
+    let waits = |rig: &Rig| rig.usage().count(simgpu::Call::Synchronize);
+    let most_bytes = if subject.pool_type == PoolType::Elastic { BLOCK_BYTES } else { 0 };
+    for stream in [StreamHandle::LEGACY, A] {
+        let block = rig.allocate_and_touch(BLOCK_BYTES, stream);
+        assert_eq!(rig.heap.give_back(DEVICE, BLOCK_BYTES), Ok(0), "it is live");
+        rig.free(block);
+        let before = waits(&rig);
+        if subject.keeps_blocks() {
+            assert_eq!(rig.heap.give_back(DEVICE, BLOCK_BYTES), Ok(0), "its work is under way");
+            rig.run(stream);
+            if stream == A {
+                // A stream that may be destroyed has an event only from a call of its own.
+                assert_eq!(rig.heap.give_back(DEVICE, BLOCK_BYTES), Ok(0));
+                rig.free(rig.allocate(512, stream));
+                rig.run(stream);
+            }
+            rig.heap.begin_capture(DEVICE).unwrap();
+            assert_eq!(rig.heap.give_back(DEVICE, BLOCK_BYTES), Ok(0), "a stream is captured");
+            rig.heap.end_capture(DEVICE).unwrap();
+            assert_eq!(rig.heap.give_back(DEVICE, 0), Ok(0));
+            assert_eq!(rig.heap.give_back(DEVICE, BLOCK_BYTES), Ok(most_bytes), "{stream:?}");
+            assert_eq!(waits(&rig), before);
+        }
+        rig.heap.empty_cache(DEVICE).unwrap();
+    }
     rig.finish();
 }
 

@@ -52,9 +52,24 @@ impl Peer {
         (Self::start(pool_type, &[]), Self::start(pool_type, &[]))
     }
 
+    /// The peer's process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells the peer to do something.
+    pub fn tell(&mut self, order: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{order}").unwrap();
+    }
+
     /// Has the peer do something; its answer, or why not.
     pub fn ask(&mut self, order: &str) -> Result<String, String> {
-        writeln!(self.input.as_mut().unwrap(), "{order}").unwrap();
+        self.tell(order);
+        self.answer(order)
+    }
+
+    /// The peer's answer to the order.
+    pub fn answer(&mut self, order: &str) -> Result<String, String> {
         loop {
             let mut line = String::new();
             let length = self.output.read_line(&mut line).unwrap();
@@ -68,7 +83,12 @@ impl Peer {
         }
     }
 
-    fn do_it(&mut self, order: &str) -> String {
+    /// The number that the peer answers.
+    pub fn number(&mut self, order: &str) -> u64 {
+        self.do_it(order).parse().unwrap()
+    }
+
+    pub fn do_it(&mut self, order: &str) -> String {
         self.ask(order).unwrap_or_else(|refusal| panic!("{order}: {refusal}"))
     }
 
@@ -202,7 +222,14 @@ fn obey(verb: &str, words: &[&str]) -> Result<String, String> {
         }
         "crowd" => crowd(words),
         "allocated" => Ok(statistics().allocated_bytes.current.to_string()),
+        "reserved" => Ok(statistics().reserved_bytes.current.to_string()),
+        "info" => info(),
         "empty" => nothing(memory::genesis_cache_empty(0)),
+        "limit" => nothing(memory::genesis_memory_limit_set(0, at(0) as usize)),
+        "churn" => Ok(churn(at(0), at(1), at(2))),
+        "work" => work(at(0), at(1)),
+        "nanoseconds" => Ok(thread_nanoseconds().to_string()),
+        "fork" => Ok(fork().to_string()),
         "capture" if words[0] == "begin" => nothing(streams::genesis_capture_begin(0)),
         "capture" => nothing(streams::genesis_capture_end(0)),
         "tag" => {
@@ -234,6 +261,87 @@ fn last_error() -> String {
 
 fn done(status: Status) -> Result<(), String> {
     if status == Status::Success { Ok(()) } else { Err(last_error()) }
+}
+
+/// Free and total memory as the program sees it.
+fn info() -> Result<String, String> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both are live.
+    done(unsafe { memory::genesis_memory_info_get(0, &mut free, &mut total) })?;
+    Ok(format!("{free} {total}"))
+}
+
+/// Allocates and frees `operations` times (0: for ever) at random, at most `most_bytes` at a time.
+/// Returns how many requests were refused; nothing is live then.
+fn churn(seed: u64, operations: u64, most_bytes: u64) -> String {
+    let (mut state, mut live, mut refused, mut done) = (seed | 1, Vec::new(), 0, 0);
+    let mut below = |bound: u64| {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
+    };
+    let free = |block: *mut c_void| allocation::genesis_free(block, 0, 0, ptr::null_mut());
+    while operations == 0 || done < operations {
+        done += 1;
+        if below(5) < 3 && live.len() < 32 {
+            let bytes = 1 + below(most_bytes);
+            let block = allocation::genesis_malloc(bytes as usize, 0, ptr::null_mut());
+            if block.is_null() {
+                refused += 1;
+                assert!(last_error().starts_with("OutOfMemory"), "{}", last_error());
+                live.drain(..).for_each(free);
+            } else {
+                live.push(block);
+            }
+        } else if !live.is_empty() {
+            free(live.swap_remove(below(live.len() as u64) as usize));
+        }
+    }
+    live.drain(..).for_each(free);
+    refused.to_string()
+}
+
+/// Queues work on the default stream that writes the block, and has streams stand still.
+fn work(address: u64, bytes: u64) -> Result<String, String> {
+    type Progress = unsafe extern "C" fn(i32) -> i32;
+    type Touch = unsafe extern "C" fn(i32, *mut c_void, *mut c_void, usize, i32) -> i32;
+    // SAFETY: as in `simcuda`.
+    let code = unsafe {
+        let find = |name: &CStr| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+        std::mem::transmute::<*mut c_void, Progress>(find(c"simcuda_progress"))(1);
+        let touch = std::mem::transmute::<*mut c_void, Touch>(find(c"simcuda_touch"));
+        touch(0, ptr::null_mut(), address as usize as *mut c_void, bytes as usize, 1)
+    };
+    if code == 0 { Ok(String::new()) } else { Err(code.to_string()) }
+}
+
+/// The virtual time in this thread's calls of the driver.
+fn thread_nanoseconds() -> u64 {
+    type Clock = unsafe extern "C" fn(*mut u64) -> i32;
+    let mut time = 0;
+    // SAFETY: as in `simcuda`.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"simcuda_thread_nanoseconds".as_ptr());
+        std::mem::transmute::<*mut c_void, Clock>(found)(&mut time);
+    }
+    time
+}
+
+/// A child that does nothing, and outlives this process.
+fn fork() -> i32 {
+    // SAFETY: the child only sleeps and ends.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::close(0);
+            libc::close(1);
+            libc::close(2);
+            libc::sleep(20);
+            libc::_exit(0);
+        }
+        child
+    }
 }
 
 fn touch(verb: &str, address: u64, bytes: usize, value: u8) -> Result<String, String> {

@@ -207,17 +207,42 @@ fn built(name: &str) -> PathBuf {
     std::env::current_exe().unwrap().with_file_name(name)
 }
 
-/// `genesis run` with the real preload library, and simcuda found as the driver.
-fn real_command(test: &str) -> Command {
+/// A folder in which simcuda is found as the driver.
+fn driver_folder(test: &str) -> PathBuf {
     let folder = scratch(&format!("driver-{test}"));
     fs::create_dir_all(&folder).unwrap();
     let driver = folder.join("libcuda.so.1");
     let _ = fs::remove_file(&driver);
     std::os::unix::fs::symlink(built("libsimcuda.so"), driver).unwrap();
+    folder
+}
+
+/// `genesis run` with the real preload library, and simcuda found as the driver.
+fn real_command(test: &str) -> Command {
     let mut command = genesis();
-    command.arg("run").env("LD_LIBRARY_PATH", folder).env_remove("LD_PRELOAD");
+    command.arg("run").env("LD_LIBRARY_PATH", driver_folder(test)).env_remove("LD_PRELOAD");
     command.env("GENESIS_PRELOAD_LIBRARY", built("libgenesis_preload.so"));
     command
+}
+
+#[test]
+fn the_doctor_names_an_instance_of_a_gpu_and_the_limits_set_outside() {
+    let doctor = |variables: &[(&str, &str)]| {
+        let mut command = genesis();
+        command.arg("doctor").env("LD_LIBRARY_PATH", driver_folder("doctor"));
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let text = doctor(&[("CUDA_DEVICE_MEMORY_LIMIT_0", "3g")]);
+    let line = "ok     identity  0: GPU-73696d63-7564-612d-6465-766963650000, 0000:01:00.0\n";
+    assert!(text.contains(line), "{text}");
+    assert!(text.contains("ok     limit     0: 3.00 GiB by GENESIS_DEVICE_LIMITS\n"), "{text}");
+    assert!(text.contains("3.00 GiB of 3.00 GiB free"), "{text}");
+    let text = doctor(&[("SIMCUDA_MIG", "1g.10gb")]);
+    assert!(text.contains("0: MIG-73696d63-7564-612d-696e-73742e000000"), "{text}");
+    assert!(text.contains("Simulated H100 MIG 1g.10gb"), "{text}");
+    assert!(text.contains("an instance whose memory is its own\n"), "{text}");
 }
 
 fn program(test: &str) -> PathBuf {

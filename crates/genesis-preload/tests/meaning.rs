@@ -128,6 +128,16 @@ fn limits_are_kept() {
     assert!(said.contains("requested_bytes=104857600") && said.lines().count() == 1, "{said}");
 }
 
+/// Also below what a context takes (HAMi-core's issue 1370), and with CUDA's code for a shortage.
+#[test]
+fn limits_that_are_set_outside_are_what_the_device_seems_to_have() {
+    for limit in ["300", "5000000", "314572800"] {
+        let mut case = case("outer_limit");
+        case.env("CUDA_DEVICE_MEMORY_LIMIT", limit).env("LIMIT", limit).env("GENESIS_LOG", "off");
+        assert_eq!(run(&mut case), "", "{limit}");
+    }
+}
+
 #[test]
 fn what_was_freed_has_not_leaked() {
     let said = run(case("leaks").env("GENESIS_DEBUG", "leaks"));

@@ -74,6 +74,12 @@ enum Part {
         #[command(flatten)]
         counts: Counts,
     },
+    /// A process that has memory cached, for an assumption
+    #[command(hide = true)]
+    Neighbour {
+        /// How much
+        bytes: u64,
+    },
     /// What driver calls cost
     Costs {
         /// How long to measure
@@ -132,6 +138,7 @@ fn main() -> ExitCode {
                 .map(|found| found.examine(counts, Duration::from_secs_f64(seconds)))
                 .ok_or(format!("{name} is no assumption")),
         ),
+        Part::Neighbour { bytes } => assumptions::be_neighbour(bytes),
         Part::Costs { seconds } => print(costs::measure(Duration::from_secs_f64(seconds))),
         Part::Heap { strategy, seconds } => {
             print(heap::run(&strategy, Duration::from_secs_f64(seconds)))

@@ -85,13 +85,17 @@ fn assumptions_have_verdicts() {
         ("queue_of_waiting_work", ["holds", "does_not_hold"]),
         ("queue_and_other_threads", ["holds", "not_tried"]),
         ("captures_of_another_thread", ["holds"; 2]),
+        ("neighbours_give_back", ["holds"; 2]),
     ] {
+        let is_shared = name.starts_with("neighbours");
+        let common = driver_folder().join(format!("common-{}", std::process::id()));
         let store = if name.starts_with("handle_reuse") { "bytes" } else { "addresses" };
         let settings = [
-            ("SIMCUDA_PROGRESS", "manual"),
+            ("SIMCUDA_PROGRESS", if is_shared { "automatic" } else { "manual" }),
             ("SIMCUDA_STORE", store),
             ("SIMCUDA_MEMORY", "2GiB"),
             ("SIMCUDA_DEVICES", "2"),
+            ("SIMCUDA_COMMON", if is_shared { common.to_str().unwrap() } else { "" }),
         ];
         let arguments = [&["assumption", name][..], &counts].concat();
         let finding = part(&arguments, &settings);

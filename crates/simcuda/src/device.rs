@@ -3,8 +3,14 @@
 //! An H100 SXM as its driver describes it, without what is not simulated: managed memory, fabric
 //! handles, multicast.
 
-/// The name of every device.
-pub(crate) const NAME: &str = "Simulated H100";
+use crate::settings::Settings;
+
+/// The name of a device, or of an instance of one, as the driver writes it (deviceQuery of CUDA's
+/// samples on an A100: "NVIDIA A100-SXM4-40GB MIG 1g.5gb").
+pub(crate) fn name(settings: &Settings) -> String {
+    let instance = settings.instance.as_ref().map(|profile| format!(" MIG {profile}"));
+    format!("Simulated H100{}", instance.unwrap_or_default())
+}
 /// The driver's version: CUDA 13.0.
 pub(crate) const DRIVER_VERSION: i32 = 13_000;
 /// Compute capability.
@@ -33,9 +39,10 @@ pub(crate) fn pci_bus_id(ordinal: u32) -> String {
     format!("0000:{:02X}:00.0", ordinal + 1)
 }
 
-/// The device's unique number.
-pub(crate) fn uuid(ordinal: u32) -> [u8; 16] {
-    let mut uuid = *b"simcuda-device\0\0";
+/// The unique number of a device or an instance.
+pub(crate) fn uuid(settings: &Settings, ordinal: u32) -> [u8; 16] {
+    let is_instance = settings.instance.is_some();
+    let mut uuid = if is_instance { *b"simcuda-inst.\0\0\0" } else { *b"simcuda-device\0\0" };
     uuid[15] = ordinal as u8;
     uuid
 }

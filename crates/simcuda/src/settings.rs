@@ -5,6 +5,7 @@
 //! | `SIMCUDA_MEMORY` | `80GiB` | memory of each device: bytes, or with `KiB`, `MiB`, `GiB` |
 //! | `SIMCUDA_DEVICES` | `1` | how many devices; `CUDA_VISIBLE_DEVICES` may hide some |
 //! | `SIMCUDA_COMMON` | none | a file: processes that name the same one have the same devices, and one capacity |
+//! | `SIMCUDA_MIG` | none | a profile such as `1g.10gb`: each device is an instance (MIG) of that profile |
 //! | `SIMCUDA_STORE` | `addresses` | `bytes`: device memory is real, and copies move it |
 //! | `SIMCUDA_PROGRESS` | `automatic` | `manual`: streams advance when waited for or advanced |
 //! | `SIMCUDA_ADDRESSES` | `ascending` | `descending`: memory comes from high addresses down |
@@ -36,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) devices: u32,
     /// The file of the processes that have the same devices.
     pub(crate) common: Option<PathBuf>,
+    /// The profile of the instances that devices are.
+    pub(crate) instance: Option<String>,
     pub(crate) store: StoreKind,
     pub(crate) progress: Progress,
     pub(crate) descending_addresses: bool,
@@ -110,6 +113,7 @@ impl Settings {
             memory_bytes,
             devices,
             common: get("SIMCUDA_COMMON").filter(|path| !path.is_empty()).map(PathBuf::from),
+            instance: get("SIMCUDA_MIG").filter(|profile| !profile.is_empty()),
             store: if bytes { StoreKind::RealBytes } else { StoreKind::AddressesOnly },
             progress: if manual { Progress::Manual } else { Progress::Automatic },
             descending_addresses: choice("SIMCUDA_ADDRESSES", "ascending", "descending", false)?,
@@ -192,12 +196,16 @@ mod tests {
             ("SIMCUDA_RACES", "off"),
             ("SIMCUDA_FAULTS", "cuMemAlloc:5:2,cudaMalloc:1:700:*"),
             ("SIMCUDA_PRICES", "a100"),
+            ("SIMCUDA_MIG", "1g.10gb"),
         ])
         .unwrap();
         assert_eq!((settings.memory_bytes, settings.devices), (16 << 30, 2));
         assert_eq!((settings.store, settings.progress), (StoreKind::RealBytes, Progress::Manual));
         assert!(settings.descending_addresses && !settings.detect_races);
-        assert_eq!(settings.prices, Prices::A100);
+        assert_eq!(
+            (settings.prices, settings.instance.as_deref()),
+            (Prices::A100, Some("1g.10gb"))
+        );
         let rule = |call: &str, nth, code, times| Fault { call: call.into(), nth, code, times };
         let expected = [rule("cuMemAlloc", 5, 2, 1), rule("cudaMalloc", 1, 700, u64::MAX)];
         assert_eq!(settings.faults, expected);

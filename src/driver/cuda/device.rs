@@ -26,8 +26,8 @@ use super::scope::{Context, CurrentContext, RelaxedCapture, check, require};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::pages;
 use crate::driver::{
-    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
-    Result, Usage,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, Identity, MemoryHandle,
+    MemoryInfo, Result, Usage,
 };
 
 /// The most devices that can access one piece of memory, this one included.
@@ -183,6 +183,13 @@ impl CudaDevice {
     }
 }
 
+/// What the driver has written into a buffer.
+fn text_of<const LENGTH: usize>(buffer: &[c_char; LENGTH]) -> Option<String> {
+    let bytes = buffer.map(|character| character as u8);
+    let text = CStr::from_bytes_until_nul(&bytes).ok()?;
+    Some(text.to_string_lossy().into_owned())
+}
+
 // SAFETY of the calls below: each passes values of the types in `cuda.h` and pointers to live
 // locals that the driver does not use after the call. Addresses, handles and events are the
 // caller's, who got them from this device; for any other the driver returns an error.
@@ -200,11 +207,24 @@ impl Device for CudaDevice {
             (Some(name), Ok(device)) => unsafe { name(buffer.as_mut_ptr(), length, device) == 0 },
             _ => false,
         };
-        let bytes = buffer.map(|character| character as u8);
-        match CStr::from_bytes_until_nul(&bytes) {
-            Ok(name) if known && !name.is_empty() => name.to_string_lossy().into_owned(),
-            _ => format!("CUDA device {}", self.ordinal),
-        }
+        let name = text_of(&buffer).filter(|name| known && !name.is_empty());
+        name.unwrap_or_else(|| format!("CUDA device {}", self.ordinal))
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        let device = self.device(self.ordinal, Call::Initialize).ok()?;
+        let mut uuid = [0; 16];
+        // SAFETY: see the head of this implementation. Of an instance of a GPU this is the
+        // instance's number; the function without `_v2` has the whole GPU's.
+        check(Call::Initialize, unsafe { self.api.device_uuid?(&mut uuid, device) }).ok()?;
+        let mut buffer = [0 as c_char; 32];
+        let length = buffer.len() as c_int;
+        let is_known = self.api.device_pci_bus_id.is_some_and(|pci_bus_id| {
+            // SAFETY: the driver writes at most `length` characters.
+            unsafe { pci_bus_id(buffer.as_mut_ptr(), length, device) == 0 }
+        });
+        let text = text_of(&buffer).filter(|_| is_known);
+        Some(Identity { uuid, pci_bus_id: text.unwrap_or_default() })
     }
 
     fn usage(&self) -> Usage {

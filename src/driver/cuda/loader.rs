@@ -101,6 +101,8 @@ driver_table! {
         device_count = c"cuDeviceGetCount"(*mut c_int);
         device_get = c"cuDeviceGet"(*mut sys::CUdevice, c_int);
         device_name = c"cuDeviceGetName"(*mut c_char, c_int, sys::CUdevice);
+        device_uuid = c"cuDeviceGetUuid_v2"(*mut [u8; 16], sys::CUdevice);
+        device_pci_bus_id = c"cuDeviceGetPCIBusId"(*mut c_char, c_int, sys::CUdevice);
         device_attribute =
             c"cuDeviceGetAttribute"(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
         can_access_peer = c"cuDeviceCanAccessPeer"(*mut c_int, sys::CUdevice, sys::CUdevice);

@@ -53,7 +53,8 @@ impl Extents {
     pub(in super::super) fn release(&self, device: DeviceHeap<'_>, choice: Choice) -> u64 {
         let mut released_bytes = self.release_idle(device, choice, Waited::No);
         let choice = choice.less(released_bytes);
-        if !self.candidates(device, choice).is_empty() && device.wait_for_device() {
+        let is_left = || !self.candidates(device, choice).is_empty();
+        if choice.may_wait() && is_left() && device.wait_for_device() {
             released_bytes += self.release_idle(device, choice, Waited::ForDevice);
         }
         released_bytes

@@ -142,8 +142,7 @@ impl Extents {
         let granule_bytes = self.store.granule_bytes();
         let peak_bytes = device.most_live_bytes(block_bytes);
         let reserved_bytes = device.ledger.reserved_bytes();
-        let usable_bytes = device.usable_bytes().saturating_sub(reserved_bytes);
-        let usable_bytes = usable_bytes.min(climb.pool_room_bytes());
+        let usable_bytes = device.left_bytes().min(climb.pool_room_bytes());
         let least_slack_bytes = LEAST_SLACK_BYTES.min(device.usable_bytes() / LEAST_SLACK_PART);
         let slack_bytes = (peak_bytes / bounds.slack_part).max(least_slack_bytes);
         let limit_bytes = peak_bytes + slack_bytes;

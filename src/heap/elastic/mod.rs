@@ -365,7 +365,7 @@ impl Extents {
         if bytes == 0 {
             return Ok(());
         }
-        if bytes > device.usable_bytes().saturating_sub(device.ledger.reserved_bytes()) {
+        if bytes > device.left_bytes() {
             // Not piece by piece, only to be given back.
             return Err(Refusal::Limit);
         }

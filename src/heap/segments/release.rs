@@ -82,7 +82,7 @@ impl Segments {
 
 /// Releases what `choice` selects of private pools with segments of their own, beside extents.
 pub(in super::super) fn release_own(device: DeviceHeap<'_>, choice: Choice) -> u64 {
-    if !device.pools.has_own() {
+    if !device.pools.has_own() || !choice.may_wait() {
         return 0;
     }
     let mut released_bytes = 0;

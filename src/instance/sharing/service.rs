@@ -4,8 +4,6 @@
 //! is in the table while it is held. **Locks**: the table's, never held while the heap is called.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -18,7 +16,7 @@ use super::wire::{Request, send_answer};
 use crate::base::{Error, Result, Status};
 use crate::heap::{ShareId, SharedBlock};
 use crate::instance;
-use crate::process::{Door, Line, starting_threads};
+use crate::process::{Door, Line, random_bytes, starting_threads};
 
 /// How long an importing process may take to read an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -112,9 +110,7 @@ fn start() -> Result<ServiceId> {
         let message = format!("blocks cannot be exported: {what}: {error}");
         Error::new(Status::NotSupported, message)
     };
-    let mut service = ServiceId::default();
-    let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut service));
-    random.map_err(|error| failed("no random number", error))?;
+    let service: ServiceId = random_bytes().map_err(|error| failed("no random number", error))?;
     let door = Door::open(&door(&service)).map_err(|error| failed("no socket", error))?;
     let builder = thread::Builder::new().name("genesis-export".into());
     let started = starting_threads(|| builder.spawn(move || serve_all(&door)));

@@ -1,17 +1,18 @@
 //! `genesis doctor`: what is in force, what is wrong, and what to do about it.
 //!
 //! Checks one thing after the other in the order of the library's own start: settings, the library,
-//! the driver, the backend, each device with a small allocation, and what each device's driver
-//! charges. Checks that depend on something wrong are left out, so the first line marked `WRONG` is
+//! the driver, the backend, each device with a small allocation, and what each device's driver says it
+//! is and charges. Checks that depend on something wrong are left out, so the first line marked `WRONG` is
 //! the one to fix first.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use device_register::Card;
 use genesis::base::size::{Bytes, MIB};
-use genesis::config::{BackendChoice, OPTIONS, PoolType, Settings};
-use genesis::driver::{Code, Prices};
+use genesis::config::{BackendChoice, OPTIONS, PoolType, Settings, dmem_limit_bytes};
+use genesis::driver::{Code, Device, Identity, Prices};
 use genesis::heap::extent_sizes;
 use genesis_replay::library::{Library, locate};
 use genesis_replay::{Result, streams};
@@ -33,10 +34,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer> {
     let library = library(&mut findings, arguments);
     driver(&mut findings, settings.as_ref());
     if let (Some(settings), Some(library)) = (settings, library) {
-        let uses_extents = settings.strategy.pool_type == PoolType::Elastic;
         devices(&mut findings, &library);
-        if findings.wrong == 0 && uses_extents {
-            prices(&mut findings, &settings);
+        if findings.wrong == 0 {
+            drivers(&mut findings, &settings);
         }
     }
     Ok(findings.answer())
@@ -171,22 +171,49 @@ fn devices(findings: &mut Findings, library: &Library) {
     }
 }
 
-/// What the driver charges for mapped memory, measured here by calls of our own on each device, and
-/// what Elastic makes of it.
-fn prices(findings: &mut Findings, settings: &Settings) {
+/// What the driver itself says of each device, by calls of our own.
+fn drivers(findings: &mut Findings, settings: &Settings) {
     let platform = match genesis::driver::open(settings) {
         Ok(platform) => platform,
-        Err(error) => return findings.wrong("prices", error),
+        Err(error) => return findings.wrong("driver", error),
     };
     for device in platform.devices {
-        let ordinal = device.ordinal();
-        match Prices::try_out(&*device) {
-            Ok(prices) => findings.fine("prices", format!("{ordinal}: {}", conclusion(&prices))),
-            Err(error) if error.code == Code::NOT_SUPPORTED => {
-                findings.fine("prices", format!("{ordinal}: no virtual memory management"));
-            }
-            Err(error) => findings.wrong("prices", format!("{ordinal}: {error}")),
+        identity(findings, &*device, settings);
+        if settings.strategy.pool_type == PoolType::Elastic {
+            prices(findings, &*device);
         }
+    }
+}
+
+/// Which device it is, or which instance of one, and the limits that are set for it outside.
+fn identity(findings: &mut Findings, device: &dyn Device, settings: &Settings) {
+    let ordinal = device.ordinal();
+    let identity = device.identity();
+    if let Some(Identity { uuid, pci_bus_id }) = &identity {
+        let card = Card { uuid: *uuid, name: device.name() };
+        let instance =
+            if card.is_instance() { ", an instance whose memory is its own" } else { "" };
+        findings
+            .fine("identity", format!("{ordinal}: {}, {pci_bus_id}{instance}", card.uuid_text()));
+    }
+    let kernel = identity.and_then(|identity| dmem_limit_bytes(&identity.pci_bus_id));
+    let set = settings.device_limits.of(ordinal);
+    for (limit, whose) in [(set, "GENESIS_DEVICE_LIMITS"), (kernel, "dmem.max")] {
+        if let Some(bytes) = limit {
+            findings.fine("limit", format!("{ordinal}: {} by {whose}", Bytes(bytes)));
+        }
+    }
+}
+
+/// What the driver charges for mapped memory, and what Elastic makes of it.
+fn prices(findings: &mut Findings, device: &dyn Device) {
+    let ordinal = device.ordinal();
+    match Prices::try_out(device) {
+        Ok(prices) => findings.fine("prices", format!("{ordinal}: {}", conclusion(&prices))),
+        Err(error) if error.code == Code::NOT_SUPPORTED => {
+            findings.fine("prices", format!("{ordinal}: no virtual memory management"));
+        }
+        Err(error) => findings.wrong("prices", format!("{ordinal}: {error}")),
     }
 }
 

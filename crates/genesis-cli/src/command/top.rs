@@ -14,6 +14,7 @@ use crate::top::{self, App, Course, Found};
 /// Show what a running process holds, while it runs
 ///
 /// The process must have GENESIS_TOP=on in its environment, or set it with genesis_option_set.
+/// Processes that share a device (GENESIS_SHARE) are shown with it in any case.
 /// Its biggest call sites are shown while it makes a profile. On a terminal the view is live and
 /// ends with q; elsewhere it is printed once.
 #[derive(Debug, Args)]
@@ -32,19 +33,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer> {
         Some(process_id) => vec![top::find(process_id).ok_or_else(|| silent(process_id))?],
         None => top::find_all(),
     };
+    let shared = if arguments.process_id.is_none() { top::find_shared() } else { Vec::new() };
     let is_live =
         !arguments.once && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     match found.len() {
-        0 => Err(Error::usage(
+        0 if shared.is_empty() => Err(Error::usage(
             "no process says what it holds: run one with GENESIS_TOP=on in its environment",
         )),
         _ if is_live => {
-            let shown = top::show(App::new(found));
+            let shown = top::show(App::new(found, shared));
             shown.map_err(|error| Error::failed(format!("the terminal failed: {error}")))?;
             Ok(String::new().into())
         }
-        1 => Ok(top::describe(&follow(found.swap_remove(0))).into()),
-        _ => Ok(top::list(&found).into()),
+        0 => Ok(top::describe_shared(&shared).into()),
+        1 if shared.is_empty() => Ok(top::describe(&follow(found.swap_remove(0))).into()),
+        _ if shared.is_empty() => Ok(top::list(&found).into()),
+        _ => Ok(format!("{}\n{}", top::list(&found), top::describe_shared(&shared)).into()),
     }
 }
 

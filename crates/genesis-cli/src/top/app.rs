@@ -2,12 +2,13 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::{Course, Found, find, find_all};
+use super::{Course, Found, Shared, find, find_all, find_shared};
 
 /// Everything that is shown.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(super) page: Page,
+    pub(super) shared: Vec<Shared>,
 }
 
 /// What is shown.
@@ -36,20 +37,23 @@ pub(super) enum State {
 }
 
 impl App {
-    /// Shows the process if there is exactly one, else a list.
-    pub(crate) fn new(mut found: Vec<Found>) -> Self {
+    /// Shows the process if there is exactly one and no device is shared, else a list.
+    pub(crate) fn new(mut found: Vec<Found>, shared: Vec<Shared>) -> Self {
         let page = match found.len() {
-            1 => Page::Process(View::new(found.swap_remove(0))),
+            1 if shared.is_empty() => Page::Process(View::new(found.swap_remove(0))),
             _ => Page::List { found, selected: 0 },
         };
-        Self { page }
+        Self { page, shared }
     }
 
     /// Reads the processes again.
     pub(crate) fn refresh(&mut self) {
         match &mut self.page {
             Page::Process(view) => view.update(find(view.process_id)),
-            Page::List { .. } => self.list(find_all()),
+            Page::List { .. } => {
+                self.list(find_all());
+                self.shared = find_shared();
+            }
         }
     }
 

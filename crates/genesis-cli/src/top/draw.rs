@@ -12,11 +12,11 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, BorderType, Row, Sparkline, Table, TableState};
+use ratatui::widgets::{Block, BorderType, Paragraph, Row, Sparkline, Table, TableState};
 
 use super::app::{App, Page, State, View};
 use super::plain::{cached_bytes, percent, program, rate, title};
-use super::{Course, Found};
+use super::{Course, Found, describe_shared};
 
 /// Lines of a panel without its graph: two of the frame, the bar, two of figures.
 const PANEL_LINES: u16 = 5;
@@ -41,7 +41,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App) {
     match &app.page {
         Page::List { found, selected } => {
             frame.render_widget(" processes that say what they hold".bold(), head);
-            draw_list(frame, body, found, *selected);
+            draw_lists(frame, body, app, (found, *selected));
             frame.render_widget(keys(&[("↑↓", "choose"), ("Enter", "show"), ("q", "quit")]), foot);
         }
         Page::Process(view) => {
@@ -73,6 +73,22 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, view: &View) {
             .areas(area);
     frame.render_widget(format!(" {text}").bold(), left);
     frame.render_widget(state, right);
+}
+
+/// The processes, and below them the devices that some share.
+fn draw_lists(frame: &mut Frame<'_>, area: Rect, app: &App, (found, selected): (&[Found], usize)) {
+    let list_lines = found.len() as u16 + 1;
+    let [list, _, shared] = Layout::vertical([
+        Constraint::Length(list_lines),
+        Constraint::Length(1),
+        Constraint::Fill(1),
+    ])
+    .areas(area);
+    if app.shared.is_empty() {
+        return draw_list(frame, area, found, selected);
+    }
+    draw_list(frame, list, found, selected);
+    frame.render_widget(Paragraph::new(describe_shared(&app.shared)), shared);
 }
 
 fn draw_list(frame: &mut Frame<'_>, area: Rect, found: &[Found], selected: usize) {

@@ -63,7 +63,7 @@ fn reading(process_id: u32, devices: u32, second: u64) -> Found {
 
 /// A view of a process with so many devices, after four seconds.
 fn viewing(devices: u32) -> App {
-    let mut app = App::new(vec![reading(1234, devices, 1)]);
+    let mut app = App::new(vec![reading(1234, devices, 1)], Vec::new());
     let Page::Process(view) = &mut app.page else { panic!("one process is shown at once") };
     (2..=4).for_each(|second| view.update(Some(reading(1234, devices, second))));
     app
@@ -128,7 +128,7 @@ fn a_process_that_says_nothing_or_ends_is_marked_and_stays() {
 #[test]
 fn of_several_processes_one_is_chosen() {
     let found = || (1..=3).map(|process_id| reading(process_id, 2, 1)).collect::<Vec<_>>();
-    let mut app = App::new(found());
+    let mut app = App::new(found(), Vec::new());
     let drawn = screen(&app, 80, 8);
     assert!(drawn.contains("▸ ") && drawn.contains("22.00 GiB  40.00 GiB"), "{drawn}");
     let mut press = |code| app.press(KeyEvent::new(code, KeyModifiers::NONE));

@@ -331,6 +331,28 @@ static void limit(void) {
     EXPECT(0, simcuda_calls("cuMemAlloc"));
 }
 
+/* With a limit of LIMIT bytes, set for HAMi, the device seems to have no more. */
+static void outer_limit(void) {
+    size_t limit = strtoull(getenv("LIMIT"), NULL, 10), free_bytes = 1, total_bytes = 1;
+    CHECK_OK(cudaMemGetInfo(&free_bytes, &total_bytes));
+    CHECK(free_bytes == limit && total_bytes == limit);
+    CHECK_OK(cuMemGetInfo_v2(&free_bytes, &total_bytes));
+    CHECK(free_bytes == limit && total_bytes == limit);
+    void *block = NULL;
+    unsigned long long address = 0;
+    EXPECT(OUT_OF_MEMORY, cudaMalloc(&block, limit + 2 * MIB));
+    EXPECT(OUT_OF_MEMORY, cudaGetLastError());
+    EXPECT(OUT_OF_MEMORY, cuMemAlloc_v2(&address, limit + 2 * MIB));
+    if (limit > 8 * MIB) {
+        block = allocate(limit - 4 * MIB);
+        CHECK_OK(cudaMemGetInfo(&free_bytes, &total_bytes));
+        CHECK(free_bytes == 4 * MIB && total_bytes == limit);
+        CHECK_OK(cudaFree(block));
+    }
+    CHECK_OK(cudaMemGetInfo(&free_bytes, &total_bytes));
+    CHECK(free_bytes == limit && total_bytes == limit);
+}
+
 /*
  * Each of many blocks is freed once: more than the library remembers of those it handed out, and in
  * another order.
@@ -405,7 +427,7 @@ int main(int count, char **arguments) {
         {"edges", edges}, {"last_error", last_error}, {"pitched", pitched},
         {"memory_info", memory_info}, {"foreign", foreign}, {"ipc", ipc},
         {"stream_order", stream_order}, {"devices", devices}, {"passed", passed},
-        {"limit", limit}, {"reset", reset}, {"addresses_again", addresses_again},
+        {"limit", limit}, {"outer_limit", outer_limit}, {"reset", reset}, {"addresses_again", addresses_again},
         {"reset_for_good", reset_for_good}, {"pools", pools},
         {"leaks", leaks}, {"peers", peers}, {"many", many}, {"twice_at_once", twice_at_once},
     };

@@ -28,6 +28,8 @@ int cudaMallocManaged(void **block, size_t bytes, unsigned flags);
 int cudaMallocHost(void **block, size_t bytes);
 int cudaFreeHost(void *block);
 int cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
+int cuMemAlloc_v2(unsigned long long *address, size_t bytes);
 int cudaIpcGetMemHandle(void *handle, void *block);
 int cudaDeviceSynchronize(void);
 int cudaSetDevice(int device);

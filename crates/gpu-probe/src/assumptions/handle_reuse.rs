@@ -167,7 +167,7 @@ fn handle(stream: Stream) -> genesis_stream {
     stream.0 as genesis_stream
 }
 
-fn set_option(name: &CStr, value: &CStr) -> Result<(), String> {
+pub(super) fn set_option(name: &CStr, value: &CStr) -> Result<(), String> {
     // SAFETY: both are NUL-terminated.
     match unsafe { genesis_option_set(name.as_ptr(), value.as_ptr()) } {
         Status::Success => Ok(()),

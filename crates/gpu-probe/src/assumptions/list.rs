@@ -1,6 +1,6 @@
 //! The list of assumptions: statements, and their meaning for the design if they hold or fail.
 
-use super::{Assumption, aliases, captures, handle_reuse, mappings, queue, waits};
+use super::{Assumption, aliases, captures, handle_reuse, mappings, neighbours, queue, waits};
 
 const TOLD_APART: &str = "Streams are told apart although their handles come again.";
 const CONFUSED: &str = "A stream's handle is taken for its identity: programs that destroy streams \
@@ -99,4 +99,8 @@ assumptions! {
         "What Genesis calls in relaxed mode never breaks a capture of another thread";
         holds: "A miss may map and allocate during another thread's capture.";
         fails: "The calls that break one must not be made while any capture is known.";
+    neighbours_give_back, false, neighbours::give_back;
+        "Memory that one process unmaps and releases is another one's at once (GENESIS_SHARE)";
+        holds: "A process that is short is served from what others have cached.";
+        fails: "Processes that share a device keep guarantees and limits only.";
 }

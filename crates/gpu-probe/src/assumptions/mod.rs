@@ -11,6 +11,7 @@ mod aliases;
 mod captures;
 mod handle_reuse;
 mod mappings;
+mod neighbours;
 mod queue;
 mod waits;
 
@@ -157,14 +158,20 @@ impl Assumption {
     /// Settings of the simulated driver. Work must be able to stay pending. Memory has bytes where
     /// they are read; the other experiments have none, because a process may not have as many real
     /// mappings as they make.
-    pub(crate) fn simulation(&self) -> [(&'static str, &'static str); 4] {
+    pub(crate) fn simulation(&self) -> Vec<(&'static str, String)> {
         let has_bytes = self.name.starts_with("handle_reuse");
         let store = if has_bytes { "bytes" } else { "addresses" };
-        [
-            ("SIMCUDA_PROGRESS", "manual"),
-            ("SIMCUDA_STORE", store),
-            ("SIMCUDA_MEMORY", "8GiB"),
-            ("SIMCUDA_DEVICES", "2"),
+        // Several processes have one device only if they are told so.
+        let is_shared = self.name.starts_with("neighbours");
+        let progress = if is_shared { "automatic" } else { "manual" };
+        let common = format!("/dev/shm/gpu-probe-{}", std::process::id());
+        let common = if is_shared { common } else { String::new() };
+        vec![
+            ("SIMCUDA_PROGRESS", progress.to_owned()),
+            ("SIMCUDA_STORE", store.to_owned()),
+            ("SIMCUDA_MEMORY", "8GiB".to_owned()),
+            ("SIMCUDA_DEVICES", "2".to_owned()),
+            ("SIMCUDA_COMMON", common),
         ]
     }
 
@@ -203,6 +210,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Assumption> {
 
 mod list;
 pub(crate) use list::ASSUMPTIONS;
+pub(crate) use neighbours::be_neighbour;
 
 /// The smallest sample that `part` of all do not exceed; 0 if there are none.
 fn quantile(samples: &[u64], part: f64) -> u64 {

@@ -46,7 +46,7 @@ unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c
     driver("cuDeviceGetName", format_args!("{device}"), |simulation| {
         simulation.device(device)?;
         // SAFETY: see the head of `driver`.
-        unsafe { put_text(name, length, device::NAME) }
+        unsafe { put_text(name, length, &device::name(&simulation.settings)) }
     })
 }
 
@@ -74,7 +74,7 @@ unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) -> c
     driver("cuDeviceGetUuid_v2", format_args!("{device}"), |simulation| {
         let ordinal = simulation.device(device)?;
         // SAFETY: see the head of `driver`.
-        unsafe { put(uuid, device::uuid(ordinal)) }
+        unsafe { put(uuid, device::uuid(&simulation.settings, ordinal)) }
     })
 }
 

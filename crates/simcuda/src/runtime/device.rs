@@ -54,7 +54,7 @@ unsafe extern "C" fn cudaGetDeviceProperties(place: *mut Properties, device: c_i
     runtime("cudaGetDeviceProperties", format_args!("{device}"), |simulation| {
         let ordinal = simulation.device(device)?;
         // SAFETY: see the head of `runtime`.
-        unsafe { put(place, Properties::new(ordinal, simulation.settings.memory_bytes)) }
+        unsafe { put(place, Properties::new(ordinal, &simulation.settings)) }
     })
 }
 

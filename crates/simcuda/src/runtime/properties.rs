@@ -3,6 +3,7 @@
 //! Filled from the table of attributes; what is not simulated stays 0.
 
 use crate::device;
+use crate::settings::Settings;
 
 /// `cudaDeviceProp`.
 #[repr(C)]
@@ -106,18 +107,19 @@ pub(super) struct Properties {
 const _: () = assert!(size_of::<Properties>() == 1008);
 
 impl Properties {
-    /// The properties of device `ordinal`, which has `memory_bytes`.
-    pub(super) fn new(ordinal: u32, memory_bytes: u64) -> Self {
+    /// The properties of device `ordinal`.
+    pub(super) fn new(ordinal: u32, settings: &Settings) -> Self {
         let get = |number| device::attribute(ordinal, number).unwrap_or(0);
         let wide = |number| get(number) as usize;
         let mut name = [0; 256];
-        name[..device::NAME.len()].copy_from_slice(device::NAME.as_bytes());
+        let text = device::name(settings);
+        name.iter_mut().zip(text.bytes().take(255)).for_each(|(place, byte)| *place = byte);
         // SAFETY: all fields are numbers, for which zero bytes are a value.
         let zero: Self = unsafe { std::mem::zeroed() };
         Self {
             name,
-            uuid: device::uuid(ordinal),
-            total_global_mem: memory_bytes as usize,
+            uuid: device::uuid(settings, ordinal),
+            total_global_mem: settings.memory_bytes as usize,
             shared_mem_per_block: wide(8),
             regs_per_block: get(12),
             warp_size: get(10),
