@@ -11,7 +11,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
@@ -88,11 +88,14 @@ pub(super) struct DeviceSlot {
     pub(super) driver: Arc<dyn Device>,
     pub(super) captures: Arc<Captures>,
     pub(super) state: OnceCell<DeviceState>,
+    /// For how many streams lanes are made when it is opened.
+    pub(super) expected_streams: AtomicUsize,
 }
 
 impl DeviceSlot {
     pub(super) fn new(driver: Arc<dyn Device>) -> Self {
-        Self { driver, captures: Arc::default(), state: OnceCell::new() }
+        let (captures, state) = (Arc::default(), OnceCell::new());
+        Self { driver, captures, state, expected_streams: AtomicUsize::new(0) }
     }
 }
 
@@ -113,6 +116,8 @@ pub(super) struct DeviceState {
     pub(super) is_guarded: bool,
     pub(super) contexts: Contexts,
     pub(super) lane_index: LaneIndex,
+    /// The lanes made for streams to come, in the order in which these get them.
+    pub(super) coming: Lock<Vec<u32>, { rank::LEAF }>,
     pub(super) pools: Pools,
     pub(super) captures: Arc<Captures>,
     pub(super) introductions: Introductions,
@@ -123,6 +128,8 @@ pub(super) struct DeviceState {
     /// The most bytes to keep cached; `u64::MAX`: no limit.
     pub(super) cache_limit_bytes: AtomicU64,
     pub(super) peaks: Lock<Peaks, { rank::DEVICE }>,
+    /// The live peak of an earlier run of the program, in bytes; 0: not known.
+    pub(super) expected_peak_bytes: AtomicU64,
 }
 
 /// The devices that one device was introduced to: a bit by ordinal; none above 63.
