@@ -9,6 +9,7 @@ mod document;
 mod environment;
 mod nearest;
 mod option;
+mod plan_options;
 mod runtime;
 mod settings;
 mod strategy;

@@ -55,6 +55,7 @@ impl DeviceState {
             contexts: Contexts::new(Arc::clone(&driver)),
             lane_index: LaneIndex::new(ordinal),
             coming: Lock::default(),
+            kept_plan: Lock::default(),
             pools: Pools::default(),
             captures,
             introductions: Introductions::default(),

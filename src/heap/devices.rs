@@ -53,7 +53,10 @@ impl Heap {
     fn open(&self, ordinal: DeviceOrdinal) -> Result<DeviceHeap<'_>> {
         let slot = self.slot(ordinal)?;
         let mut messages = Vec::new();
+        let preallocated_bytes = self.settings.lock().preallocate_bytes;
+        let mut is_new = false;
         let opened = slot.state.get_or_try_init(|| {
+            is_new = true;
             let driver = Arc::clone(&slot.driver);
             let captures = Arc::clone(&slot.captures);
             let state = DeviceState::open(
@@ -66,7 +69,8 @@ impl Heap {
             // Before another thread can use it.
             let device = DeviceHeap { heap: self, state: &state };
             device.introduce_all(&mut messages);
-            device.expect_streams(slot.expected_streams.load(Relaxed))?;
+            let least = usize::from(preallocated_bytes > 0);
+            device.expect_streams(slot.expected_streams.load(Relaxed).max(least))?;
             Ok(state)
         });
         let opened = opened.map(|state| DeviceHeap { heap: self, state });
@@ -74,6 +78,12 @@ impl Heap {
             // Again, for a device that another thread was opening at the same time.
             fence(SeqCst);
             device.introduce_all(&mut messages);
+            if is_new
+                && preallocated_bytes > 0
+                && let Err(error) = device.preallocate_for_first(preallocated_bytes)
+            {
+                messages.push((LogLevel::Warn, format!("GENESIS_PREALLOCATE: {error}")));
+            }
         }
         if let Err(error) = &opened {
             messages.push((LogLevel::Error, format!("device {ordinal}: {error}")));

@@ -78,7 +78,54 @@ pub struct ViewPlan {
     pub offset_bytes: u64,
 }
 
+/// A plan names at most so many lanes, areas of a lane, and views of an extent.
+const MOST_PARTS: usize = 256;
+/// An area is at most so many bytes.
+const MOST_AREA_BYTES: u64 = 1 << 41;
+
 impl DevicePlan {
+    /// Checks that it may be made ready: that it names nothing which is not there, and that no sum of
+    /// its numbers is too large. The error says what is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        let DeviceModel { total_bytes, granule_bytes, .. } = self.model;
+        let is_size = |bytes: u64| {
+            (1..=total_bytes).contains(&bytes) && bytes.checked_rem(granule_bytes) == Some(0)
+        };
+        let is_area = |&(_, bytes): &(SizeClass, u64)| {
+            bytes <= MOST_AREA_BYTES && bytes.checked_rem(granule_bytes) == Some(0)
+        };
+        let is_lane = |lane: &LanePlan| {
+            let Levels { peak, high, low, usual, .. } = lane.levels;
+            [peak, high, low, usual].iter().all(|level| *level <= total_bytes)
+                && lane.areas.len() <= MOST_PARTS
+                && lane.areas.iter().all(is_area)
+                && lane.segments.iter().all(|&(_, bytes)| is_size(bytes))
+        };
+        let is_view = |extent: &ExtentPlan, view: &ViewPlan| {
+            let area = self.lanes.get(view.lane).and_then(|lane| lane.areas.get(view.area));
+            let end_bytes = view.offset_bytes.checked_add(extent.bytes);
+            view.offset_bytes.checked_rem(granule_bytes) == Some(0)
+                && area.zip(end_bytes).is_some_and(|(&(_, bytes), end_bytes)| end_bytes <= bytes)
+        };
+        let is_extent = |extent: &ExtentPlan| {
+            is_size(extent.bytes)
+                && extent.home_view < extent.views.len()
+                && extent.views.len() <= MOST_PARTS
+                && extent.views.iter().all(|view| is_view(extent, view))
+        };
+        let wrong = |what: &str| Err(format!("{what} that this device cannot have had"));
+        if self.lanes.len() > MOST_PARTS || !self.lanes.iter().all(is_lane) {
+            return wrong("a lane");
+        }
+        if !self.extents.iter().all(is_extent) {
+            return wrong("an extent");
+        }
+        if self.held_bytes() > total_bytes || self.peak_bytes > total_bytes {
+            return wrong("more memory");
+        }
+        Ok(())
+    }
+
     /// The sum of its extents and segments, in bytes.
     pub fn held_bytes(&self) -> u64 {
         let segments = self.lanes.iter().flat_map(|lane| &lane.segments).map(|&(_, bytes)| bytes);

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use super::lane::{Lane, LaneKey};
 use super::plan::{DeviceModel, DevicePlan};
 use super::pools::PoolNumber;
-use super::state::{Backing, Climb, DeviceHeap};
+use super::state::{Backing, Climb, DeviceHeap, NO_STREAM};
 use crate::base::size::LARGEST_REQUEST_BYTES;
 use crate::base::{Error, Result, Status, StreamHandle};
 use crate::config::PoolType;
@@ -60,8 +60,27 @@ impl<'a> DeviceHeap<'a> {
         }
     }
 
-    /// `Heap::plan` of the device.
+    /// `Heap::plan` of the device: as it is now, or was when most was held.
     pub(super) fn plan(self) -> DevicePlan {
+        let now = self.plan_now();
+        let kept = self.kept_plan.lock().clone();
+        kept.filter(|kept| kept.held_bytes() > now.held_bytes()).unwrap_or(now)
+    }
+
+    /// Cached memory is about to be released on request: keeps what is held now, if it is the most so
+    /// far and the process wants a plan.
+    pub(super) fn keep_plan(self) {
+        if self.heap.settings.lock().plan.is_none() {
+            return;
+        }
+        let now = self.plan_now();
+        let mut kept = self.kept_plan.lock();
+        if kept.as_ref().is_none_or(|kept| now.held_bytes() >= kept.held_bytes()) {
+            *kept = Some(now);
+        }
+    }
+
+    fn plan_now(self) -> DevicePlan {
         let lanes: Vec<&Lane> = self.lanes().filter(|lane| !lane.pool().is_private()).collect();
         let (lanes, extents) = match &self.state.backing {
             Backing::Segments(segments) => (segments.plan(&lanes), Vec::new()),
@@ -78,6 +97,7 @@ impl<'a> DeviceHeap<'a> {
             let message = format!("it is for {:?}, and this is {model:?}", plan.model);
             return Err(Error::invalid_argument(message));
         }
+        plan.check().map_err(Error::invalid_argument)?;
         self.expected_peak_bytes.fetch_max(plan.peak_bytes, Relaxed);
         let making = Making { device: self, plan, is_over };
         let made = match &self.state.backing {
@@ -88,7 +108,12 @@ impl<'a> DeviceHeap<'a> {
         made
     }
 
-    /// `Heap::preallocate` of the device: for `lane`, or for the first stream to come.
+    /// [`Self::preallocate`] for the first stream that comes.
+    pub(super) fn preallocate_for_first(self, bytes: u64) -> Result<()> {
+        self.expected(0).map_or(Ok(()), |lane| self.preallocate(lane, bytes))
+    }
+
+    /// `Heap::preallocate` of the device.
     pub(super) fn preallocate(self, lane: &Lane, bytes: u64) -> Result<()> {
         let cuts = matches!(self.pool_type, PoolType::Caching | PoolType::Arena | PoolType::Elastic);
         if !cuts {
@@ -106,17 +131,22 @@ impl<'a> DeviceHeap<'a> {
         if is_made { Ok(()) } else { Err(self.short_of(bytes)) }
     }
 
-    /// Calls `act` with a climb for `bytes`, which is no request.
+    /// Calls `act` with a climb for `bytes`, which is no request and names no stream.
     pub(super) fn climbing<T>(
         self,
         lane: &Lane,
         bytes: u64,
         act: impl FnOnce(&Climb<'_>) -> T,
     ) -> T {
-        let number = lane.begin_climb(&mut lane.lock());
-        let stream = lane.name().handle();
-        let (requested_bytes, block_bytes) = (bytes, bytes);
-        let climb = Climb { device: self, lane, stream, requested_bytes, block_bytes, number };
+        lane.begin_climb(&mut lane.lock());
+        let climb = Climb {
+            device: self,
+            lane,
+            stream: StreamHandle::LEGACY,
+            requested_bytes: bytes,
+            block_bytes: bytes,
+            number: NO_STREAM,
+        };
         let result = act(&climb);
         lane.end_climb(false);
         result

@@ -22,6 +22,7 @@ use super::kept::Debugging;
 use super::lane::Lane;
 use super::lanes::{LaneIndex, Lanes};
 use super::notes::Notes;
+use super::plan::DevicePlan;
 use super::policy::Policy;
 use super::pool_memory::Segments;
 use super::pools::Pools;
@@ -118,6 +119,8 @@ pub(super) struct DeviceState {
     pub(super) lane_index: LaneIndex,
     /// The lanes made for streams to come, in the order in which these get them.
     pub(super) coming: Lock<Vec<u32>, { rank::LEAF }>,
+    /// What was held before a release on request, if it was the most.
+    pub(super) kept_plan: Lock<Option<DevicePlan>, { rank::LEAF }>,
     pub(super) pools: Pools,
     pub(super) captures: Arc<Captures>,
     pub(super) introductions: Introductions,
@@ -192,6 +195,9 @@ impl Deref for DeviceHeap<'_> {
 /// Messages to log later.
 pub(super) type Messages = Vec<(LogLevel, String)>;
 
+/// The number of a climb that is no request: its stream may be gone, so nothing is queued there.
+pub(super) const NO_STREAM: u64 = 0;
+
 /// A request on its way up the ladder.
 #[derive(Clone, Copy)]
 pub(super) struct Climb<'a> {
@@ -200,7 +206,7 @@ pub(super) struct Climb<'a> {
     pub(super) stream: StreamHandle,
     pub(super) requested_bytes: u64,
     pub(super) block_bytes: u64,
-    /// Identifies the request. Never 0; may repeat the number of a request that was refused.
+    /// Identifies the request, or is [`NO_STREAM`]; may repeat the number of one that was refused.
     pub(super) number: u64,
 }
 

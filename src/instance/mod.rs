@@ -8,6 +8,7 @@
 //! | `memory` | both as sources of arenas, pools and tiers |
 //! | `recording` | the recording of a trace and its file |
 //! | `profile` | the profile and its file |
+//! | `plan` | the plan of memory to make ready and its file |
 //! | `history` | PyTorch's history of calls, beside the profile |
 //! | `description` | the heap in the terms of a profile |
 //! | `publish` | the files for `genesis top` and Prometheus |
@@ -28,6 +29,7 @@ pub(crate) mod host;
 mod leaks;
 pub(crate) mod memory;
 mod nvtx;
+pub(crate) mod plan;
 pub(crate) mod profile;
 mod publish;
 pub(crate) mod recording;
@@ -74,6 +76,7 @@ fn heap_slow() -> Result<&'static Heap> {
     });
     if let (Ok(heap), true) = (heap, is_new) {
         profile::profile_as_set(heap);
+        plan::follow(heap);
         publish::follow(heap);
     }
     // Only now, because the receiver of a message may call the library.
@@ -161,7 +164,9 @@ fn make(messages: &mut Vec<(LogLevel, String)>) -> Result<Heap> {
         leaks::watch(&settings);
         record(&settings, messages);
         let surroundings = Surroundings { events: &EVENTS, ..Surroundings::new(Arc::clone(&LOG)) };
-        Ok(Heap::new(platform, &settings, surroundings))
+        let heap = Heap::new(platform, &settings, surroundings);
+        plan::read(&heap, &settings, messages);
+        Ok(heap)
     });
     if let Err(error) = &made {
         messages.push((LogLevel::Error, error.to_string()));

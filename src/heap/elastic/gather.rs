@@ -5,7 +5,7 @@
 //! is queued they are in no lane, so none can use them before it.
 
 use super::super::lane::Lane;
-use super::super::state::{Climb, DeviceHeap, Extents};
+use super::super::state::{Climb, DeviceHeap, Extents, NO_STREAM};
 use super::ablation::Part;
 use super::area::Leaving;
 use crate::base::size::{MIB, SizeClass};
@@ -126,6 +126,7 @@ impl Extents {
             let slot = state.free_block_around(address, bytes, slot)?;
             match state.fence.readiness(state.blocks.get(slot).freed_epoch) {
                 Readiness::NotYet if !is_own => return None,
+                Readiness::After(_) if !is_own && climb.number == NO_STREAM => return None,
                 Readiness::After(event) if !is_own => fence = Some(event),
                 _ => {}
             }

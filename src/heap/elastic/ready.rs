@@ -14,11 +14,12 @@ use super::super::lane::{Lane, LaneState};
 use super::super::plan::{ExtentPlan, ViewPlan};
 use super::super::ready::Making;
 use super::super::state::{Climb, Extents};
+use super::addresses::no_addresses;
 use super::gather::FreeExtent;
 use super::{Outcome, ablation::Part::ReturnAgain};
 use crate::base::Result;
 use crate::base::size::{ALIGNMENT_BYTES, SMALL_BLOCK_LIMIT_BYTES, SizeClass};
-use crate::memory::{ExtentId, NO_SLOT, State};
+use crate::memory::{ExtentId, NO_SLOT, Refusal, State};
 
 /// So many extents are laid at once: what is ready can be used before the next are.
 const MOST_LAID: usize = 16;
@@ -40,8 +41,8 @@ impl Extents {
     /// Makes the extents of a plan.
     pub(in super::super) fn make_ready(&self, making: Making<'_>) -> Result<()> {
         let numbers = 0..making.plan.lanes.len();
-        let areas = numbers.clone().map(|number| self.areas_for(making, number)).collect();
-        let places = Places(areas);
+        let areas = numbers.clone().map(|number| self.areas_for(making, number));
+        let places = Places(areas.collect::<Result<_>>()?);
         let mut made = Vec::new();
         let laid = self.lay_all(making, &places, &mut made);
         for (extent, id) in &made {
@@ -65,9 +66,9 @@ impl Extents {
 
     /// The addresses of the areas of a lane, reserved if necessary. The lane takes over what was
     /// learned of its program.
-    fn areas_for(&self, making: Making<'_>, number: usize) -> Vec<Option<u64>> {
+    fn areas_for(&self, making: Making<'_>, number: usize) -> Result<Vec<Option<u64>>> {
         let (plan, Some(lane)) = (&making.plan.lanes[number], making.lane(number)) else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
         lane.lock().trough.expect(plan.levels);
         if plan.has_first_fit {
@@ -86,21 +87,25 @@ impl Extents {
         plan.areas.iter().map(area).collect()
     }
 
-    /// The address of the lane's area for `class` after `before` others, with at least `bytes`.
+    /// The address of the lane's area for `class` after `before` others, if it has at least `bytes`.
     fn area_for(
         &self,
         making: Making<'_>,
         lane: &Lane,
         class: SizeClass,
         (before, bytes): (usize, u64),
-    ) -> Option<u64> {
+    ) -> Result<Option<u64>> {
         let find = || lane.lock().areas().filter(|area| area.class == class).nth(before);
-        let area = find().or_else(|| {
+        let mut area = find();
+        if area.is_none() {
             let add = |climb: &Climb<'_>| self.make_bare_addresses(climb, bytes);
-            making.device.climbing(lane, bytes_of(class), add).ok()?;
-            find()
-        });
-        area.filter(|area| area.bytes >= bytes).map(|area| area.address)
+            let added = making.device.climbing(lane, bytes_of(class), add);
+            if let Err(Refusal::AddressSpace(error)) = added {
+                return Err(no_addresses(making.device, bytes, error));
+            }
+            area = find();
+        }
+        Ok(area.filter(|area| area.bytes >= bytes).map(|area| area.address))
     }
 
     /// Creates the extents of the plan where they were created, as far as there is memory, and adds
@@ -170,8 +175,11 @@ impl Extents {
             return Ok(());
         }
         making.device.climbing(lane, bytes_of(class), |climb| {
-            let moved = self.take(climb, vec![free]);
-            self.lay(climb, &moved, &[], Some(address)).map(drop)
+            // Or the program uses it now.
+            match &self.take(climb, vec![free])[..] {
+                [] => Ok(()),
+                moved => self.lay(climb, moved, &[], Some(address)).map(drop),
+            }
         })
     }
 
