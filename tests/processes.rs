@@ -136,8 +136,9 @@ fn planned_under(
     let mut command = command(program);
     command.arg(steps).env("GENESIS_PLAN", plan).env("GENESIS_POOL_TYPE", pool_type.name());
     let output = run(&mut command);
-    let counts = text(&output.stdout).split_whitespace().map(|word| word.parse().unwrap());
-    (counts.collect(), text(&output.stderr).to_owned())
+    let printed = text(&output.stdout);
+    let counts = printed.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    (counts, text(&output.stderr).to_owned())
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Memory made ready before a program asks for it: what a run held (`Heap::plan`), made for the next
 //! one (`Heap::make_ready`), and a number of bytes taken beforehand.
 
-mod support;
 #[path = "warm_start/disturbed.rs"]
 mod disturbed;
 #[path = "warm_start/preallocated.rs"]
 mod preallocated;
+mod support;
 #[path = "warm_start/traces.rs"]
 mod traces;
 
@@ -23,8 +23,7 @@ use support::{A, B, C, DEVICE, Rig, Subject, status_of};
 fn subjects() -> impl Iterator<Item = Subject> {
     let kept = PoolType::ALL.iter().filter(|pool_type| **pool_type != PoolType::Naive);
     kept.flat_map(|&pool_type| {
-        [StoreKind::RealBytes, StoreKind::AddressesOnly]
-            .map(|store| Subject::new(pool_type, store))
+        [StoreKind::RealBytes, StoreKind::AddressesOnly].map(|store| Subject::new(pool_type, store))
     })
 }
 

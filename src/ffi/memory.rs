@@ -3,9 +3,7 @@
 use std::ffi::{c_char, c_int};
 
 use super::boundary::{self, text};
-use super::{
-    for_devices, genesis_stream, ordinal, stream_handle, write_optional, write_required,
-};
+use super::{for_devices, genesis_stream, ordinal, stream_handle, write_optional, write_required};
 use crate::base::{Result, Status};
 use crate::heap::Heap;
 use crate::instance::{self, plan};

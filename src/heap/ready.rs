@@ -115,7 +115,11 @@ impl<'a> DeviceHeap<'a> {
 
     /// `Heap::preallocate` of the device.
     pub(super) fn preallocate(self, lane: &Lane, bytes: u64) -> Result<()> {
-        let cuts = matches!(self.pool_type, PoolType::Caching | PoolType::Arena | PoolType::Elastic);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let cuts =
+            matches!(self.pool_type, PoolType::Caching | PoolType::Arena | PoolType::Elastic);
         if !cuts {
             let message = format!("{} reuses blocks of the same size only", self.pool_type.name());
             return Err(Error::new(Status::NotSupported, message));

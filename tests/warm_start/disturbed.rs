@@ -12,8 +12,7 @@ use crate::support::{A, B, C, DEVICE, Random, Subject, tier};
 use crate::{make_ready, plan_of, subjects, whole_step};
 
 /// The calls by which memory is made ready.
-const KINDS: [Call; 5] =
-    [Call::Allocate, Call::Reserve, Call::Create, Call::Map, Call::SetAccess];
+const KINDS: [Call; 5] = [Call::Allocate, Call::Reserve, Call::Create, Call::Map, Call::SetAccess];
 
 #[test]
 fn with_less_memory_a_part_is_ready_and_the_program_runs() {
@@ -95,7 +94,7 @@ fn requests_meanwhile_are_right() {
                         scope.spawn(move || {
                             let mut live = Vec::new();
                             for _ in 0..60 {
-                                let bytes = (random.below(12 * MIB) + 1) >> random.below(12);
+                                let bytes = 1 + (random.below(12 * MIB) >> random.below(12));
                                 live.push(rig.allocate_and_touch(bytes, stream));
                                 if random.below(3) == 0 {
                                     let chosen = random.below(live.len() as u64) as usize;

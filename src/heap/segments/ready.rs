@@ -19,7 +19,8 @@ impl Segments {
             let heads = heads.filter(|block| block.before == NO_SLOT && block.state.is_backed());
             let mut segments: Vec<(u64, (SizeClass, u64))> = heads
                 .map(|head| {
-                    let blocks = std::iter::successors(Some(head), |block: &&Block| next(block.after));
+                    let blocks =
+                        std::iter::successors(Some(head), |block: &&Block| next(block.after));
                     (head.address, (head.class, blocks.map(|block| block.bytes).sum()))
                 })
                 .collect();

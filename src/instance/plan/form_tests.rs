@@ -23,7 +23,8 @@ fn plan() -> Plan {
         home_view: 1,
     }];
     let lanes = vec![lane, LanePlan::default()];
-    let elastic = DevicePlan { device: DeviceOrdinal(0), model, peak_bytes: 1 << 30, lanes, extents };
+    let elastic =
+        DevicePlan { device: DeviceOrdinal(0), model, peak_bytes: 1 << 30, lanes, extents };
     let mut caching = elastic.clone();
     caching.device = DeviceOrdinal(1);
     caching.model.pool_type = PoolType::Caching;

@@ -16,8 +16,8 @@ mod form;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
@@ -83,7 +83,8 @@ pub(super) fn follow(heap: &'static Heap) {
     let start = || Builder::new().name("genesis-plan".to_owned()).spawn(|| make_ready(heap, plan));
     if let Err(error) = process::starting_threads(start) {
         *thread() = Thread::None;
-        let message = format!("GENESIS_PLAN: nothing is made ready: cannot start a thread: {error}");
+        let message =
+            format!("GENESIS_PLAN: nothing is made ready: cannot start a thread: {error}");
         heap.log().write(LogLevel::Warn, &message);
     }
 }
