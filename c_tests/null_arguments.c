@@ -76,6 +76,7 @@ static void all_of_them(void)
 
     REFUSES_NULL(genesis_profile_write(NULL));
     REFUSES_NULL(genesis_snapshot_write(NULL));
+    REFUSES_NULL(genesis_plan_write(NULL));
     REFUSES_NULL(genesis_range_push(NULL));
     REFUSES_NULL(genesis_mark_add(NULL));
 

@@ -975,6 +975,27 @@ genesis_status genesis_memory_fraction_set(int device, double fraction);
 // `fraction` is NULL, which is an error, or points to a writable `double`.
 genesis_status genesis_memory_fraction_get(int device, double *fraction);
 
+// Takes `bytes` of `device` from the driver beforehand, all of them or none: they are cached then,
+// for requests on `stream` and, as any cached memory, for those on others.
+//
+// Returns `GENESIS_STATUS_OUT_OF_MEMORY` if there are not so many within the limits, and
+// `GENESIS_STATUS_NOT_SUPPORTED` under Naive, Round and Exact, which cut no cached memory.
+genesis_status genesis_memory_preallocate(int device, size_t bytes, genesis_stream stream);
+
+// Waits until the memory that the plan of an earlier run names is ready, or as much of it as there
+// is; returns at once if there is no plan (`GENESIS_PLAN`). Requests need not wait for it.
+genesis_status genesis_plan_wait(void);
+
+// Writes what this run needs to the file at `path`, for `GENESIS_PLAN` of the next run of the
+// program: what is held now, or was when most was held. With `GENESIS_PLAN` this is done at exit.
+//
+// Returns `GENESIS_STATUS_FILE_FAILED` if the file cannot be written. It is created or replaced as a
+// whole.
+//
+// The caller's part:
+// `path` is NULL, which is an error, or a NUL-terminated string.
+genesis_status genesis_plan_write(const char *path);
+
 // Limits the memory that `device` keeps cached to `bytes`, and releases what is above the limit.
 // `SIZE_MAX` removes the limit; 0 keeps nothing.
 genesis_status genesis_cache_limit_set(int device, size_t bytes);

@@ -126,6 +126,52 @@ fn a_thousand_threads_have_a_stream_each() {
     }
 }
 
+/// The calls that `plan.c` counts, and what is on standard error.
+fn planned_under(
+    program: &Path,
+    pool_type: PoolType,
+    steps: &str,
+    plan: &Path,
+) -> (Vec<u64>, String) {
+    let mut command = command(program);
+    command.arg(steps).env("GENESIS_PLAN", plan).env("GENESIS_POOL_TYPE", pool_type.name());
+    let output = run(&mut command);
+    let printed = text(&output.stdout);
+    let counts = printed.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    (counts, text(&output.stderr).to_owned())
+}
+
+#[test]
+fn a_plan_is_made_ready_by_the_next_run_of_the_program_and_of_no_other() {
+    let program = program("planned", "plan.c");
+    for pool_type in PoolType::ALL.iter().filter(|pool_type| **pool_type != PoolType::Naive) {
+        let name = format!("{}.plan", pool_type.name());
+        let plan = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = std::fs::remove_file(&plan);
+        let run = |steps: &str| planned_under(&program, *pool_type, steps, &plan);
+        let (cold, said) = run("3");
+        assert!(cold[1] > 0 && said.is_empty(), "{cold:?} {said}");
+        let (warm, said) = run("3");
+        assert!(warm[0] > 0 && said.is_empty(), "{warm:?} {said}");
+        assert_eq!(&warm[1..], [0, 0], "{pool_type:?}: {cold:?}");
+        // Another command line, another strategy, and a file that is no plan: one line, and the file
+        // stays.
+        let written = std::fs::read(&plan).unwrap();
+        let (other, said) = run("2");
+        assert!(other[1] > 0 && said.lines().count() == 1, "{said}");
+        assert!(said.contains("is not used, and left as it is: it is of program"), "{said}");
+        assert_eq!(std::fs::read(&plan).unwrap(), written);
+        let another = if *pool_type == PoolType::Exact { PoolType::Round } else { PoolType::Exact };
+        let (_, said) = planned_under(&program, another, "3", &plan);
+        assert!(said.lines().count() == 1 && said.contains("it is for"), "{said}");
+        assert_eq!(std::fs::read(&plan).unwrap(), written);
+        std::fs::write(&plan, [0xFF; 5000]).unwrap();
+        let (_, said) = run("3");
+        assert!(said.lines().count() == 1 && said.contains("left as it is"), "{said}");
+        assert_eq!(std::fs::read(&plan).unwrap(), [0xFF; 5000]);
+    }
+}
+
 /// What `probe.c` says in an environment, with sizes to allocate; and what is on standard error.
 fn probe(program: &Path, variables: &[(&str, &str)], sizes: &[u64]) -> (Vec<String>, Vec<String>) {
     let mut command = command(program);

@@ -79,6 +79,9 @@ static void be_refused(void)
     FORKED(genesis_memory_fraction_set(0, 1.0));
     FORKED(genesis_memory_fraction_get(0, &fraction));
     FORKED(genesis_cache_limit_set(0, 0));
+    FORKED(genesis_memory_preallocate(0, MIB, NULL));
+    FORKED(genesis_plan_wait());
+    FORKED(genesis_plan_write("never.plan"));
     FORKED(genesis_cache_limit_get(0, &bytes));
     FORKED(genesis_cache_empty(-1));
     FORKED(genesis_cache_trim(0, 0, &bytes));

@@ -10,6 +10,7 @@ mod document;
 mod environment;
 mod nearest;
 mod option;
+mod plan_options;
 mod runtime;
 mod settings;
 mod share_options;

@@ -273,6 +273,13 @@ pub struct Settings {
     pub trace: Option<String>,
     /// The longest time before a recorded call is written, in seconds.
     pub trace_flush_seconds: f64,
+    /// The file from which a run's memory is made ready, and which keeps what it held; `None` for none.
+    pub plan: Option<String>,
+    /// The number of this process among those of its program on the machine; `None`: it is the only
+    /// one.
+    pub rank: Option<u64>,
+    /// How much of each device is taken from the driver when it is first used, in bytes.
+    pub preallocate_bytes: u64,
     /// The file to write a profile of the whole run to at exit; `None` for no profile.
     pub profile: Option<String>,
     /// The number of events that the history of a profile keeps.
@@ -339,6 +346,9 @@ impl Default for Settings {
             log: LogLevel::Warn,
             trace: None,
             trace_flush_seconds: 1.0,
+            plan: None,
+            rank: None,
+            preallocate_bytes: 0,
             profile: None,
             profile_events: 1 << 20,
             top: false,

@@ -4,7 +4,8 @@
 //! documentation. Reading the environment, changing options at run time and all documentation use
 //! the rows. A row's default is what `show` writes of `Settings::default()`. The rows of
 //! strategies, which exist for three kinds of memory, are in `strategy_options`, those of paused memory
-//! in `backup_options`, those of shared devices in `share_options`.
+//! in `backup_options`, those of shared devices in `share_options`, those of memory made ready in
+//! `plan_options`.
 //!
 //! **Invariants**, tested: names are distinct and start with `GENESIS_`; `parse` reads back what
 //! `show` writes; each field of `Settings` has a row; a `parse` that fails changes nothing.
@@ -14,6 +15,7 @@ use simgpu::Prices;
 use super::backup_options as backup;
 use super::nearest::nearest;
 use super::option::{OptionSpec, assign};
+use super::plan_options as plan;
 use super::settings::{BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, StreamIds};
 use super::share_options as share;
 use super::strategy_options::{device, pageable, pinned};
@@ -100,6 +102,9 @@ pub static OPTIONS: &[OptionSpec] = &[
         },
         show: |settings| show_optional(settings.cache_size_bytes, UNLIMITED, show_bytes),
     },
+    plan::PREALLOCATE,
+    plan::PLAN,
+    plan::RANK,
     device::RESERVE,
     device::PAGE_SIZE,
     device::CUTOFF,

@@ -1,11 +1,12 @@
-//! Memory info, limits, and releasing cached memory.
+//! Memory info, limits, taking memory beforehand, and releasing cached memory.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 
-use super::{boundary, for_devices, ordinal, write_optional, write_required};
+use super::boundary::{self, text};
+use super::{for_devices, genesis_stream, ordinal, stream_handle, write_optional, write_required};
 use crate::base::{Result, Status};
 use crate::heap::Heap;
-use crate::instance;
+use crate::instance::{self, plan};
 
 /// Writes the free and total memory of `device` within its limits, in bytes. Cached memory counts
 /// as free. Either output may be NULL.
@@ -70,6 +71,44 @@ pub unsafe extern "C" fn genesis_memory_fraction_get(device: c_int, fraction: *m
     let get = || instance::heap()?.memory_fraction(ordinal(device)?);
     // SAFETY: the caller's contract.
     boundary::status(|| unsafe { write_required(fraction, get) })
+}
+
+/// Takes `bytes` of `device` from the driver beforehand, all of them or none: they are cached then,
+/// for requests on `stream` and, as any cached memory, for those on others.
+///
+/// Returns `GENESIS_STATUS_OUT_OF_MEMORY` if there are not so many within the limits, and
+/// `GENESIS_STATUS_NOT_SUPPORTED` under Naive, Round and Exact, which cut no cached memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_memory_preallocate(
+    device: c_int,
+    bytes: usize,
+    stream: genesis_stream,
+) -> Status {
+    boundary::status(|| {
+        let heap = instance::heap()?;
+        heap.preallocate(ordinal(device)?, stream_handle(stream), bytes as u64)
+    })
+}
+
+/// Waits until the memory that the plan of an earlier run names is ready, or as much of it as there
+/// is; returns at once if there is no plan (`GENESIS_PLAN`). Requests need not wait for it.
+#[unsafe(no_mangle)]
+pub extern "C" fn genesis_plan_wait() -> Status {
+    boundary::status(plan::wait)
+}
+
+/// Writes what this run needs to the file at `path`, for `GENESIS_PLAN` of the next run of the
+/// program: what is held now, or was when most was held. With `GENESIS_PLAN` this is done at exit.
+///
+/// Returns `GENESIS_STATUS_FILE_FAILED` if the file cannot be written. It is created or replaced as a
+/// whole.
+///
+/// # Safety
+/// `path` is NULL, which is an error, or a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_plan_write(path: *const c_char) -> Status {
+    // SAFETY: the caller's contract.
+    boundary::status(|| plan::write(unsafe { text(path, "path") }?))
 }
 
 /// Limits the memory that `device` keeps cached to `bytes`, and releases what is above the limit.

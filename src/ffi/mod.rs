@@ -11,7 +11,7 @@
 //! | `allocation` | malloc, free, the block at an address |
 //! | `host` | host memory |
 //! | `arenas`, `fixed_pools`, `memory_managers` | those objects; `objects` is what they share |
-//! | `memory` | memory info, limits, releasing cached memory |
+//! | `memory` | memory info, limits, memory taken beforehand, releasing cached memory |
 //! | `statistics` | statistics, largest allocations |
 //! | `live` | the live blocks |
 //! | `private_pools` | private pools and their blocks |

@@ -59,6 +59,8 @@ impl DeviceState {
             is_guarded,
             contexts: Contexts::new(Arc::clone(&driver)),
             lane_index: LaneIndex::new(ordinal),
+            coming: Lock::default(),
+            kept_plan: Lock::default(),
             pools: Pools::default(),
             captures,
             introductions: Introductions::default(),
@@ -71,6 +73,7 @@ impl DeviceState {
             }),
             cache_limit_bytes: AtomicU64::new(settings.cache_size_bytes.unwrap_or(u64::MAX)),
             peaks: Lock::new(Peaks::default()),
+            expected_peak_bytes: AtomicU64::new(0),
             driver,
         };
         device.set_memory_fraction(settings.memory_fraction);
@@ -271,12 +274,14 @@ impl<'a> DeviceHeap<'a> {
         levels.inactive.saturating_sub(cache_limit)
     }
 
-    /// The most live bytes that there have been, as it will be once `more_bytes` are handed out.
+    /// The most live bytes that there have been, as it will be once `more_bytes` are handed out; or
+    /// the most of the run whose plan was made ready.
     /// Unlike the peak of the statistics it cannot be reset.
     pub(super) fn most_live_bytes(self, more_bytes: u64) -> u64 {
         let mut peaks = self.peaks.lock();
         let now = peaks.refresh(self.counters(), self.cache_limit_bytes());
-        peaks.most_allocated.max(now.all.allocated + more_bytes)
+        let peak_bytes = peaks.most_allocated.max(now.all.allocated + more_bytes);
+        peak_bytes.max(self.expected_peak_bytes.load(Relaxed))
     }
 
     /// All bytes ever freed.

@@ -4,14 +4,16 @@
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::{AtomicBool, fence};
 
 use super::account::TagUsage;
 use super::description::LiveBlock;
+use super::lane::LaneKey;
+use super::plan::DevicePlan;
 use super::pool_blocks::{Place, PoolBlock};
 use super::pool_limits::PoolUsage;
 use super::pool_memory::PoolOptions;
-use super::pools::{PoolFilter, PoolId, PoolUse};
+use super::pools::{PoolFilter, PoolId, PoolNumber, PoolUse};
 use super::state::{DeviceHeap, DeviceSlot, DeviceState, Heap};
 use crate::base::lock::assert_none_held;
 use crate::base::size::SizeClass;
@@ -51,7 +53,10 @@ impl Heap {
     fn open(&self, ordinal: DeviceOrdinal) -> Result<DeviceHeap<'_>> {
         let slot = self.slot(ordinal)?;
         let mut messages = Vec::new();
+        let preallocated_bytes = self.settings.lock().preallocate_bytes;
+        let mut is_new = false;
         let opened = slot.state.get_or_try_init(|| {
+            is_new = true;
             let driver = Arc::clone(&slot.driver);
             let captures = Arc::clone(&slot.captures);
             let state = DeviceState::open(
@@ -63,7 +68,10 @@ impl Heap {
                 &self.join,
             )?;
             // Before another thread can use it.
-            DeviceHeap { heap: self, state: &state }.introduce_all(&mut messages);
+            let device = DeviceHeap { heap: self, state: &state };
+            device.introduce_all(&mut messages);
+            let least = usize::from(preallocated_bytes > 0);
+            device.expect_streams(slot.expected_streams.load(Relaxed).max(least))?;
             Ok(state)
         });
         let opened = opened.map(|state| DeviceHeap { heap: self, state });
@@ -71,6 +79,12 @@ impl Heap {
             // Again, for a device that another thread was opening at the same time.
             fence(SeqCst);
             device.introduce_all(&mut messages);
+            if is_new
+                && preallocated_bytes > 0
+                && let Err(error) = device.preallocate_for_first(preallocated_bytes)
+            {
+                messages.push((LogLevel::Warn, format!("GENESIS_PREALLOCATE: {error}")));
+            }
         }
         if let Err(error) = &opened {
             messages.push((LogLevel::Error, format!("device {ordinal}: {error}")));
@@ -133,6 +147,40 @@ impl Heap {
     /// Round and Exact never). Returns the bytes that became free.
     pub fn compact(&self, device: DeviceOrdinal) -> Result<u64> {
         Ok(self.device(device)?.compact())
+    }
+
+    /// Takes `bytes` of `device` from the driver beforehand, as free memory for `stream`, from which
+    /// others can take it: all of them or none. `OutOfMemory` if there are not so many;
+    /// `NotSupported` under a strategy that does not cut free memory.
+    pub fn preallocate(
+        &self,
+        device: DeviceOrdinal,
+        stream: StreamHandle,
+        bytes: u64,
+    ) -> Result<()> {
+        let key = LaneKey { stream: self.identify(device, stream)?.key, pool: PoolNumber::COMMON };
+        let device = self.device(device)?;
+        device.preallocate(device.lane(key, stream)?, bytes)
+    }
+
+    /// What each device in use holds, for [`Self::make_ready`] in the next run of the program.
+    pub fn plan(&self) -> Vec<DevicePlan> {
+        self.opened_devices().map(DeviceHeap::plan).collect()
+    }
+
+    /// From now on `plan` may be made ready. The streams that it is for are counted from its
+    /// device's first use, so call it before that.
+    pub fn expect(&self, plan: &DevicePlan) -> Result<()> {
+        self.slot(plan.device)?.expected_streams.store(plan.lanes.len(), Relaxed);
+        Ok(())
+    }
+
+    /// Makes ready what [`Self::plan`] returned in an earlier run, as far as there is memory, until
+    /// `is_over` is set. The program may make requests meanwhile.
+    ///
+    /// `InvalidArgument` if the plan is of another kind of device, or of another strategy.
+    pub fn make_ready(&self, plan: &DevicePlan, is_over: &AtomicBool) -> Result<()> {
+        self.device(plan.device)?.make_ready(plan, is_over)
     }
 
     /// Free and total memory of `device`, as a caller can use it: what the driver and the limits in

@@ -198,11 +198,28 @@ impl Lane {
                 state.trough = Trough::of(settings.strategy.pool_type);
             }
             self.fence_wanted.store(0, Relaxed);
-            self.stream.store(owner.key.stream.0, Relaxed);
-            self.pool.store(owner.key.pool.0, Relaxed);
-            self.name.store(owner.name.0, Relaxed);
+            self.belong_to(owner);
         }
         unused
+    }
+
+    fn belong_to(&self, owner: &Owner) {
+        self.stream.store(owner.key.stream.0, Relaxed);
+        self.pool.store(owner.key.pool.0, Relaxed);
+        self.name.store(owner.name.0, Relaxed);
+    }
+
+    /// The stream of `owner` has come: the lane, made for a stream to come, becomes its own with all
+    /// that it holds. Returns false if it is another kind of lane, or `owner` must not have it: a
+    /// private pool's memory would stay for its graphs.
+    pub(super) fn receive(&self, owner: &Owner) -> bool {
+        let Owner { key, context, .. } = *owner;
+        if !self.stream().is_coming() || key.stream.is_coming() || key.pool.is_private() {
+            return false;
+        }
+        self.lock().context = context;
+        self.belong_to(owner);
+        true
     }
 
     /// Renames `stream`, which is about to end, to `ended` wherever the lane refers to it. If it is

@@ -125,8 +125,8 @@ impl LaneIndex {
         None
     }
 
-    /// The lane of `owner`: known, new, or one that held nothing and is reassigned. `None` if there
-    /// are [`MAX_LANES`] lanes and all hold memory.
+    /// The lane of `owner`: known, made ready for the next stream to come, new, or one that held
+    /// nothing and is reassigned. `None` if there are [`MAX_LANES`] lanes and all hold memory.
     #[cold]
     pub(super) fn find_or_add<'a>(
         &self,
@@ -139,7 +139,10 @@ impl LaneIndex {
         if let Some(lane) = self.find(lanes, owner.key) {
             return Some(lane);
         }
-        let lane = if used.lanes < MAX_LANES {
+        let expected = || lanes.of(self.device).find(|lane| lane.receive(owner));
+        let lane = if let Some(lane) = expected() {
+            lane
+        } else if used.lanes < MAX_LANES {
             let lane = lanes.add(self.device, owner, settings)?;
             used.lanes += 1;
             lane

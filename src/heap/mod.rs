@@ -5,6 +5,7 @@
 //! | `state` | what a heap consists of: the types |
 //! | `hot_path`, `extras`, `lane`, `lanes` | allocate and free in the steady state |
 //! | `ladder`, `backing`, `segments`, `elastic`, `idle` | serve a request after a miss |
+//! | `plan`, `ready` | memory made ready before it is asked for |
 //! | `release`, `choice`, `limits`, `peers` | release memory, keep limits, access by peers |
 //! | `waits`, `gate`, `captures`, `streams` | pending blocks, captures, streams |
 //! | `pools`, `pool_blocks` | private pools, and their blocks one by one |
@@ -48,11 +49,13 @@ mod own_memory;
 mod pause;
 mod paused_extent;
 mod peers;
+mod plan;
 mod policy;
 mod pool_blocks;
 mod pool_limits;
 mod pool_memory;
 mod pools;
+mod ready;
 mod release;
 mod report;
 mod saved_bytes;
@@ -77,6 +80,7 @@ pub use description::{DeviceDescription, LiveBlock, Part, PartState, Region, Str
 pub use elastic::ablation;
 pub use elastic::extent_sizes;
 pub use pause::Keeping;
+pub use plan::{DeviceModel, DevicePlan, ExtentPlan, LanePlan, ViewPlan};
 pub use pool_blocks::{Place, PoolBlock};
 pub use pool_limits::PoolUsage;
 pub use pool_memory::PoolOptions;
@@ -84,3 +88,4 @@ pub use pools::{PoolFilter, PoolId};
 pub use shared_blocks::ShareId;
 pub use sharing::{Imported, Incoming, Outgoing, SharedBlock};
 pub use state::{Clock, Heap, Join, Messages, Surroundings};
+pub use trough::Levels;

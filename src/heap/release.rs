@@ -36,6 +36,7 @@ impl DeviceHeap<'_> {
     pub(super) fn empty_cache(self) -> u64 {
         self.heap.notes.of_device(Action::EmptyCache, self.ordinal, 0);
         Tallies::count(&self.tallies.cache_empties);
+        self.keep_plan();
         self.look_for_ends();
         self.drain_quarantine();
         if self.lanes().any(|lane| !lane.lock().pending.is_empty()) {
@@ -46,6 +47,7 @@ impl DeviceHeap<'_> {
 
     /// `Heap::trim` of the device.
     pub(super) fn trim(self, target_bytes: u64) -> u64 {
+        self.keep_plan();
         self.look_for_ends();
         self.drain_quarantine();
         self.poll_lanes();

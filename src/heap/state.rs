@@ -11,7 +11,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
@@ -22,6 +22,7 @@ use super::kept::Debugging;
 use super::lane::Lane;
 use super::lanes::{LaneIndex, Lanes};
 use super::notes::Notes;
+use super::plan::DevicePlan;
 use super::policy::Policy;
 use super::pool_memory::Segments;
 use super::pools::Pools;
@@ -101,11 +102,14 @@ pub(super) struct DeviceSlot {
     pub(super) driver: Arc<dyn Device>,
     pub(super) captures: Arc<Captures>,
     pub(super) state: OnceCell<DeviceState>,
+    /// For how many streams lanes are made when it is opened.
+    pub(super) expected_streams: AtomicUsize,
 }
 
 impl DeviceSlot {
     pub(super) fn new(driver: Arc<dyn Device>) -> Self {
-        Self { driver, captures: Arc::default(), state: OnceCell::new() }
+        let (captures, state) = (Arc::default(), OnceCell::new());
+        Self { driver, captures, state, expected_streams: AtomicUsize::new(0) }
     }
 }
 
@@ -126,6 +130,10 @@ pub(super) struct DeviceState {
     pub(super) is_guarded: bool,
     pub(super) contexts: Contexts,
     pub(super) lane_index: LaneIndex,
+    /// The lanes made for streams to come, in the order in which these get them.
+    pub(super) coming: Lock<Vec<u32>, { rank::LEAF }>,
+    /// What was held before a release on request, if it was the most.
+    pub(super) kept_plan: Lock<Option<DevicePlan>, { rank::LEAF }>,
     pub(super) pools: Pools,
     pub(super) captures: Arc<Captures>,
     pub(super) introductions: Introductions,
@@ -136,6 +144,8 @@ pub(super) struct DeviceState {
     /// The most bytes to keep cached; `u64::MAX`: no limit.
     pub(super) cache_limit_bytes: AtomicU64,
     pub(super) peaks: Lock<Peaks, { rank::DEVICE }>,
+    /// The live peak of an earlier run of the program, in bytes; 0: not known.
+    pub(super) expected_peak_bytes: AtomicU64,
 }
 
 /// The devices that one device was introduced to: a bit by ordinal; none above 63.
@@ -201,6 +211,9 @@ impl Deref for DeviceHeap<'_> {
 /// Messages to log later.
 pub type Messages = Vec<(LogLevel, String)>;
 
+/// The number of a climb that is no request: its stream may be gone, so nothing is queued there.
+pub(super) const NO_STREAM: u64 = 0;
+
 /// A request on its way up the ladder.
 #[derive(Clone, Copy)]
 pub(super) struct Climb<'a> {
@@ -211,7 +224,7 @@ pub(super) struct Climb<'a> {
     pub(super) block_bytes: u64,
     /// Whether the block gets an extent to itself.
     pub(super) is_alone: bool,
-    /// Identifies the request. Never 0; may repeat the number of a request that was refused.
+    /// Identifies the request, or is [`NO_STREAM`]; may repeat the number of one that was refused.
     pub(super) number: u64,
 }
 

@@ -60,6 +60,23 @@ pub(super) struct Trough {
     usual: u64,
 }
 
+/// What a lane has learned of its program, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Levels {
+    /// The highest peak.
+    pub peak: u64,
+    /// The last high.
+    pub high: u64,
+    /// The last low.
+    pub low: u64,
+    /// The usual low.
+    pub usual: u64,
+    /// Whether the level was falling.
+    pub is_falling: bool,
+    /// Whether that fall had not reached the trough.
+    pub is_ahead: bool,
+}
+
 /// What a free was for the zigzag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -85,6 +102,22 @@ impl Trough {
             high: 0,
             low: 0,
             usual: 0,
+        }
+    }
+
+    /// What was learned of the program.
+    pub(super) fn levels(&self) -> Levels {
+        let Self { peak, high, low, usual, is_falling, is_ahead, .. } = *self;
+        Levels { peak, high, low, usual, is_falling, is_ahead }
+    }
+
+    /// Takes over what an earlier run of the program has learned, unless something was live here: so
+    /// a swing that is small beside those to come is no cycle.
+    pub(super) fn expect(&mut self, levels: Levels) {
+        if self.peak == 0 && self.above != u64::MAX {
+            let Levels { peak, high, low, usual, is_falling, is_ahead } = levels;
+            *self = Self { peak, high, low, usual, is_falling, is_ahead, ..*self };
+            self.watch();
         }
     }
 

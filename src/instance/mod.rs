@@ -8,6 +8,7 @@
 //! | `memory` | both as sources of arenas, pools and tiers |
 //! | `recording` | the recording of a trace and its file |
 //! | `profile` | the profile and its file |
+//! | `plan` | the plan of memory to make ready and its file |
 //! | `history` | PyTorch's history of calls, beside the profile |
 //! | `description` | the heap in the terms of a profile |
 //! | `publish` | the files for `genesis top` and Prometheus |
@@ -30,6 +31,7 @@ mod leaks;
 pub(crate) mod memory;
 mod neighbours;
 mod nvtx;
+pub(crate) mod plan;
 pub(crate) mod profile;
 mod publish;
 pub(crate) mod recording;
@@ -76,6 +78,7 @@ fn heap_slow() -> Result<&'static Heap> {
     });
     if let (Ok(heap), true) = (heap, is_new) {
         profile::profile_as_set(heap);
+        plan::follow(heap);
         publish::follow(heap);
     }
     // Only now, because the receiver of a message may call the library.
@@ -165,7 +168,9 @@ fn make(messages: &mut Vec<(LogLevel, String)>) -> Result<Heap> {
         let join = Box::new(neighbours::join);
         let own = Surroundings::new(Arc::clone(&LOG));
         let surroundings = Surroundings { events: &EVENTS, join, ..own };
-        Ok(Heap::new(platform, &settings, surroundings))
+        let heap = Heap::new(platform, &settings, surroundings);
+        plan::read(&heap, &settings, messages);
+        Ok(heap)
     });
     if let Err(error) = &made {
         messages.push((LogLevel::Error, error.to_string()));

@@ -40,6 +40,7 @@ pub struct Stream {
 const PER_THREAD_BIT: u64 = 1 << 63;
 const NUMBER_BIT: u64 = 1 << 62;
 const ENDED_BIT: u64 = 1 << 61;
+const COMING_BIT: u64 = 1 << 60;
 /// Where the key of a default stream holds the number of its context.
 const CONTEXT_SHIFT: u32 = 48;
 
@@ -66,6 +67,16 @@ impl StreamKey {
         Self(ENDED_BIT | number)
     }
 
+    /// The key of a stream that has not come yet, the one after `number` others.
+    pub fn of_coming(number: u64) -> Self {
+        Self(COMING_BIT | number)
+    }
+
+    /// Returns true if the stream has not come yet: nothing was ever queued on it.
+    pub fn is_coming(self) -> bool {
+        self.0 & (PER_THREAD_BIT | NUMBER_BIT | ENDED_BIT | COMING_BIT) == COMING_BIT
+    }
+
     /// The handle of a stream that lasts, or whose end will be announced: it may be passed to the
     /// driver at any time. `None` for all other keys.
     pub fn lasting_handle(self) -> Option<StreamHandle> {
@@ -73,13 +84,13 @@ impl StreamKey {
     }
 
     /// Returns true if the calling thread can name the queue by `handle`. It cannot name the
-    /// default stream of another thread, nor a stream that has ended.
+    /// default stream of another thread, nor a stream that has ended or has not come.
     pub fn is_nameable(self, handle: StreamHandle) -> bool {
         match handle {
             StreamHandle::PER_THREAD => {
                 self.0 & !(0x7FFF << CONTEXT_SHIFT) == StreamName::of(handle).0
             }
-            _ => self.0 & ENDED_BIT == 0,
+            _ => self.0 & ENDED_BIT == 0 && !self.is_coming(),
         }
     }
 }
@@ -126,6 +137,10 @@ mod tests {
         assert_eq!(lasting(0x5000).lasting_handle(), Some(StreamHandle(0x5000)));
         assert_eq!(StreamKey::of_number(0x5000).lasting_handle(), None);
         assert_eq!(StreamKey::of_ended(0x5000).lasting_handle(), None);
+        let coming = StreamKey::of_coming(0);
+        assert!(coming.is_coming() && coming.lasting_handle().is_none());
+        assert!(!coming.is_nameable(StreamHandle::LEGACY));
+        assert!(![lasting(0), StreamKey::of_number(COMING_BIT)].iter().any(|key| key.is_coming()));
         assert_ne!(StreamKey::of_ended(0), StreamKey::of_number(0));
         let mine = StreamKey::of_lasting(StreamHandle::PER_THREAD);
         assert_eq!(mine, StreamKey::of_lasting(StreamHandle::PER_THREAD));

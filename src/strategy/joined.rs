@@ -108,6 +108,11 @@ impl<S: FreeList, L: FreeList, R: CutRule> Joined<S, L, R> {
         &mut self.large.list
     }
 
+    /// Returns true if large requests get the lowest block that fits.
+    pub fn has_first_fit(&self) -> bool {
+        self.large.list.is_by_address()
+    }
+
     /// Takes out a block of at least `block_bytes`, cut to size.
     #[inline]
     pub fn take(&mut self, blocks: &mut BlockTable, block_bytes: u64) -> Option<Slot> {

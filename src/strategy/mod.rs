@@ -171,6 +171,11 @@ impl Strategy {
         }
     }
 
+    /// Returns true if requests for large blocks get the lowest one that fits.
+    pub fn has_first_fit(&self) -> bool {
+        matches!(self, Self::Elastic(elastic) if elastic.has_first_fit())
+    }
+
     /// The largest free block, in bytes. Linear in the number of blocks for Round and Exact.
     pub fn largest_free_bytes(&self, blocks: &BlockTable) -> u64 {
         match self {

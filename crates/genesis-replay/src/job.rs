@@ -87,6 +87,7 @@ impl Job {
         let threads = self.threads.max(1);
         let passes = self.warm_passes + 1;
         progress(0, passes);
+        library.wait_for_plan()?;
         let mut replay = Replay::new(library, program, threads)?;
         let mut done = 0;
         let mut one_more = || {

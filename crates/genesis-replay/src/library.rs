@@ -228,6 +228,17 @@ impl Library {
         Ok(())
     }
 
+    /// Waits until the memory that `GENESIS_PLAN` names is ready, if there is such a plan.
+    pub(crate) fn wait_for_plan(&self) -> Result<()> {
+        type Wait = unsafe extern "C" fn() -> Status;
+        // SAFETY: the name is looked up as its type in the library's header.
+        let Ok(wait) = (unsafe { self.handle.get::<Wait>(b"genesis_plan_wait\0") }) else {
+            return Ok(());
+        };
+        // SAFETY: the function takes nothing.
+        self.check(unsafe { wait() })
+    }
+
     /// The profiler; an error if the library is too old to have one.
     pub fn profiler(&self) -> Result<Profiler<'_>> {
         let broken = |error| Error::failed(format!("{}: {error}", self.path.display()));

@@ -5,7 +5,7 @@
 //! is queued they are in no lane, so none can use them before it.
 
 use super::super::lane::Lane;
-use super::super::state::{Climb, DeviceHeap, Extents};
+use super::super::state::{Climb, DeviceHeap, Extents, NO_STREAM};
 use super::ablation::Part;
 use super::area::Leaving;
 use crate::base::size::{MIB, SizeClass};
@@ -17,6 +17,9 @@ use crate::order::Readiness;
 /// other uses for long.
 const LARGEST_FOR_SMALL_BYTES: u64 = 32 * MIB;
 
+/// The epoch of memory that no stream has used.
+const NEVER: u32 = 0;
+
 /// An extent whose bytes are all free, as it was when its lane was read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FreeExtent {
@@ -25,8 +28,8 @@ pub(super) struct FreeExtent {
     /// Its home.
     pub(super) lane: u32,
     pub(super) address: u64,
-    /// The free block around it then.
-    slot: Slot,
+    /// The free block around it then, if it is known.
+    pub(super) slot: Slot,
 }
 
 /// The wholly free extents that a request may take.
@@ -123,6 +126,7 @@ impl Extents {
             let slot = state.free_block_around(address, bytes, slot)?;
             match state.fence.readiness(state.blocks.get(slot).freed_epoch) {
                 Readiness::NotYet if !is_own => return None,
+                Readiness::After(_) if !is_own && climb.number == NO_STREAM => return None,
                 Readiness::After(event) if !is_own => fence = Some(event),
                 _ => {}
             }
@@ -136,7 +140,7 @@ impl Extents {
         };
         let moved: Vec<Moved> = leaving.iter().zip(epochs).filter_map(moved).collect();
         drop(extents);
-        if !is_own && !moved.is_empty() {
+        if !is_own && moved.iter().any(|extent| extent.epoch != NEVER) {
             Tallies::count(&climb.device.tallies.cross_stream_reuses);
         }
         if let Some(event) = fence
@@ -220,9 +224,10 @@ impl Extents {
     }
 
     /// The epoch in which the bytes of `extent` count as freed in `lane`, whose epoch is `now`.
-    /// What comes from another stream is in order for this one: it waits for the donor's fence.
+    /// What comes from another stream is in order for this one: it waits for the donor's fence. What
+    /// no stream has used stays so.
     pub(super) fn epoch_here(&self, lane: u32, now: u32, extent: &Moved) -> u32 {
-        if extent.lane == lane { extent.epoch } else { now }
+        if extent.lane == lane || extent.epoch == NEVER { extent.epoch } else { now }
     }
 }
 

@@ -37,6 +37,8 @@ mod area;
 mod gather;
 mod give_back;
 mod growth;
+mod plan;
+mod ready;
 mod single;
 mod window;
 
@@ -99,6 +101,10 @@ impl Extents {
             moved_bytes: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
         }))
+    }
+
+    pub(super) fn granule_bytes(&self) -> u64 {
+        self.store.granule_bytes()
     }
 
     pub(super) fn single_handle_bytes(&self) -> u64 {

@@ -10,6 +10,7 @@
 //! | memory is short: release cached segments, as many as needed, then a new one | driver frees |
 //! | release everything cached, then the smallest segment that is large enough | driver frees |
 
+mod ready;
 mod release;
 
 pub(super) use release::release_own;

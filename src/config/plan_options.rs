@@ -1,0 +1,55 @@
+//! The options of memory made ready beforehand.
+
+use super::option::{Alias, OptionSpec, Parse, assign};
+use super::value::{OFF, bytes, optional, show_bytes, show_optional, whole};
+
+pub(super) const PREALLOCATE: OptionSpec = OptionSpec {
+    name: "GENESIS_PREALLOCATE",
+    aliases: &[],
+    values: "a size such as `2GB`",
+    summary: "How much of each device is taken from the driver when it is first used.",
+    help: "If there is not so much, there is a warning, and nothing is taken. Round, Exact and Naive \
+           cannot use it.",
+    runtime: false,
+    parse: |settings, text| assign(&mut settings.preallocate_bytes, bytes(text)),
+    show: |settings| show_bytes(settings.preallocate_bytes),
+};
+
+pub(super) const PLAN: OptionSpec = OptionSpec {
+    name: "GENESIS_PLAN",
+    aliases: &[],
+    values: "the path of a file, or `off`",
+    summary: "Keep in this file what the run needs, and have the next run's memory made ready by it.",
+    help: "Written at exit. A thread makes the memory ready when the library starts. A file of another \
+           program, version, device or strategy is named in the log and left as it is. %r stands for \
+           GENESIS_RANK, %p for the process's number.",
+    runtime: false,
+    parse: |settings, text| {
+        assign(&mut settings.plan, optional(text, OFF, |path| Ok(path.to_owned())))
+    },
+    show: |settings| show_optional(settings.plan.clone(), OFF, |path| path),
+};
+
+/// The word for a program of one process.
+const NONE: &str = "none";
+
+const READ_RANK: Parse = |settings, text| {
+    let is_none = text.eq_ignore_ascii_case(NONE);
+    let rank = if is_none { Ok(None) } else { whole(text, 0..=u64::MAX).map(Some) };
+    assign(&mut settings.rank, rank)
+};
+
+pub(super) const RANK: OptionSpec = OptionSpec {
+    name: "GENESIS_RANK",
+    aliases: &[
+        Alias { name: "LOCAL_RANK", parse: READ_RANK },
+        Alias { name: "OMPI_COMM_WORLD_LOCAL_RANK", parse: READ_RANK },
+        Alias { name: "SLURM_LOCALID", parse: READ_RANK },
+    ],
+    values: "a number, or `none`",
+    summary: "Which of its program's processes on the machine this one is.",
+    help: "A plan is for one of them.",
+    runtime: false,
+    parse: READ_RANK,
+    show: |settings| show_optional(settings.rank, NONE, |rank| rank.to_string()),
+};

@@ -1,0 +1,59 @@
+//! Recorded programs: the first pass of a run whose memory was made ready makes no driver call for
+//! memory, and holds no more than the run before.
+
+use genesis::config::PoolType;
+
+use crate::make_ready;
+use crate::support::replay::{Replay, recorded};
+use crate::support::tier;
+
+const TRACES: [&str; 8] = [
+    "alternating",
+    "bert_large_var",
+    "diffusion_buckets",
+    "fsdp_streams",
+    "gpt2_train",
+    "llama1b_full_var",
+    "llama7b_lora_ckpt",
+    "opt13_recompute_var",
+];
+/// After so many passes a run has found its layout.
+const PASSES: usize = 3;
+/// At most this part of a cold first pass's driver calls for memory may be left.
+const MOST_LEFT: f64 = 0.01;
+
+#[test]
+fn elastic() {
+    first_passes(PoolType::Elastic, &TRACES);
+}
+
+#[test]
+fn segments() {
+    let kept = [PoolType::Caching, PoolType::Arena, PoolType::Round, PoolType::Exact];
+    for pool_type in tier::some_or_all(&kept[..1], &kept[..]) {
+        first_passes(*pool_type, tier::some_or_all(&TRACES[..3], &TRACES[..]));
+    }
+}
+
+fn first_passes(pool_type: PoolType, traces: &[&str]) {
+    for name in traces {
+        let program = recorded(name);
+        let mut cold = Replay::new(&program, pool_type);
+        cold.pass().unwrap();
+        let cold_calls = cold.rig.statistics().driver_memory_calls;
+        cold.passes(PASSES - 1);
+        let mut warm = Replay::new(&program, pool_type);
+        for plan in cold.rig.heap.plan() {
+            make_ready(&warm.rig, &plan).unwrap();
+        }
+        let before = warm.rig.statistics();
+        warm.pass().unwrap();
+        let after = warm.rig.statistics();
+        let calls = after.driver_memory_calls - before.driver_memory_calls;
+        println!("{name}, {pool_type:?}: {cold_calls} calls cold, {calls} warm");
+        assert!(calls as f64 <= cold_calls as f64 * MOST_LEFT, "{name}: {calls} of {cold_calls}");
+        assert!(after.reserved_bytes.peak <= cold.rig.statistics().reserved_bytes.peak, "{name}");
+        cold.rig.finish();
+        warm.rig.finish();
+    }
+}
