@@ -26,6 +26,9 @@ class TestOurs(unittest.TestCase):
     def test_passes(self):
         self.assertEqual(torch.empty(1000, device="cuda").numel(), 1000)
 
+    def test_reads_what_it_copied(self):
+        self.assertEqual(torch.tensor([1, 2], device="cuda").tolist(), [1, 2])
+
     def test_fails(self):
         self.fail("always")
 
@@ -62,11 +65,12 @@ def test_a_file_is_run_in_each_way(tmp_path: Path) -> None:
     for line in (
         "TestOurs.test_passes: pytorch passed, enabled passed",
         "TestOurs.test_children_have_the_same_allocator: pytorch passed, enabled passed",
+        "TestOurs.test_reads_what_it_copied: pytorch passed, enabled passed",
         "TestOurs.test_looks_into_the_allocator: pytorch passed, enabled failed",
         "  TestOurs.test_fails failed: AssertionError: always",
         "  TestOurs.test_crashes crashed: exit status 3",
         "  TestOurs.test_is_skipped skipped: not today",
-        "TestOurs  6      3        2",
+        "TestOurs  7      4        3",
         "  enabled TestOurs.test_looks_into_the_allocator: it asks which one",
         "  enabled TestOurs.test_passes passes, and is listed as a difference",
     ):
