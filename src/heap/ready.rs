@@ -149,6 +149,7 @@ impl<'a> DeviceHeap<'a> {
             stream: StreamHandle::LEGACY,
             requested_bytes: bytes,
             block_bytes: bytes,
+            is_alone: false,
             number: NO_STREAM,
         };
         let result = act(&climb);

@@ -144,7 +144,7 @@ unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetUUID(device: Device, text: *mut c_char, length: u32) -> c_int {
     call("nvmlDeviceGetUUID", |simulation| {
-        let uuid = device::uuid(ordinal(simulation, device)?);
+        let uuid = device::uuid(&simulation.settings, ordinal(simulation, device)?);
         let hexadecimal = |part: &[u8]| part.iter().map(|byte| format!("{byte:02x}")).collect();
         let parts: [String; 5] =
             [0..4, 4..6, 6..8, 8..10, 10..16].map(|part| hexadecimal(&uuid[part]));
