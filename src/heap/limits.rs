@@ -10,8 +10,7 @@ impl DeviceHeap<'_> {
     pub(super) fn memory_info(self) -> Result<MemoryInfo> {
         let info = self.driver.memory_info()?;
         let cached_bytes: u64 = self.lanes().map(|lane| lane.counters.inactive_bytes()).sum();
-        let room_bytes = self.ledger.room_bytes().min(self.ledger.shared_room_bytes());
-        let free_bytes = info.free_bytes.min(room_bytes).saturating_add(cached_bytes);
+        let free_bytes = info.free_bytes.min(self.room_bytes()).saturating_add(cached_bytes);
         let free_bytes = free_bytes.min(self.usable_bytes());
         Ok(MemoryInfo { free_bytes, total_bytes: self.ledger.total_bytes() })
     }
@@ -21,8 +20,12 @@ impl DeviceHeap<'_> {
         // If the driver returns an error, nothing counts as free.
         let free_bytes = self.driver.memory_info().map_or(0, |info| info.free_bytes);
         let wanted_bytes = self.backing.charged_bytes(bytes);
-        let room_bytes = self.ledger.room_bytes().min(self.ledger.shared_room_bytes());
-        wanted_bytes.saturating_sub(room_bytes.min(free_bytes))
+        wanted_bytes.saturating_sub(self.room_bytes().min(free_bytes))
+    }
+
+    /// How much more may be charged: by the limit, and by what other processes leave.
+    fn room_bytes(self) -> u64 {
+        self.ledger.room_bytes().min(self.ledger.shared_room_bytes())
     }
 
     /// Applies what differs between the `old` settings and the `new`.

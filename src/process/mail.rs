@@ -50,8 +50,13 @@ impl Mailbox {
     /// The next letter, of the size of `letter`, that arrives within `time`. Others are lost.
     pub(crate) fn receive(&self, letter: &mut [u8], time: Duration) -> io::Result<Option<Sender>> {
         self.socket.set_read_timeout(Some(time.max(Duration::from_micros(1))))?;
-        match self.socket.recv_from(letter) {
-            Ok((bytes, sender)) if bytes == letter.len() => Ok(Some(Sender(sender))),
+        // What is too long for its place is cut short, and would seem to fit.
+        let mut place = vec![0; letter.len() + 1];
+        match self.socket.recv_from(&mut place) {
+            Ok((bytes, sender)) if bytes == letter.len() => {
+                letter.copy_from_slice(&place[..bytes]);
+                Ok(Some(Sender(sender)))
+            }
             Ok(_) => Ok(None),
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(None),

@@ -23,12 +23,14 @@ PYTHON = ROOT.parent.parent / "python"
 MIB = 1 << 20
 
 REAL_BYTES = {"SIMCUDA_STORE": "bytes", "SIMCUDA_MEMORY": "1GiB"}
+nightly = pytest.mark.skipif(not tier.is_full(), reason=tier.NIGHTLY)
+#: PyTorch's own allocator, plain and preloaded.
+BOTH = ("native", pytest.param("preloaded", marks=nightly))
 Test = Callable[[], Any]
 
 
 def on_vllm(**more: Any) -> Callable[[Test], Callable[..., None]]:
-    """Under PyTorch's own allocator, plain and preloaded."""
-    modes = more.pop("modes", ("native", "preloaded"))
+    modes = more.pop("modes", ("native",))
     return program(modes=modes, env={**REAL_BYTES, **more.pop("env", {})}, **more)
 
 
@@ -86,7 +88,7 @@ class Engine:
         assert set(live_bytes().values()) == {0}, live_bytes()
 
 
-@on_vllm()
+@on_vllm(modes=BOTH)
 def test_memory_sleeps_and_wakes() -> None:
     other = values(7).cuda()
     before = driver_bytes()
@@ -119,7 +121,7 @@ def test_memory_sleeps_and_wakes() -> None:
     engine.end()
 
 
-@on_vllm()
+@on_vllm(modes=BOTH)
 def test_what_is_freed_goes_to_the_driver() -> None:
     memory = allocator()
     with memory.use_memory_pool("weights"):
@@ -141,7 +143,7 @@ def test_what_is_freed_goes_to_the_driver() -> None:
     assert genesis.stats(0).allocations == genesis.stats(0).frees
 
 
-@on_vllm(modes=("native",))
+@on_vllm()
 def test_what_is_freed_asleep_does_not_come_back() -> None:
     engine = Engine()
     engine.memory.sleep(("weights",))
@@ -153,7 +155,7 @@ def test_what_is_freed_asleep_does_not_come_back() -> None:
     engine.end()
 
 
-@on_vllm(modes=("native",))
+@on_vllm()
 def test_graphs_sleep_and_wake() -> None:
     """After a wake the graph is replayed: into memory that nobody has asked for since."""
     memory = allocator()
@@ -179,7 +181,7 @@ def test_graphs_sleep_and_wake() -> None:
     memory.close()
 
 
-@on_vllm(modes=("native",), env={"GENESIS_LOG": "off"})
+@on_vllm(env={"GENESIS_LOG": "off"})
 def test_tags_have_limits() -> None:
     memory = allocator()
     genesis.limit_tag("kv_cache", "32MiB")
@@ -192,7 +194,7 @@ def test_tags_have_limits() -> None:
     memory.close()
 
 
-@on_vllm(modes=("native",), env={"GENESIS_LOG": "off"})
+@on_vllm(env={"GENESIS_LOG": "off"})
 def test_each_call_fails_in_turn() -> None:
     """A sleep or a wake ends with an error; the next one finds everything where it was left."""
     engine = Engine()
@@ -215,7 +217,27 @@ def test_each_call_fails_in_turn() -> None:
     engine.end()
 
 
-@on_vllm(modes=("native",), env={"GENESIS_LOG": "off"})
+@on_vllm(env={"GENESIS_LOG": "off"})
+def test_each_call_of_a_request_fails_in_turn() -> None:
+    """PyTorch gets no segment and raises its error; what was there is untouched."""
+    engine = Engine()
+    refused = 0
+    for call in ("cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess"):
+        for times in (1, 1 << 40):
+            simcuda.fail(f"@{call}", 1, 999, times)
+            try:
+                with engine.memory.use_memory_pool("kv_cache"):
+                    block(24 * MIB)
+            except torch.OutOfMemoryError:
+                refused += 1
+            simcuda.clear_faults()
+            assert simcuda.inconsistency() == ""
+            engine.check()
+    assert refused >= 3, refused
+    engine.end()
+
+
+@on_vllm(env={"GENESIS_LOG": "off"})
 def test_no_memory_is_an_error_and_a_wake_can_be_tried_again() -> None:
     engine = Engine()
     engine.memory.sleep(("weights",))
@@ -231,7 +253,7 @@ def test_no_memory_is_an_error_and_a_wake_can_be_tried_again() -> None:
     engine.end()
 
 
-@on_vllm(modes=("native",), says="Traceback|  |ValueError: told")
+@on_vllm(says="Traceback|  |ValueError: told")
 def test_memory_of_which_vllm_cannot_be_told_is_given_back() -> None:
     memory = allocator()
 
@@ -246,14 +268,14 @@ def test_memory_of_which_vllm_cannot_be_told_is_given_back() -> None:
     memory.close()
 
 
-@on_vllm(modes=("native",), ending="live")
+@on_vllm(ending="live")
 def test_a_process_may_end_with_live_memory() -> None:
     engine = Engine()
     engine.memory.sleep(("weights",))
     globals()["kept"] = engine
 
 
-@on_vllm(modes=("native",), ending="any")
+@on_vllm(ending="any")
 def test_vllms_own_module_is_not_replaced_once_it_is_there() -> None:
     sys.modules["vllm.cumem_allocator"] = types.ModuleType("vllm.cumem_allocator")
     with pytest.raises(RuntimeError, match="too late"):
@@ -278,7 +300,7 @@ print(sys.modules["vllm.cumem_allocator"].__name__)
 """
 
 
-@on_vllm(modes=("native",), ending="any")
+@on_vllm(ending="any")
 def test_processes_that_vllm_starts_find_it() -> None:
     def said() -> list[str]:
         """What a process says that finds Genesis's package, and what its variables add."""

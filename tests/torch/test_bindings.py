@@ -21,6 +21,7 @@ STRUCTS = {
     "genesis_gauge": _library.Gauge,
     "genesis_stats": _library.CStats,
     "genesis_pool_stats": _library.CPoolStats,
+    "genesis_block_info": _library.CBlockInfo,
     "genesis_live_block": _library.CLiveBlock,
     "genesis_onnxruntime_functions": _library.COnnxruntimeFunctions,
     "genesis_pool_id": _library.CPoolId,

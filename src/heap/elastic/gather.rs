@@ -119,7 +119,8 @@ impl Extents {
         let mut extents = self.store.extents();
         let mut leaving = |extent: &FreeExtent| {
             let FreeExtent { id, bytes, address, slot, .. } = *extent;
-            let home = extents.get(id)?.home?;
+            // Meanwhile its number may be another extent's.
+            let home = extents.get(id).filter(|extent| extent.bytes == bytes)?.home?;
             if (home.lane, home.address) != (lane.index, address) {
                 return None;
             }

@@ -153,10 +153,15 @@ impl Extents {
             return Ok(false);
         }
         let table = self.store.extents();
-        made.extend(group.iter().filter_map(|&(view, extent)| {
-            let id = table.at(places.address(&view)?)?;
-            (table.get(id)?.bytes == extent.bytes).then_some((extent, id))
-        }));
+        for &(view, extent) in group {
+            let id = places.address(&view).and_then(|address| table.at(address));
+            let is_as_wanted = |id: &ExtentId| {
+                // The program may have moved one of the others here.
+                let is_known = made.iter().any(|(_, known)| known == id);
+                !is_known && table.get(*id).is_some_and(|made| made.bytes == extent.bytes)
+            };
+            made.extend(id.filter(is_as_wanted).map(|id| (extent, id)));
+        }
         Ok(true)
     }
 

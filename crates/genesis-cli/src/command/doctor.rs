@@ -1,9 +1,9 @@
 //! `genesis doctor`: what is in force, what is wrong, and what to do about it.
 //!
 //! Checks one thing after the other in the order of the library's own start: settings, the library,
-//! the driver, the backend, each device with a small allocation, and what each device's driver says it
-//! is and charges. Checks that depend on something wrong are left out, so the first line marked `WRONG` is
-//! the one to fix first.
+//! the driver, the backend, each device with a small allocation, and what each device's driver says
+//! that it is and charges. Checks that depend on something wrong are left out, so the first line marked
+//! `WRONG` is the one to fix first.
 
 use std::fmt::Write;
 use std::path::PathBuf;
