@@ -105,6 +105,15 @@ fn each_stream_gets_the_lane_of_its_turn() {
     let fourth = rig.allocate_and_touch(14 * MIB, others[3]);
     blocks.into_iter().chain([fourth]).for_each(|block| rig.free(block));
     rig.finish();
+    // What was made for streams that never came is in no plan again.
+    let rig = subject.plan().start();
+    make_ready(&rig, &plan).unwrap();
+    let only = rig.allocate_and_touch(KIB, A);
+    let next = rig.heap.plan().remove(0);
+    assert_eq!(next.lanes.len(), 1);
+    assert!(next.held_bytes() < plan.held_bytes());
+    rig.free(only);
+    rig.finish();
 }
 
 #[test]

@@ -1,5 +1,5 @@
-/* plan STEPS: a program whose memory grows, with GENESIS_PLAN in its environment. Prints the driver's
- * calls for memory before its first step, in it, and after it. */
+/* plan STEPS: a program whose memory grows, run with GENESIS_PLAN. Prints the driver's calls
+ * for memory before its first step, in it, and after it. */
 #include "../check.h"
 
 enum { BLOCKS = 12 };

@@ -1,4 +1,4 @@
-"""Limits for the memory that Genesis holds and caches on a device, and memory made ready beforehand."""
+"""Limits for the memory that Genesis holds and caches on a device; memory made ready beforehand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import os
 from typing import Optional, Union
 
-from . import _library, _sizes, options
+from . import _blocks, _library, _sizes, options
 
 __all__ = ["preallocate", "set_cache_size", "set_memory_fraction", "wait_for_plan", "write_plan"]
 
@@ -42,29 +42,30 @@ def set_cache_size(size: Optional[_sizes.Size], device: Optional[int] = None) ->
         _library.call("genesis_cache_limit_set", device, limit_bytes)
 
 
-def preallocate(size: _sizes.Size, device: int = 0, stream: int = 0) -> None:
-    """Takes ``size`` (bytes, or a text such as ``"2GB"``) of ``device`` from the driver beforehand, all
-    of it or nothing. It is cached then, for requests on ``stream`` (a ``cudaStream_t`` as a number; 0:
-    the default stream) and, as any cached memory, for those on others.
+def preallocate(size: _sizes.Size, device: int = 0, stream: _blocks.Stream = None) -> None:
+    """Takes ``size`` (bytes, or a text such as ``"2GB"``) of ``device`` from the driver beforehand,
+    all of it or nothing. It is cached then, for requests on ``stream`` (``None``: the default
+    stream) and, as any cached memory, for those on others.
 
     Raises :class:`genesis.OutOfMemoryError` if there is not so much within the limits, and
-    :class:`genesis.NotSupportedError` under the strategies Naive, Round and Exact.
+    :class:`genesis.GenesisError` under the strategies Naive, Round and Exact.
     """
-    _library.call("genesis_memory_preallocate", device, _sizes.to_bytes(size), stream)
+    handle = _blocks.handle_of(stream)
+    _library.call("genesis_memory_preallocate", device, _sizes.to_bytes(size), handle)
 
 
 def wait_for_plan() -> None:
-    """Waits until the memory that the plan of an earlier run names (option ``plan``) is ready, or as
-    much of it as there is; without a plan it returns at once. A program need not wait: where nothing
-    is ready yet, memory grows as always.
+    """Waits until the memory that the plan of an earlier run names (option ``plan``) is ready, or
+    as much of it as there is; without a plan it returns at once. A program need not wait: where
+    nothing is ready yet, memory grows as always.
     """
     _library.call("genesis_plan_wait")
 
 
-def write_plan(path: Union[str, "os.PathLike[str]"]) -> None:
-    """Writes what this run needs to ``path``, for the option ``plan`` of the next run: what is held
-    now, or was when most was held. With that option this is done at exit.
+def write_plan(path: Union[str, os.PathLike[str]]) -> None:
+    """Writes what this run needs to ``path``, for the option ``plan`` of the next run: what is
+    held now, or was when most was held. With that option this is done at exit.
 
-    Raises :class:`genesis.Error` if the file cannot be written.
+    Raises :class:`genesis.GenesisError` if the file cannot be written.
     """
     _library.call("genesis_plan_write", os.fsencode(path))

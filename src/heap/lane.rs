@@ -217,7 +217,8 @@ impl Lane {
         if !self.stream().is_coming() || key.stream.is_coming() || key.pool.is_private() {
             return false;
         }
-        self.lock().context = context;
+        let mut state = self.lock();
+        state.context = context;
         self.belong_to(owner);
         true
     }

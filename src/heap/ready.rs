@@ -81,7 +81,9 @@ impl<'a> DeviceHeap<'a> {
     }
 
     fn plan_now(self) -> DevicePlan {
-        let lanes: Vec<&Lane> = self.lanes().filter(|lane| !lane.pool().is_private()).collect();
+        // What was made for a stream that never came was not needed.
+        let was_needed = |lane: &&Lane| !lane.pool().is_private() && !lane.stream().is_coming();
+        let lanes: Vec<&Lane> = self.lanes().filter(was_needed).collect();
         let (lanes, extents) = match &self.state.backing {
             Backing::Segments(segments) => (segments.plan(&lanes), Vec::new()),
             Backing::Extents(extents) => extents.plan(&lanes),
