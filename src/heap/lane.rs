@@ -40,8 +40,7 @@ pub(super) struct Lane {
     pool: AtomicU32,
     /// The stream's name, for display.
     name: AtomicU64,
-    /// The first request that missed what this lane holds and wants its epoch ended at the next
-    /// call; 0: none.
+    /// The first request that missed here and wants the epoch ended at the next call; 0: none.
     fence_wanted: AtomicU64,
     /// Whether another lane has ever wanted this one's free memory: then events are recorded ahead.
     lends: AtomicBool,
