@@ -131,7 +131,7 @@ subjects! {
     callbacks: "callbacks.c", ONE, ignore = "nightly";
     free_call: "free_call.c", ONE, ignore = "nightly";
     host_memory: "host_memory.c", ONE;
-    memory_resource: "memory_resource.cpp", ONE;
+    memory_resource: "memory_resource.cpp", ONE, ignore = "nightly";
     identity: "identity.c", ONE, ignore = "nightly";
     limits: "limits.c", EACH, ignore = "nightly";
     logging: "logging.c", ONE, ignore = "nightly";
@@ -140,7 +140,7 @@ subjects! {
     nvtx: "nvtx.c", ONE, ignore = "nightly";
     options: "options.c", ONE, ignore = "nightly";
     plugs: "plugs.c", ONE, ignore = "nightly";
-    profile: "profile.c", ONE;
+    profile: "profile.c", ONE, ignore = "nightly";
     out_of_memory: "out_of_memory.c", EACH, ignore = "nightly";
     refusals: "refusals.c", EACH;
     statistics: "statistics.c", EACH, ignore = "nightly";

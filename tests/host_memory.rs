@@ -22,7 +22,7 @@ use genesis::observe::Log;
 use programs::Language::C99;
 use programs::{command, compile, run, run_silently, text};
 use simgpu::{Call, Code, Config, Machine, StoreKind, Target, Times};
-use support::{Random, status_of};
+use support::{Random, status_of, tier};
 
 const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
 const STREAM: StreamHandle = StreamHandle::LEGACY;
@@ -265,7 +265,7 @@ fn a_host_heap_says_what_it_is() {
 #[test]
 fn pageable_memory_survives_fork() {
     let program = compile("host_memory", "processes/host_memory.c", C99, true);
-    for pool_type in POOL_TYPES {
+    for pool_type in &POOL_TYPES[..tier::some_or_all(2, POOL_TYPES.len())] {
         let mut command = command(&program);
         run_silently(command.arg("fork").env("GENESIS_HOST_POOL_TYPE", pool_type.name()));
     }

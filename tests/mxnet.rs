@@ -77,8 +77,8 @@ fn with_pool<'a>(command: &'a mut Command, pool: &str) -> &'a mut Command {
 /// In C++17 it is the first that each program includes, with every warning an error.
 #[test]
 fn the_header_compiles_with_every_mxnet() {
-    for version in VERSIONS {
-        let standards = ["-std=c++11", "-std=c++14", "-std=c++17"];
+    let standards = ["-std=c++11", "-std=c++14", "-std=c++17"];
+    for version in tier::some_or_all(&[NEWEST][..], &VERSIONS) {
         for standard in &standards[..tier::some_or_all(1, 3)] {
             compile_header(compiler_with(version), standard);
         }

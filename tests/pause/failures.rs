@@ -216,11 +216,11 @@ fn step(store: StoreKind) -> usize {
     }
 }
 
-/// The kinds of backup of a sweep; with real bytes on every change one.
+/// The kinds of backup of a sweep; on every change two, with real bytes one.
 fn kinds(store: StoreKind, all: &[Backup]) -> &[Backup] {
     match store {
         StoreKind::RealBytes => some_or_all(&[Backup::Disk], all),
-        StoreKind::AddressesOnly => all,
+        StoreKind::AddressesOnly => some_or_all(&[Backup::Pinned, Backup::Disk], all),
     }
 }
 
