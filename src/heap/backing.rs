@@ -112,7 +112,7 @@ impl Backing {
         device: DeviceHeap<'_>,
         lane: &Lane,
         segment: Segment,
-    ) -> Result<()> {
+    ) -> driver::Result<()> {
         match self {
             Self::Segments(segments) => segments.release_segment(device, lane, segment),
             Self::Extents(_) => {

@@ -15,6 +15,7 @@ use super::policy::{DEBUGGING, LISTENING, SHARING, TAGGED, TIMING};
 use super::pools::PoolNumber;
 use super::state::{Climb, DeviceHeap, Heap};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
+use crate::driver::Code;
 use crate::memory::{Slot, State};
 use crate::order::{RecordedStreams, Stream};
 
@@ -234,14 +235,18 @@ impl Heap {
         let segment = lane.begin_leave(&mut state, slot);
         drop(state);
         let freed = if device.may_capture() {
-            // The driver would wait: the segment is released when the capture has ended.
             lane.end_leave(Some(segment));
             Ok(())
         } else {
             device.backing.release_segment(device, lane, segment)
         };
         device.settle();
-        freed
+        match freed {
+            // The driver would wait: the segment is released when the capture has ended, which may
+            // have begun a moment ago.
+            Err(error) if error.code == Code::STREAM_CAPTURE_UNSUPPORTED => Ok(()),
+            freed => freed.map_err(Error::from),
+        }
     }
 
     /// Frees the block at `address` and releases the memory that is then wholly free to the driver

@@ -10,7 +10,8 @@ use std::ops::Range;
 
 use super::super::lane::{Lane, LaneState};
 use super::super::release::Candidate;
-use crate::base::{Result, blocking};
+use crate::base::blocking;
+use crate::driver::{self, Code};
 use crate::memory::{Block, Segment, Slot, State};
 
 impl Segments {
@@ -56,10 +57,8 @@ impl Segments {
         device: DeviceHeap<'_>,
         lane: &Lane,
         segment: Segment,
-    ) -> Result<()> {
-        let wait = device.begin_wait();
-        let is_captured = wait.is_err();
-        let released = wait.and_then(|_wait| {
+    ) -> driver::Result<()> {
+        let released = device.begin_wait().and_then(|_wait| {
             let own = device.pools.own(lane.pool());
             let store = own.as_ref().map_or(&self.store, |own| &own.segments.store);
             if store.has_source() {
@@ -71,11 +70,11 @@ impl Segments {
             blocking(|| store.release(&device.ledger, segment))
         });
         lane.end_leave(released.is_err().then_some(segment));
-        released.map_err(|error| {
-            if !is_captured {
+        released.inspect_err(|&error| {
+            // During a capture nothing is wrong.
+            if error.code != Code::STREAM_CAPTURE_UNSUPPORTED {
                 device.log_kept_memory(error);
             }
-            error.into()
         })
     }
 }
