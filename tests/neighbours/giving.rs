@@ -119,7 +119,7 @@ fn nobody_waits_for_a_process_that_is_stopped() {
     let town = Town::new();
     let mut here = with_cache(&town, 700 * MIB, &[]);
     let mut there = town.peer(&[]);
-    signal(&here, libc::SIGSTOP);
+    stop(&here);
     for _ in 0..3 {
         let begin = Instant::now();
         refused(&mut there, 600 * MIB);
@@ -205,6 +205,19 @@ fn what_is_given_back_costs_the_one_who_asked_less_than_a_millisecond() {
     println!("{} us more than {} us", asked_ns.saturating_sub(free_ns) / 1000, free_ns / 1000);
     assert!(free_ns > 100_000, "{free_ns} ns");
     assert!(asked_ns < free_ns + 1_000_000, "{asked_ns} ns, where it is free {free_ns} ns");
+}
+
+/// Stops a peer: a signal takes effect once one of its threads runs.
+fn stop(peer: &Peer) {
+    signal(peer, libc::SIGSTOP);
+    let is_running = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap();
+        !stat.rsplit(')').next().unwrap().starts_with(" T")
+    };
+    let tasks = || fs::read_dir(format!("/proc/{}/task", peer.id())).unwrap();
+    while tasks().any(|task| is_running(task.unwrap())) {
+        thread::yield_now();
+    }
 }
 
 fn signal(peer: &Peer, number: i32) {
