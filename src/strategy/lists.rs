@@ -16,6 +16,10 @@
 use super::bins::Bins;
 use crate::memory::{Block, BlockTable, NO_SLOT, Slot, State};
 
+/// How many blocks of its own bin a search looks at. Of the sizes of the strategy Arena no two have
+/// a bin in common.
+pub(super) const OWN_BIN_LOOKS: usize = 8;
+
 const PREVIOUS: usize = 0;
 const NEXT: usize = 1;
 

@@ -27,11 +27,8 @@ use std::ops::RangeInclusive;
 
 use super::bins::bin_of;
 use super::joined::FreeList;
-use super::lists::{Lists, list};
+use super::lists::{Lists, OWN_BIN_LOOKS, list};
 use crate::memory::{Block, BlockTable, NO_SLOT, Slot};
-
-/// How many blocks of its own bin a search looks at.
-const OWN_BIN_LOOKS: usize = 8;
 
 /// The free blocks of one size class of one lane.
 #[derive(Debug)]

@@ -17,13 +17,9 @@ use std::ops::RangeInclusive;
 
 use super::bins::bin_of;
 use super::joined::FreeList;
-use super::lists::{Lists, list};
+use super::lists::{Lists, OWN_BIN_LOOKS, list};
 use crate::base::size::SMALL_BLOCK_LIMIT_BYTES;
 use crate::memory::{Block, BlockTable, NO_SLOT, Slot};
-
-/// How many blocks of its own bin a search looks at. Of the sizes of the strategy Arena no two have
-/// a bin in common.
-const OWN_BIN_LOOKS: usize = 8;
 
 /// The free small blocks of one lane.
 #[derive(Debug)]

@@ -1,9 +1,10 @@
 //! CUDA without a GPU: the driver's and the runtime's own symbols over [`simgpu`].
 //!
-//! One library, `libsimcuda.so`. Found as `libcuda.so.1`, it is the driver. Preloaded, its
-//! symbols replace those of the runtime, cuBLAS and cuDNN, and an unmodified PyTorch runs:
-//! allocation, streams, events, captures and copies are the real thing, kernels do nothing. The
-//! program `simcuda` in the same folder sets that up: `simcuda python train.py`.
+//! One library, `libsimcuda.so`. Found as `libcuda.so.1`, it is the driver; as
+//! `libnvidia-ml.so.1`, what of its management library PyTorch asks. Preloaded, its symbols
+//! replace those of the runtime, cuBLAS and cuDNN, and an unmodified PyTorch runs: allocation,
+//! streams, events, captures and copies are the real thing, kernels do nothing. The program
+//! `simcuda` in the same folder sets that up: `simcuda python train.py`.
 //!
 //! The files, from the ground up:
 //!
@@ -24,7 +25,7 @@
 //!
 //! **Not simulated**: separate address spaces for contexts of one device (all share one, and the
 //! attributes of an address name the primary context), managed memory, arrays and textures,
-//! sharing between processes, multicast, per-thread default streams by symbol. A program with the
+//! multicast, per-thread default streams by symbol. A program with the
 //! runtime linked into it finds only the driver here, but its runtime needs undocumented tables of
 //! the driver: such programs do not start. (`tests/frameworks` replaces the functions of such a
 //! runtime by simcuda's, where the program still has its symbols.)

@@ -145,7 +145,10 @@ _retained: weakref.WeakKeyDictionary[Any, list[PoolId]] = weakref.WeakKeyDiction
 
 
 def _retain(graph: Any, pool: Any) -> None:
-    """Holds ``pool``, a pool or its id, until the graph is reset or gone."""
+    """Holds ``pool``, a pool or its id, until the graph is reset or gone. Raises ``RuntimeError``
+    as PyTorch's own does."""
+    if pool is None:
+        raise RuntimeError("CUDAGraph._retain_pool expected a memory pool")
     pool_id: PoolId = tuple(getattr(pool, "id", pool))
     retained = _retained.setdefault(graph, [])
     if pool_id in retained:

@@ -98,7 +98,9 @@ fn give_back(question: &Question) -> Option<u64> {
 /// Writes what is live and cached now.
 fn write_levels() {
     let Ok(Some(heap)) = instance::heap_if_made() else { return };
-    for member in lock(&MEMBERS).clone() {
+    // Not in the loop's head, where the lock would be held to the loop's end.
+    let members = lock(&MEMBERS).clone();
+    for member in members {
         if let Some((live_bytes, cached_bytes)) = levels(heap, &member) {
             member.set_levels(live_bytes, cached_bytes);
         }
