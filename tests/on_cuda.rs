@@ -8,6 +8,8 @@
 mod on_simcuda;
 #[path = "c_interface/programs.rs"]
 mod programs;
+#[path = "support/tier.rs"]
+mod tier;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +20,7 @@ use programs::Language::{C99, Cpp17};
 use programs::{command, compile, compiler, library_folder, run, run_silently, sources, text};
 
 /// The strategies whose calls of the driver differ: segments, and addresses apart from memory.
-const POOL_TYPES: [PoolType; 2] = [PoolType::Caching, PoolType::Elastic];
+const POOL_TYPES: [PoolType; 2] = [PoolType::Elastic, PoolType::Caching];
 
 /// A command line that runs `program` on a device of simcuda, of which it sees bytes.
 fn on_simcuda(program: &Path, pool_type: PoolType) -> Command {
@@ -48,7 +50,7 @@ fn subjects_work_on_cuda() {
     for subject in subjects.iter().filter(|name| *name != "options.c") {
         let language = if subject.ends_with(".c") { C99 } else { Cpp17 };
         let program = compile("cuda", subject, language, true);
-        for pool_type in POOL_TYPES {
+        for &pool_type in &POOL_TYPES[..tier::some_or_all(1, 2)] {
             let mut command = on_simcuda(&program, pool_type);
             command.args(arguments(subject));
             run_silently(&mut command);

@@ -358,7 +358,7 @@ static void outer_limit(void) {
  * another order.
  */
 static void many(void) {
-    enum { BLOCKS = 20011, STEP = 97 };
+    enum { BLOCKS = 17011, STEP = 97 };
     static void *blocks[BLOCKS];
     stream_t stream;
     CHECK_OK(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
