@@ -25,6 +25,7 @@
 //! Every call refuses to run in a forked child (`process::fork`).
 
 mod description;
+mod files;
 pub(crate) mod history;
 pub(crate) mod host;
 mod leaks;

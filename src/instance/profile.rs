@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use genesis_profile::{Form, model};
 
-use super::{EVENTS, description, heap, heap_if_made};
+use super::{EVENTS, description, files, heap, heap_if_made};
 use crate::base::{Error, Result, Status};
 use crate::callsite;
 use crate::config::LogLevel;
@@ -75,27 +75,19 @@ pub(crate) fn write_profile(path: &str) -> Result<()> {
     write(&description::complete(PROFILER.describe()?, heap), form, &process::numbered(path))
 }
 
-/// Writes under a temporary name first and renames, so that the file is never partial.
+/// Writes to `path`: replaces a file, or writes to a device or a pipe.
 fn write(profile: &model::Profile, form: Form, path: &str) -> Result<()> {
-    let failed = |error| Error::new(Status::FileFailed, format!("{path}: {error}"));
     let is_plain = std::fs::metadata(path).map_or(true, |metadata| metadata.is_file());
-    let mut beside = PathBuf::from(path);
-    if is_plain {
-        beside.as_mut_os_string().push(format!(".{}~", std::process::id()));
-    }
-    let written = File::create(&beside).and_then(|file| {
-        let mut file = BufWriter::new(file);
-        form.write(profile, &mut file)?;
-        file.flush()
-    });
-    let moved =
-        if is_plain { written.and_then(|()| std::fs::rename(&beside, path)) } else { written };
-    moved.map_err(|error| {
-        if is_plain {
-            let _ = std::fs::remove_file(&beside);
-        }
-        failed(error)
-    })
+    let written = if is_plain {
+        files::replace(Path::new(path), files::FOR_ALL, |file| form.write(profile, file))
+    } else {
+        File::create(path).and_then(|file| {
+            let mut file = BufWriter::new(file);
+            form.write(profile, &mut file)?;
+            file.flush()
+        })
+    };
+    written.map_err(|error| Error::new(Status::FileFailed, format!("{path}: {error}")))
 }
 
 /// Writes the present memory of every device to `path` in PyTorch's form.

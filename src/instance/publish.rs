@@ -13,9 +13,7 @@
 //! file until it is renamed, and at exit, after which no file is made. Neither is held while the
 //! heap is read.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -24,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use genesis_profile::{Form, model};
 
-use super::{description, profile};
+use super::{description, files, profile};
 use crate::config::{LogLevel, Settings};
 use crate::heap::Heap;
 use crate::observe::publication::{FOLDERS, INTERVAL, file_name};
@@ -231,32 +229,7 @@ impl Files {
 /// Makes or replaces the file at `path`. All users may read metrics, only the user other files.
 fn replace(path: &Path, form: Form, profile: &model::Profile) -> io::Result<()> {
     let mode = if form == Form::Prometheus { 0o644 } else { 0o600 };
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}~", std::process::id()));
-    let written = create(Path::new(&beside), mode).and_then(|file| {
-        let mut file = BufWriter::new(file);
-        form.write(profile, &mut file)?;
-        file.flush()?;
-        std::fs::rename(&beside, path)
-    });
-    if written.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    written
-}
-
-/// Makes a new file: in a folder that others may write to, an existing one may be theirs. A file
-/// left by a dead process with our number is removed once.
-fn create(path: &Path, mode: u32) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(mode);
-    match options.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            std::fs::remove_file(path)?;
-            options.open(path)
-        }
-        opened => opened,
-    }
+    files::replace(path, mode, |file| form.write(profile, file))
 }
 
 /// At exit: removes the files and has no more made.

@@ -17,7 +17,7 @@ mod form;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 
-use super::heap_if_made;
+use super::{files, heap_if_made};
 use crate::base::{Error, Result, Status};
 use crate::config::{LogLevel, Settings};
 use crate::heap::{DevicePlan, Heap};
@@ -138,17 +138,9 @@ fn end() {
 fn write_file(heap: &Heap, path: &str) -> Result<()> {
     let plan = Plan { identity: identity(&heap.settings()), devices: heap.plan() };
     let failed = |error| Error::new(Status::FileFailed, format!("{path}: {error}"));
-    replace(Path::new(path), plan.text().as_bytes()).map_err(failed)
-}
-
-/// Writes under a temporary name first and renames, so that the file is never partial.
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut beside = PathBuf::from(path);
-    beside.as_mut_os_string().push(format!(".{}~", std::process::id()));
-    let written = File::create(&beside).and_then(|mut file| file.write_all(content));
-    written.and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {
-        let _ = std::fs::remove_file(&beside);
-    })
+    let text = plan.text();
+    files::replace(Path::new(path), files::FOR_ALL, |file| file.write_all(text.as_bytes()))
+        .map_err(failed)
 }
 
 /// The plan in the file; `None` if there is no file. The error says why it is not for this process.
