@@ -83,6 +83,7 @@ macro_rules! cases {
             contexts::default_streams_of_two_devices_are_two
             captures::a_capture_that_was_told_of_is_left_alone
             captures::a_capture_that_was_seen_is_left_alone
+            captures::a_free_that_meets_a_capture_keeps_its_memory
             captures::blocks_of_another_threads_default_stream_do_not_pile_up
             captures::blocks_recorded_on_a_capturing_stream_do_not_pile_up
             limits::a_fraction_of_the_memory

@@ -5,13 +5,15 @@ use std::thread;
 
 use genesis::base::size::MIB;
 use genesis::base::{Status, StreamHandle};
-use simgpu::{Call, CaptureMode};
+use genesis::config::PoolType;
+use simgpu::{Call, CaptureMode, Code, Target, Times};
 
 use crate::support::{A, B, C, DEVICE, Rig, Subject};
 
 /// As in `streams`: a segment of its own in every strategy.
 const BLOCK_BYTES: u64 = 48 * MIB;
 const CACHE_BYTES: u64 = 16 * MIB;
+const CAPTURE_UNSUPPORTED: Code = Code(900);
 
 /// A heap with every setting that makes it give memory back.
 fn start(subject: Subject) -> Rig {
@@ -52,6 +54,28 @@ pub fn a_capture_that_was_seen_is_left_alone(subject: Subject) {
     }
     judge_end(&rig);
     rig.finish();
+}
+
+/// A capture that begins between the heap's look and the driver's refusal: the free succeeds, and
+/// the memory goes back later.
+pub fn a_free_that_meets_a_capture_keeps_its_memory(subject: Subject) {
+    let is_refused_for = |call: Call| {
+        let rig = start(subject);
+        let block = rig.allocate_and_touch(BLOCK_BYTES, A);
+        let count = |rig: &Rig| rig.usage().count(call);
+        let before = count(&rig);
+        rig.machine.faults().fail(Target::call(call), 1, Times::Once, CAPTURE_UNSUPPORTED);
+        rig.heap.free(block).expect("nothing is wrong");
+        rig.machine.faults().clear();
+        let is_struck = count(&rig) > before;
+        judge_end(&rig);
+        rig.finish();
+        is_struck
+    };
+    let struck = [Call::Synchronize, Call::Free].map(is_refused_for);
+    if subject.pool_type == PoolType::Naive {
+        assert!(struck.contains(&true), "nothing was refused");
+    }
 }
 
 fn use_memory(rig: &Rig) -> [u64; 3] {
