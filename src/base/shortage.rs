@@ -51,7 +51,8 @@ impl Shortage {
         } else if wanted > total {
             "it is larger than the device: split it"
         } else if self.limit_bytes.is_some_and(|limit| !would_fit(limit)) {
-            "the limit in force stops it: raise GENESIS_MEMORY_LIMIT or GENESIS_MEMORY_FRACTION"
+            "the limit in force stops it: raise GENESIS_MEMORY_LIMIT or GENESIS_MEMORY_FRACTION, or \
+             what is set for the device from outside (`genesis options` lists it)"
         } else if would_fit(total) {
             "it would fit, but part of the device is held by others: other processes, or other \
              libraries in this one"
