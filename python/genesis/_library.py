@@ -196,6 +196,23 @@ class CPoolSource(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("user_data", "allocate", "free")]
 
 
+class CPoolRegistrar(ctypes.Structure):
+    """``genesis_pool_registrar``: addresses."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("user_data", "map", "unmap")]
+
+
+class CPoolCommunication(ctypes.Structure):
+    """``genesis_pool_communication``."""
+
+    _fields_ = [
+        ("granularity_bytes", ctypes.c_size_t),
+        ("handle_types", ctypes.c_int),
+        ("is_rdma", ctypes.c_int),
+        ("peer_count", ctypes.c_size_t),
+    ]
+
+
 class CTagUsage(ctypes.Structure):
     """``genesis_tag_usage``."""
 
@@ -232,6 +249,13 @@ AGE_UNKNOWN = 2**64 - 1
 NO_LIMIT = ctypes.c_size_t(-1).value
 #: ``genesis_tag_visitor``.
 TagVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CTagUsage))
+#: ``genesis_pool_map`` and ``genesis_pool_unmap``.
+PoolMap = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
+)
+PoolUnmap = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
+)
 #: ``genesis_live_block_visitor``.
 LiveBlockVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CLiveBlock))
 
@@ -264,6 +288,14 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_pool_stats_get": (_Status, [_Int, _Int, _Pointer(CPoolStats)]),
     "genesis_live_blocks_visit": (_Status, [_Int, _Size, LiveBlockVisitor, ctypes.c_void_p]),
     "genesis_private_pool_create": (_Status, [_Int, CPoolId, _Int, _Pointer(CPoolSource)]),
+    "genesis_private_pool_communication_create": (
+        _Status,
+        [_Int, CPoolId, _Pointer(CPoolRegistrar)],
+    ),
+    "genesis_private_pool_communication_get": (
+        _Status,
+        [_Int, CPoolId, _Pointer(CPoolCommunication)],
+    ),
     "genesis_private_pool_begin": (_Status, [_Int, CPoolId]),
     "genesis_private_pool_end": (_Status, [_Int, CPoolId]),
     "genesis_private_pool_hold": (_Status, [_Int, CPoolId, _Int]),

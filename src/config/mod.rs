@@ -9,6 +9,7 @@ mod device_limits;
 mod document;
 mod environment;
 mod nearest;
+mod launcher;
 mod option;
 mod plan_options;
 mod runtime;

@@ -35,6 +35,7 @@ pub mod annotations;
 pub mod arenas;
 mod boundary;
 pub mod callbacks;
+pub mod communication_pools;
 pub mod cupy;
 pub mod dlpack;
 pub mod fixed_pools;

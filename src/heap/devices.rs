@@ -20,6 +20,7 @@ use crate::base::size::SizeClass;
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle, blocking, thread};
 use crate::config::LogLevel;
 use crate::driver::{Device, MemoryInfo};
+use crate::memory::Communication;
 use crate::observe::{PoolStatistics, Statistics};
 use crate::order::StreamName;
 
@@ -319,6 +320,16 @@ impl Heap {
         options: PoolOptions,
     ) -> Result<()> {
         self.device(device)?.create_pool(pool, options)
+    }
+
+    /// How the memory of `pool` is made, if others reach it by its address. `InvalidArgument` if it
+    /// is not held.
+    pub fn pool_communication(
+        &self,
+        device: DeviceOrdinal,
+        pool: PoolId,
+    ) -> Result<Option<Arc<Communication>>> {
+        self.device(device)?.pool_communication(pool)
     }
 
     /// How often `pool` was held and begun, and not released.

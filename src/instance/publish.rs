@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use genesis_profile::{Form, model};
 
-use super::{description, profile};
+use super::{description, files, profile};
 use crate::config::{LogLevel, Settings};
 use crate::heap::Heap;
 use crate::observe::publication::{FOLDERS, INTERVAL, file_name};
@@ -107,7 +107,7 @@ fn targets(settings: &Settings) -> Vec<Target> {
         let seconds =
             settings.metrics_seconds.clamp(*METRICS_SECONDS.start(), *METRICS_SECONDS.end());
         let interval = Duration::from_secs_f64(seconds);
-        let paths = vec![PathBuf::from(process::numbered(path))];
+        let paths = vec![PathBuf::from(files::own(path, settings))];
         targets.push(Target { form: Form::Prometheus, interval, paths });
     }
     targets

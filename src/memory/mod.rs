@@ -2,6 +2,7 @@
 //! them, and the directory that finds a block from its address.
 
 mod blocks;
+mod communication;
 mod directory;
 mod extent_store;
 mod extents;
@@ -11,6 +12,7 @@ mod segment_store;
 mod shared_pages;
 
 pub use blocks::{Block, BlockTable, Segment, State};
+pub use communication::{Communication, Registrar};
 pub use directory::{Directory, NO_SLOT, Slot};
 pub use extent_store::ExtentStore;
 pub use extents::{Extent, ExtentId, ExtentTable, View};

@@ -224,6 +224,27 @@ fn the_doctor_says_what_the_driver_charges_and_what_follows() {
 }
 
 #[test]
+fn the_doctor_says_what_pausing_takes() {
+    let line = |prices: &str, memory: &str| {
+        let mut command = genesis();
+        command.arg("doctor").env("GENESIS_BACKEND", "sim").env("GENESIS_SIM_PRICES", prices);
+        let text = stdout(&command.env("GENESIS_SIM_MEMORY", memory).output().unwrap());
+        let found = text.lines().find(|line| line.starts_with("ok     pausing   0: "));
+        found.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    let [h100, a100] = ["h100", "a100"].map(|prices| line(prices, "1GiB"));
+    assert!(h100.contains("; resuming takes ") && h100.ends_with(" GiB/s)"), "{h100}");
+    let resumed = |line: &str| -> f64 {
+        let (_, rest) = line.rsplit_once('(').unwrap();
+        rest.split(' ').next().unwrap().parse().unwrap()
+    };
+    // PCIe 5 and 4.
+    assert!(resumed(&h100) > 1.5 * resumed(&a100), "{h100}\n{a100}");
+    assert!((10.0..70.0).contains(&resumed(&a100)), "{a100}");
+    assert!(line("h100", "128MiB").ends_with("not measured, memory is short"));
+}
+
+#[test]
 fn the_doctor_names_what_is_wrong() {
     let doctor = |variables: &[(&str, &str)]| {
         let output = genesis().arg("doctor").envs(variables.iter().copied()).output().unwrap();

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 
+use super::files::RANK;
 use super::heap_if_made;
 use crate::base::{Error, Result, Status};
 use crate::config::{LogLevel, Settings};
@@ -37,8 +38,6 @@ const PATIENCE_AT_EXIT: Duration = Duration::from_secs(2);
 /// A longer file is no plan.
 const LONGEST_FILE_BYTES: u64 = 64 << 20;
 
-/// Stands for the process's rank in the path of a file.
-const RANK: &str = "%r";
 
 /// What the file had.
 static READ: OnceCell<Vec<DevicePlan>> = OnceCell::new();
