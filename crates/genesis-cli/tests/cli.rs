@@ -225,23 +225,19 @@ fn the_doctor_says_what_the_driver_charges_and_what_follows() {
 
 #[test]
 fn the_doctor_says_what_pausing_takes() {
-    let line = |prices: &str, memory: &str| {
+    let line = |memory: &str| {
         let mut command = genesis();
-        command.arg("doctor").env("GENESIS_BACKEND", "sim").env("GENESIS_SIM_PRICES", prices);
+        command.arg("doctor").env("GENESIS_BACKEND", "sim");
         let text = stdout(&command.env("GENESIS_SIM_MEMORY", memory).output().unwrap());
         let found = text.lines().find(|line| line.starts_with("ok     pausing   0: "));
         found.unwrap_or_else(|| panic!("{text}")).to_owned()
     };
-    let [h100, a100] = ["h100", "a100"].map(|prices| line(prices, "1GiB"));
-    assert!(h100.contains("; resuming takes ") && h100.ends_with(" GiB/s)"), "{h100}");
-    let resumed = |line: &str| -> f64 {
-        let (_, rest) = line.rsplit_once('(').unwrap();
-        rest.split(' ').next().unwrap().parse().unwrap()
-    };
-    // PCIe 5 and 4.
-    assert!(resumed(&h100) > 1.5 * resumed(&a100), "{h100}\n{a100}");
-    assert!((10.0..70.0).contains(&resumed(&a100)), "{a100}");
-    assert!(line("h100", "128MiB").ends_with("not measured, memory is short"));
+    let measured = line("1GiB");
+    let (pause, resume) = measured.split_once("; resuming takes ").expect(&measured);
+    // The simulated bus moves 2 MiB in 65 µs, after 10 µs for the call.
+    assert_eq!(resume, "33 ms (30.0 GiB/s)", "{measured}");
+    assert!(pause.ends_with("into memory kept from the last pause 33 ms (30.0 GiB/s)"), "{pause}");
+    assert!(line("128MiB").ends_with("not measured, memory is short"));
 }
 
 #[test]

@@ -2,12 +2,12 @@
 //!
 //! All forms can then show them side by side. Times count from the process that began first; the
 //! clocks of several machines are believed. The processes' devices are numbered anew, in the order in
-//! which the processes are given.
+//! which the processes are given, and addresses get the process's place in it above their bits.
 
 use crate::model::{FORMAT, History, Levels, Profile, Timeline};
 
-/// The most bits of a thread's number that are kept apart for each process.
-const THREAD_BITS: u32 = 48;
+/// Addresses and threads have fewer bits; those above tell the processes apart.
+const ADDRESS_BITS: u32 = 48;
 
 /// Merges the profiles of processes with these names, such as `rank 3`. One alone is what it was.
 pub fn merge(mut processes: Vec<(String, Profile)>) -> Profile {
@@ -16,8 +16,8 @@ pub fn merge(mut processes: Vec<(String, Profile)>) -> Profile {
     }
     let began = processes.iter().map(|(_, profile)| profile.started_unix_ns).min().unwrap_or(0);
     let mut merged = Profile { format: FORMAT.to_owned(), started_unix_ns: began, ..Profile::default() };
-    for (name, profile) in processes {
-        append(&mut merged, &name, profile);
+    for (number, (name, profile)) in (0..).zip(processes) {
+        append(&mut merged, (number, &name), profile);
     }
     merged.history.events.sort_by_key(|event| event.time_ns);
     merged.live.sort_by_key(|block| std::cmp::Reverse(block.block_bytes));
@@ -41,17 +41,18 @@ impl Shift {
         if site == 0 { 0 } else { site + self.site }
     }
 
-    fn thread(self, thread: u64) -> u64 {
-        thread ^ self.process << THREAD_BITS
+    /// An address, or a thread. 0 is none.
+    fn place(self, address: u64) -> u64 {
+        if address == 0 { 0 } else { address | self.process << ADDRESS_BITS }
     }
 }
 
-fn append(merged: &mut Profile, process: &str, mut profile: Profile) {
+fn append(merged: &mut Profile, (number, process): (u64, &str), mut profile: Profile) {
     if merged.sites.is_empty() {
         merged.sites.push(Default::default());
     }
     let shift = Shift {
-        process: merged.devices.iter().map(|device| device.ordinal).max().map_or(0, u64::from) + 1,
+        process: number,
         device: merged.devices.iter().map(|device| device.ordinal + 1).max().unwrap_or(0),
         stream: merged.streams.len() as u32,
         name: merged.names.len() as u32,
@@ -90,6 +91,7 @@ fn append(merged: &mut Profile, process: &str, mut profile: Profile) {
     add_sizes(merged, &profile.sizes);
     let move_block = |block: &mut crate::model::LiveBlock| {
         block.device = number_of(block.device);
+        block.address = shift.place(block.address);
         block.stream += shift.stream;
         block.site = shift.site(block.site);
         block.tag = block.tag.map(|tag| tag + shift.name);
@@ -103,7 +105,10 @@ fn append(merged: &mut Profile, process: &str, mut profile: Profile) {
     for mut segment in profile.segments {
         segment.device = number_of(segment.device);
         segment.stream += shift.stream;
-        segment.blocks.iter_mut().for_each(|block| block.site = shift.site(block.site));
+        segment.address = shift.place(segment.address);
+        for block in &mut segment.blocks {
+            (block.address, block.site) = (shift.place(block.address), shift.site(block.site));
+        }
         merged.segments.push(segment);
     }
     for mut event in events {
@@ -111,10 +116,9 @@ fn append(merged: &mut Profile, process: &str, mut profile: Profile) {
         event.device = number_of(event.device);
         event.stream += shift.stream;
         event.site = shift.site(event.site);
-        if event.action.is_of_a_thread() {
-            event.address = shift.thread(event.address);
-        }
-        if event.action.has_name() {
+        event.address = shift.place(event.address);
+        // Blocks and memory count from 1.
+        if event.action.has_name() || event.name > 0 {
             event.name += shift.name;
         }
         merged.history.events.push(event);

@@ -389,11 +389,6 @@ impl Action {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// Returns true if the event's address is a thread.
-    pub(crate) fn is_of_a_thread(self) -> bool {
-        matches!(self, Self::RangePush | Self::RangePop)
-    }
-
     /// Returns true if the event's name is the index of a name.
     pub(crate) fn has_name(self) -> bool {
         matches!(self, Self::Pause | Self::Resume | Self::RangePush | Self::Mark)

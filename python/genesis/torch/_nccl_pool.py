@@ -87,7 +87,7 @@ def nccl_pool(
 
     ``register(device, address, bytes)`` is called once memory is mapped, and ``deregister`` before it
     is unmapped, in the thread that allocates, pauses or resumes. They must not allocate from the
-    pool. If ``register`` raises, the request fails, and the exception goes to ``sys.unraisablehook``.
+    pool. If ``register`` raises, the request fails, and the exception goes to ``sys.excepthook``.
 
     With ``tag`` the memory is paused and resumed with that tag (:func:`genesis.pause`), and comes
     back at its addresses; ``backup`` is that of :func:`genesis.tag`.
@@ -121,8 +121,6 @@ def _call(hook: Optional[Hook], device: int, address: int, size: int) -> bool:
     try:
         hook(device, address, size)
     except BaseException as error:  # noqa: BLE001 (nothing may leave a function of C)
-        message = f"the hook {hook!r} of genesis.torch.nccl_pool"
-        arguments = (type(error), error, error.__traceback__, message, hook)
-        sys.unraisablehook(sys.UnraisableHookArgs(arguments))  # type: ignore[attr-defined]
+        sys.excepthook(type(error), error, error.__traceback__)
         return False
     return True

@@ -9,6 +9,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use genesis_profile::units::one_line;
 use genesis_profile::{Profile, json};
 use genesis_replay::job::trace_name;
 use genesis_replay::table::grouped;
@@ -50,7 +51,7 @@ pub(crate) fn load_all(
     for file in &files {
         let profile = load(file, arguments)?;
         let rank = profile.rank.or_else(|| rank_in(file));
-        let name = rank.map_or_else(|| trace_name(file), |rank| format!("rank {rank}"));
+        let name = rank.map_or_else(|| one_line(&trace_name(file)), |rank| format!("rank {rank}"));
         processes.push((rank, name, profile));
     }
     processes.sort_by_key(|(rank, ..)| rank.unwrap_or(u64::MAX));
