@@ -213,6 +213,27 @@ class CPoolCommunication(ctypes.Structure):
     ]
 
 
+class CNeighbour(ctypes.Structure):
+    """``genesis_neighbour``."""
+
+    _fields_ = [
+        ("process", ctypes.c_int),
+        ("is_own", ctypes.c_int),
+        *(
+            (name, ctypes.c_size_t)
+            for name in (
+                "live_bytes",
+                "cached_bytes",
+                "held_bytes",
+                "guarantee_bytes",
+                "limit_bytes",
+                "part_bytes",
+            )
+        ),
+        ("program", ctypes.c_char_p),
+    ]
+
+
 class CTagUsage(ctypes.Structure):
     """``genesis_tag_usage``."""
 
@@ -256,6 +277,8 @@ PoolMap = ctypes.CFUNCTYPE(
 PoolUnmap = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
 )
+#: ``genesis_neighbour_visitor``.
+NeighbourVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CNeighbour))
 #: ``genesis_live_block_visitor``.
 LiveBlockVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CLiveBlock))
 
@@ -287,6 +310,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_stats_reset_peak": (_Status, [_Int]),
     "genesis_pool_stats_get": (_Status, [_Int, _Int, _Pointer(CPoolStats)]),
     "genesis_live_blocks_visit": (_Status, [_Int, _Size, LiveBlockVisitor, ctypes.c_void_p]),
+    "genesis_neighbours_visit": (_Status, [_Int, NeighbourVisitor, ctypes.c_void_p]),
     "genesis_private_pool_create": (_Status, [_Int, CPoolId, _Int, _Pointer(CPoolSource)]),
     "genesis_private_pool_communication_create": (
         _Status,

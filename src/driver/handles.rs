@@ -155,7 +155,13 @@ mod tests {
 
     #[test]
     fn what_a_device_has_is_given_and_what_it_is_known_to_lack_is_not_asked_for() {
-        let wishes = [Shareable::None, Shareable::PosixFd, Shareable::Fabric]
+        let all = [
+            Shareable::None,
+            Shareable::PosixFd,
+            Shareable::Fabric,
+            Shareable::PosixFdOrFabric,
+        ];
+        let wishes = all
             .into_iter()
             .flat_map(|shareable| [false, true].map(|rdma| options(shareable, rdma)));
         for wished in wishes {
@@ -168,12 +174,13 @@ mod tests {
             ] {
                 let machine = machine(can_make);
                 let handles = handles(&machine, wished);
-                let has_type = match wished.shareable {
-                    Shareable::None => true,
-                    Shareable::PosixFd => can_make.posix,
-                    Shareable::Fabric => can_make.fabric,
+                let shareable = match (wished.shareable, can_make.posix, can_make.fabric) {
+                    (Shareable::PosixFd, true, _) => Shareable::PosixFd,
+                    (Shareable::Fabric, _, true) => Shareable::Fabric,
+                    (Shareable::PosixFdOrFabric, true, true) => Shareable::PosixFdOrFabric,
+                    (Shareable::PosixFdOrFabric, true, false) => Shareable::PosixFd,
+                    _ => Shareable::None,
                 };
-                let shareable = if has_type { wished.shareable } else { Shareable::None };
                 let given = options(shareable, wished.rdma && can_make.rdma);
                 assert_eq!(handles.options(), given, "{wished:?} of {can_make:?}");
                 assert_eq!(handles.granularity_bytes(), GRANULE);

@@ -44,6 +44,7 @@ pub mod library;
 pub mod live;
 pub mod memory;
 pub mod memory_managers;
+pub mod neighbours;
 pub mod objects;
 pub mod onnxruntime;
 pub mod peers;

@@ -271,7 +271,7 @@ pub(crate) fn peers_are_given_access(subject: &Subject) {
 
 /// Every way of sharing, with and without RDMA.
 fn every_option() -> impl Iterator<Item = HandleOptions> {
-    [Shareable::None, Shareable::PosixFd, Shareable::Fabric]
+    [Shareable::None, Shareable::PosixFd, Shareable::Fabric, Shareable::PosixFdOrFabric]
         .into_iter()
         .flat_map(|shareable| [false, true].map(|rdma| HandleOptions { shareable, rdma }))
 }

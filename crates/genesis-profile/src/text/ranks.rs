@@ -56,12 +56,12 @@ impl<'a> Row<'a> {
 }
 
 fn push_rows(text: &mut String, rows: &[Row<'_>]) {
-    let titles = ["process", "live peak", "reserved peak", "of the device", "cached at the end"];
+    let titles = ["process", "live peak", "reserved peak", "of the device", "cached at end"];
     let [process, live, reserved, part, cached] = titles;
     push(
         text,
         format_args!(
-            "\n  {:<12}{process:>9}{live:>12}{reserved:>15}{part:>15}{cached:>19}{:>10}",
+            "\n  {:<12}{process:>9}{live:>12}{reserved:>15}{part:>15}{cached:>15}{:>10}",
             "", "failures"
         ),
     );
@@ -70,7 +70,7 @@ fn push_rows(text: &mut String, rows: &[Row<'_>]) {
         push(
             text,
             format_args!(
-                "  {:<12}{process_id:>9}{:>12}{:>15}{:>15}{:>19}{:>10}",
+                "  {:<12}{process_id:>9}{:>12}{:>15}{:>15}{:>15}{:>10}",
                 short(row.name),
                 bytes(live_bytes),
                 bytes(reserved_bytes),
@@ -186,19 +186,19 @@ fn push_steps(text: &mut String, processes: &[(String, Profile)]) {
     let names: Vec<&str> = processes.iter().map(|(name, _)| name.as_str()).collect();
     let has_columns = names.len() <= MOST_COLUMNS;
     let titles: String = match has_columns {
-        true => names.iter().map(|name| format!("{:>14}", short(name))).collect(),
-        false => format!("{:>14}{:>26}", "median", "lowest"),
+        true => names.iter().map(|name| format!("{:>11}", short(name))).collect(),
+        false => format!("{:>11}{:>24}", "median", "lowest"),
     };
-    push(text, format_args!("  {:>8}{titles}{:>26}{:>14}", "step", "highest", "apart"));
+    push(text, format_args!("  {:>8}{titles}{:>24}{:>11}", "step", "highest", "apart"));
     for (number, held) in &common {
         let [lowest, highest] = [false, true].map(|is_highest| extreme(&names, held, is_highest));
         let columns: String = match has_columns {
-            true => held.iter().map(|&held| format!("{:>14}", bytes(held))).collect(),
-            false => format!("{:>14}{lowest:>26}", bytes(median(held.clone()))),
+            true => held.iter().map(|&held| format!("{:>11}", bytes(held))).collect(),
+            false => format!("{:>11}{lowest:>24}", bytes(median(held.clone()))),
         };
         push(
             text,
-            format_args!("  {number:>8}{columns}{highest:>26}{:>14}", bytes(spread(held))),
+            format_args!("  {number:>8}{columns}{highest:>24}{:>11}", bytes(spread(held))),
         );
     }
     push_rest(text, count);
