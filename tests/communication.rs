@@ -136,7 +136,8 @@ fn each_block_is_one_handle_that_all_peers_reach() {
 fn a_fabric_without_a_channel_is_left_out_as_nccl_does() {
     for code in [Code::NOT_PERMITTED, Code::NOT_SUPPORTED] {
         let mut plan = plan();
-        plan.machine.devices[0].handles = HandleProperties { posix: true, fabric: true, rdma: true };
+        plan.machine.devices[0].handles =
+            HandleProperties { posix: true, fabric: true, rdma: true };
         let rig = plan.start();
         let book = rig.create_pool();
         rig.machine.faults().fail(Target::call(Call::Create), 1, Times::Once, code);
@@ -259,7 +260,8 @@ fn a_paused_pool_is_registered_anew_where_it_was() {
 /// Every driver call of a pool's life failed in turn: what is registered is what is mapped.
 #[test]
 fn faults_leave_registered_what_is_mapped() {
-    let calls = [Call::Reserve, Call::Create, Call::Map, Call::SetAccess, Call::Unmap, Call::Release];
+    let calls =
+        [Call::Reserve, Call::Create, Call::Map, Call::SetAccess, Call::Unmap, Call::Release];
     let all = some_or_all(&calls[..4], &calls[..]);
     for &call in all {
         for nth in 1..40 {

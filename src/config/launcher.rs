@@ -40,7 +40,8 @@ mod tests {
         assert_eq!(rank_of(&torchrun_in_slurm), Some(3));
         let mpi = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
         assert_eq!(rank_of(&mpi), Some(0));
-        for (rank, count) in [("1", "1"), ("2", "2"), ("captain", "2"), ("0", "many"), ("-1", "2")] {
+        for (rank, count) in [("1", "1"), ("2", "2"), ("captain", "2"), ("0", "many"), ("-1", "2")]
+        {
             assert_eq!(rank_of(&[("RANK", rank), ("WORLD_SIZE", count)]), None, "{rank} {count}");
         }
         assert_eq!(rank_of(&[("RANK", "1")]), None);

@@ -155,12 +155,8 @@ mod tests {
 
     #[test]
     fn what_a_device_has_is_given_and_what_it_is_known_to_lack_is_not_asked_for() {
-        let all = [
-            Shareable::None,
-            Shareable::PosixFd,
-            Shareable::Fabric,
-            Shareable::PosixFdOrFabric,
-        ];
+        let all =
+            [Shareable::None, Shareable::PosixFd, Shareable::Fabric, Shareable::PosixFdOrFabric];
         let wishes = all
             .into_iter()
             .flat_map(|shareable| [false, true].map(|rdma| options(shareable, rdma)));

@@ -27,12 +27,7 @@ pub type genesis_pool_map = Option<
 /// is under way. It must not throw.
 #[allow(non_camel_case_types)]
 pub type genesis_pool_unmap = Option<
-    unsafe extern "C" fn(
-        user_data: *mut c_void,
-        device: c_int,
-        ptr: *mut c_void,
-        bytes: usize,
-    ),
+    unsafe extern "C" fn(user_data: *mut c_void, device: c_int, ptr: *mut c_void, bytes: usize),
 >;
 
 /// With whom the memory of a pool is registered. Any thread may call the functions, and as long as

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use once_cell::sync::OnceCell;
 
-use super::directory::is_representable;
 use super::communication::Communication;
+use super::directory::is_representable;
 use super::extents::{Extent, ExtentId, ExtentTable};
 use super::ledger::{Ledger, Refusal};
 use crate::base::DeviceOrdinal;

@@ -182,7 +182,11 @@ impl ExtentTable {
     }
 
     /// Sets whether the extent's only view is registered; returns with whom, if it was before.
-    pub fn set_registered(&mut self, id: ExtentId, is_registered: bool) -> Option<Arc<Communication>> {
+    pub fn set_registered(
+        &mut self,
+        id: ExtentId,
+        is_registered: bool,
+    ) -> Option<Arc<Communication>> {
         let extent = self.get_mut(id)?;
         let was_registered = std::mem::replace(&mut extent.is_registered, is_registered);
         extent.communication.clone().filter(|_| was_registered)

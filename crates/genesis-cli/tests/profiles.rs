@@ -239,5 +239,9 @@ fn ranks_are_side_by_side() {
     check_refused(&run(&["report", &folder_name]), 2, "two files are of rank 2: leave one out");
     let empty = scratch("no ranks");
     let _ = std::fs::create_dir(&empty);
-    check_refused(&run(&["report", &empty.to_string_lossy()]), 2, "no profile (.json) and no trace");
+    check_refused(
+        &run(&["report", &empty.to_string_lossy()]),
+        2,
+        "no profile (.json) and no trace",
+    );
 }

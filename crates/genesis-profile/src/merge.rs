@@ -15,7 +15,8 @@ pub fn merge(mut processes: Vec<(String, Profile)>) -> Profile {
         return processes.remove(0).1;
     }
     let began = processes.iter().map(|(_, profile)| profile.started_unix_ns).min().unwrap_or(0);
-    let mut merged = Profile { format: FORMAT.to_owned(), started_unix_ns: began, ..Profile::default() };
+    let mut merged =
+        Profile { format: FORMAT.to_owned(), started_unix_ns: began, ..Profile::default() };
     for (number, (name, profile)) in (0..).zip(processes) {
         append(&mut merged, (number, &name), profile);
     }
@@ -136,7 +137,8 @@ fn describe(merged: &mut Profile, process: &str, profile: &Profile) {
         merged.strategy = profile.strategy.clone();
         merged.backend = profile.backend.clone();
     }
-    for (all, own) in [(&mut merged.strategy, &profile.strategy), (&mut merged.backend, &profile.backend)]
+    for (all, own) in
+        [(&mut merged.strategy, &profile.strategy), (&mut merged.backend, &profile.backend)]
     {
         if !all.split(", ").any(|known| known == own) {
             all.push_str(&format!(", {own} ({process})"));

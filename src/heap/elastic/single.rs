@@ -64,7 +64,9 @@ impl Extents {
             state.visit_free_extents(&extents, self.store.granule_bytes(), |slot, address, id| {
                 let bytes = bytes_of(id);
                 let fits = (least_bytes..=most_bytes).contains(&bytes);
-                if fits && best.is_none_or(|(smallest, lowest, _)| (bytes, address) < (smallest, lowest))
+                if fits
+                    && best
+                        .is_none_or(|(smallest, lowest, _)| (bytes, address) < (smallest, lowest))
                 {
                     best = Some((bytes, address, slot));
                 }

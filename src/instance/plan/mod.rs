@@ -38,7 +38,6 @@ const PATIENCE_AT_EXIT: Duration = Duration::from_secs(2);
 /// A longer file is no plan.
 const LONGEST_FILE_BYTES: u64 = 64 << 20;
 
-
 /// What the file had.
 static READ: OnceCell<Vec<DevicePlan>> = OnceCell::new();
 /// The file is not for this process.

@@ -55,7 +55,9 @@ pub(crate) fn load_all(
         processes.push((rank, name, profile));
     }
     processes.sort_by_key(|(rank, ..)| rank.unwrap_or(u64::MAX));
-    if let Some(pair) = processes.windows(2).find(|pair| pair[0].0.is_some() && pair[0].0 == pair[1].0) {
+    if let Some(pair) =
+        processes.windows(2).find(|pair| pair[0].0.is_some() && pair[0].0 == pair[1].0)
+    {
         return Err(Error::usage(format!("two files are of {}: leave one out", pair[0].1)));
     }
     Ok(processes.into_iter().map(|(_, name, profile)| (name, profile)).collect())

@@ -88,7 +88,11 @@ fn push_fullest(text: &mut String, rows: &[Row<'_>]) {
     if let Some(row) = rows.iter().min_by_key(left) {
         push(
             text,
-            format_args!("\nThe fullest: {}, with {} left at its peak", row.name, bytes(left(&row))),
+            format_args!(
+                "\nThe fullest: {}, with {} left at its peak",
+                row.name,
+                bytes(left(&row))
+            ),
         );
     }
 }
@@ -196,19 +200,16 @@ fn push_steps(text: &mut String, processes: &[(String, Profile)]) {
             true => held.iter().map(|&held| format!("{:>11}", bytes(held))).collect(),
             false => format!("{:>11}{lowest:>24}", bytes(median(held.clone()))),
         };
-        push(
-            text,
-            format_args!("  {number:>8}{columns}{highest:>24}{:>11}", bytes(spread(held))),
-        );
+        push(text, format_args!("  {number:>8}{columns}{highest:>24}{:>11}", bytes(spread(held))));
     }
     push_rest(text, count);
 }
 
 /// `1.5 GiB (rank 3)`: of those that hold least or most, the first.
 fn extreme(names: &[&str], held: &[u64], is_highest: bool) -> String {
-    let order = |&(row, &held): &(usize, &u64)| {
-        (if is_highest { u64::MAX - held } else { held }, row)
-    };
+    let order =
+        |&(row, &held): &(usize, &u64)| (if is_highest { u64::MAX - held } else { held }, row);
     let found = held.iter().enumerate().min_by_key(order);
-    found.map_or_else(String::new, |(row, held)| format!("{} ({})", bytes(*held), short(names[row])))
+    found
+        .map_or_else(String::new, |(row, held)| format!("{} ({})", bytes(*held), short(names[row])))
 }

@@ -32,7 +32,8 @@ impl Pausing {
     }
 
     fn with_memory(device: &dyn Device, address: u64) -> Result<Self> {
-        let no_memory = DriverError { call: genesis::driver::Call::HostAllocate, code: Code::OUT_OF_MEMORY };
+        let no_memory =
+            DriverError { call: genesis::driver::Call::HostAllocate, code: Code::OUT_OF_MEMORY };
         let mut least = Self { lock_ns: u64::MAX, to_host_ns: u64::MAX, to_device_ns: u64::MAX };
         for _ in 0..ROUNDS {
             // New pages each time: those of before are in memory already.
