@@ -307,3 +307,19 @@ fn only_elastic_has_such_pools() {
     rig.heap.release_pool(DEVICE, POOL).unwrap();
     rig.finish();
 }
+
+/// What another pool has of its own is known as long as its blocks live.
+#[test]
+fn another_pools_memory_goes_back_to_where_it_came_from() {
+    const OTHER: PoolId = PoolId(0, 4);
+    let rig = plan().start();
+    let options = PoolOptions { keeps_whole: true, ..PoolOptions::default() };
+    rig.heap.create_pool(DEVICE, OTHER, options).unwrap();
+    rig.heap.begin_pool_of_thread(DEVICE, OTHER).unwrap();
+    let block = rig.allocate_and_touch(3 * MIB, A);
+    rig.heap.end_pool(DEVICE, OTHER).unwrap();
+    (0..2).for_each(|_| rig.heap.release_pool(DEVICE, OTHER).unwrap());
+    let book = rig.create_pool();
+    rig.free(block);
+    rig.finish_pool(&book);
+}

@@ -274,9 +274,7 @@ TagVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CTagUsage))
 PoolMap = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
 )
-PoolUnmap = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
-)
+PoolUnmap = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
 #: ``genesis_neighbour_visitor``.
 NeighbourVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CNeighbour))
 #: ``genesis_live_block_visitor``.

@@ -33,7 +33,7 @@ class Neighbour:
 
 
 def neighbours(device: int = 0) -> list[Neighbour]:
-    """The processes that share ``device`` with this one, itself first; empty if it is not shared."""
+    """The processes that share ``device`` with this one, itself first; none if it is not shared."""
     found: list[Neighbour] = []
 
     def visit(_user: Any, raw: Any) -> None:

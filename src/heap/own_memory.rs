@@ -29,9 +29,11 @@ use crate::memory::{Communication, Registrar, SegmentStore};
 impl DeviceHeap<'_> {
     /// `Heap::create_pool` of the device.
     pub(super) fn create_pool(self, pool: PoolId, options: PoolOptions) -> Result<()> {
+        let holds_memory = |lane: &&Lane| !lane.lock().blocks.is_empty();
+        let in_use: Vec<PoolNumber> = self.lanes().filter(holds_memory).map(Lane::pool).collect();
         if options.communicates {
             let communication = self.open_communication(options.registrar)?;
-            return self.pools.create(pool, None, Some(Arc::new(communication)), &[]);
+            return self.pools.create(pool, None, Some(Arc::new(communication)), &in_use);
         }
         let PoolOptions { keeps_whole, has_arenas, source, .. } = options;
         if source.is_some() && self.is_guarded {
@@ -50,8 +52,6 @@ impl DeviceHeap<'_> {
         let segments = |store| Segments { store };
         let own =
             store.map(|store| OwnMemory { segments: segments(store), keeps_whole, has_arenas });
-        let holds_memory = |lane: &&Lane| !lane.lock().blocks.is_empty();
-        let in_use: Vec<PoolNumber> = self.lanes().filter(holds_memory).map(Lane::pool).collect();
         self.pools.create(pool, own.map(Arc::new), None, &in_use)
     }
 

@@ -14,7 +14,7 @@ import pytest
 import genesis
 from support import tier
 
-PROGRAM = '''
+PROGRAM = """
 import os, torch, genesis, genesis.torch, torch.distributed as dist
 genesis.torch.enable()
 dist.init_process_group("gloo")
@@ -40,7 +40,7 @@ except RuntimeError as error:
 else:
     raise AssertionError("rank 1 has freed a block")
 dist.destroy_process_group()
-'''
+"""
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,11 @@ def test_ranks_side_by_side(tmp_path: Path, count: int) -> None:
         timeout=240,
         stdin=subprocess.DEVNULL,
     )
-    names = {f"{name}-rank{rank}.{ending}" for rank in range(count)
-             for name, ending in (("profile", "json"), ("trace", "gtr"))}
+    names = {
+        f"{name}-rank{rank}.{ending}"
+        for rank in range(count)
+        for name, ending in (("profile", "json"), ("trace", "gtr"))
+    }
     assert {file.name for file in tmp_path.iterdir()} == {*names, "train.py"}
     for rank in range(count):
         profile = json.loads((tmp_path / f"profile-rank{rank}.json").read_text())

@@ -81,25 +81,25 @@ def nccl_pool(
 ) -> NcclPool:
     """A private pool of the current device for buffers of NCCL and RDMA. In direct mode.
 
-    Each block is one handle of the driver, made as ``ncclMemAlloc`` makes it; it is never moved, and
-    nobody else gets its memory while the pool lives. Ranks that make the same requests and frees in
-    the same order, on one stream, get blocks at the same offsets.
+    Each block is one handle of the driver, made as ``ncclMemAlloc`` makes it; it is never moved,
+    and nobody else gets its memory while the pool lives. Ranks that make the same requests and
+    frees in the same order, on one stream, get blocks at the same offsets.
 
-    ``register(device, address, bytes)`` is called once memory is mapped, and ``deregister`` before it
-    is unmapped, in the thread that allocates, pauses or resumes. They must not allocate from the
+    ``register(device, address, bytes)`` is called once memory is mapped, and ``deregister`` before
+    it is unmapped, in the thread that allocates, pauses or resumes. They must not allocate from the
     pool. If ``register`` raises, the request fails, and the exception goes to ``sys.excepthook``.
 
     With ``tag`` the memory is paused and resumed with that tag (:func:`genesis.pause`), and comes
     back at its addresses; ``backup`` is that of :func:`genesis.tag`.
     """
     if not _enable.is_enabled():
-        raise RuntimeError("genesis.torch.nccl_pool is for direct mode: call genesis.torch.enable()")
+        raise RuntimeError(
+            "genesis.torch.nccl_pool is for direct mode: call genesis.torch.enable()"
+        )
     return NcclPool(register, deregister, tag, _tags.backup_number(backup))
 
 
-def _registrar(
-    register: Optional[Hook], deregister: Optional[Hook]
-) -> _private_pools.Registrar:
+def _registrar(register: Optional[Hook], deregister: Optional[Hook]) -> _private_pools.Registrar:
     """Functions of C that call the hooks."""
 
     def mapped(_data: object, device: int, address: int, size: int) -> int:
@@ -120,7 +120,7 @@ def _call(hook: Optional[Hook], device: int, address: int, size: int) -> bool:
         return True
     try:
         hook(device, address, size)
-    except BaseException as error:  # noqa: BLE001 (nothing may leave a function of C)
+    except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
         return False
     return True
