@@ -196,44 +196,6 @@ class CPoolSource(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("user_data", "allocate", "free")]
 
 
-class CPoolRegistrar(ctypes.Structure):
-    """``genesis_pool_registrar``: addresses."""
-
-    _fields_ = [(name, ctypes.c_void_p) for name in ("user_data", "map", "unmap")]
-
-
-class CPoolCommunication(ctypes.Structure):
-    """``genesis_pool_communication``."""
-
-    _fields_ = [
-        ("granularity_bytes", ctypes.c_size_t),
-        ("handle_types", ctypes.c_int),
-        ("is_rdma", ctypes.c_int),
-        ("peer_count", ctypes.c_size_t),
-    ]
-
-
-class CNeighbour(ctypes.Structure):
-    """``genesis_neighbour``."""
-
-    _fields_ = [
-        ("process", ctypes.c_int),
-        ("is_own", ctypes.c_int),
-        *(
-            (name, ctypes.c_size_t)
-            for name in (
-                "live_bytes",
-                "cached_bytes",
-                "held_bytes",
-                "guarantee_bytes",
-                "limit_bytes",
-                "part_bytes",
-            )
-        ),
-        ("program", ctypes.c_char_p),
-    ]
-
-
 class CTagUsage(ctypes.Structure):
     """``genesis_tag_usage``."""
 
@@ -276,7 +238,7 @@ PoolMap = ctypes.CFUNCTYPE(
 )
 PoolUnmap = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
 #: ``genesis_neighbour_visitor``.
-NeighbourVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CNeighbour))
+NeighbourVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_structs.CNeighbour))
 #: ``genesis_live_block_visitor``.
 LiveBlockVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CLiveBlock))
 
@@ -312,11 +274,11 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_private_pool_create": (_Status, [_Int, CPoolId, _Int, _Pointer(CPoolSource)]),
     "genesis_private_pool_communication_create": (
         _Status,
-        [_Int, CPoolId, _Pointer(CPoolRegistrar)],
+        [_Int, CPoolId, _Pointer(_structs.CPoolRegistrar)],
     ),
     "genesis_private_pool_communication_get": (
         _Status,
-        [_Int, CPoolId, _Pointer(CPoolCommunication)],
+        [_Int, CPoolId, _Pointer(_structs.CPoolCommunication)],
     ),
     "genesis_private_pool_begin": (_Status, [_Int, CPoolId]),
     "genesis_private_pool_end": (_Status, [_Int, CPoolId]),

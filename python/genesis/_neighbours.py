@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from . import _library
+from . import _library, _structs
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def neighbours(device: int = 0) -> list[Neighbour]:
     return found
 
 
-def _neighbour(raw: _library.CNeighbour) -> Neighbour:
+def _neighbour(raw: _structs.CNeighbour) -> Neighbour:
     return Neighbour(
         process=raw.process,
         is_own=bool(raw.is_own),

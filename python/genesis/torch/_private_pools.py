@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from .. import _library, _sizes, _tags
+from .. import _library, _sizes, _structs, _tags
 
 PoolId = tuple[int, int]
 #: Addresses of an argument and of the functions that get memory and take it back.
@@ -97,13 +97,13 @@ def create_arena(device: int, pool: PoolId) -> None:
 
 def create_communication(device: int, pool: PoolId, registrar: Optional[Registrar]) -> None:
     """Makes a pool for NCCL and RDMA, and counts a use."""
-    raw = None if registrar is None else ctypes.byref(_library.CPoolRegistrar(None, *registrar))
+    raw = None if registrar is None else ctypes.byref(_structs.CPoolRegistrar(None, *registrar))
     _library.call("genesis_private_pool_communication_create", device, _c(pool), raw)
 
 
 def communication(device: int, pool: PoolId) -> Communication:
     """How the memory of such a pool is made."""
-    raw = _library.CPoolCommunication()
+    raw = _structs.CPoolCommunication()
     _library.call("genesis_private_pool_communication_get", device, _c(pool), ctypes.byref(raw))
     return Communication(
         granularity_bytes=raw.granularity_bytes,

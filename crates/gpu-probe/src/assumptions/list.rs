@@ -1,6 +1,8 @@
 //! The list of assumptions: statements, and their meaning for the design if they hold or fail.
 
-use super::{Assumption, aliases, captures, communication, handle_reuse, mappings, neighbours, queue, waits};
+use super::{
+    Assumption, aliases, captures, communication, handle_reuse, mappings, neighbours, queue, waits,
+};
 
 const TOLD_APART: &str = "Streams are told apart although their handles come again.";
 const CONFUSED: &str = "A stream's handle is taken for its identity: programs that destroy streams \
