@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files of the C interface: its functions and their types.
-const SOURCES: [&str; 33] = [
+const SOURCES: [&str; 35] = [
     "src/base/backup.rs",
     "src/base/error.rs",
     "src/base/gauge.rs",
@@ -17,6 +17,7 @@ const SOURCES: [&str; 33] = [
     "src/ffi/annotations.rs",
     "src/ffi/arenas.rs",
     "src/ffi/callbacks.rs",
+    "src/ffi/communication_pools.rs",
     "src/ffi/cupy.rs",
     "src/ffi/dlpack.rs",
     "src/ffi/fixed_pools.rs",
@@ -24,6 +25,7 @@ const SOURCES: [&str; 33] = [
     "src/ffi/live.rs",
     "src/ffi/memory.rs",
     "src/ffi/memory_managers.rs",
+    "src/ffi/neighbours.rs",
     "src/ffi/objects.rs",
     "src/ffi/onnxruntime.rs",
     "src/ffi/peers.rs",

@@ -246,6 +246,47 @@ typedef int (*genesis_out_of_memory_callback)(void *user_data, int device, size_
 // called for messages of its own calls, which could go on for ever.
 typedef void (*genesis_log_callback)(void *user_data, genesis_log_level level, const char *message);
 
+// Names a private pool of a device.
+typedef struct {
+    // The first of PyTorch's two numbers for it, or any other.
+    uint64_t first;
+    // The second.
+    uint64_t second;
+} genesis_pool_id;
+
+// Called when `[ptr, ptr + bytes)` of `device` is mapped and can be accessed. Returns 0, or anything
+// else if it cannot be registered: then it is unmapped, and the request or resume that needed it
+// fails. It must neither throw nor allocate from the pool.
+typedef int (*genesis_pool_map)(void *user_data, int device, void *ptr, size_t bytes);
+
+// Called before memory for which `genesis_pool_map` has returned 0 is unmapped; no work that uses it
+// is under way. It must not throw.
+typedef void (*genesis_pool_unmap)(void *user_data, int device, void *ptr, size_t bytes);
+
+// With whom the memory of a pool is registered. Any thread may call the functions, and as long as
+// the process lives.
+typedef struct {
+    // Passed to both functions.
+    void *user_data;
+    // Registers memory.
+    genesis_pool_map map;
+    // Ends a registration.
+    genesis_pool_unmap unmap;
+} genesis_pool_registrar;
+
+// How the memory of a pool for communication is made.
+typedef struct {
+    // Blocks are multiples of so many bytes: the driver's recommended granularity.
+    size_t granularity_bytes;
+    // How handles can be shared, bits of a `CUmemAllocationHandleType`: 1 by file descriptor, 8 over
+    // a fabric. Fewer once the driver has refused one.
+    int handle_types;
+    // 1 if network cards can reach the memory (GPUDirect RDMA), otherwise 0.
+    int is_rdma;
+    // How many other devices of the process can access it.
+    size_t peer_count;
+} genesis_pool_communication;
+
 // Names a block in another process. It may be copied and sent any way that keeps its bytes.
 typedef struct {
     // What only the library reads. The first 40 are the same in all handles of a block while it is
@@ -351,6 +392,32 @@ typedef struct {
     uint64_t overflows;
 } genesis_memory_manager_stats;
 
+// A process that shares a device with this one.
+typedef struct {
+    // The process's number.
+    int process;
+    // 1 for this process itself, otherwise 0.
+    int is_own;
+    // What is live in it, in bytes, as it has last said; at most a second ago.
+    size_t live_bytes;
+    // What it has cached, in bytes.
+    size_t cached_bytes;
+    // What it holds of the device, in bytes.
+    size_t held_bytes;
+    // What the others leave to it, in bytes.
+    size_t guarantee_bytes;
+    // The most that it may hold, in bytes; `SIZE_MAX` if there is no limit.
+    size_t limit_bytes;
+    // Its part of the device by its weight, in bytes; 0 if it has none.
+    size_t part_bytes;
+    // Its program's name.
+    const char *program;
+} genesis_neighbour;
+
+// Called for each process; `neighbour` is valid until it returns. It may call any function of the
+// library and must not throw.
+typedef void (*genesis_neighbour_visitor)(void *user_data, const genesis_neighbour *neighbour);
+
 // The functions for the memory of one device, in the types of the options of ONNX Runtime's CUDA
 // provider: `gpu_external_` and the member's name.
 typedef struct {
@@ -361,14 +428,6 @@ typedef struct {
     // Returns all cached memory of the device to the driver.
     void (*empty_cache)(void);
 } genesis_onnxruntime_functions;
-
-// Names a private pool of a device.
-typedef struct {
-    // The first of PyTorch's two numbers for it, or any other.
-    uint64_t first;
-    // The second.
-    uint64_t second;
-} genesis_pool_id;
 
 // Returns `bytes` new bytes of memory of `device`, aligned to 512, for use on `stream`; NULL if
 // there are none. It must neither throw nor allocate from the pool.
@@ -745,6 +804,42 @@ genesis_status genesis_out_of_memory_callback_remove(uint64_t id);
 // one has returned.
 genesis_status genesis_log_callback_set(genesis_log_callback callback, void *user_data);
 
+// Makes a private pool of `device` for buffers of NCCL or RDMA, and counts a use of it, like
+// `genesis_private_pool_hold`.
+//
+// Each block is one handle of the driver, made as `ncclMemAlloc` makes it: shareable by file
+// descriptor and over a fabric, without the fabric where the driver refuses that; for GPUDirect RDMA
+// if the device can; of the recommended granularity; accessible to every device of the process that
+// can access it. As long as the pool is held a block stays where it is, free ones too, and nobody
+// else gets its memory. Processes that make the same requests of it in the same order on one stream
+// get blocks at the same offsets from its first block; a request waits for the device if a freed
+// block is still used by other streams. While a stream is captured it does not wait.
+//
+// If `registrar` is not NULL it is called when memory is mapped and unmapped, also when its tag
+// (`genesis_private_pool_tag_set`) is resumed and paused.
+//
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is held, or if a function of the registrar is
+// NULL; `GENESIS_STATUS_NOT_SUPPORTED` under strategies other than Elastic, and without virtual
+// memory management.
+//
+// The caller's part:
+// `registrar` is NULL or points to a registrar, whose functions and user data stay valid as long as
+// the process lives.
+genesis_status genesis_private_pool_communication_create(int device,
+                                                         genesis_pool_id pool,
+                                                         const genesis_pool_registrar *registrar);
+
+// Writes to `communication` how the memory of a pool is made that
+// `genesis_private_pool_communication_create` has made. Any thread, at any time.
+//
+// Returns `GENESIS_STATUS_INVALID_ARGUMENT` for any other pool.
+//
+// The caller's part:
+// `communication` is NULL, which is an error, or points to a writable `genesis_pool_communication`.
+genesis_status genesis_private_pool_communication_get(int device,
+                                                      genesis_pool_id pool,
+                                                      genesis_pool_communication *communication);
+
 // Allocates like `genesis_malloc`, for CuPy. A failure returns NULL and sets the last error.
 void *genesis_cupy_malloc(genesis_stream stream, size_t size, int device);
 
@@ -1105,6 +1200,16 @@ genesis_status genesis_memory_manager_buffer_create(genesis_memory_manager *mana
                                                     size_t size,
                                                     size_t alignment,
                                                     genesis_dlpack_buffer **buffer);
+
+// Calls `visit` for every process that shares `device` with this one under the name in
+// `GENESIS_SHARE`: for this one first, then for the others; never, if the device is not shared. A
+// process that has ended is not among them. Reads a small file. Any thread, at any time.
+//
+// The caller's part:
+// `visit` is NULL, which is an error, or good until this function returns, as is `user_data`.
+genesis_status genesis_neighbours_visit(int device,
+                                        genesis_neighbour_visitor visit,
+                                        void *user_data);
 
 // Writes the functions for the memory of `device`, one of the first 32, to `functions`. They stay
 // valid.

@@ -40,6 +40,7 @@ from ._memory_stats import (
     detailed_memory_stats,
     memory_stats,
 )
+from ._neighbours import Neighbour, neighbours
 from ._snapshot import snapshot
 from ._statistics import (
     Gauge,
@@ -81,6 +82,7 @@ __all__ = [
     "MemoryManager",
     "MemoryManagerStats",
     "MemoryStats",
+    "Neighbour",
     "OutOfMemoryError",
     "PoolStats",
     "Stats",
@@ -102,6 +104,7 @@ __all__ = [
     "memory_manager",
     "memory_profiler",
     "memory_stats",
+    "neighbours",
     "options",
     "pause",
     "pool_stats",

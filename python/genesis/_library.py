@@ -232,6 +232,13 @@ AGE_UNKNOWN = 2**64 - 1
 NO_LIMIT = ctypes.c_size_t(-1).value
 #: ``genesis_tag_visitor``.
 TagVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CTagUsage))
+#: ``genesis_pool_map`` and ``genesis_pool_unmap``.
+PoolMap = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
+)
+PoolUnmap = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
+#: ``genesis_neighbour_visitor``.
+NeighbourVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_structs.CNeighbour))
 #: ``genesis_live_block_visitor``.
 LiveBlockVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CLiveBlock))
 
@@ -263,7 +270,16 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_stats_reset_peak": (_Status, [_Int]),
     "genesis_pool_stats_get": (_Status, [_Int, _Int, _Pointer(CPoolStats)]),
     "genesis_live_blocks_visit": (_Status, [_Int, _Size, LiveBlockVisitor, ctypes.c_void_p]),
+    "genesis_neighbours_visit": (_Status, [_Int, NeighbourVisitor, ctypes.c_void_p]),
     "genesis_private_pool_create": (_Status, [_Int, CPoolId, _Int, _Pointer(CPoolSource)]),
+    "genesis_private_pool_communication_create": (
+        _Status,
+        [_Int, CPoolId, _Pointer(_structs.CPoolRegistrar)],
+    ),
+    "genesis_private_pool_communication_get": (
+        _Status,
+        [_Int, CPoolId, _Pointer(_structs.CPoolCommunication)],
+    ),
     "genesis_private_pool_begin": (_Status, [_Int, CPoolId]),
     "genesis_private_pool_end": (_Status, [_Int, CPoolId]),
     "genesis_private_pool_hold": (_Status, [_Int, CPoolId, _Int]),

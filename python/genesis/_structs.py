@@ -1,4 +1,5 @@
-"""The structs of arenas, fixed-size pools and memory managers, as C has them."""
+"""The structs of arenas, fixed-size pools, memory managers, pools for NCCL and neighbours, as C has
+them."""
 
 from __future__ import annotations
 
@@ -100,4 +101,42 @@ class CMemoryManagerStats(ctypes.Structure):
                 "overflows",
             )
         ),
+    ]
+
+
+class CPoolRegistrar(ctypes.Structure):
+    """``genesis_pool_registrar``: addresses."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("user_data", "map", "unmap")]
+
+
+class CPoolCommunication(ctypes.Structure):
+    """``genesis_pool_communication``."""
+
+    _fields_ = [
+        ("granularity_bytes", ctypes.c_size_t),
+        ("handle_types", ctypes.c_int),
+        ("is_rdma", ctypes.c_int),
+        ("peer_count", ctypes.c_size_t),
+    ]
+
+
+class CNeighbour(ctypes.Structure):
+    """``genesis_neighbour``."""
+
+    _fields_ = [
+        ("process", ctypes.c_int),
+        ("is_own", ctypes.c_int),
+        *(
+            (name, ctypes.c_size_t)
+            for name in (
+                "live_bytes",
+                "cached_bytes",
+                "held_bytes",
+                "guarantee_bytes",
+                "limit_bytes",
+                "part_bytes",
+            )
+        ),
+        ("program", ctypes.c_char_p),
     ]

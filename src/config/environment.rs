@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 
 use super::device_limits;
+use super::launcher;
 use super::option::{OptionSpec, Parse};
+use super::plan_options::GLOBAL_RANK;
 use super::settings::{LogLevel, Settings};
 use super::share_options::DEVICE_LIMITS;
 use super::table::{OPTIONS, PREFIX, unknown_name};
@@ -61,6 +63,9 @@ impl Settings {
                 Ok(limits) => settings.device_limits = limits,
                 Err(mistake) => mistakes.push(mistake),
             }
+        }
+        if !environment.contains_key(OsStr::new(GLOBAL_RANK.name)) {
+            settings.global_rank = launcher::rank(&environment);
         }
         match mistakes.len() {
             0 => Ok((settings, warnings)),

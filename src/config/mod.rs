@@ -8,6 +8,7 @@ mod backup_options;
 mod device_limits;
 mod document;
 mod environment;
+mod launcher;
 mod nearest;
 mod option;
 mod plan_options;

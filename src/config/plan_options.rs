@@ -1,7 +1,7 @@
 //! The options of memory made ready beforehand.
 
 use super::option::{Alias, OptionSpec, Parse, assign};
-use super::value::{OFF, bytes, optional, show_bytes, show_optional, whole};
+use super::value::{OFF, Read, bytes, optional, show_bytes, show_optional, whole};
 
 pub(super) const PREALLOCATE: OptionSpec = OptionSpec {
     name: "GENESIS_PREALLOCATE",
@@ -33,11 +33,13 @@ pub(super) const PLAN: OptionSpec = OptionSpec {
 /// The word for a program of one process.
 const NONE: &str = "none";
 
-const READ_RANK: Parse = |settings, text| {
+const READ_RANK: Parse = |settings, text| assign(&mut settings.rank, rank_or_none(text));
+
+/// 0 is a rank.
+fn rank_or_none(text: &str) -> Read<Option<u64>> {
     let is_none = text.eq_ignore_ascii_case(NONE);
-    let rank = if is_none { Ok(None) } else { whole(text, 0..=u64::MAX).map(Some) };
-    assign(&mut settings.rank, rank)
-};
+    if is_none { Ok(None) } else { whole(text, 0..=u64::MAX).map(Some) }
+}
 
 pub(super) const RANK: OptionSpec = OptionSpec {
     name: "GENESIS_RANK",
@@ -52,4 +54,18 @@ pub(super) const RANK: OptionSpec = OptionSpec {
     runtime: false,
     parse: READ_RANK,
     show: |settings| show_optional(settings.rank, NONE, |rank| rank.to_string()),
+};
+
+pub(super) const GLOBAL_RANK: OptionSpec = OptionSpec {
+    name: "GENESIS_GLOBAL_RANK",
+    aliases: &[],
+    values: "a number, or `none`",
+    summary: "Which of its program's processes on all machines this one is.",
+    help: "Where it is not set, what torchrun (RANK), mpirun (OMPI_COMM_WORLD_RANK) or srun \
+           (SLURM_PROCID) says of one of several. It is put into the names of the files that \
+           GENESIS_TRACE, GENESIS_PROFILE and GENESIS_METRICS name: run.json becomes run-rank3.json, \
+           unless %r in the name stands for it.",
+    runtime: false,
+    parse: |settings, text| assign(&mut settings.global_rank, rank_or_none(text)),
+    show: |settings| show_optional(settings.global_rank, NONE, |rank| rank.to_string()),
 };

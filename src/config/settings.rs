@@ -278,6 +278,9 @@ pub struct Settings {
     /// The number of this process among those of its program on the machine; `None`: it is the only
     /// one.
     pub rank: Option<u64>,
+    /// The number of this process among those of its program on all machines; `None`: it is the only
+    /// one, or that is not known.
+    pub global_rank: Option<u64>,
     /// How much of each device is taken from the driver when it is first used, in bytes.
     pub preallocate_bytes: u64,
     /// The file to write a profile of the whole run to at exit; `None` for no profile.
@@ -348,6 +351,7 @@ impl Default for Settings {
             trace_flush_seconds: 1.0,
             plan: None,
             rank: None,
+            global_rank: None,
             preallocate_bytes: 0,
             profile: None,
             profile_events: 1 << 20,

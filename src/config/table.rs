@@ -105,6 +105,7 @@ pub static OPTIONS: &[OptionSpec] = &[
     plan::PREALLOCATE,
     plan::PLAN,
     plan::RANK,
+    plan::GLOBAL_RANK,
     device::RESERVE,
     device::PAGE_SIZE,
     device::CUTOFF,

@@ -81,6 +81,7 @@ fn unusual() -> Settings {
         trace_flush_seconds: 0.25,
         plan: Some("/tmp/train.plan".to_owned()),
         rank: Some(7),
+        global_rank: Some(71),
         preallocate_bytes: 2 << 30,
         profile: Some("/tmp/profile-%p.html".to_owned()),
         profile_events: 0,

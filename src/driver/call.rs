@@ -20,6 +20,8 @@ impl Code {
     pub const NOT_INITIALIZED: Self = Self(3);
     /// `CUDA_ERROR_DEINITIALIZED`: the process is exiting and the driver has gone.
     pub const DEINITIALIZED: Self = Self(4);
+    /// `CUDA_ERROR_INVALID_DEVICE`: there is no device of that number.
+    pub const INVALID_DEVICE: Self = Self(101);
     /// `CUDA_ERROR_INVALID_CONTEXT`.
     pub const INVALID_CONTEXT: Self = Self(201);
     /// `CUDA_ERROR_INVALID_HANDLE`.

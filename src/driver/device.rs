@@ -30,6 +30,8 @@ pub enum Shareable {
     /// By a fabric handle, over the machines of an NVLink domain. The process needs access to
     /// an IMEX channel.
     Fabric,
+    /// As either of the two.
+    PosixFdOrFabric,
 }
 
 /// What physical memory can be used for other than mapping it in this process. The default is
@@ -145,6 +147,12 @@ pub trait Device: Sharing + Send + Sync + fmt::Debug {
     /// device without virtual memory management, and if the device is already known to lack one
     /// of the options. If this succeeds, [`Self::create`] may still fail.
     fn granularity(&self, options: HandleOptions) -> Result<u64>;
+
+    /// The granularity that the driver recommends for memory created with `options`, in bytes: a
+    /// multiple of [`Self::granularity`], which fails alike.
+    fn recommended_granularity(&self, options: HandleOptions) -> Result<u64> {
+        self.granularity(options)
+    }
 
     /// Reserves `bytes` of address space aligned to `alignment_bytes` (0: to the granularity).
     /// Takes no physical memory. `OUT_OF_MEMORY` here means address space.

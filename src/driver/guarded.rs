@@ -257,6 +257,10 @@ impl Device for Guarded {
         self.driver.granularity(options)
     }
 
+    fn recommended_granularity(&self, options: HandleOptions) -> Result<u64> {
+        self.driver.recommended_granularity(options)
+    }
+
     fn reserve(&self, bytes: u64, alignment_bytes: u64) -> Result<u64> {
         self.driver.reserve(bytes, alignment_bytes)
     }

@@ -30,6 +30,9 @@ impl HandleOptions {
     }
 }
 
+/// Asks a device for a granularity of memory with these options.
+type Ask = fn(&dyn Device, HandleOptions) -> Result<u64>;
+
 /// Creates memory of one device. Methods may be called from any thread.
 #[derive(Debug)]
 pub struct Handles {
@@ -46,16 +49,29 @@ impl Handles {
     ///
     /// `NOT_SUPPORTED` on a device without virtual memory management.
     pub fn open(driver: Arc<dyn Device>, wished: HandleOptions) -> Result<Self> {
+        Self::open_by(driver, wished, |driver, options| driver.granularity(options))
+    }
+
+    /// [`Self::open`], for sizes and addresses that are multiples of what the driver recommends.
+    pub fn open_recommended(driver: Arc<dyn Device>, wished: HandleOptions) -> Result<Self> {
+        Self::open_by(driver, wished, |driver, options| driver.recommended_granularity(options))
+    }
+
+    fn open_by(driver: Arc<dyn Device>, wished: HandleOptions, ask: Ask) -> Result<Self> {
         let plain = HandleOptions::default();
-        let granularity_bytes = driver.granularity(plain)?;
+        let granularity_bytes = ask(&*driver, plain)?;
         let (sets, in_force) = (vec![plain], AtomicUsize::new(0));
         let mut handles = Self { driver, sets, in_force, granularity_bytes };
         if wished.rdma {
-            handles.add(HandleOptions { rdma: true, ..plain })?;
+            handles.add(HandleOptions { rdma: true, ..plain }, ask)?;
+        }
+        let rdma = handles.options().rdma;
+        if wished.shareable == Shareable::PosixFdOrFabric {
+            // Without a fabric the machine's own processes can still share it.
+            handles.add(HandleOptions { shareable: Shareable::PosixFd, rdma }, ask)?;
         }
         if wished.shareable != Shareable::None {
-            let rdma = handles.options().rdma;
-            handles.add(HandleOptions { rdma, ..wished })?;
+            handles.add(HandleOptions { rdma, ..wished }, ask)?;
         }
         Ok(handles)
     }
@@ -91,8 +107,8 @@ impl Handles {
     }
 
     /// Adds a set before the others, unless the device is known to lack it.
-    fn add(&mut self, set: HandleOptions) -> Result<()> {
-        match self.driver.granularity(set) {
+    fn add(&mut self, set: HandleOptions, ask: Ask) -> Result<()> {
+        match ask(&*self.driver, set) {
             Ok(bytes) => {
                 self.sets.insert(0, set);
                 self.granularity_bytes = self.granularity_bytes.max(bytes);
@@ -139,7 +155,9 @@ mod tests {
 
     #[test]
     fn what_a_device_has_is_given_and_what_it_is_known_to_lack_is_not_asked_for() {
-        let wishes = [Shareable::None, Shareable::PosixFd, Shareable::Fabric]
+        let all =
+            [Shareable::None, Shareable::PosixFd, Shareable::Fabric, Shareable::PosixFdOrFabric];
+        let wishes = all
             .into_iter()
             .flat_map(|shareable| [false, true].map(|rdma| options(shareable, rdma)));
         for wished in wishes {
@@ -152,12 +170,13 @@ mod tests {
             ] {
                 let machine = machine(can_make);
                 let handles = handles(&machine, wished);
-                let has_type = match wished.shareable {
-                    Shareable::None => true,
-                    Shareable::PosixFd => can_make.posix,
-                    Shareable::Fabric => can_make.fabric,
+                let shareable = match (wished.shareable, can_make.posix, can_make.fabric) {
+                    (Shareable::PosixFd, true, _) => Shareable::PosixFd,
+                    (Shareable::Fabric, _, true) => Shareable::Fabric,
+                    (Shareable::PosixFdOrFabric, true, true) => Shareable::PosixFdOrFabric,
+                    (Shareable::PosixFdOrFabric, true, false) => Shareable::PosixFd,
+                    _ => Shareable::None,
                 };
-                let shareable = if has_type { wished.shareable } else { Shareable::None };
                 let given = options(shareable, wished.rdma && can_make.rdma);
                 assert_eq!(handles.options(), given, "{wished:?} of {can_make:?}");
                 assert_eq!(handles.granularity_bytes(), GRANULE);

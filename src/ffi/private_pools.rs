@@ -197,7 +197,8 @@ pub unsafe extern "C" fn genesis_private_pool_create(
             Some(source) => Some(functions(device, source)?),
             None => None,
         };
-        let options = PoolOptions { keeps_whole: keeps_whole != 0, has_arenas: false, source };
+        let options =
+            PoolOptions { keeps_whole: keeps_whole != 0, source, ..PoolOptions::default() };
         instance::heap()?.create_pool(ordinal(device)?, pool.into(), options)
     })
 }

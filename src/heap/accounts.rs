@@ -80,6 +80,13 @@ impl DeviceHeap<'_> {
         is_alone: bool,
     ) -> Result<u64> {
         let bytes = (requested_bytes, block_bytes);
+        if let Some(communication) = self.pools.communication(number) {
+            let granule_bytes = communication.handles().granularity_bytes();
+            let Some(whole_bytes) = block_bytes.checked_next_multiple_of(granule_bytes) else {
+                return Err(self.too_large(requested_bytes));
+            };
+            return self.allocate_in(number, stream, (requested_bytes, whole_bytes), true);
+        }
         if !number.is_tagged() {
             return self.allocate_in(number, stream, bytes, is_alone);
         }

@@ -20,6 +20,7 @@ use crate::base::size::SizeClass;
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle, blocking, thread};
 use crate::config::LogLevel;
 use crate::driver::{Device, MemoryInfo};
+use crate::memory::{Communication, Neighbour};
 use crate::observe::{PoolStatistics, Statistics};
 use crate::order::StreamName;
 
@@ -319,6 +320,22 @@ impl Heap {
         options: PoolOptions,
     ) -> Result<()> {
         self.device(device)?.create_pool(pool, options)
+    }
+
+    /// The processes that share `device` with this one, itself first; empty if it is not shared.
+    pub fn neighbours(&self, device: DeviceOrdinal) -> Result<Vec<Neighbour>> {
+        let ledger = &self.device(device)?.state.ledger;
+        Ok(ledger.neighbours().map_or_else(Vec::new, |neighbours| neighbours.list()))
+    }
+
+    /// How the memory of `pool` is made, if others reach it by its address. `InvalidArgument` if it
+    /// is not held.
+    pub fn pool_communication(
+        &self,
+        device: DeviceOrdinal,
+        pool: PoolId,
+    ) -> Result<Option<Arc<Communication>>> {
+        self.device(device)?.pool_communication(pool)
     }
 
     /// How often `pool` was held and begun, and not released.

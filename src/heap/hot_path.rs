@@ -77,8 +77,7 @@ impl Heap {
         self.require_elastic()?;
         let device = self.device(device)?;
         let Some(extents) = device.state.backing.extents() else {
-            let message = format!("device {} has no virtual memory management", device.ordinal);
-            return Err(Error::new(Status::NotSupported, message));
+            return Err(device.no_virtual_memory());
         };
         let Some(bytes) = device.sizing.block_bytes(extents.charged_bytes(requested_bytes)) else {
             return Err(too_large(requested_bytes));

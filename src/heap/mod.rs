@@ -69,7 +69,7 @@ mod trough;
 mod waits;
 mod whole;
 
-pub use crate::memory::{Neighbours, SegmentSource, Taken};
+pub use crate::memory::{Communication, Neighbour, Neighbours, Registrar, SegmentSource, Taken};
 pub use crate::order::{Stream, StreamName};
 pub use account::TagUsage;
 pub use callbacks::{CallbackId, OutOfMemoryCallback};

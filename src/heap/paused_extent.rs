@@ -1,11 +1,12 @@
 //! One extent that is paused: a *record* of a lane (`super::records`).
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::pools::Mark;
 use super::saved_bytes::Saved;
 use crate::base::size::SizeClass;
-use crate::memory::{Extent, ExtentId};
+use crate::memory::{Communication, Extent, ExtentId};
 
 /// Where an extent was mapped and will be again.
 #[derive(Clone, Debug)]
@@ -13,6 +14,8 @@ pub(super) struct PausedExtent {
     pub(super) address: u64,
     pub(super) bytes: u64,
     pub(super) class: SizeClass,
+    /// How it was made, if others reach it by its address.
+    pub(super) communication: Option<Arc<Communication>>,
     /// Whose memory it is.
     pub(super) mark: Mark,
     /// Whether free memory in it counts as live, because a graph may write there.
@@ -72,6 +75,7 @@ impl PausedExtent {
             address,
             bytes: extent.bytes,
             class: extent.class,
+            communication: extent.communication.clone(),
             mark,
             is_fixed: false,
             tick: 0,

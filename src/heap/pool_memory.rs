@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::config::{PoolType, Settings};
-use crate::memory::{SegmentSource, SegmentStore};
+use crate::memory::{Registrar, SegmentSource, SegmentStore};
 use crate::strategy::Sizing;
 
 /// The segments of one device, or of one private pool there.
@@ -21,6 +21,10 @@ pub struct PoolOptions {
     pub has_arenas: bool,
     /// Where segments come from; `None`: from the device.
     pub source: Option<Arc<dyn SegmentSource>>,
+    /// Whether others reach its memory by address (`memory::communication`); with none of the above.
+    pub communicates: bool,
+    /// With whom such memory is registered.
+    pub registrar: Option<Arc<dyn Registrar>>,
 }
 
 /// The memory of such a pool.

@@ -23,6 +23,7 @@ use super::account::PoolAccount;
 use super::pool_memory::OwnMemory;
 use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::base::{Backup, Error, Result, StreamHandle};
+use crate::memory::Communication;
 
 /// Names a private pool, as PyTorch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +96,8 @@ pub(super) struct Pools {
     mode: AtomicU8,
     /// Whether there ever was a pool with memory of its own.
     has_own: AtomicBool,
+    /// Whether there ever was a pool whose memory others reach by its address.
+    has_communication: AtomicBool,
     state: Lock<State, { rank::DEVICE }>,
 }
 
@@ -121,6 +124,8 @@ struct Held {
     /// Whether it is scratch, whose free memory is cached like that of no pool.
     is_scratch: bool,
     account: Arc<PoolAccount>,
+    /// How its memory is made, if others reach it by its address.
+    communication: Option<Arc<Communication>>,
     /// Whose memory it is, if it is a tag's.
     mark: Option<Mark>,
 }
@@ -139,6 +144,7 @@ impl Default for Pools {
         Self {
             mode: AtomicU8::new(TAGGED),
             has_own: AtomicBool::new(false),
+            has_communication: AtomicBool::new(false),
             state: Lock::default(),
         }
     }
@@ -237,6 +243,7 @@ impl Pools {
         &self,
         id: PoolId,
         own: Option<Arc<OwnMemory>>,
+        communication: Option<Arc<Communication>>,
         in_use: &[PoolNumber],
     ) -> Result<()> {
         let mut state = self.state.lock();
@@ -245,6 +252,10 @@ impl Pools {
         }
         let held = state.hold(id);
         held.is_scratch = own.as_ref().is_some_and(|own| own.has_arenas);
+        if communication.is_some() {
+            held.communication = communication;
+            self.has_communication.store(true, Relaxed);
+        }
         let number = held.number;
         let State { held, own: all, .. } = &mut *state;
         all.retain(|(number, _)| {
@@ -265,6 +276,15 @@ impl Pools {
         let state = self.state.lock();
         let found = state.own.iter().find(|(other, _)| *other == number);
         found.map(|(_, own)| Arc::clone(own))
+    }
+
+    /// How the memory of the pool is made, if it is held and others reach it by its address.
+    pub(super) fn communication(&self, number: PoolNumber) -> Option<Arc<Communication>> {
+        if !number.is_private() || !self.has_communication.load(Relaxed) {
+            return None;
+        }
+        let state = self.state.lock();
+        state.held.iter().find(|held| held.number == number)?.communication.clone()
     }
 
     /// What is reserved for the private pool, unless it has been released.
@@ -365,6 +385,7 @@ impl State {
                 has_graphs: false,
                 is_scratch: false,
                 account,
+                communication: None,
                 mark: None,
             });
             self.held.len() - 1

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::description::LiveBlock;
 use super::state::{Climb, DeviceHeap};
 use crate::base::size::SizeClass;
-use crate::base::{Error, Shortage, StreamHandle};
+use crate::base::{Error, Shortage, Status, StreamHandle};
 use crate::config::LogLevel;
 use crate::driver::Call;
 use crate::memory::State;
@@ -72,6 +72,12 @@ impl DeviceHeap<'_> {
         self.heap.notes.out_of_memory(self.ordinal, StreamHandle::LEGACY, requested_bytes);
         self.heap.log.write(LogLevel::Error, &error);
         error
+    }
+
+    /// The error of what needs virtual memory management.
+    pub(super) fn no_virtual_memory(self) -> Error {
+        let message = format!("device {} has no virtual memory management", self.ordinal);
+        Error::new(Status::NotSupported, message)
     }
 
     /// `Heap::pool_statistics` of the device.

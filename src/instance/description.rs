@@ -16,6 +16,7 @@ pub(super) fn complete(mut profile: model::Profile, heap: &Heap) -> model::Profi
     profile.genesis_version = env!("CARGO_PKG_VERSION").to_owned();
     profile.program = process::command_line();
     profile.process_id = std::process::id();
+    profile.rank = settings.global_rank;
     profile.strategy = settings.strategy.pool_type.name().to_owned();
     profile.backend = heap.backend().name().to_owned();
     profile.sites = callsite::sites();

@@ -1,15 +1,49 @@
-//! Files that are whole whenever somebody reads them: written under another name, then renamed.
+//! The files that options name: each of a program's processes has one of its own, which is whole
+//! whenever somebody reads it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use crate::config::Settings;
+use crate::process;
+
+/// Stands for the process's rank in the path of a file.
+pub(super) const RANK: &str = "%r";
+
+/// Parts of a file's ending, before its last.
+const INNER_ENDINGS: [&str; 2] = [".gtr", ".trace"];
 /// The permissions of files that are for all whom the process's umask lets read them.
 pub(super) const FOR_ALL: u32 = 0o666;
 
-/// Makes or replaces the file at `path`, with the permissions `mode` and what `write` writes. If
-/// that fails, what was there before is still there.
+/// `path`, as an option names it: with the process's numbers, and with its rank if it is one of
+/// several that have the same option. What is no plain file, such as a pipe, has no rank.
+pub(super) fn own(path: &str, settings: &Settings) -> String {
+    let path = process::numbered(path);
+    let is_plain = fs::metadata(&path).map_or(true, |metadata| metadata.is_file());
+    match settings.global_rank {
+        _ if path.contains(RANK) => {
+            let rank = settings.global_rank.or(settings.rank).unwrap_or(0);
+            path.replace(RANK, &rank.to_string())
+        }
+        Some(rank) if is_plain => with_rank(&path, rank),
+        _ => path,
+    }
+}
+
+/// `run-rank3.gtr.zst` of `run.gtr.zst`.
+fn with_rank(path: &str, rank: u64) -> String {
+    let name = path.rfind('/').map_or(0, |slash| slash + 1);
+    // A leading dot hides a file and begins no ending.
+    let last = path[name..].rfind('.').filter(|&dot| dot > 0).map_or(path.len(), |dot| name + dot);
+    let inner = INNER_ENDINGS.iter().find(|inner| path[name..last].ends_with(*inner));
+    let end = last - inner.map_or(0, |inner| inner.len());
+    format!("{}-rank{rank}{}", &path[..end], &path[end..])
+}
+
+/// Makes or replaces the file at `path`, with the permissions `mode` and what `write` writes: under
+/// another name, which is then changed. If that fails, what was there before is still there.
 pub(super) fn replace(
     path: &Path,
     mode: u32,
@@ -37,5 +71,35 @@ fn create(path: &Path, mode: u32) -> io::Result<File> {
             options.open(path)
         }
         opened => opened,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rank_stands_before_the_ending() {
+        for (path, own) in [
+            ("run.json", "run-rank3.json"),
+            ("/a.b/run.gtr.zst", "/a.b/run-rank3.gtr.zst"),
+            ("model-1.5.trace.json", "model-1.5-rank3.trace.json"),
+            ("model-1.5.html", "model-1.5-rank3.html"),
+            ("/a.b/run", "/a.b/run-rank3"),
+            ("/a/.hidden", "/a/.hidden-rank3"),
+        ] {
+            assert_eq!(with_rank(path, 3), own);
+        }
+    }
+
+    #[test]
+    fn one_process_alone_has_no_rank_in_its_files() {
+        let alone = Settings { rank: Some(2), ..Settings::default() };
+        let third = Settings { global_rank: Some(3), ..alone.clone() };
+        assert_eq!(own("run.json", &alone), "run.json");
+        assert_eq!(own("%r/run.json", &alone), "2/run.json");
+        assert_eq!(own("run.json", &third), "run-rank3.json");
+        assert_eq!(own("%r/run.json", &third), "3/run.json");
+        assert_eq!(own("/dev/null", &third), "/dev/null");
     }
 }

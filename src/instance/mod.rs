@@ -182,7 +182,7 @@ fn make(messages: &mut Vec<(LogLevel, String)>) -> Result<Heap> {
 /// Starts the recording that the settings ask for; a failure is only a message.
 fn record(settings: &Settings, messages: &mut Vec<(LogLevel, String)>) {
     if let Some(path) = &settings.trace
-        && let Err(error) = recording::start(path, settings, &LOG)
+        && let Err(error) = recording::start(&files::own(path, settings), settings, &LOG)
     {
         messages.push((LogLevel::Warn, format!("GENESIS_TRACE: not recording: {error}")));
     }

@@ -39,7 +39,7 @@ fn profile_whole_run(path: &str, heap: &Heap) -> Result<()> {
         let settings = heap.settings();
         // It fails if the program has stopped the profile, and then writes it itself.
         if let (Ok(()), Some(path)) = (stopped, &settings.profile)
-            && let Err(error) = write_profile(path)
+            && let Err(error) = write_profile(&files::own(path, &settings))
         {
             heap.log().write(LogLevel::Warn, &format_args!("GENESIS_PROFILE: {error}"));
         }

@@ -105,7 +105,7 @@ fn targets(settings: &Settings) -> Vec<Target> {
         let seconds =
             settings.metrics_seconds.clamp(*METRICS_SECONDS.start(), *METRICS_SECONDS.end());
         let interval = Duration::from_secs_f64(seconds);
-        let paths = vec![PathBuf::from(process::numbered(path))];
+        let paths = vec![PathBuf::from(files::own(path, settings))];
         targets.push(Target { form: Form::Prometheus, interval, paths });
     }
     targets

@@ -6,12 +6,14 @@
 //! in the table until it is unmapped, and an extent that the driver does not release *rests*:
 //! it is kept without a home until it is needed or can be released.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use once_cell::sync::OnceCell;
 
+use super::communication::Communication;
 use super::directory::is_representable;
-use super::extents::{ExtentId, ExtentTable};
+use super::extents::{Extent, ExtentId, ExtentTable};
 use super::ledger::{Ledger, Refusal};
 use crate::base::DeviceOrdinal;
 use crate::base::lock::{Guard, Lock, rank};
@@ -76,9 +78,10 @@ impl ExtentStore {
         self.extents.lock()
     }
 
-    /// Reserves `bytes` of address space, a multiple of the granule.
-    pub fn reserve(&self, bytes: u64) -> driver::Result<u64> {
-        let address = self.driver.reserve(bytes, 0)?;
+    /// Reserves `bytes` of address space, a multiple of the granule, aligned to `alignment_bytes`
+    /// (0: to the granule).
+    pub fn reserve(&self, bytes: u64, alignment_bytes: u64) -> driver::Result<u64> {
+        let address = self.driver.reserve(bytes, alignment_bytes)?;
         if address == 0 || !is_representable(address) {
             // The address is useless whether or not the driver takes it back.
             let _ = self.driver.unreserve(address, bytes);
@@ -92,16 +95,21 @@ impl ExtentStore {
         self.driver.unreserve(address, bytes)
     }
 
-    /// Returns an extent of `bytes` without a home: a resting one of that size, or a new one.
+    /// Returns an extent of `bytes` without a home, made for `communication` or not: a resting one
+    /// of that size, or a new one.
     pub fn create(
         &self,
         ledger: &Ledger,
-        bytes: u64,
-        class: SizeClass,
+        (bytes, class): (u64, SizeClass),
+        communication: Option<&Arc<Communication>>,
     ) -> Result<ExtentId, Refusal> {
         let woken = {
             let mut extents = self.extents.lock();
-            let fits = |id: &ExtentId| extents.get(*id).is_some_and(|e| e.bytes == bytes);
+            let is_alike = |extent: &Extent| {
+                let made_for = extent.communication.as_ref().map(Arc::as_ptr);
+                extent.bytes == bytes && made_for == communication.map(Arc::as_ptr)
+            };
+            let fits = |id: &ExtentId| extents.get(*id).is_some_and(is_alike);
             let found = extents.resting().iter().copied().find(fits);
             found.filter(|&id| extents.wake(id))
         };
@@ -109,11 +117,13 @@ impl ExtentStore {
             return Ok(id);
         }
         ledger.charge(bytes)?;
-        let create = || self.handles.create(bytes);
+        let handles = communication.map_or(&self.handles, |made_for| made_for.handles());
+        let create = || handles.create(bytes);
         match self.timed(Priced::Create, (bytes, 1), create) {
             Ok(handle) => {
                 ledger.count(bytes, class, 0);
-                Ok(self.extents.lock().add(handle, bytes, class))
+                let communication = communication.map(Arc::clone);
+                Ok(self.extents.lock().add(handle, (bytes, class), communication))
             }
             Err(error) => {
                 ledger.refund(bytes);
@@ -160,6 +170,7 @@ impl ExtentStore {
         let size = (end - address, ids.len() as u64);
         let access = || self.allow_access(address, end - address);
         let mapped = mapped.and_then(|()| self.timed(Priced::SetAccess, size, access));
+        let mapped = mapped.and_then(|()| self.register(address..end));
         if mapped.is_err() {
             let views: Vec<(u64, ExtentId)> = self.extents.lock().within(address..end).collect();
             for (start, id) in views {
@@ -170,16 +181,47 @@ impl ExtentStore {
         mapped
     }
 
-    /// Lets this device and its peers access `[address, address + bytes)`, made up of whole views.
+    /// Lets this device and its peers access `[address, address + bytes)`, made up of whole views
+    /// of one kind.
     pub fn allow_access(&self, address: u64, bytes: u64) -> driver::Result<()> {
         // Read after the views are in the table: a thread that adds a peer now finds them there.
-        let peers = self.peers.lock().clone();
+        let mut peers = self.peers.lock().clone();
+        if let Some(communication) = self.communication_at(address) {
+            peers.extend(communication.peers());
+            peers.sort_unstable();
+            peers.dedup();
+        }
         self.driver.set_access(address, bytes, &peers)
+    }
+
+    /// How the extent mapped at `address` was made, if others reach it by its address.
+    fn communication_at(&self, address: u64) -> Option<Arc<Communication>> {
+        let extents = self.extents.lock();
+        extents.get(extents.at(address)?)?.communication.clone()
+    }
+
+    /// Tells those who reach memory by its address of the views in `range`. A view that is refused
+    /// is unmapped; those before it are told of that as well.
+    fn register(&self, range: Range<u64>) -> driver::Result<()> {
+        let views: Vec<(u64, ExtentId)> = self.extents.lock().within(range).collect();
+        for &(address, id) in &views {
+            let bytes = self.extents.lock().get(id).map_or(0, |extent| extent.bytes);
+            let Some(communication) = self.communication_at(address) else { continue };
+            if !communication.register(address, bytes) {
+                return Err(DriverError { call: Call::Map, code: Code::NOT_PERMITTED });
+            }
+            self.extents.lock().set_registered(id, true);
+        }
+        Ok(())
     }
 
     /// Unmaps the shadow of an extent at `address`. All work queued through it is complete.
     pub fn unmap(&self, id: ExtentId, address: u64) -> driver::Result<()> {
         let bytes = self.extents.lock().get(id).map_or(0, |extent| extent.bytes);
+        let registered = self.extents.lock().set_registered(id, false);
+        if let Some(communication) = &registered {
+            communication.deregister(address, bytes);
+        }
         // Out of the table first: everything in the table is mapped.
         let view = self.extents.lock().remove_view(id, address);
         let unmap = || self.driver.unmap(address, bytes);
@@ -190,6 +232,10 @@ impl ExtentStore {
                 Ok(()) => extents.forget_view(id),
                 Err(_) => extents.put_back_view(id, view),
             }
+        }
+        if let (Some(communication), Err(_)) = (registered, unmapped) {
+            let is_back = communication.register(address, bytes);
+            self.extents.lock().set_registered(id, is_back);
         }
         unmapped
     }

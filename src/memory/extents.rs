@@ -23,7 +23,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::communication::Communication;
 use crate::base::size::SizeClass;
 use crate::driver::MemoryHandle;
 use crate::observe::{Action, DeviceEvents};
@@ -62,6 +64,10 @@ pub struct Extent {
     pub bytes: u64,
     /// The size class of its blocks.
     pub class: SizeClass,
+    /// How it was made, if others reach it by its address.
+    pub communication: Option<Arc<Communication>>,
+    /// Whether its view is registered.
+    is_registered: bool,
     /// The view in which its blocks lie.
     pub home: Option<View>,
     /// Its other views.
@@ -142,11 +148,18 @@ impl ExtentTable {
     }
 
     /// Adds a new extent, which has no view.
-    pub fn add(&mut self, handle: MemoryHandle, bytes: u64, class: SizeClass) -> ExtentId {
+    pub fn add(
+        &mut self,
+        handle: MemoryHandle,
+        (bytes, class): (u64, SizeClass),
+        communication: Option<Arc<Communication>>,
+    ) -> ExtentId {
         let extent = Extent {
             handle,
             bytes,
             class,
+            communication,
+            is_registered: false,
             home: None,
             shadows: Vec::new(),
             leaving: 0,
@@ -166,6 +179,17 @@ impl ExtentTable {
                 self.table.len() as ExtentId - 1
             }
         }
+    }
+
+    /// Sets whether the extent's only view is registered; returns with whom, if it was before.
+    pub fn set_registered(
+        &mut self,
+        id: ExtentId,
+        is_registered: bool,
+    ) -> Option<Arc<Communication>> {
+        let extent = self.get_mut(id)?;
+        let was_registered = std::mem::replace(&mut extent.is_registered, is_registered);
+        extent.communication.clone().filter(|_| was_registered)
     }
 
     /// Returns true if the extent is mapped anywhere, or may be again: a view that another thread
@@ -438,7 +462,7 @@ mod tests {
     #[test]
     fn an_extent_stays_while_a_view_of_it_may_come_back() {
         let mut extents = ExtentTable::new(EventStream::silent().of(DeviceOrdinal(0)));
-        let id = extents.add(MemoryHandle(1), 4096, SizeClass::Small);
+        let id = extents.add(MemoryHandle(1), (4096, SizeClass::Small), None);
         extents.add_view(id, 0, 0x10_0000);
         extents.add_view(id, 1, 0x20_0000);
         extents.come_home(id, 0x10_0000, SizeClass::Small);
@@ -454,7 +478,8 @@ mod tests {
         extents.forget_view(id);
         assert!(!extents.has_views(id));
         extents.remove(id);
-        assert_eq!(extents.add(MemoryHandle(2), 4096, SizeClass::Small), id, "a number again");
+        let again = extents.add(MemoryHandle(2), (4096, SizeClass::Small), None);
+        assert_eq!(again, id, "a number again");
         assert!(!extents.has_views(id));
     }
 }

@@ -2,6 +2,7 @@
 //! them, and the directory that finds a block from its address.
 
 mod blocks;
+mod communication;
 mod directory;
 mod extent_store;
 mod extents;
@@ -11,9 +12,10 @@ mod segment_store;
 mod shared_pages;
 
 pub use blocks::{Block, BlockTable, Segment, State};
+pub use communication::{Communication, Registrar};
 pub use directory::{Directory, NO_SLOT, Slot};
 pub use extent_store::ExtentStore;
 pub use extents::{Extent, ExtentId, ExtentTable, View};
 pub use ledger::{Ledger, Refusal};
-pub use neighbours::{Neighbours, Taken};
+pub use neighbours::{Neighbour, Neighbours, Taken};
 pub use segment_store::{SegmentSource, SegmentStore};

@@ -18,10 +18,34 @@ pub trait Neighbours: Debug + Send + Sync {
     /// How much more could be charged, in bytes.
     fn room_bytes(&self) -> u64;
 
+    /// All processes that share the device, this one first.
+    fn list(&self) -> Vec<Neighbour>;
+
     /// Asks the others to give back `bytes`, and calls `take` once some did, again and again while
     /// more may come of it. What they gave is kept from third ones until this returns. Waits for
     /// answers for a moment only.
     fn ask(&self, bytes: u64, take: &mut dyn FnMut() -> Taken);
+}
+
+/// A process that shares a device. Sizes are in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The process's number.
+    pub process: u32,
+    /// Its program's name.
+    pub program: String,
+    /// What is live in it, as it has last said.
+    pub live_bytes: u64,
+    /// What it has cached.
+    pub cached_bytes: u64,
+    /// What it holds of the device.
+    pub held_bytes: u64,
+    /// What the others leave to it.
+    pub guarantee_bytes: u64,
+    /// The most that it may hold; `None`: no limit.
+    pub limit_bytes: Option<u64>,
+    /// Its part of the device; `None`: it has none.
+    pub part_bytes: Option<u64>,
 }
 
 /// What came of an attempt to take what others gave back.

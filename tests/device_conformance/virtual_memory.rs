@@ -118,7 +118,11 @@ pub(crate) fn wishes_that_cannot_be_granted_cost_nothing_else(subject: &Subject)
         assert_eq!(granule % driver.granularity(PLAIN).unwrap(), 0);
         let created = [(); 2].map(|()| handles.create(granule).unwrap());
         let given = handles.options();
-        assert!(given.shareable == wished.shareable || given.shareable == Shareable::None);
+        let granted = match wished.shareable {
+            Shareable::PosixFdOrFabric => &[wished.shareable, Shareable::PosixFd, Shareable::None],
+            one => &[one, Shareable::None][..],
+        };
+        assert!(granted.contains(&given.shareable), "{wished:?}: {given:?}");
         assert!(wished.rdma || !given.rdma);
         // Created together or alone, the device supports the same options.
         driver.release(driver.create(granule, given).unwrap()).unwrap();
@@ -271,7 +275,7 @@ pub(crate) fn peers_are_given_access(subject: &Subject) {
 
 /// Every way of sharing, with and without RDMA.
 fn every_option() -> impl Iterator<Item = HandleOptions> {
-    [Shareable::None, Shareable::PosixFd, Shareable::Fabric]
+    [Shareable::None, Shareable::PosixFd, Shareable::Fabric, Shareable::PosixFdOrFabric]
         .into_iter()
         .flat_map(|shareable| [false, true].map(|rdma| HandleOptions { shareable, rdma }))
 }

@@ -14,9 +14,11 @@ use genesis::base::{Backup, Gauge, Status};
 use genesis::config::{HostKind, LogLevel};
 use genesis::ffi::allocation::BlockInfo;
 use genesis::ffi::arenas::{ArenaCreateOptions, ArenaMark, ArenaStats};
+use genesis::ffi::communication_pools::{PoolCommunication, PoolRegistrar};
 use genesis::ffi::fixed_pools::{FixedPoolCreateOptions, FixedPoolStats};
 use genesis::ffi::live::LiveBlock;
 use genesis::ffi::memory_managers::{MemoryManagerCreateOptions, MemoryManagerStats, MemoryTier};
+use genesis::ffi::neighbours::Neighbour;
 use genesis::ffi::objects::{MemoryKind, MemoryUse};
 use genesis::ffi::onnxruntime::OnnxruntimeFunctions;
 use genesis::ffi::private_pools::{BlockState, PoolBlock, PoolId, PoolSource, PoolUsage};
@@ -108,6 +110,25 @@ fn structures() -> Vec<(&'static str, Facts)> {
         structure!("genesis_pool_id", PoolId { first, second }),
         structure!("genesis_block_handle", BlockHandle { bytes }),
         structure!("genesis_pool_source", PoolSource { user_data, allocate, free }),
+        structure!("genesis_pool_registrar", PoolRegistrar { user_data, map, unmap }),
+        structure!(
+            "genesis_pool_communication",
+            PoolCommunication { granularity_bytes, handle_types, is_rdma, peer_count }
+        ),
+        structure!(
+            "genesis_neighbour",
+            Neighbour {
+                process,
+                is_own,
+                live_bytes,
+                cached_bytes,
+                held_bytes,
+                guarantee_bytes,
+                limit_bytes,
+                part_bytes,
+                program
+            }
+        ),
         structure!("genesis_memory_use", MemoryUse { kind, device, stream, any_thread }),
         structure!(
             "genesis_arena_options",

@@ -275,7 +275,8 @@ enum { POSIX = 1, FABRIC = 8 };
 static int properties_are_right(const properties_t *properties) {
     static const uint8_t zeros[4];
     const uint32_t types = properties->requested_handle_types;
-    return properties->type == 1 && (types == 0 || types == POSIX || types == FABRIC) &&
+    return properties->type == 1 && (types == 0 || types == POSIX || types == FABRIC ||
+            types == (POSIX | FABRIC)) &&
            properties->location.type == 1 && properties->location.id == current_device() &&
            properties->win32_handle_meta_data == NULL &&
            properties->flags.compression_type == 0 &&

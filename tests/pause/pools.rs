@@ -210,7 +210,7 @@ fn a_pool_without_graphs_gives_its_cache_up(store: StoreKind) {
 
 fn pools_with_memory_of_their_own_stay(store: StoreKind) {
     let rig = subject(store).plan().start();
-    let options = PoolOptions { keeps_whole: true, source: None, has_arenas: false };
+    let options = PoolOptions { keeps_whole: true, ..PoolOptions::default() };
     rig.heap.create_pool(DEVICE, POOL, options).unwrap();
     rig.heap.set_pool_tag(DEVICE, POOL, WEIGHTS, Backup::Pinned).unwrap();
     rig.heap.begin_pool_of_thread(DEVICE, POOL).unwrap();

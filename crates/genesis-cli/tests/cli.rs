@@ -224,6 +224,25 @@ fn the_doctor_says_what_the_driver_charges_and_what_follows() {
 }
 
 #[test]
+fn the_doctor_says_what_pausing_takes() {
+    let line = |memory: &str| {
+        let mut command = genesis();
+        command.arg("doctor").env("GENESIS_BACKEND", "sim");
+        let text = stdout(&command.env("GENESIS_SIM_MEMORY", memory).output().unwrap());
+        let found = text.lines().find(|line| line.starts_with("ok     pausing   0: "));
+        found.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    let measured = line("1GiB");
+    let (pause, resume) = measured.split_once("; resuming takes ").expect(&measured);
+    // By the prices of the simulated bus. New memory is locked more slowly than it is copied.
+    assert_eq!(resume, "28 ms (35.5 GiB/s)", "{measured}");
+    let (first, again) = pause.split_once(", into memory kept from the last pause ").unwrap();
+    assert!(first.ends_with("a GiB takes 115 ms (8.7 GiB/s)"), "{measured}");
+    assert_eq!(again, resume, "{measured}");
+    assert!(line("128MiB").ends_with("not measured, memory is short"));
+}
+
+#[test]
 fn the_doctor_names_what_is_wrong() {
     let doctor = |variables: &[(&str, &str)]| {
         let output = genesis().arg("doctor").envs(variables.iter().copied()).output().unwrap();

@@ -201,3 +201,47 @@ fn tiers_are_proposed_from_a_trace_and_from_its_profile() {
     let unsaid = genesis().args(["plan", &trace]).output().unwrap();
     assert_eq!(unsaid.status.code(), Some(2), "{}", stderr(&unsaid));
 }
+
+#[test]
+fn ranks_are_side_by_side() {
+    let folder = scratch("ranks");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir(&folder).unwrap();
+    // Two of one program, one of another; by rank, not by name or order.
+    for (name, rank) in [("alternating", 10), ("alternating", 2), ("fsdp_streams", 3)] {
+        let output = folder.join(format!("run-rank{rank}.json"));
+        let written = run(&["timeline", &trace(name), "-o", &output.to_string_lossy()]);
+        assert!(written.status.success(), "{}", stderr(&written));
+    }
+    let folder_name = folder.to_string_lossy();
+    let answer = run(&["report", &folder_name]);
+    assert!(answer.status.success(), "{}", stderr(&answer));
+    let text = stdout(&answer);
+    let ranks: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("  rank ")?.split_whitespace().next())
+        .collect();
+    assert_eq!(ranks, ["2", "3", "10"], "{text}");
+    assert!(text.contains("\nThe odd one out: rank 3, "), "{text}");
+    let files: Vec<String> = [3, 10, 2]
+        .map(|rank| folder.join(format!("run-rank{rank}.json")).to_string_lossy().into_owned())
+        .into();
+    assert_eq!(stdout(&run(&["report", &files[0], &files[1], &files[2]])), text);
+
+    let page = scratch("ranks.html");
+    let answer = run(&["timeline", &folder_name, "-o", &page.to_string_lossy()]);
+    assert!(answer.status.success(), "{}", stderr(&answer));
+    let profile = in_page(&std::fs::read_to_string(&page).unwrap());
+    let names: Vec<&str> = profile.devices.iter().map(|device| &*device.name).collect();
+    assert!(names[0].starts_with("rank 2: ") && names.last().unwrap().starts_with("rank 10: "));
+
+    std::fs::copy(&files[0], folder.join("other-rank2.json")).unwrap();
+    check_refused(&run(&["report", &folder_name]), 2, "two files are of rank 2: leave one out");
+    let empty = scratch("no ranks");
+    let _ = std::fs::create_dir(&empty);
+    check_refused(
+        &run(&["report", &empty.to_string_lossy()]),
+        2,
+        "no profile (.json) and no trace",
+    );
+}

@@ -19,6 +19,7 @@ pub mod form;
 pub mod html;
 pub mod json;
 pub mod levels;
+pub mod merge;
 pub mod model;
 mod packed;
 pub mod perfetto;

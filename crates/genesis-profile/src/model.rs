@@ -29,6 +29,9 @@ pub struct Profile {
     pub program: String,
     /// Its process.
     pub process_id: u32,
+    /// Its number among the processes of its program on all machines, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u64>,
     /// When the profile began: nanoseconds since 1970, UTC.
     pub started_unix_ns: u64,
     /// The time from then until it was written.
@@ -68,6 +71,7 @@ impl Profile {
             genesis_version: self.genesis_version.clone(),
             program: self.program.clone(),
             process_id: self.process_id,
+            rank: self.rank,
             started_unix_ns: self.started_unix_ns,
             duration_ns: self.duration_ns,
             strategy: self.strategy.clone(),
@@ -208,6 +212,19 @@ pub struct Counts {
     pub peak_bytes: u64,
     /// The sum of the lifetimes of freed blocks, in nanoseconds.
     pub lifetime_ns: u64,
+}
+
+impl Counts {
+    /// Adds those of other blocks.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.allocations += other.allocations;
+        self.frees += other.frees;
+        self.hits += other.hits;
+        self.requested_bytes += other.requested_bytes;
+        self.live_bytes += other.live_bytes;
+        self.peak_bytes += other.peak_bytes;
+        self.lifetime_ns += other.lifetime_ns;
+    }
 }
 
 /// A live block.
@@ -370,6 +387,11 @@ impl Action {
     /// The action with this number in the packed form.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+
+    /// Returns true if the event's name is the index of a name.
+    pub(crate) fn has_name(self) -> bool {
+        matches!(self, Self::Pause | Self::Resume | Self::RangePush | Self::Mark)
     }
 
     /// Returns true if it is an allocation.

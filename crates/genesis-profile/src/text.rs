@@ -5,6 +5,7 @@
 
 mod diff;
 mod holders;
+mod ranks;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,6 +16,7 @@ use crate::units::{self, bytes, count, percent, time};
 
 pub use diff::diff;
 use holders::push_holders;
+pub use ranks::ranks;
 
 const MOST_ROWS: usize = 15;
 /// The most characters of a name in a line.

@@ -86,6 +86,7 @@ fn assumptions_have_verdicts() {
         ("queue_and_other_threads", ["holds", "not_tried"]),
         ("captures_of_another_thread", ["holds"; 2]),
         ("neighbours_give_back", ["holds"; 2]),
+        ("memory_for_communication", ["holds"; 2]),
     ] {
         let is_shared = name.starts_with("neighbours");
         let common = driver_folder().join(format!("common-{}", std::process::id()));

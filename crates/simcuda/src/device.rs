@@ -3,7 +3,7 @@
 //! An H100 SXM as its driver describes it, without what is not simulated: managed memory, fabric
 //! handles, multicast.
 
-use crate::settings::Settings;
+use crate::settings::{Fabric, Settings};
 
 /// The name of a device, or of an instance of one, as the driver writes it (deviceQuery of CUDA's
 /// samples on an A100: "NVIDIA A100-SXM4-40GB MIG 1g.5gb").
@@ -20,14 +20,18 @@ pub(crate) const PROCESSORS: i32 = 132;
 
 /// The attribute that contains the ordinal.
 const PCI_BUS_ID: i32 = 33;
+/// The attribute that says whether handles can be shared over a fabric.
+const FABRIC_HANDLES: i32 = 128;
 /// The largest number of an attribute.
 const LAST_ATTRIBUTE: i32 = 160;
 
 /// The value of an attribute of device `ordinal`; 0 for those not in the table, `None` for
 /// numbers that no attribute has.
-pub(crate) fn attribute(ordinal: u32, number: i32) -> Option<i32> {
-    if number == PCI_BUS_ID {
-        return Some(ordinal as i32 + 1);
+pub(crate) fn attribute(settings: &Settings, ordinal: u32, number: i32) -> Option<i32> {
+    match number {
+        PCI_BUS_ID => return Some(ordinal as i32 + 1),
+        FABRIC_HANDLES => return Some((settings.fabric != Fabric::Off).into()),
+        _ => {}
     }
     let known = ATTRIBUTES.iter().find(|(listed, _)| *listed == number);
     let is_number = (1..=LAST_ATTRIBUTE).contains(&number);
@@ -152,8 +156,9 @@ mod tests {
     #[test]
     fn attributes_are_listed_once_in_order() {
         assert!(ATTRIBUTES.is_sorted_by(|(one, _), (next, _)| one < next));
-        assert_eq!(attribute(2, 33), Some(3));
-        assert_eq!((attribute(0, 75), attribute(0, 83), attribute(0, 0)), (Some(9), Some(0), None));
+        let settings = Settings::read().unwrap();
+        let of = |number| attribute(&settings, 2, number);
+        assert_eq!([33, 75, 83, 128, 0].map(of), [Some(3), Some(9), Some(0), Some(0), None]);
         assert_eq!(pci_bus_id(9), "0000:0A:00.0");
     }
 }

@@ -6,6 +6,7 @@
 //! | `SIMCUDA_DEVICES` | `1` | how many devices; `CUDA_VISIBLE_DEVICES` may hide some |
 //! | `SIMCUDA_COMMON` | none | a file: processes that name the same one have the same devices, and one capacity |
 //! | `SIMCUDA_MIG` | none | a profile such as `1g.10gb`: each device is an instance (MIG) of that profile |
+//! | `SIMCUDA_FABRIC` | `off` | `on`: the devices are in a fabric; `denied`: the process has no IMEX channel to it |
 //! | `SIMCUDA_STORE` | `addresses` | `bytes`: device memory is real, and copies move it |
 //! | `SIMCUDA_PROGRESS` | `automatic` | `manual`: streams advance when waited for or advanced |
 //! | `SIMCUDA_ADDRESSES` | `ascending` | `descending`: memory comes from high addresses down |
@@ -29,6 +30,17 @@ const DEFAULT_MEMORY_BYTES: u64 = 80 << 30;
 /// The most devices a machine may have.
 const MOST_DEVICES: u32 = 64;
 
+/// What there is of a fabric, over which machines share memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fabric {
+    /// None: the devices' attribute says so.
+    Off,
+    /// The devices are in one, and the process has no IMEX channel: memory is refused.
+    Denied,
+    /// All there is.
+    On,
+}
+
 /// The settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -39,6 +51,7 @@ pub(crate) struct Settings {
     pub(crate) common: Option<PathBuf>,
     /// The profile of the instances that devices are.
     pub(crate) instance: Option<String>,
+    pub(crate) fabric: Fabric,
     pub(crate) store: StoreKind,
     pub(crate) progress: Progress,
     pub(crate) descending_addresses: bool,
@@ -102,6 +115,12 @@ impl Settings {
         let devices = visible_devices(installed, get("CUDA_VISIBLE_DEVICES").as_deref());
         let bytes = choice("SIMCUDA_STORE", "addresses", "bytes", false)?;
         let manual = choice("SIMCUDA_PROGRESS", "automatic", "manual", false)?;
+        let fabric = match get("SIMCUDA_FABRIC").as_deref() {
+            None | Some("" | "off") => Fabric::Off,
+            Some("denied") => Fabric::Denied,
+            Some("on") => Fabric::On,
+            Some(value) => return Err(format!("SIMCUDA_FABRIC={value}: it is off, denied or on")),
+        };
         let faults = get("SIMCUDA_FAULTS").unwrap_or_default();
         let prices = match get("SIMCUDA_PRICES").as_deref() {
             None | Some("") => Prices::default(),
@@ -114,6 +133,7 @@ impl Settings {
             devices,
             common: get("SIMCUDA_COMMON").filter(|path| !path.is_empty()).map(PathBuf::from),
             instance: get("SIMCUDA_MIG").filter(|profile| !profile.is_empty()),
+            fabric,
             store: if bytes { StoreKind::RealBytes } else { StoreKind::AddressesOnly },
             progress: if manual { Progress::Manual } else { Progress::Automatic },
             descending_addresses: choice("SIMCUDA_ADDRESSES", "ascending", "descending", false)?,
@@ -182,6 +202,7 @@ mod tests {
         assert_eq!((settings.memory_bytes, settings.devices), (80 << 30, 1));
         assert_eq!((settings.store, settings.prices), (StoreKind::AddressesOnly, Prices::H100));
         assert!(settings.detect_races && !settings.abort_on_violation);
+        assert_eq!(settings.fabric, Fabric::Off);
     }
 
     #[test]
@@ -197,14 +218,15 @@ mod tests {
             ("SIMCUDA_FAULTS", "cuMemAlloc:5:2,cudaMalloc:1:700:*"),
             ("SIMCUDA_PRICES", "a100"),
             ("SIMCUDA_MIG", "1g.10gb"),
+            ("SIMCUDA_FABRIC", "denied"),
         ])
         .unwrap();
         assert_eq!((settings.memory_bytes, settings.devices), (16 << 30, 2));
         assert_eq!((settings.store, settings.progress), (StoreKind::RealBytes, Progress::Manual));
         assert!(settings.descending_addresses && !settings.detect_races);
         assert_eq!(
-            (settings.prices, settings.instance.as_deref()),
-            (Prices::A100, Some("1g.10gb"))
+            (settings.prices, settings.instance.as_deref(), settings.fabric),
+            (Prices::A100, Some("1g.10gb"), Fabric::Denied)
         );
         let rule = |call: &str, nth, code, times| Fault { call: call.into(), nth, code, times };
         let expected = [rule("cuMemAlloc", 5, 2, 1), rule("cudaMalloc", 1, 700, u64::MAX)];
@@ -218,6 +240,7 @@ mod tests {
             ("SIMCUDA_MEMORY", "0"),
             ("SIMCUDA_DEVICES", "65"),
             ("SIMCUDA_STORE", "byte"),
+            ("SIMCUDA_FABRIC", "maybe"),
             ("SIMCUDA_FAULTS", "cuMemAlloc:0:2"),
             ("SIMCUDA_FAULTS", "cuMemAlloc:5"),
             ("SIMCUDA_PRICES", "b400"),

@@ -18,7 +18,7 @@ use crate::host_memory::HostMemory;
 use crate::log::Log;
 use crate::pools::Pools;
 use crate::script::Script;
-use crate::settings::{Fault, Settings};
+use crate::settings::{Fabric, Fault, Settings};
 use crate::streams::Streams;
 use crate::violations::Violations;
 use crate::{current, kernels};
@@ -105,6 +105,10 @@ impl Simulation {
             Config::new(settings.store, settings.devices as usize, settings.memory_bytes);
         if settings.store == simgpu::StoreKind::AddressesOnly {
             config.address_space_bytes = Some(ADDRESS_SPACE_BYTES);
+        }
+        for device in &mut config.devices {
+            device.handles.fabric = settings.fabric != Fabric::Off;
+            device.imex_channel = settings.fabric == Fabric::On;
         }
         config.descending_addresses = settings.descending_addresses;
         config.host_bytes = true;

@@ -57,6 +57,9 @@ pub struct DeviceConfig {
     pub virtual_memory: bool,
     /// Which properties handles of the device can have.
     pub handles: HandleProperties,
+    /// True if the process has an IMEX channel. Without one, memory that can be shared over a fabric
+    /// is refused when it is created, although the device can make it.
+    pub imex_channel: bool,
 }
 
 /// What a machine is made of.
@@ -109,6 +112,7 @@ impl Config {
             granularity_bytes: 2 << 20,
             virtual_memory: true,
             handles: HandleProperties { posix: true, fabric: false, rdma: true },
+            imex_channel: true,
         };
         Self {
             devices: vec![device; devices],

@@ -6,6 +6,7 @@
 ``arena()``          in direct mode: a block of code whose allocations are scratch.
 ``limit_pool()``     limits a private pool; ``pool_usage()`` returns what one holds.
 ``tag_pool()``       has a private pool, also a graph's, paused with a tag.
+``nccl_pool()``      in direct mode: a private pool for buffers of NCCL and RDMA.
 ``mem_pool()``       PyTorch's allocator stays; Genesis supplies its segments (MemPool mode).
 ===================  ==============================================================================
 """
@@ -14,10 +15,13 @@ from __future__ import annotations
 
 from ._arenas import arena
 from ._enable import enable, is_enabled, restore
+from ._nccl_pool import NcclPool, nccl_pool
 from ._pools import Pool, limit_pool, mem_pool, pool, pool_usage, tag_pool
-from ._private_pools import PoolUsage
+from ._private_pools import Communication, PoolUsage
 
 __all__ = [
+    "Communication",
+    "NcclPool",
     "Pool",
     "PoolUsage",
     "arena",
@@ -25,6 +29,7 @@ __all__ = [
     "is_enabled",
     "limit_pool",
     "mem_pool",
+    "nccl_pool",
     "pool",
     "pool_usage",
     "restore",

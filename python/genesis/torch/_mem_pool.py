@@ -60,13 +60,16 @@ class MemPool:
         self._device = torch.cuda.current_device()
         self._allocator = allocator
         self._id: PoolId = torch.cuda.graph_pool_handle()
-        _private_pools.create(self._device, self._id, bool(no_split), source)
+        self._create(bool(no_split), source)
         ending = weakref.finalize(self, _release, self._device, self._id)
         # The driver may be gone by then.
         ending.atexit = False
         if use_on_oom:
             _private_pools.hold(self._device, self._id, lends=True)
             _private_pools.release(self._device, self._id)
+
+    def _create(self, no_split: bool, source: Optional[_private_pools.Source]) -> None:
+        _private_pools.create(self._device, self._id, no_split, source)
 
     @property
     def id(self) -> PoolId:

@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from .. import _library, _sizes, _tags
+from .. import _library, _sizes, _structs, _tags
 
 PoolId = tuple[int, int]
 #: Addresses of an argument and of the functions that get memory and take it back.
 Source = tuple[int, int, int]
 
+#: Addresses of the functions that are called when memory is mapped and unmapped.
+Registrar = tuple[int, int]
+
 _LIVE = 0
+#: Bits of the driver's handle types.
+_POSIX, _FABRIC = 1, 8
 #: PyTorch's words for the states of a block.
 _STATES = ("active_allocated", "active_pending_free", "inactive")
 
@@ -30,6 +35,22 @@ class PoolUsage:
     live_bytes: int
     #: How many requests the limit has stopped.
     refusals: int
+
+
+@dataclass(frozen=True)
+class Communication:
+    """How the memory of a pool for NCCL and RDMA is made."""
+
+    #: Blocks are multiples of so many bytes.
+    granularity_bytes: int
+    #: Whether handles can be shared by file descriptor, within the machine.
+    has_file_descriptors: bool
+    #: Whether they can be shared over a fabric, with other machines.
+    has_fabric: bool
+    #: Whether network cards can reach the memory: GPUDirect RDMA.
+    is_rdma: bool
+    #: How many other devices of the process can access it.
+    peer_count: int
 
 
 @dataclass(frozen=True)
@@ -72,6 +93,25 @@ def create(device: int, pool: PoolId, keeps_whole: bool, source: Optional[Source
 def create_arena(device: int, pool: PoolId) -> None:
     """Makes a pool whose blocks are kept as by the strategy Arena, and counts a use."""
     _library.call("genesis_private_pool_arena_create", device, _c(pool))
+
+
+def create_communication(device: int, pool: PoolId, registrar: Optional[Registrar]) -> None:
+    """Makes a pool for NCCL and RDMA, and counts a use."""
+    raw = None if registrar is None else ctypes.byref(_structs.CPoolRegistrar(None, *registrar))
+    _library.call("genesis_private_pool_communication_create", device, _c(pool), raw)
+
+
+def communication(device: int, pool: PoolId) -> Communication:
+    """How the memory of such a pool is made."""
+    raw = _structs.CPoolCommunication()
+    _library.call("genesis_private_pool_communication_get", device, _c(pool), ctypes.byref(raw))
+    return Communication(
+        granularity_bytes=raw.granularity_bytes,
+        has_file_descriptors=bool(raw.handle_types & _POSIX),
+        has_fabric=bool(raw.handle_types & _FABRIC),
+        is_rdma=bool(raw.is_rdma),
+        peer_count=raw.peer_count,
+    )
 
 
 def hold(device: int, pool: PoolId, lends: bool) -> None:

@@ -17,6 +17,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use cudarc::driver::sys;
+use cudarc::driver::sys::CUmemAllocationGranularity_flags as Granularity;
 use once_cell::sync::OnceCell;
 
 use super::loader::{Api, RawResult};
@@ -181,6 +182,18 @@ impl CudaDevice {
         }
         Ok(properties(self.ordinal, options))
     }
+
+    fn ask_granularity(&self, options: HandleOptions, which: Granularity) -> Result<u64> {
+        let call = Call::Create;
+        let granularity = require(self.api.granularity, call)?;
+        let properties = self.properties(options)?;
+        let mut bytes = 0;
+        self.inside(call, |_| {
+            // SAFETY: `properties` and `bytes` are live.
+            check(call, unsafe { granularity(&mut bytes, &properties, which) })
+        })?;
+        Ok(bytes as u64)
+    }
 }
 
 /// What the driver has written into a buffer.
@@ -262,16 +275,11 @@ impl Device for CudaDevice {
     }
 
     fn granularity(&self, options: HandleOptions) -> Result<u64> {
-        let call = Call::Create;
-        let granularity = require(self.api.granularity, call)?;
-        let properties = self.properties(options)?;
-        let minimum = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
-        let mut bytes = 0;
-        self.inside(call, |_| {
-            // SAFETY: see the head of this implementation.
-            check(call, unsafe { granularity(&mut bytes, &properties, minimum) })
-        })?;
-        Ok(bytes as u64)
+        self.ask_granularity(options, Granularity::CU_MEM_ALLOC_GRANULARITY_MINIMUM)
+    }
+
+    fn recommended_granularity(&self, options: HandleOptions) -> Result<u64> {
+        self.ask_granularity(options, Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
     }
 
     fn reserve(&self, bytes: u64, alignment_bytes: u64) -> Result<u64> {

@@ -10,6 +10,10 @@ use crate::driver::{HandleOptions, Shareable};
 /// `CU_MEM_HANDLE_TYPE_FABRIC`, in `cuda.h` from CUDA 12.3 on; older drivers refuse it.
 const HANDLE_TYPE_FABRIC: sys::CUmemAllocationHandleType = sys::CUmemAllocationHandleType(8);
 
+/// The types are bits of a set.
+const HANDLE_TYPE_POSIX_OR_FABRIC: sys::CUmemAllocationHandleType =
+    sys::CUmemAllocationHandleType(1 | HANDLE_TYPE_FABRIC.0);
+
 /// Physical memory of a device, with `options`.
 pub fn properties(ordinal: DeviceOrdinal, options: HandleOptions) -> sys::CUmemAllocationProp {
     use sys::CUmemAllocationHandleType as HandleType;
@@ -17,6 +21,7 @@ pub fn properties(ordinal: DeviceOrdinal, options: HandleOptions) -> sys::CUmemA
         Shareable::None => HandleType::CU_MEM_HANDLE_TYPE_NONE,
         Shareable::PosixFd => HandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
         Shareable::Fabric => HANDLE_TYPE_FABRIC,
+        Shareable::PosixFdOrFabric => HANDLE_TYPE_POSIX_OR_FABRIC,
     };
     sys::CUmemAllocationProp {
         type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,

@@ -275,13 +275,17 @@ fn access_is_given_to_the_owner_and_each_peer_once() {
 fn memory_is_asked_for_with_exactly_the_options_given() {
     let fake = Fake::compile(&["RDMA_SUPPORTED=1"]);
     let driver = fake.driver(0);
-    for (shareable, handle_types, granules) in
-        [(Shareable::None, 0, 1), (Shareable::PosixFd, 1, 1), (Shareable::Fabric, 8, 8)]
-    {
+    for (shareable, handle_types, granules) in [
+        (Shareable::None, 0, 1),
+        (Shareable::PosixFd, 1, 1),
+        (Shareable::Fabric, 8, 8),
+        (Shareable::PosixFdOrFabric, 9, 1),
+    ] {
         for rdma in [false, true] {
             let options = HandleOptions { shareable, rdma };
             let granule_bytes = (1 << 21) * if rdma { granules.max(2) } else { granules };
             assert_eq!(driver.granularity(options), Ok(granule_bytes), "{options:?}");
+            assert_eq!(driver.recommended_granularity(options), Ok(32 * granule_bytes));
             driver.create(granule_bytes, options).unwrap();
             assert_eq!(fake.read::<c_int>(c"fake_handle_types"), handle_types);
             assert_eq!(fake.read::<c_int>(c"fake_rdma"), c_int::from(rdma));

@@ -316,8 +316,8 @@ impl Sharing for SimulatedDevice {
 
 fn properties(options: HandleOptions) -> HandleProperties {
     HandleProperties {
-        posix: options.shareable == Shareable::PosixFd,
-        fabric: options.shareable == Shareable::Fabric,
+        posix: matches!(options.shareable, Shareable::PosixFd | Shareable::PosixFdOrFabric),
+        fabric: matches!(options.shareable, Shareable::Fabric | Shareable::PosixFdOrFabric),
         rdma: options.rdma,
     }
 }

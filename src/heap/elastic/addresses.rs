@@ -75,11 +75,16 @@ impl Extents {
         // Counted first: many threads may be here at once.
         let is_plenty = |all: u64| all.checked_add(range_bytes).filter(|&all| all <= most_bytes);
         let counted = self.area_bytes.fetch_update(Relaxed, Relaxed, is_plenty);
-        let first_bytes = if counted.is_ok() { range_bytes } else { doubling_bytes };
+        // One range, so that addresses are in the order in which memory was made.
+        let communication = climb.device.pools.communication(climb.lane.pool());
+        let alignment_bytes =
+            communication.as_ref().map_or(0, |made_for| made_for.handles().granularity_bytes());
+        let has_range = counted.is_ok() || communication.is_some();
+        let first_bytes = if has_range { range_bytes } else { doubling_bytes };
         let mut reserved = Err(Refusal::Limit);
         for area_bytes in [first_bytes, doubling_bytes, bytes] {
             let area_bytes = area_bytes.max(bytes).next_multiple_of(granule_bytes);
-            reserved = match self.store.reserve(area_bytes) {
+            reserved = match self.store.reserve(area_bytes, alignment_bytes) {
                 Ok(address) => Ok(Segment { address, bytes: area_bytes, class }),
                 Err(error) => Err(Refusal::AddressSpace(error)),
             };

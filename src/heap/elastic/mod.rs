@@ -378,8 +378,10 @@ impl Extents {
         let message = format_args!("device {}: {bytes} bytes more", device.ordinal);
         device.heap.log.write(LogLevel::Debug, &message);
         let class = SizeClass::of(block_bytes);
+        let communication = device.pools.communication(climb.lane.pool());
         for &bytes in sizes {
-            let id = self.store.create(&device.ledger, bytes, class)?;
+            let made_for = communication.as_ref();
+            let id = self.store.create(&device.ledger, (bytes, class), made_for)?;
             created.push(Laid { id, bytes, epoch: 0 });
         }
         Ok(())

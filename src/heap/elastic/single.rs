@@ -16,11 +16,15 @@ const WASTE_PART: u64 = 8;
 impl Extents {
     pub(super) fn serve_with_one_extent(&self, climb: &Climb<'_>) -> Rung {
         let extent_bytes = climb.block_bytes.next_multiple_of(self.store.granule_bytes());
+        let is_common = climb.device.pools.communication(climb.lane.pool()).is_none();
+        if !is_common && !climb.lane.lock().pending.is_empty() {
+            climb.device.wait_for_device();
+        }
         for _ in 0..ATTEMPTS {
             if let Some(address) = self.take_whole_extent(climb, extent_bytes) {
                 return Ok(Some(address));
             }
-            if climb.wait_before_growing() {
+            if is_common && climb.wait_before_growing() {
                 continue;
             }
             let moved = self.take_elsewhere(climb, extent_bytes);
@@ -60,7 +64,10 @@ impl Extents {
             state.visit_free_extents(&extents, self.store.granule_bytes(), |slot, address, id| {
                 let bytes = bytes_of(id);
                 let fits = (least_bytes..=most_bytes).contains(&bytes);
-                if fits && best.is_none_or(|(smallest, ..)| bytes < smallest) {
+                if fits
+                    && best
+                        .is_none_or(|(smallest, lowest, _)| (bytes, address) < (smallest, lowest))
+                {
                     best = Some((bytes, address, slot));
                 }
             });

@@ -96,7 +96,8 @@ impl Piece<'_> {
     /// Creates an extent for the piece; returns false if its last block was freed meanwhile.
     pub(super) fn create(&mut self) -> Result<bool> {
         let Piece { device, extents, lane, record, .. } = &*self;
-        let create = || extents.store.create(&device.ledger, record.bytes, record.class);
+        let size = (record.bytes, record.class);
+        let create = || extents.store.create(&device.ledger, size, record.communication.as_ref());
         let is_shortage = |refusal: &Refusal| match refusal {
             Refusal::Limit => true,
             Refusal::Driver(error) | Refusal::AddressSpace(error) => error.is_out_of_memory(),

@@ -17,7 +17,7 @@ use crate::base::lock::assert_none_held;
 use crate::base::size::Bytes;
 use crate::config::Settings;
 use crate::driver::Device;
-use crate::heap::{Neighbours, Taken};
+use crate::heap::{Neighbour, Neighbours, Taken};
 use crate::process::{self, Mailbox, Watched, random_bytes};
 
 /// How long answers to one question are waited for. A process that does not answer was stopped, or
@@ -181,6 +181,21 @@ impl Member {
     }
 }
 
+/// What the register says of one of those who share the device.
+fn described(all: &Neighbourhood, one: &Entry) -> Neighbour {
+    let part_bytes = all.budget_bytes(one);
+    Neighbour {
+        process: one.process,
+        program: one.program.clone(),
+        live_bytes: one.live_bytes,
+        cached_bytes: one.cached_bytes,
+        held_bytes: one.charged_bytes,
+        guarantee_bytes: one.guarantee_bytes,
+        limit_bytes: Some(one.limit_bytes).filter(|&bytes| bytes != NO_LIMIT),
+        part_bytes: Some(part_bytes).filter(|&bytes| bytes > 0),
+    }
+}
+
 impl Neighbours for Member {
     fn charge(&self, bytes: u64) -> bool {
         let mut own = lock(&self.own);
@@ -205,6 +220,14 @@ impl Neighbours for Member {
     fn room_bytes(&self) -> u64 {
         let own = lock(&self.own);
         self.neighbourhood(&own).room_bytes(now_ns())
+    }
+
+    fn list(&self) -> Vec<Neighbour> {
+        let all = {
+            let own = lock(&self.own);
+            self.neighbourhood(&own)
+        };
+        std::iter::once(&all.own).chain(&all.others).map(|one| described(&all, one)).collect()
     }
 
     fn ask(&self, bytes: u64, take: &mut dyn FnMut() -> Taken) {

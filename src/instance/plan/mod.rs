@@ -25,7 +25,8 @@ use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 
-use super::{files, heap_if_made};
+use super::files::{self, RANK};
+use super::heap_if_made;
 use crate::base::{Error, Result, Status};
 use crate::config::{LogLevel, Settings};
 use crate::heap::{DevicePlan, Heap};
@@ -36,9 +37,6 @@ use form::{Identity, Plan};
 const PATIENCE_AT_EXIT: Duration = Duration::from_secs(2);
 /// A longer file is no plan.
 const LONGEST_FILE_BYTES: u64 = 64 << 20;
-
-/// Stands for the process's rank in the path of a file.
-const RANK: &str = "%r";
 
 /// What the file had.
 static READ: OnceCell<Vec<DevicePlan>> = OnceCell::new();

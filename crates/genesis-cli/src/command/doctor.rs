@@ -5,6 +5,8 @@
 //! that it is and charges. Checks that depend on something wrong are left out, so the first line marked
 //! `WRONG` is the one to fix first.
 
+mod pausing;
+
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -18,6 +20,7 @@ use genesis_replay::library::{Library, locate};
 use genesis_replay::{Result, streams};
 
 use super::Answer;
+use pausing::Pausing;
 
 /// Show what is in force, and what is wrong with it
 #[derive(Debug, Args)]
@@ -181,6 +184,7 @@ fn drivers(findings: &mut Findings, settings: &Settings) {
         identity(findings, &*device, settings);
         if settings.strategy.pool_type == PoolType::Elastic {
             prices(findings, &*device);
+            pausing(findings, &*device);
         }
     }
 }
@@ -214,6 +218,19 @@ fn prices(findings: &mut Findings, device: &dyn Device) {
             findings.fine("prices", format!("{ordinal}: no virtual memory management"));
         }
         Err(error) => findings.wrong("prices", format!("{ordinal}: {error}")),
+    }
+}
+
+/// What a pause and a resume take.
+fn pausing(findings: &mut Findings, device: &dyn Device) {
+    let ordinal = device.ordinal();
+    match Pausing::measure(device) {
+        Ok(pausing) => findings.fine("pausing", format!("{ordinal}: {pausing}")),
+        // Others may hold what there is.
+        Err(error) if error.is_out_of_memory() => {
+            findings.fine("pausing", format!("{ordinal}: not measured, memory is short"));
+        }
+        Err(error) => findings.wrong("pausing", format!("{ordinal}: {error}")),
     }
 }
 

@@ -9,12 +9,16 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use genesis_profile::units::one_line;
 use genesis_profile::{Profile, json};
 use genesis_replay::job::trace_name;
 use genesis_replay::table::grouped;
 use genesis_replay::{Error, Result};
 
 use super::{JOB_COMMAND, ProfileArguments};
+
+/// Before the rank in the name of a file.
+const RANK_MARK: &str = "-rank";
 
 /// The profile in `input`, or that of the trace in `input`. Remarks go to standard error.
 pub(crate) fn load(input: &Path, arguments: &ProfileArguments) -> Result<Profile> {
@@ -30,6 +34,59 @@ pub(crate) fn load(input: &Path, arguments: &ProfileArguments) -> Result<Profile
         );
     }
     Ok(profile)
+}
+
+/// The profiles in `inputs`, with the names of their processes: by rank where the profiles or the
+/// files' names have it, otherwise in the given order. A folder stands for the profiles and traces
+/// in it.
+pub(crate) fn load_all(
+    inputs: &[PathBuf],
+    arguments: &ProfileArguments,
+) -> Result<Vec<(String, Profile)>> {
+    let mut files = Vec::new();
+    for input in inputs {
+        if input.is_dir() { files.extend(files_in(input)?) } else { files.push(input.clone()) }
+    }
+    let mut processes = Vec::new();
+    for file in &files {
+        let profile = load(file, arguments)?;
+        let rank = profile.rank.or_else(|| rank_in(file));
+        let name = rank.map_or_else(|| one_line(&trace_name(file)), |rank| format!("rank {rank}"));
+        processes.push((rank, name, profile));
+    }
+    processes.sort_by_key(|(rank, ..)| rank.unwrap_or(u64::MAX));
+    if let Some(pair) =
+        processes.windows(2).find(|pair| pair[0].0.is_some() && pair[0].0 == pair[1].0)
+    {
+        return Err(Error::usage(format!("two files are of {}: leave one out", pair[0].1)));
+    }
+    Ok(processes.into_iter().map(|(_, name, profile)| (name, profile)).collect())
+}
+
+/// The profiles and traces in a folder, by name.
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
+    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let is_input = |file: &Path| {
+        let name = file.to_string_lossy();
+        let is_profile = name.ends_with(".json") && !name.ends_with(".trace.json");
+        file.is_file() && (is_profile || name.ends_with(".gtr") || name.ends_with(".gtr.zst"))
+    };
+    files.retain(|file| is_input(file));
+    files.sort();
+    if files.is_empty() {
+        let message = format!("{}: no profile (.json) and no trace (.gtr) in it", folder.display());
+        return Err(Error::usage(message));
+    }
+    Ok(files)
+}
+
+/// The rank that the library has put into the name of a file.
+fn rank_in(file: &Path) -> Option<u64> {
+    let name = file.file_name()?.to_str()?;
+    let (_, after) = name.rsplit_once(RANK_MARK)?;
+    let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+    after[..digits].parse().ok()
 }
 
 /// The profile in `input`; `None` if it is a trace, or a file that is neither.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use genesis::base::size::Bytes;
 use genesis_profile::Form;
+use genesis_profile::merge::merge;
 use genesis_profile::model::{Levels, Profile};
 use genesis_replay::job::trace_name;
 use genesis_replay::table::grouped;
@@ -17,8 +18,10 @@ use super::{Answer, ProfileArguments, profile};
 /// Draw memory over time into a page for the browser
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A trace (.gtr, .gtr.zst) to replay, or a profile (.json)
-    input: PathBuf,
+    /// A trace (.gtr, .gtr.zst) to replay, or a profile (.json); several, or a folder's, side by
+    /// side
+    #[arg(required = true)]
+    inputs: Vec<PathBuf>,
     /// Where to write it: .html a page, .json a profile to keep, .trace.json for
     /// ui.perfetto.dev, .txt a report, .prom metrics, .pickle a snapshot for PyTorch's viewer
     /// [default: the input's name with .html, in this folder]
@@ -30,14 +33,14 @@ pub(crate) struct Arguments {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<Answer> {
-    let output = arguments.output.clone().unwrap_or_else(|| page_of(&arguments.input));
+    let output = arguments.output.clone().unwrap_or_else(|| page_of(&arguments.inputs[0]));
     let form = Form::of_path(&output).ok_or_else(|| {
         Error::usage(format!(
             "{}: the name ends in none of .html, .json, .trace.json, .txt, .prom and .pickle",
             output.display()
         ))
     })?;
-    let profile = profile::load(&arguments.input, &arguments.profile)?;
+    let profile = merge(profile::load_all(&arguments.inputs, &arguments.profile)?);
     write(&profile, form, &output)
         .map_err(|error| Error::failed(format!("{}: cannot write: {error}", output.display())))?;
     Ok(format!("{}: {}\n", output.display(), describe(&profile)).into())

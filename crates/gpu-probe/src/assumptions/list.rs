@@ -1,6 +1,8 @@
 //! The list of assumptions: statements, and their meaning for the design if they hold or fail.
 
-use super::{Assumption, aliases, captures, handle_reuse, mappings, neighbours, queue, waits};
+use super::{
+    Assumption, aliases, captures, communication, handle_reuse, mappings, neighbours, queue, waits,
+};
 
 const TOLD_APART: &str = "Streams are told apart although their handles come again.";
 const CONFUSED: &str = "A stream's handle is taken for its identity: programs that destroy streams \
@@ -103,4 +105,8 @@ assumptions! {
         "Memory that one process unmaps and releases is another one's at once (GENESIS_SHARE)";
         holds: "A process that is short is served from what others have cached.";
         fails: "Processes that share a device keep guarantees and limits only.";
+    memory_for_communication, false, communication::made;
+        "Memory for NCCL and RDMA is granted, at least shareable within the machine";
+        holds: "Buffers of genesis.torch.nccl_pool can be registered as those of ncclMemAlloc.";
+        fails: "NCCL copies through its own buffers.";
 }

@@ -9,6 +9,7 @@
 
 mod aliases;
 mod captures;
+mod communication;
 mod handle_reuse;
 mod mappings;
 mod neighbours;

@@ -54,7 +54,8 @@ unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c
 unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, which: c_int, device: c_int) -> c_int {
     driver("cuDeviceGetAttribute", format_args!("{which}, {device}"), |simulation| {
         let ordinal = simulation.device(device)?;
-        let answer = device::attribute(ordinal, which).ok_or(Code::INVALID_VALUE)?;
+        let answer =
+            device::attribute(&simulation.settings, ordinal, which).ok_or(Code::INVALID_VALUE)?;
         // SAFETY: see the head of `driver`.
         unsafe { put(value, answer) }
     })

@@ -66,7 +66,8 @@ unsafe extern "C" fn cudaDeviceGetAttribute(
 ) -> c_int {
     runtime("cudaDeviceGetAttribute", format_args!("{which}, {device}"), |simulation| {
         let ordinal = simulation.device(device)?;
-        let answer = device::attribute(ordinal, which).ok_or(Code::INVALID_VALUE)?;
+        let answer =
+            device::attribute(&simulation.settings, ordinal, which).ok_or(Code::INVALID_VALUE)?;
         // SAFETY: see the head of `runtime`.
         unsafe { put(value, answer) }
     })

@@ -109,7 +109,7 @@ const _: () = assert!(size_of::<Properties>() == 1008);
 impl Properties {
     /// The properties of device `ordinal`.
     pub(super) fn new(ordinal: u32, settings: &Settings) -> Self {
-        let get = |number| device::attribute(ordinal, number).unwrap_or(0);
+        let get = |number| device::attribute(settings, ordinal, number).unwrap_or(0);
         let wide = |number| get(number) as usize;
         let mut name = [0; 256];
         let text = device::name(settings);

@@ -59,7 +59,7 @@ impl Machine {
     }
 
     /// [`Self::create`] with `properties`; `NOT_SUPPORTED` if the device cannot make such a
-    /// handle.
+    /// handle, `NOT_PERMITTED` without an IMEX channel for the fabric.
     pub fn create_with(
         &self,
         context: u32,
@@ -71,6 +71,9 @@ impl Machine {
         let granule = state.granule_with(device, properties)?;
         if bytes == 0 || !bytes.is_multiple_of(granule) {
             return Err(Code::INVALID_VALUE);
+        }
+        if properties.fabric && !state.device(device)?.config.imex_channel {
+            return Err(Code::NOT_PERMITTED);
         }
         state.take_physical(device, bytes)?;
         let piece = if properties.posix { state.set_apart(device, bytes)? } else { None };
