@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files of the C interface: its functions and their types.
-const SOURCES: [&str; 33] = [
+const SOURCES: [&str; 34] = [
     "src/base/backup.rs",
     "src/base/error.rs",
     "src/base/gauge.rs",
@@ -38,6 +38,7 @@ const SOURCES: [&str; 33] = [
     "src/ffi/torch/hooks.rs",
     "src/ffi/torch/history.rs",
     "src/ffi/torch/report.rs",
+    "src/ffi/torch/pinned.rs",
     "src/ffi/torch/pools.rs",
     "src/ffi/trace.rs",
     "src/observe/stats.rs",

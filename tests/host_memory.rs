@@ -5,6 +5,8 @@
 
 #[path = "c_interface/programs.rs"]
 mod programs;
+#[path = "host_memory/order.rs"]
+mod order;
 mod support;
 
 use std::path::Path;
@@ -14,10 +16,10 @@ use std::thread;
 use genesis::base::size::{GIB, KIB, MIB};
 use genesis::base::{DeviceOrdinal, Status, StreamHandle};
 use genesis::config::{LogLevel, PoolType, Settings, StrategySettings};
-use genesis::driver::host::HostMemory;
+use genesis::driver::host::{HostMemory, OpenGate};
 use genesis::driver::simulated::SimulatedDevice;
-use genesis::driver::{Backend, Platform};
-use genesis::heap::{Heap, Surroundings};
+use genesis::driver::{Backend, Device, Platform};
+use genesis::heap::{Heap, Stream, StreamKey, Surroundings};
 use genesis::observe::Log;
 use programs::Language::C99;
 use programs::{command, compile, run, run_silently, text};
@@ -26,13 +28,18 @@ use support::{Random, status_of, tier};
 
 const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
 const STREAM: StreamHandle = StreamHandle::LEGACY;
+/// The host's own order, in which the process's heaps have their memory.
+const ORDER: Stream = Stream { handle: StreamHandle::LEGACY, key: StreamKey::HOST };
 const POOL_TYPES: [PoolType; 5] =
     [PoolType::Naive, PoolType::Round, PoolType::Exact, PoolType::Caching, PoolType::Arena];
 const UNKNOWN: Code = Code(12345);
 
 fn heap_over(memory: HostMemory, pool_type: PoolType) -> Heap {
-    let platform =
-        Platform { backend: Backend::Host, devices: vec![Arc::new(memory)], notice: None };
+    heap_of(Arc::new(memory), pool_type)
+}
+
+fn heap_of(device: Arc<dyn Device>, pool_type: PoolType) -> Heap {
+    let platform = Platform { backend: Backend::Host, devices: vec![device], notice: None };
     let settings = Settings {
         strategy: StrategySettings::new(pool_type),
         log: LogLevel::Off,
@@ -47,7 +54,7 @@ fn pinned(pool_type: PoolType, most_bytes: u64) -> (Arc<Machine>, Heap) {
     config.host_memory_bytes = most_bytes;
     let machine = Machine::new(config).unwrap();
     let device = Arc::new(SimulatedDevice::new(Arc::clone(&machine), 0));
-    (machine, heap_over(HostMemory::pinned(device), pool_type))
+    (machine, heap_over(HostMemory::pinned(device, Arc::new(OpenGate)), pool_type))
 }
 
 fn finish(heap: &Heap) {

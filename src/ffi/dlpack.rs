@@ -1,6 +1,6 @@
 //! Memory as DLPack tensors.
 //!
-//! A buffer is one block, of this process or imported, or a part of an arena, a fixed-size pool or a
+//! A buffer is one block, of a device, of the host or imported, or a part of an arena, a fixed-size pool or a
 //! memory manager, with a count of its users: its maker and each tensor made of it. The last user
 //! frees it. A tensor ends in its deleter, a function of this library that any thread
 //! may call without an interpreter. The destructor of the capsules in which Python passes tensors
@@ -16,14 +16,15 @@ use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
+use super::host::host_kind;
 use super::objects::object;
 use super::sharing::{BlockHandle, Imported, import};
 use super::{boundary, genesis_stream, ordinal, pointer, stream_handle, write_required};
 use crate::base::lock::{Lock, rank};
 use crate::base::{Error, Result, Status, StreamHandle};
 use crate::driver::Backend;
-use crate::instance;
 use crate::instance::memory::Memory;
+use crate::instance::{self, host};
 use crate::suballocation::Source;
 
 /// `kDLCPU` and `kDLCUDA`.
@@ -48,6 +49,8 @@ pub struct DlpackBuffer {
 enum Owner {
     /// A block of the heap.
     Heap,
+    /// A block of host memory.
+    Host,
     /// A block of another process.
     Imported,
     Part {
@@ -87,7 +90,8 @@ impl DlpackBuffer {
 
     /// `DLDevice`: type and ordinal. Memory that the host can reach is the host's.
     fn place(&self) -> (i32, i32) {
-        let is_hosts = matches!(self.owner, Owner::Part { memory: Memory::Host(_), .. });
+        let is_hosts =
+            matches!(self.owner, Owner::Host | Owner::Part { memory: Memory::Host(_), .. });
         if is_hosts || is_on_host() { (HOST, 0) } else { (CUDA, self.device) }
     }
 
@@ -96,6 +100,7 @@ impl DlpackBuffer {
             _ if self.address == 0 => Ok(()),
             Owner::Imported => instance::sharing::close(self.address),
             Owner::Heap => instance::heap()?.free(self.address),
+            Owner::Host => host::of_block(self.address, |heap, address| heap.free(address)),
             Owner::Part { memory, part, users } => {
                 let users = std::mem::take(&mut *users.lock());
                 let ordered = memory.stream().map_or(Ok(()), |own| {
@@ -274,6 +279,26 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_create(
     boundary::status(|| unsafe { write_required(buffer, create) })
 }
 
+/// Allocates `size` bytes of host memory of `kind`, a `genesis_host_kind`, and writes a buffer that
+/// shares them with DLPack tensors to `buffer`.
+///
+/// # Safety
+/// `buffer` is NULL, which is an error, or points to a writable pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_dlpack_host_buffer_create(
+    size: usize,
+    kind: c_int,
+    buffer: *mut *mut DlpackBuffer,
+) -> Status {
+    let create = || {
+        let (bytes, kind) = (size as u64, host_kind(kind)?);
+        let address = if bytes == 0 { 0 } else { host::allocate(bytes, kind)? };
+        Ok(DlpackBuffer { address, bytes, device: 0, owner: Owner::Host }.hand_out())
+    };
+    // SAFETY: the caller's contract.
+    boundary::status(|| unsafe { write_required(buffer, create) })
+}
+
 /// `genesis_block_import`, as a buffer: its last user closes the block.
 ///
 /// # Safety
@@ -323,6 +348,7 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_record_stream(
         match &buffer.owner {
             _ if buffer.address == 0 => Ok(()),
             Owner::Part { memory: Memory::Host(_), .. } => Ok(()),
+            Owner::Host => host::record_stream(buffer.address, stream),
             Owner::Part { users, .. } => {
                 let mut users = users.lock();
                 if !users.contains(&stream) {

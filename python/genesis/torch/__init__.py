@@ -6,6 +6,7 @@
 ``arena()``          in direct mode: a block of code whose allocations are scratch.
 ``limit_pool()``     limits a private pool; ``pool_usage()`` returns what one holds.
 ``tag_pool()``       has a private pool, also a graph's, paused with a tag.
+``pinned_empty()``   a tensor in pinned memory of Genesis; ``enable_pinned_memory()``: all of it.
 ``mem_pool()``       PyTorch's allocator stays; Genesis supplies its segments (MemPool mode).
 ===================  ==============================================================================
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from ._arenas import arena
 from ._enable import enable, is_enabled, restore
+from ._pinned import enable_pinned_memory, pinned_empty
 from ._pools import Pool, limit_pool, mem_pool, pool, pool_usage, tag_pool
 from ._private_pools import PoolUsage
 
@@ -22,9 +24,11 @@ __all__ = [
     "PoolUsage",
     "arena",
     "enable",
+    "enable_pinned_memory",
     "is_enabled",
     "limit_pool",
     "mem_pool",
+    "pinned_empty",
     "pool",
     "pool_usage",
     "restore",
