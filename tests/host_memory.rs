@@ -50,7 +50,12 @@ fn heap_of(device: Arc<dyn Device>, pool_type: PoolType) -> Heap {
 
 /// A host heap of pinned memory, and the machine whose driver pins it, up to `most_bytes`.
 fn pinned(pool_type: PoolType, most_bytes: u64) -> (Arc<Machine>, Heap) {
-    let mut config = Config::new(StoreKind::RealBytes, 1, 64 * MIB);
+    pinned_on(StoreKind::RealBytes, pool_type, most_bytes)
+}
+
+/// The same; with addresses only, the driver allocates all of it.
+fn pinned_on(store: StoreKind, pool_type: PoolType, most_bytes: u64) -> (Arc<Machine>, Heap) {
+    let mut config = Config::new(store, 1, 64 * MIB);
     config.host_memory_bytes = most_bytes;
     let machine = Machine::new(config).unwrap();
     let device = Arc::new(SimulatedDevice::new(Arc::clone(&machine), 0));
@@ -131,10 +136,15 @@ fn threads_share_a_host_heap() {
 #[test]
 fn a_driver_that_fails_loses_nothing() {
     for pool_type in POOL_TYPES {
-        for (call, number) in
-            [(Call::HostAllocate, 1), (Call::HostAllocate, 2), (Call::HostFree, 1)]
-        {
-            let (machine, heap) = pinned(pool_type, GIB);
+        for (store, call, number) in [
+            (StoreKind::AddressesOnly, Call::HostAllocate, 1),
+            (StoreKind::AddressesOnly, Call::HostAllocate, 2),
+            (StoreKind::AddressesOnly, Call::HostFree, 1),
+            (StoreKind::RealBytes, Call::HostRegister, 1),
+            (StoreKind::RealBytes, Call::HostRegister, 2),
+            (StoreKind::RealBytes, Call::HostUnregister, 1),
+        ] {
+            let (machine, heap) = pinned_on(store, pool_type, GIB);
             machine.faults().fail(Target::call(call), number, Times::Once, UNKNOWN);
             let served: Vec<u64> = (0..4)
                 .filter_map(|_| match heap.allocate(3 * MIB, DEVICE, STREAM) {
@@ -155,6 +165,7 @@ fn a_driver_that_fails_loses_nothing() {
             let _ = heap.free_directly(address);
             heap.empty_cache(DEVICE).unwrap();
             finish(&heap);
+            assert!(machine.usage(0).unwrap().count(call) >= number, "{call:?} was not made");
             assert_eq!(machine.census().host_bytes, 0, "{pool_type:?} {call:?}");
         }
     }

@@ -26,6 +26,7 @@ __all__ = [
     "is_pinned_memory_enabled",
     "memory_stats",
     "preallocate",
+    "record_stream",
     "reset_peak_stats",
     "set_cache_size",
     "set_memory_limit",
@@ -75,7 +76,9 @@ def empty(
     ``.view``. Contents are undefined. It is freed when the buffer and all its arrays are gone.
 
     A copy to or from a GPU that the host does not wait for must be told of by
-    ``buffer.record_stream(stream)``. Raises :class:`genesis.OutOfMemoryError`.
+    :func:`record_stream` or ``buffer.record_stream(stream)``.
+
+    Raises :class:`genesis.OutOfMemoryError`.
     """
     return HostBuffer(shape, dtype, _kind(pinned))
 
@@ -86,6 +89,13 @@ def is_pinned(memory: Any) -> bool:
     if isinstance(memory, int):
         return bool(_library.function("genesis_host_is_pinned")(memory))
     return is_pinned(_address_of(memory))
+
+
+def record_stream(memory: Any, stream: _blocks.Stream) -> None:
+    """Records that a copy or a kernel on ``stream`` uses ``memory``, as ``buffer.record_stream``
+    does: an address, an array or a tensor that begins a block of Genesis's host memory."""
+    address = memory if isinstance(memory, int) else _address_of(memory)
+    _library.call("genesis_host_record_stream", address, _blocks.handle_of(stream))
 
 
 def preallocate(size: _sizes.Size, *, pinned: Optional[bool] = None, wait: bool = True) -> None:

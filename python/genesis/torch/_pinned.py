@@ -27,12 +27,12 @@ _SLOTS = {(2, 11): 14, (2, 15): 20}
 def pinned_empty(
     *size: Union[int, tuple[int, ...]], dtype: Any = None, **options: Any
 ) -> torch.Tensor:
-    """``torch.empty(*size, dtype=dtype, pin_memory=True)`` in Genesis's pinned memory: sizes are not
-    rounded to powers of two, and once the tensor is gone its memory is reused for any other.
+    """``torch.empty(*size, dtype=dtype, pin_memory=True)`` in Genesis's pinned memory: its size is
+    not rounded to a power of two, and once the tensor is gone its memory serves any other.
 
-    Copies with ``non_blocking=True`` need no care: PyTorch tells of their streams. Work that it does
-    not know of, such as a kernel of one's own that reads the tensor, is told by
-    ``genesis.cpu``'s ``record_stream`` or waited for.
+    Copies with ``non_blocking=True`` need no care: PyTorch tells of their streams. Work that it
+    does not know of, such as a kernel of one's own that reads the tensor, is told of by
+    :func:`genesis.cpu.record_stream`, or waited for.
     """
     _install()
     torch.cuda.init()
@@ -73,7 +73,9 @@ def _install() -> None:
             f"{known}, and this is {torch.__version__}"
         )
     libraries = Path(torch.__file__).parent / "lib"
-    get = ctypes.CDLL(str(libraries / "libtorch_cpu.so"))["_ZN2at16getHostAllocatorEN3c1010DeviceTypeE"]
+    get = ctypes.CDLL(str(libraries / "libtorch_cpu.so"))[
+        "_ZN2at16getHostAllocatorEN3c1010DeviceTypeE"
+    ]
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_int8]
     handle_of = ctypes.CDLL(str(libraries / "libc10_cuda.so"))["_ZNK3c104cuda10CUDAStream6streamEv"]
     # PyTorch's library for CUDA is what registers the allocator.
