@@ -147,7 +147,7 @@ fn a_driver_that_fails_loses_nothing() {
             let (machine, heap) = pinned_on(store, pool_type, GIB);
             machine.faults().fail(Target::call(call), number, Times::Once, UNKNOWN);
             let served: Vec<u64> = (0..4)
-                .filter_map(|_| match heap.allocate(3 * MIB, DEVICE, STREAM) {
+                .filter_map(|_| match heap.allocate(15 * MIB, DEVICE, STREAM) {
                     Ok(address) => Some(address),
                     Err(error) => {
                         assert_eq!(error.status, Status::DriverFailed);
@@ -161,7 +161,7 @@ fn a_driver_that_fails_loses_nothing() {
                 let freed = heap.free(address);
                 assert!(freed.is_ok() || pool_type == PoolType::Naive);
             }
-            let address = heap.allocate(3 * MIB, DEVICE, STREAM).unwrap();
+            let address = heap.allocate(15 * MIB, DEVICE, STREAM).unwrap();
             let _ = heap.free_directly(address);
             heap.empty_cache(DEVICE).unwrap();
             finish(&heap);

@@ -16,7 +16,6 @@ use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use super::host::host_kind;
 use super::objects::object;
 use super::sharing::{BlockHandle, Imported, import};
 use super::{boundary, genesis_stream, ordinal, pointer, stream_handle, write_required};
@@ -82,6 +81,11 @@ impl DlpackBuffer {
         let (part, users) = (Some(part), Lock::default());
         let owner = Owner::Part { memory, part, users };
         Self { address, bytes, device, owner }.hand_out()
+    }
+
+    /// A buffer of a block of host memory.
+    pub(super) fn of_host(address: u64, bytes: u64) -> *mut Self {
+        Self { address, bytes, device: 0, owner: Owner::Host }.hand_out()
     }
 
     fn hand_out(self) -> *mut Self {
@@ -279,26 +283,6 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_create(
     boundary::status(|| unsafe { write_required(buffer, create) })
 }
 
-/// Allocates `size` bytes of host memory of `kind`, a `genesis_host_kind`, and writes a buffer that
-/// shares them with DLPack tensors to `buffer`.
-///
-/// # Safety
-/// `buffer` is NULL, which is an error, or points to a writable pointer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn genesis_dlpack_host_buffer_create(
-    size: usize,
-    kind: c_int,
-    buffer: *mut *mut DlpackBuffer,
-) -> Status {
-    let create = || {
-        let (bytes, kind) = (size as u64, host_kind(kind)?);
-        let address = if bytes == 0 { 0 } else { host::allocate(bytes, kind)? };
-        Ok(DlpackBuffer { address, bytes, device: 0, owner: Owner::Host }.hand_out())
-    };
-    // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(buffer, create) })
-}
-
 /// `genesis_block_import`, as a buffer: its last user closes the block.
 ///
 /// # Safety
@@ -332,7 +316,8 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_data_get(
 }
 
 /// Records that work on `stream` uses the memory of `buffer`, which is then not reused before that
-/// work is complete. The stream must exist until the memory is freed. Does nothing for host memory.
+/// work is complete. The stream must exist until the memory is freed. Does nothing for pageable
+/// memory, and for a part of host memory.
 ///
 /// # Safety
 /// `buffer` is NULL, which is an error, or a buffer that was not released.

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
+use super::dlpack::DlpackBuffer;
 use super::statistics::write_sized;
 use super::{boundary, genesis_stream, pointer, stream_handle, write_required};
 use crate::base::{Error, Result, Status};
@@ -136,6 +137,26 @@ pub unsafe extern "C" fn genesis_host_cache_limit_get(kind: c_int, bytes: *mut u
     };
     // SAFETY: the caller's contract.
     boundary::status(|| unsafe { write_required(bytes, get) })
+}
+
+/// Allocates `size` bytes of host memory of `kind`, a `genesis_host_kind`, and writes a buffer that
+/// shares them with DLPack tensors to `buffer`.
+///
+/// # Safety
+/// `buffer` is NULL, which is an error, or points to a writable pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_dlpack_host_buffer_create(
+    size: usize,
+    kind: c_int,
+    buffer: *mut *mut DlpackBuffer,
+) -> Status {
+    let create = || {
+        let (bytes, kind) = (size as u64, host_kind(kind)?);
+        let address = if bytes == 0 { 0 } else { host::allocate(bytes, kind)? };
+        Ok(DlpackBuffer::of_host(address, bytes))
+    };
+    // SAFETY: the caller's contract.
+    boundary::status(|| unsafe { write_required(buffer, create) })
 }
 
 /// Returns all cached host memory of `kind` to the system.
