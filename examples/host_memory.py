@@ -10,7 +10,7 @@ genesis.cpu.set_memory_limit("256MB")
 genesis.cpu.wait_for_preallocation()
 
 for step in range(100):
-    batch = genesis.cpu.empty((256, 1024), "float32")
+    batch = genesis.cpu.empty((1280, 1024), "float32")
     array = numpy.asarray(batch)
     array[:] = step
     assert genesis.cpu.is_pinned(array)

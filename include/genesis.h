@@ -761,15 +761,6 @@ genesis_status genesis_dlpack_buffer_create(size_t size,
                                             genesis_stream stream,
                                             genesis_dlpack_buffer **buffer);
 
-// Allocates `size` bytes of host memory of `kind`, a `genesis_host_kind`, and writes a buffer that
-// shares them with DLPack tensors to `buffer`.
-//
-// The caller's part:
-// `buffer` is NULL, which is an error, or points to a writable pointer.
-genesis_status genesis_dlpack_host_buffer_create(size_t size,
-                                                 int kind,
-                                                 genesis_dlpack_buffer **buffer);
-
 // `genesis_block_import`, as a buffer: its last user closes the block.
 //
 // The caller's part:
@@ -786,7 +777,8 @@ genesis_status genesis_dlpack_buffer_import(const genesis_block_handle *handle,
 void *genesis_dlpack_buffer_data_get(const genesis_dlpack_buffer *buffer);
 
 // Records that work on `stream` uses the memory of `buffer`, which is then not reused before that
-// work is complete. The stream must exist until the memory is freed. Does nothing for host memory.
+// work is complete. The stream must exist until the memory is freed. Does nothing for pageable
+// memory, and for a part of host memory.
 //
 // The caller's part:
 // `buffer` is NULL, which is an error, or a buffer that was not released.
@@ -1458,6 +1450,15 @@ genesis_status genesis_host_cache_limit_set(int kind, size_t bytes);
 // The caller's part:
 // `bytes` is NULL, which is an error, or points to a writable `size_t`.
 genesis_status genesis_host_cache_limit_get(int kind, size_t *bytes);
+
+// Allocates `size` bytes of host memory of `kind`, a `genesis_host_kind`, and writes a buffer that
+// shares them with DLPack tensors to `buffer`.
+//
+// The caller's part:
+// `buffer` is NULL, which is an error, or points to a writable pointer.
+genesis_status genesis_dlpack_host_buffer_create(size_t size,
+                                                 int kind,
+                                                 genesis_dlpack_buffer **buffer);
 
 // Returns all cached host memory of `kind` to the system.
 genesis_status genesis_host_cache_empty(int kind);

@@ -112,7 +112,9 @@ def copy_behind_its_back(address: int, source: torch.Tensor, stream: torch.cuda.
     return int(copy(*pointers, ctypes.c_size_t(source.nbytes), to_host, handle))
 
 
-@program(modes=("native",), env={"SIMCUDA_PROGRESS": "manual"})
+@program(
+    modes=("native",), env={"SIMCUDA_PROGRESS": "manual"}, says="genesis: .* is not host memory .*"
+)
 def test_work_that_pytorch_does_not_know_of_can_be_told() -> None:
     side = torch.cuda.Stream()
     source = torch.ones(MIB, dtype=torch.uint8, device="cuda")
@@ -180,7 +182,7 @@ def test_a_graph_keeps_what_it_used() -> None:
     del graph, inside, device
 
 
-@program(modes=("native",))
+@program(modes=("native",), says="genesis: pinned host memory: out of memory: .*")
 def test_where_genesis_has_none_pytorch_is_asked() -> None:
     genesis.torch.enable_pinned_memory()
     genesis.cpu.set_memory_limit("1MB", pinned=True)
