@@ -3,10 +3,10 @@
 //!
 //! What C programs see of them is in `c_tests/host_memory.c`.
 
-#[path = "c_interface/programs.rs"]
-mod programs;
 #[path = "host_memory/order.rs"]
 mod order;
+#[path = "c_interface/programs.rs"]
+mod programs;
 mod support;
 
 use std::path::Path;

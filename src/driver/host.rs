@@ -33,8 +33,8 @@ use std::time::Instant;
 
 use super::numa::Node;
 use super::{
-    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo, Pages,
-    Result, Sharing, Usage,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
+    Pages, Result, Sharing, Usage,
 };
 use crate::base::lock::{Lock, rank};
 use crate::base::size::ALIGNMENT_BYTES;
@@ -139,7 +139,6 @@ impl HostMemory {
         self.nanoseconds.fetch_add(started.elapsed().as_nanos() as u64, Relaxed);
         result
     }
-
 }
 
 impl Locker {
@@ -358,8 +357,9 @@ impl Device for HostMemory {
     fn other_context_of(&self, stream: StreamHandle) -> Result<Option<Arc<dyn Device>>> {
         let Some(Locker { driver, gate, .. }) = &self.locker else { return Ok(None) };
         let other = driver.other_context_of(stream)?;
-        // Waits for it pass the gate, too.
-        Ok(other.map(|other| Arc::new(Self::pinned(other, Arc::clone(gate))) as _))
+        // Waits for it pass the gate, too. Nothing is allocated there.
+        let of_context = |driver| Locker { driver, gate: Arc::clone(gate), node: None };
+        Ok(other.map(|other| Arc::new(Self::new(Some(of_context(other)))) as _))
     }
 
     fn is_in_use(&self) -> Result<bool> {

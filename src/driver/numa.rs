@@ -66,7 +66,8 @@ mod tests {
     #[test]
     fn the_bus_tells_the_node() {
         let bus = std::env::temp_dir().join(format!("genesis_bus_{}", std::process::id()));
-        for (id, text) in [("0000:3b:00.0", "1\n"), ("0000:5e:00.0", "-1\n"), ("0000:86:00.0", "")] {
+        for (id, text) in [("0000:3b:00.0", "1\n"), ("0000:5e:00.0", "-1\n"), ("0000:86:00.0", "")]
+        {
             std::fs::create_dir_all(bus.join(id)).unwrap();
             std::fs::write(bus.join(id).join("numa_node"), text).unwrap();
         }

@@ -225,9 +225,12 @@ pub(crate) fn preallocate(bytes: u64, kind: HostKind) -> Result<()> {
 /// Records that work on `stream` uses the block at `address`: once freed, the block is not reused
 /// before that work is complete.
 pub(crate) fn record_stream(address: u64, stream: StreamHandle) -> Result<()> {
-    of_block(address, |heap, address| {
-        if is_pinned(address) { heap.record_stream(address, stream) } else { Ok(()) }
-    })
+    of_block(
+        address,
+        |heap, address| {
+            if is_pinned(address) { heap.record_stream(address, stream) } else { Ok(()) }
+        },
+    )
 }
 
 /// [`record_stream`] for the pinned block that the byte at `address` is in, and a caller whose streams

@@ -160,7 +160,13 @@ unsafe extern "C-unwind" fn allocate(object: *mut Object, bytes: usize) -> DataP
         && let Ok(address) = boundary::call(|| host::allocate(bytes as u64, HostKind::Pinned))
     {
         let block = address as *mut c_void;
-        return DataPtr { data: block, free: Some(free), context: block, device_type: 0, device: -1 };
+        return DataPtr {
+            data: block,
+            free: Some(free),
+            context: block,
+            device_type: 0,
+            device: -1,
+        };
     }
     // SAFETY: the original's type, and its own object. Where memory is short it says so.
     unsafe { transmute::<Slot, Allocate>(original(ALLOCATE))(object, bytes) }
@@ -183,9 +189,8 @@ unsafe extern "C-unwind" fn record_event(
         return unsafe { record(object, data, context, stream) };
     }
     // SAFETY: the function's type; it reads the stream.
-    let handle = unsafe {
-        transmute::<usize, HandleOf>(HANDLE_OF.load(Relaxed))(&raw const stream)
-    };
+    let handle =
+        unsafe { transmute::<usize, HandleOf>(HANDLE_OF.load(Relaxed))(&raw const stream) };
     boundary::call(|| host::record_stream_within(data as u64, StreamHandle(handle as usize)))
         .is_ok()
 }
