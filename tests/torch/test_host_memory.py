@@ -22,6 +22,7 @@ def live_bytes(is_pinned: bool) -> int:
 
 @program(modes=("native",))
 def test_arrays_of_both_kinds() -> None:
+    torch.cuda.init()  # before that, PyTorch calls no memory pinned
     for is_pinned in KINDS:
         buffer = genesis.cpu.empty((300, 1000), "float32", pinned=is_pinned)
         assert buffer.is_pinned == is_pinned == genesis.cpu.is_pinned(buffer)
