@@ -32,9 +32,8 @@ use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::config::{DebugModes, HostKind, LogLevel, Settings};
 use crate::driver::host::{Gate, HostMemory};
 use crate::driver::{self, Backend, Platform};
-use crate::heap::{Heap, Surroundings};
+use crate::heap::{Heap, Stream, StreamKey, Surroundings};
 use crate::observe::Log;
-use crate::order::{Stream, StreamKey};
 use crate::process::fork;
 
 /// The only device of a host heap, and the order in which its memory is used.
