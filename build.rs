@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files of the C interface: its functions and their types.
-const SOURCES: [&str; 35] = [
+const SOURCES: [&str; 36] = [
     "src/base/backup.rs",
     "src/base/error.rs",
     "src/base/gauge.rs",
@@ -40,6 +40,7 @@ const SOURCES: [&str; 35] = [
     "src/ffi/torch/hooks.rs",
     "src/ffi/torch/history.rs",
     "src/ffi/torch/report.rs",
+    "src/ffi/torch/pinned.rs",
     "src/ffi/torch/pools.rs",
     "src/ffi/trace.rs",
     "src/observe/stats.rs",

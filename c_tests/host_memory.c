@@ -103,6 +103,92 @@ static void requests_that_cannot_be_served(int kind)
     genesis_host_free(host_block_of(100, kind));
 }
 
+static void limits_hold(int kind)
+{
+    size_t bytes = 1;
+    CHECK_OK(genesis_host_memory_limit_get(kind, &bytes));
+    CHECK(bytes == 0);
+    CHECK_OK(genesis_host_memory_limit_set(kind, 10 * MIB));
+    CHECK_OK(genesis_host_memory_limit_get(kind, &bytes));
+    CHECK(bytes == 10 * MIB);
+    CHECK_REPORTS(GENESIS_STATUS_OUT_OF_MEMORY, genesis_host_malloc(11 * MIB, kind));
+    CHECK_FAILS(GENESIS_STATUS_OUT_OF_MEMORY, genesis_host_preallocate(kind, 11 * MIB, 0));
+    CHECK_OK(genesis_host_memory_limit_set(kind, 0));
+    genesis_host_free(host_block_of(11 * MIB, kind));
+    CHECK_OK(genesis_host_cache_limit_set(kind, 0));
+    CHECK_OK(genesis_host_cache_limit_get(kind, &bytes));
+    CHECK(bytes == 0 && host_stats_of(kind).reserved_bytes.current == 0);
+    genesis_host_free(host_block_of(11 * MIB, kind));
+    CHECK(host_stats_of(kind).reserved_bytes.current == 0);
+    CHECK_OK(genesis_host_cache_limit_set(kind, SIZE_MAX));
+    CHECK_OK(genesis_host_cache_limit_get(kind, &bytes));
+    CHECK(bytes == SIZE_MAX);
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_host_memory_limit_get(kind, NULL));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_host_cache_limit_get(kind, NULL));
+}
+
+static void memory_is_taken_beforehand(int kind)
+{
+    for (int in_background = 0; in_background < 2; in_background++) {
+        CHECK_OK(genesis_host_preallocate(kind, 24 * MIB, in_background));
+        CHECK_OK(genesis_host_preallocate(kind, 16 * MIB, in_background));
+        CHECK_OK(genesis_host_preallocate_wait());
+        const genesis_stats before = host_stats_of(kind);
+        CHECK(before.reserved_bytes.current == 40 * MIB);
+        unsigned char *large = host_block_of(24 * MIB, kind);
+        unsigned char *other = host_block_of(16 * MIB, kind);
+        CHECK(host_stats_of(kind).driver_memory_calls == before.driver_memory_calls);
+        fill(large, 24 * MIB, 3);
+        CHECK(is_filled(large, 24 * MIB, 3));
+        genesis_host_free(large);
+        genesis_host_free(other);
+        CHECK_OK(genesis_host_cache_empty(kind));
+    }
+    CHECK_OK(genesis_host_memory_limit_set(kind, MIB));
+    CHECK_OK(genesis_host_preallocate(kind, 24 * MIB, 1));
+    CHECK_FAILS(GENESIS_STATUS_OUT_OF_MEMORY, genesis_host_preallocate_wait());
+    CHECK_OK(genesis_host_preallocate_wait());
+    CHECK_OK(genesis_host_memory_limit_set(kind, 0));
+}
+
+static void pinned_memory_is_known(int kind)
+{
+    const int is_pinned = kind == GENESIS_HOST_KIND_PINNED;
+    int here = 0;
+    CHECK(!genesis_host_is_pinned(NULL) && !genesis_host_is_pinned(&here));
+    unsigned char *small = host_block_of(100, kind);
+    unsigned char *large = host_block_of(3 * MIB, kind);
+    CHECK(genesis_host_is_pinned(small) == is_pinned);
+    CHECK(genesis_host_is_pinned(large + 3 * MIB - 1) == is_pinned);
+    CHECK_OK(genesis_host_record_stream(NULL, NULL));
+    CHECK_OK(genesis_host_record_stream(small, NULL));
+    CHECK_FAILS(GENESIS_STATUS_FOREIGN_POINTER, genesis_host_record_stream(&here, NULL));
+    genesis_host_free(small);
+    genesis_host_free(large);
+    if (is_pinned) {
+        CHECK_FAILS(GENESIS_STATUS_DOUBLE_FREE, genesis_host_record_stream(large, NULL));
+    }
+    CHECK_OK(genesis_host_cache_empty(kind));
+    CHECK(!genesis_host_is_pinned(large));
+}
+
+static void buffers_are_blocks(int kind)
+{
+    const genesis_stats before = host_stats_of(kind);
+    genesis_dlpack_buffer *buffer = NULL;
+    CHECK_OK(genesis_dlpack_host_buffer_create(5000, kind, &buffer));
+    CHECK(host_stats_of(kind).requested_bytes.current == before.requested_bytes.current + 5000);
+    CHECK(genesis_host_is_pinned(genesis_dlpack_buffer_data_get(buffer)) ==
+          (kind == GENESIS_HOST_KIND_PINNED));
+    CHECK_OK(genesis_dlpack_buffer_record_stream(buffer, NULL));
+    genesis_dlpack_buffer_release(buffer);
+    CHECK(host_stats_of(kind).requested_bytes.current == before.requested_bytes.current);
+    CHECK_OK(genesis_dlpack_host_buffer_create(0, kind, &buffer));
+    CHECK(genesis_dlpack_buffer_data_get(buffer) == NULL);
+    genesis_dlpack_buffer_release(buffer);
+    CHECK_OK(genesis_host_cache_empty(kind));
+}
+
 int main(void)
 {
     CHECK_OK(genesis_option_set("GENESIS_HOST_POOL_TYPE", "Caching"));
@@ -112,9 +198,14 @@ int main(void)
         memory_goes_back_at_once(KINDS[index]);
         misuse_is_reported(KINDS[index]);
         requests_that_cannot_be_served(KINDS[index]);
+        limits_hold(KINDS[index]);
+        memory_is_taken_beforehand(KINDS[index]);
+        pinned_memory_is_known(KINDS[index]);
+        buffers_are_blocks(KINDS[index]);
     }
     CHECK_REPORTS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_host_malloc(1, 2));
     CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_host_cache_empty(-1));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_host_preallocate(2, MIB, 1));
     CHECK_OK(genesis_log_callback_set(NULL, NULL));
     return 0;
 }

@@ -60,6 +60,12 @@ static void all_of_them(void)
     CHECK_OK(genesis_host_release(NULL));
     CHECK_OK(genesis_block_release(NULL));
     REFUSES_NULL(genesis_host_stats_get(GENESIS_HOST_KIND_PAGEABLE, NULL));
+    REFUSES_NULL(genesis_host_memory_limit_get(GENESIS_HOST_KIND_PAGEABLE, NULL));
+    REFUSES_NULL(genesis_host_cache_limit_get(GENESIS_HOST_KIND_PAGEABLE, NULL));
+    REFUSES_NULL(genesis_dlpack_host_buffer_create(1, GENESIS_HOST_KIND_PAGEABLE, NULL));
+    CHECK(genesis_host_is_pinned(NULL) == 0);
+    CHECK_OK(genesis_host_record_stream(NULL, NULL));
+    REFUSES_NULL(genesis_torch_pinned_install(NULL, 14, NULL));
     void *unnamed = genesis_malloc_named(512, 0, NULL, NULL, NULL);
     CHECK(unnamed != NULL);
     CHECK_OK(genesis_block_release(unnamed));

@@ -872,7 +872,8 @@ genesis_status genesis_dlpack_buffer_import(const genesis_block_handle *handle,
 void *genesis_dlpack_buffer_data_get(const genesis_dlpack_buffer *buffer);
 
 // Records that work on `stream` uses the memory of `buffer`, which is then not reused before that
-// work is complete. The stream must exist until the memory is freed. Does nothing for host memory.
+// work is complete. The stream must exist until the memory is freed. Does nothing for pageable
+// memory, and for a part of host memory.
 //
 // The caller's part:
 // `buffer` is NULL, which is an error, or a buffer that was not released.
@@ -1494,21 +1495,75 @@ genesis_status genesis_capture_end(int device);
 // Returns a pointer aligned to 512 bytes; NULL for size 0 (no error) or on failure (last error
 // set). Contents are undefined. Any thread. GENESIS_HOST_POOL_TYPE and GENESIS_PINNED_POOL_TYPE
 // choose the strategy; limits, profiles and traces of devices do not count host memory. Pinned
-// memory is locked by the driver of device 0, for all devices. With GENESIS_BACKEND=sim it is
-// addresses only, like all memory of that backend.
+// memory is locked by the driver of the first device in use (device 0 if none is), for all devices,
+// and lies near that one. With GENESIS_BACKEND=sim it is addresses only, like all memory of that
+// backend.
 //
 // Pageable memory works without a device, and in a child after fork.
 void *genesis_host_malloc(size_t size, int kind);
 
 // Frees the block of host memory at `ptr`, of either kind; NULL does nothing. Any thread.
 //
-// The memory is reused at once, so copies from and to it must have completed. A pointer that is
-// not a live block's changes nothing and sets the last error.
+// The memory is reused at once, or, if streams were recorded for it, once their work is complete.
+// Other copies from and to it must have completed. A pointer that is not a live block's changes
+// nothing and sets the last error.
 void genesis_host_free(void *ptr);
 
 // Frees the block of host memory at `ptr`, which may be NULL, and returns the memory that this
 // leaves wholly free to the system at once, as `genesis_block_release` does to the driver.
 genesis_status genesis_host_release(void *ptr);
+
+// Records that a copy or a kernel on `stream` uses the block of host memory at `ptr`: once freed,
+// it is not reused before the work queued on `stream` until the free has completed. The stream must
+// outlive the block; a default stream is that of the context current in the calling thread. Any
+// thread. Records nothing for pageable memory, with which copies are done when their call returns,
+// and for NULL.
+genesis_status genesis_host_record_stream(void *ptr, genesis_stream stream);
+
+// Returns 1 if the byte at `ptr` is of pinned memory that this process has from Genesis, in a live
+// block or not, and 0 if it is not. Calls no driver. Any thread.
+int genesis_host_is_pinned(const void *ptr);
+
+// Takes `bytes` of host memory of `kind` beforehand, all of them or none: they are cached then.
+//
+// With `in_background` other than 0 a thread of the library does so, which takes as long as locking
+// the pages does; what cannot be had is told by `genesis_host_preallocate_wait`. Otherwise returns
+// `GENESIS_STATUS_OUT_OF_MEMORY` if there are not so many, and in both cases
+// `GENESIS_STATUS_NOT_SUPPORTED` under Naive, Round and Exact, which cut no cached memory.
+genesis_status genesis_host_preallocate(int kind, size_t bytes, int in_background);
+
+// Waits until all that `genesis_host_preallocate` was asked for in the background is there. Returns
+// the first failure since the last such wait.
+genesis_status genesis_host_preallocate_wait(void);
+
+// Limits the host memory of `kind` held from the system to `bytes`; 0 removes the limit. Memory
+// already held stays. Cached memory above the limit is released when more is needed.
+genesis_status genesis_host_memory_limit_set(int kind, size_t bytes);
+
+// Writes the limit set for host memory of `kind` to `bytes`; 0 if there is none.
+//
+// The caller's part:
+// `bytes` is NULL, which is an error, or points to a writable `size_t`.
+genesis_status genesis_host_memory_limit_get(int kind, size_t *bytes);
+
+// Limits the host memory of `kind` that is kept cached to `bytes`, and releases what is above the
+// limit. `SIZE_MAX` removes the limit; 0 keeps nothing.
+genesis_status genesis_host_cache_limit_set(int kind, size_t bytes);
+
+// Writes the limit of the cache of host memory of `kind` to `bytes`; `SIZE_MAX` if there is none.
+//
+// The caller's part:
+// `bytes` is NULL, which is an error, or points to a writable `size_t`.
+genesis_status genesis_host_cache_limit_get(int kind, size_t *bytes);
+
+// Allocates `size` bytes of host memory of `kind`, a `genesis_host_kind`, and writes a buffer that
+// shares them with DLPack tensors to `buffer`.
+//
+// The caller's part:
+// `buffer` is NULL, which is an error, or points to a writable pointer.
+genesis_status genesis_dlpack_host_buffer_create(size_t size,
+                                                 int kind,
+                                                 genesis_dlpack_buffer **buffer);
 
 // Returns all cached host memory of `kind` to the system.
 genesis_status genesis_host_cache_empty(int kind);
@@ -1728,6 +1783,22 @@ void genesis_torch_trace_set(genesis_torch_on_block allocated, genesis_torch_on_
 // and free bytes of the device. NULL for nobody. As for `genesis_torch_trace_set`, it must stay
 // callable.
 void genesis_torch_shortage_observer_set(genesis_torch_on_shortage observer);
+
+// Makes PyTorch's allocator of pinned memory know Genesis's. `allocator` is its `at::HostAllocator`
+// for CUDA, with a table of `slots` virtual functions; `stream_handle` is
+// `c10::cuda::CUDAStream::stream`. A second call does nothing. Nothing is served before
+// `genesis_torch_pinned_serve` or `genesis_torch_pinned_next`.
+//
+// The caller's part:
+// The pointers are what they are said to be.
+genesis_status genesis_torch_pinned_install(void *allocator, size_t slots, void *stream_handle);
+
+// Has all requests of PyTorch's for pinned memory served by Genesis (`on` other than 0), or by
+// PyTorch. Tensors keep the memory that they have.
+void genesis_torch_pinned_serve(int on);
+
+// Has the next request of this thread for pinned memory served by Genesis; 0 withdraws that.
+void genesis_torch_pinned_next(int on);
 
 #if defined(GENESIS_HAS_TORCH_POOLS)
 // For `set_begin_allocate_to_pool`: from now on requests on `device` are served from the private

@@ -3,6 +3,8 @@
 //!
 //! What C programs see of them is in `c_tests/host_memory.c`.
 
+#[path = "host_memory/order.rs"]
+mod order;
 #[path = "c_interface/programs.rs"]
 mod programs;
 mod support;
@@ -14,10 +16,10 @@ use std::thread;
 use genesis::base::size::{GIB, KIB, MIB};
 use genesis::base::{DeviceOrdinal, Status, StreamHandle};
 use genesis::config::{LogLevel, PoolType, Settings, StrategySettings};
-use genesis::driver::host::HostMemory;
+use genesis::driver::host::{HostMemory, OpenGate};
 use genesis::driver::simulated::SimulatedDevice;
-use genesis::driver::{Backend, Platform};
-use genesis::heap::{Heap, Surroundings};
+use genesis::driver::{Backend, Device, Platform};
+use genesis::heap::{Heap, Stream, StreamKey, Surroundings};
 use genesis::observe::Log;
 use programs::Language::C99;
 use programs::{command, compile, run, run_silently, text};
@@ -26,13 +28,18 @@ use support::{Random, status_of, tier};
 
 const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
 const STREAM: StreamHandle = StreamHandle::LEGACY;
+/// The host's own order, in which the process's heaps have their memory.
+const ORDER: Stream = Stream { handle: StreamHandle::LEGACY, key: StreamKey::HOST };
 const POOL_TYPES: [PoolType; 5] =
     [PoolType::Naive, PoolType::Round, PoolType::Exact, PoolType::Caching, PoolType::Arena];
 const UNKNOWN: Code = Code(12345);
 
 fn heap_over(memory: HostMemory, pool_type: PoolType) -> Heap {
-    let platform =
-        Platform { backend: Backend::Host, devices: vec![Arc::new(memory)], notice: None };
+    heap_of(Arc::new(memory), pool_type)
+}
+
+fn heap_of(device: Arc<dyn Device>, pool_type: PoolType) -> Heap {
+    let platform = Platform { backend: Backend::Host, devices: vec![device], notice: None };
     let settings = Settings {
         strategy: StrategySettings::new(pool_type),
         log: LogLevel::Off,
@@ -43,11 +50,16 @@ fn heap_over(memory: HostMemory, pool_type: PoolType) -> Heap {
 
 /// A host heap of pinned memory, and the machine whose driver pins it, up to `most_bytes`.
 fn pinned(pool_type: PoolType, most_bytes: u64) -> (Arc<Machine>, Heap) {
-    let mut config = Config::new(StoreKind::RealBytes, 1, 64 * MIB);
+    pinned_on(StoreKind::RealBytes, pool_type, most_bytes)
+}
+
+/// The same; with addresses only, the driver allocates all of it.
+fn pinned_on(store: StoreKind, pool_type: PoolType, most_bytes: u64) -> (Arc<Machine>, Heap) {
+    let mut config = Config::new(store, 1, 64 * MIB);
     config.host_memory_bytes = most_bytes;
     let machine = Machine::new(config).unwrap();
     let device = Arc::new(SimulatedDevice::new(Arc::clone(&machine), 0));
-    (machine, heap_over(HostMemory::pinned(device), pool_type))
+    (machine, heap_over(HostMemory::pinned(device, Arc::new(OpenGate)), pool_type))
 }
 
 fn finish(heap: &Heap) {
@@ -124,13 +136,18 @@ fn threads_share_a_host_heap() {
 #[test]
 fn a_driver_that_fails_loses_nothing() {
     for pool_type in POOL_TYPES {
-        for (call, number) in
-            [(Call::HostAllocate, 1), (Call::HostAllocate, 2), (Call::HostFree, 1)]
-        {
-            let (machine, heap) = pinned(pool_type, GIB);
+        for (store, call, number) in [
+            (StoreKind::AddressesOnly, Call::HostAllocate, 1),
+            (StoreKind::AddressesOnly, Call::HostAllocate, 2),
+            (StoreKind::AddressesOnly, Call::HostFree, 1),
+            (StoreKind::RealBytes, Call::HostRegister, 1),
+            (StoreKind::RealBytes, Call::HostRegister, 2),
+            (StoreKind::RealBytes, Call::HostUnregister, 1),
+        ] {
+            let (machine, heap) = pinned_on(store, pool_type, GIB);
             machine.faults().fail(Target::call(call), number, Times::Once, UNKNOWN);
             let served: Vec<u64> = (0..4)
-                .filter_map(|_| match heap.allocate(3 * MIB, DEVICE, STREAM) {
+                .filter_map(|_| match heap.allocate(15 * MIB, DEVICE, STREAM) {
                     Ok(address) => Some(address),
                     Err(error) => {
                         assert_eq!(error.status, Status::DriverFailed);
@@ -144,10 +161,11 @@ fn a_driver_that_fails_loses_nothing() {
                 let freed = heap.free(address);
                 assert!(freed.is_ok() || pool_type == PoolType::Naive);
             }
-            let address = heap.allocate(3 * MIB, DEVICE, STREAM).unwrap();
+            let address = heap.allocate(15 * MIB, DEVICE, STREAM).unwrap();
             let _ = heap.free_directly(address);
             heap.empty_cache(DEVICE).unwrap();
             finish(&heap);
+            assert!(machine.usage(0).unwrap().count(call) >= number, "{call:?} was not made");
             assert_eq!(machine.census().host_bytes, 0, "{pool_type:?} {call:?}");
         }
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from . import _adapters, cuda, dlpack, memory_manager, memory_profiler, options, trace
+from . import _adapters, cpu, cuda, dlpack, memory_manager, memory_profiler, options, trace
 from ._annotations import annotate, mark
 from ._arenas import (
     Arena,
@@ -89,6 +89,7 @@ __all__ = [
     "Tag",
     "annotate",
     "check_memory_leaks",
+    "cpu",
     "cuda",
     "detailed_memory_stats",
     "dlpack",

@@ -9,7 +9,7 @@ from . import _live, _sizes, _statistics, memory_profiler
 
 @dataclass(frozen=True)
 class MemoryStats:
-    """The memory of one device at one moment; all sizes in bytes."""
+    """The memory of one device, or of one kind of host memory, at one moment; sizes in bytes."""
 
     #: Bytes of live blocks.
     allocated_bytes: int
@@ -64,7 +64,11 @@ class DetailedMemoryStats:
 
 def memory_stats(device: int = 0) -> MemoryStats:
     """The memory of ``device`` now, in a few figures; :func:`genesis.stats` has them all."""
-    stats = _statistics.stats(device)
+    return summary(_statistics.stats(device))
+
+
+def summary(stats: _statistics.Stats) -> MemoryStats:
+    """``stats`` in a few figures."""
     allocated, active = stats.allocated_bytes, stats.active_bytes
     inactive = stats.inactive_bytes.current
     return MemoryStats(

@@ -74,8 +74,14 @@ POOLS = {"all": 0, "small_pool": 1, "large_pool": 2}
 
 def stats(device: int = 0) -> Stats:
     """The statistics of ``device``."""
+    return stats_by("genesis_stats_get", device)
+
+
+def stats_by(function: str, which: int) -> Stats:
+    """The statistics that a function of the library has of ``which``: a device, or another kind of
+    memory."""
     raw = _library.CStats(struct_size=ctypes.sizeof(_library.CStats))
-    _library.call("genesis_stats_get", device, ctypes.byref(raw))
+    _library.call(function, which, ctypes.byref(raw))
     return Stats(**{field.name: _value(getattr(raw, field.name)) for field in fields(Stats)})
 
 

@@ -259,6 +259,12 @@ pub trait Device: Sharing + Send + Sync + fmt::Debug {
     /// one. Waits for nothing.
     fn host_register(&self, address: u64, bytes: u64) -> Result<()>;
 
+    /// Returns true if [`Self::host_register`] is for the process's own pages; false if host memory
+    /// is addresses only.
+    fn reaches_pages(&self) -> bool {
+        true
+    }
+
     /// Undoes [`Self::host_register`], by the exact address.
     fn host_unregister(&self, address: u64) -> Result<()>;
 

@@ -1,6 +1,6 @@
 //! Memory as DLPack tensors.
 //!
-//! A buffer is one block, of this process or imported, or a part of an arena, a fixed-size pool or a
+//! A buffer is one block, of a device, of the host or imported, or a part of an arena, a fixed-size pool or a
 //! memory manager, with a count of its users: its maker and each tensor made of it. The last user
 //! frees it. A tensor ends in its deleter, a function of this library that any thread
 //! may call without an interpreter. The destructor of the capsules in which Python passes tensors
@@ -22,8 +22,8 @@ use super::{boundary, genesis_stream, ordinal, pointer, stream_handle, write_req
 use crate::base::lock::{Lock, rank};
 use crate::base::{Error, Result, Status, StreamHandle};
 use crate::driver::Backend;
-use crate::instance;
 use crate::instance::memory::Memory;
+use crate::instance::{self, host};
 use crate::suballocation::Source;
 
 /// `kDLCPU` and `kDLCUDA`.
@@ -48,6 +48,8 @@ pub struct DlpackBuffer {
 enum Owner {
     /// A block of the heap.
     Heap,
+    /// A block of host memory.
+    Host,
     /// A block of another process.
     Imported,
     Part {
@@ -81,13 +83,19 @@ impl DlpackBuffer {
         Self { address, bytes, device, owner }.hand_out()
     }
 
+    /// A buffer of a block of host memory.
+    pub(super) fn of_host(address: u64, bytes: u64) -> *mut Self {
+        Self { address, bytes, device: 0, owner: Owner::Host }.hand_out()
+    }
+
     fn hand_out(self) -> *mut Self {
         Arc::into_raw(Arc::new(self)).cast_mut()
     }
 
     /// `DLDevice`: type and ordinal. Memory that the host can reach is the host's.
     fn place(&self) -> (i32, i32) {
-        let is_hosts = matches!(self.owner, Owner::Part { memory: Memory::Host(_), .. });
+        let is_hosts =
+            matches!(self.owner, Owner::Host | Owner::Part { memory: Memory::Host(_), .. });
         if is_hosts || is_on_host() { (HOST, 0) } else { (CUDA, self.device) }
     }
 
@@ -96,6 +104,7 @@ impl DlpackBuffer {
             _ if self.address == 0 => Ok(()),
             Owner::Imported => instance::sharing::close(self.address),
             Owner::Heap => instance::heap()?.free(self.address),
+            Owner::Host => host::of_block(self.address, |heap, address| heap.free(address)),
             Owner::Part { memory, part, users } => {
                 let users = std::mem::take(&mut *users.lock());
                 let ordered = memory.stream().map_or(Ok(()), |own| {
@@ -307,7 +316,8 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_data_get(
 }
 
 /// Records that work on `stream` uses the memory of `buffer`, which is then not reused before that
-/// work is complete. The stream must exist until the memory is freed. Does nothing for host memory.
+/// work is complete. The stream must exist until the memory is freed. Does nothing for pageable
+/// memory, and for a part of host memory.
 ///
 /// # Safety
 /// `buffer` is NULL, which is an error, or a buffer that was not released.
@@ -323,6 +333,7 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_record_stream(
         match &buffer.owner {
             _ if buffer.address == 0 => Ok(()),
             Owner::Part { memory: Memory::Host(_), .. } => Ok(()),
+            Owner::Host => host::record_stream(buffer.address, stream),
             Owner::Part { users, .. } => {
                 let mut users = users.lock();
                 if !users.contains(&stream) {

@@ -22,7 +22,7 @@ use crate::config::LogLevel;
 use crate::driver::{Device, MemoryInfo};
 use crate::memory::{Communication, Neighbour};
 use crate::observe::{PoolStatistics, Statistics};
-use crate::order::StreamName;
+use crate::order::{Stream, StreamName};
 
 impl Heap {
     #[inline]
@@ -159,9 +159,14 @@ impl Heap {
         stream: StreamHandle,
         bytes: u64,
     ) -> Result<()> {
-        let key = LaneKey { stream: self.identify(device, stream)?.key, pool: PoolNumber::COMMON };
+        self.preallocate_on(device, self.identify(device, stream)?, bytes)
+    }
+
+    /// [`Self::preallocate`] for a stream that is identified already.
+    pub fn preallocate_on(&self, device: DeviceOrdinal, stream: Stream, bytes: u64) -> Result<()> {
+        let key = LaneKey { stream: stream.key, pool: PoolNumber::COMMON };
         let device = self.device(device)?;
-        device.preallocate(device.lane(key, stream)?, bytes)
+        device.preallocate(device.lane(key, stream.handle)?, bytes)
     }
 
     /// What each device in use holds, for [`Self::make_ready`] in the next run of the program.

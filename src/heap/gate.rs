@@ -5,9 +5,35 @@ use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use super::captures::{Wait, begin_wait, forbidden};
 use super::pools::{PoolFilter, PoolId, PoolUse};
-use super::state::{Climb, DeviceHeap, DeviceSlot};
-use crate::base::{Result, StreamHandle, blocking};
+use super::state::{Climb, DeviceHeap, DeviceSlot, Heap};
+use crate::base::{DeviceOrdinal, Result, StreamHandle, blocking};
 use crate::driver;
+
+impl Heap {
+    /// Runs `wait`, a wait for work of `device` on behalf of memory that is not the heap's; during a
+    /// capture, returns the error that the driver would. The device need not be in use here.
+    pub fn wait_outside_captures(
+        &self,
+        device: DeviceOrdinal,
+        wait: &mut dyn FnMut() -> driver::Result<()>,
+    ) -> driver::Result<()> {
+        let slot = self.slot(device).map_err(|_| forbidden())?;
+        let _wait = slot.begin_wait()?;
+        // This invalidates no capture, and finds those that synchronise with the legacy stream.
+        if slot.driver.stream_is_capturing(StreamHandle::LEGACY)? {
+            return Err(forbidden());
+        }
+        blocking(wait)
+    }
+}
+
+impl DeviceSlot {
+    /// Begins a wait for the device, which may not be in use yet.
+    fn begin_wait(&self) -> driver::Result<Wait> {
+        let is_routing = || self.state.get().is_some_and(|state| state.pools.is_routing());
+        begin_wait(&self.captures, || self.captures.is_any() || is_routing())
+    }
+}
 
 impl DeviceHeap<'_> {
     /// Returns true if a stream of the device may be captured now.
@@ -42,10 +68,7 @@ impl DeviceHeap<'_> {
         let others = self.contexts.other_devices();
         let others = others.filter(|&ordinal| ordinal != self.ordinal);
         let slots = others.filter_map(|ordinal| self.heap.slot(ordinal).ok());
-        let is_captured = |slot: &DeviceSlot| {
-            slot.captures.is_any() || slot.state.get().is_some_and(|other| other.pools.is_routing())
-        };
-        slots.map(|slot| begin_wait(&slot.captures, || is_captured(slot))).collect()
+        slots.map(DeviceSlot::begin_wait).collect()
     }
 
     /// Waits for the other contexts that use the memory of the device, because `cuMemFree` waits

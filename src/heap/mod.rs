@@ -70,7 +70,7 @@ mod waits;
 mod whole;
 
 pub use crate::memory::{Communication, Neighbour, Neighbours, Registrar, SegmentSource, Taken};
-pub use crate::order::{Stream, StreamName};
+pub use crate::order::{Stream, StreamKey, StreamName};
 pub use account::TagUsage;
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
 pub use debug::LiveDetail;

@@ -1,7 +1,13 @@
 //! The heaps of host memory: pageable, and pinned for a GPU's own copies.
 //!
-//! Each kind has a heap of its own over `driver::host`, with one lane: host memory has no streams.
-//! A heap is made by the first request for it; pageable memory needs no device and opens none.
+//! Each kind has a heap of its own over `driver::host`, with one lane: host memory is used in the
+//! order of the host ([`StreamKey::HOST`]). A heap is made by the first request for it; pageable
+//! memory needs no device and opens none. Pinned memory is locked by the first device that the process
+//! uses already, so that no context is made for it, and lies near that one.
+//!
+//! **Streams** use pinned memory by copies that the host does not wait for. A stream that is recorded
+//! for a block keeps it pending when it is freed, as in device memory. A copy from or to pageable
+//! memory is done with it when the call returns, so nothing is recorded there.
 //!
 //! **After fork** a child must not use the heaps of its parent, because their locks may be held; it
 //! makes heaps of its own. Blocks that it inherited belong to the parent: freeing them does
@@ -24,20 +30,22 @@ use once_cell::sync::OnceCell;
 use super::{log, settings_of_process};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::config::{DebugModes, HostKind, LogLevel, Settings};
-use crate::driver::host::HostMemory;
-use crate::driver::{Backend, Platform};
-use crate::heap::{Heap, Surroundings};
+use crate::driver::host::{Gate, HostMemory};
+use crate::driver::{self, Backend, Platform};
+use crate::heap::{Heap, Stream, StreamKey, Surroundings};
 use crate::observe::Log;
 use crate::process::fork;
 
-/// The only device of a host heap, and the only stream on it.
+/// The only device of a host heap, and the order in which its memory is used.
 pub(crate) const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
-const STREAM: StreamHandle = StreamHandle::LEGACY;
+const ORDER: Stream = Stream { handle: StreamHandle::LEGACY, key: StreamKey::HOST };
 
 /// The host heaps of one process.
 struct Heaps {
     /// By [`HostKind`].
     heaps: [OnceCell<Result<Heap>>; 2],
+    /// What the heap of pinned memory consists of.
+    pinned: OnceCell<Arc<HostMemory>>,
     /// The user's settings, read once.
     settings: OnceCell<Result<Settings>>,
     /// The number of forks between the first process and this one.
@@ -77,7 +85,8 @@ fn new_heaps() -> &'static Heaps {
         let heaps = [const { OnceCell::new() }; 2];
         // A child copies its parent's settings: reading them again could wait for a held lock.
         let settings = inherited.map_or_else(OnceCell::new, |heaps| heaps.settings.clone());
-        let new = Box::into_raw(Box::new(Heaps { heaps, settings, forks, inherited }));
+        let pinned = OnceCell::new();
+        let new = Box::into_raw(Box::new(Heaps { heaps, pinned, settings, forks, inherited }));
         let old = inherited.map_or(null_mut(), |heaps| std::ptr::from_ref(heaps).cast_mut());
         if HEAPS.compare_exchange(old, new, AcqRel, Acquire).is_err() {
             // SAFETY: another thread's heaps were stored, and no other thread has seen these.
@@ -100,8 +109,8 @@ impl Heaps {
     #[cold]
     fn make_once(&'static self, kind: HostKind) -> &'static Result<Heap> {
         let memory = match kind {
-            HostKind::Pageable => Ok(HostMemory::pageable()),
-            HostKind::Pinned => pinned(),
+            HostKind::Pageable => Ok(Arc::new(HostMemory::pageable())),
+            HostKind::Pinned => self.pinned.get_or_try_init(pinned).cloned(),
         };
         let mut is_new = false;
         let settings = self.settings.get_or_init(|| {
@@ -123,7 +132,7 @@ impl Heaps {
         made.into_iter().find(|heap| heap.knows(address))
     }
 
-    fn make(&self, kind: HostKind, memory: HostMemory, all: &Settings) -> Heap {
+    fn make(&self, kind: HostKind, memory: Arc<HostMemory>, all: &Settings) -> Heap {
         let own_log = Arc::new(Log::new(all.log));
         if self.forks == 0 {
             // The process's log decides what is written. Not in a child: there its lock may be
@@ -134,7 +143,7 @@ impl Heaps {
                 of_process.write(level, &of_kind(kind, line));
             })));
         }
-        let devices = vec![Arc::new(memory) as _];
+        let devices = vec![memory as _];
         let platform = Platform { backend: Backend::Host, devices, notice: None };
         Heap::new(platform, &settings_of(kind, all), Surroundings::new(own_log))
     }
@@ -148,12 +157,36 @@ fn settings_of(kind: HostKind, all: &Settings) -> Settings {
     };
     // Guard pages are for devices, and leaks are reported of those only.
     let debug = DebugModes { guard: false, leaks: false, ..all.debug };
-    Settings { strategy, log: all.log, debug, ..Settings::default() }
+    Settings { strategy, log: all.log, debug, stream_ids: all.stream_ids, ..Settings::default() }
 }
 
-/// Memory that the driver of the first device locks.
-fn pinned() -> Result<HostMemory> {
-    Ok(HostMemory::pinned(Arc::clone(super::heap()?.driver(DEVICE)?)))
+/// The captures of the process's devices.
+#[derive(Debug)]
+struct OfProcess;
+
+impl Gate for OfProcess {
+    fn pass(
+        &self,
+        device: DeviceOrdinal,
+        wait: &mut dyn FnMut() -> driver::Result<()>,
+    ) -> driver::Result<()> {
+        match super::heap() {
+            Ok(heap) => heap.wait_outside_captures(device, wait),
+            // There is one, or no driver would lock memory.
+            Err(_) => wait(),
+        }
+    }
+}
+
+/// Memory that is locked by the driver of the first device in use, or of the first if none is.
+fn pinned() -> Result<Arc<HostMemory>> {
+    let heap = super::heap()?;
+    let mut devices = (0..heap.device_count() as u32).map(DeviceOrdinal);
+    let is_in_use = |&device: &DeviceOrdinal| {
+        heap.driver(device).is_ok_and(|driver| driver.is_in_use() == Ok(true))
+    };
+    let driver = heap.driver(devices.find(is_in_use).unwrap_or(DEVICE))?;
+    Ok(Arc::new(HostMemory::pinned(Arc::clone(driver), Arc::new(OfProcess))))
 }
 
 /// A heap's message, with the name of its memory in place of a device's.
@@ -178,12 +211,56 @@ pub(crate) fn heap(kind: HostKind) -> Result<&'static Heap> {
 /// Allocates `bytes` of `kind`.
 #[inline]
 pub(crate) fn allocate(bytes: u64, kind: HostKind) -> Result<u64> {
-    let allocated = heap(kind)?.allocate(bytes, DEVICE, STREAM);
+    let allocated = heap(kind)?.allocate_on(bytes, DEVICE, ORDER);
     allocated.map_err(|error| error_of_kind(kind, error))
 }
 
-/// Calls `free` with the heap of the block at `address`.
-pub(crate) fn free(address: u64, free: impl Fn(&Heap, u64) -> Result<()>) -> Result<()> {
+/// Takes `bytes` of `kind` beforehand, all of them or none.
+pub(crate) fn preallocate(bytes: u64, kind: HostKind) -> Result<()> {
+    let made = heap(kind)?.preallocate_on(DEVICE, ORDER, bytes);
+    made.map_err(|error| error_of_kind(kind, error))
+}
+
+/// Records that work on `stream` uses the block at `address`: once freed, the block is not reused
+/// before that work is complete.
+pub(crate) fn record_stream(address: u64, stream: StreamHandle) -> Result<()> {
+    of_block(
+        address,
+        |heap, address| {
+            if is_pinned(address) { heap.record_stream(address, stream) } else { Ok(()) }
+        },
+    )
+}
+
+/// [`record_stream`] for the pinned block that the byte at `address` is in, and a caller whose streams
+/// last as long as the process.
+pub(crate) fn record_stream_within(address: u64, stream: StreamHandle) -> Result<()> {
+    let heap = heap(HostKind::Pinned)?;
+    let block = heap.block_containing(address)?.address;
+    if stream.is_default() {
+        return heap.record_stream(block, stream);
+    }
+    heap.record_lasting_stream(block, stream)
+}
+
+/// Returns all cached memory of `kind` to the system, if there is any.
+pub(crate) fn empty_cache_if_made(kind: HostKind) -> Result<()> {
+    let heaps = latest().filter(|heaps| heaps.forks == fork::count());
+    match heaps.and_then(|heaps| heaps.heaps[kind as usize].get()) {
+        Some(Ok(heap)) => heap.empty_cache(DEVICE).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Returns true if the byte at `address` is of pinned memory that this process's heap holds.
+pub(crate) fn is_pinned(address: u64) -> bool {
+    let heaps = latest().filter(|heaps| heaps.forks == fork::count());
+    let memory = heaps.and_then(|heaps| heaps.pinned.get());
+    memory.is_some_and(|memory| memory.holds(address))
+}
+
+/// Calls `act`, such as a free, with the heap of the block at `address`.
+pub(crate) fn of_block(address: u64, act: impl Fn(&Heap, u64) -> Result<()>) -> Result<()> {
     if address == 0 {
         return Ok(());
     }
@@ -191,7 +268,7 @@ pub(crate) fn free(address: u64, free: impl Fn(&Heap, u64) -> Result<()>) -> Res
     while let Some(heaps) = generation {
         if let Some(heap) = heaps.find(address) {
             // An inherited block is the parent's.
-            return if heaps.forks == fork::count() { free(heap, address) } else { Ok(()) };
+            return if heaps.forks == fork::count() { act(heap, address) } else { Ok(()) };
         }
         generation = heaps.inherited;
     }

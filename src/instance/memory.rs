@@ -31,7 +31,7 @@ impl Source for Memory {
         // A heap keeps what the driver does not take back, and offers it again.
         let _ = match self {
             Self::Device { .. } => super::heap().and_then(|heap| heap.free(address)),
-            Self::Host(_) => host::free(address, |heap, address| heap.free(address)),
+            Self::Host(_) => host::of_block(address, |heap, address| heap.free(address)),
         };
     }
 
@@ -52,7 +52,7 @@ impl Source for Memory {
     fn record(&self, address: u64, stream: StreamHandle) -> Result<()> {
         match self {
             Self::Device { .. } => super::heap()?.record_stream(address, stream),
-            Self::Host(_) => Ok(()),
+            Self::Host(_) => host::record_stream(address, stream),
         }
     }
 

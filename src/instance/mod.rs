@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `mod` | the heap of the process, its options, log and stream of events |
 //! | `host` | the heaps of host memory |
+//! | `host_growth` | the thread that takes host memory beforehand |
 //! | `memory` | both as sources of arenas, pools and tiers |
 //! | `recording` | the recording of a trace and its file |
 //! | `profile` | the profile and its file |
@@ -28,6 +29,7 @@ mod description;
 mod files;
 pub(crate) mod history;
 pub(crate) mod host;
+pub(crate) mod host_growth;
 mod leaks;
 pub(crate) mod memory;
 mod neighbours;

@@ -45,6 +45,9 @@ const COMING_BIT: u64 = 1 << 60;
 const CONTEXT_SHIFT: u32 = 48;
 
 impl StreamKey {
+    /// The host itself, in whose order host memory is used. No handle names it.
+    pub const HOST: Self = Self(ENDED_BIT | COMING_BIT);
+
     /// The key of a stream that lasts, or whose end will be announced.
     #[inline]
     pub fn of_lasting(handle: StreamHandle) -> Self {
@@ -142,6 +145,10 @@ mod tests {
         assert!(!coming.is_nameable(StreamHandle::LEGACY));
         assert!(![lasting(0), StreamKey::of_number(COMING_BIT)].iter().any(|key| key.is_coming()));
         assert_ne!(StreamKey::of_ended(0), StreamKey::of_number(0));
+        let host = StreamKey::HOST;
+        assert!(!host.is_coming() && host.lasting_handle().is_none());
+        assert!(!host.is_nameable(StreamHandle::LEGACY));
+        assert!(!host.is_nameable(StreamHandle::PER_THREAD));
         let mine = StreamKey::of_lasting(StreamHandle::PER_THREAD);
         assert_eq!(mine, StreamKey::of_lasting(StreamHandle::PER_THREAD));
         let other = std::thread::spawn(|| StreamKey::of_lasting(StreamHandle::PER_THREAD));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use genesis::base::{Result, StreamHandle};
 use genesis::config::{DebugModes, LogLevel, PoolType, Settings, StrategySettings};
-use genesis::driver::host::HostMemory;
+use genesis::driver::host::{HostMemory, OpenGate};
 use genesis::driver::simulated::SimulatedDevice;
 use genesis::driver::{Backend, Platform};
 use genesis::heap::{Heap, Surroundings};
@@ -105,7 +105,7 @@ impl Subject {
                 let config = Config::new(StoreKind::RealBytes, 1, 64 << 20);
                 let machine = Machine::new(config).unwrap();
                 let device = Arc::new(SimulatedDevice::new(Arc::clone(&machine), 0));
-                let heap = host_heap(HostMemory::pinned(device), change);
+                let heap = host_heap(HostMemory::pinned(device, Arc::new(OpenGate)), change);
                 Bench { source: source(heap, None), rig: None, machine: Some(machine) }
             }
         }

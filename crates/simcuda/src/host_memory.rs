@@ -7,6 +7,11 @@ use simgpu::{Code, Machine};
 
 use crate::answer::Answer;
 
+/// `CU_MEMHOSTALLOC_PORTABLE`, `_DEVICEMAP` and `_WRITECOMBINED`.
+const ALLOCATION_FLAGS: u32 = 7;
+/// `CU_MEMHOSTREGISTER_PORTABLE`, `_DEVICEMAP`, `_IOMEMORY` and `_READ_ONLY`.
+const REGISTRATION_FLAGS: u32 = 15;
+
 /// Every such range, by its start.
 #[derive(Debug, Default)]
 pub(crate) struct HostMemory {
@@ -46,6 +51,9 @@ impl HostMemory {
         flags: u32,
     ) -> Answer<u64> {
         let device = machine.context_device(context)?;
+        if flags & !ALLOCATION_FLAGS != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
         let base = machine.host_allocate(context, bytes)?;
         let range = HostRange { base, bytes, device, flags, is_registered: false };
         self.lock().insert(base, range);
@@ -76,7 +84,7 @@ impl HostMemory {
     ) -> Answer {
         let device = machine.context_device(context)?;
         let end = address.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
-        if address == 0 || bytes == 0 {
+        if address == 0 || bytes == 0 || flags & !REGISTRATION_FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
         }
         let mut ranges = self.lock();

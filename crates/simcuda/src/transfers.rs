@@ -1,6 +1,6 @@
 //! Copies and fills: what they touch, and with real memory the bytes they move.
 //!
-//! A copy is one or two touches on its stream, a fill is one. Rows of a pitched copy are touched
+//! A copy is a touch on its stream for each side that is device memory or page-locked, a fill is one. Rows of a pitched copy are touched
 //! one by one, so that the memory between them stays untouched. Bytes are moved when the call is
 //! made, not when the stream comes to it. With addresses only, reads from a device return zeros.
 //! On a capturing stream the touches go into the graph and no bytes move. Copies between a device
@@ -120,10 +120,10 @@ pub(crate) unsafe fn copy(
         let bytes = to.width_bytes * to.count;
         work.simulation.machine.count_copy(work.context, call, bytes)?;
     }
-    if from_device {
+    if from_device || is_pinned(work.simulation, from.address) {
         work.touch(from, Access::Read)?;
     }
-    if to_device {
+    if to_device || is_pinned(work.simulation, to.address) {
         work.touch(to, Access::Write)?;
     }
     if work.simulation.machine.is_capturing_within_call(work.context, work.stream)? {
@@ -181,9 +181,14 @@ pub(crate) fn is_device_address(simulation: &Simulation, address: u64) -> bool {
     address.checked_sub(base).is_some_and(|offset| offset < bytes)
 }
 
+/// Returns true if an address is of page-locked host memory, where the race detector sees a copy.
+fn is_pinned(simulation: &Simulation, address: u64) -> bool {
+    simulation.host_memory.find(address).is_some()
+}
+
 impl Work<'_> {
-    /// Enqueues the touches of rows of device memory. Memory without access is a violation and an
-    /// invalid value.
+    /// Enqueues the touches of rows of device memory, or of pinned host memory. Memory of a device
+    /// without access is a violation and an invalid value.
     fn touch(&self, rows: Rows, access: Access) -> Answer {
         let machine = &self.simulation.machine;
         let is_contiguous = rows.pitch_bytes == rows.width_bytes;
@@ -197,7 +202,8 @@ impl Work<'_> {
             let touch = if self.is_peer { Machine::peer_copy_touch } else { Machine::copy_touch };
             let work = simgpu::Work::new(address, bytes, access, self.label);
             touch(machine, self.context, self.stream, work)?;
-            if !machine.is_accessible(address, bytes) {
+            if is_device_address(self.simulation, address) && !machine.is_accessible(address, bytes)
+            {
                 return Err(Code::INVALID_VALUE);
             }
         }

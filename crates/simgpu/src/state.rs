@@ -252,8 +252,8 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        for (address, bytes) in self.host_memory.drain() {
-            self.store.host_free(address, bytes);
+        for (address, piece) in self.host_memory.drain() {
+            self.store.host_free(address, piece.bytes);
         }
     }
 }

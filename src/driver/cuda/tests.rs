@@ -115,7 +115,7 @@ fn use_everything(driver: &dyn Device) -> crate::driver::Result<()> {
     driver.close_allocation(opened)?;
     driver.free(address)?;
     driver.host_free(host_address)?;
-    let pages = Pages::map(1).expect("a page");
+    let pages = Pages::map(1, None).expect("a page");
     driver.host_register(pages.address(), pages.bytes())?;
     driver.host_unregister(pages.address())?;
     driver.can_access_peer(DeviceOrdinal(1 - driver.ordinal().0))?;

@@ -260,6 +260,10 @@ impl Device for SimulatedDevice {
         self.ask(call, |machine, device| machine.host_register(device, address, bytes))
     }
 
+    fn reaches_pages(&self) -> bool {
+        self.machine.store() == simgpu::StoreKind::RealBytes
+    }
+
     fn host_unregister(&self, address: u64) -> Result<()> {
         let call = Call::HostUnregister;
         self.ask(call, |machine, device| machine.host_unregister(device, address))

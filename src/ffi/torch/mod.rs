@@ -9,6 +9,7 @@
 //! | `hooks` | initialisation, cache, limits, the base of an allocation, other streams |
 //! | `history` | the history that `torch.cuda.memory._snapshot` shows |
 //! | `pools` | private pools: begin, end, release |
+//! | `pinned` | PyTorch's pinned memory |
 //! | `adoption` | live blocks that PyTorch did not ask for |
 //! | `report` | what PyTorch's profilers, trace callbacks and observers want to know |
 //! | `std_function` | `std::function` as libstdc++ lays it out |
@@ -26,6 +27,8 @@ mod exception;
 mod failure;
 pub mod history;
 pub mod hooks;
+#[cfg(std_function_known)]
+pub mod pinned;
 #[cfg(std_function_known)]
 pub mod pools;
 pub mod report;

@@ -29,7 +29,7 @@ use super::super::state::DeviceHeap;
 use super::stages::in_two_stages;
 use crate::base::lock::assert_none_held;
 use crate::base::{Backup, Error, Result, Status};
-use crate::driver::{Code, Device, DriverError, Pages};
+use crate::driver::{Code, Device, DriverError, Node, Pages};
 
 /// Bytes that are locked and copied at once. Large ones cost few calls; small ones let the copies
 /// begin early.
@@ -90,7 +90,8 @@ fn end_of(runs: &[Run]) -> u64 {
 
 /// Host memory that is not locked yet. Once it is dropped, it is the device's to unlock and free.
 fn new_memory(device: DeviceHeap<'_>, bytes: u64) -> Result<SavedBytes> {
-    let pages = Pages::map(bytes).map_err(|error| no_memory(bytes, &error))?;
+    let node = Node::of(&*device.driver);
+    let pages = Pages::map(bytes, node).map_err(|error| no_memory(bytes, &error))?;
     Ok(SavedBytes::new(Place::Memory(HostBytes::new(pages)), &device.waste))
 }
 

@@ -284,7 +284,7 @@ fn registrations(bench: &mut Bench<'_>) -> Answer {
     for bytes in HOST_SIZES {
         let code = |error: std::io::Error| error.raw_os_error().unwrap_or(-1);
         let pages =
-            Pages::map(bytes).map_err(|error| Failure { call: "mmap", code: code(error) })?;
+            Pages::map(bytes, None).map_err(|error| Failure { call: "mmap", code: code(error) })?;
         let register = kind("HostRegister", "cuMemHostRegister").bytes(bytes);
         let unregister = kind("HostUnregister", "cuMemHostUnregister").bytes(bytes);
         bench.several([register, unregister], |timer| {

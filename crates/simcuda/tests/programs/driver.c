@@ -128,8 +128,19 @@ static void host_memory(void) {
     memset(pinned, 1, 10000);
     OK(cuMemHostRegister_v2, own, sizeof own, 0);
     EXPECT(712, CALL(cuMemHostRegister_v2, own + 9999, (size_t)10, 0));
+    EXPECT(712, CALL(cuMemHostRegister_v2, (char *)pinned + 100, (size_t)10, 0));
+    EXPECT(713, CALL(cuMemHostUnregister, own + 1));
+    EXPECT(713, CALL(cuMemHostUnregister, pinned));
     EXPECT(INVALID_VALUE, CALL(cuMemFreeHost, own));
     OK(cuMemHostUnregister, own);
+    OK(cuMemHostRegister_v2, own + 1, (size_t)100, 3); /* it need not be aligned */
+    OK(cuMemHostUnregister, own + 1);
+    EXPECT(INVALID_VALUE, CALL(cuMemHostRegister_v2, own, sizeof own, 16));
+    EXPECT(INVALID_VALUE, CALL(cuMemHostRegister_v2, own, (size_t)0, 0));
+    void *flagged;
+    EXPECT(INVALID_VALUE, CALL(cuMemHostAlloc, &flagged, (size_t)100, 8));
+    OK(cuMemHostAlloc, &flagged, (size_t)100, 7);
+    OK(cuMemFreeHost, flagged);
     EXPECT(713, CALL(cuMemHostUnregister, own));
     OK(cuMemFreeHost, pinned);
     EXPECT(INVALID_VALUE, CALL(cuMemFreeHost, pinned));

@@ -30,25 +30,28 @@ impl Machine {
         Ok(address)
     }
 
-    /// Frees memory from [`Self::host_allocate`], by its exact address.
+    /// Frees memory from [`Self::host_allocate`], by its exact address. It waits for nothing: a touch
+    /// that the host does not know to be complete is a violation.
     pub fn host_free(&self, context: u32, address: u64) -> Result<()> {
         let mut state = self.enter(context, Call::HostFree)?;
         let device = state.context_device(context)?;
         state.forbid_in_capture()?;
-        let bytes = state.host_memory.remove(address).ok_or(Code::INVALID_VALUE)?;
-        state.store.host_free(address, bytes);
-        state.charge_size(device, Call::HostFree, bytes, 0);
+        let piece = state.host_memory.remove(address).ok_or(Code::INVALID_VALUE)?;
+        state.let_host_memory_go(address, &piece);
+        state.store.host_free(address, piece.bytes);
+        state.charge_size(device, Call::HostFree, piece.bytes, 0);
         Ok(())
     }
 
-    /// Page-locks `[address, address + bytes)`, memory of the program's, no part of which is.
+    /// Page-locks `[address, address + bytes)`, memory of the program's, no part of which is. It need
+    /// not be aligned.
     pub fn host_register(&self, context: u32, address: u64, bytes: u64) -> Result<()> {
         let mut state = self.enter(context, Call::HostRegister)?;
         let device = state.context_device(context)?;
         if bytes == 0 || address.checked_add(bytes).is_none() {
             return Err(Code::INVALID_VALUE);
         }
-        if state.registered.overlaps(address, bytes) {
+        if state.registered.overlaps(address, bytes) || state.host_memory.overlaps(address, bytes) {
             return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
         }
         state.require_host_memory(bytes)?;
@@ -62,8 +65,9 @@ impl Machine {
         let mut state = self.enter(context, Call::HostUnregister)?;
         let device = state.context_device(context)?;
         let removed = state.registered.remove(address);
-        let bytes = removed.ok_or(Code::HOST_MEMORY_NOT_REGISTERED)?;
-        state.charge_size(device, Call::HostUnregister, bytes, 0);
+        let piece = removed.ok_or(Code::HOST_MEMORY_NOT_REGISTERED)?;
+        state.let_host_memory_go(address, &piece);
+        state.charge_size(device, Call::HostUnregister, piece.bytes, 0);
         Ok(())
     }
 

@@ -14,6 +14,10 @@
 //! they need it too, so that no program relies on it. A kernel fails late, so its bad touch is a
 //! violation only. A copy is checked when it is made, with and without the detector, and refused.
 //!
+//! **Host memory** that is page-locked can be reached by every device, and is judged as device memory
+//! is; freeing or unregistering it while a touch may still run is a violation. Other memory of the
+//! host is not the machine's: copies are done with it when their call returns.
+//!
 //! A kernel's stream belongs to the current context, a copy's to any (CUDA's programming guide,
 //! "stream and event behavior").
 
@@ -23,18 +27,28 @@ use std::sync::atomic::Ordering;
 use crate::code::{Code, Result};
 use crate::machine::Machine;
 use crate::state::State;
-use crate::tables::{Detector, Mapping};
+use crate::tables::{Detector, HostMemory, HostPiece, Mapping};
 use crate::touch::{Access, Rights, Touch, Work};
 use crate::violation::Violation;
 
-/// The part of a touch that lies in one mapping.
+/// The part of a touch that lies in one mapping, or in one piece of page-locked host memory.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    mapping_address: u64,
+    home: Home,
     memory: u64,
     address: u64,
     offset_bytes: u64,
     bytes: u64,
+}
+
+/// Where memory is, by its start.
+#[derive(Clone, Copy, Debug)]
+enum Home {
+    Mapping(u64),
+    /// Allocated by the machine.
+    Allocated(u64),
+    /// The program's own.
+    Registered(u64),
 }
 
 impl Machine {
@@ -86,6 +100,8 @@ impl Machine {
             stream.host_version = 0;
         }
         state.space.forget_touches();
+        state.host_memory.forget_touches();
+        state.registered.forget_touches();
     }
 }
 
@@ -176,23 +192,42 @@ impl State {
             self.report(Violation::Race { first, second, address, bytes });
         }
         if touch.stream.is_some()
-            && let Some(mapping) = self.space.get_mut(part.mapping_address)
+            && let Some(touched) = self.touched_mut(part.home)
         {
-            mapping.touched.retain(|earlier| earlier.slot != touch.slot);
-            mapping.touched.push(touch.clone());
+            touched.retain(|earlier| earlier.slot != touch.slot);
+            touched.push(touch.clone());
+        }
+    }
+
+    /// The last touches of what is at `home`.
+    fn touched_mut(&mut self, home: Home) -> Option<&mut Vec<Arc<Touch>>> {
+        match home {
+            Home::Mapping(start) => self.space.get_mut(start).map(|one| &mut one.touched),
+            Home::Allocated(start) => self.host_memory.get_mut(start).map(|one| &mut one.touched),
+            Home::Registered(start) => self.registered.get_mut(start).map(|one| &mut one.touched),
         }
     }
 
     fn part_at(&self, address: u64, bytes: u64) -> Option<Part> {
-        let (start, mapping) = self.space.containing(address)?;
+        let of_device = self
+            .space
+            .containing(address)
+            .map(|(start, one)| (Home::Mapping(start), start, one.memory, one.bytes));
+        let on_host = |memory: &HostMemory, home: fn(u64) -> Home| {
+            let (start, one) = memory.containing(address)?;
+            Some((home(start), start, HostMemory::key(start), one.bytes))
+        };
+        let (home, start, memory, whole_bytes) = of_device
+            .or_else(|| on_host(&self.host_memory, Home::Allocated))
+            .or_else(|| on_host(&self.registered, Home::Registered))?;
         let offset_bytes = address - start;
-        let bytes = bytes.min(mapping.bytes - offset_bytes);
-        let memory = mapping.memory;
-        Some(Part { mapping_address: start, memory, address, offset_bytes, bytes })
+        let bytes = bytes.min(whole_bytes - offset_bytes);
+        Some(Part { home, memory, address, offset_bytes, bytes })
     }
 
     fn may_access(&self, slot: u32, part: Part, rights: Rights) -> bool {
-        let Some(mapping) = self.space.get(part.mapping_address) else { return false };
+        let Home::Mapping(start) = part.home else { return true };
+        let Some(mapping) = self.space.get(start) else { return false };
         if rights == Rights::Peer {
             return mapping.access != 0;
         }
@@ -204,11 +239,23 @@ impl State {
 
     /// Reports touches that may still run through a mapping that is going away.
     pub(crate) fn check_untouched(&mut self, address: u64, mapping: &Mapping) {
+        self.check_complete(address, mapping.bytes, &mapping.touched);
+    }
+
+    /// Reports touches that may still use pinned memory that is going away, and forgets it.
+    pub(crate) fn let_host_memory_go(&mut self, address: u64, piece: &HostPiece) {
+        self.check_complete(address, piece.bytes, &piece.touched);
+        if let Some(detector) = &mut self.detector {
+            detector.forget(HostMemory::key(address));
+        }
+    }
+
+    fn check_complete(&mut self, address: u64, bytes: u64, touched: &[Arc<Touch>]) {
         let Some(detector) = &self.detector else { return };
         let is_open = |touch: &&Arc<Touch>| detector.host.get(touch.slot) < touch.sequence;
-        let open: Vec<_> = mapping.touched.iter().filter(is_open).cloned().collect();
+        let open: Vec<_> = touched.iter().filter(is_open).cloned().collect();
         for touch in open {
-            self.report(Violation::GoneWhileInUse { touch, address, bytes: mapping.bytes });
+            self.report(Violation::GoneWhileInUse { touch, address, bytes });
         }
     }
 

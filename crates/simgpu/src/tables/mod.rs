@@ -13,7 +13,7 @@ pub(crate) use address_space::{AddressSpace, Mapping, Origin};
 pub(crate) use captures::{Capture, CapturedTouch};
 pub use captures::{CaptureInfo, CaptureMode, Graph};
 pub(crate) use events::{Event, Recorded};
-pub(crate) use host_memory::HostMemory;
+pub(crate) use host_memory::{HostMemory, HostPiece};
 pub(crate) use physical::{Device, Memory, Sharing};
 pub(crate) use race::Detector;
 pub(crate) use script::{Effect, Rule, Script};

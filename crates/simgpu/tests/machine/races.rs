@@ -262,6 +262,65 @@ fn freeing_waits_for_its_own_device_only() {
     );
 }
 
+/// Page-locked memory of the host is judged as device memory is, however it was locked.
+#[test]
+fn host_memory_is_judged_like_device_memory() {
+    let own = 0x7000_0000_0000;
+    let lock = |machine: &Machine, registers: bool| {
+        if registers {
+            // It need not be aligned.
+            machine.host_register(0, own + 100, 9000).unwrap();
+            return own + 100;
+        }
+        machine.host_allocate(0, 9000).unwrap()
+    };
+    let unlock = |machine: &Machine, registers: bool, address: u64| {
+        if registers {
+            machine.host_unregister(0, address).unwrap();
+        } else {
+            machine.host_free(0, address).unwrap();
+        }
+    };
+    for registers in [false, true] {
+        let race = found(|machine| {
+            let address = lock(machine, registers);
+            read(machine, A, address, 1000);
+            machine.touch(1, B, Work::write(address + 999, 1, "write")).unwrap();
+            machine.synchronize(0).unwrap();
+            machine.synchronize(1).unwrap();
+            unlock(machine, registers, address);
+        });
+        assert_eq!(only_race(&race).3, 1);
+        let overwritten = found(|machine| {
+            let address = lock(machine, registers);
+            read(machine, A, address, 1000);
+            machine.host_touch(address, 9000, Access::Write, "the host");
+            machine.synchronize(0).unwrap();
+            machine.host_touch(address, 9000, Access::Write, "the host");
+            unlock(machine, registers, address);
+        });
+        assert_eq!(only_race(&overwritten).1.stream, None);
+        let gone = found(|machine| {
+            let address = lock(machine, registers);
+            read(machine, A, address, 1000);
+            unlock(machine, registers, address);
+            // What was there before is forgotten.
+            assert_eq!(lock(machine, registers), address);
+            write(machine, B, address, 9000);
+            machine.synchronize(0).unwrap();
+            unlock(machine, registers, address);
+            read(machine, A, address, 1000);
+        });
+        assert!(
+            matches!(
+                &gone[..],
+                [Violation::GoneWhileInUse { .. }, Violation::TouchUnmapped { .. }]
+            ),
+            "{gone:?}"
+        );
+    }
+}
+
 #[test]
 fn new_memory_has_no_history() {
     assert_eq!(
