@@ -148,9 +148,12 @@ pub unsafe extern "C" fn genesis_memory_manager_allocate(
     size: usize,
     alignment: usize,
 ) -> *mut c_void {
+    let (size, alignment) = (size as u64, alignment as u64);
     // SAFETY: the caller's contract.
-    let allocate = || unsafe { object(manager) }?.0.allocate(size as u64, alignment as u64, None);
-    boundary::call(allocate).map_or(null_mut(), pointer)
+    let take = unsafe { manager.as_ref() }.and_then(|manager| manager.0.take(size, alignment));
+    // SAFETY: as above.
+    let allocate = move || unsafe { object(manager) }?.0.allocate(size, alignment, None);
+    boundary::quickly(take, allocate).map_or(null_mut(), pointer)
 }
 
 /// genesis_memory_manager_allocate for use on `stream`, which waits, on the device, for the own
@@ -190,7 +193,11 @@ pub unsafe extern "C" fn genesis_memory_manager_free(
     ptr: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { object(manager) }?.0.free(ptr as u64))
+    let put = unsafe { manager.as_ref() }
+        .and_then(|manager| manager.0.put(ptr as u64).then_some(Status::Success));
+    // SAFETY: as above.
+    let free = move || unsafe { object(manager) }?.0.free(ptr as u64);
+    boundary::quickly(put, move || free().map(|()| Status::Success)).unwrap_or_else(|status| status)
 }
 
 /// Writes what `manager` has to `stats`, whose `struct_size` the caller has set.
