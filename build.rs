@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files of the C interface: its functions and their types.
-const SOURCES: [&str; 33] = [
+const SOURCES: [&str; 34] = [
     "src/base/backup.rs",
     "src/base/error.rs",
     "src/base/gauge.rs",
@@ -20,6 +20,7 @@ const SOURCES: [&str; 33] = [
     "src/ffi/cupy.rs",
     "src/ffi/dlpack.rs",
     "src/ffi/fixed_pools.rs",
+    "src/ffi/forecasts.rs",
     "src/ffi/library.rs",
     "src/ffi/live.rs",
     "src/ffi/memory.rs",

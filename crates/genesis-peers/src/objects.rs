@@ -40,20 +40,23 @@ pub(crate) fn measure(tools: &Tools, is_smoke: bool) -> Result<Vec<Row>, String>
     Ok(text.lines().filter_map(read).collect())
 }
 
+/// The size of a request, and what is done with it.
+type Column<'a> = (u64, &'a str);
+
 /// The part of the page.
 pub(crate) fn section(rows: &[Row]) -> String {
     let call_ns = rows.iter().find(|row| row.what == "call").map(|row| row.nanoseconds);
-    let mut columns: Vec<(u64, &str)> = Vec::new();
-    let mut table: BTreeMap<usize, (&str, BTreeMap<(u64, &str), f64>)> = BTreeMap::new();
+    let mut columns: Vec<Column<'_>> = Vec::new();
+    let mut table: Vec<(&str, BTreeMap<Column<'_>, f64>)> = Vec::new();
     for row in rows.iter().filter(|row| row.what != "call") {
         let column = (row.bytes, &*row.what);
         if !columns.contains(&column) {
             columns.push(column);
         }
-        let known = table.iter().find(|(_, (who, _))| *who == row.who).map(|(index, _)| *index);
-        let index = known.unwrap_or(table.len());
-        let cells = &mut table.entry(index).or_insert((&row.who, BTreeMap::new())).1;
-        cells.insert(column, row.nanoseconds);
+        match table.iter_mut().find(|(who, _)| *who == row.who) {
+            Some((_, cells)) => drop(cells.insert(column, row.nanoseconds)),
+            None => table.push((&row.who, BTreeMap::from([(column, row.nanoseconds)]))),
+        }
     }
     columns.sort_unstable();
     let mut text = format!("\n## Arenas, pools and managers\n\n{EXPLANATION}");
@@ -63,7 +66,7 @@ pub(crate) fn section(rows: &[Row]) -> String {
     text += "\n\n| |";
     columns.iter().for_each(|(bytes, what)| text += &format!(" {what}, {bytes} B |"));
     text += &format!("\n|---|{}\n", "---:|".repeat(columns.len()));
-    for (who, cells) in table.values() {
+    for (who, cells) in &table {
         let _ = write!(text, "| {who} |");
         for column in &columns {
             let cell = cells.get(column).map_or("–".to_owned(), |ns| format!("{ns:.1}"));
