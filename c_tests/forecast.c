@@ -1,4 +1,5 @@
-/* Forecasts: a leak is seen and told of once, well before memory runs out; a steady program is not. */
+/* Forecasts: a leak is seen and told of once, well before memory runs out; a steady program is not.
+ */
 #include "check.h"
 
 #include <math.h>
@@ -76,7 +77,8 @@ static void refused(void)
     forecast.struct_size = sizeof forecast;
     CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE, genesis_forecast_get(-1, &forecast));
     CHECK_FAILS(GENESIS_STATUS_INVALID_DEVICE, genesis_forecast_get(99, &forecast));
-    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_option_set("GENESIS_FORECAST_STEPS", "few"));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT,
+                genesis_option_set("GENESIS_FORECAST_STEPS", "few"));
 }
 
 int main(void)

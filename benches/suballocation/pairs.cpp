@@ -109,8 +109,8 @@ void pairs(const char *who, std::size_t size, Take take, Give give)
 }
 
 /* Takes and gives as the C interface does: by a call that is not inlined. */
-__attribute__((noinline)) void *allocate_behind_a_call(
-    std::pmr::memory_resource *resource, std::size_t bytes, std::size_t alignment)
+__attribute__((noinline)) void *allocate_behind_a_call(std::pmr::memory_resource *resource,
+                                                       std::size_t bytes, std::size_t alignment)
 {
     return resource->allocate(bytes, alignment);
 }
@@ -167,15 +167,13 @@ void fixed_pools(std::size_t size)
     for (const bool any_thread : {false, true}) {
         genesis_memory_use memory = genesis::memory::pageable();
         memory.any_thread = any_thread ? 1 : 0;
-        genesis::memory_manager manager(
-            {{size / 2, REQUESTS}, {size, REQUESTS + 1}}, 1 << 20, memory);
+        genesis::memory_manager manager({{size / 2, REQUESTS}, {size, REQUESTS + 1}}, 1 << 20,
+                                        memory);
         genesis_memory_manager *handle = manager.get();
         pairs(
             any_thread ? "genesis_memory_manager, any thread" : "genesis_memory_manager", size,
             [&](std::size_t bytes) { return genesis_memory_manager_allocate(handle, bytes, 0); },
-            [&](void *block, std::size_t) {
-                (void)genesis_memory_manager_free(handle, block);
-            });
+            [&](void *block, std::size_t) { (void)genesis_memory_manager_free(handle, block); });
     }
 }
 

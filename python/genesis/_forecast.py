@@ -38,8 +38,8 @@ class Forecast:
 
 
 def forecast(device: int = 0) -> Forecast:
-    """Returns when the memory of ``device`` will run out, if it grows from step to step. The ends of
-    steps are marked by :func:`genesis.trace.iteration`; fewer than 16 of them show nothing."""
+    """Returns when the memory of ``device`` will run out, if it grows from step to step. The ends
+    of steps are marked by :func:`genesis.trace.iteration`; fewer than 16 of them show nothing."""
     struct = _structs.CForecast()
     struct.struct_size = ctypes.sizeof(struct)
     _library.call("genesis_forecast_get", device, ctypes.byref(struct))
@@ -51,10 +51,10 @@ _callbacks: list[Any] = []
 
 
 def on_forecast(callback: Optional[Callable[[int, Forecast], None]]) -> None:
-    """Has ``callback(device, forecast)`` called when memory will run out within as many steps as the
-    option ``forecast_steps`` says, in place of the callback before; ``None``: none. It is called by
-    :func:`genesis.trace.iteration`, once, and again when less than a quarter of the steps are left.
-    There is a warning in the log in any case."""
+    """Has ``callback(device, forecast)`` called when memory will run out within as many steps as
+    the option ``forecast_steps`` says, in place of the callback before; ``None``: none. It is
+    called by :func:`genesis.trace.iteration`, once, and again when less than a quarter of the steps
+    are left. There is a warning in the log in any case."""
     function = _library.ForecastCallback()
     if callback is not None:
         told = callback

@@ -53,8 +53,8 @@ _callbacks: list[Any] = []
 
 
 def on_compaction(callback: Optional[Callable[[int, Compaction], None]]) -> None:
-    """Has ``callback(device, compaction)`` called after the fragmentation watch has returned memory,
-    in place of the callback before; ``None``: none. Any thread may call it."""
+    """Has ``callback(device, compaction)`` called after the fragmentation watch has returned
+    memory, in place of the callback before; ``None``: none. Any thread may call it."""
     function = _library.CompactionCallback()
     if callback is not None:
         told = callback

@@ -33,8 +33,8 @@ def flush() -> None:
 
 
 def iteration(number: int) -> None:
-    """Marks that iteration ``number`` of the program has ended: in the recording and the profile, if
-    there are, and as a step of :func:`genesis.forecast`."""
+    """Marks that iteration ``number`` of the program has ended: in the recording and the profile,
+    if there are, and as a step of :func:`genesis.forecast`."""
     _library.call("genesis_trace_iteration", number)
 
 
