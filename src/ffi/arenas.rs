@@ -142,7 +142,8 @@ pub unsafe extern "C" fn genesis_arena_allocate(
     let bump = unsafe { arena.as_ref() }.and_then(|arena| arena.0.bump(size, alignment));
     // SAFETY: as above.
     let allocate = move || unsafe { object(arena) }?.0.allocate(size, alignment);
-    boundary::quickly(bump, allocate).map_or(null_mut(), pointer)
+    let slow = move || boundary::call(allocate).map_or(null_mut(), pointer);
+    boundary::quickly(bump.map(pointer), slow)
 }
 
 /// genesis_arena_allocate for use on `stream`, which waits, on the device, for the own stream if it

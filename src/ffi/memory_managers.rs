@@ -153,7 +153,8 @@ pub unsafe extern "C" fn genesis_memory_manager_allocate(
     let take = unsafe { manager.as_ref() }.and_then(|manager| manager.0.take(size, alignment));
     // SAFETY: as above.
     let allocate = move || unsafe { object(manager) }?.0.allocate(size, alignment, None);
-    boundary::quickly(take, allocate).map_or(null_mut(), pointer)
+    let slow = move || boundary::call(allocate).map_or(null_mut(), pointer);
+    boundary::quickly(take.map(pointer), slow)
 }
 
 /// genesis_memory_manager_allocate for use on `stream`, which waits, on the device, for the own
@@ -193,11 +194,10 @@ pub unsafe extern "C" fn genesis_memory_manager_free(
     ptr: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's contract.
-    let put = unsafe { manager.as_ref() }
-        .and_then(|manager| manager.0.put(ptr as u64).then_some(Status::Success));
+    let is_put = unsafe { manager.as_ref() }.is_some_and(|manager| manager.0.put(ptr as u64));
     // SAFETY: as above.
     let free = move || unsafe { object(manager) }?.0.free(ptr as u64);
-    boundary::quickly(put, move || free().map(|()| Status::Success)).unwrap_or_else(|status| status)
+    boundary::quickly(is_put.then_some(Status::Success), move || boundary::status(free))
 }
 
 /// Writes what `manager` has to `stats`, whose `struct_size` the caller has set.

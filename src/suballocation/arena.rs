@@ -139,7 +139,7 @@ impl<S: Source> Arena<S> {
     #[inline]
     pub fn bump(&self, bytes: u64, alignment_bytes: u64) -> Option<u64> {
         let alignment_bytes = possible_alignment(&*self.source, alignment_bytes)?;
-        self.state.quickly(|state| {
+        self.state.quickly(move |state| {
             let start = state.chunks.bump(bytes, alignment_bytes).filter(|_| bytes > 0)?;
             state.live += 1;
             Some(start)

@@ -222,7 +222,7 @@ impl<S: Source> FixedPool<S> {
     /// [`Self::free`] of a block that the own stream uses; false, with nothing changed, for others.
     #[inline]
     pub fn put(&self, address: u64) -> bool {
-        self.state.quickly(|state| state.put(address)).is_some()
+        self.state.quickly(move |state| state.put(address)).is_some()
     }
 
     #[cold]
