@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files of the C interface: its functions and their types.
-const SOURCES: [&str; 36] = [
+const SOURCES: [&str; 37] = [
     "src/base/backup.rs",
     "src/base/error.rs",
     "src/base/gauge.rs",
@@ -21,6 +21,7 @@ const SOURCES: [&str; 36] = [
     "src/ffi/cupy.rs",
     "src/ffi/dlpack.rs",
     "src/ffi/fixed_pools.rs",
+    "src/ffi/forecasts.rs",
     "src/ffi/library.rs",
     "src/ffi/live.rs",
     "src/ffi/memory.rs",

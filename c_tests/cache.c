@@ -102,6 +102,49 @@ static void limit(void)
     CHECK(strategy_is("Naive") || reserved() >= before + 144 * MIB);
 }
 
+static int compactions;
+
+static void note_compaction(void *user_data, int device, const genesis_compaction *compaction)
+{
+    CHECK(user_data == &compactions && device == 0);
+    CHECK(compaction->free_bytes * 10 > compaction->reserved_bytes * 3);
+    CHECK(compaction->released_bytes > 0 && compaction->released_bytes <= compaction->free_bytes);
+    compactions++;
+}
+
+/* Two thirds of what is held are free in pieces when a larger block is wanted. */
+static void scatter(void)
+{
+    unsigned char *blocks[12];
+    for (size_t index = 0; index < LENGTH(blocks); index++) {
+        blocks[index] = block_of(32 * MIB, STREAM(0));
+    }
+    for (size_t index = 0; index < LENGTH(blocks); index++) {
+        if (index % 3 != 0) {
+            genesis_free(blocks[index], 0, STREAM(0));
+        }
+    }
+    genesis_free(block_of(80 * MIB, STREAM(0)), 0, STREAM(0));
+    for (size_t index = 0; index < LENGTH(blocks); index += 3) {
+        genesis_free(blocks[index], 0, STREAM(0));
+    }
+}
+
+static void watch(void)
+{
+    CHECK_OK(genesis_cache_empty(0));
+    CHECK_OK(genesis_compaction_callback_set(note_compaction, &compactions));
+    scatter();
+    CHECK(compactions == 0);
+    CHECK_OK(genesis_cache_empty(0));
+    CHECK_OK(genesis_option_set("GENESIS_COMPACT_ABOVE", "0.3"));
+    scatter();
+    CHECK(strategy_is("Naive") || strategy_is("Elastic") || compactions == 1);
+    CHECK_OK(genesis_option_set("GENESIS_COMPACT_ABOVE", "never"));
+    CHECK_OK(genesis_compaction_callback_set(NULL, NULL));
+    CHECK_FAILS(GENESIS_STATUS_INVALID_ARGUMENT, genesis_option_set("GENESIS_COMPACT_ABOVE", "2"));
+}
+
 static void absent_devices(void)
 {
     const int absent[] = {99, -2, INT_MIN, INT_MAX};
@@ -132,6 +175,7 @@ int main(void)
     trim();
     garbage();
     compact();
+    watch();
     limit();
     absent_devices();
     CHECK(is_filled(survivor, 3 * MIB, 0x77));

@@ -241,6 +241,23 @@ typedef struct {
 // request of its own, no callback is called.
 typedef int (*genesis_out_of_memory_callback)(void *user_data, int device, size_t wanted_bytes);
 
+// What the fragmentation watch did (GENESIS_COMPACT_ABOVE), in bytes.
+typedef struct {
+    // Held before.
+    uint64_t reserved_bytes;
+    // Free of it: neither live nor pending.
+    uint64_t free_bytes;
+    // Returned to the driver.
+    uint64_t released_bytes;
+} genesis_compaction;
+
+// Called after the fragmentation watch has returned memory of `device`, on the thread whose request
+// missed. `compaction` is valid until it returns. It may call any function of the library, may run
+// on several threads at once, and must not throw.
+typedef void (*genesis_compaction_callback)(void *user_data,
+                                            int device,
+                                            const genesis_compaction *compaction);
+
 // Called with each message of the library; the text is valid until it returns. It may call any
 // function of the library, may run on several threads at once, and must not throw. It is not
 // called for messages of its own calls, which could go on for ever.
@@ -326,6 +343,38 @@ typedef struct {
     // Requests that were refused because the pool was full.
     uint64_t refusals;
 } genesis_fixed_pool_stats;
+
+// What is known of a device at the end of the last step, which `genesis_trace_iteration` marks.
+typedef struct {
+    // `sizeof(genesis_forecast)`, set by the caller.
+    size_t struct_size;
+    // Steps marked while the device was in use.
+    uint64_t steps;
+    // The most bytes that were ever live.
+    uint64_t peak_bytes;
+    // The most bytes that could be: live, cached, or left by the driver and the limits. 0 unless
+    // memory grows.
+    uint64_t possible_bytes;
+    // More bytes in each step; 0 unless memory grows.
+    double bytes_per_step;
+    // After so many more steps memory runs out; infinity unless it grows.
+    double steps_left;
+    // The same if memory grows as fast as it sometimes did, and is as fragmented as so far.
+    double fewest_steps_left;
+    // How sure it is that memory grows: 1 less the probability of the same by chance; 0 unless it
+    // grows.
+    double confidence;
+    // 1 if what is live at the end of a step grows; 0 if only the peak within a step does, or
+    // neither.
+    int is_leak;
+} genesis_forecast;
+
+// Called when memory of `device` will run out within as many steps as GENESIS_FORECAST_STEPS says,
+// on the thread that marks the end of the step. `forecast` is valid until it returns. It may call
+// any function of the library, and must not throw.
+typedef void (*genesis_forecast_callback)(void *user_data,
+                                          int device,
+                                          const genesis_forecast *forecast);
 
 // A live block and its allocation.
 //
@@ -797,6 +846,14 @@ genesis_status genesis_out_of_memory_callback_add(genesis_out_of_memory_callback
 // Removes a callback by its number. A call of it that runs on another thread finishes.
 genesis_status genesis_out_of_memory_callback_remove(uint64_t id);
 
+// Has `callback` called for each compaction, in place of the one before; NULL: none.
+//
+// The caller's part:
+// `callback` and `user_data` stay valid until another callback is set and the last call of this
+// one has returned.
+genesis_status genesis_compaction_callback_set(genesis_compaction_callback callback,
+                                               void *user_data);
+
 // Sends the library's messages to `callback`; NULL sends them to standard error, the default.
 //
 // The caller's part:
@@ -975,6 +1032,20 @@ genesis_status genesis_fixed_pool_stats_get(genesis_fixed_pool *pool,
 // pointer.
 genesis_status genesis_fixed_pool_buffer_create(genesis_fixed_pool *pool,
                                                 genesis_dlpack_buffer **buffer);
+
+// Writes what is known of `device` to `forecast`, whose `struct_size` the caller has set.
+//
+// The caller's part:
+// `forecast` is NULL, which is an error, or points to `forecast->struct_size` writable bytes.
+genesis_status genesis_forecast_get(int device, genesis_forecast *forecast);
+
+// Has `callback` called for each warning that memory runs out, in place of the one before; NULL:
+// none. There is a line in the log in any case.
+//
+// The caller's part:
+// `callback` and `user_data` stay valid until another callback is set and the last call of this
+// one has returned.
+genesis_status genesis_forecast_callback_set(genesis_forecast_callback callback, void *user_data);
 
 // Returns the library's version, such as "0.1.0". The text stays valid.
 const char *genesis_version_get(void);
@@ -1848,7 +1919,8 @@ genesis_status genesis_trace_flush(void);
 // Returns `GENESIS_STATUS_INVALID_ARGUMENT` if nothing is being recorded.
 genesis_status genesis_trace_stop(void);
 
-// Notes in the recording, if there is one, that iteration `number` of the program has ended.
+// Marks that iteration `number` of the program has ended: in the recording and the profile, if
+// there are, and as a step of the forecast (`genesis_forecast_get`).
 genesis_status genesis_trace_iteration(uint32_t number);
 
 #ifdef __cplusplus

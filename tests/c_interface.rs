@@ -129,6 +129,7 @@ subjects! {
     blocks: "blocks.c", EACH, ignore = "nightly";
     cache: "cache.c", EACH, ignore = "nightly";
     callbacks: "callbacks.c", ONE, ignore = "nightly";
+    forecast: "forecast.c", ONE;
     free_call: "free_call.c", ONE, ignore = "nightly";
     host_memory: "host_memory.c", ONE;
     memory_resource: "memory_resource.cpp", ONE, ignore = "nightly";

@@ -6,6 +6,10 @@
  * bump: 1000 requests of one size, then everything is freed at once. Per request.
  * pair: one block is taken and put back. Per pair.
  * many: 1000 blocks are live, and one at random is replaced. Per replacement.
+ * call: a function of another library that returns a constant. No C interface costs less.
+ *
+ * With WITH_RMM defined, RMM's resources too: their own code, over memory of the process. They
+ * record an event at each free, which a driver must answer: a real one, or its stand-in.
  */
 #include <genesis/memory_resource.hpp>
 
@@ -19,6 +23,12 @@
 #include <memory_resource>
 #include <string>
 #include <vector>
+
+#ifdef WITH_RMM
+#include <cuda_runtime_api.h>
+#include <rmm/mr/device/binning_memory_resource.hpp>
+#include <rmm/mr/device/fixed_size_memory_resource.hpp>
+#endif
 
 namespace {
 
@@ -53,7 +63,7 @@ double least(int calls, const std::function<void()> &body)
 
 void row(const char *what, std::size_t size, const char *who, double nanoseconds)
 {
-    std::printf("%-6s %6zu B  %-42s %8.2f ns\n", what, size, who, nanoseconds);
+    std::printf("%-6s %6zu B  %-46s %8.2f ns\n", what, size, who, nanoseconds);
 }
 
 /* 1000 requests by `take`, then `end`. */
@@ -98,6 +108,23 @@ void pairs(const char *who, std::size_t size, Take take, Give give)
     }
 }
 
+/* Takes and gives as the C interface does: by a call that is not inlined. */
+__attribute__((noinline)) void *allocate_behind_a_call(std::pmr::memory_resource *resource,
+                                                       std::size_t bytes, std::size_t alignment)
+{
+    return resource->allocate(bytes, alignment);
+}
+
+/* What a call costs that does nothing: this one returns an address of the C++ library. */
+void empty_calls()
+{
+    row("call", 0, "an empty function of another library", least(REQUESTS, [] {
+            for (int n = 0; n < REQUESTS; ++n) {
+                use(std::pmr::new_delete_resource());
+            }
+        }));
+}
+
 void arenas(std::size_t size)
 {
     for (const bool any_thread : {false, true}) {
@@ -118,6 +145,11 @@ void arenas(std::size_t size)
         "std::pmr::monotonic_buffer_resource", size,
         [&](std::size_t bytes) { return resource->allocate(bytes, ALIGNMENT); },
         [&] { monotonic.release(); });
+    auto *const allocate = &allocate_behind_a_call;
+    bump(
+        "std::pmr::monotonic_buffer_resource, called", size,
+        [&](std::size_t bytes) { return allocate(resource, bytes, ALIGNMENT); },
+        [&] { monotonic.release(); });
 }
 
 void fixed_pools(std::size_t size)
@@ -132,12 +164,17 @@ void fixed_pools(std::size_t size)
             [&](std::size_t) { return genesis_fixed_pool_allocate(handle); },
             [&](void *block, std::size_t) { (void)genesis_fixed_pool_free(handle, block); });
     }
-    genesis_memory_use memory = genesis::memory::pageable();
-    genesis::memory_manager manager({{size / 2, REQUESTS}, {size, REQUESTS + 1}}, 1 << 20, memory);
-    pairs(
-        "genesis_memory_manager", size,
-        [&](std::size_t bytes) { return genesis_memory_manager_allocate(manager.get(), bytes, 0); },
-        [&](void *block, std::size_t) { (void)genesis_memory_manager_free(manager.get(), block); });
+    for (const bool any_thread : {false, true}) {
+        genesis_memory_use memory = genesis::memory::pageable();
+        memory.any_thread = any_thread ? 1 : 0;
+        genesis::memory_manager manager({{size / 2, REQUESTS}, {size, REQUESTS + 1}}, 1 << 20,
+                                        memory);
+        genesis_memory_manager *handle = manager.get();
+        pairs(
+            any_thread ? "genesis_memory_manager, any thread" : "genesis_memory_manager", size,
+            [&](std::size_t bytes) { return genesis_memory_manager_allocate(handle, bytes, 0); },
+            [&](void *block, std::size_t) { (void)genesis_memory_manager_free(handle, block); });
+    }
 }
 
 void pmr_pool(const char *who, std::size_t size, std::pmr::memory_resource *resource)
@@ -166,6 +203,47 @@ void mimalloc(std::size_t size)
         [&](void *block, std::size_t) { give(block); });
 }
 
+#ifdef WITH_RMM
+
+/* Where RMM's resources have their memory from. */
+class process_memory final : public rmm::mr::device_memory_resource {
+    void *do_allocate(std::size_t bytes, rmm::cuda_stream_view) override
+    {
+        return std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    }
+    void do_deallocate(void *memory, std::size_t, rmm::cuda_stream_view) override
+    {
+        std::free(memory);
+    }
+};
+
+void rmm_resource(const char *who, std::size_t size, rmm::mr::device_memory_resource &resource)
+{
+    cudaStream_t stream = nullptr;
+    RMM_CUDA_TRY(cudaStreamCreate(&stream));
+    const rmm::cuda_stream_view view(stream);
+    pairs(
+        who, size, [&](std::size_t bytes) { return resource.allocate(bytes, view); },
+        [&](void *block, std::size_t bytes) { resource.deallocate(block, bytes, view); });
+}
+
+void rmm_resources(std::size_t size)
+{
+    process_memory memory;
+    rmm::mr::fixed_size_memory_resource<process_memory> fixed(&memory, size, REQUESTS + 1);
+    rmm_resource("rmm::mr::fixed_size_memory_resource", size, fixed);
+    rmm::mr::binning_memory_resource<process_memory> binning(&memory);
+    binning.add_bin(size / 2);
+    binning.add_bin(size);
+    rmm_resource("rmm::mr::binning_memory_resource", size, binning);
+}
+
+#else
+
+void rmm_resources(std::size_t) {}
+
+#endif
+
 } // namespace
 
 int main(int count, char **arguments)
@@ -173,6 +251,7 @@ int main(int count, char **arguments)
     if (count > 1 && std::string(arguments[1]) == "--smoke") {
         rounds = repeats = 1;
     }
+    empty_calls();
     for (const std::size_t size : {64, 1024}) {
         arenas(size);
         fixed_pools(size);
@@ -181,6 +260,7 @@ int main(int count, char **arguments)
         std::pmr::synchronized_pool_resource synchronized;
         pmr_pool("std::pmr::synchronized_pool_resource", size, &synchronized);
         mimalloc(size);
+        rmm_resources(size);
     }
     return 0;
 }

@@ -55,6 +55,8 @@ static void be_refused(void)
     const char *name = NULL;
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
+    genesis_forecast forecast;
+    forecast.struct_size = sizeof forecast;
 
     genesis_last_error_clear();
     CHECK(genesis_malloc(1000, 0, STREAM(0)) == NULL);
@@ -68,6 +70,7 @@ static void be_refused(void)
     FORKED(genesis_out_of_memory_callback_add(free_nothing, NULL, &id));
     FORKED(genesis_out_of_memory_callback_remove(1));
     FORKED(genesis_log_callback_set(ignore, NULL));
+    FORKED(genesis_compaction_callback_set(NULL, NULL));
     FORKED(genesis_device_count_get(&count));
     FORKED(genesis_device_name_get(0, text, sizeof text));
     FORKED(genesis_backend_get(&name));
@@ -99,6 +102,9 @@ static void be_refused(void)
     FORKED(genesis_tag_generation_get("weights", &id));
     FORKED(genesis_peer_access_enable(0, 0));
     FORKED(genesis_stats_get(0, &stats));
+    FORKED(genesis_forecast_get(0, &forecast));
+    FORKED(genesis_forecast_callback_set(NULL, NULL));
+    FORKED(genesis_trace_iteration(1));
     FORKED(genesis_stats_reset_peak(0));
     FORKED(genesis_largest_allocations_get(0, 0, NULL, 0, &bytes));
     CHECK(bytes == 7);

@@ -22,6 +22,7 @@ from ._arenas import (
     MemoryManagerStats,
 )
 from ._debugging import check_memory_leaks, enable_memory_debugging
+from ._forecast import Forecast, forecast, on_forecast
 from ._library import (
     BusyError,
     ConfigurationError,
@@ -74,6 +75,7 @@ __all__ = [
     "DetailedMemoryStats",
     "FixedPool",
     "FixedPoolStats",
+    "Forecast",
     "Gauge",
     "GenesisError",
     "InvalidArgumentError",
@@ -97,6 +99,7 @@ __all__ = [
     "enable_memory_debugging",
     "enable_memory_profiling",
     "enable_peer_access",
+    "forecast",
     "generation",
     "library_path",
     "limit_tag",
@@ -106,6 +109,7 @@ __all__ = [
     "memory_profiler",
     "memory_stats",
     "neighbours",
+    "on_forecast",
     "options",
     "pause",
     "pool_stats",

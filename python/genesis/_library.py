@@ -242,6 +242,15 @@ NeighbourVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_struc
 #: ``genesis_live_block_visitor``.
 LiveBlockVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CLiveBlock))
 
+#: ``genesis_compaction_callback``.
+CompactionCallback = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_structs.CCompaction)
+)
+#: ``genesis_forecast_callback``.
+ForecastCallback = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_structs.CForecast)
+)
+
 _Status = ctypes.c_int
 _Text = ctypes.c_char_p
 _Int = ctypes.c_int
@@ -266,6 +275,9 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_cache_empty": (_Status, [_Int]),
     "genesis_garbage_collect": (_Status, [_Int, _Pointer(_Size)]),
     "genesis_memory_compact": (_Status, [_Int, _Pointer(_Size)]),
+    "genesis_forecast_get": (_Status, [_Int, _Pointer(_structs.CForecast)]),
+    "genesis_forecast_callback_set": (_Status, [ForecastCallback, _Address]),
+    "genesis_compaction_callback_set": (_Status, [CompactionCallback, _Address]),
     "genesis_stats_get": (_Status, [_Int, _Pointer(CStats)]),
     "genesis_stats_reset_peak": (_Status, [_Int]),
     "genesis_pool_stats_get": (_Status, [_Int, _Int, _Pointer(CPoolStats)]),

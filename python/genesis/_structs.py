@@ -1,5 +1,5 @@
-"""The structs of arenas, fixed-size pools, memory managers, pools for NCCL and neighbours, as C has
-them."""
+"""The structs of arenas, fixed-size pools, memory managers, pools for NCCL, neighbours, forecasts and
+compactions, as C has them."""
 
 from __future__ import annotations
 
@@ -139,4 +139,26 @@ class CNeighbour(ctypes.Structure):
             )
         ),
         ("program", ctypes.c_char_p),
+    ]
+
+
+class CForecast(ctypes.Structure):
+    """``genesis_forecast``."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        *((name, ctypes.c_uint64) for name in ("steps", "peak_bytes", "possible_bytes")),
+        *(
+            (name, ctypes.c_double)
+            for name in ("bytes_per_step", "steps_left", "fewest_steps_left", "confidence")
+        ),
+        ("is_leak", ctypes.c_int),
+    ]
+
+
+class CCompaction(ctypes.Structure):
+    """``genesis_compaction``."""
+
+    _fields_ = [
+        (name, ctypes.c_uint64) for name in ("reserved_bytes", "free_bytes", "released_bytes")
     ]

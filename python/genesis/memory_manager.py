@@ -4,10 +4,13 @@ request does all of this before it fails."""
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Optional
 
 from . import _library
 
-__all__ = ["collect_garbage", "compact"]
+__all__ = ["Compaction", "collect_garbage", "compact", "on_compaction"]
 
 
 def collect_garbage(device: int = -1) -> int:
@@ -31,3 +34,35 @@ def compact(device: int = -1) -> int:
     reusable_bytes = ctypes.c_size_t()
     _library.call("genesis_memory_compact", device, ctypes.byref(reusable_bytes))
     return reusable_bytes.value
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What the fragmentation watch (option ``compact_above``) did; in bytes."""
+
+    #: Held before.
+    reserved_bytes: int
+    #: Free of it: neither live nor pending.
+    free_bytes: int
+    #: Returned to the driver.
+    released_bytes: int
+
+
+#: All of them: a call of one that was replaced may still be under way.
+_callbacks: list[Any] = []
+
+
+def on_compaction(callback: Optional[Callable[[int, Compaction], None]]) -> None:
+    """Has ``callback(device, compaction)`` called after the fragmentation watch has returned
+    memory, in place of the callback before; ``None``: none. Any thread may call it."""
+    function = _library.CompactionCallback()
+    if callback is not None:
+        told = callback
+
+        def tell(_: Any, device: int, struct: Any) -> None:
+            done = struct.contents
+            told(device, Compaction(done.reserved_bytes, done.free_bytes, done.released_bytes))
+
+        function = _library.CompactionCallback(tell)
+    _callbacks.append(function)
+    _library.call("genesis_compaction_callback_set", function, None)

@@ -33,7 +33,8 @@ def flush() -> None:
 
 
 def iteration(number: int) -> None:
-    """Records that iteration ``number`` of the program has ended."""
+    """Marks that iteration ``number`` of the program has ended: in the recording and the profile,
+    if there are, and as a step of :func:`genesis.forecast`."""
     _library.call("genesis_trace_iteration", number)
 
 

@@ -60,6 +60,7 @@ impl<T, const RANK: u8> Lock<T, RANK> {
     }
 
     #[cold]
+    #[inline(never)]
     fn lock_contended(&self) -> spin::mutex::SpinMutexGuard<'_, T> {
         loop {
             for _ in 0..SPINS_BEFORE_YIELD {

@@ -1,7 +1,7 @@
-//! The options of memory made ready beforehand.
+//! The options of what is known beforehand: memory made ready, and when it will run out.
 
 use super::option::{Alias, OptionSpec, Parse, assign};
-use super::value::{OFF, Read, bytes, optional, show_bytes, show_optional, whole};
+use super::value::{NEVER, OFF, Read, bytes, optional, show_bytes, show_optional, whole};
 
 pub(super) const PREALLOCATE: OptionSpec = OptionSpec {
     name: "GENESIS_PREALLOCATE",
@@ -28,6 +28,21 @@ pub(super) const PLAN: OptionSpec = OptionSpec {
         assign(&mut settings.plan, optional(text, OFF, |path| Ok(path.to_owned())))
     },
     show: |settings| show_optional(settings.plan.clone(), OFF, |path| path),
+};
+
+pub(super) const FORECAST_STEPS: OptionSpec = OptionSpec {
+    name: "GENESIS_FORECAST_STEPS",
+    aliases: &[],
+    values: "a number of steps, or `never`",
+    summary: "Warn if memory runs out within so many steps of a program that marks them.",
+    help: "0 means never. Steps are marked by genesis_trace_iteration, in Python by \
+           genesis.trace.iteration.",
+    runtime: true,
+    parse: |settings, text| {
+        let read = optional(text, NEVER, |text| whole(text, 1..=u64::MAX));
+        assign(&mut settings.forecast_steps, read)
+    },
+    show: |settings| show_optional(settings.forecast_steps, NEVER, |steps| steps.to_string()),
 };
 
 /// The word for a program of one process.

@@ -252,6 +252,8 @@ pub struct Settings {
     /// Start releasing old cached blocks once this part of the memory allowed is reserved; `None`
     /// for never.
     pub gc_threshold: Option<f64>,
+    /// Return free memory after a miss if it is more than this part of what is held; `None` for never.
+    pub compact_above: Option<f64>,
     /// Release cached blocks unused for this many allocations; `None` for never.
     pub gc_age_allocations: Option<u64>,
     /// Release cached blocks unused for this many seconds; `None` for never.
@@ -273,6 +275,8 @@ pub struct Settings {
     pub trace: Option<String>,
     /// The longest time before a recorded call is written, in seconds.
     pub trace_flush_seconds: f64,
+    /// There is a warning if memory runs out within so many steps; `None` for none.
+    pub forecast_steps: Option<u64>,
     /// The file from which a run's memory is made ready, and which keeps what it held; `None` for none.
     pub plan: Option<String>,
     /// The number of this process among those of its program on the machine; `None`: it is the only
@@ -339,8 +343,10 @@ impl Default for Settings {
             single_handle_size_bytes: None,
             stream_ids: StreamIds::Auto,
             gc_threshold: None,
+            compact_above: None,
             gc_age_allocations: None,
             gc_age_seconds: None,
+            forecast_steps: Some(1000),
             backup_folder: None,
             backup_retain: false,
             default_tag: None,

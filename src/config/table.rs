@@ -104,6 +104,7 @@ pub static OPTIONS: &[OptionSpec] = &[
     },
     plan::PREALLOCATE,
     plan::PLAN,
+    plan::FORECAST_STEPS,
     plan::RANK,
     plan::GLOBAL_RANK,
     device::RESERVE,
@@ -221,6 +222,19 @@ pub static OPTIONS: &[OptionSpec] = &[
         runtime: true,
         parse: |settings, text| assign(&mut settings.gc_threshold, optional(text, NEVER, fraction)),
         show: |settings| show_optional(settings.gc_threshold, NEVER, |part| part.to_string()),
+    },
+    OptionSpec {
+        name: "GENESIS_COMPACT_ABOVE",
+        aliases: &[],
+        values: "a number above 0, at most 1, or `never`",
+        summary: "After a miss, return free memory if it is more than this part of what is held.",
+        help: "It is returned until half that part is free, the longest unused first, and less often if \
+               the program needs it again. 0 means never.",
+        runtime: true,
+        parse: |settings, text| {
+            assign(&mut settings.compact_above, optional(text, NEVER, fraction))
+        },
+        show: |settings| show_optional(settings.compact_above, NEVER, |part| part.to_string()),
     },
     OptionSpec {
         name: "GENESIS_GC_AGE_ALLOCATIONS",

@@ -137,9 +137,13 @@ pub unsafe extern "C" fn genesis_arena_allocate(
     size: usize,
     alignment: usize,
 ) -> *mut c_void {
+    let (size, alignment) = (size as u64, alignment as u64);
     // SAFETY: the caller's contract.
-    let allocate = || unsafe { object(arena) }?.0.allocate(size as u64, alignment as u64);
-    boundary::call(allocate).map_or(null_mut(), pointer)
+    let bump = unsafe { arena.as_ref() }.and_then(|arena| arena.0.bump(size, alignment));
+    // SAFETY: as above.
+    let allocate = move || unsafe { object(arena) }?.0.allocate(size, alignment);
+    let slow = move || boundary::call(allocate).map_or(null_mut(), pointer);
+    boundary::quickly(bump.map(pointer), slow)
 }
 
 /// genesis_arena_allocate for use on `stream`, which waits, on the device, for the own stream if it

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{boundary, write_required};
 use crate::base::{Error, Status};
 use crate::config::LogLevel;
-use crate::heap::CallbackId;
+use crate::heap::{CallbackId, Compaction, CompactionCallback};
 use crate::instance;
 
 /// Called when memory on `device` is short by about `wanted_bytes`, before the request fails and on
@@ -28,7 +28,7 @@ pub type genesis_log_callback =
 
 /// The caller's pointer, which any thread may use by the callback's contract.
 #[derive(Clone, Copy)]
-struct UserData(*mut c_void);
+pub(super) struct UserData(pub(super) *mut c_void);
 
 // SAFETY: the library only passes the pointer on. The callback's contract, stated at its type,
 // makes the caller responsible for its use from several threads.
@@ -37,7 +37,7 @@ unsafe impl Send for UserData {}
 unsafe impl Sync for UserData {}
 
 impl UserData {
-    fn get(&self) -> *mut c_void {
+    pub(super) fn get(&self) -> *mut c_void {
         self.0
     }
 }
@@ -75,6 +75,50 @@ pub extern "C" fn genesis_out_of_memory_callback_remove(id: u64) -> Status {
             return Ok(());
         }
         Err(Error::invalid_argument(format!("there is no out-of-memory callback {id}")))
+    })
+}
+
+/// What the fragmentation watch did (GENESIS_COMPACT_ABOVE), in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CompactionDone {
+    /// Held before.
+    pub reserved_bytes: u64,
+    /// Free of it: neither live nor pending.
+    pub free_bytes: u64,
+    /// Returned to the driver.
+    pub released_bytes: u64,
+}
+
+/// Called after the fragmentation watch has returned memory of `device`, on the thread whose request
+/// missed. `compaction` is valid until it returns. It may call any function of the library, may run
+/// on several threads at once, and must not throw.
+#[allow(non_camel_case_types)]
+pub type genesis_compaction_callback = Option<
+    unsafe extern "C" fn(user_data: *mut c_void, device: c_int, compaction: *const CompactionDone),
+>;
+
+/// Has `callback` called for each compaction, in place of the one before; NULL: none.
+///
+/// # Safety
+/// `callback` and `user_data` stay valid until another callback is set and the last call of this
+/// one has returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_compaction_callback_set(
+    callback: genesis_compaction_callback,
+    user_data: *mut c_void,
+) -> Status {
+    let user_data = UserData(user_data);
+    boundary::status(|| {
+        instance::heap()?.set_compaction_callback(callback.map(|callback| -> CompactionCallback {
+            Arc::new(move |device, done| {
+                let Compaction { reserved_bytes, free_bytes, released_bytes } = *done;
+                let done = CompactionDone { reserved_bytes, free_bytes, released_bytes };
+                // SAFETY: the caller keeps both valid, by the contract of this function.
+                unsafe { callback(user_data.get(), device.0 as c_int, &raw const done) };
+            })
+        }));
+        Ok(())
     })
 }
 

@@ -148,9 +148,13 @@ pub unsafe extern "C" fn genesis_memory_manager_allocate(
     size: usize,
     alignment: usize,
 ) -> *mut c_void {
+    let (size, alignment) = (size as u64, alignment as u64);
     // SAFETY: the caller's contract.
-    let allocate = || unsafe { object(manager) }?.0.allocate(size as u64, alignment as u64, None);
-    boundary::call(allocate).map_or(null_mut(), pointer)
+    let take = unsafe { manager.as_ref() }.and_then(|manager| manager.0.take(size, alignment));
+    // SAFETY: as above.
+    let allocate = move || unsafe { object(manager) }?.0.allocate(size, alignment, None);
+    let slow = move || boundary::call(allocate).map_or(null_mut(), pointer);
+    boundary::quickly(take.map(pointer), slow)
 }
 
 /// genesis_memory_manager_allocate for use on `stream`, which waits, on the device, for the own
@@ -190,7 +194,10 @@ pub unsafe extern "C" fn genesis_memory_manager_free(
     ptr: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { object(manager) }?.0.free(ptr as u64))
+    let is_put = unsafe { manager.as_ref() }.is_some_and(|manager| manager.0.put(ptr as u64));
+    // SAFETY: as above.
+    let free = move || unsafe { object(manager) }?.0.free(ptr as u64);
+    boundary::quickly(is_put.then_some(Status::Success), move || boundary::status(free))
 }
 
 /// Writes what `manager` has to `stats`, whose `struct_size` the caller has set.

@@ -21,6 +21,7 @@
 //! | `torch_memory_saver` | torch_memory_saver's C functions |
 //! | `trace` | recording |
 //! | `profile` | profiles, snapshots |
+//! | `forecasts` | when memory will run out |
 //! | `annotations` | ranges and marks |
 //! | `callbacks` | out-of-memory and log callbacks |
 //! | `library` | version, devices, backend, options, last error |
@@ -39,6 +40,7 @@ pub mod communication_pools;
 pub mod cupy;
 pub mod dlpack;
 pub mod fixed_pools;
+pub mod forecasts;
 pub mod host;
 pub mod library;
 pub mod live;

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use super::boundary;
 use crate::base::Status;
-use crate::instance::{self, recording};
+use crate::instance::{self, forecast, recording};
 
 /// Starts recording every call to the file at `path`, which is created or emptied. The file is
 /// compressed if the name ends in ".zst"; "%p" in it stands for the process's number.
@@ -38,8 +38,12 @@ pub extern "C" fn genesis_trace_stop() -> Status {
     boundary::status(recording::stop)
 }
 
-/// Notes in the recording, if there is one, that iteration `number` of the program has ended.
+/// Marks that iteration `number` of the program has ended: in the recording and the profile, if
+/// there are, and as a step of the forecast (`genesis_forecast_get`).
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_trace_iteration(number: u32) -> Status {
-    boundary::status(|| recording::end_iteration(number))
+    boundary::status(|| {
+        recording::end_iteration(number)?;
+        forecast::end_step()
+    })
 }

@@ -73,6 +73,7 @@ impl DeviceState {
             }),
             cache_limit_bytes: AtomicU64::new(settings.cache_size_bytes.unwrap_or(u64::MAX)),
             peaks: Lock::new(Peaks::default()),
+            watch: Lock::default(),
             expected_peak_bytes: AtomicU64::new(0),
             driver,
         };

@@ -28,6 +28,7 @@ impl Climb<'_> {
         let served = self.climb();
         self.lane.end_climb(served.is_ok());
         self.device.settle();
+        self.device.watch_fragmentation();
         if let Ok(address) = served {
             self.climbed_with_extras(address);
         }

@@ -6,14 +6,14 @@
 //! | `hot_path`, `extras`, `lane`, `lanes` | allocate and free in the steady state |
 //! | `ladder`, `backing`, `segments`, `elastic`, `idle` | serve a request after a miss |
 //! | `plan`, `ready` | memory made ready before it is asked for |
-//! | `release`, `choice`, `limits`, `peers` | release memory, keep limits, access by peers |
+//! | `release`, `choice`, `fragmentation`, `watch`, `limits`, `peers` | release memory, keep limits, access by peers |
 //! | `waits`, `gate`, `captures`, `streams` | pending blocks, captures, streams |
 //! | `pools`, `pool_blocks` | private pools, and their blocks one by one |
 //! | `own_memory`, `pool_memory`, `pool_limits` | private pools with memory of their own; limits |
 //! | `tags`, `account`, `accounts` | tags, what they hold, and their limits |
 //! | `pause`, `paused_extent`, `saved_bytes` | pausing the memory of a tag, and its contents |
 //! | `debug` | finding misuse of memory |
-//! | `devices`, `whole`, `report`, `describe`, `notes` | calls and queries; events reported |
+//! | `devices`, `whole`, `report`, `describe`, `notes`, `steps` | calls and queries; events reported |
 //!
 //! Any thread may call any function at any time. A block's own record has its size, device and
 //! stream, so [`Heap::free`] takes only the pointer.
@@ -33,6 +33,7 @@ mod device;
 mod devices;
 mod elastic;
 mod extras;
+mod fragmentation;
 mod gate;
 mod history;
 mod hot_path;
@@ -63,10 +64,12 @@ mod segments;
 mod shared_blocks;
 mod sharing;
 mod state;
+mod steps;
 mod streams;
 mod tags;
 mod trough;
 mod waits;
+mod watch;
 mod whole;
 
 pub use crate::memory::{Communication, Neighbour, Neighbours, Registrar, SegmentSource, Taken};
@@ -88,4 +91,6 @@ pub use pools::{PoolFilter, PoolId};
 pub use shared_blocks::ShareId;
 pub use sharing::{Imported, Incoming, Outgoing, SharedBlock};
 pub use state::{Clock, Heap, Join, Messages, Surroundings};
+pub use steps::Step;
 pub use trough::Levels;
+pub use watch::{Compaction, CompactionCallback};

@@ -5,7 +5,7 @@
 //! Call sites are looked up here, in the calling thread and with no lock held, because the lookup
 //! may take a lock of other code, such as an interpreter's.
 
-use crate::base::{DeviceOrdinal, StreamHandle};
+use crate::base::{DeviceOrdinal, StreamHandle, thread};
 use crate::observe::{Action, Event, EventStream};
 use crate::order::StreamName;
 
@@ -72,6 +72,15 @@ impl Notes {
     pub(super) fn of_device(&self, action: Action, device: DeviceOrdinal, bytes: u64) {
         if self.is_on() {
             self.events.note(Event { bytes, ..Event::new(action, device) });
+        }
+    }
+
+    /// Marks this moment as `name`.
+    pub(super) fn marked(&self, name: &str) {
+        if self.is_on() {
+            let name = self.events.names().number(name);
+            let event = Event::new(Action::Mark, DeviceOrdinal(0));
+            self.events.note(Event { name, stream: thread::number(), ..event });
         }
     }
 

@@ -36,6 +36,7 @@ const ALL_STREAMS: u8 = 2;
 pub(super) struct Policy {
     reserve_fraction: f64,
     gc_threshold: AtomicU64,
+    compact_above: AtomicU64,
     age_allocations: AtomicU64,
     age_seconds: AtomicU64,
     /// The slow-path flags that are set, except `LISTENING`.
@@ -55,6 +56,7 @@ impl Policy {
                 0.0
             },
             gc_threshold: AtomicU64::new(NONE_BITS),
+            compact_above: AtomicU64::new(NONE_BITS),
             age_allocations: AtomicU64::new(NONE_BITS),
             age_seconds: AtomicU64::new(NONE_BITS),
             heeded: AtomicU8::new(0),
@@ -69,6 +71,7 @@ impl Policy {
     pub(super) fn set(&self, settings: &Settings) {
         let bits = |value: Option<f64>| value.map_or(NONE_BITS, f64::to_bits);
         self.gc_threshold.store(bits(settings.gc_threshold), Relaxed);
+        self.compact_above.store(bits(settings.compact_above), Relaxed);
         self.age_allocations.store(settings.gc_age_allocations.unwrap_or(NONE_BITS), Relaxed);
         self.age_seconds.store(bits(settings.gc_age_seconds), Relaxed);
         let timing = settings.gc_age_seconds.is_some();
@@ -119,6 +122,12 @@ impl Policy {
     /// are made.
     pub(super) fn gc_threshold(&self) -> Option<f64> {
         some_f64(self.gc_threshold.load(Relaxed))
+    }
+
+    /// The part of what is held above which free memory is returned after a miss.
+    #[inline]
+    pub(super) fn compact_above(&self) -> Option<f64> {
+        some_f64(self.compact_above.load(Relaxed))
     }
 
     /// The slow-path flags that are set, except `LISTENING`.

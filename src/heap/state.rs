@@ -29,6 +29,7 @@ use super::pools::Pools;
 use super::saved_bytes::Waste;
 use super::shared_blocks::{Kept, SharedBlocks};
 use super::tags::Tags;
+use super::watch::{Told, Watch};
 use crate::base::lock::{Lock, rank};
 use crate::base::{DeviceOrdinal, Result, StreamHandle};
 use crate::config::{ElasticPolicy, LogLevel, PoolType, Settings};
@@ -55,6 +56,8 @@ pub struct Heap {
     pub(super) backend: Backend,
     pub(super) devices: Vec<DeviceSlot>,
     pub(super) callbacks: Callbacks,
+    /// Told of compactions.
+    pub(super) compactions: Told,
     pub(super) tags: Tags,
     pub(super) debugging: Debugging,
     pub(super) shared: SharedBlocks,
@@ -144,6 +147,7 @@ pub(super) struct DeviceState {
     /// The most bytes to keep cached; `u64::MAX`: no limit.
     pub(super) cache_limit_bytes: AtomicU64,
     pub(super) peaks: Lock<Peaks, { rank::DEVICE }>,
+    pub(super) watch: Lock<Watch, { rank::DEVICE }>,
     /// The live peak of an earlier run of the program, in bytes; 0: not known.
     pub(super) expected_peak_bytes: AtomicU64,
 }

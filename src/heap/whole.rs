@@ -11,6 +11,7 @@ use super::policy::{LISTENING, Policy};
 use super::shared_blocks::SharedBlocks;
 use super::state::{DeviceSlot, Heap, Surroundings};
 use super::tags::Tags;
+use super::watch::{CompactionCallback, Told};
 use crate::base::lock::Lock;
 use crate::config::Settings;
 use crate::driver::{Backend, Platform};
@@ -32,6 +33,7 @@ impl Heap {
             backend: platform.backend,
             devices: slots.map(DeviceSlot::new).collect(),
             callbacks: Callbacks::default(),
+            compactions: Told::default(),
             tags: Tags::new(device_count),
             debugging: Debugging::new(settings, device_count, events),
             shared: SharedBlocks::default(),
@@ -74,6 +76,12 @@ impl Heap {
     /// Returns true if there was such a callback. A call of it that has begun still finishes.
     pub fn remove_out_of_memory_callback(&self, id: CallbackId) -> bool {
         self.callbacks.remove(id)
+    }
+
+    /// Has `callback` called after each compaction of the fragmentation watch, in place of the one
+    /// before.
+    pub fn set_compaction_callback(&self, callback: Option<CompactionCallback>) {
+        self.compactions.set(callback);
     }
 
     /// The settings in force; limits of single devices may differ.

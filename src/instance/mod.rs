@@ -10,6 +10,7 @@
 //! | `recording` | the recording of a trace and its file |
 //! | `profile` | the profile and its file |
 //! | `plan` | the plan of memory to make ready and its file |
+//! | `forecast` | whether memory grows from step to step |
 //! | `history` | PyTorch's history of calls, beside the profile |
 //! | `description` | the heap in the terms of a profile |
 //! | `publish` | the files for `genesis top` and Prometheus |
@@ -27,6 +28,7 @@
 
 mod description;
 mod files;
+pub(crate) mod forecast;
 pub(crate) mod history;
 pub(crate) mod host;
 pub(crate) mod host_growth;

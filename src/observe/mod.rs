@@ -9,6 +9,7 @@ mod addresses;
 mod changing;
 mod counters;
 mod events;
+mod growth;
 mod log;
 mod profile;
 pub mod publication;
@@ -20,6 +21,7 @@ pub use counters::{LaneCounters, Peaks, Snapshot, Totals, Watermark};
 pub use events::{
     Action, Consumer, DeviceEvents, Event, EventStream, Names, SiteFinder, Subscription, Ticks,
 };
+pub use growth::{Growth, Outlook, Possible, StepLevels};
 pub use log::{Log, Sink};
 pub use profile::{Beginning, Held, Keeping, Profiler};
 pub use sites::{OTHERS, SiteTable, StackMap, UNKNOWN, location};

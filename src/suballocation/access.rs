@@ -27,12 +27,15 @@ impl<T> Access<T> {
     /// Runs `body`, which calls neither the source nor the object.
     #[inline]
     pub(super) fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> Result<R> {
+        self.quickly(|value| Some(body(value))).ok_or_else(busy)
+    }
+
+    /// The same for what mostly succeeds; `None` also if another call is under way.
+    #[inline(always)]
+    pub(super) fn quickly<R>(&self, body: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
         match self {
-            Self::One(cell) => match cell.try_borrow_mut() {
-                Ok(mut value) => Ok(body(&mut value)),
-                Err(_) => Err(busy()),
-            },
-            Self::Any(lock) => Ok(body(&mut lock.lock())),
+            Self::One(cell) => body(&mut *cell.try_borrow_mut().ok()?),
+            Self::Any(lock) => locked(lock, body),
         }
     }
 
@@ -43,6 +46,12 @@ impl<T> Access<T> {
             Self::Any(_) => Threads::Any,
         }
     }
+}
+
+/// Apart, so that what one thread does needs no frame on the stack.
+#[inline(never)]
+fn locked<T, R>(lock: &Lock<T, { rank::LEAF }>, body: impl FnOnce(&mut T) -> R) -> R {
+    body(&mut lock.lock())
 }
 
 #[cold]

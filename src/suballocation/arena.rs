@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::chunks::{Chunk, Chunks};
-use super::source::{Source, Threads, alignment_of, other_stream, padded};
+use super::source::{Source, Threads, alignment_of, other_stream, padded, possible_alignment};
 use super::users::{User, Users};
 use crate::base::lock::{Lock, rank};
 use crate::base::size::{KIB, MIB};
@@ -129,19 +129,21 @@ impl<S: Source> Arena<S> {
     /// more.
     #[inline]
     pub fn allocate(&self, bytes: u64, alignment_bytes: u64) -> Result<u64> {
-        let alignment_bytes = alignment_of(&*self.source, alignment_bytes)?;
-        if bytes == 0 {
-            return Ok(0);
-        }
-        let served = self.state.with(|state| {
-            let start = state.chunks.bump(bytes, alignment_bytes)?;
-            state.live += 1;
-            Some(start)
-        })?;
-        match served {
+        match self.bump(bytes, alignment_bytes) {
             Some(address) => Ok(address),
             None => self.allocate_slowly(bytes, alignment_bytes, None),
         }
+    }
+
+    /// [`Self::allocate`] from the current chunk; `None`, with nothing changed, if that cannot be all.
+    #[inline]
+    pub fn bump(&self, bytes: u64, alignment_bytes: u64) -> Option<u64> {
+        let alignment_bytes = possible_alignment(&*self.source, alignment_bytes)?;
+        self.state.quickly(move |state| {
+            let start = state.chunks.bump(bytes, alignment_bytes).filter(|_| bytes > 0)?;
+            state.live += 1;
+            Some(start)
+        })
     }
 
     /// Allocates `bytes` for use on `stream`, which must exist until the memory is free.
@@ -152,10 +154,6 @@ impl<S: Source> Arena<S> {
         stream: StreamHandle,
     ) -> Result<u64> {
         let other = other_stream(&*self.source, stream)?;
-        let alignment_bytes = alignment_of(&*self.source, alignment_bytes)?;
-        if bytes == 0 {
-            return Ok(0);
-        }
         self.allocate_slowly(bytes, alignment_bytes, other)
     }
 
@@ -197,6 +195,10 @@ impl<S: Source> Arena<S> {
         alignment_bytes: u64,
         other: Option<StreamHandle>,
     ) -> Result<u64> {
+        let alignment_bytes = alignment_of(&*self.source, alignment_bytes)?;
+        if bytes == 0 {
+            return Ok(0);
+        }
         loop {
             match self.state.with(|state| state.step(bytes, alignment_bytes, other))? {
                 Step::Served(address) => return Ok(address),
@@ -339,9 +341,8 @@ impl<S: Source> Arena<S> {
 
     /// Holds the memory that is handed out, also beyond the next reset.
     fn lease(&self) -> Result<Arc<Lease<S>>> {
-        let source = &self.source;
         self.state.with(|state| {
-            Arc::clone(state.lease.get_or_insert_with(|| Arc::new(Lease::new(source))))
+            Arc::clone(state.lease.get_or_insert_with(|| Arc::new(Lease::new(&self.source))))
         })
     }
 

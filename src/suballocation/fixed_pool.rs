@@ -125,10 +125,16 @@ impl<S: Source> FixedPool<S> {
     /// grow; `OutOfMemory` if it cannot.
     #[inline]
     pub fn allocate(&self) -> Result<u64> {
-        match self.state.with(|state| state.slabs.take(OWN))? {
+        match self.take() {
             Some(address) => Ok(address),
             None => self.allocate_slowly(None)?.ok_or_else(|| self.full()),
         }
+    }
+
+    /// [`Self::allocate`] of a block that is there; `None`, with nothing changed, if there is none.
+    #[inline]
+    pub fn take(&self) -> Option<u64> {
+        self.state.quickly(|state| state.slabs.take(OWN))
     }
 
     /// [`Self::allocate`] on `stream`, which must exist until the block is freed.
@@ -143,12 +149,8 @@ impl<S: Source> FixedPool<S> {
             Some(stream) => other_stream(&*self.source, stream)?,
             None => None,
         };
-        if other.is_none()
-            && let Some(address) = self.state.with(|state| state.slabs.take(OWN))?
-        {
-            return Ok(Some(address));
-        }
-        self.allocate_slowly(other)
+        let taken = if other.is_none() { self.take() } else { None };
+        taken.map_or_else(|| self.allocate_slowly(other), |address| Ok(Some(address)))
     }
 
     #[cold]
@@ -214,18 +216,28 @@ impl<S: Source> FixedPool<S> {
     /// allocated on may still use it. `DoubleFree` and `ForeignPointer` change nothing.
     #[inline]
     pub fn free(&self, address: u64) -> Result<()> {
+        if self.put(address) { Ok(()) } else { self.free_slowly(address) }
+    }
+
+    /// [`Self::free`] of a block that the own stream uses; false, with nothing changed, for others.
+    #[inline]
+    pub fn put(&self, address: u64) -> bool {
+        self.state.quickly(move |state| state.put(address)).is_some()
+    }
+
+    #[cold]
+    fn free_slowly(&self, address: u64) -> Result<()> {
         if address == 0 {
             return Ok(());
         }
         match self.state.with(|state| state.free(address))? {
             Ok(None) => Ok(()),
-            Ok(Some(leaving)) => self.free_slowly(address, leaving),
+            Ok(Some(leaving)) => self.end_free(address, leaving),
             Err(status) => Err(self.not_live(address, status)),
         }
     }
 
-    #[cold]
-    fn free_slowly(&self, address: u64, leaving: Leaving) -> Result<()> {
+    fn end_free(&self, address: u64, leaving: Leaving) -> Result<()> {
         if let (Some(own), Some(other)) = (self.source.stream(), leaving.behind) {
             let ordered = self.source.order(own, other);
             let is_free = ordered.is_ok();
@@ -372,15 +384,20 @@ impl State {
         }
     }
 
+    /// Frees a block that the own stream uses, if `address` is one.
+    #[inline(always)]
+    fn put(&mut self, address: u64) -> Option<()> {
+        self.slabs.put_of(address, OWN)?;
+        self.users.begin_generation();
+        Some(())
+    }
+
     /// Frees a block, or begins to.
-    #[inline]
     fn free(&mut self, address: u64) -> std::result::Result<Option<Leaving>, Status> {
+        if self.put(address).is_some() {
+            return Ok(None);
+        }
         match self.slabs.find(address).map(|place| (place, self.slabs.owner(place))) {
-            Some((place, OWN)) => {
-                self.slabs.put(place);
-                self.users.begin_generation();
-                Ok(None)
-            }
             Some((_, FREE | LEAVING)) => Err(Status::DoubleFree),
             Some((place, owner)) => {
                 self.slabs.set_owner(place, LEAVING);

@@ -52,63 +52,75 @@ impl Slabs {
     }
 
     /// Takes a free block for `owner`, the one that was freed last; returns its address.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, owner: Owner) -> Option<u64> {
         let place = match self.free.pop() {
             Some(place) => place,
             None => self.take_fresh()?,
         };
+        let slab = self.slabs.get_mut(place.slab as usize)?;
+        *slab.owners.get_mut(place.index as usize)? = owner;
         self.live += 1;
         self.peak_live = self.peak_live.max(self.live);
-        let slab = &mut self.slabs[place.slab as usize];
-        slab.owners[place.index as usize] = owner;
         Some(slab.address + u64::from(place.index) * self.stride_bytes)
     }
 
-    #[inline]
     fn take_fresh(&mut self) -> Option<Place> {
-        let slab = self.slabs.len().checked_sub(1)?;
-        if self.fresh as usize == self.slabs[slab].owners.len() {
+        let slab = self.slabs.last()?;
+        let index = self.fresh;
+        if index as usize == slab.owners.len() {
             return None;
         }
-        let index = self.fresh;
         self.fresh += 1;
-        Some(Place { slab: slab as u32, index })
+        Some(Place { slab: self.slabs.len() as u32 - 1, index })
     }
 
     /// Makes a block free that is not.
-    #[inline]
     pub(super) fn put(&mut self, place: Place) {
         self.set_owner(place, FREE);
         self.free.push(place);
         self.live -= 1;
     }
 
+    /// Makes the block at `address` free if `owner` uses it.
+    #[inline(always)]
+    pub(super) fn put_of(&mut self, address: u64, owner: Owner) -> Option<()> {
+        let place = self.find(address)?;
+        let used = self.slabs.get_mut(place.slab as usize)?.owners.get_mut(place.index as usize)?;
+        if *used != owner {
+            return None;
+        }
+        *used = FREE;
+        self.free.push(place);
+        self.live -= 1;
+        Some(())
+    }
+
     /// The block that begins at `address`, free or not.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, address: u64) -> Option<Place> {
-        let after = match &*self.by_address {
-            [_] => 1,
-            slabs => slabs.partition_point(|&(start, _)| start <= address),
+        let (slab, place) = match &*self.slabs {
+            [only] => (only, 0),
+            slabs => {
+                let after = self.by_address.partition_point(|&(start, _)| start <= address);
+                let (_, slab) = *self.by_address.get(after.checked_sub(1)?)?;
+                (slabs.get(slab as usize)?, slab)
+            }
         };
-        let (start, slab) = *self.by_address.get(after.checked_sub(1)?)?;
-        let offset = address.checked_sub(start)?;
+        let offset = address.checked_sub(slab.address)?;
         let index = if self.stride_bytes.is_power_of_two() {
             offset >> self.stride_bytes.trailing_zeros()
         } else {
             offset / self.stride_bytes
         };
-        let is_block = index < self.slabs[slab as usize].owners.len() as u64
-            && index * self.stride_bytes == offset;
-        is_block.then_some(Place { slab, index: index as u32 })
+        let is_block = index < slab.owners.len() as u64 && index * self.stride_bytes == offset;
+        is_block.then_some(Place { slab: place, index: index as u32 })
     }
 
-    #[inline]
     pub(super) fn owner(&self, place: Place) -> Owner {
         self.slabs[place.slab as usize].owners[place.index as usize]
     }
 
-    #[inline]
     pub(super) fn set_owner(&mut self, place: Place, owner: Owner) {
         self.slabs[place.slab as usize].owners[place.index as usize] = owner;
     }
@@ -125,6 +137,8 @@ impl Slabs {
         let at = self.by_address.partition_point(|&(start, _)| start < address);
         self.by_address.insert(at, (address, slab));
         self.fresh = 0;
+        // So that a free never asks for memory.
+        self.free.reserve(self.capacity() as usize - self.free.len());
     }
 
     /// The blocks of the source.

@@ -49,12 +49,16 @@ pub enum Threads {
 }
 
 /// The alignment that a request asks for, in bytes; 0 is the source's usual one.
-#[inline]
 pub(super) fn alignment_of(source: &impl Source, alignment_bytes: u64) -> Result<u64> {
+    possible_alignment(source, alignment_bytes).ok_or_else(|| wrong_alignment(alignment_bytes))
+}
+
+/// The same; `None` for what is no alignment.
+#[inline]
+pub(super) fn possible_alignment(source: &impl Source, alignment_bytes: u64) -> Option<u64> {
     match alignment_bytes {
-        0 => Ok(source.usual_alignment_bytes()),
-        bytes if bytes.is_power_of_two() && bytes <= MOST_ALIGNMENT_BYTES => Ok(bytes),
-        _ => Err(wrong_alignment(alignment_bytes)),
+        0 => Some(source.usual_alignment_bytes()),
+        bytes => (bytes.is_power_of_two() && bytes <= MOST_ALIGNMENT_BYTES).then_some(bytes),
     }
 }
 

@@ -47,7 +47,9 @@ pub struct TiersStatistics {
 pub struct Tiers<S: Source> {
     /// By the size of their blocks, rising.
     pools: Vec<FixedPool<S>>,
-    /// The first byte of each pool's memory, the one behind it, and the pool, by address.
+    /// The size and the alignment of each pool's blocks, in bytes.
+    sizes: Vec<(u64, u64)>,
+    /// The first byte of each pool's memory, the one behind it, and the pool.
     ranges: Vec<(u64, u64, usize)>,
     arena: Option<Arena<S>>,
     /// The live blocks of the arena.
@@ -65,11 +67,11 @@ impl<S: Source> Tiers<S> {
         }
         let pool = |tier: &Tier| FixedPool::new(Arc::clone(&source), tier.options(threads));
         let pools = sorted.iter().map(pool).collect::<Result<Vec<_>>>()?;
+        let sizes = pools.iter().map(FixedPool::block_bytes).collect();
         let mut ranges = Vec::new();
         for (index, pool) in pools.iter().enumerate() {
             ranges.extend(pool.range()?.map(|(start, end)| (start, end, index)));
         }
-        ranges.sort_unstable();
         let arena = (arena_bytes > 0).then(|| {
             let (chunk_bytes, limit_bytes) = (arena_bytes, arena_bytes);
             let options = ArenaOptions { threads, chunk_bytes, limit_bytes };
@@ -77,13 +79,12 @@ impl<S: Source> Tiers<S> {
         });
         arena.iter().try_for_each(|arena| arena.reserve())?;
         let arena_blocks = Access::new(HashSet::new(), threads);
-        Ok(Self { pools, ranges, arena, arena_blocks, source })
+        Ok(Self { pools, sizes, ranges, arena, arena_blocks, source })
     }
 
     /// Allocates `bytes` for use on `stream`, which must exist until they are freed, or on the own
     /// stream. Returns address 0 for 0 bytes. An alignment of 0 is that of the tier, and in the
     /// arena the source's usual one. `LimitReached` if there is no room.
-    #[inline]
     pub fn allocate(
         &self,
         bytes: u64,
@@ -93,14 +94,27 @@ impl<S: Source> Tiers<S> {
         if bytes == 0 {
             return Ok(0);
         }
-        let pool = self.pools.iter().find(|pool| {
-            let (block_bytes, aligned_bytes) = pool.block_bytes();
-            bytes <= block_bytes && alignment_bytes <= aligned_bytes
-        });
+        let pool = self.pool_for(bytes, alignment_bytes);
         match pool.map(|pool| pool.try_allocate(stream)).transpose()?.flatten() {
             Some(address) => Ok(address),
             None => self.allocate_in_arena(bytes, alignment_bytes, stream, pool),
         }
+    }
+
+    /// [`Self::allocate`] on the own stream, of a block that the pool of the size has; `None`, with
+    /// nothing changed, if there is none.
+    #[inline]
+    pub fn take(&self, bytes: u64, alignment_bytes: u64) -> Option<u64> {
+        self.pool_for(bytes, alignment_bytes).filter(|_| bytes > 0)?.take()
+    }
+
+    /// The pool with the smallest blocks that are large enough.
+    #[inline]
+    fn pool_for(&self, bytes: u64, alignment_bytes: u64) -> Option<&FixedPool<S>> {
+        let is_enough = |&(block_bytes, aligned_bytes): &(u64, u64)| {
+            bytes <= block_bytes && alignment_bytes <= aligned_bytes
+        };
+        self.pools.get(self.sizes.iter().position(is_enough)?)
     }
 
     fn allocate_in_arena(
@@ -134,21 +148,31 @@ impl<S: Source> Tiers<S> {
         }
     }
 
+    /// [`Self::free`] of a block of a pool that the own stream uses; false, with nothing changed, for
+    /// others.
     #[inline]
+    pub fn put(&self, address: u64) -> bool {
+        self.pool_around(address).is_some_and(|pool| pool.put(address))
+    }
+
     fn pool_of(&self, address: u64) -> Result<Option<&FixedPool<S>>> {
-        if self.ranges.is_empty() {
-            // Under debugging.
-            for pool in &self.pools {
-                if pool.has(address)? {
-                    return Ok(Some(pool));
-                }
-            }
-            return Ok(None);
+        if !self.ranges.is_empty() {
+            return Ok(self.pool_around(address));
         }
-        let after = self.ranges.partition_point(|&(start, ..)| start <= address);
-        let range = after.checked_sub(1).map(|index| self.ranges[index]);
-        let found = range.filter(|&(_, end, _)| address < end);
-        Ok(found.map(|(.., pool)| &self.pools[pool]))
+        // Under debugging.
+        for pool in &self.pools {
+            if pool.has(address)? {
+                return Ok(Some(pool));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The pool in whose memory `address` is; `None` under debugging.
+    #[inline]
+    fn pool_around(&self, address: u64) -> Option<&FixedPool<S>> {
+        let is_around = |&&(start, end, _): &&(u64, u64, usize)| start <= address && address < end;
+        self.ranges.iter().find(is_around).map(|&(.., pool)| &self.pools[pool])
     }
 
     fn free_in_arena(&self, address: u64) -> Result<()> {

@@ -15,7 +15,9 @@ use genesis::config::{HostKind, LogLevel};
 use genesis::ffi::allocation::BlockInfo;
 use genesis::ffi::arenas::{ArenaCreateOptions, ArenaMark, ArenaStats};
 use genesis::ffi::communication_pools::{PoolCommunication, PoolRegistrar};
+use genesis::ffi::callbacks::CompactionDone;
 use genesis::ffi::fixed_pools::{FixedPoolCreateOptions, FixedPoolStats};
+use genesis::ffi::forecasts::Forecast;
 use genesis::ffi::live::LiveBlock;
 use genesis::ffi::memory_managers::{MemoryManagerCreateOptions, MemoryManagerStats, MemoryTier};
 use genesis::ffi::neighbours::Neighbour;
@@ -152,6 +154,24 @@ fn structures() -> Vec<(&'static str, Facts)> {
                 blocks,
                 held_bytes,
                 refusals,
+            }
+        ),
+        structure!(
+            "genesis_compaction",
+            CompactionDone { reserved_bytes, free_bytes, released_bytes }
+        ),
+        structure!(
+            "genesis_forecast",
+            Forecast {
+                struct_size,
+                steps,
+                peak_bytes,
+                possible_bytes,
+                bytes_per_step,
+                steps_left,
+                fewest_steps_left,
+                confidence,
+                is_leak,
             }
         ),
         structure!("genesis_memory_tier", MemoryTier { block_bytes, count }),

@@ -103,6 +103,21 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
+    /// The same, with a call of `end_step` at the end of each iteration.
+    pub fn pass_in_steps(&mut self, mut end_step: impl FnMut(&Rig)) -> Result<(), Error> {
+        let program = self.program;
+        let mut ends = program.iteration_ends.iter().peekable();
+        for (index, call) in program.calls.iter().chain(&program.leftovers).enumerate() {
+            if call.kind != Kind::EmptyCache {
+                self.call(call)?;
+            }
+            while ends.next_if(|end| end.calls <= index + 1).is_some() {
+                end_step(&self.rig);
+            }
+        }
+        Ok(())
+    }
+
     /// The program as it was recorded, up to where the recording ends.
     pub fn run(&mut self) -> Result<(), Error> {
         self.program.calls.iter().try_for_each(|call| self.call(call))

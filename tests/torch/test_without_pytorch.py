@@ -276,3 +276,30 @@ def test_a_location_is_the_frame_that_tells_most() -> None:
         (("/a/libown.so (work)", "/a/main.cpp:7 (main)"), "/a/main.cpp:7 (main)"),
     ):
         assert location_of(stack) == location, stack
+
+
+@alone
+def test_a_leak_is_foretold_and_compactions_are_told() -> None:
+    import genesis
+
+    told: list[tuple[int, genesis.Forecast]] = []
+    done: list[genesis.memory_manager.Compaction] = []
+    genesis.options.set("log", "off")
+    genesis.on_forecast(lambda device, forecast: told.append((device, forecast)))
+    genesis.memory_manager.on_compaction(lambda _, compaction: done.append(compaction))
+    blocks = []
+    for step in range(40):
+        blocks.append(Block(4 * MIB))
+        genesis.trace.iteration(step)
+    assert [device for device, _ in told] == [0] and told[0][1].is_leak
+    now = genesis.forecast()
+    assert now.is_growing and now.bytes_per_step == 4 * MIB and now.steps == 40, now
+    assert now.fewest_steps_left <= now.steps_left <= 256 - 40, now
+    for block in blocks:
+        block.free()
+    genesis.options.set("compact_above", 0.3)
+    larger = Block(300 * MIB)
+    assert all(one.released_bytes <= one.free_bytes for one in done), done
+    larger.free()
+    genesis.on_forecast(None)
+    genesis.memory_manager.on_compaction(None)

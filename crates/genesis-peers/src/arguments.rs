@@ -49,6 +49,9 @@ pub(crate) struct Arguments {
     /// Measure only the smallest device on which all passes complete; may go with --cells
     #[arg(long)]
     pub(crate) smallest: bool,
+    /// Measure only calls of arenas, pools and managers, and print them
+    #[arg(long)]
+    pub(crate) objects: bool,
     /// The devices of the cells over the live peak, separated by commas, or `ample`
     #[arg(long, value_name = "ROOMS", value_delimiter = ',')]
     #[arg(default_values_t = Room::ALL)]
@@ -122,7 +125,7 @@ impl Arguments {
 
     /// True if memory and times of all allocators are measured.
     pub(crate) fn has_times(&self) -> bool {
-        !self.cells && !self.long && !self.smallest
+        !self.cells && !self.long && !self.smallest && !self.objects
     }
 
     /// The rooms of the cells; none if no cells are measured.

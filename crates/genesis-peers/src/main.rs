@@ -12,6 +12,7 @@
 //! queue          work side by side
 //! page           docs/benchmarks/peers.md
 //! chart          docs/benchmarks/peers.svg, and pictures of dots
+//! objects        arenas, pools and managers beside their peers, a call at a time
 //! circumstances  date, machine and versions
 //! results        what was measured, which page and chart are written from
 //! cells          docs/benchmarks/cells.md: Elastic against expandable segments, won or lost
@@ -27,6 +28,7 @@ mod circumstances;
 mod driver;
 mod install;
 mod measure;
+mod objects;
 mod page;
 mod queue;
 mod results;
@@ -79,6 +81,10 @@ fn peers(arguments: &Arguments) -> Outcome {
     let folder = build_folder();
     let packages = Packages::install(&folder)?;
     let tools = Tools::build(&folder, &packages, &arguments.prices)?;
+    if arguments.objects {
+        println!("{}", objects::section(&objects::measure(&tools, arguments.smoke)?));
+        return Ok(());
+    }
     let cells = measure_cells(arguments, &tools, &traces, &places)?;
     keep(&places.kept.join(CELLS), &cells)?;
     write_cells(&places, &cells)?;
@@ -148,7 +154,9 @@ fn measure_all(arguments: &Arguments, tools: &Tools, traces: &[Trace]) -> Result
     let circumstances = circumstances::read(arguments.passes, &tools.prices);
     let mut measured = measure_times(arguments, tools, traces, &subjects)?;
     measure_smallest(tools, traces, &subjects, &mut measured)?;
+    let objects = objects::measure(tools, arguments.smoke)?;
     Ok(Results {
+        objects,
         circumstances,
         subjects: subjects.into_iter().map(|subject| subject.name).collect(),
         traces: traces.iter().map(|trace| trace.name.clone()).collect(),
@@ -250,6 +258,7 @@ mod tests {
                 .map(str::to_owned)
                 .into(),
             traces: vec!["t".to_owned()],
+            objects: Vec::new(),
             measured: BTreeMap::from([("t".to_owned(), BTreeMap::from(by_subject))]),
         };
         let page = page::write(&results);

@@ -7,6 +7,7 @@ use genesis_replay::report::Pass;
 use genesis_replay::table::{duration, grouped};
 
 use crate::install::{PYTORCH_VERSION, RMM_VERSION};
+use crate::objects;
 use crate::results::{Measured, Results, Rounds, geometric_mean};
 use crate::subjects::YARDSTICK;
 
@@ -167,6 +168,9 @@ pub(crate) fn write(results: &Results) -> String {
     for section in SECTIONS {
         let Section { heading, explanation, .. } = section;
         let _ = write!(page, "\n## {heading}\n\n{explanation}\n\n{}", table(results, &section));
+    }
+    if !results.objects.is_empty() {
+        page += &objects::section(&results.objects);
     }
     page
 }

@@ -33,6 +33,22 @@ pub(crate) struct Results {
     pub(crate) traces: Vec<String>,
     /// By trace, then by subject. A trace that a subject cannot replay is left out.
     pub(crate) measured: BTreeMap<String, BTreeMap<String, Measured>>,
+    /// What calls of arenas, pools and managers take; empty if an earlier version kept this.
+    #[serde(default)]
+    pub(crate) objects: Vec<Row>,
+}
+
+/// What a call of an object takes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    /// `bump`, `pair`, `many` or `call`.
+    pub(crate) what: String,
+    /// The size of a request; 0 for a call that is none.
+    pub(crate) bytes: u64,
+    /// The object.
+    pub(crate) who: String,
+    /// Of one call, or of a pair of them.
+    pub(crate) nanoseconds: f64,
 }
 
 impl Rounds {

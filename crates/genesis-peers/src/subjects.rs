@@ -20,6 +20,8 @@ pub(crate) struct Tools {
     pub(crate) genesis: PathBuf,
     /// The driver stand-in, under CUDA's own library names.
     pub(crate) driver_folder: PathBuf,
+    /// The program that calls arenas, pools and managers.
+    pub(crate) objects: PathBuf,
     adapters: PathBuf,
     /// The price list of driver time, by its name in the stand-in's settings.
     pub(crate) prices: String,
@@ -68,6 +70,7 @@ impl Tools {
         let tools = Self {
             genesis: release.join("genesis"),
             driver_folder: folder.join("driver"),
+            objects: folder.join("objects"),
             adapters: folder.join("adapters"),
             prices: prices.to_owned(),
         };
@@ -85,6 +88,7 @@ impl Tools {
         if !tools.is_compiled_since("genesis", sources) {
             tools.compile_genesis(&release)?;
         }
+        tools.compile_objects(packages, &release)?;
         Ok(tools)
     }
 
@@ -108,16 +112,21 @@ impl Tools {
 
     fn compile_rmm(&self, packages: &Packages) -> Outcome {
         let mut compile = self.compiler("rmm_pool", RMM_VERSION, packages);
-        compile.extend([
-            "-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE",
-            "-DSPDLOG_FMT_EXTERNAL",
-            "-DFMT_HEADER_ONLY",
-            "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP",
-        ]);
-        for inside in ["", "/rapids", "/rapids/libcudacxx"] {
-            let folder = packages.path(&format!("librmm/include{inside}"));
-            compile.extend(["-isystem".into(), folder]);
-        }
+        use_rmm(&mut compile, packages);
+        run(&compile)
+    }
+
+    /// The functions of CUDA that RMM calls are the stand-in's.
+    fn compile_objects(&self, packages: &Packages, release: &Path) -> Outcome {
+        let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+        let mut compile = Step::new(compiler, &["-std=c++17", "-O2", "-DNDEBUG", "-DWITH_RMM"]);
+        compile.extend(["-isystem".into(), packages.path("nvidia/cu13/include")]);
+        use_rmm(&mut compile, packages);
+        compile.extend(["-I".into(), root().join("include"), "-o".into(), self.objects.clone()]);
+        compile.extend([root().join("benches/suballocation/pairs.cpp")]);
+        compile.extend(["-L".into(), release.to_owned()]);
+        compile.extend(["-lgenesis", "-lsimcuda", "-ldl", "-pthread"]);
+        compile.extend([format!("-Wl,-rpath,{}", release.display())]);
         run(&compile)
     }
 
@@ -183,6 +192,20 @@ impl Tools {
         .chain(plain)
         .chain([tight])
         .collect()
+    }
+}
+
+/// Has `compile` find RMM, with what its headers ask for.
+fn use_rmm(compile: &mut Step, packages: &Packages) {
+    compile.extend([
+        "-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE",
+        "-DSPDLOG_FMT_EXTERNAL",
+        "-DFMT_HEADER_ONLY",
+        "-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP",
+    ]);
+    for inside in ["", "/rapids", "/rapids/libcudacxx"] {
+        let folder = packages.path(&format!("librmm/include{inside}"));
+        compile.extend(["-isystem".into(), folder]);
     }
 }
 
