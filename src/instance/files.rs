@@ -43,12 +43,16 @@ fn with_rank(path: &str, rank: u64) -> String {
 }
 
 /// Makes or replaces the file at `path`, with the permissions `mode` and what `write` writes: under
-/// another name, which is then changed. If that fails, what was there before is still there.
+/// another name, which is then changed. If that fails, what was there before is still there. What is
+/// no file, such as a device, is not replaced.
 pub(super) fn replace(
     path: &Path,
     mode: u32,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no file, and not replaced"));
+    }
     let mut beside = path.to_path_buf();
     beside.as_mut_os_string().push(format!(".{}~", std::process::id()));
     let written = create(&beside, mode).and_then(|file| {
@@ -101,5 +105,24 @@ mod tests {
         assert_eq!(own("run.json", &third), "run-rank3.json");
         assert_eq!(own("%r/run.json", &third), "3/run.json");
         assert_eq!(own("/dev/null", &third), "/dev/null");
+    }
+
+    #[test]
+    fn only_files_are_replaced() {
+        let folder = std::env::temp_dir().join(format!("genesis-files-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (file, link) = (folder.join("file"), folder.join("link"));
+        for text in ["first", "second"] {
+            replace(&file, 0o600, |file| file.write_all(text.as_bytes())).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        }
+        let failed = replace(&file, 0o600, |_| Err(io::ErrorKind::StorageFull.into()));
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "second");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        replace(&link, 0o600, |_| panic!("a device is written to")).unwrap_err();
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("/dev/null"));
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing is left beside");
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

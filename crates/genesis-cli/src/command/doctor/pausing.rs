@@ -7,7 +7,7 @@
 use std::fmt;
 
 use genesis::base::size::{GIB, MIB};
-use genesis::driver::{Code, Device, DriverError, Pages, Result};
+use genesis::driver::{Code, Device, DriverError, Node, Pages, Result};
 
 /// A pause copies pieces of so many bytes.
 const PIECE_BYTES: u64 = 256 * MIB;
@@ -37,7 +37,7 @@ impl Pausing {
         let mut least = Self { lock_ns: u64::MAX, to_host_ns: u64::MAX, to_device_ns: u64::MAX };
         for _ in 0..ROUNDS {
             // New pages each time: those of before are in memory already.
-            let pages = Pages::map(PIECE_BYTES).map_err(|_| no_memory)?;
+            let pages = Pages::map(PIECE_BYTES, Node::of(device)).map_err(|_| no_memory)?;
             let host = pages.address();
             timed(device, &mut least.lock_ns, || device.host_register(host, PIECE_BYTES))?;
             let copied = timed(device, &mut least.to_host_ns, || {
