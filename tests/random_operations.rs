@@ -243,11 +243,14 @@ fn run_threads(header: &Header, random: &mut Random, (threads, operations): (u64
             let mut random = Random(random.next());
             let (rig, oracle, clock) = (rig.clone(), oracle.clone(), clock.clone());
             scope.spawn(move || {
-                let mut worker = Worker::new(rig, oracle, Conduct::AMONG_OTHERS, clock);
+                let mut worker = Worker::new(rig.clone(), oracle, Conduct::AMONG_OTHERS, clock);
                 for done in 1..=operations / threads {
                     let operation = Operation::draw(&mut random, extent);
                     if !(is_debugged && matches!(operation, Operation::Set { .. })) {
                         worker.perform(&operation);
+                    }
+                    if let Some(violation) = rig.machine.take_violations().first() {
+                        panic!("after {operation:?}: {violation}");
                     }
                     if done % 1_000 == 0 {
                         worker.check();
@@ -298,15 +301,14 @@ fn assert_everything_happened(rig: &Rig) {
         let keeps_blocks = pool_type != PoolType::Naive;
         assert!(statistics.allocations > part_of(50_000), "{statistics:?}");
         assert!(statistics.out_of_memory_events > part_of(100), "{statistics:?}");
-        // What a limit of a tag stops is not tried again.
         let usage = rig.heap.tag_usage(ordinal).unwrap();
         let stopped: u64 = usage.iter().map(|usage| usage.refusals).sum();
         assert!(stopped > part_of(20), "{usage:?}");
         assert!(usage.iter().all(|usage| (usage.live_bytes, usage.live_blocks) == (0, 0)));
-        assert!(statistics.retries + stopped >= statistics.out_of_memory_events, "{statistics:?}");
+        assert!(statistics.retries > part_of(50), "{statistics:?}");
         assert!(statistics.reserved_bytes.peak <= CAPACITY_BYTES, "{statistics:?}");
         // Elastic moves memory between streams only where the device has no more.
-        let least_reuses = if pool_type == PoolType::Elastic { 1 } else { part_of(10) };
+        let least_reuses = if pool_type == PoolType::Elastic { 1 } else { part_of(5) };
         assert!(statistics.cross_stream_reuses >= least_reuses || !keeps_blocks, "{statistics:?}");
         assert!(statistics.hits > part_of(5_000) || !keeps_blocks, "{statistics:?}");
     }

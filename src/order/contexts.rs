@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
 
 use super::EventCache;
+use super::omission::Step;
 use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{self, Call, Code, Device, DriverError};
@@ -90,12 +91,18 @@ impl Contexts {
     /// Waits for all work of all contexts: see [`Device::synchronize`].
     pub fn synchronize(&self) -> driver::Result<()> {
         assert_none_held();
+        if Step::DeviceWait.is_left_out() {
+            return Ok(());
+        }
         self.own.driver().synchronize()?;
         self.synchronize_others()
     }
 
     /// Waits for all work of the other contexts. A context that is gone has none.
     pub fn synchronize_others(&self) -> driver::Result<()> {
+        if Step::OtherContexts.is_left_out() {
+            return Ok(());
+        }
         for number in 1..=self.count.load(Acquire) {
             match self.get(number as u16).driver().synchronize() {
                 Err(error) if error.is_context_gone() => {}

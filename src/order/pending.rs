@@ -23,6 +23,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::events::EventStock;
+use super::omission::Step;
 use super::recorded::Recorded;
 use super::{Contexts, EventCache, OWN_CONTEXT, Stream, StreamKey};
 use crate::driver::{self, Event};
@@ -99,6 +100,9 @@ impl StreamQueue {
     }
 
     fn is_complete(&self, own: &EventCache, event: Event) -> driver::Result<bool> {
+        if Step::PendingQuery.is_left_out() {
+            return Ok(true);
+        }
         self.others.as_deref().unwrap_or(own).driver().event_query(event)
     }
 }
@@ -248,7 +252,7 @@ impl PendingFrees {
     /// The device was idle after all frees up to `epoch`; calls `out` with the slot of each wait.
     pub fn device_was_idle(&mut self, epoch: u32, mut out: impl FnMut(Slot)) {
         self.for_idle.retain(|&(slot, freed_epoch)| {
-            let waits = freed_epoch > epoch;
+            let waits = freed_epoch > epoch && !Step::IdleWait.is_left_out();
             if !waits {
                 out(slot);
             }

@@ -122,6 +122,7 @@ impl List {
     ///
     /// It runs in a thread of its own, because a thread that failed may be within a tag or a pool.
     pub fn failure(&self, is_quiet: bool) -> Option<String> {
+        quieten();
         let run = || {
             IS_QUIET.set(is_quiet);
             self.run().finish();
@@ -130,16 +131,16 @@ impl List {
         ran.err().map(|panic| message(panic.as_ref()))
     }
 
-    /// The shortest list of those operations that still fails, as far as it is found in time. Runs
+    /// The shortest list of those operations that still fails so, as far as it is found in time. Runs
     /// that fail meanwhile print nothing.
     pub fn shrink(&self) -> Self {
-        quieten();
         let began = Instant::now();
+        let Some(failure) = self.failure(true) else { return self.clone() };
         let mut list = self.clone();
         let mut part = list.operations.len().div_ceil(2);
         while part > 0 && began.elapsed() < SHRINK_TIME {
             let before = list.operations.len();
-            list.leave_out_parts(part, began);
+            list.leave_out_parts(part, &kind(&failure), began);
             let is_done = list.operations.len() == before;
             part = match part {
                 1 if is_done => 0,
@@ -151,13 +152,13 @@ impl List {
     }
 
     /// Leaves out each `part` operations that are not needed, the last ones first.
-    fn leave_out_parts(&mut self, part: usize, began: Instant) {
+    fn leave_out_parts(&mut self, part: usize, wanted: &str, began: Instant) {
         let mut end = self.operations.len();
         while end > 0 && began.elapsed() < SHRINK_TIME {
             let start = end.saturating_sub(part);
             let mut shorter = self.clone();
             shorter.operations.drain(start..end);
-            if shorter.failure(true).is_some() {
+            if shorter.failure(true).is_some_and(|failure| kind(&failure) == wanted) {
                 *self = shorter;
             }
             end = start;
@@ -190,6 +191,11 @@ impl List {
 fn read_line<T: DeserializeOwned>(line: &str, path: &Path) -> T {
     let read = serde_json::from_str(line);
     read.unwrap_or_else(|error| panic!("{}: {error} in {line}", path.display()))
+}
+
+/// The beginning of what a failure says, without its numbers: the same defect mostly says the same.
+fn kind(failure: &str) -> String {
+    failure.chars().filter(|letter| letter.is_ascii_alphabetic()).take(12).collect()
 }
 
 /// What a panic says.

@@ -36,8 +36,10 @@ impl Worker {
             return;
         }
         let handle = self.handle(place);
-        // If handles are taken for the streams, the end of each must be told.
-        if told || self.rig.heap.settings().stream_ids == StreamIds::Off {
+        // A recorded stream's end must be told, and if handles are taken for streams, every one's.
+        let must_be_told = self.live.iter().any(|live| live.reader == Some(place))
+            || self.rig.heap.settings().stream_ids == StreamIds::Off;
+        if told || must_be_told {
             let forgotten = self.rig.heap.forget_stream(handle);
             forgotten.unwrap_or_else(|error| assert!(self.excuses(error.status), "{error}"));
         }
