@@ -12,12 +12,10 @@ pub enum Step {
     RecordedEvent,
     /// The block waits until that event is complete.
     PendingQuery,
-    /// Memory without an event to wait for waits until the device is idle.
+    /// Where a stream can have no event, the block waits until the device is idle.
     IdleWait,
     /// A wait for the device waits.
     DeviceWait,
-    /// And for the other contexts that use its memory.
-    OtherContexts,
     /// An epoch ends before its event is recorded.
     EndOfEpoch,
     /// A fence stands for the frees up to its epoch only.
@@ -35,13 +33,12 @@ pub enum Step {
 impl Step {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 11] = [
         Self::Record,
         Self::RecordedEvent,
         Self::PendingQuery,
         Self::IdleWait,
         Self::DeviceWait,
-        Self::OtherContexts,
         Self::EndOfEpoch,
         Self::CoveredEpoch,
         Self::NoFence,

@@ -252,7 +252,7 @@ impl PendingFrees {
     /// The device was idle after all frees up to `epoch`; calls `out` with the slot of each wait.
     pub fn device_was_idle(&mut self, epoch: u32, mut out: impl FnMut(Slot)) {
         self.for_idle.retain(|&(slot, freed_epoch)| {
-            let waits = freed_epoch > epoch && !Step::IdleWait.is_left_out();
+            let waits = freed_epoch > epoch;
             if !waits {
                 out(slot);
             }

@@ -14,8 +14,14 @@ pub(super) enum Captured {
     #[default]
     Nothing,
     /// The stream, and whether the heap was told of the capture.
-    Begun { stream: u64, told: bool },
-    Ended { stream: u64, graph: Graph },
+    Begun {
+        stream: u64,
+        told: bool,
+    },
+    Ended {
+        stream: u64,
+        graph: Graph,
+    },
 }
 
 impl Captured {
@@ -51,9 +57,8 @@ impl Worker {
         let (heap, ordinal) = (&self.rig.heap, DeviceOrdinal(device));
         let handle = self.handle(place);
         let own = std::thread::current().id();
-        let filter = move |asked: StreamHandle| {
-            asked == handle && std::thread::current().id() == own
-        };
+        let filter =
+            move |asked: StreamHandle| asked == handle && std::thread::current().id() == own;
         heap.begin_pool(ordinal, self.capture_pool, Arc::new(filter)).unwrap();
         if told {
             heap.begin_capture(ordinal).unwrap();
@@ -92,6 +97,10 @@ impl Worker {
         if let Captured::Ended { .. } = std::mem::take(&mut self.captured[device as usize]) {
             let released = self.rig.heap.release_pool(DeviceOrdinal(device), self.capture_pool);
             released.unwrap_or_else(|error| assert!(self.excuses(error.status), "{error}"));
+            // What is live of it stays, and is no graph's.
+            for live in self.live.iter_mut().filter(|live| live.device == device) {
+                live.is_captured = false;
+            }
         }
     }
 }

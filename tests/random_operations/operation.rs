@@ -38,40 +38,104 @@ pub enum Operation {
         directly: bool,
     },
     /// Another stream reads the block.
-    Read { which: u64, stream: u64 },
+    Read {
+        which: u64,
+        stream: u64,
+    },
     /// A stream of another device reads the block.
-    ReadAcross { which: u64, device: u32, stream: u64 },
+    ReadAcross {
+        which: u64,
+        device: u32,
+        stream: u64,
+    },
     /// The block's own stream uses it again.
-    Touch { which: u64 },
+    Touch {
+        which: u64,
+    },
     /// Completes so many operations of a stream; `None`: all.
-    Advance { device: u32, stream: u64, count: Option<u64> },
+    Advance {
+        device: u32,
+        stream: u64,
+        count: Option<u64>,
+    },
     /// Has the second stream wait for the first.
-    Order { device: u32, first: u64, second: u64 },
+    Order {
+        device: u32,
+        first: u64,
+        second: u64,
+    },
     /// Destroys a stream of the worker's own and makes another.
-    RenewStream { device: u32, stream: u64, told: bool },
+    RenewStream {
+        device: u32,
+        stream: u64,
+        told: bool,
+    },
     /// Frees what is no live block.
     Misuse,
-    EnablePeer { device: u32, peer: u32 },
-    BeginCapture { device: u32, stream: u64, told: bool, mode: Mode },
-    EndCapture { device: u32 },
-    Launch { device: u32 },
-    DropGraph { device: u32 },
-    PauseTag { kept: Kept, version: Option<u64> },
+    EnablePeer {
+        device: u32,
+        peer: u32,
+    },
+    BeginCapture {
+        device: u32,
+        stream: u64,
+        told: bool,
+        mode: Mode,
+    },
+    EndCapture {
+        device: u32,
+    },
+    Launch {
+        device: u32,
+    },
+    DropGraph {
+        device: u32,
+    },
+    PauseTag {
+        kept: Kept,
+        version: Option<u64>,
+    },
     ResumeTag,
-    PauseBlock { which: u64 },
+    PauseBlock {
+        which: u64,
+    },
     ResumeBlock,
-    LimitTag { everybodys: bool, bytes: Option<u64> },
-    LimitPool { device: u32, bytes: Option<u64> },
+    LimitTag {
+        everybodys: bool,
+        bytes: Option<u64>,
+    },
+    LimitPool {
+        device: u32,
+        bytes: Option<u64>,
+    },
     /// Sets an option while the program runs.
-    Set { option: String, value: String },
-    GiveBack { device: u32, how: GiveBack },
-    Preallocate { device: u32, stream: u64, bytes: u64 },
+    Set {
+        option: String,
+        value: String,
+    },
+    GiveBack {
+        device: u32,
+        how: GiveBack,
+    },
+    Preallocate {
+        device: u32,
+        stream: u64,
+        bytes: u64,
+    },
     /// From the `nth` such call on, one call or all of them fail.
-    Fault { call: String, nth: u64, forever: bool, code: i32 },
+    Fault {
+        call: String,
+        nth: u64,
+        forever: bool,
+        code: i32,
+    },
     /// The driver is well again.
     Mend,
     /// Other processes take all of the device but so much; `None`: they give it back.
-    Squeeze { device: u32, bytes: Option<u64> },
+    Squeeze {
+        device: u32,
+        bytes: Option<u64>,
+    },
 }
 
 /// How a block is asked for.
@@ -189,9 +253,7 @@ impl Operation {
             400..740 => Self::Free { which, directly: random.below(50) == 0 },
             740..820 => Self::Read { which, stream },
             820..880 => Self::Touch { which },
-            880..960 => {
-                Self::Advance { device, stream, count: (random.below(4) > 0).then_some(8) }
-            }
+            880..960 => Self::Advance { device, stream, count: (random.below(4) > 0).then_some(8) },
             960..982 => Self::Order { device, first: stream, second: random.below(STREAMS) },
             982..985 => Self::RenewStream { device, stream: own_stream, told: random.below(2) > 0 },
             985..992 => Self::Misuse,

@@ -109,7 +109,8 @@ impl Worker {
         let devices = 0..DEVICES as u32;
         let machine = &rig.machine;
         let event = |device| machine.event_create(device, false).unwrap();
-        let own = |device| [(); OWN_STREAMS as usize].map(|()| machine.stream_create(device, false));
+        let own =
+            |device| [(); OWN_STREAMS as usize].map(|()| machine.stream_create(device, false));
         static WORKERS: AtomicU64 = AtomicU64::new(0);
         let number = WORKERS.fetch_add(1, Relaxed);
         let pool = |kind| PoolId(number, kind);
@@ -144,7 +145,7 @@ impl Worker {
     pub fn check(&self) {
         self.check_tag();
         if self.conduct.is_alone {
-            self.oracle.compare(&self.rig);
+            self.oracle.compare(&self.rig, self.is_struck);
             self.oracle.compare_peaks(&self.rig);
         }
     }
