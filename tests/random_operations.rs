@@ -52,7 +52,7 @@ const THREADS_OPERATIONS: u64 = 400_000;
 /// While the program is debugged, each costs several waits.
 const DEBUGGED_OPERATIONS: u64 = 100_000;
 /// On every change operations are so many times fewer, each time from another seed.
-const PART_ON_EVERY_CHANGE: u64 = 5;
+const PART_ON_EVERY_CHANGE: u64 = 20;
 /// Short lists of each strategy, and their operations.
 const SHORT_LISTS: u64 = 100;
 const SHORT_LIST_OPERATIONS: u64 = 1_000;
