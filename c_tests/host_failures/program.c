@@ -7,7 +7,8 @@
 
 #include "genesis.h"
 
-int main(int count, char **arguments) {
+int main(int count, char **arguments)
+{
     if (count > 1 && strcmp(arguments[1], "no-files") == 0) {
         /* The next free descriptor is none. */
         int next = open("/dev/null", O_RDONLY);
