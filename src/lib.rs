@@ -34,3 +34,6 @@ mod order;
 mod process;
 mod strategy;
 pub mod suballocation;
+
+#[cfg(feature = "ablations")]
+pub use order::omission;

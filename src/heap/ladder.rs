@@ -20,6 +20,7 @@ use crate::base::{Result, blocking};
 use crate::driver::{self, Call, Code, DriverError, Event};
 use crate::memory::Taken;
 use crate::observe::Tallies;
+use crate::order::Step;
 
 impl Climb<'_> {
     /// Serves the request.
@@ -188,6 +189,9 @@ impl Climb<'_> {
                 call: Call::StreamWait,
                 code: Code::STREAM_CAPTURE_UNSUPPORTED,
             });
+        }
+        if Step::StreamWait.is_left_out() {
+            return Ok(());
         }
         blocking(|| driver.stream_wait(self.stream, event))
     }

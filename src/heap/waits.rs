@@ -8,7 +8,7 @@ use super::lane::{Lane, LaneGuard, LaneState};
 use super::state::DeviceHeap;
 use crate::memory::{Slot, State};
 use crate::observe::Action;
-use crate::order::{EventCache, Recorded};
+use crate::order::{EventCache, Recorded, Step};
 
 /// After an event was found incomplete, a lane polls again on its hot path only after this many
 /// allocations; a miss always polls.
@@ -33,9 +33,13 @@ impl DeviceHeap<'_> {
         lane.note(Action::Pending, address, bytes);
         state.note_watermark(lane.counters.on_pending(class, bytes));
         while let Some(used_by) = state.pop_recorded(slot) {
+            let is_nameable = used_by.stream.key.is_nameable(used_by.stream.handle);
+            if !is_nameable && Step::IdleWait.is_left_out() {
+                continue;
+            }
             state.blocks.get_mut(slot).outstanding += 1;
             let epoch = state.fence.epoch();
-            if !used_by.stream.key.is_nameable(used_by.stream.handle) {
+            if !is_nameable {
                 state.pending.wait_for_idle(slot, epoch);
                 continue;
             }

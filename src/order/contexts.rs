@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
 
 use super::EventCache;
+use super::omission::Step;
 use crate::base::lock::{Lock, assert_none_held, rank};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{self, Call, Code, Device, DriverError};
@@ -90,6 +91,9 @@ impl Contexts {
     /// Waits for all work of all contexts: see [`Device::synchronize`].
     pub fn synchronize(&self) -> driver::Result<()> {
         assert_none_held();
+        if Step::DeviceWait.is_left_out() {
+            return Ok(());
+        }
         self.own.driver().synchronize()?;
         self.synchronize_others()
     }

@@ -18,6 +18,7 @@
 mod contexts;
 mod events;
 mod fence;
+pub mod omission;
 mod pending;
 mod recorded;
 mod stream;
@@ -27,6 +28,7 @@ mod tests;
 pub use contexts::{Contexts, OWN_CONTEXT};
 pub use events::EventCache;
 pub use fence::{Fence, Readiness};
+pub use omission::Step;
 pub use pending::PendingFrees;
 pub use recorded::{Recorded, RecordedStreams};
 pub use stream::{Stream, StreamKey, StreamName};

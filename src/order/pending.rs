@@ -23,6 +23,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::events::EventStock;
+use super::omission::Step;
 use super::recorded::Recorded;
 use super::{Contexts, EventCache, OWN_CONTEXT, Stream, StreamKey};
 use crate::driver::{self, Event};
@@ -99,6 +100,9 @@ impl StreamQueue {
     }
 
     fn is_complete(&self, own: &EventCache, event: Event) -> driver::Result<bool> {
+        if Step::PendingQuery.is_left_out() {
+            return Ok(true);
+        }
         self.others.as_deref().unwrap_or(own).driver().event_query(event)
     }
 }

@@ -5,30 +5,35 @@ use genesis::base::{Backup, Status};
 use genesis::heap::Keeping;
 
 use super::{Live, Worker};
+use crate::operation::Kept;
 
 impl Worker {
     /// Pauses the worker's own tag. Another worker may be about its own at the moment.
-    pub(super) fn pause(&mut self) {
-        let backup = match self.random.below(16) {
-            0 => Some(Backup::Disk),
-            1..5 => Some(Backup::Pinned),
-            5..9 => Some(Backup::Pageable),
-            9..13 => Some(Backup::None),
-            _ => None,
+    pub(super) fn pause(&mut self, kept: Kept, version: Option<u64>) {
+        let backup = match kept {
+            Kept::AsAllocated => None,
+            Kept::None => Some(Backup::None),
+            Kept::Pageable => Some(Backup::Pageable),
+            Kept::Pinned => Some(Backup::Pinned),
+            Kept::Disk => Some(Backup::Disk),
         };
-        let version = (self.random.below(4) == 0).then(|| 1 + self.random.below(2));
         match self.rig.heap.pause_tags(Some(&self.tag), Keeping { backup, version }) {
             Ok(()) => {
                 let goes = |live: &&mut Live| (live.is_tagged || live.is_pooled) && !live.is_paused;
                 for live in self.live.iter_mut().filter(goes) {
                     live.is_paused = true;
+                    // Tags are begun with none, and the pool has one.
+                    live.is_kept = match kept {
+                        Kept::AsAllocated => live.is_pooled,
+                        _ => kept != Kept::None,
+                    };
                     self.oracle.pause(live.device as usize, live.allocated_bytes);
                 }
             }
             // It has not been used yet.
             Err(error) if error.status == Status::InvalidArgument => {}
             Err(error) if error.status == Status::NotSupported => self.assert_not_elastic(),
-            Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
+            Err(error) => assert!(self.may_be_busy(error.status), "{error}"),
         }
     }
 
@@ -36,34 +41,46 @@ impl Worker {
     pub(super) fn resume(&mut self) {
         match self.rig.heap.resume(&self.tag) {
             Ok(()) => {
-                for live in self.live.iter_mut().filter(|live| live.is_paused) {
-                    live.is_paused = false;
-                    self.oracle.resume(live.device as usize, live.allocated_bytes);
+                for index in 0..self.live.len() {
+                    self.come_back(index);
                 }
             }
             Err(error) if error.status == Status::InvalidArgument => {}
             Err(error) if error.status == Status::OutOfMemory => {}
             Err(error) if error.status == Status::NotSupported => self.assert_not_elastic(),
-            Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
+            Err(error) => assert!(self.may_be_busy(error.status), "{error}"),
         }
     }
 
+    /// The block has its memory again, with its contents or without.
+    fn come_back(&mut self, index: usize) {
+        let live = &mut self.live[index];
+        if !live.is_paused {
+            return;
+        }
+        live.is_paused = false;
+        let live = *live;
+        self.oracle.resume(live.device as usize, live.allocated_bytes);
+        if live.is_kept { self.check_mark(&live) } else { self.write_mark(&live) }
+    }
+
     /// Pauses a block, which it is if it has its memory to itself; others may.
-    pub(super) fn pause_block(&mut self) {
-        let Some(index) = self.pick_live() else { return };
+    pub(super) fn pause_block(&mut self, which: u64) {
+        let Some(index) = self.pick(which) else { return };
         let live = self.live[index];
         match self.rig.heap.pause_block(live.address) {
             Ok(()) if live.is_paused => {}
             Ok(()) => {
                 assert!(live.is_tagged, "{live:?}");
                 self.live[index].is_paused = true;
+                self.live[index].is_kept = false;
                 self.oracle.pause(live.device as usize, live.allocated_bytes);
             }
             Err(error) if error.status == Status::InvalidArgument => {
                 assert!(!live.is_alone, "{error}");
             }
             Err(error) if error.status == Status::NotSupported => self.assert_not_elastic(),
-            Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
+            Err(error) => assert!(self.may_be_busy(error.status), "{error}"),
         }
     }
 
@@ -71,18 +88,14 @@ impl Worker {
     pub(super) fn resume_block(&mut self) {
         let is_away = |live: &Live| live.is_alone && live.is_paused;
         let Some(index) = self.live.iter().position(is_away) else { return };
-        let live = self.live[index];
-        match self.rig.heap.resume_block(live.address) {
-            Ok(()) => {
-                self.live[index].is_paused = false;
-                self.oracle.resume(live.device as usize, live.allocated_bytes);
-            }
+        match self.rig.heap.resume_block(self.live[index].address) {
+            Ok(()) => self.come_back(index),
             Err(error) if error.status == Status::OutOfMemory => {}
-            Err(error) => assert!(self.is_beside_others(error.status), "{error}"),
+            Err(error) => assert!(self.may_be_busy(error.status), "{error}"),
         }
     }
 
-    fn assert_not_elastic(&self) {
+    pub(super) fn assert_not_elastic(&self) {
         assert!(!self.is_elastic());
     }
 }

@@ -1,69 +1,81 @@
 //! A program that does anything at all, correctly: it orders its own streams with events and
 //! tells the heap of every stream that uses a block.
 
+#[path = "blocks.rs"]
+mod blocks;
+#[path = "captures.rs"]
+mod captures;
 #[path = "pauses.rs"]
 mod pauses;
+#[path = "streams.rs"]
+mod streams;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use genesis::base::size::{KIB, MIB};
-use genesis::base::{Backup, DeviceOrdinal, Result, Status, StreamHandle};
+use genesis::base::{Backup, DeviceOrdinal, Status, StreamHandle};
 use genesis::config::PoolType;
 use genesis::heap::PoolId;
-use simgpu::{Access, Work};
+use simgpu::{Call, Code, Target, Times};
 
 use crate::oracle::Oracle;
-use crate::support::{Random, Rig, status_of};
-use crate::{CAPACITY_BYTES, DEVICES, vary_collection};
+use crate::support::{Rig, status_of};
+use crate::{DEVICES, operation};
 
-/// Sizes that come again and again, as they do in programs.
-const COMMON_BYTES: [u64; 6] = [512, 4 * KIB, 100_000, MIB, 3 * MIB, 12 * MIB];
-const STREAMS: [usize; 4] = [0, 0xA000, 0xB000, 0xC000];
+use captures::Captured;
+use operation::{GiveBack, OWN_STREAMS, Operation, STREAMS};
+
+/// The streams that all workers use.
+const COMMON_STREAMS: [usize; (STREAMS - OWN_STREAMS) as usize] = [0, 0xA000, 0xB000, 0xC000];
 /// A tag that all workers use.
 const EVERYBODYS: &str = "everybody's";
-/// So many blocks are live at most; below half of it allocations prevail.
-const MOST_LIVE: usize = 200;
 
 /// How a worker behaves, and so what can be asserted.
 #[derive(Clone, Copy, Debug)]
 pub struct Conduct {
     /// Nobody else uses the heap: figures and refusals can be judged exactly.
-    is_alone: bool,
+    pub is_alone: bool,
     /// The heap is told of streams that use a block, as it must be.
-    records_streams: bool,
+    pub records_streams: bool,
+    /// So many blocks are live at most; below half of it allocations prevail.
+    pub most_live: usize,
 }
 
 impl Conduct {
-    pub const ALONE: Self = Self { is_alone: true, records_streams: true };
-    pub const AMONG_OTHERS: Self = Self { is_alone: false, records_streams: true };
-    pub const FORGETFUL: Self = Self { is_alone: true, records_streams: false };
+    pub const ALONE: Self = Self { is_alone: true, records_streams: true, most_live: 200 };
+    pub const AMONG_OTHERS: Self = Self { is_alone: false, ..Self::ALONE };
+    pub const FORGETFUL: Self = Self { records_streams: false, ..Self::ALONE };
 }
 
 pub struct Worker {
     rig: Rig,
     oracle: Arc<Oracle>,
-    random: Random,
     conduct: Conduct,
     live: Vec<Live>,
     /// An event of each device, to order streams with.
     events: Vec<u64>,
+    /// Of each device the worker's own streams.
+    own_streams: Vec<[usize; OWN_STREAMS as usize]>,
     last_freed: u64,
     /// Its own tag, under which some of its blocks lie, some of them also under [`EVERYBODYS`].
     tag: String,
-    /// Its own private pool, as for a graph, on each device.
+    /// Its own private pools on each device: as for a graph, one that lends, one for captures.
     pool: PoolId,
+    lending_pool: PoolId,
+    capture_pool: PoolId,
+    captured: Vec<Captured>,
+    /// Pairs of devices of which the second has access to the first's memory.
+    peers: Vec<(u32, u32)>,
+    /// Blocks handed out so far: the next one's mark.
+    marks: u64,
+    /// A driver call was made to fail, or memory was taken by others, at some time.
+    is_struck: bool,
+    /// The seconds since the start, in thousandths, which are operations.
+    clock: Arc<AtomicU64>,
 }
 
-/// How a block is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Plain,
-    Tagged,
-    TaggedTwice,
-    Alone,
-    Pooled,
-}
+/// A stream: its device and its place among the device's streams.
+type Place = (u32, u64);
 
 #[derive(Clone, Copy, Debug)]
 struct Live {
@@ -71,317 +83,214 @@ struct Live {
     requested_bytes: u64,
     allocated_bytes: u64,
     device: u32,
-    stream: usize,
-    /// The other stream that reads it, if one does; nobody writes it from then on.
-    reader: Option<usize>,
+    /// `None`: it has been destroyed.
+    stream: Option<u64>,
+    /// Another stream reads it; nobody writes it from then on.
+    is_read: bool,
+    /// That stream, unless it has been destroyed.
+    reader: Option<Place>,
     is_tagged: bool,
     /// It is of the worker's own pool, which is paused with the worker's tag and not counted for it.
     is_pooled: bool,
     /// It has its memory to itself.
     is_alone: bool,
+    /// It was made while its stream was captured, whose graph uses it.
+    is_captured: bool,
     /// Nobody touches it until its tag is resumed.
     is_paused: bool,
+    /// Whether its contents are kept while it is paused.
+    is_kept: bool,
+    /// What it is filled with.
+    mark: u8,
 }
 
 impl Worker {
-    pub fn new(rig: Rig, oracle: Arc<Oracle>, random: Random, conduct: Conduct) -> Self {
-        let events =
-            (0..DEVICES as u32).map(|device| rig.machine.event_create(device, false).unwrap());
-        let events = events.collect();
+    pub fn new(rig: Rig, oracle: Arc<Oracle>, conduct: Conduct, clock: Arc<AtomicU64>) -> Self {
+        let devices = 0..DEVICES as u32;
+        let machine = &rig.machine;
+        let event = |device| machine.event_create(device, false).unwrap();
+        let own =
+            |device| [(); OWN_STREAMS as usize].map(|()| machine.stream_create(device, false));
         static WORKERS: AtomicU64 = AtomicU64::new(0);
         let number = WORKERS.fetch_add(1, Relaxed);
-        let (tag, pool) = (format!("worker {number}"), PoolId(number, 77));
+        let pool = |kind| PoolId(number, kind);
+        let worker = Self {
+            events: devices.clone().map(event).collect(),
+            own_streams: devices.map(|device| own(device).map(|made| made.unwrap())).collect(),
+            oracle,
+            conduct,
+            live: Vec::new(),
+            last_freed: 0,
+            tag: format!("worker {number}"),
+            pool: pool(77),
+            lending_pool: pool(78),
+            capture_pool: pool(79),
+            captured: (0..DEVICES).map(|_| Captured::default()).collect(),
+            peers: Vec::new(),
+            marks: 0,
+            is_struck: false,
+            clock,
+            rig,
+        };
         for device in (0..DEVICES as u32).map(DeviceOrdinal) {
-            rig.heap.hold_pool(device, pool, false).unwrap();
-            rig.heap.set_pool_tag(device, pool, &tag, Backup::Pageable).unwrap();
+            let heap = &worker.rig.heap;
+            heap.hold_pool(device, worker.pool, false).unwrap();
+            heap.hold_pool(device, worker.lending_pool, true).unwrap();
+            heap.set_pool_tag(device, worker.pool, &worker.tag, Backup::Pageable).unwrap();
         }
-        Self { rig, oracle, random, conduct, live: Vec::new(), events, last_freed: 0, tag, pool }
+        worker
     }
 
-    pub fn run(&mut self, operations: u64) {
-        for n in 1..=operations {
-            self.step();
-            if n % 1_000 == 0 {
-                self.check_tag();
-            }
-            if self.conduct.is_alone && n % 1_000 == 0 {
-                self.oracle.compare(&self.rig);
-                self.oracle.compare_peaks(&self.rig);
-            }
-            if self.conduct.is_alone && n % 10_000 == 0 {
-                self.rig.heap.validate().unwrap();
-            }
-        }
-    }
-
-    pub fn free_all(&mut self) {
-        while !self.live.is_empty() {
-            self.free();
-        }
+    /// Judges what nothing but the whole shows.
+    pub fn check(&self) {
         self.check_tag();
+        if self.conduct.is_alone {
+            self.oracle.compare(&self.rig, self.is_struck);
+            self.oracle.compare_peaks(&self.rig);
+        }
+    }
+
+    /// Ends everything: nothing of the worker's is left.
+    pub fn finish(&mut self) {
+        self.rig.machine.faults().clear();
+        for device in 0..DEVICES as u32 {
+            self.rig.machine.faults().restore_capacity(device).unwrap();
+            self.drop_graph(device);
+        }
+        while !self.live.is_empty() {
+            self.free(0, false);
+        }
+        self.check();
         for device in (0..DEVICES as u32).map(DeviceOrdinal) {
-            while self.rig.heap.pool_uses(device, self.pool).unwrap() > 0 {
-                self.rig.heap.release_pool(device, self.pool).unwrap();
-            }
-        }
-    }
-
-    fn step(&mut self) {
-        let wants_more = self.live.len() < MOST_LIVE / 2;
-        match self.random.below(1000) {
-            0..350 => self.allocate(),
-            350..400 if wants_more => self.allocate(),
-            350..740 => self.free(),
-            740..820 => self.read_elsewhere(),
-            820..880 => self.touch_again(),
-            880..960 => self.advance(),
-            960..985 => self.order_streams(),
-            985..992 => self.misuse(),
-            992 => self.pause(),
-            993 => self.pause_block(),
-            994 => self.resume(),
-            995 => self.resume_block(),
-            996 if self.random.below(2) == 0 => self.change_limits(),
-            996 => self.change_collection(),
-            _ => self.give_back(),
-        }
-    }
-
-    fn pick_device(&mut self) -> u32 {
-        self.random.below(DEVICES as u64) as u32
-    }
-
-    fn pick_stream(&mut self) -> usize {
-        STREAMS[self.random.below(STREAMS.len() as u64) as usize]
-    }
-
-    fn pick_live(&mut self) -> Option<usize> {
-        let count = self.live.len() as u64;
-        (count > 0).then(|| self.random.below(count) as usize)
-    }
-
-    /// Often one of a few, mostly small, some large, now and then none or more than there is.
-    fn pick_bytes(&mut self) -> u64 {
-        match self.random.below(1000) {
-            0..10 => 0,
-            10..400 => COMMON_BYTES[self.random.below(COMMON_BYTES.len() as u64) as usize],
-            400..600 => 1 + self.random.below(64 * KIB),
-            600..850 => 1 + self.random.below(MIB),
-            850..990 => 1 + self.random.below(12 * MIB),
-            990..997 => 1 + self.random.below(100 * MIB),
-            997..999 => 1 + self.random.below(CAPACITY_BYTES + 16 * MIB),
-            _ => u64::MAX - self.random.below(1 << 47),
-        }
-    }
-
-    fn allocate(&mut self) {
-        if self.live.len() >= MOST_LIVE {
-            return self.free();
-        }
-        let (device, stream) = (self.pick_device(), self.pick_stream());
-        let way = match self.random.below(64) {
-            0..8 => Way::Tagged,
-            8..16 => Way::TaggedTwice,
-            16 if self.is_elastic() => Way::Alone,
-            17 => Way::Pooled,
-            _ => Way::Plain,
-        };
-        let mut requested_bytes = self.pick_bytes();
-        if way == Way::Pooled {
-            requested_bytes = 1 + requested_bytes % MIB; // what a pool has stays there
-        }
-        let ordinal = DeviceOrdinal(device);
-        let allocated = self.allocate_by(way, requested_bytes, (ordinal, StreamHandle(stream)));
-        let is_tagged = !matches!(way, Way::Plain | Way::Pooled);
-        match allocated {
-            Ok(0) => assert_eq!(requested_bytes, 0),
-            Ok(address) => {
-                assert!(requested_bytes != 0 && requested_bytes <= CAPACITY_BYTES);
-                let block = self.rig.heap.block_containing(address).unwrap();
-                assert_eq!((block.address, block.device), (address, ordinal));
-                if way == Way::Alone {
-                    requested_bytes = requested_bytes.next_multiple_of(2 * MIB);
-                }
-                assert_eq!(block.requested_bytes, requested_bytes);
-                let end = address + block.allocated_bytes;
-                self.oracle.hand_out(device as usize, address, end, requested_bytes).unwrap();
-                let live = Live {
-                    address,
-                    requested_bytes,
-                    allocated_bytes: block.allocated_bytes,
-                    device,
-                    stream,
-                    reader: None,
-                    is_tagged,
-                    is_pooled: way == Way::Pooled,
-                    is_alone: way == Way::Alone,
-                    is_paused: false,
-                };
-                self.touch(&live, stream, Access::Write);
-                self.live.push(live);
-            }
-            Err(error) if error.status == Status::LimitReached => assert!(is_tagged, "{error}"),
-            Err(error) => {
-                assert_eq!(error.status, Status::OutOfMemory, "{error}");
-                // During a capture, nothing is waited for or released.
-                if way != Way::Pooled {
-                    self.judge_refusal(requested_bytes, ordinal);
+            for pool in [self.pool, self.lending_pool] {
+                while self.rig.heap.pool_uses(device, pool).unwrap() > 0 {
+                    self.rig.heap.release_pool(device, pool).unwrap();
                 }
             }
         }
     }
 
-    fn allocate_by(
-        &self,
-        way: Way,
-        bytes: u64,
-        (device, stream): (DeviceOrdinal, StreamHandle),
-    ) -> Result<u64> {
-        let heap = &self.rig.heap;
-        let tags: &[&str] = match way {
-            Way::Plain | Way::Pooled => &[],
-            Way::Tagged | Way::Alone => &[&self.tag],
-            Way::TaggedTwice => &[EVERYBODYS, &self.tag],
-        };
-        if way == Way::Pooled {
-            let own = std::thread::current().id();
-            let filter = move |_| std::thread::current().id() == own;
-            heap.begin_pool(device, self.pool, Arc::new(filter)).unwrap();
-        }
-        tags.iter().for_each(|tag| heap.begin_tag(tag).unwrap());
-        let allocated = match way {
-            Way::Alone => {
-                let stream = heap.identify(device, stream).unwrap();
-                heap.allocate_alone(bytes, device, stream)
+    pub fn perform(&mut self, operation: &Operation) {
+        self.clock.fetch_add(1, Relaxed);
+        match *operation {
+            Operation::Allocate { device, stream, bytes, way, sparing, which } => {
+                let most = self.conduct.most_live / if sparing { 2 } else { 1 };
+                if self.live.len() >= most {
+                    return self.free(which, false);
+                }
+                self.allocate(bytes, way, (device, stream));
             }
-            _ => heap.allocate(bytes, device, stream),
-        };
-        tags.iter().for_each(|_| heap.end_tag().unwrap());
-        if way == Way::Pooled {
-            heap.end_pool(device, self.pool).unwrap();
-            heap.release_pool(device, self.pool).unwrap();
+            Operation::Free { which, directly } => self.free(which, directly),
+            Operation::Read { which, stream } => self.read(which, None, stream),
+            Operation::ReadAcross { which, device, stream } => {
+                self.read(which, Some(device), stream);
+            }
+            Operation::Touch { which } => self.touch_again(which),
+            Operation::Advance { device, stream, count } => self.advance((device, stream), count),
+            Operation::Order { device, first, second } => {
+                self.order((device, first), (device, second));
+            }
+            Operation::RenewStream { device, stream, told } => {
+                self.renew_stream((device, stream), told);
+            }
+            Operation::Misuse => self.misuse(),
+            Operation::EnablePeer { device, peer } => self.enable_peer(device, peer),
+            Operation::BeginCapture { device, stream, told, mode } => {
+                self.begin_capture((device, stream), told, mode);
+            }
+            Operation::EndCapture { device } => self.end_capture(device),
+            Operation::Launch { device } => self.launch(device),
+            Operation::DropGraph { device } => self.drop_graph(device),
+            Operation::PauseTag { kept, version } => self.pause(kept, version),
+            Operation::ResumeTag => self.resume(),
+            Operation::PauseBlock { which } => self.pause_block(which),
+            Operation::ResumeBlock => self.resume_block(),
+            Operation::LimitTag { everybodys, bytes } => {
+                let tag = if everybodys { EVERYBODYS } else { self.tag.as_str() };
+                self.rig.heap.set_tag_limit(tag, None, bytes).unwrap();
+            }
+            Operation::LimitPool { device, bytes } => {
+                let device = DeviceOrdinal(device);
+                self.rig.heap.set_pool_limit(device, self.lending_pool, bytes).unwrap();
+            }
+            Operation::Set { ref option, ref value } => self.set(option, value),
+            Operation::GiveBack { device, how } => self.give_back(DeviceOrdinal(device), how),
+            Operation::Preallocate { device, stream, bytes } => {
+                self.preallocate((device, stream), bytes);
+            }
+            Operation::Fault { ref call, nth, forever, code } => {
+                self.fail(call, nth, forever, code);
+            }
+            Operation::Mend => self.rig.machine.faults().clear(),
+            Operation::Squeeze { device, bytes } => {
+                self.is_struck = true;
+                let faults = self.rig.machine.faults();
+                faults.limit_capacity(device, bytes.unwrap_or(u64::MAX)).unwrap();
+            }
         }
-        allocated
     }
 
     fn is_elastic(&self) -> bool {
         self.rig.heap.settings().strategy.pool_type == PoolType::Elastic
     }
 
-    /// A refusal is right when neither the limit nor the driver has room for the smallest
-    /// segment that would do, with all that could be released gone.
-    fn judge_refusal(&self, requested_bytes: u64, device: DeviceOrdinal) {
-        if !self.conduct.is_alone || requested_bytes > CAPACITY_BYTES {
-            return;
-        }
-        let settings = self.rig.heap.settings();
-        let block_bytes = match settings.strategy.pool_type {
-            PoolType::Naive => requested_bytes,
-            PoolType::Round if requested_bytes > 16 * MIB => {
-                requested_bytes.next_multiple_of(16 * MIB)
-            }
-            PoolType::Round => requested_bytes.next_power_of_two().max(4096),
-            PoolType::Exact => requested_bytes,
-            PoolType::Caching if settings.roundup_power2_divisions == 4 => {
-                requested_bytes + requested_bytes / 4
-            }
-            PoolType::Caching => requested_bytes,
-            PoolType::Arena | PoolType::Elastic => requested_bytes + requested_bytes / 8,
+    fn handle(&self, (device, stream): Place) -> StreamHandle {
+        let common = COMMON_STREAMS.get(stream as usize).copied();
+        let own = || self.own_streams[device as usize][stream as usize - COMMON_STREAMS.len()];
+        StreamHandle(common.unwrap_or_else(own))
+    }
+
+    /// The number of the live block that `which` means.
+    fn pick(&self, which: u64) -> Option<usize> {
+        let count = self.live.len() as u64;
+        (count > 0).then(|| (which % count) as usize)
+    }
+
+    /// Returns true if an operation may fail with any status: a driver call was made to.
+    fn excuses(&self, status: Status) -> bool {
+        self.is_struck && status != Status::Internal
+    }
+
+    /// Returns true if the call may have been refused because of something that is under way.
+    fn may_be_busy(&self, status: Status) -> bool {
+        let is_beside = !self.conduct.is_alone || self.captured.iter().any(Captured::is_begun);
+        is_beside && status == Status::Busy || self.excuses(status)
+    }
+
+    fn set(&self, option: &str, value: &str) {
+        let mut settings = self.rig.heap.settings();
+        genesis::config::set(&mut settings, option, value, true).unwrap();
+        self.rig.heap.apply(&settings);
+    }
+
+    fn give_back(&self, device: DeviceOrdinal, how: GiveBack) {
+        let heap = &self.rig.heap;
+        let given = match how {
+            GiveBack::EmptyCache => heap.empty_cache(device),
+            GiveBack::Compact => heap.compact(device),
+            GiveBack::Collect => heap.collect_garbage(device),
+            GiveBack::Trim(target_bytes) => heap.trim(device, target_bytes),
         };
-        let needed_bytes = block_bytes.next_multiple_of(2 * MIB);
-        let driver = self.rig.machine.memory_info(device.0).unwrap();
-        let used_bytes = driver.total_bytes - driver.free_bytes;
-        let limit_bytes = settings.memory_limit_bytes.unwrap_or(u64::MAX);
-        let room_bytes = driver.free_bytes.min(limit_bytes.saturating_sub(used_bytes));
-        assert!(
-            needed_bytes > room_bytes,
-            "{requested_bytes} bytes were refused with room for {room_bytes}"
-        );
+        given.map_or_else(|error| assert!(self.excuses(error.status), "{error}"), drop);
     }
 
-    fn free(&mut self) {
-        let Some(index) = self.pick_live() else {
-            return;
-        };
-        let live = self.live.swap_remove(index);
-        self.oracle.take_back(live.device as usize, live.address, live.requested_bytes);
-        if live.is_paused {
-            self.oracle.resume(live.device as usize, live.allocated_bytes);
-        }
-        if self.random.below(50) == 0 {
-            self.rig.heap.free_directly(live.address).unwrap();
-        } else {
-            self.rig.heap.free(live.address).unwrap();
-        }
-        self.last_freed = live.address;
-    }
-
-    /// Lets another stream read a block, after what its own stream has written.
-    fn read_elsewhere(&mut self) {
-        let Some(index) = self.pick_live() else {
-            return;
-        };
-        let mut live = self.live[index];
-        if live.is_paused {
-            return;
-        }
-        let reader = self.pick_stream();
-        if live.reader.is_none() {
-            live.reader = Some(reader);
-            self.live[index] = live;
-            self.order(live.device, live.stream, reader);
-        }
-        if live.reader == Some(reader) {
-            if self.conduct.records_streams {
-                self.rig.record(live.address, StreamHandle(reader));
-            }
-            self.touch(&live, reader, Access::Read);
+    fn preallocate(&self, place: Place, bytes: u64) {
+        let (device, stream) = (DeviceOrdinal(place.0), self.handle(place));
+        if let Err(error) = self.rig.heap.preallocate(device, stream, bytes) {
+            let is_plain = matches!(error.status, Status::OutOfMemory | Status::NotSupported);
+            assert!(is_plain || self.may_be_busy(error.status), "{error}");
         }
     }
 
-    fn touch_again(&mut self) {
-        let Some(index) = self.pick_live() else {
-            return;
-        };
-        let live = self.live[index];
-        if live.is_paused {
-            return;
-        }
-        let access = if live.reader.is_none() { Access::Write } else { Access::Read };
-        self.touch(&live, live.stream, access);
-    }
-
-    fn touch(&self, live: &Live, stream: usize, access: Access) {
-        let Live { device, address, requested_bytes, .. } = *live;
-        self.rig
-            .machine
-            .touch(device, stream, Work::new(address, requested_bytes, access, ""))
-            .unwrap();
-    }
-
-    fn advance(&mut self) {
-        let (device, stream) = (self.pick_device(), self.pick_stream());
-        let machine = &self.rig.machine;
-        match self.random.below(4) {
-            0 => machine.run_to_idle(device, stream).unwrap(),
-            _ => drop(machine.advance(device, stream, 8).unwrap()),
-        }
-    }
-
-    fn order_streams(&mut self) {
-        let (device, first, second) = (self.pick_device(), self.pick_stream(), self.pick_stream());
-        self.order(device, first, second);
-    }
-
-    /// What is enqueued on `second` from now on comes after what is on `first`.
-    fn order(&self, device: u32, first: usize, second: usize) {
-        let event = self.events[device as usize];
-        self.rig.machine.event_record(device, event, first).unwrap();
-        self.rig.machine.stream_wait(device, second, event).unwrap();
+    fn fail(&mut self, call: &str, nth: u64, forever: bool, code: i32) {
+        self.is_struck = true;
+        let call = Call::ALL.into_iter().find(|known| known.name() == call).expect("a call");
+        let times = if forever { Times::Forever } else { Times::Once };
+        self.rig.machine.faults().fail(Target::call(call), nth, times, Code(code));
     }
 
     /// What a wrong program might do; it must be harmless.
-    fn misuse(&mut self) {
+    fn misuse(&self) {
         let heap = &self.rig.heap;
         assert_eq!(status_of(heap.free(0x1000)), Status::ForeignPointer);
         assert_eq!(status_of(heap.free(u64::MAX - 7)), Status::ForeignPointer);
@@ -400,15 +309,6 @@ impl Worker {
         }
     }
 
-    /// Limits the worker's own tag and everybody's, or ends the limits.
-    fn change_limits(&mut self) {
-        for (tag, most_bytes) in [(self.tag.as_str(), 64 * MIB), (EVERYBODYS, 128 * MIB)] {
-            let limit_bytes = self.random.below(most_bytes);
-            let limit = (self.random.below(2) == 0).then_some(limit_bytes);
-            self.rig.heap.set_tag_limit(tag, None, limit).unwrap();
-        }
-    }
-
     /// The account of the worker's own tag has its blocks, and no others.
     fn check_tag(&self) {
         for device in 0..DEVICES as u32 {
@@ -417,29 +317,6 @@ impl Worker {
             let is_own = |live: &&Live| live.is_tagged && live.device == device;
             let own = self.live.iter().filter(is_own).count() as u64;
             assert_eq!(counted.map_or(0, |usage| usage.live_blocks), own, "{counted:?}");
-        }
-    }
-
-    fn is_beside_others(&self, status: Status) -> bool {
-        !self.conduct.is_alone && status == Status::Busy
-    }
-
-    fn change_collection(&mut self) {
-        let mut settings = self.rig.heap.settings();
-        let random = &mut self.random;
-        vary_collection(&mut settings, &mut || random.below(2) == 0);
-        self.rig.heap.apply(&settings);
-    }
-
-    fn give_back(&mut self) {
-        let device = DeviceOrdinal(self.pick_device());
-        let target_bytes = self.random.below(CAPACITY_BYTES);
-        let heap = &self.rig.heap;
-        match self.random.below(8) {
-            0 => drop(heap.empty_cache(device).unwrap()),
-            1 => drop(heap.compact(device).unwrap()),
-            2 => drop(heap.collect_garbage(device).unwrap()),
-            _ => drop(heap.trim(device, target_bytes).unwrap()),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! a step is another program's command line, echoed before it runs, in the root of the
 //! repository. Nothing is interpreted here but exit statuses.
 
+mod campaign;
 mod environments;
 mod frameworks;
 mod generated;
@@ -47,6 +48,8 @@ enum Command {
     },
     /// Build and test everything, each matrix in full
     Nightly,
+    Campaign(campaign::CampaignArguments),
+    Mutants(campaign::MutantsArguments),
     /// Install PyTorch, and run its tests on a simulated GPU
     TestTorch {
         /// With the newest release of PyTorch, instead of the one the tests are written for
@@ -126,7 +129,10 @@ fn main() -> ExitCode {
             .and_then(|()| suite::nightly())
             .and_then(|()| torch::nightly())
             .and_then(|()| frameworks::nightly())
-            .and_then(|()| smoke()),
+            .and_then(|()| smoke())
+            .and_then(|()| campaign::run_all(&campaign::CampaignArguments::default())),
+        Command::Campaign(arguments) => campaign::run_all(&arguments),
+        Command::Mutants(arguments) => campaign::mutants(&arguments),
         Command::TestTorch { newest, arguments } => torch::test(version(newest), &arguments),
         Command::TestPytorchSuite { newest, arguments } => {
             torch::test_suite(version(newest), &arguments)

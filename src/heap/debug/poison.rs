@@ -84,7 +84,7 @@ impl DeviceHeap<'_> {
         let slack_bytes = (birth.bytes - birth.requested_bytes).min(MOST_SLACK_BYTES);
         let end = held.address + birth.requested_bytes;
         if slack_bytes > 0
-            && let Ok(Some(offset)) = self.driver.find_other(end, slack_bytes, FRESH)
+            && let Some(offset) = self.find_other(end, slack_bytes, FRESH)
         {
             let what = format!("was written past its end: byte {}", birth.requested_bytes + offset);
             self.report(held, &what);
@@ -93,10 +93,17 @@ impl DeviceHeap<'_> {
 
     /// Reports a write to a freed block since it was filled. The device is idle.
     pub(super) fn check_freed(self, held: &Held) {
-        if let Ok(Some(offset)) = self.driver.find_other(held.address, held.bytes, FREED) {
+        if let Some(offset) = self.find_other(held.address, held.bytes, FREED) {
             let what = format!("was written to after it was freed: byte {offset}");
             self.report(held, &what);
         }
+    }
+
+    /// The offset of the first of `bytes` from `address` on that is not `value`. To read is to wait,
+    /// so nothing is found while a stream may be captured.
+    fn find_other(self, address: u64, bytes: u64, value: u8) -> Option<u64> {
+        let _wait = self.begin_wait().ok()?;
+        self.driver.find_other(address, bytes, value).ok()?
     }
 
     fn report(self, held: &Held, what: &str) {

@@ -141,7 +141,7 @@ impl Piece<'_> {
         }
         self.map().map_err(refused)?;
         let runs: Vec<Run> = runs_of(&self.record, saved.offset).collect();
-        save_again(&*self.device.driver, &runs, &saved)?;
+        save_again(self.device, &runs, &saved)?;
         Ok(Some(saved))
     }
 
@@ -267,10 +267,8 @@ impl DeviceHeap<'_> {
     /// Frees what is no longer needed of saved bytes; what the driver refuses, or may not be asked
     /// for now, later.
     pub(super) fn clear_waste(self) {
-        if self.pools.is_routing() {
-            return;
-        }
         assert_none_held();
+        let Ok(_wait) = self.begin_wait() else { return };
         let waste = std::mem::take(&mut *self.waste.lock());
         for place in waste {
             let Place::Memory(memory) = &place else { continue };

@@ -29,7 +29,7 @@ use super::super::state::DeviceHeap;
 use super::stages::in_two_stages;
 use crate::base::lock::assert_none_held;
 use crate::base::{Backup, Error, Result, Status};
-use crate::driver::{Code, Device, DriverError, Node, Pages};
+use crate::driver::{Code, DriverError, Node, Pages};
 
 /// Bytes that are locked and copied at once. Large ones cost few calls; small ones let the copies
 /// begin early.
@@ -79,7 +79,7 @@ pub(super) fn save(
     }
     let saved = new_memory(device, bytes)?;
     let memory = saved.memory().ok_or_else(gone)?;
-    through_locked_chunks(&*device.driver, runs, memory, (Way::Out, backup))?;
+    through_locked_chunks(device, runs, memory, (Way::Out, backup))?;
     Ok(saved)
 }
 
@@ -101,9 +101,9 @@ pub(super) fn can_save_again(saved: &Saved) -> bool {
 }
 
 /// Copies the bytes of the runs to where `saved` is.
-pub(super) fn save_again(driver: &dyn Device, runs: &[Run], saved: &Saved) -> Result<()> {
+pub(super) fn save_again(device: DeviceHeap<'_>, runs: &[Run], saved: &Saved) -> Result<()> {
     let memory = saved.bytes.memory().ok_or_else(gone)?;
-    copy_all(driver, runs, memory, Way::Out)
+    copy_all(device, runs, memory, Way::Out)
 }
 
 fn is_locked(memory: &HostBytes) -> bool {
@@ -111,9 +111,9 @@ fn is_locked(memory: &HostBytes) -> bool {
 }
 
 /// Copies to or from memory that is locked.
-fn copy_all(driver: &dyn Device, runs: &[Run], memory: &HostBytes, way: Way) -> Result<()> {
+fn copy_all(device: DeviceHeap<'_>, runs: &[Run], memory: &HostBytes, way: Way) -> Result<()> {
     let mut parts = runs.iter().flat_map(|run| parts_of(run, CHUNK_BYTES));
-    parts.try_for_each(|part| copy(driver, &part, memory.pages.address(), way))
+    parts.try_for_each(|part| copy(device, &part, memory.pages.address(), way))
 }
 
 /// Copies the bytes of the runs back, all of which `saved` has.
@@ -121,17 +121,16 @@ pub(super) fn restore(device: DeviceHeap<'_>, runs: &[Run], saved: &Saved) -> Re
     if let Some(file) = saved.bytes.file() {
         return through_buffers(device, runs, (file, Way::Back));
     }
-    let driver = &*device.driver;
     let memory = saved.bytes.memory().ok_or_else(gone)?;
     if is_locked(memory) {
-        return copy_all(driver, runs, memory, Way::Back);
+        return copy_all(device, runs, memory, Way::Back);
     }
-    through_locked_chunks(driver, runs, memory, (Way::Back, Backup::Pageable))
+    through_locked_chunks(device, runs, memory, (Way::Back, Backup::Pageable))
 }
 
 /// Copies chunk after chunk, while another thread locks the next.
 fn through_locked_chunks(
-    driver: &dyn Device,
+    device: DeviceHeap<'_>,
     runs: &[Run],
     memory: &HostBytes,
     (way, backup): (Way, Backup),
@@ -142,28 +141,29 @@ fn through_locked_chunks(
     assert_none_held();
     let copied = in_two_stages(
         (chunks, chunks),
-        |chunk| memory.lock(driver, &range(chunk)).map_err(refused),
+        |chunk| lock(device, memory, &range(chunk)),
         |chunk| {
             let parts = parts_within(runs, &range(chunk));
-            parts.iter().try_for_each(|part| copy(driver, part, memory.pages.address(), way))
+            parts.iter().try_for_each(|part| copy(device, part, memory.pages.address(), way))
         },
     );
     if backup == Backup::Pageable {
-        return copied.and(memory.unlock(driver).map_err(refused));
+        let unlocked = device.outside_captures(|| memory.unlock(&*device.driver));
+        return copied.and(unlocked.map_err(refused));
     }
     copied
 }
 
 /// Copies by way of a few locked buffers, while another thread writes or reads.
 fn through_buffers(device: DeviceHeap<'_>, runs: &[Run], (file, way): (&File, Way)) -> Result<()> {
-    let (driver, bytes) = (&*device.driver, end_of(runs));
+    let bytes = end_of(runs);
     let chunk_bytes = FILE_CHUNK_BYTES.min(bytes.next_multiple_of(DIRECT_BYTES));
     let chunks = bytes.div_ceil(chunk_bytes.max(1));
     let count = BUFFERS.min(chunks);
     let buffers = new_memory(device, chunk_bytes * count)?;
     let memory = buffers.memory().ok_or_else(gone)?;
     assert_none_held();
-    memory.lock(driver, &(0..memory.pages.bytes())).map_err(refused)?;
+    lock(device, memory, &(0..memory.pages.bytes()))?;
     let start = |chunk: u64| chunk % count * chunk_bytes;
     let length =
         |chunk: u64| chunk_bytes.min(bytes - chunk * chunk_bytes).next_multiple_of(DIRECT_BYTES);
@@ -172,7 +172,7 @@ fn through_buffers(device: DeviceHeap<'_>, runs: &[Run], (file, way): (&File, Wa
         let begin = chunk * chunk_bytes;
         let parts = parts_within(runs, &(begin..begin + chunk_bytes));
         let base = (memory.pages.address() + start(chunk)).wrapping_sub(begin);
-        parts.iter().try_for_each(|part| copy(driver, part, base, way))
+        parts.iter().try_for_each(|part| copy(device, part, base, way))
     };
     let (pages, pace) = (&memory.pages, (chunks, count));
     match way {
@@ -191,15 +191,19 @@ fn through_buffers(device: DeviceHeap<'_>, runs: &[Run], (file, way): (&File, Wa
     }
 }
 
-/// Copies a run whose bytes are kept at its offset from `base`.
-fn copy(driver: &dyn Device, run: &Run, base: u64, way: Way) -> Result<()> {
-    assert_none_held();
+/// Page-locks a part of host memory.
+fn lock(device: DeviceHeap<'_>, memory: &HostBytes, part: &Range<u64>) -> Result<()> {
+    device.outside_captures(|| memory.lock(&*device.driver, part)).map_err(refused)
+}
+
+/// Copies a run whose bytes are kept at its offset from `base`. A copy waits for the device.
+fn copy(device: DeviceHeap<'_>, run: &Run, base: u64, way: Way) -> Result<()> {
     let Run { address, offset, bytes } = *run;
-    let host_address = base.wrapping_add(offset);
-    let copied = match way {
+    let (driver, host_address) = (&device.driver, base.wrapping_add(offset));
+    let copied = device.outside_captures(|| match way {
         Way::Out => driver.copy_to_host(host_address, address, bytes),
         Way::Back => driver.copy_to_device(address, host_address, bytes),
-    };
+    });
     copied.map_err(refused)
 }
 
