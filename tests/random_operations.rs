@@ -225,7 +225,8 @@ fn run_debugged(pool_type: PoolType, name: &'static str) {
     assert_eq!(rig.heap.leak_report(), None);
     for ordinal in (0..DEVICES as u32).map(DeviceOrdinal) {
         let statistics = rig.heap.statistics(ordinal).unwrap();
-        assert!(statistics.out_of_memory_events > 0, "{statistics:?}");
+        // So few operations as on every change may have enough memory.
+        assert!(statistics.out_of_memory_events > 0 || !tier::is_full(), "{statistics:?}");
     }
     rig.finish();
     run_threads(&list.header, &mut random, (4, part_of(DEBUGGED_OPERATIONS)));

@@ -196,19 +196,6 @@ class CPoolSource(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("user_data", "allocate", "free")]
 
 
-class CTagUsage(ctypes.Structure):
-    """``genesis_tag_usage``."""
-
-    _fields_ = [
-        ("tag", ctypes.c_char_p),
-        ("device", ctypes.c_int),
-        ("limit_bytes", ctypes.c_size_t),
-        ("live_bytes", ctypes.c_size_t),
-        ("live_blocks", ctypes.c_size_t),
-        ("refusals", ctypes.c_uint64),
-    ]
-
-
 class CPoolUsage(ctypes.Structure):
     """``genesis_pool_usage``."""
 
@@ -220,18 +207,12 @@ class CPoolUsage(ctypes.Structure):
     ]
 
 
-class COnnxruntimeFunctions(ctypes.Structure):
-    """``genesis_onnxruntime_functions``: addresses."""
-
-    _fields_ = [(name, ctypes.c_void_p) for name in ("alloc", "free", "empty_cache")]
-
-
 #: The ``age_ns`` of a block of unknown age.
 AGE_UNKNOWN = 2**64 - 1
 #: The limit of what has none.
 NO_LIMIT = ctypes.c_size_t(-1).value
 #: ``genesis_tag_visitor``.
-TagVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CTagUsage))
+TagVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_structs.CTagUsage))
 #: ``genesis_pool_map`` and ``genesis_pool_unmap``.
 PoolMap = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
@@ -393,7 +374,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_block_discard": (_Status, [ctypes.c_char_p]),
     "genesis_block_record_stream": (_Status, [_Address, _Address]),
     "genesis_stream_wait": (_Status, [_Int, _Address, _Address]),
-    "genesis_onnxruntime_functions_get": (_Status, [_Int, _Pointer(COnnxruntimeFunctions)]),
+    "genesis_onnxruntime_functions_get": (_Status, [_Int, _Pointer(_structs.COnnxruntimeFunctions)]),
     "genesis_dlpack_buffer_create": (_Status, [_Size, _Int, _Address, _Pointer(_Address)]),
     "genesis_dlpack_host_buffer_create": (_Status, [_Size, _Int, _Pointer(_Address)]),
     "genesis_dlpack_buffer_data_get": (_Address, [_Address]),

@@ -1,5 +1,4 @@
-"""The structs of arenas, fixed-size pools, memory managers, pools for NCCL, neighbours, forecasts and
-compactions, as C has them."""
+"""The structs of the C interface that few modules use, as C has them."""
 
 from __future__ import annotations
 
@@ -162,3 +161,22 @@ class CCompaction(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_uint64) for name in ("reserved_bytes", "free_bytes", "released_bytes")
     ]
+
+
+class CTagUsage(ctypes.Structure):
+    """``genesis_tag_usage``."""
+
+    _fields_ = [
+        ("tag", ctypes.c_char_p),
+        ("device", ctypes.c_int),
+        ("limit_bytes", ctypes.c_size_t),
+        ("live_bytes", ctypes.c_size_t),
+        ("live_blocks", ctypes.c_size_t),
+        ("refusals", ctypes.c_uint64),
+    ]
+
+
+class COnnxruntimeFunctions(ctypes.Structure):
+    """``genesis_onnxruntime_functions``: addresses."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("alloc", "free", "empty_cache")]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 
-from . import _library, options as _options
+from . import _library, _structs, options as _options
 
 
 def provider_options(device: int = 0, **options: _options.Value) -> dict[str, str]:
@@ -22,7 +22,7 @@ def provider_options(device: int = 0, **options: _options.Value) -> dict[str, st
     valid for the life of the process.
     """
     _options.set_all(options)
-    functions = _library.COnnxruntimeFunctions()
+    functions = _structs.COnnxruntimeFunctions()
     _library.call("genesis_onnxruntime_functions_get", device, ctypes.byref(functions))
     return {
         "device_id": str(device),

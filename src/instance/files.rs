@@ -50,15 +50,15 @@ pub(super) fn replace(
     mode: u32,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> io::Result<()> {
-    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no file, and not replaced"));
-    }
     let mut beside = path.to_path_buf();
     beside.as_mut_os_string().push(format!(".{}~", std::process::id()));
     let written = create(&beside, mode).and_then(|file| {
         let mut file = BufWriter::new(file);
         write(&mut file)?;
         file.flush()?;
+        if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no file, and not replaced"));
+        }
         fs::rename(&beside, path)
     });
     written.inspect_err(|_| drop(fs::remove_file(&beside)))
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert_eq!(fs::read_to_string(&file).unwrap(), "second");
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
-        replace(&link, 0o600, |_| panic!("a device is written to")).unwrap_err();
+        replace(&link, 0o600, |_| Ok(())).unwrap_err();
         assert_eq!(fs::read_link(&link).unwrap(), Path::new("/dev/null"));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing is left beside");
         fs::remove_dir_all(&folder).unwrap();

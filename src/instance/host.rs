@@ -44,7 +44,7 @@ const ORDER: Stream = Stream { handle: StreamHandle::LEGACY, key: StreamKey::HOS
 struct Heaps {
     /// By [`HostKind`].
     heaps: [OnceCell<Result<Heap>>; 2],
-    /// What the heap of pinned memory consists of.
+    /// What the heap of pinned memory consists of, once that is made.
     pinned: OnceCell<Arc<HostMemory>>,
     /// The user's settings, read once.
     settings: OnceCell<Result<Settings>>,
@@ -110,7 +110,7 @@ impl Heaps {
     fn make_once(&'static self, kind: HostKind) -> &'static Result<Heap> {
         let memory = match kind {
             HostKind::Pageable => Ok(Arc::new(HostMemory::pageable())),
-            HostKind::Pinned => self.pinned.get_or_try_init(pinned).cloned(),
+            HostKind::Pinned => pinned(),
         };
         let mut is_new = false;
         let settings = self.settings.get_or_init(|| {
@@ -122,7 +122,11 @@ impl Heaps {
         }
         self.heaps[kind as usize].get_or_init(|| {
             let settings = settings.as_ref().map_err(Clone::clone)?;
-            Ok(self.make(kind, memory?, settings))
+            let memory = memory?;
+            if kind == HostKind::Pinned {
+                let _ = self.pinned.set(Arc::clone(&memory));
+            }
+            Ok(self.make(kind, memory, settings))
         })
     }
 
