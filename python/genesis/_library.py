@@ -374,7 +374,10 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_block_discard": (_Status, [ctypes.c_char_p]),
     "genesis_block_record_stream": (_Status, [_Address, _Address]),
     "genesis_stream_wait": (_Status, [_Int, _Address, _Address]),
-    "genesis_onnxruntime_functions_get": (_Status, [_Int, _Pointer(_structs.COnnxruntimeFunctions)]),
+    "genesis_onnxruntime_functions_get": (
+        _Status,
+        [_Int, _Pointer(_structs.COnnxruntimeFunctions)],
+    ),
     "genesis_dlpack_buffer_create": (_Status, [_Size, _Int, _Address, _Pointer(_Address)]),
     "genesis_dlpack_host_buffer_create": (_Status, [_Size, _Int, _Pointer(_Address)]),
     "genesis_dlpack_buffer_data_get": (_Address, [_Address]),
