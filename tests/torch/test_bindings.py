@@ -38,6 +38,11 @@ STRUCTS = {
     "genesis_memory_tier": _structs.CMemoryTier,
     "genesis_memory_manager_options": _structs.CMemoryManagerOptions,
     "genesis_memory_manager_stats": _structs.CMemoryManagerStats,
+    "genesis_pool_registrar": _structs.CPoolRegistrar,
+    "genesis_pool_communication": _structs.CPoolCommunication,
+    "genesis_neighbour": _structs.CNeighbour,
+    "genesis_forecast": _structs.CForecast,
+    "genesis_compaction": _structs.CCompaction,
 }
 #: Python's numbers, by enumerator.
 NUMBERS = {
@@ -70,6 +75,9 @@ TYPES = {
     "genesis_stream": ctypes.c_void_p,
     "genesis_live_block_visitor": _library.LiveBlockVisitor,
     "genesis_tag_visitor": _library.TagVisitor,
+    "genesis_neighbour_visitor": _library.NeighbourVisitor,
+    "genesis_compaction_callback": _library.CompactionCallback,
+    "genesis_forecast_callback": _library.ForecastCallback,
     # Functions that Python passes by address.
     "genesis_torch_on_block": ctypes.c_void_p,
     "genesis_torch_on_shortage": ctypes.c_void_p,
