@@ -1,5 +1,5 @@
 //! The foundation of every layer: units and sizes, identifiers, errors, ranked locks, blocking
-//! calls, threads by number.
+//! calls, threads by number, steps left out for tests and benches.
 //!
 //! Imports nothing of the project.
 
@@ -8,6 +8,7 @@ pub mod blocking;
 pub mod error;
 mod gauge;
 pub mod id;
+pub(crate) mod left_out;
 pub mod lock;
 mod padded;
 mod part_limit;

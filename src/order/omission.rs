@@ -2,6 +2,8 @@
 //! `cargo test --features ablations --test order_omissions`. Without the feature nothing can be
 //! left out, and the questions cost nothing.
 
+use crate::base::left_out::LeftOut;
+
 /// A step without which blocks are used too early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -50,37 +52,14 @@ impl Step {
     /// Returns true if the step is not taken.
     #[inline]
     pub fn is_left_out(self) -> bool {
-        switch::is_left_out(self)
+        LEFT_OUT.is(self as u32)
     }
 }
 
+static LEFT_OUT: LeftOut = LeftOut::none();
+
+/// From now on every heap of the process does without `step`; with `None`, all steps are taken.
 #[cfg(feature = "ablations")]
-pub use switch::leave_out;
-
-#[cfg(feature = "ablations")]
-mod switch {
-    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
-    use super::Step;
-
-    /// No step's number.
-    const NONE: u32 = u32::MAX;
-    static LEFT_OUT: AtomicU32 = AtomicU32::new(NONE);
-
-    /// From now on every heap of the process does without `step`; with `None`, all steps are taken.
-    pub fn leave_out(step: Option<Step>) {
-        LEFT_OUT.store(step.map_or(NONE, |step| step as u32), Relaxed);
-    }
-
-    pub(super) fn is_left_out(step: Step) -> bool {
-        LEFT_OUT.load(Relaxed) == step as u32
-    }
-}
-
-#[cfg(not(feature = "ablations"))]
-mod switch {
-    #[inline]
-    pub(super) const fn is_left_out(_step: super::Step) -> bool {
-        false
-    }
+pub fn leave_out(step: Option<Step>) {
+    LEFT_OUT.set(step.map(|step| step as u32));
 }

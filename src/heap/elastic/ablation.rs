@@ -2,6 +2,8 @@
 //! `cargo bench --features ablations --bench ablations`. Without the feature nothing can be left
 //! out, and the questions cost nothing.
 
+use crate::base::left_out::LeftOut;
+
 /// A part of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -50,38 +52,14 @@ impl Part {
     /// Returns true if the part is in force.
     #[inline]
     pub(super) fn is_in(self) -> bool {
-        !switch::is_left_out(self)
+        !LEFT_OUT.is(self as u32)
     }
 }
 
+static LEFT_OUT: LeftOut = LeftOut::none();
+
+/// From now on every heap of the process does without `part`; with `None`, all parts are in force.
 #[cfg(feature = "ablations")]
-pub use switch::leave_out;
-
-#[cfg(feature = "ablations")]
-mod switch {
-    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
-    use super::Part;
-
-    /// No part's number.
-    const NONE: u32 = u32::MAX;
-    static LEFT_OUT: AtomicU32 = AtomicU32::new(NONE);
-
-    /// From now on every heap of the process does without `part`; with `None`, all
-    /// parts are in force.
-    pub fn leave_out(part: Option<Part>) {
-        LEFT_OUT.store(part.map_or(NONE, |part| part as u32), Relaxed);
-    }
-
-    pub(super) fn is_left_out(part: Part) -> bool {
-        LEFT_OUT.load(Relaxed) == part as u32
-    }
-}
-
-#[cfg(not(feature = "ablations"))]
-mod switch {
-    #[inline]
-    pub(super) const fn is_left_out(_part: super::Part) -> bool {
-        false
-    }
+pub fn leave_out(part: Option<Part>) {
+    LEFT_OUT.set(part.map(|part| part as u32));
 }
