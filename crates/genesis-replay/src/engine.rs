@@ -66,10 +66,12 @@ struct Blocks(Vec<*mut c_void>);
 unsafe impl Send for Blocks {}
 
 impl<'a> Replay<'a> {
-    /// Prepares `threads` threads, each with streams and slots of its own.
+    /// Prepares `threads` threads, each with streams and slots of its own. What is replayed without
+    /// [`Self::passes`] is replayed by the calling thread.
     pub fn new(library: &'a Library, program: &'a Program, threads: usize) -> Result<Self> {
         let backend = library.backend()?;
         let streams = streams::make(&backend, threads, program.device_count, program.stream_count)?;
+        streams.iter().take(1).try_for_each(Streams::enter)?;
         let threads = streams
             .into_iter()
             .map(|streams| Thread { streams, blocks: Blocks::new(program) })
@@ -85,20 +87,22 @@ impl<'a> Replay<'a> {
         std::thread::scope(|scope| {
             let work = threads.iter_mut().map(|thread| {
                 |calls: &[Call]| {
+                    thread.streams.enter()?;
                     let started = Instant::now();
                     let failures = thread.run(program, calls, &library.functions);
-                    (started.elapsed(), failures)
+                    Ok((started.elapsed(), failures))
                 }
             });
             let crew = Crew::new(scope, &meeting, work);
+            let turn = |calls| -> Result<Vec<_>> { crew.turn(calls)?.into_iter().collect() };
             let pass = |_| {
                 let pass = measure(library, program, || {
-                    let outcomes = crew.turn(&program.calls)?;
+                    let outcomes: Vec<(Duration, u64)> = turn(&program.calls)?;
                     let elapsed: Duration = outcomes.iter().map(|outcome| outcome.0).sum();
                     let failures = outcomes.iter().map(|outcome| outcome.1).sum();
                     Ok((elapsed / outcomes.len() as u32, failures))
                 })?;
-                crew.turn(&program.leftovers)?;
+                turn(&program.leftovers)?;
                 done();
                 Ok(pass)
             };

@@ -4,6 +4,9 @@
 //! with a special meaning (0, 1 and 2). A CUDA device needs real streams: they are made
 //! non-blocking through the driver, and live as long as the process. In both cases the first
 //! thread's stream 0 is the null stream, which frameworks use.
+//!
+//! On a CUDA device each thread has the first device's primary context current, as threads that
+//! use CUDA's runtime have: a null stream is that of the current context.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -20,12 +23,33 @@ const NON_BLOCKING: c_uint = 1;
 pub struct Streams {
     /// Indexed by device × streams per device + stream.
     pub handles: Vec<Stream>,
+    context: Option<Context>,
+}
+
+/// A context of a CUDA device, and the driver's function that makes it current.
+#[derive(Clone, Copy, Debug)]
+struct Context {
+    handle: *mut c_void,
+    set_current: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
 // SAFETY: handles are opaque numbers here, and the driver takes them from any thread.
 unsafe impl Send for Streams {}
 // SAFETY: as above; they are never written through.
 unsafe impl Sync for Streams {}
+
+impl Streams {
+    /// Makes the context of the streams current in the calling thread, if there is one.
+    pub fn enter(&self) -> Result<()> {
+        match self.context {
+            // SAFETY: the context is retained, and never released.
+            Some(context) => check("cuCtxSetCurrent", unsafe {
+                (context.set_current)(context.handle)
+            }),
+            None => Ok(()),
+        }
+    }
+}
 
 /// Streams for `threads` threads on `backend`, `stream_count` for each thread and device.
 pub fn make(
@@ -35,6 +59,7 @@ pub fn make(
     stream_count: usize,
 ) -> Result<Vec<Streams>> {
     let driver = if backend == "cuda" { Some(Driver::open()?) } else { None };
+    let context = driver.as_ref().map(|driver| driver.context(0)).transpose()?;
     let mut made_up = FIRST_SIMULATED_HANDLE..;
     let mut next = |thread: usize, device: usize, stream: usize| match &driver {
         _ if thread == 0 && stream == 0 => Ok(std::ptr::null_mut()),
@@ -47,7 +72,7 @@ pub fn make(
                 .flat_map(|device| (0..stream_count).map(move |stream| (device, stream)))
                 .map(|(device, stream)| next(thread, device, stream))
                 .collect::<Result<_>>()?;
-            Ok(Streams { handles })
+            Ok(Streams { handles, context })
         })
         .collect()
 }
@@ -64,6 +89,7 @@ struct Driver {
     driver_get_version: unsafe extern "C" fn(*mut c_int) -> c_int,
     device_get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int,
     primary_context_retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int,
+    context_set_current: unsafe extern "C" fn(*mut c_void) -> c_int,
     context_push: unsafe extern "C" fn(*mut c_void) -> c_int,
     context_pop: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
     stream_create: unsafe extern "C" fn(*mut Stream, c_uint) -> c_int,
@@ -84,6 +110,7 @@ impl Driver {
                 primary_context_retain: *library
                     .get(b"cuDevicePrimaryCtxRetain\0")
                     .map_err(broken)?,
+                context_set_current: *library.get(b"cuCtxSetCurrent\0").map_err(broken)?,
                 context_push: *library.get(b"cuCtxPushCurrent_v2\0").map_err(broken)?,
                 context_pop: *library.get(b"cuCtxPopCurrent_v2\0").map_err(broken)?,
                 stream_create: *library.get(b"cuStreamCreate\0").map_err(broken)?,
@@ -106,16 +133,25 @@ impl Driver {
         Ok(version)
     }
 
-    fn create_stream(&self, ordinal: usize) -> Result<Stream> {
+    /// The primary context of a device. It stays retained: streams and current contexts live to the
+    /// end of the process.
+    fn context(&self, ordinal: usize) -> Result<Context> {
         let mut device = 0;
-        let mut context = std::ptr::null_mut();
-        let mut stream = std::ptr::null_mut();
+        let mut handle = std::ptr::null_mut();
         let ordinal = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
-        // SAFETY: outputs are locals of the driver's types; the context pushed is popped. It
-        // stays retained, as the streams live to the end of the process.
+        // SAFETY: outputs are locals of the driver's types.
         unsafe {
             check("cuDeviceGet", (self.device_get)(&mut device, ordinal))?;
-            check("cuDevicePrimaryCtxRetain", (self.primary_context_retain)(&mut context, device))?;
+            check("cuDevicePrimaryCtxRetain", (self.primary_context_retain)(&mut handle, device))?;
+        }
+        Ok(Context { handle, set_current: self.context_set_current })
+    }
+
+    fn create_stream(&self, ordinal: usize) -> Result<Stream> {
+        let mut context = self.context(ordinal)?.handle;
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: outputs are locals of the driver's types; the context pushed is popped.
+        unsafe {
             check("cuCtxPushCurrent", (self.context_push)(context))?;
             let created = (self.stream_create)(&mut stream, NON_BLOCKING);
             check("cuCtxPopCurrent", (self.context_pop)(&mut context))?;
