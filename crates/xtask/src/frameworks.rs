@@ -75,6 +75,14 @@ fn tests() -> Result<Step, String> {
     Ok(tests)
 }
 
+/// Gets everything that these tests need from the registry.
+pub(crate) fn install_all() -> Outcome {
+    install()?;
+    saver_tests()?;
+    vllm_files()?;
+    mxnet_environments()
+}
+
 /// The environment's Python, with PyTorch and all of these.
 pub(crate) fn install() -> Result<PathBuf, String> {
     torch::install()?;
@@ -133,13 +141,19 @@ fn download(package: &str, folder: &Path) -> Step {
     download
 }
 
-/// MXNet's wheels with Genesis in the place of their storage.
-fn mxnet() -> Outcome {
+/// An environment for each version of MXNet.
+fn mxnet_environments() -> Outcome {
     for version in MXNET_VERSIONS {
         let (name, mxnet) = (format!("mxnet-venv-{version}"), format!("mxnet=={version}"));
         environments::install(&name, MXNET_PYTHON, &[&mxnet, MXNET_NUMPY])
             .map_err(|error| format!("{error} (MXNet needs a Python older than 3.12)"))?;
     }
+    Ok(())
+}
+
+/// MXNet's wheels with Genesis in the place of their storage.
+fn mxnet() -> Outcome {
+    mxnet_environments()?;
     run(&suite::build_programs())?;
     // Of the whole workspace, as `cargo xtask test` builds it, so that nothing is compiled again.
     let mut tests = cargo(&["test", "--workspace", "--exclude=genesis-static", "--test", "mxnet"]);

@@ -164,18 +164,19 @@ fn main() -> ExitCode {
 /// release build beside it have ended.
 fn ci() -> Outcome {
     environments::lint()?;
+    prerequisites::install(prerequisites::OF_THE_LIBRARY)?;
     thread::scope(|scope| {
         // Gigabytes come over the network while the compiler has the processors.
         let programs = scope.spawn(prerequisites::install_all);
-        let environment = scope.spawn(frameworks::install);
+        let frameworks = scope.spawn(frameworks::install_all);
         // In a folder of its own. Each of its crates is one unit of code, compiled by one
         // processor, so alone it would leave the others idle.
         let release = scope.spawn(release::build);
         lint_rust()?;
-        programs.join().map_err(|_| "the programs that tests run are not installed")??;
         suite::test(&[])?;
+        programs.join().map_err(|_| "the programs that tests run are not installed")??;
         test_page(&[])?;
-        environment.join().map_err(|_| "an environment of Python is not installed")??;
+        frameworks.join().map_err(|_| "the frameworks are not installed")??;
         release.join().map_err(|_| "the release build was not run to its end")??;
         torch::test(torch::Version::Usual, &[])?;
         frameworks::test(&[])?;
