@@ -57,8 +57,7 @@ impl CudaDevice {
         } else {
             self.context_of(stream, call)?
         };
-        let own = self.inside(call, |context| Ok(context.handle))?;
-        if context.is_null() || context == own {
+        if context.is_null() || context == self.context()?.handle {
             return Ok(None);
         }
         let get = require(self.api.context_device, call)?;

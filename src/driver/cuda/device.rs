@@ -97,16 +97,17 @@ impl CudaDevice {
         call: Call,
         work: impl FnOnce(&Context) -> Result<T>,
     ) -> Result<T> {
-        let _relaxed = RelaxedCapture::enter(&self.api, call)?;
         let context = self.context()?;
+        let _relaxed = RelaxedCapture::enter(&self.api, call)?;
         let _current = CurrentContext::enter(&self.api, context.handle, call)?;
         work(context)
     }
 
     /// The device's primary context, retained at the first use.
-    fn context(&self) -> Result<&Context> {
+    pub(super) fn context(&self) -> Result<&Context> {
         self.context.get_or_try_init(|| {
             let call = Call::Initialize;
+            let _relaxed = RelaxedCapture::enter(&self.api, call)?;
             let retain = require(self.api.primary_context_retain, call)?;
             let device = self.device(self.ordinal, call)?;
             let mut handle = std::ptr::null_mut();

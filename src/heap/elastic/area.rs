@@ -214,42 +214,44 @@ impl LaneState {
 }
 
 impl Lane {
-    /// Takes an extent at `address` out of the free block in `slot`: its view becomes a shadow.
-    /// Returns the epoch in which its bytes were freed. The part of the block before `address`
-    /// keeps the slot, so several extents of a block can leave if the last goes first.
+    /// Takes extents out of the free blocks around them: their views become shadows. Sorts
+    /// `leaving`, and returns the epochs in which their bytes were freed, in that order.
     pub(super) fn detach(
-        &self,
-        state: &mut LaneState,
-        extents: &mut ExtentTable,
-        leaving: Leaving,
-    ) -> u32 {
-        let Leaving { id, address, slot } = leaving;
-        let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
-        let LaneState { blocks, strategy, .. } = state;
-        strategy.withdraw(blocks, slot);
-        let Block { address: start, bytes: free_bytes, freed_epoch, .. } = *blocks.get(slot);
-        let head_bytes = address - start;
-        let middle = if head_bytes > 0 { blocks.split(slot, head_bytes) } else { slot };
-        let rest = (free_bytes > head_bytes + bytes).then(|| blocks.split(middle, bytes));
-        blocks.turn_into_shadow(middle, Some(id));
-        for part in rest.into_iter().chain((head_bytes > 0).then_some(slot)) {
-            strategy.give(blocks, part);
-        }
-        extents.leave_home(id, freed_epoch);
-        self.count_held(blocks);
-        freed_epoch
-    }
-
-    /// Detaches several extents (see [`Self::detach`]). Sorts `leaving`, and returns the epochs
-    /// in that order.
-    pub(super) fn detach_all(
         &self,
         state: &mut LaneState,
         extents: &mut ExtentTable,
         leaving: &mut [Leaving],
     ) -> Vec<u32> {
+        // What is left of a block before an extent keeps the block's slot: the last goes first.
         leaving.sort_unstable_by_key(|leaving| (leaving.slot, Reverse(leaving.address)));
-        leaving.iter().map(|&leaving| self.detach(state, extents, leaving)).collect()
+        let mut epochs = Vec::with_capacity(leaving.len());
+        let LaneState { blocks, strategy, .. } = state;
+        for of_block in leaving.chunk_by(|one, other| one.slot == other.slot) {
+            let slot = of_block[0].slot;
+            strategy.withdraw(blocks, slot);
+            let mut is_left = true;
+            for &Leaving { id, address, .. } in of_block {
+                let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
+                let Block { address: start, bytes: left_bytes, freed_epoch, .. } =
+                    *blocks.get(slot);
+                let head_bytes = address - start;
+                is_left = head_bytes > 0;
+                let middle = if is_left { blocks.split(slot, head_bytes) } else { slot };
+                let has_rest = left_bytes > head_bytes + bytes;
+                let rest = has_rest.then(|| blocks.split(middle, bytes));
+                blocks.turn_into_shadow(middle, Some(id));
+                if let Some(rest) = rest {
+                    strategy.give(blocks, rest);
+                }
+                extents.leave_home(id, freed_epoch);
+                epochs.push(freed_epoch);
+            }
+            if is_left {
+                strategy.give(blocks, slot);
+            }
+        }
+        self.count_held(blocks);
+        epochs
     }
 
     /// The shadow in `slot` becomes the home of its extent, and a free block that counts as

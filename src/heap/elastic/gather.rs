@@ -134,7 +134,7 @@ impl Extents {
             Some(Leaving { id, address, slot })
         };
         let mut leaving: Vec<Leaving> = chosen.iter().filter_map(&mut leaving).collect();
-        let epochs = lane.detach_all(state, &mut extents, &mut leaving);
+        let epochs = lane.detach(state, &mut extents, &mut leaving);
         let moved = |(&Leaving { id, address, .. }, epoch): (&Leaving, u32)| {
             let bytes = extents.get(id)?.bytes;
             Some(Moved { id, bytes, lane: lane.index, address, epoch })
@@ -167,17 +167,21 @@ impl Extents {
 
     /// Makes remembered views of the lane homes again: each extent of `wanted` at the address with
     /// it, if it is still free.
-    pub(super) fn recall(&self, climb: &Climb<'_>, wanted: &[(FreeExtent, u64)]) {
+    pub(super) fn recall(&self, climb: &Climb<'_>, mut wanted: Vec<(FreeExtent, u64)>) {
         let lane = climb.lane;
         let moved = self.take(climb, wanted.iter().map(|&(extent, _)| extent).collect());
+        wanted.sort_unstable_by_key(|(extent, _)| extent.id);
+        let address_of = |id: ExtentId| {
+            let index = wanted.binary_search_by_key(&id, |(extent, _)| extent.id).ok()?;
+            Some(wanted[index].1)
+        };
         let mut lost = Vec::new();
         {
             let mut state = lane.lock();
             let mut books = self.books(climb.device);
             for extent in &moved {
-                let to = wanted.iter().find(|(wanted, _)| wanted.id == extent.id);
-                let slot = to.and_then(|&(_, to)| state.shadow_of(&books.table, extent.id, to));
-                match slot {
+                let to = address_of(extent.id);
+                match to.and_then(|to| state.shadow_of(&books.table, extent.id, to)) {
                     Some(slot) => {
                         let epoch = self.epoch_here(lane.index, state.fence.epoch(), extent);
                         lane.adopt(&mut state, &mut books, extent.id, slot, epoch);
@@ -190,23 +194,11 @@ impl Extents {
         self.bring_back(climb.device, &lost);
     }
 
-    /// Asks siblings with free memory for events, so that it can be taken when it is needed.
-    fn ask_siblings(&self, climb: &Climb<'_>) {
-        let siblings = climb.device.lanes().filter(|lane| climb.is_sibling(lane));
-        let granule_bytes = self.store.granule_bytes();
-        for lane in siblings.filter(|lane| lane.counters.inactive_bytes() >= granule_bytes) {
-            lane.want_fence(climb.number);
-        }
-    }
-
     /// Brings the lane's extents back to their origins (first homes), side by side as they were
     /// created, from the lane's own addresses and from other lanes'.
     pub(in super::super) fn return_to_origins(&self, climb: &Climb<'_>) {
-        if climb.lane.pool().is_private() || !Part::ReturnHome.is_in() {
-            return;
-        }
-        if !self.store.extents().has_strays(climb.lane.index) {
-            self.ask_siblings(climb);
+        let is_out = climb.lane.pool().is_private() || !Part::ReturnHome.is_in();
+        if is_out || !self.store.extents().has_strays(climb.lane.index) {
             return;
         }
         let found = self.find_free(climb);
@@ -220,7 +212,7 @@ impl Extents {
             found.free.iter().filter_map(origin).collect()
         };
         if !wanted.is_empty() {
-            self.recall(climb, &wanted);
+            self.recall(climb, wanted);
         }
     }
 

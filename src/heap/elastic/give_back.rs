@@ -100,7 +100,8 @@ impl Extents {
                 .free_block_around(address, bytes, NO_SLOT)
                 .filter(|&slot| is_home && state.fence.is_idle(state.blocks.get(slot).freed_epoch));
             let Some(slot) = around else { return 0 };
-            let epoch = lane.detach(&mut state, &mut extents, Leaving { id, address, slot });
+            let epoch = state.blocks.get(slot).freed_epoch;
+            lane.detach(&mut state, &mut extents, &mut [Leaving { id, address, slot }]);
             (lane.pool(), bytes, epoch)
         };
         if self.unmap_all(device, id) && self.destroy(device, id) {

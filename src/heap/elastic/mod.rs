@@ -183,7 +183,7 @@ impl Extents {
         let recalled: Vec<(FreeExtent, u64)> =
             window.shadows().map(|(index, to)| (found.free[index], to)).collect();
         if !recalled.is_empty() {
-            self.recall(climb, &recalled);
+            self.recall(climb, recalled);
         }
         if window.bare_bytes == 0 {
             // Or another thread has just freed what is needed.

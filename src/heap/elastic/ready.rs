@@ -198,7 +198,7 @@ impl Extents {
             (home.lane == number && is_away).then_some((free, address))
         });
         let homes: Vec<(FreeExtent, u64)> = homes.collect();
-        making.device.climbing(lane, ALIGNMENT_BYTES, |climb| self.recall(climb, &homes));
+        making.device.climbing(lane, ALIGNMENT_BYTES, |climb| self.recall(climb, homes));
     }
 
     /// Makes the free block around the extent the one that was freed last.
