@@ -34,7 +34,7 @@ from support.program import PLAIN
 SHORTAGE, UNKNOWN = 2, 999
 #: Nightly so many of the first calls of a kind fail; on every change so many faults are drawn.
 FIRST_CALLS = 6
-SAMPLE = 14
+SAMPLE = 8
 #: Calls that PyTorch itself makes where it cannot bear a failure, with its own allocator, too.
 ENDS_PYTORCH = {
     # Asked in destructors: the exception ends the process.

@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import genesis
+from support import tier
 from support.program import program
 
 
@@ -49,7 +50,11 @@ def test_a_forked_child_may_free_and_leave() -> None:
 KEPT: list[object] = []
 
 
-@program(modes=("two_symbols", "enabled", "mem_pool"), ending="live", fresh=True)
+@program(
+    modes=tier.some_or_all(("enabled",), ("two_symbols", "enabled", "mem_pool")),
+    ending="live",
+    fresh=True,
+)
 def test_exit_with_live_tensors() -> None:
     KEPT.append(torch.zeros(1 << 20, device="cuda"))
     KEPT.append(torch.nn.Linear(1000, 1000, device="cuda"))

@@ -16,12 +16,13 @@ from torch.utils.data import DataLoader, Dataset
 
 import genesis
 import genesis.torch
-from support import child, simcuda
+from support import child, simcuda, tier
 from support.program import program
 from support.sharing import (
     BYTES,
     GENESIS,
     MIB,
+    ONLY_ELASTIC,
     USUALLY,
     consumer,
     described,
@@ -165,7 +166,11 @@ def enable_in_worker(_: int) -> None:
     genesis.torch.enable()
 
 
-@with_consumers(0, USUALLY, ignored=r"\[W.*Producer process has been terminated before.*")
+@with_consumers(
+    0,
+    tier.some_or_all(ONLY_ELASTIC, USUALLY),
+    ignored=r"\[W.*Producer process has been terminated before.*",
+)
 def test_data_loader_workers_send_batches() -> None:
     loader: DataLoader[Any] = DataLoader(
         OnTheGpu(),
@@ -256,7 +261,7 @@ def test_the_producer_may_end_first() -> None:
     assert simcuda.census("imported_bytes") == 0
 
 
-@with_consumers(0, where=GENESIS)
+@with_consumers(0, where=tier.some_or_all(ONLY_ELASTIC, GENESIS))
 def test_a_process_without_genesis_receives() -> None:
     tensor = full(1000, value=4.0)
     with consumer(spawned_with="native") as other:
@@ -266,7 +271,7 @@ def test_a_process_without_genesis_receives() -> None:
     expect_allocated(0)
 
 
-@with_consumers(0, {"elastic": GENESIS["elastic"]}, says=NOT_RECEIVED)
+@with_consumers(0, ONLY_ELASTIC, says=NOT_RECEIVED)
 def test_a_process_without_genesis_cannot_send() -> None:
     with consumer(spawned_with="native") as other:
         other.tell("make", 5.0)
@@ -280,7 +285,7 @@ def test_memory_is_not_made_for_sending_where_pytorchs_is_not() -> None:
     assert "GENESIS_HANDLE_TYPE=posix" in refusal(sent, tensor)
 
 
-@with_consumers(where={"elastic": GENESIS["elastic"]})
+@with_consumers(where=ONLY_ELASTIC)
 def test_a_tag_is_not_paused_while_a_tensor_of_it_is_shared() -> None:
     with genesis.tag("weights"):
         tensor = full(1000, value=4.0)

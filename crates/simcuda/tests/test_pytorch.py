@@ -19,7 +19,7 @@ TORCH_TESTS = HERE.parent.parent.parent / "tests" / "torch"
 PROGRAMS = {}
 
 
-def program(says: str | None = None, **environment: str):
+def program(says: str | None = None, is_nightly: bool = False, **environment: str):
     """Makes a function a test that runs it in a process of its own, with this environment. It
     writes to standard error only what is expected."""
 
@@ -29,8 +29,12 @@ def program(says: str | None = None, **environment: str):
         def test():
             if str(TORCH_TESTS) not in sys.path:
                 sys.path.append(str(TORCH_TESTS))
-            from support import processes
+            from support import processes, tier
 
+            if is_nightly and not tier.is_full():
+                import pytest
+
+                pytest.skip(tier.NIGHTLY)
             prepared = ("support.before_fork",)
             place = processes.Place("test_pytorch", (HERE, TORCH_TESTS), ("torch",), prepared)
             result = processes.run(place, body.__name__, environment)
@@ -132,13 +136,13 @@ def test_a_transformer_is_trained(torch, simulation):
     assert torch.cuda.max_memory_allocated() > 50 << 20
 
 
-@program(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+@program(is_nightly=True, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
 def test_a_transformer_is_trained_in_expandable_segments(torch, simulation):
     train(torch)
     assert simulation.calls("cuMemMap") > 10
 
 
-@program(PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
+@program(is_nightly=True, PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
 def test_a_transformer_is_trained_in_the_drivers_pool(torch, simulation):
     train(torch)
 

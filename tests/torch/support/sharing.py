@@ -22,7 +22,7 @@ import pytest
 import torch
 import torch.multiprocessing
 
-from support import child, simcuda
+from support import child, simcuda, tier
 from support.program import run
 
 MIB = 1 << 20
@@ -35,9 +35,11 @@ GENESIS = {
     "caching": ("enabled", {**BYTES, "GENESIS_POOL_TYPE": "Caching"}),
     "elastic": ("enabled", {**BYTES, "GENESIS_POOL_TYPE": "Elastic"}),
 }
-EVERYWHERE = {**NATIVE, **GENESIS}
+#: One allocator, for what it shares with the others.
+ONLY_ELASTIC = {"elastic": GENESIS["elastic"]}
 #: Where PyTorch's own segments are of one kind.
 USUALLY = {"native": NATIVE["native"], **GENESIS}
+EVERYWHERE = tier.some_or_all(USUALLY, {**NATIVE, **GENESIS})
 
 #: How long an answer may take, however busy the machine is.
 PATIENCE_SECONDS = 120

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import TypeVar
+
+_Matrix = TypeVar("_Matrix")
 
 #: Set to 1 to run every matrix in full.
 VARIABLE = "GENESIS_TEST_FULL"
@@ -12,3 +15,8 @@ NIGHTLY = "it takes long"
 
 def is_full() -> bool:
     return os.environ.get(VARIABLE) == "1"
+
+
+def some_or_all(some: _Matrix, whole: _Matrix) -> _Matrix:
+    """The part of a matrix that is tested on every change, or every night all of it."""
+    return whole if is_full() else some
