@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import genesis
-from support import simcuda, tier
+from support import simcuda
 from support.program import OUT_OF_MEMORY, program
 
 GIB = 1 << 30
@@ -79,8 +79,7 @@ def test_cached_memory_is_said_to_be_free() -> None:
 
 
 @program(
-    modes=tier.some_or_all(("enabled",), ("two_symbols", "enabled")),
-    env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    modes=("two_symbols", "enabled"), env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 )
 def test_expandable_segments_in_the_environment() -> None:
     """A setting for PyTorch's own allocator, found in many users' environments."""

@@ -136,7 +136,7 @@ def test_a_transformer_is_trained(torch, simulation):
     assert torch.cuda.max_memory_allocated() > 50 << 20
 
 
-@program(is_nightly=True, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+@program(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
 def test_a_transformer_is_trained_in_expandable_segments(torch, simulation):
     train(torch)
     assert simulation.calls("cuMemMap") > 10

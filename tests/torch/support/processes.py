@@ -30,6 +30,9 @@ TIMEOUT_SECONDS = 300
 
 #: Beginnings of the names of variables that a framework may read when it is imported.
 READ_AT_IMPORT = ("PYTORCH_", "CUPY_", "NUMBA_")
+#: PyTorch reads these when its allocator is first used. Only which allocator it is, their option
+#: ``backend``, is read at the import.
+READ_AT_USE = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 #: Threads of the host would be in the way of a fork, and of the other workers.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -79,9 +82,15 @@ class Place:
 
 def run(place: Place, arguments: Any, env: Mapping[str, str], fresh: bool = False) -> Finished:
     """Calls ``main(arguments)`` of the place's module in a process with these variables set."""
-    if fresh or any(name.startswith(READ_AT_IMPORT) for name in env):
+    if fresh or any(_is_read_at_import(*variable) for variable in env.items()):
         return _run_fresh(place, arguments, env)
     return _server(place).run(arguments, env)
+
+
+def _is_read_at_import(name: str, value: str) -> bool:
+    if name in READ_AT_USE:
+        return "backend" in value
+    return name.startswith(READ_AT_IMPORT)
 
 
 def _run_fresh(place: Place, arguments: Any, env: Mapping[str, str]) -> Finished:

@@ -22,7 +22,7 @@ import pytest
 import torch
 import torch.multiprocessing
 
-from support import child, simcuda, tier
+from support import child, simcuda
 from support.program import run
 
 MIB = 1 << 20
@@ -37,9 +37,9 @@ GENESIS = {
 }
 #: One allocator, for what it shares with the others.
 ONLY_ELASTIC = {"elastic": GENESIS["elastic"]}
+EVERYWHERE = {**NATIVE, **GENESIS}
 #: Where PyTorch's own segments are of one kind.
 USUALLY = {"native": NATIVE["native"], **GENESIS}
-EVERYWHERE = tier.some_or_all(USUALLY, {**NATIVE, **GENESIS})
 
 #: How long an answer may take, however busy the machine is.
 PATIENCE_SECONDS = 120
