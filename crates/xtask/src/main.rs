@@ -129,6 +129,7 @@ fn main() -> ExitCode {
             .and_then(|()| suite::nightly())
             .and_then(|()| torch::nightly())
             .and_then(|()| frameworks::nightly())
+            .and_then(|()| packages::test(&[], suite::Tier::Nightly))
             .and_then(|()| smoke())
             .and_then(|()| campaign::run_all(&campaign::CampaignArguments::default())),
         Command::Campaign(arguments) => campaign::run_all(&arguments),
@@ -142,7 +143,7 @@ fn main() -> ExitCode {
         Command::Install(arguments) => packages::install(&arguments),
         Command::Uninstall(arguments) => packages::uninstall(&arguments),
         Command::Dist => packages::dist(),
-        Command::TestPackages { pages } => packages::test(&pages),
+        Command::TestPackages { pages } => packages::test(&pages, suite::Tier::Nightly),
         Command::Lint => lint(),
         Command::Generate => generated::write(),
         Command::Peers { arguments } => peers(&arguments),
@@ -180,7 +181,7 @@ fn ci() -> Outcome {
         release.join().map_err(|_| "the release build was not run to its end")??;
         torch::test(torch::Version::Usual, &[])?;
         frameworks::test(&[])?;
-        packages::test(&[])
+        packages::test(&[], suite::Tier::EveryChange)
     })
 }
 

@@ -1,6 +1,6 @@
 //! The pages of `docs/`, whose commands are run as they stand.
 //!
-//! A page takes part if its first line is [`MARK`]. Its parts run in the order of the page, in an
+//! A page takes part if its first line is [`MARK`], or, every night, [`NIGHTLY`]. Its parts run in the order of the page, in an
 //! empty folder of the page's own:
 //!
 //! | part | what is done |
@@ -24,10 +24,14 @@ use std::process::{Command, Stdio};
 
 use steps::{Outcome, root, taken, target_folder};
 
+use crate::suite::Tier;
+
 use super::files::{self, create_empty, failed, files_under, write};
 
 /// The first line of a page that takes part.
 const MARK: &str = "<!-- commands: run -->";
+/// That of a page whose subject has a suite of its own on every change.
+const NIGHTLY: &str = "<!-- commands: run nightly -->";
 /// The longest that one block may take.
 const LIMIT_SECONDS: &str = "300";
 /// How the names of variables begin that would change what a block does.
@@ -54,16 +58,18 @@ pub(super) struct Place {
     pub(super) scratch: PathBuf,
 }
 
-/// The pages that take part, of those in `named` or, if it is empty, of all.
-pub(super) fn pages(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+/// The pages that take part, of those in `named` or, if it is empty, of all in the tier.
+pub(super) fn pages(named: &[PathBuf], tier: Tier) -> Result<Vec<PathBuf>, String> {
     let pages = if named.is_empty() {
         files_under(&root().join("docs"))?
     } else {
         named.iter().map(|page| root().join(page)).collect()
     };
+    let is_whole = tier == Tier::Nightly || !named.is_empty();
     let mut taking_part = Vec::new();
     for page in pages.into_iter().filter(|page| page.extension().is_some_and(|is| is == "md")) {
-        if fs::read_to_string(&page).map_err(failed(&page))?.starts_with(MARK) {
+        let text = fs::read_to_string(&page).map_err(failed(&page))?;
+        if text.starts_with(MARK) || is_whole && text.starts_with(NIGHTLY) {
             taking_part.push(page);
         }
     }

@@ -17,13 +17,15 @@ use super::install::{InstallArguments, install_compiled};
 use super::pages::{self, Place};
 use super::parallel::{self, Job};
 use super::{debian, dist, sbom, tools, tree, wheel};
+use crate::suite::Tier;
 use crate::{environments, prerequisites};
 
 /// The environment with the wheel, below the target folder.
 const WHEEL_ENVIRONMENT: &str = "packages/test/venv";
 
-/// Makes and tests every package, and runs every page; or runs only the pages that are named.
-pub(crate) fn test(named: &[PathBuf]) -> Outcome {
+/// Makes and tests every package, and runs every page of the tier; or runs only the pages that are
+/// named.
+pub(crate) fn test(named: &[PathBuf], tier: Tier) -> Outcome {
     prerequisites::install(prerequisites::OF_THE_PACKAGES)?;
     // The tools are fetched and unpacked while the compiler runs.
     let compiled = std::thread::scope(|scope| {
@@ -51,7 +53,7 @@ pub(crate) fn test(named: &[PathBuf]) -> Outcome {
         jobs.push(Box::new(|| archive(&place.prefix, &folder.join("archive-consumers"))));
         jobs.push(Box::new(|| wheel_under_torch(&place.python)));
     }
-    for page in pages::pages(named)? {
+    for page in pages::pages(named, tier)? {
         let place = &place;
         jobs.push(Box::new(move || pages::run(&page, place)));
     }

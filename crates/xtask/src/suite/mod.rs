@@ -20,7 +20,7 @@ use std::thread;
 use crate::prerequisites;
 use steps::{Outcome, Step, cargo, read, run, taken};
 
-use needs::Tier;
+pub(crate) use needs::Tier;
 pub(crate) use program::FULL;
 use program::{Program, Ran};
 
