@@ -124,12 +124,12 @@ macro_rules! subjects {
 }
 
 subjects! {
-    arenas: "arenas.c", EACH;
+    arenas: "arenas.c", EACH, ignore = "nightly";
     allocator: "allocator.cpp", EACH, ignore = "nightly";
     blocks: "blocks.c", EACH, ignore = "nightly";
     cache: "cache.c", EACH, ignore = "nightly";
     callbacks: "callbacks.c", ONE, ignore = "nightly";
-    forecast: "forecast.c", ONE;
+    forecast: "forecast.c", ONE, ignore = "nightly";
     free_call: "free_call.c", ONE, ignore = "nightly";
     host_memory: "host_memory.c", ONE;
     memory_resource: "memory_resource.cpp", ONE, ignore = "nightly";

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { HAMMERS = 3, FORKS = 100, HANGS_AFTER_SECONDS = 20 };
+enum { HAMMERS = 3, FORKS = 50, HANGS_AFTER_SECONDS = 20 };
 
 static unsigned char *inherited;
 

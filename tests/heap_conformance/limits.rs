@@ -277,7 +277,7 @@ fn run_small_allocations(rig: &Rig, count: u64) {
 /// A limit is one of what the driver takes, which is whole pages: sizes just above one, and small
 /// ones of which the last in a page keeps it.
 pub fn a_limit_is_kept_as_the_driver_counts(subject: Subject) {
-    const LIMIT_BYTES: u64 = 128 * MIB;
+    const LIMIT_BYTES: u64 = 64 * MIB;
     let plan = subject.plan().set(|settings| settings.memory_limit_bytes = Some(LIMIT_BYTES));
     let rig = plan.start();
     let is_within = |what: &str| {

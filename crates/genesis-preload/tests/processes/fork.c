@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { HAMMERS = 3, FORKS = 50, HANGS_AFTER_SECONDS = 20 };
+enum { HAMMERS = 3, FORKS = 25, HANGS_AFTER_SECONDS = 20 };
 
 static void *inherited;
 

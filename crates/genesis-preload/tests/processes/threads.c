@@ -1,12 +1,14 @@
 /*
- * Threads: a thousand at once, each with a stream of its own; and threads without a context, whose
- * calls end with the driver's own error.
+ * Threads: a thousand at once, each with a stream of its own and so many rounds; and threads without
+ * a context, whose calls end with the driver's own error.
  */
 #include "cuda.h"
 
 #include <pthread.h>
 
-enum { THREADS = 1000, ROUNDS = 10 };
+enum { THREADS = 1000 };
+
+static size_t rounds;
 
 static pthread_barrier_t everybody;
 
@@ -17,7 +19,7 @@ static void *work(void *argument)
     const size_t number = *(size_t *)argument;
     CHECK_OK(cudaStreamCreate(&stream));
     pthread_barrier_wait(&everybody);
-    for (size_t round = 0; round < ROUNDS; round++) {
+    for (size_t round = 0; round < rounds; round++) {
         CHECK_OK(cudaMalloc(&blocks[0], 512 * (1 + (number + round) % 100)));
         CHECK_OK(cudaMallocAsync(&blocks[1], 512 * (1 + number % 10), stream));
         CHECK_OK(cudaFree(blocks[0]));
@@ -42,7 +44,7 @@ static void crowd(void)
     for (size_t index = 0; index < THREADS; index++) {
         CHECK(pthread_join(threads[index], NULL) == 0);
     }
-    CHECK_SERVED(2LL * THREADS * ROUNDS);
+    CHECK_SERVED(2LL * THREADS * (long long)rounds);
 }
 
 static int (*allocate)(device_address *block, size_t bytes);
@@ -92,8 +94,10 @@ static void without_contexts(void)
 
 int main(int count, char **arguments)
 {
-    CHECK(count == 2);
+    CHECK(count >= 2);
     if (strcmp(arguments[1], "crowd") == 0) {
+        CHECK(count == 3);
+        rounds = strtoul(arguments[2], NULL, 10);
         crowd();
     } else {
         CHECK(strcmp(arguments[1], "without_contexts") == 0);
