@@ -642,6 +642,11 @@ typedef struct {
 // and must not throw.
 typedef void (*genesis_tag_visitor)(void *user_data, const genesis_tag_usage *usage);
 
+// Called while a pause or resume copies contents, of which `done_bytes` of `total_bytes` are where
+// they are to be. It may call any function of the library, but a pause or resume returns
+// `GENESIS_STATUS_BUSY`; it must not throw.
+typedef void (*genesis_progress_callback)(void *user_data, size_t done_bytes, size_t total_bytes);
+
 // Receives the address of a block.
 typedef void (*genesis_torch_on_block)(void *ptr);
 
@@ -1718,6 +1723,14 @@ genesis_status genesis_tag_pause(const char *tag,
 genesis_status genesis_tag_pause_with(const char *tag,
                                       int backup,
                                       uint64_t version);
+
+// Has `callback` called during each pause and resume that the calling thread makes and that copies
+// contents: with 0 bytes, after each piece of at most 256 MiB, and with all bytes. It takes the
+// place of the thread's callback before; NULL: none.
+//
+// The caller's part:
+// `callback` and `user_data` stay valid until the thread sets another callback or ends.
+genesis_status genesis_progress_callback_set(genesis_progress_callback callback, void *user_data);
 
 // `genesis_tag_resume` of all tags, all of them or none.
 genesis_status genesis_tags_resume(void);
