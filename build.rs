@@ -42,6 +42,7 @@ const SOURCES: [&str; 37] = [
     "src/ffi/torch/history.rs",
     "src/ffi/torch/report.rs",
     "src/ffi/torch/pinned.rs",
+    "src/ffi/torch/pool_functions.rs",
     "src/ffi/torch/pools.rs",
     "src/ffi/trace.rs",
     "src/observe/stats.rs",

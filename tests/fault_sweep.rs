@@ -33,7 +33,7 @@ use support::{A, B, C, DEVICE, Random, Rig, Subject, tier};
 use verdict::{Fault, Outcome, Outcomes, judge, statuses};
 
 /// The kinds of call the program makes of the heap's driver.
-const KINDS: [Call; 23] = [
+const KINDS: [Call; 24] = [
     Call::MemoryInfo,
     Call::Allocate,
     Call::Free,
@@ -57,6 +57,7 @@ const KINDS: [Call; 23] = [
     Call::CopyToDevice,
     Call::HostRegister,
     Call::HostUnregister,
+    Call::CanAccessPeer,
 ];
 /// Those it makes of its own.
 const OWN_KINDS: [Call; 4] =

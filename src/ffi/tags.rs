@@ -190,9 +190,8 @@ pub unsafe extern "C" fn genesis_tag_pause_with(
 /// they are to be. It may call any function of the library, but a pause or resume returns
 /// `GENESIS_STATUS_BUSY`; it must not throw.
 #[allow(non_camel_case_types)]
-pub type genesis_progress_callback = Option<
-    unsafe extern "C" fn(user_data: *mut c_void, done_bytes: usize, total_bytes: usize),
->;
+pub type genesis_progress_callback =
+    Option<unsafe extern "C" fn(user_data: *mut c_void, done_bytes: usize, total_bytes: usize)>;
 
 /// Has `callback` called during each pause and resume that the calling thread makes and that copies
 /// contents: with 0 bytes, after each piece of at most 256 MiB, and with all bytes. It takes the

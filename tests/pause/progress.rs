@@ -20,7 +20,9 @@ on_both_stores! {
 fn told(act: impl FnOnce()) -> Vec<(u64, u64)> {
     let pairs = Arc::new(Mutex::new(Vec::new()));
     let own = Arc::clone(&pairs);
-    set_progress_callback(Some(Arc::new(move |done, total| own.lock().unwrap().push((done, total)))));
+    set_progress_callback(Some(Arc::new(move |done, total| {
+        own.lock().unwrap().push((done, total))
+    })));
     act();
     set_progress_callback(None);
     Arc::into_inner(pairs).unwrap().into_inner().unwrap()

@@ -50,8 +50,8 @@ impl Neighbourhood {
             return u64::MAX;
         }
         let inside = self.others.iter().filter(|other| self.is_beside(other));
-        let taken = inside
-            .map(|other| other.charged_bytes.saturating_add(other.promised_bytes_at(now_ns)));
+        let taken =
+            inside.map(|other| other.charged_bytes.saturating_add(other.promised_bytes_at(now_ns)));
         let all_bytes = taken.fold(self.own.charged_bytes, u64::saturating_add);
         self.own.container_limit_bytes.saturating_sub(all_bytes)
     }
@@ -220,11 +220,8 @@ mod tests {
 
     #[test]
     fn a_containers_limit_counts_for_its_processes_together() {
-        let inside = |door, bytes| Entry {
-            container: 7,
-            container_limit_bytes: 50,
-            ..entry(door, bytes)
-        };
+        let inside =
+            |door, bytes| Entry { container: 7, container_limit_bytes: 50, ..entry(door, bytes) };
         let elsewhere = Entry { container: 8, ..inside(4, 25) };
         let (beside, outside) = (inside(2, 15), entry(3, 20));
         let others = [beside.clone(), outside.clone(), elsewhere.clone()];

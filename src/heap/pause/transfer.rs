@@ -22,6 +22,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::super::paused_extent::PausedExtent;
 use super::super::saved_bytes::{HostBytes, Place, Saved, SavedBytes};
@@ -266,14 +267,24 @@ fn part_within(run: &Run, range: &Range<u64>) -> Option<Run> {
     (offset < end).then(|| Run { address, offset, bytes: end - offset })
 }
 
-/// A file that is gone once it is closed.
+/// A file that is gone once it is closed. Where the file system has no files without a name, as
+/// overlays before Linux 6.1 and NFS, it has one for a moment.
 fn new_file(folder: &Path) -> std::io::Result<File> {
-    let open = |flags: i32| {
+    let options = |flags: i32| {
         let mut options = File::options();
-        options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE | flags);
-        options.open(folder)
+        options.read(true).write(true).mode(0o600).custom_flags(flags);
+        options
     };
-    open(libc::O_DIRECT).or_else(|_| open(0))
+    let nameless = |flags| options(libc::O_TMPFILE | flags).open(folder);
+    let named = |flags| {
+        static FILES: AtomicU64 = AtomicU64::new(0);
+        let number = FILES.fetch_add(1, Relaxed);
+        let path = folder.join(format!("genesis-backup-{}-{number}", std::process::id()));
+        let file = options(flags).create_new(true).open(&path)?;
+        std::fs::remove_file(&path).map(|()| file)
+    };
+    let opened = nameless(libc::O_DIRECT).or_else(|_| nameless(0));
+    opened.or_else(|_| named(libc::O_DIRECT)).or_else(|_| named(0))
 }
 
 /// The error returned for a driver's error: `Busy` if a stream is captured.
