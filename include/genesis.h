@@ -1884,6 +1884,23 @@ void genesis_torch_pinned_serve(int on);
 // Has the next request of this thread for pinned memory served by Genesis; 0 withdraws that.
 void genesis_torch_pinned_next(int on);
 
+// Writes to `function` the address of a function with the type of `genesis_torch_malloc`, which
+// allocates from the private pool `pool` of the device that it is called for, whatever the calling
+// thread has begun. PyTorch's `CUDAPluggableAllocator` takes it, with `genesis_torch_free` beside it;
+// so a `torch.cuda.MemPool` can have its segments from the pool. The pool must be held while the
+// function is called (`genesis_private_pool_hold`). The same function for the same pool, until
+// `genesis_torch_pool_function_release`. Any thread.
+//
+// Returns `GENESIS_STATUS_OUT_OF_MEMORY` if 32 pools have one.
+//
+// The caller's part:
+// `function` is NULL, which is an error, or points to a writable pointer.
+genesis_status genesis_torch_pool_function_get(genesis_pool_id pool,
+                                               void **function);
+
+// Takes the pool's function back: another pool may have it. Nobody may call it any more.
+genesis_status genesis_torch_pool_function_release(genesis_pool_id pool);
+
 #if defined(GENESIS_HAS_TORCH_POOLS)
 // For `set_begin_allocate_to_pool`: from now on requests on `device` are served from the private
 // pool named by the two numbers, if `filter` returns true for their stream.

@@ -89,6 +89,8 @@ impl Run {
         let registrar: Arc<dyn Registrar> = book.clone();
         let registrar = Some(registrar);
         let options = PoolOptions { communicates: true, registrar, ..PoolOptions::default() };
+        // The tag is known also where the device cannot be opened.
+        heap.begin_tag(REGISTERED).and_then(|()| heap.end_tag()).unwrap();
         let created = heap.create_pool(DEVICE, REGISTERED_POOL, options);
         let is_registered = created.is_ok();
         self.note("a pool for NCCL", created);

@@ -99,6 +99,11 @@ fn one_profile_has_what_both_have() {
     let shape = |devices| Shape { events: 3_000, kept: 2_000, devices, has_sites: true };
     let (first, mut second) = (shaped(shape(1)), shaped(shape(2)));
     second.started_unix_ns += 5_000_000_000;
+    // Their tables differ, so that a wrong index is seen.
+    second.names.iter_mut().for_each(|name| name.push_str(" of the second"));
+    for frame in second.sites.iter_mut().flat_map(|site| &mut site.frames) {
+        frame.file.push_str(" of the second");
+    }
     let both = merge(named(vec![first.clone(), second.clone()]));
     both.validate().unwrap();
     let ordinals: Vec<u32> = both.devices.iter().map(|device| device.ordinal).collect();
@@ -129,6 +134,9 @@ fn one_profile_has_what_both_have() {
     let of_second = both.history.events.iter().filter(|event| event.device > 0);
     let expected: Vec<_> = second.history.events.iter().map(|event| said(&second, event)).collect();
     assert_eq!(of_second.map(|event| said(&both, event)).collect::<Vec<_>>(), expected);
+    let moved = both.history.events.iter().filter(|event| event.device > 0);
+    let times = moved.map(|event| event.time_ns - 5_000_000_000);
+    assert!(times.eq(second.history.events.iter().map(|event| event.time_ns)));
     assert_eq!(merge(named(vec![second.clone()])), second, "one alone is what it was");
     // So are what is live, and the segments.
     let live_of = |profile: &Profile, devices: std::ops::Range<u32>| {

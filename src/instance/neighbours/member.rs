@@ -74,6 +74,8 @@ impl Member {
             ..Entry::default()
         };
         let register = Register::join(&path, &card, &own).map_err(|error| named(&error))?;
+        // At once: another thread may fork.
+        let _watched = Watched::new(register.descriptor());
         // Both under one lock, so that guarantees never exceed the device.
         register.exclusively(|| {
             let others = register.others().unwrap_or_default();
@@ -87,7 +89,7 @@ impl Member {
         let member = Self {
             device: device.ordinal(),
             uuid: card.uuid,
-            _watched: Watched::new(register.descriptor()),
+            _watched,
             register,
             own: Mutex::new(own),
             limit_bytes: AtomicU64::new(NO_LIMIT),
@@ -132,6 +134,9 @@ impl Member {
             let own = lock(&self.own);
             self.neighbourhood(&own)
         };
+        // Those who did not answer because they have ended are not to be remembered.
+        let is_there = |door: &u64| all.others.iter().any(|other| other.door == *door);
+        lock(&self.silent).retain(is_there);
         let helpers = all.helpers(bytes, now_ns());
         let asked: Vec<(&Entry, u64)> = if round == 0 {
             all.asked(helpers, missing_bytes)
