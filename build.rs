@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files of the C interface: its functions and their types.
-const SOURCES: [&str; 37] = [
+const SOURCES: [&str; 38] = [
     "src/base/backup.rs",
     "src/base/error.rs",
     "src/base/gauge.rs",
@@ -42,6 +42,7 @@ const SOURCES: [&str; 37] = [
     "src/ffi/torch/history.rs",
     "src/ffi/torch/report.rs",
     "src/ffi/torch/pinned.rs",
+    "src/ffi/torch/pool_functions.rs",
     "src/ffi/torch/pools.rs",
     "src/ffi/trace.rs",
     "src/observe/stats.rs",

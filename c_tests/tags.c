@@ -77,6 +77,46 @@ static void every_backup_keeps_contents(void)
     }
 }
 
+/* How far a pause or resume is, as it was last told. */
+struct progress {
+    size_t calls;
+    size_t done_bytes;
+    size_t total_bytes;
+};
+
+static void note_progress(void *user_data, size_t done_bytes, size_t total_bytes)
+{
+    struct progress *progress = (struct progress *)user_data;
+    CHECK(progress->calls == 0 ? done_bytes == 0 : done_bytes >= progress->done_bytes);
+    CHECK(progress->calls == 0 || total_bytes == progress->total_bytes);
+    /* It may call functions of the library, except those that pause and resume. */
+    CHECK_FAILS(GENESIS_STATUS_BUSY, genesis_tag_pause("progress", 1));
+    progress->calls += 1;
+    progress->done_bytes = done_bytes;
+    progress->total_bytes = total_bytes;
+}
+
+static void progress_is_told(void)
+{
+    const size_t size = 5 * MIB;
+    unsigned char *block = tagged_block("progress", size, 31);
+    for (int is_resume = 0; is_resume < 2; is_resume++) {
+        struct progress progress;
+        memset(&progress, 0, sizeof progress);
+        CHECK_OK(genesis_progress_callback_set(note_progress, &progress));
+        if (is_resume) {
+            CHECK_OK(genesis_tag_resume("progress"));
+        } else {
+            CHECK_OK(genesis_tag_pause("progress", 1));
+        }
+        CHECK_OK(genesis_progress_callback_set(NULL, NULL));
+        CHECK(progress.calls >= 2 && progress.total_bytes >= size);
+        CHECK(progress.done_bytes == progress.total_bytes);
+    }
+    CHECK(is_filled(block, size, 31));
+    genesis_free(block, 0, STREAM(1));
+}
+
 static void a_block_alone_is_paused(void)
 {
     CHECK_OK(genesis_tag_push("alone"));
@@ -232,6 +272,7 @@ int main(void)
         contents_are_kept();
         every_backup_keeps_contents();
         a_block_alone_is_paused();
+        progress_is_told();
         misuse_is_reported();
     } else {
         others_have_none();

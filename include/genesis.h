@@ -642,6 +642,11 @@ typedef struct {
 // and must not throw.
 typedef void (*genesis_tag_visitor)(void *user_data, const genesis_tag_usage *usage);
 
+// Called while a pause or resume copies contents, of which `done_bytes` of `total_bytes` are where
+// they are to be. It may call any function of the library, but a pause or resume returns
+// `GENESIS_STATUS_BUSY`; it must not throw.
+typedef void (*genesis_progress_callback)(void *user_data, size_t done_bytes, size_t total_bytes);
+
 // Receives the address of a block.
 typedef void (*genesis_torch_on_block)(void *ptr);
 
@@ -1719,6 +1724,14 @@ genesis_status genesis_tag_pause_with(const char *tag,
                                       int backup,
                                       uint64_t version);
 
+// Has `callback` called during each pause and resume that the calling thread makes and that copies
+// contents: with 0 bytes, after each piece of at most 256 MiB, and with all bytes. It takes the
+// place of the thread's callback before; NULL: none.
+//
+// The caller's part:
+// `callback` and `user_data` stay valid until the thread sets another callback or ends.
+genesis_status genesis_progress_callback_set(genesis_progress_callback callback, void *user_data);
+
 // `genesis_tag_resume` of all tags, all of them or none.
 genesis_status genesis_tags_resume(void);
 
@@ -1870,6 +1883,23 @@ void genesis_torch_pinned_serve(int on);
 
 // Has the next request of this thread for pinned memory served by Genesis; 0 withdraws that.
 void genesis_torch_pinned_next(int on);
+
+// Writes to `function` the address of a function with the type of `genesis_torch_malloc`, which
+// allocates from the private pool `pool` of the device that it is called for, whatever the calling
+// thread has begun. PyTorch's `CUDAPluggableAllocator` takes it, with `genesis_torch_free` beside it;
+// so a `torch.cuda.MemPool` can have its segments from the pool. The pool must be held while the
+// function is called (`genesis_private_pool_hold`). The same function for the same pool, until
+// `genesis_torch_pool_function_release`. Any thread.
+//
+// Returns `GENESIS_STATUS_OUT_OF_MEMORY` if 32 pools have one.
+//
+// The caller's part:
+// `function` is NULL, which is an error, or points to a writable pointer.
+genesis_status genesis_torch_pool_function_get(genesis_pool_id pool,
+                                               void **function);
+
+// Takes the pool's function back: another pool may have it. Nobody may call it any more.
+genesis_status genesis_torch_pool_function_release(genesis_pool_id pool);
 
 #if defined(GENESIS_HAS_TORCH_POOLS)
 // For `set_begin_allocate_to_pool`: from now on requests on `device` are served from the private

@@ -136,6 +136,7 @@ subjects! {
     identity: "identity.c", ONE, ignore = "nightly";
     limits: "limits.c", EACH, ignore = "nightly";
     logging: "logging.c", ONE, ignore = "nightly";
+    many_gpus: "many_gpus.c", EACH, ignore = "nightly";
     named: "named.c", ONE, ignore = "nightly";
     null_arguments: "null_arguments.c", ONE;
     nvtx: "nvtx.c", ONE, ignore = "nightly";

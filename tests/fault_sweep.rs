@@ -20,12 +20,12 @@ mod support;
 mod verdict;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use genesis::base::size::MIB;
 use genesis::base::{Backup, DeviceOrdinal, Error, StreamHandle};
 use genesis::config::{DebugModes, ElasticPolicy, PoolType, Settings};
-use genesis::heap::{Keeping, PoolId};
+use genesis::heap::{Keeping, PoolId, PoolOptions, Registrar};
 use genesis::observe::Statistics;
 use simgpu::{Call, CaptureMode, Code, StoreKind, Target, Times, Usage, Work};
 
@@ -33,7 +33,7 @@ use support::{A, B, C, DEVICE, Random, Rig, Subject, tier};
 use verdict::{Fault, Outcome, Outcomes, judge, statuses};
 
 /// The kinds of call the program makes of the heap's driver.
-const KINDS: [Call; 23] = [
+const KINDS: [Call; 24] = [
     Call::MemoryInfo,
     Call::Allocate,
     Call::Free,
@@ -57,6 +57,7 @@ const KINDS: [Call; 23] = [
     Call::CopyToDevice,
     Call::HostRegister,
     Call::HostUnregister,
+    Call::CanAccessPeer,
 ];
 /// Those it makes of its own.
 const OWN_KINDS: [Call; 4] =
@@ -66,6 +67,9 @@ const LIMITED: &str = "limited";
 /// A tag that is paused, and a graph's pool that is paused with it.
 const SLEEPING: &str = "sleeping";
 const SLEEPING_POOL: PoolId = PoolId(60, 61);
+/// The tag of a pool for NCCL, and the pool.
+const REGISTERED: &str = "registered";
+const REGISTERED_POOL: PoolId = PoolId(70, 71);
 /// A private pool with a limit.
 const LIMITED_POOL: PoolId = PoolId(50, 51);
 const UNKNOWN: Code = Code(12345);
@@ -248,6 +252,23 @@ fn faults_to_try(count: u64, faults: &[(Code, Times)]) -> Vec<(u64, (Code, Times
     chosen
 }
 
+/// With whom memory is registered: what is.
+#[derive(Debug, Default)]
+struct Book(Mutex<BTreeMap<u64, u64>>);
+
+impl Registrar for Book {
+    fn register(&self, address: u64, bytes: u64) -> bool {
+        let before = self.0.lock().unwrap().insert(address, bytes);
+        assert_eq!(before, None, "{address:#x} is registered twice");
+        true
+    }
+
+    fn deregister(&self, address: u64, bytes: u64) {
+        let before = self.0.lock().unwrap().remove(&address);
+        assert_eq!(before, Some(bytes), "{address:#x} is not registered");
+    }
+}
+
 /// The program, on its way.
 struct Run {
     rig: Rig,
@@ -257,6 +278,8 @@ struct Run {
     seen: Seen,
     fault: Option<Fault>,
     is_struck: bool,
+    /// At the end nothing is registered.
+    books: Vec<Arc<Book>>,
 }
 
 impl Run {
@@ -270,7 +293,7 @@ impl Run {
         }
         let seen = Seen::default();
         let (outcomes, live, is_struck) = (Vec::new(), BTreeMap::new(), false);
-        let mut run = Self { rig, outcomes, live, seen, fault, is_struck };
+        let mut run = Self { rig, outcomes, live, seen, fault, is_struck, books: Vec::new() };
         (program.run)(&mut run);
         run
     }
@@ -386,6 +409,9 @@ impl Run {
         self.allocate("the next request", 512, A).expect("it works");
         let heap = self.rig.heap.clone();
         self.rig.finish();
+        for book in self.books {
+            assert_eq!(*book.0.lock().unwrap(), BTreeMap::new(), "still registered");
+        }
         for usage in heap.tag_usage(DEVICE).unwrap() {
             assert_eq!((usage.live_bytes, usage.live_blocks), (0, 0), "{usage:?}");
         }

@@ -57,6 +57,21 @@ fn files_cannot_be_written() {
     }
 }
 
+/// A backup then has a name for a moment.
+#[test]
+fn no_files_without_a_name() {
+    let mut shared = compiler(C99);
+    shared.args(["-shared", "-fPIC"]);
+    let source = "host_failures/no_nameless_files.c";
+    let library = compile_by(shared, "preloaded", source, C99, false);
+    let program = program("no_nameless_files");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("backups");
+    std::fs::create_dir_all(&folder).unwrap();
+    let service = ("GENESIS_BACKUP_FOLDER", folder.to_str().unwrap());
+    ends_well(command(&program).arg("to-disk").env("LD_PRELOAD", &library), service);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "a file is left");
+}
+
 /// The program, in a file of the test's own.
 fn program(prefix: &str) -> PathBuf {
     compile(prefix, "host_failures/program.c", C99, true)

@@ -14,6 +14,8 @@ mod blocks;
 mod failures;
 #[path = "pause/pools.rs"]
 mod pools;
+#[path = "pause/progress.rs"]
+mod progress;
 #[path = "pause/sharing.rs"]
 mod sharing;
 mod support;

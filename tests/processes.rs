@@ -8,6 +8,9 @@ mod programs;
 #[path = "support/tier.rs"]
 mod tier;
 
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -323,4 +326,41 @@ fn without_a_driver_cuda_is_an_error() {
     assert!(said[1..].iter().all(|line| line.contains(&status)), "{said:?}");
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(errors[0].starts_with("genesis: libcuda.so.1"), "{errors:?}");
+}
+
+/// What a process says of a pause that takes longer than a second: on a terminal, or not.
+fn said_of_a_pause(variables: &[(&str, &str)], is_terminal: bool) -> String {
+    let name = format!("progress-{}-{is_terminal}", variables.len());
+    let mut command = command(program(&name, "progress.c"));
+    command.env("GENESIS_BACKEND", "sim").envs(variables.iter().copied());
+    if !is_terminal {
+        return text(&run(&mut command).stderr).to_string();
+    }
+    let (mut main, mut side) = (0, 0);
+    let nothing = std::ptr::null_mut();
+    // SAFETY: both are written; the names and settings may be null.
+    let opened = unsafe {
+        libc::openpty(&raw mut main, &raw mut side, nothing.cast(), nothing.cast(), nothing.cast())
+    };
+    assert_eq!(opened, 0);
+    // SAFETY: both are new, and nobody else's.
+    let (mut main, side) = unsafe { (File::from_raw_fd(main), OwnedFd::from_raw_fd(side)) };
+    let mut child = command.stderr(side).spawn().unwrap();
+    // Its copy of the terminal goes with it, and so the read ends.
+    drop(command);
+    let mut said = Vec::new();
+    // The end of a terminal is an error.
+    let _ = main.read_to_end(&mut said);
+    assert!(child.wait().unwrap().success());
+    text(&said).to_string()
+}
+
+#[test]
+fn a_terminal_shows_how_far_a_long_pause_is() {
+    let shown = [("GENESIS_PROGRESS", "on")];
+    let said = said_of_a_pause(&shown, true);
+    assert!(said.contains("\rgenesis: pausing: 512.00 MiB of 600.00 MiB, "), "{said:?}");
+    assert!(said.ends_with("\r\x1b[K") && !said.contains("resuming"), "{said:?}");
+    assert_eq!(said_of_a_pause(&[], true), "", "only if it is wanted");
+    assert_eq!(said_of_a_pause(&shown, false), "", "only on a terminal");
 }

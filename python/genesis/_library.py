@@ -220,6 +220,8 @@ PoolMap = ctypes.CFUNCTYPE(
 PoolUnmap = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
 #: ``genesis_neighbour_visitor``.
 NeighbourVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_structs.CNeighbour))
+#: ``genesis_progress_callback``.
+ProgressCallback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
 #: ``genesis_live_block_visitor``.
 LiveBlockVisitor = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CLiveBlock))
 
@@ -264,6 +266,9 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_pool_stats_get": (_Status, [_Int, _Int, _Pointer(CPoolStats)]),
     "genesis_live_blocks_visit": (_Status, [_Int, _Size, LiveBlockVisitor, ctypes.c_void_p]),
     "genesis_neighbours_visit": (_Status, [_Int, NeighbourVisitor, ctypes.c_void_p]),
+    "genesis_progress_callback_set": (_Status, [ProgressCallback, _Address]),
+    "genesis_torch_pool_function_get": (_Status, [CPoolId, _Pointer(_Address)]),
+    "genesis_torch_pool_function_release": (_Status, [CPoolId]),
     "genesis_private_pool_create": (_Status, [_Int, CPoolId, _Int, _Pointer(CPoolSource)]),
     "genesis_private_pool_communication_create": (
         _Status,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Optional, Union
 
-from . import _library, _sizes
+from . import _library, _progress, _sizes
 
 _ALL_DEVICES = -1
 _UNCHANGED: Final[Any] = object()
@@ -120,7 +120,11 @@ def backup_number(backup: str) -> int:
 
 
 def pause(
-    name: Optional[str] = None, *, keep: Union[bool, str, None] = True, version: int = 0
+    name: Optional[str] = None,
+    *,
+    keep: Union[bool, str, None] = True,
+    version: int = 0,
+    progress: _progress.Progress = False,
 ) -> None:
     """Returns the physical memory of the tag ``name``, or of all tags, to the driver, on all
     devices: all of it, or none if that fails. Memory of private pools with the tag goes as well
@@ -135,6 +139,10 @@ def pause(
     in host memory after :func:`resume`, and the next pause with the same number copies nothing,
     unless tensors of the tag have come or gone. With another number it copies into the same memory.
 
+    With ``progress`` a terminal or a notebook shows how far it is, by tqdm if that is installed, once
+    it takes longer than a second; or ``progress(done, total)`` is called, in bytes: with 0, after
+    each piece of at most 256 MiB, and with all.
+
     Raises :class:`genesis.InvalidArgumentError` for a name never used as a tag, and
     :class:`genesis.BusyError` while a graph is being captured or another thread pauses. A failure
     changes nothing.
@@ -143,20 +151,22 @@ def pause(
         number = _AS_TAGGED
     else:
         number = backup_number(keep) if isinstance(keep, str) else int(keep)
-    _library.call("genesis_tag_pause_with", (name or "").encode(), number, version)
+    with _progress.during("pausing", progress):
+        _library.call("genesis_tag_pause_with", (name or "").encode(), number, version)
 
 
-def resume(name: Optional[str] = None) -> None:
+def resume(name: Optional[str] = None, *, progress: _progress.Progress = False) -> None:
     """Restores the memory of the tag ``name``, or of all tags, at the same addresses and with the
-    kept contents. Does nothing if it is not paused.
+    kept contents. Does nothing if it is not paused. ``progress`` is that of :func:`pause`.
 
     Raises :class:`genesis.OutOfMemoryError` if memory is short even after the cache was emptied;
     the tag then stays paused, with its kept contents.
     """
-    if name:
-        _library.call("genesis_tag_resume", name.encode())
-    else:
-        _library.call("genesis_tags_resume")
+    with _progress.during("resuming", progress):
+        if name:
+            _library.call("genesis_tag_resume", name.encode())
+        else:
+            _library.call("genesis_tags_resume")
 
 
 def generation(name: str) -> int:

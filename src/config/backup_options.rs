@@ -102,6 +102,19 @@ pub(super) const RETAIN: OptionSpec = OptionSpec {
     show: |settings| show_switch(settings.backup_retain).to_owned(),
 };
 
+/// Whether users see how far it is.
+pub(super) const PROGRESS: OptionSpec = OptionSpec {
+    name: "GENESIS_PROGRESS",
+    aliases: &[],
+    values: "`on` or `off`",
+    summary: "Whether a terminal shows how far a pause or resume is that takes longer than a second.",
+    help: "It is a line on standard error, which is erased at the end. Nothing is written where that \
+           is no terminal.",
+    runtime: true,
+    parse: |settings, text| assign(&mut settings.shows_progress, switch(text)),
+    show: |settings| show_switch(settings.shows_progress).to_owned(),
+};
+
 /// torch_memory_saver's name for what is in no region of another name.
 fn saver_tag() -> String {
     "default".to_owned()

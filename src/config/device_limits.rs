@@ -7,7 +7,8 @@
 //! | `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` | MPS's | `0=1G,1=512MB` |
 //! | `dmem.max` of the control group and of those around it | the kernel's | `drm/0000:03:00.0/vram0 1073741824` |
 //!
-//! Of HAMi's and MPS's the lower one counts. The kernel's is read when a device is opened.
+//! Of HAMi's and MPS's the lower one counts. HAMi's is for all processes of a container together
+//! (`device_register`), MPS's for each. The kernel's is read when a device is opened.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -36,7 +37,7 @@ pub(super) fn parse(text: &str) -> Read<DeviceLimits> {
         let device = whole(device.trim(), 0..=MOST_DEVICES - 1)?;
         Ok((device, optional(size.trim(), UNLIMITED, bytes)?))
     });
-    Ok(DeviceLimits { others: None, named: named.collect::<Read<_>>()? })
+    Ok(DeviceLimits { named: named.collect::<Read<_>>()?, ..DeviceLimits::default() })
 }
 
 /// What [`parse`] reads back.
@@ -58,19 +59,19 @@ pub(super) fn from_others(
         let text = text.trim();
         Some(parse(text).map_err(|mistake| format!("{name}={text}: {mistake}")))
     };
-    let hami = read(HAMI).transpose()?.unwrap_or_default();
+    let mut hami = read(HAMI).transpose()?.unwrap_or_default();
     let mps = read(MPS).transpose()?.unwrap_or_default();
     let others = lower(hami.others, mps.others);
     let mut all = DeviceLimits { others, ..DeviceLimits::default() };
-    for device in 0..MOST_DEVICES {
-        let of_one = read(&format!("{HAMI}_{device}")).transpose()?;
-        let ordinal = DeviceOrdinal(device);
-        let of_hami = of_one.map_or(hami.of(ordinal), |limits| limits.of(ordinal));
-        let bytes = lower(of_hami, mps.of(ordinal));
+    for ordinal in (0..MOST_DEVICES).map(DeviceOrdinal) {
+        let of_one = read(&format!("{HAMI}_{}", ordinal.0)).transpose()?;
+        hami.named.extend(of_one.map(|limits| (ordinal.0, limits.of(ordinal))));
+        let bytes = lower(hami.of(ordinal), mps.of(ordinal));
         if bytes != all.others {
-            all.named.insert(device, bytes);
+            all.named.insert(ordinal.0, bytes);
         }
     }
+    all.container = (hami != DeviceLimits::default()).then(|| Box::new(hami));
     Ok(all)
 }
 
@@ -145,6 +146,14 @@ mod tests {
         assert_eq!(of(&[(MPS, "0=1G,1=512MB")]), Ok([Some(GIB), Some(512 * MIB), None]));
         let both = [(HAMI, "2G"), (MPS, "0=1G,1=3G")];
         assert_eq!(of(&both), Ok([Some(GIB), Some(2 * GIB), Some(2 * GIB)]));
+        let of_container = |variables: &[(&str, &str)]| {
+            let environment = variables.iter().map(|(name, value)| (name.into(), value.into()));
+            let limits = from_others(&environment.collect()).unwrap();
+            [0, 1, 2].map(|device| limits.of_container(DeviceOrdinal(device)))
+        };
+        assert_eq!(of_container(&one), [Some(4 * GIB), Some(900 * KIB), Some(4 * GIB)]);
+        assert_eq!(of_container(&both), [Some(2 * GIB); 3], "MPS's are each process's own");
+        assert_eq!(of_container(&[(MPS, "0=1G")]), [None; 3]);
         let wrong = of(&[("CUDA_DEVICE_MEMORY_LIMIT_1", "a lot")]).unwrap_err();
         assert!(wrong.starts_with("CUDA_DEVICE_MEMORY_LIMIT_1=a lot: not a size"), "{wrong}");
     }

@@ -200,12 +200,19 @@ pub struct DeviceLimits {
     /// On those that are not named.
     pub(super) others: Option<u64>,
     pub(super) named: BTreeMap<u32, Option<u64>>,
+    /// The part of them that all processes of a container have together: HAMi's.
+    pub(super) container: Option<Box<Self>>,
 }
 
 impl DeviceLimits {
     /// The limit of a device; `None` if it has none.
     pub fn of(&self, device: DeviceOrdinal) -> Option<u64> {
         self.named.get(&device.0).copied().unwrap_or(self.others)
+    }
+
+    /// The limit that all processes of the container have together; `None` if there is none.
+    pub fn of_container(&self, device: DeviceOrdinal) -> Option<u64> {
+        self.container.as_ref()?.of(device)
     }
 }
 
@@ -263,6 +270,8 @@ pub struct Settings {
     pub backup_folder: Option<String>,
     /// Whether what was saved of paused memory stays after it was resumed.
     pub backup_retain: bool,
+    /// Whether a terminal shows how far a pause or resume is.
+    pub shows_progress: bool,
     /// The tag of threads that have begun none; `None` for no tag.
     pub default_tag: Option<String>,
     /// What is kept of the memory of that tag while it is paused.
@@ -349,6 +358,7 @@ impl Default for Settings {
             forecast_steps: Some(1000),
             backup_folder: None,
             backup_retain: false,
+            shows_progress: false,
             default_tag: None,
             default_backup: Backup::None,
             saver_backup: Backup::Pinned,

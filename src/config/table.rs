@@ -400,6 +400,7 @@ pub static OPTIONS: &[OptionSpec] = &[
     backup::SAVER_BACKUP,
     backup::FOLDER,
     backup::RETAIN,
+    backup::PROGRESS,
     OptionSpec {
         name: "GENESIS_PRELOAD",
         aliases: &[],

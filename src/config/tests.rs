@@ -74,6 +74,7 @@ fn unusual() -> Settings {
         gc_age_seconds: Some(1e-9),
         backup_folder: Some("/var/a folder".to_owned()),
         backup_retain: true,
+        shows_progress: true,
         default_tag: Some("all of it".to_owned()),
         default_backup: Backup::Disk,
         saver_backup: Backup::Pageable,

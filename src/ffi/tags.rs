@@ -1,12 +1,14 @@
 //! Tags name the allocations of a thread, so that they can be limited, paused and resumed.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 
 use super::boundary::{self, text};
+use super::callbacks::UserData;
 use super::private_pools::PoolId;
 use super::{ALL_DEVICES, ordinal, pointer, write_required};
 use crate::base::{Backup, DeviceOrdinal, Error, Result, Status};
-use crate::heap::{Keeping, TagUsage as Usage};
+use crate::heap::{Keeping, ProgressCallback, TagUsage as Usage, set_progress_callback};
 use crate::instance;
 
 /// Stands for the backup that a tag was pushed with.
@@ -181,6 +183,36 @@ pub unsafe extern "C" fn genesis_tag_pause_with(
         // SAFETY: the caller's contract.
         let tag = unsafe { text(tag, "tag")? };
         instance::heap()?.pause_tags((!tag.is_empty()).then_some(tag), keeping)
+    })
+}
+
+/// Called while a pause or resume copies contents, of which `done_bytes` of `total_bytes` are where
+/// they are to be. It may call any function of the library, but a pause or resume returns
+/// `GENESIS_STATUS_BUSY`; it must not throw.
+#[allow(non_camel_case_types)]
+pub type genesis_progress_callback =
+    Option<unsafe extern "C" fn(user_data: *mut c_void, done_bytes: usize, total_bytes: usize)>;
+
+/// Has `callback` called during each pause and resume that the calling thread makes and that copies
+/// contents: with 0 bytes, after each piece of at most 256 MiB, and with all bytes. It takes the
+/// place of the thread's callback before; NULL: none.
+///
+/// # Safety
+/// `callback` and `user_data` stay valid until the thread sets another callback or ends.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_progress_callback_set(
+    callback: genesis_progress_callback,
+    user_data: *mut c_void,
+) -> Status {
+    let user_data = UserData(user_data);
+    boundary::status(|| {
+        set_progress_callback(callback.map(|callback| -> ProgressCallback {
+            Arc::new(move |done_bytes, total_bytes| {
+                // SAFETY: the caller keeps both valid, by the contract of this function.
+                unsafe { callback(user_data.get(), done_bytes as usize, total_bytes as usize) }
+            })
+        }));
+        Ok(())
     })
 }
 

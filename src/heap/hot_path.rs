@@ -12,7 +12,7 @@
 use super::choice::Choice;
 use super::lane::{Lane, LaneGuard, LaneKey, LaneState};
 use super::policy::{DEBUGGING, LISTENING, SHARING, TAGGED, TIMING};
-use super::pools::PoolNumber;
+use super::pools::{PoolId, PoolNumber};
 use super::state::{Climb, DeviceHeap, Heap};
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::driver::Code;
@@ -83,6 +83,26 @@ impl Heap {
             return Err(too_large(requested_bytes));
         };
         device.allocate_apart(device.current_tags(), stream, (bytes, bytes), true)
+    }
+
+    /// [`Self::allocate_on`] from the private pool `pool`, which is held, whatever the thread has begun.
+    #[cold]
+    pub fn allocate_from(
+        &self,
+        pool: PoolId,
+        requested_bytes: u64,
+        device: DeviceOrdinal,
+        stream: Stream,
+    ) -> Result<u64> {
+        if requested_bytes == 0 {
+            return Ok(self.notes.allocated_nothing(device, stream.handle));
+        }
+        let device = self.device(device)?;
+        let Some(block_bytes) = device.sizing.block_bytes(requested_bytes) else {
+            return Err(too_large(requested_bytes));
+        };
+        let number = device.pools.number_of(pool)?;
+        device.allocate_apart(number, stream, (requested_bytes, block_bytes), false)
     }
 
     /// Frees the block at `address`; does nothing for address 0.

@@ -18,7 +18,6 @@ use super::lane::{Lane, LaneGuard, NO_REQUEST};
 use super::state::{Climb, Pressure, Rung};
 use crate::base::{Result, blocking};
 use crate::driver::{self, Call, Code, DriverError, Event};
-use crate::memory::Taken;
 use crate::observe::Tallies;
 use crate::order::Step;
 
@@ -93,20 +92,11 @@ impl Climb<'_> {
     }
 
     fn after_asking_neighbours(&self) -> Rung {
-        let Self { device, block_bytes, .. } = *self;
-        let ledger = &device.ledger;
         let mut served = Ok(None);
-        // Nobody can help against a limit of our own.
-        let is_allowed = ledger.room_bytes() >= device.backing.charged_bytes(block_bytes);
-        if let Some(neighbours) = ledger.neighbours().filter(|_| is_allowed) {
-            neighbours.ask(device.missing_bytes(block_bytes), &mut || {
-                served = self.after_releasing();
-                match served {
-                    Ok(None) => Taken::Missing(device.missing_bytes(block_bytes)),
-                    _ => Taken::All,
-                }
-            });
-        }
+        self.device.ask_neighbours(self.block_bytes, || {
+            served = self.after_releasing();
+            !matches!(served, Ok(None))
+        });
         served
     }
 

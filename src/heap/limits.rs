@@ -4,6 +4,7 @@ use super::state::DeviceHeap;
 use crate::base::Result;
 use crate::config::Settings;
 use crate::driver::MemoryInfo;
+use crate::memory::{Taken, Wanted};
 
 impl DeviceHeap<'_> {
     /// `Heap::memory_info` of the device.
@@ -21,6 +22,21 @@ impl DeviceHeap<'_> {
         let free_bytes = self.driver.memory_info().map_or(0, |info| info.free_bytes);
         let wanted_bytes = self.backing.charged_bytes(bytes);
         wanted_bytes.saturating_sub(self.room_bytes().min(free_bytes))
+    }
+
+    /// Asks the processes that share the device for what is missing to charge `bytes` more, and calls
+    /// `take` once they gave something, until it returns true or nothing more comes.
+    pub(super) fn ask_neighbours(self, bytes: u64, mut take: impl FnMut() -> bool) {
+        let bytes = self.backing.charged_bytes(bytes);
+        // Nobody can help against a limit of our own.
+        let is_allowed = self.ledger.room_bytes() >= bytes;
+        if let Some(neighbours) = self.ledger.neighbours().filter(|_| is_allowed) {
+            let wanted = Wanted { bytes, missing_bytes: self.missing_bytes(bytes) };
+            neighbours.ask(wanted, &mut || match take() {
+                true => Taken::All,
+                false => Taken::Missing(self.missing_bytes(bytes)),
+            });
+        }
     }
 
     /// How much more may be charged: by the limit, and by what other processes leave.

@@ -72,7 +72,9 @@ mod waits;
 mod watch;
 mod whole;
 
-pub use crate::memory::{Communication, Neighbour, Neighbours, Registrar, SegmentSource, Taken};
+pub use crate::memory::{
+    Communication, Neighbour, Neighbours, Registrar, SegmentSource, Taken, Wanted,
+};
 pub use crate::order::{Stream, StreamKey, StreamName};
 pub use account::TagUsage;
 pub use callbacks::{CallbackId, OutOfMemoryCallback};
@@ -82,7 +84,7 @@ pub use description::{DeviceDescription, LiveBlock, Part, PartState, Region, Str
 #[cfg(feature = "ablations")]
 pub use elastic::ablation;
 pub use elastic::extent_sizes;
-pub use pause::Keeping;
+pub use pause::{Keeping, ProgressCallback, set_progress_callback};
 pub use plan::{DeviceModel, DevicePlan, ExtentPlan, LanePlan, ViewPlan};
 pub use pool_blocks::{Place, PoolBlock};
 pub use pool_limits::PoolUsage;

@@ -17,5 +17,5 @@ pub use directory::{Directory, NO_SLOT, Slot};
 pub use extent_store::ExtentStore;
 pub use extents::{Extent, ExtentId, ExtentTable, View};
 pub use ledger::{Ledger, Refusal};
-pub use neighbours::{Neighbour, Neighbours, Taken};
+pub use neighbours::{Neighbour, Neighbours, Taken, Wanted};
 pub use segment_store::{SegmentSource, SegmentStore};

@@ -21,10 +21,10 @@ pub trait Neighbours: Debug + Send + Sync {
     /// All processes that share the device, this one first.
     fn list(&self) -> Vec<Neighbour>;
 
-    /// Asks the others to give back `bytes`, and calls `take` once some did, again and again while
-    /// more may come of it. What they gave is kept from third ones until this returns. Waits for
-    /// answers for a moment only.
-    fn ask(&self, bytes: u64, take: &mut dyn FnMut() -> Taken);
+    /// Asks the others to give back what is missing for a request, and calls `take` once some did,
+    /// again and again while more may come of it. What they gave is kept from third ones until this
+    /// returns. Waits for answers for a moment only.
+    fn ask(&self, wanted: Wanted, take: &mut dyn FnMut() -> Taken);
 }
 
 /// A process that shares a device. Sizes are in bytes.
@@ -46,6 +46,15 @@ pub struct Neighbour {
     pub limit_bytes: Option<u64>,
     /// Its part of the device; `None`: it has none.
     pub part_bytes: Option<u64>,
+}
+
+/// What a request needs, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// All that it charges.
+    pub bytes: u64,
+    /// As much of that as the device does not have free, or nobody may charge now.
+    pub missing_bytes: u64,
 }
 
 /// What came of an attempt to take what others gave back.

@@ -12,6 +12,7 @@ mod events;
 mod growth;
 mod log;
 mod profile;
+mod progress;
 pub mod publication;
 mod sites;
 mod stats;
@@ -24,6 +25,7 @@ pub use events::{
 pub use growth::{Growth, Outlook, Possible, StepLevels};
 pub use log::{Log, Sink};
 pub use profile::{Beginning, Held, Keeping, Profiler};
+pub use progress::ProgressLine;
 pub use sites::{OTHERS, SiteTable, StackMap, UNKNOWN, location};
 pub use stats::{PoolStatistics, Statistics, Tallies};
 pub use trace::{Recorder, Summary, Target};

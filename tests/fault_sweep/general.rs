@@ -19,6 +19,8 @@ impl Run {
         self.free_all();
         self.sleep_and_wake();
         self.free_all();
+        self.communicate();
+        self.free_all();
         self.run_short_beside_a_capture();
     }
 
@@ -79,6 +81,47 @@ impl Run {
         self.free("while others sleep", guest);
         self.note(WAKE, heap.resume_tags(None));
         self.note("end the graph", heap.release_pool(DEVICE, SLEEPING_POOL));
+    }
+
+    /// A pool for NCCL: what it has is registered, asleep and awake.
+    fn communicate(&mut self) {
+        let (heap, book) = (self.rig.heap.clone(), Arc::new(Book::default()));
+        let registrar: Arc<dyn Registrar> = book.clone();
+        let registrar = Some(registrar);
+        let options = PoolOptions { communicates: true, registrar, ..PoolOptions::default() };
+        // The tag is known also where the device cannot be opened.
+        heap.begin_tag(REGISTERED).and_then(|()| heap.end_tag()).unwrap();
+        let created = heap.create_pool(DEVICE, REGISTERED_POOL, options);
+        let is_registered = created.is_ok();
+        self.note("a pool for NCCL", created);
+        if !is_registered {
+            // It is as any other, if the device can be opened at all.
+            let _ = heap.hold_pool(DEVICE, REGISTERED_POOL, false);
+        }
+        let tagged = heap.set_pool_tag(DEVICE, REGISTERED_POOL, REGISTERED, Backup::Pinned);
+        self.note("its tag", tagged);
+        let begun = heap.begin_pool_of_thread(DEVICE, REGISTERED_POOL);
+        self.note("begin it", begun);
+        let buffers = [MIB, 3 * MIB, 5 * MIB].map(|bytes| self.allocate("buffer", bytes, A));
+        self.free("buffer", buffers[1]);
+        self.note("end it", heap.end_pool(DEVICE, REGISTERED_POOL));
+        let is_there = |address: &u64| book.0.lock().unwrap().contains_key(address);
+        let live = || [buffers[0], buffers[2]].into_iter().flatten();
+        assert!(!is_registered || live().all(|address| is_there(&address)), "not registered");
+        let paused = heap.pause_tags(Some(REGISTERED), Keeping::default());
+        assert!(paused.is_err() || !live().any(|address| is_there(&address)), "still registered");
+        self.note(SLEEP, paused);
+        let resumed = heap.resume_tags(Some(REGISTERED));
+        assert!(
+            resumed.is_err() || !is_registered || live().all(|address| is_there(&address)),
+            "not registered again"
+        );
+        self.note(WAKE, resumed);
+        [buffers[0], buffers[2]].into_iter().for_each(|buffer| self.free("buffer", buffer));
+        for _ in 0..2 {
+            self.note("release it", heap.release_pool(DEVICE, REGISTERED_POOL));
+        }
+        self.books.push(book);
     }
 
     fn grow_and_use_across_streams(&mut self) {

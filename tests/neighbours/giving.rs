@@ -103,6 +103,22 @@ fn segments_are_made_of_what_others_give() {
     town.check(&mut [here, there]);
 }
 
+/// A resume is a request, too.
+#[test]
+fn who_wakes_gets_what_others_have_cached() {
+    let town = Town::new();
+    let mut there = town.peer(&[]);
+    there.do_it("tag push weights");
+    there.malloc(600 * MIB);
+    there.do_it("tag pause weights");
+    let mut here = with_cache(&town, 700 * MIB, &[]);
+    here.malloc(100 * MIB);
+    there.do_it("tag resume weights");
+    assert_eq!(there.number("reserved"), 600 * MIB);
+    assert!(here.number("reserved") >= 100 * MIB);
+    town.check(&mut [here, there]);
+}
+
 #[test]
 fn a_limit_of_ones_own_asks_nobody() {
     let town = Town::new();
@@ -179,6 +195,44 @@ fn letters_of_strangers_change_nothing() {
     assert_eq!(here.number("reserved"), 700 * MIB);
     let mut there = town.peer(&[]);
     there.malloc(600 * MIB);
+}
+
+/// Every process of the machine can read the names of mailboxes, and send letters to them.
+#[test]
+fn answers_of_strangers_promise_nothing() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let town = Town::new();
+    let here = with_cache(&town, 700 * MIB, &[]);
+    let mut there = town.peer(&[]);
+    let door = town.entry(&here, |entry| entry.cached_bytes > 0).door;
+    let own = there.id();
+    stop(&here);
+    there.tell(&format!("malloc {}", 600 * MIB));
+    let socket = UnixDatagram::unbound().unwrap();
+    let (begin, mut sent, mut is_open) = (Instant::now(), 0, true);
+    // The question is open until the neighbour, which is stopped, is waited for no longer.
+    while begin.elapsed() < Duration::from_secs(10) && (sent == 0 || is_open) {
+        let names = fs::read_to_string("/proc/net/unix").unwrap();
+        let names = names.lines().filter_map(|line| line.rsplit_once("@genesis-question-"));
+        is_open = false;
+        for (_, number) in names {
+            is_open = true;
+            let address = format!("genesis-question-{number}");
+            let Ok(number) = u64::from_str_radix(number, 16) else { continue };
+            let kind = u64::from_le_bytes(*b"GNSA\x01\0\0\0");
+            let words = [kind, number, door, u64::MAX / 2, 0, 0, 0, 0];
+            let letter: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+            let address = SocketAddr::from_abstract_name(address).unwrap();
+            sent += u32::from(socket.send_to_addr(&letter, &address).is_ok());
+            let entries = town.entries();
+            let promised = entries.iter().find(|entry| entry.process == own).unwrap();
+            assert_eq!(promised.promised_bytes, 0, "a stranger's promise");
+        }
+    }
+    assert!(there.answer("malloc").is_err());
+    assert!(sent > 0, "no question was seen");
+    signal(&here, libc::SIGCONT);
 }
 
 /// The time of the driver's calls that such a request needs anyway: create, map and access here,

@@ -40,6 +40,42 @@ fn the_device_seems_to_have_what_the_limit_leaves() {
     }
 }
 
+/// HAMi counts the processes of a container together, and so do those that share a device.
+#[test]
+fn the_limit_of_a_container_is_for_all_of_its_processes() {
+    let town = Town::new();
+    let container = [("CUDA_DEVICE_MEMORY_LIMIT", "300m")];
+    let mut outside = town.peer(&[]);
+    let cached = outside.malloc(400 * MIB);
+    outside.free(cached);
+    let (mut one, mut two) = (town.peer(&container), town.peer(&container));
+    let block = one.malloc(200 * MIB);
+    assert_eq!(info(&mut two), (100 * MIB, 300 * MIB));
+    refused(&mut two, 150 * MIB);
+    // What others give back helps only if they are inside.
+    assert_eq!(outside.number("reserved"), 400 * MIB);
+    assert_eq!(info(&mut outside).1, crate::DEVICE_BYTES);
+    one.free(block);
+    two.malloc(250 * MIB);
+    assert!(one.number("reserved") <= 50 * MIB);
+    refused(&mut one, 60 * MIB);
+    // What a process has counts no longer once it is gone.
+    two.kill();
+    one.malloc(290 * MIB);
+    assert_eq!(info(&mut one), (10 * MIB, 300 * MIB));
+    town.check(&mut [outside, one]);
+}
+
+#[test]
+fn without_a_name_a_containers_limit_is_each_processs_own() {
+    let town = Town::new();
+    let alone = [("CUDA_DEVICE_MEMORY_LIMIT", "300m"), ("GENESIS_SHARE", "off")];
+    let (mut one, mut two) = (town.peer(&alone), town.peer(&alone));
+    one.malloc(300 * MIB);
+    assert_eq!(info(&mut two), (300 * MIB, 300 * MIB));
+    two.malloc(300 * MIB);
+}
+
 /// HAMi-core's issue 1181: more is in use than the limit, and 17 TB seem to be free.
 #[test]
 fn a_limit_below_what_is_held_leaves_nothing() {

@@ -23,6 +23,9 @@ impl Worker {
         if is_captured || matches!(way, Way::Pooled | Way::Lending) {
             requested_bytes = 1 + requested_bytes % MIB; // what a pool has stays there
         }
+        if way == Way::Communicating {
+            requested_bytes = 1 + requested_bytes % (6 * MIB);
+        }
         let is_tagged = matches!(way, Way::Tagged | Way::TaggedTwice | Way::Alone);
         match self.allocate_by(way, requested_bytes, place) {
             Ok(0) => assert_eq!(requested_bytes, 0),
@@ -46,7 +49,8 @@ impl Worker {
                     is_read: false,
                     reader: None,
                     is_tagged,
-                    is_pooled: way == Way::Pooled,
+                    is_pooled: matches!(way, Way::Pooled | Way::Communicating),
+                    is_registered: way == Way::Communicating,
                     is_alone: way == Way::Alone,
                     is_captured,
                     is_paused: false,
@@ -59,7 +63,8 @@ impl Worker {
             }
             Err(error) if self.excuses(error.status) => {}
             Err(error) if error.status == Status::LimitReached => {
-                assert!(is_tagged || way == Way::Lending, "{error}");
+                let is_limited = matches!(way, Way::Lending | Way::Communicating);
+                assert!(is_tagged || is_limited, "{error}");
             }
             Err(error) => {
                 assert_eq!(error.status, Status::OutOfMemory, "{error}");
@@ -80,10 +85,13 @@ impl Worker {
                 heap.begin_pool(device, self.pool, Arc::new(filter)).unwrap();
             }
             Way::Lending => heap.begin_pool_of_thread(device, self.lending_pool).unwrap(),
+            Way::Communicating => {
+                heap.begin_pool_of_thread(device, self.communication_pool).unwrap();
+            }
             _ => {}
         }
         let tags: &[&str] = match way {
-            Way::Plain | Way::Pooled | Way::Lending => &[],
+            Way::Plain | Way::Pooled | Way::Lending | Way::Communicating => &[],
             Way::Tagged | Way::Alone => &[&self.tag],
             Way::TaggedTwice => &[EVERYBODYS, &self.tag],
         };
@@ -98,6 +106,7 @@ impl Worker {
         let pool = match way {
             Way::Pooled => self.pool,
             Way::Lending => self.lending_pool,
+            Way::Communicating => self.communication_pool,
             _ => return allocated,
         };
         heap.end_pool(device, pool).unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use genesis::base::{DeviceOrdinal, StreamHandle};
+use genesis::base::{Backup, DeviceOrdinal, StreamHandle};
 use simgpu::{CaptureMode, Graph};
 
 use super::{COMMON_STREAMS, Place, Worker};
@@ -14,17 +14,23 @@ pub(super) enum Captured {
     #[default]
     Nothing,
     /// The stream, and whether the heap was told of the capture.
-    Begun {
-        stream: u64,
-        told: bool,
-    },
+    Begun { stream: u64, told: bool },
     Ended {
         stream: u64,
         graph: Graph,
+        /// Its memory is away.
+        is_paused: bool,
     },
 }
 
 impl Captured {
+    /// The memory of graphs has gone, or is back.
+    pub(super) fn set_paused(&mut self, value: bool) {
+        if let Self::Ended { is_paused, .. } = self {
+            *is_paused = value;
+        }
+    }
+
     pub(super) fn is_begun(&self) -> bool {
         matches!(self, Self::Begun { .. })
     }
@@ -60,6 +66,7 @@ impl Worker {
         let filter =
             move |asked: StreamHandle| asked == handle && std::thread::current().id() == own;
         heap.begin_pool(ordinal, self.capture_pool, Arc::new(filter)).unwrap();
+        heap.set_pool_tag(ordinal, self.capture_pool, &self.tag, Backup::Pageable).unwrap();
         if told {
             heap.begin_capture(ordinal).unwrap();
         }
@@ -82,11 +89,12 @@ impl Worker {
             self.rig.heap.end_capture(ordinal).unwrap();
         }
         self.rig.heap.end_pool(ordinal, self.capture_pool).unwrap();
-        self.captured[device as usize] = Captured::Ended { stream, graph };
+        self.captured[device as usize] = Captured::Ended { stream, graph, is_paused: false };
     }
 
     pub(super) fn launch(&self, device: u32) {
-        let Captured::Ended { stream, graph } = &self.captured[device as usize] else { return };
+        let captured = &self.captured[device as usize];
+        let Captured::Ended { stream, graph, is_paused: false } = captured else { return };
         let stream = self.handle((device, *stream)).0;
         self.rig.machine.graph_launch(device, stream, graph).unwrap();
     }

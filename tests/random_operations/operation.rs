@@ -150,6 +150,8 @@ pub enum Way {
     Pooled,
     /// From a pool of the worker's that is begun for requests, and lends.
     Lending,
+    /// From a pool of the worker's for NCCL and RDMA.
+    Communicating,
 }
 
 /// The mode of a capture.
@@ -184,7 +186,7 @@ pub enum GiveBack {
 pub struct Extent {
     /// Driver calls fail, and memory is taken by others.
     pub faults: bool,
-    /// Memory asked for alone, peers: what only Elastic has.
+    /// Memory asked for alone or for NCCL, peers: what only Elastic has.
     pub is_elastic: bool,
 }
 
@@ -306,6 +308,7 @@ fn draw_way(random: &mut Random, extent: Extent) -> Way {
         16 if extent.is_elastic => Way::Alone,
         17 => Way::Pooled,
         18..20 => Way::Lending,
+        20 if extent.is_elastic => Way::Communicating,
         _ => Way::Plain,
     }
 }

@@ -1,5 +1,5 @@
-//! What a worker pauses and resumes: its tag, with its pool, and blocks that have their memory to
-//! themselves.
+//! What a worker pauses and resumes: its tag, with its pools and its graphs, and blocks that have
+//! their memory to themselves.
 
 use genesis::base::{Backup, Status};
 use genesis::heap::Keeping;
@@ -19,12 +19,16 @@ impl Worker {
         };
         match self.rig.heap.pause_tags(Some(&self.tag), Keeping { backup, version }) {
             Ok(()) => {
-                let goes = |live: &&mut Live| (live.is_tagged || live.is_pooled) && !live.is_paused;
+                self.captured.iter_mut().for_each(|captured| captured.set_paused(true));
+                // The pools of graphs have the tag, too.
+                let is_pooled = |live: &Live| live.is_pooled || live.is_captured;
+                let goes =
+                    |live: &&mut Live| (live.is_tagged || is_pooled(live)) && !live.is_paused;
                 for live in self.live.iter_mut().filter(goes) {
                     live.is_paused = true;
                     // Tags are begun with none, and the pool has one.
                     live.is_kept = match kept {
-                        Kept::AsAllocated => live.is_pooled,
+                        Kept::AsAllocated => is_pooled(live),
                         _ => kept != Kept::None,
                     };
                     self.oracle.pause(live.device as usize, live.allocated_bytes);
@@ -41,6 +45,7 @@ impl Worker {
     pub(super) fn resume(&mut self) {
         match self.rig.heap.resume(&self.tag) {
             Ok(()) => {
+                self.captured.iter_mut().for_each(|captured| captured.set_paused(false));
                 for index in 0..self.live.len() {
                     self.come_back(index);
                 }

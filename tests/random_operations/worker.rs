@@ -5,6 +5,8 @@
 mod blocks;
 #[path = "captures.rs"]
 mod captures;
+#[path = "communication.rs"]
+mod communication;
 #[path = "pauses.rs"]
 mod pauses;
 #[path = "streams.rs"]
@@ -23,6 +25,7 @@ use crate::support::{Rig, status_of};
 use crate::{DEVICES, operation};
 
 use captures::Captured;
+use communication::Book;
 use operation::{GiveBack, OWN_STREAMS, Operation, STREAMS};
 
 /// The streams that all workers use.
@@ -59,10 +62,13 @@ pub struct Worker {
     last_freed: u64,
     /// Its own tag, under which some of its blocks lie, some of them also under [`EVERYBODYS`].
     tag: String,
-    /// Its own private pools on each device: as for a graph, one that lends, one for captures.
+    /// Its own private pools on each device: as for a graph, one that lends, one for captures, and
+    /// under Elastic one for NCCL, with whom its memory is registered.
     pool: PoolId,
     lending_pool: PoolId,
     capture_pool: PoolId,
+    communication_pool: PoolId,
+    book: Arc<Book>,
     captured: Vec<Captured>,
     /// Pairs of devices of which the second has access to the first's memory.
     peers: Vec<(u32, u32)>,
@@ -90,8 +96,10 @@ struct Live {
     /// That stream, unless it has been destroyed.
     reader: Option<Place>,
     is_tagged: bool,
-    /// It is of the worker's own pool, which is paused with the worker's tag and not counted for it.
+    /// It is of one of the worker's own pools that are paused with its tag and not counted for it.
     is_pooled: bool,
+    /// It is of the pool for NCCL.
+    is_registered: bool,
     /// It has its memory to itself.
     is_alone: bool,
     /// It was made while its stream was captured, whose graph uses it.
@@ -125,6 +133,8 @@ impl Worker {
             pool: pool(77),
             lending_pool: pool(78),
             capture_pool: pool(79),
+            communication_pool: pool(80),
+            book: Arc::default(),
             captured: (0..DEVICES).map(|_| Captured::default()).collect(),
             peers: Vec::new(),
             marks: 0,
@@ -137,6 +147,9 @@ impl Worker {
             heap.hold_pool(device, worker.pool, false).unwrap();
             heap.hold_pool(device, worker.lending_pool, true).unwrap();
             heap.set_pool_tag(device, worker.pool, &worker.tag, Backup::Pageable).unwrap();
+            if worker.is_elastic() {
+                worker.create_communication_pool(device);
+            }
         }
         worker
     }
@@ -144,6 +157,7 @@ impl Worker {
     /// Judges what nothing but the whole shows.
     pub fn check(&self) {
         self.check_tag();
+        self.check_registered();
         if self.conduct.is_alone {
             self.oracle.compare(&self.rig, self.is_struck);
             self.oracle.compare_peaks(&self.rig);
@@ -162,7 +176,7 @@ impl Worker {
         }
         self.check();
         for device in (0..DEVICES as u32).map(DeviceOrdinal) {
-            for pool in [self.pool, self.lending_pool] {
+            for pool in [self.pool, self.lending_pool, self.communication_pool] {
                 while self.rig.heap.pool_uses(device, pool).unwrap() > 0 {
                     self.rig.heap.release_pool(device, pool).unwrap();
                 }

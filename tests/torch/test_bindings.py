@@ -76,6 +76,7 @@ TYPES = {
     "genesis_live_block_visitor": _library.LiveBlockVisitor,
     "genesis_tag_visitor": _library.TagVisitor,
     "genesis_neighbour_visitor": _library.NeighbourVisitor,
+    "genesis_progress_callback": _library.ProgressCallback,
     "genesis_compaction_callback": _library.CompactionCallback,
     "genesis_forecast_callback": _library.ForecastCallback,
     # Functions that Python passes by address.

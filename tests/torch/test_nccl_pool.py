@@ -109,6 +109,47 @@ def test_only_elastic_has_it() -> None:
 
 
 @program(modes=("native",))
-def test_it_needs_direct_mode() -> None:
-    with pytest.raises(RuntimeError, match=r"genesis\.torch\.enable"):
+def test_pytorchs_own_pool_has_its_segments_from_it() -> None:
+    pool = genesis.torch.nccl_pool(tag="nccl")
+    assert isinstance(pool, (torch.cuda.MemPool, genesis.torch.NcclPool))
+    outside = block(30 * MIB)
+    with torch.cuda.use_mem_pool(pool):
+        first, second = block(30 * MIB), block(3 * MIB)
+    segments = sorted((one["address"], one["total_size"]) for one in pool.snapshot())
+    assert [size for _, size in segments] == [size for _, size, _ in pool.layout()]
+    assert {first.data_ptr(), second.data_ptr()} <= {address for address, _ in segments}
+    assert outside.data_ptr() not in dict(segments)
+    assert pool.communication.has_file_descriptors
+    held = genesis.stats().reserved_bytes.current
+    genesis.pause("nccl")
+    assert genesis.stats().reserved_bytes.current == 0 < held
+    genesis.resume("nccl")
+    assert (genesis.stats().reserved_bytes.current, pool.generation) == (held, 1)
+    first.zero_()
+    torch.cuda.synchronize()
+    with pytest.raises(torch.OutOfMemoryError), torch.cuda.use_mem_pool(pool):
+        block(1 << 44)
+    del first, second, outside, pool
+    torch.cuda.empty_cache()
+    genesis.empty_cache()
+    assert genesis.stats().reserved_bytes.current == 0
+
+
+@program(modes=("native",))
+def test_so_many_pools_of_pytorchs_own_are_made_one_after_the_other() -> None:
+    for _ in range(40):
+        pool = genesis.torch.nccl_pool()
+        with torch.cuda.use_mem_pool(pool):
+            block(MIB)
+        del pool
+    torch.cuda.empty_cache()
+    pools = [genesis.torch.nccl_pool() for _ in range(32)]
+    with pytest.raises(genesis.OutOfMemoryError, match="32 private pools"):
         genesis.torch.nccl_pool()
+    del pools
+
+
+@program(modes=("native",))
+def test_hooks_need_direct_mode() -> None:
+    with pytest.raises(RuntimeError, match=r"genesis\.torch\.enable"):
+        genesis.torch.nccl_pool(register=print)

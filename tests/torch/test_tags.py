@@ -36,6 +36,30 @@ def test_values_of_a_paused_tag_come_back() -> None:
 
 
 @program(env=REAL_BYTES)
+def test_a_program_can_follow_how_far_a_pause_is() -> None:
+    with genesis.tag("weights"):
+        weights = values(1).cuda()
+    told: list[tuple[int, int]] = []
+
+    def tell(done: int, total: int) -> None:
+        told.append((done, total))
+
+    genesis.pause("weights", progress=tell)
+    size = told[-1][1]
+    assert size >= weights.nbytes
+    assert (told[0], told[-1]) == ((0, size), (size, size))
+    told.clear()
+    # Standard error is no terminal, so nothing is written.
+    genesis.resume("weights", progress=True)
+    genesis.pause("weights")
+    assert told == []
+    genesis.resume("weights", progress=tell)
+    assert told[-1] == (size, size)
+    assert genesis.options.get("progress") == "off"
+    assert torch.equal(weights.cpu(), values(1))
+
+
+@program(env=REAL_BYTES)
 def test_dropped_contents_are_written_anew() -> None:
     with genesis.tag("kv"):
         cache = values(1).cuda()

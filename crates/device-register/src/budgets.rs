@@ -3,6 +3,7 @@
 //! ```text
 //! taken     = max(charged + promised, guarantee)
 //! room      = total − charged − Σ taken of the others        promises do not count within the own guarantee
+//!             at most the container's limit − Σ (charged + promised) of its processes
 //! budget    = guarantee + (total − Σ guarantees) × weight / Σ weights,   at most the limit
 //! spare     = charged − guarantee     for who stays within its budget with what it needs
 //!           = charged − budget        for who goes beyond it
@@ -11,6 +12,9 @@
 //! So a guarantee is kept free for its owner also while it is not used. Budgets only say who gives:
 //! a process below its budget gets what anybody has cached; one above it gets only what others hold
 //! above theirs. Without a weight a process has no budget beyond its guarantee, and gives all else.
+//!
+//! A container's limit counts for all its processes together. What one of them gives back helps the
+//! others against that limit; what a process outside gives does not.
 
 use std::cmp::Reverse;
 
@@ -37,6 +41,28 @@ impl Neighbourhood {
 
     /// How much more the one may charge at `now_ns`, in bytes.
     pub fn room_bytes(&self, now_ns: u64) -> u64 {
+        self.device_room_bytes(now_ns).min(self.container_room_bytes(now_ns))
+    }
+
+    /// What the limit of the one's container leaves, in bytes; `u64::MAX` if it has none.
+    fn container_room_bytes(&self, now_ns: u64) -> u64 {
+        if self.own.container == 0 {
+            return u64::MAX;
+        }
+        let inside = self.others.iter().filter(|other| self.is_beside(other));
+        let taken =
+            inside.map(|other| other.charged_bytes.saturating_add(other.promised_bytes_at(now_ns)));
+        let all_bytes = taken.fold(self.own.charged_bytes, u64::saturating_add);
+        self.own.container_limit_bytes.saturating_sub(all_bytes)
+    }
+
+    /// Returns true if the other is in the one's container, which has a limit.
+    fn is_beside(&self, other: &Entry) -> bool {
+        self.own.container != 0 && other.container == self.own.container
+    }
+
+    /// What the device has left for the one, in bytes.
+    fn device_room_bytes(&self, now_ns: u64) -> u64 {
         let own_bytes = self.own.charged_bytes;
         let left_bytes = |held: &dyn Fn(&Entry) -> u64| {
             let taken = self.others.iter().map(|other| held(other).max(other.guarantee_bytes));
@@ -70,12 +96,24 @@ impl Neighbourhood {
         self.own.charged_bytes.saturating_sub(keeps_bytes)
     }
 
-    /// Whom the one asks for how many of `missing_bytes`: those first that are furthest above their
-    /// budget, each for what it says is cached.
-    pub fn asked(&self, missing_bytes: u64) -> Vec<(&Entry, u64)> {
+    /// Who can help the one to `wanted_bytes` more at `now_ns`: if its container's limit does not leave
+    /// as much, only those in the container.
+    pub fn helpers(&self, wanted_bytes: u64, now_ns: u64) -> impl Iterator<Item = &Entry> {
+        let is_full = self.container_room_bytes(now_ns) < wanted_bytes;
+        let can_help = move |other: &&Entry| other.door != 0 && (!is_full || self.is_beside(other));
+        self.others.iter().filter(can_help)
+    }
+
+    /// Whom of `helpers` the one asks for how many of `missing_bytes`: those first that are furthest
+    /// above their budget, each for what it says is cached.
+    pub fn asked<'a>(
+        &self,
+        helpers: impl Iterator<Item = &'a Entry>,
+        missing_bytes: u64,
+    ) -> Vec<(&'a Entry, u64)> {
         let excess =
             |other: &Entry| i128::from(other.charged_bytes) - i128::from(self.budget_bytes(other));
-        let mut order: Vec<&Entry> = self.others.iter().filter(|other| other.door != 0).collect();
+        let mut order: Vec<&Entry> = helpers.collect();
         order.sort_by_key(|other| Reverse(excess(other)));
         let mut left_bytes = missing_bytes;
         let mut part = |other: &Entry| {
@@ -133,7 +171,7 @@ mod tests {
         let one = with(entry(1, 20), &[everything.clone(), everything.clone()]);
         assert_eq!(one.room_bytes(0), 0);
         assert_eq!(one.budget_bytes(&everything), u64::MAX);
-        assert_eq!(one.asked(5), []);
+        assert_eq!(one.asked(one.helpers(5, 0), 5), []);
         let other = with(everything, &[entry(1, 20)]);
         assert_eq!((other.room_bytes(0), other.spare_bytes(&entry(1, 20), 5)), (0, 0));
     }
@@ -152,9 +190,10 @@ mod tests {
     fn who_holds_most_above_its_budget_is_asked_first_and_for_no_more_than_is_missing() {
         let (some, most) = (entry(2, 30), Entry { cached_bytes: 50, ..entry(3, 60) });
         let all = with(entry(1, 10), &[some.clone(), most.clone(), entry(0, 90)]);
-        assert_eq!(all.asked(55), [(&most, 50), (&some, 5)]);
-        assert_eq!(all.asked(20), [(&most, 20)]);
-        assert_eq!(all.asked(0), []);
+        let asked = |bytes| all.asked(all.helpers(bytes, 0), bytes);
+        assert_eq!(asked(55), [(&most, 50), (&some, 5)]);
+        assert_eq!(asked(20), [(&most, 20)]);
+        assert_eq!(asked(0), []);
     }
 
     #[test]
@@ -176,6 +215,27 @@ mod tests {
         let asker = Entry { weight: 0, ..entry(1, 10) };
         let all = with(own, std::slice::from_ref(&asker));
         assert_eq!(all.spare_bytes(&asker, 80), 70);
-        assert_eq!(all.asked(80), [(&asker, 3)]);
+        assert_eq!(all.asked(all.helpers(80, 0), 80), [(&asker, 3)]);
+    }
+
+    #[test]
+    fn a_containers_limit_counts_for_its_processes_together() {
+        let inside =
+            |door, bytes| Entry { container: 7, container_limit_bytes: 50, ..entry(door, bytes) };
+        let elsewhere = Entry { container: 8, ..inside(4, 25) };
+        let (beside, outside) = (inside(2, 15), entry(3, 20));
+        let others = [beside.clone(), outside.clone(), elsewhere.clone()];
+        let all = with(inside(1, 10), &others);
+        assert_eq!(all.room_bytes(0), 25);
+        let promised = Entry { promised_bytes: 5, ..beside.clone() };
+        assert_eq!(with(inside(1, 10), &[promised]).room_bytes(0), 20);
+        // Each is told its own limit.
+        let other_limit = Entry { container_limit_bytes: 200, ..inside(1, 10) };
+        assert_eq!(with(other_limit, &others).room_bytes(0), 30, "the device's");
+        assert_eq!(with(outside.clone(), &[inside(1, 40), beside.clone()]).room_bytes(0), 25);
+        assert_eq!(with(inside(1, 40), std::slice::from_ref(&beside)).room_bytes(0), 0);
+        // Only those inside help against it.
+        assert_eq!(all.helpers(26, 0).collect::<Vec<_>>(), [&beside]);
+        assert_eq!(all.helpers(25, 0).count(), 3);
     }
 }

@@ -5,7 +5,7 @@ use crate::entry::{ENTRY_BYTES, is_sealed, seal, word_of};
 /// Begins a register.
 const MAGIC: u64 = u64::from_le_bytes(*b"GENSHARE");
 /// The version of the layout.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Where in the head the device's name is.
 const NAME_AT: usize = 48;
 

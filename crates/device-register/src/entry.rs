@@ -1,15 +1,16 @@
-//! An entry: what one process holds and may hold of the device, in 128 bytes.
+//! An entry: what one process holds and may hold of the device, in 144 bytes.
 //!
 //! ```text
-//!   word 0         1                2      3        4     5       6      7          8, 9    10, 11     12 – 15
-//!   │ checksum │ process, weight │ total │ charged │ live │ cached │ limit │ guarantee │ promised │ door, key │ program │
+//!   word 0         1                2      3        4     5       6      7          8, 9    10, 11     12, 13          14 – 17
+//!   │ checksum │ process, weight │ total │ charged │ live │ cached │ limit │ guarantee │ promised │ door, key │ container, limit │ program │
 //! ```
 
 use std::time::Duration;
 
 /// The size of an entry, and of the file's head.
-pub(crate) const ENTRY_BYTES: usize = 128;
+pub(crate) const ENTRY_BYTES: usize = 144;
 const WORDS: usize = ENTRY_BYTES / 8;
+const PROGRAM_AT: usize = 14 * 8;
 const PROGRAM_BYTES: usize = 32;
 
 /// The limit of a process that has none.
@@ -44,6 +45,11 @@ pub struct Entry {
     pub door: u64,
     /// Whoever names it has read this entry.
     pub key: u64,
+    /// The number of its container, if that has a limit for all of its processes together; 0: it has
+    /// none.
+    pub container: u64,
+    /// The most that all processes of the container may hold, as this one was told.
+    pub container_limit_bytes: u64,
     /// The program's name, as far as it fits.
     pub program: String,
 }
@@ -55,9 +61,9 @@ impl Entry {
         self.promised_since_ns = now_ns();
     }
 
-    /// What is promised to it at `now_ns`.
+    /// What is promised to it at `now_ns`. The clock of a container may be ahead of another one's.
     pub(crate) fn promised_bytes_at(&self, now_ns: u64) -> u64 {
-        let age_ns = now_ns.saturating_sub(self.promised_since_ns);
+        let age_ns = now_ns.abs_diff(self.promised_since_ns);
         if u128::from(age_ns) < PROMISE_LASTS.as_nanos() { self.promised_bytes } else { 0 }
     }
 
@@ -75,11 +81,13 @@ impl Entry {
             self.promised_since_ns,
             self.door,
             self.key,
+            self.container,
+            self.container_limit_bytes,
         ];
-        words[2..12].copy_from_slice(&sizes);
+        words[2..14].copy_from_slice(&sizes);
         let mut bytes = bytes_of(&words);
         let name = self.program.floor_char_boundary_of(PROGRAM_BYTES);
-        bytes[12 * 8..][..name.len()].copy_from_slice(name.as_bytes());
+        bytes[PROGRAM_AT..][..name.len()].copy_from_slice(name.as_bytes());
         seal(&mut bytes);
         bytes
     }
@@ -91,7 +99,7 @@ impl Entry {
         }
         let word = |index: usize| word_of(bytes, index);
         let (process, weight) = (word(1) as u32, (word(1) >> 32) as u32);
-        let name = &bytes[12 * 8..];
+        let name = &bytes[PROGRAM_AT..];
         let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
         Some(Self {
             process,
@@ -106,6 +114,8 @@ impl Entry {
             promised_since_ns: word(9),
             door: word(10),
             key: word(11),
+            container: word(12),
+            container_limit_bytes: word(13),
             program: String::from_utf8_lossy(&name[..end]).into_owned(),
         })
     }
@@ -177,6 +187,8 @@ mod tests {
             promised_bytes: 5,
             promised_since_ns: 1,
             key: 3,
+            container: 9,
+            container_limit_bytes: 40 << 30,
             program: "python".to_owned(),
             ..Entry::default()
         }
@@ -216,6 +228,9 @@ mod tests {
         assert_eq!(promised.promised_bytes_at(5), 5);
         assert_eq!(promised.promised_bytes_at(9 + lasts_ns), 5);
         assert_eq!(promised.promised_bytes_at(10 + lasts_ns), 0);
+        // By another clock it may be given in an hour.
+        let ahead = Entry { promised_since_ns: 5 + lasts_ns, ..entry() };
+        assert_eq!((ahead.promised_bytes_at(5), ahead.promised_bytes_at(6)), (0, 5));
         assert!(now_ns() <= now_ns());
     }
 }

@@ -239,6 +239,9 @@ fn the_doctor_names_an_instance_of_a_gpu_and_the_limits_set_outside() {
     assert!(text.contains(line), "{text}");
     assert!(text.contains("ok     limit     0: 3.00 GiB by GENESIS_DEVICE_LIMITS\n"), "{text}");
     assert!(text.contains("3.00 GiB of 3.00 GiB free"), "{text}");
+    assert!(text.contains("3.00 GiB for each process of the container"), "{text}");
+    let shared = doctor(&[("CUDA_DEVICE_MEMORY_LIMIT", "3g"), ("GENESIS_SHARE", "doctors")]);
+    assert!(shared.contains("3.00 GiB for all processes of the container together"), "{shared}");
     let text = doctor(&[("SIMCUDA_MIG", "1g.10gb")]);
     assert!(text.contains("0: MIG-73696d63-7564-612d-696e-73742e000000"), "{text}");
     assert!(text.contains("Simulated H100 MIG 1g.10gb"), "{text}");

@@ -58,6 +58,16 @@ fn the_fullest_and_the_odd_one_are_named() {
 }
 
 #[test]
+fn the_fullest_is_the_one_with_the_least_left_and_of_two_none_is_odd() {
+    let mut small = process(&[30]);
+    small.devices[0].usable_bytes = 40 * GIB;
+    let report = text::ranks(&named(vec![process(&[60]), small]));
+    let line = "The fullest: rank 1, with 10.0 GiB left at its peak";
+    assert!(report.lines().any(|found| found == line), "{report}");
+    assert!(!report.contains("odd one") && !report.contains("unlike"), "{report}");
+}
+
+#[test]
 fn of_many_the_lowest_and_the_highest_are_shown() {
     let mut processes = vec![process(&[20]); 8];
     processes[5] = process(&[21]);
@@ -89,6 +99,11 @@ fn one_profile_has_what_both_have() {
     let shape = |devices| Shape { events: 3_000, kept: 2_000, devices, has_sites: true };
     let (first, mut second) = (shaped(shape(1)), shaped(shape(2)));
     second.started_unix_ns += 5_000_000_000;
+    // Their tables differ, so that a wrong index is seen.
+    second.names.iter_mut().for_each(|name| name.push_str(" of the second"));
+    for frame in second.sites.iter_mut().flat_map(|site| &mut site.frames) {
+        frame.file.push_str(" of the second");
+    }
     let both = merge(named(vec![first.clone(), second.clone()]));
     both.validate().unwrap();
     let ordinals: Vec<u32> = both.devices.iter().map(|device| device.ordinal).collect();
@@ -119,5 +134,58 @@ fn one_profile_has_what_both_have() {
     let of_second = both.history.events.iter().filter(|event| event.device > 0);
     let expected: Vec<_> = second.history.events.iter().map(|event| said(&second, event)).collect();
     assert_eq!(of_second.map(|event| said(&both, event)).collect::<Vec<_>>(), expected);
+    let moved = both.history.events.iter().filter(|event| event.device > 0);
+    let times = moved.map(|event| event.time_ns - 5_000_000_000);
+    assert!(times.eq(second.history.events.iter().map(|event| event.time_ns)));
     assert_eq!(merge(named(vec![second.clone()])), second, "one alone is what it was");
+    // So are what is live, and the segments.
+    let live_of = |profile: &Profile, devices: std::ops::Range<u32>| {
+        let of_devices = profile.live.iter().filter(|block| devices.contains(&block.device));
+        let said = of_devices.map(|block| {
+            let stream = &profile.streams[block.stream as usize];
+            let (key, device) = (stream.key, stream.device - devices.start);
+            (block.block_bytes, profile.site(block.site).clone(), key, device)
+        });
+        let mut said: Vec<String> = said.map(|block| format!("{block:?}")).collect();
+        said.sort();
+        said
+    };
+    assert!(!second.live.is_empty() && !second.timelines.is_empty() && !second.sizes.is_empty());
+    assert_eq!(live_of(&both, 0..1), live_of(&first, 0..1));
+    assert_eq!(live_of(&both, 1..3), live_of(&second, 0..2));
+    assert_eq!(both.segments.len(), first.segments.len() + second.segments.len());
+    assert_eq!(
+        both.history.start_live.len(),
+        first.history.start_live.len() + second.history.start_live.len()
+    );
+    let addresses = |profile: &Profile| {
+        profile.live.iter().map(|block| block.address).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(addresses(&both).len(), addresses(&first).len() + addresses(&second).len());
+    // The second's timelines begin as much later as it did.
+    for (row, own) in second.timelines.iter().enumerate() {
+        let moved = &both.timelines[first.timelines.len() + row];
+        let later = (5_000_000_000 / own.interval_ns) as usize;
+        assert_eq!(moved.device, own.device + 1);
+        assert_eq!(moved.peaks[later..], own.peaks);
+        assert!(moved.peaks[..later].iter().all(|peak| *peak == Levels::default()));
+    }
+    let counted = |profile: &Profile| {
+        let sizes = profile.sizes.iter().map(|size| size.counts.allocations);
+        let sites = profile.call_sites.iter().map(|site| site.counts.allocations);
+        [sizes.sum::<u64>(), sites.sum()]
+    };
+    let sum = |index| counted(&first)[index] + counted(&second)[index];
+    assert_eq!(counted(&both), [sum(0), sum(1)]);
+    let per_site = |profile: &Profile, name: &str| {
+        let of_name = profile
+            .call_sites
+            .iter()
+            .filter(|summary| format!("{:?}", profile.site(summary.site)).contains(name));
+        of_name.map(|summary| summary.counts.allocations).sum::<u64>()
+    };
+    for name in ["Embedding", "Adam", "all_gather"] {
+        let sum = per_site(&first, name) + per_site(&second, name);
+        assert_eq!(per_site(&both, name), sum, "{name}");
+    }
 }

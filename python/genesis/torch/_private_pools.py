@@ -114,6 +114,20 @@ def communication(device: int, pool: PoolId) -> Communication:
     )
 
 
+def function(pool: PoolId) -> int:
+    """The address of a function of a ``CUDAPluggableAllocator`` that allocates from the pool of the
+    device it is called for, until :func:`release_function`."""
+    address = ctypes.c_void_p()
+    _library.call("genesis_torch_pool_function_get", _c(pool), ctypes.byref(address))
+    assert address.value is not None
+    return address.value
+
+
+def release_function(pool: PoolId) -> None:
+    """Ends the use of the pool's function."""
+    _library.call("genesis_torch_pool_function_release", _c(pool))
+
+
 def hold(device: int, pool: PoolId, lends: bool) -> None:
     """Counts a use of the pool, until :func:`release`; with ``lends``, its free memory serves
     requests from outside that would otherwise fail."""

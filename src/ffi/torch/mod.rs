@@ -9,6 +9,7 @@
 //! | `hooks` | initialisation, cache, limits, the base of an allocation, other streams |
 //! | `history` | the history that `torch.cuda.memory._snapshot` shows |
 //! | `pools` | private pools: begin, end, release |
+//! | `pool_functions` | functions that allocate from one private pool each |
 //! | `pinned` | PyTorch's pinned memory |
 //! | `adoption` | live blocks that PyTorch did not ask for |
 //! | `report` | what PyTorch's profilers, trace callbacks and observers want to know |
@@ -29,6 +30,7 @@ pub mod history;
 pub mod hooks;
 #[cfg(std_function_known)]
 pub mod pinned;
+pub mod pool_functions;
 #[cfg(std_function_known)]
 pub mod pools;
 pub mod report;

@@ -1,6 +1,6 @@
 //! Begins and ends tags, and pauses and resumes them: see `super`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -398,19 +398,23 @@ impl Heap {
 
     /// Creates memory for the pieces that have none, and maps all of them.
     fn bring_memory(&self, pieces: &mut [Piece<'_>]) -> Result<()> {
+        let mut rest_bytes: HashMap<DeviceOrdinal, u64> = HashMap::new();
+        for piece in pieces.iter().filter(|piece| piece.record.memory.is_none()) {
+            *rest_bytes.entry(piece.device.ordinal).or_default() += piece.record.bytes;
+        }
         for (device, _) in self.paged() {
-            let away = pieces
-                .iter()
-                .filter(|piece| piece.device.ordinal == device.ordinal)
-                .filter(|piece| piece.record.memory.is_none());
-            let missing_bytes = away.map(|piece| piece.record.bytes).sum();
-            if missing_bytes > 0 {
-                device.make_room(missing_bytes);
+            if let Some(&bytes) = rest_bytes.get(&device.ordinal) {
+                device.make_room(bytes);
             }
         }
         for piece in pieces {
-            if piece.record.memory.is_none() && !piece.create()? {
-                continue;
+            if piece.record.memory.is_none() {
+                let rest_bytes = rest_bytes.entry(piece.device.ordinal).or_default();
+                let is_wanted = piece.create(*rest_bytes)?;
+                *rest_bytes -= piece.record.bytes;
+                if !is_wanted {
+                    continue;
+                }
             }
             piece.map().map_err(refused)?;
         }

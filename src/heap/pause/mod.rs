@@ -22,8 +22,10 @@
 
 mod calls;
 mod pieces;
+mod progress;
 mod records;
 mod stages;
 mod transfer;
 
 pub use pieces::Keeping;
+pub use progress::{ProgressCallback, set_progress_callback};

@@ -9,6 +9,7 @@ use super::super::lane::Lane;
 use super::super::paused_extent::{Contents, KeptCopy, PausedExtent};
 use super::super::saved_bytes::{Place, Saved};
 use super::super::state::{DeviceHeap, Extents};
+use super::progress::Meter;
 use super::transfer::{self, Run, can_save_again, refused, runs_of, save_again};
 use crate::base::lock::assert_none_held;
 use crate::base::size::Bytes;
@@ -93,8 +94,9 @@ impl Piece<'_> {
         }
     }
 
-    /// Creates an extent for the piece; returns false if its last block was freed meanwhile.
-    pub(super) fn create(&mut self) -> Result<bool> {
+    /// Creates an extent for the piece, the first of `rest_bytes` that the device needs; returns false
+    /// if its last block was freed meanwhile.
+    pub(super) fn create(&mut self, rest_bytes: u64) -> Result<bool> {
         let Piece { device, extents, lane, record, .. } = &*self;
         let size = (record.bytes, record.class);
         let create = || extents.store.create(&device.ledger, size, record.communication.as_ref());
@@ -102,13 +104,17 @@ impl Piece<'_> {
             Refusal::Limit => true,
             Refusal::Driver(error) | Refusal::AddressSpace(error) => error.is_out_of_memory(),
         };
-        let created = match create() {
-            Err(refusal) if is_shortage(&refusal) => {
-                device.release(Choice::All);
-                create()
-            }
-            created => created,
-        };
+        let mut created = create();
+        if created.as_ref().is_err_and(is_shortage) {
+            device.release(Choice::All);
+            created = create();
+        }
+        if created.as_ref().is_err_and(is_shortage) {
+            device.ask_neighbours(rest_bytes, || {
+                created = create();
+                !created.as_ref().is_err_and(is_shortage)
+            });
+        }
         let id = created.map_err(|refusal| match refusal {
             Refusal::Driver(error) if !error.is_out_of_memory() => refused(error),
             _ => self.no_memory(),
@@ -129,11 +135,12 @@ impl Piece<'_> {
 
     /// What was kept of the piece at the last resume, if it serves again: as it is, if it has the
     /// same version and the lane has handed nothing out since; or with the bytes copied anew.
-    fn save_as_before(&self, version: Option<u64>) -> Result<Option<Saved>> {
+    fn save_as_before(&self, version: Option<u64>, meter: &Meter) -> Result<Option<Saved>> {
         let PausedExtent { live, tick, .. } = &self.record;
         let Some(kept) = self.lane.lock().take_kept(live) else { return Ok(None) };
         let saved = Saved { version, ..kept.saved };
         if version.is_some() && kept.saved.version == version && kept.tick == *tick {
+            meter.advance(self.record.live_bytes());
             return Ok(Some(saved));
         }
         if !can_save_again(&saved) {
@@ -141,7 +148,7 @@ impl Piece<'_> {
         }
         self.map().map_err(refused)?;
         let runs: Vec<Run> = runs_of(&self.record, saved.offset).collect();
-        save_again(self.device, &runs, &saved)?;
+        save_again(self.device, &runs, &saved, meter)?;
         Ok(Some(saved))
     }
 
@@ -180,15 +187,23 @@ pub(super) fn vacate(mut pieces: Vec<Piece<'_>>, keeping: Keeping, folder: &Path
 
 /// Where the contents of each piece are from now on.
 fn save(pieces: &[Piece<'_>], keeping: Keeping, folder: &Path) -> Result<Vec<Contents>> {
+    let backup_of = |piece: &Piece<'_>| keeping.backup.unwrap_or(piece.record.mark.backup);
+    let is_kept = |piece: &&Piece<'_>| {
+        piece.record.contents.is_in_memory() && backup_of(piece) != Backup::None
+    };
+    let total_bytes = pieces.iter().filter(is_kept).map(|piece| piece.record.live_bytes()).sum();
+    let meter = Meter::begin(pieces, "pausing", total_bytes);
     let mut saved: Vec<Option<Contents>> = Vec::new();
     let mut wanted = Vec::new();
     for (index, piece) in pieces.iter().enumerate() {
-        let backup = keeping.backup.unwrap_or(piece.record.mark.backup);
+        let backup = backup_of(piece);
         saved.push(match &piece.record.contents {
             Contents::InMemory if backup == Backup::None || piece.record.live.is_empty() => {
                 Some(Contents::Dropped)
             }
-            Contents::InMemory => piece.save_as_before(keeping.version)?.map(Contents::Saved),
+            Contents::InMemory => {
+                piece.save_as_before(keeping.version, &meter)?.map(Contents::Saved)
+            }
             contents => Some(contents.clone()),
         });
         if saved[index].is_none() {
@@ -205,7 +220,8 @@ fn save(pieces: &[Piece<'_>], keeping: Keeping, folder: &Path) -> Result<Vec<Con
             end += pieces[index].record.live_bytes();
         }
         let device = pieces[alike[0].2].device;
-        let bytes = Arc::new(transfer::save(device, &runs, alike[0].1, folder)?);
+        let kind = (alike[0].1, folder);
+        let bytes = Arc::new(transfer::save(device, &runs, kind, &meter)?);
         for (index, offset) in offsets {
             let (bytes, version) = (Arc::clone(&bytes), keeping.version);
             saved[index] = Some(Contents::Saved(Saved { bytes, offset, version }));
@@ -255,10 +271,12 @@ pub(super) fn restore_contents(pieces: &[Piece<'_>]) -> Result<()> {
     let mut saved: Vec<(&Piece<'_>, &Saved)> =
         back.filter_map(|piece| Some((piece, piece.record.contents.saved()?))).collect();
     saved.sort_by_key(|(_, saved)| (Arc::as_ptr(&saved.bytes) as usize, saved.offset));
+    let total_bytes = saved.iter().map(|(piece, _)| piece.record.live_bytes()).sum();
+    let meter = Meter::begin(pieces, "resuming", total_bytes);
     for alike in saved.chunk_by(|one, next| Arc::ptr_eq(&one.1.bytes, &next.1.bytes)) {
         let runs = alike.iter().flat_map(|(piece, saved)| runs_of(&piece.record, saved.offset));
         let runs: Vec<Run> = runs.collect();
-        transfer::restore(alike[0].0.device, &runs, alike[0].1)?;
+        transfer::restore(alike[0].0.device, &runs, alike[0].1, &meter)?;
     }
     Ok(())
 }

@@ -22,10 +22,12 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::super::paused_extent::PausedExtent;
 use super::super::saved_bytes::{HostBytes, Place, Saved, SavedBytes};
 use super::super::state::DeviceHeap;
+use super::progress::Meter;
 use super::stages::in_two_stages;
 use crate::base::lock::assert_none_held;
 use crate::base::{Backup, Error, Result, Status};
@@ -68,18 +70,18 @@ pub(super) fn runs_of(record: &PausedExtent, offset: u64) -> impl Iterator<Item 
 pub(super) fn save(
     device: DeviceHeap<'_>,
     runs: &[Run],
-    backup: Backup,
-    folder: &Path,
+    (backup, folder): (Backup, &Path),
+    meter: &Meter,
 ) -> Result<SavedBytes> {
     let bytes = end_of(runs);
     if backup == Backup::Disk {
         let file = new_file(folder).map_err(|error| failed("written", &error))?;
-        through_buffers(device, runs, (&file, Way::Out))?;
+        through_buffers(device, runs, (&file, Way::Out), meter)?;
         return Ok(SavedBytes::new(Place::File(file), &device.waste));
     }
     let saved = new_memory(device, bytes)?;
     let memory = saved.memory().ok_or_else(gone)?;
-    through_locked_chunks(device, runs, memory, (Way::Out, backup))?;
+    through_locked_chunks(device, runs, memory, (Way::Out, backup), meter)?;
     Ok(saved)
 }
 
@@ -101,9 +103,14 @@ pub(super) fn can_save_again(saved: &Saved) -> bool {
 }
 
 /// Copies the bytes of the runs to where `saved` is.
-pub(super) fn save_again(device: DeviceHeap<'_>, runs: &[Run], saved: &Saved) -> Result<()> {
+pub(super) fn save_again(
+    device: DeviceHeap<'_>,
+    runs: &[Run],
+    saved: &Saved,
+    meter: &Meter,
+) -> Result<()> {
     let memory = saved.bytes.memory().ok_or_else(gone)?;
-    copy_all(device, runs, memory, Way::Out)
+    copy_all(device, runs, memory, Way::Out, meter)
 }
 
 fn is_locked(memory: &HostBytes) -> bool {
@@ -111,21 +118,36 @@ fn is_locked(memory: &HostBytes) -> bool {
 }
 
 /// Copies to or from memory that is locked.
-fn copy_all(device: DeviceHeap<'_>, runs: &[Run], memory: &HostBytes, way: Way) -> Result<()> {
+fn copy_all(
+    device: DeviceHeap<'_>,
+    runs: &[Run],
+    memory: &HostBytes,
+    way: Way,
+    meter: &Meter,
+) -> Result<()> {
     let mut parts = runs.iter().flat_map(|run| parts_of(run, CHUNK_BYTES));
-    parts.try_for_each(|part| copy(device, &part, memory.pages.address(), way))
+    parts.try_for_each(|part| {
+        copy(device, &part, memory.pages.address(), way)?;
+        meter.advance(part.bytes);
+        Ok(())
+    })
 }
 
 /// Copies the bytes of the runs back, all of which `saved` has.
-pub(super) fn restore(device: DeviceHeap<'_>, runs: &[Run], saved: &Saved) -> Result<()> {
+pub(super) fn restore(
+    device: DeviceHeap<'_>,
+    runs: &[Run],
+    saved: &Saved,
+    meter: &Meter,
+) -> Result<()> {
     if let Some(file) = saved.bytes.file() {
-        return through_buffers(device, runs, (file, Way::Back));
+        return through_buffers(device, runs, (file, Way::Back), meter);
     }
     let memory = saved.bytes.memory().ok_or_else(gone)?;
     if is_locked(memory) {
-        return copy_all(device, runs, memory, Way::Back);
+        return copy_all(device, runs, memory, Way::Back, meter);
     }
-    through_locked_chunks(device, runs, memory, (Way::Back, Backup::Pageable))
+    through_locked_chunks(device, runs, memory, (Way::Back, Backup::Pageable), meter)
 }
 
 /// Copies chunk after chunk, while another thread locks the next.
@@ -134,6 +156,7 @@ fn through_locked_chunks(
     runs: &[Run],
     memory: &HostBytes,
     (way, backup): (Way, Backup),
+    meter: &Meter,
 ) -> Result<()> {
     let total_bytes = memory.pages.bytes();
     let chunks = total_bytes.div_ceil(CHUNK_BYTES);
@@ -144,7 +167,11 @@ fn through_locked_chunks(
         |chunk| lock(device, memory, &range(chunk)),
         |chunk| {
             let parts = parts_within(runs, &range(chunk));
-            parts.iter().try_for_each(|part| copy(device, part, memory.pages.address(), way))
+            parts.iter().try_for_each(|part| {
+                copy(device, part, memory.pages.address(), way)?;
+                meter.advance(part.bytes);
+                Ok(())
+            })
         },
     );
     if backup == Backup::Pageable {
@@ -155,7 +182,12 @@ fn through_locked_chunks(
 }
 
 /// Copies by way of a few locked buffers, while another thread writes or reads.
-fn through_buffers(device: DeviceHeap<'_>, runs: &[Run], (file, way): (&File, Way)) -> Result<()> {
+fn through_buffers(
+    device: DeviceHeap<'_>,
+    runs: &[Run],
+    (file, way): (&File, Way),
+    meter: &Meter,
+) -> Result<()> {
     let bytes = end_of(runs);
     let chunk_bytes = FILE_CHUNK_BYTES.min(bytes.next_multiple_of(DIRECT_BYTES));
     let chunks = bytes.div_ceil(chunk_bytes.max(1));
@@ -165,9 +197,9 @@ fn through_buffers(device: DeviceHeap<'_>, runs: &[Run], (file, way): (&File, Wa
     assert_none_held();
     lock(device, memory, &(0..memory.pages.bytes()))?;
     let start = |chunk: u64| chunk % count * chunk_bytes;
-    let length =
-        |chunk: u64| chunk_bytes.min(bytes - chunk * chunk_bytes).next_multiple_of(DIRECT_BYTES);
-    let part = |chunk: u64| start(chunk)..start(chunk) + length(chunk);
+    let length = |chunk: u64| chunk_bytes.min(bytes - chunk * chunk_bytes);
+    let part =
+        |chunk: u64| start(chunk)..start(chunk) + length(chunk).next_multiple_of(DIRECT_BYTES);
     let copy_chunk = |chunk: u64| {
         let begin = chunk * chunk_bytes;
         let parts = parts_within(runs, &(begin..begin + chunk_bytes));
@@ -178,7 +210,9 @@ fn through_buffers(device: DeviceHeap<'_>, runs: &[Run], (file, way): (&File, Wa
     match way {
         Way::Out => in_two_stages(pace, copy_chunk, |chunk| {
             let written = pages.write_to(part(chunk), file, chunk * chunk_bytes);
-            written.map_err(|error| failed("written", &error))
+            written.map_err(|error| failed("written", &error))?;
+            meter.advance(length(chunk));
+            Ok(())
         }),
         Way::Back => in_two_stages(
             pace,
@@ -186,7 +220,11 @@ fn through_buffers(device: DeviceHeap<'_>, runs: &[Run], (file, way): (&File, Wa
                 let read = pages.read_from(part(chunk), file, chunk * chunk_bytes);
                 read.map_err(|error| failed("read", &error))
             },
-            copy_chunk,
+            |chunk| {
+                copy_chunk(chunk)?;
+                meter.advance(length(chunk));
+                Ok(())
+            },
         ),
     }
 }
@@ -229,14 +267,24 @@ fn part_within(run: &Run, range: &Range<u64>) -> Option<Run> {
     (offset < end).then(|| Run { address, offset, bytes: end - offset })
 }
 
-/// A file that is gone once it is closed.
+/// A file that is gone once it is closed. Where the file system has no files without a name, as
+/// overlays before Linux 6.1 and NFS, it has one for a moment.
 fn new_file(folder: &Path) -> std::io::Result<File> {
-    let open = |flags: i32| {
+    let options = |flags: i32| {
         let mut options = File::options();
-        options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE | flags);
-        options.open(folder)
+        options.read(true).write(true).mode(0o600).custom_flags(flags);
+        options
     };
-    open(libc::O_DIRECT).or_else(|_| open(0))
+    let nameless = |flags| options(libc::O_TMPFILE | flags).open(folder);
+    let named = |flags| {
+        static FILES: AtomicU64 = AtomicU64::new(0);
+        let number = FILES.fetch_add(1, Relaxed);
+        let path = folder.join(format!("genesis-backup-{}-{number}", std::process::id()));
+        let file = options(flags).create_new(true).open(&path)?;
+        std::fs::remove_file(&path).map(|()| file)
+    };
+    let opened = nameless(libc::O_DIRECT).or_else(|_| nameless(0));
+    opened.or_else(|_| named(libc::O_DIRECT)).or_else(|_| named(0))
 }
 
 /// The error returned for a driver's error: `Busy` if a stream is captured.

@@ -4,6 +4,7 @@
 //! **Locks**: one, for the own entry, held while the register is read and written. None is held while
 //! letters are on their way.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ use crate::base::lock::assert_none_held;
 use crate::base::size::Bytes;
 use crate::config::Settings;
 use crate::driver::Device;
-use crate::heap::{Neighbour, Neighbours, Taken};
+use crate::heap::{Neighbour, Neighbours, Taken, Wanted};
 use crate::process::{self, Mailbox, Watched, random_bytes};
 
 /// How long answers to one question are waited for. A process that does not answer was stopped, or
@@ -25,6 +26,10 @@ use crate::process::{self, Mailbox, Watched, random_bytes};
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Others may take the memory first; they are asked so often for one request.
 const MOST_ROUNDS: usize = 4;
+/// Once the time is over, so many letters that have arrived are still read. Strangers may send more.
+const MOST_LATE: u32 = 1024;
+/// The container of a process that cannot find out which it is in.
+const SOME_CONTAINER: u64 = 1;
 
 /// This process among those that share a device.
 #[derive(Debug)]
@@ -55,6 +60,7 @@ impl Member {
         let card = Card { uuid: identity.uuid, name: device.name() };
         let path = Path::new(FOLDER).join(file_name(process::user_id(), &card.uuid, name));
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let container_limit_bytes = settings.device_limits.of_container(device.ordinal());
         let mut own = Entry {
             process: std::process::id(),
             weight: settings.share_weight,
@@ -62,10 +68,14 @@ impl Member {
             limit_bytes: NO_LIMIT,
             door,
             key,
+            container: container_limit_bytes.map_or(0, |_| container()),
+            container_limit_bytes: container_limit_bytes.unwrap_or(0),
             program: program(),
             ..Entry::default()
         };
         let register = Register::join(&path, &card, &own).map_err(|error| named(&error))?;
+        // At once: another thread may fork.
+        let _watched = Watched::new(register.descriptor());
         // Both under one lock, so that guarantees never exceed the device.
         register.exclusively(|| {
             let others = register.others().unwrap_or_default();
@@ -79,7 +89,7 @@ impl Member {
         let member = Self {
             device: device.ordinal(),
             uuid: card.uuid,
-            _watched: Watched::new(register.descriptor()),
+            _watched,
             register,
             own: Mutex::new(own),
             limit_bytes: AtomicU64::new(NO_LIMIT),
@@ -116,17 +126,22 @@ impl Member {
         let _ = self.register.write(own);
     }
 
-    /// Asks others to give back `missing_bytes`: in the first `round` as much as each says that it
-    /// has, later everybody for all of it. Returns what they gave.
-    fn ask_once(&self, missing_bytes: u64, round: usize) -> u64 {
+    /// Asks those who can help to give back what is missing: in the first `round` as much as each says
+    /// that it has, later everybody for all of it. Returns what they gave.
+    fn ask_once(&self, wanted: Wanted, round: usize) -> u64 {
+        let Wanted { bytes, missing_bytes } = wanted;
         let all = {
             let own = lock(&self.own);
             self.neighbourhood(&own)
         };
+        // Those who did not answer because they have ended are not to be remembered.
+        let is_there = |door: &u64| all.others.iter().any(|other| other.door == *door);
+        lock(&self.silent).retain(is_there);
+        let helpers = all.helpers(bytes, now_ns());
         let asked: Vec<(&Entry, u64)> = if round == 0 {
-            all.asked(missing_bytes)
+            all.asked(helpers, missing_bytes)
         } else {
-            all.others.iter().map(|other| (other, missing_bytes)).collect()
+            helpers.map(|other| (other, missing_bytes)).collect()
         };
         let question =
             Question { uuid: self.uuid, asker: all.own.door, missing_bytes, ..NO_QUESTION };
@@ -135,40 +150,48 @@ impl Member {
 
     /// Sends the question to each with its part of the bytes, and waits for their answers.
     fn send(&self, question: Question, asked: &[(&Entry, u64)]) -> std::io::Result<u64> {
-        let number = u64::from_le_bytes(random_bytes()?);
-        let mailbox = Mailbox::open(&format!("genesis-question-{number:016x}"))?;
+        // The mailbox's name can be read by everybody, the question's number by those who are asked.
+        let [name, number] = [random_bytes()?, random_bytes()?].map(u64::from_le_bytes);
+        let mailbox = Mailbox::open(&format!("genesis-question-{name:016x}"))?;
         let is_sent = |(other, bytes): &&(&Entry, u64)| {
             let letter = Question { number, key: other.key, bytes: *bytes, ..question }.encode();
             mailbox.send(&letters::door(other.door), &letter).is_ok()
         };
-        let sent: Vec<u64> = asked.iter().filter(is_sent).map(|(other, _)| other.door).collect();
-        let (answered, given_bytes) = self.collect(&mailbox, number, &sent);
+        let sent: Vec<Sent> = asked
+            .iter()
+            .filter(is_sent)
+            .map(|(other, _)| Sent { door: other.door, is_answered: false })
+            .collect();
+        let (sent, given_bytes) = self.collect(&mailbox, number, sent);
         let mut silent = lock(&self.silent);
-        silent.retain(|door| !sent.contains(door));
-        silent.extend(sent.iter().filter(|door| !answered.contains(door)));
+        silent.retain(|door| sent.iter().all(|one| one.door != *door));
+        silent.extend(sent.iter().filter(|one| !one.is_answered).map(|one| one.door));
         Ok(given_bytes)
     }
 
-    /// Waits for answers of those in `sent`, but not for those who did not answer the last time.
-    /// Returns who has answered, and what they gave.
-    fn collect(&self, mailbox: &Mailbox, number: u64, sent: &[u64]) -> (Vec<u64>, u64) {
+    /// Waits for answers to `sent`, but not of those who did not answer the last time. Returns who has
+    /// answered, and what they gave.
+    fn collect(&self, mailbox: &Mailbox, number: u64, mut sent: Vec<Sent>) -> (Vec<Sent>, u64) {
         let silent = lock(&self.silent).clone();
         let deadline = Instant::now() + PATIENCE;
-        let (mut answered, mut given_bytes) = (Vec::new(), 0u64);
+        let (mut given_bytes, mut late) = (0u64, 0);
         let mut letter = [0; letters::BYTES];
-        while sent.iter().any(|door| !answered.contains(door) && !silent.contains(door)) {
+        while sent.iter().any(|one| !one.is_answered && !silent.contains(&one.door)) {
             let left = deadline.saturating_duration_since(Instant::now());
+            late += u32::from(left.is_zero());
             let Ok(sender) = mailbox.receive(&mut letter, left) else { break };
-            if sender.is_none() && left.is_zero() {
+            if late > MOST_LATE || sender.is_none() && left.is_zero() {
                 break;
             }
             let answer = sender.and_then(|_| Answer::decode(&letter));
-            if let Some(answer) = answer.filter(|answer| answer.number == number) {
+            let Some(answer) = answer.filter(|answer| answer.number == number) else { continue };
+            let is_of = |one: &&mut Sent| one.door == answer.door && !one.is_answered;
+            if let Some(one) = sent.iter_mut().find(is_of) {
+                one.is_answered = true;
                 given_bytes = given_bytes.saturating_add(answer.bytes);
-                answered.push(answer.door);
             }
         }
-        (answered, given_bytes)
+        (sent, given_bytes)
     }
 
     /// How much this process gives back for the question's asker, at most.
@@ -179,6 +202,13 @@ impl Member {
         let spare_bytes = asker.map_or(0, |one| all.spare_bytes(one, question.missing_bytes));
         spare_bytes.min(question.bytes)
     }
+}
+
+/// A question that is on its way to one of the others.
+#[derive(Debug)]
+struct Sent {
+    door: u64,
+    is_answered: bool,
 }
 
 /// What the register says of one of those who share the device.
@@ -230,28 +260,34 @@ impl Neighbours for Member {
         std::iter::once(&all.own).chain(&all.others).map(|one| described(&all, one)).collect()
     }
 
-    fn ask(&self, bytes: u64, take: &mut dyn FnMut() -> Taken) {
+    fn ask(&self, mut wanted: Wanted, take: &mut dyn FnMut() -> Taken) {
         assert_none_held();
-        let (mut missing_bytes, mut promised_bytes) = (bytes, 0);
+        let mut promised_bytes = 0u64;
         for round in 0..MOST_ROUNDS {
-            if missing_bytes > 0 {
-                match self.ask_once(missing_bytes, round) {
+            if wanted.missing_bytes > 0 {
+                match self.ask_once(wanted, round) {
                     // What they say that they have cached is a moment old.
                     0 if round == 0 => continue,
                     0 => break,
                     given_bytes => {
-                        promised_bytes += given_bytes;
+                        promised_bytes = promised_bytes.saturating_add(given_bytes);
                         self.change(|own| own.promise(given_bytes));
                     }
                 }
             }
             match take() {
-                Taken::Missing(bytes) if bytes > 0 => missing_bytes = bytes,
+                Taken::Missing(bytes) if bytes > 0 => wanted.missing_bytes = bytes,
                 _ => break,
             }
         }
         self.change(|own| own.promised_bytes = own.promised_bytes.saturating_sub(promised_bytes));
     }
+}
+
+/// The number of the container that the process is in: of the namespace that has its files, which
+/// each container has for itself. The kernel gives no other namespace that is in use the same.
+fn container() -> u64 {
+    std::fs::metadata("/proc/self/ns/mnt").map_or(SOME_CONTAINER, |found| found.ino())
 }
 
 /// The first word of the command line, without its folder.

@@ -207,6 +207,13 @@ fn identity(findings: &mut Findings, device: &dyn Device, settings: &Settings) {
             findings.fine("limit", format!("{ordinal}: {} by {whose}", Bytes(bytes)));
         }
     }
+    if let Some(bytes) = settings.device_limits.of_container(ordinal) {
+        let whose = match settings.share {
+            Some(_) => "all processes of the container together",
+            None => "each process of the container, because GENESIS_SHARE is off",
+        };
+        findings.fine("limit", format!("{ordinal}: {} for {whose}", Bytes(bytes)));
+    }
 }
 
 /// What the driver charges for mapped memory, and what Elastic makes of it.

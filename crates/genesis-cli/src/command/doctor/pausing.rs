@@ -84,3 +84,25 @@ impl fmt::Display for GibPrice {
         write!(formatter, "{:.0} ms ({:.1} GiB/s)", seconds * 1e3, 1.0 / seconds)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pieces of 256 MiB, of which a GiB has four.
+    #[test]
+    fn a_pause_takes_the_longer_of_locking_and_copying() {
+        let of = |lock_ms, to_host_ms, to_device_ms| {
+            let [lock_ns, to_host_ns, to_device_ns] =
+                [lock_ms, to_host_ms, to_device_ms].map(|ms: u64| ms * 1_000_000);
+            Pausing { lock_ns, to_host_ns, to_device_ns }.to_string()
+        };
+        assert_eq!(
+            of(25, 10, 20),
+            "a GiB takes 100 ms (10.0 GiB/s), into memory kept from the last pause 40 ms \
+             (25.0 GiB/s); resuming takes 80 ms (12.5 GiB/s)"
+        );
+        assert!(of(5, 10, 20).starts_with("a GiB takes 40 ms (25.0 GiB/s), into"));
+        assert!(of(0, 0, 0).contains("resuming takes 0 ms"), "no division by nothing");
+    }
+}
