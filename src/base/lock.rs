@@ -157,10 +157,6 @@ mod witness {
     pub(super) fn assert_none_held() {}
 }
 
-#[cfg(all(test, feature = "shuttle"))]
-#[path = "lock_models.rs"]
-mod models;
-
 #[cfg(test)]
 mod tests {
     use super::*;

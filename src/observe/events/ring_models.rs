@@ -42,7 +42,8 @@ fn deliver() {
 #[cfg(all(feature = "loom", not(feature = "shuttle")))]
 fn events_arrive_whole_once_and_in_order() {
     // Every order in which a thread is stopped at most twice where it could go on.
-    let model = loom::model::Builder { preemption_bound: Some(2), ..Default::default() };
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
     model.check(deliver);
 }
 
