@@ -23,6 +23,9 @@ mod list;
 mod operation;
 #[path = "random_operations/oracle.rs"]
 mod oracle;
+#[cfg(feature = "shuttle")]
+#[path = "random_operations/schedules.rs"]
+mod schedules;
 mod support;
 #[path = "random_operations/worker.rs"]
 mod worker;
@@ -261,7 +264,7 @@ fn run_threads(header: &Header, random: &mut Random, (threads, operations): (u64
             });
         }
     });
-    oracle.compare(&rig, false);
+    oracle.compare(&rig);
     rig.finish();
 }
 

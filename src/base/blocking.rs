@@ -9,6 +9,7 @@
 use std::cell::Cell;
 
 use super::lock::assert_none_held;
+use super::sync::thread_local;
 
 /// Calls its argument once, with something let go of.
 pub type LetGo = fn(&mut dyn FnMut());
@@ -56,6 +57,8 @@ pub fn blocking<T>(call: impl FnOnce() -> T) -> T {
 
 #[cfg(test)]
 mod tests {
+    use std::thread_local;
+
     use super::*;
 
     thread_local! {

@@ -12,6 +12,8 @@
 
 use std::ops::{Deref, DerefMut};
 
+use super::sync::{SpinMutex, SpinMutexGuard, waiting};
+
 /// Ranks, from the first that may be acquired to the last.
 pub mod rank {
     /// The list of lanes of a device, when lanes are added or re-keyed.
@@ -30,20 +32,20 @@ const SPINS_BEFORE_YIELD: u32 = 100;
 /// A mutual-exclusion lock of rank `RANK` around a `T`.
 #[derive(Debug, Default)]
 pub struct Lock<T, const RANK: u8> {
-    inner: spin::mutex::SpinMutex<T>,
+    inner: SpinMutex<T>,
 }
 
 /// Access to the value of a [`Lock`]; dropping it releases the lock.
 #[derive(Debug)]
 pub struct Guard<'a, T, const RANK: u8> {
-    inner: spin::mutex::SpinMutexGuard<'a, T>,
+    inner: SpinMutexGuard<'a, T>,
     _witness: witness::Held<RANK>,
 }
 
 impl<T, const RANK: u8> Lock<T, RANK> {
     /// An unlocked lock around `value`.
     pub const fn new(value: T) -> Self {
-        Self { inner: spin::mutex::SpinMutex::new(value) }
+        Self { inner: SpinMutex::new(value) }
     }
 
     /// Waits until the lock is free and takes it.
@@ -61,15 +63,15 @@ impl<T, const RANK: u8> Lock<T, RANK> {
 
     #[cold]
     #[inline(never)]
-    fn lock_contended(&self) -> spin::mutex::SpinMutexGuard<'_, T> {
+    fn lock_contended(&self) -> SpinMutexGuard<'_, T> {
         loop {
             for _ in 0..SPINS_BEFORE_YIELD {
-                std::hint::spin_loop();
+                waiting::spin_loop();
                 if let Some(guard) = self.inner.try_lock() {
                     return guard;
                 }
             }
-            std::thread::yield_now();
+            waiting::yield_now();
         }
     }
 }
@@ -102,6 +104,8 @@ mod witness {
     //! The ranks a thread holds, as a bit set: rank / 10 is the bit.
 
     use std::cell::Cell;
+
+    use crate::base::sync::thread_local;
 
     thread_local! {
         static HELD: Cell<u32> = const { Cell::new(0) };

@@ -14,6 +14,7 @@ mod padded;
 mod part_limit;
 mod shortage;
 pub mod size;
+pub(crate) mod sync;
 pub mod thread;
 
 pub use backup::Backup;

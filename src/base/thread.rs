@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::sync::thread_local;
+
 /// The calling thread's number: from 1, and never reused in this process. Valid for as long as the
 /// thread runs, because the variable has no destructor.
 pub fn number() -> u64 {

@@ -1,9 +1,9 @@
 //! The accounts of parts of a program: of a tag (`accounts`) and of a private pool (`pool_limits`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::base::DeviceOrdinal;
+use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What a tag holds on one device.
 #[derive(Clone, Debug)]

@@ -131,6 +131,11 @@ impl Backing {
         }
     }
 
+    /// The bytes held that are in no lane, because the driver did not take them back.
+    pub(super) fn resting_bytes(&self) -> u64 {
+        self.extents().map_or(0, |extents| extents.store.resting_bytes())
+    }
+
     /// Checks what is kept outside the lanes; returns the bytes held there.
     pub(super) fn validate(&self, device: DeviceHeap<'_>) -> std::result::Result<u64, String> {
         match self {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::base::DeviceOrdinal;
 use crate::base::lock::{Lock, assert_none_held, rank};
+use crate::base::sync::thread_local;
 
 /// Called with the device and the bytes wanted; returns true if it has freed anything. It may call
 /// the library, and several threads may call it at once. If a request made inside a callback is

@@ -24,11 +24,11 @@
 //! the thread that begins the capture. No lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst, fence};
 use std::time::{Duration, Instant};
 
-use once_cell::sync::OnceCell;
-
+use crate::base::sync::OnceCell;
+use crate::base::sync::atomic::{AtomicU32, Ordering::SeqCst, fence};
+use crate::base::sync::waiting;
 use crate::driver::{self, Call, Code, DriverError};
 
 /// How long a capture that was only seen counts after the last call on its stream.
@@ -87,7 +87,7 @@ impl Captures {
     pub(super) fn let_waits_end(&self) {
         let begin = Instant::now();
         while self.waits.load(SeqCst) != 0 && begin.elapsed() < MOST_PATIENCE {
-            std::thread::yield_now();
+            waiting::yield_now();
         }
     }
 

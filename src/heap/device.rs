@@ -4,7 +4,6 @@
 //! operation on one device is a method of it, in the file of its topic.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::captures::Captures;
 use super::choice::Choice;
@@ -15,12 +14,13 @@ use super::state::{Backing, DeviceHeap, DeviceState, Introductions, Join, Limits
 use crate::base::lock::Lock;
 use crate::base::size::Bytes;
 use crate::base::size::SizeClass;
+use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::base::{Error, Result, Status, StreamHandle};
 use crate::config::{LogLevel, PoolType, Settings, dmem_limit_bytes};
 use crate::driver::Device;
 use crate::driver::guarded::Guarded;
 use crate::memory::{BlockTable, Ledger, Slot};
-use crate::observe::{EventStream, LaneCounters, Peaks, Snapshot, Tallies, Totals};
+use crate::observe::{EventStream, LaneCounters, Outside, Peaks, Snapshot, Tallies, Totals};
 use crate::order::{Contexts, OWN_CONTEXT, StreamName};
 use crate::strategy::Sizing;
 
@@ -260,19 +260,25 @@ impl<'a> DeviceHeap<'a> {
         self.lanes().map(|lane| &lane.counters)
     }
 
+    /// What the lanes do not know when their levels are added up.
+    pub(super) fn outside_of_lanes(self) -> Outside {
+        let inactive_bytes = self.backing.resting_bytes();
+        Outside { inactive_limit_bytes: self.cache_limit_bytes(), inactive_bytes }
+    }
+
     /// The current levels, and the peaks brought up to date.
     pub(super) fn levels(self) -> (Snapshot, Snapshot) {
         let mut peaks = self.peaks.lock();
-        let now = peaks.refresh(self.counters(), self.cache_limit_bytes());
+        let now = peaks.refresh(self.counters(), self.outside_of_lanes());
         (now, peaks.levels())
     }
 
     /// Updates peaks and watermarks; returns by how many bytes the cache is over its limit.
     #[cold]
     pub(super) fn refresh_peaks(self) -> u64 {
-        let cache_limit = self.cache_limit_bytes();
-        let levels = self.peaks.lock().refresh(self.counters(), cache_limit);
-        levels.inactive.saturating_sub(cache_limit)
+        let outside = self.outside_of_lanes();
+        let levels = self.peaks.lock().refresh(self.counters(), outside);
+        levels.inactive.saturating_sub(outside.inactive_limit_bytes)
     }
 
     /// The most live bytes that there have been, as it will be once `more_bytes` are handed out; or
@@ -280,7 +286,7 @@ impl<'a> DeviceHeap<'a> {
     /// Unlike the peak of the statistics it cannot be reset.
     pub(super) fn most_live_bytes(self, more_bytes: u64) -> u64 {
         let mut peaks = self.peaks.lock();
-        let now = peaks.refresh(self.counters(), self.cache_limit_bytes());
+        let now = peaks.refresh(self.counters(), self.outside_of_lanes());
         let peak_bytes = peaks.most_allocated.max(now.all.allocated + more_bytes);
         peak_bytes.max(self.expected_peak_bytes.load(Relaxed))
     }

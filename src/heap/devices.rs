@@ -3,8 +3,8 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, fence};
 
 use super::account::TagUsage;
 use super::description::LiveBlock;
@@ -17,6 +17,7 @@ use super::pools::{PoolFilter, PoolId, PoolNumber, PoolUse};
 use super::state::{DeviceHeap, DeviceSlot, DeviceState, Heap};
 use crate::base::lock::assert_none_held;
 use crate::base::size::SizeClass;
+use crate::base::sync::atomic::fence;
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle, blocking, thread};
 use crate::config::LogLevel;
 use crate::driver::{Device, MemoryInfo};

@@ -1,11 +1,10 @@
 //! The gate between waits and captures: every wait for a device and every release of memory passes
 //! here, and fails while a stream may be captured (`captures` has the rules).
 
-use std::sync::atomic::{Ordering::SeqCst, fence};
-
 use super::captures::{Wait, begin_wait, forbidden};
 use super::pools::{PoolFilter, PoolId, PoolUse};
 use super::state::{Climb, DeviceHeap, DeviceSlot, Heap};
+use crate::base::sync::atomic::{Ordering::SeqCst, fence};
 use crate::base::{DeviceOrdinal, Result, StreamHandle, blocking};
 use crate::driver;
 

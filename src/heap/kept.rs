@@ -1,10 +1,10 @@
 //! What debugging keeps for one heap: the modes, the ledger, and a quarantine for each device.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::history::{Death, Ledger};
 use crate::base::lock::{Lock, rank};
+use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::config::{DebugModes, Settings};
 use crate::memory::Slot;
 use crate::observe::EventStream;

@@ -4,7 +4,6 @@
 //! whole free segment changes lanes. Threads that use different streams share nothing here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::captures::Captures;
 use super::paused_extent::{KeptCopy, PausedExtent};
@@ -12,6 +11,8 @@ use super::pools::PoolNumber;
 use super::trough::{Step, Trough};
 use crate::base::lock::{Guard, Lock, assert_none_held, rank};
 use crate::base::size::SizeClass;
+use crate::base::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::base::sync::waiting;
 use crate::base::{CachePadded, DeviceOrdinal, StreamHandle};
 use crate::config::Settings;
 use crate::driver::Event;
@@ -231,7 +232,7 @@ impl Lane {
             // The handle is in use until the driver has answered.
             drop(state);
             assert_none_held();
-            std::thread::yield_now();
+            waiting::yield_now();
             state = self.lock();
         }
         let state_ref = &mut *state;

@@ -11,20 +11,21 @@
 //! without end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use once_cell::race::OnceBox;
 
 use super::lane::{Lane, LaneKey, Owner};
 use crate::base::DeviceOrdinal;
 use crate::base::lock::{Lock, rank};
+use crate::base::sync::IS_MODEL;
+use crate::base::sync::atomic::{AtomicU32, Ordering};
 use crate::config::Settings;
 use crate::memory::Directory;
 use crate::observe::EventStream;
 use crate::order::Contexts;
 
 /// The most lanes of a device, i.e. streams that hold memory of it at the same time.
-pub(super) const MAX_LANES: usize = 4096;
+pub(super) const MAX_LANES: usize = if IS_MODEL { 64 } else { 4096 };
 /// Entries of a device's index: at most half are used, and at most half of those stale, so
 /// probes are short and rebuilding is rare.
 const INDEX_ENTRIES: usize = 4 * MAX_LANES;

@@ -1,12 +1,11 @@
 //! Settings that may change while threads allocate: when cached memory is released automatically,
 //! which slow-path flags operations test, and how streams are told apart.
 
-use std::sync::atomic::{
+use super::choice::Choice;
+use crate::base::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-
-use super::choice::Choice;
 use crate::config::{PoolType, Settings, StreamIds};
 
 /// Bits of a NaN: no value.

@@ -14,12 +14,12 @@
 //! Then the request fails: nobody else's memory is released.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::account::PoolAccount;
 use super::choice::Choice;
 use super::pools::{PoolId, PoolNumber};
 use super::state::{Climb, DeviceHeap};
+use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::base::{Error, Part, PartLimit, Result};
 
 /// What a private pool holds, for its user.

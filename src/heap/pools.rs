@@ -17,11 +17,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use super::account::PoolAccount;
 use super::pool_memory::OwnMemory;
 use crate::base::lock::{Lock, assert_none_held, rank};
+use crate::base::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use crate::base::{Backup, Error, Result, StreamHandle};
 use crate::memory::Communication;
 

@@ -11,6 +11,7 @@ use super::lane::{Lane, LaneState, NO_REQUEST};
 use super::pools::PoolId;
 use super::state::DeviceHeap;
 use crate::base::Result;
+use crate::base::sync::waiting;
 use crate::config::{LogLevel, PoolType};
 use crate::driver::DriverError;
 use crate::memory::Block;
@@ -67,7 +68,7 @@ impl DeviceHeap<'_> {
             if released_bytes >= bytes || !may_come() || Instant::now() >= deadline {
                 break;
             }
-            std::thread::yield_now();
+            waiting::yield_now();
         }
         self.settle();
         released_bytes.min(bytes)

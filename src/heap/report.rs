@@ -106,7 +106,7 @@ impl DeviceHeap<'_> {
     pub(super) fn reset_peaks(self) {
         self.lanes().for_each(|lane| lane.lock().strategy.reset_peaks());
         self.ledger.reset_peak();
-        self.peaks.lock().reset(self.counters(), self.cache_limit_bytes());
+        self.peaks.lock().reset(self.counters(), self.outside_of_lanes());
     }
 
     /// `Heap::largest_allocations` of the device.

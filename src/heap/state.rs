@@ -11,10 +11,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::Duration;
-
-use once_cell::sync::OnceCell;
 
 use super::callbacks::Callbacks;
 use super::captures::Captures;
@@ -31,6 +28,8 @@ use super::shared_blocks::{Kept, SharedBlocks};
 use super::tags::Tags;
 use super::watch::{Told, Watch};
 use crate::base::lock::{Lock, rank};
+use crate::base::sync::OnceCell;
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::base::{DeviceOrdinal, Result, StreamHandle};
 use crate::config::{ElasticPolicy, LogLevel, PoolType, Settings};
 use crate::driver::{Backend, Device};

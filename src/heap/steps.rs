@@ -34,7 +34,7 @@ impl Heap {
 impl DeviceHeap<'_> {
     fn step(self) -> Step {
         let mut peaks = self.peaks.lock();
-        let now = peaks.refresh(self.counters(), self.cache_limit_bytes());
+        let now = peaks.refresh(self.counters(), self.outside_of_lanes());
         let (live_bytes, peak_bytes) = (now.all.allocated, peaks.most_allocated);
         Step { device: self.ordinal, levels: StepLevels { live_bytes, peak_bytes } }
     }

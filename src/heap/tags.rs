@@ -19,15 +19,16 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
 
 use super::account::Account;
 use super::paused_extent::PausedExtent;
 use super::pools::{Mark, PoolNumber, Pools};
 use crate::base::lock::{Lock, rank};
+use crate::base::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use crate::base::sync::thread_local;
 use crate::base::{Backup, DeviceOrdinal, Error, Result, Status};
 
 /// The tags of one heap.
@@ -211,7 +212,7 @@ impl Known {
 impl Tags {
     /// No tags yet, for a new heap of so many devices.
     pub(super) fn new(device_count: usize) -> Self {
-        static HEAPS: AtomicU64 = AtomicU64::new(0);
+        static HEAPS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let heap = HEAPS.fetch_add(1, Relaxed);
         Self {
             heap,

@@ -23,11 +23,11 @@
 //! relies on the entry.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 
 use crate::base::size::{MIB, SizeClass};
+use crate::base::sync::atomic::{AtomicU64, Ordering};
 
 /// Index of a block in its lane's table.
 pub type Slot = u32;
@@ -229,6 +229,10 @@ fn boxed_array<T: Default, const N: usize>() -> Box<[T; N]> {
         Err(_) => unreachable!("the iterator yields exactly N elements"),
     }
 }
+
+#[cfg(all(test, feature = "shuttle"))]
+#[path = "directory_models.rs"]
+mod models;
 
 #[cfg(test)]
 mod tests {

@@ -9,8 +9,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use once_cell::sync::OnceCell;
-
 use super::communication::Communication;
 use super::directory::is_representable;
 use super::extents::{Extent, ExtentId, ExtentTable};
@@ -18,6 +16,8 @@ use super::ledger::{Ledger, Refusal};
 use crate::base::DeviceOrdinal;
 use crate::base::lock::{Guard, Lock, rank};
 use crate::base::size::SizeClass;
+use crate::base::sync::OnceCell;
+use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::driver::{
     self, Call, Code, Device, DriverError, HandleOptions, Handles, Priced, Prices,
 };
@@ -33,6 +33,8 @@ pub struct ExtentStore {
     handles: Handles,
     prices: Prices,
     extents: Lock<ExtentTable, { rank::DEVICE }>,
+    /// The table's sum of what rests.
+    resting_bytes: Arc<AtomicU64>,
     /// The devices that may access everything mapped from now on.
     peers: Lock<Vec<DeviceOrdinal>, { rank::DEVICE }>,
     /// By ordinal: set for those that may also access everything mapped before.
@@ -52,10 +54,12 @@ impl ExtentStore {
             Err(error) if error.code == Code::NOT_SUPPORTED => return Ok(None),
             Err(error) => return Err(error),
         };
-        let extents = Lock::new(ExtentTable::new(events));
+        let extents = ExtentTable::new(events);
+        let resting_bytes = Arc::clone(extents.resting_bytes());
+        let extents = Lock::new(extents);
         let admitted = [const { OnceCell::new() }; MOST_PEERS];
         let (prices, peers) = (Prices::default(), Lock::default());
-        Ok(Some(Self { driver, handles, prices, extents, peers, admitted }))
+        Ok(Some(Self { driver, handles, prices, extents, resting_bytes, peers, admitted }))
     }
 
     /// The granule: sizes of extents are multiples of it, in bytes.
@@ -76,6 +80,11 @@ impl ExtentStore {
     /// The table of extents and views.
     pub fn extents(&self) -> Guard<'_, ExtentTable, { rank::DEVICE }> {
         self.extents.lock()
+    }
+
+    /// The bytes that rest: held, and in no lane.
+    pub fn resting_bytes(&self) -> u64 {
+        self.resting_bytes.load(Relaxed)
     }
 
     /// Reserves `bytes` of address space, a multiple of the granule, aligned to `alignment_bytes`

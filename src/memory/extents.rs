@@ -16,6 +16,7 @@
 //! no two views overlap
 //! a resting or set-aside extent has no home;   shadow_count = the shadows of all extents
 //! left_bytes[c] = Σ bytes of the shadows that blocks of class c have left
+//! resting_bytes = Σ bytes of the resting extents
 //! ```
 //!
 //! *Resting*: kept without a home for the next need. *Set aside*: used by a pause or a resume.
@@ -27,6 +28,7 @@ use std::sync::Arc;
 
 use super::communication::Communication;
 use crate::base::size::SizeClass;
+use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::driver::MemoryHandle;
 use crate::observe::{Action, DeviceEvents};
 
@@ -90,6 +92,8 @@ pub struct ExtentTable {
     views: BTreeMap<u64, ExtentId>,
     /// Extents without a home, kept for the next need.
     resting: Vec<ExtentId>,
+    /// Their sum, which statistics read without the lock.
+    resting_bytes: Arc<AtomicU64>,
     /// The shadows that blocks of each class have left, by number, the one left longest ago first.
     /// Entries of views that have become homes again, or are gone, are skipped.
     left: [VecDeque<(ExtentId, u64)>; 2],
@@ -113,6 +117,7 @@ impl ExtentTable {
             unused: Vec::new(),
             views: BTreeMap::new(),
             resting: Vec::new(),
+            resting_bytes: Arc::default(),
             left: [VecDeque::new(), VecDeque::new()],
             left_bytes: [0; 2],
             last_number: 0,
@@ -338,12 +343,19 @@ impl ExtentTable {
         self.resting.push(id);
         if let Some(extent) = self.get_mut(id) {
             extent.is_set_aside = false;
+            let bytes = extent.bytes;
+            self.resting_bytes.fetch_add(bytes, Relaxed);
         }
     }
 
     /// The resting extents.
     pub fn resting(&self) -> &[ExtentId] {
         &self.resting
+    }
+
+    /// Their sum in bytes, which any thread may read at any time.
+    pub fn resting_bytes(&self) -> &Arc<AtomicU64> {
+        &self.resting_bytes
     }
 
     /// The sum of all extents that rest or are set aside, in bytes.
@@ -356,7 +368,11 @@ impl ExtentTable {
     /// Removes an extent from the resting ones; returns true if it was one of them.
     pub fn wake(&mut self, id: ExtentId) -> bool {
         let position = self.resting.iter().position(|&resting| resting == id);
-        position.map(|position| self.resting.swap_remove(position)).is_some()
+        let Some(position) = position else { return false };
+        self.resting.swap_remove(position);
+        let bytes = self.get(id).map_or(0, |extent| extent.bytes);
+        self.resting_bytes.fetch_sub(bytes, Relaxed);
+        true
     }
 
     /// Takes the shadow that blocks of `class` left longest ago out of the order; the next call
@@ -446,6 +462,11 @@ impl ExtentTable {
         if left_bytes != self.left_bytes {
             return Err(format!("{left_bytes:?} bytes left, {:?} recorded", self.left_bytes));
         }
+        let resting = self.resting.iter().filter_map(|&id| self.get(id));
+        let resting_bytes: u64 = resting.map(|extent| extent.bytes).sum();
+        if resting_bytes != self.resting_bytes.load(Relaxed) {
+            return Err(format!("{resting_bytes} bytes rest, {:?} recorded", self.resting_bytes));
+        }
         if self.iter().count() != self.count {
             return Err(format!("{} extents recorded", self.count));
         }
@@ -454,32 +475,5 @@ impl ExtentTable {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::DeviceOrdinal;
-    use crate::observe::EventStream;
-
-    #[test]
-    fn an_extent_stays_while_a_view_of_it_may_come_back() {
-        let mut extents = ExtentTable::new(EventStream::silent().of(DeviceOrdinal(0)));
-        let id = extents.add(MemoryHandle(1), (4096, SizeClass::Small), None);
-        extents.add_view(id, 0, 0x10_0000);
-        extents.add_view(id, 1, 0x20_0000);
-        extents.come_home(id, 0x10_0000, SizeClass::Small);
-        // One thread unmaps the shadow; another one releases the extent meanwhile.
-        let shadow = extents.remove_view(id, 0x20_0000).unwrap();
-        extents.leave_home(id, 1);
-        extents.remove_view(id, 0x10_0000).unwrap();
-        extents.forget_view(id);
-        assert!(extents.has_views(id), "the shadow may come back");
-        extents.put_back_view(id, shadow);
-        assert_eq!(extents.at(0x20_0000), Some(id));
-        extents.remove_view(id, 0x20_0000).unwrap();
-        extents.forget_view(id);
-        assert!(!extents.has_views(id));
-        extents.remove(id);
-        let again = extents.add(MemoryHandle(2), (4096, SizeClass::Small), None);
-        assert_eq!(again, id, "a number again");
-        assert!(!extents.has_views(id));
-    }
-}
+#[path = "extents_tests.rs"]
+mod tests;

@@ -13,11 +13,11 @@
 //! ([`Neighbours`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::neighbours::Neighbours;
 use crate::base::Gauge;
 use crate::base::size::SizeClass;
+use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::driver::{self, DriverError};
 use crate::observe::{Action, DeviceEvents};
 

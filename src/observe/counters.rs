@@ -13,8 +13,10 @@
 //!
 //! **A refresh** writes the watermarks of other lanes without their locks:
 //!
-//! - An allocation or a free at that moment does no harm: it changes no watermark, and the new
-//!   watermarks start from the counts that were added up.
+//! - An allocation or a free at that moment may be missing from the sums, and still be within its
+//!   lane's old watermarks. The refresh finds it beyond the new ones when it looks again, and then
+//!   begins anew. (It is missed if its counts reach the refreshing processor later than its look
+//!   at the old watermarks was: a locked instruction in each call would be needed against that.)
 //! - A block that becomes pending or ready moves watermarks, and this move and the refresh may
 //!   overwrite each other. Then a ceiling is wrong by the bytes of blocks that became pending or
 //!   ready during the refresh, until the lane's next refresh or next such block; the floor
@@ -24,9 +26,13 @@
 //! lane's lock in a refresh or a locked instruction in each free. (Distributed threshold counting:
 //! Cormode, Muthukrishnan, Yi, "Algorithms for Distributed Functional Monitoring", 2008.)
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
+use super::levels::{Levels, Snapshot, Totals};
 use crate::base::size::SizeClass;
+use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
+
+/// A refresh begins anew so often at most: once for each thread that passes a watermark meanwhile,
+/// which then waits for the lock of the peaks.
+const MOST_ROUNDS: u32 = 16;
 
 /// The counters of one lane.
 #[derive(Debug, Default)]
@@ -94,47 +100,6 @@ pub enum Watermark {
     Within,
     /// [`Peaks::refresh`] must be called after the lane's lock is released.
     Crossed,
-}
-
-/// Blocks of one or both size classes at one moment, of a lane or of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Levels {
-    /// Live bytes as requested.
-    pub requested: u64,
-    /// Bytes of live blocks.
-    pub allocated: u64,
-    /// Bytes of blocks that are live, or freed but may still be in use by other streams.
-    pub active: u64,
-    /// Live blocks.
-    pub blocks: u64,
-    /// Blocks that are live, or freed but may still be in use by other streams.
-    pub active_blocks: u64,
-}
-
-/// All levels at one moment, of a lane or of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
-    /// By size class.
-    pub classes: [Levels; 2],
-    /// For both together.
-    pub all: Levels,
-    /// Bytes reserved and not active: cached.
-    pub inactive: u64,
-}
-
-/// Sums of a lane's or a device's counters since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Bytes requested.
-    pub requested: u64,
-    /// Bytes of blocks allocated.
-    pub allocated: u64,
-    /// Bytes of blocks freed.
-    pub freed: u64,
-    /// Blocks allocated.
-    pub allocations: u64,
-    /// Blocks freed.
-    pub frees: u64,
 }
 
 impl Ceilings {
@@ -361,6 +326,19 @@ impl LaneCounters {
         set(&self.allocated_floor, levels.all.active.saturating_sub(below_active));
     }
 
+    /// Returns true if the lane is beyond one of its watermarks.
+    fn is_beyond(&self) -> bool {
+        let [small, large] = self.classes.each_ref().map(ClassCounters::levels);
+        let classes = [(&self.classes[0].ceilings, small), (&self.classes[1].ceilings, large)];
+        let all = small.zip(large, u64::saturating_add);
+        let is_over = |(ceilings, levels): (&Ceilings, Levels)| {
+            let Levels { requested, allocated, blocks, .. } = levels;
+            ceilings.are_below(Live { requested, allocated, blocks })
+        };
+        let is_below_floor = all.allocated < self.allocated_floor.load(Relaxed);
+        classes.into_iter().any(is_over) || is_over((&self.ceilings, all)) || is_below_floor
+    }
+
     /// The lane's totals since the start for blocks of `class`.
     pub fn totals(&self, class: SizeClass) -> Totals {
         self.classes[class.index()].totals()
@@ -372,47 +350,13 @@ impl LaneCounters {
     }
 }
 
-impl Levels {
-    fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
-        Self {
-            requested: f(self.requested, other.requested),
-            allocated: f(self.allocated, other.allocated),
-            active: f(self.active, other.active),
-            blocks: f(self.blocks, other.blocks),
-            active_blocks: f(self.active_blocks, other.active_blocks),
-        }
-    }
-}
-
-impl Snapshot {
-    fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
-        Self {
-            classes: SizeClass::ALL.map(|class| {
-                let index = class.index();
-                self.classes[index].zip(other.classes[index], &f)
-            }),
-            all: self.all.zip(other.all, &f),
-            inactive: f(self.inactive, other.inactive),
-        }
-    }
-}
-
-impl std::iter::Sum for Snapshot {
-    fn sum<I: Iterator<Item = Self>>(snapshots: I) -> Self {
-        snapshots.fold(Self::default(), |sum, lane| sum.zip(lane, u64::saturating_add))
-    }
-}
-
-impl std::iter::Sum for Totals {
-    fn sum<I: Iterator<Item = Self>>(totals: I) -> Self {
-        totals.fold(Self::default(), |sum, lane| Self {
-            requested: sum.requested.wrapping_add(lane.requested),
-            allocated: sum.allocated.wrapping_add(lane.allocated),
-            freed: sum.freed.wrapping_add(lane.freed),
-            allocations: sum.allocations + lane.allocations,
-            frees: sum.frees + lane.frees,
-        })
-    }
+/// What the lanes of a device do not know.
+#[derive(Clone, Copy, Debug)]
+pub struct Outside {
+    /// Inactive bytes above a lane's share of this cross a watermark; `u64::MAX`: no limit.
+    pub inactive_limit_bytes: u64,
+    /// Bytes that are reserved and in no lane.
+    pub inactive_bytes: u64,
 }
 
 /// The peaks of one device, under a lock of the device.
@@ -432,21 +376,37 @@ impl Peaks {
         self.levels
     }
 
-    /// Raises the peaks to the sums over `lanes`, sets the watermarks, and returns the sums.
-    ///
-    /// Inactive bytes above a lane's share of `inactive_limit` cross a watermark.
+    /// Raises the peaks to the sums over `lanes` and what is `outside` of them, sets the
+    /// watermarks, and returns the sums.
     pub fn refresh<'a>(
         &mut self,
         lanes: impl Iterator<Item = &'a LaneCounters> + Clone,
-        inactive_limit: u64,
+        outside: Outside,
+    ) -> Snapshot {
+        for _ in 1..MOST_ROUNDS {
+            let sums = self.add_up(lanes.clone(), outside);
+            fence(SeqCst);
+            // A lane alone has the whole room, wherever it is just now.
+            if self.seen.len() < 2 || !lanes.clone().any(LaneCounters::is_beyond) {
+                return sums;
+            }
+        }
+        self.add_up(lanes, outside)
+    }
+
+    fn add_up<'a>(
+        &mut self,
+        lanes: impl Iterator<Item = &'a LaneCounters> + Clone,
+        outside: Outside,
     ) -> Snapshot {
         self.seen.clear();
         self.seen.extend(lanes.clone().map(LaneCounters::snapshot));
-        let sums: Snapshot = self.seen.iter().copied().sum();
+        let mut sums: Snapshot = self.seen.iter().copied().sum();
+        sums.inactive += outside.inactive_bytes;
         self.levels = self.levels.zip(sums, u64::max);
         self.most_allocated = self.most_allocated.max(sums.all.allocated);
         let mut bounds = self.levels;
-        bounds.inactive = bounds.inactive.min(inactive_limit);
+        bounds.inactive = bounds.inactive.min(outside.inactive_limit_bytes);
         let room = bounds.zip(sums, u64::saturating_sub);
         let share = match self.seen.len() as u64 {
             0 | 1 => room,
@@ -462,10 +422,10 @@ impl Peaks {
     pub fn reset<'a>(
         &mut self,
         lanes: impl Iterator<Item = &'a LaneCounters> + Clone,
-        inactive_limit: u64,
+        outside: Outside,
     ) {
         self.levels = Snapshot::default();
-        self.refresh(lanes, inactive_limit);
+        self.refresh(lanes, outside);
     }
 }
 
@@ -493,6 +453,10 @@ fn add(counter: &AtomicU64, n: u64) -> u64 {
     counter.store(sum, Relaxed);
     sum
 }
+
+#[cfg(all(test, feature = "shuttle"))]
+#[path = "counters_models.rs"]
+mod models;
 
 #[cfg(test)]
 #[path = "counters_tests.rs"]

@@ -4,6 +4,9 @@ use std::cell::Cell;
 
 use super::*;
 
+/// Neither a limit, nor memory outside of lanes.
+const NOTHING: Outside = Outside { inactive_limit_bytes: u64::MAX, inactive_bytes: 0 };
+
 /// A block that comes and goes at the peak is within the watermarks of a lone lane.
 #[test]
 fn going_up_to_the_peak_again_is_no_crossing() {
@@ -14,7 +17,7 @@ fn going_up_to_the_peak_again_is_no_crossing() {
     let mut crossings = 0;
     let mut look = |watermark| {
         if watermark == Watermark::Crossed {
-            peaks.refresh([&lane].into_iter(), u64::MAX);
+            peaks.refresh([&lane].into_iter(), NOTHING);
             crossings += 1;
         }
     };
@@ -42,7 +45,7 @@ fn peaks_of_sums_are_exact() {
     for lane in &lanes {
         lane.set_held_bytes(1 << 20);
     }
-    let mut expected = peaks.refresh(lanes.iter(), u64::MAX);
+    let mut expected = peaks.refresh(lanes.iter(), NOTHING);
     for _ in 0..20_000 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let which = (random >> 33) as usize % 3;
@@ -67,13 +70,13 @@ fn peaks_of_sums_are_exact() {
         let sums: Snapshot = lanes.iter().map(LaneCounters::snapshot).sum();
         expected = expected.zip(sums, u64::max);
         if watermark == Watermark::Crossed {
-            peaks.refresh(lanes.iter(), u64::MAX);
+            peaks.refresh(lanes.iter(), NOTHING);
             refreshes += 1;
         }
         assert_eq!(peaks.levels(), expected);
     }
     assert!(refreshes < 10_000, "{refreshes} refreshes: the watermarks save nothing");
-    peaks.reset(lanes.iter(), u64::MAX);
+    peaks.reset(lanes.iter(), NOTHING);
     assert_eq!(peaks.levels(), lanes.iter().map(LaneCounters::snapshot).sum());
 }
 
@@ -92,12 +95,12 @@ fn a_block_that_becomes_ready_does_not_raise_the_ceiling_of_live_blocks() {
     let _ = free();
     let _ = lane.on_pending(class, 512);
     let _ = allocate();
-    peaks.refresh([&lane].into_iter(), u64::MAX);
+    peaks.refresh([&lane].into_iter(), NOTHING);
     assert_eq!((peaks.levels().all.blocks, peaks.levels().all.active_blocks), (4, 5));
     for _ in 0..2 {
         let _ = free();
     }
-    peaks.refresh([&lane].into_iter(), u64::MAX);
+    peaks.refresh([&lane].into_iter(), NOTHING);
     let _ = lane.on_ready(class, 512);
     // Few bytes are requested, so that only the blocks pass their peak.
     let allocate = || lane.on_allocate(class, 1, 512);
@@ -119,11 +122,11 @@ fn operations_during_a_refresh_do_not_make_room() {
     for _ in 0..10 {
         let _ = allocate(&lanes[0]);
     }
-    peaks.refresh(lanes.iter(), u64::MAX);
+    peaks.refresh(lanes.iter(), NOTHING);
     for _ in 0..10 {
         let _ = lanes[0].on_free(SizeClass::Small, 512, 512);
     }
-    peaks.refresh(lanes.iter(), u64::MAX);
+    peaks.refresh(lanes.iter(), NOTHING);
     let visits = Cell::new(0);
     let watched = lanes.iter().inspect(|_| {
         visits.set(visits.get() + 1);
@@ -133,7 +136,7 @@ fn operations_during_a_refresh_do_not_make_room() {
             }
         }
     });
-    peaks.refresh(watched, u64::MAX);
+    peaks.refresh(watched, NOTHING);
     let mut live = 4;
     for lane in &lanes {
         while allocate(lane) == Watermark::Within {

@@ -10,6 +10,7 @@ mod changing;
 mod counters;
 mod events;
 mod growth;
+mod levels;
 mod log;
 mod profile;
 mod progress;
@@ -18,11 +19,12 @@ mod sites;
 mod stats;
 mod trace;
 
-pub use counters::{LaneCounters, Peaks, Snapshot, Totals, Watermark};
+pub use counters::{LaneCounters, Outside, Peaks, Watermark};
 pub use events::{
     Action, Consumer, DeviceEvents, Event, EventStream, Names, SiteFinder, Subscription, Ticks,
 };
 pub use growth::{Growth, Outlook, Possible, StepLevels};
+pub use levels::{Snapshot, Totals};
 pub use log::{Log, Sink};
 pub use profile::{Beginning, Held, Keeping, Profiler};
 pub use progress::ProgressLine;

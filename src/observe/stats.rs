@@ -1,9 +1,8 @@
 //! The statistics of a device. Both structs are those of the C interface.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use super::counters::{Levels, Snapshot, Totals};
+use super::levels::{Levels, Snapshot, Totals};
 use crate::base::Gauge;
+use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The counts of a device that its slow paths make.
 #[derive(Debug, Default)]

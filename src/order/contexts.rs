@@ -10,11 +10,11 @@
 //! streams that programs name, and stay known for good; most devices have none.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
 
 use super::EventCache;
 use super::omission::Step;
 use crate::base::lock::{Lock, assert_none_held, rank};
+use crate::base::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
 use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{self, Call, Code, Device, DriverError};
 

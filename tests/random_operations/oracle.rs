@@ -81,9 +81,8 @@ impl Oracle {
         self.devices[device].lock().unwrap().paused_bytes -= allocated_bytes;
     }
 
-    /// Compares levels and totals with what the heap says; nothing else may be going on. Where driver
-    /// calls were made to fail (`is_struck`), the heap may hold memory that it cannot use.
-    pub fn compare(&self, rig: &Rig, is_struck: bool) {
+    /// Compares levels and totals with what the heap says; nothing else may be going on.
+    pub fn compare(&self, rig: &Rig) {
         for (index, ledger) in self.devices.iter().enumerate() {
             let ledger = ledger.lock().unwrap();
             let statistics = rig.heap.statistics(DeviceOrdinal(index as u32)).unwrap();
@@ -97,8 +96,7 @@ impl Oracle {
             let held_bytes = statistics.reserved_bytes.current + ledger.paused_bytes;
             let known_bytes =
                 ledger.allocated_bytes + pending_bytes + statistics.inactive_bytes.current;
-            let is_right = held_bytes == known_bytes || is_struck && held_bytes > known_bytes;
-            assert!(is_right, "{held_bytes} bytes are held, {known_bytes} are known");
+            assert_eq!(held_bytes, known_bytes, "bytes held, and bytes known");
             assert!(statistics.largest_free_bytes <= statistics.free_bytes);
         }
     }

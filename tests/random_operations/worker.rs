@@ -75,7 +75,7 @@ pub struct Worker {
     /// Blocks handed out so far: the next one's mark.
     marks: u64,
     /// A driver call was made to fail, or memory was taken by others, at some time.
-    is_struck: bool,
+    pub meets_faults: bool,
     /// The seconds since the start, in thousandths, which are operations.
     clock: Arc<AtomicU64>,
 }
@@ -138,7 +138,7 @@ impl Worker {
             captured: (0..DEVICES).map(|_| Captured::default()).collect(),
             peers: Vec::new(),
             marks: 0,
-            is_struck: false,
+            meets_faults: false,
             clock,
             rig,
         };
@@ -159,7 +159,7 @@ impl Worker {
         self.check_tag();
         self.check_registered();
         if self.conduct.is_alone {
-            self.oracle.compare(&self.rig, self.is_struck);
+            self.oracle.compare(&self.rig);
             self.oracle.compare_peaks(&self.rig);
         }
     }
@@ -237,7 +237,7 @@ impl Worker {
             }
             Operation::Mend => self.rig.machine.faults().clear(),
             Operation::Squeeze { device, bytes } => {
-                self.is_struck = true;
+                self.meets_faults = true;
                 let faults = self.rig.machine.faults();
                 faults.limit_capacity(device, bytes.unwrap_or(u64::MAX)).unwrap();
             }
@@ -262,7 +262,7 @@ impl Worker {
 
     /// Returns true if an operation may fail with any status: a driver call was made to.
     fn excuses(&self, status: Status) -> bool {
-        self.is_struck && status != Status::Internal
+        self.meets_faults && status != Status::Internal
     }
 
     /// Returns true if the call may have been refused because of something that is under way.
@@ -297,7 +297,7 @@ impl Worker {
     }
 
     fn fail(&mut self, call: &str, nth: u64, forever: bool, code: i32) {
-        self.is_struck = true;
+        self.meets_faults = true;
         let call = Call::ALL.into_iter().find(|known| known.name() == call).expect("a call");
         let times = if forever { Times::Forever } else { Times::Once };
         self.rig.machine.faults().fail(Target::call(call), nth, times, Code(code));

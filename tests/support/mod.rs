@@ -9,6 +9,8 @@
 
 pub mod host_memory;
 pub mod replay;
+#[cfg(feature = "shuttle")]
+pub mod schedules;
 pub mod tier;
 
 use std::sync::{Arc, Mutex};

@@ -47,7 +47,6 @@ pub(super) use give_back::Kept;
 pub use growth::extent_sizes;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::choice::Choice;
 use super::lane::LaneState;
@@ -55,6 +54,7 @@ use super::state::{Climb, DeviceHeap, Extents, Pressure, Rung};
 use crate::base::DeviceOrdinal;
 use crate::base::lock::assert_none_held;
 use crate::base::size::SizeClass;
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::config::{LogLevel, Settings};
 use crate::driver::{self, Device, HandleOptions};
 use crate::memory::{ExtentId, ExtentStore, Refusal, State};

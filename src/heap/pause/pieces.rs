@@ -13,6 +13,7 @@ use super::progress::Meter;
 use super::transfer::{self, Run, can_save_again, refused, runs_of, save_again};
 use crate::base::lock::assert_none_held;
 use crate::base::size::Bytes;
+use crate::base::sync::waiting;
 use crate::base::{Backup, Error, Result, Status};
 use crate::config::LogLevel;
 use crate::driver::{self, Call, Code, DriverError};
@@ -60,7 +61,7 @@ impl Piece<'_> {
                     return Ok(());
                 }
                 // Another thread is unmapping the last.
-                std::thread::yield_now();
+                waiting::yield_now();
                 continue;
             };
             if (view.lane, view.address) == (lane.index, record.address) {
@@ -72,7 +73,7 @@ impl Piece<'_> {
                 Ok(()) => {}
                 Err(Kept::Driver(error)) => return Err(error),
                 // Another thread is unmapping the shadow, because there are too many.
-                Err(Kept::InUse) => std::thread::yield_now(),
+                Err(Kept::InUse) => waiting::yield_now(),
             }
         }
         Err(DriverError { call: Call::Unmap, code: Code::NOT_READY })

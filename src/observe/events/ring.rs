@@ -16,19 +16,19 @@
 //!
 //! A full ring makes producers wait, because sums over events with holes would be wrong.
 
-use std::sync::atomic::{
+use super::event::{WORDS, Words};
+use crate::base::CachePadded;
+use crate::base::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-
-use super::event::{WORDS, Words};
-use crate::base::CachePadded;
+use crate::base::sync::{IS_MODEL, waiting};
 
 /// Events in the ring: 8 MiB, which is two milliseconds of the busiest possible program and seconds
 /// of a usual one.
-pub(in crate::observe) const CAPACITY: usize = 1 << 17;
+pub(in crate::observe) const CAPACITY: usize = if IS_MODEL { 2 } else { 1 << 17 };
 /// A producer wakes the consumer after each this many numbers.
-pub(super) const WAKE_INTERVAL: u64 = CAPACITY as u64 / 4;
+pub(super) const WAKE_INTERVAL: u64 = (CAPACITY as u64).div_ceil(4);
 
 /// The ring.
 #[derive(Debug)]
@@ -122,12 +122,16 @@ impl Patience {
     fn wait(&mut self) {
         self.rounds += 1;
         match self.rounds {
-            0..100 => std::hint::spin_loop(),
-            100..200 => std::thread::yield_now(),
-            _ => std::thread::sleep(std::time::Duration::from_micros(100)),
+            0..100 => waiting::spin_loop(),
+            100..200 => waiting::yield_now(),
+            _ => waiting::sleep(std::time::Duration::from_micros(100)),
         }
     }
 }
+
+#[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
+#[path = "ring_models.rs"]
+mod models;
 
 #[cfg(test)]
 mod tests {

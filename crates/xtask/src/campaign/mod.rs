@@ -1,0 +1,117 @@
+//! `cargo xtask campaign`: tests that look for what nobody thought of. Each part that has no end of
+//! its own runs for its share of the time given, and goes on another time where it stopped:
+//!
+//! | part | until | where it goes on |
+//! |---|---|---|
+//! | `omissions`: steps of stream order left out, one by one | its end | |
+//! | `models`: threads under drawn schedules, small pieces in every order ([`models`]) | a quarter of the time, and its end | `target/campaign/next_schedule` |
+//! | `sanitizers`: the library's threads under TSan ([`sanitizers`]) | its end | |
+//! | `lists`: random operations, one list for each number of a seed | three eighths of the time | `target/campaign/next_list` |
+//! | `fuzzing`: what the library reads, and C calls, guided by coverage | three eighths of the time | `target/fuzz/corpus` |
+//!
+//! What a part needs and this machine lacks is listed at the end. Mutants of the code
+//! (`cargo xtask mutants`) take far longer, and are run in shards of their own.
+
+mod fuzzing;
+mod lists;
+mod models;
+mod mutants;
+mod sanitizers;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use steps::{Outcome, target_folder};
+
+pub(crate) use mutants::{MutantsArguments, mutants};
+
+/// A round on two processors.
+const HOUR_MINUTES: u64 = 60;
+
+/// Runs tests that look for unknown defects: random operations, schedules, sanitizers, fuzzing
+#[derive(Debug, Args)]
+pub(crate) struct CampaignArguments {
+    /// How long, in minutes
+    #[arg(long, default_value_t = HOUR_MINUTES)]
+    minutes: u64,
+    /// Which parts; without any, all
+    parts: Vec<Part>,
+}
+
+impl Default for CampaignArguments {
+    fn default() -> Self {
+        Self { minutes: HOUR_MINUTES, parts: Vec::new() }
+    }
+}
+
+/// A part of the campaign, in the order in which they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Omissions,
+    Models,
+    Sanitizers,
+    Lists,
+    Fuzzing,
+}
+
+/// What could not be run here, and what it needs.
+#[derive(Debug, Default)]
+struct Left(Vec<String>);
+
+impl Left {
+    fn out(&mut self, what: &str, needs: &str) {
+        self.0.push(format!("{what}: needs {needs}"));
+    }
+}
+
+/// Runs the parts, and those after one that failed too.
+pub(crate) fn run_all(arguments: &CampaignArguments) -> Outcome {
+    let time = Duration::from_secs(arguments.minutes * 60);
+    let mut left = Left::default();
+    let mut failures = Vec::new();
+    for part in Part::value_variants() {
+        if !arguments.parts.is_empty() && !arguments.parts.contains(part) {
+            continue;
+        }
+        let outcome = match part {
+            Part::Omissions => lists::omissions(),
+            Part::Models => models::run_all(time / 4),
+            Part::Sanitizers => sanitizers::run_all(&mut left),
+            Part::Lists => lists::run_for(time * 3 / 8),
+            Part::Fuzzing => fuzzing::run_for(time * 3 / 8),
+        };
+        failures.extend(outcome.err().map(|error| format!("{part:?}: {error}")));
+    }
+    for line in &left.0 {
+        eprintln!("not run here: {line}");
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+/// A folder of the build's, made if it is missing.
+fn folder(name: &str) -> Result<PathBuf, String> {
+    let folder = target_folder().join(name);
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    Ok(folder)
+}
+
+/// A number that goes on where the last round stopped, in a file of `target/campaign`.
+struct Next(PathBuf);
+
+impl Next {
+    fn of(name: &str) -> Result<Self, String> {
+        Ok(Self(folder("campaign")?.join(name)))
+    }
+
+    fn get(&self) -> u64 {
+        fs::read_to_string(&self.0).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
+
+    fn set(&self, next: u64) -> Outcome {
+        fs::write(&self.0, next.to_string())
+            .map_err(|error| format!("{}: {error}", self.0.display()))
+    }
+}

@@ -1,0 +1,91 @@
+//! Peaks under drawn schedules: two threads, each with a lane of its own.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::base::lock::{Lock, rank};
+use crate::base::sync::schedules;
+
+const CLASS: SizeClass = SizeClass::Small;
+const NOTHING: Outside = Outside { inactive_limit_bytes: u64::MAX, inactive_bytes: 0 };
+
+/// Two lanes and their peaks, used as the heap does.
+#[derive(Debug, Default)]
+struct Device {
+    lanes: [LaneCounters; 2],
+    peaks: Lock<Peaks, { rank::DEVICE }>,
+}
+
+impl Device {
+    fn allocate(&self, lane: usize, bytes: u64) {
+        self.settle(self.lanes[lane].on_allocate(CLASS, bytes, bytes));
+    }
+
+    fn free(&self, lane: usize, bytes: u64) {
+        self.settle(self.lanes[lane].on_free(CLASS, bytes, bytes));
+    }
+
+    fn settle(&self, watermark: Watermark) {
+        if watermark == Watermark::Crossed {
+            self.refresh();
+        }
+    }
+
+    fn refresh(&self) -> Snapshot {
+        let mut peaks = self.peaks.lock();
+        peaks.refresh(self.lanes.iter(), NOTHING);
+        peaks.levels()
+    }
+}
+
+/// Two operations at the same moment count in some order. What comes after both, one operation
+/// after another, is exact.
+#[test]
+fn peaks_are_exact_once_threads_take_turns_again() {
+    schedules::explore(|seed| {
+        let device = Arc::new(Device::default());
+        device.lanes.iter().for_each(|lane| lane.set_held_bytes(10_000));
+        // So many blocks that it is bytes that cross a watermark.
+        (0..200).for_each(|_| device.allocate(0, 5));
+        (0..200).for_each(|_| device.free(0, 5));
+        device.refresh();
+        // Within the first lane's share of the room, which is half of it, and beyond the second's.
+        let (first, second) = (300 + seed % 200, 501 + seed % 97);
+        let other = {
+            let device = Arc::clone(&device);
+            shuttle::thread::spawn(move || device.allocate(0, first))
+        };
+        device.allocate(1, second);
+        other.join().unwrap();
+        let mut highest = 1000.max(first + second);
+        for _ in 0..40 {
+            device.allocate(1, 4);
+            highest = highest.max(device.lanes.iter().map(|lane| lane.live_bytes(CLASS)).sum());
+        }
+        device.free(0, first);
+        assert_eq!(device.refresh().all.allocated, highest);
+    });
+}
+
+/// The same for the most inactive bytes, which are highest when least is live.
+#[test]
+fn the_peak_of_inactive_bytes_is_exact_once_threads_take_turns_again() {
+    schedules::explore(|seed| {
+        let device = Arc::new(Device::default());
+        device.lanes.iter().for_each(|lane| lane.set_held_bytes(1000));
+        device.refresh();
+        (0..2).for_each(|lane| device.allocate(lane, 600));
+        let (first, second) = (200 + seed % 101, 200 + seed % 103);
+        let other = {
+            let device = Arc::clone(&device);
+            shuttle::thread::spawn(move || device.free(0, first))
+        };
+        device.free(1, second);
+        other.join().unwrap();
+        let live = || -> u64 { device.lanes.iter().map(|lane| lane.live_bytes(CLASS)).sum() };
+        device.free(1, 600 - second);
+        let highest = (2000 - live()).max(2000);
+        device.allocate(0, 100);
+        assert_eq!(device.refresh().inactive, highest);
+    });
+}
