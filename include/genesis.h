@@ -591,6 +591,12 @@ typedef struct {
     double fragmentation_index;
     // How often the cache was emptied on request.
     uint64_t cache_empties;
+    // Reserved bytes that are managed memory: all of them, or 0.
+    uint64_t managed_bytes;
+    // Reserved bytes beyond the memory of the device: so many, at least, are in the host's memory.
+    uint64_t oversubscribed_bytes;
+    // The most that these were.
+    uint64_t peak_oversubscribed_bytes;
 } genesis_stats;
 
 // The statistics of the blocks and segments of one pool of one device. Members have the names of

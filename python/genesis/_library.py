@@ -116,7 +116,15 @@ class CStats(ctypes.Structure):
             (name, ctypes.c_double)
             for name in ("hit_rate", "fragmentation_ratio", "fragmentation_index")
         ),
-        ("cache_empties", ctypes.c_uint64),
+        *(
+            (name, ctypes.c_uint64)
+            for name in (
+                "cache_empties",
+                "managed_bytes",
+                "oversubscribed_bytes",
+                "peak_oversubscribed_bytes",
+            )
+        ),
     ]
 
 

@@ -7,6 +7,7 @@
 //! | `ladder`, `backing`, `segments`, `elastic`, `idle` | serve a request after a miss |
 //! | `plan`, `ready` | memory made ready before it is asked for |
 //! | `release`, `choice`, `fragmentation`, `watch`, `limits`, `peers` | release memory, keep limits, access by peers |
+//! | `managed` | memory whose pages move |
 //! | `waits`, `gate`, `captures`, `streams` | pending blocks, captures, streams |
 //! | `pools`, `pool_blocks` | private pools, and their blocks one by one |
 //! | `own_memory`, `pool_memory`, `pool_limits` | private pools with memory of their own; limits |
@@ -45,6 +46,7 @@ mod lanes;
 #[cfg(test)]
 mod lanes_tests;
 mod limits;
+mod managed;
 mod notes;
 mod own_memory;
 mod pause;

@@ -219,6 +219,9 @@ fn structures() -> Vec<(&'static str, Facts)> {
                 fragmentation_ratio,
                 fragmentation_index,
                 cache_empties,
+                managed_bytes,
+                oversubscribed_bytes,
+                peak_oversubscribed_bytes,
             }
         ),
         structure!(

@@ -138,7 +138,9 @@ impl Machine {
                 let page = pages.range(..=address).next_back();
                 page.map_or((address, None), |(&page, &extent)| (page, Some(extent)))
             }
-            Origin::Opened { .. } | Origin::Handle => return Err(Code::INVALID_VALUE),
+            Origin::Managed { .. } | Origin::Opened { .. } | Origin::Handle => {
+                return Err(Code::INVALID_VALUE);
+            }
         };
         let extent = extent.ok_or(Code::INVALID_VALUE)?;
         let note = state.note_of(key)?;
