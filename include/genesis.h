@@ -402,6 +402,24 @@ typedef struct {
 // library, also to free blocks, and must not throw.
 typedef void (*genesis_live_block_visitor)(void *user_data, const genesis_live_block *block);
 
+// What `genesis_memory_optimize` did.
+typedef struct {
+    // `sizeof(genesis_optimization)`, set by the caller.
+    size_t struct_size;
+    // Bytes held before.
+    uint64_t reserved_bytes;
+    // Bytes given back to the driver.
+    uint64_t released_bytes;
+    // Freed bytes that other streams had finished with: they are usable again.
+    uint64_t compacted_bytes;
+    // Calls of the driver meanwhile; also those of other threads.
+    uint64_t driver_calls;
+    // Time in them, in nanoseconds.
+    uint64_t driver_nanoseconds;
+    // Time of it all, in nanoseconds.
+    uint64_t nanoseconds;
+} genesis_optimization;
+
 // A pool of a memory manager.
 typedef struct {
     // The size of its blocks, in bytes. They are aligned to the largest power of two that divides
@@ -1199,6 +1217,17 @@ genesis_status genesis_cache_trim(int device, size_t target_bytes, size_t *relea
 // The caller's part:
 // `released_bytes` is NULL or points to a writable `size_t`.
 genesis_status genesis_garbage_collect(int device, size_t *released_bytes);
+
+// Puts the cache of `device` (-1: of every device in use) in order: makes what is free usable, as
+// `genesis_memory_compact` does, and gives back to the driver what was not used since the previous
+// call, and what is held beyond the most that was ever live. Writes what it did to `done`, whose
+// `struct_size` the caller has set.
+//
+// May wait for the device; during a capture it gives nothing back. Any thread.
+//
+// The caller's part:
+// `done` is NULL, which is an error, or points to `done->struct_size` writable bytes.
+genesis_status genesis_memory_optimize(int device, genesis_optimization *done);
 
 // Makes freed blocks of `device` (-1: of every device in use) reusable if other streams have
 // finished with them, and joins free neighbours. Returns nothing to the driver and does not wait.

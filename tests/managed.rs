@@ -43,16 +43,19 @@ fn faults(rig: &Rig) -> (u64, u64) {
 fn a_program_larger_than_the_device_runs() {
     for subject in subjects() {
         let rig = plan(subject).start();
-        let blocks: Vec<u64> =
-            (0..8).map(|index| rig.allocate_and_touch(16 * MIB, [A, B][index % 2])).collect();
+        let blocks: Vec<_> = [A, B]
+            .repeat(4)
+            .into_iter()
+            .map(|stream| (rig.allocate_and_touch(16 * MIB, stream), stream))
+            .collect();
         let statistics = rig.statistics();
         assert_eq!(statistics.managed_bytes, statistics.reserved_bytes.current, "{subject:?}");
         assert_eq!(statistics.oversubscribed_bytes, rig.reserved_bytes() - CAPACITY, "{subject:?}");
         assert!(statistics.oversubscribed_bytes >= 64 * MIB, "{subject:?}");
         assert!(rig.machine.used_bytes(0).unwrap() <= CAPACITY);
         // Each pass evicts and brings back.
-        for block in &blocks {
-            rig.touch(*block, A);
+        for &(block, stream) in &blocks {
+            rig.touch(block, stream);
             rig.run(A);
             rig.run(B);
         }
@@ -63,7 +66,7 @@ fn a_program_larger_than_the_device_runs() {
         assert!(info.free_bytes <= CAPACITY);
         rig.run(A);
         rig.run(B);
-        blocks.into_iter().for_each(|block| rig.free(block));
+        blocks.into_iter().for_each(|(block, _)| rig.free(block));
         let peak_bytes = rig.statistics().peak_oversubscribed_bytes;
         assert!(peak_bytes >= 64 * MIB, "{subject:?}: {peak_bytes}");
         rig.finish();
@@ -117,6 +120,8 @@ fn a_capture_is_left_alone() {
     rig.machine.touch(0, A.0, Work::write(block, 16 * MIB, "captured")).unwrap();
     rig.machine.end_capture(0, A.0).expect("it is valid");
     rig.free(block);
+    // The next miss on the stream finds that it is over.
+    rig.free(rig.allocate(20 * MIB, A));
     rig.finish();
 }
 

@@ -259,8 +259,8 @@ impl State {
         waited_ns
     }
 
-    /// The host touches `[address, address + bytes)`: what is on a device moves, unless it prefers
-    /// that place and the host could reach it there, which over PCIe it cannot.
+    /// The host touches `[address, address + bytes)`: what is on a device moves. What is preferred
+    /// there does too, because over PCIe the host cannot reach it.
     pub(crate) fn page_out(&mut self, address: u64, bytes: u64) {
         let page_bytes = self.largest_granule();
         for page in pages_of(address..address.saturating_add(bytes), page_bytes) {
@@ -290,7 +290,9 @@ impl State {
             self.give_physical(from, page_bytes);
         }
         self.managed.put(page, place);
-        self.check_host_room(page_bytes);
+        if place == Location::Host {
+            self.check_host_room(page_bytes);
+        }
         // A page that was nowhere has no bytes to move.
         if known.place.is_some() && known.place != Some(place) {
             nanoseconds += self.bus_ns(place, page_bytes);

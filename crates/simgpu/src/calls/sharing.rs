@@ -317,6 +317,9 @@ impl State {
     /// An allocation is freed: its note goes, and it should be open nowhere.
     pub(crate) fn forget_note(&mut self, address: u64, key: u64) {
         let Some(memory) = self.physical.get_mut(key) else { return };
+        if !matches!(memory.sharing, Sharing::Noted(_)) {
+            return;
+        }
         let Sharing::Noted(note) = std::mem::take(&mut memory.sharing) else { return };
         let is_open = note.is_open_elsewhere();
         if let Some(notes) = &mut self.notes {
