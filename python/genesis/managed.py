@@ -23,8 +23,9 @@ _ADVICE = {
 
 
 def advise(memory: Any, advice: str, device: int = 0, nbytes: Optional[int] = None) -> None:
-    """Tells the driver what the program does with ``memory``: a tensor, any object with
-    ``__cuda_array_interface__``, or an address with ``nbytes``. All of it is in one block.
+    """Tells the driver what the program does with ``memory``: a tensor, a buffer of
+    Genesis, any object with ``__cuda_array_interface__``, or an address with ``nbytes``. All of it is
+    in one block.
 
     ========================= ==================================================================
     ``read_mostly``           it is mostly read: each device that reads it may have a copy
@@ -62,8 +63,9 @@ def _span(memory: Any, nbytes: Optional[int]) -> tuple[int, int]:
         if nbytes is None:
             raise TypeError("an address needs nbytes")
         return memory, nbytes
-    if hasattr(memory, "data_ptr"):
-        address = int(memory.data_ptr())
+    pointer = getattr(memory, "data_ptr", None)
+    if pointer is not None:
+        address = int(pointer() if callable(pointer) else pointer)
     else:
         interface = getattr(memory, "__cuda_array_interface__", None)
         if interface is None:
