@@ -1202,13 +1202,15 @@ genesis_status genesis_cache_limit_get(int device, size_t *bytes);
 // May wait for the device. Live blocks stay, and so does memory that shares a segment with them.
 genesis_status genesis_cache_empty(int device);
 
-// Returns cached memory of `device` (-1: of every device in use) to the driver, the longest unused
-// first, until at most `target_bytes` are held. Writes the bytes released to `released_bytes`,
+// Returns cached memory of `device` (-1: of every device in use) to the driver, what lay idle
+// most first (bytes × time since they were freed), until at most `target_bytes` are held. Writes the bytes released to `released_bytes`,
 // which may be NULL.
 //
 // The caller's part:
 // `released_bytes` is NULL or points to a writable `size_t`.
-genesis_status genesis_cache_trim(int device, size_t target_bytes, size_t *released_bytes);
+genesis_status genesis_cache_trim(int device,
+                                  size_t target_bytes,
+                                  size_t *released_bytes);
 
 // Returns cached memory of `device` (-1: of every device in use) to the driver if it is older than
 // GENESIS_GC_AGE_ALLOCATIONS or GENESIS_GC_AGE_SECONDS; if neither is set, if it was not used

@@ -13,8 +13,8 @@
 use simgpu::Prices;
 
 use super::backup_options as backup;
-use super::nearest::nearest;
 use super::managed_options as managed;
+use super::nearest::nearest;
 use super::option::{OptionSpec, assign};
 use super::plan_options as plan;
 use super::settings::{BackendChoice, CallSites, ElasticPolicy, HandleType, LogLevel, StreamIds};
@@ -230,7 +230,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "a number above 0, at most 1, or `never`",
         summary: "After a miss, return free memory if it is more than this part of what is held.",
-        help: "It is returned until half that part is free, the longest unused first, and less often if \
+        help: "It is returned until half that part is free, what lay idle most first, and less often if \
                the program needs it again. 0 means never.",
         runtime: true,
         parse: |settings, text| {

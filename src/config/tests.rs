@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStringExt;
 use simgpu::Prices;
 
 use super::super::{
-    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, OPTIONS, PoolType,
-    Oversubscription, Settings, StrategySettings, StreamIds, device_limits,
+    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, OPTIONS,
+    Oversubscription, PoolType, Settings, StrategySettings, StreamIds, device_limits,
 };
 use crate::base::size::{GIB, KIB, MIB};
 use crate::base::{Backup, Result, Status};

@@ -45,7 +45,13 @@ pub trait Managed {
 
     /// Advises on `[address, address + bytes)`, a part of one allocation. `INVALID_DEVICE` if the
     /// location is a device without such memory.
-    fn advise(&self, _address: u64, _bytes: u64, _advice: Advice, _location: Location) -> Result<()> {
+    fn advise(
+        &self,
+        _address: u64,
+        _bytes: u64,
+        _advice: Advice,
+        _location: Location,
+    ) -> Result<()> {
         none(Call::Advise)
     }
 

@@ -148,8 +148,8 @@ pub(super) fn empty_cache(device: c_int) -> Result<()> {
     for_devices(device, Heap::empty_cache).map(drop)
 }
 
-/// Returns cached memory of `device` (-1: of every device in use) to the driver, the longest unused
-/// first, until at most `target_bytes` are held. Writes the bytes released to `released_bytes`,
+/// Returns cached memory of `device` (-1: of every device in use) to the driver, what lay idle
+/// most first (bytes × time since they were freed), until at most `target_bytes` are held. Writes the bytes released to `released_bytes`,
 /// which may be NULL.
 ///
 /// # Safety

@@ -3,7 +3,7 @@
 //!
 //! - A new segment is advised to be on the device, and prefetched there on the stream that asked for
 //!   it, so that its first use does not fault page by page.
-//! - Before more is held than the device has, cached memory is released, the longest unused first:
+//! - Before more is held than the device has, cached memory is released, what lay idle most first:
 //!   otherwise the driver would carry bytes to the host that nobody needs.
 //! - How much may be held is limited, because the driver does not: pages for which the host has no
 //!   memory end some process.
@@ -88,7 +88,13 @@ impl Heap {
     /// Tells the driver of `[address, address + bytes)`, a part of one live block in managed memory.
     /// `NotSupported` if the block's memory is not managed; `InvalidArgument` if the range is not
     /// within one block.
-    pub fn advise(&self, address: u64, bytes: u64, advice: Advice, location: Location) -> Result<()> {
+    pub fn advise(
+        &self,
+        address: u64,
+        bytes: u64,
+        advice: Advice,
+        location: Location,
+    ) -> Result<()> {
         let device = self.managed_device(address, bytes, location)?;
         Ok(blocking(|| device.driver.advise(address, bytes, advice, location))?)
     }
@@ -107,7 +113,12 @@ impl Heap {
         Ok(blocking(|| device.driver.prefetch_outside_capture(address, bytes, location, stream))?)
     }
 
-    fn managed_device(&self, address: u64, bytes: u64, location: Location) -> Result<DeviceHeap<'_>> {
+    fn managed_device(
+        &self,
+        address: u64,
+        bytes: u64,
+        location: Location,
+    ) -> Result<DeviceHeap<'_>> {
         if let Location::Device(ordinal) = location {
             self.slot(ordinal)?;
         }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | compact | pending blocks whose streams have finished become free, and join their neighbours |
 //! | collect | cached memory that was not used since the previous call goes back to the driver |
-//! | trim | so does what is held beyond the most that was ever live, the longest unused first |
+//! | trim | so does what is held beyond the most that was ever live, what lay idle most first |
 //!
 //! The second step needs a call before it, to compare with; the third helps at once. Both keep what
 //! the program comes back to: memory that it used in between, and as much as its peak needs.

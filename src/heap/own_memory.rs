@@ -45,9 +45,7 @@ impl DeviceHeap<'_> {
             matches!(self.pool_type, PoolType::Caching | PoolType::Arena | PoolType::Elastic);
         let (keeps_whole, has_arenas) = (keeps_whole && cuts, has_arenas && cuts);
         let store = match source {
-            Some(source) => {
-                Some(SegmentStore::with_source(Arc::clone(&self.state.driver), source))
-            }
+            Some(source) => Some(SegmentStore::with_source(Arc::clone(&self.state.driver), source)),
             None => (keeps_whole || has_arenas).then(|| self.segment_store()),
         };
         let segments = |store| Segments { store };

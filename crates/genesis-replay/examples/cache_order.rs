@@ -91,7 +91,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for room in ROOM {
             let mut row = vec![name.trim_end_matches(".gtr.zst").to_owned(), format!("{room}")];
             let times = ORDERS.map(|(_, order)| driver_ms(&program, order, room));
-            for (sum, (time, age)) in sums.iter_mut().zip(times.iter().zip([times[0]; ORDERS.len()])) {
+            for (sum, (time, age)) in
+                sums.iter_mut().zip(times.iter().zip([times[0]; ORDERS.len()]))
+            {
                 *sum += (time.max(0.001) / age.max(0.001)).ln();
             }
             row.extend(times.map(|time| format!("{time:.0}")));
@@ -119,9 +121,12 @@ fn driver_ms(program: &Program, order: Order, room: f64) -> f64 {
                 let peak_bytes = live_peak_bytes[&(call.device, call.stream)];
                 let mut cache = Cache::new(order, (peak_bytes as f64 * room) as u64);
                 if order == Order::Oracle {
-                    cache.foresee(calls().enumerate().filter(|(_, other)| {
-                        (other.device, other.stream) == (call.device, call.stream)
-                    }), length);
+                    cache.foresee(
+                        calls().enumerate().filter(|(_, other)| {
+                            (other.device, other.stream) == (call.device, call.stream)
+                        }),
+                        length,
+                    );
                 }
                 cache
             });
@@ -223,7 +228,11 @@ impl Cache {
         let Some((&bytes, size)) = first else { return false };
         self.clock = self.clock.max(size.key(Order::Worth, bytes, now));
         if let Some(size) = self.sizes.get_mut(&bytes) {
-            if order == Order::Newest { size.free.pop_back() } else { size.free.pop_front() };
+            if order == Order::Newest {
+                size.free.pop_back()
+            } else {
+                size.free.pop_front()
+            };
         }
         self.held_bytes -= bytes;
         self.driver_ns += free_ns(bytes);

@@ -67,9 +67,7 @@ pub use call::Call;
 pub use calls::exchange_thread_capture_mode;
 pub use calls::{AddressRange, Advice, Census, Faults, IpcHandle, Mark, MemoryInfo};
 pub use code::{Code, Result};
-pub use config::{
-    Config, DeviceConfig, HandleProperties, ManagedAccess, Progress, StoreKind,
-};
+pub use config::{Config, DeviceConfig, HandleProperties, ManagedAccess, Progress, StoreKind};
 pub use cost::{Cost, CostTable, Points, Tail};
 pub use machine::Machine;
 pub use prices::Prices;

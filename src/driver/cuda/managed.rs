@@ -7,7 +7,7 @@ use cudarc::driver::sys;
 use super::device::CudaDevice;
 use super::scope::{check, require};
 use crate::base::StreamHandle;
-use crate::driver::{Advice, Call, Managed, Location, Result};
+use crate::driver::{Advice, Call, Location, Managed, Result};
 
 /// `CU_MEM_ATTACH_GLOBAL`: any stream of any device may use the memory.
 const ATTACH_GLOBAL: u32 = 1;

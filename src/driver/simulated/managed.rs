@@ -2,7 +2,7 @@
 
 use super::device::SimulatedDevice;
 use crate::base::StreamHandle;
-use crate::driver::{Advice, Call, Managed, Location, Result};
+use crate::driver::{Advice, Call, Location, Managed, Result};
 
 impl Managed for SimulatedDevice {
     fn has_managed(&self) -> Result<bool> {

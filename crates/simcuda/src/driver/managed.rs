@@ -47,7 +47,12 @@ impl Location {
 }
 
 /// Managed memory of a context.
-pub(crate) fn allocate(simulation: &Simulation, context: u32, bytes: usize, flags: c_uint) -> Answer<u64> {
+pub(crate) fn allocate(
+    simulation: &Simulation,
+    context: u32,
+    bytes: usize,
+    flags: c_uint,
+) -> Answer<u64> {
     if !ATTACHMENTS.contains(&flags) {
         return Err(Code::INVALID_VALUE);
     }

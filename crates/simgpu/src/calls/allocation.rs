@@ -39,9 +39,7 @@ impl Machine {
         let mut state = self.enter(context, Call::Free)?;
         let device = state.context_device(context)?;
         state.forbid_in_capture()?;
-        let is_own = |one: &&Mapping| {
-            !matches!(one.origin, Origin::Opened { .. } | Origin::Handle)
-        };
+        let is_own = |one: &&Mapping| !matches!(one.origin, Origin::Opened { .. } | Origin::Handle);
         let mapping = state.space.get(address).filter(is_own);
         let key = mapping.ok_or(Code::INVALID_VALUE)?.memory;
         let memory = state.physical.get(key).ok_or(Code::INVALID_VALUE)?;

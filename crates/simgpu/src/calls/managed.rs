@@ -39,7 +39,7 @@ use crate::code::{Code, Result};
 use crate::config::ManagedAccess;
 use crate::machine::Machine;
 use crate::state::State;
-use crate::tables::{Advised, Mapping, Memory, Origin, Location, Sharing, pages_of};
+use crate::tables::{Advised, Location, Mapping, Memory, Origin, Sharing, pages_of};
 use crate::violation::Violation;
 
 /// How often a device faults until a page that it misses is there.
@@ -170,9 +170,8 @@ impl State {
             piece: None,
             sharing: Sharing::Managed,
         });
-        let has_managed = |device: &&crate::tables::Device| {
-            device.config.managed != ManagedAccess::None
-        };
+        let has_managed =
+            |device: &&crate::tables::Device| device.config.managed != ManagedAccess::None;
         let access = (0..).zip(&self.devices).filter(|(_, device)| has_managed(device));
         let access = access.fold(0, |bits, (ordinal, _)| bits | 1u64 << ordinal);
         let origin = Origin::Managed { range_bytes };
