@@ -173,6 +173,22 @@ typedef enum {
     GENESIS_MEMORY_KIND_PINNED = 2,
 } genesis_memory_kind;
 
+// What a program tells of managed memory, with the numbers of `CUmem_advise`.
+typedef enum {
+    // It is mostly read: each device that reads it may have a copy.
+    GENESIS_MANAGED_ADVICE_READ_MOSTLY = 1,
+    // No longer.
+    GENESIS_MANAGED_ADVICE_NOT_READ_MOSTLY = 2,
+    // `device` is where it should be. Blocks begin with this advice, for their own device.
+    GENESIS_MANAGED_ADVICE_PREFERRED_LOCATION = 3,
+    // No place is.
+    GENESIS_MANAGED_ADVICE_NO_PREFERRED_LOCATION = 4,
+    // `device` uses it, and is to reach it wherever it is, without moving it.
+    GENESIS_MANAGED_ADVICE_ACCESSED_BY = 5,
+    // No longer.
+    GENESIS_MANAGED_ADVICE_NOT_ACCESSED_BY = 6,
+} genesis_managed_advice;
+
 // A live block.
 typedef struct {
     // The pointer to the block.
@@ -1135,6 +1151,24 @@ genesis_status genesis_live_blocks_visit(int device,
                                          size_t least_bytes,
                                          genesis_live_block_visitor visit,
                                          void *user_data);
+
+// Tells the driver what the program does with `bytes` from `ptr` on, a part of one live block in
+// managed memory: `advice` is a `genesis_managed_advice`. `device` -1 is the host. Not in the order
+// of any stream. Takes some microseconds. Any thread.
+//
+// GENESIS_NOT_SUPPORTED if the block's memory is not managed (GENESIS_MANAGED);
+// GENESIS_INVALID_ARGUMENT if the bytes are not within one live block.
+genesis_status genesis_managed_advise(const void *ptr, size_t bytes, int advice, int device);
+
+// Brings `bytes` from `ptr` on, a part of one live block in managed memory, to `device`, or to the
+// host if it is -1: work on `stream`, which is not waited for. So the next kernel on `stream` does
+// not fault page by page; and memory that is not needed soon makes room before it is evicted.
+// Any thread. Errors are as for `genesis_managed_advise`; while `stream` is captured,
+// GENESIS_DRIVER_FAILED, and the capture is not disturbed.
+genesis_status genesis_managed_prefetch(const void *ptr,
+                                        size_t bytes,
+                                        int device,
+                                        genesis_stream stream);
 
 // Writes the free and total memory of `device` within its limits, in bytes. Cached memory counts
 // as free. Either output may be NULL.

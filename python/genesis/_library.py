@@ -116,15 +116,10 @@ class CStats(ctypes.Structure):
             (name, ctypes.c_double)
             for name in ("hit_rate", "fragmentation_ratio", "fragmentation_index")
         ),
-        *(
-            (name, ctypes.c_uint64)
-            for name in (
-                "cache_empties",
-                "managed_bytes",
-                "oversubscribed_bytes",
-                "peak_oversubscribed_bytes",
-            )
-        ),
+        ("cache_empties", ctypes.c_uint64),
+        ("managed_bytes", ctypes.c_uint64),
+        ("oversubscribed_bytes", ctypes.c_uint64),
+        ("peak_oversubscribed_bytes", ctypes.c_uint64),
     ]
 
 

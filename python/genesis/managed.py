@@ -23,9 +23,8 @@ _ADVICE = {
 
 
 def advise(memory: Any, advice: str, device: int = 0, nbytes: Optional[int] = None) -> None:
-    """Tells the driver what the program does with ``memory``: a tensor, a buffer of
-    Genesis, any object with ``__cuda_array_interface__``, or an address with ``nbytes``. All of it is
-    in one block.
+    """Tells the driver what the program does with ``memory``: a tensor, a buffer of Genesis, any
+    object with ``__cuda_array_interface__``, or an address with ``nbytes``. It is in one block.
 
     ========================= ==================================================================
     ``read_mostly``           it is mostly read: each device that reads it may have a copy
@@ -50,8 +49,8 @@ def prefetch(
     nbytes: Optional[int] = None,
 ) -> None:
     """Brings ``memory`` to ``device``, or to :data:`HOST`, as work on ``stream`` (``None``: the
-    default stream), and waits for nothing. So the next kernel there does not fault page by page, and
-    what is not needed soon makes room. ``memory`` is as for :func:`advise`."""
+    default stream), and waits for nothing. So the next kernel there does not fault page by page,
+    and what is not needed soon makes room. ``memory`` is as for :func:`advise`."""
     address, size = _span(memory, nbytes)
     handle = _blocks.handle_of(stream)
     _library.call("genesis_managed_prefetch", address, size, device, handle)
