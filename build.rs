@@ -24,6 +24,7 @@ const SOURCES: [&str; 38] = [
     "src/ffi/forecasts.rs",
     "src/ffi/library.rs",
     "src/ffi/live.rs",
+    "src/ffi/managed.rs",
     "src/ffi/memory.rs",
     "src/ffi/memory_managers.rs",
     "src/ffi/neighbours.rs",

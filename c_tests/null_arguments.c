@@ -36,6 +36,7 @@ static void all_of_them(void)
     REFUSES_NULL(genesis_cache_limit_get(0, NULL));
     REFUSES_NULL(genesis_stats_get(0, NULL));
     REFUSES_NULL(genesis_forecast_get(0, NULL));
+    REFUSES_NULL(genesis_memory_optimize(0, NULL));
     REFUSES_NULL(genesis_pool_stats_get(0, GENESIS_POOL_ALL, NULL));
     REFUSES_NULL(genesis_largest_allocations_get(0, 0, NULL, 0, NULL));
     REFUSES_NULL(genesis_largest_allocations_get(0, 0, &info, 1, NULL));

@@ -173,6 +173,22 @@ typedef enum {
     GENESIS_MEMORY_KIND_PINNED = 2,
 } genesis_memory_kind;
 
+// What a program tells of managed memory, with the numbers of `CUmem_advise`.
+typedef enum {
+    // It is mostly read: each device that reads it may have a copy.
+    GENESIS_MANAGED_ADVICE_READ_MOSTLY = 1,
+    // No longer.
+    GENESIS_MANAGED_ADVICE_NOT_READ_MOSTLY = 2,
+    // `device` is where it should be. Blocks begin with this advice, for their own device.
+    GENESIS_MANAGED_ADVICE_PREFERRED_LOCATION = 3,
+    // No place is.
+    GENESIS_MANAGED_ADVICE_NO_PREFERRED_LOCATION = 4,
+    // `device` uses it, and is to reach it wherever it is, without moving it.
+    GENESIS_MANAGED_ADVICE_ACCESSED_BY = 5,
+    // No longer.
+    GENESIS_MANAGED_ADVICE_NOT_ACCESSED_BY = 6,
+} genesis_managed_advice;
+
 // A live block.
 typedef struct {
     // The pointer to the block.
@@ -402,6 +418,24 @@ typedef struct {
 // library, also to free blocks, and must not throw.
 typedef void (*genesis_live_block_visitor)(void *user_data, const genesis_live_block *block);
 
+// What `genesis_memory_optimize` did.
+typedef struct {
+    // `sizeof(genesis_optimization)`, set by the caller.
+    size_t struct_size;
+    // Bytes held before.
+    uint64_t reserved_bytes;
+    // Bytes given back to the driver.
+    uint64_t released_bytes;
+    // Freed bytes that other streams had finished with: they are usable again.
+    uint64_t compacted_bytes;
+    // Calls of the driver meanwhile; also those of other threads.
+    uint64_t driver_calls;
+    // Time in them, in nanoseconds.
+    uint64_t driver_nanoseconds;
+    // Time of it all, in nanoseconds.
+    uint64_t nanoseconds;
+} genesis_optimization;
+
 // A pool of a memory manager.
 typedef struct {
     // The size of its blocks, in bytes. They are aligned to the largest power of two that divides
@@ -591,6 +625,12 @@ typedef struct {
     double fragmentation_index;
     // How often the cache was emptied on request.
     uint64_t cache_empties;
+    // Reserved bytes that are managed memory: all of them, or 0.
+    uint64_t managed_bytes;
+    // Reserved bytes beyond the memory of the device: so many, at least, are in the host's memory.
+    uint64_t oversubscribed_bytes;
+    // The most that these were.
+    uint64_t peak_oversubscribed_bytes;
 } genesis_stats;
 
 // The statistics of the blocks and segments of one pool of one device. Members have the names of
@@ -1117,6 +1157,24 @@ genesis_status genesis_live_blocks_visit(int device,
                                          genesis_live_block_visitor visit,
                                          void *user_data);
 
+// Tells the driver what the program does with `bytes` from `ptr` on, a part of one live block in
+// managed memory: `advice` is a `genesis_managed_advice`. `device` -1 is the host. Not in the order
+// of any stream. Takes some microseconds. Any thread.
+//
+// GENESIS_NOT_SUPPORTED if the block's memory is not managed (GENESIS_MANAGED);
+// GENESIS_INVALID_ARGUMENT if the bytes are not within one live block.
+genesis_status genesis_managed_advise(const void *ptr, size_t bytes, int advice, int device);
+
+// Brings `bytes` from `ptr` on, a part of one live block in managed memory, to `device`, or to the
+// host if it is -1: work on `stream`, which is not waited for. So the next kernel on `stream` does
+// not fault page by page; and memory that is not needed soon makes room before it is evicted.
+// Any thread. Errors are as for `genesis_managed_advise`; while `stream` is captured,
+// GENESIS_DRIVER_FAILED, and the capture is not disturbed.
+genesis_status genesis_managed_prefetch(const void *ptr,
+                                        size_t bytes,
+                                        int device,
+                                        genesis_stream stream);
+
 // Writes the free and total memory of `device` within its limits, in bytes. Cached memory counts
 // as free. Either output may be NULL.
 //
@@ -1183,13 +1241,15 @@ genesis_status genesis_cache_limit_get(int device, size_t *bytes);
 // May wait for the device. Live blocks stay, and so does memory that shares a segment with them.
 genesis_status genesis_cache_empty(int device);
 
-// Returns cached memory of `device` (-1: of every device in use) to the driver, the longest unused
-// first, until at most `target_bytes` are held. Writes the bytes released to `released_bytes`,
+// Returns cached memory of `device` (-1: of every device in use) to the driver, what lay idle
+// most first (bytes × time since they were freed), until at most `target_bytes` are held. Writes the bytes released to `released_bytes`,
 // which may be NULL.
 //
 // The caller's part:
 // `released_bytes` is NULL or points to a writable `size_t`.
-genesis_status genesis_cache_trim(int device, size_t target_bytes, size_t *released_bytes);
+genesis_status genesis_cache_trim(int device,
+                                  size_t target_bytes,
+                                  size_t *released_bytes);
 
 // Returns cached memory of `device` (-1: of every device in use) to the driver if it is older than
 // GENESIS_GC_AGE_ALLOCATIONS or GENESIS_GC_AGE_SECONDS; if neither is set, if it was not used
@@ -1198,6 +1258,17 @@ genesis_status genesis_cache_trim(int device, size_t target_bytes, size_t *relea
 // The caller's part:
 // `released_bytes` is NULL or points to a writable `size_t`.
 genesis_status genesis_garbage_collect(int device, size_t *released_bytes);
+
+// Puts the cache of `device` (-1: of every device in use) in order: makes what is free usable, as
+// `genesis_memory_compact` does, and gives back to the driver what was not used since the previous
+// call, and what is held beyond the most that was ever live. Writes what it did to `done`, whose
+// `struct_size` the caller has set.
+//
+// May wait for the device; during a capture it gives nothing back. Any thread.
+//
+// The caller's part:
+// `done` is NULL, which is an error, or points to `done->struct_size` writable bytes.
+genesis_status genesis_memory_optimize(int device, genesis_optimization *done);
 
 // Makes freed blocks of `device` (-1: of every device in use) reusable if other streams have
 // finished with them, and joins free neighbours. Returns nothing to the driver and does not wait.

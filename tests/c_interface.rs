@@ -132,6 +132,7 @@ subjects! {
     forecast: "forecast.c", ONE, ignore = "nightly";
     free_call: "free_call.c", ONE, ignore = "nightly";
     host_memory: "host_memory.c", ONE;
+    managed: "managed.c", ONE;
     memory_resource: "memory_resource.cpp", ONE, ignore = "nightly";
     identity: "identity.c", ONE, ignore = "nightly";
     limits: "limits.c", EACH, ignore = "nightly";

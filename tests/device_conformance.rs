@@ -14,6 +14,8 @@
 mod copies;
 #[path = "device_conformance/events.rs"]
 mod events;
+#[path = "device_conformance/managed.rs"]
+mod managed;
 #[path = "device_conformance/memory.rs"]
 mod memory;
 #[path = "device_conformance/simcuda.rs"]
@@ -56,6 +58,9 @@ macro_rules! conformance {
                 virtual_memory::reservations_in_use_stay
                 virtual_memory::peers_are_given_access
                 virtual_memory::prices_are_measured
+                managed::managed_memory_may_be_more_than_there_is
+                managed::managed_memory_holds_bytes_wherever_it_is
+                managed::managed_calls_refuse_other_memory
                 events::an_event_never_recorded_is_complete
                 events::a_recorded_event_completes
                 events::waits_survive_their_event

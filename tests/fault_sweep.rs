@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 
 use genesis::base::size::MIB;
 use genesis::base::{Backup, DeviceOrdinal, Error, StreamHandle};
-use genesis::config::{DebugModes, ElasticPolicy, PoolType, Settings};
+use genesis::config::{DebugModes, ElasticPolicy, Oversubscription, PoolType, Settings};
 use genesis::heap::{Keeping, PoolId, PoolOptions, Registrar};
 use genesis::observe::Statistics;
 use simgpu::{Call, CaptureMode, Code, StoreKind, Target, Times, Usage, Work};
@@ -33,7 +33,7 @@ use support::{A, B, C, DEVICE, Random, Rig, Subject, tier};
 use verdict::{Fault, Outcome, Outcomes, judge, statuses};
 
 /// The kinds of call the program makes of the heap's driver.
-const KINDS: [Call; 24] = [
+const KINDS: [Call; 27] = [
     Call::MemoryInfo,
     Call::Allocate,
     Call::Free,
@@ -58,6 +58,9 @@ const KINDS: [Call; 24] = [
     Call::HostRegister,
     Call::HostUnregister,
     Call::CanAccessPeer,
+    Call::AllocateManaged,
+    Call::Advise,
+    Call::Prefetch,
 ];
 /// Those it makes of its own.
 const OWN_KINDS: [Call; 4] =
@@ -140,6 +143,13 @@ fn elastic_with_other_settings() {
     }
 }
 
+/// Managed memory, of which more is held than the device has.
+#[test]
+fn managed() {
+    let program = Program { vary: manage, faults: &BRIEF, ..GENERAL };
+    sweep(PoolType::Caching, Program { capacity_bytes: 32 * MIB, ..program });
+}
+
 /// Memory that goes back by its age and beyond a threshold.
 #[test]
 fn collecting() {
@@ -162,6 +172,10 @@ fn tight(settings: &mut Settings) {
 
 fn single_handles(settings: &mut Settings) {
     settings.single_handle_size_bytes = Some(2 * MIB);
+}
+
+fn manage(settings: &mut Settings) {
+    settings.managed = Oversubscription::Most(32 * MIB);
 }
 
 fn collect(settings: &mut Settings) {

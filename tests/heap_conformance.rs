@@ -46,7 +46,7 @@ mod support;
 #[path = "heap_conformance/tag_limits.rs"]
 mod tag_limits;
 
-use genesis::config::{ElasticPolicy, PoolType, Settings};
+use genesis::config::{ElasticPolicy, Oversubscription, PoolType, Settings};
 use simgpu::StoreKind;
 use support::Subject;
 
@@ -250,6 +250,11 @@ fn single_handles(settings: &mut Settings) {
     settings.single_handle_size_bytes = Some(64 << 20);
 }
 
+/// Managed memory, and no more than the device has, so that a shortage is one.
+fn managed(settings: &mut Settings) {
+    settings.managed = Oversubscription::Most(0);
+}
+
 conformance! {
     naive_real: Naive on RealBytes, as_it_comes, [bytes naive whole];
     naive_addresses: Naive on AddressesOnly, as_it_comes, [naive whole];
@@ -265,6 +270,8 @@ conformance! {
     elastic_addresses: Elastic on AddressesOnly, as_it_comes, [keeping cutting elastic];
     elastic_tight: Elastic on AddressesOnly, tight, [keeping cutting elastic];
     elastic_single_handles: Elastic on AddressesOnly, single_handles, [keeping cutting elastic];
+    managed_real: Arena on RealBytes, managed, [bytes keeping cutting];
+    managed_addresses: Caching on AddressesOnly, managed, [keeping cutting];
 }
 
 /// No subject misses the cases of a trait that it has, and every strategy is a subject.

@@ -11,7 +11,17 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from . import _adapters, cpu, cuda, dlpack, memory_manager, memory_profiler, options, trace
+from . import (
+    _adapters,
+    cpu,
+    cuda,
+    dlpack,
+    managed,
+    memory_manager,
+    memory_profiler,
+    options,
+    trace,
+)
 from ._annotations import annotate, mark
 from ._arenas import (
     Arena,
@@ -103,6 +113,7 @@ __all__ = [
     "generation",
     "library_path",
     "limit_tag",
+    "managed",
     "mark",
     "memory_info",
     "memory_manager",

@@ -117,6 +117,9 @@ class CStats(ctypes.Structure):
             for name in ("hit_rate", "fragmentation_ratio", "fragmentation_index")
         ),
         ("cache_empties", ctypes.c_uint64),
+        ("managed_bytes", ctypes.c_uint64),
+        ("oversubscribed_bytes", ctypes.c_uint64),
+        ("peak_oversubscribed_bytes", ctypes.c_uint64),
     ]
 
 
@@ -258,6 +261,9 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "genesis_cache_empty": (_Status, [_Int]),
     "genesis_garbage_collect": (_Status, [_Int, _Pointer(_Size)]),
     "genesis_memory_compact": (_Status, [_Int, _Pointer(_Size)]),
+    "genesis_memory_optimize": (_Status, [_Int, _Pointer(_structs.COptimization)]),
+    "genesis_managed_advise": (_Status, [_Address, _Size, _Int, _Int]),
+    "genesis_managed_prefetch": (_Status, [_Address, _Size, _Int, _Address]),
     "genesis_forecast_get": (_Status, [_Int, _Pointer(_structs.CForecast)]),
     "genesis_forecast_callback_set": (_Status, [ForecastCallback, _Address]),
     "genesis_compaction_callback_set": (_Status, [CompactionCallback, _Address]),

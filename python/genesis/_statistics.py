@@ -51,6 +51,9 @@ class Stats:
     fragmentation_ratio: float
     fragmentation_index: float
     cache_empties: int
+    managed_bytes: int
+    oversubscribed_bytes: int
+    peak_oversubscribed_bytes: int
 
 
 @dataclass(frozen=True)

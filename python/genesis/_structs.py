@@ -155,6 +155,25 @@ class CForecast(ctypes.Structure):
     ]
 
 
+class COptimization(ctypes.Structure):
+    """``genesis_optimization``."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        *(
+            (name, ctypes.c_uint64)
+            for name in (
+                "reserved_bytes",
+                "released_bytes",
+                "compacted_bytes",
+                "driver_calls",
+                "driver_nanoseconds",
+                "nanoseconds",
+            )
+        ),
+    ]
+
+
 class CCompaction(ctypes.Structure):
     """``genesis_compaction``."""
 

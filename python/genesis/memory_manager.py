@@ -8,9 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from . import _library
+from . import _library, _structs
 
-__all__ = ["Compaction", "collect_garbage", "compact", "on_compaction"]
+__all__ = [
+    "Compaction",
+    "Optimization",
+    "collect_garbage",
+    "compact",
+    "on_compaction",
+    "optimize",
+]
 
 
 def collect_garbage(device: int = -1) -> int:
@@ -34,6 +41,38 @@ def compact(device: int = -1) -> int:
     reusable_bytes = ctypes.c_size_t()
     _library.call("genesis_memory_compact", device, ctypes.byref(reusable_bytes))
     return reusable_bytes.value
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """What :func:`optimize` did; sizes in bytes, times in nanoseconds."""
+
+    #: Held before.
+    reserved_bytes: int
+    #: Given back to the driver.
+    released_bytes: int
+    #: Freed, and finished with by other streams: they are usable again.
+    compacted_bytes: int
+    #: Calls of the driver meanwhile; also those of other threads.
+    driver_calls: int
+    #: Time in them.
+    driver_nanoseconds: int
+    #: Time of it all.
+    nanoseconds: int
+
+
+def optimize(device: int = -1) -> Optimization:
+    """Puts the cache of ``device`` (−1: of every device in use) in order, and returns what it did:
+    makes what is free usable, as :func:`compact` does, and gives back to the driver what was not
+    used since the previous call, and what is held beyond the most that was ever live.
+
+    May wait for the device; during a capture it gives nothing back.
+    """
+    struct = _structs.COptimization()
+    struct.struct_size = ctypes.sizeof(struct)
+    _library.call("genesis_memory_optimize", device, ctypes.byref(struct))
+    names = Optimization.__dataclass_fields__
+    return Optimization(**{name: getattr(struct, name) for name in names})
 
 
 @dataclass(frozen=True)

@@ -45,14 +45,17 @@ impl Shortage {
         let wanted = self.block_bytes;
         let would_fit = |bytes: u64| self.reserved_bytes.saturating_add(wanted) <= bytes;
         let total = self.driver_total_bytes.unwrap_or(u64::MAX);
+        // Managed memory may be more.
+        let most = total.max(self.limit_bytes.unwrap_or(0));
         if self.cached_bytes >= wanted {
             "enough is cached, but in pieces: free neighbouring blocks together, or allocate the \
              largest blocks first"
-        } else if wanted > total {
+        } else if wanted > most {
             "it is larger than the device: split it"
         } else if self.limit_bytes.is_some_and(|limit| !would_fit(limit)) {
-            "the limit in force stops it: raise GENESIS_MEMORY_LIMIT or GENESIS_MEMORY_FRACTION, or \
-             what is set for the device from outside (`genesis options` lists it)"
+            "the limit in force stops it: raise GENESIS_MEMORY_LIMIT or GENESIS_MEMORY_FRACTION, \
+             GENESIS_MANAGED for managed memory, or what is set for the device from outside \
+             (`genesis options` lists it)"
         } else if would_fit(total) {
             "it would fit, but part of the device is held by others: other processes, or other \
              libraries in this one"

@@ -9,6 +9,7 @@ mod device_limits;
 mod document;
 mod environment;
 mod launcher;
+mod managed_options;
 mod nearest;
 mod option;
 mod plan_options;
@@ -26,7 +27,7 @@ pub use option::{Alias, OptionSpec, Parse};
 pub use runtime::{get, set};
 pub use settings::{
     BackendChoice, CallSites, DebugModes, DeviceLimits, ElasticPolicy, HandleType, LogLevel,
-    SIM_MEMORY_BYTES, Settings, StreamIds,
+    Oversubscription, SIM_MEMORY_BYTES, Settings, StreamIds,
 };
 pub use strategy::{HostKind, PoolType, StrategySettings};
 pub use table::OPTIONS;

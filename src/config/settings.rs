@@ -194,6 +194,17 @@ impl CallSites {
     }
 }
 
+/// How much more may be reserved than a device has: the value of `GENESIS_MANAGED`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oversubscription {
+    /// Nothing: memory is not managed.
+    Off,
+    /// As much as half of the machine's memory.
+    Auto,
+    /// So many bytes.
+    Most(u64),
+}
+
 /// The most that may be held on each device, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceLimits {
@@ -231,6 +242,8 @@ pub struct Settings {
     pub memory_fraction: f64,
     /// The most that may be reserved on each device; `None` for no limit but the fraction.
     pub memory_limit_bytes: Option<u64>,
+    /// Whether memory is managed, and how much more than a device has.
+    pub managed: Oversubscription,
     /// How much memory each device seems to have.
     pub device_limits: DeviceLimits,
     /// The name of those processes that share devices; `None`: nobody does.
@@ -339,6 +352,7 @@ impl Default for Settings {
             backend: BackendChoice::Auto,
             memory_fraction: 1.0,
             memory_limit_bytes: None,
+            managed: Oversubscription::Off,
             device_limits: DeviceLimits::default(),
             share: None,
             share_guarantee_bytes: 0,

@@ -5,7 +5,7 @@
 //! the rows. A row's default is what `show` writes of `Settings::default()`. The rows of
 //! strategies, which exist for three kinds of memory, are in `strategy_options`, those of paused memory
 //! in `backup_options`, those of shared devices in `share_options`, those of memory made ready in
-//! `plan_options`.
+//! `plan_options`, that of managed memory in `managed_options`.
 //!
 //! **Invariants**, tested: names are distinct and start with `GENESIS_`; `parse` reads back what
 //! `show` writes; each field of `Settings` has a row; a `parse` that fails changes nothing.
@@ -13,6 +13,7 @@
 use simgpu::Prices;
 
 use super::backup_options as backup;
+use super::managed_options as managed;
 use super::nearest::nearest;
 use super::option::{OptionSpec, assign};
 use super::plan_options as plan;
@@ -82,6 +83,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         },
         show: |settings| show_optional(settings.memory_limit_bytes, UNLIMITED, show_bytes),
     },
+    managed::MANAGED,
     share::DEVICE_LIMITS,
     share::SHARE,
     share::GUARANTEE,
@@ -228,7 +230,7 @@ pub static OPTIONS: &[OptionSpec] = &[
         aliases: &[],
         values: "a number above 0, at most 1, or `never`",
         summary: "After a miss, return free memory if it is more than this part of what is held.",
-        help: "It is returned until half that part is free, the longest unused first, and less often if \
+        help: "It is returned until half that part is free, what lay idle most first, and less often if \
                the program needs it again. 0 means never.",
         runtime: true,
         parse: |settings, text| {

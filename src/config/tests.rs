@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStringExt;
 use simgpu::Prices;
 
 use super::super::{
-    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, OPTIONS, PoolType,
-    Settings, StrategySettings, StreamIds, device_limits,
+    BackendChoice, CallSites, DebugModes, ElasticPolicy, HandleType, LogLevel, OPTIONS,
+    Oversubscription, PoolType, Settings, StrategySettings, StreamIds, device_limits,
 };
 use crate::base::size::{GIB, KIB, MIB};
 use crate::base::{Backup, Result, Status};
@@ -56,6 +56,7 @@ fn unusual() -> Settings {
         backend: BackendChoice::Sim,
         memory_fraction: 0.1 + 0.2,
         memory_limit_bytes: Some(3 * GIB + 1),
+        managed: Oversubscription::Most(5 * GIB),
         device_limits: device_limits::parse("0=3GiB,5=unlimited").unwrap(),
         share: Some("two-jobs_1.x".to_owned()),
         share_guarantee_bytes: GIB,

@@ -112,11 +112,17 @@ pub enum Call {
     Export,
     /// `cuMemImportFromShareableHandle`.
     Import,
+    /// `cuMemAllocManaged`.
+    AllocateManaged,
+    /// `cuMemAdvise`.
+    Advise,
+    /// `cuMemPrefetchAsync`.
+    Prefetch,
 }
 
 impl Call {
     /// How many kinds of call there are.
-    pub const COUNT: usize = Self::Import as usize + 1;
+    pub const COUNT: usize = Self::Prefetch as usize + 1;
 
     /// The driver's name for the call.
     pub const fn name(self) -> &'static str {
@@ -155,6 +161,9 @@ impl Call {
             Self::CloseAllocation => "cuIpcCloseMemHandle",
             Self::Export => "cuMemExportToShareableHandle",
             Self::Import => "cuMemImportFromShareableHandle",
+            Self::AllocateManaged => "cuMemAllocManaged",
+            Self::Advise => "cuMemAdvise",
+            Self::Prefetch => "cuMemPrefetchAsync",
         }
     }
 }

@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::call::{Call, Code, DriverError, MemoryHandle, Result};
+use super::managed::{Location, Managed};
 use super::sharing::Sharing;
 use crate::base::{DeviceOrdinal, StreamHandle};
 
@@ -96,7 +97,7 @@ pub struct ContextId(pub u64);
 /// device as it was before the call. **Threads**: all methods are safe from any thread.
 /// **Re-entrancy**: no method calls back into the library. **Capture**: methods are legal
 /// while a stream of the process captures a graph, except where noted.
-pub trait Device: Sharing + Send + Sync + fmt::Debug {
+pub trait Device: Sharing + Managed + Send + Sync + fmt::Debug {
     /// Which device this is.
     fn ordinal(&self) -> DeviceOrdinal;
 
@@ -212,6 +213,21 @@ pub trait Device: Sharing + Send + Sync + fmt::Debug {
             return Err(DriverError { call: Call::EventRecord, code });
         }
         self.event_record(event, stream)
+    }
+
+    /// [`Managed::prefetch`], but `STREAM_CAPTURE_UNSUPPORTED` on a capturing stream.
+    fn prefetch_outside_capture(
+        &self,
+        address: u64,
+        bytes: u64,
+        location: Location,
+        stream: StreamHandle,
+    ) -> Result<()> {
+        if self.stream_is_capturing(stream)? {
+            let code = Code::STREAM_CAPTURE_UNSUPPORTED;
+            return Err(DriverError { call: Call::Prefetch, code });
+        }
+        self.prefetch(address, bytes, location, stream)
     }
 
     /// Returns true if all work that `event` stands for has completed; does not wait. An event

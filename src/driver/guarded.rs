@@ -25,8 +25,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::{
-    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, Identity, MemoryHandle,
-    MemoryInfo, Result, SegmentHandle, Sharing, Usage,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, Identity, Managed,
+    MemoryHandle, MemoryInfo, Result, SegmentHandle, Sharing, Usage,
 };
 use crate::base::lock::{Lock, rank};
 use crate::base::size::{ALIGNMENT_BYTES, round_up};
@@ -158,6 +158,9 @@ impl Sharing for Guarded {
         self.driver.import(descriptor)
     }
 }
+
+/// Guard pages need memory that is mapped.
+impl Managed for Guarded {}
 
 impl Device for Guarded {
     fn allocate(&self, bytes: u64) -> Result<u64> {

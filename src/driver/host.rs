@@ -33,8 +33,8 @@ use std::time::Instant;
 
 use super::numa::Node;
 use super::{
-    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, MemoryHandle, MemoryInfo,
-    Pages, Result, Sharing, Usage,
+    Call, Code, ContextId, Device, DriverError, Event, HandleOptions, Managed, MemoryHandle,
+    MemoryInfo, Pages, Result, Sharing, Usage,
 };
 use crate::base::lock::{Lock, rank};
 use crate::base::size::ALIGNMENT_BYTES;
@@ -219,6 +219,8 @@ fn none<T>(call: Call) -> Result<T> {
 }
 
 impl Sharing for HostMemory {}
+
+impl Managed for HostMemory {}
 
 impl Device for HostMemory {
     fn ordinal(&self) -> DeviceOrdinal {

@@ -1,11 +1,13 @@
 //! Memory info, limits, taking memory beforehand, and releasing cached memory.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int};
 
 use super::boundary::{self, text};
+use super::statistics::write_sized;
 use super::{for_devices, genesis_stream, ordinal, stream_handle, write_optional, write_required};
 use crate::base::{Result, Status};
-use crate::heap::Heap;
+use crate::heap::{Heap, Optimization};
 use crate::instance::{self, plan};
 
 /// Writes the free and total memory of `device` within its limits, in bytes. Cached memory counts
@@ -146,8 +148,8 @@ pub(super) fn empty_cache(device: c_int) -> Result<()> {
     for_devices(device, Heap::empty_cache).map(drop)
 }
 
-/// Returns cached memory of `device` (-1: of every device in use) to the driver, the longest unused
-/// first, until at most `target_bytes` are held. Writes the bytes released to `released_bytes`,
+/// Returns cached memory of `device` (-1: of every device in use) to the driver, what lay idle
+/// most first (bytes × time since they were freed), until at most `target_bytes` are held. Writes the bytes released to `released_bytes`,
 /// which may be NULL.
 ///
 /// # Safety
@@ -183,6 +185,61 @@ pub unsafe extern "C" fn genesis_garbage_collect(
         unsafe { write_optional(released_bytes, released as usize) };
         Ok(())
     })
+}
+
+/// What `genesis_memory_optimize` did.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OptimizationDone {
+    /// `sizeof(genesis_optimization)`, set by the caller.
+    pub struct_size: usize,
+    /// Bytes held before.
+    pub reserved_bytes: u64,
+    /// Bytes given back to the driver.
+    pub released_bytes: u64,
+    /// Freed bytes that other streams had finished with: they are usable again.
+    pub compacted_bytes: u64,
+    /// Calls of the driver meanwhile; also those of other threads.
+    pub driver_calls: u64,
+    /// Time in them, in nanoseconds.
+    pub driver_nanoseconds: u64,
+    /// Time of it all, in nanoseconds.
+    pub nanoseconds: u64,
+}
+
+/// Puts the cache of `device` (-1: of every device in use) in order: makes what is free usable, as
+/// `genesis_memory_compact` does, and gives back to the driver what was not used since the previous
+/// call, and what is held beyond the most that was ever live. Writes what it did to `done`, whose
+/// `struct_size` the caller has set.
+///
+/// May wait for the device; during a capture it gives nothing back. Any thread.
+///
+/// # Safety
+/// `done` is NULL, which is an error, or points to `done->struct_size` writable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn genesis_memory_optimize(
+    device: c_int,
+    done: *mut OptimizationDone,
+) -> Status {
+    let optimize = || {
+        let sum = Cell::new(Optimization::default());
+        for_devices(device, |heap, device| {
+            sum.set(sum.get().and(heap.optimize(device)?));
+            Ok(0)
+        })?;
+        let sum = sum.get();
+        Ok(OptimizationDone {
+            struct_size: size_of::<OptimizationDone>(),
+            reserved_bytes: sum.reserved_bytes,
+            released_bytes: sum.released_bytes,
+            compacted_bytes: sum.compacted_bytes,
+            driver_calls: sum.driver_calls,
+            driver_nanoseconds: sum.driver_nanoseconds,
+            nanoseconds: sum.nanoseconds,
+        })
+    };
+    // SAFETY: the caller's contract; the struct begins with its size.
+    boundary::status(|| unsafe { write_sized(done, optimize) })
 }
 
 /// Makes freed blocks of `device` (-1: of every device in use) reusable if other streams have

@@ -14,6 +14,7 @@
 //! | `memory` | memory info, limits, memory taken beforehand, releasing cached memory |
 //! | `statistics` | statistics, largest allocations |
 //! | `live` | the live blocks |
+//! | `managed` | advice and prefetches of managed memory |
 //! | `private_pools` | private pools and their blocks |
 //! | `sharing` | blocks shared with other processes |
 //! | `tags` | tags of allocations, pausing and resuming them |
@@ -44,6 +45,7 @@ pub mod forecasts;
 pub mod host;
 pub mod library;
 pub mod live;
+pub mod managed;
 pub mod memory;
 pub mod memory_managers;
 pub mod neighbours;

@@ -40,7 +40,7 @@ impl Backing {
             messages.push((LogLevel::Warn, format!("device {} {message}", driver.ordinal())));
             settings.strategy.pool_type = PoolType::Caching;
         }
-        Ok(Self::Segments(Segments::new(Arc::clone(driver))))
+        Ok(Self::Segments(Segments::new(Arc::clone(driver), false)))
     }
 
     /// Returns the extents; `None` for segments.

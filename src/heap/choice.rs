@@ -8,7 +8,7 @@ use super::pools::PoolNumber;
 pub(super) enum Choice {
     /// All of it.
     All,
-    /// The longest unused first, until at least this many bytes are released.
+    /// What lay idle most first (`super::release`), until at least this many bytes are released.
     Oldest {
         /// How many bytes.
         bytes: u64,

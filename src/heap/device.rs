@@ -9,6 +9,8 @@ use super::captures::Captures;
 use super::choice::Choice;
 use super::lane::{Lane, LaneKey, LaneState, Owner};
 use super::lanes::{LaneIndex, MAX_LANES};
+use super::managed::beyond_bytes;
+use super::pool_memory::Segments;
 use super::pools::{PoolNumber, Pools};
 use super::state::{Backing, DeviceHeap, DeviceState, Introductions, Join, Limits, Messages};
 use crate::base::lock::Lock;
@@ -44,9 +46,18 @@ impl DeviceState {
         if is_guarded {
             settings.strategy.pool_type = PoolType::Naive;
         }
-        let backing = Backing::open(&driver, &mut settings, events, messages)?;
+        let beyond_bytes = beyond_bytes(&*driver, &mut settings, messages)?;
+        let backing = match beyond_bytes {
+            Some(_) => Backing::Segments(Segments::new(Arc::clone(&driver), true)),
+            None => Backing::open(&driver, &mut settings, events, messages)?,
+        };
         let outer_limit_bytes = outer_limit_bytes(&*driver, &settings, messages);
         let total_bytes = driver.memory_info()?.total_bytes.min(outer_limit_bytes);
+        let outer_limit_bytes = match beyond_bytes {
+            // Managed memory is limited by nothing else.
+            Some(bytes) => total_bytes.saturating_add(bytes),
+            None => outer_limit_bytes,
+        };
         let neighbours = join(&*driver, &settings, messages);
         let device = Self {
             ordinal,
@@ -57,6 +68,7 @@ impl DeviceState {
             backing,
             ledger: Ledger::new(total_bytes, neighbours, events),
             is_guarded,
+            beyond_bytes,
             contexts: Contexts::new(Arc::clone(&driver)),
             lane_index: LaneIndex::new(ordinal),
             coming: Lock::default(),
@@ -130,7 +142,13 @@ impl DeviceState {
 
     /// The most bytes the device could reserve: the limit, or all of its memory.
     pub(super) fn usable_bytes(&self) -> u64 {
-        self.ledger.allowed_bytes().min(self.ledger.total_bytes())
+        let beyond_bytes = self.beyond_bytes.unwrap_or(0);
+        self.ledger.allowed_bytes().min(self.ledger.total_bytes().saturating_add(beyond_bytes))
+    }
+
+    /// Whether its segments are managed memory.
+    pub(super) fn is_managed(&self) -> bool {
+        self.beyond_bytes.is_some()
     }
 
     pub(super) fn cache_limit_bytes(&self) -> u64 {

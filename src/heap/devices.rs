@@ -124,14 +124,14 @@ impl Heap {
         Ok(self.device(device)?.empty_cache())
     }
 
-    /// Releases cached memory of `device`, the longest unused first, until at most `target_bytes`
+    /// Releases cached memory of `device`, what lay idle most first, until at most `target_bytes`
     /// are reserved or nothing more can be released. Does not wait for other streams that use a
     /// block. Returns the bytes released.
     pub fn trim(&self, device: DeviceOrdinal, target_bytes: u64) -> Result<u64> {
         Ok(self.device(device)?.trim(target_bytes))
     }
 
-    /// Releases cached memory of `device` for another process that is short of it, the longest unused
+    /// Releases cached memory of `device` for another process that is short of it, what lay idle most
     /// first, until `bytes` are released: only what is known to be idle, and nothing during a
     /// capture. Waits for no stream. Returns the bytes released.
     pub fn give_back(&self, device: DeviceOrdinal, bytes: u64) -> Result<u64> {

@@ -1,5 +1,5 @@
 //! The fragmentation watch (`GENESIS_COMPACT_ABOVE`): if more than this part of what is held is free
-//! after a miss, free memory returns to the driver, the longest unused first, until half as large a
+//! after a miss, free memory returns to the driver, what lay idle most first, until half as large a
 //! part is free.
 //!
 //! It looks after misses only. At a miss, memory that is free did not serve the request, so how much

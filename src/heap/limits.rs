@@ -12,14 +12,18 @@ impl DeviceHeap<'_> {
         let info = self.driver.memory_info()?;
         let cached_bytes: u64 = self.lanes().map(|lane| lane.counters.inactive_bytes()).sum();
         let free_bytes = info.free_bytes.min(self.room_bytes()).saturating_add(cached_bytes);
-        let free_bytes = free_bytes.min(self.usable_bytes());
+        // Of managed memory, what is cached may not be on the device.
+        let free_bytes = free_bytes.min(self.usable_bytes()).min(self.ledger.total_bytes());
         Ok(MemoryInfo { free_bytes, total_bytes: self.ledger.total_bytes() })
     }
 
     /// The bytes to release before the device can hold `bytes` more.
     pub(super) fn missing_bytes(self, bytes: u64) -> u64 {
-        // If the driver returns an error, nothing counts as free.
-        let free_bytes = self.driver.memory_info().map_or(0, |info| info.free_bytes);
+        // If the driver returns an error, nothing counts as free. Managed memory is evicted for more.
+        let free_bytes = match self.is_managed() {
+            true => u64::MAX,
+            false => self.driver.memory_info().map_or(0, |info| info.free_bytes),
+        };
         let wanted_bytes = self.backing.charged_bytes(bytes);
         wanted_bytes.saturating_sub(self.room_bytes().min(free_bytes))
     }

@@ -6,7 +6,8 @@
 //! | `hot_path`, `extras`, `lane`, `lanes` | allocate and free in the steady state |
 //! | `ladder`, `backing`, `segments`, `elastic`, `idle` | serve a request after a miss |
 //! | `plan`, `ready` | memory made ready before it is asked for |
-//! | `release`, `choice`, `fragmentation`, `watch`, `limits`, `peers` | release memory, keep limits, access by peers |
+//! | `release`, `choice`, `optimize`, `fragmentation`, `watch`, `limits`, `peers` | release memory, keep limits, access by peers |
+//! | `managed` | memory whose pages move |
 //! | `waits`, `gate`, `captures`, `streams` | pending blocks, captures, streams |
 //! | `pools`, `pool_blocks` | private pools, and their blocks one by one |
 //! | `own_memory`, `pool_memory`, `pool_limits` | private pools with memory of their own; limits |
@@ -47,7 +48,9 @@ mod lanes_models;
 #[cfg(test)]
 mod lanes_tests;
 mod limits;
+mod managed;
 mod notes;
+mod optimize;
 mod own_memory;
 mod pause;
 mod paused_extent;
@@ -86,6 +89,7 @@ pub use description::{DeviceDescription, LiveBlock, Part, PartState, Region, Str
 #[cfg(feature = "ablations")]
 pub use elastic::ablation;
 pub use elastic::extent_sizes;
+pub use optimize::Optimization;
 pub use pause::{Keeping, ProgressCallback, set_progress_callback};
 pub use plan::{DeviceModel, DevicePlan, ExtentPlan, LanePlan, ViewPlan};
 pub use pool_blocks::{Place, PoolBlock};

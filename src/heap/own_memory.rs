@@ -44,10 +44,9 @@ impl DeviceHeap<'_> {
         let cuts =
             matches!(self.pool_type, PoolType::Caching | PoolType::Arena | PoolType::Elastic);
         let (keeps_whole, has_arenas) = (keeps_whole && cuts, has_arenas && cuts);
-        let driver = Arc::clone(&self.state.driver);
         let store = match source {
-            Some(source) => Some(SegmentStore::with_source(driver, source)),
-            None => (keeps_whole || has_arenas).then(|| SegmentStore::new(driver)),
+            Some(source) => Some(SegmentStore::with_source(Arc::clone(&self.state.driver), source)),
+            None => (keeps_whole || has_arenas).then(|| self.segment_store()),
         };
         let segments = |store| Segments { store };
         let own =

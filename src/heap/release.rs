@@ -2,7 +2,6 @@
 //! or in another process.
 //! This file decides what is released and in which order; the backing does it.
 
-use std::cmp::Reverse;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -20,16 +19,33 @@ use crate::observe::{Action, Tallies};
 /// How long events on streams without work may take to complete: the driver needs some microseconds.
 const GRACE: Duration = Duration::from_micros(500);
 
+/// What the driver asks for any piece, it asks again for about so many bytes more of it: cuMemAlloc
+/// and cuMemFree of 2 MiB take 298 µs, and of 1 GiB 869 µs (`simgpu::Prices`).
+const FLAT_PRICE_BYTES: u64 = 512 << 20;
+
 /// Memory that may be released, as it was when its lane was read.
 pub(super) struct Candidate<P> {
     /// Allocations of the lane since it was freed.
     pub(super) age: u32,
+    pub(super) bytes: u64,
     pub(super) lane: u32,
     /// Whether it belongs to no private pool.
     pub(super) is_common: bool,
     pub(super) address: u64,
     /// What the driver takes back as one: a segment, or an extent.
     pub(super) piece: P,
+}
+
+impl<P> Candidate<P> {
+    /// How much lay idle for how long, by the price of getting it again: most goes first. Of equal
+    /// sizes that is the longest unused.
+    ///
+    /// Age alone keeps a gigabyte that was freed last for the sake of many small pieces, each of which
+    /// costs the driver as much. `docs/benchmarks/cache_order.md` has this order beside others.
+    pub(super) fn idle(&self) -> f64 {
+        let price = (FLAT_PRICE_BYTES + self.bytes) as f64;
+        (f64::from(self.age) + 1.0) * self.bytes as f64 / price
+    }
 }
 
 impl DeviceHeap<'_> {
@@ -211,8 +227,8 @@ impl DeviceHeap<'_> {
         released_bytes
     }
 
-    /// Of the memory that `visit` finds in each lane, what `choice` may release, longest unused
-    /// first.
+    /// Of the memory that `visit` finds in each lane, what `choice` may release, in the order of
+    /// [`Candidate::idle`].
     pub(super) fn candidates<P: Copy>(
         self,
         choice: Choice,
@@ -238,11 +254,12 @@ impl DeviceHeap<'_> {
                 if self.is_chosen(choice, state, block, &range) {
                     let (lane, address) = (lane.index, range.start);
                     let age = state.tick.wrapping_sub(block.freed_tick);
-                    candidates.push(Candidate { age, lane, is_common, address, piece });
+                    let bytes = range.end - range.start;
+                    candidates.push(Candidate { age, bytes, lane, is_common, address, piece });
                 }
             });
         }
-        candidates.sort_by_key(|candidate| Reverse(candidate.age));
+        candidates.sort_by(|one, other| other.idle().total_cmp(&one.idle()));
         candidates
     }
 

@@ -18,12 +18,17 @@ impl DeviceHeap<'_> {
     pub(super) fn statistics(self) -> Statistics {
         let (now, peaks) = self.levels();
         let usage = self.driver.usage();
+        let reserved = self.ledger.reserved(None);
+        let beyond = |bytes: u64| bytes.saturating_sub(self.ledger.total_bytes());
         let memory_calls =
             [Call::Allocate, Call::Free, Call::Create, Call::Release, Call::Map, Call::Unmap]
                 .into_iter()
-                .chain([Call::Reserve, Call::Unreserve, Call::SetAccess]);
+                .chain([Call::Reserve, Call::Unreserve, Call::SetAccess, Call::AllocateManaged]);
         let mut statistics = Statistics {
-            reserved_bytes: self.ledger.reserved(None),
+            reserved_bytes: reserved,
+            managed_bytes: if self.is_managed() { reserved.current } else { 0 },
+            oversubscribed_bytes: beyond(reserved.current),
+            peak_oversubscribed_bytes: beyond(reserved.peak),
             driver_calls: usage.total_calls(),
             driver_memory_calls: memory_calls.map(|call| usage.calls[call as usize]).sum(),
             driver_nanoseconds: usage.nanoseconds,

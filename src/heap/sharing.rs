@@ -229,6 +229,10 @@ impl DeviceHeap<'_> {
 
     fn send(self, block: Range<u64>) -> Result<Outgoing> {
         let pieces = self.extents_under(&block);
+        if self.is_managed() {
+            let message = "managed memory cannot be shared with other processes";
+            return Err(Error::new(Status::NotSupported, message));
+        }
         if pieces.is_empty() {
             let segment = self.heap.segment_containing(block.start)?;
             let handle = self.driver.share_allocation(segment.start).map_err(|error| {

@@ -130,6 +130,8 @@ pub(super) struct DeviceState {
     pub(super) ledger: Ledger,
     /// Whether each block is one of the driver's, with a guard page behind it.
     pub(super) is_guarded: bool,
+    /// How many bytes more than it has may be held; `None`: its memory is not managed.
+    pub(super) beyond_bytes: Option<u64>,
     pub(super) contexts: Contexts,
     pub(super) lane_index: LaneIndex,
     /// The lanes made for streams to come, in the order in which these get them.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use genesis_profile::model;
 
+use super::forecast;
 use crate::base::Gauge;
 use crate::base::size::SizeClass;
 use crate::callsite;
@@ -38,6 +39,7 @@ fn describe_devices(profile: &mut model::Profile, heap: &Heap) {
                 known.total_bytes = new.total_bytes;
                 known.usable_bytes = new.usable_bytes;
                 known.fragmentation_index = new.fragmentation_index;
+                known.forecast = new.forecast;
             }
             None => {
                 profile.history.start.push(new.now);
@@ -75,7 +77,18 @@ pub(super) fn device(device: DeviceDescription) -> model::Device {
         hits: statistics.hits,
         out_of_memory_events: statistics.out_of_memory_events,
         fragmentation_index: statistics.fragmentation_index,
+        forecast: forecast_of(forecast::last(device.ordinal)),
     }
+}
+
+fn forecast_of(known: forecast::Forecast) -> Option<model::Forecast> {
+    known.outlook.map(|outlook| model::Forecast {
+        steps: known.steps,
+        bytes_per_step: outlook.bytes_per_step,
+        steps_left: outlook.steps_left,
+        fewest_steps_left: outlook.fewest_steps_left,
+        is_leak: outlook.is_leak,
+    })
 }
 
 /// Describes the address space.

@@ -81,7 +81,12 @@ pub(crate) fn end_step() -> Result<()> {
 /// What is known of `device` at the end of the last step.
 pub(crate) fn of(device: DeviceOrdinal) -> Result<Forecast> {
     super::heap()?.device_name(device)?;
-    Ok(steps().device(device).last)
+    Ok(last(device))
+}
+
+/// The same, for a device that there is.
+pub(super) fn last(device: DeviceOrdinal) -> Forecast {
+    steps().device(device).last
 }
 
 /// Has `callback` called for warnings from now on.

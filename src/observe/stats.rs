@@ -75,6 +75,12 @@ pub struct Statistics {
     pub fragmentation_index: f64,
     /// How often the cache was emptied on request.
     pub cache_empties: u64,
+    /// Reserved bytes that are managed memory: all of them, or 0.
+    pub managed_bytes: u64,
+    /// Reserved bytes beyond the memory of the device: so many, at least, are in the host's memory.
+    pub oversubscribed_bytes: u64,
+    /// The most that these were.
+    pub peak_oversubscribed_bytes: u64,
 }
 
 impl Statistics {

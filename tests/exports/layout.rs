@@ -19,6 +19,8 @@ use genesis::ffi::communication_pools::{PoolCommunication, PoolRegistrar};
 use genesis::ffi::fixed_pools::{FixedPoolCreateOptions, FixedPoolStats};
 use genesis::ffi::forecasts::Forecast;
 use genesis::ffi::live::LiveBlock;
+use genesis::ffi::managed::ManagedAdvice;
+use genesis::ffi::memory::OptimizationDone;
 use genesis::ffi::memory_managers::{MemoryManagerCreateOptions, MemoryManagerStats, MemoryTier};
 use genesis::ffi::neighbours::Neighbour;
 use genesis::ffi::objects::{MemoryKind, MemoryUse};
@@ -161,6 +163,18 @@ fn structures() -> Vec<(&'static str, Facts)> {
             CompactionDone { reserved_bytes, free_bytes, released_bytes }
         ),
         structure!(
+            "genesis_optimization",
+            OptimizationDone {
+                struct_size,
+                reserved_bytes,
+                released_bytes,
+                compacted_bytes,
+                driver_calls,
+                driver_nanoseconds,
+                nanoseconds,
+            }
+        ),
+        structure!(
             "genesis_forecast",
             Forecast {
                 struct_size,
@@ -219,6 +233,9 @@ fn structures() -> Vec<(&'static str, Facts)> {
                 fragmentation_ratio,
                 fragmentation_index,
                 cache_empties,
+                managed_bytes,
+                oversubscribed_bytes,
+                peak_oversubscribed_bytes,
             }
         ),
         structure!(
@@ -289,6 +306,14 @@ fn enumerations() -> Vec<(&'static str, Facts)> {
         enumeration!("genesis_host_kind", HostKind {
             Pageable = "GENESIS_HOST_KIND_PAGEABLE",
             Pinned = "GENESIS_HOST_KIND_PINNED",
+        }),
+        enumeration!("genesis_managed_advice", ManagedAdvice {
+            ReadMostly = "GENESIS_MANAGED_ADVICE_READ_MOSTLY",
+            NotReadMostly = "GENESIS_MANAGED_ADVICE_NOT_READ_MOSTLY",
+            PreferredLocation = "GENESIS_MANAGED_ADVICE_PREFERRED_LOCATION",
+            NoPreferredLocation = "GENESIS_MANAGED_ADVICE_NO_PREFERRED_LOCATION",
+            AccessedBy = "GENESIS_MANAGED_ADVICE_ACCESSED_BY",
+            NotAccessedBy = "GENESIS_MANAGED_ADVICE_NOT_ACCESSED_BY",
         }),
     ]
 }

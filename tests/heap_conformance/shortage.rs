@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use genesis::base::size::{GIB, MIB};
 use genesis::base::{Error, Status};
-use genesis::config::PoolType;
+use genesis::config::{Oversubscription, PoolType};
 
 use crate::support::{A, B, DEVICE, Rig, Subject, tier};
 
@@ -107,11 +107,15 @@ pub fn the_hint_is_true(subject: Subject) {
     rig.heap.set_memory_limit(DEVICE, Some(64 * MIB)).unwrap();
     has(hint(100 * MIB), "limit in force");
     rig.heap.set_memory_limit(DEVICE, None).unwrap();
-    rig.machine.faults().limit_capacity(0, 64 * MIB).unwrap();
-    has(hint(100 * MIB), "held by others");
-    rig.machine.faults().restore_capacity(0).unwrap();
+    // Managed memory is evicted where others hold the device, and has a limit of its own.
+    let is_managed = subject.plan().settings.managed != Oversubscription::Off;
+    if !is_managed {
+        rig.machine.faults().limit_capacity(0, 64 * MIB).unwrap();
+        has(hint(100 * MIB), "held by others");
+        rig.machine.faults().restore_capacity(0).unwrap();
+    }
     let live = rig.allocate(192 * MIB, A);
-    has(hint(128 * MIB), "live");
+    has(hint(128 * MIB), if is_managed { "GENESIS_MANAGED" } else { "live" });
     rig.free(live);
     if subject.splits_blocks() {
         // A full device of small neighbours, every second one free: enough, but in pieces.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import genesis
-from genesis import _library, _statistics, _structs
+from genesis import _library, _statistics, _structs, managed
 
 INCLUDE = Path(__file__).resolve().parent.parent.parent / "include"
 HEADER = (INCLUDE / "genesis.h").read_text()
@@ -43,6 +43,7 @@ STRUCTS = {
     "genesis_neighbour": _structs.CNeighbour,
     "genesis_forecast": _structs.CForecast,
     "genesis_compaction": _structs.CCompaction,
+    "genesis_optimization": _structs.COptimization,
 }
 #: Python's numbers, by enumerator.
 NUMBERS = {
@@ -51,6 +52,12 @@ NUMBERS = {
     "GENESIS_POOL_ALL": _statistics.POOLS["all"],
     "GENESIS_POOL_SMALL": _statistics.POOLS["small_pool"],
     "GENESIS_POOL_LARGE": _statistics.POOLS["large_pool"],
+    "GENESIS_MANAGED_ADVICE_READ_MOSTLY": managed._ADVICE["read_mostly"],
+    "GENESIS_MANAGED_ADVICE_NOT_READ_MOSTLY": managed._ADVICE["not_read_mostly"],
+    "GENESIS_MANAGED_ADVICE_PREFERRED_LOCATION": managed._ADVICE["preferred_location"],
+    "GENESIS_MANAGED_ADVICE_NO_PREFERRED_LOCATION": managed._ADVICE["no_preferred_location"],
+    "GENESIS_MANAGED_ADVICE_ACCESSED_BY": managed._ADVICE["accessed_by"],
+    "GENESIS_MANAGED_ADVICE_NOT_ACCESSED_BY": managed._ADVICE["not_accessed_by"],
 }
 #: The failures that have an exception of their own.
 EXCEPTIONS = {

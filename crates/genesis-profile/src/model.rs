@@ -120,6 +120,36 @@ pub struct Device {
     pub out_of_memory_events: u64,
     /// 1 − largest free block / free bytes; 0 if nothing is free.
     pub fragmentation_index: f64,
+    /// When memory will run out, if the program marks its steps and they need more and more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<Forecast>,
+}
+
+impl Device {
+    /// How many bytes more than the device has are reserved: managed memory.
+    pub fn oversubscribed_bytes(&self) -> u64 {
+        self.now.reserved_bytes.saturating_sub(self.total_bytes)
+    }
+
+    /// The most that these were.
+    pub fn peak_oversubscribed_bytes(&self) -> u64 {
+        self.peak.reserved_bytes.saturating_sub(self.total_bytes)
+    }
+}
+
+/// When the memory of a device will run out, as of the last step that the program has marked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Forecast {
+    /// Steps that were marked.
+    pub steps: u64,
+    /// More bytes in each step.
+    pub bytes_per_step: f64,
+    /// After so many more steps memory runs out.
+    pub steps_left: f64,
+    /// The same if memory grows as fast as it sometimes did, and is as fragmented as so far.
+    pub fewest_steps_left: f64,
+    /// True if what is live at the end of a step grows; false if only the peak within a step does.
+    pub is_leak: bool,
 }
 
 /// The levels of one device, or of one of its streams (which reserve nothing themselves).

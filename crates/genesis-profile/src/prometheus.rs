@@ -21,9 +21,12 @@ const LEVELS: [Level; 4] = [
     ("reserved", "Physical memory held from the driver", |levels| levels.reserved_bytes),
 ];
 
-const METRICS: [Metric; 6] = [
+const METRICS: [Metric; 7] = [
     ("total_bytes", "gauge", "Memory of the device.", |device| device.total_bytes),
     ("usable_bytes", "gauge", "The most that may be reserved.", |device| device.usable_bytes),
+    ("oversubscribed_bytes", "gauge", "Reserved beyond the memory of the device.", |device| {
+        device.oversubscribed_bytes()
+    }),
     ("allocations_total", "counter", "Blocks handed out.", |device| device.allocations),
     ("frees_total", "counter", "Blocks freed.", |device| device.frees),
     ("hits_total", "counter", "Allocations served from what their stream had free.", |d| d.hits),
@@ -53,6 +56,10 @@ pub fn metrics(profile: &Profile) -> String {
     let help = "1 - largest free run / all that is free; 0 where nothing is.";
     let index = devices.iter().map(|d| (vec![label(d.ordinal)], d.fragmentation_index));
     text.family("memory_fragmentation_ratio", "gauge", help, index);
+    let help = "Steps until memory runs out; no sample where it does not grow.";
+    let left = devices.iter().filter_map(|d| Some((d.ordinal, d.forecast?.steps_left)));
+    let left = left.map(|(ordinal, steps)| (vec![label(ordinal)], steps));
+    text.family("forecast_steps_left", "gauge", help, left);
     // A stream reserves nothing itself.
     for (level, help, of) in &LEVELS[..3] {
         let values = streams.iter().map(|stream| {

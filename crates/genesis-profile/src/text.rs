@@ -102,6 +102,11 @@ fn push_device(text: &mut String, profile: &Profile, device: &Device, peak: Opti
         let place = nearest_annotation(profile, peak.time_ns);
         push(text, format_args!("  peak of allocated {about} {}{place}", time(peak.time_ns)));
     }
+    if device.peak_oversubscribed_bytes() > 0 {
+        let (now, most) = (device.oversubscribed_bytes(), device.peak_oversubscribed_bytes());
+        let (now, most) = (bytes(now), bytes(most));
+        push(text, format_args!("  {now} beyond the device's memory, peak {most}"));
+    }
     push_failures(text, profile, device);
 }
 

@@ -129,6 +129,10 @@ fn facts_are_as_expected() {
     for name in [
         "allocation_rounding",
         "free_waits",
+        "managed_beyond_the_device",
+        "managed_makes_room",
+        "managed_prefetch_and_faults",
+        "managed_prefetch_in_capture",
         "aliases_in_stream_order",
         "remapped_address",
         "release_before_unmap",

@@ -1,7 +1,9 @@
 //! The one kind of device there is: its attributes, by CUDA's numbers.
 //!
-//! An H100 SXM as its driver describes it, without what is not simulated: managed memory, fabric
-//! handles, multicast.
+//! An H100 SXM as its driver describes it, without what is not simulated: fabric handles,
+//! multicast.
+
+use simgpu::ManagedAccess;
 
 use crate::settings::{Fabric, Settings};
 
@@ -22,6 +24,10 @@ pub(crate) const PROCESSORS: i32 = 132;
 const PCI_BUS_ID: i32 = 33;
 /// The attribute that says whether handles can be shared over a fabric.
 const FABRIC_HANDLES: i32 = 128;
+/// The attributes that say whether there is managed memory, and whether it may be used by several
+/// processors at once.
+const MANAGED_MEMORY: i32 = 83;
+const CONCURRENT_MANAGED_ACCESS: i32 = 89;
 /// The largest number of an attribute.
 const LAST_ATTRIBUTE: i32 = 160;
 
@@ -30,6 +36,10 @@ const LAST_ATTRIBUTE: i32 = 160;
 pub(crate) fn attribute(settings: &Settings, ordinal: u32, number: i32) -> Option<i32> {
     match number {
         PCI_BUS_ID => return Some(ordinal as i32 + 1),
+        MANAGED_MEMORY => return Some((settings.managed != ManagedAccess::None).into()),
+        CONCURRENT_MANAGED_ACCESS => {
+            return Some((settings.managed == ManagedAccess::Concurrent).into());
+        }
         FABRIC_HANDLES => return Some((settings.fabric != Fabric::Off).into()),
         _ => {}
     }
@@ -158,7 +168,7 @@ mod tests {
         assert!(ATTRIBUTES.is_sorted_by(|(one, _), (next, _)| one < next));
         let settings = Settings::read().unwrap();
         let of = |number| attribute(&settings, 2, number);
-        assert_eq!([33, 75, 83, 128, 0].map(of), [Some(3), Some(9), Some(0), Some(0), None]);
+        assert_eq!([33, 75, 83, 128, 0].map(of), [Some(3), Some(9), Some(1), Some(0), None]);
         assert_eq!(pci_bus_id(9), "0000:0A:00.0");
     }
 }

@@ -24,7 +24,7 @@
 //! `symbols/`).
 //!
 //! **Not simulated**: separate address spaces for contexts of one device (all share one, and the
-//! attributes of an address name the primary context), managed memory, arrays and textures,
+//! attributes of an address name the primary context), arrays and textures,
 //! multicast, per-thread default streams by symbol. A program with the
 //! runtime linked into it finds only the driver here, but its runtime needs undocumented tables of
 //! the driver: such programs do not start. (`tests/frameworks` replaces the functions of such a

@@ -7,6 +7,7 @@
 //! | `SIMCUDA_COMMON` | none | a file: processes that name the same one have the same devices, and one capacity |
 //! | `SIMCUDA_MIG` | none | a profile such as `1g.10gb`: each device is an instance (MIG) of that profile |
 //! | `SIMCUDA_FABRIC` | `off` | `on`: the devices are in a fabric; `denied`: the process has no IMEX channel to it |
+//! | `SIMCUDA_MANAGED` | `concurrent` | `exclusive`: managed memory as on Windows; `off`: none |
 //! | `SIMCUDA_STORE` | `addresses` | `bytes`: device memory is real, and copies move it |
 //! | `SIMCUDA_PROGRESS` | `automatic` | `manual`: streams advance when waited for or advanced |
 //! | `SIMCUDA_ADDRESSES` | `ascending` | `descending`: memory comes from high addresses down |
@@ -23,7 +24,7 @@ use std::env;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use simgpu::{Prices, Progress, StoreKind};
+use simgpu::{ManagedAccess, Prices, Progress, StoreKind};
 
 /// Memory of a device if the environment sets none, in bytes.
 const DEFAULT_MEMORY_BYTES: u64 = 80 << 30;
@@ -52,6 +53,7 @@ pub(crate) struct Settings {
     /// The profile of the instances that devices are.
     pub(crate) instance: Option<String>,
     pub(crate) fabric: Fabric,
+    pub(crate) managed: ManagedAccess,
     pub(crate) store: StoreKind,
     pub(crate) progress: Progress,
     pub(crate) descending_addresses: bool,
@@ -121,6 +123,15 @@ impl Settings {
             Some("on") => Fabric::On,
             Some(value) => return Err(format!("SIMCUDA_FABRIC={value}: it is off, denied or on")),
         };
+        let managed = match get("SIMCUDA_MANAGED").as_deref() {
+            None | Some("" | "concurrent") => ManagedAccess::Concurrent,
+            Some("exclusive") => ManagedAccess::Exclusive,
+            Some("off") => ManagedAccess::None,
+            Some(value) => {
+                let choices = "concurrent, exclusive or off";
+                return Err(format!("SIMCUDA_MANAGED={value}: it is {choices}"));
+            }
+        };
         let faults = get("SIMCUDA_FAULTS").unwrap_or_default();
         let prices = match get("SIMCUDA_PRICES").as_deref() {
             None | Some("") => Prices::default(),
@@ -134,6 +145,7 @@ impl Settings {
             common: get("SIMCUDA_COMMON").filter(|path| !path.is_empty()).map(PathBuf::from),
             instance: get("SIMCUDA_MIG").filter(|profile| !profile.is_empty()),
             fabric,
+            managed,
             store: if bytes { StoreKind::RealBytes } else { StoreKind::AddressesOnly },
             progress: if manual { Progress::Manual } else { Progress::Automatic },
             descending_addresses: choice("SIMCUDA_ADDRESSES", "ascending", "descending", false)?,
@@ -219,6 +231,7 @@ mod tests {
             ("SIMCUDA_PRICES", "a100"),
             ("SIMCUDA_MIG", "1g.10gb"),
             ("SIMCUDA_FABRIC", "denied"),
+            ("SIMCUDA_MANAGED", "exclusive"),
         ])
         .unwrap();
         assert_eq!((settings.memory_bytes, settings.devices), (16 << 30, 2));
@@ -228,6 +241,7 @@ mod tests {
             (settings.prices, settings.instance.as_deref(), settings.fabric),
             (Prices::A100, Some("1g.10gb"), Fabric::Denied)
         );
+        assert_eq!(settings.managed, ManagedAccess::Exclusive);
         let rule = |call: &str, nth, code, times| Fault { call: call.into(), nth, code, times };
         let expected = [rule("cuMemAlloc", 5, 2, 1), rule("cudaMalloc", 1, 700, u64::MAX)];
         assert_eq!(settings.faults, expected);
@@ -241,6 +255,7 @@ mod tests {
             ("SIMCUDA_DEVICES", "65"),
             ("SIMCUDA_STORE", "byte"),
             ("SIMCUDA_FABRIC", "maybe"),
+            ("SIMCUDA_MANAGED", "maybe"),
             ("SIMCUDA_FAULTS", "cuMemAlloc:0:2"),
             ("SIMCUDA_FAULTS", "cuMemAlloc:5"),
             ("SIMCUDA_PRICES", "b400"),

@@ -109,6 +109,7 @@ impl Simulation {
         for device in &mut config.devices {
             device.handles.fabric = settings.fabric != Fabric::Off;
             device.imex_channel = settings.fabric == Fabric::On;
+            device.managed = settings.managed;
         }
         config.descending_addresses = settings.descending_addresses;
         config.host_bytes = true;

@@ -47,11 +47,14 @@ pub enum Call {
     ImportHandle,
     IpcGetEvent,
     IpcOpenEvent,
+    AllocateManaged,
+    Advise,
+    Prefetch,
 }
 
 impl Call {
     /// How many kinds of call there are.
-    pub const COUNT: usize = Self::IpcOpenEvent as usize + 1;
+    pub const COUNT: usize = Self::Prefetch as usize + 1;
 
     /// Every kind, by its number.
     pub const ALL: [Self; Self::COUNT] = [
@@ -97,6 +100,9 @@ impl Call {
         Self::ImportHandle,
         Self::IpcGetEvent,
         Self::IpcOpenEvent,
+        Self::AllocateManaged,
+        Self::Advise,
+        Self::Prefetch,
     ];
 
     /// CUDA's name for the call.
@@ -144,6 +150,9 @@ impl Call {
             Self::ImportHandle => "cuMemImportFromShareableHandle",
             Self::IpcGetEvent => "cuIpcGetEventHandle",
             Self::IpcOpenEvent => "cuIpcOpenEventHandle",
+            Self::AllocateManaged => "cuMemAllocManaged",
+            Self::Advise => "cuMemAdvise",
+            Self::Prefetch => "cuMemPrefetchAsync",
         }
     }
 }

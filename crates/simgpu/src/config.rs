@@ -45,6 +45,18 @@ impl HandleProperties {
     }
 }
 
+/// Which managed memory a device has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManagedAccess {
+    /// None.
+    None,
+    /// It is on the device while that uses it, and no more than fits there: Windows, WSL, Tegra.
+    Exclusive,
+    /// Its pages move when they are touched, and it may be more than fits: Linux, from Pascal on
+    /// (`CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS`).
+    Concurrent,
+}
+
 /// One device of a [`Config`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceConfig {
@@ -60,6 +72,8 @@ pub struct DeviceConfig {
     /// True if the process has an IMEX channel. Without one, memory that can be shared over a fabric
     /// is refused when it is created, although the device can make it.
     pub imex_channel: bool,
+    /// Which managed memory it has.
+    pub managed: ManagedAccess,
 }
 
 /// What a machine is made of.
@@ -78,7 +92,7 @@ pub struct Config {
     /// True if address space is handed out from its end. An allocator that prefers low
     /// addresses then takes the youngest memory first, and otherwise the oldest.
     pub descending_addresses: bool,
-    /// Host memory that may be pinned, in bytes.
+    /// Host memory for what is pinned and for pages of managed memory, in bytes.
     pub host_memory_bytes: u64,
     /// True if pinned host memory can be read and written, with either store.
     pub host_bytes: bool,
@@ -104,7 +118,7 @@ pub struct Config {
 impl Config {
     /// `devices` devices of `capacity_bytes` with 2 MiB granules and virtual memory management.
     /// Handles can be shared by file descriptor and used for RDMA, but not shared over a
-    /// fabric. Peer access, automatic progress, implicit streams, no race detector; queues of
+    /// fabric. Managed memory with concurrent access, peer access, automatic progress, implicit streams, no race detector; queues of
     /// 1024 operations and 520,000 mappings.
     pub fn new(store: StoreKind, devices: usize, capacity_bytes: u64) -> Self {
         let device = DeviceConfig {
@@ -113,6 +127,7 @@ impl Config {
             virtual_memory: true,
             handles: HandleProperties { posix: true, fabric: false, rdma: true },
             imex_channel: true,
+            managed: ManagedAccess::Concurrent,
         };
         Self {
             devices: vec![device; devices],

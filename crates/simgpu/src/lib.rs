@@ -41,8 +41,8 @@
 //! It is meant to be at least as strict as a real driver: where sources differ on what one
 //! forbids, refuses or reuses, the stricter holds, and the rule's own file says which.
 //!
-//! Not modelled: kernels and other copies (only what they touch), managed memory, pools of
-//! `cuMemAllocAsync`, separate address spaces for further contexts, races between processes.
+//! Not modelled: kernels and other copies (only what they touch), pools of `cuMemAllocAsync`,
+//! separate address spaces for further contexts, races between processes.
 
 mod call;
 mod calls;
@@ -65,14 +65,14 @@ mod violation;
 
 pub use call::Call;
 pub use calls::exchange_thread_capture_mode;
-pub use calls::{AddressRange, Census, Faults, IpcHandle, Mark, MemoryInfo};
+pub use calls::{AddressRange, Advice, Census, Faults, IpcHandle, Mark, MemoryInfo};
 pub use code::{Code, Result};
-pub use config::{Config, DeviceConfig, HandleProperties, Progress, StoreKind};
+pub use config::{Config, DeviceConfig, HandleProperties, ManagedAccess, Progress, StoreKind};
 pub use cost::{Cost, CostTable, Points, Tail};
 pub use machine::Machine;
 pub use prices::Prices;
 pub use tables::{CaptureInfo, CaptureMode, Graph, STREAM_LEGACY, STREAM_PER_THREAD};
 pub use tables::{Target, Times};
 pub use touch::{Access, Touch, Work};
-pub use usage::{HostWaits, Usage, thread_driver_nanoseconds};
+pub use usage::{HostWaits, Paging, Usage, thread_driver_nanoseconds};
 pub use violation::Violation;

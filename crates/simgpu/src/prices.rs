@@ -31,6 +31,9 @@
 //!   `cuMemGetInfo` 5 to 12 µs (once 8 ms): PyTorch's issues on allocator overhead.
 //! - Copies between pinned memory and a device: 55 µs for 2 MiB, which is 38 GB/s (in practice
 //!   PCIe 4 x16 reaches 25 and PCIe 5 x16 reaches 50); 10 µs for the call and its wait.
+//! - `cuMemAllocManaged`: nothing published; as `cuMemAlloc`, the dearest call that allocates.
+//!   `cuMemAdvise` and `cuMemPrefetchAsync`: orders of magnitude of a call that goes to the kernel,
+//!   nothing published; what a prefetch moves is time of its stream (`calls::managed`).
 //! - `cuStreamGetId` and `cuStreamGetCtx` read what the host has, as `cuStreamIsCapturing` does.
 //! - Returning addresses, and creating and ending streams, events and captures: orders of
 //!   magnitude, nothing published. `cuMemsetD8Async` serves debugging only, and
@@ -222,18 +225,17 @@ const B300: Column = &[
     (Call::Release, Cost::by_size(RELEASE_H100)),
 ];
 
+/// `cuMemAlloc`.
+const ALLOCATE: Points =
+    &[(2 * MIB, 223_000), (128 * MIB, 286_000), (GIB, 388_000), (4 * GIB, 631_000)];
+
 /// What all columns share: see the sources at the head.
 const COMMON: Column = &[
     (Call::MemoryInfo, flat(&[(0, 12_000)])),
-    (
-        Call::Allocate,
-        Cost::by_size(&[
-            (2 * MIB, 223_000),
-            (128 * MIB, 286_000),
-            (GIB, 388_000),
-            (4 * GIB, 631_000),
-        ]),
-    ),
+    (Call::Allocate, Cost::by_size(ALLOCATE)),
+    (Call::AllocateManaged, Cost::by_size(ALLOCATE)),
+    (Call::Advise, flat(&[(0, 10_000)])),
+    (Call::Prefetch, flat(&[(0, 10_000)])),
     (
         Call::Free,
         Cost::by_size(&[

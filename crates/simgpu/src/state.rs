@@ -12,8 +12,8 @@ use crate::room::Room;
 use crate::slab::Slab;
 use crate::store::{Common, Notes, Piece, Store};
 use crate::tables::{
-    AddressSpace, Capture, Context, Detector, Device, Effect, Event, HostMemory, Memory, Script,
-    StreamTable,
+    AddressSpace, Capture, Context, Detector, Device, Effect, Event, HostMemory, ManagedPages,
+    Memory, Script, StreamTable,
 };
 use crate::usage::Usage;
 use crate::violation::Violation;
@@ -30,6 +30,7 @@ pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) space: AddressSpace,
     pub(crate) physical: Slab<Memory>,
+    pub(crate) managed: ManagedPages,
     pub(crate) host_memory: HostMemory,
     /// Memory of the program's that is page-locked.
     pub(crate) registered: HostMemory,
@@ -81,6 +82,7 @@ impl State {
             contexts: (0..count as u32).map(Context::primary).collect(),
             space: AddressSpace::new(base, bytes, config.descending_addresses),
             physical: Slab::default(),
+            managed: ManagedPages::default(),
             host_memory: HostMemory::default(),
             registered: HostMemory::default(),
             common: config
@@ -171,8 +173,11 @@ impl State {
         }
     }
 
-    /// Counts `bytes` of `device` as used. Fails if fewer are available.
+    /// Counts `bytes` of `device` as used, for which pages of managed memory are evicted. Fails if
+    /// fewer are available.
     pub(crate) fn take_physical(&mut self, device: u32, bytes: u64) -> Result<()> {
+        let evicted_ns = self.make_room(device, bytes);
+        self.device_mut(device)?.usage.timed(|usage| usage.charge_ns(evicted_ns));
         let available_bytes = self.device(device)?.available_bytes;
         if let Some(common) = &mut self.common {
             common.take(device, bytes, available_bytes)?;

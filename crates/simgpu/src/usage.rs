@@ -35,6 +35,19 @@ pub struct HostWaits {
     pub nanoseconds: u64,
 }
 
+/// What managed memory cost a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Paging {
+    /// How often the device faulted.
+    pub faults: u64,
+    /// What came to the device, by faults or prefetches, in bytes; not what was new.
+    pub arrived_bytes: u64,
+    /// What was evicted from the device, in bytes.
+    pub evicted_bytes: u64,
+    /// Virtual time for which streams waited for pages, in nanoseconds.
+    pub nanoseconds: u64,
+}
+
 /// What was asked of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
@@ -44,6 +57,8 @@ pub struct Usage {
     pub driver_nanoseconds: u64,
     /// Waits of the host.
     pub host_waits: HostWaits,
+    /// Managed memory.
+    pub paging: Paging,
 }
 
 impl Usage {
@@ -55,7 +70,12 @@ impl Usage {
 
 impl Default for Usage {
     fn default() -> Self {
-        Self { calls: [0; Call::COUNT], driver_nanoseconds: 0, host_waits: HostWaits::default() }
+        Self {
+            calls: [0; Call::COUNT],
+            driver_nanoseconds: 0,
+            host_waits: HostWaits::default(),
+            paging: Paging::default(),
+        }
     }
 }
 

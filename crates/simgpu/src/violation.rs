@@ -49,6 +49,11 @@ pub enum Violation {
         /// Where it started.
         address: u64,
     },
+    /// Pages of managed memory on the host, and what is pinned there, are more than it has.
+    HostMemoryUsedUp {
+        /// How many bytes they are.
+        bytes: u64,
+    },
     /// A call used a stream that had been destroyed.
     DestroyedStream {
         /// The stream.
@@ -79,6 +84,9 @@ impl fmt::Display for Violation {
             }
             Self::FreedWhileOpen { address } => {
                 write!(formatter, "{address:#x} was freed while another process has it open")
+            }
+            Self::HostMemoryUsedUp { bytes } => {
+                write!(formatter, "the host has no memory for {bytes} managed and pinned bytes")
             }
             Self::DestroyedStream { handle, call } => {
                 let name = call.map_or("a touch", Call::name);

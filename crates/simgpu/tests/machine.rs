@@ -15,6 +15,8 @@ mod driver_face;
 mod handles;
 #[path = "machine/limits.rs"]
 mod limits;
+#[path = "machine/managed.rs"]
+mod managed;
 #[path = "machine/memory.rs"]
 mod memory;
 #[path = "machine/prices.rs"]

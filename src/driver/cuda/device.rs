@@ -133,7 +133,7 @@ impl CudaDevice {
     }
 
     /// The driver's name for a device; needs no context.
-    fn device(&self, ordinal: DeviceOrdinal, call: Call) -> Result<sys::CUdevice> {
+    pub(super) fn device(&self, ordinal: DeviceOrdinal, call: Call) -> Result<sys::CUdevice> {
         let device_get = require(self.api.device_get, call)?;
         let mut device = 0;
         // SAFETY: the driver is started and `device` is live; a wrong ordinal is an error.

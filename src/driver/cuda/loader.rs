@@ -163,6 +163,10 @@ driver_table! {
         ipc_open_memory =
             c"cuIpcOpenMemHandle_v2"(*mut sys::CUdeviceptr, sys::CUipcMemHandle, c_uint);
         ipc_close_memory = c"cuIpcCloseMemHandle"(sys::CUdeviceptr);
+        managed_allocate = c"cuMemAllocManaged"(*mut sys::CUdeviceptr, usize, c_uint);
+        managed_advise = c"cuMemAdvise"(sys::CUdeviceptr, usize, c_uint, sys::CUdevice);
+        managed_prefetch =
+            c"cuMemPrefetchAsync"(sys::CUdeviceptr, usize, sys::CUdevice, sys::CUstream);
         event_create = c"cuEventCreate"(*mut sys::CUevent, c_uint);
         event_destroy = c"cuEventDestroy_v2"(sys::CUevent);
         event_record = c"cuEventRecord"(sys::CUevent, sys::CUstream);

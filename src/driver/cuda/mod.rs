@@ -9,6 +9,7 @@
 mod contexts;
 mod device;
 mod loader;
+mod managed;
 mod meter;
 mod properties;
 mod scope;

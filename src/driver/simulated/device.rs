@@ -24,6 +24,8 @@ pub struct SimulatedDevice {
     context: u32,
     /// Its allocations take whole pages of this many bytes.
     page_bytes: u64,
+    /// Whether it has managed memory that may be more than it has.
+    pub(super) has_managed: bool,
 }
 
 /// The calls that both sides have. `cuInit` has no counterpart: a machine is always ready.
@@ -61,6 +63,9 @@ const CALLS: [(Call, simgpu::Call); Call::COUNT - 1] = [
     (Call::CloseAllocation, simgpu::Call::IpcCloseMemory),
     (Call::Export, simgpu::Call::ExportHandle),
     (Call::Import, simgpu::Call::ImportHandle),
+    (Call::AllocateManaged, simgpu::Call::AllocateManaged),
+    (Call::Advise, simgpu::Call::Advise),
+    (Call::Prefetch, simgpu::Call::Prefetch),
 ];
 
 impl SimulatedDevice {
@@ -70,10 +75,12 @@ impl SimulatedDevice {
         let config = machine.config();
         let device = config.devices.get(ordinal as usize);
         let page_bytes = device.map_or(0, |device| device.granularity_bytes);
-        Self { machine, ordinal, context: ordinal, page_bytes }
+        let has_managed =
+            device.is_some_and(|device| device.managed == simgpu::ManagedAccess::Concurrent);
+        Self { machine, ordinal, context: ordinal, page_bytes, has_managed }
     }
 
-    fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         call: Call,
         question: impl FnOnce(&Machine, u32) -> simgpu::Result<T>,
@@ -236,7 +243,8 @@ impl Device for SimulatedDevice {
         let ordinal =
             self.ask(Call::StreamContext, |machine, _| machine.context_device(context))?;
         let machine = Arc::clone(&self.machine);
-        Ok(Some(Arc::new(Self { machine, ordinal, context, page_bytes: self.page_bytes })))
+        let Self { page_bytes, has_managed, .. } = *self;
+        Ok(Some(Arc::new(Self { machine, ordinal, context, page_bytes, has_managed })))
     }
 
     fn is_in_use(&self) -> Result<bool> {

@@ -5,6 +5,7 @@
 //! open its devices with [`SimulatedDevice::new`].
 
 mod device;
+mod managed;
 
 use std::sync::Arc;
 

@@ -44,9 +44,10 @@ enum Reach {
 }
 
 impl Segments {
-    /// The segments of the device behind `driver`: none yet.
-    pub(super) fn new(driver: Arc<dyn Device>) -> Self {
-        Self { store: SegmentStore::new(driver) }
+    /// The segments of the device behind `driver`, in managed memory or not: none yet.
+    pub(super) fn new(driver: Arc<dyn Device>, is_managed: bool) -> Self {
+        let store = if is_managed { SegmentStore::managed } else { SegmentStore::new };
+        Self { store: store(driver) }
     }
 
     /// How many bytes of the device a segment of `bytes` takes.
@@ -80,6 +81,7 @@ impl Segments {
         }
         let segment_bytes = segment_bytes(climb);
         climb.device.make_room(segment_bytes);
+        climb.device.stay_on_device(segment_bytes);
         self.serve_from_driver(climb, segment_bytes)
     }
 
@@ -114,6 +116,8 @@ impl Segments {
         match blocking(|| self.store.acquire(&device.ledger, wanted, climb.stream)) {
             Ok(segment) => {
                 charge.keep();
+                let device_bytes = device.ledger.total_bytes();
+                blocking(|| self.store.bring(segment, device_bytes, climb.stream));
                 Ok(Some(hand_out_segment(climb, segment)))
             }
             Err(Refusal::Limit) => Ok(None),

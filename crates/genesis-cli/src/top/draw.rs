@@ -15,7 +15,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Paragraph, Row, Sparkline, Table, TableState};
 
 use super::app::{App, Page, State, View};
-use super::plain::{cached_bytes, percent, program, rate, title};
+use super::plain::{cached_bytes, outlook, percent, program, rate, title};
 use super::{Course, Found, describe_shared};
 
 /// Lines of a panel without its graph: two of the frame, the bar, two of figures.
@@ -149,7 +149,8 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, device: &Device, course: &Cours
     let block = Block::bordered()
         .border_type(BorderType::Rounded)
         .border_style(Style::new().fg(Color::DarkGray))
-        .title(name.bold());
+        .title(name.bold())
+        .title_bottom(concerns_of(device));
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let [bar, levels, rates, graph] = Layout::vertical([
@@ -163,6 +164,19 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, device: &Device, course: &Cours
     frame.render_widget(levels_of(device), levels);
     frame.render_widget(rates_of(device, course), rates);
     draw_graph(frame, graph, device, course);
+}
+
+/// What the user should know of, at the foot of the panel: mostly nothing.
+fn concerns_of(device: &Device) -> Line<'static> {
+    let mut spans = Vec::new();
+    if device.oversubscribed_bytes() > 0 {
+        let bytes = Bytes(device.oversubscribed_bytes());
+        spans.push(format!(" {bytes} beyond the device ").fg(Color::Yellow).bold());
+    }
+    if let Some(forecast) = &device.forecast {
+        spans.push(format!(" {} ", outlook(forecast)).red().bold());
+    }
+    spans.into()
 }
 
 /// Live bytes, a column for each reading, the latest at the right; the highest column is full.

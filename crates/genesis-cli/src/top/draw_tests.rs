@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use genesis_profile::Profile;
-use genesis_profile::model::{Counts, Device, Frame, Levels, Site, SiteSummary};
+use genesis_profile::model::{Counts, Device, Forecast, Frame, Levels, Site, SiteSummary};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -34,6 +34,7 @@ fn device(ordinal: u32, second: u64) -> Device {
         hits: 990 * second,
         out_of_memory_events: 7,
         fragmentation_index: 0.25,
+        forecast: None,
     }
 }
 
@@ -94,6 +95,35 @@ fn a_device_has_a_bar_figures_and_a_graph() {
 ";
     let drawn = screen(&viewing(1), 98, 12);
     assert_eq!(drawn, expected, "\n{drawn}");
+}
+
+/// A device of which more is held than it has, and whose memory will run out.
+fn in_trouble(app: &mut App) {
+    let forecast = Forecast {
+        steps: 100,
+        bytes_per_step: 5e6,
+        steps_left: 1234.4,
+        fewest_steps_left: 321.0,
+        is_leak: true,
+    };
+    let mut found = reading(1234, 1, 5);
+    let device = &mut found.profile.devices[0];
+    (device.total_bytes, device.forecast) = (8 * GIB, Some(forecast));
+    let Page::Process(view) = &mut app.page else { panic!() };
+    view.update(Some(found));
+}
+
+#[test]
+fn trouble_stands_at_the_foot_of_the_panel() {
+    let mut app = viewing(1);
+    in_trouble(&mut app);
+    let said = "memory runs out in 1234 steps, at least 321: a leak of 4.77 MiB a step";
+    let drawn = screen(&app, 118, 12);
+    assert!(drawn.contains(&format!("╰ 12.00 GiB beyond the device  {said} ─")), "{drawn}");
+    let Page::Process(view) = &app.page else { panic!() };
+    let text = describe(&view.course);
+    let beyond = "device 0: 12.00 GiB beyond the device, peak 22.00 GiB\n";
+    assert!(text.contains(&format!("{beyond}device 0: {said}\n")), "{text}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The same view as text, once: for pipes and files.
 
 use genesis::base::size::Bytes;
-use genesis_profile::model::{Device, Profile};
+use genesis_profile::model::{Device, Forecast, Profile};
 use genesis_profile::units;
 use genesis_replay::table::Table;
 
@@ -34,6 +34,16 @@ pub(crate) fn describe(course: &Course) -> String {
         ]);
     }
     text += &table.to_string();
+    for device in &now.devices {
+        if device.oversubscribed_bytes() > 0 {
+            let (now, peak) = (device.oversubscribed_bytes(), device.peak_oversubscribed_bytes());
+            let (now, peak) = (Bytes(now), Bytes(peak));
+            text += &format!("device {}: {now} beyond the device, peak {peak}\n", device.ordinal);
+        }
+        if let Some(forecast) = &device.forecast {
+            text += &format!("device {}: {}\n", device.ordinal, outlook(forecast));
+        }
+    }
     if !now.call_sites.is_empty() {
         let mut table = Table::new(&["call site", "live", "peak", "blocks"]);
         for summary in &now.call_sites {
@@ -75,6 +85,17 @@ pub(super) fn title(now: &Profile) -> String {
         now.process_id,
         now.strategy,
         now.backend
+    )
+}
+
+/// When memory runs out.
+pub(super) fn outlook(forecast: &Forecast) -> String {
+    let what = if forecast.is_leak { "a leak" } else { "a growth of the peak" };
+    format!(
+        "memory runs out in {:.0} steps, at least {:.0}: {what} of {} a step",
+        forecast.steps_left,
+        forecast.fewest_steps_left,
+        Bytes(forecast.bytes_per_step as u64)
     )
 }
 

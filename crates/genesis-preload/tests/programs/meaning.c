@@ -219,7 +219,9 @@ static void passed(void) {
     CHECK_OK(cudaMallocArray(&array, NULL, 3, 5, 7));
     EXPECT(3 * 5 + 7, (uintptr_t)array);
     CHECK(simcuda_census("used_bytes") < (int64_t)GIB);
-    EXPECT(NOT_SUPPORTED, cudaMallocManaged(&block, KIB, 1));
+    CHECK_OK(cudaMallocManaged(&block, KIB, 1));
+    EXPECT(0, statistics(0).allocations - statistics(0).frees);
+    CHECK_OK(cudaFree(block));
     CHECK_OK(cudaMallocHost(&block, KIB));
     CHECK_OK(cudaFreeHost(block));
 }

@@ -215,6 +215,8 @@ class App {
       gauge.append(bar);
     }
     const facts = [`${bytes(device.usable_bytes)} usable`, `${percent(device.hits, device.allocations)} hits`];
+    const beyond = device.peak.reserved_bytes - device.total_bytes;
+    if (beyond > 0) facts.push(`${bytes(beyond)} beyond the device`);
     if (device.out_of_memory_events > 0) facts.push(`${count(device.out_of_memory_events)} × out of memory`);
     const card = element('button', { type: 'button', role: 'tab', className: 'device', 'aria-selected': String(row === this.device.row) },
       element('div', { className: 'name' }, element('span', { text: `Device ${device.ordinal} · ${device.name}` }),

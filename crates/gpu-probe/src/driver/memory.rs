@@ -26,6 +26,25 @@ impl Driver {
         call!(self, cuMemFree_v2(address))
     }
 
+    /// Managed memory, of every stream.
+    pub(crate) fn managed_allocate(&self, bytes: u64) -> Answer<u64> {
+        const ATTACH_GLOBAL: u32 = 1;
+        let mut address = 0;
+        call!(self, cuMemAllocManaged(&mut address, bytes as usize, ATTACH_GLOBAL))?;
+        Ok(address)
+    }
+
+    /// Enqueues bringing managed memory to a device, or to the host (-1).
+    pub(crate) fn managed_prefetch(
+        &self,
+        address: u64,
+        bytes: u64,
+        device: i32,
+        stream: Stream,
+    ) -> Answer {
+        call!(self, cuMemPrefetchAsync(address, bytes as usize, device, stream.0))
+    }
+
     /// Start and length of the allocation that `address` is in.
     pub(crate) fn address_range(&self, address: u64) -> Answer<(u64, u64)> {
         let (mut base, mut bytes) = (0, 0);

@@ -96,6 +96,8 @@ genesis::driver_table! {
         cuMemGetInfo_v2(*mut usize, *mut usize);
         cuMemAlloc_v2(*mut u64, usize);
         cuMemFree_v2(u64);
+        cuMemAllocManaged(*mut u64, usize, c_uint);
+        cuMemPrefetchAsync(u64, usize, c_int, usize);
         cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
         cuMemAllocHost_v2(*mut u64, usize);
         cuMemFreeHost(u64);

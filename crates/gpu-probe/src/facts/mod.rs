@@ -6,6 +6,7 @@
 //! shared, so no work touches memory that is not mapped.
 
 mod capture;
+mod managed;
 mod memory;
 mod order;
 mod virtual_memory;
@@ -121,6 +122,17 @@ probes! {
         "Does cuMemAlloc wait for work pending on another stream?" => "no";
     memory::free_waits:
         "Does cuMemFree wait for work pending on another stream?" => "yes";
+    managed::managed_beyond_the_device:
+        "May managed memory be more than the device has, and does it take none before it is touched?"
+        => "yes, and it takes none";
+    managed::managed_makes_room:
+        "Is managed memory evicted for memory of cuMemAlloc?" => "yes";
+    managed::managed_prefetch_and_faults:
+        "What does it take to bring 256 MiB of managed memory by a prefetch, and by touching it?"
+        => "a prefetch is cheaper";
+    managed::managed_prefetch_in_capture:
+        "Is a prefetch on a capturing stream refused?"
+        => "not relied on: Genesis prefetches on no capturing stream";
     virtual_memory::granularity:
         "What are the granularities of physical memory?" => "2 MiB, both";
     virtual_memory::address_space:

@@ -19,10 +19,12 @@ const PER_THREAD_DEFAULT_STREAM: u64 = 2;
 
 /// Names whose meaning changed with a version of CUDA that today's programs may still request:
 /// the name, the version of the change, the symbol before it and from it on.
-const CHANGED: [(&str, c_int, &CStr, &CStr); 3] = [
+const CHANGED: [(&str, c_int, &CStr, &CStr); 5] = [
     ("cuCtxCreate", 12_050, c"cuCtxCreate_v3", c"cuCtxCreate_v4"),
     ("cuStreamGetCaptureInfo", 12_030, c"cuStreamGetCaptureInfo_v2", c"cuStreamGetCaptureInfo_v3"),
     ("cuGraphInstantiate", 12_000, c"cuGraphInstantiate_v2", c"cuGraphInstantiateWithFlags"),
+    ("cuMemAdvise", 13_000, c"cuMemAdvise", c"cuMemAdvise_v2"),
+    ("cuMemPrefetchAsync", 13_000, c"cuMemPrefetchAsync", c"cuMemPrefetchAsync_v2"),
 ];
 
 /// The result of a search.

@@ -220,15 +220,17 @@ unsafe fn put_attribute(
         (None, None) => return Err(Code::INVALID_VALUE),
     };
     let is_device = kind == DEVICE;
+    let is_managed = simulation.machine.is_managed(address);
     // SAFETY: the width of each attribute is `cuda.h`'s, and there is room for it.
     unsafe {
         match attribute {
             1 => put(data.cast(), current::context_handle(device)),
             2 => put(data.cast(), kind),
             3 => put(data.cast(), address),
-            4 if !is_device => put(data.cast(), address),
+            4 if !is_device || is_managed => put(data.cast(), address),
             7 => put(data.cast(), base),
-            8 | 15 => put(data.cast(), 0u8),
+            8 => put(data.cast(), u8::from(is_managed)),
+            15 => put(data.cast(), 0u8),
             9 => put(data.cast(), device as c_int),
             10 => put(data.cast(), 0u8),
             11 | 19 => put(data.cast(), base),

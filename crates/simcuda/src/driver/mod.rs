@@ -14,6 +14,7 @@ mod entry;
 mod event;
 mod graph;
 mod logs;
+pub(crate) mod managed;
 mod memory;
 mod module;
 mod pool;

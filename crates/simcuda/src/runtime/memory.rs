@@ -126,10 +126,14 @@ unsafe extern "C" fn cudaPointerGetAttributes(
     const UNREGISTERED: c_int = 0;
     const HOST: c_int = 1;
     const DEVICE: c_int = 2;
+    const MANAGED: c_int = 3;
     runtime("cudaPointerGetAttributes", format_args!("{address:#x}"), |simulation| {
         let on_device = simulation.machine.find(address);
         let (kind, device, device_pointer, host_pointer) =
             match (on_device, simulation.host_memory.find(address)) {
+                (Some(range), _) if simulation.machine.is_managed(address) => {
+                    (MANAGED, range.device as c_int, address, address)
+                }
                 (Some(range), _) => (DEVICE, range.device as c_int, address, 0),
                 (None, Some(range)) => (HOST, range.device as c_int, address, address),
                 (None, None) => (UNREGISTERED, -2, 0, address),

@@ -14,6 +14,7 @@ mod error;
 mod event;
 mod graph;
 mod kernel;
+mod managed;
 mod memory;
 mod pool;
 mod properties;

@@ -169,6 +169,8 @@ impl Properties {
             local_l1_cache_supported: get(80),
             shared_mem_per_multiprocessor: wide(81),
             regs_per_multiprocessor: get(82),
+            managed_memory: get(83),
+            concurrent_managed_access: get(89),
             compute_preemption_supported: get(90),
             can_use_host_pointer_for_registered_mem: get(91),
             cooperative_launch: get(95),

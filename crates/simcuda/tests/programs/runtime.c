@@ -39,6 +39,6 @@ int main(void) {
     OK(cudaGetDriverEntryPointByVersion, "cuMemCreate", &function, 12000u, (uint64_t)0, &value);
     EXPECT(0, value);
     EXPECT(1, function != NULL);
-    EXPECT(NOT_SUPPORTED, CALL(cudaMallocManaged, &first, (size_t)64, 1u));
+    EXPECT(NOT_SUPPORTED, CALL(cudaCreateTextureObject, &first, NULL, NULL, NULL));
     return 0;
 }

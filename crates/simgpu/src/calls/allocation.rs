@@ -39,9 +39,7 @@ impl Machine {
         let mut state = self.enter(context, Call::Free)?;
         let device = state.context_device(context)?;
         state.forbid_in_capture()?;
-        let is_own = |one: &&Mapping| {
-            matches!(one.origin, Origin::SmallAllocation | Origin::LargeAllocation { .. })
-        };
+        let is_own = |one: &&Mapping| !matches!(one.origin, Origin::Opened { .. } | Origin::Handle);
         let mapping = state.space.get(address).filter(is_own);
         let key = mapping.ok_or(Code::INVALID_VALUE)?.memory;
         let memory = state.physical.get(key).ok_or(Code::INVALID_VALUE)?;
@@ -95,7 +93,7 @@ impl State {
     }
 
     /// Address space and accessible memory of `bytes`, whole granules.
-    fn place_pages(&mut self, device: u32, bytes: u64) -> Result<(u64, Extent)> {
+    pub(super) fn place_pages(&mut self, device: u32, bytes: u64) -> Result<(u64, Extent)> {
         let granule = self.device(device)?.config.granularity_bytes;
         let address = self.space.take(bytes, granule)?;
         let placed = self.store.create(device, bytes).and_then(|extent| {
@@ -151,9 +149,13 @@ impl State {
     /// Frees an allocation whose context has finished its work.
     fn free(&mut self, owner: u32, address: u64) -> Result<()> {
         let mapping = self.space.get(address).ok_or(Code::INVALID_VALUE)?;
-        if let Origin::LargeAllocation { range_bytes } = mapping.origin {
+        let origin = mapping.origin;
+        if let Origin::LargeAllocation { range_bytes } | Origin::Managed { range_bytes } = origin {
             self.store.unmap(address, range_bytes)?;
             self.space.give(address, range_bytes);
+        }
+        if let Origin::Managed { range_bytes } = origin {
+            self.free_pages(address, range_bytes);
         }
         let mapping = self.space.remove(address).ok_or(Code::INVALID_VALUE)?;
         self.check_untouched(address, &mapping);

@@ -80,6 +80,9 @@ impl Machine {
     /// work to be complete. Work enqueued later comes after it.
     pub fn host_touch(&self, address: u64, bytes: u64, access: Access, label: &str) {
         let mut state = self.lock();
+        if !state.managed.is_empty() {
+            state.page_out(address, bytes);
+        }
         let (label, slot) = (label.to_owned(), u32::MAX);
         let touch =
             Touch { device: 0, stream: None, sequence: 0, address, bytes, access, label, slot };
@@ -124,9 +127,10 @@ impl State {
         if let Some(capture) = self.streams.slots[slot as usize].capture {
             return self.capture_touch(capture, work.into());
         }
-        let sequence = self.enqueue(slot, Vec::new(), 0)?;
+        let device = self.streams.slots[slot as usize].device;
+        let paged_ns = self.page_in(device, work.address, work.bytes);
+        let sequence = self.enqueue(slot, Vec::new(), paged_ns)?;
         if self.detector.is_some() {
-            let device = self.streams.slots[slot as usize].device;
             let Work { address, bytes, access, rights, label } = work;
             let (stream, label) = (Some(stream), label.to_owned());
             let touch = Touch { device, stream, sequence, address, bytes, access, label, slot };

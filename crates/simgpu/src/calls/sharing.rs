@@ -138,7 +138,9 @@ impl Machine {
                 let page = pages.range(..=address).next_back();
                 page.map_or((address, None), |(&page, &extent)| (page, Some(extent)))
             }
-            Origin::Opened { .. } | Origin::Handle => return Err(Code::INVALID_VALUE),
+            Origin::Managed { .. } | Origin::Opened { .. } | Origin::Handle => {
+                return Err(Code::INVALID_VALUE);
+            }
         };
         let extent = extent.ok_or(Code::INVALID_VALUE)?;
         let note = state.note_of(key)?;
@@ -315,6 +317,9 @@ impl State {
     /// An allocation is freed: its note goes, and it should be open nowhere.
     pub(crate) fn forget_note(&mut self, address: u64, key: u64) {
         let Some(memory) = self.physical.get_mut(key) else { return };
+        if !matches!(memory.sharing, Sharing::Noted(_)) {
+            return;
+        }
         let Sharing::Noted(note) = std::mem::take(&mut memory.sharing) else { return };
         let is_open = note.is_open_elsewhere();
         if let Some(notes) = &mut self.notes {

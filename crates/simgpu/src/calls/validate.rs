@@ -18,6 +18,7 @@ impl Machine {
         state.check_mappings()?;
         state.check_accessible()?;
         state.check_small_pages()?;
+        state.check_managed()?;
         state.check_streams()?;
         let pinned = [&state.host_memory, &state.registered];
         ensure(pinned.iter().all(|memory| memory.is_consistent()), || {
@@ -47,7 +48,8 @@ impl State {
         }
         ensure(mappings.is_empty(), || "a mapping shows memory that is gone".into())?;
         for (ordinal, (device, used)) in self.devices.iter().zip(used).enumerate() {
-            let used = used + device.small.used_bytes();
+            let managed = self.managed.count_on(ordinal as u32) * self.largest_granule();
+            let used = used + device.small.used_bytes() + managed;
             ensure(device.used_bytes == used && used <= device.config.capacity_bytes, || {
                 format!("device {ordinal} counts {} used bytes, not {used}", device.used_bytes)
             })?;
@@ -73,7 +75,9 @@ impl State {
         }
         for (address, mapping) in self.space.mappings() {
             match mapping.origin {
-                Origin::LargeAllocation { range_bytes } => ranges.push((address, range_bytes)),
+                Origin::LargeAllocation { range_bytes } | Origin::Managed { range_bytes } => {
+                    ranges.push((address, range_bytes));
+                }
                 Origin::Opened { range_start, range_bytes } => {
                     ranges.push((range_start, range_bytes));
                 }
@@ -139,6 +143,25 @@ impl State {
             })?;
         }
         Ok(())
+    }
+
+    /// Managed pages lie in managed allocations, and all of these have theirs.
+    fn check_managed(&self) -> Verdict {
+        let page_bytes = self.largest_granule();
+        let mappings = self.space.mappings().map(|(_, mapping)| mapping.origin);
+        let pages = mappings.map(|origin| match origin {
+            Origin::Managed { range_bytes } => (range_bytes / page_bytes) as usize,
+            _ => 0,
+        });
+        let pages: usize = pages.sum();
+        let is_managed = |address: u64| {
+            let found = self.space.containing(address).map(|(_, mapping)| mapping.origin);
+            matches!(found, Some(Origin::Managed { .. }))
+        };
+        let known = self.managed.addresses().filter(|&address| is_managed(address)).count();
+        ensure(known == pages && self.managed.addresses().count() == pages, || {
+            format!("{known} managed pages are known, not {pages}")
+        })
     }
 
     /// Queues hold exactly what has not completed, and are counted right.

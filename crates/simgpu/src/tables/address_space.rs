@@ -37,8 +37,8 @@ pub(crate) struct Mapping {
     pub(crate) bytes: u64,
     /// The key of the memory it shows.
     pub(crate) memory: u64,
-    /// Devices with access, as a bit set. For allocations only the owner: peers are a matter of
-    /// contexts.
+    /// Devices with access, as a bit set. For plain allocations only the owner: peers are a matter
+    /// of contexts.
     pub(crate) access: u64,
     pub(crate) origin: Origin,
     /// The last touch of each stream through this mapping, while the detector is on.
@@ -52,6 +52,8 @@ pub(crate) enum Origin {
     SmallAllocation,
     /// `cuMemAlloc`, with `range_bytes` of address space of its own.
     LargeAllocation { range_bytes: u64 },
+    /// `cuMemAllocManaged`, with `range_bytes` of address space of its own.
+    Managed { range_bytes: u64 },
     /// `cuIpcOpenMemHandle`, with `range_bytes` of address space of its own.
     Opened { range_start: u64, range_bytes: u64 },
     /// `cuMemMap`.

@@ -4,7 +4,7 @@
 //! are born with their handle released and one mapping. Small ones share pages of one granule.
 //!
 //! Invariant, per device: `used_bytes` = Σ bytes of its living memory that has an extent and is this
-//! process's own + Σ bytes of its pages with small allocations, and was ≤ `available_bytes` when
+//! process's own + Σ bytes of its pages with small allocations and of the managed pages there, and was ≤ `available_bytes` when
 //! it last grew.
 
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ pub(crate) struct Memory {
     pub(crate) released: bool,
     /// How it is counted with other machines; `None`: with all that only this machine can hold.
     pub(crate) piece: Option<Piece>,
-    /// What other processes have to do with it.
+    /// What other processes have to do with it, and who counts it.
     pub(crate) sharing: Sharing,
 }
 
@@ -62,6 +62,8 @@ pub(crate) enum Sharing {
     /// Nothing: an allocation, or a handle that cannot be exported.
     #[default]
     None,
+    /// Nothing ever, and its pages are counted where they are (`managed`).
+    Managed,
     /// A handle made to be exported as a file descriptor.
     Exportable,
     /// An allocation of which a handle for other processes was made, with its note.
@@ -119,7 +121,7 @@ impl Memory {
     /// What it counts for on its device, in bytes.
     pub(crate) fn counted_bytes(&self) -> u64 {
         match self.sharing {
-            Sharing::Imported { .. } => 0,
+            Sharing::Imported { .. } | Sharing::Managed => 0,
             _ if self.extent.is_some() => self.bytes,
             _ => 0,
         }
