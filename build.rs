@@ -7,7 +7,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The files of the C interface: its functions and their types.
-const SOURCES: [&str; 38] = [
+const SOURCES: &[&str] = &[
     "src/base/backup.rs",
     "src/base/error.rs",
     "src/base/gauge.rs",
