@@ -1,8 +1,8 @@
 """Private pools for buffers of NCCL and RDMA.
 
-In direct mode the pool is an object of our ``torch.cuda.MemPool``, and each block is one handle. In
-MemPool mode it is one of PyTorch's own class, whose segments come from the private pool: each segment
-is one handle, and PyTorch cuts it.
+In direct mode the pool is an object of our ``torch.cuda.MemPool``, and each block is one handle.
+In MemPool mode it is one of PyTorch's own class, whose segments come from the private pool: each
+segment is one handle, and PyTorch cuts it.
 """
 
 from __future__ import annotations
