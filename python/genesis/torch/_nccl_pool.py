@@ -94,7 +94,7 @@ class _Direct(NcclPool, MemPool):
 def _of_pytorch() -> Any:
     """The class in MemPool mode. In direct mode PyTorch's own cannot be made."""
 
-    class OfPyTorch(NcclPool, torch.cuda.MemPool):
+    class OfPyTorch(NcclPool, torch.cuda.MemPool):  # type: ignore[misc]
         def __init__(self, tag: str, backup: int) -> None:
             torch.cuda.init()
             self._device = torch.cuda.current_device()
