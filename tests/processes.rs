@@ -359,7 +359,7 @@ fn said_of_a_pause(variables: &[(&str, &str)], is_terminal: bool) -> String {
 fn a_terminal_shows_how_far_a_long_pause_is() {
     let shown = [("GENESIS_PROGRESS", "on")];
     let said = said_of_a_pause(&shown, true);
-    assert!(said.contains("\rgenesis: pausing: 512.00 MiB of 600.00 MiB, "), "{said:?}");
+    assert!(said.contains("\rgenesis: pausing: 64.00 MiB of 70.00 MiB, "), "{said:?}");
     assert!(said.ends_with("\r\x1b[K") && !said.contains("resuming"), "{said:?}");
     assert_eq!(said_of_a_pause(&[], true), "", "only if it is wanted");
     assert_eq!(said_of_a_pause(&shown, false), "", "only on a terminal");
