@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
 from typing import Any, Callable, Optional, Union
 
@@ -57,7 +58,7 @@ def _line() -> Iterator[None]:
 def _bar(what: str) -> Optional[contextlib.AbstractContextManager[None]]:
     """tqdm shows a bar; ``None`` without tqdm."""
     try:
-        from tqdm import auto, std
+        auto, std = map(importlib.import_module, ("tqdm.auto", "tqdm.std"))
     except ImportError:
         return None
     return _told_to_bar(auto.tqdm, auto.tqdm is std.tqdm, what)

@@ -139,9 +139,9 @@ def pause(
     in host memory after :func:`resume`, and the next pause with the same number copies nothing,
     unless tensors of the tag have come or gone. With another number it copies into the same memory.
 
-    With ``progress`` a terminal or a notebook shows how far it is, by tqdm if that is installed, once
-    it takes longer than a second; or ``progress(done, total)`` is called, in bytes: with 0, after
-    each piece of at most 256 MiB, and with all.
+    With ``progress`` a terminal or a notebook shows how far it is, by tqdm if that is installed,
+    once it takes longer than a second; or ``progress(done, total)`` is called, in bytes: with 0,
+    after each piece of at most 256 MiB, and with all.
 
     Raises :class:`genesis.InvalidArgumentError` for a name never used as a tag, and
     :class:`genesis.BusyError` while a graph is being captured or another thread pauses. A failure

@@ -7,7 +7,7 @@ import torch
 
 import genesis
 import genesis.torch
-from support.program import program
+from support.program import OUT_OF_MEMORY, program
 
 MIB = 1 << 20
 
@@ -108,7 +108,7 @@ def test_only_elastic_has_it() -> None:
         genesis.torch.nccl_pool()
 
 
-@program(modes=("native",))
+@program(modes=("native",), says=OUT_OF_MEMORY + ".*")
 def test_pytorchs_own_pool_has_its_segments_from_it() -> None:
     pool = genesis.torch.nccl_pool(tag="nccl")
     assert isinstance(pool, (torch.cuda.MemPool, genesis.torch.NcclPool))

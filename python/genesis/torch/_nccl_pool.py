@@ -1,8 +1,8 @@
 """Private pools for buffers of NCCL and RDMA.
 
-In direct mode the pool is an object of our ``torch.cuda.MemPool``, and each block is one handle. In
-MemPool mode it is one of PyTorch's own class, whose segments come from the private pool: each segment
-is one handle, and PyTorch cuts it.
+In direct mode the pool is an object of our ``torch.cuda.MemPool``, and each block is one handle.
+In MemPool mode it is one of PyTorch's own class, whose segments come from the private pool: each
+segment is one handle, and PyTorch cuts it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _Direct(NcclPool, MemPool):
 def _of_pytorch() -> Any:
     """The class in MemPool mode. In direct mode PyTorch's own cannot be made."""
 
-    class OfPyTorch(NcclPool, torch.cuda.MemPool):
+    class OfPyTorch(NcclPool, torch.cuda.MemPool):  # type: ignore[misc]
         def __init__(self, tag: str, backup: int) -> None:
             torch.cuda.init()
             self._device = torch.cuda.current_device()

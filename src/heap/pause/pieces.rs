@@ -193,7 +193,7 @@ fn save(pieces: &[Piece<'_>], keeping: Keeping, folder: &Path) -> Result<Vec<Con
         piece.record.contents.is_in_memory() && backup_of(piece) != Backup::None
     };
     let total_bytes = pieces.iter().filter(is_kept).map(|piece| piece.record.live_bytes()).sum();
-    let meter = Meter::begin(pieces, "pausing", total_bytes);
+    let meter = Meter::begin("pausing", total_bytes, shows_progress(pieces));
     let mut saved: Vec<Option<Contents>> = Vec::new();
     let mut wanted = Vec::new();
     for (index, piece) in pieces.iter().enumerate() {
@@ -229,6 +229,11 @@ fn save(pieces: &[Piece<'_>], keeping: Keeping, folder: &Path) -> Result<Vec<Con
         }
     }
     Ok(saved.into_iter().map(|contents| contents.unwrap_or(Contents::Dropped)).collect())
+}
+
+/// Whether users want to see how far it is.
+fn shows_progress(pieces: &[Piece<'_>]) -> bool {
+    pieces.first().is_some_and(|piece| piece.device.heap.settings().shows_progress)
 }
 
 /// After a failed resume: releases the memory that was created for it.
@@ -273,7 +278,7 @@ pub(super) fn restore_contents(pieces: &[Piece<'_>]) -> Result<()> {
         back.filter_map(|piece| Some((piece, piece.record.contents.saved()?))).collect();
     saved.sort_by_key(|(_, saved)| (Arc::as_ptr(&saved.bytes) as usize, saved.offset));
     let total_bytes = saved.iter().map(|(piece, _)| piece.record.live_bytes()).sum();
-    let meter = Meter::begin(pieces, "resuming", total_bytes);
+    let meter = Meter::begin("resuming", total_bytes, shows_progress(pieces));
     for alike in saved.chunk_by(|one, next| Arc::ptr_eq(&one.1.bytes, &next.1.bytes)) {
         let runs = alike.iter().flat_map(|(piece, saved)| runs_of(&piece.record, saved.offset));
         let runs: Vec<Run> = runs.collect();

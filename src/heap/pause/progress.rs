@@ -6,7 +6,6 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use super::pieces::Piece;
 use crate::base::lock::assert_none_held;
 use crate::observe::ProgressLine;
 
@@ -34,10 +33,9 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Begins to count `total_bytes` of the pieces.
-    pub(super) fn begin(pieces: &[Piece<'_>], doing: &'static str, total_bytes: u64) -> Self {
-        let shows = |piece: &Piece<'_>| piece.device.heap.settings().shows_progress;
-        let shows = total_bytes > 0 && pieces.first().is_some_and(shows);
+    /// Begins to count `total_bytes`; with `shows`, on a terminal, too.
+    pub(super) fn begin(doing: &'static str, total_bytes: u64, shows: bool) -> Self {
+        let shows = shows && total_bytes > 0;
         let meter = Self {
             done_bytes: Cell::new(0),
             total_bytes,
