@@ -10,6 +10,8 @@ use super::lanes::{LaneIndex, Lanes, MAX_LANES};
 use super::pools::PoolNumber;
 use crate::base::DeviceOrdinal;
 use crate::base::size::SizeClass;
+#[cfg(feature = "shuttle")]
+use crate::base::sync::waiting;
 use crate::config::{PoolType, Settings};
 use crate::driver::simulated::SimulatedDevice;
 use crate::memory::{Directory, Segment};
@@ -82,6 +84,8 @@ impl House {
         let Self { lanes, index, settings, contexts } = self;
         loop {
             let lane = index.find_or_add(lanes, &owner(key), settings, contexts)?;
+            // It may be reassigned meanwhile.
+            (0..100).for_each(|_| waiting::yield_now());
             let Some(mut state) = lane.lock_for(common(key)) else { continue };
             let address = (u64::from(lane.index) + 1) << 24;
             let segment = Segment { address, bytes: 512, class: SizeClass::Small };
