@@ -59,7 +59,7 @@ impl Worker {
         let entries = self.book.entries.lock().unwrap();
         let is_there = |live: &Live| entries.get(&live.address) == Some(&live.allocated_bytes);
         for live in self.live.iter().filter(|live| live.is_registered) {
-            assert!(self.is_struck || is_there(live) != live.is_paused, "{live:?}");
+            assert!(self.meets_faults || is_there(live) != live.is_paused, "{live:?}");
         }
     }
 }
