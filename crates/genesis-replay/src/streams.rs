@@ -43,9 +43,9 @@ impl Streams {
     pub fn enter(&self) -> Result<()> {
         match self.context {
             // SAFETY: the context is retained, and never released.
-            Some(context) => check("cuCtxSetCurrent", unsafe {
-                (context.set_current)(context.handle)
-            }),
+            Some(context) => {
+                check("cuCtxSetCurrent", unsafe { (context.set_current)(context.handle) })
+            }
             None => Ok(()),
         }
     }
