@@ -258,6 +258,23 @@ int cuMemcpyHtoD_v2(address_t to, const void *from, size_t bytes) {
     return SUCCESS;
 }
 
+int cuMemAllocManaged(address_t *address, size_t bytes, unsigned flags) {
+    REQUIRE(flags == 1, INVALID_VALUE);
+    return cuMemAlloc_v2(address, bytes);
+}
+
+int cuMemAdvise(address_t address, size_t bytes, unsigned advice, int device) {
+    CHECKED();
+    REQUIRE(address != 0 && bytes > 0 && advice == 3 && device == -1, INVALID_VALUE);
+    return SUCCESS;
+}
+
+int cuMemPrefetchAsync(address_t address, size_t bytes, int device, void *stream) {
+    CHECKED();
+    REQUIRE(address != 0 && bytes > 0 && device == -1 && (uintptr_t)stream == 77, INVALID_VALUE);
+    return SUCCESS;
+}
+
 int cuMemsetD8Async(address_t to, unsigned char value, size_t bytes, void *stream) {
     CHECKED();
     REQUIRE(to != 0 && bytes > 0, INVALID_VALUE);

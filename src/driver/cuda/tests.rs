@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::base::StreamHandle;
-use crate::driver::{DriverError, HandleOptions, Handles, Pages, Shareable};
+use crate::driver::{Advice, DriverError, HandleOptions, Handles, Location, Pages, Shareable};
 
 const STREAM: StreamHandle = StreamHandle(77);
 /// Memory without special properties.
@@ -109,6 +109,9 @@ fn use_everything(driver: &dyn Device) -> crate::driver::Result<()> {
     driver.copy_to_host(host_address, address, 1000)?;
     driver.copy_to_device(address, host_address, 1000)?;
     driver.fill(address, 1000, 0xCD, STREAM)?;
+    let managed = driver.allocate_managed(1000)?;
+    driver.advise(managed, 1000, Advice::PreferredLocation(true), Location::Host)?;
+    driver.prefetch(managed, 1000, Location::Host, STREAM)?;
     let shared = driver.share_allocation(address)?;
     let opened = driver.open_allocation(&shared)?;
     assert_eq!(opened, address);
