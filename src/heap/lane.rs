@@ -12,7 +12,6 @@ use super::trough::{Step, Trough};
 use crate::base::lock::{Guard, Lock, assert_none_held, rank};
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::base::sync::waiting;
 use crate::base::{CachePadded, DeviceOrdinal, StreamHandle};
 use crate::config::Settings;
 use crate::driver::Event;
@@ -232,7 +231,7 @@ impl Lane {
             // The handle is in use until the driver has answered.
             drop(state);
             assert_none_held();
-            waiting::yield_now();
+            crate::base::sync::waiting::yield_now();
             state = self.lock();
         }
         let state_ref = &mut *state;

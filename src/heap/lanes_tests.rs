@@ -10,8 +10,6 @@ use super::lanes::{LaneIndex, Lanes, MAX_LANES};
 use super::pools::PoolNumber;
 use crate::base::DeviceOrdinal;
 use crate::base::size::SizeClass;
-#[cfg(feature = "shuttle")]
-use crate::base::sync::waiting;
 use crate::config::{PoolType, Settings};
 use crate::driver::simulated::SimulatedDevice;
 use crate::memory::{Directory, Segment};
@@ -22,7 +20,7 @@ const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
 const SEGMENT: Segment = Segment { address: 1 << 40, bytes: 2 << 20, class: SizeClass::Large };
 
 /// The key of the lane for a stream outside of all pools.
-pub(super) fn common(stream: u64) -> LaneKey {
+fn common(stream: u64) -> LaneKey {
     LaneKey { stream: StreamKey(stream), pool: PoolNumber::COMMON }
 }
 
@@ -32,7 +30,7 @@ fn owner(stream: u64) -> Owner {
 }
 
 /// The lanes of two devices, and the index of the first.
-pub(super) struct House {
+struct House {
     lanes: Lanes,
     index: LaneIndex,
     settings: Settings,
@@ -40,7 +38,7 @@ pub(super) struct House {
 }
 
 impl House {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         let machine = Machine::new(Config::new(StoreKind::AddressesOnly, 1, 1 << 30)).unwrap();
         Self {
             lanes: Lanes::new(Arc::new(Directory::new()), 2, EventStream::silent()),
@@ -51,7 +49,7 @@ impl House {
     }
 
     /// The index of the lane for the stream `key`, which is made if needed.
-    pub(super) fn lane(&self, key: u64) -> Option<u32> {
+    fn lane(&self, key: u64) -> Option<u32> {
         let Self { lanes, index, settings, contexts } = self;
         let lane = index.find_or_add(lanes, &owner(key), settings, contexts)?;
         assert_eq!(lane.key(), common(key));
@@ -59,7 +57,7 @@ impl House {
         Some(lane.index)
     }
 
-    pub(super) fn find(&self, key: u64) -> Option<u32> {
+    fn find(&self, key: u64) -> Option<u32> {
         self.index.find(&self.lanes, common(key)).map(|lane| lane.index)
     }
 
@@ -77,32 +75,8 @@ impl House {
         assert_eq!(lane.begin_leave(state, slot), SEGMENT);
     }
 
-    /// What a request on the stream `key` does: finds the lane, locks it, and takes a block. Returns
-    /// the lane; `None` if all lanes hold memory.
-    #[cfg(feature = "shuttle")]
-    pub(super) fn come(&self, key: u64) -> Option<u32> {
-        let Self { lanes, index, settings, contexts } = self;
-        loop {
-            let lane = index.find_or_add(lanes, &owner(key), settings, contexts)?;
-            // It may be reassigned meanwhile.
-            (0..100).for_each(|_| waiting::yield_now());
-            let Some(mut state) = lane.lock_for(common(key)) else { continue };
-            let address = (u64::from(lane.index) + 1) << 24;
-            let segment = Segment { address, bytes: 512, class: SizeClass::Small };
-            state.blocks.insert(segment);
-            return Some(lane.index);
-        }
-    }
-
-    /// Returns true if the lane is that of `key` and holds one block.
-    #[cfg(feature = "shuttle")]
-    pub(super) fn holds(&self, lane: u32, key: LaneKey) -> bool {
-        let state = self.lanes.get(lane).and_then(|lane| lane.lock_for(key));
-        state.is_some_and(|state| state.blocks.iter().count() == 1)
-    }
-
     /// Gives the lane a block, so that it is not reassigned.
-    pub(super) fn occupy(&self, lane: u32) {
+    fn occupy(&self, lane: u32) {
         let address = (u64::from(lane) + 1) << 24;
         let segment = Segment { address, bytes: 512, class: SizeClass::Small };
         self.lanes.get(lane).unwrap().lock().blocks.insert(segment);

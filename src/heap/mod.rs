@@ -43,8 +43,6 @@ mod kept;
 mod ladder;
 mod lane;
 mod lanes;
-#[cfg(all(test, feature = "shuttle"))]
-mod lanes_models;
 #[cfg(test)]
 mod lanes_tests;
 mod limits;

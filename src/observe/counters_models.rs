@@ -66,26 +66,3 @@ fn peaks_are_exact_once_threads_take_turns_again() {
         assert_eq!(device.refresh().all.allocated, highest);
     });
 }
-
-/// The same for the most inactive bytes, which are highest when least is live.
-#[test]
-fn the_peak_of_inactive_bytes_is_exact_once_threads_take_turns_again() {
-    schedules::explore(|seed| {
-        let device = Arc::new(Device::default());
-        device.lanes.iter().for_each(|lane| lane.set_held_bytes(1000));
-        device.refresh();
-        (0..2).for_each(|lane| device.allocate(lane, 600));
-        let (first, second) = (200 + seed % 101, 200 + seed % 103);
-        let other = {
-            let device = Arc::clone(&device);
-            shuttle::thread::spawn(move || device.free(0, first))
-        };
-        device.free(1, second);
-        other.join().unwrap();
-        let live = || -> u64 { device.lanes.iter().map(|lane| lane.live_bytes(CLASS)).sum() };
-        device.free(1, 600 - second);
-        let highest = (2000 - live()).max(2000);
-        device.allocate(0, 100);
-        assert_eq!(device.refresh().inactive, highest);
-    });
-}
