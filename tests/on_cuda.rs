@@ -53,6 +53,9 @@ fn subjects_work_on_cuda() {
         for &pool_type in &POOL_TYPES[..tier::some_or_all(1, 2)] {
             let mut command = on_simcuda(&program, pool_type);
             command.args(arguments(subject));
+            if subject == "managed.c" {
+                command.env("SIMCUDA_MEMORY", "64MiB");
+            }
             run_silently(&mut command);
         }
     }

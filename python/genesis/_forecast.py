@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from . import _library, _structs
+from . import _library, _prototypes, _structs
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ def on_forecast(callback: Optional[Callable[[int, Forecast], None]]) -> None:
     the option ``forecast_steps`` says, in place of the callback before; ``None``: none. It is
     called by :func:`genesis.trace.iteration`, once, and again when less than a quarter of the steps
     are left. There is a warning in the log in any case."""
-    function = _library.ForecastCallback()
+    function = _prototypes.ForecastCallback()
     if callback is not None:
         told = callback
-        function = _library.ForecastCallback(
+        function = _prototypes.ForecastCallback(
             lambda _, device, struct: told(device, _of(struct.contents))
         )
     _callbacks.append(function)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from . import _library
+from . import _library, _prototypes, _structs
 
 #: The location of a block whose call site was not recorded.
 UNKNOWN = "unknown"
@@ -61,7 +61,7 @@ def allocations(device: int, least_bytes: int) -> list[Allocation]:
     def visit(_user: Any, block: Any) -> None:
         found.append(_allocation(block.contents))
 
-    visitor = _library.LiveBlockVisitor(visit)
+    visitor = _prototypes.LiveBlockVisitor(visit)
     _library.call("genesis_live_blocks_visit", device, least_bytes, visitor, None)
     return found
 
@@ -81,7 +81,7 @@ def location_of(stack: Sequence[str]) -> str:
     return stack[0] if stack else UNKNOWN
 
 
-def _allocation(raw: _library.CLiveBlock) -> Allocation:
+def _allocation(raw: _structs.CLiveBlock) -> Allocation:
     stack = tuple((raw.location or b"").decode(errors="replace").splitlines())
     return Allocation(
         location=location_of(stack),
@@ -90,7 +90,7 @@ def _allocation(raw: _library.CLiveBlock) -> Allocation:
         address=raw.address or 0,
         device=raw.device,
         stream=raw.stream or 0,
-        age=None if raw.age_ns == _library.AGE_UNKNOWN else raw.age_ns / 1e9,
+        age=None if raw.age_ns == _prototypes.AGE_UNKNOWN else raw.age_ns / 1e9,
         tag=raw.tag.decode(errors="replace") if raw.tag is not None else None,
         stack=stack,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from . import _library, _structs
+from . import _library, _prototypes, _structs
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def neighbours(device: int = 0) -> list[Neighbour]:
     def visit(_user: Any, raw: Any) -> None:
         found.append(_neighbour(raw.contents))
 
-    _library.call("genesis_neighbours_visit", device, _library.NeighbourVisitor(visit), None)
+    _library.call("genesis_neighbours_visit", device, _prototypes.NeighbourVisitor(visit), None)
     return found
 
 
@@ -52,6 +52,6 @@ def _neighbour(raw: _structs.CNeighbour) -> Neighbour:
         cached_bytes=raw.cached_bytes,
         held_bytes=raw.held_bytes,
         guarantee_bytes=raw.guarantee_bytes,
-        limit_bytes=None if raw.limit_bytes == _library.NO_LIMIT else raw.limit_bytes,
+        limit_bytes=None if raw.limit_bytes == _prototypes.NO_LIMIT else raw.limit_bytes,
         part_bytes=raw.part_bytes or None,
     )

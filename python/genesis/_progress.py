@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator
 from typing import Any, Callable, Optional, Union
 
-from . import _library, options
+from . import _library, _prototypes, options
 
 #: ``True``: shown, on a terminal or in a notebook. A function is called with how many bytes are
 #: copied and how many are to be.
@@ -36,12 +36,12 @@ def _told(tell: Callable[[int, int], object]) -> Iterator[None]:
     def call(_data: Optional[int], done: int, total: int) -> None:
         tell(done, total)
 
-    function = _library.ProgressCallback(call)
+    function = _prototypes.ProgressCallback(call)
     _library.call("genesis_progress_callback_set", function, None)
     try:
         yield
     finally:
-        _library.call("genesis_progress_callback_set", _library.ProgressCallback(), None)
+        _library.call("genesis_progress_callback_set", _prototypes.ProgressCallback(), None)
 
 
 @contextlib.contextmanager

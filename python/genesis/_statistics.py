@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass, fields
 from typing import Any
 
-from . import _library
+from . import _library, _structs
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,14 @@ def stats(device: int = 0) -> Stats:
 def stats_by(function: str, which: int) -> Stats:
     """The statistics that a function of the library has of ``which``: a device, or another kind of
     memory."""
-    raw = _library.CStats(struct_size=ctypes.sizeof(_library.CStats))
+    raw = _structs.CStats(struct_size=ctypes.sizeof(_structs.CStats))
     _library.call(function, which, ctypes.byref(raw))
     return Stats(**{field.name: _value(getattr(raw, field.name)) for field in fields(Stats)})
 
 
 def pool_stats(device: int, pool: str) -> PoolStats:
     """The statistics of one kind of blocks of ``device``: a key of :data:`POOLS`."""
-    raw = _library.CPoolStats(struct_size=ctypes.sizeof(_library.CPoolStats))
+    raw = _structs.CPoolStats(struct_size=ctypes.sizeof(_structs.CPoolStats))
     _library.call("genesis_pool_stats_get", device, POOLS[pool], ctypes.byref(raw))
     names = [field.name for field in fields(PoolStats)]
     return PoolStats(**{name: _value(getattr(raw, name)) for name in names})
@@ -121,4 +121,4 @@ def memory_fraction(device: int = 0) -> float:
 
 
 def _value(raw: Any) -> Any:
-    return Gauge(raw.current, raw.peak, raw.total) if isinstance(raw, _library.Gauge) else raw
+    return Gauge(raw.current, raw.peak, raw.total) if isinstance(raw, _structs.Gauge) else raw

@@ -1,8 +1,144 @@
-"""The structs of the C interface that few modules use, as C has them."""
+"""The structs of the C interface, as C has them."""
 
 from __future__ import annotations
 
 import ctypes
+
+
+class Gauge(ctypes.Structure):
+    """``genesis_gauge``."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in ("current", "peak", "total")]
+
+
+class CStats(ctypes.Structure):
+    """``genesis_stats``."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        *(
+            (name, Gauge)
+            for name in (
+                "requested_bytes",
+                "allocated_bytes",
+                "reserved_bytes",
+                "active_bytes",
+                "inactive_bytes",
+            )
+        ),
+        *(
+            (name, ctypes.c_uint64)
+            for name in (
+                "allocations",
+                "frees",
+                "hits",
+                "misses",
+                "driver_calls",
+                "driver_memory_calls",
+                "driver_nanoseconds",
+                "retries",
+                "out_of_memory_events",
+                "cross_stream_reuses",
+                "free_bytes",
+                "largest_free_bytes",
+            )
+        ),
+        *(
+            (name, ctypes.c_double)
+            for name in ("hit_rate", "fragmentation_ratio", "fragmentation_index")
+        ),
+        ("cache_empties", ctypes.c_uint64),
+        ("managed_bytes", ctypes.c_uint64),
+        ("oversubscribed_bytes", ctypes.c_uint64),
+        ("peak_oversubscribed_bytes", ctypes.c_uint64),
+    ]
+
+
+class CPoolStats(ctypes.Structure):
+    """``genesis_pool_stats``."""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        *(
+            (name, Gauge)
+            for name in (
+                "allocated_bytes",
+                "reserved_bytes",
+                "active_bytes",
+                "inactive_split_bytes",
+                "requested_bytes",
+                "allocation",
+                "segment",
+                "active",
+                "inactive_split",
+            )
+        ),
+    ]
+
+
+class CBlockInfo(ctypes.Structure):
+    """``genesis_block_info``."""
+
+    _fields_ = [
+        ("address", ctypes.c_void_p),
+        ("requested_bytes", ctypes.c_size_t),
+        ("allocated_bytes", ctypes.c_size_t),
+        ("stream", ctypes.c_void_p),
+        ("device", ctypes.c_int),
+    ]
+
+
+class CLiveBlock(ctypes.Structure):
+    """``genesis_live_block``."""
+
+    _fields_ = [
+        ("address", ctypes.c_void_p),
+        ("requested_bytes", ctypes.c_size_t),
+        ("allocated_bytes", ctypes.c_size_t),
+        ("device", ctypes.c_int),
+        ("stream", ctypes.c_void_p),
+        ("age_ns", ctypes.c_uint64),
+        ("tag", ctypes.c_char_p),
+        ("location", ctypes.c_char_p),
+    ]
+
+
+class CPoolBlock(ctypes.Structure):
+    """``genesis_pool_block``."""
+
+    _fields_ = [
+        ("address", ctypes.c_void_p),
+        ("requested_bytes", ctypes.c_size_t),
+        ("allocated_bytes", ctypes.c_size_t),
+        ("stream", ctypes.c_void_p),
+        ("state", ctypes.c_int),
+        ("is_small", ctypes.c_int),
+        ("segment_address", ctypes.c_void_p),
+        ("segment_bytes", ctypes.c_size_t),
+    ]
+
+
+class CPoolId(ctypes.Structure):
+    """``genesis_pool_id``."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in ("first", "second")]
+
+
+class CPoolSource(ctypes.Structure):
+    """``genesis_pool_source``: addresses."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("user_data", "allocate", "free")]
+
+
+class CPoolUsage(ctypes.Structure):
+    """``genesis_pool_usage``."""
+
+    _fields_ = [
+        ("limit_bytes", ctypes.c_size_t),
+        ("reserved_bytes", ctypes.c_size_t),
+        ("live_bytes", ctypes.c_size_t),
+        ("refusals", ctypes.c_uint64),
+    ]
 
 
 class CMemoryUse(ctypes.Structure):

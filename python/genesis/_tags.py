@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Optional, Union
 
-from . import _library, _progress, _sizes
+from . import _library, _progress, _prototypes, _sizes
 
 _ALL_DEVICES = -1
 _UNCHANGED: Final[Any] = object()
@@ -91,25 +91,25 @@ def tags(device: int = _ALL_DEVICES) -> list[Tag]:
             )
         )
 
-    _library.call("genesis_tags_visit", device, _library.TagVisitor(visit), None)
+    _library.call("genesis_tags_visit", device, _prototypes.TagVisitor(visit), None)
     return found
 
 
 def limit_bytes(limit: Optional[_sizes.Size]) -> int:
     """A limit as the library takes it."""
     if limit is None:
-        return _library.NO_LIMIT
+        return _prototypes.NO_LIMIT
     if not isinstance(limit, (int, str)):
         raise TypeError(f"a limit is a number of bytes or a text such as '4GB', not {limit!r}")
     found = _sizes.to_bytes(limit)
-    if found >= _library.NO_LIMIT:
+    if found >= _prototypes.NO_LIMIT:
         raise ValueError(f"a limit of {limit!r} is larger than any memory")
     return found
 
 
 def limit_of(limit: int) -> Optional[int]:
     """A limit as the library returns it."""
-    return None if limit == _library.NO_LIMIT else limit
+    return None if limit == _prototypes.NO_LIMIT else limit
 
 
 def backup_number(backup: str) -> int:

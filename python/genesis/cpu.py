@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Optional, Union
 
-from . import _blocks, _library, _memory_stats, _sizes, _statistics
+from . import _blocks, _library, _memory_stats, _prototypes, _sizes, _statistics
 from .dlpack import Buffer
 
 __all__ = [
@@ -128,7 +128,7 @@ def set_cache_size(size: Optional[_sizes.Size], *, pinned: Optional[bool] = None
     """Limits what stays cached to ``size``: 0 keeps nothing, ``None`` or ``"unlimited"`` removes
     the limit. What is above it returns to the system."""
     is_limited = size is not None and size != "unlimited"
-    limit_bytes = _sizes.to_bytes(size) if size is not None and is_limited else _library.NO_LIMIT
+    limit_bytes = _sizes.to_bytes(size) if size is not None and is_limited else _prototypes.NO_LIMIT
     _library.call("genesis_host_cache_limit_set", _kind(pinned), limit_bytes)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from . import _library, _structs
+from . import _library, _prototypes, _structs
 
 __all__ = [
     "Compaction",
@@ -94,7 +94,7 @@ _callbacks: list[Any] = []
 def on_compaction(callback: Optional[Callable[[int, Compaction], None]]) -> None:
     """Has ``callback(device, compaction)`` called after the fragmentation watch has returned
     memory, in place of the callback before; ``None``: none. Any thread may call it."""
-    function = _library.CompactionCallback()
+    function = _prototypes.CompactionCallback()
     if callback is not None:
         told = callback
 
@@ -102,6 +102,6 @@ def on_compaction(callback: Optional[Callable[[int, Compaction], None]]) -> None
             done = struct.contents
             told(device, Compaction(done.reserved_bytes, done.free_bytes, done.released_bytes))
 
-        function = _library.CompactionCallback(tell)
+        function = _prototypes.CompactionCallback(tell)
     _callbacks.append(function)
     _library.call("genesis_compaction_callback_set", function, None)

@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 
 import genesis
-from genesis import _library, _statistics, _structs, managed
+from genesis import _library, _prototypes, _statistics, _structs, managed
 
 INCLUDE = Path(__file__).resolve().parent.parent.parent / "include"
 HEADER = (INCLUDE / "genesis.h").read_text()
 
 STRUCTS = {
-    "genesis_gauge": _library.Gauge,
-    "genesis_stats": _library.CStats,
-    "genesis_pool_stats": _library.CPoolStats,
-    "genesis_block_info": _library.CBlockInfo,
-    "genesis_live_block": _library.CLiveBlock,
+    "genesis_gauge": _structs.Gauge,
+    "genesis_stats": _structs.CStats,
+    "genesis_pool_stats": _structs.CPoolStats,
+    "genesis_block_info": _structs.CBlockInfo,
+    "genesis_live_block": _structs.CLiveBlock,
     "genesis_onnxruntime_functions": _structs.COnnxruntimeFunctions,
-    "genesis_pool_id": _library.CPoolId,
-    "genesis_pool_source": _library.CPoolSource,
-    "genesis_pool_block": _library.CPoolBlock,
-    "genesis_pool_usage": _library.CPoolUsage,
+    "genesis_pool_id": _structs.CPoolId,
+    "genesis_pool_source": _structs.CPoolSource,
+    "genesis_pool_block": _structs.CPoolBlock,
+    "genesis_pool_usage": _structs.CPoolUsage,
     "genesis_tag_usage": _structs.CTagUsage,
     "genesis_memory_use": _structs.CMemoryUse,
     "genesis_arena_options": _structs.CArenaOptions,
@@ -80,12 +80,12 @@ TYPES = {
     "uint32_t": ctypes.c_uint32,
     "uint64_t": ctypes.c_uint64,
     "genesis_stream": ctypes.c_void_p,
-    "genesis_live_block_visitor": _library.LiveBlockVisitor,
-    "genesis_tag_visitor": _library.TagVisitor,
-    "genesis_neighbour_visitor": _library.NeighbourVisitor,
-    "genesis_progress_callback": _library.ProgressCallback,
-    "genesis_compaction_callback": _library.CompactionCallback,
-    "genesis_forecast_callback": _library.ForecastCallback,
+    "genesis_live_block_visitor": _prototypes.LiveBlockVisitor,
+    "genesis_tag_visitor": _prototypes.TagVisitor,
+    "genesis_neighbour_visitor": _prototypes.NeighbourVisitor,
+    "genesis_progress_callback": _prototypes.ProgressCallback,
+    "genesis_compaction_callback": _prototypes.CompactionCallback,
+    "genesis_forecast_callback": _prototypes.ForecastCallback,
     # Functions that Python passes by address.
     "genesis_torch_on_block": ctypes.c_void_p,
     "genesis_torch_on_shortage": ctypes.c_void_p,
@@ -155,7 +155,7 @@ def test_numbers_are_the_headers(of_the_compiler: dict[str, int]) -> None:
         assert number == of_the_compiler[name], name
     expected = {of_the_compiler[name]: exception for name, exception in EXCEPTIONS.items()}
     assert expected == _library._ERRORS
-    assert ctypes.c_uint64(-1).value == _library.AGE_UNKNOWN, "UINT64_MAX"
+    assert ctypes.c_uint64(-1).value == _prototypes.AGE_UNKNOWN, "UINT64_MAX"
 
 
 def declarations() -> dict[str, tuple[str, list[str]]]:
@@ -177,11 +177,11 @@ def in_python(c: str) -> Any:
     return POINTERS.get(pointee) or ctypes.POINTER(in_python(pointee))
 
 
-@pytest.mark.parametrize("name", _library._PROTOTYPES)
+@pytest.mark.parametrize("name", _prototypes.PROTOTYPES)
 def test_functions_have_the_headers_types(name: str) -> None:
     result, parameters = declarations()[name]
     expected = (in_python(result), [in_python(parameter) for parameter in parameters])
-    assert _library._PROTOTYPES[name] == expected
+    assert _prototypes.PROTOTYPES[name] == expected
 
 
 def test_every_function_that_python_calls_is_declared() -> None:
@@ -189,5 +189,5 @@ def test_every_function_that_python_calls_is_declared() -> None:
     pattern = r"_library\.(?:call|function)\(\s*\"(\w+)\""
     texts = [path.read_text() for path in package.rglob("*.py")]
     called = {name for text in texts for name in re.findall(pattern, text)}
-    known = {*_library._PROTOTYPES, *_library._NAMED_BY_OTHERS}
+    known = {*_prototypes.PROTOTYPES, *_prototypes.NAMED_BY_OTHERS}
     assert len(called) > 30 and called <= known, called

@@ -18,7 +18,7 @@ from typing import Any, Callable, Optional
 import torch
 import torch.distributed
 
-from .. import _library, _tags
+from .. import _library, _prototypes, _tags
 from . import _enable, _private_pools
 from ._mem_pool import MemPool
 
@@ -170,7 +170,7 @@ def _registrar(register: Optional[Hook], deregister: Optional[Hook]) -> _private
     def unmapped(_data: object, device: int, address: int, size: int) -> None:
         _call(deregister, device, address, size)
 
-    functions = (_library.PoolMap(mapped), _library.PoolUnmap(unmapped))
+    functions = (_prototypes.PoolMap(mapped), _prototypes.PoolUnmap(unmapped))
     _functions.append(functions)
     to_address = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions]
     return to_address[0], to_address[1]

@@ -86,7 +86,7 @@ class Block:
 def create(device: int, pool: PoolId, keeps_whole: bool, source: Optional[Source]) -> None:
     """Makes the pool and counts a use. With ``keeps_whole``, a segment is one block; segments come
     from ``source`` if there is one. Raises ``InvalidArgumentError`` if the pool is held."""
-    raw = None if source is None else ctypes.byref(_library.CPoolSource(*source))
+    raw = None if source is None else ctypes.byref(_structs.CPoolSource(*source))
     _library.call("genesis_private_pool_create", device, _c(pool), int(keeps_whole), raw)
 
 
@@ -169,7 +169,7 @@ def limit(device: int, pool: PoolId, limit: Optional[_sizes.Size]) -> None:
 
 def usage(device: int, pool: PoolId) -> PoolUsage:
     """What the pool holds. Raises ``InvalidArgumentError`` if it is not held."""
-    raw = _library.CPoolUsage()
+    raw = _structs.CPoolUsage()
     _library.call("genesis_private_pool_usage_get", device, _c(pool), ctypes.byref(raw))
     return PoolUsage(
         limit_bytes=_tags.limit_of(raw.limit_bytes),
@@ -184,7 +184,7 @@ def blocks(device: int, pool: PoolId) -> list[Block]:
     count = ctypes.c_size_t()
     capacity = 64
     while True:
-        array = (_library.CPoolBlock * capacity)()
+        array = (_structs.CPoolBlock * capacity)()
         _library.call(
             "genesis_private_pool_blocks_get",
             device,
@@ -206,18 +206,18 @@ def live_blocks(device: int, pool: PoolId) -> list[Block]:
 
 def place(device: int, pool: PoolId, wanted: Sequence[Block]) -> None:
     """Makes free memory of the pool live where ``wanted`` says: all of it or nothing."""
-    array = (_library.CPoolBlock * len(wanted))()
+    array = (_structs.CPoolBlock * len(wanted))()
     for raw, block in zip(array, wanted):
         raw.address, raw.stream = block.address, block.stream
         raw.requested_bytes, raw.allocated_bytes = block.requested_bytes, block.bytes
     _library.call("genesis_private_pool_blocks_place", device, _c(pool), array, len(wanted))
 
 
-def _c(pool: PoolId) -> _library.CPoolId:
-    return _library.CPoolId(*pool)
+def _c(pool: PoolId) -> _structs.CPoolId:
+    return _structs.CPoolId(*pool)
 
 
-def _block(raw: _library.CPoolBlock) -> Block:
+def _block(raw: _structs.CPoolBlock) -> Block:
     return Block(
         address=raw.address,
         requested_bytes=raw.requested_bytes,

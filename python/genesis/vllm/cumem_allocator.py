@@ -27,7 +27,7 @@ import functools
 import traceback
 from typing import Any, Callable, Optional
 
-from .. import _library, _tags
+from .. import _library, _structs, _tags
 from ..torch import _enable
 
 #: Device, bytes, address, and a number that only vLLM's own module needs.
@@ -129,7 +129,7 @@ def _tag_of(malloc: Malloc) -> str:
 
 
 def _bytes_of(address: int) -> int:
-    info = _library.CBlockInfo()
+    info = _structs.CBlockInfo()
     _library.call("genesis_block_info_get", address, ctypes.byref(info))
     return int(info.allocated_bytes)
 

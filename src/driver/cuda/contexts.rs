@@ -57,7 +57,7 @@ impl CudaDevice {
         } else {
             self.context_of(stream, call)?
         };
-        if context.is_null() || context == self.context()?.handle {
+        if context.is_null() || context == self.context(call)?.handle {
             return Ok(None);
         }
         let get = require(self.api.context_device, call)?;

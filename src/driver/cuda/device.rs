@@ -97,17 +97,17 @@ impl CudaDevice {
         call: Call,
         work: impl FnOnce(&Context) -> Result<T>,
     ) -> Result<T> {
-        let context = self.context()?;
+        let context = self.context(call)?;
         let _relaxed = RelaxedCapture::enter(&self.api, call)?;
         let _current = CurrentContext::enter(&self.api, context.handle, call)?;
         work(context)
     }
 
-    /// The device's primary context, retained at the first use.
-    pub(super) fn context(&self) -> Result<&Context> {
+    /// The device's primary context, retained at the first use, on behalf of `call`.
+    pub(super) fn context(&self, call: Call) -> Result<&Context> {
         self.context.get_or_try_init(|| {
-            let call = Call::Initialize;
             let _relaxed = RelaxedCapture::enter(&self.api, call)?;
+            let call = Call::Initialize;
             let retain = require(self.api.primary_context_retain, call)?;
             let device = self.device(self.ordinal, call)?;
             let mut handle = std::ptr::null_mut();

@@ -26,10 +26,11 @@ const THREADS: usize = 8;
 type Group = fn(&mut Bench<'_>) -> Answer;
 
 /// Names and measurements; each stands on its own.
-pub(super) const GROUPS: [(&str, Group); 12] = [
+pub(super) const GROUPS: [(&str, Group); 13] = [
     ("memory info", memory_info),
     ("streams and contexts by handle", handles),
     ("plain memory", plain_memory),
+    ("managed memory", managed_memory),
     ("address space", address_space),
     ("virtual memory", virtual_memory),
     ("many mappings", many_mappings),
@@ -78,6 +79,26 @@ fn plain_memory(bench: &mut Bench<'_>) -> Answer {
         })?;
     }
     Ok(())
+}
+
+/// What brings it to the device is the stream's work, which is not measured.
+fn managed_memory(bench: &mut Bench<'_>) -> Answer {
+    let driver = bench.driver;
+    let stream = driver.stream_create()?;
+    for bytes in HANDLE_SIZES {
+        let subjects = [
+            kind("AllocateManaged", "cuMemAllocManaged").bytes(bytes),
+            kind("Advise", "cuMemAdvise").bytes(bytes),
+            kind("Prefetch", "cuMemPrefetchAsync").bytes(bytes),
+        ];
+        bench.several(subjects, |timer| {
+            let address = timer.time(0, || driver.managed_allocate(bytes))?;
+            timer.time(1, || driver.managed_prefer(address, bytes, 0))?;
+            timer.time(2, || driver.managed_prefetch(address, bytes, 0, stream))?;
+            driver.free(address)
+        })?;
+    }
+    driver.stream_destroy(stream)
 }
 
 fn address_space(bench: &mut Bench<'_>) -> Answer {

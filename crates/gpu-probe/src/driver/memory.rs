@@ -34,6 +34,12 @@ impl Driver {
         Ok(address)
     }
 
+    /// Tells that managed memory is best on a device.
+    pub(crate) fn managed_prefer(&self, address: u64, bytes: u64, device: i32) -> Answer {
+        const SET_PREFERRED_LOCATION: i32 = 3;
+        call!(self, cuMemAdvise(address, bytes as usize, SET_PREFERRED_LOCATION, device))
+    }
+
     /// Enqueues bringing managed memory to a device, or to the host (-1).
     pub(crate) fn managed_prefetch(
         &self,

@@ -97,6 +97,7 @@ genesis::driver_table! {
         cuMemAlloc_v2(*mut u64, usize);
         cuMemFree_v2(u64);
         cuMemAllocManaged(*mut u64, usize, c_uint);
+        cuMemAdvise(u64, usize, c_int, c_int);
         cuMemPrefetchAsync(u64, usize, c_int, usize);
         cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
         cuMemAllocHost_v2(*mut u64, usize);
