@@ -41,13 +41,9 @@ unsafe impl Sync for Streams {}
 impl Streams {
     /// Makes the context of the streams current in the calling thread, if there is one.
     pub fn enter(&self) -> Result<()> {
-        match self.context {
-            // SAFETY: the context is retained, and never released.
-            Some(context) => {
-                check("cuCtxSetCurrent", unsafe { (context.set_current)(context.handle) })
-            }
-            None => Ok(()),
-        }
+        let Some(context) = self.context else { return Ok(()) };
+        // SAFETY: the context is retained, and never released.
+        check("cuCtxSetCurrent", unsafe { (context.set_current)(context.handle) })
     }
 }
 
