@@ -131,7 +131,7 @@ subjects! {
     callbacks: "callbacks.c", ONE, ignore = "nightly";
     forecast: "forecast.c", ONE, ignore = "nightly";
     free_call: "free_call.c", ONE, ignore = "nightly";
-    host_memory: "host_memory.c", ONE;
+    host_memory: "host_memory.c", ONE, ignore = "nightly";
     managed: "managed.c", ONE;
     memory_resource: "memory_resource.cpp", ONE, ignore = "nightly";
     identity: "identity.c", ONE, ignore = "nightly";

@@ -193,7 +193,7 @@ macro_rules! cases {
 /// The cases with more streams than a device has lanes, which take seconds to minutes each. On every
 /// change they run for one strategy.
 macro_rules! cases_of_many_streams {
-    (Caching RealBytes) => {
+    (Caching AddressesOnly) => {
         tests! {
             streams::streams_come_and_go
             streams::streams_of_one_device_leave_room_for_another

@@ -7,12 +7,13 @@ import subprocess
 import sys
 from typing import Any, Callable
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import genesis
-from support import simcuda
+from support import simcuda, tier
 from support.models import Shape, train
 from support.processes import TIMEOUT_SECONDS
 from support.program import PRELOAD_LIBRARY, program
@@ -107,6 +108,7 @@ def test_memory_runs_out_and_life_goes_on() -> None:
     check_segments()
 
 
+@pytest.mark.skipif(not tier.is_full(), reason=tier.NIGHTLY)
 @program(
     modes=("preloaded",),
     env={"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"},

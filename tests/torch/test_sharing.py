@@ -166,11 +166,8 @@ def enable_in_worker(_: int) -> None:
     genesis.torch.enable()
 
 
-@with_consumers(
-    0,
-    tier.some_or_all(ONLY_ELASTIC, USUALLY),
-    ignored=r"\[W.*Producer process has been terminated before.*",
-)
+@pytest.mark.skipif(not tier.is_full(), reason=tier.NIGHTLY)
+@with_consumers(0, USUALLY, ignored=r"\[W.*Producer process has been terminated before.*")
 def test_data_loader_workers_send_batches() -> None:
     loader: DataLoader[Any] = DataLoader(
         OnTheGpu(),
@@ -261,7 +258,8 @@ def test_the_producer_may_end_first() -> None:
     assert simcuda.census("imported_bytes") == 0
 
 
-@with_consumers(0, where=tier.some_or_all(ONLY_ELASTIC, GENESIS))
+@pytest.mark.skipif(not tier.is_full(), reason=tier.NIGHTLY)
+@with_consumers(0, where=GENESIS)
 def test_a_process_without_genesis_receives() -> None:
     tensor = full(1000, value=4.0)
     with consumer(spawned_with="native") as other:

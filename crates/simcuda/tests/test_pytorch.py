@@ -148,7 +148,7 @@ def test_a_transformer_is_trained_in_the_drivers_pool(torch, simulation):
 
 
 # Not from a file in which PyTorch keeps what was compiled.
-@program(USE_PYTORCH_KERNEL_CACHE="0")
+@program(is_nightly=True, USE_PYTORCH_KERNEL_CACHE="0")
 def test_a_kernel_is_compiled_while_the_program_runs(torch, simulation):
     """By NVRTC, which looks for functions of the driver that no header describes."""
     for dtype in (torch.float32, torch.cdouble):
