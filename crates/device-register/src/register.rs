@@ -47,8 +47,9 @@ const PATIENCE: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_micros(20);
 /// An entry that is being written is read so often.
 const READS: usize = 16;
-/// A file may be replaced while it is opened; it is opened so often.
-const OPENINGS: usize = 16;
+/// How long a process tries to join while others remove the file. One of them may not run for some
+/// milliseconds; one that takes longer was stopped.
+const JOINING: Duration = Duration::from_secs(1);
 
 /// A process's place in a register, until it is dropped.
 #[derive(Debug)]
@@ -110,7 +111,8 @@ impl Register {
     /// Joins those who share the device of `card` with the file at `path`, which is made if it is
     /// not there, and writes `entry`.
     pub fn join(path: &Path, card: &Card, entry: &Entry) -> Result<Self, Refused> {
-        for _ in 0..OPENINGS {
+        let deadline = Instant::now() + JOINING;
+        while Instant::now() < deadline {
             let file = open_or_make(path, card)?;
             match check(&file) {
                 Ok(found) if found.uuid == card.uuid => {}

@@ -6,10 +6,12 @@
 mod support;
 
 use std::fs::{self, OpenOptions, Permissions};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use device_register::{Card, Entry, Refused, Register, read, remove_unused};
 use support::{Random, Scratch, card, entry};
@@ -123,6 +125,7 @@ fn a_file_that_nobody_uses_is_removed_and_whoever_joins_meanwhile_is_not_lost() 
     let is_over = AtomicBool::new(false);
     let (path, is_over) = (&scratch.path, &is_over);
     thread::scope(|scope| {
+        let _over = Over(is_over);
         scope.spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
                 remove_unused(path);
@@ -134,7 +137,37 @@ fn a_file_that_nobody_uses_is_removed_and_whoever_joins_meanwhile_is_not_lost() 
             assert_eq!(one.others().unwrap(), [entry(2)]);
             assert_eq!(two.others().unwrap(), [entry(1)]);
         }
-        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Sets it when it is dropped, also by a panic: other threads wait for it.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The process that removes the file may not run for a while.
+#[test]
+fn whoever_joins_waits_for_a_removal_that_takes_its_time() {
+    let scratch = Scratch::new("slow");
+    drop(Register::join(&scratch.path, &card(), &entry(1)).unwrap());
+    let file = OpenOptions::new().read(true).write(true).open(&scratch.path).unwrap();
+    // SAFETY: all of its fields are numbers.
+    let mut all: libc::flock = unsafe { std::mem::zeroed() };
+    all.l_type = libc::F_WRLCK as libc::c_short;
+    // SAFETY: the descriptor is open, and `all` is live.
+    assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &all) }, 0);
+    thread::scope(|scope| {
+        let joined = scope.spawn(|| Register::join(&scratch.path, &card(), &entry(2)));
+        thread::sleep(Duration::from_millis(50));
+        fs::remove_file(&scratch.path).unwrap();
+        drop(file);
+        let one = joined.join().unwrap().unwrap();
+        assert_eq!(read(&scratch.path).unwrap().1, [entry(2)]);
+        drop(one);
     });
 }
 
