@@ -8,8 +8,8 @@ use super::pools::PoolNumber;
 pub(super) enum Choice {
     /// All of it.
     All,
-    /// What lay idle most first (`super::release`), until at least this many bytes are released.
-    Oldest {
+    /// What was needed least for its price first (`super::release`), until at least this many bytes are released.
+    LeastNeeded {
         /// How many bytes.
         bytes: u64,
     },
@@ -42,7 +42,7 @@ pub(super) enum Choice {
 impl Choice {
     /// Returns true if `released_bytes` are enough.
     pub(super) fn is_met(self, released_bytes: u64) -> bool {
-        matches!(self, Self::Oldest { bytes } | Self::Idle { bytes } if bytes <= released_bytes)
+        matches!(self, Self::LeastNeeded { bytes } | Self::Idle { bytes } if bytes <= released_bytes)
     }
 
     /// Returns true if work that may still use the memory may be waited for.
@@ -53,7 +53,9 @@ impl Choice {
     /// What is left to release after `released_bytes`.
     pub(super) fn less(self, released_bytes: u64) -> Self {
         match self {
-            Self::Oldest { bytes } => Self::Oldest { bytes: bytes.saturating_sub(released_bytes) },
+            Self::LeastNeeded { bytes } => {
+                Self::LeastNeeded { bytes: bytes.saturating_sub(released_bytes) }
+            }
             Self::Idle { bytes } => Self::Idle { bytes: bytes.saturating_sub(released_bytes) },
             choice => choice,
         }

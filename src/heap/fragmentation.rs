@@ -36,7 +36,7 @@ impl DeviceHeap<'_> {
             taken_bytes: reserved.total,
         };
         let Some(bytes) = self.watch.lock().excess_bytes(held, above) else { return };
-        let released_bytes = self.release_and_settle(Choice::Oldest { bytes });
+        let released_bytes = self.release_and_settle(Choice::LeastNeeded { bytes });
         self.watch.lock().wait(held, bytes, released_bytes);
         if released_bytes == 0 {
             return;

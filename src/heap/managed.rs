@@ -70,7 +70,7 @@ impl DeviceHeap<'_> {
         if self.is_managed() {
             let wanted_bytes = self.ledger.reserved_bytes().saturating_add(segment_bytes);
             let excess_bytes = wanted_bytes.saturating_sub(self.ledger.total_bytes());
-            self.release(Choice::Oldest { bytes: excess_bytes });
+            self.release(Choice::LeastNeeded { bytes: excess_bytes });
         }
     }
 

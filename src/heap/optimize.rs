@@ -69,7 +69,7 @@ impl DeviceHeap<'_> {
         let needed_bytes = self.most_live_bytes(0);
         let kept_bytes = needed_bytes.saturating_add(needed_bytes / SLACK_PART);
         let excess_bytes = self.ledger.reserved_bytes().saturating_sub(kept_bytes);
-        released_bytes += self.release_and_settle(Choice::Oldest { bytes: excess_bytes });
+        released_bytes += self.release_and_settle(Choice::LeastNeeded { bytes: excess_bytes });
         let after = self.driver.usage();
         Optimization {
             reserved_bytes,

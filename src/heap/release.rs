@@ -37,12 +37,12 @@ pub(super) struct Candidate<P> {
 }
 
 impl<P> Candidate<P> {
-    /// How much lay idle for how long, by the price of getting it again: most goes first. Of equal
+    /// How much was unused for how long, by the price of getting it again: most goes first. Of equal
     /// sizes that is the longest unused.
     ///
     /// Age alone keeps a gigabyte that was freed last for the sake of many small pieces, each of which
     /// costs the driver as much. `docs/benchmarks/cache_order.md` has this order beside others.
-    pub(super) fn idle(&self) -> f64 {
+    pub(super) fn needlessness(&self) -> f64 {
         let price = (FLAT_PRICE_BYTES + self.bytes) as f64;
         (f64::from(self.age) + 1.0) * self.bytes as f64 / price
     }
@@ -69,7 +69,7 @@ impl DeviceHeap<'_> {
         self.drain_quarantine();
         self.poll_lanes();
         let bytes = self.ledger.reserved_bytes().saturating_sub(target_bytes);
-        self.release_and_settle(Choice::Oldest { bytes })
+        self.release_and_settle(Choice::LeastNeeded { bytes })
     }
 
     /// `Heap::give_back` of the device.
@@ -183,7 +183,7 @@ impl DeviceHeap<'_> {
             let threshold_bytes = (self.usable_bytes() as f64 * threshold) as u64;
             let wanted = self.ledger.reserved_bytes().saturating_add(segment_bytes);
             if wanted > threshold_bytes {
-                self.release(Choice::Oldest { bytes: wanted - threshold_bytes });
+                self.release(Choice::LeastNeeded { bytes: wanted - threshold_bytes });
             }
         }
     }
@@ -206,7 +206,7 @@ impl DeviceHeap<'_> {
     pub(super) fn settle(self) {
         let mut excess_bytes = self.refresh_peaks();
         // A wait also frees pending blocks, so there may be more to release.
-        while excess_bytes > 0 && self.release(Choice::Oldest { bytes: excess_bytes }) > 0 {
+        while excess_bytes > 0 && self.release(Choice::LeastNeeded { bytes: excess_bytes }) > 0 {
             excess_bytes = self.refresh_peaks();
         }
     }
@@ -228,7 +228,7 @@ impl DeviceHeap<'_> {
     }
 
     /// Of the memory that `visit` finds in each lane, what `choice` may release, in the order of
-    /// [`Candidate::idle`].
+    /// [`Candidate::needlessness`].
     pub(super) fn candidates<P: Copy>(
         self,
         choice: Choice,
@@ -259,7 +259,7 @@ impl DeviceHeap<'_> {
                 }
             });
         }
-        candidates.sort_by(|one, other| other.idle().total_cmp(&one.idle()));
+        candidates.sort_by(|one, other| other.needlessness().total_cmp(&one.needlessness()));
         candidates
     }
 
@@ -273,7 +273,7 @@ impl DeviceHeap<'_> {
     ) -> bool {
         match choice {
             Choice::Within { start, end } => range.start < end && range.end > start,
-            Choice::All | Choice::Oldest { .. } | Choice::Idle { .. } => true,
+            Choice::All | Choice::LeastNeeded { .. } | Choice::Idle { .. } => true,
             Choice::Orphaned | Choice::OfPool(_) => true,
             Choice::Unused { allocations: None, seconds: None } => {
                 (state.collected_tick.wrapping_sub(block.freed_tick) as i32) > 0

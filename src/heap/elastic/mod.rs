@@ -133,7 +133,7 @@ impl Extents {
                 self.is_short.store(true, Relaxed);
             }
             // Free extents that fit nowhere go back, and come again as finer ones.
-            climb.device.release(Choice::Oldest { bytes: climb.block_bytes });
+            climb.device.release(Choice::LeastNeeded { bytes: climb.block_bytes });
             if let Some(address) = self.serve_from_extents(climb)? {
                 return Ok(Some(address));
             }

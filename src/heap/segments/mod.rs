@@ -89,7 +89,7 @@ impl Segments {
         let device = climb.device;
         let segment_bytes = segment_bytes(climb);
         let missing_bytes = device.missing_bytes(segment_bytes);
-        if device.release(Choice::Oldest { bytes: missing_bytes }) > 0
+        if device.release(Choice::LeastNeeded { bytes: missing_bytes }) > 0
             && let Some(address) = self.serve_from_driver(climb, segment_bytes)?
         {
             return Ok(Some(address));
