@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::environments;
-use crate::release;
+use crate::libraries::Profile;
 use crate::suite;
 use crate::torch;
 use steps::{Outcome, Step, cargo, output, run, run_all};
@@ -54,7 +54,7 @@ const MXNET_VARIABLE: &str = "GENESIS_TEST_ENVIRONMENTS";
 /// Installs what is missing, builds, and runs `tests/frameworks` and MXNet's tests; `arguments` go
 /// to pytest, and with any MXNet's tests are left out.
 pub(crate) fn test(arguments: &[String]) -> Outcome {
-    let mut tests = tests()?;
+    let mut tests = tests(Profile::Dev)?;
     tests.extend(arguments);
     run_all(&[tests])?;
     if arguments.is_empty() { mxnet() } else { Ok(()) }
@@ -62,13 +62,13 @@ pub(crate) fn test(arguments: &[String]) -> Outcome {
 
 /// Runs each matrix in full.
 pub(crate) fn nightly() -> Outcome {
-    run_all(&[tests()?.set(suite::FULL, "1")])
+    run_all(&[tests(Profile::Release)?.set(suite::FULL, "1")])
 }
 
-fn tests() -> Result<Step, String> {
+fn tests(profile: Profile) -> Result<Step, String> {
     let python = install()?;
-    release::build()?;
-    let mut tests = torch::on_simcuda(&python)
+    profile.build()?;
+    let mut tests = torch::on_simcuda(&python, profile)
         .set(SAVER_VARIABLE, saver_tests()?)
         .set(VLLM_VARIABLE, vllm_files()?);
     tests.extend(["tests/frameworks"]);

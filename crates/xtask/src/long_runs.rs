@@ -4,13 +4,14 @@
 
 use steps::{Outcome, run, target_folder};
 
-use crate::{release, torch};
+use crate::libraries::Profile;
+use crate::torch;
 
 /// Installs what is missing, builds, and measures; `arguments` go to benches/long_runs/measure.py.
 pub(crate) fn measure(arguments: &[String]) -> Outcome {
     let python = torch::install()?;
-    release::build()?;
-    let mut measure = torch::python_on_simcuda(&python);
+    Profile::Release.build()?;
+    let mut measure = torch::python_on_simcuda(&python, Profile::Release);
     measure.extend(["benches/long_runs/measure.py".into(), "--build".into(), target_folder()]);
     measure.extend(arguments);
     run(&measure)

@@ -9,10 +9,10 @@ mod environments;
 mod frameworks;
 mod generated;
 mod gpu;
+mod libraries;
 mod long_runs;
 mod packages;
 mod prerequisites;
-mod release;
 mod suite;
 mod torch;
 
@@ -161,8 +161,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Every check, the quickest first; the first that fails ends it, once the downloads and the
-/// release build beside it have ended.
+/// Every check, the quickest first; the first that fails ends it, once the downloads beside it have
+/// ended.
 fn ci() -> Outcome {
     environments::lint()?;
     prerequisites::install(prerequisites::OF_THE_LIBRARY)?;
@@ -170,15 +170,11 @@ fn ci() -> Outcome {
         // Gigabytes come over the network while the compiler has the processors.
         let programs = scope.spawn(prerequisites::install_all);
         let frameworks = scope.spawn(frameworks::install_all);
-        // In a folder of its own. Each of its crates is one unit of code, compiled by one
-        // processor, so alone it would leave the others idle.
-        let release = scope.spawn(release::build);
         lint_rust()?;
         suite::test(&[])?;
         programs.join().map_err(|_| "the programs that tests run are not installed")??;
         test_page(&[])?;
         frameworks.join().map_err(|_| "the frameworks are not installed")??;
-        release.join().map_err(|_| "the release build was not run to its end")??;
         torch::test(torch::Version::Usual, &[])?;
         frameworks::test(&[])?;
         packages::test(&[], suite::Tier::EveryChange)

@@ -3,12 +3,14 @@
 //! PyTorch's CUDA builds come from the package registry: the version that the tests are written
 //! for into an environment that the tests of other frameworks share (about 5 GB; installed once),
 //! and the newest into one beside it. On every change all tests run with the one, and every night
-//! with the other. The libraries are built in release, as users have them.
+//! with the other. On every change the libraries are those of the tests, and every night those that
+//! users have ([`Profile`]).
 
 use std::path::{Path, PathBuf};
 
+use crate::environments;
+use crate::libraries::Profile;
 use crate::suite::FULL;
-use crate::{environments, release};
 use steps::{Outcome, Step, run, run_all};
 
 /// The environment's folder below the target folder.
@@ -40,8 +42,8 @@ pub(crate) enum Version {
 /// Installs what is missing, builds, and runs `tests/torch`; `arguments` go to pytest.
 pub(crate) fn test(version: Version, arguments: &[String]) -> Outcome {
     let python = installed(version)?;
-    release::build()?;
-    let mut tests = on_simcuda(&python);
+    Profile::Dev.build()?;
+    let mut tests = on_simcuda(&python, Profile::Dev);
     tests.extend(TESTS);
     tests.extend(arguments);
     run_all(&[tests])
@@ -50,8 +52,8 @@ pub(crate) fn test(version: Version, arguments: &[String]) -> Outcome {
 /// Runs everything with the newest release, each matrix in full, and fails if there is a newer one.
 pub(crate) fn nightly() -> Outcome {
     let python = installed(Version::Newest)?;
-    release::build()?;
-    let mut tests = on_simcuda(&python).set(FULL, "1");
+    Profile::Release.build()?;
+    let mut tests = on_simcuda(&python, Profile::Release).set(FULL, "1");
     tests.extend(TESTS);
     run(&tests)?;
     check_newest()
@@ -61,23 +63,23 @@ pub(crate) fn nightly() -> Outcome {
 pub(crate) fn test_suite(version: Version, arguments: &[String]) -> Outcome {
     let packages = [&packages(version)[..], &OF_THE_SUITE].concat();
     let python = environments::install(SUITE_ENVIRONMENT, "python3", &packages)?;
-    release::build()?;
-    let mut suite = python_on_simcuda(&python);
+    Profile::Release.build()?;
+    let mut suite = python_on_simcuda(&python, Profile::Release);
     suite.extend([SUITE]);
     suite.extend(arguments);
     run(&suite)
 }
 
-/// pytest on simcuda, with the library that was built; what it is to run is to be added.
-pub(crate) fn on_simcuda(python: &Path) -> Step {
-    let mut tests = python_on_simcuda(python);
+/// pytest on simcuda, with the libraries of `profile`; what it is to run is to be added.
+pub(crate) fn on_simcuda(python: &Path, profile: Profile) -> Step {
+    let mut tests = python_on_simcuda(python, profile);
     tests.extend(["-m", "pytest", "-p", "no:cacheprovider", "-n", "auto"]);
     tests
 }
 
-/// Python on simcuda, with the library that was built; what it is to run is to be added.
-pub(crate) fn python_on_simcuda(python: &Path) -> Step {
-    let built = steps::target_folder().join("release");
+/// Python on simcuda, with the libraries of `profile`; what it is to run is to be added.
+pub(crate) fn python_on_simcuda(python: &Path, profile: Profile) -> Step {
+    let built = profile.folder();
     let mut library = std::ffi::OsString::from("GENESIS_LIBRARY=");
     library.push(built.join("libgenesis.so"));
     let mut step = Step::new("env", &[]);

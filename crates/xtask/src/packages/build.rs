@@ -1,7 +1,7 @@
 //! What packages are made of: the libraries and the program, linked and stripped, and documents.
 //!
-//! Everything is compiled once, by the release build that other commands share; packages differ in
-//! who links. [`Compiled::link`] with the machine's own linker binds to the C library of this
+//! Everything is compiled once, by the build that other commands share; packages differ in who
+//! links. [`Compiled::link`] with the machine's own linker binds to the C library of this
 //! machine, as `install` needs. Packages for other machines are linked by zig, which knows the
 //! symbols of each version of glibc, against [`PORTABLE_GLIBC`]. Then only the last crate of the
 //! program, of the preload library and of vLLM's is compiled again; all are small.
@@ -15,13 +15,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use steps::{Outcome, Step, cargo, output, root, run, target_folder};
+use steps::{Outcome, Step, cargo, output, root, run};
 
 use super::dependencies::dependencies;
 use super::files::{create, create_empty, failed, remove, scratch, write};
 use super::version::{PORTABLE_GLIBC, SOVERSION};
 use super::{licences, sbom, tools};
-use crate::release;
+use crate::libraries::{self, Profile};
 
 /// The functions of the library, with the versions that brought them.
 const MAP: &str = "packaging/libgenesis.map";
@@ -40,6 +40,7 @@ pub(super) enum Linker {
 /// What is the same for all linkers.
 #[derive(Debug)]
 pub(super) struct Compiled {
+    profile: Profile,
     /// The whole library, with only its own functions visible.
     object: PathBuf,
     archive: PathBuf,
@@ -61,13 +62,13 @@ pub(super) struct Built {
 }
 
 /// Compiles the crates of packages, and writes the documents.
-pub(super) fn compile() -> Result<Compiled, String> {
-    release::build()?;
+pub(super) fn compile(profile: Profile) -> Result<Compiled, String> {
+    profile.build()?;
     create(&scratch())?;
     let archive = scratch().join("libgenesis.a");
-    let object = object()?;
+    let object = object(profile)?;
     pack(&object, &archive)?;
-    Ok(Compiled { object, archive, shared: shared()? })
+    Ok(Compiled { profile, object, archive, shared: shared(profile)? })
 }
 
 impl Compiled {
@@ -82,7 +83,7 @@ impl Compiled {
             library: folder.join("libgenesis.so"),
             archive: self.archive.clone(),
             preload: folder.join("libgenesis_preload.so"),
-            cumem: folder.join(release::CUMEM),
+            cumem: folder.join(libraries::CUMEM),
             program: folder.join("genesis"),
             shared: self.shared.clone(),
         };
@@ -90,28 +91,37 @@ impl Compiled {
         if let Linker::Portable = linker {
             // A library without a name of its own would be known by the path it was loaded from.
             let name = "-Clink-arg=-Wl,-soname,libgenesis_preload.so";
-            relink(&command, "genesis-preload", &["--lib"], &[name])?;
-            relink(&command, "cumem-allocator", &["--lib"], &[])?;
-            release::name_cumem()?;
-            relink(&command, "genesis-cli", &["--bin", "genesis"], &[])?;
+            self.relink(&command, "genesis-preload", &["--lib"], &[name])?;
+            self.relink(&command, "cumem-allocator", &["--lib"], &[])?;
+            self.profile.name_cumem()?;
+            self.relink(&command, "genesis-cli", &["--bin", "genesis"], &[])?;
         }
-        let release = target_folder().join("release");
+        let folder = self.profile.folder();
         for built in [&built.preload, &built.cumem, &built.program] {
             let name = built.file_name().unwrap_or_default();
-            fs::copy(release.join(name), built).map_err(failed(built))?;
+            fs::copy(folder.join(name), built).map_err(failed(built))?;
         }
         let mut strip = Step::new("strip", &["--strip-unneeded"]);
         strip.extend([&built.library, &built.preload, &built.cumem, &built.program]);
         run(&strip)?;
         Ok(built)
     }
+
+    /// Links `package`, which is compiled already, once more.
+    fn relink(&self, command: &Path, package: &str, target: &[&str], options: &[&str]) -> Outcome {
+        let mut link = cargo(&["rustc", self.profile.option(), "--package", package]);
+        link.extend(target);
+        link.extend(["--".to_owned(), format!("-Clinker={}", command.display())]);
+        link.extend(options);
+        run(&link)
+    }
 }
 
 /// Writes the manual, the completions and the documents again.
-fn shared() -> Result<PathBuf, String> {
+fn shared(profile: Profile) -> Result<PathBuf, String> {
     let folder = scratch().join("shared");
     create_empty(&folder)?;
-    let example = ["run", "--quiet", "--release", "--package", "genesis-cli"];
+    let example = ["run", "--quiet", profile.option(), "--package", "genesis-cli"];
     let mut write_pages = cargo(&example);
     write_pages.extend(["--example", "package_files", "--"]);
     write_pages.extend([&folder]);
@@ -137,13 +147,13 @@ fn exported() -> Result<Vec<String>, String> {
 }
 
 /// One object with what the exported functions need, in which nothing else is visible.
-fn object() -> Result<PathBuf, String> {
+fn object(profile: Profile) -> Result<PathBuf, String> {
     let (whole, object) = (scratch().join("whole.o"), scratch().join("genesis.o"));
     let names = exported()?;
     let mut join = Step::new("ld", &["-r", "--gc-sections", "--force-group-allocation"]);
     join.extend(names.iter().map(|name| format!("--undefined={name}")));
     join.extend(["--output".as_ref(), whole.as_path()]);
-    join.extend([target_folder().join("release/libgenesis_static.a")]);
+    join.extend([profile.folder().join("libgenesis_static.a")]);
     output(&join)?;
     // Rust's standard library also carries LLVM's own form of itself, which nothing reads here.
     let sections = ["--remove-section=.llvmbc", "--remove-section=.llvmcmd"];
@@ -170,15 +180,6 @@ fn link_library(command: &Path, object: &Path, library: &Path) -> Outcome {
     link.extend([format!("-Wl,--version-script={MAP}")]);
     link.extend(["-o".as_ref(), library, object]);
     link.extend(SYSTEM_LIBRARIES.map(|name| format!("-l{name}")));
-    run(&link)
-}
-
-/// Links `package`, which is compiled already, once more.
-fn relink(command: &Path, package: &str, target: &[&str], options: &[&str]) -> Outcome {
-    let mut link = cargo(&["rustc", "--release", "--package", package]);
-    link.extend(target);
-    link.extend(["--".to_owned(), format!("-Clinker={}", command.display())]);
-    link.extend(options);
     run(&link)
 }
 

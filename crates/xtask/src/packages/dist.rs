@@ -5,6 +5,8 @@
 
 use steps::{Outcome, Step, run};
 
+use crate::libraries::Profile;
+
 use super::build::{Compiled, Linker, compile};
 use super::files::{self, create_empty, remove, scratch};
 use super::tree::{self, Layout};
@@ -18,7 +20,7 @@ pub(super) fn archive_name() -> String {
 
 /// Builds and makes every package.
 pub(crate) fn dist() -> Outcome {
-    dist_compiled(&compile()?)
+    dist_compiled(&compile(Profile::Release)?)
 }
 
 /// Links and makes every package.

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use steps::Outcome;
 
+use crate::libraries::Profile;
+
 use super::build::{self, Compiled, Linker};
 use super::tree::{self, Layout};
 use super::version::VERSION;
@@ -32,7 +34,7 @@ pub(crate) struct UninstallArguments {
 
 /// Builds and installs for this machine.
 pub(crate) fn install(arguments: &InstallArguments) -> Outcome {
-    install_compiled(&build::compile()?, arguments)
+    install_compiled(&build::compile(Profile::Release)?, arguments)
 }
 
 /// Links and installs for this machine.

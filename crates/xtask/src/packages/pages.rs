@@ -1,7 +1,7 @@
 //! The pages of `docs/`, whose commands are run as they stand.
 //!
-//! A page takes part if its first line is [`MARK`], or, every night, [`NIGHTLY`]. Its parts run in the order of the page, in an
-//! empty folder of the page's own:
+//! A page takes part if its first line is [`MARK`], or, every night, [`NIGHTLY`]. Its parts run in
+//! the order of the page, in an empty folder of the page's own:
 //!
 //! | part | what is done |
 //! |---|---|
@@ -22,7 +22,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use steps::{Outcome, root, taken, target_folder};
+use steps::{Outcome, root, taken};
 
 use crate::suite::Tier;
 
@@ -54,6 +54,8 @@ pub(super) struct Place {
     pub(super) prefix: PathBuf,
     /// The Python that has the wheel.
     pub(super) python: PathBuf,
+    /// The program that runs others on simulated GPUs.
+    pub(super) simcuda: PathBuf,
     /// Where each page gets a folder.
     pub(super) scratch: PathBuf,
 }
@@ -183,7 +185,7 @@ impl Shell<'_> {
     /// Runs one block, and returns what it printed.
     fn block(&self, commands: &str) -> Result<String, String> {
         let mut command = Command::new("timeout");
-        command.arg(LIMIT_SECONDS).arg(target_folder().join("release/simcuda"));
+        command.arg(LIMIT_SECONDS).arg(&self.place.simcuda);
         // Both streams into one text, in the order in which they were written.
         command.args(["bash", "-eu", "-o", "pipefail", "-c"]).arg(format!("exec 2>&1\n{commands}"));
         self.set_variables(&mut command)?;

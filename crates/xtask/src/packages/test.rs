@@ -1,7 +1,7 @@
 //! `cargo xtask test-packages`: each package is installed into an empty place and used from there,
 //! and the commands of the pages in `docs/` are run on what was installed.
 //!
-//! Everything is compiled once, then linked once for each linker. The checks of the packages and
+//! Everything is compiled once, in the profile of the tier, then linked once for each linker. The checks of the packages and
 //! the pages do not depend on each other, so they run side by side.
 
 use std::fs;
@@ -17,6 +17,7 @@ use super::install::{InstallArguments, install_compiled};
 use super::pages::{self, Place};
 use super::parallel::{self, Job};
 use super::{debian, dist, sbom, tools, tree, wheel};
+use crate::libraries::Profile;
 use crate::suite::Tier;
 use crate::{environments, prerequisites};
 
@@ -27,10 +28,12 @@ const WHEEL_ENVIRONMENT: &str = "packages/test/venv";
 /// named.
 pub(crate) fn test(named: &[PathBuf], tier: Tier) -> Outcome {
     prerequisites::install(prerequisites::OF_THE_PACKAGES)?;
+    let profile = Profile::of(tier);
+    let simcuda = profile.folder().join("simcuda");
     // The tools are fetched and unpacked while the compiler runs.
     let compiled = std::thread::scope(|scope| {
         let tools = scope.spawn(tools::python);
-        let compiled = compile()?;
+        let compiled = compile(profile)?;
         tools.join().map_err(|_| "the tools were not installed")??;
         Ok::<_, String>(compiled)
     })?;
@@ -46,12 +49,12 @@ pub(crate) fn test(named: &[PathBuf], tier: Tier) -> Outcome {
         run(&wheel_test(&python, "alone").set("GENESIS_BACKEND", "host"))?;
     }
     lend_torch(&python)?;
-    let place = Place { prefix, python, scratch: folder.join("pages") };
+    let place = Place { prefix, python, simcuda, scratch: folder.join("pages") };
     let mut jobs: Vec<Job<'_>> = Vec::new();
     if whole {
         jobs.push(Box::new(|| debian_packages(&folder.join("debian"))));
         jobs.push(Box::new(|| archive(&place.prefix, &folder.join("archive-consumers"))));
-        jobs.push(Box::new(|| wheel_under_torch(&place.python)));
+        jobs.push(Box::new(|| wheel_under_torch(&place)));
     }
     for page in pages::pages(named, tier)? {
         let place = &place;
@@ -168,9 +171,9 @@ fn wheel_test(python: &Path, kind: &str) -> Step {
     test
 }
 
-fn wheel_under_torch(python: &Path) -> Outcome {
-    let mut under = Step::new(target_folder().join("release/simcuda"), &[]);
-    under.extend([python, &root().join("tests/packages/wheel.py"), Path::new("torch")]);
+fn wheel_under_torch(place: &Place) -> Outcome {
+    let mut under = Step::new(&place.simcuda, &[]);
+    under.extend([&place.python, &root().join("tests/packages/wheel.py"), &PathBuf::from("torch")]);
     run(&under)
 }
 

@@ -12,7 +12,7 @@ use steps::{Outcome, root};
 use super::build::{Built, SYSTEM_LIBRARIES};
 use super::files::{create, failed, files_under, remove};
 use super::version::{SOVERSION, VERSION};
-use crate::release::CUMEM;
+use crate::libraries::CUMEM;
 
 /// The list of what was installed, among the documents.
 const MANIFEST: &str = "share/doc/genesis/installed-files.txt";
