@@ -9,23 +9,24 @@ use super::device::CudaDevice;
 use super::meter::Meter;
 use super::scope::{Context, CurrentContext, check, require};
 use crate::base::{DeviceOrdinal, StreamHandle};
-use crate::driver::{Call, Result};
+use crate::driver::{Call, Device, Result};
 
 impl CudaDevice {
-    /// The same driver in another context, of device `ordinal`.
+    /// The same driver in another context, of device `ordinal`. Only pointers are returned: a
+    /// device is some kilobytes, and its absence would be moved as such, too.
     fn in_context(
         &self,
         ordinal: DeviceOrdinal,
         device: sys::CUdevice,
         handle: sys::CUcontext,
-    ) -> Self {
-        Self {
+    ) -> Arc<dyn Device> {
+        Arc::new(Self {
             api: Arc::clone(&self.api),
             ordinal,
             context: OnceCell::with_value(Context { device, handle }),
             virtual_memory: OnceCell::new(),
             meter: Meter::new(),
-        }
+        })
     }
 
     /// The context that is current in the calling thread; null for none.
@@ -50,7 +51,10 @@ impl CudaDevice {
     }
 
     /// The context that `stream` belongs to, if it is not this one.
-    pub(super) fn find_other_context(&self, stream: StreamHandle) -> Result<Option<Self>> {
+    pub(super) fn find_other_context(
+        &self,
+        stream: StreamHandle,
+    ) -> Result<Option<Arc<dyn Device>>> {
         let call = Call::StreamContext;
         let context = if stream.is_default() {
             self.current_context(call)?

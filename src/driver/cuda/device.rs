@@ -455,8 +455,7 @@ impl Device for CudaDevice {
     }
 
     fn other_context_of(&self, stream: StreamHandle) -> Result<Option<Arc<dyn Device>>> {
-        let other = self.find_other_context(stream)?;
-        Ok(other.map(|other| Arc::new(other) as Arc<dyn Device>))
+        self.find_other_context(stream)
     }
 
     fn is_in_use(&self) -> Result<bool> {
