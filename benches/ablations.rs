@@ -11,7 +11,7 @@ use genesis::heap::ablation::{Part, leave_out};
 use genesis_replay::program::Program;
 use simgpu::Prices;
 use support::host_memory::Counting;
-use support::replay::{Replay, recorded};
+use support::replay::{DEVICE_BYTES, Replay, recorded};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -76,7 +76,7 @@ fn print_row(name: &str, programs: &[Program], list: Prices) {
 }
 
 fn measure(program: &Program, list: Prices) -> Outcome {
-    let mut replay = Replay::at_prices(program, list);
+    let mut replay = Replay::at_prices(program, list, DEVICE_BYTES);
     let driver_ms = |replay: &Replay<'_>| replay.rig.usage().driver_nanoseconds as f64 / 1e6;
     replay.passes(1);
     let cold_ms = driver_ms(&replay);

@@ -9,6 +9,7 @@
 mod support;
 
 use genesis::config::PoolType;
+use simgpu::Prices;
 
 use support::host_memory::{self, Counting};
 use support::replay::{Replay, recorded, rig_for};
@@ -20,6 +21,10 @@ static COUNTING: Counting = Counting;
 const CACHING: [PoolType; 3] = [PoolType::Round, PoolType::Exact, PoolType::Caching];
 /// Elastic knows a program after its second pass: then it takes the same windows each time.
 const ELASTIC_WARM_UP_PASSES: usize = 2;
+/// Streams that share a device with little room need more: each changes the layouts of the others.
+const STREAMS_WARM_UP_PASSES: usize = 6;
+/// … and with small extents still more.
+const MANY_LAYOUTS_WARM_UP_PASSES: usize = 12;
 /// Passes after that: on every change, and nightly.
 const ELASTIC_PASSES: usize = 8;
 const ALL_ELASTIC_PASSES: usize = 30;
@@ -97,17 +102,34 @@ fn elastic_asks_for_no_memory_again_and_its_tables_stay() {
 
 #[test]
 fn elastic_asks_for_no_memory_again_where_there_is_little_room() {
-    for name in ON_ONE_STREAM.into_iter().chain(["fsdp_streams"]) {
-        if name == "alternating" {
-            continue; // which does not fit
-        }
+    // alternating does not fit.
+    let on_one_stream = ON_ONE_STREAM.into_iter().filter(|&name| name != "alternating");
+    let on_one_stream = on_one_stream.map(|name| (name, ELASTIC_WARM_UP_PASSES));
+    for (name, warm_up_passes) in on_one_stream.chain([("fsdp_streams", STREAMS_WARM_UP_PASSES)]) {
         let program = recorded(name);
         let device_bytes = program.live_peak_bytes / 100 * 105;
         let mut replay = Replay::on(&program, PoolType::Elastic, device_bytes);
-        replay.passes(ELASTIC_WARM_UP_PASSES);
+        replay.passes(warm_up_passes);
         let memory_calls = replay.rig.statistics().driver_memory_calls;
         replay.passes(tier::some_or_all(2, ALL_ELASTIC_PASSES));
         assert_eq!(replay.rig.statistics().driver_memory_calls, memory_calls, "{name}");
+        replay.rig.finish();
+    }
+}
+
+/// Windows that a program comes back to are not forgotten before it does, also where extents are
+/// small and layouts many.
+#[test]
+fn streams_that_share_come_to_rest_at_other_prices_too() {
+    let program = recorded("fsdp_streams");
+    for percent in tier::some_or_all(&[105][..], &[102, 105, 110]) {
+        let device_bytes = program.live_peak_bytes / 100 * percent;
+        let mut replay = Replay::at_prices(&program, Prices::B300, device_bytes);
+        replay.passes(MANY_LAYOUTS_WARM_UP_PASSES);
+        let memory_calls = replay.rig.statistics().driver_memory_calls;
+        replay.passes(2);
+        let after = replay.rig.statistics().driver_memory_calls;
+        assert_eq!(after, memory_calls, "on {percent} % of the live peak");
         replay.rig.finish();
     }
 }

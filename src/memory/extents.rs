@@ -27,6 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::communication::Communication;
+use super::strays::StrayCounts;
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::driver::MemoryHandle;
@@ -82,6 +83,14 @@ pub struct Extent {
     pub is_set_aside: bool,
 }
 
+impl Extent {
+    /// The lane of its origin, if its home is elsewhere.
+    fn astray_from(&self) -> Option<u32> {
+        let (home, origin) = (self.home?, self.origin?);
+        ((home.lane, home.address) != origin).then_some(origin.0)
+    }
+}
+
 /// The extents of one device.
 #[derive(Debug)]
 pub struct ExtentTable {
@@ -105,6 +114,7 @@ pub struct ExtentTable {
     /// For each extent the last search that found it free, and its index among those found: apart
     /// from the extents, because a search reads all of them.
     marks: Vec<(u64, u32)>,
+    strays: StrayCounts,
     count: usize,
 }
 
@@ -124,6 +134,7 @@ impl ExtentTable {
             shadow_count: 0,
             searches: 0,
             marks: Vec::new(),
+            strays: StrayCounts::default(),
             count: 0,
         }
     }
@@ -253,9 +264,11 @@ impl ExtentTable {
         let extent = self.get_mut(id)?;
         let position = extent.shadows.iter().position(|view| view.address == address)?;
         let view = extent.shadows.swap_remove(position);
+        let was_astray = extent.astray_from();
         extent.leaving += 1;
         extent.origin = extent.origin.filter(|origin| origin.1 != address);
-        let bytes = extent.bytes;
+        let (bytes, is_astray) = (extent.bytes, extent.astray_from());
+        self.strays.change(was_astray, is_astray);
         self.left_bytes[view.class.index()] -= view.left_bytes(bytes);
         self.shadow_count -= 1;
         self.views.remove(&address);
@@ -285,9 +298,11 @@ impl ExtentTable {
     pub fn set_aside(&mut self, id: ExtentId) {
         let Some(extent) = self.get_mut(id) else { return };
         extent.is_set_aside = true;
+        let was_astray = extent.astray_from();
         if let Some(home) = extent.home.take() {
             extent.shadows.push(View { left_epoch: 0, number: 0, ..home });
             let bytes = extent.bytes;
+            self.strays.change(was_astray, None);
             self.shadow_count += 1;
             self.events.note(Action::Unmap, home.address, bytes);
         }
@@ -297,9 +312,11 @@ impl ExtentTable {
     pub fn leave_home(&mut self, id: ExtentId, epoch: u32) {
         let number = self.last_number + 1;
         let Some(extent) = self.get_mut(id) else { return };
+        let was_astray = extent.astray_from();
         let Some(home) = extent.home.take() else { return };
         extent.shadows.push(View { left_epoch: epoch, number, ..home });
         let bytes = extent.bytes;
+        self.strays.change(was_astray, None);
         self.shadow_count += 1;
         self.events.note(Action::Unmap, home.address, bytes);
         self.last_number = number;
@@ -329,7 +346,8 @@ impl ExtentTable {
         extent.home = view.map(|view| View { class, ..view });
         extent.origin = extent.origin.or(extent.home.map(|home| (home.lane, home.address)));
         let before = std::mem::replace(&mut extent.class, class);
-        let bytes = extent.bytes;
+        let (bytes, is_astray) = (extent.bytes, extent.astray_from());
+        self.strays.change(None, is_astray);
         self.shadow_count -= 1;
         if let Some(view) = view {
             self.left_bytes[view.class.index()] -= view.left_bytes(bytes);
@@ -411,12 +429,13 @@ impl ExtentTable {
         (by == search).then_some(index as usize)
     }
 
-    /// Returns true if an extent whose origin is in `lane` has its home elsewhere. Allocates nothing.
-    pub fn has_strays(&self, lane: u32) -> bool {
-        self.iter().any(|(_, extent)| {
-            let home = extent.home.map(|home| (home.lane, home.address));
-            extent.origin.is_some_and(|(of, _)| of == lane) && home != extent.origin
-        })
+    /// The extents whose origin is in `lane` and whose home is elsewhere. If there is none, this
+    /// allocates nothing and looks at no extent.
+    pub fn strays(&self, lane: u32) -> Vec<(ExtentId, &Extent)> {
+        if self.strays.of(lane) == 0 {
+            return Vec::new();
+        }
+        self.iter().filter(|(_, extent)| extent.astray_from() == Some(lane)).collect()
     }
 
     /// All extents with their indices.
@@ -470,7 +489,7 @@ impl ExtentTable {
         if self.iter().count() != self.count {
             return Err(format!("{} extents recorded", self.count));
         }
-        Ok(())
+        self.strays.validate(self.iter().filter_map(|(_, extent)| extent.astray_from()))
     }
 }
 

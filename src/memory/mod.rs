@@ -10,6 +10,7 @@ mod ledger;
 mod neighbours;
 mod segment_store;
 mod shared_pages;
+mod strays;
 
 pub use blocks::{Block, BlockTable, Segment, State};
 pub use communication::{Communication, Registrar};

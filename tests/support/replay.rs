@@ -12,7 +12,7 @@ use simgpu::{Prices, Progress, StoreKind};
 use super::{A, Plan, Rig, Subject};
 
 /// Room for every program under every strategy.
-const DEVICE_BYTES: u64 = 1024 * GIB;
+pub const DEVICE_BYTES: u64 = 1024 * GIB;
 /// After so many passes a program's heap has all it needs.
 const WARM_UP_PASSES: usize = 4;
 
@@ -73,9 +73,9 @@ impl<'a> Replay<'a> {
         Self { program, rig, pointers: vec![0; program.slot_count] }
     }
 
-    /// The same under Elastic, on a driver with the prices of `list`.
-    pub fn at_prices(program: &'a Program, list: Prices) -> Self {
-        let mut plan = plan_on(PoolType::Elastic, program.device_count, DEVICE_BYTES);
+    /// The same under Elastic, on devices of `device_bytes` at the prices of `list`.
+    pub fn at_prices(program: &'a Program, list: Prices, device_bytes: u64) -> Self {
+        let mut plan = plan_on(PoolType::Elastic, program.device_count, device_bytes);
         plan.machine.costs = list.table();
         Self { program, rig: start(plan), pointers: vec![0; program.slot_count] }
     }

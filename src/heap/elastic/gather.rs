@@ -9,7 +9,7 @@ use super::super::state::{Climb, DeviceHeap, Extents, NO_STREAM};
 use super::ablation::Part;
 use super::area::Leaving;
 use crate::base::size::{MIB, SizeClass};
-use crate::memory::{ExtentId, Slot};
+use crate::memory::{Extent, ExtentId, Slot};
 use crate::observe::Tallies;
 use crate::order::Readiness;
 
@@ -30,6 +30,18 @@ pub(super) struct FreeExtent {
     pub(super) address: u64,
     /// The free block around it then, if it is known.
     pub(super) slot: Slot,
+}
+
+/// An extent whose home is not its origin.
+#[derive(Clone, Copy, Debug)]
+struct Stray {
+    id: ExtentId,
+    bytes: u64,
+    /// Its home.
+    lane: u32,
+    address: u64,
+    /// The address of its origin.
+    origin: u64,
 }
 
 /// The wholly free extents that a request may take.
@@ -195,24 +207,63 @@ impl Extents {
     }
 
     /// Brings the lane's extents back to their origins (first homes), side by side as they were
-    /// created, from the lane's own addresses and from other lanes'.
+    /// created, from the lane's own addresses and from other lanes'. Lanes that have none of them are
+    /// not looked at.
     pub(in super::super) fn return_to_origins(&self, climb: &Climb<'_>) {
-        let is_out = climb.lane.pool().is_private() || !Part::ReturnHome.is_in();
-        if is_out || !self.store.extents().has_strays(climb.lane.index) {
+        if climb.lane.pool().is_private() || !Part::ReturnHome.is_in() {
             return;
         }
-        let found = self.find_free(climb);
-        let wanted: Vec<(FreeExtent, u64)> = {
+        let mut strays: Vec<Stray> = {
             let extents = self.store.extents();
-            let origin = |free: &FreeExtent| {
-                let (lane, address) = extents.get(free.id)?.origin?;
-                let is_away = (free.lane, free.address) != (lane, address);
-                (lane == climb.lane.index && is_away).then_some((*free, address))
-            };
-            found.free.iter().filter_map(origin).collect()
+            let strays = extents.strays(climb.lane.index).into_iter();
+            strays.filter_map(|(id, extent)| Stray::of(id, extent)).collect()
         };
+        strays.sort_unstable_by_key(|stray| (stray.lane, stray.address));
+        let mut wanted = Vec::new();
+        for of_lane in strays.chunk_by(|one, other| one.lane == other.lane) {
+            if let Some(lane) = climb.device.heap.lanes.get(of_lane[0].lane) {
+                self.find_strays_in(lane, climb, of_lane, &mut wanted);
+            }
+        }
         if !wanted.is_empty() {
             self.recall(climb, wanted);
+        }
+    }
+
+    /// Adds to `wanted` those of `strays` that are wholly free, with their origins. All have their
+    /// homes in `lane`, and are sorted by address.
+    fn find_strays_in(
+        &self,
+        lane: &Lane,
+        climb: &Climb<'_>,
+        strays: &[Stray],
+        wanted: &mut Vec<(FreeExtent, u64)>,
+    ) {
+        let is_own = lane.index == climb.lane.index;
+        // While a stream may be capturing no event may be queried.
+        let may_take = is_own || climb.is_sibling(lane) && !climb.device.pools.is_routing();
+        let least_bytes = strays.iter().map(|stray| stray.bytes).min().unwrap_or(0);
+        if !may_take || lane.counters.inactive_bytes() < least_bytes {
+            return;
+        }
+        let mut is_unfenced = false;
+        let state = lane.lock();
+        state.strategy.visit(&state.blocks, &(least_bytes..=u64::MAX), &mut |slot, block| {
+            let end = block.address + block.bytes;
+            let first = strays.partition_point(|stray| stray.address < block.address);
+            let within =
+                strays[first..].iter().take_while(|stray| stray.address + stray.bytes <= end);
+            for &Stray { id, bytes, lane, address, origin } in within {
+                if !is_own && state.fence.readiness(block.freed_epoch) == Readiness::NotYet {
+                    is_unfenced = true;
+                } else {
+                    wanted.push((FreeExtent { id, bytes, lane, address, slot }, origin));
+                }
+            }
+        });
+        drop(state);
+        if is_unfenced {
+            lane.want_fence(climb.number);
         }
     }
 
@@ -221,6 +272,13 @@ impl Extents {
     /// no stream has used stays so.
     pub(super) fn epoch_here(&self, lane: u32, now: u32, extent: &Moved) -> u32 {
         if extent.lane == lane || extent.epoch == NEVER { extent.epoch } else { now }
+    }
+}
+
+impl Stray {
+    fn of(id: ExtentId, extent: &Extent) -> Option<Self> {
+        let (home, (_, origin)) = (extent.home?, extent.origin?);
+        Some(Self { id, bytes: extent.bytes, lane: home.lane, address: home.address, origin })
     }
 }
 

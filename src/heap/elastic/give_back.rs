@@ -17,10 +17,8 @@ use crate::base::size::{MIB, SizeClass};
 use crate::memory::{Extent, ExtentId, ExtentTable, NO_SLOT, State, View};
 use crate::order::Readiness;
 
-/// Shadows (views that are not their extent's home) are kept up to this many for each extent, …
-const MOST_SHADOWS_PER_EXTENT: usize = 32;
-/// … and at least this many.
-const LEAST_SHADOWS: usize = 64;
+/// Shadows (views that are not their extent's home) are kept up to this many for each extent.
+const MOST_SHADOWS_PER_EXTENT: usize = 64;
 /// Shadows that small blocks have left are kept up to this many times the bytes of their extents,
 /// because the directory takes 1.6 % of the addresses that small blocks were at, …
 const SMALL_SHADOWS: u64 = 4;
@@ -166,7 +164,7 @@ impl Extents {
                     extents.left_bytes(class) > times * most_bytes
                 }
                 SizeClass::Large => {
-                    let most = (MOST_SHADOWS_PER_EXTENT * extents.count()).max(LEAST_SHADOWS);
+                    let most = MOST_SHADOWS_PER_EXTENT * extents.count();
                     extents.shadow_count() as u64 > times * most as u64
                 }
             };
