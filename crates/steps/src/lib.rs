@@ -51,6 +51,7 @@ impl Step {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         let variables = self.variables.iter().map(|(name, value)| (name, value));
+        keep_bytecode(&mut command);
         command.args(&self.arguments).envs(variables).current_dir(&self.folder);
         command
     }
@@ -61,6 +62,13 @@ impl Step {
         let words = std::iter::once(program).chain(self.arguments.iter().map(OsString::as_os_str));
         words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Lets Python compile each module once, even if the environment says not to keep what it compiles:
+/// the modules of PyTorch take longer to compile than to import. It is kept below the target folder.
+pub fn keep_bytecode(command: &mut Command) {
+    command.env_remove("PYTHONDONTWRITEBYTECODE");
+    command.env("PYTHONPYCACHEPREFIX", target_folder().join("bytecode"));
 }
 
 /// The command line of the cargo that built this.

@@ -7,7 +7,9 @@ use steps::{Outcome, Step, run};
 /// What the tests of the library run, by the Debian package of the same name.
 pub(crate) const OF_THE_LIBRARY: &[&str] = &["valgrind"];
 /// What the tests of the packages run.
-pub(crate) const OF_THE_PACKAGES: &[&str] = &["cmake", "debhelper", "lintian", "pkg-config"];
+pub(crate) const OF_THE_PACKAGES: &[&str] = &["cmake", "debhelper", "pkg-config"];
+/// What checks Debian packages, every night.
+pub(crate) const OF_THE_NIGHT: &[&str] = &["lintian"];
 /// What the tests of the page run.
 pub(crate) const OF_THE_PAGE: &[&str] = &["chromium"];
 

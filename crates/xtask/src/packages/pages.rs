@@ -22,7 +22,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use steps::{Outcome, root, taken};
+use steps::{Outcome, keep_bytecode, root, taken};
 
 use crate::suite::Tier;
 
@@ -188,6 +188,7 @@ impl Shell<'_> {
         command.arg(LIMIT_SECONDS).arg(&self.place.simcuda);
         // Both streams into one text, in the order in which they were written.
         command.args(["bash", "-eu", "-o", "pipefail", "-c"]).arg(format!("exec 2>&1\n{commands}"));
+        keep_bytecode(&mut command);
         self.set_variables(&mut command)?;
         command.current_dir(&self.folder).stdin(Stdio::null());
         let output = command.output().map_err(|error| format!("bash: {error}"))?;

@@ -53,6 +53,10 @@ pub(crate) fn test(named: &[PathBuf], tier: Tier) -> Outcome {
     let mut jobs: Vec<Job<'_>> = Vec::new();
     if whole {
         jobs.push(Box::new(|| debian_packages(&folder.join("debian"))));
+        // It reads each file again and again, and finds what only a change of the packages brings.
+        if tier == Tier::Nightly {
+            jobs.push(Box::new(debian_lint));
+        }
         jobs.push(Box::new(|| archive(&place.prefix, &folder.join("archive-consumers"))));
         jobs.push(Box::new(|| wheel_under_torch(&place)));
     }
@@ -139,6 +143,12 @@ fn debian_packages(folder: &Path) -> Outcome {
     if usr.exists() {
         nothing_under(&usr)?;
     }
+    Ok(())
+}
+
+/// Debian's own checks of its packages.
+fn debian_lint() -> Outcome {
+    prerequisites::install(prerequisites::OF_THE_NIGHT)?;
     let mut lintian = Step::new("lintian", &["--fail-on", "error,warning", "--allow-root"]);
     lintian.extend(debian::PACKAGES.map(debian::file));
     run(&lintian)

@@ -98,6 +98,7 @@ impl Program {
         command.args(["--kill-after=10", limit]).arg(&self.path);
         command.args(arguments).current_dir(&self.folder);
         command.env("CARGO_MANIFEST_DIR", &self.folder);
+        steps::keep_bytecode(&mut command);
         command.env("LD_LIBRARY_PATH", library_path());
         if tier == Tier::Nightly {
             command.env(FULL, "1");
