@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::chunks::{Chunk, Chunks};
-use super::source::{Source, Threads, alignment_of, is_alignment, other_stream, padded};
+use super::source::{Source, Threads, alignment_of, is_alignment, other_stream, padded, too_large};
 use super::users::{User, Users};
 use crate::base::lock::{Lock, rank};
 use crate::base::size::{KIB, MIB};
@@ -140,10 +140,8 @@ impl<S: Source> Arena<S> {
     /// [`Self::allocate`] from the current chunk; `None`, with nothing changed, if that cannot be all.
     #[inline(always)]
     pub fn bump(&self, bytes: u64, alignment_bytes: u64) -> Option<u64> {
-        let alignment_bytes = match alignment_bytes {
-            0 => self.usual_alignment_bytes,
-            bytes => bytes,
-        };
+        let usual_bytes = self.usual_alignment_bytes;
+        let alignment_bytes = if alignment_bytes == 0 { usual_bytes } else { alignment_bytes };
         if !is_alignment(alignment_bytes) {
             return None;
         }
@@ -490,12 +488,6 @@ impl<S: Source> State<S> {
         self.users.begin_generation();
         Ok(Freed::Now(self.chunks.rewind(number, self.is_leased())))
     }
-}
-
-#[cold]
-fn too_large(bytes: u64) -> Error {
-    let message = format!("a request of {bytes} bytes is larger than any memory");
-    Error::new(Status::OutOfMemory, message)
 }
 
 #[cold]

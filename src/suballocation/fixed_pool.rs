@@ -230,7 +230,8 @@ impl<S: Source> FixedPool<S> {
         if self.put(address) { Ok(()) } else { self.free_slowly(address) }
     }
 
-    /// [`Self::free`] of a block that the own stream uses; false, with nothing changed, for others.
+    /// [`Self::free`] of one of the first blocks that the own stream uses; false, with nothing
+    /// changed, for others.
     #[inline(always)]
     pub fn put(&self, address: u64) -> bool {
         self.state.quickly(move |state| state.put(address)).is_some()
@@ -399,7 +400,7 @@ impl State {
         }
     }
 
-    /// Frees a block that the own stream uses, if `address` is one.
+    /// Frees a block of the first slab that the own stream uses, if `address` is one.
     #[inline(always)]
     fn put(&mut self, address: u64) -> Option<()> {
         self.slabs.put_of(address, OWN)
@@ -407,11 +408,12 @@ impl State {
 
     /// Frees a block, or begins to.
     fn free(&mut self, address: u64) -> std::result::Result<Option<Leaving>, Status> {
-        if self.put(address).is_some() {
-            return Ok(None);
-        }
         match self.slabs.find(address).map(|place| (place, self.slabs.owner(place))) {
             Some((_, FREE | LEAVING)) => Err(Status::DoubleFree),
+            Some((place, OWN)) => {
+                self.slabs.put(place);
+                Ok(None)
+            }
             Some((place, owner)) => {
                 self.slabs.set_owner(place, LEAVING);
                 let behind = self.other(owner);

@@ -4,17 +4,18 @@
 //! a slab is one block of the source: count × stride bytes; the blocks of all slabs are numbered
 //! entries[n] = IS_LIVE + who uses block n, or the number of the free block below it on the stack
 //! free       = the number of the block on top, the one that was freed last
-//! fresh      = the first block that was never taken: entries[fresh..] are free and not on the stack
+//! fresh      = the first block that was never taken; from there on none is on the stack
 //! live       = takes - frees = fresh - blocks on the stack
 //! ```
 //!
 //! A fresh block is taken only when the stack is empty, that is, when all before it are live. So
 //! `fresh` is also the most blocks that were live at one time.
 //!
-//! Both ends of a block's life are O(1) with one slab. With more, which of them has an address is
-//! found by binary search. The number of a block is its offset divided by the stride, exactly: the
-//! offset times the inverse of the stride's odd part modulo 2^64, rotated right by the stride's zeros,
-//! is less than count if and only if a block begins there (H. S. Warren, Hacker's Delight, 10-17).
+//! Both ends of a block's life are O(1) with one slab, and call nothing, so that they need no frame
+//! on the stack. Which of the later slabs has an address is found by binary search. The number of a
+//! block is its offset divided by the stride, exactly: the offset times the inverse of the stride's
+//! odd part modulo 2^64, rotated right by the stride's zeros, is less than count if and only if a
+//! block begins there (H. S. Warren, Hacker's Delight, 10-17).
 
 use std::num::NonZeroU64;
 
@@ -113,12 +114,12 @@ impl Slabs {
         self.frees += 1;
     }
 
-    /// Makes the block at `address` free if `owner` uses it.
+    /// Makes the block at `address` free if it is in the first slab and `owner` uses it.
     #[inline(always)]
     pub(super) fn put_of(&mut self, address: u64, owner: Owner) -> Option<()> {
-        let mut number = self.in_first(address);
+        let number = self.in_first(address);
         if number >= u64::from(self.counts.0) {
-            number = u64::from(self.find_later(address)?.0);
+            return None;
         }
         let entry = self.entries.get_mut(number as usize)?;
         if *entry != IS_LIVE | u32::from(owner) {
@@ -139,8 +140,6 @@ impl Slabs {
         self.find_later(address)
     }
 
-    // Both ends of a block's life call nothing, so that they need no frame on the stack.
-
     /// The number of the block at `address` if the first slab has it; else no less than its count.
     #[inline(always)]
     fn in_first(&self, address: u64) -> u64 {
@@ -152,7 +151,7 @@ impl Slabs {
         offset.wrapping_mul(self.inverse).rotate_right(self.zeros)
     }
 
-    #[inline(always)]
+    #[cold]
     fn find_later(&self, address: u64) -> Option<Place> {
         let after = self.by_address.partition_point(|&(start, _)| start <= address);
         let (start, index) = *self.by_address.get(after.checked_sub(1)?)?;
@@ -172,8 +171,9 @@ impl Slabs {
         self.entries[number as usize] = IS_LIVE | u32::from(owner);
     }
 
-    /// Adds a slab of `count` blocks, which is not 0, in `block` of the source. All but the first have
-    /// the same count. Returns false, with nothing changed, if they are more than can be numbered.
+    /// Adds a slab of `count` blocks, which is not 0, in `block` of the source. All but the first
+    /// have the same count. Returns false, with nothing changed, if they are more than can be
+    /// numbered.
     pub(super) fn add(&mut self, block: u64, alignment_bytes: u64, count: u32) -> bool {
         let first = self.entries.len() as u32;
         if count >= NONE - first {
@@ -243,8 +243,8 @@ impl Slabs {
     }
 }
 
-/// The inverse of an odd number modulo 2^64, by Newton's method: each step doubles the bits that are
-/// right, of which `odd` itself has three.
+/// The inverse of an odd number modulo 2^64, by Newton's method: each step doubles the bits that
+/// are right, of which `odd` itself has three.
 fn inverse(odd: u64) -> u64 {
     let step = |found: u64| found.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(found)));
     (0..5).fold(odd, |found, _| step(found))

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use crate::base::size::ALIGNMENT_BYTES;
-use crate::base::{Error, Result, StreamHandle};
+use crate::base::{Error, Result, Status, StreamHandle};
 
 /// Blocks of memory for use on one stream. Any thread may call it.
 pub trait Source: Debug {
@@ -69,6 +69,12 @@ const MOST_ALIGNMENT_BYTES: u64 = 1 << 30;
 #[cold]
 fn wrong_alignment(bytes: u64) -> Error {
     Error::invalid_argument(format!("an alignment of {bytes} is no power of two up to 2^30"))
+}
+
+#[cold]
+pub(super) fn too_large(bytes: u64) -> Error {
+    let message = format!("a request of {bytes} bytes is larger than any memory");
+    Error::new(Status::OutOfMemory, message)
 }
 
 /// How many bytes more than `bytes` a block of the source must have, so that a part of it is

@@ -54,7 +54,8 @@ pub struct Tiers<S: Source> {
     pools: Vec<FixedPool<S>>,
     /// The size and the alignment of each pool's blocks, in bytes.
     sizes: Vec<(u64, u64)>,
-    /// For requests of up to `SMALL_BYTES`, in units of 16 bytes: the first pool that may serve them.
+    /// For requests of up to `SMALL_BYTES`, by units of 16 bytes: the first pool that may serve
+    /// them.
     first_for: [u16; (SMALL_BYTES / SMALL_UNIT_BYTES) as usize],
     /// The first pool that may serve larger ones.
     first_large: u16,
@@ -125,11 +126,14 @@ impl<S: Source> Tiers<S> {
     fn pool_for(&self, bytes: u64, alignment_bytes: u64) -> Option<&FixedPool<S>> {
         let unit = bytes.wrapping_sub(1) / SMALL_UNIT_BYTES;
         let first = self.first_for.get(unit as usize).copied().unwrap_or(self.first_large);
-        let (pools, sizes) = (self.pools.get(first.into()..)?, self.sizes.get(first.into()..)?);
-        let is_enough = |&(block_bytes, aligned_bytes): &(u64, u64)| {
-            bytes <= block_bytes && alignment_bytes <= aligned_bytes
-        };
-        pools.iter().zip(sizes).find(|(_, size)| is_enough(size)).map(|(pool, _)| pool)
+        let mut index = usize::from(first);
+        loop {
+            let &(block_bytes, aligned_bytes) = self.sizes.get(index)?;
+            if bytes <= block_bytes && alignment_bytes <= aligned_bytes {
+                return self.pools.get(index);
+            }
+            index += 1;
+        }
     }
 
     fn allocate_in_arena(

@@ -49,7 +49,11 @@ def perceptron() -> None:
 def convolutions() -> None:
     parts: list[nn.Module] = []
     for before, after in ((3, 64), (64, 128), (128, 256), (256, 256)):
-        parts += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
+        parts += [
+            nn.Conv2d(before, after, 3, stride=2, padding=1),
+            nn.BatchNorm2d(after),
+            nn.ReLU(),
+        ]
     parts += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 1000)]
     steps(nn.Sequential(*parts).cuda(), torch.zeros(batch(), 3, 128, 128, device="cuda"))
 

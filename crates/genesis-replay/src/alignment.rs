@@ -1,11 +1,11 @@
 //! Which requests of two recordings of one program are the same.
 //!
-//! The requests of each are a sequence of keys, and the sequences are compared as texts are
-//! (E. W. Myers, "An O(ND) Difference Algorithm", 1986), iteration by iteration where the program
-//! marks them: what both have in one order is the same, and so are a few requests in one place of both,
-//! as many here as there, with other keys. A key is the call site, the device and the stream. Where call sites
-//! are not known it is the device, the stream and the lifetime in calls, if that is short: programs
-//! do the same for another batch, so their short lifetimes are the same.
+//! The requests of each are a sequence of keys, and the sequences are compared as texts are (E. W.
+//! Myers, "An O(ND) Difference Algorithm", 1986), iteration by iteration where the program marks
+//! them: what both have in one order is the same, and so are a few requests in one place of both,
+//! as many here as there, with other keys. A key is the call site, the device and the stream. Where
+//! call sites are not known it is the device, the stream and the lifetime in calls, if that is
+//! short: programs do the same for another batch, so their short lifetimes are the same.
 //!
 //! An iteration that the other recording does not have is compared with its last one.
 

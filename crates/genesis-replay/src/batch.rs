@@ -1,11 +1,11 @@
 //! The largest batch that a device can hold, from recordings of a few.
 //!
-//! The program is predicted at other batches ([`crate::prediction`]), and the prediction replayed on
-//! the device under each strategy; bisection finds the largest batch that completes. A prediction is
-//! tested on what it was not made of: with three recordings or more each is left out in turn, and
-//! predicted from the others. The largest error so found is kept free on the device. With two, the
-//! error is not known. What was replayed as recorded counts more than what is predicted: a batch that
-//! failed is never said to fit, and one that completed always is.
+//! The program is predicted at other batches ([`crate::prediction`]), and the prediction replayed
+//! on the device under each strategy; bisection finds the largest batch that completes. A
+//! prediction is tested on what it was not made of: with three recordings or more each is left out
+//! in turn, and predicted from the others. The largest error so found is kept free on the device.
+//! With two, the error is not known. What was replayed as recorded counts more than what is
+//! predicted: a batch that failed is never said to fit, and one that completed always is.
 //!
 //! Live bytes alone give a bound: the batch at which they no longer fit, whatever the allocator.
 
@@ -57,12 +57,13 @@ pub struct HeldOut {
 pub struct Largest {
     /// The strategy.
     pub strategy: String,
-    /// The largest batch found to fit, 0 if none does; `None` if memory does not grow with the batch.
+    /// The largest batch found to fit, 0 if none does; `None` if memory does not grow with the
+    /// batch.
     pub predicted: Option<u64>,
     /// The most that one device held in the replay of it; `None` if it is not a prediction.
     pub reserved_peak_bytes: Option<u64>,
-    /// The largest error of live and of reserved bytes, which is kept free on the device; `None` with
-    /// two recordings.
+    /// The largest error of live and of reserved bytes, which is kept free on the device; `None`
+    /// with two recordings.
     pub error_ratio: Option<f64>,
     /// The largest recorded batch that completed on the device; `None` if none did.
     pub replayed: Option<u64>,

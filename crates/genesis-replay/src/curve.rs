@@ -8,12 +8,12 @@
 //! | a + b·n; b·n + c·n²; a + c·n² | 2 |
 //! | b·n with n rounded up to a multiple of 2, 4, … 1024, or to a power of two | 2 |
 //!
-//! One with one parameter goes through the largest batch, one with two also through the smallest, and
-//! it is taken if every recording lies on it, to 0.5 % or 16 bytes. There must be more recordings than
-//! parameters: a curve through as many points is always exact and says nothing. So two recordings
-//! cannot confirm a line, nor three a full quadratic. What no curve fits gets the line of least squares,
-//! which is *not confirmed*. Bytes that fall with the batch are not extrapolated below the least
-//! recorded.
+//! One with one parameter goes through the largest batch, one with two also through the smallest,
+//! and it is taken if every recording lies on it, to 0.5 % or 16 bytes. There must be more
+//! recordings than parameters: a curve through as many points is always exact and says nothing. So
+//! two recordings cannot confirm a line, nor three a full quadratic. What no curve fits gets the
+//! line of least squares, which is *not confirmed*. Bytes that fall with the batch are not
+//! extrapolated below the least recorded.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,10 @@
 //! A program at a batch at which it was not recorded.
 //!
-//! What the recording of the largest batch did is done again, with other sizes: each of its requests
-//! is found in the other recordings ([`crate::alignment`]), and its size is a curve through theirs
-//! ([`crate::curve`]). Requests that no curve fits, because the data decide on them, are taken together
-//! by call site: their sum gets the curve, and each is scaled alike. A request that no other
-//! recording has keeps its size.
+//! What the recording of the largest batch did is done again, with other sizes: each of its
+//! requests is found in the other recordings ([`crate::alignment`]), and its size is a curve
+//! through theirs ([`crate::curve`]). Requests that no curve fits, because the data decide on them,
+//! are taken together by call site: their sum gets the curve, and each is scaled alike. A request
+//! that no other recording has keeps its size.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -99,8 +99,8 @@ impl<'a> Prediction<'a> {
         Ok(prediction)
     }
 
-    /// The requests that are in every recording and have no confirmed curve: the sum of each site gets
-    /// a curve, and each request its part.
+    /// The requests that are in every recording and have no confirmed curve: the sum of each site
+    /// gets a curve, and each request its part.
     fn pool_by_site(&mut self, points: &BTreeMap<usize, Vec<(u64, u64)>>, recordings: usize) {
         if recordings < 3 {
             return;
@@ -156,8 +156,8 @@ impl<'a> Prediction<'a> {
         Some(program.largest_device_peak_bytes)
     }
 
-    /// What is live at the peak of the largest recording, by call site, those with most bytes first;
-    /// and all of it together.
+    /// What is live at the peak of the largest recording, by call site, those with most bytes
+    /// first; and all of it together.
     pub(crate) fn sites(&self) -> (Vec<SiteCurve>, SiteCurve) {
         let mut sites: BTreeMap<Option<&str>, SiteCurve> = BTreeMap::new();
         let mut all = SiteCurve::none(None);

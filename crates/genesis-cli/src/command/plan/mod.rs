@@ -35,8 +35,8 @@ pub(crate) struct Arguments {
     /// A profile (.json), or a trace (.gtr, .gtr.zst) to replay
     #[arg(required_unless_present = "batch", conflicts_with = "batch")]
     input: Option<PathBuf>,
-    /// Recordings of several batch sizes, to say the largest that fits: at least two. Without N it is
-    /// the batch that the program has marked in its profile: genesis.mark("batch=8")
+    /// Recordings of several batch sizes, to say the largest that fits: at least two. Without N it
+    /// is the batch that the program has marked in its profile: genesis.mark("batch=8")
     #[arg(long, value_name = "N=INPUT", value_parser = batch, conflicts_with = "tiers")]
     batch: Vec<(Option<u64>, PathBuf)>,
     /// The strategies, several or separated by commas [default: all; with --tiers the library's]
