@@ -193,6 +193,8 @@ mod tests {
         assert_eq!(matched("abcd", "acd", true), [(0, 0), (2, 1), (3, 2)], "b is missing");
         assert_eq!(matched("abc", "axc", true), [(0, 0), (1, 1), (2, 2)], "x stands for b");
         assert_eq!(matched("abc", "xyabc", true), [(0, 2), (1, 3), (2, 4)]);
+        let others = matched("abcdefghijklmnopqrs", "ABCDEFGHIJKLMNOPQRS", true);
+        assert!(others.is_empty(), "not so many in a row: {others:?}");
         assert_eq!(matched("aBc", "xaBc", false).last(), Some(&(2, 3)), "by lifetimes");
     }
 

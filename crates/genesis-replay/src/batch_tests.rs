@@ -36,6 +36,16 @@ fn recorded(batch: u64, requests: Requests) -> Recorded {
 
 /// The largest batch of a device of `device_bytes` that holds `over` times what is live.
 fn found(all: &[Recorded], device_bytes: u64, over: f64) -> Result<Batches> {
+    found_where(all, device_bytes, over, |_| false)
+}
+
+/// The same where recordings fail whose batch `fails`.
+fn found_where(
+    all: &[Recorded],
+    device_bytes: u64,
+    over: f64,
+    fails: fn(u64) -> bool,
+) -> Result<Batches> {
     let recordings = all.iter().map(|one| Recording {
         batch: one.batch,
         name: "t",
@@ -54,7 +64,9 @@ fn found(all: &[Recorded], device_bytes: u64, over: f64) -> Result<Batches> {
             }
         };
         let reserved_peak_bytes = (live_bytes as f64 * over) as u64;
-        let failed = (reserved_peak_bytes > bytes).then_some(FailedCall { pass: 1, call: 0 });
+        let is_failing = matches!(subject, Subject::Recorded(batch) if fails(batch));
+        let failed = is_failing || reserved_peak_bytes > bytes;
+        let failed = failed.then_some(FailedCall { pass: 1, call: 0 });
         Ok(Trial { strategy: "S".to_owned(), failed, reserved_peak_bytes })
     };
     Batches::new(recordings.collect(), device_bytes, 1, &mut try_on)
@@ -118,6 +130,11 @@ fn what_was_replayed_counts_more_than_what_is_predicted() {
         (predicted, replayed, failed, batches.bound),
         (Some(66), Some(60), Some(90), Some(100))
     );
+    let batches = found_where(&all, 1000 * MIB, 1.0, |batch| batch == 60).unwrap();
+    let Largest { predicted, replayed, failed, .. } = batches.largest[0];
+    assert_eq!((predicted, replayed, failed), (Some(90), Some(90), Some(60)), "one between failed");
+    let batches = found_where(&all, 1000 * MIB, 1.0, |batch| batch >= 60).unwrap();
+    assert_eq!(batches.largest[0].predicted, Some(59), "the prediction alone would promise 1000");
     let flat: Requests = |_| vec![("data", MIB)];
     let batches = found(&[10, 60].map(|batch| recorded(batch, flat)), 100 * MIB, 1.0).unwrap();
     assert_eq!((batches.largest[0].predicted, batches.bound), (None, None), "it does not grow");
@@ -138,6 +155,24 @@ fn data_that_vary_are_predicted_by_the_sum_of_their_site() {
     let largest = batches.largest[0].predicted.unwrap();
     let room = 4096.0 * MIB as f64 / live(largest) as f64;
     assert!((0.98..1.06).contains(&room), "{room} at {largest}");
+}
+
+#[test]
+fn sizes_that_change_places_are_a_part_of_their_sum() {
+    // The sum of four is a line, and each of them goes up and down: some would fall for ever.
+    let turning: Requests = |batch| {
+        let parts = match batch {
+            8 => [1, 2, 3, 4],
+            16 => [3, 4, 1, 2],
+            _ => [2, 1, 4, 3],
+        };
+        parts.map(|part| ("data", part * 10 * MIB + batch * MIB / 4)).to_vec()
+    };
+    let all = [8, 16, 32].map(|batch| recorded(batch, turning));
+    let batches = found(&all, 4096 * MIB, 1.0).unwrap();
+    let bound = batches.bound.unwrap();
+    assert!((3995..=3996).contains(&bound), "{bound}: 100 MiB, and one for each of the batch");
+    assert_eq!(batches.live.confirmed_bytes, 0);
 }
 
 #[test]
