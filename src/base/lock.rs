@@ -61,6 +61,15 @@ impl<T, const RANK: u8> Lock<T, RANK> {
         Guard { inner, _witness }
     }
 
+    /// Takes the lock if it is free.
+    ///
+    /// Panics in debug builds as [`Self::lock`] does.
+    #[inline(always)]
+    pub fn try_lock(&self) -> Option<Guard<'_, T, RANK>> {
+        let _witness = witness::Held::acquire();
+        Some(Guard { inner: self.inner.try_lock()?, _witness })
+    }
+
     #[cold]
     #[inline(never)]
     fn lock_contended(&self) -> SpinMutexGuard<'_, T> {

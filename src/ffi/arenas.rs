@@ -137,13 +137,27 @@ pub unsafe extern "C" fn genesis_arena_allocate(
     size: usize,
     alignment: usize,
 ) -> *mut c_void {
-    let (size, alignment) = (size as u64, alignment as u64);
     // SAFETY: the caller's contract.
-    let bump = unsafe { arena.as_ref() }.and_then(|arena| arena.0.bump(size, alignment));
-    // SAFETY: as above.
-    let allocate = move || unsafe { object(arena) }?.0.allocate(size, alignment);
-    let slow = move || boundary::call(allocate).map_or(null_mut(), pointer);
-    boundary::quickly(bump.map(pointer), slow)
+    let bump =
+        unsafe { arena.as_ref() }.and_then(|arena| arena.0.bump(size as u64, alignment as u64));
+    match bump {
+        Some(address) => pointer(address),
+        // SAFETY: the caller's contract.
+        None => unsafe { allocate_slowly(arena, size, alignment) },
+    }
+}
+
+/// `genesis_arena_allocate` of what the current chunk has no room for.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn allocate_slowly(
+    arena: *mut ArenaHandle,
+    size: usize,
+    alignment: usize,
+) -> *mut c_void {
+    // SAFETY: the caller's contract.
+    let allocate = || unsafe { object(arena) }?.0.allocate(size as u64, alignment as u64);
+    boundary::call(allocate).map_or(null_mut(), pointer)
 }
 
 /// genesis_arena_allocate for use on `stream`, which waits, on the device, for the own stream if it

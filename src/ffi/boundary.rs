@@ -40,24 +40,6 @@ pub(super) fn call<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     }
 }
 
-/// The value of `quick`, which was made outside the boundary by what cannot panic and changes nothing
-/// without a value; else what `slow` returns, which goes through the boundary. So what calls of a few
-/// nanoseconds mostly do costs nothing more.
-#[inline(always)]
-pub(super) fn quickly<T>(quick: Option<T>, slow: impl FnOnce() -> T) -> T {
-    match quick {
-        Some(value) => value,
-        None => apart(slow),
-    }
-}
-
-/// Calls `body`, whose variables are in a frame of its own.
-#[cold]
-#[inline(never)]
-fn apart<T>(body: impl FnOnce() -> T) -> T {
-    body()
-}
-
 #[cold]
 fn fail(error: Error) -> Error {
     // A thread that is ending no longer has a last error.

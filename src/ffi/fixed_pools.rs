@@ -131,11 +131,20 @@ pub unsafe extern "C" fn genesis_fixed_pool_destroy(pool: *mut FixedPoolHandle) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_fixed_pool_allocate(pool: *mut FixedPoolHandle) -> *mut c_void {
     // SAFETY: the caller's contract.
-    let take = unsafe { pool.as_ref() }.and_then(|pool| pool.0.take());
-    // SAFETY: as above.
-    let allocate = move || unsafe { object(pool) }?.0.allocate();
-    let slow = move || boundary::call(allocate).map_or(null_mut(), pointer);
-    boundary::quickly(take.map(pointer), slow)
+    match unsafe { pool.as_ref() }.and_then(|pool| pool.0.take()) {
+        Some(address) => pointer(address),
+        // SAFETY: the caller's contract.
+        None => unsafe { allocate_slowly(pool) },
+    }
+}
+
+/// `genesis_fixed_pool_allocate` where no block is free.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn allocate_slowly(pool: *mut FixedPoolHandle) -> *mut c_void {
+    // SAFETY: the caller's contract.
+    let allocate = || unsafe { object(pool) }?.0.allocate();
+    boundary::call(allocate).map_or(null_mut(), pointer)
 }
 
 /// genesis_fixed_pool_allocate for use on `stream`, which waits, on the device, for the own stream
@@ -168,10 +177,19 @@ pub unsafe extern "C" fn genesis_fixed_pool_free(
     ptr: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's contract.
-    let is_put = unsafe { pool.as_ref() }.is_some_and(|pool| pool.0.put(ptr as u64));
-    // SAFETY: as above.
-    let free = move || unsafe { object(pool) }?.0.free(ptr as u64);
-    boundary::quickly(is_put.then_some(Status::Success), move || boundary::status(free))
+    if unsafe { pool.as_ref() }.is_some_and(|pool| pool.0.put(ptr as u64)) {
+        return Status::Success;
+    }
+    // SAFETY: the caller's contract.
+    unsafe { free_slowly(pool, ptr) }
+}
+
+/// `genesis_fixed_pool_free` of what is no block of the own stream.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn free_slowly(pool: *mut FixedPoolHandle, ptr: *mut c_void) -> Status {
+    // SAFETY: the caller's contract.
+    boundary::status(|| unsafe { object(pool) }?.0.free(ptr as u64))
 }
 
 /// Writes what `pool` has to `stats`, whose `struct_size` the caller has set.

@@ -148,13 +148,28 @@ pub unsafe extern "C" fn genesis_memory_manager_allocate(
     size: usize,
     alignment: usize,
 ) -> *mut c_void {
+    // SAFETY: the caller's contract.
+    let take = unsafe { manager.as_ref() }
+        .and_then(|manager| manager.0.take(size as u64, alignment as u64));
+    match take {
+        Some(address) => pointer(address),
+        // SAFETY: the caller's contract.
+        None => unsafe { allocate_slowly(manager, size, alignment) },
+    }
+}
+
+/// `genesis_memory_manager_allocate` of what no pool has.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn allocate_slowly(
+    manager: *mut MemoryManagerHandle,
+    size: usize,
+    alignment: usize,
+) -> *mut c_void {
     let (size, alignment) = (size as u64, alignment as u64);
     // SAFETY: the caller's contract.
-    let take = unsafe { manager.as_ref() }.and_then(|manager| manager.0.take(size, alignment));
-    // SAFETY: as above.
-    let allocate = move || unsafe { object(manager) }?.0.allocate(size, alignment, None);
-    let slow = move || boundary::call(allocate).map_or(null_mut(), pointer);
-    boundary::quickly(take.map(pointer), slow)
+    let allocate = || unsafe { object(manager) }?.0.allocate(size, alignment, None);
+    boundary::call(allocate).map_or(null_mut(), pointer)
 }
 
 /// genesis_memory_manager_allocate for use on `stream`, which waits, on the device, for the own
@@ -194,10 +209,19 @@ pub unsafe extern "C" fn genesis_memory_manager_free(
     ptr: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's contract.
-    let is_put = unsafe { manager.as_ref() }.is_some_and(|manager| manager.0.put(ptr as u64));
-    // SAFETY: as above.
-    let free = move || unsafe { object(manager) }?.0.free(ptr as u64);
-    boundary::quickly(is_put.then_some(Status::Success), move || boundary::status(free))
+    if unsafe { manager.as_ref() }.is_some_and(|manager| manager.0.put(ptr as u64)) {
+        return Status::Success;
+    }
+    // SAFETY: the caller's contract.
+    unsafe { free_slowly(manager, ptr) }
+}
+
+/// `genesis_memory_manager_free` of what is no block of a pool on the own stream.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn free_slowly(manager: *mut MemoryManagerHandle, ptr: *mut c_void) -> Status {
+    // SAFETY: the caller's contract.
+    boundary::status(|| unsafe { object(manager) }?.0.free(ptr as u64))
 }
 
 /// Writes what `manager` has to `stats`, whose `struct_size` the caller has set.

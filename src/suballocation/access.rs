@@ -12,8 +12,8 @@ use crate::base::{Error, Result, Status};
 /// A `T` for one thread at a time, or for any.
 #[derive(Debug)]
 pub(super) enum Access<T> {
-    One(RefCell<T>),
     Any(Lock<T, { rank::LEAF }>),
+    One(RefCell<T>),
 }
 
 impl<T> Access<T> {
@@ -27,15 +27,19 @@ impl<T> Access<T> {
     /// Runs `body`, which calls neither the source nor the object.
     #[inline]
     pub(super) fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> Result<R> {
-        self.quickly(|value| Some(body(value))).ok_or_else(busy)
+        match self {
+            Self::One(cell) => Ok(body(&mut *cell.try_borrow_mut().map_err(|_| busy())?)),
+            Self::Any(lock) => Ok(body(&mut lock.lock())),
+        }
     }
 
-    /// The same for what mostly succeeds; `None` also if another call is under way.
+    /// The same for what mostly succeeds; `None` also if another call is under way. It waits for
+    /// nobody, so all of it is a few instructions without a call.
     #[inline(always)]
     pub(super) fn quickly<R>(&self, body: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
         match self {
             Self::One(cell) => body(&mut *cell.try_borrow_mut().ok()?),
-            Self::Any(lock) => locked(lock, body),
+            Self::Any(lock) => body(&mut *lock.try_lock()?),
         }
     }
 
@@ -46,12 +50,6 @@ impl<T> Access<T> {
             Self::Any(_) => Threads::Any,
         }
     }
-}
-
-/// Apart, so that what one thread does needs no frame on the stack.
-#[inline(never)]
-fn locked<T, R>(lock: &Lock<T, { rank::LEAF }>, body: impl FnOnce(&mut T) -> R) -> R {
-    body(&mut lock.lock())
 }
 
 #[cold]

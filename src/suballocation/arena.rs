@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::chunks::{Chunk, Chunks};
-use super::source::{Source, Threads, alignment_of, other_stream, padded, possible_alignment};
+use super::source::{Source, Threads, alignment_of, is_alignment, other_stream, padded, too_large};
 use super::users::{User, Users};
 use crate::base::lock::{Lock, rank};
 use crate::base::size::{KIB, MIB};
@@ -62,6 +62,7 @@ pub struct ArenaStatistics {
 pub struct Arena<S: Source> {
     source: Arc<S>,
     options: ArenaOptions,
+    usual_alignment_bytes: u64,
     state: Access<State<S>>,
 }
 
@@ -121,7 +122,8 @@ impl<S: Source> Arena<S> {
         };
         let (users, lease) = (Users::default(), None);
         let state = State { chunks, users, live: 0, resets: 0, lease };
-        Self { source, options, state: Access::new(state, options.threads) }
+        let usual_alignment_bytes = source.usual_alignment_bytes();
+        Self { source, options, usual_alignment_bytes, state: Access::new(state, options.threads) }
     }
 
     /// Allocates `bytes` for use on the own stream; returns address 0 for 0 bytes. An alignment of
@@ -136,11 +138,15 @@ impl<S: Source> Arena<S> {
     }
 
     /// [`Self::allocate`] from the current chunk; `None`, with nothing changed, if that cannot be all.
-    #[inline]
+    #[inline(always)]
     pub fn bump(&self, bytes: u64, alignment_bytes: u64) -> Option<u64> {
-        let alignment_bytes = possible_alignment(&*self.source, alignment_bytes)?;
+        let usual_bytes = self.usual_alignment_bytes;
+        let alignment_bytes = if alignment_bytes == 0 { usual_bytes } else { alignment_bytes };
+        if !is_alignment(alignment_bytes) {
+            return None;
+        }
         self.state.quickly(move |state| {
-            let start = state.chunks.bump(bytes, alignment_bytes).filter(|_| bytes > 0)?;
+            let start = state.chunks.bump(bytes, alignment_bytes)?;
             state.live += 1;
             Some(start)
         })
@@ -482,12 +488,6 @@ impl<S: Source> State<S> {
         self.users.begin_generation();
         Ok(Freed::Now(self.chunks.rewind(number, self.is_leased())))
     }
-}
-
-#[cold]
-fn too_large(bytes: u64) -> Error {
-    let message = format!("a request of {bytes} bytes is larger than any memory");
-    Error::new(Status::OutOfMemory, message)
 }
 
 #[cold]

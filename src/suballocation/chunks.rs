@@ -50,16 +50,17 @@ impl Chunks {
         Self { is_apart, ..Self::default() }
     }
 
-    /// Hands out `bytes`, not 0, of the current chunk.
-    #[inline]
+    /// Hands out `bytes` of the current chunk; `None` for 0 bytes.
+    #[inline(always)]
     pub(super) fn bump(&mut self, bytes: u64, alignment_bytes: u64) -> Option<u64> {
         let mask = alignment_bytes - 1;
         let start = (self.at.cursor + mask) & !mask;
-        let end = start.checked_add(bytes)?;
-        if end > self.end {
+        let room_bytes = self.end.saturating_sub(start);
+        // 0 bytes become more than any room.
+        if bytes.wrapping_sub(1) >= room_bytes {
             return None;
         }
-        self.at.cursor = end;
+        self.at.cursor = start + bytes;
         Some(start)
     }
 

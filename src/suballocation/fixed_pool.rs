@@ -11,6 +11,7 @@
 //!
 //! Pointers that are not live blocks of the pool are reported and harmless.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::access::Access;
@@ -71,6 +72,8 @@ struct State {
     /// Under debugging: blocks of the source in place of slabs.
     apart: Option<Apart>,
     users: Users,
+    /// The frees of the slabs up to the users' generation.
+    noted_frees: u64,
     /// The other streams that have blocks, by owner, and how many.
     owners: Vec<(StreamHandle, u64)>,
     refusals: u64,
@@ -97,17 +100,19 @@ impl<S: Source> FixedPool<S> {
     /// A pool that has reserved its first blocks.
     pub fn new(source: Arc<S>, options: FixedPoolOptions) -> Result<Self> {
         let alignment_bytes = alignment_of(&*source, options.alignment_bytes)?;
-        let stride_bytes = match options.block_bytes {
-            0 => return Err(Error::invalid_argument("a pool of blocks of 0 bytes")),
-            bytes => round_up(bytes, alignment_bytes).ok_or_else(|| no_size(bytes))?,
-        };
+        let block_bytes = options.block_bytes;
+        let stride_bytes =
+            round_up(block_bytes, alignment_bytes).ok_or_else(|| no_size(block_bytes))?;
+        let stride = NonZeroU64::new(stride_bytes)
+            .ok_or_else(|| Error::invalid_argument("a pool of blocks of 0 bytes"))?;
         if options.count == 0 && options.growth == 0 {
             return Err(Error::invalid_argument("a pool without blocks that does not grow"));
         }
         let state = State {
-            slabs: Slabs::new(stride_bytes),
+            slabs: Slabs::new(stride),
             apart: source.is_debugging().then(Apart::default),
             users: Users::default(),
+            noted_frees: 0,
             owners: Vec::new(),
             refusals: 0,
         };
@@ -132,7 +137,7 @@ impl<S: Source> FixedPool<S> {
     }
 
     /// [`Self::allocate`] of a block that is there; `None`, with nothing changed, if there is none.
-    #[inline]
+    #[inline(always)]
     pub fn take(&self) -> Option<u64> {
         self.state.quickly(|state| state.slabs.take(OWN))
     }
@@ -185,9 +190,15 @@ impl<S: Source> FixedPool<S> {
         let address = self.source.acquire(bytes.ok_or_else(|| no_size(block_bytes))?)?;
         let added = self.state.with(|state| {
             state.users.begin_generation();
-            state.slabs.add(address, alignment_bytes, count);
+            state.slabs.add(address, alignment_bytes, count)
         });
-        added.inspect_err(|_| self.source.give_back(address))
+        match added {
+            Ok(true) => Ok(()),
+            refused => {
+                self.source.give_back(address);
+                refused.and_then(|_| Err(too_many()))
+            }
+        }
     }
 
     /// A block of the source in place of one of a slab.
@@ -219,8 +230,9 @@ impl<S: Source> FixedPool<S> {
         if self.put(address) { Ok(()) } else { self.free_slowly(address) }
     }
 
-    /// [`Self::free`] of a block that the own stream uses; false, with nothing changed, for others.
-    #[inline]
+    /// [`Self::free`] of one of the first blocks that the own stream uses; false, with nothing
+    /// changed, for others.
+    #[inline(always)]
     pub fn put(&self, address: u64) -> bool {
         self.state.quickly(move |state| state.put(address)).is_some()
     }
@@ -263,12 +275,12 @@ impl<S: Source> FixedPool<S> {
         (self.options.block_bytes, self.options.alignment_bytes)
     }
 
-    /// The first byte of its memory and the one behind it, if it is one piece.
+    /// The first byte of its memory and its length, if it is one piece; `None` under debugging.
     pub(super) fn range(&self) -> Result<Option<(u64, u64)>> {
         let bytes = self.stride_bytes * u64::from(self.options.count);
         let is_one = self.options.growth == 0;
         let start = self.state.with(|state| state.slabs.first_block())?;
-        Ok(start.filter(|_| is_one).map(|start| (start, start + bytes)))
+        Ok(start.filter(|_| is_one).map(|start| (start, bytes)))
     }
 
     /// What it has.
@@ -340,6 +352,10 @@ impl State {
     }
 
     fn step(&mut self, other: Option<StreamHandle>) -> Result<Step> {
+        if self.noted_frees != self.slabs.frees() {
+            self.noted_frees = self.slabs.frees();
+            self.users.begin_generation();
+        }
         let owner = match other {
             None => OWN,
             Some(stream) if !self.users.count_use(stream) => {
@@ -384,21 +400,20 @@ impl State {
         }
     }
 
-    /// Frees a block that the own stream uses, if `address` is one.
+    /// Frees a block of the first slab that the own stream uses, if `address` is one.
     #[inline(always)]
     fn put(&mut self, address: u64) -> Option<()> {
-        self.slabs.put_of(address, OWN)?;
-        self.users.begin_generation();
-        Some(())
+        self.slabs.put_of(address, OWN)
     }
 
     /// Frees a block, or begins to.
     fn free(&mut self, address: u64) -> std::result::Result<Option<Leaving>, Status> {
-        if self.put(address).is_some() {
-            return Ok(None);
-        }
         match self.slabs.find(address).map(|place| (place, self.slabs.owner(place))) {
             Some((_, FREE | LEAVING)) => Err(Status::DoubleFree),
+            Some((place, OWN)) => {
+                self.slabs.put(place);
+                Ok(None)
+            }
             Some((place, owner)) => {
                 self.slabs.set_owner(place, LEAVING);
                 let behind = self.other(owner);
@@ -418,7 +433,6 @@ impl State {
 
     /// The own stream waits for the block's stream, or cannot: then the block is live as before.
     fn end_free(&mut self, address: u64, owner: Owner, is_free: bool) {
-        self.users.begin_generation();
         let place = self.slabs.find(address);
         match (place, is_free) {
             (Some(place), true) => self.slabs.put(place),
@@ -436,6 +450,11 @@ impl State {
         let apart = self.apart.iter().flat_map(Apart::blocks_of_source);
         (self.slabs.blocks_of_source().chain(apart).collect(), users)
     }
+}
+
+#[cold]
+fn too_many() -> Error {
+    Error::new(Status::LimitReached, "a pool has at most 2^31 - 2 blocks")
 }
 
 #[cold]

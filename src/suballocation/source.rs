@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use crate::base::size::ALIGNMENT_BYTES;
-use crate::base::{Error, Result, StreamHandle};
+use crate::base::{Error, Result, Status, StreamHandle};
 
 /// Blocks of memory for use on one stream. Any thread may call it.
 pub trait Source: Debug {
@@ -50,16 +50,17 @@ pub enum Threads {
 
 /// The alignment that a request asks for, in bytes; 0 is the source's usual one.
 pub(super) fn alignment_of(source: &impl Source, alignment_bytes: u64) -> Result<u64> {
-    possible_alignment(source, alignment_bytes).ok_or_else(|| wrong_alignment(alignment_bytes))
+    match alignment_bytes {
+        0 => Ok(source.usual_alignment_bytes()),
+        bytes if is_alignment(bytes) => Ok(bytes),
+        bytes => Err(wrong_alignment(bytes)),
+    }
 }
 
-/// The same; `None` for what is no alignment.
-#[inline]
-pub(super) fn possible_alignment(source: &impl Source, alignment_bytes: u64) -> Option<u64> {
-    match alignment_bytes {
-        0 => Some(source.usual_alignment_bytes()),
-        bytes => (bytes.is_power_of_two() && bytes <= MOST_ALIGNMENT_BYTES).then_some(bytes),
-    }
+/// Returns true for what requests can be aligned to.
+#[inline(always)]
+pub(super) fn is_alignment(bytes: u64) -> bool {
+    bytes.is_power_of_two() && bytes <= MOST_ALIGNMENT_BYTES
 }
 
 /// A gibibyte: more than any page.
@@ -68,6 +69,12 @@ const MOST_ALIGNMENT_BYTES: u64 = 1 << 30;
 #[cold]
 fn wrong_alignment(bytes: u64) -> Error {
     Error::invalid_argument(format!("an alignment of {bytes} is no power of two up to 2^30"))
+}
+
+#[cold]
+pub(super) fn too_large(bytes: u64) -> Error {
+    let message = format!("a request of {bytes} bytes is larger than any memory");
+    Error::new(Status::OutOfMemory, message)
 }
 
 /// How many bytes more than `bytes` a block of the source must have, so that a part of it is

@@ -17,6 +17,11 @@ use super::source::{Source, Threads};
 use crate::base::size::ALIGNMENT_BYTES;
 use crate::base::{Error, Result, Status, StreamHandle};
 
+/// The pools of requests of up to so many bytes are found by a table …
+const SMALL_BYTES: u64 = 1024;
+/// … of so many for each entry.
+const SMALL_UNIT_BYTES: u64 = 16;
+
 /// A pool of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tier {
@@ -49,8 +54,13 @@ pub struct Tiers<S: Source> {
     pools: Vec<FixedPool<S>>,
     /// The size and the alignment of each pool's blocks, in bytes.
     sizes: Vec<(u64, u64)>,
-    /// The first byte of each pool's memory, the one behind it, and the pool.
-    ranges: Vec<(u64, u64, usize)>,
+    /// For requests of up to `SMALL_BYTES`, by units of 16 bytes: the first pool that may serve
+    /// them.
+    first_for: [u16; (SMALL_BYTES / SMALL_UNIT_BYTES) as usize],
+    /// The first pool that may serve larger ones.
+    first_large: u16,
+    /// The first byte of each pool's memory, and its length in bytes; empty under debugging.
+    ranges: Vec<(u64, u64)>,
     arena: Option<Arena<S>>,
     /// The live blocks of the arena.
     arena_blocks: Access<HashSet<u64>>,
@@ -67,11 +77,13 @@ impl<S: Source> Tiers<S> {
         }
         let pool = |tier: &Tier| FixedPool::new(Arc::clone(&source), tier.options(threads));
         let pools = sorted.iter().map(pool).collect::<Result<Vec<_>>>()?;
-        let sizes = pools.iter().map(FixedPool::block_bytes).collect();
-        let mut ranges = Vec::new();
-        for (index, pool) in pools.iter().enumerate() {
-            ranges.extend(pool.range()?.map(|(start, end)| (start, end, index)));
-        }
+        let sizes: Vec<(u64, u64)> = pools.iter().map(FixedPool::block_bytes).collect();
+        // At most 65,535: a search from there finds the rest.
+        let first_above =
+            |bytes| sizes.partition_point(|size| size.0 <= bytes).min(u16::MAX.into()) as u16;
+        let first_for = std::array::from_fn(|unit| first_above(unit as u64 * SMALL_UNIT_BYTES));
+        let first_large = first_above(SMALL_BYTES);
+        let ranges = pools.iter().map(FixedPool::range).collect::<Result<Option<Vec<_>>>>()?;
         let arena = (arena_bytes > 0).then(|| {
             let (chunk_bytes, limit_bytes) = (arena_bytes, arena_bytes);
             let options = ArenaOptions { threads, chunk_bytes, limit_bytes };
@@ -79,7 +91,8 @@ impl<S: Source> Tiers<S> {
         });
         arena.iter().try_for_each(|arena| arena.reserve())?;
         let arena_blocks = Access::new(HashSet::new(), threads);
-        Ok(Self { pools, sizes, ranges, arena, arena_blocks, source })
+        let ranges = ranges.unwrap_or_default();
+        Ok(Self { pools, sizes, first_for, first_large, ranges, arena, arena_blocks, source })
     }
 
     /// Allocates `bytes` for use on `stream`, which must exist until they are freed, or on the own
@@ -103,18 +116,24 @@ impl<S: Source> Tiers<S> {
 
     /// [`Self::allocate`] on the own stream, of a block that the pool of the size has; `None`, with
     /// nothing changed, if there is none.
-    #[inline]
+    #[inline(always)]
     pub fn take(&self, bytes: u64, alignment_bytes: u64) -> Option<u64> {
-        self.pool_for(bytes, alignment_bytes).filter(|_| bytes > 0)?.take()
+        if bytes == 0 { None } else { self.pool_for(bytes, alignment_bytes)?.take() }
     }
 
-    /// The pool with the smallest blocks that are large enough.
-    #[inline]
+    /// The pool with the smallest blocks that are large enough for `bytes`, which are not 0.
+    #[inline(always)]
     fn pool_for(&self, bytes: u64, alignment_bytes: u64) -> Option<&FixedPool<S>> {
-        let is_enough = |&(block_bytes, aligned_bytes): &(u64, u64)| {
-            bytes <= block_bytes && alignment_bytes <= aligned_bytes
-        };
-        self.pools.get(self.sizes.iter().position(is_enough)?)
+        let unit = bytes.wrapping_sub(1) / SMALL_UNIT_BYTES;
+        let first = self.first_for.get(unit as usize).copied().unwrap_or(self.first_large);
+        let mut index = usize::from(first);
+        loop {
+            let &(block_bytes, aligned_bytes) = self.sizes.get(index)?;
+            if bytes <= block_bytes && alignment_bytes <= aligned_bytes {
+                return self.pools.get(index);
+            }
+            index += 1;
+        }
     }
 
     fn allocate_in_arena(
@@ -150,7 +169,7 @@ impl<S: Source> Tiers<S> {
 
     /// [`Self::free`] of a block of a pool that the own stream uses; false, with nothing changed, for
     /// others.
-    #[inline]
+    #[inline(always)]
     pub fn put(&self, address: u64) -> bool {
         self.pool_around(address).is_some_and(|pool| pool.put(address))
     }
@@ -169,10 +188,10 @@ impl<S: Source> Tiers<S> {
     }
 
     /// The pool in whose memory `address` is; `None` under debugging.
-    #[inline]
+    #[inline(always)]
     fn pool_around(&self, address: u64) -> Option<&FixedPool<S>> {
-        let is_around = |&&(start, end, _): &&(u64, u64, usize)| start <= address && address < end;
-        self.ranges.iter().find(is_around).map(|&(.., pool)| &self.pools[pool])
+        let is_in = |&(start, bytes): &(u64, u64)| address.wrapping_sub(start) < bytes;
+        self.pools.iter().zip(&self.ranges).find(|(_, range)| is_in(range)).map(|(pool, _)| pool)
     }
 
     fn free_in_arena(&self, address: u64) -> Result<()> {

@@ -10,6 +10,7 @@ mod support;
 use std::path::PathBuf;
 
 use genesis::config::PoolType;
+use genesis_profile::model::{self, Event, Frame, Site, SiteSummary};
 use genesis_replay::batch::Batches;
 use genesis_replay::forecast::{Forecast, PAGE_BYTES, Plan};
 use genesis_replay::gtr::{self, Action, Record};
@@ -154,14 +155,17 @@ fn what_cannot_be_planned_is_one_line_and_status_2() {
     let empty = written("empty.gtr", &[]);
     check_refused(&plan(&[&empty, memory]), 2, "there are no requests in it");
     let batch = format!("--batch=8={alternating}");
-    check_refused(&plan(&[&batch, memory]), 2, "at least two batch sizes");
-    check_refused(&plan(&[&batch, &batch, memory]), 2, "at least two batch sizes");
+    check_refused(&plan(&[&batch, memory]), 2, "a recording of each of two batches");
+    check_refused(&plan(&[&batch, &batch, memory]), 2, "a recording of each of two batches");
+    let unmarked = format!("--batch={alternating}");
+    check_refused(&plan(&[&batch, &unmarked, memory]), 2, "no mark batch=N in it");
+    let other = format!("--batch=16={}", trace("gpt2_train"));
+    check_refused(&plan(&[&batch, &other, memory]), 2, "are not of one program: only ");
     for wrong in [
         &[&*alternating, &*batch, memory][..],
         &[&alternating, "--tiers", "--json"],
         &[&batch, "--tiers"],
         &["--batch=0=a.gtr", memory],
-        &["--batch=a.gtr", memory],
         &[memory],
     ] {
         let output = plan(wrong);
@@ -186,30 +190,75 @@ fn training(batch: u64) -> String {
 fn the_largest_batch_is_predicted_and_fits() {
     let batch = |size: u64| format!("--batch={size}={}", training(size));
     let how = ["--device-memory=2GiB", "--strategy=Elastic,Caching"];
+    let picture = scratch("batches.svg");
+    let drawn = format!("--picture={}", picture.display());
     let two = [batch(8), batch(16)];
-    let output = genesis().arg("plan").args(&two).args(how).output().unwrap();
+    let output = genesis().arg("plan").args(&two).args(how).arg(drawn).output().unwrap();
     let text = stdout(&output);
-    assert!(output.status.success() && text.contains("its error is not known"), "{text}");
+    assert!(output.status.success() && text.contains("the error is not known"), "{text}");
     assert!(text.contains("lies beyond all recordings"), "{text}");
+    assert!(text.contains("live peak: 512.0 MiB, +10.0 MiB × batch"), "{text}");
+    let svg = std::fs::read_to_string(&picture).unwrap();
+    assert!(svg.contains("fits up to 153") && svg.contains("largest batch 1"), "{svg}");
 
-    let three = [batch(8), batch(16), batch(32)];
-    let output = genesis().arg("plan").args(&three).args(how).arg("--json").output().unwrap();
-    let batches: Batches = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(batches.held_out.unwrap().error_ratio.abs() < 1e-9, "the program is a line");
-    assert_eq!(batches.line.bytes_per_one.round() as u64, 10 * MIB);
+    let planned = |batches: &[String]| -> Batches {
+        let output = genesis().arg("plan").args(batches).args(how).arg("--json").output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)))
+    };
+    let batches = planned(&[batch(8), batch(16), batch(32)]);
+    let errors: Vec<_> = batches.held_out.iter().map(|one| (one.batch, one.error_ratio)).collect();
+    assert_eq!(errors.len(), 3 * 3, "live, and two strategies");
+    assert!(errors.iter().all(|error| error.1.abs() < 1e-3), "the program is a line: {errors:?}");
+    assert_eq!(batches.bound, Some(153));
+    let failures =
+        |batch, strategy| replayed(&training(batch), strategy, "2", 2048 * MIB).failures();
     for largest in &batches.largest {
         let predicted = largest.predicted.unwrap();
-        assert!((32..=153).contains(&predicted), "{largest:?}");
         assert_eq!((largest.replayed, largest.failed), (Some(32), None));
-        let there = replayed(&training(predicted), &largest.strategy, "2", 2048 * MIB);
-        assert_eq!(there.failures(), 0, "{largest:?}");
+        assert_eq!(failures(predicted, &largest.strategy), 0, "{largest:?}");
+        // Held-out errors of rounding are kept free: a batch or two.
+        let tight = (1..=3).any(|more| failures(predicted + more, &largest.strategy) > 0);
+        assert!(tight, "{largest:?}");
     }
     // The largest is recorded, and fails.
-    let failing = [batch(16), batch(160)];
-    let output = genesis().arg("plan").args(failing).args(how).arg("--json").output().unwrap();
-    let batches: Batches = serde_json::from_slice(&output.stdout).unwrap();
-    for largest in &batches.largest {
+    for largest in planned(&[batch(16), batch(160)]).largest {
         assert_eq!((largest.replayed, largest.failed), (Some(16), Some(160)));
         assert!(largest.predicted.unwrap() < 160, "{largest:?}");
     }
+}
+
+#[test]
+fn profiles_say_their_batch_and_their_call_sites() {
+    // Profiles of the same program, with sites and marks written into them.
+    let profile = |batch: u64| {
+        let path = scratch(&format!("batch-{batch}.json"));
+        let written = genesis().args(["timeline", &training(batch), "-o"]).arg(&path).output();
+        assert!(written.unwrap().status.success());
+        let mut profile = genesis_profile::json::read(&std::fs::read(&path).unwrap()).unwrap();
+        let site = |function: &str| Site {
+            frames: vec![Frame { function: function.into(), file: "train.py".into(), line: 7 }],
+        };
+        profile.sites = vec![Site::default(), site("weights"), site("forward")];
+        profile.call_sites = vec![SiteSummary { site: 1, ..SiteSummary::default() }];
+        for event in &mut profile.history.events {
+            event.site = if event.requested_bytes == 512 * MIB { 1 } else { 2 };
+        }
+        profile.names.push(format!("batch={batch}"));
+        let mark = Event {
+            action: model::Action::Mark,
+            name: profile.names.len() as u32 - 1,
+            ..profile.history.events[0]
+        };
+        profile.history.events.insert(0, mark);
+        let mut file = std::fs::File::create(&path).unwrap();
+        genesis_profile::json::write(&profile, &mut file).unwrap();
+        format!("--batch={}", path.display())
+    };
+    let all = [profile(8), profile(16), profile(32)];
+    let how = ["--device-memory=2GiB", "--strategy=Elastic", "--warm=0"];
+    let text = stdout(&genesis().arg("plan").args(&all).args(how).output().unwrap());
+    assert!(text.contains("from recordings of 8, 16, 32"), "{text}");
+    assert!(text.contains("train.py:7 weights\n              512.0 MiB\n"), "{text}");
+    assert!(text.contains("train.py:7 forward\n              10.0 MiB × batch\n"), "{text}");
+    assert!(text.contains("100.0 % of the live bytes lie on curves"), "{text}");
 }

@@ -1,41 +1,52 @@
-//! What larger batches would need, from recordings of a few.
+//! The largest batch that a device can hold, from recordings of a few.
 //!
-//! The live peak is fitted as a line over the batch, by least squares. What a strategy needs above
-//! the live peak is not fitted: the highest ratio that was measured is taken. With three recordings
-//! or more, the line through all but the largest batch is compared with that one, and its error
-//! widens every prediction; a line through two points has no error that could be known. What was
-//! replayed counts more than what is predicted.
+//! The program is predicted at other batches ([`crate::prediction`]), and the prediction replayed
+//! on the device under each strategy; bisection finds the largest batch that completes. A
+//! prediction is tested on what it was not made of: with three recordings or more each is left out
+//! in turn, and predicted from the others. The largest error so found is kept free on the device.
+//! With two, the error is not known. What was replayed as recorded counts more than what is
+//! predicted: a batch that failed is never said to fit, and one that completed always is.
+//!
+//! Live bytes alone give a bound: the batch at which they no longer fit, whatever the allocator.
 
 use serde::{Deserialize, Serialize};
 
-use crate::forecast::Plan;
+use crate::error::{Error, Result};
+use crate::forecast::{MOST_DEVICE_BYTES, PAGE_BYTES};
+use crate::prediction::{Prediction, Recording, SiteCurve};
+use crate::record::Record;
+use crate::trial::Trial;
 
-/// One recorded batch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// No larger batch is tried.
+const MOST_BATCH: u64 = 1 << 40;
+/// At so many batches the live peak is told.
+const COURSE_STEPS: u64 = 48;
+
+/// A recording, in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
-    /// Its size.
+    /// Its batch.
     pub batch: u64,
-    /// What is known of it.
-    pub plan: Plan,
+    /// The program's name.
+    pub trace: String,
+    /// Calls in one pass.
+    pub calls: u64,
+    /// Its iterations.
+    pub iterations: u64,
+    /// The most bytes live on one device, each request rounded up to 512 bytes.
+    pub live_peak_bytes: u64,
 }
 
-/// Live bytes over the batch.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Line {
-    /// Bytes without a batch.
-    pub fixed_bytes: f64,
-    /// Bytes for each one of the batch.
-    pub bytes_per_one: f64,
-}
-
-/// The line's error on a batch that it was not made of.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// A peak that was predicted from the other recordings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeldOut {
     /// The batch.
     pub batch: u64,
-    /// Its live peak as predicted.
-    pub predicted_bytes: f64,
-    /// As recorded.
+    /// Whose reserved memory; `None` for live bytes.
+    pub strategy: Option<String>,
+    /// The peak as predicted.
+    pub predicted_bytes: u64,
+    /// As recorded, or as replayed from the recording.
     pub recorded_bytes: u64,
     /// Their difference / as recorded.
     pub error_ratio: f64,
@@ -46,65 +57,96 @@ pub struct HeldOut {
 pub struct Largest {
     /// The strategy.
     pub strategy: String,
-    /// The most it needed above the live peak: smallest device / live peak of any recording; `None`
-    /// if it completes on no device.
-    pub device_over_live: Option<f64>,
+    /// The largest batch found to fit, 0 if none does; `None` if memory does not grow with the
+    /// batch.
+    pub predicted: Option<u64>,
+    /// The most that one device held in the replay of it; `None` if it is not a prediction.
+    pub reserved_peak_bytes: Option<u64>,
+    /// The largest error of live and of reserved bytes, which is kept free on the device; `None`
+    /// with two recordings.
+    pub error_ratio: Option<f64>,
     /// The largest recorded batch that completed on the device; `None` if none did.
     pub replayed: Option<u64>,
     /// The smallest recorded batch that failed.
     pub failed: Option<u64>,
-    /// The largest batch that is predicted to fit: at least `replayed`, else less than `failed`; `None`
-    /// if nothing can be said.
-    pub predicted: Option<u64>,
+    /// How many replays said so.
+    pub replays: u64,
 }
 
 /// All of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Batches {
+    /// The device asked about, in bytes.
+    pub device_bytes: u64,
     /// The recordings, by batch.
     pub recorded: Vec<Batch>,
-    /// The line through all of them.
-    pub line: Line,
-    /// Its error; `None` with two recordings.
-    pub held_out: Option<HeldOut>,
+    /// Each recording against its prediction from the others; none with two recordings.
+    pub held_out: Vec<HeldOut>,
+    /// What is live at the peak of the largest recording: all of it.
+    pub live: SiteCurve,
+    /// The same by call site, those with most bytes first.
+    pub sites: Vec<SiteCurve>,
+    /// The largest batch whose live peak the device can hold; `None` if the peak does not grow.
+    pub bound: Option<u64>,
+    /// The live peak over the batch: some batches, and bytes.
+    pub course: Vec<(u64, u64)>,
     /// The largest batch of each strategy.
     pub largest: Vec<Largest>,
+    /// What limits these answers.
+    pub remarks: Vec<String>,
 }
 
-impl Line {
-    /// The line of least squares through `points`, at least two of them with distinct batches.
-    fn through(points: &[(u64, u64)]) -> Self {
-        let count = points.len() as f64;
-        let mean_of = |value: fn(&(u64, u64)) -> u64| {
-            points.iter().map(|point| value(point) as f64).sum::<f64>() / count
-        };
-        let (batch, bytes) = (mean_of(|point| point.0), mean_of(|point| point.1));
-        let apart = |point: &(u64, u64)| (point.0 as f64 - batch, point.1 as f64 - bytes);
-        let products = points.iter().map(apart).map(|(x, y)| x * y).sum::<f64>();
-        let squares = points.iter().map(apart).map(|(x, _)| x * x).sum::<f64>();
-        let bytes_per_one = products / squares;
-        Self { fixed_bytes: bytes - bytes_per_one * batch, bytes_per_one }
-    }
-
-    /// The live peak of `batch`.
-    pub fn at(&self, batch: u64) -> f64 {
-        self.fixed_bytes + self.bytes_per_one * batch as f64
-    }
+/// What is replayed.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    /// The recording of this batch.
+    Recorded(u64),
+    /// A prediction.
+    Predicted(&'a [Record]),
 }
+
+/// Replays a subject under the strategy of this index, on a device of so many bytes.
+type TryOn<'a> = &'a mut dyn FnMut(Subject<'_>, usize, u64) -> Result<Trial>;
 
 impl Batches {
-    /// What follows from `recorded`, at least two with distinct batches, on one device and under the
-    /// same strategies.
-    pub fn new(mut recorded: Vec<Batch>) -> Self {
-        recorded.sort_by_key(|batch| batch.batch);
-        let points: Vec<(u64, u64)> =
-            recorded.iter().map(|batch| (batch.batch, batch.plan.lower_bound_bytes)).collect();
-        let line = Line::through(&points);
-        let held_out = held_out(&points);
-        let error_ratio = held_out.map_or(0.0, |held_out| held_out.error_ratio.abs());
-        let strategies = 0..recorded[0].plan.strategies.len();
-        let largest = strategies.map(|row| largest(&recorded, row, line, error_ratio)).collect();
-        Self { recorded, line, held_out, largest }
+    /// What follows from `recordings`, of which `try_on` makes replays under `strategies`.
+    pub fn new(
+        mut recordings: Vec<Recording<'_>>,
+        device_bytes: u64,
+        strategies: usize,
+        try_on: TryOn<'_>,
+    ) -> Result<Self> {
+        recordings.sort_by_key(|recording| recording.batch);
+        let is_repeated = recordings.windows(2).any(|pair| pair[0].batch == pair[1].batch);
+        if recordings.len() < 2 || is_repeated {
+            return Err(Error::usage("--batch: give a recording of each of two batches at least"));
+        }
+        let prediction = Prediction::new(&recordings)?;
+        let bound = bound(&prediction, recordings[recordings.len() - 1].batch, device_bytes);
+        let mut held_out = held_out_live(&recordings)?;
+        let search =
+            Search { recordings: &recordings, prediction: &prediction, device_bytes, bound };
+        let mut largest = Vec::with_capacity(strategies);
+        for row in 0..strategies {
+            let mut replays = Replays { row, count: 0, try_on };
+            let reserved = search.held_out_reserved(&mut replays)?;
+            let errors = held_out.iter().filter(|one| one.strategy.is_none()).chain(&reserved);
+            let error_ratio = errors.map(|one| one.error_ratio.abs()).reduce(f64::max);
+            largest.push(search.largest(&mut replays, error_ratio)?);
+            held_out.extend(reserved);
+        }
+        let (sites, live) = prediction.sites();
+        Ok(Self {
+            device_bytes,
+            held_out,
+            live,
+            sites,
+            bound,
+            course: course(&prediction, &recordings, bound),
+            largest,
+            recorded: recordings.iter().map(Batch::of).collect(),
+            remarks: Vec::new(),
+        })
     }
 
     /// The largest batch recorded.
@@ -113,106 +155,164 @@ impl Batches {
     }
 }
 
-fn held_out(points: &[(u64, u64)]) -> Option<HeldOut> {
-    let (&(batch, recorded_bytes), others) = points.split_last()?;
-    if others.len() < 2 {
-        return None;
+impl Batch {
+    fn of(recording: &Recording<'_>) -> Self {
+        let program = recording.program;
+        Self {
+            batch: recording.batch,
+            trace: recording.name.to_owned(),
+            calls: program.calls.len() as u64,
+            iterations: program.iteration_ends.len() as u64,
+            live_peak_bytes: program.largest_device_peak_bytes,
+        }
     }
-    let predicted_bytes = Line::through(others).at(batch);
-    let error_ratio = (predicted_bytes - recorded_bytes as f64) / recorded_bytes as f64;
-    Some(HeldOut { batch, predicted_bytes, recorded_bytes, error_ratio })
 }
 
-/// The largest batch of the strategy in row `row` of every recording.
-fn largest(recorded: &[Batch], row: usize, line: Line, error_ratio: f64) -> Largest {
-    let of = |batch: &Batch| batch.plan.strategies[row].clone();
-    let ratio = |batch: &Batch| {
-        let smallest_bytes = of(batch).smallest_device_bytes?;
-        Some(smallest_bytes as f64 / batch.plan.lower_bound_bytes as f64)
+impl HeldOut {
+    fn new(batch: u64, strategy: Option<String>, predicted: u64, recorded: u64) -> Self {
+        let error_ratio = (predicted as f64 - recorded as f64) / recorded.max(1) as f64;
+        let (predicted_bytes, recorded_bytes) = (predicted, recorded);
+        Self { batch, strategy, predicted_bytes, recorded_bytes, error_ratio }
+    }
+}
+
+/// Each of `recordings` with the prediction from all others; none of fewer than three.
+fn held_out<'a>(recordings: &[Recording<'a>]) -> Result<Vec<(Recording<'a>, Prediction<'a>)>> {
+    let others = |out: usize| {
+        let kept = recordings.iter().enumerate().filter(move |(number, _)| *number != out);
+        kept.map(|(_, recording)| *recording).collect::<Vec<_>>()
     };
-    let ratios: Option<Vec<f64>> = recorded.iter().map(ratio).collect();
-    let device_over_live = ratios.and_then(|ratios| ratios.into_iter().reduce(f64::max));
-    let fitting = recorded.iter().filter(|batch| of(batch).fits).map(|batch| batch.batch);
-    let failing = recorded.iter().filter(|batch| !of(batch).fits).map(|batch| batch.batch);
-    let (replayed, failed) = (fitting.max(), failing.min());
-    let live_bytes = device_over_live
-        .map(|over_live| recorded[0].plan.device_bytes as f64 / (over_live * (1.0 + error_ratio)));
-    let predicted = live_bytes.filter(|_| line.bytes_per_one > 0.0).map(|live_bytes| {
-        let batch = ((live_bytes - line.fixed_bytes) / line.bytes_per_one).max(0.0) as u64;
-        let below_failed = failed.map_or(batch, |failed| batch.min(failed - 1));
-        below_failed.max(replayed.unwrap_or(0))
-    });
-    let strategy = of(&recorded[0]).strategy;
-    Largest { strategy, device_over_live, replayed, failed, predicted }
+    let pair = |(number, recording): (usize, &Recording<'a>)| {
+        Ok((*recording, Prediction::new(&others(number))?))
+    };
+    let count = if recordings.len() < 3 { 0 } else { recordings.len() };
+    recordings.iter().enumerate().take(count).map(pair).collect()
+}
+
+fn held_out_live(recordings: &[Recording<'_>]) -> Result<Vec<HeldOut>> {
+    let live = |(recording, prediction): (Recording<'_>, Prediction<'_>)| {
+        let predicted_bytes = prediction.live_peak_bytes(recording.batch).unwrap_or(u64::MAX);
+        let recorded_bytes = recording.program.largest_device_peak_bytes;
+        HeldOut::new(recording.batch, None, predicted_bytes, recorded_bytes)
+    };
+    Ok(held_out(recordings)?.into_iter().map(live).collect())
+}
+
+/// The largest batch whose live peak is at most `device_bytes`; `None` if the peak does not grow.
+fn bound(prediction: &Prediction<'_>, recorded: u64, device_bytes: u64) -> Option<u64> {
+    let fits = |batch: u64| {
+        prediction.live_peak_bytes(batch).is_some_and(|live_bytes| live_bytes <= device_bytes)
+    };
+    let (mut enough, mut too_large) = (0, recorded);
+    while fits(too_large) {
+        (enough, too_large) = (too_large, too_large * 2);
+        if too_large > MOST_BATCH {
+            return None;
+        }
+    }
+    while too_large - enough > 1 {
+        let middle = enough + (too_large - enough) / 2;
+        if fits(middle) { enough = middle } else { too_large = middle }
+    }
+    Some(enough)
+}
+
+/// The live peak at some batches, beyond the bound and the recordings.
+fn course(
+    prediction: &Prediction<'_>,
+    recordings: &[Recording<'_>],
+    bound: Option<u64>,
+) -> Vec<(u64, u64)> {
+    let recorded = recordings.iter().map(|recording| recording.batch).max().unwrap_or(1);
+    let end = bound.unwrap_or(0).max(recorded).saturating_mul(9) / 8 + 1;
+    let batches = (0..=COURSE_STEPS).map(|step| (end * step / COURSE_STEPS).max(1));
+    let mut course: Vec<(u64, u64)> =
+        batches.filter_map(|batch| Some((batch, prediction.live_peak_bytes(batch)?))).collect();
+    course.dedup();
+    course
+}
+
+/// Replays under one strategy.
+struct Replays<'a, 'b> {
+    row: usize,
+    count: u64,
+    try_on: &'a mut (dyn FnMut(Subject<'_>, usize, u64) -> Result<Trial> + 'b),
+}
+
+impl Replays<'_, '_> {
+    fn on(&mut self, subject: Subject<'_>, device_bytes: u64) -> Result<Trial> {
+        self.count += 1;
+        (self.try_on)(subject, self.row, device_bytes)
+    }
+}
+
+/// The search for the largest batch.
+struct Search<'a> {
+    recordings: &'a [Recording<'a>],
+    prediction: &'a Prediction<'a>,
+    device_bytes: u64,
+    bound: Option<u64>,
+}
+
+impl Search<'_> {
+    /// The reserved memory of each recording, against that of its prediction from the others.
+    fn held_out_reserved(&self, replays: &mut Replays<'_, '_>) -> Result<Vec<HeldOut>> {
+        let mut found = Vec::new();
+        for (recording, prediction) in held_out(self.recordings)? {
+            let batch = recording.batch;
+            let predicted = prediction.records(batch);
+            let predicted = replays.on(Subject::Predicted(&predicted), MOST_DEVICE_BYTES)?;
+            let recorded = replays.on(Subject::Recorded(batch), MOST_DEVICE_BYTES)?;
+            let (predicted, recorded_bytes) =
+                (predicted.reserved_peak_bytes, recorded.reserved_peak_bytes);
+            found.push(HeldOut::new(batch, Some(recorded.strategy), predicted, recorded_bytes));
+        }
+        Ok(found)
+    }
+
+    fn largest(&self, replays: &mut Replays<'_, '_>, error_ratio: Option<f64>) -> Result<Largest> {
+        let (mut strategy, mut replayed, mut failed) = (String::new(), None, None);
+        for recording in self.recordings {
+            let trial = replays.on(Subject::Recorded(recording.batch), self.device_bytes)?;
+            strategy = trial.strategy;
+            match trial.failed {
+                None => replayed = Some(recording.batch),
+                Some(_) => failed = failed.or(Some(recording.batch)),
+            }
+        }
+        let room = (self.device_bytes as f64 / (1.0 + error_ratio.unwrap_or(0.0))) as u64;
+        let room_bytes = room.max(PAGE_BYTES);
+        let (mut predicted, mut reserved_peak_bytes) = (None, None);
+        if let Some(bound) = self.bound {
+            let mut enough = replayed.unwrap_or(0);
+            let mut too_large = failed.unwrap_or(u64::MAX).min(bound + 1).max(enough + 1);
+            while too_large - enough > 1 {
+                let middle = enough + (too_large - enough) / 2;
+                let records = self.prediction.records(middle);
+                let trial = replays.on(Subject::Predicted(&records), room_bytes)?;
+                match trial.failed {
+                    None => {
+                        enough = middle;
+                        reserved_peak_bytes = Some(trial.reserved_peak_bytes);
+                    }
+                    Some(_) => too_large = middle,
+                }
+            }
+            predicted = Some(enough);
+        }
+        let replays = replays.count;
+        Ok(Largest {
+            strategy,
+            predicted,
+            reserved_peak_bytes,
+            error_ratio,
+            replayed,
+            failed,
+            replays,
+        })
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::forecast::Forecast;
-
-    fn batch(batch: u64, live_bytes: u64, smallest_bytes: u64) -> Batch {
-        let device_bytes = 10_000;
-        let forecast = Forecast {
-            strategy: "S".to_owned(),
-            fits: device_bytes >= smallest_bytes,
-            failure: None,
-            smallest_device_bytes: Some(smallest_bytes),
-            failing_device_bytes: None,
-            margin_bytes: None,
-            margin_ratio: None,
-            replays: 0,
-        };
-        let plan = Plan {
-            trace: String::new(),
-            calls: 0,
-            iterations: 0,
-            passes: 3,
-            device_bytes,
-            lower_bound_bytes: live_bytes,
-            strategies: vec![forecast],
-            remarks: Vec::new(),
-        };
-        Batch { batch, plan }
-    }
-
-    #[test]
-    fn two_recordings_give_a_line_whose_error_is_unknown() {
-        let batches = Batches::new(vec![batch(16, 2600, 2860), batch(8, 1800, 1800)]);
-        let line = Line { fixed_bytes: 1000.0, bytes_per_one: 100.0 };
-        assert_eq!((batches.line, batches.held_out), (line, None));
-        // 10,000 / 1.1 = 9,090, of which 1,000 are fixed.
-        let largest = &batches.largest[0];
-        assert_eq!(
-            (largest.predicted, largest.replayed, largest.failed),
-            (Some(80), Some(16), None)
-        );
-    }
-
-    #[test]
-    fn the_error_of_three_makes_the_prediction_smaller() {
-        let exact = [batch(8, 1800, 1800), batch(16, 2600, 2600), batch(32, 4200, 4200)];
-        let batches = Batches::new(exact.to_vec());
-        assert_eq!(batches.held_out.unwrap().error_ratio, 0.0);
-        assert_eq!(batches.largest[0].predicted, Some(90));
-        let bent = [exact[0].clone(), exact[1].clone(), batch(32, 5250, 5250)];
-        let batches = Batches::new(bent.to_vec());
-        let held_out = batches.held_out.unwrap();
-        assert_eq!((held_out.predicted_bytes, held_out.error_ratio), (4200.0, -0.2));
-        let without_error = (10_000.0 - batches.line.fixed_bytes) / batches.line.bytes_per_one;
-        assert!((batches.largest[0].predicted.unwrap() as f64) < without_error * 0.85);
-    }
-
-    #[test]
-    fn what_was_replayed_counts_more_than_what_is_predicted() {
-        // The larger needs twice its live peak and fails; the line alone would promise more.
-        let batches = Batches::new(vec![batch(10, 1000, 1000), batch(60, 6000, 12_000)]);
-        let largest = &batches.largest[0];
-        assert_eq!(
-            (largest.replayed, largest.failed, largest.predicted),
-            (Some(10), Some(60), Some(50))
-        );
-        let flat = Batches::new(vec![batch(10, 1000, 1000), batch(60, 1000, 1000)]);
-        assert_eq!(flat.largest[0].predicted, None, "memory does not depend on the batch");
-    }
-}
+#[path = "batch_tests.rs"]
+mod tests;

@@ -240,7 +240,7 @@ impl Recorded<'_> {
 }
 
 /// The allocations on `device` that are live before call `end`, with their indices.
-fn live_before(program: &Program, end: usize, device: u8) -> Vec<(usize, Call)> {
+pub(crate) fn live_before(program: &Program, end: usize, device: u8) -> Vec<(usize, Call)> {
     let mut live = BTreeMap::new();
     for (index, call) in program.calls[..end].iter().enumerate() {
         match call.kind {

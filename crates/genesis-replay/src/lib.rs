@@ -14,7 +14,10 @@
 //! profile  a replay under the profiler
 //! trial    a replay to its first failure, on a device of some size
 //! forecast the smallest device, and whether another is enough
-//! batch    what larger batches would need
+//! curve    how bytes depend on the batch
+//! alignment  which requests of two recordings are the same
+//! prediction  a program at a batch at which it was not recorded
+//! batch    the largest batch, by replays of predicted programs
 //! bisection  the least size that is enough
 //! apart    any of them in a process of its own
 //! table    tables of numbers, for people
@@ -24,16 +27,19 @@
 //! of its own ([`apart`]). Only the C interface is used: a framework pays what is measured here,
 //! call overhead included.
 
+mod alignment;
 pub mod apart;
 pub mod batch;
 pub mod bisection;
 mod crew;
+pub mod curve;
 pub mod engine;
 mod error;
 pub mod forecast;
 pub mod gtr;
 pub mod job;
 pub mod library;
+pub mod prediction;
 pub mod profile;
 pub mod program;
 mod record;

@@ -4,6 +4,7 @@
 //! a line above it, and right of the chart a key with the peaks. A point is the highest value since
 //! the point before, so no peak is missed. Text is drawn in the viewer's fonts.
 
+pub(crate) mod batches;
 pub(crate) mod plan;
 
 use std::path::Path;

@@ -27,18 +27,25 @@ pub(super) fn run(input: &Path, arguments: &Arguments) -> Result<Answer> {
     Ok(Answer { text, is_failure: !plan.fits() })
 }
 
+/// The strategies asked about.
+pub(super) fn strategies(arguments: &Arguments) -> Vec<String> {
+    let all = || PoolType::ALL.iter().map(|pool_type| pool_type.name().to_owned()).collect();
+    if arguments.strategy.is_empty() { all() } else { arguments.strategy.clone() }
+}
+
+/// The replay of `trace` under `strategy`.
+pub(super) fn job(arguments: &Arguments, trace: &Path, strategy: &str) -> Result<Job> {
+    let job = arguments.replay.job(trace, Some(strategy), &[])?;
+    Ok(Job { warm_passes: arguments.warm.into(), ..job })
+}
+
 /// What each strategy needs for the program in `input`.
-pub(super) fn plan(input: &Path, arguments: &Arguments) -> Result<Plan> {
+fn plan(input: &Path, arguments: &Arguments) -> Result<Plan> {
     let device_bytes = arguments.device_bytes()?;
     let recording = Recording::load(input, &arguments.replay)?;
-    let all = || PoolType::ALL.iter().map(|pool_type| pool_type.name().to_owned()).collect();
-    let strategies: Vec<String> =
-        if arguments.strategy.is_empty() { all() } else { arguments.strategy.clone() };
+    let strategies = strategies(arguments);
     // All jobs first, so that a mistake in one is found before any runs.
-    let job = |strategy: &String| -> Result<Job> {
-        let job = arguments.replay.job(&recording.trace, Some(strategy), &[])?;
-        Ok(Job { warm_passes: arguments.warm.into(), ..job })
-    };
+    let job = |strategy: &String| job(arguments, &recording.trace, strategy);
     let jobs: Vec<Job> = strategies.iter().map(job).collect::<Result<_>>()?;
     let bar = progress::replays(jobs.len());
     let strategies = jobs.iter().zip(&strategies).map(|(job, strategy)| {

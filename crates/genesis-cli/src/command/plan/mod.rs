@@ -5,10 +5,12 @@
 //! recording  a trace, or a profile as one                ↔ Recording
 //! fits       --device-memory: the smallest device of each strategy
 //! batches    --batch: the largest batch
-//! text       both of these, for people
+//! text       what fits, for people
+//! batches_text  the largest batch, for people
 //! ```
 
 mod batches;
+mod batches_text;
 mod fits;
 mod recording;
 mod text;
@@ -33,9 +35,10 @@ pub(crate) struct Arguments {
     /// A profile (.json), or a trace (.gtr, .gtr.zst) to replay
     #[arg(required_unless_present = "batch", conflicts_with = "batch")]
     input: Option<PathBuf>,
-    /// Recordings of several batch sizes, to say the largest that fits: at least two
+    /// Recordings of several batch sizes, to say the largest that fits: at least two. Without N it
+    /// is the batch that the program has marked in its profile: genesis.mark("batch=8")
     #[arg(long, value_name = "N=INPUT", value_parser = batch, conflicts_with = "tiers")]
-    batch: Vec<(u64, PathBuf)>,
+    batch: Vec<(Option<u64>, PathBuf)>,
     /// The strategies, several or separated by commas [default: all; with --tiers the library's]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     strategy: Vec<String>,
@@ -45,8 +48,8 @@ pub(crate) struct Arguments {
     /// Print JSON instead of a table
     #[arg(long, conflicts_with = "tiers")]
     json: bool,
-    /// Draw what each strategy needs into this SVG file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["tiers", "batch"])]
+    /// Draw what each strategy needs into this SVG file; with --batch, memory over the batch
+    #[arg(long, value_name = "FILE", conflicts_with = "tiers")]
     picture: Option<PathBuf>,
     /// Propose the tiers of a memory manager: sizes of blocks, their numbers, an arena
     #[arg(long)]
@@ -125,11 +128,13 @@ impl Arguments {
     }
 }
 
-/// A batch and the file of its recording.
-fn batch(text: &str) -> std::result::Result<(u64, PathBuf), String> {
-    let (batch, path) = text.split_once('=').ok_or("not a batch and a file, as in 8=a.gtr")?;
+/// A batch, where it is said, and the file of its recording.
+fn batch(text: &str) -> std::result::Result<(Option<u64>, PathBuf), String> {
+    let Some((batch, path)) = text.split_once('=') else {
+        return Ok((None, text.into()));
+    };
     match batch.parse() {
-        Ok(batch) if batch > 0 => Ok((batch, path.into())),
+        Ok(batch) if batch > 0 => Ok((Some(batch), path.into())),
         _ => Err(format!("{batch}: not a batch of at least 1")),
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use genesis_profile::model::{self, Event};
+use genesis_profile::model::{self, Event, Site};
 use genesis_profile::{Profile, units};
 use genesis_replay::gtr::{self, Action, Record};
 use genesis_replay::job::{Job, trace_name};
@@ -27,6 +27,10 @@ pub(super) struct Recording {
     pub(super) program: Program,
     /// The call site of each call; empty if they are not known.
     pub(super) sites: Vec<Rc<str>>,
+    /// The whole stack of each call; empty if they are not known.
+    pub(super) stacks: Vec<Rc<str>>,
+    /// The batch that the program has marked.
+    pub(super) batch: Option<u64>,
     /// What it lacks.
     pub(super) remarks: Vec<String>,
     /// Where a trace made of a profile lies.
@@ -56,7 +60,8 @@ impl Recording {
             remarks.push(format!("{count} records of unknown operations skipped"));
         }
         let (name, trace) = (trace_name(&job.trace), job.trace.clone());
-        Ok(Self { name, trace, program, sites: Vec::new(), remarks, _folder: folder })
+        let (sites, stacks) = (Vec::new(), Vec::new());
+        Ok(Self { name, trace, program, sites, stacks, batch: None, remarks, _folder: folder })
     }
 
     fn of_profile(input: &Path, profile: &Profile, device: &DeviceArguments) -> Result<Self> {
@@ -71,8 +76,24 @@ impl Recording {
         gtr::write_file(&path, &trace.records).map_err(failed)?;
         let recording = Self::of_trace(&device.job(&path, None, &[])?, Some(folder))?;
         let name = input.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { name, sites: trace.sites_of(profile), remarks: remarks(profile), ..recording })
+        let sites = trace.named(profile, units::site);
+        let stacks = trace.named(profile, stack);
+        let (batch, remarks) = (marked_batch(profile), remarks(profile));
+        Ok(Self { name, sites, stacks, batch, remarks, ..recording })
     }
+}
+
+/// All frames of a site.
+fn stack(site: &Site) -> String {
+    site.frames.iter().map(units::frame).collect::<Vec<_>>().join(" · ")
+}
+
+/// The batch of the mark `batch=N`, the last if there are several.
+fn marked_batch(profile: &Profile) -> Option<u64> {
+    let marks = profile.history.events.iter().rev();
+    let names = marks.filter(|event| event.action == model::Action::Mark).map(|event| event.name);
+    let batch = |name| profile.names.get(name as usize)?.strip_prefix("batch=")?.parse().ok();
+    names.into_iter().find_map(batch).filter(|batch| *batch > 0)
 }
 
 fn remarks(profile: &Profile) -> Vec<String> {
@@ -167,13 +188,12 @@ impl Trace {
         self.sites.push(site);
     }
 
-    /// The call sites by call; none if the profile has none.
-    fn sites_of(&self, profile: &Profile) -> Vec<Rc<str>> {
+    /// What `name` says of the call site of each call; nothing if the profile has no call sites.
+    fn named(&self, profile: &Profile, name: impl Fn(&Site) -> String) -> Vec<Rc<str>> {
         if profile.call_sites.is_empty() {
             return Vec::new();
         }
-        let names: Vec<Rc<str>> =
-            profile.sites.iter().map(|site| units::site(site).into()).collect();
+        let names: Vec<Rc<str>> = profile.sites.iter().map(|site| name(site).into()).collect();
         let unknown: Rc<str> = "unknown".into();
         let name = |site: &u32| names.get(*site as usize).unwrap_or(&unknown).clone();
         self.sites.iter().map(name).collect()

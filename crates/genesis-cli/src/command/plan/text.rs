@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use genesis::base::size::Bytes;
 use genesis_profile::units::signed_bytes;
-use genesis_replay::batch::{Batches, HeldOut, Largest};
 use genesis_replay::forecast::{Failure, Forecast, Holder, Plan};
 use genesis_replay::table::{Table, grouped};
 
@@ -30,7 +29,9 @@ pub(super) fn of_plan(plan: &Plan) -> String {
             push_failure(&mut text, &forecast.strategy, failure);
         }
     }
-    push_remarks(&mut text, plan);
+    for remark in &plan.remarks {
+        let _ = writeln!(text, "{}: {remark}", plan.trace);
+    }
     text
 }
 
@@ -56,7 +57,7 @@ fn strategies(plan: &Plan) -> Table {
 }
 
 /// `+1.5 %`, with `digits` after the point.
-fn signed_percent(ratio: f64, digits: usize) -> String {
+pub(super) fn signed_percent(ratio: f64, digits: usize) -> String {
     let sign = if ratio < 0.0 { '−' } else { '+' };
     format!("{sign}{:.digits$} %", ratio.abs() * 100.0)
 }
@@ -88,61 +89,4 @@ fn push_failure(text: &mut String, strategy: &str, failure: &Failure) {
     if failure.other_bytes > 0 {
         let _ = writeln!(text, "  {:>10} in others", Bytes(failure.other_bytes).to_string());
     }
-}
-
-fn push_remarks(text: &mut String, plan: &Plan) {
-    for remark in &plan.remarks {
-        let _ = writeln!(text, "{}: {remark}", plan.trace);
-    }
-}
-
-/// The largest batch of each strategy, and how certain it is.
-pub(super) fn of_batches(batches: &Batches) -> String {
-    let device = Bytes(batches.recorded[0].plan.device_bytes);
-    let mut text = format!("The largest batch on {device}\n\n");
-    text += &largest(&batches.largest).to_string();
-    let line = batches.line;
-    let (fixed, each) =
-        (signed_bytes(line.fixed_bytes as i128), signed_bytes(line.bytes_per_one as i128));
-    let _ = writeln!(text, "\nlive peak: {fixed}, and {each} for each one of the batch");
-    text += &error(batches.held_out);
-    if line.bytes_per_one <= 0.0 {
-        text += "the live peak does not grow with the batch: nothing can be predicted\n";
-    }
-    let most = batches.largest_recorded();
-    if batches.largest.iter().any(|one| one.predicted > Some(most)) {
-        let _ = writeln!(text, "a batch above {most} lies beyond all recordings: replay it");
-    }
-    batches.recorded.iter().for_each(|batch| push_remarks(&mut text, &batch.plan));
-    text
-}
-
-fn largest(all: &[Largest]) -> Table {
-    let headings = ["strategy", "predicted", "replayed", "failed", "device/live"];
-    let mut table = Table::new(&headings);
-    let batch = |batch: Option<u64>| batch.map_or("–".to_owned(), grouped);
-    for one in all {
-        table.add(vec![
-            one.strategy.clone(),
-            batch(one.predicted),
-            batch(one.replayed),
-            batch(one.failed),
-            one.device_over_live.map_or("–".to_owned(), |ratio| format!("{ratio:.3}")),
-        ]);
-    }
-    table
-}
-
-fn error(held_out: Option<HeldOut>) -> String {
-    let Some(held_out) = held_out else {
-        return "its error is not known: that takes a third recording\n".to_owned();
-    };
-    format!(
-        "its error, {}, is that of the line through the others at batch {}: {} for {}; \
-         predictions keep clear of it\n",
-        signed_percent(held_out.error_ratio, 2),
-        held_out.batch,
-        Bytes(held_out.predicted_bytes.max(0.0) as u64),
-        Bytes(held_out.recorded_bytes),
-    )
 }
