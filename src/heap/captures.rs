@@ -133,6 +133,6 @@ pub(super) fn forbidden() -> DriverError {
     DriverError { call: Call::Synchronize, code: Code::STREAM_CAPTURE_UNSUPPORTED }
 }
 
-#[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
+#[cfg(all(test, feature = "shuttle"))]
 #[path = "captures_models.rs"]
 mod models;

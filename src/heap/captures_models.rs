@@ -1,15 +1,13 @@
-//! The gate between waits and captures, in every order or in drawn ones: no wait begins while a
+//! The gate between waits and captures, under drawn schedules: no wait begins while a
 //! stream is captured, however the capture was announced.
 
 use std::sync::Arc;
 
-#[cfg(all(feature = "loom", not(feature = "shuttle")))]
-use loom::thread;
-#[cfg(feature = "shuttle")]
 use shuttle::thread;
 
 use super::*;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
+use crate::base::sync::schedules;
 
 /// How a capture becomes known before it begins.
 #[derive(Clone, Copy)]
@@ -55,17 +53,8 @@ fn meet(way: Way) {
 }
 
 #[test]
-#[cfg(all(feature = "loom", not(feature = "shuttle")))]
 fn no_wait_begins_during_a_capture() {
-    for way in [Way::Announced, Way::Pool] {
-        loom::model(move || meet(way));
-    }
-}
-
-#[test]
-#[cfg(feature = "shuttle")]
-fn no_wait_begins_during_a_capture() {
-    crate::base::sync::schedules::explore(|seed| {
+    schedules::explore(|seed| {
         meet(if seed % 4 < 2 { Way::Announced } else { Way::Pool });
     });
 }
