@@ -15,7 +15,8 @@
 //! With `GENESIS_DEBUG=all` there are fewer operations, and the log must find nothing.
 //!
 //! The seed comes from `GENESIS_TEST_SEED` or the clock and is printed when a test fails.
-//! `GENESIS_TEST_LISTS=FIRST..END` says which lists the nightly round runs, one for each seed.
+//! `GENESIS_TEST_LISTS=FIRST..END` says which seeds the nightly rounds take: a list for each, or a
+//! run of two or eight threads.
 
 #[path = "random_operations/list.rs"]
 mod list;
@@ -61,6 +62,11 @@ const SHORT_LISTS: u64 = 100;
 const SHORT_LIST_OPERATIONS: u64 = 1_000;
 /// The lists of a nightly round whose seeds nobody has named.
 const ROUND_LISTS: u64 = 1_000;
+/// Its runs of several threads, and the operations of all threads of a run.
+const ROUND_RUNS: u64 = 10;
+const RUN_OPERATIONS: u64 = 20_000;
+/// As many threads as processors mostly, and more than there are.
+const RUN_THREADS: [u64; 2] = [2, 8];
 /// The folder of lists that failed once.
 const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/regressions");
 
@@ -145,14 +151,22 @@ fn short_lists() {
 #[ignore = "nightly"]
 fn round_of_short_lists() {
     let seed = Seed::pick("round_of_short_lists");
-    let seeds = match std::env::var("GENESIS_TEST_LISTS") {
-        Ok(text) => {
-            let (first, end) = text.split_once("..").expect("GENESIS_TEST_LISTS is FIRST..END");
-            first.parse().unwrap()..end.parse().unwrap()
-        }
-        Err(_) => seed.value..seed.value + ROUND_LISTS,
-    };
-    run_lists(seeds);
+    run_lists(named_seeds().unwrap_or(seed.value..seed.value + ROUND_LISTS));
+}
+
+/// A round of runs with threads. A seed decides what each does, and not when.
+#[test]
+#[ignore = "nightly"]
+fn round_of_threads() {
+    let seed = Seed::pick("round_of_threads");
+    for value in named_seeds().unwrap_or(seed.value..seed.value + ROUND_RUNS) {
+        let seed = Seed { value, test: "round_of_threads" };
+        let mut random = Random(seed.value);
+        let pool_type = PoolType::ALL[random.below(PoolType::ALL.len() as u64) as usize];
+        let header = Header::draw(&mut random, pool_type, false);
+        let threads = RUN_THREADS[random.below(2) as usize];
+        run_threads(&header, &mut random, (threads, RUN_OPERATIONS));
+    }
 }
 
 /// A failing list becomes the shortest one that fails in the same way: here a program's own
@@ -266,6 +280,13 @@ fn run_threads(header: &Header, random: &mut Random, (threads, operations): (u64
     });
     oracle.compare(&rig);
     rig.finish();
+}
+
+/// The seeds of a nightly round.
+fn named_seeds() -> Option<Range<u64>> {
+    let text = std::env::var("GENESIS_TEST_LISTS").ok()?;
+    let (first, end) = text.split_once("..").expect("GENESIS_TEST_LISTS is FIRST..END");
+    Some(first.parse().unwrap()..end.parse().unwrap())
 }
 
 /// Runs the list that each of the seeds means.

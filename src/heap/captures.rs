@@ -26,15 +26,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::sync::OnceCell;
 use crate::base::sync::atomic::{AtomicU32, Ordering::SeqCst, fence};
-use crate::base::sync::waiting;
+use crate::base::sync::{IS_MODEL, OnceCell, waiting};
 use crate::driver::{self, Call, Code, DriverError};
 
 /// How long a capture that was only seen counts after the last call on its stream.
 const SEEN_SECONDS: u32 = 10;
-/// How long a capture that begins waits, at most, for waits under way.
-const MOST_PATIENCE: Duration = Duration::from_millis(100);
+/// How long a capture that begins waits, at most, for waits under way. In a model time stands still.
+const MOST_PATIENCE: Duration = if IS_MODEL { Duration::MAX } else { Duration::from_millis(100) };
 
 /// What is known of the captures on one device.
 #[derive(Debug, Default)]
@@ -103,6 +102,14 @@ impl Captures {
     }
 }
 
+#[cfg(test)]
+impl Captures {
+    /// As if nobody had called for as long as a capture counts that was only seen.
+    pub(super) fn grow_old(&self) {
+        self.seen_second.fetch_sub(SEEN_SECONDS, SeqCst);
+    }
+}
+
 impl Drop for Wait {
     fn drop(&mut self) {
         self.0.waits.fetch_sub(1, SeqCst);
@@ -125,3 +132,7 @@ pub(super) fn begin_wait(
 pub(super) fn forbidden() -> DriverError {
     DriverError { call: Call::Synchronize, code: Code::STREAM_CAPTURE_UNSUPPORTED }
 }
+
+#[cfg(all(test, feature = "shuttle"))]
+#[path = "captures_models.rs"]
+mod models;

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use super::captures::Captures;
 use super::choice::Choice;
-use super::lane::{Lane, LaneKey, LaneState, Owner};
+use super::lane::{Lane, LaneGuard, LaneState};
 use super::lanes::{LaneIndex, MAX_LANES};
 use super::managed::beyond_bytes;
+use super::owner::{LaneKey, Newcomer, Owner};
 use super::pool_memory::Segments;
 use super::pools::{PoolNumber, Pools};
 use super::state::{Backing, DeviceHeap, DeviceState, Introductions, Join, Limits, Messages};
@@ -161,17 +162,29 @@ impl DeviceState {
 }
 
 impl<'a> DeviceHeap<'a> {
-    /// The lane of `key`, whose stream has the handle `stream`.
-    #[inline]
-    pub(super) fn lane(self, key: LaneKey, stream: StreamHandle) -> Result<&'a Lane> {
-        match self.state.lane_index.find(&self.heap.lanes, key) {
-            Some(lane) => Ok(lane),
-            None => self.add_lane(key, stream),
+    /// The lane of `key`, whose stream has the handle `stream`, with its lock held: while it is, and
+    /// as long as it holds a block or a climb is under way, the lane stays that of `key`.
+    #[inline(always)]
+    pub(super) fn enter(
+        self,
+        key: LaneKey,
+        stream: StreamHandle,
+    ) -> Result<(&'a Lane, LaneGuard<'a>)> {
+        loop {
+            let Some(lane) = self.state.lane_index.find(&self.heap.lanes, key) else {
+                return self.add_lane(key, stream);
+            };
+            if lane.wants_fence() {
+                self.renew_fence(lane, key, stream);
+            }
+            if let Some(state) = lane.lock_for(key) {
+                return Ok((lane, state));
+            }
         }
     }
 
     #[cold]
-    fn add_lane(self, key: LaneKey, stream: StreamHandle) -> Result<&'a Lane> {
+    fn add_lane(self, key: LaneKey, stream: StreamHandle) -> Result<(&'a Lane, LaneGuard<'a>)> {
         let context =
             if stream.is_default() { OWN_CONTEXT } else { self.contexts.of_stream(stream)? };
         let owner = Owner { key, name: StreamName::of(stream), context };
@@ -180,10 +193,11 @@ impl<'a> DeviceHeap<'a> {
         if let Some(own) = self.pools.own(key.pool) {
             own.adapt(&mut settings);
         }
-        let (index, lanes) = (&self.state.lane_index, &self.heap.lanes);
-        let find_or_add = || index.find_or_add(lanes, &owner, &settings, &self.contexts);
-        if let Some(lane) = find_or_add() {
-            return Ok(lane);
+        let (contexts, captures) = (&self.state.contexts, &self.state.captures);
+        let newcomer = Newcomer { owner, settings: &settings, contexts, captures };
+        let find_or_add = || self.state.lane_index.find_or_add(&self.heap.lanes, &newcomer);
+        if let Some(locked) = find_or_add() {
+            return Ok(locked);
         }
         // Release what lanes only cache: a lane left empty can serve this stream.
         self.drain_quarantine();

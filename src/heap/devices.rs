@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::account::TagUsage;
 use super::description::LiveBlock;
-use super::lane::LaneKey;
+use super::owner::LaneKey;
 use super::plan::DevicePlan;
 use super::pool_blocks::{Place, PoolBlock};
 use super::pool_limits::PoolUsage;
@@ -167,7 +167,13 @@ impl Heap {
     pub fn preallocate_on(&self, device: DeviceOrdinal, stream: Stream, bytes: u64) -> Result<()> {
         let key = LaneKey { stream: stream.key, pool: PoolNumber::COMMON };
         let device = self.device(device)?;
-        device.preallocate(device.lane(key, stream.handle)?, bytes)
+        let (lane, mut state) = device.enter(key, stream.handle)?;
+        // The lane stays this stream's until the end.
+        lane.begin_climb(&mut state);
+        drop(state);
+        let made = device.preallocate(lane, bytes);
+        lane.end_climb(false);
+        made
     }
 
     /// What each device in use holds, for [`Self::make_ready`] in the next run of the program.

@@ -10,7 +10,8 @@
 //! call, no host allocation, no formatting.
 
 use super::choice::Choice;
-use super::lane::{Lane, LaneGuard, LaneKey, LaneState};
+use super::lane::{Lane, LaneGuard, LaneState};
+use super::owner::LaneKey;
 use super::policy::{DEBUGGING, LISTENING, SHARING, TAGGED, TIMING};
 use super::pools::{PoolId, PoolNumber};
 use super::state::{Climb, DeviceHeap, Heap};
@@ -297,13 +298,7 @@ impl DeviceHeap<'_> {
     ) -> Result<u64> {
         let key = LaneKey { stream: stream.key, pool };
         loop {
-            let lane = self.lane(key, stream.handle)?;
-            if lane.wants_fence() {
-                self.renew_fence(lane, key, stream.handle);
-            }
-            let Some(mut state) = lane.lock_for(key) else {
-                continue;
-            };
+            let (lane, mut state) = self.enter(key, stream.handle)?;
             let climb = |mut state: LaneGuard<'_>| {
                 let number = lane.begin_climb(&mut state);
                 drop(state);

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::captures::Captures;
+use super::owner::{LaneKey, Newcomer, Owner};
 use super::paused_extent::{KeptCopy, PausedExtent};
 use super::pools::PoolNumber;
 use super::trough::{Step, Trough};
@@ -54,25 +55,6 @@ pub(super) type LaneGuard<'a> = Guard<'a, LaneState, { rank::LANE }>;
 
 /// The asker of an event that is for no request.
 pub(super) const NO_REQUEST: u64 = u64::MAX;
-
-/// The stream and the pool that a lane serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LaneKey {
-    /// The stream in whose order the blocks are used.
-    pub(super) stream: StreamKey,
-    /// The pool the memory belongs to.
-    pub(super) pool: PoolNumber,
-}
-
-/// A lane's key, and what is known of its stream.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Owner {
-    pub(super) key: LaneKey,
-    /// The stream's name.
-    pub(super) name: StreamName,
-    /// The context that the stream belongs to, among those of the device.
-    pub(super) context: u16,
-}
 
 /// What the lane's lock protects.
 #[derive(Debug)]
@@ -183,23 +165,27 @@ impl Lane {
         (self.key() == key).then_some(state)
     }
 
-    /// Reassigns the lane to another stream if it holds nothing; returns true if it did.
-    pub(super) fn rekey(&self, owner: &Owner, settings: &Settings, contexts: &Contexts) -> bool {
+    /// Reassigns the lane to another stream, if it holds nothing and its own was not seen captured.
+    pub(super) fn rekey(&self, newcomer: &Newcomer<'_>) -> Option<LaneGuard<'_>> {
+        let Newcomer { owner, settings, contexts, captures } = newcomer;
         let mut state = self.lock();
-        let unused = state.blocks.is_empty() && state.climbing == 0 && state.under_way == 0;
-        if unused {
-            let events = contexts.get(state.context);
-            state.fence.reset(&events);
-            state.context = owner.context;
-            // Pools with memory of their own have another strategy than the rest of the device.
-            if !state.strategy.suits(settings) {
-                state.strategy = Strategy::new(settings);
-                state.trough = Trough::of(settings.strategy.pool_type);
-            }
-            self.fence_wanted.store(0, Relaxed);
-            self.belong_to(owner);
+        let is_unused = state.blocks.is_empty() && state.climbing == 0 && state.under_way == 0;
+        // A capture is known by its stream's lane.
+        if !is_unused || self.was_capturing() && captures.is_any() {
+            return None;
         }
-        unused
+        captures.see(false, |now| self.set_capturing(now));
+        let events = contexts.get(state.context);
+        state.fence.reset(&events);
+        state.context = owner.context;
+        // Pools with memory of their own have another strategy than the rest of the device.
+        if !state.strategy.suits(settings) {
+            state.strategy = Strategy::new(settings);
+            state.trough = Trough::of(settings.strategy.pool_type);
+        }
+        self.fence_wanted.store(0, Relaxed);
+        self.belong_to(owner);
+        Some(state)
     }
 
     fn belong_to(&self, owner: &Owner) {
@@ -209,17 +195,17 @@ impl Lane {
     }
 
     /// The stream of `owner` has come: the lane, made for a stream to come, becomes its own with all
-    /// that it holds. Returns false if it is another kind of lane, or `owner` must not have it: a
-    /// private pool's memory would stay for its graphs.
-    pub(super) fn receive(&self, owner: &Owner) -> bool {
+    /// that it holds. `None` if it is another kind of lane, or `owner` must not have it: a private
+    /// pool's memory would stay for its graphs.
+    pub(super) fn receive(&self, owner: &Owner) -> Option<LaneGuard<'_>> {
         let Owner { key, context, .. } = *owner;
         if !self.stream().is_coming() || key.stream.is_coming() || key.pool.is_private() {
-            return false;
+            return None;
         }
         let mut state = self.lock();
         state.context = context;
         self.belong_to(owner);
-        true
+        Some(state)
     }
 
     /// Renames `stream`, which is about to end, to `ended` wherever the lane refers to it. If it is

@@ -8,13 +8,16 @@
 //!
 //! The library is not told when a stream is destroyed. Once a device has [`MAX_LANES`] lanes, one
 //! that holds no block is reassigned to the next stream, so a program can make and drop streams
-//! without end.
+//! without end. A stream gets its lane locked: no other can take it before it is used. So a thread
+//! that comes too late to a lane was overtaken by one that got in, and threads cannot keep each
+//! other from the last lane.
 
 use std::sync::Arc;
 
 use once_cell::race::OnceBox;
 
-use super::lane::{Lane, LaneKey, Owner};
+use super::lane::{Lane, LaneGuard};
+use super::owner::{LaneKey, Newcomer, Owner};
 use crate::base::DeviceOrdinal;
 use crate::base::lock::{Lock, rank};
 use crate::base::sync::IS_MODEL;
@@ -22,10 +25,14 @@ use crate::base::sync::atomic::{AtomicU32, Ordering};
 use crate::config::Settings;
 use crate::memory::Directory;
 use crate::observe::EventStream;
-use crate::order::Contexts;
 
 /// The most lanes of a device, i.e. streams that hold memory of it at the same time.
-pub(super) const MAX_LANES: usize = if IS_MODEL { 64 } else { 4096 };
+pub(super) const MAX_LANES: usize = match (IS_MODEL, cfg!(test)) {
+    (false, _) => 4096,
+    // Of whole heaps, and of lanes alone, which run out.
+    (true, false) => 64,
+    (true, true) => 16,
+};
 /// Entries of a device's index: at most half are used, and at most half of those stale, so
 /// probes are short and rebuilding is rare.
 const INDEX_ENTRIES: usize = 4 * MAX_LANES;
@@ -126,33 +133,40 @@ impl LaneIndex {
         None
     }
 
-    /// The lane of `owner`: known, made ready for the next stream to come, new, or one that held
-    /// nothing and is reassigned. `None` if there are [`MAX_LANES`] lanes and all hold memory.
+    /// The lane of the newcomer, with its lock held: known, made ready for the next stream to come,
+    /// new, or one that held nothing and is reassigned. `None` if there are [`MAX_LANES`] lanes and
+    /// all hold memory.
     #[cold]
     pub(super) fn find_or_add<'a>(
         &self,
         lanes: &'a Lanes,
-        owner: &Owner,
-        settings: &Settings,
-        contexts: &Contexts,
-    ) -> Option<&'a Lane> {
+        newcomer: &Newcomer<'_>,
+    ) -> Option<(&'a Lane, LaneGuard<'a>)> {
+        let Newcomer { owner, settings, .. } = newcomer;
         let mut used = self.used.lock();
-        if let Some(lane) = self.find(lanes, owner.key) {
-            return Some(lane);
+        while let Some(lane) = self.find(lanes, owner.key) {
+            // Without success if its stream was ended a moment ago: then it is not found again.
+            if let Some(state) = lane.lock_for(owner.key) {
+                return Some((lane, state));
+            }
         }
-        let expected = || lanes.of(self.device).find(|lane| lane.receive(owner));
-        let lane = if let Some(lane) = expected() {
-            lane
+        let locked = |lane: &'a Lane, state: Option<_>| state.map(|state| (lane, state));
+        let all = || lanes.of(self.device);
+        let expected = all().find_map(|lane| locked(lane, lane.receive(owner)));
+        let (lane, state) = if let Some(expected) = expected {
+            expected
         } else if used.lanes < MAX_LANES {
             let lane = lanes.add(self.device, owner, settings)?;
             used.lanes += 1;
-            lane
+            (lane, lane.lock())
         } else {
-            let round = lanes.of(self.device).cycle().skip(used.hand).take(used.lanes);
-            let (steps, lane) =
-                (1..).zip(round).find(|(_, lane)| lane.rekey(owner, settings, contexts))?;
+            let mut round = (1..).zip(all().cycle().skip(used.hand).take(used.lanes));
+            let rekey = |(steps, lane): (usize, &'a Lane)| {
+                locked(lane, lane.rekey(newcomer)).map(|locked| (steps, locked))
+            };
+            let (steps, locked) = round.find_map(rekey)?;
             used.hand = (used.hand + steps) % used.lanes;
-            lane
+            locked
         };
         if (used.entries + 1) * 2 > INDEX_ENTRIES {
             self.rebuild(lanes);
@@ -161,7 +175,7 @@ impl LaneIndex {
             self.insert(lane);
             used.entries += 1;
         }
-        Some(lane)
+        Some((lane, state))
     }
 
     fn insert(&self, lane: &Lane) {

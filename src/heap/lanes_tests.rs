@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use simgpu::{Config, Machine, StoreKind};
 
-use super::lane::{LaneKey, Owner};
+use super::captures::Captures;
 use super::lanes::{LaneIndex, Lanes, MAX_LANES};
+use super::owner::{LaneKey, Newcomer, Owner};
 use super::pools::PoolNumber;
 use crate::base::DeviceOrdinal;
 use crate::base::size::SizeClass;
+use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::config::{PoolType, Settings};
 use crate::driver::simulated::SimulatedDevice;
 use crate::memory::{Directory, Segment};
@@ -20,7 +22,7 @@ const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
 const SEGMENT: Segment = Segment { address: 1 << 40, bytes: 2 << 20, class: SizeClass::Large };
 
 /// The key of the lane for a stream outside of all pools.
-fn common(stream: u64) -> LaneKey {
+pub(super) fn common(stream: u64) -> LaneKey {
     LaneKey { stream: StreamKey(stream), pool: PoolNumber::COMMON }
 }
 
@@ -30,34 +32,41 @@ fn owner(stream: u64) -> Owner {
 }
 
 /// The lanes of two devices, and the index of the first.
-struct House {
-    lanes: Lanes,
-    index: LaneIndex,
+pub(super) struct House {
+    pub(super) lanes: Lanes,
+    pub(super) index: LaneIndex,
     settings: Settings,
-    contexts: Contexts,
+    pub(super) contexts: Contexts,
+    captures: Arc<Captures>,
 }
 
 impl House {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let machine = Machine::new(Config::new(StoreKind::AddressesOnly, 1, 1 << 30)).unwrap();
         Self {
             lanes: Lanes::new(Arc::new(Directory::new()), 2, EventStream::silent()),
             index: LaneIndex::new(DEVICE),
             settings: Settings::default(),
             contexts: Contexts::new(Arc::new(SimulatedDevice::new(machine, 0))),
+            captures: Arc::default(),
         }
     }
 
+    /// The stream `key`, which wants a lane.
+    pub(super) fn newcomer(&self, key: u64) -> Newcomer<'_> {
+        let Self { settings, contexts, captures, .. } = self;
+        Newcomer { owner: owner(key), settings, contexts, captures }
+    }
+
     /// The index of the lane for the stream `key`, which is made if needed.
-    fn lane(&self, key: u64) -> Option<u32> {
-        let Self { lanes, index, settings, contexts } = self;
-        let lane = index.find_or_add(lanes, &owner(key), settings, contexts)?;
+    pub(super) fn lane(&self, key: u64) -> Option<u32> {
+        let (lane, _state) = self.index.find_or_add(&self.lanes, &self.newcomer(key))?;
         assert_eq!(lane.key(), common(key));
         assert_eq!(self.find(key), Some(lane.index));
         Some(lane.index)
     }
 
-    fn find(&self, key: u64) -> Option<u32> {
+    pub(super) fn find(&self, key: u64) -> Option<u32> {
         self.index.find(&self.lanes, common(key)).map(|lane| lane.index)
     }
 
@@ -76,7 +85,7 @@ impl House {
     }
 
     /// Gives the lane a block, so that it is not reassigned.
-    fn occupy(&self, lane: u32) {
+    pub(super) fn occupy(&self, lane: u32) {
         let address = (u64::from(lane) + 1) << 24;
         let segment = Segment { address, bytes: 512, class: SizeClass::Small };
         self.lanes.get(lane).unwrap().lock().blocks.insert(segment);
@@ -128,8 +137,8 @@ fn there_is_an_end_when_all_hold_memory() {
     assert_eq!(house.lane(17), house.find(17), "those there are go on");
     // Another device has lanes of its own.
     let other = LaneIndex::new(DeviceOrdinal(1));
-    let found = other.find_or_add(&house.lanes, &owner(17), &house.settings, &house.contexts);
-    assert_eq!(found.unwrap().device, DeviceOrdinal(1));
+    let found = other.find_or_add(&house.lanes, &house.newcomer(17));
+    assert_eq!(found.unwrap().0.device, DeviceOrdinal(1));
 }
 
 #[test]
@@ -137,12 +146,35 @@ fn a_lane_with_a_request_on_its_way_stays() {
     let house = House::new();
     let lane = house.lanes.get(house.lane(1).unwrap()).unwrap();
     let _ = lane.begin_climb(&mut lane.lock());
-    assert!(!lane.rekey(&owner(2), &house.settings, &house.contexts));
+    assert!(lane.rekey(&house.newcomer(2)).is_none());
     lane.end_climb(true);
     let stale = lane.key();
-    assert!(lane.rekey(&owner(2), &house.settings, &house.contexts));
+    assert!(lane.rekey(&house.newcomer(2)).is_some());
     assert!(lane.lock_for(stale).is_none(), "whoever found it by its old key looks again");
     assert!(lane.lock_for(common(2)).is_some());
+}
+
+#[test]
+fn a_lane_stays_while_its_stream_is_captured() {
+    let house = House::new();
+    let lane = house.lanes.get(house.lane(1).unwrap()).unwrap();
+    house.captures.see(true, |now| lane.set_capturing(now));
+    assert!(lane.rekey(&house.newcomer(2)).is_none());
+    assert!(house.captures.is_any());
+    house.captures.see(false, |now| lane.set_capturing(now));
+    assert!(lane.rekey(&house.newcomer(2)).is_some());
+}
+
+/// Nobody says that a capture ended whose stream is gone.
+#[test]
+fn a_capture_seen_long_ago_keeps_no_lane() {
+    let house = House::new();
+    let lane = house.lanes.get(house.lane(1).unwrap()).unwrap();
+    house.captures.see(true, |now| lane.set_capturing(now));
+    house.captures.grow_old();
+    assert!(lane.rekey(&house.newcomer(2)).is_some());
+    assert!(!lane.was_capturing(), "the other stream's capture is this one's");
+    assert_eq!(house.captures.seen.load(SeqCst), 0);
 }
 
 #[test]
@@ -176,7 +208,8 @@ fn a_lane_reassigned_has_the_strategy_of_its_new_pool() {
         let mut settings = house.settings.clone();
         settings.strategy.pool_type = pool_type;
         settings.max_split_size_bytes = max_split_size_bytes;
-        assert!(lane.rekey(&owner(2), &settings, &house.contexts));
-        assert!(lane.lock().strategy.suits(&settings), "{pool_type:?}");
+        let newcomer = Newcomer { settings: &settings, ..house.newcomer(2) };
+        let state = lane.rekey(&newcomer).unwrap();
+        assert!(state.strategy.suits(&settings), "{pool_type:?}");
     }
 }

@@ -43,6 +43,8 @@ mod kept;
 mod ladder;
 mod lane;
 mod lanes;
+#[cfg(all(test, feature = "shuttle"))]
+mod lanes_models;
 #[cfg(test)]
 mod lanes_tests;
 mod limits;
@@ -50,6 +52,7 @@ mod managed;
 mod notes;
 mod optimize;
 mod own_memory;
+mod owner;
 mod pause;
 mod paused_extent;
 mod peers;

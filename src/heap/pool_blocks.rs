@@ -20,8 +20,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::description::{PartState, Region};
-use super::lane::{Lane, LaneKey, LaneState};
+use super::lane::{Lane, LaneState};
 use super::notes::Handed;
+use super::owner::LaneKey;
 use super::pools::{PoolId, PoolNumber};
 use super::state::{Climb, DeviceHeap, Rung};
 use crate::base::size::{ALIGNMENT_BYTES, SizeClass};

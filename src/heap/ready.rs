@@ -15,7 +15,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::lane::{Lane, LaneKey};
+use super::lane::Lane;
+use super::owner::LaneKey;
 use super::plan::{DeviceModel, DevicePlan};
 use super::pools::PoolNumber;
 use super::state::{Backing, Climb, DeviceHeap, NO_STREAM};
@@ -38,7 +39,8 @@ impl<'a> DeviceHeap<'a> {
     pub(super) fn expect_streams(self, count: usize) -> Result<()> {
         (0..count as u64).try_for_each(|number| {
             let key = LaneKey { stream: StreamKey::of_coming(number), pool: PoolNumber::COMMON };
-            let lane = self.lane(key, StreamHandle::LEGACY)?;
+            let (lane, state) = self.enter(key, StreamHandle::LEGACY)?;
+            drop(state);
             self.coming.lock().push(lane.index);
             Ok(())
         })

@@ -7,24 +7,30 @@ use steps::{Outcome, cargo, run};
 
 use super::Next;
 
-/// Lists in one run of the test, between which the time is looked at.
-const LISTS_AT_ONCE: u64 = 500;
+/// The rounds, with where they go on and how many seeds are taken at once, between which the time is
+/// looked at: lists of one thread, and runs of two or eight.
+const ROUNDS: [(&str, &str, u64); 2] =
+    [("round_of_short_lists", "next_list", 500), ("round_of_threads", "next_threads", 20)];
 
 /// Each step of stream order is left out in turn.
 pub(super) fn omissions() -> Outcome {
     run(&cargo(&["test", "--features", "genesis/ablations", "--test", "order_omissions"]))
 }
 
-/// Lists of random operations, from the first that no earlier run has had.
+/// Lists of random operations and runs of threads in turn, each from the first that no earlier run
+/// has had.
 pub(super) fn run_for(time: Duration) -> Outcome {
-    let (began, next) = (Instant::now(), Next::of("next_list")?);
+    let began = Instant::now();
     while began.elapsed() < time {
-        let first = next.get();
-        let end = first + LISTS_AT_ONCE;
-        let mut test = cargo(&["test", "--test", "random_operations", "--", "--ignored"]);
-        test.extend(["--exact", "round_of_short_lists"]);
-        run(&test.set("GENESIS_TEST_LISTS", format!("{first}..{end}")))?;
-        next.set(end)?;
+        for (round, place, at_once) in ROUNDS {
+            let next = Next::of(place)?;
+            let first = next.get();
+            let end = first + at_once;
+            let mut test = cargo(&["test", "--test", "random_operations", "--", "--ignored"]);
+            test.extend(["--exact", round]);
+            run(&test.set("GENESIS_TEST_LISTS", format!("{first}..{end}")))?;
+            next.set(end)?;
+        }
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 //! | `omissions`: steps of stream order left out, one by one | its end | |
 //! | `models`: threads under drawn schedules, small pieces in every order ([`models`]) | a quarter of the time, and its end | `target/campaign/next_schedule` |
 //! | `sanitizers`: the library's threads under TSan ([`sanitizers`]) | its end | |
-//! | `lists`: random operations, one list for each number of a seed | three eighths of the time | `target/campaign/next_list` |
+//! | `lists`: random operations, a list for each seed, and runs of two or eight threads | three eighths of the time | `target/campaign/next_list`, `next_threads` |
 //! | `fuzzing`: what the library reads, and C calls, guided by coverage | three eighths of the time | `target/fuzz/corpus` |
 //!
 //! What a part needs and this machine lacks is listed at the end. Mutants of the code
