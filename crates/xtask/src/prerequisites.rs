@@ -10,6 +10,10 @@ pub(crate) const OF_THE_LIBRARY: &[&str] = &["valgrind"];
 pub(crate) const OF_THE_PACKAGES: &[&str] = &["cmake", "debhelper", "lintian", "pkg-config"];
 /// What the tests of the page run.
 pub(crate) const OF_THE_PAGE: &[&str] = &["chromium"];
+/// What compares the libraries' interfaces.
+pub(crate) const OF_THE_INTERFACES: &[&str] = &["abigail-tools"];
+/// What compiles for AArch64, and runs that, on another processor.
+pub(crate) const OF_AARCH64: &[&str] = &["g++-aarch64-linux-gnu", "qemu-user"];
 
 /// Installs what any of the tests run and is missing.
 pub(crate) fn install_all() -> Outcome {
@@ -38,9 +42,14 @@ pub(crate) fn install(programs: &[&'static str]) -> Outcome {
 }
 
 fn runs(program: &str) -> bool {
-    // debhelper is many programs; this one can be asked for help outside of a package's sources.
-    let (program, argument) =
-        if program == "debhelper" { ("dh_assistant", "--help") } else { (program, "--version") };
+    let (program, argument) = match program {
+        // Many programs; this one can be asked for help outside of a package's sources.
+        "debhelper" => ("dh_assistant", "--help"),
+        "abigail-tools" => ("abidiff", "--version"),
+        "g++-aarch64-linux-gnu" => ("aarch64-linux-gnu-g++", "--version"),
+        "qemu-user" => ("qemu-aarch64", "--version"),
+        _ => (program, "--version"),
+    };
     let mut command = Command::new(program);
     command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())

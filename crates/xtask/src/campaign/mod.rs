@@ -5,18 +5,31 @@
 //! |---|---|---|
 //! | `omissions`: steps of stream order left out, one by one | its end | |
 //! | `models`: threads under drawn schedules, small pieces in every order ([`models`]) | a quarter of the time, and its end | `target/campaign/next_schedule` |
-//! | `sanitizers`: the library's threads under TSan ([`sanitizers`]) | its end | |
+//! | `interfaces`: the libraries' beside those of the last release ([`interfaces`]) | its end | |
+//! | `dependencies`: known defects, licences and sources of crates ([`dependencies`]) | its end | |
+//! | `oldest`: what ships, by the oldest compiler ([`oldest`]) | its end | |
+//! | `aarch64`: the library on another processor ([`aarch64`]) | its end | |
+//! | `sanitizers`: the library under TSan, ASan and LSan ([`sanitizers`]) | its end | |
+//! | `miri`: what asks nothing of the system, under Miri ([`miri`]) | its end | |
 //! | `lists`: random operations, one list for each number of a seed | three eighths of the time | `target/campaign/next_list` |
 //! | `fuzzing`: what the library reads, and C calls, guided by coverage | three eighths of the time | `target/fuzz/corpus` |
 //!
-//! What a part needs and this machine lacks is listed at the end. Mutants of the code
-//! (`cargo xtask mutants`) take far longer, and are run in shards of their own.
+//! What a part needs and this machine lacks is installed; where that fails, the part is listed at the
+//! end. Mutants of the code (`cargo xtask mutants`) take far longer, and are run in shards of their
+//! own. `cargo xtask coverage` shows what the tests do not run.
 
+mod aarch64;
+mod coverage;
+mod dependencies;
 mod fuzzing;
+mod interfaces;
 mod lists;
+mod miri;
 mod models;
 mod mutants;
+mod oldest;
 mod sanitizers;
+mod toolchains;
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,6 +39,8 @@ use clap::{Args, ValueEnum};
 
 use steps::{Outcome, target_folder};
 
+pub(crate) use coverage::{CoverageArguments, coverage};
+pub(crate) use interfaces::{InterfacesArguments, interfaces};
 pub(crate) use mutants::{MutantsArguments, mutants};
 
 /// A round on two processors.
@@ -52,7 +67,12 @@ impl Default for CampaignArguments {
 enum Part {
     Omissions,
     Models,
+    Interfaces,
+    Dependencies,
+    Oldest,
+    Aarch64,
     Sanitizers,
+    Miri,
     Lists,
     Fuzzing,
 }
@@ -62,8 +82,11 @@ enum Part {
 struct Left(Vec<String>);
 
 impl Left {
-    fn out(&mut self, what: &str, needs: &str) {
-        self.0.push(format!("{what}: needs {needs}"));
+    /// Returns true if what `part` needs was not `installed`; then the part is listed.
+    fn lacks(&mut self, part: &str, installed: Outcome) -> bool {
+        let Err(reason) = installed else { return false };
+        self.0.push(format!("{part}: {reason}"));
+        true
     }
 }
 
@@ -79,7 +102,12 @@ pub(crate) fn run_all(arguments: &CampaignArguments) -> Outcome {
         let outcome = match part {
             Part::Omissions => lists::omissions(),
             Part::Models => models::run_all(time / 4),
-            Part::Sanitizers => sanitizers::run_all(&mut left),
+            Part::Interfaces => interfaces::compare_all(&mut left),
+            Part::Dependencies => dependencies::check(&mut left),
+            Part::Oldest => oldest::check(&mut left),
+            Part::Aarch64 => aarch64::test(&mut left),
+            Part::Sanitizers => sanitizers::sanitize(&mut left),
+            Part::Miri => miri::run_tests(&mut left),
             Part::Lists => lists::run_for(time * 3 / 8),
             Part::Fuzzing => fuzzing::run_for(time * 3 / 8),
         };
