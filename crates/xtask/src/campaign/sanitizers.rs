@@ -18,13 +18,8 @@ const THREAD_OPTIONS: &str = "halt_on_error=1:second_deadlock_stack=1";
 /// How many threads.
 const THREADS: &str = "2,4,8";
 /// What runs under AddressSanitizer beside the C interface.
-const ADDRESSED: [&str; 5] = [
-    "--lib",
-    "--test=random_operations",
-    "--test=heap_conformance",
-    "--test=suballocation",
-    "--test=host_memory",
-];
+const ADDRESSED: [&str; 4] =
+    ["--lib", "--test=random_operations", "--test=heap_conformance", "--test=suballocation"];
 /// The tests with C and C++ programs that are not those of the C interface.
 const WITH_PROGRAMS: [&str; 6] = [
     "--test=debugging",
