@@ -15,8 +15,7 @@
 //! With `GENESIS_DEBUG=all` there are fewer operations, and the log must find nothing.
 //!
 //! The seed comes from `GENESIS_TEST_SEED` or the clock and is printed when a test fails.
-//! `GENESIS_TEST_LISTS=FIRST..END` says which lists the nightly round runs, one for each seed, and
-//! `GENESIS_TEST_THREADS=2,8` how many threads there are at once: first two, then eight.
+//! `GENESIS_TEST_LISTS=FIRST..END` says which lists the nightly round runs, one for each seed.
 
 #[path = "random_operations/list.rs"]
 mod list;
@@ -210,8 +209,8 @@ fn run(pool_type: PoolType, name: &'static str) {
     let rig = succeed(&list, seed.value);
     assert_everything_happened(&rig);
     rig.finish();
-    for threads in thread_counts(tier::some_or_all(&[4], &[2, 4, 8])) {
-        run_threads(&list.header, &mut random, (threads, part_of(THREADS_OPERATIONS)));
+    for threads in tier::some_or_all(&[4][..], &[2, 4, 8]) {
+        run_threads(&list.header, &mut random, (*threads, part_of(THREADS_OPERATIONS)));
     }
 }
 
@@ -233,17 +232,7 @@ fn run_debugged(pool_type: PoolType, name: &'static str) {
         assert!(statistics.out_of_memory_events > 0 || !tier::is_full(), "{statistics:?}");
     }
     rig.finish();
-    for threads in thread_counts(&[4]) {
-        run_threads(&list.header, &mut random, (threads, part_of(DEBUGGED_OPERATIONS)));
-    }
-}
-
-/// How many threads there are at once: those asked for, or `usual`.
-fn thread_counts(usual: &[u64]) -> Vec<u64> {
-    match std::env::var("GENESIS_TEST_THREADS") {
-        Ok(text) => text.split(',').map(|count| count.parse().expect("a number")).collect(),
-        Err(_) => usual.to_vec(),
-    }
+    run_threads(&list.header, &mut random, (4, part_of(DEBUGGED_OPERATIONS)));
 }
 
 /// Several threads at once, with so many operations together.

@@ -13,11 +13,6 @@ use std::{env, fs};
 const TIME_LIMIT_SECONDS: &str = "240";
 /// What a program gets that did not end in time.
 const TIMED_OUT: i32 = 124;
-/// More flags for the compiler, after those of the test: `-fno-sanitize=all` takes its sanitizers
-/// away.
-const FLAGS: &str = "GENESIS_TEST_CFLAGS";
-/// What runs the programs, if this machine's processor does not, such as `qemu-aarch64 -L FOLDER`.
-const RUNNER: &str = "GENESIS_TEST_RUNNER";
 
 /// The language a source is compiled as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +101,7 @@ pub fn compile_by(
         let run_path = format!("-Wl,--disable-new-dtags,-rpath,{library_path}");
         compiler.args(["-L", library_path, "-lgenesis", &run_path]);
     }
-    compiler.args(["-pthread", "-ldl"]).args(words(FLAGS));
+    compiler.args(["-pthread", "-ldl"]);
     let output = compiler.output().expect("a C compiler is installed");
     assert!(output.status.success(), "{source} does not compile:\n{}", text(&output.stderr));
     fs::rename(&unfinished, &program).expect("the program is there");
@@ -117,7 +112,7 @@ pub fn compile_by(
 /// the backend: real bytes in host memory.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", TIME_LIMIT_SECONDS]).args(words(RUNNER)).arg(program);
+    command.args(["--kill-after=5", TIME_LIMIT_SECONDS]).arg(program);
     for (name, _) in env::vars_os() {
         let name_text = name.to_string_lossy();
         if name_text.starts_with("GENESIS_") || name_text.starts_with("MXNET_") {
@@ -126,12 +121,6 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     }
     command.env("GENESIS_BACKEND", "host");
     command
-}
-
-/// The words of an environment variable, of which there may be none.
-fn words(variable: &str) -> Vec<String> {
-    let value = env::var(variable).unwrap_or_default();
-    value.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Runs a command line; it must end with status 0, in time.

@@ -51,7 +51,6 @@ enum Command {
     Campaign(campaign::CampaignArguments),
     Mutants(campaign::MutantsArguments),
     Interfaces(campaign::InterfacesArguments),
-    Coverage(campaign::CoverageArguments),
     /// Install PyTorch, and run its tests on a simulated GPU
     TestTorch {
         /// With the newest release of PyTorch, instead of the one the tests are written for
@@ -137,7 +136,6 @@ fn main() -> ExitCode {
         Command::Campaign(arguments) => campaign::run_all(&arguments),
         Command::Mutants(arguments) => campaign::mutants(&arguments),
         Command::Interfaces(arguments) => campaign::interfaces(&arguments),
-        Command::Coverage(arguments) => campaign::coverage(&arguments),
         Command::TestTorch { newest, arguments } => torch::test(version(newest), &arguments),
         Command::TestPytorchSuite { newest, arguments } => {
             torch::test_suite(version(newest), &arguments)

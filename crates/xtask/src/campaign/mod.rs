@@ -8,18 +8,15 @@
 //! | `interfaces`: the libraries' beside those of the last release ([`interfaces`]) | its end | |
 //! | `dependencies`: known defects, licences and sources of crates ([`dependencies`]) | its end | |
 //! | `oldest`: what ships, by the oldest compiler ([`oldest`]) | its end | |
-//! | `aarch64`: the library on another processor ([`aarch64`]) | its end | |
-//! | `sanitizers`: the library under TSan, ASan and LSan ([`sanitizers`]) | its end | |
+//! | `sanitizers`: the library's threads under TSan ([`sanitizers`]) | its end | |
 //! | `miri`: what asks nothing of the system, under Miri ([`miri`]) | its end | |
 //! | `lists`: random operations, one list for each number of a seed | three eighths of the time | `target/campaign/next_list` |
 //! | `fuzzing`: what the library reads, and C calls, guided by coverage | three eighths of the time | `target/fuzz/corpus` |
 //!
 //! What a part needs and this machine lacks is installed; where that fails, the part is listed at the
 //! end. Mutants of the code (`cargo xtask mutants`) take far longer, and are run in shards of their
-//! own. `cargo xtask coverage` shows what the tests do not run.
+//! own.
 
-mod aarch64;
-mod coverage;
 mod dependencies;
 mod fuzzing;
 mod interfaces;
@@ -39,7 +36,6 @@ use clap::{Args, ValueEnum};
 
 use steps::{Outcome, target_folder};
 
-pub(crate) use coverage::{CoverageArguments, coverage};
 pub(crate) use interfaces::{InterfacesArguments, interfaces};
 pub(crate) use mutants::{MutantsArguments, mutants};
 
@@ -70,7 +66,6 @@ enum Part {
     Interfaces,
     Dependencies,
     Oldest,
-    Aarch64,
     Sanitizers,
     Miri,
     Lists,
@@ -105,8 +100,7 @@ pub(crate) fn run_all(arguments: &CampaignArguments) -> Outcome {
             Part::Interfaces => interfaces::compare_all(&mut left),
             Part::Dependencies => dependencies::check(&mut left),
             Part::Oldest => oldest::check(&mut left),
-            Part::Aarch64 => aarch64::test(&mut left),
-            Part::Sanitizers => sanitizers::sanitize(&mut left),
+            Part::Sanitizers => sanitizers::run_all(&mut left),
             Part::Miri => miri::run_tests(&mut left),
             Part::Lists => lists::run_for(time * 3 / 8),
             Part::Fuzzing => fuzzing::run_for(time * 3 / 8),

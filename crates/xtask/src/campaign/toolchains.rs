@@ -26,15 +26,6 @@ pub(super) fn install(toolchain: &str, components: &[&str]) -> Outcome {
     run(&add)
 }
 
-/// Has rustup install the standard library for `target`, with the usual compiler.
-pub(super) fn install_target(target: &str) -> Outcome {
-    let installed = output(&Step::new("rustup", &["target", "list", "--installed"]));
-    if installed.is_ok_and(|list| list.lines().any(|line| line == target)) {
-        return Ok(());
-    }
-    run(&Step::new("rustup", &["target", "add", target]))
-}
-
 /// Has cargo install `version` of the crate `name`, whose program has its name, below the target
 /// folder; returns the program.
 pub(super) fn program(name: &str, version: &str) -> Result<PathBuf, String> {
