@@ -9,7 +9,6 @@
 //! | `dependencies`: known defects, licences and sources of crates ([`dependencies`]) | its end | |
 //! | `oldest`: what ships, by the oldest compiler ([`oldest`]) | its end | |
 //! | `sanitizers`: the library's threads under TSan ([`sanitizers`]) | its end | |
-//! | `miri`: what asks nothing of the system, under Miri ([`miri`]) | its end | |
 //! | `lists`: random operations, one list for each number of a seed | three eighths of the time | `target/campaign/next_list` |
 //! | `fuzzing`: what the library reads, and C calls, guided by coverage | three eighths of the time | `target/fuzz/corpus` |
 //!
@@ -21,7 +20,6 @@ mod dependencies;
 mod fuzzing;
 mod interfaces;
 mod lists;
-mod miri;
 mod models;
 mod mutants;
 mod oldest;
@@ -67,7 +65,6 @@ enum Part {
     Dependencies,
     Oldest,
     Sanitizers,
-    Miri,
     Lists,
     Fuzzing,
 }
@@ -101,7 +98,6 @@ pub(crate) fn run_all(arguments: &CampaignArguments) -> Outcome {
             Part::Dependencies => dependencies::check(&mut left),
             Part::Oldest => oldest::check(&mut left),
             Part::Sanitizers => sanitizers::run_all(&mut left),
-            Part::Miri => miri::run_tests(&mut left),
             Part::Lists => lists::run_for(time * 3 / 8),
             Part::Fuzzing => fuzzing::run_for(time * 3 / 8),
         };

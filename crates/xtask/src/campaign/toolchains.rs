@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use steps::{Outcome, Step, cargo, output, run, target_folder};
 
-/// The compiler with which sanitizers and Miri run, which only unreleased ones can.
+/// The compiler with which sanitizers run, which only unreleased ones can.
 pub(super) const NIGHTLY: &str = "nightly";
 
 /// Has rustup install the compiler `toolchain`, and those of its `components` that are missing.
