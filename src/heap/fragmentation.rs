@@ -43,15 +43,14 @@ impl DeviceHeap<'_> {
         }
         self.heap.notes.marked(MARK);
         let Held { reserved_bytes, free_bytes, .. } = held;
-        let message = format_args!(
+        self.heap.log.write(LogLevel::Info, &format_args!(
             "device {}: compacted: {} of {} held were free, more than {above} of it; {} returned to \
              the driver",
             self.ordinal,
             Bytes(free_bytes),
             Bytes(reserved_bytes),
             Bytes(released_bytes),
-        );
-        self.heap.log.write(LogLevel::Info, &message);
+        ));
         let callback = self.heap.compactions.get();
         if let Some(callback) = callback {
             callback(self.ordinal, &Compaction { reserved_bytes, free_bytes, released_bytes });

@@ -221,8 +221,10 @@ impl DeviceHeap<'_> {
         let released_bytes = self.backing.release(self, choice);
         if released_bytes > 0 {
             self.heap.notes.of_device(Action::Trim, self.ordinal, released_bytes);
-            let message = format_args!("device {}: released {released_bytes} bytes", self.ordinal);
-            self.heap.log.write(LogLevel::Info, &message);
+            self.heap.log.write(
+                LogLevel::Info,
+                &format_args!("device {}: released {released_bytes} bytes", self.ordinal),
+            );
         }
         released_bytes
     }
@@ -290,8 +292,10 @@ impl DeviceHeap<'_> {
     /// Logs that the driver has refused to take memory back.
     pub(super) fn log_kept_memory(self, error: DriverError) {
         if !error.is_shutdown() {
-            let message = format_args!("device {}: {error}; the memory is kept", self.ordinal);
-            self.heap.log.write(LogLevel::Error, &message);
+            self.heap.log.write(
+                LogLevel::Error,
+                &format_args!("device {}: {error}; the memory is kept", self.ordinal),
+            );
         }
     }
 }

@@ -100,7 +100,7 @@ pub(crate) fn set_callback(callback: Option<Callback>) -> Result<()> {
 fn warn(heap: &Heap, device: DeviceOrdinal, forecast: &Forecast) {
     let Some(outlook) = forecast.outlook else { return };
     let what = if outlook.is_leak { "what stays live" } else { "the peak of a step" };
-    let message = format_args!(
+    heap.log().write(LogLevel::Warn, &format_args!(
         "device {device}: memory runs out in about {:.0} steps, at least {:.0}: {what} grows by {} \
          a step, and {} of {} are left",
         outlook.steps_left,
@@ -108,8 +108,7 @@ fn warn(heap: &Heap, device: DeviceOrdinal, forecast: &Forecast) {
         Bytes(outlook.bytes_per_step as u64),
         Bytes(forecast.possible_bytes.saturating_sub(forecast.peak_bytes)),
         Bytes(forecast.possible_bytes),
-    );
-    heap.log().write(LogLevel::Warn, &message);
+    ));
     let _ = annotate(Action::Mark, Some(MARK));
 }
 

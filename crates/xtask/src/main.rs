@@ -50,6 +50,7 @@ enum Command {
     Nightly,
     Campaign(campaign::CampaignArguments),
     Mutants(campaign::MutantsArguments),
+    Interfaces(campaign::InterfacesArguments),
     /// Install PyTorch, and run its tests on a simulated GPU
     TestTorch {
         /// With the newest release of PyTorch, instead of the one the tests are written for
@@ -134,6 +135,7 @@ fn main() -> ExitCode {
             .and_then(|()| campaign::run_all(&campaign::CampaignArguments::default())),
         Command::Campaign(arguments) => campaign::run_all(&arguments),
         Command::Mutants(arguments) => campaign::mutants(&arguments),
+        Command::Interfaces(arguments) => campaign::interfaces(&arguments),
         Command::TestTorch { newest, arguments } => torch::test(version(newest), &arguments),
         Command::TestPytorchSuite { newest, arguments } => {
             torch::test_suite(version(newest), &arguments)

@@ -12,6 +12,8 @@ pub(crate) const OF_THE_PACKAGES: &[&str] = &["cmake", "debhelper", "pkg-config"
 pub(crate) const OF_THE_NIGHT: &[&str] = &["lintian"];
 /// What the tests of the page run.
 pub(crate) const OF_THE_PAGE: &[&str] = &["chromium"];
+/// What compares the libraries' interfaces.
+pub(crate) const OF_THE_INTERFACES: &[&str] = &["abigail-tools"];
 
 /// Installs what any of the tests run and is missing.
 pub(crate) fn install_all() -> Outcome {
@@ -40,9 +42,12 @@ pub(crate) fn install(programs: &[&'static str]) -> Outcome {
 }
 
 fn runs(program: &str) -> bool {
-    // debhelper is many programs; this one can be asked for help outside of a package's sources.
-    let (program, argument) =
-        if program == "debhelper" { ("dh_assistant", "--help") } else { (program, "--version") };
+    let (program, argument) = match program {
+        // Many programs; this one can be asked for help outside of a package's sources.
+        "debhelper" => ("dh_assistant", "--help"),
+        "abigail-tools" => ("abidiff", "--version"),
+        _ => (program, "--version"),
+    };
     let mut command = Command::new(program);
     command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())

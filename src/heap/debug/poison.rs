@@ -112,9 +112,11 @@ impl DeviceHeap<'_> {
         let requested = held.death.birth.map_or(bytes, |birth| birth.requested_bytes);
         let ordinal = self.ordinal;
         let history = self.heap.history(&held.death, now);
-        let message = format_args!(
-            "device {ordinal}: the block of {requested} bytes at {address:#x} {what}; {history}"
+        self.heap.log.write(
+            LogLevel::Error,
+            &format_args!(
+                "device {ordinal}: the block of {requested} bytes at {address:#x} {what}; {history}"
+            ),
         );
-        self.heap.log.write(LogLevel::Error, &message);
     }
 }

@@ -110,9 +110,10 @@ impl Extents {
         let dearness = prices.dearness();
         if prices.is_news() {
             let [least, most] = extent_sizes(dearness).map(Bytes);
-            let message =
-                format_args!("device {}: {prices}; extents of {least} to {most}", device.ordinal);
-            device.heap.log.write(LogLevel::Info, &message);
+            device.heap.log.write(
+                LogLevel::Info,
+                &format_args!("device {}: {prices}; extents of {least} to {most}", device.ordinal),
+            );
         }
         match self.policy {
             ElasticPolicy::Balanced if Part::KnownPrices.is_in() => dearness,

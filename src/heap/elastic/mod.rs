@@ -375,8 +375,10 @@ impl Extents {
             // Not piece by piece, only to be given back.
             return Err(Refusal::Limit);
         }
-        let message = format_args!("device {}: {bytes} bytes more", device.ordinal);
-        device.heap.log.write(LogLevel::Debug, &message);
+        device
+            .heap
+            .log
+            .write(LogLevel::Debug, &format_args!("device {}: {bytes} bytes more", device.ordinal));
         let class = SizeClass::of(block_bytes);
         let communication = device.pools.communication(climb.lane.pool());
         for &bytes in sizes {

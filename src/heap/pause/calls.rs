@@ -389,8 +389,10 @@ impl Heap {
         let mut pieces = self.pieces(chosen);
         pieces.retain(|piece| piece.record.contents.is_in_memory());
         if let Err(error) = pieces.iter().try_for_each(Piece::map) {
-            let message = format_args!("{error}; the tag stays paused, with its memory held");
-            self.log.write(LogLevel::Error, &message);
+            self.log.write(
+                LogLevel::Error,
+                &format_args!("{error}; the tag stays paused, with its memory held"),
+            );
             return;
         }
         bring_home(&pieces);

@@ -300,8 +300,10 @@ impl DeviceHeap<'_> {
             self.waste.lock().push(place);
             if !error.is_shutdown() {
                 let ordinal = self.ordinal;
-                let message = format_args!("device {ordinal}: {error}; it stays page-locked");
-                self.heap.log.write(LogLevel::Error, &message);
+                self.heap.log.write(
+                    LogLevel::Error,
+                    &format_args!("device {ordinal}: {error}; it stays page-locked"),
+                );
             }
         }
     }

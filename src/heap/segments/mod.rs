@@ -109,8 +109,10 @@ impl Segments {
     fn serve_from_driver(&self, climb: &Climb<'_>, segment_bytes: u64) -> Rung {
         let device = climb.device;
         let class = SizeClass::of(climb.block_bytes);
-        let message = format_args!("device {}: {segment_bytes} bytes more", device.ordinal);
-        device.heap.log.write(LogLevel::Debug, &message);
+        device.heap.log.write(
+            LogLevel::Debug,
+            &format_args!("device {}: {segment_bytes} bytes more", device.ordinal),
+        );
         let wanted = (segment_bytes, class);
         let charge = climb.charge_pool(segment_bytes)?;
         match blocking(|| self.store.acquire(&device.ledger, wanted, climb.stream)) {

@@ -5,18 +5,26 @@
 //! |---|---|---|
 //! | `omissions`: steps of stream order left out, one by one | its end | |
 //! | `models`: threads under drawn schedules, small pieces in every order ([`models`]) | a quarter of the time, and its end | `target/campaign/next_schedule` |
+//! | `interfaces`: the libraries' beside those of the last release ([`interfaces`]) | its end | |
+//! | `dependencies`: known defects, licences and sources of crates ([`dependencies`]) | its end | |
+//! | `oldest`: what ships, by the oldest compiler ([`oldest`]) | its end | |
 //! | `sanitizers`: the library's threads under TSan ([`sanitizers`]) | its end | |
 //! | `lists`: random operations, a list for each seed, and runs of two or eight threads | three eighths of the time | `target/campaign/next_list`, `next_threads` |
 //! | `fuzzing`: what the library reads, and C calls, guided by coverage | three eighths of the time | `target/fuzz/corpus` |
 //!
-//! What a part needs and this machine lacks is listed at the end. Mutants of the code
-//! (`cargo xtask mutants`) take far longer, and are run in shards of their own.
+//! What a part needs and this machine lacks is installed; where that fails, the part is listed at the
+//! end. Mutants of the code (`cargo xtask mutants`) take far longer, and are run in shards of their
+//! own.
 
+mod dependencies;
 mod fuzzing;
+mod interfaces;
 mod lists;
 mod models;
 mod mutants;
+mod oldest;
 mod sanitizers;
+mod toolchains;
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,6 +34,7 @@ use clap::{Args, ValueEnum};
 
 use steps::{Outcome, target_folder};
 
+pub(crate) use interfaces::{InterfacesArguments, interfaces};
 pub(crate) use mutants::{MutantsArguments, mutants};
 
 /// A round on two processors.
@@ -52,6 +61,9 @@ impl Default for CampaignArguments {
 enum Part {
     Omissions,
     Models,
+    Interfaces,
+    Dependencies,
+    Oldest,
     Sanitizers,
     Lists,
     Fuzzing,
@@ -62,8 +74,11 @@ enum Part {
 struct Left(Vec<String>);
 
 impl Left {
-    fn out(&mut self, what: &str, needs: &str) {
-        self.0.push(format!("{what}: needs {needs}"));
+    /// Returns true if what `part` needs was not `installed`; then the part is listed.
+    fn lacks(&mut self, part: &str, installed: Outcome) -> bool {
+        let Err(reason) = installed else { return false };
+        self.0.push(format!("{part}: {reason}"));
+        true
     }
 }
 
@@ -79,6 +94,9 @@ pub(crate) fn run_all(arguments: &CampaignArguments) -> Outcome {
         let outcome = match part {
             Part::Omissions => lists::omissions(),
             Part::Models => models::run_all(time / 4),
+            Part::Interfaces => interfaces::compare_all(&mut left),
+            Part::Dependencies => dependencies::check(&mut left),
+            Part::Oldest => oldest::check(&mut left),
             Part::Sanitizers => sanitizers::run_all(&mut left),
             Part::Lists => lists::run_for(time * 3 / 8),
             Part::Fuzzing => fuzzing::run_for(time * 3 / 8),

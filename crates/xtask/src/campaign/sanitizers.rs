@@ -5,20 +5,17 @@
 //! The C and C++ programs are under AddressSanitizer, LeakSanitizer and
 //! UndefinedBehaviorSanitizer on every change (`tests/c_interface.rs`).
 
-use std::path::Path;
-
-use steps::{Outcome, Step, output, run};
+use steps::{Outcome, Step, run};
 
 use super::fuzzing::TARGET;
-use super::{Left, folder};
+use super::{Left, folder, toolchains};
 
 /// The first race or wrong order of locks ends the program.
 const OPTIONS: &str = "halt_on_error=1:second_deadlock_stack=1";
 
 /// Runs random operations by several threads under each strategy.
 pub(super) fn run_all(left: &mut Left) -> Outcome {
-    if !has_sources() {
-        left.out("sanitizers", "a nightly compiler and its component rust-src");
+    if left.lacks("sanitizers", toolchains::install(toolchains::NIGHTLY, &["rust-src"])) {
         return Ok(());
     }
     let mut test = Step::new("cargo", &["+nightly", "test", "-Zbuild-std", "--package=genesis"]);
@@ -26,11 +23,4 @@ pub(super) fn run_all(left: &mut Left) -> Outcome {
     test.extend([folder("sanitized-thread")?]);
     test.extend(["--test=random_operations"]);
     run(&test.set("RUSTFLAGS", "-Zsanitizer=thread").set("TSAN_OPTIONS", OPTIONS))
-}
-
-fn has_sources() -> bool {
-    let nightly = Step::new("rustc", &["+nightly", "--print", "sysroot"]);
-    output(&nightly).is_ok_and(|sysroot| {
-        Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library").is_dir()
-    })
 }

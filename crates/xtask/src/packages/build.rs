@@ -139,7 +139,7 @@ fn shared(profile: Profile) -> Result<PathBuf, String> {
 }
 
 /// The names in the map, which are those that end a line with a semicolon.
-fn exported() -> Result<Vec<String>, String> {
+pub(crate) fn exported() -> Result<Vec<String>, String> {
     let map = root().join(MAP);
     let map = fs::read_to_string(&map).map_err(failed(&map))?;
     let names = map.lines().filter_map(|line| line.trim().strip_suffix(';'));

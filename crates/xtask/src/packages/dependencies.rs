@@ -9,8 +9,9 @@ use steps::{cargo, output, root};
 
 use super::files::failed;
 
-/// Where the walk begins.
-const ROOTS: [&str; 4] = ["genesis", "genesis-cli", "genesis-preload", "cumem-allocator"];
+/// What ships, but for `genesis-static`, which is `genesis` once more. The walk begins here.
+pub(crate) const SHIPPED: [&str; 4] =
+    ["genesis", "genesis-cli", "genesis-preload", "cumem-allocator"];
 
 /// A crate.
 #[derive(Debug)]
@@ -82,9 +83,9 @@ fn linked(edge: &Value) -> Option<&str> {
     items(&edge["dep_kinds"]).any(|kind| kind["kind"].is_null()).then(|| text(edge, "pkg"))
 }
 
-/// The ids of [`ROOTS`] and of everything they use, directly or not.
+/// The ids of [`SHIPPED`] and of everything they use, directly or not.
 fn reached<'a>(packages: &[&'a Value], uses: &Uses<'a>) -> BTreeSet<&'a str> {
-    let roots = packages.iter().filter(|package| ROOTS.contains(&text(package, "name")));
+    let roots = packages.iter().filter(|package| SHIPPED.contains(&text(package, "name")));
     let mut open: Vec<&str> = roots.map(|package| text(package, "id")).collect();
     let mut found = BTreeSet::new();
     while let Some(id) = open.pop() {

@@ -29,6 +29,8 @@ mod tree;
 mod version;
 mod wheel;
 
+pub(crate) use build::exported;
+pub(crate) use dependencies::SHIPPED;
 pub(crate) use dist::dist;
 pub(crate) use install::{InstallArguments, UninstallArguments, install, uninstall};
 pub(crate) use test::test;
