@@ -5,7 +5,8 @@ Endings, each after the device is idle:
 ``freed``  the program has freed everything: nothing is live in Genesis; what Genesis holds from
            the driver is, to the byte or the page, what the driver has handed out; and after
            emptying the cache that is nothing. Nothing is left for Python to free, so the process
-           ends without that (:func:`support.processes.exit_without_python`).
+           ends without that (:func:`support.processes.exit_without_python`), and without PyTorch's
+           destructors (:func:`support.processes.skip_destructors`).
 ``live``   blocks may be live, also while the process exits; what Genesis holds is, to the byte,
            what the driver has handed out.
 ``any``    nothing is checked: for programs that never reach the device.
@@ -37,6 +38,8 @@ def main(arguments: dict[str, Any]) -> None:
     torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_cudnn_sdp(False)
     function = processes.load(arguments["file"], arguments["function"])
+    if arguments["ending"] == "freed":
+        processes.skip_destructors()
     with mode(arguments["mode"]):
         value = function()
     Path(arguments["result"]).write_text(json.dumps(value))
