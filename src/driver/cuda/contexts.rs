@@ -12,8 +12,8 @@ use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{Call, Device, Result};
 
 impl CudaDevice {
-    /// The same driver in another context, of device `ordinal`. It is returned as a pointer, because
-    /// an `Option` of the device itself is some kilobytes to move, even where it is `None`.
+    /// The same driver in another context, of device `ordinal`. It is returned as a pointer: an
+    /// `Option` of the device itself is some kilobytes to move, even where it is `None`.
     fn in_context(
         &self,
         ordinal: DeviceOrdinal,

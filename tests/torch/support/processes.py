@@ -180,8 +180,8 @@ def load(file: str, name: str) -> Callable[[], Any]:
 
 def skip_destructors() -> None:
     """Lets the process end once the exit functions that C is told from now on have run: Genesis's
-    and simcuda's. PyTorch was imported before, so its destructors are not run: they remove thousands
-    of operators one by one, from tables in memory that a forked child must first copy."""
+    and simcuda's. PyTorch was imported before, so its destructors are not run: they remove
+    thousands of operators one by one, from tables in memory that a forked child must first copy."""
     c = ctypes.CDLL(None)
     # Called last first: what C has not written yet is, and then the process ends with its status.
     c.on_exit(c._exit, None)
