@@ -234,6 +234,7 @@ fn lint_rust() -> Outcome {
 
 /// A program of its own, so that building this one takes no time for charts and replays.
 fn peers(arguments: &[String]) -> Outcome {
+    prerequisites::install(prerequisites::OF_THE_PEERS)?;
     let mut peers = cargo(&["run", "--quiet", "--package", "genesis-peers", "--"]);
     peers.extend(arguments);
     run(&peers)

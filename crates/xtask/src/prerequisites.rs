@@ -15,6 +15,9 @@ pub(crate) const OF_THE_PAGE: &[&str] = &["chromium"];
 /// What compares the libraries' interfaces.
 pub(crate) const OF_THE_INTERFACES: &[&str] = &["abigail-tools"];
 
+/// What `cargo xtask peers` measures beside PyTorch's and RMM's allocators, which it fetches itself.
+pub(crate) const OF_THE_PEERS: &[&str] = &["libmimalloc-dev"];
+
 /// Installs what any of the tests run and is missing.
 pub(crate) fn install_all() -> Outcome {
     install(&[OF_THE_LIBRARY, OF_THE_PACKAGES, OF_THE_PAGE].concat())
@@ -42,13 +45,17 @@ pub(crate) fn install(programs: &[&'static str]) -> Outcome {
 }
 
 fn runs(program: &str) -> bool {
-    let (program, argument) = match program {
+    let (program, arguments): (_, &[&str]) = match program {
         // Many programs; this one can be asked for help outside of a package's sources.
-        "debhelper" => ("dh_assistant", "--help"),
-        "abigail-tools" => ("abidiff", "--version"),
-        _ => (program, "--version"),
+        "debhelper" => ("dh_assistant", &["--help"]),
+        "abigail-tools" => ("abidiff", &["--version"]),
+        // A library, which programs can be linked with.
+        "libmimalloc-dev" => {
+            ("cc", &["-shared", "-x", "c", "/dev/null", "-lmimalloc", "-o", "/dev/null"])
+        }
+        _ => (program, &["--version"]),
     };
     let mut command = Command::new(program);
-    command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
