@@ -78,9 +78,9 @@ const LIMITED_POOL: PoolId = PoolId(50, 51);
 const UNKNOWN: Code = Code(12345);
 const SHUT_DOWN: Code = Code(4);
 /// On every change, the calls of each kind that fail in all ways: the first so many.
-const FIRST_CALLS: u64 = 4;
+const FIRST_CALLS: u64 = 3;
 /// And the most of the later ones, each of which fails in one of the ways.
-const LATER_CALLS: u64 = 12;
+const LATER_CALLS: u64 = 8;
 
 #[test]
 fn naive() {

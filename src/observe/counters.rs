@@ -301,6 +301,12 @@ impl LaneCounters {
         self.held_bytes.store(bytes, Relaxed);
     }
 
+    /// Returns true if a block of the lane has memory. Otherwise all its levels are 0, and it gets
+    /// memory before it changes them: the watermarks are refreshed then.
+    fn is_in_use(&self) -> bool {
+        self.held_bytes.load(Relaxed) > 0
+    }
+
     /// The lane's free bytes: exact if no other thread changes the lane meanwhile.
     pub fn inactive_bytes(&self) -> u64 {
         self.snapshot().inactive
@@ -365,9 +371,10 @@ pub struct Peaks {
     levels: Snapshot,
     /// The most bytes of live blocks ever; never reset.
     pub most_allocated: u64,
-    /// By lane, the levels that were last added up. Watermarks are set from these and not from the
-    /// lane's present levels; otherwise the shares could add up to more than the room.
-    seen: Vec<Snapshot>,
+    /// The lanes that were last added up, by their number among all, with their levels. Watermarks
+    /// are set from these and not from the lane's present levels; otherwise the shares could add up
+    /// to more than the room. A lane without memory gets no share: a program may have thousands.
+    seen: Vec<(usize, Snapshot)>,
 }
 
 impl Peaks {
@@ -387,7 +394,7 @@ impl Peaks {
             let sums = self.add_up(lanes.clone(), outside);
             fence(SeqCst);
             // A lane alone has the whole room, wherever it is just now.
-            if self.seen.len() < 2 || !lanes.clone().any(LaneCounters::is_beyond) {
+            if self.seen.len() < 2 || !self.seen_of(lanes.clone()).any(|(lane, _)| lane.is_beyond()) {
                 return sums;
             }
         }
@@ -400,8 +407,9 @@ impl Peaks {
         outside: Outside,
     ) -> Snapshot {
         self.seen.clear();
-        self.seen.extend(lanes.clone().map(LaneCounters::snapshot));
-        let mut sums: Snapshot = self.seen.iter().copied().sum();
+        let in_use = lanes.clone().enumerate().filter(|(_, lane)| lane.is_in_use());
+        self.seen.extend(in_use.map(|(number, lane)| (number, lane.snapshot())));
+        let mut sums: Snapshot = self.seen.iter().map(|&(_, levels)| levels).sum();
         sums.inactive += outside.inactive_bytes;
         self.levels = self.levels.zip(sums, u64::max);
         self.most_allocated = self.most_allocated.max(sums.all.allocated);
@@ -412,10 +420,22 @@ impl Peaks {
             0 | 1 => room,
             lane_count => room.zip(room, |room, _| room / lane_count),
         };
-        for (lane, levels) in lanes.zip(&self.seen) {
+        for (lane, levels) in self.seen_of(lanes) {
             lane.set_watermarks(levels, &share);
         }
         sums
+    }
+
+    /// Those of `lanes` that were last added up, each with its levels then.
+    fn seen_of<'a>(
+        &self,
+        lanes: impl Iterator<Item = &'a LaneCounters>,
+    ) -> impl Iterator<Item = (&'a LaneCounters, &Snapshot)> {
+        let mut seen = self.seen.iter().peekable();
+        lanes.enumerate().filter_map(move |(number, lane)| {
+            let (_, levels) = seen.next_if(|(seen, _)| *seen == number)?;
+            Some((lane, levels))
+        })
     }
 
     /// Resets the peaks to the sums over `lanes`.

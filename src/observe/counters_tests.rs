@@ -110,6 +110,30 @@ fn a_block_that_becomes_ready_does_not_raise_the_ceiling_of_live_blocks() {
     assert_eq!(allocate(), Watermark::Crossed, "five are live");
 }
 
+/// Streams that have given all their memory back take no room from the others.
+#[test]
+fn a_lane_without_memory_gets_no_share() {
+    let lanes = [LaneCounters::new(), LaneCounters::new(), LaneCounters::new()];
+    let mut peaks = Peaks::default();
+    let allocate = || lanes[1].on_allocate(SizeClass::Small, 512, 512);
+    let free = || lanes[1].on_free(SizeClass::Small, 512, 512);
+    lanes[1].set_held_bytes(64 * 512);
+    let mut room = || {
+        let _ = peaks.refresh(lanes.iter(), NOTHING);
+        let within = (0..64).take_while(|_| allocate() == Watermark::Within).count();
+        (0..=within).for_each(|_| drop(free()));
+        within
+    };
+    (0..12).for_each(|_| drop(allocate()));
+    assert_eq!(room(), 0, "this is the peak");
+    (0..12).for_each(|_| drop(free()));
+    assert_eq!(room(), 12, "all that was live before");
+    lanes[0].set_held_bytes(512);
+    assert_eq!(room(), 6, "half of it");
+    lanes[0].set_held_bytes(0);
+    assert_eq!(room(), 12);
+}
+
 /// Operations of a lane while the watermarks are set count against its share.
 #[test]
 fn operations_during_a_refresh_do_not_make_room() {

@@ -18,7 +18,7 @@ const LIVE_BYTES: u64 = 224 * MIB;
 /// A device whose streams are done with everything at once.
 #[test]
 fn sizes_that_never_repeat() {
-    let cycles = tier::some_or_all(30_000, 100_000);
+    let cycles = tier::some_or_all(15_000, 100_000);
     Churn::new(&[A], Progress::Automatic).run_and_judge(cycles, 0);
 }
 
@@ -26,13 +26,15 @@ fn sizes_that_never_repeat() {
 /// about one request in six.
 #[test]
 fn sizes_that_never_repeat_on_two_streams() {
-    Churn::new(&[A, B], Progress::Automatic).run_and_judge(30_000, 7_500);
+    let cycles = tier::some_or_all(15_000, 30_000);
+    Churn::new(&[A, B], Progress::Automatic).run_and_judge(cycles, cycles as u64 / 4);
 }
 
 /// Streams that are always behind the host, so that the latest event is never complete.
 #[test]
 fn streams_that_lag_behind() {
-    Churn::new(&[A, B], Progress::Manual).run_and_judge(30_000, 7_500);
+    let cycles = tier::some_or_all(15_000, 30_000);
+    Churn::new(&[A, B], Progress::Manual).run_and_judge(cycles, cycles as u64 / 4);
 }
 
 /// Extents are not made one by one until the device is full, only to be given back.
