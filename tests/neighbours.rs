@@ -11,6 +11,8 @@ mod giving;
 mod killed;
 #[path = "neighbours/limits.rs"]
 mod limits;
+#[path = "neighbours/managed.rs"]
+mod managed;
 #[path = "support/on_simcuda.rs"]
 mod on_simcuda;
 #[path = "sharing/peer.rs"]

@@ -17,6 +17,8 @@ use std::ptr;
 
 use genesis::base::Status;
 use genesis::config::PoolType;
+use genesis_profile::json;
+use genesis_profile::model::{Action, Event};
 use programs::Language::C99;
 use programs::{command, compile, compiler, library_folder, run, run_silently, sources, text};
 
@@ -327,6 +329,24 @@ fn without_a_driver_cuda_is_an_error() {
     assert!(said[1..].iter().all(|line| line.contains(&status)), "{said:?}");
     assert_eq!(errors.len(), 1, "{errors:?}");
     assert!(errors[0].starts_with("genesis: libcuda.so.1"), "{errors:?}");
+}
+
+/// What the environment asks for begins with the first allocation.
+#[test]
+fn what_is_annotated_before_the_first_allocation_is_in_the_profile() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("first_call.json");
+    let mut command = command(program("first_call", "first_call.c"));
+    run_silently(command.env("GENESIS_BACKEND", "sim").env("GENESIS_PROFILE", &path));
+    let profile = json::read(&std::fs::read(&path).unwrap()).unwrap();
+    let is_annotation = |event: &&Event| {
+        matches!(event.action, Action::RangePush | Action::RangePop | Action::Mark)
+    };
+    let said = profile.history.events.iter().filter(is_annotation);
+    let said: Vec<(Action, &str)> =
+        said.map(|event| (event.action, profile.names[event.name as usize].as_str())).collect();
+    let [setup, begin] = [(Action::RangePush, "setup"), (Action::Mark, "begin")];
+    assert_eq!(said[..2], [setup, begin]);
+    assert_eq!((said.len(), said[2].0, said[3]), (4, Action::RangePop, (Action::Mark, "end")));
 }
 
 /// What a process says of a pause that takes longer than a second: on a terminal, or not.

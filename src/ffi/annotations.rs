@@ -1,6 +1,6 @@
 //! Annotations, with which a program names its phases for profiles. Ranges such as "forward" nest
-//! within a thread; marks such as "step 12" are moments. A call costs one load while the stream of
-//! events has no consumer.
+//! within a thread; marks such as "step 12" are moments. A call costs two loads while the
+//! stream of events has no consumer.
 
 use std::ffi::c_char;
 

@@ -9,7 +9,7 @@ use super::captures::Captures;
 use super::choice::Choice;
 use super::lane::{Lane, LaneGuard, LaneState};
 use super::lanes::{LaneIndex, MAX_LANES};
-use super::managed::beyond_bytes;
+use super::managed::{beyond_bytes, not_shared};
 use super::owner::{LaneKey, Newcomer, Owner};
 use super::pool_memory::Segments;
 use super::pools::{PoolNumber, Pools};
@@ -59,7 +59,10 @@ impl DeviceState {
             Some(bytes) => total_bytes.saturating_add(bytes),
             None => outer_limit_bytes,
         };
-        let neighbours = join(&*driver, &settings, messages);
+        let neighbours = match beyond_bytes {
+            Some(_) => not_shared(ordinal, &settings, messages),
+            None => join(&*driver, &settings, messages),
+        };
         let device = Self {
             ordinal,
             name: driver.name(),

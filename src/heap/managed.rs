@@ -11,6 +11,9 @@
 //! What is live, or beyond the device in sum, is the driver's to place; a program helps by advice
 //! and prefetches of its own.
 //!
+//! Processes that share the device (`GENESIS_SHARE`) are not told of it. Counted there, it could be no
+//! more than they leave, and they would be told that nothing is left where the driver evicts for them.
+//!
 //! Memory that is mapped cannot be managed, so there are segments and no extents: under Elastic, the
 //! strategy is Caching. Everything else is as for all segments: the driver waits for work when it
 //! takes one back.
@@ -24,7 +27,7 @@ use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle, blocking};
 use crate::config::{LogLevel, Oversubscription, PoolType, Settings};
 use crate::driver::host::HostMemory;
 use crate::driver::{Advice, Device, Location};
-use crate::memory::SegmentStore;
+use crate::memory::{Neighbours, SegmentStore};
 
 /// How much of the machine's memory managed memory may use unless the user says.
 const HOST_PART: u64 = 2;
@@ -55,6 +58,19 @@ pub(super) fn beyond_bytes(
     let message = format!("device {ordinal}: managed memory, {} beyond its own", Bytes(bytes));
     messages.push((LogLevel::Info, message + instead));
     Ok(Some(bytes))
+}
+
+/// Managed memory has no neighbours; says so if `settings` ask for them.
+pub(super) fn not_shared(
+    ordinal: DeviceOrdinal,
+    settings: &Settings,
+    messages: &mut Messages,
+) -> Option<Arc<dyn Neighbours>> {
+    if settings.share.is_some() {
+        let message = "managed memory is in no register: the driver evicts it for others";
+        messages.push((LogLevel::Warn, format!("device {ordinal}: GENESIS_SHARE: {message}")));
+    }
+    None
 }
 
 impl DeviceHeap<'_> {

@@ -4,6 +4,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `mod` | the heap of the process, its options, log and stream of events |
+//! | `annotations` | the names that a program gives its phases |
 //! | `host` | the heaps of host memory |
 //! | `host_growth` | the thread that takes host memory beforehand |
 //! | `memory` | both as sources of arenas, pools and tiers |
@@ -26,6 +27,7 @@
 //!
 //! Every call refuses to run in a forked child (`process::fork`).
 
+mod annotations;
 mod description;
 mod files;
 pub(crate) mod forecast;
@@ -44,13 +46,14 @@ pub(crate) mod sharing;
 
 use std::sync::Arc;
 
+pub(crate) use annotations::annotate;
 use once_cell::sync::{Lazy, OnceCell};
 
+use crate::base::Result;
 use crate::base::lock::{Lock, rank};
-use crate::base::{DeviceOrdinal, Result, thread};
 use crate::config::{self, LogLevel, Settings};
 use crate::heap::{Heap, Surroundings};
-use crate::observe::{Action, Event, EventStream, Log};
+use crate::observe::{EventStream, Log};
 use crate::process::fork;
 use crate::{callsite, driver};
 
@@ -85,6 +88,7 @@ fn heap_slow() -> Result<&'static Heap> {
         profile::profile_as_set(heap);
         plan::follow(heap);
         publish::follow(heap);
+        annotations::pass_on();
     }
     // Only now, because the receiver of a message may call the library.
     for (level, message) in messages {
@@ -197,15 +201,4 @@ fn record(settings: &Settings, messages: &mut Vec<(LogLevel, String)>) {
 fn keep_panics_quiet() {
     #[cfg(not(test))]
     std::panic::set_hook(Box::new(|_| {}));
-}
-
-/// Notes the annotation `action`, if the stream of events has a consumer.
-pub(crate) fn annotate(action: Action, name: Option<&str>) -> Result<()> {
-    fork::refuse_child()?;
-    if EVENTS.is_on() {
-        let name = name.map_or(0, |name| EVENTS.names().number(name));
-        let stream = thread::number();
-        EVENTS.note(Event { name, stream, ..Event::new(action, DeviceOrdinal(0)) });
-    }
-    Ok(())
 }

@@ -19,14 +19,14 @@
 //!
 //! **Lifetimes.** Domains and registered strings are passed out as pointers and live as long as the
 //! process. Equal ones are the same object, so a program that makes them repeatedly does not grow.
-//! While the stream of events has no consumer, a range costs one test.
+//! While the stream of events has no consumer, a range costs two tests.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::EVENTS;
+use super::annotations;
 use crate::base::lock::{Lock, rank};
 use crate::observe::Action;
 
@@ -268,13 +268,14 @@ unsafe extern "C" fn domain_create_wide(name: *const WideChar) -> *const Domain 
     guarded(|| domain(&unsafe { wide(name) }))
 }
 
-/// Notes an annotation if `name` returns a name and the stream of events has a consumer. Failures
+/// Notes an annotation if `name` returns a name and it may be heard. Failures
 /// are ignored: NVTX has no errors, and a profile without a range is still valid.
 fn annotate(action: Action, name: impl FnOnce() -> Option<String>) {
-    if EVENTS.is_on() {
+    if annotations::are_wanted() {
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            name()
-                .map(|name| super::annotate(action, (action != Action::RangePop).then_some(&*name)))
+            name().map(|name| {
+                annotations::annotate(action, (action != Action::RangePop).then_some(&*name))
+            })
         }));
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct DeviceArguments {
     /// The device implementation: sim, host or cuda
     #[arg(long, default_value = "sim")]
     backend: String,
-    /// The memory of each simulated device, such as 24GiB [default: 80GiB]
+    /// The memory of each simulated device, such as 24GiB, which 24GB means too [default: 80GiB]
     #[arg(long, value_name = "BYTES")]
     device_memory: Option<String>,
     /// The most memory that may be reserved on each device
