@@ -247,6 +247,16 @@ fn a_lane_reassigned_while_it_stood_in_the_queue_is_not_taken_from_it() {
     assert_eq!(house.find(10_000), Some(15));
 }
 
+/// As when it is reassigned after its stream's end, before it is put into the queue.
+#[test]
+fn a_lane_in_the_queue_that_is_not_left_stays() {
+    let house = House::new();
+    let lane = house.lane(1).unwrap();
+    house.index.add_left(lane);
+    assert_eq!(house.lane(2), Some(lane + 1));
+    assert_eq!(house.find(1), Some(lane));
+}
+
 #[test]
 fn an_ended_stream_without_memory_gives_its_event_back() {
     let house = House::new();
