@@ -15,6 +15,9 @@ pub(crate) const OF_THE_PAGE: &[&str] = &["chromium"];
 /// What compares the libraries' interfaces.
 pub(crate) const OF_THE_INTERFACES: &[&str] = &["abigail-tools"];
 
+/// What compiles for AArch64, and runs that.
+pub(crate) const OF_AARCH64: &[&str] = &["g++-aarch64-linux-gnu", "qemu-user"];
+
 /// Installs what any of the tests run and is missing.
 pub(crate) fn install_all() -> Outcome {
     install(&[OF_THE_LIBRARY, OF_THE_PACKAGES, OF_THE_PAGE].concat())
@@ -46,6 +49,8 @@ fn runs(program: &str) -> bool {
         // Many programs; this one can be asked for help outside of a package's sources.
         "debhelper" => ("dh_assistant", "--help"),
         "abigail-tools" => ("abidiff", "--version"),
+        "g++-aarch64-linux-gnu" => ("aarch64-linux-gnu-g++", "--version"),
+        "qemu-user" => ("qemu-aarch64", "--version"),
         _ => (program, "--version"),
     };
     let mut command = Command::new(program);

@@ -9,13 +9,16 @@
 //! | `dependencies`: known defects, licences and sources of crates ([`dependencies`]) | its end | |
 //! | `oldest`: what ships, by the oldest compiler ([`oldest`]) | its end | |
 //! | `sanitizers`: the library's threads under TSan ([`sanitizers`]) | its end | |
-//! | `lists`: random operations, a list for each seed, and runs of two or eight threads | three eighths of the time | `target/campaign/next_list`, `next_threads` |
-//! | `fuzzing`: what the library reads, and C calls, guided by coverage | three eighths of the time | `target/fuzz/corpus` |
+//! | `aarch64`: tests on another processor, by qemu-user ([`aarch64`]) | its end | |
+//! | `soak`: recorded programs again and again, whose heap must not grow ([`soak`]) | an eighth of the time | |
+//! | `lists`: random operations, a list for each seed, and runs of two or eight threads | five sixteenths of the time | `target/campaign/next_list`, `next_threads` |
+//! | `fuzzing`: what the library reads, and C calls, guided by coverage | five sixteenths of the time | `target/fuzz/corpus` |
 //!
 //! What a part needs and this machine lacks is installed; where that fails, the part is listed at the
 //! end. Mutants of the code (`cargo xtask mutants`) take far longer, and are run in shards of their
 //! own.
 
+mod aarch64;
 mod dependencies;
 mod fuzzing;
 mod interfaces;
@@ -24,6 +27,7 @@ mod models;
 mod mutants;
 mod oldest;
 mod sanitizers;
+mod soak;
 mod toolchains;
 
 use std::fs;
@@ -65,6 +69,8 @@ enum Part {
     Dependencies,
     Oldest,
     Sanitizers,
+    Aarch64,
+    Soak,
     Lists,
     Fuzzing,
 }
@@ -98,8 +104,10 @@ pub(crate) fn run_all(arguments: &CampaignArguments) -> Outcome {
             Part::Dependencies => dependencies::check(&mut left),
             Part::Oldest => oldest::check(&mut left),
             Part::Sanitizers => sanitizers::run_all(&mut left),
-            Part::Lists => lists::run_for(time * 3 / 8),
-            Part::Fuzzing => fuzzing::run_for(time * 3 / 8),
+            Part::Aarch64 => aarch64::run_all(&mut left),
+            Part::Soak => soak::run_for(time / 8),
+            Part::Lists => lists::run_for(time * 5 / 16),
+            Part::Fuzzing => fuzzing::run_for(time * 5 / 16),
         };
         failures.extend(outcome.err().map(|error| format!("{part:?}: {error}")));
     }

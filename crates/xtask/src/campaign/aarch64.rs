@@ -1,0 +1,42 @@
+//! The library for AArch64: cross-compiled, and its tests run by qemu-user.
+//!
+//! QEMU translates each thread's instructions for the processor that is here, whose order of memory
+//! accesses is stricter than AArch64's. So this finds what depends on the instructions, the kernel's
+//! numbers, the sizes of pages and the layouts of C's types, and no missing fence.
+
+use steps::{Outcome, Step, cargo, run};
+
+use super::{Left, folder, toolchains};
+use crate::prerequisites;
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+/// How Debian's cross compilers are called, but for the compiler's own name.
+const PREFIX: &str = "aarch64-linux-gnu-";
+/// What runs a program, and where it finds the C library.
+const RUNNER: &str = "qemu-aarch64 -L /usr/aarch64-linux-gnu";
+/// The tests of whole heaps that need no program and no library of this machine.
+const TESTS: [&str; 5] =
+    ["heap_conformance", "random_operations", "host_memory", "recorded_memory", "suballocation"];
+
+/// Runs the unit tests, and those of whole heaps.
+pub(super) fn run_all(left: &mut Left) -> Outcome {
+    let compilers = prerequisites::install(prerequisites::OF_AARCH64);
+    let installed = compilers.and_then(|()| toolchains::add_target(TARGET));
+    if left.lacks("aarch64", installed) {
+        return Ok(());
+    }
+    let mut test = cargo(&["test", "--package", "genesis", "--target", TARGET, "--target-dir"]);
+    test.extend([folder("aarch64")?]);
+    test.extend(["--lib"]);
+    test.extend(TESTS.iter().flat_map(|test| ["--test", test]));
+    run(&for_target(test))
+}
+
+/// The same step, for AArch64.
+fn for_target(step: Step) -> Step {
+    let (c, cxx) = (format!("{PREFIX}gcc"), format!("{PREFIX}g++"));
+    step.set("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", &c)
+        .set("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", RUNNER)
+        .set("CC_aarch64_unknown_linux_gnu", &c)
+        .set("CXX_aarch64_unknown_linux_gnu", cxx)
+}
