@@ -235,6 +235,12 @@ impl LaneIndex {
         Some((lane, state))
     }
 
+    /// The queue of lanes that are left.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> Vec<u32> {
+        self.used.lock().left.iter().copied().collect()
+    }
+
     fn insert(&self, lane: &Lane) {
         for index in probe(lane.key()) {
             if self.entries[index].load(Ordering::Relaxed) == 0 {
