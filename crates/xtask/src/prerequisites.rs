@@ -15,7 +15,7 @@ pub(crate) const OF_THE_PAGE: &[&str] = &["chromium"];
 /// What compares the libraries' interfaces.
 pub(crate) const OF_THE_INTERFACES: &[&str] = &["abigail-tools"];
 
-/// What compiles for AArch64, and runs that.
+/// What compiles for AArch64, with the C library, and runs that.
 pub(crate) const OF_AARCH64: &[&str] = &["g++-aarch64-linux-gnu", "qemu-user"];
 
 /// Installs what any of the tests run and is missing.

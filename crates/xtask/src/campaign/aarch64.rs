@@ -10,8 +10,8 @@ use super::{Left, folder, toolchains};
 use crate::prerequisites;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
-/// How Debian's cross compilers are called, but for the compiler's own name.
-const PREFIX: &str = "aarch64-linux-gnu-";
+/// Debian's cross compiler. Tests compile with it, too.
+const COMPILER: &str = "aarch64-linux-gnu-gcc";
 /// What runs a program, and where it finds the C library.
 const RUNNER: &str = "qemu-aarch64 -L /usr/aarch64-linux-gnu";
 /// The tests of whole heaps that need no program and no library of this machine.
@@ -34,9 +34,8 @@ pub(super) fn run_all(left: &mut Left) -> Outcome {
 
 /// The same step, for AArch64.
 fn for_target(step: Step) -> Step {
-    let (c, cxx) = (format!("{PREFIX}gcc"), format!("{PREFIX}g++"));
-    step.set("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", &c)
+    step.set("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", COMPILER)
         .set("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", RUNNER)
-        .set("CC_aarch64_unknown_linux_gnu", &c)
-        .set("CXX_aarch64_unknown_linux_gnu", cxx)
+        .set("CC", COMPILER)
+        .set("HOST_CC", "cc")
 }

@@ -11,12 +11,12 @@
 //! | `sanitizers`: the library's threads under TSan ([`sanitizers`]) | its end | |
 //! | `aarch64`: tests on another processor, by qemu-user ([`aarch64`]) | its end | |
 //! | `soak`: recorded programs again and again, whose heap must not grow ([`soak`]) | an eighth of the time | |
-//! | `lists`: random operations, a list for each seed, and runs of two or eight threads | five sixteenths of the time | `target/campaign/next_list`, `next_threads` |
-//! | `fuzzing`: what the library reads, and C calls, guided by coverage | five sixteenths of the time | `target/fuzz/corpus` |
+//! | `mutants`: small changes of the code, of which each must fail a test ([`mutants`]) | an eighth of the time | `target/campaign/next_shard` |
+//! | `lists`: random operations, a list for each seed, and runs of two or eight threads | a quarter of the time | `target/campaign/next_list`, `next_threads` |
+//! | `fuzzing`: what the library reads, and C calls, guided by coverage | a quarter of the time | `target/fuzz/corpus` |
 //!
 //! What a part needs and this machine lacks is installed; where that fails, the part is listed at the
-//! end. Mutants of the code (`cargo xtask mutants`) take far longer, and are run in shards of their
-//! own.
+//! end.
 
 mod aarch64;
 mod dependencies;
@@ -71,6 +71,7 @@ enum Part {
     Sanitizers,
     Aarch64,
     Soak,
+    Mutants,
     Lists,
     Fuzzing,
 }
@@ -106,8 +107,9 @@ pub(crate) fn run_all(arguments: &CampaignArguments) -> Outcome {
             Part::Sanitizers => sanitizers::run_all(&mut left),
             Part::Aarch64 => aarch64::run_all(&mut left),
             Part::Soak => soak::run_for(time / 8),
-            Part::Lists => lists::run_for(time * 5 / 16),
-            Part::Fuzzing => fuzzing::run_for(time * 5 / 16),
+            Part::Mutants => mutants::run_for(time / 8, &mut left),
+            Part::Lists => lists::run_for(time / 4),
+            Part::Fuzzing => fuzzing::run_for(time / 4),
         };
         failures.extend(outcome.err().map(|error| format!("{part:?}: {error}")));
     }
