@@ -1,4 +1,5 @@
-//! The library for AArch64: cross-compiled, and its tests run by qemu-user.
+//! The library for AArch64: cross-compiled, and its unit tests run by qemu-user. That takes more than
+//! 5 GB of memory; for `heap_conformance`, which is not run, it took 22 GB.
 //!
 //! QEMU translates each thread's instructions for the processor that is here, whose order of memory
 //! accesses is stricter than AArch64's. So this finds what depends on the instructions, the kernel's
@@ -14,11 +15,7 @@ const TARGET: &str = "aarch64-unknown-linux-gnu";
 const COMPILER: &str = "aarch64-linux-gnu-gcc";
 /// What runs a program, and where it finds the C library.
 const RUNNER: &str = "qemu-aarch64 -L /usr/aarch64-linux-gnu";
-/// The tests of whole heaps that need no program and no library of this machine.
-const TESTS: [&str; 5] =
-    ["heap_conformance", "random_operations", "host_memory", "recorded_memory", "suballocation"];
-
-/// Runs the unit tests, and those of whole heaps.
+/// Runs the unit tests.
 pub(super) fn run_all(left: &mut Left) -> Outcome {
     let compilers = prerequisites::install(prerequisites::OF_AARCH64);
     let installed = compilers.and_then(|()| toolchains::add_target(TARGET));
@@ -28,7 +25,6 @@ pub(super) fn run_all(left: &mut Left) -> Outcome {
     let mut test = cargo(&["test", "--package", "genesis", "--target", TARGET, "--target-dir"]);
     test.extend([folder("aarch64")?]);
     test.extend(["--lib"]);
-    test.extend(TESTS.iter().flat_map(|test| ["--test", test]));
     run(&for_target(test))
 }
 
