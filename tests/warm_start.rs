@@ -9,12 +9,13 @@ mod support;
 #[path = "warm_start/traces.rs"]
 mod traces;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use genesis::base::size::{KIB, MIB};
 use genesis::base::{DeviceOrdinal, Result, Status, StreamHandle};
 use genesis::config::PoolType;
-use genesis::heap::DevicePlan;
+use genesis::heap::{DevicePlan, PartState, PoolId};
 use simgpu::StoreKind;
 
 use support::{A, B, C, DEVICE, Rig, Subject, status_of};
@@ -137,6 +138,37 @@ fn what_waits_for_streams_to_come_can_be_taken_and_released() {
     assert!(rig.usage().count(simgpu::Call::Create) <= created + 1);
     rig.free(block);
     rig.finish();
+}
+
+/// Streams that came and ended meanwhile leave the lanes that the plan is still made ready in.
+#[test]
+fn no_private_pool_gets_what_is_made_ready() {
+    const POOL: PoolId = PoolId(3, 4);
+    for subject in subjects() {
+        let plan = plan_of(subject);
+        let rig = subject.plan().start();
+        rig.heap.expect(&plan).unwrap();
+        for stream in [A, B, C] {
+            rig.free(rig.allocate(KIB, stream));
+        }
+        rig.heap.empty_cache(DEVICE).unwrap();
+        [A, B, C].into_iter().for_each(|stream| rig.heap.forget_stream(stream).unwrap());
+        let late = StreamHandle(0xD000);
+        rig.heap.begin_pool(DEVICE, POOL, Arc::new(move |of| of == late)).unwrap();
+        let block = rig.allocate(KIB, late);
+        rig.heap.end_pool(DEVICE, POOL).unwrap();
+        let private_bytes = || -> u64 {
+            let regions = rig.heap.regions().into_iter().filter(|region| region.is_private);
+            let parts = regions.flat_map(|region| region.parts);
+            parts.filter(|part| part.state == PartState::Free).map(|part| part.bytes).sum()
+        };
+        let before_bytes = private_bytes();
+        rig.heap.make_ready(&plan, &AtomicBool::new(false)).unwrap();
+        assert_eq!(private_bytes(), before_bytes, "{subject:?}");
+        rig.free(block);
+        rig.heap.release_pool(DEVICE, POOL).unwrap();
+        rig.finish();
+    }
 }
 
 #[test]

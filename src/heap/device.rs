@@ -214,6 +214,14 @@ impl<'a> DeviceHeap<'a> {
         })
     }
 
+    /// `lane` is left. One that was made for a stream to come stays, because the rest of a plan may
+    /// still be made ready in it.
+    pub(super) fn leave(self, lane: &Lane) {
+        if !self.coming.lock().contains(&lane.index) {
+            self.lane_index.add_left(lane.index);
+        }
+    }
+
     /// The pool that a request on `stream` of the calling thread belongs to.
     pub(super) fn pool_for(self, stream: StreamHandle) -> PoolNumber {
         if self.pools.is_begun()

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use super::captures::Captures;
-use super::owner::{LaneKey, Newcomer, Owner};
+use super::owner::{LaneKey, Newcomer, Owner, Ownership};
 use super::paused_extent::{KeptCopy, PausedExtent};
 use super::pools::PoolNumber;
 use super::trough::{Step, Trough};
 use crate::base::lock::{Guard, Lock, assert_none_held, rank};
 use crate::base::size::SizeClass;
-use crate::base::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::base::{CachePadded, DeviceOrdinal, StreamHandle};
 use crate::config::Settings;
 use crate::driver::Event;
@@ -34,13 +34,8 @@ pub(super) struct Lane {
     pub(super) index: u32,
     /// Its device.
     pub(super) device: DeviceOrdinal,
-    /// Its [`LaneKey`], in two words. It changes only when its stream ends, or when the lane holds
-    /// no block and is reassigned; code that found the lane by its key checks it again under the
-    /// lock.
-    stream: AtomicU64,
-    pool: AtomicU32,
-    /// The stream's name, for display.
-    name: AtomicU64,
+    /// Written under the lock; code that found the lane by its key checks it again there.
+    ownership: Ownership,
     /// The first request that missed here and wants the epoch ended at the next call; 0: none.
     fence_wanted: AtomicU64,
     /// Whether another lane has ever wanted this one's free memory: then events are recorded ahead.
@@ -102,9 +97,7 @@ impl Lane {
         Self {
             index,
             device,
-            stream: AtomicU64::new(owner.key.stream.0),
-            pool: AtomicU32::new(owner.key.pool.0),
-            name: AtomicU64::new(owner.name.0),
+            ownership: Ownership::new(&owner),
             fence_wanted: AtomicU64::new(0),
             lends: AtomicBool::new(false),
             is_capturing: AtomicBool::new(false),
@@ -135,22 +128,22 @@ impl Lane {
 
     #[inline]
     pub(super) fn key(&self) -> LaneKey {
-        LaneKey { stream: self.stream(), pool: self.pool() }
+        self.ownership.key()
     }
 
     #[inline]
     pub(super) fn stream(&self) -> StreamKey {
-        StreamKey(self.stream.load(Relaxed))
+        self.ownership.stream()
     }
 
     /// The name of its stream.
     pub(super) fn name(&self) -> StreamName {
-        StreamName(self.name.load(Relaxed))
+        self.ownership.name()
     }
 
     #[inline]
     pub(super) fn pool(&self) -> PoolNumber {
-        PoolNumber(self.pool.load(Relaxed))
+        self.ownership.pool()
     }
 
     #[inline]
@@ -166,12 +159,12 @@ impl Lane {
     }
 
     /// Reassigns the lane to another stream, if it holds nothing and its own was not seen captured.
-    pub(super) fn rekey(&self, newcomer: &Newcomer<'_>) -> Option<LaneGuard<'_>> {
+    /// Returns also whose it was.
+    pub(super) fn rekey(&self, newcomer: &Newcomer<'_>) -> Option<(LaneGuard<'_>, LaneKey)> {
         let Newcomer { owner, settings, contexts, captures } = newcomer;
         let mut state = self.lock();
-        let is_unused = state.blocks.is_empty() && state.climbing == 0 && state.under_way == 0;
         // A capture is known by its stream's lane.
-        if !is_unused || self.was_capturing() && captures.is_any() {
+        if !state.is_unused() || self.was_capturing() && captures.is_any() {
             return None;
         }
         captures.see(false, |now| self.set_capturing(now));
@@ -184,14 +177,9 @@ impl Lane {
             state.trough = Trough::of(settings.strategy.pool_type);
         }
         self.fence_wanted.store(0, Relaxed);
-        self.belong_to(owner);
-        Some(state)
-    }
-
-    fn belong_to(&self, owner: &Owner) {
-        self.stream.store(owner.key.stream.0, Relaxed);
-        self.pool.store(owner.key.pool.0, Relaxed);
-        self.name.store(owner.name.0, Relaxed);
+        let before = self.key();
+        self.ownership.set(owner);
+        Some((state, before))
     }
 
     /// The stream of `owner` has come: the lane, made for a stream to come, becomes its own with all
@@ -204,13 +192,25 @@ impl Lane {
         }
         let mut state = self.lock();
         state.context = context;
-        self.belong_to(owner);
+        self.ownership.set(owner);
         Some(state)
+    }
+
+    /// The lane's stream or pool has ended: no call names the lane any more. Returns true if it was
+    /// not left before; then the caller tells the device's index.
+    pub(super) fn leave(&self, _state: &mut LaneState) -> bool {
+        self.ownership.leave()
+    }
+
+    /// Returns true if no call names the lane any more.
+    pub(super) fn is_left(&self) -> bool {
+        self.ownership.is_left()
     }
 
     /// Renames `stream`, which is about to end, to `ended` wherever the lane refers to it. If it is
     /// the lane's own, records a last event, after which other streams can use the free memory.
-    pub(super) fn end_stream(&self, stream: Stream, ended: StreamKey, contexts: &Contexts) {
+    /// Returns true if the lane is left by that.
+    pub(super) fn end_stream(&self, stream: Stream, ended: StreamKey, contexts: &Contexts) -> bool {
         let mut state = self.lock();
         let is_own = || self.stream() == stream.key;
         while state.pending.is_recording(stream.key) || is_own() && state.fencing > 0 {
@@ -223,13 +223,18 @@ impl Lane {
         let state_ref = &mut *state;
         state_ref.pending.end_stream(stream.key, ended);
         state_ref.recorded.end_stream(stream.key, ended);
-        if is_own() {
-            self.stream.store(ended.0, Relaxed);
-            if !state_ref.blocks.is_empty() {
-                // Without the event, the memory is usable once the device has been idle.
-                self.record_fence(state, contexts, stream.handle);
-            }
+        if !is_own() {
+            return false;
         }
+        self.ownership.rename_stream(ended);
+        let is_left = self.leave(state_ref);
+        if state_ref.is_unused() {
+            state_ref.fence.reset(&contexts.get(state_ref.context));
+        } else if !state_ref.blocks.is_empty() {
+            // Without the event, the memory is usable once the device has been idle.
+            self.record_fence(state, contexts, stream.handle);
+        }
+        is_left
     }
 
     /// Returns true if freed blocks stay here: always in a private pool, whose addresses must stay.
@@ -428,6 +433,11 @@ impl Lane {
 }
 
 impl LaneState {
+    /// Returns true if the lane holds nothing, and nothing may come back to it.
+    fn is_unused(&self) -> bool {
+        self.blocks.is_empty() && self.climbing == 0 && self.under_way == 0
+    }
+
     /// Remembers a watermark that was crossed until the lock is released (`Heap::let_go`).
     #[inline]
     pub(super) fn note_watermark(&mut self, watermark: Watermark) {

@@ -6,12 +6,17 @@
 //! An entry is a hint: the lane itself has its key, so a stale entry is skipped, and a reader that
 //! finds nothing looks again under the lock.
 //!
-//! The library is not told when a stream is destroyed. Once a device has [`MAX_LANES`] lanes, one
-//! that holds no block is reassigned to the next stream, so a program can make and drop streams
-//! without end. A stream gets its lane locked: no other can take it before it is used. So a thread
-//! that comes too late to a lane was overtaken by one that got in, and threads cannot keep each
-//! other from the last lane.
+//! A lane that no call can name any more, because its stream or its pool has ended, is *left*. Once
+//! it holds no block it is reassigned to the next stream. Left lanes stand in a queue, of which a new
+//! stream tries the first few; so it takes as long with many lanes as with one. Most ends of streams
+//! are not told, though: once a device has [`MAX_LANES`] lanes, any that holds no block is
+//! reassigned. So a program can make and drop streams without end.
+//!
+//! A stream gets its lane locked: no other can take it before it is used. So a thread that comes too
+//! late to a lane was overtaken by one that got in, and threads cannot keep each other from the last
+//! lane.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use once_cell::race::OnceBox;
@@ -36,6 +41,10 @@ pub(super) const MAX_LANES: usize = match (IS_MODEL, cfg!(test)) {
 /// Entries of a device's index: at most half are used, and at most half of those stale, so
 /// probes are short and rebuilding is rare.
 const INDEX_ENTRIES: usize = 4 * MAX_LANES;
+
+/// How many left lanes a new stream tries at most. So there are about an eighth more lanes than are
+/// needed, however many of those that are left hold memory.
+const MOST_TRIED: usize = 8;
 
 /// All lanes, by index.
 #[derive(Debug)]
@@ -66,7 +75,14 @@ struct Used {
     /// Which of them is tried next for reassignment. Each has its turn, so that a new stream keeps
     /// its lane for long.
     hand: usize,
+    /// How many are made for streams to come.
+    coming: usize,
+    /// Those that are left, by index. Those tried and not empty go to the end.
+    left: VecDeque<u32>,
 }
+
+/// A lane with its lock held.
+type Locked<'a> = (&'a Lane, LaneGuard<'a>);
 
 impl Lanes {
     pub(super) fn new(
@@ -134,40 +150,27 @@ impl LaneIndex {
     }
 
     /// The lane of the newcomer, with its lock held: known, made ready for the next stream to come,
-    /// new, or one that held nothing and is reassigned. `None` if there are [`MAX_LANES`] lanes and
-    /// all hold memory.
+    /// left and empty, new, or one that held nothing and is reassigned. `None` if there are
+    /// [`MAX_LANES`] lanes and all hold memory.
     #[cold]
     pub(super) fn find_or_add<'a>(
         &self,
         lanes: &'a Lanes,
         newcomer: &Newcomer<'_>,
-    ) -> Option<(&'a Lane, LaneGuard<'a>)> {
-        let Newcomer { owner, settings, .. } = newcomer;
+    ) -> Option<Locked<'a>> {
+        let key = newcomer.owner.key;
         let mut used = self.used.lock();
-        while let Some(lane) = self.find(lanes, owner.key) {
+        while let Some(lane) = self.find(lanes, key) {
             // Without success if its stream was ended a moment ago: then it is not found again.
-            if let Some(state) = lane.lock_for(owner.key) {
+            if let Some(state) = lane.lock_for(key) {
                 return Some((lane, state));
             }
         }
-        let locked = |lane: &'a Lane, state: Option<_>| state.map(|state| (lane, state));
-        let all = || lanes.of(self.device);
-        let expected = all().find_map(|lane| locked(lane, lane.receive(owner)));
-        let (lane, state) = if let Some(expected) = expected {
-            expected
-        } else if used.lanes < MAX_LANES {
-            let lane = lanes.add(self.device, owner, settings)?;
-            used.lanes += 1;
-            (lane, lane.lock())
-        } else {
-            let mut round = (1..).zip(all().cycle().skip(used.hand).take(used.lanes));
-            let rekey = |(steps, lane): (usize, &'a Lane)| {
-                locked(lane, lane.rekey(newcomer)).map(|locked| (steps, locked))
-            };
-            let (steps, locked) = round.find_map(rekey)?;
-            used.hand = (used.hand + steps) % used.lanes;
-            locked
-        };
+        let (lane, state) = self
+            .receive(&mut used, lanes, newcomer)
+            .or_else(|| used.take_left(lanes, newcomer))
+            .or_else(|| self.add(&mut used, lanes, newcomer))
+            .or_else(|| self.take_any(&mut used, lanes, newcomer))?;
         if (used.entries + 1) * 2 > INDEX_ENTRIES {
             self.rebuild(lanes);
             used.entries = used.lanes;
@@ -176,6 +179,66 @@ impl LaneIndex {
             used.entries += 1;
         }
         Some((lane, state))
+    }
+
+    /// Records that `lane`, of that index, is left (see [`Lane::leave`]).
+    pub(super) fn add_left(&self, lane: u32) {
+        self.used.lock().left.push_back(lane);
+    }
+
+    /// The next of the lanes made for streams to come.
+    fn receive<'a>(
+        &self,
+        used: &mut Used,
+        lanes: &'a Lanes,
+        newcomer: &Newcomer<'_>,
+    ) -> Option<Locked<'a>> {
+        if used.coming == 0 {
+            return None;
+        }
+        let receive = |lane: &'a Lane| Some((lane, lane.receive(&newcomer.owner)?));
+        let received = lanes.of(self.device).find_map(receive)?;
+        used.coming -= 1;
+        Some(received)
+    }
+
+    fn add<'a>(
+        &self,
+        used: &mut Used,
+        lanes: &'a Lanes,
+        newcomer: &Newcomer<'_>,
+    ) -> Option<Locked<'a>> {
+        if used.lanes == MAX_LANES {
+            return None;
+        }
+        let Newcomer { owner, settings, .. } = newcomer;
+        let lane = lanes.add(self.device, owner, settings)?;
+        used.lanes += 1;
+        used.coming += usize::from(owner.key.stream.is_coming());
+        Some((lane, lane.lock()))
+    }
+
+    /// Any lane that holds nothing. Linear in the number of lanes.
+    fn take_any<'a>(
+        &self,
+        used: &mut Used,
+        lanes: &'a Lanes,
+        newcomer: &Newcomer<'_>,
+    ) -> Option<Locked<'a>> {
+        let all = lanes.of(self.device).cycle().skip(used.hand).take(used.lanes);
+        let mut round = (1..).zip(all);
+        let (steps, lane, (state, before)) =
+            round.find_map(|(steps, lane)| Some((steps, lane, lane.rekey(newcomer)?)))?;
+        used.hand = (used.hand + steps) % used.lanes;
+        used.coming -= usize::from(before.stream.is_coming());
+        used.left.retain(|&left| left != lane.index);
+        Some((lane, state))
+    }
+
+    /// The queue of lanes that are left.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> Vec<u32> {
+        self.used.lock().left.iter().copied().collect()
     }
 
     fn insert(&self, lane: &Lane) {
@@ -195,6 +258,23 @@ impl LaneIndex {
         for lane in lanes.of(self.device) {
             self.insert(lane);
         }
+    }
+}
+
+impl Used {
+    /// A left lane that holds nothing, if one of the first is.
+    fn take_left<'a>(&mut self, lanes: &'a Lanes, newcomer: &Newcomer<'_>) -> Option<Locked<'a>> {
+        for _ in 0..self.left.len().min(MOST_TRIED) {
+            let lane = self.left.pop_front().and_then(|index| lanes.get(index))?;
+            // Else it was reassigned between its end and its place in the queue.
+            if lane.is_left() {
+                if let Some((state, _)) = lane.rekey(newcomer) {
+                    return Some((lane, state));
+                }
+                self.left.push_back(lane.index);
+            }
+        }
+        None
     }
 }
 

@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use super::lane::{Lane, LaneGuard};
 use super::lanes::MAX_LANES;
 use super::lanes_tests::{House, common};
-use crate::base::StreamHandle;
 use crate::base::size::SizeClass;
 use crate::base::sync::{schedules, waiting};
 use crate::memory::Segment;
-use crate::order::{Stream, StreamKey};
+use crate::order::StreamKey;
 
 /// The first key of streams that come once all lanes are taken.
 const LATE: u64 = 1 << 20;
@@ -47,13 +46,6 @@ impl House {
                 let added = self.index.find_or_add(&self.lanes, &self.newcomer(key));
                 added.map_or(Entry::Full, |(lane, state)| Entry::In(lane, state))
             }
-        }
-    }
-
-    fn end_stream(&self, key: u64) {
-        let stream = Stream { handle: StreamHandle(key as usize), key: StreamKey(key) };
-        for lane in self.lanes.iter() {
-            lane.end_stream(stream, StreamKey::of_ended(key), &self.contexts);
         }
     }
 }
@@ -135,5 +127,25 @@ fn streams_that_come_and_go_are_found() {
         for key in keys.into_iter().filter(|&key| key < StreamKey::of_ended(0).0) {
             assert!(house.find(key).is_some(), "{key}");
         }
+    });
+}
+
+/// Streams come and end in several threads: there are never many more lanes than streams, and who
+/// has a lane keeps it. The same handle means another stream after an end.
+#[test]
+fn lanes_of_ended_streams_serve_the_next() {
+    schedules::explore(|seed| {
+        let (house, tries) = (Arc::new(House::new()), Arc::new(Tries::default()));
+        let (inside, threads) = (Arc::clone(&house), 2 + seed % 2);
+        run_threads(threads, move |thread| {
+            for round in 0..4 {
+                let key = 1 + thread + (seed + round) % 2 * threads;
+                visit(&inside, key, &tries);
+                inside.end_stream(key);
+            }
+        });
+        // A stream that came between another's end and its place in the queue got a new one.
+        let count = house.lanes.iter().count() as u64;
+        assert!(count <= 2 * threads, "{count} lanes for {threads} streams at a time");
     });
 }

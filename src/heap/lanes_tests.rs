@@ -9,13 +9,13 @@ use super::captures::Captures;
 use super::lanes::{LaneIndex, Lanes, MAX_LANES};
 use super::owner::{LaneKey, Newcomer, Owner};
 use super::pools::PoolNumber;
-use crate::base::DeviceOrdinal;
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::config::{PoolType, Settings};
 use crate::driver::simulated::SimulatedDevice;
 use crate::memory::{Directory, Segment};
-use crate::order::{Contexts, OWN_CONTEXT, StreamKey, StreamName};
+use crate::order::{Contexts, OWN_CONTEXT, Stream, StreamKey, StreamName};
 
 const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
 
@@ -70,6 +70,16 @@ impl House {
         self.index.find(&self.lanes, common(key)).map(|lane| lane.index)
     }
 
+    /// The stream `key` ends, as the heap is told of it.
+    pub(super) fn end_stream(&self, key: u64) {
+        let stream = Stream { handle: StreamHandle(key as usize), key: StreamKey(key) };
+        for lane in self.lanes.iter() {
+            if lane.end_stream(stream, StreamKey::of_ended(key), &self.contexts) {
+                self.index.add_left(lane.index);
+            }
+        }
+    }
+
     /// Takes the one segment out of the lane for the driver, making it first if the lane is empty.
     fn lend_to_driver(&self, lane: u32) {
         let lane = self.lanes.get(lane).unwrap();
@@ -89,6 +99,13 @@ impl House {
         let address = (u64::from(lane) + 1) << 24;
         let segment = Segment { address, bytes: 512, class: SizeClass::Small };
         self.lanes.get(lane).unwrap().lock().blocks.insert(segment);
+    }
+
+    /// Takes the block away that [`Self::occupy`] gave it.
+    fn vacate(&self, lane: u32) {
+        let mut state = self.lanes.get(lane).unwrap().lock();
+        let slot = state.blocks.iter().next().map(|(slot, _)| slot).unwrap();
+        state.blocks.remove(slot);
     }
 }
 
@@ -165,6 +182,92 @@ fn a_lane_stays_while_its_stream_is_captured() {
     assert!(lane.rekey(&house.newcomer(2)).is_some());
 }
 
+#[test]
+fn streams_that_end_leave_their_lanes_to_others() {
+    let house = House::new();
+    for key in 1..=2 * MAX_LANES as u64 {
+        assert_eq!(house.lane(key), Some(0), "stream {key}");
+        house.end_stream(key);
+        assert_eq!(house.find(key), None);
+    }
+    // The same handle means another stream each time.
+    for _ in 0..10 {
+        assert_eq!(house.lane(7), Some(0));
+        house.end_stream(7);
+    }
+}
+
+#[test]
+fn a_left_lane_stays_until_it_is_empty() {
+    let house = House::new();
+    let left: Vec<u32> = (1..=40).map(|key| house.lane(key).unwrap()).collect();
+    left.iter().for_each(|&lane| house.occupy(lane));
+    (1..=40).for_each(|key| house.end_stream(key));
+    let others: Vec<u32> = (100..105).map(|key| house.lane(key).unwrap()).collect();
+    assert_eq!(others, [40, 41, 42, 43, 44], "the left ones hold memory");
+    // Not many are tried at once, but each in its turn.
+    house.vacate(20);
+    let last = (200..210).map(|key| house.lane(key).unwrap()).find(|&lane| lane < 40);
+    assert_eq!(last, Some(20));
+    house.vacate(20 + 1);
+    house.end_stream(100);
+    let two: Vec<u32> = (300..310).map(|key| house.lane(key).unwrap()).collect();
+    assert!(two.contains(&21) && two.contains(&40), "{two:?}");
+}
+
+/// Its pool ends, and then its stream.
+#[test]
+fn a_lane_that_is_left_twice_stands_in_the_queue_once() {
+    let house = House::new();
+    let lane = house.lane(1).unwrap();
+    let left = house.lanes.get(lane).unwrap();
+    assert!(left.leave(&mut left.lock()));
+    house.index.add_left(lane);
+    house.end_stream(1);
+    assert_eq!(house.lane(2), Some(lane));
+    house.end_stream(2);
+    assert_eq!(house.index.left(), [lane]);
+}
+
+#[test]
+fn a_lane_reassigned_while_it_stood_in_the_queue_leaves_it() {
+    let house = House::new();
+    let keys = 1..=MAX_LANES as u64;
+    keys.clone().for_each(|key| house.occupy(house.lane(key).unwrap()));
+    // More are left than are tried, so the one that is empty is found by looking at all.
+    keys.take(12).for_each(|key| house.end_stream(key));
+    house.vacate(11);
+    assert_eq!(house.lane(10_000), Some(11));
+    let mut left = house.index.left();
+    left.sort_unstable();
+    assert_eq!(left, (0..11).collect::<Vec<_>>());
+}
+
+/// As when it is reassigned after its stream's end, before it is put into the queue.
+#[test]
+fn a_lane_in_the_queue_that_is_not_left_stays() {
+    let house = House::new();
+    let lane = house.lane(1).unwrap();
+    house.index.add_left(lane);
+    assert_eq!(house.lane(2), Some(lane + 1));
+    assert_eq!(house.find(1), Some(lane));
+}
+
+#[test]
+fn an_ended_stream_without_memory_gives_its_event_back() {
+    let house = House::new();
+    let lane = house.lanes.get(house.lane(1).unwrap()).unwrap();
+    let own = house.contexts.own();
+    let event = own.record(StreamHandle(0)).unwrap();
+    let mut state = lane.lock();
+    let epoch = state.fence.end_epoch();
+    state.fence.renew(own, event, epoch);
+    drop(state);
+    house.end_stream(1);
+    assert!(!lane.lock().fence.has_event());
+    assert_eq!(own.record(StreamHandle(0)).unwrap(), event, "no other was made");
+}
+
 /// Nobody says that a capture ended whose stream is gone.
 #[test]
 fn a_capture_seen_long_ago_keeps_no_lane() {
@@ -209,7 +312,7 @@ fn a_lane_reassigned_has_the_strategy_of_its_new_pool() {
         settings.strategy.pool_type = pool_type;
         settings.max_split_size_bytes = max_split_size_bytes;
         let newcomer = Newcomer { settings: &settings, ..house.newcomer(2) };
-        let state = lane.rekey(&newcomer).unwrap();
+        let (state, _) = lane.rekey(&newcomer).unwrap();
         assert!(state.strategy.suits(&settings), "{pool_type:?}");
     }
 }

@@ -167,7 +167,16 @@ impl DeviceHeap<'_> {
         if self.lanes().any(|lane| is_orphaned(lane) && !lane.lock().pending.is_empty()) {
             self.wait_for_device();
         }
-        self.lanes().filter(|lane| is_orphaned(lane)).for_each(|lane| lane.lock().unfix());
+        for lane in self.lanes().filter(|lane| is_orphaned(lane)) {
+            let mut state = lane.lock();
+            // Meanwhile it may have been reassigned.
+            let is_left = is_orphaned(lane) && lane.leave(&mut state);
+            state.unfix();
+            drop(state);
+            if is_left {
+                self.leave(lane);
+            }
+        }
         self.release(Choice::Orphaned);
         self.refresh_peaks();
         Ok(())

@@ -144,7 +144,8 @@ impl Heap {
     }
 
     /// Called before the program destroys the stream `handle`: afterwards the handle means another
-    /// stream. Other streams can use the free memory of this one after its last event.
+    /// stream. Other streams can use the free memory of this one after its last event, and
+    /// a new one gets its lane.
     ///
     /// Linear in the number of streams in use.
     pub fn forget_stream(&self, handle: StreamHandle) -> Result<()> {
@@ -161,7 +162,9 @@ impl Heap {
             let numbered = numbered.filter(|stream| stream.key != lasting.key);
             for lane in device.lanes() {
                 for stream in numbered.into_iter().chain([lasting]) {
-                    lane.end_stream(stream, ended, &device.contexts);
+                    if lane.end_stream(stream, ended, &device.contexts) {
+                        device.leave(lane);
+                    }
                 }
             }
         }

@@ -5,6 +5,8 @@ use std::path::Path;
 use genesis::base::size::GIB;
 use genesis::base::{DeviceOrdinal, Error, StreamHandle};
 use genesis::config::{ElasticPolicy, PoolType};
+use genesis::heap::Heap;
+use genesis::observe::EventStream;
 use genesis_replay::gtr;
 use genesis_replay::program::{Call, Kind, Program};
 use simgpu::{Prices, Progress, StoreKind};
@@ -25,6 +27,11 @@ pub fn recorded(name: &str) -> Program {
 /// A heap over devices with addresses only, whose work completes at once.
 pub fn rig_for(pool_type: PoolType, devices: usize) -> Rig {
     rig_on(pool_type, devices, DEVICE_BYTES)
+}
+
+/// The same, with one device, and reporting to `events`.
+pub fn rig_for_events(pool_type: PoolType, events: &'static EventStream) -> Rig {
+    start(plan_on(pool_type, 1, DEVICE_BYTES).events(events))
 }
 
 fn rig_on(pool_type: PoolType, devices: usize, device_bytes: u64) -> Rig {
@@ -124,17 +131,25 @@ impl<'a> Replay<'a> {
     }
 
     fn call(&mut self, call: &Call) -> Result<(), Error> {
-        let heap = &self.rig.heap;
-        let device = DeviceOrdinal(u32::from(call.device));
         // Stream 0 of the trace is the main one; the machine makes streams of any handle.
         let stream = StreamHandle(A.0 + usize::from(call.stream) * 0x100);
-        let pointer = &mut self.pointers[call.slot as usize];
-        match call.kind {
-            Kind::Allocate => *pointer = heap.allocate(call.requested_bytes, device, stream)?,
-            Kind::Free => heap.free(*pointer)?,
-            Kind::RecordStream => heap.record_stream(*pointer, stream)?,
-            Kind::EmptyCache => drop(heap.empty_cache(device)?),
-        }
-        Ok(())
+        perform(&self.rig.heap, call, stream, &mut self.pointers[call.slot as usize])
     }
+}
+
+/// Makes `call` on `stream`, with the place for its block's pointer.
+pub fn perform(
+    heap: &Heap,
+    call: &Call,
+    stream: StreamHandle,
+    pointer: &mut u64,
+) -> Result<(), Error> {
+    let device = DeviceOrdinal(u32::from(call.device));
+    match call.kind {
+        Kind::Allocate => *pointer = heap.allocate(call.requested_bytes, device, stream)?,
+        Kind::Free => heap.free(*pointer)?,
+        Kind::RecordStream => heap.record_stream(*pointer, stream)?,
+        Kind::EmptyCache => drop(heap.empty_cache(device)?),
+    }
+    Ok(())
 }

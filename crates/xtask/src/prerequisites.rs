@@ -14,9 +14,10 @@ pub(crate) const OF_THE_NIGHT: &[&str] = &["lintian"];
 pub(crate) const OF_THE_PAGE: &[&str] = &["chromium"];
 /// What compares the libraries' interfaces.
 pub(crate) const OF_THE_INTERFACES: &[&str] = &["abigail-tools"];
-
 /// What `cargo xtask peers` measures beside PyTorch's and RMM's allocators, which it fetches itself.
 pub(crate) const OF_THE_PEERS: &[&str] = &["libmimalloc-dev"];
+/// What compiles for AArch64, with the C library, and runs that.
+pub(crate) const OF_AARCH64: &[&str] = &["g++-aarch64-linux-gnu", "qemu-user"];
 
 /// Installs what any of the tests run and is missing.
 pub(crate) fn install_all() -> Outcome {
@@ -49,6 +50,8 @@ fn runs(program: &str) -> bool {
         // Many programs; this one can be asked for help outside of a package's sources.
         "debhelper" => ("dh_assistant", &["--help"]),
         "abigail-tools" => ("abidiff", &["--version"]),
+        "g++-aarch64-linux-gnu" => ("aarch64-linux-gnu-g++", &["--version"]),
+        "qemu-user" => ("qemu-aarch64", &["--version"]),
         // A library, which programs can be linked with.
         "libmimalloc-dev" => {
             ("cc", &["-shared", "-x", "c", "/dev/null", "-lmimalloc", "-o", "/dev/null"])

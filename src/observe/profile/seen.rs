@@ -409,7 +409,9 @@ impl Consumer for Seen {
                 self.other(Kept::Pending, event, time_ns, |now, bytes| now.active_bytes += bytes);
             }
             Action::Ready => self.other(Kept::Ready, event, time_ns, |now, bytes| {
-                now.active_bytes = now.active_bytes.saturating_sub(bytes);
+                // The stream may not know of it: it may be pending since before the profile.
+                let pending_bytes = now.active_bytes - now.allocated_bytes;
+                now.active_bytes -= bytes.min(pending_bytes);
             }),
             Action::Reserve => {
                 self.other(Kept::Reserve, event, time_ns, |now, bytes| now.reserved_bytes += bytes);

@@ -106,6 +106,20 @@ fn levels_peaks_and_counts() {
     assert_eq!(BlockState::default(), BlockState::Free);
 }
 
+/// A block that was freed before the profile is ready: no live block's bytes go with it.
+#[test]
+fn what_was_pending_before_is_not_subtracted_from_what_is_live() {
+    let held = vec![Held { device: 0, reserved_bytes: 8 * MIB, pending_bytes: 4 * MIB }];
+    let subject = Subject::start(10, &There { held, live: Vec::new() });
+    subject.note(Action::Allocate, 0x10000, MIB);
+    subject.note(Action::Ready, 0x900000, 4 * MIB);
+    let profile = subject.describe();
+    assert_eq!(profile.devices[0].now.active_bytes, MIB);
+    assert_eq!(profile.streams[0].now.active_bytes, MIB);
+    subject.note(Action::Free, 0x10000, 0);
+    assert_eq!(subject.describe().streams[0].now.active_bytes, 0);
+}
+
 /// Blocks from before the profile are known, and sums are exact after old events were dropped.
 #[test]
 fn a_short_history_begins_with_what_was_there() {

@@ -26,6 +26,15 @@ pub(super) fn install(toolchain: &str, components: &[&str]) -> Outcome {
     run(&add)
 }
 
+/// Has rustup install the standard library for `target`, for the usual compiler.
+pub(super) fn add_target(target: &str) -> Outcome {
+    let installed = output(&Step::new("rustup", &["target", "list", "--installed"]))?;
+    if installed.lines().any(|line| line == target) {
+        return Ok(());
+    }
+    run(&Step::new("rustup", &["target", "add", target]))
+}
+
 /// Has cargo install `version` of the crate `name`, whose program has its name, below the target
 /// folder; returns the program.
 pub(super) fn program(name: &str, version: &str) -> Result<PathBuf, String> {
