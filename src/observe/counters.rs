@@ -394,7 +394,8 @@ impl Peaks {
             let sums = self.add_up(lanes.clone(), outside);
             fence(SeqCst);
             // A lane alone has the whole room, wherever it is just now.
-            if self.seen.len() < 2 || !self.seen_of(lanes.clone()).any(|(lane, _)| lane.is_beyond()) {
+            let is_beyond = |(lane, _): (&LaneCounters, _)| lane.is_beyond();
+            if self.seen.len() < 2 || !self.seen_of(lanes.clone()).any(is_beyond) {
                 return sums;
             }
         }

@@ -115,18 +115,26 @@ fn a_block_that_becomes_ready_does_not_raise_the_ceiling_of_live_blocks() {
 fn a_lane_without_memory_gets_no_share() {
     let lanes = [LaneCounters::new(), LaneCounters::new(), LaneCounters::new()];
     let mut peaks = Peaks::default();
-    let allocate = || lanes[1].on_allocate(SizeClass::Small, 512, 512);
-    let free = || lanes[1].on_free(SizeClass::Small, 512, 512);
+    let is_within = || lanes[1].on_allocate(SizeClass::Small, 512, 512) == Watermark::Within;
+    let free = |count| {
+        for _ in 0..count {
+            let _ = lanes[1].on_free(SizeClass::Small, 512, 512);
+        }
+    };
     lanes[1].set_held_bytes(64 * 512);
     let mut room = || {
-        let _ = peaks.refresh(lanes.iter(), NOTHING);
-        let within = (0..64).take_while(|_| allocate() == Watermark::Within).count();
-        (0..=within).for_each(|_| drop(free()));
+        peaks.refresh(lanes.iter(), NOTHING);
+        let within = (0..64).take_while(|_| is_within()).count();
+        free(within + 1);
         within
     };
-    (0..12).for_each(|_| drop(allocate()));
+    assert_eq!(
+        (0..12).filter(|_| is_within()).count(),
+        0,
+        "there is no room before the first sums"
+    );
     assert_eq!(room(), 0, "this is the peak");
-    (0..12).for_each(|_| drop(free()));
+    free(12);
     assert_eq!(room(), 12, "all that was live before");
     lanes[0].set_held_bytes(512);
     assert_eq!(room(), 6, "half of it");
