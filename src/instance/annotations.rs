@@ -17,20 +17,28 @@ const MOST_KEPT: usize = 4096;
 /// The heap has been made.
 static IS_MADE: AtomicBool = AtomicBool::new(false);
 /// Those made before, in order.
-static KEPT: Lock<Vec<Event>, { rank::LEAF }> = Lock::new(Vec::new());
+static KEPT: Lock<Vec<Kept>, { rank::LEAF }> = Lock::new(Vec::new());
+
+/// An annotation that is kept, with the number of its thread. Its name gets a number only if it is
+/// passed on: a profile has all names that have one.
+struct Kept {
+    action: Action,
+    name: Option<String>,
+    thread: u64,
+}
 
 /// Notes the annotation `action`, if the stream of events has a consumer, or may get one with the
 /// heap.
 pub(crate) fn annotate(action: Action, name: Option<&str>) -> Result<()> {
     fork::refuse_child()?;
     if EVENTS.is_on() {
-        EVENTS.note(event(action, name));
+        note(action, name, thread::number());
     } else if !IS_MADE.load(Relaxed) {
-        let event = event(action, name);
+        let annotation = Kept { action, name: name.map(str::to_owned), thread: thread::number() };
         let mut kept = KEPT.lock();
         // Read again: afterwards nobody looks for them.
         if !IS_MADE.load(Relaxed) && kept.len() < MOST_KEPT {
-            kept.push(event);
+            kept.push(annotation);
         }
     }
     Ok(())
@@ -49,11 +57,13 @@ pub(super) fn pass_on() {
         std::mem::take(&mut *kept)
     };
     if EVENTS.is_on() {
-        kept.into_iter().for_each(|event| EVENTS.note(event));
+        for Kept { action, name, thread } in kept {
+            note(action, name.as_deref(), thread);
+        }
     }
 }
 
-fn event(action: Action, name: Option<&str>) -> Event {
+fn note(action: Action, name: Option<&str>, thread: u64) {
     let name = name.map_or(0, |name| EVENTS.names().number(name));
-    Event { name, stream: thread::number(), ..Event::new(action, DeviceOrdinal(0)) }
+    EVENTS.note(Event { name, stream: thread, ..Event::new(action, DeviceOrdinal(0)) });
 }
