@@ -5,8 +5,9 @@
 //! statistics are sums over its lanes.
 //!
 //! **Peaks** are peaks of sums, and the peak of a sum is not the sum of peaks. A shared counter
-//! would cost a contended cache line per operation. So the lanes get equal shares of the room below
-//! each peak, as *watermarks*: while every lane stays within its own, the sum stays below the peak.
+//! would cost a contended cache line per operation. So the lanes that have memory get equal shares of
+//! the room below each peak, as *watermarks*: while every lane stays within its own, the sum stays
+//! below the peak.
 //! A lane that crosses one makes the sums again ([`Peaks::refresh`]), which raises the peak if
 //! necessary and gives every lane a new share. Peaks are exact for operations one after another;
 //! simultaneous operations on different lanes count in some order.

@@ -410,7 +410,7 @@ impl Consumer for Seen {
             }
             Action::Ready => self.other(Kept::Ready, event, time_ns, |now, bytes| {
                 // The stream may not know of it: it may be pending since before the profile.
-                let pending_bytes = now.active_bytes - now.allocated_bytes;
+                let pending_bytes = now.active_bytes.saturating_sub(now.allocated_bytes);
                 now.active_bytes -= bytes.min(pending_bytes);
             }),
             Action::Reserve => {

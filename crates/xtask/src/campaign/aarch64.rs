@@ -15,6 +15,7 @@ const TARGET: &str = "aarch64-unknown-linux-gnu";
 const COMPILER: &str = "aarch64-linux-gnu-gcc";
 /// What runs a program, and where it finds the C library.
 const RUNNER: &str = "qemu-aarch64 -L /usr/aarch64-linux-gnu";
+
 /// Runs the unit tests.
 pub(super) fn run_all(left: &mut Left) -> Outcome {
     let compilers = prerequisites::install(prerequisites::OF_AARCH64);

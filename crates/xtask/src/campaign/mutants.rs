@@ -1,8 +1,7 @@
 //! Small changes of the code, of which each must fail a test: with cargo-mutants, in shards.
 //!
 //! Only the unit tests judge: they take seconds, and code whose unit tests do not notice a change is
-//! known by other tests from afar only. Changes that no test can notice, because the code then does
-//! the same, are in `.cargo/mutants.toml`, each with its reason.
+//! known by other tests from afar only.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
