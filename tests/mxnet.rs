@@ -81,10 +81,10 @@ fn with_pool<'a>(command: &'a mut Command, pool: &str) -> &'a mut Command {
 
 /// In C++17 it is the first that each program includes, with every warning an error.
 #[test]
+#[ignore = "nightly"]
 fn the_header_compiles_with_every_mxnet() {
-    let standards = ["-std=c++11", "-std=c++14", "-std=c++17"];
-    for version in versions() {
-        for standard in &standards[..tier::some_or_all(1, 3)] {
+    for version in VERSIONS {
+        for standard in ["-std=c++11", "-std=c++14", "-std=c++17"] {
             compile_header(compiler_with(version), standard);
         }
     }

@@ -70,7 +70,7 @@ fn memory_in_many_chunks_comes_back() {
     let held: Vec<Held> = [(300 * MIB, 1), (70 * MIB, 2), (5 * KIB, 3)]
         .map(|(bytes, pattern)| rig.hold(Some(WEIGHTS), bytes, A, pattern))
         .into();
-    for &backup in tier::some_or_all(&[Backup::Pinned, Backup::Disk][..], &KINDS) {
+    for &backup in tier::some_or_all(&[Backup::Disk][..], &KINDS) {
         rig.pause_kept(Some(WEIGHTS), kept(backup));
         assert_eq!(rig.reserved_bytes(), 0);
         rig.resume(WEIGHTS);

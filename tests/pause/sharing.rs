@@ -84,7 +84,7 @@ fn churn(rig: &Rig, tag: Option<&str>, stream: StreamHandle, seed: u64, stop: &A
 
 /// How often a tag is paused beside threads that do not stop.
 fn rounds() -> u64 {
-    tier::some_or_all(15, 60)
+    tier::some_or_all(8, 60)
 }
 
 fn other_threads_go_on(store: StoreKind) {

@@ -33,6 +33,12 @@ const PROGRAMS: [&str; 2] = ["--lib", "--bins"];
 /// The tests, and the examples (some are tested); cargo reports where it puts them.
 const TESTS: [&str; 3] = ["--tests", "--examples", "--message-format=json-render-diagnostics"];
 
+/// The libraries' own unit tests. Compiling those of the largest takes as long as compiling the
+/// library, and nothing waits for them, so of one long list cargo starts them last: alone, with idle
+/// processors beside them.
+const UNIT_TESTS: [&str; 5] =
+    ["test", "--no-run", "--workspace", "--exclude=genesis-static", "--lib"];
+
 /// The programs that take longest, which are started first: one of them alone at the end would
 /// leave processors idle.
 const LONGEST: [&str; 9] = [
@@ -77,6 +83,7 @@ pub(crate) fn build_examples() -> Step {
 }
 
 fn all(tier: Tier) -> Outcome {
+    run(&cargo(&UNIT_TESTS))?;
     let build = cargo(&[&BUILD[..], &PROGRAMS, &TESTS].concat());
     let mut programs = program::built(&read(&build)?)?;
     // Stable: the others stay in cargo's order.
