@@ -211,7 +211,7 @@ fn sweep(store: StoreKind, mut judge: impl FnMut(Target, u64, Times) -> bool) {
 /// in some tests every second scene differs.
 fn step(store: StoreKind) -> usize {
     match store {
-        StoreKind::RealBytes => some_or_all(9, 1),
+        StoreKind::RealBytes => some_or_all(5, 1),
         StoreKind::AddressesOnly => some_or_all(3, 1),
     }
 }
