@@ -110,11 +110,13 @@ mod tests {
         unsafe { CStr::from_ptr(last_message()) }.to_string_lossy().into_owned()
     }
 
+    type Panic = fn(i32);
+
     #[test]
     fn a_panic_is_a_status_and_a_message_whatever_it_carries() {
         clear_last();
         let number = 7;
-        let cases: [(fn(i32), &str); 3] = [
+        let cases: [(Panic, &str); 3] = [
             (|_| panic!("a text"), "internal error: a text"),
             (|number| panic!("the number {number}"), "internal error: the number 7"),
             (|_| std::panic::panic_any([1, 2]), "internal error: no message"),

@@ -30,8 +30,8 @@ const COVERAGE: [&str; 6] = [
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
-/// Under AddressSanitizer each target gets so many inputs beside those of its corpora.
-const MORE_INPUTS: &str = "-runs=10000";
+/// Under AddressSanitizer each target gets so many inputs, those of its corpora first.
+const SOME_INPUTS: &str = "-runs=10000";
 /// What is compiled with other flags needs a target of its own, or else these would also be in the
 /// macros that the compiler runs.
 pub(super) const TARGET: &str = if cfg!(target_arch = "aarch64") {
@@ -49,16 +49,18 @@ pub(super) fn run_for(time: Duration) -> Outcome {
     FUZZ_TARGETS.into_iter().try_for_each(|target| run(&fuzz(&built, target, &limit)?))
 }
 
-/// Each target under AddressSanitizer on its corpora and [`MORE_INPUTS`], with `variables`; those
-/// after one that failed too.
+/// Each target under AddressSanitizer on [`SOME_INPUTS`], with `variables`; those after one that
+/// failed too.
 pub(super) fn run_under_addresses(variables: &[(&str, &str)]) -> Outcome {
     let built = folder("fuzz-address")?;
     run(&build(&built, "cargo", &["+nightly"], &["-Zsanitizer=address"]))?;
-    FUZZ_TARGETS.into_iter().fold(Ok(()), |outcome, target| {
-        let fuzz = fuzz(&built, target, MORE_INPUTS)?;
+    let mut outcome = Ok(());
+    for target in FUZZ_TARGETS {
+        let fuzz = fuzz(&built, target, SOME_INPUTS)?;
         let set = |step: Step, (name, value): &(&str, &str)| step.set(name, value);
-        outcome.and(run(&variables.iter().fold(fuzz, set)))
-    })
+        outcome = outcome.and(run(&variables.iter().fold(fuzz, set)));
+    }
+    outcome
 }
 
 /// Builds the targets into the folder `built`, with `flags` more for the compiler.

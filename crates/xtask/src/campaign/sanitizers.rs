@@ -3,7 +3,7 @@
 //! | sanitizer | what runs |
 //! |---|---|
 //! | ThreadSanitizer | random operations by several threads |
-//! | AddressSanitizer, LeakSanitizer | the unit tests, the tests of heaps, and fuzz targets on their corpora and some inputs more |
+//! | AddressSanitizer, LeakSanitizer | the unit tests, the tests of heaps, and the fuzz targets on some inputs |
 //!
 //! ThreadSanitizer needs Rust's standard library compiled with it too, because a lock that it does
 //! not see makes everything under it look like a race; so the library's sources are installed.
