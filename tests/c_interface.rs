@@ -27,10 +27,14 @@ use programs::{command, compile, compile_by, compiler, run_silently, sources, te
 
 /// What has the compiler check a program's accesses as it runs, and end the first wrong one.
 const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+/// The same but for AddressSanitizer.
+const WITHOUT_ADDRESSES: [&str; 2] = ["-fsanitize=undefined", "-fno-sanitize-recover=all"];
 /// The strategies of a subject that depends on them.
 const EACH: &[PoolType] = PoolType::ALL;
 /// Those of a subject that does not.
 const ONE: &[PoolType] = &[PoolType::Caching];
+/// That of a subject that pauses.
+const PAGED: &[PoolType] = &[PoolType::Elastic];
 /// Those that run under valgrind on every change.
 const UNDER_VALGRIND: &[PoolType] = &[PoolType::Elastic];
 
@@ -50,10 +54,10 @@ fn languages(source: &str) -> &'static [Language] {
     if source.ends_with(".c") { &[C99, Cpp17] } else { &[Cpp17] }
 }
 
-/// What the program of `source` is checked with as it runs: not where it asks for more memory than
-/// the sanitizers' own allocator refuses without ending the program.
-fn sanitizers(source: &str) -> &'static [&'static str] {
-    if source == "host_memory.c" { &[] } else { &SANITIZERS }
+/// What the program of `source` is checked with as it runs: not with AddressSanitizer where it asks
+/// for more memory than that one's own allocator refuses without ending the program.
+fn sanitizers(source: &str) -> [&'static str; 2] {
+    if source == "host_memory.c" { WITHOUT_ADDRESSES } else { SANITIZERS }
 }
 
 /// Runs the program of `source` in its first language under each strategy of `pool_types`, and only
@@ -138,6 +142,7 @@ subjects! {
     host_memory: "host_memory.c", ONE, ignore = "nightly";
     managed: "managed.c", ONE;
     memory_resource: "memory_resource.cpp", ONE, ignore = "nightly";
+    memory_saver: "memory_saver.c", PAGED, ignore = "nightly";
     identity: "identity.c", ONE, ignore = "nightly";
     limits: "limits.c", EACH, ignore = "nightly";
     logging: "logging.c", ONE, ignore = "nightly";
@@ -147,6 +152,7 @@ subjects! {
     nvtx: "nvtx.c", ONE, ignore = "nightly";
     options: "options.c", ONE, ignore = "nightly";
     plugs: "plugs.c", ONE, ignore = "nightly";
+    private_pools: "private_pools.c", ONE, ignore = "nightly";
     profile: "profile.c", ONE, ignore = "nightly";
     out_of_memory: "out_of_memory.c", EACH, ignore = "nightly";
     refusals: "refusals.c", EACH;

@@ -2,6 +2,8 @@
 //! are live at the end can all be freed.
 #![no_main]
 
+mod panics;
+
 use std::ffi::{CString, c_char, c_int, c_void};
 
 use genesis as _;
@@ -97,6 +99,7 @@ fuzz_target!(|data: &[u8]| {
             // SAFETY: no other thread runs yet.
             unsafe { std::env::set_var(name, value) };
         }
+        panics::end_the_process();
     });
     let mut input = Input(data);
     let mut live = Vec::new();

@@ -36,6 +36,11 @@ impl PoolType {
             Self::Elastic => "Elastic",
         }
     }
+
+    /// Returns true if blocks are cut from larger memory, and joined again.
+    pub const fn cuts_blocks(self) -> bool {
+        matches!(self, Self::Caching | Self::Arena | Self::Elastic)
+    }
 }
 
 /// A strategy and the numbers of Round and Exact. Sizes are in bytes.

@@ -100,3 +100,45 @@ pub(super) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map_err(|_| Error::invalid_argument(format!("the {what} is not UTF-8")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message() -> String {
+        // SAFETY: the thread's own, and no call fails meanwhile.
+        unsafe { CStr::from_ptr(last_message()) }.to_string_lossy().into_owned()
+    }
+
+    type Panic = fn(i32);
+
+    #[test]
+    fn a_panic_is_a_status_and_a_message_whatever_it_carries() {
+        clear_last();
+        let number = 7;
+        let cases: [(Panic, &str); 3] = [
+            (|_| panic!("a text"), "internal error: a text"),
+            (|number| panic!("the number {number}"), "internal error: the number 7"),
+            (|_| std::panic::panic_any([1, 2]), "internal error: no message"),
+        ];
+        for (panic, expected) in cases {
+            let ended = status(|| {
+                panic(number);
+                Ok(())
+            });
+            assert_eq!((ended, last_status()), (Status::Internal, Status::Internal));
+            assert_eq!(message(), expected);
+        }
+        assert_eq!(status(|| Ok(())), Status::Success);
+        assert_eq!(last_status(), Status::Internal, "a call that succeeds leaves the last error");
+        clear_last();
+        assert_eq!((last_status(), message()), (Status::Success, String::new()));
+    }
+
+    #[test]
+    fn messages_end_at_their_first_nul() {
+        let error = Error::invalid_argument("before\0behind");
+        assert_eq!(status(|| Err(error)), Status::InvalidArgument);
+        assert_eq!(message(), "before");
+    }
+}

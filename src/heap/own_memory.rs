@@ -23,7 +23,6 @@ use super::pool_memory::{OwnMemory, PoolOptions, Segments};
 use super::pools::{PoolId, PoolNumber};
 use super::state::DeviceHeap;
 use crate::base::{Error, Result, Status};
-use crate::config::PoolType;
 use crate::memory::{Communication, Registrar, SegmentStore};
 
 impl DeviceHeap<'_> {
@@ -41,8 +40,7 @@ impl DeviceHeap<'_> {
             return Err(Error::new(Status::NotSupported, message));
         }
         // Other strategies never cut a segment.
-        let cuts =
-            matches!(self.pool_type, PoolType::Caching | PoolType::Arena | PoolType::Elastic);
+        let cuts = self.pool_type.cuts_blocks();
         let (keeps_whole, has_arenas) = (keeps_whole && cuts, has_arenas && cuts);
         let store = match source {
             Some(source) => Some(SegmentStore::with_source(Arc::clone(&self.state.driver), source)),

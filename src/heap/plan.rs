@@ -12,7 +12,7 @@
 
 use super::trough::Levels;
 use crate::base::DeviceOrdinal;
-use crate::base::size::SizeClass;
+use crate::base::size::{ALIGNMENT_BYTES, SizeClass};
 use crate::config::PoolType;
 
 /// What one device held.
@@ -87,10 +87,13 @@ impl DevicePlan {
     /// Checks that it may be made ready: that it names nothing which is not there, and that no sum of
     /// its numbers is too large. The error says what is wrong.
     pub fn check(&self) -> Result<(), String> {
-        let DeviceModel { total_bytes, granule_bytes, .. } = self.model;
+        let DeviceModel { total_bytes, granule_bytes, pool_type, .. } = self.model;
         let is_size = |bytes: u64| {
             (1..=total_bytes).contains(&bytes) && bytes.checked_rem(granule_bytes) == Some(0)
         };
+        // Blocks are cut from it at multiples of this.
+        let aligned_bytes = if pool_type.cuts_blocks() { ALIGNMENT_BYTES } else { 1 };
+        let is_segment = |bytes: u64| is_size(bytes) && bytes.is_multiple_of(aligned_bytes);
         let is_area = |&(_, bytes): &(SizeClass, u64)| {
             bytes <= MOST_AREA_BYTES && bytes.checked_rem(granule_bytes) == Some(0)
         };
@@ -99,7 +102,7 @@ impl DevicePlan {
             [peak, high, low, usual].iter().all(|level| *level <= total_bytes)
                 && lane.areas.len() <= MOST_PARTS
                 && lane.areas.iter().all(is_area)
-                && lane.segments.iter().all(|&(_, bytes)| is_size(bytes))
+                && lane.segments.iter().all(|&(_, bytes)| is_segment(bytes))
         };
         let is_view = |extent: &ExtentPlan, view: &ViewPlan| {
             let area = self.lanes.get(view.lane).and_then(|lane| lane.areas.get(view.area));

@@ -22,7 +22,6 @@ use super::pools::PoolNumber;
 use super::state::{Backing, Climb, DeviceHeap, NO_STREAM};
 use crate::base::size::LARGEST_REQUEST_BYTES;
 use crate::base::{Error, Result, Status, StreamHandle};
-use crate::config::PoolType;
 use crate::order::StreamKey;
 
 /// A plan on its way to a device.
@@ -122,9 +121,7 @@ impl<'a> DeviceHeap<'a> {
         if bytes == 0 {
             return Ok(());
         }
-        let cuts =
-            matches!(self.pool_type, PoolType::Caching | PoolType::Arena | PoolType::Elastic);
-        if !cuts {
+        if !self.pool_type.cuts_blocks() {
             let message = format!("{} reuses blocks of the same size only", self.pool_type.name());
             return Err(Error::new(Status::NotSupported, message));
         }

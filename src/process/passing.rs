@@ -70,6 +70,14 @@ impl Line {
         self.stream.set_read_timeout(both.then_some(time))
     }
 
+    /// Returns true if the other process has closed the line, or has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut asked = libc::pollfd { fd: self.stream.as_raw_fd(), events: 0, revents: 0 };
+        // SAFETY: one entry, which is live; the call does not wait.
+        let told = unsafe { libc::poll(&raw mut asked, 1, 0) };
+        told > 0 && asked.revents & libc::POLLHUP != 0
+    }
+
     /// Sends one message with `files`, at most [`MOST_FILES`].
     pub(crate) fn send(&self, message: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut sent = 0;

@@ -1,10 +1,14 @@
 //! A worker's blocks: asked for, used, read by other streams, freed.
 
 use std::sync::Arc;
+#[cfg(not(feature = "shuttle"))]
+use std::thread;
 
 use genesis::base::size::{KIB, MIB};
 use genesis::base::{DeviceOrdinal, Result, Status};
 use genesis::config::PoolType;
+#[cfg(feature = "shuttle")]
+use shuttle::thread; // all threads of a model are one of the system's
 use simgpu::{Access, StoreKind, Work};
 
 use super::{EVERYBODYS, Live, Place, Worker};
@@ -80,8 +84,8 @@ impl Worker {
         let (heap, device, stream) = (&self.rig.heap, DeviceOrdinal(place.0), self.handle(place));
         match way {
             Way::Pooled => {
-                let own = std::thread::current().id();
-                let filter = move |_| std::thread::current().id() == own;
+                let own = thread::current().id();
+                let filter = move |_| thread::current().id() == own;
                 heap.begin_pool(device, self.pool, Arc::new(filter)).unwrap();
             }
             Way::Lending => heap.begin_pool_of_thread(device, self.lending_pool).unwrap(),

@@ -88,7 +88,8 @@ fn contains(info: &libc::dl_phdr_info, address: usize) -> bool {
 }
 
 impl Object {
-    fn new(info: &libc::dl_phdr_info) -> Option<Self> {
+    /// The object that the loader describes; `None` if it has no dynamic section.
+    pub(crate) fn new(info: &libc::dl_phdr_info) -> Option<Self> {
         let base = info.dlpi_addr as usize;
         let dynamic = headers(info).iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
         let dynamic = base.wrapping_add(dynamic.p_vaddr as usize) as *const Dynamic;

@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, thread};
@@ -110,6 +111,20 @@ fn another_versions_file_is_left_alone() {
     assert!(claim(report.path()).is_none());
     assert_eq!((report.process_count(), report.other_version_count()), (0, 1));
     assert_eq!(report.processes(), []);
+}
+
+/// A program that writes where it must not may have written here.
+#[test]
+fn any_counts_are_read() {
+    const FIRST_CALL_AT: u64 = 65_536 + 816;
+    let report = new_report("garbage");
+    claim(report.path()).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(report.path()).unwrap();
+    let counts = [u64::MAX, 1, 2].map(u64::to_le_bytes).concat();
+    file.write_all_at(&counts, FIRST_CALL_AT).unwrap();
+    let processes = report.processes();
+    let [call] = &processes[0].calls[..] else { panic!("{processes:?}") };
+    assert_eq!((call.name, call.served, call.passed, call.refused), (CALLS[0], u64::MAX, 1, 2));
 }
 
 #[test]

@@ -78,6 +78,8 @@ fn wrong_numbers_are_refused() {
         ("area large 67108864", "area large 18446744073707454464"),
         ("area large", "area huge"),
         ("segment large 20971520", "segment large 0"),
+        ("segment large 20971520", "segment large 20971521"),
+        ("segment small 2097152", "segment small 2097408"),
         ("segment large 20971520", "segment large 85899345921"),
         ("lane first 9", "lane first 85899345921"),
         ("device 0 Elastic 85899345920 2097152", "device 0 Elastic 85899345920 0"),

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::handle::{BlockHandle, ServiceId};
 use super::wire::{Request, receive_answer};
+use crate::base::size::LARGEST_REQUEST_BYTES;
 use crate::base::{DeviceOrdinal, Error, Result, Status};
 use crate::driver::SegmentHandle;
 use crate::heap::{Heap, Imported, Incoming, ShareId};
@@ -36,8 +37,9 @@ struct Imports {
     addresses: HashMap<u64, Key>,
     segments: HashMap<(DeviceOrdinal, SegmentHandle), Segment>,
     late: Vec<(Key, Mapped)>,
-    /// Lines on which an answer did not come in time. The exporter counts by lines what this process
-    /// holds, so they stay open; their blocks are released at the end of this process.
+    /// Lines on which no answer came in time, or none that is one. The exporter counts by lines what
+    /// this process holds, so they stay open for as long as it lives; their blocks are released at the
+    /// end of this process.
     retired: Vec<Arc<Line>>,
     /// Blocks of this process that it imported itself: their shares, once for each import.
     own: HashMap<u64, Vec<ShareId>>,
@@ -181,11 +183,17 @@ impl Imports {
             Err(error) => {
                 let line = self.lines.remove(&handle.service);
                 if !has_ended(&error) {
-                    self.retired.extend(line);
+                    self.retire(line);
                 }
                 Err(not_reached(handle, &error))
             }
         }
+    }
+
+    /// Keeps `line` for the exporter's sake, and lets those go whose exporters have ended.
+    fn retire(&mut self, line: Option<Arc<Line>>) {
+        self.retired.retain(|line| !line.has_ended());
+        self.retired.extend(line);
     }
 
     fn line(&mut self, handle: &BlockHandle) -> io::Result<Arc<Line>> {
@@ -215,16 +223,13 @@ impl Imports {
         incoming: &Incoming,
         bytes: u64,
     ) -> Result<Mapped> {
+        check(incoming, bytes)?;
         let (memory, base, offset_bytes) = match incoming {
             Incoming::Segment { handle, offset_bytes } => {
                 let base = self.open_segment(heap, device, incoming, handle)?;
                 (Memory::Segment(*handle), base, *offset_bytes)
             }
-            Incoming::Extents { files, offset_bytes } => {
-                let all: u64 = files.iter().map(|(_, bytes)| *bytes).sum();
-                if offset_bytes.checked_add(bytes).is_none_or(|end| end > all) {
-                    return Err(Error::invalid_argument("the block does not lie in its memory"));
-                }
+            Incoming::Extents { offset_bytes, .. } => {
                 let imported = heap.receive(device, incoming)?;
                 (Memory::Own(imported), imported.address(), *offset_bytes)
             }
@@ -280,6 +285,22 @@ impl Imports {
     }
 }
 
+/// Checks that a block of so many bytes can lie where the other process says. The size of a segment
+/// is not told; so it is only checked that no address overflows.
+fn check(incoming: &Incoming, bytes: u64) -> Result<()> {
+    let (offset_bytes, all_bytes) = match incoming {
+        Incoming::Segment { offset_bytes, .. } => (*offset_bytes, LARGEST_REQUEST_BYTES),
+        Incoming::Extents { files, offset_bytes } => {
+            let sizes = files.iter().map(|(_, bytes)| *bytes);
+            (*offset_bytes, sizes.fold(0, u64::saturating_add))
+        }
+    };
+    if offset_bytes.checked_add(bytes).is_none_or(|end| end > all_bytes) {
+        return Err(Error::invalid_argument("the block does not lie in its memory"));
+    }
+    Ok(())
+}
+
 /// Returns true if the other process has ended, or was never there.
 fn has_ended(error: &io::Error) -> bool {
     matches!(
@@ -297,4 +318,64 @@ fn not_reached(handle: &BlockHandle, error: &io::Error) -> Error {
     }
     let message = format!("process {} cannot be asked for its block: {error}", handle.process);
     Error::new(Status::NotSupported, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::process::Door;
+
+    #[test]
+    fn lines_that_were_given_up_end_with_their_exporters() {
+        let name = format!("genesis-test-retired-{}", std::process::id());
+        let door = Door::open(&name).unwrap();
+        let mut imports = Imports::default();
+        let mut exporters = Vec::new();
+        for _ in 0..3 {
+            let line = Arc::new(Line::connect(&name).unwrap());
+            exporters.push(door.accept().unwrap());
+            imports.retire(Some(line));
+        }
+        assert_eq!(imports.retired.len(), 3, "they live");
+        // What was said and not read does not keep a line.
+        exporters[0].send(b"nonsense", &[]).unwrap();
+        exporters.truncate(1);
+        drop(exporters.pop());
+        let line = Arc::new(Line::connect(&name).unwrap());
+        imports.retire(Some(line));
+        assert_eq!(imports.retired.len(), 1);
+    }
+
+    #[test]
+    fn no_size_or_offset_of_another_process_overflows() {
+        let extents = |sizes: &[u64], offset_bytes| {
+            let file = || File::open("/dev/null").unwrap().into();
+            Incoming::Extents {
+                files: sizes.iter().map(|bytes| (file(), *bytes)).collect(),
+                offset_bytes,
+            }
+        };
+        let segment = |offset_bytes| Incoming::Segment { handle: [0; 64], offset_bytes };
+        for (incoming, bytes) in [
+            (extents(&[4096, 4096], 4096), 4096),
+            (segment(1 << 40), 4096),
+            (segment(0), LARGEST_REQUEST_BYTES),
+        ] {
+            assert_eq!(check(&incoming, bytes), Ok(()), "{incoming:?}");
+        }
+        for (incoming, bytes) in [
+            (extents(&[4096, 4096], 4097), 4096),
+            (extents(&[], 0), 1),
+            (extents(&[4096], u64::MAX), 4096),
+            (segment(u64::MAX), 4096),
+            (segment(LARGEST_REQUEST_BYTES), 1),
+        ] {
+            let refused = check(&incoming, bytes).unwrap_err();
+            assert_eq!(refused.status, Status::InvalidArgument, "{incoming:?}");
+        }
+        // Sizes whose sum has no number are refused where they are mapped.
+        assert_eq!(check(&extents(&[u64::MAX, u64::MAX], 0), 4096), Ok(()));
+    }
 }

@@ -8,7 +8,9 @@
 //! | `interfaces`: the libraries' beside those of the last release ([`interfaces`]) | its end | |
 //! | `dependencies`: known defects, licences and sources of crates ([`dependencies`]) | its end | |
 //! | `oldest`: what ships, by the oldest compiler ([`oldest`]) | its end | |
-//! | `sanitizers`: the library's threads under TSan ([`sanitizers`]) | its end | |
+//! | `sanitizers`: the library under TSan, ASan and LSan ([`sanitizers`]) | its end | |
+//! | `coverage`: the lines that no test runs ([`coverage`]); only if named | its end | |
+//! | `miri`: unit tests, interpreted ([`miri`]); only if named | its end | |
 //! | `aarch64`: tests on another processor, by qemu-user ([`aarch64`]); only if named | its end | |
 //! | `soak`: recorded programs again and again, whose heap must not grow ([`soak`]) | an eighth of the time | |
 //! | `mutants`: small changes of the code, of which each must fail a test ([`mutants`]); only if named | an eighth of the time | `target/campaign/next_shard` |
@@ -19,10 +21,12 @@
 //! end.
 
 mod aarch64;
+mod coverage;
 mod dependencies;
 mod fuzzing;
 mod interfaces;
 mod lists;
+mod miri;
 mod models;
 mod mutants;
 mod oldest;
@@ -50,16 +54,14 @@ pub(crate) struct CampaignArguments {
     /// How long, in minutes
     #[arg(long, default_value_t = HOUR_MINUTES)]
     minutes: u64,
-    /// Which parts; without any, all but `mutants` and `aarch64`
+    /// Which parts; without any, all but `mutants`, `aarch64`, `coverage` and `miri`
     parts: Vec<Part>,
 }
 
 impl CampaignArguments {
     fn has(&self, part: Part) -> bool {
         match &self.parts[..] {
-            // The changes that no test notices are not yet looked at, and the other processor's
-            // tests need much memory.
-            [] => ![Part::Mutants, Part::Aarch64].contains(&part),
+            [] => !ONLY_IF_NAMED.contains(&part),
             named => named.contains(&part),
         }
     }
@@ -80,12 +82,18 @@ enum Part {
     Dependencies,
     Oldest,
     Sanitizers,
+    Coverage,
+    Miri,
     Aarch64,
     Soak,
     Mutants,
     Lists,
     Fuzzing,
 }
+
+/// The changes that no test notices are not yet looked at; the other processor's tests need much
+/// memory; and what is not covered, or interpreted, changes little from one night to the next.
+const ONLY_IF_NAMED: [Part; 4] = [Part::Mutants, Part::Aarch64, Part::Coverage, Part::Miri];
 
 /// What could not be run here, and what it needs.
 #[derive(Debug, Default)]
@@ -116,6 +124,8 @@ pub(crate) fn run_all(arguments: &CampaignArguments) -> Outcome {
             Part::Dependencies => dependencies::check(&mut left),
             Part::Oldest => oldest::check(&mut left),
             Part::Sanitizers => sanitizers::run_all(&mut left),
+            Part::Coverage => coverage::run_all(&mut left),
+            Part::Miri => miri::run_all(&mut left),
             Part::Aarch64 => aarch64::run_all(&mut left),
             Part::Soak => soak::run_for(time / 8),
             Part::Mutants => mutants::run_for(time / 8, &mut left),

@@ -26,6 +26,11 @@ pub(super) fn install(toolchain: &str, components: &[&str]) -> Outcome {
     run(&add)
 }
 
+/// Has rustup install `component` for the usual compiler.
+pub(super) fn add_component(component: &str) -> Outcome {
+    run(&Step::new("rustup", &["component", "add", component]))
+}
+
 /// Has rustup install the standard library for `target`, for the usual compiler.
 pub(super) fn add_target(target: &str) -> Outcome {
     let installed = output(&Step::new("rustup", &["target", "list", "--installed"]))?;
