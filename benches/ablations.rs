@@ -99,5 +99,6 @@ fn name_of(part: Part) -> &'static str {
         Part::HighestForSmall => "the highest extents for small blocks",
         Part::CoarseAtFirst => "coarse extents at first",
         Part::KnownPrices => "an H100's sizes",
+        Part::Apart => "strangers apart",
     }
 }

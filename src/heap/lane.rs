@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::callers::Callers;
 use super::captures::Captures;
 use super::owner::{LaneKey, Newcomer, Owner, Ownership};
 use super::paused_extent::{KeptCopy, PausedExtent};
@@ -36,6 +37,8 @@ pub(super) struct Lane {
     pub(super) device: DeviceOrdinal,
     /// Written under the lock; code that found the lane by its key checks it again there.
     ownership: Ownership,
+    /// The threads that call it.
+    pub(super) callers: Callers,
     /// The first request that missed here and wants the epoch ended at the next call; 0: none.
     fence_wanted: AtomicU64,
     /// Whether another lane has ever wanted this one's free memory: then events are recorded ahead.
@@ -98,6 +101,7 @@ impl Lane {
             index,
             device,
             ownership: Ownership::new(&owner),
+            callers: Callers::default(),
             fence_wanted: AtomicU64::new(0),
             lends: AtomicBool::new(false),
             is_capturing: AtomicBool::new(false),
@@ -177,6 +181,8 @@ impl Lane {
             state.trough = Trough::of(settings.strategy.pool_type);
         }
         self.fence_wanted.store(0, Relaxed);
+        self.callers.forget();
+        self.counters.forget_peak();
         let before = self.key();
         self.ownership.set(owner);
         Some((state, before))

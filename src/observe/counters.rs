@@ -41,6 +41,8 @@ pub struct LaneCounters {
     classes: [ClassCounters; 2],
     misses: AtomicU64,
     held_bytes: AtomicU64,
+    /// The most live bytes that a refresh has seen.
+    most_allocated: AtomicU64,
     /// For both classes together.
     ceilings: Ceilings,
     /// The fewest live bytes (the most inactive ones) before the sums must be made.
@@ -302,6 +304,22 @@ impl LaneCounters {
         self.held_bytes.store(bytes, Relaxed);
     }
 
+    /// The bytes of all blocks of the lane that have memory.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Relaxed)
+    }
+
+    /// The most that was ever live here when sums were made, as it will be once `more_bytes` are
+    /// handed out.
+    pub fn peak_with(&self, more_bytes: u64) -> u64 {
+        self.most_allocated.load(Relaxed).max(self.snapshot().all.allocated + more_bytes)
+    }
+
+    /// The lane, which has no block, has another owner, and no peak yet.
+    pub fn forget_peak(&self) {
+        self.most_allocated.store(0, Relaxed);
+    }
+
     /// Returns true if a block of the lane has memory. Otherwise all its levels are 0, and it gets
     /// memory before it changes them: the watermarks are refreshed then.
     fn is_in_use(&self) -> bool {
@@ -323,6 +341,9 @@ impl LaneCounters {
 
     /// Sets the watermarks at the distance `room` from `levels`.
     fn set_watermarks(&self, levels: &Snapshot, room: &Snapshot) {
+        if levels.all.allocated > self.most_allocated.load(Relaxed) {
+            self.most_allocated.store(levels.all.allocated, Relaxed);
+        }
         let pending = self.classes.each_ref().map(ClassCounters::pending);
         for (class, counters) in self.classes.iter().enumerate() {
             counters.ceilings.set(&levels.classes[class], &room.classes[class], pending[class]);

@@ -1,0 +1,100 @@
+//! Whose memory a request may use: that of all lanes, or of its *household*.
+//!
+//! Lanes whose streams one thread drives lend each other memory, and soon it moves in the same way in
+//! each cycle, by remembered views. Lanes that no thread has in common are *strangers*. How their
+//! cycles overlap differs each time, so memory that strangers lend each other moves for ever, and
+//! breaks up the layouts of both. It saves no memory if they need their most at the same time.
+//!
+//! So a request takes nothing of strangers, and its household may hold what it alone needs, while
+//!
+//! ```text
+//! sum of the lanes' own live peaks ≤ live peak × (1 + 1 / APART_PART)
+//! ```
+//!
+//! memory was never short, and the driver has what is missing. Otherwise every lane lends.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::super::lane::Lane;
+use super::super::state::{Climb, Extents};
+use super::ablation::Part;
+
+/// Households are kept apart if that takes at most this part of the live peak.
+const APART_PART: u64 = 4;
+
+/// Whose memory a request may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// That of all lanes.
+    Device,
+    /// That of its household.
+    Household(Household),
+}
+
+/// The lanes that may have a thread in common with the request's lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Household {
+    /// The sum of their live peaks, …
+    pub(super) peak_bytes: u64,
+    /// … and of those of all lanes.
+    pub(super) all_peaks_bytes: u64,
+    /// What they hold.
+    pub(super) held_bytes: u64,
+}
+
+impl Extents {
+    /// Whose memory the request may use.
+    pub(super) fn reach(&self, climb: &Climb<'_>) -> Reach {
+        if self.is_short.load(Relaxed) || climb.lane.pool().is_private() || !Part::Apart.is_in() {
+            return Reach::Device;
+        }
+        // This also brings the lanes' own peaks up to date.
+        let live_peak_bytes = climb.device.most_live_bytes(climb.block_bytes);
+        let mut household = Household { peak_bytes: 0, all_peaks_bytes: 0, held_bytes: 0 };
+        for lane in climb.device.lanes() {
+            let is_own = lane.index == climb.lane.index;
+            let held_bytes = lane.counters.held_bytes();
+            if !is_own && (held_bytes == 0 || !climb.is_sibling(lane) || lane.is_left()) {
+                continue;
+            }
+            let more_bytes = if is_own { climb.block_bytes } else { 0 };
+            let peak_bytes = lane.counters.peak_with(more_bytes);
+            household.all_peaks_bytes += peak_bytes;
+            if is_own || !climb.is_stranger(lane) {
+                household.peak_bytes += peak_bytes;
+                household.held_bytes += held_bytes;
+            }
+        }
+        let has_strangers = household.peak_bytes < household.all_peaks_bytes;
+        let most_bytes = live_peak_bytes + live_peak_bytes / APART_PART;
+        if has_strangers && household.all_peaks_bytes <= most_bytes {
+            Reach::Household(household)
+        } else {
+            Reach::Device
+        }
+    }
+}
+
+impl Household {
+    /// How much more it may hold, with its share of the device's slack.
+    pub(super) fn room_bytes(self, slack_bytes: u64) -> u64 {
+        let share = u128::from(slack_bytes) * u128::from(self.peak_bytes)
+            / u128::from(self.all_peaks_bytes.max(1));
+        (self.peak_bytes + share as u64).saturating_sub(self.held_bytes)
+    }
+}
+
+impl Reach {
+    /// Returns true if the request may use free memory of `lane`, another one.
+    pub(super) fn includes(self, climb: &Climb<'_>, lane: &Lane) -> bool {
+        climb.is_sibling(lane)
+            && (self == Self::Device || lane.is_left() || !climb.is_stranger(lane))
+    }
+}
+
+impl Climb<'_> {
+    /// Returns true if no thread calls both `lane` and the request's.
+    fn is_stranger(&self, lane: &Lane) -> bool {
+        !self.lane.callers.may_share_with(&lane.callers)
+    }
+}
