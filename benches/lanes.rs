@@ -1,7 +1,8 @@
 //! What threads cost each other that replay the same recorded program on streams of their own.
 //!
-//! `cargo bench --bench lanes -- TRACE[,TRACE…] THREADS PASSES [SEED]`. The threads take turns of a few
-//! hundred calls, whose lengths and rates the seed decides, so that counts are the same everywhere:
+//! `cargo bench --features ablations --bench lanes -- TRACE[,TRACE…] THREADS PASSES SEED [together]`.
+//! With `together`, lanes lend each other memory whoever calls them (`Part::Apart` is left out). The
+//! threads take turns of a few hundred calls, whose lengths and rates the seed decides, so that counts are the same everywhere:
 //! how far the threads have come differs from pass to pass, as if they ran at once. Nothing contends.
 //! The machine is simulated, with 1 TiB, an H100's prices and work that completes at once.
 
@@ -12,6 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use genesis::base::StreamHandle;
 use genesis::config::PoolType;
+use genesis::heap::ablation::{Part as PolicyPart, leave_out};
 use genesis_replay::program::{Call, Kind, Program};
 use simgpu::{Call as DriverCall, Usage};
 use support::host_memory::Counting;
@@ -55,11 +57,12 @@ impl Part {
 fn main() {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let [names, threads, passes, rest @ ..] = &arguments[..] else {
-        return eprintln!("usage: TRACE[,TRACE…] THREADS PASSES [SEED]");
+    let [names, threads, passes, seed, rest @ ..] = &arguments[..] else {
+        return eprintln!("usage: TRACE[,TRACE…] THREADS PASSES SEED [together]");
     };
+    leave_out(rest.first().map(|_| PolicyPart::Apart));
     let number = |text: &String| text.parse::<u64>().expect("a number");
-    let seed = rest.first().map_or(1, number);
+    let seed = number(seed);
     for name in names.split(',') {
         run(name, number(threads) as usize, number(passes), seed);
     }
