@@ -91,6 +91,8 @@ const TIGHT: Bounds = Bounds {
 pub(super) struct Growth {
     /// Whose memory the request may use.
     pub(super) reach: Reach,
+    /// How much a household may create before it uses memory of strangers.
+    pub(super) apart_bytes: u64,
     /// How much may be created before memory is moved, in bytes.
     pub(super) room_bytes: u64,
     /// How much may be created at all.
@@ -150,9 +152,12 @@ impl Extents {
         let usable_bytes = device.left_bytes().min(climb.pool_room_bytes());
         let least_slack_bytes = LEAST_SLACK_BYTES.min(device.usable_bytes() / LEAST_SLACK_PART);
         let slack_bytes = (peak_bytes / bounds.slack_part).max(least_slack_bytes);
-        let room_bytes = match reach {
-            Reach::Device => (peak_bytes + slack_bytes).saturating_sub(reserved_bytes),
-            Reach::Household(household) => household.room_bytes(slack_bytes),
+        let (room_bytes, apart_bytes) = match reach {
+            Reach::Device => ((peak_bytes + slack_bytes).saturating_sub(reserved_bytes), 0),
+            Reach::Household(household) => {
+                let room_bytes = household.room_bytes(slack_bytes);
+                (room_bytes, room_bytes.max(household.apart_bytes(slack_bytes, reserved_bytes)))
+            }
         };
         let room_bytes = room_bytes.min(usable_bytes);
         let most_bytes = self.most_extent_bytes(usable_bytes, device.usable_bytes());
@@ -181,6 +186,7 @@ impl Extents {
         let floor = |bytes: u64| bytes / granule_bytes * granule_bytes;
         Growth {
             reach,
+            apart_bytes: apart_bytes.min(usable_bytes),
             room_bytes: floor(room_bytes),
             usable_bytes: floor(usable_bytes),
             extent_bytes,

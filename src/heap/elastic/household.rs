@@ -11,7 +11,8 @@
 //! sum of the lanes' own live peaks ≤ live peak × (1 + 1 / APART_PART)
 //! ```
 //!
-//! memory was never short, and the driver has what is missing. Otherwise every lane lends.
+//! memory was never short, and the device then holds at most that sum and twice the slack. Otherwise
+//! every lane lends.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -48,26 +49,31 @@ impl Extents {
         if self.is_short.load(Relaxed) || climb.lane.pool().is_private() || !Part::Apart.is_in() {
             return Reach::Device;
         }
+        let lends = |lane: &Lane| {
+            lane.counters.held_bytes() > 0 && climb.is_sibling(lane) && !lane.is_left()
+        };
+        let lenders = climb.device.lanes().filter(|lane| lends(lane));
+        if !lenders.clone().any(|lane| climb.is_stranger(lane)) {
+            return Reach::Device;
+        }
         // This also brings the lanes' own peaks up to date.
         let live_peak_bytes = climb.device.most_live_bytes(climb.block_bytes);
-        let mut household = Household { peak_bytes: 0, all_peaks_bytes: 0, held_bytes: 0 };
-        for lane in climb.device.lanes() {
-            let is_own = lane.index == climb.lane.index;
-            let held_bytes = lane.counters.held_bytes();
-            if !is_own && (held_bytes == 0 || !climb.is_sibling(lane) || lane.is_left()) {
-                continue;
-            }
-            let more_bytes = if is_own { climb.block_bytes } else { 0 };
-            let peak_bytes = lane.counters.peak_with(more_bytes);
+        let own_peak_bytes = climb.lane.counters.peak_with(climb.block_bytes);
+        let mut household = Household {
+            peak_bytes: own_peak_bytes,
+            all_peaks_bytes: own_peak_bytes,
+            held_bytes: climb.lane.counters.held_bytes(),
+        };
+        for lane in lenders {
+            let peak_bytes = lane.counters.peak_with(0);
             household.all_peaks_bytes += peak_bytes;
-            if is_own || !climb.is_stranger(lane) {
+            if !climb.is_stranger(lane) {
                 household.peak_bytes += peak_bytes;
-                household.held_bytes += held_bytes;
+                household.held_bytes += lane.counters.held_bytes();
             }
         }
-        let has_strangers = household.peak_bytes < household.all_peaks_bytes;
         let most_bytes = live_peak_bytes + live_peak_bytes / APART_PART;
-        if has_strangers && household.all_peaks_bytes <= most_bytes {
+        if household.all_peaks_bytes <= most_bytes {
             Reach::Household(household)
         } else {
             Reach::Device
@@ -81,6 +87,13 @@ impl Household {
         let share = u128::from(slack_bytes) * u128::from(self.peak_bytes)
             / u128::from(self.all_peaks_bytes.max(1));
         (self.peak_bytes + share as u64).saturating_sub(self.held_bytes)
+    }
+
+    /// How much more the device may hold, of which `reserved_bytes` are held, before the household
+    /// uses memory of strangers. A lane alone needs the slack and hardly more; so twice the slack is
+    /// passed only where strangers keep more than they need.
+    pub(super) fn apart_bytes(self, slack_bytes: u64, reserved_bytes: u64) -> u64 {
+        (self.all_peaks_bytes + 2 * slack_bytes).saturating_sub(reserved_bytes)
     }
 }
 
