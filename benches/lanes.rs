@@ -1,10 +1,14 @@
 //! What threads cost each other that replay the same recorded program on streams of their own.
 //!
-//! `cargo bench --features ablations --bench lanes -- TRACE[,TRACE…] THREADS PASSES SEED [together]`.
-//! With `together`, lanes lend each other memory whoever calls them (`Part::Apart` is left out). The
-//! threads take turns of a few hundred calls, whose lengths and rates the seed decides, so that counts are the same everywhere:
-//! how far the threads have come differs from pass to pass, as if they ran at once. Nothing contends.
-//! The machine is simulated, with 1 TiB, an H100's prices and work that completes at once.
+//! ```text
+//! cargo bench --features ablations --bench lanes -- TRACE[,TRACE…] THREADS PASSES SEED TURN [together]
+//! ```
+//!
+//! The threads take turns of at most TURN calls, whose lengths the seed decides, so that counts are
+//! the same everywhere. How far each has come differs from pass to pass, as if they ran at once.
+//! Nothing contends. With `together`, lanes lend each other memory whoever calls them (`Part::Apart`
+//! is left out). The machine is simulated, with 1 TiB, an H100's prices and work that completes at
+//! once.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -23,8 +27,6 @@ use support::{Random, Rig};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The longest turn of a thread, in calls.
-const LONGEST_TURN: u64 = 400;
 /// The calls of the driver that are shown.
 const SHOWN: [DriverCall; 6] = [
     DriverCall::Create,
@@ -34,6 +36,9 @@ const SHOWN: [DriverCall; 6] = [
     DriverCall::EventQuery,
     DriverCall::StreamWait,
 ];
+
+/// A thread that is told where a turn begins and how many calls it has, and tells when it is done.
+type Thread = (Sender<(usize, usize)>, Receiver<()>);
 
 /// One thread's part of a program.
 struct Part {
@@ -57,24 +62,29 @@ impl Part {
 fn main() {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let [names, threads, passes, seed, rest @ ..] = &arguments[..] else {
-        return eprintln!("usage: TRACE[,TRACE…] THREADS PASSES SEED [together]");
+    let [names, threads, passes, seed, longest_turn, rest @ ..] = &arguments[..] else {
+        return eprintln!("usage: TRACE[,TRACE…] THREADS PASSES SEED TURN [together]");
     };
     leave_out(rest.first().map(|_| PolicyPart::Apart));
     let number = |text: &String| text.parse::<u64>().expect("a number");
-    let seed = number(seed);
     for name in names.split(',') {
-        run(name, number(threads) as usize, number(passes), seed);
+        let turns = Turns { random: Random(number(seed)), longest: number(longest_turn) };
+        run(name, number(threads) as usize, number(passes), turns);
     }
 }
 
-fn run(name: &str, threads: usize, passes: u64, seed: u64) {
+/// How many calls a thread makes before the next one's turn.
+struct Turns {
+    random: Random,
+    longest: u64,
+}
+
+fn run(name: &str, threads: usize, passes: u64, mut turns: Turns) {
     let program = recorded(name);
     let rig = rig_for(PoolType::Elastic, program.device_count);
-    let mut random = Random(seed);
     let calls = part_calls(&program);
     std::thread::scope(|scope| {
-        let crew: Vec<(Sender<(usize, usize)>, Receiver<()>)> = (0..threads)
+        let crew: Vec<Thread> = (0..threads)
             .map(|thread| {
                 let mut part = Part {
                     calls: calls.clone(),
@@ -98,10 +108,11 @@ fn run(name: &str, threads: usize, passes: u64, seed: u64) {
         for pass in 0..passes {
             let (before, misses) = (rig.usage(), rig.statistics().misses);
             let mut done = vec![0; threads];
-            let rates: Vec<u64> = (0..threads).map(|_| 900 + random.below(200)).collect();
+            let rate = |_| 900 + turns.random.below(200);
+            let rates: Vec<u64> = (0..threads).map(rate).collect();
             while done.iter().any(|&done| done < calls.len()) {
                 for (thread, (tell, answers)) in crew.iter().enumerate() {
-                    let turn = rates[thread] * (1 + random.below(LONGEST_TURN)) / 1000;
+                    let turn = rates[thread] * (1 + turns.random.below(turns.longest)) / 1000;
                     let end = calls.len().min(done[thread] + turn as usize);
                     tell.send((done[thread], end - done[thread])).unwrap();
                     answers.recv().unwrap();
