@@ -179,7 +179,6 @@ impl Lane {
         }
         self.fence_wanted.store(0, Relaxed);
         self.callers.forget();
-        self.counters.forget_peak();
         let before = self.key();
         self.ownership.set(owner);
         Some((state, before))

@@ -292,14 +292,12 @@ impl LaneCounters {
         }
     }
 
-    /// Counts the allocation just counted as a miss: not served from the lane's own free blocks.
-    /// Lane lock held.
+    /// Counts the allocation just counted as a miss, not served by the lane. Lane lock held.
     pub fn on_miss(&self) {
         add(&self.misses, 1);
     }
 
-    /// Sets the bytes of all blocks of the lane that have memory. The caller refreshes the
-    /// watermarks.
+    /// Sets [`Self::held_bytes`]. The caller refreshes the watermarks.
     pub fn set_held_bytes(&self, bytes: u64) {
         self.held_bytes.store(bytes, Relaxed);
     }
@@ -309,15 +307,13 @@ impl LaneCounters {
         self.held_bytes.load(Relaxed)
     }
 
-    /// The most that was ever live here when sums were made, as it will be once `more_bytes` are
-    /// handed out.
-    pub fn peak_with(&self, more_bytes: u64) -> u64 {
-        self.most_allocated.load(Relaxed).max(self.snapshot().all.allocated + more_bytes)
+    /// The most bytes that were ever live in the lane when sums were made, and now.
+    pub fn live_peak(&self) -> u64 {
+        self.peak_of(&self.snapshot())
     }
 
-    /// The lane, which has no block, has another owner, and no peak yet.
-    pub fn forget_peak(&self) {
-        self.most_allocated.store(0, Relaxed);
+    fn peak_of(&self, now: &Snapshot) -> u64 {
+        self.most_allocated.load(Relaxed).max(now.all.allocated)
     }
 
     /// Returns true if a block of the lane has memory. Otherwise all its levels are 0, and it gets
@@ -341,9 +337,7 @@ impl LaneCounters {
 
     /// Sets the watermarks at the distance `room` from `levels`.
     fn set_watermarks(&self, levels: &Snapshot, room: &Snapshot) {
-        if levels.all.allocated > self.most_allocated.load(Relaxed) {
-            self.most_allocated.store(levels.all.allocated, Relaxed);
-        }
+        set(&self.most_allocated, self.peak_of(levels));
         let pending = self.classes.each_ref().map(ClassCounters::pending);
         for (class, counters) in self.classes.iter().enumerate() {
             counters.ceilings.set(&levels.classes[class], &room.classes[class], pending[class]);

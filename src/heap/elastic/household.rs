@@ -58,14 +58,15 @@ impl Extents {
         }
         // This also brings the lanes' own peaks up to date.
         let live_peak_bytes = climb.device.most_live_bytes(climb.block_bytes);
-        let own_peak_bytes = climb.lane.counters.peak_with(climb.block_bytes);
+        let own = &climb.lane.counters;
+        let own_peak_bytes = own.live_peak().max(own.snapshot().all.allocated + climb.block_bytes);
         let mut household = Household {
             peak_bytes: own_peak_bytes,
             all_peaks_bytes: own_peak_bytes,
-            held_bytes: climb.lane.counters.held_bytes(),
+            held_bytes: own.held_bytes(),
         };
         for lane in lenders {
-            let peak_bytes = lane.counters.peak_with(0);
+            let peak_bytes = lane.counters.live_peak();
             household.all_peaks_bytes += peak_bytes;
             if !climb.is_stranger(lane) {
                 household.peak_bytes += peak_bytes;
