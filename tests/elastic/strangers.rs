@@ -95,12 +95,3 @@ fn threads_that_need_their_most_in_turns_share() {
     assert!(rig.statistics().reserved_bytes.current < CACHED_BYTES / 2 * 3);
     end(rig, blocks);
 }
-
-#[test]
-fn threads_share_a_device_that_is_full() {
-    let rig = with_cache(CACHED_BYTES / 8 * 9);
-    let blocks = use_more_elsewhere(&rig, CACHED_BYTES / 4 / BLOCK_BYTES);
-    assert!(rig.statistics().cross_stream_reuses > 0);
-    assert_eq!(rig.statistics().out_of_memory_events, 0);
-    end(rig, blocks);
-}

@@ -112,3 +112,23 @@ impl Climb<'_> {
         !self.lane.callers.may_share_with(&lane.callers)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Household;
+
+    #[test]
+    fn a_household_may_hold_its_peak_and_its_share_of_the_slack() {
+        let household =
+            |held_bytes| Household { peak_bytes: 100, all_peaks_bytes: 400, held_bytes };
+        assert_eq!(household(90).room_bytes(20), 15);
+        assert_eq!(household(200).room_bytes(20), 0);
+    }
+
+    #[test]
+    fn strangers_are_apart_up_to_all_peaks_and_twice_the_slack() {
+        let household = Household { peak_bytes: 100, all_peaks_bytes: 400, held_bytes: 90 };
+        assert_eq!(household.apart_bytes(20, 430), 10);
+        assert_eq!(household.apart_bytes(20, 500), 0);
+    }
+}
