@@ -42,7 +42,9 @@ fn main() {
     let programs: Vec<Program> = PROGRAMS.iter().map(|name| recorded(name)).collect();
     print_head("without");
     print_row("nothing", &programs, Prices::H100);
-    for part in Part::ALL.into_iter().filter(|&part| part != Part::KnownPrices) {
+    // The one shows at other prices, the other with several threads (benches/lanes.rs).
+    let is_shown = |part: &Part| ![Part::KnownPrices, Part::Apart].contains(part);
+    for part in Part::ALL.into_iter().filter(is_shown) {
         leave_out(Some(part));
         print_row(name_of(part), &programs, Prices::H100);
     }
@@ -99,5 +101,6 @@ fn name_of(part: Part) -> &'static str {
         Part::HighestForSmall => "the highest extents for small blocks",
         Part::CoarseAtFirst => "coarse extents at first",
         Part::KnownPrices => "an H100's sizes",
+        Part::Apart => "strangers apart",
     }
 }

@@ -17,6 +17,8 @@ mod pools;
 mod prices;
 #[path = "elastic/shortage.rs"]
 mod shortage;
+#[path = "elastic/strangers.rs"]
+mod strangers;
 mod support;
 #[path = "elastic/threads.rs"]
 mod threads;

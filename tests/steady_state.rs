@@ -9,6 +9,7 @@
 mod support;
 
 use genesis::config::PoolType;
+use genesis_replay::program::Kind;
 use simgpu::Prices;
 
 use support::host_memory::{self, Counting};
@@ -76,6 +77,21 @@ fn streams_that_share_ask_for_events_only() {
         assert_eq!(after, memory_calls, "{pool_type:?}: driver calls for memory");
         replay.rig.finish();
     }
+}
+
+/// Of the events that a stream records ahead of need, in case that another one wants its memory,
+/// few are recorded if nobody does.
+#[test]
+fn elastic_records_hardly_an_event_that_nobody_waits_for() {
+    let program = recorded("fsdp_streams");
+    let mut replay = Replay::warm(&program, PoolType::Elastic);
+    let recorded = |replay: &Replay<'_>| replay.rig.usage().count(simgpu::Call::EventRecord);
+    let before = recorded(&replay);
+    replay.pass().unwrap();
+    let count = recorded(&replay) - before;
+    let needed = program.count(Kind::RecordStream) as u64;
+    assert!((needed..needed + needed / 50).contains(&count), "{count} events, {needed} needed");
+    replay.rig.finish();
 }
 
 #[test]

@@ -25,6 +25,7 @@ impl Climb<'_> {
     /// Serves the request.
     #[cold]
     pub(super) fn serve(&self) -> Result<u64> {
+        self.lane.callers.note();
         let served = self.climb();
         self.lane.end_climb(served.is_ok());
         self.device.settle();

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::callers::Callers;
 use super::captures::Captures;
 use super::owner::{LaneKey, Newcomer, Owner, Ownership};
 use super::paused_extent::{KeptCopy, PausedExtent};
@@ -36,10 +37,10 @@ pub(super) struct Lane {
     pub(super) device: DeviceOrdinal,
     /// Written under the lock; code that found the lane by its key checks it again there.
     ownership: Ownership,
+    /// The threads that call it.
+    pub(super) callers: Callers,
     /// The first request that missed here and wants the epoch ended at the next call; 0: none.
     fence_wanted: AtomicU64,
-    /// Whether another lane has ever wanted this one's free memory: then events are recorded ahead.
-    lends: AtomicBool,
     /// Whether the stream was captured when it was last checked.
     is_capturing: AtomicBool,
     observer: &'static EventStream,
@@ -98,8 +99,8 @@ impl Lane {
             index,
             device,
             ownership: Ownership::new(&owner),
+            callers: Callers::default(),
             fence_wanted: AtomicU64::new(0),
-            lends: AtomicBool::new(false),
             is_capturing: AtomicBool::new(false),
             counters: LaneCounters::new(),
             observer,
@@ -177,6 +178,7 @@ impl Lane {
             state.trough = Trough::of(settings.strategy.pool_type);
         }
         self.fence_wanted.store(0, Relaxed);
+        self.callers.forget();
         let before = self.key();
         self.ownership.set(owner);
         Some((state, before))
@@ -266,9 +268,6 @@ impl Lane {
     /// Asks for an event on the lane's stream, to be recorded at the next call that names it.
     /// Returns true if another asker is already waiting for one. `asker` is not 0.
     pub(super) fn want_fence(&self, asker: u64) -> bool {
-        if asker != NO_REQUEST {
-            self.lends.store(true, Relaxed);
-        }
         let first = self.fence_wanted.compare_exchange(0, asker, Relaxed, Relaxed);
         first.is_err_and(|first| first != asker)
     }
@@ -391,7 +390,7 @@ impl Lane {
         state.note_watermark(self.counters.on_free(class, requested_bytes, bytes));
         if class == SizeClass::Large
             && state.trough.fall(self.counters.live_bytes(class)) == Step::Down
-            && self.lends.load(Relaxed)
+            && state.fence.is_in_demand()
         {
             self.want_fence(NO_REQUEST);
         }

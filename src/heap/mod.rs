@@ -25,6 +25,7 @@ mod account;
 mod accounts;
 mod backing;
 mod callbacks;
+mod callers;
 mod captures;
 mod choice;
 mod debug;

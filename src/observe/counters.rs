@@ -41,6 +41,8 @@ pub struct LaneCounters {
     classes: [ClassCounters; 2],
     misses: AtomicU64,
     held_bytes: AtomicU64,
+    /// The most live bytes that a refresh has seen.
+    most_allocated: AtomicU64,
     /// For both classes together.
     ceilings: Ceilings,
     /// The fewest live bytes (the most inactive ones) before the sums must be made.
@@ -290,16 +292,28 @@ impl LaneCounters {
         }
     }
 
-    /// Counts the allocation just counted as a miss: not served from the lane's own free blocks.
-    /// Lane lock held.
+    /// Counts the allocation just counted as a miss, not served by the lane. Lane lock held.
     pub fn on_miss(&self) {
         add(&self.misses, 1);
     }
 
-    /// Sets the bytes of all blocks of the lane that have memory. The caller refreshes the
-    /// watermarks.
+    /// Sets [`Self::held_bytes`]. The caller refreshes the watermarks.
     pub fn set_held_bytes(&self, bytes: u64) {
         self.held_bytes.store(bytes, Relaxed);
+    }
+
+    /// The bytes of all blocks of the lane that have memory.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Relaxed)
+    }
+
+    /// The most bytes that were ever live in the lane when sums were made, and now.
+    pub fn live_peak(&self) -> u64 {
+        self.peak_of(&self.snapshot())
+    }
+
+    fn peak_of(&self, now: &Snapshot) -> u64 {
+        self.most_allocated.load(Relaxed).max(now.all.allocated)
     }
 
     /// Returns true if a block of the lane has memory. Otherwise all its levels are 0, and it gets
@@ -323,6 +337,7 @@ impl LaneCounters {
 
     /// Sets the watermarks at the distance `room` from `levels`.
     fn set_watermarks(&self, levels: &Snapshot, room: &Snapshot) {
+        set(&self.most_allocated, self.peak_of(levels));
         let pending = self.classes.each_ref().map(ClassCounters::pending);
         for (class, counters) in self.classes.iter().enumerate() {
             counters.ceilings.set(&levels.classes[class], &room.classes[class], pending[class]);

@@ -30,6 +30,9 @@ use super::EventCache;
 use super::omission::Step;
 use crate::driver::Event;
 
+/// Once another stream has waited for an event, so many are recorded ahead of need.
+const MOST_UNUSED: u32 = 64;
+
 /// The epochs of one lane, and its latest fence.
 #[derive(Debug)]
 pub struct Fence {
@@ -40,6 +43,8 @@ pub struct Fence {
     pinned: Vec<Event>,
     /// The device was idle after all frees up to this epoch.
     idle_epoch: u32,
+    /// How many events were taken in since another stream has waited for one.
+    unused: u32,
 }
 
 /// What another stream must do before it uses a block.
@@ -56,7 +61,7 @@ pub enum Readiness {
 impl Fence {
     /// A lane in its first epoch.
     pub fn new() -> Self {
-        Self { epoch: 1, event: None, pinned: Vec::new(), idle_epoch: 0 }
+        Self { epoch: 1, event: None, pinned: Vec::new(), idle_epoch: 0, unused: MOST_UNUSED }
     }
 
     /// The epoch that blocks are freed in now.
@@ -79,6 +84,7 @@ impl Fence {
 
     /// Takes in `event`, recorded on the lane's own stream after the epoch `covered` was ended.
     pub fn renew(&mut self, events: &EventCache, event: Event, covered: u32) {
+        self.unused = self.unused.saturating_add(1);
         // Another thread may have fenced a later epoch meanwhile.
         if self.event.is_some_and(|(_, newest)| covered <= newest) {
             return events.put(event);
@@ -91,6 +97,7 @@ impl Fence {
 
     /// A stream is about to wait for `event`, which [`Self::readiness`] returned.
     pub fn pin(&mut self, event: Event) {
+        self.unused = 0;
         self.pinned.push(event);
     }
 
@@ -118,6 +125,13 @@ impl Fence {
         }
         self.epoch += 1;
         self.epoch - 1
+    }
+
+    /// Returns true if other streams wait for the lane's events now and then, so that one should be
+    /// recorded ahead of need.
+    #[inline]
+    pub fn is_in_demand(&self) -> bool {
+        self.unused < MOST_UNUSED
     }
 
     /// Returns true if there is an event that is not known to be complete.
@@ -152,6 +166,7 @@ impl Fence {
     /// its event.
     pub fn reset(&mut self, events: &EventCache) {
         debug_assert!(self.pinned.is_empty());
+        self.unused = MOST_UNUSED;
         if let Some((event, _)) = self.event.take() {
             events.put(event);
         }

@@ -104,6 +104,24 @@ fn an_event_that_is_to_be_waited_for_stays_what_it_is() {
 }
 
 #[test]
+fn events_are_in_demand_while_streams_wait_for_them() {
+    let (_, events) = machine();
+    let mut fence = Fence::new();
+    let first = fence.epoch();
+    renew(&mut fence, &events).unwrap();
+    assert!(!fence.is_in_demand(), "nobody has waited for one yet");
+    let Readiness::After(event) = fence.readiness(first) else { panic!("no event") };
+    fence.pin(event);
+    fence.unpin(&events, event);
+    let mut count = 0;
+    while fence.is_in_demand() {
+        renew(&mut fence, &events).unwrap();
+        count += 1;
+    }
+    assert_eq!(count, 64);
+}
+
+#[test]
 fn idleness_covers_what_was_freed_before_it() {
     let (_, events) = machine();
     let mut fence = Fence::new();

@@ -30,12 +30,14 @@ pub enum Part {
     CoarseAtFirst,
     /// Extents follow what the driver charges.
     KnownPrices,
+    /// Lanes that no thread has in common lend each other nothing.
+    Apart,
 }
 
 impl Part {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::FirstFit,
         Self::BestFit,
         Self::ReturnHome,
@@ -47,6 +49,7 @@ impl Part {
         Self::HighestForSmall,
         Self::CoarseAtFirst,
         Self::KnownPrices,
+        Self::Apart,
     ];
 
     /// Returns true if the part is in force.

@@ -8,6 +8,7 @@ use super::super::lane::Lane;
 use super::super::state::{Climb, DeviceHeap, Extents, NO_STREAM};
 use super::ablation::Part;
 use super::area::Leaving;
+use super::household::Reach;
 use crate::base::size::{MIB, SizeClass};
 use crate::memory::{Extent, ExtentId, Slot};
 use crate::observe::Tallies;
@@ -65,9 +66,9 @@ pub(super) struct Moved {
 
 impl Extents {
     /// Lists and marks the wholly free extents that the request may take: the lane's own, and those
-    /// of siblings that a fence covers. Siblings without one are asked for it. None in a private
-    /// pool, whose memory never moves.
-    pub(super) fn find_free(&self, climb: &Climb<'_>) -> Found {
+    /// of siblings within `reach` that a fence covers. Siblings without one are asked for it. None
+    /// in a private pool, whose memory never moves.
+    pub(super) fn find_free(&self, climb: &Climb<'_>, reach: Reach) -> Found {
         let search = self.store.extents().new_search();
         let mut found = Found { search, free: Vec::new() };
         if climb.lane.pool().is_private() {
@@ -76,7 +77,7 @@ impl Extents {
         self.find_free_in(climb.lane, climb, &mut found);
         // While a stream may be capturing no event may be queried.
         if !climb.device.pools.is_routing() {
-            let siblings = climb.device.lanes().filter(|lane| climb.is_sibling(lane));
+            let siblings = climb.device.lanes().filter(|lane| reach.includes(climb, lane));
             for sibling in siblings {
                 if sibling.counters.inactive_bytes() >= self.store.granule_bytes() {
                     self.find_free_in(sibling, climb, &mut found);

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! live peak = the most that was ever live on the device, whatever statistics were reset
-//! limit     = live peak + slack                  above it, memory is moved before more is made
+//! limit     = live peak + slack                  above it, memory is moved before more is made;
+//!                 of a household apart (`household`) its own live peak and its share of the slack
 //! slack     = a part of the live peak, at least
 //!             min(LEAST_SLACK_BYTES, device / LEAST_SLACK_PART)
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
@@ -25,6 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::state::{Climb, DeviceHeap, Extents};
 use super::ablation::Part;
+use super::household::Reach;
 use crate::base::size::{Bytes, GIB, MIB, SizeClass};
 use crate::config::{ElasticPolicy, LogLevel};
 
@@ -87,6 +89,10 @@ const TIGHT: Bounds = Bounds {
 /// How memory grows for one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth {
+    /// Whose memory the request may use.
+    pub(super) reach: Reach,
+    /// How much a household may create before it uses memory of strangers.
+    pub(super) apart_bytes: u64,
     /// How much may be created before memory is moved, in bytes.
     pub(super) room_bytes: u64,
     /// How much may be created at all.
@@ -134,7 +140,7 @@ impl Extents {
     }
 
     /// How memory grows now, for the request of `climb`.
-    pub(super) fn growth(&self, climb: &Climb<'_>) -> Growth {
+    pub(super) fn growth(&self, climb: &Climb<'_>, reach: Reach) -> Growth {
         let Climb { device, block_bytes, .. } = *climb;
         let bounds = match self.policy {
             ElasticPolicy::Balanced => BALANCED,
@@ -146,8 +152,14 @@ impl Extents {
         let usable_bytes = device.left_bytes().min(climb.pool_room_bytes());
         let least_slack_bytes = LEAST_SLACK_BYTES.min(device.usable_bytes() / LEAST_SLACK_PART);
         let slack_bytes = (peak_bytes / bounds.slack_part).max(least_slack_bytes);
-        let limit_bytes = peak_bytes + slack_bytes;
-        let room_bytes = limit_bytes.saturating_sub(reserved_bytes).min(usable_bytes);
+        let (room_bytes, apart_bytes) = match reach {
+            Reach::Device => ((peak_bytes + slack_bytes).saturating_sub(reserved_bytes), 0),
+            Reach::Household(household) => {
+                let room_bytes = household.room_bytes(slack_bytes);
+                (room_bytes, room_bytes.max(household.apart_bytes(slack_bytes, reserved_bytes)))
+            }
+        };
+        let room_bytes = room_bytes.min(usable_bytes);
         let most_bytes = self.most_extent_bytes(usable_bytes, device.usable_bytes());
         let size =
             |bytes: u64| bytes.min(most_bytes).max(granule_bytes).next_multiple_of(granule_bytes);
@@ -173,6 +185,8 @@ impl Extents {
         };
         let floor = |bytes: u64| bytes / granule_bytes * granule_bytes;
         Growth {
+            reach,
+            apart_bytes: apart_bytes.min(usable_bytes),
             room_bytes: floor(room_bytes),
             usable_bytes: floor(usable_bytes),
             extent_bytes,

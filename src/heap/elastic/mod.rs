@@ -37,6 +37,7 @@ mod area;
 mod gather;
 mod give_back;
 mod growth;
+mod household;
 mod plan;
 mod ready;
 mod single;
@@ -64,6 +65,7 @@ use addresses::no_addresses;
 use area::Laid;
 use gather::{Found, FreeExtent, Moved, choose};
 use growth::Growth;
+use household::Reach;
 use window::{Part, Walls, Wanted, Window};
 
 /// A device moves much memory once it has mapped this part of its live peak to other places.
@@ -172,14 +174,24 @@ impl Extents {
                 trough.repeat();
             }
         }
-        if climb.wait_before_growing() {
+        self.extend_within(climb, self.reach(climb))
+    }
+
+    fn extend_within(&self, climb: &Climb<'_>, reach: Reach) -> crate::base::Result<Outcome> {
+        if reach == Reach::Device && climb.wait_before_growing() {
             return Ok(Outcome::More);
         }
-        let found = self.find_free(climb);
-        let growth = self.growth(climb);
+        let found = self.find_free(climb, reach);
+        let growth = self.growth(climb, reach);
         let Some(window) = self.choose_window(climb, &found, &growth) else {
             return self.extend_addresses(climb);
         };
+        if reach != Reach::Device {
+            let free = self.outside(climb, &window, &found).map(|extent| extent.bytes);
+            if window.bare_bytes > free.sum::<u64>().saturating_add(growth.apart_bytes) {
+                return self.extend_within(climb, Reach::Device);
+            }
+        }
         let recalled: Vec<(FreeExtent, u64)> =
             window.shadows().map(|(index, to)| (found.free[index], to)).collect();
         if !recalled.is_empty() {
@@ -280,7 +292,7 @@ impl Extents {
         }
         for (part, room_bytes) in window.bare_parts() {
             let chosen = choose(&mut candidates, part.bytes, room_bytes);
-            if self.fill_part(climb, part, room_bytes, chosen)? == Outcome::Short {
+            if self.fill_part(climb, (part, room_bytes), chosen, growth.reach)? == Outcome::Short {
                 return Ok(Outcome::Short);
             }
         }
@@ -292,14 +304,14 @@ impl Extents {
     fn fill_part(
         &self,
         climb: &Climb<'_>,
-        part: Part,
-        room_bytes: u64,
+        (part, room_bytes): (Part, u64),
         chosen: Vec<FreeExtent>,
+        reach: Reach,
     ) -> crate::base::Result<Outcome> {
         let moved = self.take(climb, chosen);
         let moved_bytes: u64 = moved.iter().map(|extent| extent.bytes).sum();
         self.moved_bytes.fetch_add(moved_bytes, Relaxed);
-        let growth = self.growth(climb);
+        let growth = self.growth(climb, reach);
         let created = match part.bytes.saturating_sub(moved_bytes) {
             0 => 0,
             missing_bytes => growth.bytes(missing_bytes, room_bytes - moved_bytes),

@@ -16,6 +16,7 @@ use super::super::ready::Making;
 use super::super::state::{Climb, Extents};
 use super::addresses::no_addresses;
 use super::gather::FreeExtent;
+use super::household::Reach;
 use super::{Outcome, ablation::Part::ReturnAgain};
 use crate::base::Result;
 use crate::base::size::{ALIGNMENT_BYTES, SMALL_BLOCK_LIMIT_BYTES, SizeClass};
@@ -60,7 +61,7 @@ impl Extents {
     /// Takes `climb.block_bytes` from the driver, as free memory of its lane; returns true if it did.
     pub(in super::super) fn preallocate(&self, climb: &Climb<'_>) -> Result<bool> {
         let bytes = self.charged_bytes(climb.block_bytes);
-        let sizes: Vec<u64> = self.growth(climb).extents(bytes).collect();
+        let sizes: Vec<u64> = self.growth(climb, Reach::Device).extents(bytes).collect();
         Ok(self.lay(climb, &[], &sizes, None)? == Outcome::More)
     }
 

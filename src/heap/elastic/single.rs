@@ -7,6 +7,7 @@
 
 use super::super::state::{Climb, Extents, Rung};
 use super::gather::Moved;
+use super::household::Reach;
 use super::{ATTEMPTS, Outcome};
 use crate::memory::{Block, ExtentId, Slot, State};
 
@@ -43,7 +44,7 @@ impl Extents {
     /// Takes the smallest free extent that is large enough from another lane, or from the lane's
     /// addresses for small blocks.
     fn take_elsewhere(&self, climb: &Climb<'_>, least_bytes: u64) -> Vec<Moved> {
-        let found = self.find_free(climb);
+        let found = self.find_free(climb, Reach::Device);
         let most_bytes = least_bytes + least_bytes / WASTE_PART;
         let fitting =
             found.free.iter().filter(|extent| (least_bytes..=most_bytes).contains(&extent.bytes));

@@ -1,0 +1,134 @@
+//! Whose memory a request may use: that of all lanes, or of its *household*.
+//!
+//! Lanes whose streams one thread drives lend each other memory, and soon it moves in the same way in
+//! each cycle, by remembered views. Lanes that no thread has in common are *strangers*. How their
+//! cycles overlap differs each time, so memory that strangers lend each other moves for ever, and
+//! breaks up the layouts of both. It saves no memory if they need their most at the same time.
+//!
+//! So a request takes nothing of strangers, and its household may hold what it alone needs, while
+//!
+//! ```text
+//! sum of the lanes' own live peaks ≤ live peak × (1 + 1 / APART_PART)
+//! ```
+//!
+//! memory was never short, and the device then holds at most that sum and twice the slack. Otherwise
+//! every lane lends.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::super::lane::Lane;
+use super::super::state::{Climb, Extents};
+use super::ablation::Part;
+
+/// Households are kept apart if that takes at most this part of the live peak.
+const APART_PART: u64 = 4;
+
+/// Whose memory a request may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// That of all lanes.
+    Device,
+    /// That of its household.
+    Household(Household),
+}
+
+/// The lanes that may have a thread in common with the request's lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Household {
+    /// The sum of their live peaks, …
+    pub(super) peak_bytes: u64,
+    /// … and of those of all lanes.
+    pub(super) all_peaks_bytes: u64,
+    /// What they hold.
+    pub(super) held_bytes: u64,
+}
+
+impl Extents {
+    /// Whose memory the request may use.
+    pub(super) fn reach(&self, climb: &Climb<'_>) -> Reach {
+        if self.is_short.load(Relaxed) || climb.lane.pool().is_private() || !Part::Apart.is_in() {
+            return Reach::Device;
+        }
+        let lends = |lane: &Lane| {
+            lane.counters.held_bytes() > 0 && climb.is_sibling(lane) && !lane.is_left()
+        };
+        let lenders = climb.device.lanes().filter(|lane| lends(lane));
+        if !lenders.clone().any(|lane| climb.is_stranger(lane)) {
+            return Reach::Device;
+        }
+        // This also brings the lanes' own peaks up to date.
+        let live_peak_bytes = climb.device.most_live_bytes(climb.block_bytes);
+        let own = &climb.lane.counters;
+        let own_peak_bytes = own.live_peak().max(own.snapshot().all.allocated + climb.block_bytes);
+        let mut household = Household {
+            peak_bytes: own_peak_bytes,
+            all_peaks_bytes: own_peak_bytes,
+            held_bytes: own.held_bytes(),
+        };
+        for lane in lenders {
+            let peak_bytes = lane.counters.live_peak();
+            household.all_peaks_bytes += peak_bytes;
+            if !climb.is_stranger(lane) {
+                household.peak_bytes += peak_bytes;
+                household.held_bytes += lane.counters.held_bytes();
+            }
+        }
+        let most_bytes = live_peak_bytes + live_peak_bytes / APART_PART;
+        if household.all_peaks_bytes <= most_bytes {
+            Reach::Household(household)
+        } else {
+            Reach::Device
+        }
+    }
+}
+
+impl Household {
+    /// How much more it may hold, with its share of the device's slack.
+    pub(super) fn room_bytes(self, slack_bytes: u64) -> u64 {
+        let share = u128::from(slack_bytes) * u128::from(self.peak_bytes)
+            / u128::from(self.all_peaks_bytes.max(1));
+        (self.peak_bytes + share as u64).saturating_sub(self.held_bytes)
+    }
+
+    /// How much more the device may hold, of which `reserved_bytes` are held, before the household
+    /// uses memory of strangers. A lane alone needs the slack and hardly more; so twice the slack is
+    /// passed only where strangers keep more than they need.
+    pub(super) fn apart_bytes(self, slack_bytes: u64, reserved_bytes: u64) -> u64 {
+        (self.all_peaks_bytes + 2 * slack_bytes).saturating_sub(reserved_bytes)
+    }
+}
+
+impl Reach {
+    /// Returns true if the request may use free memory of `lane`, another one.
+    pub(super) fn includes(self, climb: &Climb<'_>, lane: &Lane) -> bool {
+        climb.is_sibling(lane)
+            && (self == Self::Device || lane.is_left() || !climb.is_stranger(lane))
+    }
+}
+
+impl Climb<'_> {
+    /// Returns true if no thread calls both `lane` and the request's.
+    fn is_stranger(&self, lane: &Lane) -> bool {
+        !self.lane.callers.may_share_with(&lane.callers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Household;
+
+    #[test]
+    fn a_household_may_hold_its_peak_and_its_share_of_the_slack() {
+        let household =
+            |held_bytes| Household { peak_bytes: 100, all_peaks_bytes: 400, held_bytes };
+        assert_eq!(household(90).room_bytes(20), 15);
+        assert_eq!(household(200).room_bytes(20), 0);
+    }
+
+    #[test]
+    fn strangers_are_apart_up_to_all_peaks_and_twice_the_slack() {
+        let household = Household { peak_bytes: 100, all_peaks_bytes: 400, held_bytes: 90 };
+        assert_eq!(household.apart_bytes(20, 430), 10);
+        assert_eq!(household.apart_bytes(20, 500), 0);
+    }
+}
