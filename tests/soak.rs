@@ -46,12 +46,12 @@ const SHORT_CALLS: usize = 3_000;
 const SIZES_PERCENT: [u64; 4] = [100, 140, 60, 90];
 /// Threads of a cycle.
 const THREADS: usize = 3;
-/// A period has each size and each program as the first one so many times. After one, a heap has all
-/// it needs.
+/// A period has each size and each program as the first one so many times. After one, a heap has
+/// nearly all it needs.
 const ROUNDS: usize = 4;
-/// Periods in this part of a run with a length are its warm-up; what comes later is compared with
-/// the last of them. A new stream gets any lane, whose tables grow when it meets the program with the
-/// most blocks for the first time; so all of them have grown late only.
+/// In a run with a length, the first period and those in the first eighth of the time are a warm-up;
+/// later ones are compared with its last. A new stream gets any lane, and a lane's tables grow when it
+/// first meets the program with the most blocks. So it takes many periods until all have grown.
 const WARM_UP_PART: u32 = 8;
 /// After so many cycles cached memory is given back.
 const CYCLES_TO_EMPTY: usize = 3;
