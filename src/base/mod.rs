@@ -1,5 +1,5 @@
 //! The foundation of every layer: units and sizes, identifiers, errors, ranked locks, blocking
-//! calls, threads by number, steps left out for tests and benches.
+//! calls, nodes that are used again, threads by number, steps left out for tests and benches.
 //!
 //! Imports nothing of the project.
 
@@ -10,6 +10,7 @@ mod gauge;
 pub mod id;
 pub(crate) mod left_out;
 pub mod lock;
+pub(crate) mod nodes;
 mod padded;
 mod part_limit;
 mod shortage;

@@ -9,8 +9,8 @@
 //! | `shuttle` | draws orders of steps, by a seed; stores are seen at once | whole heaps |
 //!
 //! What is taken from elsewhere is no step of a model. That is right for the simulated device, which
-//! calls nothing of the heap while it holds its lock, and for nodes of the directory and lanes,
-//! which are made once and never go (`once_cell::race`).
+//! calls nothing of the heap while it holds its lock, and for lanes and the directory's
+//! inner nodes, which are made once and never go (`once_cell::race`).
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use std::sync::atomic;

@@ -193,6 +193,8 @@ impl BlockTable {
     }
 
     fn insert_as(&mut self, segment: Segment, state: State) -> Slot {
+        let range = segment.address..segment.address + segment.bytes;
+        self.directory.expect(&range, segment.class);
         self.place(Block {
             address: segment.address,
             bytes: segment.bytes,
@@ -218,9 +220,7 @@ impl BlockTable {
             self.backed_bytes -= bytes;
         }
         self.vacate(slot);
-        if class == SizeClass::Large {
-            self.directory.forget(address..address + bytes);
-        }
+        self.directory.forget(address..address + bytes, class);
         Segment { address, bytes, class }
     }
 

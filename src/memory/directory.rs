@@ -13,19 +13,25 @@
 //!          root, 2^15      upper, 2^13     lower, 2^13    leaf, 2^7   in the unit
 //! ```
 //!
-//! Nodes are made on first use and live as long as the directory. Their number depends on the
-//! address space touched, and addresses are reused. Large blocks cost 8 KiB for each gibibyte,
-//! small ones at most 1.6 % of the addresses they start in.
+//! Nodes are made on first use. The leaves of small blocks, at most 1.6 % of the addresses that such
+//! blocks start in, go with their addresses and are used again ([`Nodes`]). The others live as long
+//! as the directory, 8 KiB for each gibibyte of address space ever touched by large blocks and
+//! 128 KiB by small ones.
 //!
 //! **Threads.** Any thread may read at any time. An entry is written only by a thread that
 //! holds the lock of the lane it names, or that removes the addresses from that lane's table.
-//! An entry may be out of date, so a reader takes that lock and checks the block before it
-//! relies on the entry.
+//! An entry may be out of date, or another block's whose leaf was used again, so a reader takes that
+//! lock and checks the block before it relies on the entry.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Place;
 use std::ops::Range;
+use std::sync::Arc;
 
 use once_cell::race::OnceBox;
 
+use crate::base::lock::{Lock, rank};
+use crate::base::nodes::{Node, Nodes, Places, TakenOut, boxed_array};
 use crate::base::size::{MIB, SizeClass};
 use crate::base::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,6 +51,8 @@ mod small {
     pub(super) const LEAF_SHIFT: u32 = super::UNIT_BITS;
     pub(super) const LEAF_BITS: u32 = 7;
     pub(super) const LOWER_SHIFT: u32 = LEAF_SHIFT + LEAF_BITS;
+    /// Addresses of a leaf.
+    pub(super) const LEAF_BYTES: u64 = 1 << LOWER_SHIFT;
     pub(super) const INNER_BITS: u32 = 13;
     pub(super) const UPPER_SHIFT: u32 = LOWER_SHIFT + INNER_BITS;
     pub(super) const ROOT_SHIFT: u32 = UPPER_SHIFT + INNER_BITS;
@@ -60,13 +68,26 @@ mod large {
     pub(super) const ROOT_BITS: u32 = super::ADDRESS_BITS - ROOT_SHIFT;
 }
 
-type SmallLeaf = [AtomicU64; 1 << small::LEAF_BITS];
-type SmallLower = [OnceBox<SmallLeaf>; 1 << small::INNER_BITS];
+#[derive(Debug)]
+struct SmallLeaf([AtomicU64; 1 << small::LEAF_BITS]);
+type SmallLower = Places<SmallLeaf, { 1 << small::INNER_BITS }>;
 type SmallUpper = [OnceBox<SmallLower>; 1 << small::INNER_BITS];
 type SmallRoot = [OnceBox<SmallUpper>; 1 << small::ROOT_BITS];
 type LargeLeaf = [AtomicU64; 1 << large::LEAF_BITS];
 type LargeUpper = [OnceBox<LargeLeaf>; 1 << large::UPPER_BITS];
 type LargeRoot = [OnceBox<LargeUpper>; 1 << large::ROOT_BITS];
+
+impl Default for SmallLeaf {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::default()))
+    }
+}
+
+impl Node for SmallLeaf {
+    fn clear(&self) {
+        self.0.iter().for_each(|word| word.store(0, Ordering::Release));
+    }
+}
 
 /// Where a block's record is: a lane, and a slot of its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,13 +137,21 @@ fn offset_bytes(word: u64) -> u64 {
 #[derive(Debug)]
 pub struct Directory {
     small: Box<SmallRoot>,
+    small_leaves: Arc<Nodes<SmallLeaf>>,
+    /// For each leaf that ranges have parts of, by its first address, how many do.
+    shared_leaves: Lock<BTreeMap<u64, u32>, { rank::LEAF }>,
     large: Box<LargeRoot>,
 }
 
 impl Directory {
     /// A directory with no entry.
     pub fn new() -> Self {
-        Self { small: boxed_array(), large: boxed_array() }
+        Self {
+            small: empty_places(),
+            small_leaves: Arc::new(Nodes::new()),
+            shared_leaves: Lock::new(BTreeMap::new()),
+            large: empty_places(),
+        }
     }
 
     /// The block that starts at `address`, if there is one.
@@ -142,10 +171,9 @@ impl Directory {
 
     #[inline]
     fn get_small(&self, address: u64) -> Option<Entry> {
-        let upper = self.small[index(address, small::ROOT_SHIFT, small::ROOT_BITS)].get()?;
-        let lower = upper[index(address, small::UPPER_SHIFT, small::INNER_BITS)].get()?;
-        let leaf = lower[index(address, small::LOWER_SHIFT, small::INNER_BITS)].get()?;
-        let word = &leaf[index(address, small::LEAF_SHIFT, small::LEAF_BITS)];
+        let lower = self.known_small_lower(address)?;
+        let leaf = lower.get(index(address, small::LOWER_SHIFT, small::INNER_BITS))?;
+        let word = &leaf.0[index(address, small::LEAF_SHIFT, small::LEAF_BITS)];
         Entry::decode(word.load(Ordering::Acquire), address)
     }
 
@@ -161,10 +189,58 @@ impl Directory {
         word.store(entry.encode(address), Ordering::Release);
     }
 
-    /// Forgets the large blocks that started in `range`. Small blocks may start there next, and a
-    /// small block is found only where no large one is. A large block that starts outside of
-    /// `range` in a mebibyte that it overlaps stays, even if another thread adds it just now.
-    pub fn forget(&self, range: Range<u64>) {
+    /// Says that blocks of `class` in `range`, which is new to its lane, will be set.
+    pub fn expect(&self, range: &Range<u64>, class: SizeClass) {
+        if class == SizeClass::Small && parts(range).next().is_some() {
+            let mut shared = self.shared_leaves.lock();
+            parts(range).for_each(|leaf| *shared.entry(leaf).or_insert(0) += 1);
+        }
+    }
+
+    /// Forgets the blocks of `class` in `range`, which was expected as it is, and leaves its lane.
+    /// Small ones in a leaf that others have parts of stay until the last of these goes.
+    pub fn forget(&self, range: Range<u64>, class: SizeClass) {
+        match class {
+            SizeClass::Small => self.forget_small(range),
+            SizeClass::Large => self.forget_large(range),
+        }
+    }
+
+    /// Nobody writes to a leaf whose addresses are no lane's.
+    fn forget_small(&self, range: Range<u64>) {
+        for leaf in parts(&range) {
+            let mut shared = self.shared_leaves.lock();
+            let Place::Occupied(mut count) = shared.entry(leaf) else { continue };
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+                // Before another range is expected there; it is given back after the lock is free.
+                let taken = self.take_out(leaf);
+                drop(shared);
+                drop(taken);
+            }
+        }
+        let mut leaf = range.start.next_multiple_of(small::LEAF_BYTES);
+        while leaf + small::LEAF_BYTES <= range.end {
+            if self.known_small_lower(leaf).is_some() {
+                drop(self.take_out(leaf));
+                leaf += small::LEAF_BYTES;
+            } else {
+                // No small block ever started in this node's addresses.
+                leaf = ((leaf >> small::UPPER_SHIFT) + 1) << small::UPPER_SHIFT;
+            }
+        }
+    }
+
+    fn take_out(&self, leaf: u64) -> Option<TakenOut<'_, SmallLeaf>> {
+        let lower = self.known_small_lower(leaf)?;
+        lower.take_out(index(leaf, small::LOWER_SHIFT, small::INNER_BITS))
+    }
+
+    /// Small blocks may start there next, and a small block is found only where no large one is. A
+    /// large block that starts outside of `range` in a mebibyte that it overlaps stays, even if
+    /// another thread adds it just now.
+    fn forget_large(&self, range: Range<u64>) {
         let mut mebibyte = range.start & !(MIB - 1);
         while mebibyte < range.end {
             let Some(word) = self.known_large_word(mebibyte) else {
@@ -183,12 +259,17 @@ impl Directory {
     #[inline]
     fn small_word(&self, address: u64) -> &AtomicU64 {
         let upper = &self.small[index(address, small::ROOT_SHIFT, small::ROOT_BITS)];
-        let upper = upper.get_or_init(boxed_array);
+        let upper = upper.get_or_init(empty_places);
         let lower = &upper[index(address, small::UPPER_SHIFT, small::INNER_BITS)];
-        let lower = lower.get_or_init(boxed_array);
-        let leaf = &lower[index(address, small::LOWER_SHIFT, small::INNER_BITS)];
-        let leaf = leaf.get_or_init(boxed_array);
-        &leaf[index(address, small::LEAF_SHIFT, small::LEAF_BITS)]
+        let lower = lower.get_or_init(|| Box::new(Places::new(Arc::clone(&self.small_leaves))));
+        let leaf = lower.get_or_put(index(address, small::LOWER_SHIFT, small::INNER_BITS));
+        &leaf.0[index(address, small::LEAF_SHIFT, small::LEAF_BITS)]
+    }
+
+    #[inline]
+    fn known_small_lower(&self, address: u64) -> Option<&SmallLower> {
+        let upper = self.small[index(address, small::ROOT_SHIFT, small::ROOT_BITS)].get()?;
+        upper[index(address, small::UPPER_SHIFT, small::INNER_BITS)].get()
     }
 
     /// The word of the mebibyte that `address` lies in, if a large block was ever near it.
@@ -202,11 +283,16 @@ impl Directory {
     #[inline]
     fn large_word(&self, address: u64) -> &AtomicU64 {
         let upper = &self.large[index(address, large::ROOT_SHIFT, large::ROOT_BITS)];
-        let upper = upper.get_or_init(boxed_array);
+        let upper = upper.get_or_init(empty_places);
         let leaf = &upper[index(address, large::UPPER_SHIFT, large::UPPER_BITS)];
-        let leaf = leaf.get_or_init(boxed_array);
+        let leaf = leaf.get_or_init(empty_places);
         &leaf[index(address, large::LEAF_SHIFT, large::LEAF_BITS)]
     }
+}
+
+#[cold]
+fn empty_places<T: Default, const N: usize>() -> Box<[T; N]> {
+    boxed_array(T::default)
 }
 
 /// Returns true if a block can start at `address`: aligned to 512 bytes and inside the trees.
@@ -215,19 +301,19 @@ pub fn is_representable(address: u64) -> bool {
     address.is_multiple_of(1 << UNIT_BITS) && address >> ADDRESS_BITS == 0
 }
 
+/// The leaves of small blocks that have a part of `range`, and other addresses: at most two.
+fn parts(range: &Range<u64>) -> impl Iterator<Item = u64> {
+    let leaf_of = |address: u64| {
+        let is_inside = !address.is_multiple_of(small::LEAF_BYTES);
+        is_inside.then_some(address & !(small::LEAF_BYTES - 1))
+    };
+    let first = leaf_of(range.start);
+    first.into_iter().chain(leaf_of(range.end).filter(|&last| first != Some(last)))
+}
+
 #[inline]
 fn index(address: u64, shift: u32, bits: u32) -> usize {
     (address >> shift) as usize & ((1 << bits) - 1)
-}
-
-/// An array made in place on the heap: the nodes are too large for a small thread's stack.
-#[cold]
-fn boxed_array<T: Default, const N: usize>() -> Box<[T; N]> {
-    let elements: Box<[T]> = std::iter::repeat_with(T::default).take(N).collect();
-    match elements.try_into() {
-        Ok(array) => array,
-        Err(_) => unreachable!("the iterator yields exactly N elements"),
-    }
 }
 
 #[cfg(all(test, feature = "shuttle"))]
@@ -265,7 +351,7 @@ mod tests {
         let start = 5 * MIB + 512;
         directory.set(start, SizeClass::Large, Entry { lane: 1, slot: 1 });
         directory.set(start + 2 * MIB, SizeClass::Large, Entry { lane: 1, slot: 2 });
-        directory.forget(start..start + 2 * MIB);
+        directory.forget(start..start + 2 * MIB, SizeClass::Large);
         assert_eq!(directory.get(start), None);
         directory.set(start, SizeClass::Small, Entry { lane: 2, slot: 3 });
         directory.set(start + 512, SizeClass::Small, Entry { lane: 2, slot: 4 });
@@ -280,13 +366,54 @@ mod tests {
         let (before, behind) = (Entry { lane: 1, slot: 1 }, Entry { lane: 1, slot: 2 });
         directory.set(3 * MIB + 4096, SizeClass::Large, before);
         directory.set(5 * MIB + 8192, SizeClass::Large, behind);
-        directory.forget(5 * MIB + 4096..5 * MIB + 8192);
-        directory.forget(4 * MIB + 8192..5 * MIB + 512);
+        directory.forget(5 * MIB + 4096..5 * MIB + 8192, SizeClass::Large);
+        directory.forget(4 * MIB + 8192..5 * MIB + 512, SizeClass::Large);
         assert_eq!(directory.get(3 * MIB + 4096), Some(before));
         assert_eq!(directory.get(5 * MIB + 8192), Some(behind));
-        directory.forget(3 * MIB..5 * MIB + 8704);
+        directory.forget(3 * MIB..5 * MIB + 8704, SizeClass::Large);
         assert_eq!(directory.get(3 * MIB + 4096), None);
         assert_eq!(directory.get(5 * MIB + 8192), None);
+    }
+
+    /// A leaf serves other addresses once all of its own are gone, and never before.
+    #[test]
+    fn leaves_of_small_blocks_go_with_their_addresses() {
+        use small::LEAF_BYTES;
+        let directory = Directory::new();
+        let entry = |slot| Entry { lane: 3, slot };
+        let near_end = (1 << 57) - 4 * MIB;
+        for start in [0, 7 * MIB, 0x7f00_0000_0000, (1 << 42) - MIB, near_end] {
+            // The middle one has one whole leaf, and parts of two.
+            let bounds = [0, 512, LEAF_BYTES - 512, 3 * LEAF_BYTES - 1024, 3 * LEAF_BYTES];
+            let ranges: Vec<_> =
+                bounds.windows(2).map(|pair| start + pair[0]..start + pair[1]).collect();
+            let middle = ranges[2].clone();
+            for range in &ranges {
+                directory.expect(range, SizeClass::Small);
+                directory.set(range.start, SizeClass::Small, entry(1));
+            }
+            directory.set(start + LEAF_BYTES, SizeClass::Small, entry(2));
+            directory.set(middle.end - 512, SizeClass::Small, entry(3));
+            directory.forget(middle.clone(), SizeClass::Small);
+            assert_eq!(directory.get(start + LEAF_BYTES), None);
+            for of in [&ranges[0], &ranges[1], &ranges[3]] {
+                assert_eq!(directory.get(of.start), Some(entry(1)), "the others stay");
+            }
+            directory.forget(ranges[0].clone(), SizeClass::Small);
+            assert_eq!(directory.get(ranges[1].start), Some(entry(1)), "it has the leaf alone");
+            directory.forget(ranges[3].clone(), SizeClass::Small);
+            directory.forget(ranges[1].clone(), SizeClass::Small);
+            for gone in [&ranges[0], &ranges[1], &middle, &ranges[3]] {
+                assert_eq!(directory.get(gone.start), None);
+            }
+        }
+        assert_eq!(directory.small_leaves.count(), 3, "as many as at one time");
+        assert!(directory.shared_leaves.lock().is_empty());
+        directory.set(MIB, SizeClass::Small, entry(5));
+        for place in (512..LEAF_BYTES).step_by(512) {
+            assert_eq!(directory.get(MIB + place), None, "of an earlier use");
+        }
+        assert_eq!(directory.get(MIB), Some(entry(5)));
     }
 
     #[test]
