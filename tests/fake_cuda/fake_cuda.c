@@ -98,15 +98,22 @@ static int current_device(void) {
     return (int)((char *)stack[depth - 1] - (char *)contexts) / (int)sizeof contexts[0];
 }
 
-/* What stands at the head of every call that works on a device. */
-static int checked(void) {
+/* What stands at the head of every call that works on a device, and that captures of other streams
+ * forbid (may_capture 0) or allow. */
+static int checked(int may_capture) {
     if (!initialized) return NOT_INITIALIZED;
     if (current_device() < 0) return INVALID_CONTEXT;
-    if (capture_mode != RELAXED) return CAPTURE_UNSUPPORTED;
+    if (capture_mode != RELAXED && !may_capture) return CAPTURE_UNSUPPORTED;
     return __atomic_exchange_n(&fake_next_code, 0, __ATOMIC_SEQ_CST);
 }
 
-#define CHECKED() do { int code_ = checked(); if (code_ != SUCCESS) return code_; } while (0)
+#define CHECKED_AS(may_capture) \
+    do { int code_ = checked(may_capture); if (code_ != SUCCESS) return code_; } while (0)
+#define CHECKED() CHECKED_AS(0)
+/* Recording an event, and asking if a stream captures. PyTorch's allocator does both in any mode, and
+ * relaxes it for cuEventQuery; HIP checks cuEventQuery's and cuEventSynchronize's counterparts alone
+ * (ROCm/rocm-systems#3176). */
+#define CHECKED_IN_ANY_MODE() CHECKED_AS(1)
 #define REQUIRE(condition, code) do { if (!(condition)) return (code); } while (0)
 
 int cuDriverGetVersion(int *version) { *version = 12040; return SUCCESS; }
@@ -429,7 +436,7 @@ int cuEventCreate(void **event, unsigned flags) {
 int cuEventDestroy_v2(void *event) { CHECKED(); free(event); return SUCCESS; }
 
 int cuEventRecord(void *event, void *stream) {
-    CHECKED();
+    CHECKED_IN_ANY_MODE();
     REQUIRE(event != NULL, INVALID_HANDLE);
     REQUIRE(stream == NULL || (uintptr_t)stream == 77, INVALID_HANDLE);
     return SUCCESS;
@@ -485,7 +492,7 @@ int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
 
 /* While stream 77 captures, asking about the legacy stream is an error of its own. */
 int cuStreamIsCapturing(void *stream, unsigned *status) {
-    CHECKED();
+    CHECKED_IN_ANY_MODE();
     if (stream == NULL && fake_capture_status != 0) return CAPTURE_IMPLICIT;
     *status = (uintptr_t)stream == 77 ? fake_capture_status : 0;
     return SUCCESS;

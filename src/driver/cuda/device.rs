@@ -1,7 +1,7 @@
 //! One device of the CUDA driver.
 //!
-//! Each method is one driver call, made with the device's primary context current and the
-//! thread's capture mode relaxed; both are restored afterwards. The primary context is the one
+//! Each method is one driver call, made with the device's primary context current and, where a
+//! capture may forbid it, the thread's capture mode relaxed; both are restored afterwards. The primary context is the one
 //! that the CUDA runtime uses; it is retained at the first call and never released or reset.
 //!
 //! For a stream that belongs to another context, a `CudaDevice` of that context makes the calls.
@@ -21,7 +21,7 @@ use cudarc::driver::sys::CUmemAllocationGranularity_flags as Granularity;
 use once_cell::sync::OnceCell;
 
 use super::loader::{Api, RawResult};
-use super::meter::Meter;
+use super::meter::{Made, Meter};
 use super::properties::{access, properties};
 use super::scope::{Context, CurrentContext, RelaxedCapture, check, require};
 use crate::base::{DeviceOrdinal, StreamHandle};
@@ -97,8 +97,13 @@ impl CudaDevice {
         call: Call,
         work: impl FnOnce(&Context) -> Result<T>,
     ) -> Result<T> {
-        let context = self.context(call)?;
         let _relaxed = RelaxedCapture::enter(&self.api, call)?;
+        self.within(call, work)
+    }
+
+    /// Runs `work` on behalf of `call` in the device's context. No capture forbids what it calls.
+    fn within<T>(&self, call: Call, work: impl FnOnce(&Context) -> Result<T>) -> Result<T> {
+        let context = self.context(call)?;
         let _current = CurrentContext::enter(&self.api, context.handle, call)?;
         work(context)
     }
@@ -118,15 +123,15 @@ impl CudaDevice {
     }
 
     /// Returns true if `stream` is capturing; for use inside a scope.
-    fn is_capturing(&self, stream: StreamHandle) -> Result<bool> {
+    fn is_capturing(&self, made: Made<'_>, stream: StreamHandle) -> Result<bool> {
         let call = Call::StreamIsCapturing;
         let is_capturing = require(self.api.stream_is_capturing, call)?;
         let none = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
         let stream = stream.0 as sys::CUstream;
         let mut status = none;
+        made.count(call);
         // SAFETY: `status` is live; the handle is the caller's.
-        let code = self.meter.counted(call, || unsafe { is_capturing(stream, &mut status) });
-        match check(call, code) {
+        match check(call, unsafe { is_capturing(stream, &mut status) }) {
             Err(error) if error.code == STREAM_CAPTURE_IMPLICIT => Ok(true),
             answer => answer.map(|()| status != none),
         }
@@ -384,14 +389,19 @@ impl Device for CudaDevice {
     fn event_record_outside_capture(&self, event: Event, stream: StreamHandle) -> Result<()> {
         let call = Call::EventRecord;
         let record = require(self.api.event_record, call)?;
-        // Both within one scope, because every free of a shared block does this.
-        self.inside(call, |_| {
-            if self.is_capturing(stream)? {
-                return Err(DriverError { call, code: Code::STREAM_CAPTURE_UNSUPPORTED });
-            }
-            let (event, stream) = (event.0 as sys::CUevent, stream.0 as sys::CUstream);
-            // SAFETY: see the head of this implementation.
-            check(call, self.meter.counted(call, || unsafe { record(event, stream) }))
+        // Every free of a shared block does this, so both are timed together, and the capture mode
+        // stays as it is: captures of other streams forbid queries of events and waits for them, but
+        // not these (`gpu-probe` asks the driver; PyTorch's own allocator does the same).
+        self.within(call, |_| {
+            self.meter.timed(|made| {
+                if self.is_capturing(made, stream)? {
+                    return Err(DriverError { call, code: Code::STREAM_CAPTURE_UNSUPPORTED });
+                }
+                let (event, stream) = (event.0 as sys::CUevent, stream.0 as sys::CUstream);
+                made.count(call);
+                // SAFETY: see the head of this implementation.
+                check(call, unsafe { record(event, stream) })
+            })
         })
     }
 
@@ -421,7 +431,9 @@ impl Device for CudaDevice {
     /// For the legacy stream this also returns true while a stream that synchronises with it
     /// captures: the legacy stream takes no part in the capture, but work on it would break it.
     fn stream_is_capturing(&self, stream: StreamHandle) -> Result<bool> {
-        self.inside(Call::StreamIsCapturing, |_| self.is_capturing(stream))
+        self.within(Call::StreamIsCapturing, |_| {
+            self.meter.timed(|made| self.is_capturing(made, stream))
+        })
     }
 
     fn stream_id(&self, stream: StreamHandle) -> Result<u64> {

@@ -37,6 +37,17 @@ impl Shard {
     }
 }
 
+/// Where the calls of one piece of work are counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Made<'a>(&'a Shard);
+
+impl Made<'_> {
+    /// Counts one.
+    pub(super) fn count(self, call: Call) {
+        self.0.calls[call as usize].fetch_add(1, Relaxed);
+    }
+}
+
 impl Meter {
     pub(super) fn new() -> Self {
         Self {
@@ -48,13 +59,20 @@ impl Meter {
 
     /// Runs one driver function and counts it.
     pub(super) fn counted(&self, call: Call, run: impl FnOnce() -> RawResult) -> RawResult {
-        let started = ticks();
-        let code = run();
-        let passed = ticks().saturating_sub(started);
+        self.timed(|made| {
+            made.count(call);
+            run()
+        })
+    }
+
+    /// Runs `work`, whose time counts as spent in the driver. It counts the calls that it makes.
+    pub(super) fn timed<R>(&self, work: impl FnOnce(Made<'_>) -> R) -> R {
         let shard = &self.shards[thread::number() as usize % SHARDS];
-        shard.calls[call as usize].fetch_add(1, Relaxed);
+        let started = ticks();
+        let result = work(Made(shard));
+        let passed = ticks().saturating_sub(started);
         shard.ticks.fetch_add(passed, Relaxed);
-        code
+        result
     }
 
     /// All calls so far.

@@ -40,12 +40,16 @@ const GIVING_BACK: [Try; 3] = [
 ];
 
 /// The other calls that Genesis makes in relaxed mode.
-const PLAIN: [Try; 6] = [
+const PLAIN: [Try; 4] = [
     ("cuMemAlloc", |bench| bench.driver.allocate(bench.page).map(|_| ())),
     ("cuMemAllocHost", |bench| bench.driver.host_allocate(4096).map(|_| ())),
     ("event create", |bench| bench.driver.event_create(false).map(|_| ())),
-    ("event record", |bench| bench.driver.event_record(bench.event, bench.other)),
     ("event query", |bench| bench.driver.event_query(bench.event).map(|_| ())),
+];
+
+/// The calls that Genesis makes in whatever mode the thread has.
+const IN_ANY_MODE: [Try; 2] = [
+    ("event record", |bench| bench.driver.event_record(bench.event, bench.other)),
     ("is capturing", |bench| bench.driver.is_capturing(bench.other).map(|_| ())),
 ];
 
@@ -58,6 +62,12 @@ pub(super) fn virtual_memory_in_global_capture(driver: &Driver) -> Observed {
 pub(super) fn relaxed_calls_in_global_capture(driver: &Driver) -> Observed {
     let calls = [&VIRTUAL_MEMORY[..], &PLAIN].concat();
     try_all(driver, &calls, CaptureMode::Relaxed)
+}
+
+/// Is recording an event, and asking if a stream captures, legal in a global capture of another
+/// stream?
+pub(super) fn records_in_global_capture(driver: &Driver) -> Observed {
+    try_all(driver, &IN_ANY_MODE, CaptureMode::Global)
 }
 
 /// What of giving memory back is legal in a global capture, by a relaxed thread?
@@ -73,7 +83,7 @@ pub(super) fn allocation_in_global_capture(driver: &Driver) -> Observed {
 
 /// Is asking about an event of another stream refused in a global capture?
 pub(super) fn event_query_in_global_capture(driver: &Driver) -> Observed {
-    refused(attempt(driver, CaptureMode::Global, |bench| (PLAIN[4].1)(bench))?)
+    refused(attempt(driver, CaptureMode::Global, |bench| (PLAIN[3].1)(bench))?)
 }
 
 /// Is cuMemAlloc of another thread refused in a global capture?

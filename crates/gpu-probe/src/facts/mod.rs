@@ -178,6 +178,10 @@ probes! {
     capture::relaxed_calls_in_global_capture:
         "Is everything Genesis calls legal in a global capture once the thread's mode is relaxed?"
         => "yes, and the capture goes on";
+    capture::records_in_global_capture:
+        "Are recording an event, and asking if a stream captures, legal in a global capture of another \
+         stream?"
+        => "yes, and the capture goes on";
     capture::giving_back_in_global_capture:
         "What of giving memory back is legal in a global capture, by a relaxed thread?"
         => "not relied on: nothing is given back while a stream captures";
