@@ -53,6 +53,7 @@ impl HostFunctions {
     }
 
     /// Runs every function whose stream has finished.
+    #[inline]
     pub(crate) fn run_due(&self, machine: &Machine) {
         while self.count.load(Ordering::Acquire) > 0 {
             let Some((stream, function)) = self.take_due(machine) else { return };

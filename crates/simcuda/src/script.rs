@@ -36,6 +36,7 @@ impl Script {
     }
 
     /// Fails if a rule strikes this call of `name`. The symbol's version suffix does not matter.
+    #[inline]
     pub(crate) fn permit(&self, name: &str) -> Result<(), Code> {
         if !self.is_active.load(Ordering::Acquire) {
             return Ok(());
