@@ -23,7 +23,7 @@
 use std::ops::RangeInclusive;
 
 use super::joined::FreeList;
-use super::sizes::{GROUP, MOST_SIZE, NO_SIZE, at_least, first_at_least, size_of};
+use super::sizes::{GROUP, MOST_SIZE, NO_SIZE, at_least, first_at_least, index_of, size_of};
 use crate::memory::{Block, BlockTable, NO_SLOT, Slot, State};
 
 /// The most blocks of a leaf.
@@ -212,8 +212,9 @@ impl FirstFit {
 
     fn position_by_address(&self, address: u64, slot: Slot) -> Position {
         let leaf = self.leaf_of(address);
-        let index = self.leaves[leaf].index_of(address);
-        debug_assert_eq!(self.leaves[leaf].slots[index], slot);
+        // Slots beyond the last block are old ones, and come after it.
+        let index = index_of(&self.leaves[leaf].slots, slot).unwrap_or_default();
+        debug_assert_eq!(self.leaves[leaf].addresses[index], address);
         Position { leaf, index }
     }
 
@@ -333,22 +334,16 @@ impl Leaf {
     }
 }
 
-/// Inserts `value` at `index`; the last value goes. Each value is chosen without a branch.
+/// Inserts `value` at `index`; the last value goes.
 #[inline]
 fn insert<T: Copy>(values: &mut [T; LEAF_BLOCKS], index: usize, value: T) {
-    let old = *values;
-    for at in 1..LEAF_BLOCKS {
-        values[at] = if at > index { old[at - 1] } else { old[at] };
-    }
+    values.copy_within(index..LEAF_BLOCKS - 1, index + 1);
     values[index] = value;
 }
 
 /// Removes the value at `index`; `last` follows the others.
 #[inline]
 fn remove<T: Copy>(values: &mut [T; LEAF_BLOCKS], index: usize, last: T) {
-    let old = *values;
-    for at in 0..LEAF_BLOCKS - 1 {
-        values[at] = if at >= index { old[at + 1] } else { old[at] };
-    }
+    values.copy_within(index + 1.., index);
     values[LEAF_BLOCKS - 1] = last;
 }

@@ -7,6 +7,7 @@
 //! The instructions that every x86-64 processor has compare signed numbers only, hence the shift.
 
 use crate::base::size::ALIGNMENT_BYTES;
+use crate::memory::Slot;
 
 /// So many sizes are compared at once.
 pub(super) const GROUP: usize = 16;
@@ -22,48 +23,80 @@ pub(super) fn size_of(bytes: u64) -> i32 {
     units.wrapping_add(NO_SIZE as u32) as i32
 }
 
-/// A bit for each of `values` that is larger than `bound`, the first one lowest.
+/// Comparisons that give a bit for each of 16 values, the first one lowest.
 #[cfg(target_arch = "x86_64")]
-#[inline]
-#[expect(
-    unsafe_code,
-    reason = "four comparisons and a mask; the compiler makes fifty instructions"
-)]
-fn above(values: &[i32; GROUP], bound: i32) -> u32 {
-    // SAFETY: SSE2 is a part of x86-64.
-    unsafe { above_with_sse2(values, bound) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[inline]
-#[target_feature(enable = "sse2")]
-fn above_with_sse2(values: &[i32; GROUP], bound: i32) -> u32 {
+mod compare {
     use std::arch::x86_64::{
-        _mm_cmpgt_epi32, _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32,
-        _mm_setr_epi32,
+        __m128i, _mm_cmpeq_epi32, _mm_cmpgt_epi32, _mm_movemask_epi8, _mm_packs_epi16,
+        _mm_packs_epi32, _mm_set1_epi32, _mm_setr_epi32,
     };
-    let bound = _mm_set1_epi32(bound);
-    let larger = |start: usize| {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|index| values[start + index]);
-        _mm_cmpgt_epi32(_mm_setr_epi32(a, b, c, d), bound)
-    };
-    let first = _mm_packs_epi32(larger(0), larger(4));
-    let second = _mm_packs_epi32(larger(8), larger(12));
-    _mm_movemask_epi8(_mm_packs_epi16(first, second)) as u32
+
+    use super::GROUP;
+
+    #[inline]
+    #[expect(
+        unsafe_code,
+        reason = "four comparisons and a mask; the compiler makes fifty instructions"
+    )]
+    pub(super) fn above(values: &[i32; GROUP], bound: i32) -> u32 {
+        // SAFETY: SSE2 is a part of x86-64.
+        unsafe { bits(|index| values[index], |four| _mm_cmpgt_epi32(four, _mm_set1_epi32(bound))) }
+    }
+
+    #[inline]
+    #[expect(unsafe_code, reason = "as above")]
+    pub(super) fn equal(values: &[u32; GROUP], value: u32) -> u32 {
+        let wanted = value as i32;
+        let value = |index: usize| values[index] as i32;
+        // SAFETY: SSE2 is a part of x86-64.
+        unsafe { bits(value, |four| _mm_cmpeq_epi32(four, _mm_set1_epi32(wanted))) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    fn bits(value: impl Fn(usize) -> i32, compare: impl Fn(__m128i) -> __m128i) -> u32 {
+        let four = |start: usize| {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|index| value(start + index));
+            compare(_mm_setr_epi32(a, b, c, d))
+        };
+        let first = _mm_packs_epi32(four(0), four(4));
+        let second = _mm_packs_epi32(four(8), four(12));
+        _mm_movemask_epi8(_mm_packs_epi16(first, second)) as u32
+    }
 }
 
-/// A bit for each of `values` that is larger than `bound`, the first one lowest.
+/// Comparisons that give a bit for each of 16 values, the first one lowest.
 #[cfg(not(target_arch = "x86_64"))]
-#[inline]
-fn above(values: &[i32; GROUP], bound: i32) -> u32 {
-    let bits = values.iter().enumerate().map(|(index, &value)| u32::from(value > bound) << index);
-    bits.fold(0, |all, bit| all | bit)
+mod compare {
+    use super::GROUP;
+
+    #[inline]
+    pub(super) fn above(values: &[i32; GROUP], bound: i32) -> u32 {
+        bits(|index| values[index] > bound)
+    }
+
+    #[inline]
+    pub(super) fn equal(values: &[u32; GROUP], value: u32) -> u32 {
+        bits(|index| values[index] == value)
+    }
+
+    #[inline]
+    fn bits(is_one: impl Fn(usize) -> bool) -> u32 {
+        (0..GROUP).fold(0, |bits, index| bits | u32::from(is_one(index)) << index)
+    }
 }
 
 /// A bit for each of `sizes` that is at least `least`, which is a block's, the first one lowest.
 #[inline]
 pub(super) fn at_least(sizes: &[i32; GROUP], least: i32) -> u32 {
-    above(sizes, least - 1)
+    compare::above(sizes, least - 1)
+}
+
+/// The index of the first of `slots` that is `slot`.
+#[inline]
+pub(super) fn index_of(slots: &[Slot; GROUP], slot: Slot) -> Option<usize> {
+    let found = compare::equal(slots, slot);
+    (found != 0).then(|| found.trailing_zeros() as usize)
 }
 
 /// The first of `sizes` from index `start` on that is at least `least`, which is a block's. Their
@@ -110,5 +143,14 @@ mod tests {
         assert_eq!(first_at_least(&many, 16, 10), Some(17));
         assert_eq!(first_at_least(&many, 18, 4), None);
         assert_eq!(first_at_least(&many, 32, 4), None);
+    }
+
+    #[test]
+    fn slots_are_found() {
+        let slots: [Slot; GROUP] = std::array::from_fn(|index| u32::MAX - index as u32 / 2);
+        for index in (0..GROUP).step_by(2) {
+            assert_eq!(index_of(&slots, slots[index]), Some(index), "the first of two");
+        }
+        assert_eq!(index_of(&slots, 7), None);
     }
 }
