@@ -110,8 +110,7 @@ impl LaneState {
     /// The cheapest window for `wanted`; `None` if the lane's addresses have none. Linear in the
     /// number of blocks of the class.
     pub(super) fn find_window(&self, extents: &ExtentTable, wanted: &Wanted<'_>) -> Option<Window> {
-        let mut search =
-            Search { wanted, chain: Vec::new(), chain_bytes: 0, least_cost: u64::MAX, best: None };
+        let mut search = Search::new(wanted);
         for &head in &self.areas {
             if self.blocks.get(head).class != wanted.class {
                 continue;
@@ -175,80 +174,117 @@ impl LaneState {
 struct Search<'a> {
     wanted: &'a Wanted<'a>,
     chain: Vec<Part>,
-    chain_bytes: u64,
+    /// The sums up to the end of each part of the chain.
+    ends: Vec<Sums>,
     least_cost: u64,
     best: Option<Window>,
 }
 
-impl Search<'_> {
+/// Bytes of a run of parts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    all: u64,
+    bare: u64,
+    shadow: u64,
+}
+
+impl Sums {
+    fn minus(self, other: Self) -> Self {
+        Self {
+            all: self.all - other.all,
+            bare: self.bare - other.bare,
+            shadow: self.shadow - other.shadow,
+        }
+    }
+}
+
+impl<'a> Search<'a> {
+    fn new(wanted: &'a Wanted<'a>) -> Self {
+        Self { wanted, chain: Vec::new(), ends: Vec::new(), least_cost: u64::MAX, best: None }
+    }
+
     #[inline]
     fn add(&mut self, part: Part) {
-        self.chain_bytes += part.bytes;
-        match self.chain.last_mut() {
-            Some(last) if last.kind == Kind::Bare && part.kind == Kind::Bare => {
+        let mut end = self.ends.last().copied().unwrap_or_default();
+        end.all += part.bytes;
+        match part.kind {
+            Kind::Free => {}
+            Kind::Shadow(_) => end.shadow += part.bytes,
+            Kind::Bare => end.bare += part.bytes,
+        }
+        match (self.chain.last_mut(), self.ends.last_mut()) {
+            (Some(last), Some(last_end)) if last.kind == Kind::Bare && part.kind == Kind::Bare => {
                 last.bytes += part.bytes;
+                *last_end = end;
             }
-            _ => self.chain.push(part),
+            _ => {
+                self.chain.push(part);
+                self.ends.push(end);
+            }
         }
     }
 
     /// Looks at the parts since the last wall, if there are any.
     #[inline]
     fn end_chain(&mut self) {
-        if self.chain_bytes >= self.wanted.bytes {
+        if self.ends.last().is_some_and(|end| end.all >= self.wanted.bytes) {
             self.consider_chain();
         }
         self.chain.clear();
-        self.chain_bytes = 0;
+        self.ends.clear();
     }
 
-    /// Looks at each run of parts that is large enough and has none to spare at its ends.
+    /// Looks at each run of parts that is large enough and has none to spare at its ends. Linear in
+    /// the number of parts, but for runs that begin with a bare part.
     fn consider_chain(&mut self) {
-        let chain = std::mem::take(&mut self.chain);
-        for first in 0..chain.len() {
-            let mut bytes = 0;
-            for last in first..chain.len() {
-                bytes += chain[last].bytes;
-                if bytes < self.wanted.bytes {
-                    continue;
-                }
-                self.consider(&chain[first..=last], bytes);
-                let is_first_cut = chain[first].kind == Kind::Bare
-                    && bytes - chain[first].bytes < self.wanted.bytes;
+        let wanted_bytes = self.wanted.bytes;
+        let mut before = Sums::default();
+        let mut least_last = 0;
+        for first in 0..self.chain.len() {
+            let enough = before.all + wanted_bytes;
+            while least_last < self.chain.len() && self.ends[least_last].all < enough {
+                least_last += 1;
+            }
+            for last in least_last..self.chain.len() {
+                self.consider(first, last, self.ends[last].minus(before));
+                // A bare part may be cut at its start, as long as a piece of it is needed.
+                let is_first_cut = self.chain[first].kind == Kind::Bare
+                    && self.ends[last].all - self.ends[first].all < wanted_bytes;
                 if !is_first_cut {
                     break;
                 }
             }
+            if self.least_cost == 0 {
+                break;
+            }
+            before = self.ends[first];
         }
-        self.chain = chain;
     }
 
-    /// Keeps the run of `bytes` as the best window if it is.
-    fn consider(&mut self, parts: &[Part], bytes: u64) {
+    /// Keeps the run of parts from `first` to `last` as the best window if it is. `sums` are those
+    /// of the run.
+    fn consider(&mut self, first: usize, last: usize, sums: Sums) {
         let granule_bytes = self.wanted.granule_bytes;
-        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return };
-        let mut spare_bytes = (bytes - self.wanted.bytes) / granule_bytes * granule_bytes;
+        let mut spare_bytes = (sums.all - self.wanted.bytes) / granule_bytes * granule_bytes;
         let mut cut = |part: &Part| {
             let is_bare = part.kind == Kind::Bare;
             let cut_bytes = if is_bare { spare_bytes.min(part.bytes) } else { 0 };
             spare_bytes -= cut_bytes;
             cut_bytes
         };
-        let end_cut_bytes = cut(last);
-        let start_cut_bytes = if parts.len() > 1 { cut(first) } else { 0 };
-        let sum = |is_of: fn(Kind) -> bool| -> u64 {
-            parts.iter().filter(|part| is_of(part.kind)).map(|part| part.bytes).sum()
-        };
-        let bare_bytes = sum(|kind| kind == Kind::Bare) - end_cut_bytes - start_cut_bytes;
-        let shadow_bytes = sum(|kind| matches!(kind, Kind::Shadow(_)));
+        let end_cut_bytes = cut(&self.chain[last]);
+        let start_cut_bytes = if first < last { cut(&self.chain[first]) } else { 0 };
+        let bare_bytes = sums.bare - end_cut_bytes - start_cut_bytes;
         let cost = match bare_bytes {
             0 if OldestFirst.is_in() => 0,
-            _ => BARE_COST * bare_bytes + shadow_bytes,
+            _ => BARE_COST * bare_bytes + sums.shadow,
         };
         if cost >= self.least_cost {
             return;
         }
-        let mut window = Window { parts: parts.to_vec(), bare_bytes, last_room_bytes: last.bytes };
+        let last_room_bytes = self.chain[last].bytes;
+        let parts = self.chain[first..=last].to_vec();
+        let mut window = Window { parts, bare_bytes, last_room_bytes };
         let ends = window.parts.len() - 1;
         window.parts[ends].bytes -= end_cut_bytes;
         window.parts[0].address += start_cut_bytes;
