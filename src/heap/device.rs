@@ -328,9 +328,9 @@ impl<'a> DeviceHeap<'a> {
     /// the most of the run whose plan was made ready.
     /// Unlike the peak of the statistics it cannot be reset.
     pub(super) fn most_live_bytes(self, more_bytes: u64) -> u64 {
-        let mut peaks = self.peaks.lock();
-        let now = peaks.refresh(self.counters(), self.outside_of_lanes());
-        let peak_bytes = peaks.most_allocated.max(now.all.allocated + more_bytes);
+        let live_bytes: u64 = self.counters().map(LaneCounters::allocated_bytes).sum();
+        // The watermarks keep this up to date.
+        let peak_bytes = self.peaks.lock().most_allocated.max(live_bytes + more_bytes);
         peak_bytes.max(self.expected_peak_bytes.load(Relaxed))
     }
 

@@ -27,6 +27,7 @@
 //! lane's lock in a refresh or a locked instruction in each free. (Distributed threshold counting:
 //! Cormode, Muthukrishnan, Yi, "Algorithms for Distributed Functional Monitoring", 2008.)
 
+use super::ceilings::{Ceilings, Headroom, Live, Pending, set};
 use super::levels::{Levels, Snapshot, Totals};
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
@@ -34,6 +35,8 @@ use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, 
 /// A refresh begins anew so often at most: once for each thread that passes a watermark meanwhile,
 /// which then waits for the lock of the peaks.
 const MOST_ROUNDS: u32 = 16;
+/// A headroom is kept if it will do for so many allocations.
+const ENOUGH_ALLOCATIONS: u64 = 8;
 
 /// The counters of one lane.
 #[derive(Debug, Default)]
@@ -45,6 +48,8 @@ pub struct LaneCounters {
     most_allocated: AtomicU64,
     /// For both classes together.
     ceilings: Ceilings,
+    /// How often the ceilings were set.
+    settings: AtomicU64,
     /// The fewest live bytes (the most inactive ones) before the sums must be made.
     allocated_floor: AtomicU64,
 }
@@ -60,39 +65,8 @@ struct ClassCounters {
     frees: AtomicU64,
     pending_bytes: AtomicU64,
     pending_blocks: AtomicU64,
+    headroom: Headroom,
     ceilings: Ceilings,
-}
-
-/// The most that may be live before the sums must be made.
-#[derive(Debug, Default)]
-struct Ceilings {
-    requested: AtomicU64,
-    allocated: Ceiling,
-    blocks: Ceiling,
-}
-
-/// Bounds live bytes, and active (live or pending) bytes: current = min(live, active − pending).
-#[derive(Debug, Default)]
-struct Ceiling {
-    /// The most that may be live with the present pending bytes; an allocation compares with it.
-    current: AtomicU64,
-    live: AtomicU64,
-    active: AtomicU64,
-}
-
-/// The live bytes and blocks.
-#[derive(Clone, Copy)]
-struct Live {
-    requested: u64,
-    allocated: u64,
-    blocks: u64,
-}
-
-/// Bytes and blocks that are freed but may still be in use by other streams.
-#[derive(Clone, Copy)]
-struct Pending {
-    bytes: u64,
-    blocks: u64,
 }
 
 /// Tells if a lane has crossed one of its watermarks.
@@ -103,59 +77,6 @@ pub enum Watermark {
     Within,
     /// [`Peaks::refresh`] must be called after the lane's lock is released.
     Crossed,
-}
-
-impl Ceilings {
-    #[inline]
-    fn are_below(&self, live: Live) -> bool {
-        live.requested > self.requested.load(Relaxed)
-            || live.allocated > self.allocated.current.load(Relaxed)
-            || live.blocks > self.blocks.current.load(Relaxed)
-    }
-
-    /// Sets the ceilings to `levels` + `room`; `pending` is pending now.
-    fn set(&self, levels: &Levels, room: &Levels, pending: Pending) {
-        let bounds = levels.zip(*room, u64::saturating_add);
-        set(&self.requested, bounds.requested);
-        self.allocated.set(bounds.allocated, bounds.active, pending.bytes);
-        self.blocks.set(bounds.blocks, bounds.active_blocks, pending.blocks);
-    }
-
-    /// Adjusts the ceilings to what is pending now.
-    fn follow(&self, pending: Pending) {
-        self.allocated.follow(pending.bytes);
-        self.blocks.follow(pending.blocks);
-    }
-}
-
-impl Ceiling {
-    fn set(&self, live: u64, active: u64, pending: u64) {
-        set(&self.live, live);
-        set(&self.active, active);
-        self.follow(pending);
-    }
-
-    fn follow(&self, pending: u64) {
-        let below_active = self.active.load(Relaxed).saturating_sub(pending);
-        set(&self.current, self.live.load(Relaxed).min(below_active));
-    }
-}
-
-impl Live {
-    #[inline]
-    fn plus(self, other: Self) -> Self {
-        Self {
-            requested: self.requested + other.requested,
-            allocated: self.allocated + other.allocated,
-            blocks: self.blocks + other.blocks,
-        }
-    }
-}
-
-impl Pending {
-    fn plus(self, other: Self) -> Self {
-        Self { bytes: self.bytes + other.bytes, blocks: self.blocks + other.blocks }
-    }
 }
 
 impl ClassCounters {
@@ -221,16 +142,37 @@ impl LaneCounters {
     /// Counts a block of `allocated` bytes for a request of `requested` bytes. Lane lock held.
     #[inline]
     pub fn on_allocate(&self, class: SizeClass, requested: u64, allocated: u64) -> Watermark {
+        debug_assert!(requested <= allocated);
         let counters = &self.classes[class.index()];
-        let live = |total: u64, gone: &AtomicU64| total.wrapping_sub(gone.load(Relaxed));
-        let live = Live {
-            requested: live(add(&counters.requested_total, requested), &counters.requested_freed),
-            allocated: live(add(&counters.allocated_total, allocated), &counters.allocated_freed),
-            blocks: live(add(&counters.allocations, 1), &counters.frees),
-        };
-        let other = self.classes[1 - class.index()].live();
-        if counters.ceilings.are_below(live) || self.ceilings.are_below(live.plus(other)) {
+        add(&counters.requested_total, requested);
+        let allocated_total = add(&counters.allocated_total, allocated);
+        let allocations = add(&counters.allocations, 1);
+        if counters.headroom.covers(allocated_total, allocations) {
+            return Watermark::Within;
+        }
+        self.measure_room(class, allocated)
+    }
+
+    /// Compares the levels with their ceilings after an allocation of `allocated` bytes, and finds
+    /// the headroom of the class, if it will do for several.
+    fn measure_room(&self, class: SizeClass, allocated: u64) -> Watermark {
+        let settings = self.settings.load(Relaxed);
+        let counters = &self.classes[class.index()];
+        let live = counters.live();
+        let both = live.plus(self.classes[1 - class.index()].live());
+        let rooms = counters.ceilings.room_above(live).zip(self.ceilings.room_above(both));
+        let Some((own, of_both)) = rooms else {
             return Watermark::Crossed;
+        };
+        let room = own.within(of_both);
+        if room.bytes / ENOUGH_ALLOCATIONS >= allocated && room.blocks >= ENOUGH_ALLOCATIONS {
+            let totals = counters.totals();
+            counters.headroom.set(totals.allocated, totals.allocations, room);
+            // A refresh counts its setting, passes a fence, and then ends the headroom.
+            fence(SeqCst);
+            if self.settings.load(Relaxed) != settings {
+                counters.headroom.end();
+            }
         }
         Watermark::Within
     }
@@ -307,6 +249,11 @@ impl LaneCounters {
         self.held_bytes.load(Relaxed)
     }
 
+    /// The bytes of all live blocks: exact if no other thread changes the lane meanwhile.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.classes.iter().map(|counters| counters.levels().allocated).sum()
+    }
+
     /// The most bytes that were ever live in the lane when sums were made, and now.
     pub fn live_peak(&self) -> u64 {
         self.peak_of(&self.snapshot())
@@ -344,8 +291,14 @@ impl LaneCounters {
         }
         let pending = pending[0].plus(pending[1]);
         self.ceilings.set(&levels.all, &room.all, pending);
+        add(&self.settings, 1);
         let below_active = pending.bytes.saturating_add(room.inactive);
         set(&self.allocated_floor, levels.all.active.saturating_sub(below_active));
+    }
+
+    /// Ends what is known of the room below watermarks that were set before the last fence.
+    fn end_headroom(&self) {
+        self.classes.iter().for_each(|counters| counters.headroom.end());
     }
 
     /// Returns true if the lane is beyond one of its watermarks.
@@ -355,7 +308,7 @@ impl LaneCounters {
         let all = small.zip(large, u64::saturating_add);
         let is_over = |(ceilings, levels): (&Ceilings, Levels)| {
             let Levels { requested, allocated, blocks, .. } = levels;
-            ceilings.are_below(Live { requested, allocated, blocks })
+            ceilings.room_above(Live { requested, allocated, blocks }).is_none()
         };
         let is_below_floor = all.allocated < self.allocated_floor.load(Relaxed);
         classes.into_iter().any(is_over) || is_over((&self.ceilings, all)) || is_below_floor
@@ -408,7 +361,6 @@ impl Peaks {
     ) -> Snapshot {
         for _ in 1..MOST_ROUNDS {
             let sums = self.add_up(lanes.clone(), outside);
-            fence(SeqCst);
             // A lane alone has the whole room, wherever it is just now.
             let is_beyond = |(lane, _): (&LaneCounters, _)| lane.is_beyond();
             if self.seen.len() < 2 || !self.seen_of(lanes.clone()).any(is_beyond) {
@@ -437,9 +389,11 @@ impl Peaks {
             0 | 1 => room,
             lane_count => room.zip(room, |room, _| room / lane_count),
         };
-        for (lane, levels) in self.seen_of(lanes) {
+        for (lane, levels) in self.seen_of(lanes.clone()) {
             lane.set_watermarks(levels, &share);
         }
+        fence(SeqCst);
+        self.seen_of(lanes).for_each(|(lane, _)| lane.end_headroom());
         sums
     }
 
@@ -463,13 +417,6 @@ impl Peaks {
     ) {
         self.levels = Snapshot::default();
         self.refresh(lanes, outside);
-    }
-}
-
-/// Writes only a different value, because the lane's own thread has the cache line.
-fn set(watermark: &AtomicU64, bytes: u64) {
-    if watermark.load(Relaxed) != bytes {
-        watermark.store(bytes, Relaxed);
     }
 }
 

@@ -6,6 +6,7 @@
 //! allocated, active and reserved bytes at one moment. A profile's *history* is its latest events.
 
 mod addresses;
+mod ceilings;
 mod changing;
 mod counters;
 mod events;

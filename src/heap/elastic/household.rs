@@ -56,7 +56,8 @@ impl Extents {
         if !lenders.clone().any(|lane| climb.is_stranger(lane)) {
             return Reach::Device;
         }
-        // This also brings the lanes' own peaks up to date.
+        // This brings the lanes' own peaks up to date.
+        climb.device.refresh_peaks();
         let live_peak_bytes = climb.device.most_live_bytes(climb.block_bytes);
         let own = &climb.lane.counters;
         let own_peak_bytes = own.live_peak().max(own.snapshot().all.allocated + climb.block_bytes);
