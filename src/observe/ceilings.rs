@@ -62,6 +62,8 @@ pub(super) struct Room {
 pub(super) struct Headroom {
     allocated_total: AtomicU64,
     allocations: AtomicU64,
+    /// The allocations when it was found.
+    found_at: AtomicU64,
 }
 
 impl Ceilings {
@@ -139,10 +141,16 @@ impl Headroom {
             && allocations <= self.allocations.load(Relaxed)
     }
 
+    /// Returns true if it was found at no more than so many allocations.
+    pub(super) fn is_of_before(&self, allocations: u64) -> bool {
+        self.found_at.load(Relaxed) <= allocations
+    }
+
     /// There is `room` above these totals.
     pub(super) fn set(&self, allocated_total: u64, allocations: u64, room: Room) {
         self.allocated_total.store(allocated_total.saturating_add(room.bytes), Relaxed);
         self.allocations.store(allocations.saturating_add(room.blocks), Relaxed);
+        self.found_at.store(allocations, Relaxed);
     }
 
     /// Nothing is known of the room any more.

@@ -7,7 +7,7 @@
 //! **Peaks** are peaks of sums, and the peak of a sum is not the sum of peaks. A shared counter
 //! would cost a contended cache line per operation. So the lanes that have memory get equal shares of
 //! the room below each peak, as *watermarks*: while every lane stays within its own, the sum stays
-//! below the peak.
+//! below the peak. How an allocation knows that without looking at each is [`ceilings`](super::ceilings).
 //! A lane that crosses one makes the sums again ([`Peaks::refresh`]), which raises the peak if
 //! necessary and gives every lane a new share. Peaks are exact for operations one after another;
 //! simultaneous operations on different lanes count in some order.
@@ -35,8 +35,8 @@ use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, 
 /// A refresh begins anew so often at most: once for each thread that passes a watermark meanwhile,
 /// which then waits for the lock of the peaks.
 const MOST_ROUNDS: u32 = 16;
-/// A headroom is kept if it will do for so many allocations.
-const ENOUGH_ALLOCATIONS: u64 = 8;
+/// After so many allocations a headroom is found again.
+const FEW_ALLOCATIONS: u64 = 8;
 
 /// The counters of one lane.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ pub struct LaneCounters {
     most_allocated: AtomicU64,
     /// For both classes together.
     ceilings: Ceilings,
-    /// How often the ceilings were set.
+    /// How often the ceilings were set: written by refreshes alone.
     settings: AtomicU64,
     /// The fewest live bytes (the most inactive ones) before the sums must be made.
     allocated_floor: AtomicU64,
@@ -150,12 +150,13 @@ impl LaneCounters {
         if counters.headroom.covers(allocated_total, allocations) {
             return Watermark::Within;
         }
-        self.measure_room(class, allocated)
+        self.measure_room(class)
     }
 
-    /// Compares the levels with their ceilings after an allocation of `allocated` bytes, and finds
-    /// the headroom of the class, if it will do for several.
-    fn measure_room(&self, class: SizeClass, allocated: u64) -> Watermark {
+    /// Compares the levels with their ceilings after an allocation, and finds the headroom of the
+    /// class: not if it was found a few allocations ago, because that costs more than it saves where
+    /// it does for one or two.
+    fn measure_room(&self, class: SizeClass) -> Watermark {
         let settings = self.settings.load(Relaxed);
         let counters = &self.classes[class.index()];
         let live = counters.live();
@@ -164,10 +165,10 @@ impl LaneCounters {
         let Some((own, of_both)) = rooms else {
             return Watermark::Crossed;
         };
-        let room = own.within(of_both);
-        if room.bytes / ENOUGH_ALLOCATIONS >= allocated && room.blocks >= ENOUGH_ALLOCATIONS {
-            let totals = counters.totals();
-            counters.headroom.set(totals.allocated, totals.allocations, room);
+        let allocations = counters.allocations.load(Relaxed);
+        if counters.headroom.is_of_before(allocations.saturating_sub(FEW_ALLOCATIONS)) {
+            let allocated_total = counters.allocated_total.load(Relaxed);
+            counters.headroom.set(allocated_total, allocations, own.within(of_both));
             // A refresh counts its setting, passes a fence, and then ends the headroom.
             fence(SeqCst);
             if self.settings.load(Relaxed) != settings {

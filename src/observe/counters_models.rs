@@ -38,17 +38,29 @@ impl Device {
     }
 }
 
+/// A device with a peak of 1000 bytes, of which nothing is live, and of so many blocks that it is bytes
+/// that cross a watermark.
+fn with_peak() -> Arc<Device> {
+    let device = Arc::new(Device::default());
+    device.lanes.iter().for_each(|lane| lane.set_held_bytes(10_000));
+    // In few steps, so that more of the schedules differ in those that count.
+    for _ in 0..100 {
+        let _ = device.lanes[0].on_allocate(CLASS, 10, 10);
+    }
+    device.refresh();
+    for _ in 0..100 {
+        let _ = device.lanes[0].on_free(CLASS, 10, 10);
+    }
+    device.refresh();
+    device
+}
+
 /// Two operations at the same moment count in some order. What comes after both, one operation
 /// after another, is exact.
 #[test]
 fn peaks_are_exact_once_threads_take_turns_again() {
     schedules::explore(|seed| {
-        let device = Arc::new(Device::default());
-        device.lanes.iter().for_each(|lane| lane.set_held_bytes(10_000));
-        // So many blocks that it is bytes that cross a watermark.
-        (0..200).for_each(|_| device.allocate(0, 5));
-        (0..200).for_each(|_| device.free(0, 5));
-        device.refresh();
+        let device = with_peak();
         // Within the first lane's share of the room, which is half of it, and beyond the second's.
         let (first, second) = (300 + seed % 200, 501 + seed % 97);
         let other = {
@@ -64,5 +76,24 @@ fn peaks_are_exact_once_threads_take_turns_again() {
         }
         device.free(0, first);
         assert_eq!(device.refresh().all.allocated, highest);
+    });
+}
+
+/// A lane that looks at its ceilings while another's refresh lowers them does not go on by the old
+/// ones.
+#[test]
+fn a_headroom_ends_with_the_ceilings_that_it_was_found_below() {
+    schedules::explore(|seed| {
+        let device = with_peak();
+        let (few, most) = (1 + seed % 8, 800 + seed % 190);
+        let other = {
+            let device = Arc::clone(&device);
+            shuttle::thread::spawn(move || device.allocate(1, most))
+        };
+        device.allocate(0, few);
+        other.join().unwrap();
+        (0..10).for_each(|_| device.allocate(0, 24));
+        device.free(1, most);
+        assert_eq!(device.refresh().all.allocated, 1000.max(few + most + 240));
     });
 }
