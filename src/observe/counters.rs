@@ -35,7 +35,7 @@ use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, 
 /// A refresh begins anew so often at most: once for each thread that passes a watermark meanwhile,
 /// which then waits for the lock of the peaks.
 const MOST_ROUNDS: u32 = 16;
-/// After so many allocations a headroom is found again.
+/// A headroom that does for so many allocations is worth finding.
 const FEW_ALLOCATIONS: u64 = 8;
 
 /// The counters of one lane.
@@ -150,13 +150,13 @@ impl LaneCounters {
         if counters.headroom.covers(allocated_total, allocations) {
             return Watermark::Within;
         }
-        self.measure_room(class)
+        self.measure_room(class, allocated)
     }
 
-    /// Compares the levels with their ceilings after an allocation, and finds the headroom of the
-    /// class: not if it was found a few allocations ago, because that costs more than it saves where
-    /// it does for one or two.
-    fn measure_room(&self, class: SizeClass) -> Watermark {
+    /// Compares the levels with their ceilings after an allocation of `allocated` bytes, and finds
+    /// the headroom of the class: not if it was found a few allocations ago, or does for a few like
+    /// this, because then it costs more than it saves.
+    fn measure_room(&self, class: SizeClass, allocated: u64) -> Watermark {
         let settings = self.settings.load(Relaxed);
         let counters = &self.classes[class.index()];
         let live = counters.live();
@@ -165,10 +165,13 @@ impl LaneCounters {
         let Some((own, of_both)) = rooms else {
             return Watermark::Crossed;
         };
+        let room = own.within(of_both);
         let allocations = counters.allocations.load(Relaxed);
-        if counters.headroom.is_of_before(allocations.saturating_sub(FEW_ALLOCATIONS)) {
+        if room.bytes / FEW_ALLOCATIONS >= allocated
+            && counters.headroom.is_of_before(allocations.saturating_sub(FEW_ALLOCATIONS))
+        {
             let allocated_total = counters.allocated_total.load(Relaxed);
-            counters.headroom.set(allocated_total, allocations, own.within(of_both));
+            counters.headroom.set(allocated_total, allocations, room);
             // A refresh counts its setting, passes a fence, and then ends the headroom.
             fence(SeqCst);
             if self.settings.load(Relaxed) != settings {
