@@ -28,6 +28,7 @@ mod apart;
 mod arena;
 mod chunks;
 mod fixed_pool;
+mod shortcuts;
 mod slabs;
 mod source;
 mod tiers;
