@@ -18,8 +18,9 @@ use crate::suballocation::{FixedPool, FixedPoolOptions, FixedPoolStatistics};
 #[derive(Debug)]
 pub struct FixedPoolHandle(FixedPool<Memory>);
 
-// SAFETY: what it consists of may be sent to other threads, but for counted references to the first
-// blocks; those are made, and dropped, only where one thread at a time has the pool.
+// SAFETY: what it consists of may be sent to other threads, but for references whose count is no
+// atomic. They are made and dropped where the pool is made, destroyed, or grown behind its access: by
+// one thread at a time.
 unsafe impl Send for FixedPoolHandle {}
 // SAFETY: as for arenas.
 unsafe impl Sync for FixedPoolHandle {}
@@ -217,7 +218,8 @@ unsafe extern "C" fn free_slowly(pool: *mut FixedPoolHandle, ptr: *mut c_void) -
     boundary::status(|| unsafe { object(pool) }?.0.free(ptr as u64))
 }
 
-/// Writes what `pool` has to `stats`, whose `struct_size` the caller has set.
+/// Writes what `pool` has to `stats`, whose `struct_size` the caller has set. Live blocks are counted
+/// for it, one by one.
 ///
 /// # Safety
 /// As for genesis_fixed_pool_allocate; `stats` is NULL, which is an error, or points to

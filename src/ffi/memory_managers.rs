@@ -254,7 +254,8 @@ unsafe extern "C" fn free_slowly(manager: *mut MemoryManagerHandle, ptr: *mut c_
     boundary::status(|| unsafe { object(manager) }?.0.free(ptr as u64))
 }
 
-/// Writes what `manager` has to `stats`, whose `struct_size` the caller has set.
+/// Writes what `manager` has to `stats`, whose `struct_size` the caller has set. Live blocks of the
+/// pools are counted for it, one by one.
 ///
 /// # Safety
 /// As for genesis_memory_manager_allocate; `stats` is NULL, which is an error, or points to

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! by_unit[(bytes - 1) / 16]              the pool that serves every request of so many bytes
-//! by_part[(address - start) >> shift]    the pool that has most of that part of the addresses
+//! by_part[(address >> shift) % PARTS]    the pool that has most of that part of the addresses
 //! ```
 //!
-//! The addresses from the first pool's beginning to the last one's end are divided into at most
-//! `PARTS` parts of equal size. Several pools may lie in one part, and the table has one of them: it
-//! refuses the blocks of the others, which the caller then searches for.
+//! The parts are as small as the pools' addresses, from the first pool's beginning to the last one's
+//! end, allow without two parts in one place. Several pools may lie in one part, and the table has one
+//! of them: it refuses the blocks of the others, which the caller then searches for. Likewise it
+//! refuses addresses that are no pool's.
 //!
 //! Each table is kept twice: with the pools' numbers, and with their fronts, so that a call finds what
 //! it needs in one step. Pools for any thread have no front.
@@ -26,7 +27,6 @@ const PARTS: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Shortcuts {
-    start: u64,
     shift: u32,
     fronts: Tables<Rc<Front>>,
     numbers: Tables<u32>,
@@ -48,58 +48,65 @@ impl Shortcuts {
         front: impl Fn(u32) -> Option<&'a Rc<Front>>,
     ) -> Self {
         let start = ranges.iter().map(|range| range.0).min().unwrap_or(0);
-        let bytes = ranges.iter().map(|range| range.0 + range.1 - start).max().unwrap_or(0);
-        let is_fine = |&shift: &u32| bytes.saturating_sub(1) >> shift < PARTS as u64;
+        let last = ranges.iter().map(|range| range.0 + range.1 - 1).max().unwrap_or(0);
+        let is_fine = |&shift: &u32| (last >> shift) - (start >> shift) < PARTS as u64;
         let shift = (0..u64::BITS).find(is_fine).unwrap_or(0);
         let sizes = if ranges.is_empty() { &[] } else { sizes };
-        let first = |part: usize| start.saturating_add((part as u64) << shift);
+        // The part at that place of the table which is the first at the pools' beginning or behind it.
+        let first = |place: usize| {
+            let begun = start >> shift;
+            (begun + (place as u64).wrapping_sub(begun) % PARTS as u64) << shift
+        };
         let numbers = Tables {
             by_unit: std::array::from_fn(|unit| serving(sizes, unit as u64)),
-            by_part: std::array::from_fn(|part| most_of(ranges, first(part), 1 << shift)),
+            by_part: std::array::from_fn(|place| most_of(ranges, first(place), 1 << shift)),
         };
         let front = |number: Option<u32>| number.and_then(&front).map(Rc::clone);
         let fronts =
             Tables { by_unit: numbers.by_unit.map(front), by_part: numbers.by_part.map(front) };
-        Self { start, shift, fronts, numbers }
+        Self { shift, fronts, numbers }
     }
 
     /// The front of the pool that serves the request.
     #[inline(always)]
     pub(super) fn front_for(&self, bytes: u64, alignment_bytes: u64) -> Option<&Front> {
-        let unit = unit_of(bytes, alignment_bytes)?;
-        self.fronts.by_unit.get(unit)?.as_deref()
+        if alignment_bytes > UNIT_BYTES {
+            return None;
+        }
+        self.fronts.by_unit.get(unit_of(bytes))?.as_deref()
     }
 
     /// The pool that serves the request.
     #[inline(always)]
     pub(super) fn number_for(&self, bytes: u64, alignment_bytes: u64) -> Option<u32> {
-        let unit = unit_of(bytes, alignment_bytes)?;
-        *self.numbers.by_unit.get(unit)?
+        if alignment_bytes > UNIT_BYTES {
+            return None;
+        }
+        *self.numbers.by_unit.get(unit_of(bytes))?
     }
 
-    /// The front of the pool that has the block at `address`, if one has.
+    /// The front of the pool that has the block at `address`, if one has; else of some pool, or none.
     #[inline(always)]
     pub(super) fn front_of(&self, address: u64) -> Option<&Front> {
-        self.fronts.by_part.get(self.part_of(address))?.as_deref()
+        self.fronts.by_part[self.place_of(address)].as_deref()
     }
 
-    /// The pool that has the block at `address`, if one has.
+    /// The pool that has the block at `address`, if one has; else some pool, or none.
     #[inline(always)]
     pub(super) fn number_of(&self, address: u64) -> Option<u32> {
-        *self.numbers.by_part.get(self.part_of(address))?
+        self.numbers.by_part[self.place_of(address)]
     }
 
     #[inline(always)]
-    fn part_of(&self, address: u64) -> usize {
-        (address.wrapping_sub(self.start) >> (self.shift % u64::BITS)) as usize
+    fn place_of(&self, address: u64) -> usize {
+        (address >> (self.shift % u64::BITS)) as usize % PARTS
     }
 }
 
-/// The unit of a request that is aligned as all pools of the table are; too large a number for 0
-/// bytes.
+/// The unit of a request; too large a number for 0 bytes.
 #[inline(always)]
-fn unit_of(bytes: u64, alignment_bytes: u64) -> Option<usize> {
-    (alignment_bytes <= UNIT_BYTES).then_some((bytes.wrapping_sub(1) / UNIT_BYTES) as usize)
+fn unit_of(bytes: u64) -> usize {
+    (bytes.wrapping_sub(1) / UNIT_BYTES) as usize
 }
 
 /// The pool that serves all requests of that unit which are aligned to its size or less.

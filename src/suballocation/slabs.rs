@@ -47,8 +47,10 @@ const MOST_BLOCKS: usize = (1 << 31) - 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(usize);
 
-/// The first slab, and the stack of free blocks. Without blocks if that slab is not for quick calls.
+/// The first slab, and the stack of free blocks. Without blocks if that slab is not for quick calls. It
+/// lies in one line of the cache.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(super) struct Front {
     /// The address of block 0.
     address: u64,
