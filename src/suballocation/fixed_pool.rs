@@ -11,6 +11,7 @@
 //!
 //! Pointers that are not live blocks of the pool are reported and harmless.
 
+use std::cell::OnceCell;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,8 +63,8 @@ pub struct FixedPool<S: Source> {
     source: Arc<S>,
     options: FixedPoolOptions,
     stride_bytes: u64,
-    /// What most calls need, if one thread at a time calls.
-    front: Option<Rc<Front>>,
+    /// What most calls need, if one thread at a time calls and there are blocks.
+    front: OnceCell<Rc<Front>>,
     state: Access<State>,
 }
 
@@ -117,12 +118,10 @@ impl<S: Source> FixedPool<S> {
         let is_apart = state.apart.is_some();
         let options = FixedPoolOptions { alignment_bytes, ..options };
         let state = Access::new(state, options.threads);
-        let mut pool = Self { source, options, stride_bytes, front: None, state };
+        let front = OnceCell::new();
+        let pool = Self { source, options, stride_bytes, front, state };
         if options.count > 0 && !is_apart {
             pool.reserve(options.count)?;
-        }
-        if options.threads == Threads::One {
-            pool.front = Some(pool.state.with(|state| Rc::clone(state.slabs.front()))?);
         }
         Ok(pool)
     }
@@ -146,7 +145,7 @@ impl<S: Source> FixedPool<S> {
     /// [`Self::take`] of a block of the first ones, in a pool for one thread.
     #[inline(always)]
     pub fn take_quickly(&self) -> Option<u64> {
-        self.front.as_ref()?.take()
+        self.front.get()?.take()
     }
 
     /// [`Self::take`] of any other.
@@ -203,7 +202,11 @@ impl<S: Source> FixedPool<S> {
         let address = self.source.acquire(bytes.ok_or_else(|| no_size(block_bytes))?)?;
         let added = self.state.with(|state| {
             state.users.begin_generation();
-            state.slabs.add(address, alignment_bytes, count)
+            let is_added = state.slabs.add(address, alignment_bytes, count);
+            if is_added && self.options.threads == Threads::One {
+                self.front.get_or_init(|| Rc::clone(state.slabs.front()));
+            }
+            is_added
         });
         match added {
             Ok(true) => Ok(()),
@@ -252,7 +255,7 @@ impl<S: Source> FixedPool<S> {
     /// [`Self::put`] of one of the first blocks, in a pool for one thread.
     #[inline(always)]
     pub fn put_quickly(&self, address: u64) -> bool {
-        self.front.as_ref().and_then(|front| front.put(address)).is_some()
+        self.front.get().and_then(|front| front.put(address)).is_some()
     }
 
     /// [`Self::put`] of any other.
@@ -322,9 +325,9 @@ impl<S: Source> FixedPool<S> {
         })
     }
 
-    /// What most calls need, if one thread at a time calls.
+    /// What most calls need, if one thread at a time calls and there are blocks.
     pub(super) fn front(&self) -> Option<&Rc<Front>> {
-        self.front.as_ref()
+        self.front.get()
     }
 
     /// Where its memory comes from.

@@ -155,14 +155,13 @@ impl Slabs {
     pub(super) fn take(&mut self, owner: Owner) -> Option<u64> {
         let top = self.front.top.get();
         if top != NONE {
-            let place = self.find(!top)?;
-            self.front.top.set(self.entry(place)?.get());
-            self.set_owner(place, owner);
+            let entry = self.entry(self.find(!top)?)?;
+            self.front.top.set(entry.replace(live_entry(!top, owner)));
             return Some(!top);
         }
         let place = Place(self.fresh);
         let address = self.address(place)?;
-        self.set_owner(place, owner);
+        self.entry(place)?.set(live_entry(address, owner));
         self.fresh += 1;
         Some(address)
     }
@@ -181,9 +180,8 @@ impl Slabs {
     }
 
     fn put_later(&mut self, address: u64) -> Option<()> {
-        let place = self.find(address).filter(|&place| self.owner(place) == OWN)?;
-        self.put(place);
-        Some(())
+        let entry = self.entry(self.find(address)?)?;
+        (entry.get() == address).then(|| self.front.free(entry, address))
     }
 
     /// The block that begins at `address`, free or not.
@@ -223,7 +221,7 @@ impl Slabs {
     /// Gives a block to another owner, who is not `FREE`.
     pub(super) fn set_owner(&mut self, place: Place, owner: Owner) {
         if let (Some(entry), Some(address)) = (self.entry(place), self.address(place)) {
-            entry.set(if owner == OWN { address } else { IS_OTHERS | u64::from(owner) });
+            entry.set(live_entry(address, owner));
         }
     }
 
@@ -310,6 +308,11 @@ impl Slabs {
             None => Ok(()),
         }
     }
+}
+
+/// The entry of the block at `address`, which `owner` uses.
+fn live_entry(address: u64, owner: Owner) -> u64 {
+    if owner == OWN { address } else { IS_OTHERS | u64::from(owner) }
 }
 
 #[cfg(test)]
