@@ -1,7 +1,8 @@
 //! What a call of arenas, fixed-size pools and memory managers costs through the C ABI, beside
 //! std::pmr's resources and mimalloc, in one process. The program is `suballocation/pairs.cpp`.
 //!
-//! `MIMALLOC_LIBRARY` names mimalloc's shared library where the system has none.
+//! `MIMALLOC_LIBRARY` names mimalloc's shared library where the system has none, and
+//! `MIMALLOC_SECURE_LIBRARY` one that was built with its own checks.
 
 #[allow(dead_code)] // one program is compiled
 #[path = "../tests/c_interface/programs.rs"]

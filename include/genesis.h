@@ -1060,7 +1060,8 @@ void *genesis_fixed_pool_allocate_on(genesis_fixed_pool *pool, genesis_stream st
 // As for genesis_fixed_pool_allocate.
 genesis_status genesis_fixed_pool_free(genesis_fixed_pool *pool, void *ptr);
 
-// Writes what `pool` has to `stats`, whose `struct_size` the caller has set.
+// Writes what `pool` has to `stats`, whose `struct_size` the caller has set. Live blocks are counted
+// for it, one by one.
 //
 // The caller's part:
 // As for genesis_fixed_pool_allocate; `stats` is NULL, which is an error, or points to
@@ -1329,7 +1330,8 @@ void *genesis_memory_manager_allocate_on(genesis_memory_manager *manager,
 // As for genesis_memory_manager_allocate.
 genesis_status genesis_memory_manager_free(genesis_memory_manager *manager, void *ptr);
 
-// Writes what `manager` has to `stats`, whose `struct_size` the caller has set.
+// Writes what `manager` has to `stats`, whose `struct_size` the caller has set. Live blocks of the
+// pools are counted for it, one by one.
 //
 // The caller's part:
 // As for genesis_memory_manager_allocate; `stats` is NULL, which is an error, or points to

@@ -1,11 +1,13 @@
 /*
  * Nanoseconds of a call of arenas and fixed-size pools through the C ABI, beside what has the same
- * promise: std::pmr's resources, and mimalloc if its library is found. All in one process, in turn,
+ * promise: std::pmr's resources, and mimalloc if its library is found, also as it is built with
+ * MI_SECURE, which sees double frees as Genesis does. All in one process, in turn,
  * several times over; the least is kept, because other work on the machine only adds.
  *
  * bump: 1000 requests of one size, then everything is freed at once. Per request.
  * pair: one block is taken and put back. Per pair.
  * many: 1000 blocks are live, and one at random is replaced. Per replacement.
+ * mixed: the same, and the new one is of the size or of half of it, at random.
  * call: a function of another library that returns a constant. No C interface costs less.
  *
  * With WITH_RMM defined, RMM's resources too: their own code, over memory of the process. They
@@ -19,6 +21,7 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <memory_resource>
 #include <string>
@@ -108,6 +111,34 @@ void pairs(const char *who, std::size_t size, Take take, Give give)
     }
 }
 
+/* Replacements among many, by blocks of two sizes. */
+template <typename Take, typename Give>
+void mixed(const char *who, std::size_t size, Take take, Give give)
+{
+    struct block {
+        void *memory;
+        std::size_t size;
+    };
+    std::vector<block> live(REQUESTS);
+    for (block &each : live) {
+        each = {take(size), size};
+    }
+    unsigned random = 1;
+    row("mixed", size, who, least(REQUESTS, [&] {
+            for (int n = 0; n < REQUESTS; ++n) {
+                random = random * 1664525u + 1013904223u;
+                block &each = live[(random >> 16) % REQUESTS];
+                give(each.memory, each.size);
+                each.size = size >> ((random >> 15) & 1);
+                each.memory = take(each.size);
+                use(each.memory);
+            }
+        }));
+    for (const block &each : live) {
+        give(each.memory, each.size);
+    }
+}
+
 /* Takes and gives as the C interface does: by a call that is not inlined. */
 __attribute__((noinline)) void *allocate_behind_a_call(std::pmr::memory_resource *resource,
                                                        std::size_t bytes, std::size_t alignment)
@@ -170,37 +201,49 @@ void fixed_pools(std::size_t size)
         genesis::memory_manager manager({{size / 2, REQUESTS}, {size, REQUESTS + 1}}, 1 << 20,
                                         memory);
         genesis_memory_manager *handle = manager.get();
-        pairs(
-            any_thread ? "genesis_memory_manager, any thread" : "genesis_memory_manager", size,
-            [&](std::size_t bytes) { return genesis_memory_manager_allocate(handle, bytes, 0); },
-            [&](void *block, std::size_t) { (void)genesis_memory_manager_free(handle, block); });
+        const char *const who =
+            any_thread ? "genesis_memory_manager, any thread" : "genesis_memory_manager";
+        const auto take = [&](std::size_t bytes) {
+            return genesis_memory_manager_allocate(handle, bytes, 0);
+        };
+        const auto give = [&](void *block, std::size_t) {
+            (void)genesis_memory_manager_free(handle, block);
+        };
+        pairs(who, size, take, give);
+        mixed(who, size, take, give);
     }
 }
 
 void pmr_pool(const char *who, std::size_t size, std::pmr::memory_resource *resource)
 {
     asm volatile("" : "+r"(resource));
-    pairs(
-        who, size, [&](std::size_t bytes) { return resource->allocate(bytes, ALIGNMENT); },
-        [&](void *block, std::size_t bytes) { resource->deallocate(block, bytes, ALIGNMENT); });
+    const auto take = [&](std::size_t bytes) { return resource->allocate(bytes, ALIGNMENT); };
+    const auto give = [&](void *block, std::size_t bytes) {
+        resource->deallocate(block, bytes, ALIGNMENT);
+    };
+    pairs(who, size, take, give);
+    mixed(who, size, take, give);
 }
 
-void mimalloc(std::size_t size)
+/* The first library that is found; the variable names one as well. */
+void mimalloc(const char *who, std::size_t size, const char *variable,
+              std::initializer_list<const char *> names)
 {
-    const char *named = std::getenv("MIMALLOC_LIBRARY");
-    void *library = nullptr;
-    for (const char *name : {named, "libmimalloc.so", "libmimalloc.so.3", "libmimalloc.so.2"}) {
-        library = library == nullptr && name != nullptr ? dlopen(name, RTLD_NOW) : library;
+    const char *named = std::getenv(variable);
+    void *library = named != nullptr ? dlopen(named, RTLD_NOW) : nullptr;
+    for (const char *name : names) {
+        library = library == nullptr ? dlopen(name, RTLD_NOW) : library;
     }
     if (library == nullptr) {
-        std::printf("pair   %6zu B  mimalloc: not found (MIMALLOC_LIBRARY names it)\n", size);
+        std::printf("pair   %6zu B  %s: not found (%s names it)\n", size, who, variable);
         return;
     }
     const auto take = reinterpret_cast<void *(*)(std::size_t)>(dlsym(library, "mi_malloc"));
     const auto give = reinterpret_cast<void (*)(void *)>(dlsym(library, "mi_free"));
-    pairs(
-        "mimalloc", size, [&](std::size_t bytes) { return take(bytes); },
-        [&](void *block, std::size_t) { give(block); });
+    const auto allocate = [&](std::size_t bytes) { return take(bytes); };
+    const auto deallocate = [&](void *block, std::size_t) { give(block); };
+    pairs(who, size, allocate, deallocate);
+    mixed(who, size, allocate, deallocate);
 }
 
 #ifdef WITH_RMM
@@ -259,7 +302,9 @@ int main(int count, char **arguments)
         pmr_pool("std::pmr::unsynchronized_pool_resource", size, &unsynchronized);
         std::pmr::synchronized_pool_resource synchronized;
         pmr_pool("std::pmr::synchronized_pool_resource", size, &synchronized);
-        mimalloc(size);
+        mimalloc("mimalloc", size, "MIMALLOC_LIBRARY",
+                 {"libmimalloc.so", "libmimalloc.so.3", "libmimalloc.so.2"});
+        mimalloc("mimalloc, secure", size, "MIMALLOC_SECURE_LIBRARY", {"libmimalloc-secure.so"});
         rmm_resources(size);
     }
     return 0;

@@ -18,6 +18,10 @@ use crate::suballocation::{FixedPool, FixedPoolOptions, FixedPoolStatistics};
 #[derive(Debug)]
 pub struct FixedPoolHandle(FixedPool<Memory>);
 
+// SAFETY: what it consists of may be sent to other threads, but for references whose count is no
+// atomic. They are made and dropped where the pool is made, destroyed, or grown behind its access: by
+// one thread at a time.
+unsafe impl Send for FixedPoolHandle {}
 // SAFETY: as for arenas.
 unsafe impl Sync for FixedPoolHandle {}
 
@@ -131,7 +135,18 @@ pub unsafe extern "C" fn genesis_fixed_pool_destroy(pool: *mut FixedPoolHandle) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_fixed_pool_allocate(pool: *mut FixedPoolHandle) -> *mut c_void {
     // SAFETY: the caller's contract.
-    match unsafe { pool.as_ref() }.and_then(|pool| pool.0.take()) {
+    match unsafe { pool.as_ref() }.and_then(|pool| pool.0.take_quickly()) {
+        Some(address) => pointer(address),
+        // SAFETY: the caller's contract.
+        None => unsafe { allocate_otherwise(pool) },
+    }
+}
+
+/// `genesis_fixed_pool_allocate` of a block that is not among the first, or for any thread.
+#[inline(never)]
+unsafe extern "C" fn allocate_otherwise(pool: *mut FixedPoolHandle) -> *mut c_void {
+    // SAFETY: the caller's contract.
+    match unsafe { pool.as_ref() }.and_then(|pool| pool.0.take_behind_access()) {
         Some(address) => pointer(address),
         // SAFETY: the caller's contract.
         None => unsafe { allocate_slowly(pool) },
@@ -177,7 +192,18 @@ pub unsafe extern "C" fn genesis_fixed_pool_free(
     ptr: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's contract.
-    if unsafe { pool.as_ref() }.is_some_and(|pool| pool.0.put(ptr as u64)) {
+    if unsafe { pool.as_ref() }.is_some_and(|pool| pool.0.put_quickly(ptr as u64)) {
+        return Status::Success;
+    }
+    // SAFETY: the caller's contract.
+    unsafe { free_otherwise(pool, ptr) }
+}
+
+/// `genesis_fixed_pool_free` of a block that is not among the first, or by any thread.
+#[inline(never)]
+unsafe extern "C" fn free_otherwise(pool: *mut FixedPoolHandle, ptr: *mut c_void) -> Status {
+    // SAFETY: the caller's contract.
+    if unsafe { pool.as_ref() }.is_some_and(|pool| pool.0.put_behind_access(ptr as u64)) {
         return Status::Success;
     }
     // SAFETY: the caller's contract.
@@ -192,7 +218,8 @@ unsafe extern "C" fn free_slowly(pool: *mut FixedPoolHandle, ptr: *mut c_void) -
     boundary::status(|| unsafe { object(pool) }?.0.free(ptr as u64))
 }
 
-/// Writes what `pool` has to `stats`, whose `struct_size` the caller has set.
+/// Writes what `pool` has to `stats`, whose `struct_size` the caller has set. Live blocks are counted
+/// for it, one by one.
 ///
 /// # Safety
 /// As for genesis_fixed_pool_allocate; `stats` is NULL, which is an error, or points to

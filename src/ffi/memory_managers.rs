@@ -19,6 +19,8 @@ use crate::suballocation::{Tier, Tiers, TiersStatistics};
 #[derive(Debug)]
 pub struct MemoryManagerHandle(Tiers<Memory>);
 
+// SAFETY: as for fixed-size pools.
+unsafe impl Send for MemoryManagerHandle {}
 // SAFETY: as for arenas.
 unsafe impl Sync for MemoryManagerHandle {}
 
@@ -150,6 +152,23 @@ pub unsafe extern "C" fn genesis_memory_manager_allocate(
 ) -> *mut c_void {
     // SAFETY: the caller's contract.
     let take = unsafe { manager.as_ref() }
+        .and_then(|manager| manager.0.take_quickly(size as u64, alignment as u64));
+    match take {
+        Some(address) => pointer(address),
+        // SAFETY: the caller's contract.
+        None => unsafe { allocate_otherwise(manager, size, alignment) },
+    }
+}
+
+/// `genesis_memory_manager_allocate` of what the tables do not find.
+#[inline(never)]
+unsafe extern "C" fn allocate_otherwise(
+    manager: *mut MemoryManagerHandle,
+    size: usize,
+    alignment: usize,
+) -> *mut c_void {
+    // SAFETY: the caller's contract.
+    let take = unsafe { manager.as_ref() }
         .and_then(|manager| manager.0.take(size as u64, alignment as u64));
     match take {
         Some(address) => pointer(address),
@@ -209,6 +228,17 @@ pub unsafe extern "C" fn genesis_memory_manager_free(
     ptr: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's contract.
+    if unsafe { manager.as_ref() }.is_some_and(|manager| manager.0.put_quickly(ptr as u64)) {
+        return Status::Success;
+    }
+    // SAFETY: the caller's contract.
+    unsafe { free_otherwise(manager, ptr) }
+}
+
+/// `genesis_memory_manager_free` of what the tables do not find.
+#[inline(never)]
+unsafe extern "C" fn free_otherwise(manager: *mut MemoryManagerHandle, ptr: *mut c_void) -> Status {
+    // SAFETY: the caller's contract.
     if unsafe { manager.as_ref() }.is_some_and(|manager| manager.0.put(ptr as u64)) {
         return Status::Success;
     }
@@ -224,7 +254,8 @@ unsafe extern "C" fn free_slowly(manager: *mut MemoryManagerHandle, ptr: *mut c_
     boundary::status(|| unsafe { object(manager) }?.0.free(ptr as u64))
 }
 
-/// Writes what `manager` has to `stats`, whose `struct_size` the caller has set.
+/// Writes what `manager` has to `stats`, whose `struct_size` the caller has set. Live blocks of the
+/// pools are counted for it, one by one.
 ///
 /// # Safety
 /// As for genesis_memory_manager_allocate; `stats` is NULL, which is an error, or points to

@@ -61,7 +61,7 @@ pub struct LanePlan {
 pub struct ExtentPlan {
     /// Its size in bytes.
     pub bytes: u64,
-    /// Where it is mapped: at least one view, and first the one in which it is made.
+    /// Where it is to be mapped: at least one view, and first the one in which it is made.
     pub views: Vec<ViewPlan>,
     /// The one in which its blocks are to lie.
     pub home_view: usize,
@@ -79,7 +79,7 @@ pub struct ViewPlan {
 }
 
 /// A plan names at most so many lanes, areas of a lane, and views of an extent.
-const MOST_PARTS: usize = 256;
+pub(super) const MOST_PARTS: usize = 256;
 /// An area is at most so many bytes.
 const MOST_AREA_BYTES: u64 = 1 << 41;
 

@@ -1,7 +1,8 @@
 //! Access to the state of an object: by a lock, or by the promise that one thread calls at a time.
 //!
 //! Without a lock a flag is kept, which costs a nanosecond: a call from inside another call of the
-//! same object, such as from a callback that the source runs, is an error and not a defect.
+//! same object, such as from a callback that the source runs, is an error and not a defect. Where
+//! nothing is called meanwhile, even that can be left out (`super::slabs::Front`).
 
 use std::cell::RefCell;
 

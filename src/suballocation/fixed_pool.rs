@@ -11,19 +11,19 @@
 //!
 //! Pointers that are not live blocks of the pool are reported and harmless.
 
+use std::cell::OnceCell;
 use std::num::NonZeroU64;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::access::Access;
 use super::apart::Apart;
-use super::slabs::{FREE, Owner, Slabs};
+use super::slabs::{FREE, Front, OWN, Owner, Slabs};
 use super::source::{Source, Threads, alignment_of, other_stream, padded};
 use super::users::Users;
 use crate::base::size::round_up;
 use crate::base::{Error, Result, Status, StreamHandle};
 
-/// The own stream uses the block.
-const OWN: Owner = 1;
 /// The block is being freed.
 const LEAVING: Owner = Owner::MAX;
 
@@ -63,6 +63,8 @@ pub struct FixedPool<S: Source> {
     source: Arc<S>,
     options: FixedPoolOptions,
     stride_bytes: u64,
+    /// What most calls need, if one thread at a time calls and there are blocks.
+    front: OnceCell<Rc<Front>>,
     state: Access<State>,
 }
 
@@ -72,8 +74,6 @@ struct State {
     /// Under debugging: blocks of the source in place of slabs.
     apart: Option<Apart>,
     users: Users,
-    /// The frees of the slabs up to the users' generation.
-    noted_frees: u64,
     /// The other streams that have blocks, by owner, and how many.
     owners: Vec<(StreamHandle, u64)>,
     refusals: u64,
@@ -112,14 +112,14 @@ impl<S: Source> FixedPool<S> {
             slabs: Slabs::new(stride),
             apart: source.is_debugging().then(Apart::default),
             users: Users::default(),
-            noted_frees: 0,
             owners: Vec::new(),
             refusals: 0,
         };
         let is_apart = state.apart.is_some();
         let options = FixedPoolOptions { alignment_bytes, ..options };
         let state = Access::new(state, options.threads);
-        let pool = Self { source, options, stride_bytes, state };
+        let front = OnceCell::new();
+        let pool = Self { source, options, stride_bytes, front, state };
         if options.count > 0 && !is_apart {
             pool.reserve(options.count)?;
         }
@@ -139,7 +139,19 @@ impl<S: Source> FixedPool<S> {
     /// [`Self::allocate`] of a block that is there; `None`, with nothing changed, if there is none.
     #[inline(always)]
     pub fn take(&self) -> Option<u64> {
-        self.state.quickly(|state| state.slabs.take(OWN))
+        self.take_quickly().or_else(|| self.take_behind_access())
+    }
+
+    /// [`Self::take`] of a block of the first ones, in a pool for one thread.
+    #[inline(always)]
+    pub fn take_quickly(&self) -> Option<u64> {
+        self.front.get()?.take()
+    }
+
+    /// [`Self::take`] of any other.
+    #[inline]
+    pub fn take_behind_access(&self) -> Option<u64> {
+        self.state.quickly(|state| state.slabs.take_own())
     }
 
     /// [`Self::allocate`] on `stream`, which must exist until the block is freed.
@@ -190,7 +202,11 @@ impl<S: Source> FixedPool<S> {
         let address = self.source.acquire(bytes.ok_or_else(|| no_size(block_bytes))?)?;
         let added = self.state.with(|state| {
             state.users.begin_generation();
-            state.slabs.add(address, alignment_bytes, count)
+            let is_added = state.slabs.add(address, alignment_bytes, count);
+            if is_added && self.options.threads == Threads::One {
+                self.front.get_or_init(|| Rc::clone(state.slabs.front()));
+            }
+            is_added
         });
         match added {
             Ok(true) => Ok(()),
@@ -230,11 +246,22 @@ impl<S: Source> FixedPool<S> {
         if self.put(address) { Ok(()) } else { self.free_slowly(address) }
     }
 
-    /// [`Self::free`] of one of the first blocks that the own stream uses; false, with nothing
-    /// changed, for others.
+    /// [`Self::free`] of a block that the own stream uses; false, with nothing changed, for others.
     #[inline(always)]
     pub fn put(&self, address: u64) -> bool {
-        self.state.quickly(move |state| state.put(address)).is_some()
+        self.put_quickly(address) || self.put_behind_access(address)
+    }
+
+    /// [`Self::put`] of one of the first blocks, in a pool for one thread.
+    #[inline(always)]
+    pub fn put_quickly(&self, address: u64) -> bool {
+        self.front.get().and_then(|front| front.put(address)).is_some()
+    }
+
+    /// [`Self::put`] of any other.
+    #[inline]
+    pub fn put_behind_access(&self, address: u64) -> bool {
+        self.state.quickly(|state| state.slabs.put_own(address)).is_some()
     }
 
     #[cold]
@@ -298,6 +325,11 @@ impl<S: Source> FixedPool<S> {
         })
     }
 
+    /// What most calls need, if one thread at a time calls and there are blocks.
+    pub(super) fn front(&self) -> Option<&Rc<Front>> {
+        self.front.get()
+    }
+
     /// Where its memory comes from.
     pub fn source(&self) -> &S {
         &self.source
@@ -352,8 +384,7 @@ impl State {
     }
 
     fn step(&mut self, other: Option<StreamHandle>) -> Result<Step> {
-        if self.noted_frees != self.slabs.frees() {
-            self.noted_frees = self.slabs.frees();
+        if self.slabs.take_freed() {
             self.users.begin_generation();
         }
         let owner = match other {
@@ -398,12 +429,6 @@ impl State {
         if let Some(index) = usize::from(owner).checked_sub(usize::from(OWN) + 1) {
             self.owners[index].1 = self.owners[index].1.saturating_add_signed(gained);
         }
-    }
-
-    /// Frees a block of the first slab that the own stream uses, if `address` is one.
-    #[inline(always)]
-    fn put(&mut self, address: u64) -> Option<()> {
-        self.slabs.put_of(address, OWN)
     }
 
     /// Frees a block, or begins to.

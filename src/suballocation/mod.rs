@@ -17,7 +17,7 @@
 //! each of them. So programs of one stream cause no driver call, and the host never waits. The own
 //! stream must exist as long as the object, every other one until what it used is free.
 //!
-//! **Threads.** An object is for one thread at a time, which costs nothing, or for any (`Access`).
+//! **Threads.** An object is for one thread at a time, which costs little, or for any (`Access`).
 //! No lock is held while the source is asked.
 //!
 //! **Debugging.** If the source asks for it, each request becomes a block of the source. So all that
@@ -28,6 +28,7 @@ mod apart;
 mod arena;
 mod chunks;
 mod fixed_pool;
+mod shortcuts;
 mod slabs;
 mod source;
 mod tiers;

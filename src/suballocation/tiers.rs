@@ -5,6 +5,10 @@
 //! at the start; it is empty again, all at once, when nothing of it is live any more. So nothing is
 //! asked of the source after the start, and a request that finds no room is an error.
 //!
+//! Which pool serves a request, and which one an address is of, is mostly found by a table
+//! ([`Shortcuts`]) and without a branch that depends on it: programs mix sizes, so no processor could
+//! guess it. What the tables do not have, or not alone, is searched for.
+//!
 //! Blocks of the arena are in a table, so that double frees and foreign pointers are known there too.
 
 use std::collections::HashSet;
@@ -13,14 +17,10 @@ use std::sync::Arc;
 use super::access::Access;
 use super::arena::{Arena, ArenaOptions};
 use super::fixed_pool::{FixedPool, FixedPoolOptions};
+use super::shortcuts::Shortcuts;
 use super::source::{Source, Threads};
 use crate::base::size::ALIGNMENT_BYTES;
 use crate::base::{Error, Result, Status, StreamHandle};
-
-/// The pools of requests of up to so many bytes are found by a table …
-const SMALL_BYTES: u64 = 1024;
-/// … of so many for each entry.
-const SMALL_UNIT_BYTES: u64 = 16;
 
 /// A pool of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,15 +50,11 @@ pub struct TiersStatistics {
 /// Pools by size over a source, with an arena behind. See the module's note.
 #[derive(Debug)]
 pub struct Tiers<S: Source> {
+    shortcuts: Shortcuts,
     /// By the size of their blocks, rising.
     pools: Vec<FixedPool<S>>,
     /// The size and the alignment of each pool's blocks, in bytes.
     sizes: Vec<(u64, u64)>,
-    /// For requests of up to `SMALL_BYTES`, by units of 16 bytes: the first pool that may serve
-    /// them.
-    first_for: [u16; (SMALL_BYTES / SMALL_UNIT_BYTES) as usize],
-    /// The first pool that may serve larger ones.
-    first_large: u16,
     /// The first byte of each pool's memory, and its length in bytes; empty under debugging.
     ranges: Vec<(u64, u64)>,
     arena: Option<Arena<S>>,
@@ -78,12 +74,10 @@ impl<S: Source> Tiers<S> {
         let pool = |tier: &Tier| FixedPool::new(Arc::clone(&source), tier.options(threads));
         let pools = sorted.iter().map(pool).collect::<Result<Vec<_>>>()?;
         let sizes: Vec<(u64, u64)> = pools.iter().map(FixedPool::block_bytes).collect();
-        // At most 65,535: a search from there finds the rest.
-        let first_above =
-            |bytes| sizes.partition_point(|size| size.0 <= bytes).min(u16::MAX.into()) as u16;
-        let first_for = std::array::from_fn(|unit| first_above(unit as u64 * SMALL_UNIT_BYTES));
-        let first_large = first_above(SMALL_BYTES);
         let ranges = pools.iter().map(FixedPool::range).collect::<Result<Option<Vec<_>>>>()?;
+        let ranges = ranges.unwrap_or_default();
+        let front = |number: u32| pools.get(number as usize).and_then(FixedPool::front);
+        let shortcuts = Shortcuts::new(&sizes, &ranges, front);
         let arena = (arena_bytes > 0).then(|| {
             let (chunk_bytes, limit_bytes) = (arena_bytes, arena_bytes);
             let options = ArenaOptions { threads, chunk_bytes, limit_bytes };
@@ -91,8 +85,7 @@ impl<S: Source> Tiers<S> {
         });
         arena.iter().try_for_each(|arena| arena.reserve())?;
         let arena_blocks = Access::new(HashSet::new(), threads);
-        let ranges = ranges.unwrap_or_default();
-        Ok(Self { pools, sizes, first_for, first_large, ranges, arena, arena_blocks, source })
+        Ok(Self { shortcuts, pools, sizes, ranges, arena, arena_blocks, source })
     }
 
     /// Allocates `bytes` for use on `stream`, which must exist until they are freed, or on the own
@@ -114,26 +107,35 @@ impl<S: Source> Tiers<S> {
         }
     }
 
+    /// [`Self::allocate`] on the own stream, of a block that was freed before; `None`, with nothing
+    /// changed, if the tables find none.
+    #[inline(always)]
+    pub fn take_quickly(&self, bytes: u64, alignment_bytes: u64) -> Option<u64> {
+        self.shortcuts.front_for(bytes, alignment_bytes)?.take()
+    }
+
     /// [`Self::allocate`] on the own stream, of a block that the pool of the size has; `None`, with
     /// nothing changed, if there is none.
-    #[inline(always)]
+    #[inline]
     pub fn take(&self, bytes: u64, alignment_bytes: u64) -> Option<u64> {
-        if bytes == 0 { None } else { self.pool_for(bytes, alignment_bytes)?.take() }
+        if bytes == 0 {
+            return None;
+        }
+        self.pool_for(bytes, alignment_bytes)?.take_behind_access()
     }
 
     /// The pool with the smallest blocks that are large enough for `bytes`, which are not 0.
-    #[inline(always)]
+    #[inline]
     fn pool_for(&self, bytes: u64, alignment_bytes: u64) -> Option<&FixedPool<S>> {
-        let unit = bytes.wrapping_sub(1) / SMALL_UNIT_BYTES;
-        let first = self.first_for.get(unit as usize).copied().unwrap_or(self.first_large);
-        let mut index = usize::from(first);
-        loop {
-            let &(block_bytes, aligned_bytes) = self.sizes.get(index)?;
-            if bytes <= block_bytes && alignment_bytes <= aligned_bytes {
-                return self.pools.get(index);
-            }
-            index += 1;
-        }
+        let found = self.shortcuts.number_for(bytes, alignment_bytes);
+        let found = found.and_then(|number| self.pools.get(number as usize));
+        found.or_else(|| self.search_for(bytes, alignment_bytes))
+    }
+
+    fn search_for(&self, bytes: u64, alignment_bytes: u64) -> Option<&FixedPool<S>> {
+        let first = self.sizes.partition_point(|size| size.0 < bytes);
+        let is_aligned = |index: &usize| alignment_bytes <= self.sizes[*index].1;
+        self.pools.get((first..self.sizes.len()).find(is_aligned)?)
     }
 
     fn allocate_in_arena(
@@ -167,11 +169,18 @@ impl<S: Source> Tiers<S> {
         }
     }
 
+    /// [`Self::free`] of a block of a pool that the own stream uses; false, with nothing changed, if the
+    /// tables do not find its pool.
+    #[inline(always)]
+    pub fn put_quickly(&self, address: u64) -> bool {
+        self.shortcuts.front_of(address).and_then(|front| front.put(address)).is_some()
+    }
+
     /// [`Self::free`] of a block of a pool that the own stream uses; false, with nothing changed, for
     /// others.
-    #[inline(always)]
+    #[inline]
     pub fn put(&self, address: u64) -> bool {
-        self.pool_around(address).is_some_and(|pool| pool.put(address))
+        self.pool_around(address).is_some_and(|pool| pool.put_behind_access(address))
     }
 
     fn pool_of(&self, address: u64) -> Result<Option<&FixedPool<S>>> {
@@ -188,9 +197,13 @@ impl<S: Source> Tiers<S> {
     }
 
     /// The pool in whose memory `address` is; `None` under debugging.
-    #[inline(always)]
+    #[inline]
     fn pool_around(&self, address: u64) -> Option<&FixedPool<S>> {
         let is_in = |&(start, bytes): &(u64, u64)| address.wrapping_sub(start) < bytes;
+        let number = self.shortcuts.number_of(address)? as usize;
+        if self.ranges.get(number).is_some_and(is_in) {
+            return self.pools.get(number);
+        }
         self.pools.iter().zip(&self.ranges).find(|(_, range)| is_in(range)).map(|(pool, _)| pool)
     }
 

@@ -52,7 +52,7 @@ fn start(mut plan: Plan) -> Rig {
 /// A program with the heap it runs on and a place for each pointer.
 pub struct Replay<'a> {
     pub rig: Rig,
-    program: &'a Program,
+    pub program: &'a Program,
     pointers: Vec<u64>,
 }
 
