@@ -1,7 +1,6 @@
 /*
  * Nanoseconds of a call of arenas and fixed-size pools through the C ABI, beside what has the same
- * promise: std::pmr's resources, and mimalloc if its library is found, also as it is built with
- * MI_SECURE, which sees double frees as Genesis does. All in one process, in turn,
+ * promise: std::pmr's resources, and mimalloc if its library is found. All in one process, in turn,
  * several times over; the least is kept, because other work on the machine only adds.
  *
  * bump: 1000 requests of one size, then everything is freed at once. Per request.
@@ -225,25 +224,24 @@ void pmr_pool(const char *who, std::size_t size, std::pmr::memory_resource *reso
     mixed(who, size, take, give);
 }
 
-/* The first library that is found; the variable names one as well. */
-void mimalloc(const char *who, std::size_t size, const char *variable,
-              std::initializer_list<const char *> names)
+/* The first library that is found; MIMALLOC_LIBRARY names one as well. */
+void mimalloc(std::size_t size)
 {
-    const char *named = std::getenv(variable);
+    const char *named = std::getenv("MIMALLOC_LIBRARY");
     void *library = named != nullptr ? dlopen(named, RTLD_NOW) : nullptr;
-    for (const char *name : names) {
+    for (const char *name : {"libmimalloc.so", "libmimalloc.so.3", "libmimalloc.so.2"}) {
         library = library == nullptr ? dlopen(name, RTLD_NOW) : library;
     }
     if (library == nullptr) {
-        std::printf("pair   %6zu B  %s: not found (%s names it)\n", size, who, variable);
+        std::printf("pair   %6zu B  mimalloc: not found (MIMALLOC_LIBRARY names it)\n", size);
         return;
     }
     const auto take = reinterpret_cast<void *(*)(std::size_t)>(dlsym(library, "mi_malloc"));
     const auto give = reinterpret_cast<void (*)(void *)>(dlsym(library, "mi_free"));
     const auto allocate = [&](std::size_t bytes) { return take(bytes); };
     const auto deallocate = [&](void *block, std::size_t) { give(block); };
-    pairs(who, size, allocate, deallocate);
-    mixed(who, size, allocate, deallocate);
+    pairs("mimalloc", size, allocate, deallocate);
+    mixed("mimalloc", size, allocate, deallocate);
 }
 
 #ifdef WITH_RMM
@@ -302,9 +300,7 @@ int main(int count, char **arguments)
         pmr_pool("std::pmr::unsynchronized_pool_resource", size, &unsynchronized);
         std::pmr::synchronized_pool_resource synchronized;
         pmr_pool("std::pmr::synchronized_pool_resource", size, &synchronized);
-        mimalloc("mimalloc", size, "MIMALLOC_LIBRARY",
-                 {"libmimalloc.so", "libmimalloc.so.3", "libmimalloc.so.2"});
-        mimalloc("mimalloc, secure", size, "MIMALLOC_SECURE_LIBRARY", {"libmimalloc-secure.so"});
+        mimalloc(size);
         rmm_resources(size);
     }
     return 0;

@@ -80,10 +80,11 @@ pub(crate) fn section(rows: &[Row]) -> String {
 const EXPLANATION: &str = "\
 Nanoseconds, the least of many repetitions in one process. bump: one of 1000 requests that are freed \
 all at once. pair: a block is taken and put back. many: 1000 blocks are live, and one at random is \
-replaced. mixed: the same, and the new one has the size or half of it, at random. Genesis's objects are called through the C interface of the shared library, and report \
-double frees and foreign pointers. `std::pmr`'s are compiled into the program; `called` is the same \
+replaced. mixed: the same, and the new one has the size or half of it, at random. Genesis's objects \
+are called through the C interface of the shared library, and report double frees and foreign pointers. `std::pmr`'s are compiled into the program; `called` is the same \
 behind a function that is not inlined, as a C interface is. `unsynchronized` and Genesis's objects \
-without `any thread` are for one thread. mimalloc serves any size and any thread, and checks nothing; `secure` is built with its own checks. \
+without `any thread` are for one thread. mimalloc serves any size and any thread, and checks \
+nothing. \
 RMM's resources, over memory of the process, are for any thread and record an event at each free, \
 which the stand-in answers.";
 
