@@ -20,7 +20,6 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <functional>
-#include <initializer_list>
 #include <limits>
 #include <memory_resource>
 #include <string>
