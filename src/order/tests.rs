@@ -301,3 +301,42 @@ fn many_streams_come_and_go() {
     assert_eq!(out, 1000);
     assert!(pending.is_empty());
 }
+
+#[test]
+fn a_fence_is_asked_whether_it_is_complete() {
+    let (machine, events) = machine();
+    let mut fence = Fence::new();
+    let first = fence.epoch();
+    work(&machine, A);
+    renew(&mut fence, &events).unwrap();
+    fence.poll(&events);
+    assert!(fence.has_event() && !fence.is_idle(first));
+    machine.run_to_idle(0, A.0).unwrap();
+    fence.poll(&events);
+    assert!(!fence.has_event() && fence.is_idle(first) && !fence.is_idle(fence.epoch()));
+    assert_eq!(events.record(A).ok().map(|_| machine.census().events), Some(1), "it serves again");
+}
+
+#[test]
+fn a_stream_on_which_an_event_is_recorded_is_known() {
+    let (_, contexts) = house();
+    let mut pending = PendingFrees::default();
+    let [a, b] = [A, B].map(|stream| Stream::lasting(stream).key);
+    assert!(!pending.is_recording(a));
+    let mut recording = pending.begin_recording(&contexts, recorded(A));
+    assert!(pending.is_recording(a) && !pending.is_recording(b));
+    let answer = recording.record(contexts.own());
+    pending.end_recording(contexts.own(), recording, answer, (1, 1));
+    assert!(!pending.is_recording(a));
+}
+
+#[test]
+fn all_work_of_the_context_is_waited_for() {
+    let (machine, contexts) = house();
+    work(&machine, A);
+    work(&machine, B);
+    contexts.synchronize().unwrap();
+    assert_eq!([A, B].map(|stream| machine.pending(0, stream.0).unwrap()), [0, 0]);
+    machine.faults().fail(Target::call(Call::Synchronize), 1, Times::Once, UNKNOWN);
+    assert!(contexts.synchronize().is_err());
+}
