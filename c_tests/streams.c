@@ -96,7 +96,7 @@ static void many_streams(void)
 
 int main(void)
 {
-    /* Elastic's lanes get addresses by the device's memory: under valgrind there are 32 GiB for all. */
+    /* Elastic's lanes have addresses by the device's memory; under valgrind there are 32 GiB. */
     CHECK_OK(genesis_option_set("GENESIS_SIM_MEMORY", "512MiB"));
     reuse_on_the_own_stream();
     handles_of_the_default_streams();
