@@ -22,7 +22,9 @@ fn an_extent_stays_while_a_view_of_it_may_come_back() {
     extents.remove_view(id, 0x20_0000).unwrap();
     extents.forget_view(id);
     assert!(!extents.has_views(id));
+    assert_eq!(extents.count(), 1);
     extents.remove(id);
+    assert_eq!(extents.count(), 0);
     let again = extents.add(MemoryHandle(2), (4096, SizeClass::Small), None);
     assert_eq!(again, id, "a number again");
     assert!(!extents.has_views(id));

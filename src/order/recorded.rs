@@ -152,4 +152,16 @@ mod tests {
         streams.end_stream(StreamKey(last), StreamKey::of_ended(0));
         assert_eq!(streams.context_of(StreamKey(last)), None);
     }
+
+    #[test]
+    fn a_stream_that_ends_alone_has_another_name() {
+        let mut streams = RecordedStreams::new();
+        let list = streams.add(RecordedStreams::NONE, recorded(7));
+        let list = streams.add(list, recorded(8));
+        let ended = StreamKey::of_ended(3);
+        streams.end_stream(recorded(7).stream.key, ended);
+        let (last, rest) = streams.pop(list).unwrap();
+        assert_eq!(last, recorded(8));
+        assert_eq!(streams.pop(rest).map(|(first, _)| first.stream.key), Some(ended));
+    }
 }

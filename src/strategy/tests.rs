@@ -97,6 +97,7 @@ fn blocks_that_could_serve_are_visited() {
         assert_eq!(visited(64 * KIB, 64 * KIB), expected(&[small], &[small]), "{of:?}");
         assert_eq!(visited(2 * MIB, 8 * MIB), expected(&[large, largest], &[large]), "{of:?}");
         assert_eq!(visited(4 * MIB, 8 * MIB), expected(&[largest], &[]), "{of:?}");
+        assert_eq!(visited(2 * MIB, u64::MAX), expected(&[large, largest], &[large]), "{of:?}");
         // Only Elastic's extents may serve the other class.
         let both = if of == PoolType::Elastic { vec![other, large] } else { vec![other] };
         assert_eq!(visited(512 * KIB, 2 * MIB), expected(&both, &[other]), "{of:?}");
@@ -144,6 +145,10 @@ fn first_fit_takes_the_lowest_and_only_elastic_has_it() {
         strategy.use_first_fit(&mut blocks);
         assert_eq!(strategy.has_first_fit(), of == PoolType::Elastic, "{of:?}");
         strategy.validate(&blocks).unwrap();
+        let mut visited = Vec::new();
+        strategy.visit(&blocks, &(4 * MIB..=8 * MIB), &mut |slot, _| visited.push(slot));
+        let is_exact = matches!(of, PoolType::Naive | PoolType::Round | PoolType::Exact);
+        assert_eq!(visited, if is_exact { vec![] } else { vec![slots[3]] }, "{of:?}");
         let taken = strategy.take(&mut blocks, 2 * MIB);
         assert_eq!(taken, (of != PoolType::Naive).then_some(slots[2]), "{of:?}");
     }
