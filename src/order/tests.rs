@@ -5,7 +5,7 @@ use std::sync::Arc;
 use simgpu::{Call, CaptureMode, Config, Machine, Progress, StoreKind, Target, Times};
 
 use super::{Contexts, EventCache, Fence, OWN_CONTEXT, PendingFrees, Readiness, Recorded, Stream};
-use crate::base::StreamHandle;
+use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::simulated::SimulatedDevice;
 use crate::driver::{self, Code};
 
@@ -339,4 +339,25 @@ fn all_work_of_the_context_is_waited_for() {
     assert_eq!([A, B].map(|stream| machine.pending(0, stream.0).unwrap()), [0, 0]);
     machine.faults().fail(Target::call(Call::Synchronize), 1, Times::Once, UNKNOWN);
     assert!(contexts.synchronize().is_err());
+}
+
+#[test]
+fn contexts_have_numbers_that_stay() {
+    let mut config = Config::new(StoreKind::AddressesOnly, 3, 1 << 30);
+    config.progress = Progress::Manual;
+    let machine = Machine::new(config).unwrap();
+    let device = |ordinal| Arc::new(SimulatedDevice::new(Arc::clone(&machine), ordinal));
+    let contexts = Contexts::new(device(0));
+    assert_eq!(contexts.other_devices().count(), 0);
+    for (ordinal, number) in [(2, 1), (1, 2), (2, 1), (1, 2)] {
+        assert_eq!(contexts.find_or_add(device(ordinal)).unwrap(), number);
+    }
+    assert_eq!(contexts.other_devices().collect::<Vec<_>>(), [2, 1].map(DeviceOrdinal));
+    machine.delay(1, B.0, 1).unwrap();
+    contexts.synchronize_others().unwrap();
+    assert_eq!(machine.pending(1, B.0).unwrap(), 0);
+    for (code, is_error) in [(simgpu::Code::CONTEXT_IS_DESTROYED, false), (UNKNOWN, true)] {
+        machine.faults().fail(Target::call(Call::Synchronize), 1, Times::Once, code);
+        assert_eq!(contexts.synchronize_others().is_err(), is_error, "{code:?}");
+    }
 }
