@@ -2,6 +2,7 @@
 //! is told of it.
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use simgpu::{Config, Machine, StoreKind, Target, Times, Work};
 
@@ -120,17 +121,19 @@ fn a_peer_may_access_what_is_and_what_comes() {
 
 /// What it was told, in order; and whether it refuses.
 #[derive(Debug, Default)]
-struct Told(Mutex<(Vec<(bool, u64, u64)>, bool)>);
+struct Told {
+    calls: Mutex<Vec<(bool, u64, u64)>>,
+    refuses: AtomicBool,
+}
 
 impl Registrar for Told {
     fn register(&self, address: u64, bytes: u64) -> bool {
-        let mut told = self.0.lock().unwrap();
-        told.0.push((true, address, bytes));
-        !told.1
+        self.calls.lock().unwrap().push((true, address, bytes));
+        !self.refuses.load(Relaxed)
     }
 
     fn deregister(&self, address: u64, bytes: u64) {
-        self.0.lock().unwrap().0.push((false, address, bytes));
+        self.calls.lock().unwrap().push((false, address, bytes));
     }
 }
 
@@ -151,13 +154,17 @@ fn those_who_reach_memory_by_its_address_are_told() {
     house.machine.run_device_to_idle(1).unwrap();
     house.store.unmap(id, address).unwrap();
     let all = [(true, address, granule_bytes), (false, address, granule_bytes)];
-    assert_eq!(std::mem::take(&mut told.0.lock().unwrap().0), all);
+    assert_eq!(std::mem::take(&mut *told.calls.lock().unwrap()), all);
 
-    told.0.lock().unwrap().1 = true;
+    told.refuses.store(true, Relaxed);
     let at = address + 2 * granule_bytes;
     let (refused, is_mapped) = house.map(at, Some(&made_for));
     assert!(!is_mapped && !house.store.extents().has_views(refused));
-    assert_eq!(told.0.lock().unwrap().0, [(true, at, granule_bytes)], "not registered: not told");
+    assert_eq!(
+        *told.calls.lock().unwrap(),
+        [(true, at, granule_bytes)],
+        "not registered: not told"
+    );
     let (alone, is_mapped) = {
         let nobody = Arc::new(Communication::open(&house.driver, None).unwrap());
         house.map(at, Some(&nobody))

@@ -20,17 +20,20 @@ fn house() -> (Arc<Machine>, Arc<dyn Device>, Ledger) {
 }
 
 /// A source whose next segment is at an address that the test decides; and what came back.
-#[derive(Debug)]
-struct Decided(Mutex<(Option<u64>, Vec<(u64, u64)>)>);
+#[derive(Debug, Default)]
+struct Decided {
+    next: Mutex<Option<u64>>,
+    back: Mutex<Vec<(u64, u64)>>,
+}
 
 impl SegmentSource for Decided {
     fn allocate(&self, _: u64, stream: StreamHandle) -> Option<u64> {
         assert_eq!(stream, STREAM);
-        self.0.lock().unwrap().0
+        *self.next.lock().unwrap()
     }
 
     fn free(&self, address: u64, bytes: u64) {
-        self.0.lock().unwrap().1.push((address, bytes));
+        self.back.lock().unwrap().push((address, bytes));
     }
 }
 
@@ -72,25 +75,25 @@ fn managed_memory_is_asked_for_as_such() {
 #[test]
 fn addresses_that_cannot_be_used_go_back_to_their_source() {
     let (machine, driver, ledger) = house();
-    let source = Arc::new(Decided(Mutex::default()));
+    let source = Arc::new(Decided::default());
     let store = SegmentStore::with_source(driver, Arc::clone(&source) as Arc<dyn SegmentSource>);
     assert!(store.has_source() && !store.is_managed());
     let room_bytes = ledger.room_bytes();
     let size = (4096, SizeClass::Small);
     assert_eq!(store.acquire(&ledger, size, STREAM), Err(Refusal::Driver(SHORT)));
     for address in [0, 256, 1 << 57] {
-        source.0.lock().unwrap().0 = Some(address);
+        *source.next.lock().unwrap() = Some(address);
         let refused = DriverError { call: Call::Allocate, code: Code::NOT_SUPPORTED };
         assert_eq!(store.acquire(&ledger, size, STREAM), Err(Refusal::Driver(refused)));
-        assert_eq!(source.0.lock().unwrap().1.pop(), Some((address, 4096)));
+        assert_eq!(source.back.lock().unwrap().pop(), Some((address, 4096)));
         assert_eq!((ledger.room_bytes(), ledger.reserved_bytes()), (room_bytes, 0));
     }
-    source.0.lock().unwrap().0 = Some(512);
+    *source.next.lock().unwrap() = Some(512);
     let segment = store.acquire(&ledger, size, STREAM).unwrap();
     assert_eq!(segment, Segment { address: 512, bytes: 4096, class: SizeClass::Small });
-    assert_eq!(source.0.lock().unwrap().1, []);
+    assert_eq!(*source.back.lock().unwrap(), []);
     store.release(&ledger, segment).unwrap();
-    assert_eq!(source.0.lock().unwrap().1, [(512, 4096)]);
+    assert_eq!(*source.back.lock().unwrap(), [(512, 4096)]);
     let usage = machine.usage(0).unwrap();
     assert_eq!((usage.count(simgpu::Call::Allocate), usage.count(simgpu::Call::Free)), (0, 0));
 }
