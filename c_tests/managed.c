@@ -38,8 +38,10 @@ static void order(void)
     const genesis_optimization done = optimize(-1);
     CHECK(done.struct_size == sizeof done);
     CHECK(done.released_bytes == done.reserved_bytes - stats_of(0).reserved_bytes.current);
-    CHECK(done.released_bytes >= 48 * MIB && done.driver_calls > 0);
-    CHECK(done.driver_nanoseconds > 0 && done.nanoseconds > 0);
+    if (!strategy_is("Naive")) {
+        CHECK(done.released_bytes >= 48 * MIB && done.driver_calls > 0);
+        CHECK(done.driver_nanoseconds > 0 && done.nanoseconds > 0);
+    }
     CHECK(optimize(0).released_bytes == 0);
     genesis_optimization small;
     memset(&small, 0, sizeof small);

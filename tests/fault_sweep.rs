@@ -285,6 +285,7 @@ impl Registrar for Book {
 
 /// The program, on its way.
 struct Run {
+    capacity_bytes: u64,
     rig: Rig,
     outcomes: Outcomes,
     /// Start → end of each live block.
@@ -307,7 +308,9 @@ impl Run {
         }
         let seen = Seen::default();
         let (outcomes, live, is_struck) = (Vec::new(), BTreeMap::new(), false);
-        let mut run = Self { rig, outcomes, live, seen, fault, is_struck, books: Vec::new() };
+        let capacity_bytes = program.capacity_bytes;
+        let mut run =
+            Self { capacity_bytes, rig, outcomes, live, seen, fault, is_struck, books: Vec::new() };
         (program.run)(&mut run);
         run
     }
@@ -372,6 +375,8 @@ impl Run {
             self.see(&usage, &statistics, handles);
         }
         self.note(step, allocated.map(drop));
+        let left_bytes = self.capacity_bytes - self.rig.machine.used_bytes(0).unwrap();
+        self.outcomes.last_mut().unwrap().is_without_room = left_bytes < bytes;
         let start = address?;
         assert!(start != 0 && start % 512 == 0, "{step}: {start:#x}");
         let end = start + bytes;
@@ -409,7 +414,17 @@ impl Run {
         let status = result.err().map(|error| error.status);
         let is_struck_now = self.is_struck && !was_struck;
         let is_struck = self.is_struck;
-        self.outcomes.push(Outcome { step, live_bytes, status, is_struck, is_struck_now });
+        let asked = self.rig.usage().count(Call::Allocate);
+        let is_without_room = false;
+        self.outcomes.push(Outcome {
+            step,
+            live_bytes,
+            status,
+            asked,
+            is_without_room,
+            is_struck,
+            is_struck_now,
+        });
     }
 
     /// The driver is well again: everything must be there, and go back.

@@ -8,6 +8,7 @@ mod programs;
 #[path = "support/tier.rs"]
 mod tier;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -63,6 +64,19 @@ fn a_fork_while_threads_allocate_does_not_hang() {
 #[test]
 fn a_fork_during_the_first_use_does_not_hang() {
     ends_well("during_first_use", "fork.c", "during_first_use");
+}
+
+/// Also those that ask for nothing of a device, and those that are called at odd moments.
+#[test]
+fn every_function_returns_in_a_forked_child() {
+    let header = include_str!("../include/genesis.h");
+    let words = header.split(|of: char| !of.is_ascii_alphanumeric() && of != '_');
+    let is_called = |word: &&str| header.contains(&format!("{word}("));
+    let names: BTreeSet<&str> =
+        words.filter(|word| word.starts_with("genesis_")).filter(is_called).collect();
+    assert!(names.contains("genesis_malloc") && names.len() > 100, "{names:?}");
+    let mut command = command(program("forked_calls", "forked_calls.c"));
+    assert_eq!(run_silently(command.args(names)), "");
 }
 
 /// CuPy calls with Python's global lock held, which work on the device may want for a function on

@@ -319,7 +319,8 @@ fn part_of(count: u64) -> u64 {
 }
 
 /// A run that never ran short, or never moved memory between streams, would prove little. In a part
-/// of a run a limit may be in force most of the time.
+/// of a run a limit may be in force most of the time; and under Exact, which serves a request from a
+/// block of its very size alone, fewer than one request in twenty may be a hit.
 fn assert_everything_happened(rig: &Rig) {
     for ordinal in (0..DEVICES as u32).map(DeviceOrdinal) {
         let statistics = rig.heap.statistics(ordinal).unwrap();
@@ -334,7 +335,7 @@ fn assert_everything_happened(rig: &Rig) {
             assert!(stopped > 0, "{usage:?}");
             assert!(statistics.retries > 50, "{statistics:?}");
             assert!(statistics.cross_stream_reuses > 0 || !keeps_blocks, "{statistics:?}");
-            assert!(statistics.hits > 5_000 || !keeps_blocks, "{statistics:?}");
+            assert!(statistics.hits > 1_000 || !keeps_blocks, "{statistics:?}");
         }
     }
 }

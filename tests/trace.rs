@@ -168,6 +168,32 @@ fn what_was_flushed_can_be_read_while_the_program_runs() {
     }
 }
 
+/// The recorder only adds to its file. So a process that is killed leaves a beginning of it, of any
+/// length: that reads as a beginning of what was recorded, with all that was flushed by then.
+#[test]
+fn each_beginning_of_a_trace_can_be_read() {
+    let _guard = recorder();
+    for name in ["cut.gtr", "cut.gtr.zst"] {
+        let path = path(name);
+        start(&path);
+        let mut flushed = Vec::new();
+        for round in 1..=20 {
+            free(allocate(round * 1000, 0));
+            assert_eq!(genesis_trace_flush(), Status::Success);
+            flushed.push((path.metadata().unwrap().len() as usize, 2 * round as usize));
+        }
+        stop();
+        let (whole, records) = (std::fs::read(&path).unwrap(), gtr::read_file(&path).unwrap());
+        assert_eq!(records.len(), 40);
+        for bytes in flushed[0].0..=whole.len() {
+            std::fs::write(&path, &whole[..bytes]).unwrap();
+            let kept = gtr::recover_file(&path).unwrap().records;
+            let &(_, least) = flushed.iter().rfind(|(end, _)| *end <= bytes).unwrap();
+            assert!(kept.len() >= least && records.starts_with(&kept), "{name}: {bytes} bytes");
+        }
+    }
+}
+
 #[test]
 fn nothing_asked_for_is_recorded_and_blocks_live_before_are_not() {
     let _guard = recorder();

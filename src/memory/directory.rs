@@ -417,6 +417,16 @@ mod tests {
     }
 
     #[test]
+    fn blocks_start_at_multiples_of_512_within_57_bits() {
+        for address in [0, 512, (1 << 57) - 512] {
+            assert!(is_representable(address), "{address:#x}");
+        }
+        for address in [1, 256, 513, 1 << 57, u64::MAX - 511] {
+            assert!(!is_representable(address), "{address:#x}");
+        }
+    }
+
+    #[test]
     fn any_word_may_be_asked_for() {
         let directory = Directory::new();
         for address in [u64::MAX, 1 << 57, (1 << 57) - 1, 3] {

@@ -295,3 +295,7 @@ impl ExtentStore {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "extent_store_tests.rs"]
+mod tests;

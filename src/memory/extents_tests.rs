@@ -22,7 +22,9 @@ fn an_extent_stays_while_a_view_of_it_may_come_back() {
     extents.remove_view(id, 0x20_0000).unwrap();
     extents.forget_view(id);
     assert!(!extents.has_views(id));
+    assert_eq!(extents.count(), 1);
     extents.remove(id);
+    assert_eq!(extents.count(), 0);
     let again = extents.add(MemoryHandle(2), (4096, SizeClass::Small), None);
     assert_eq!(again, id, "a number again");
     assert!(!extents.has_views(id));
@@ -40,4 +42,136 @@ fn what_rests_is_summed_up() {
     assert_eq!(resting_bytes.load(Relaxed), 8192);
     extents.rest(ids[0]);
     extents.validate().unwrap();
+}
+
+/// Extents of 4096 and 8192 bytes, each with a home of its own and a shadow that was never left.
+fn pair() -> (ExtentTable, [ExtentId; 2]) {
+    let mut extents = ExtentTable::new(EventStream::silent().of(DeviceOrdinal(0)));
+    let ids = [(4096, SizeClass::Small), (8192, SizeClass::Large)].map(|of| {
+        let id = extents.add(MemoryHandle(1), of, None);
+        let address = 0x10_0000 * u64::from(id + 1);
+        extents.add_view(id, 3, address);
+        extents.add_view(id, 4, address + 0x1_0000);
+        extents.come_home(id, address, of.1);
+        id
+    });
+    (extents, ids)
+}
+
+#[test]
+fn views_are_found_by_their_addresses() {
+    let (extents, [small, large]) = pair();
+    assert_eq!((extents.count(), extents.shadow_count()), (2, 2));
+    let all = [(0x10_0000, small), (0x11_0000, small), (0x20_0000, large), (0x21_0000, large)];
+    assert_eq!(extents.within(0..u64::MAX).collect::<Vec<_>>(), all);
+    assert_eq!(extents.within(0x10_0001..0x20_2000).collect::<Vec<_>>(), all[1..3]);
+    assert_eq!(extents.within(0x10_0001..0x20_1fff).collect::<Vec<_>>(), all[1..2]);
+    assert_eq!(extents.touching(0x10_0fff..0x20_0001), all[..3]);
+    assert_eq!(extents.touching(0x10_1000..0x20_0000), all[1..2]);
+    assert_eq!(extents.touching(0..0x10_0000), []);
+    assert_eq!(extents.at(0x20_0000), Some(large));
+    assert_eq!(extents.at(0x20_0200), None);
+}
+
+#[test]
+fn shadows_go_in_the_order_in_which_they_were_left() {
+    let (mut extents, [small, large]) = pair();
+    let left = |extents: &ExtentTable| SizeClass::ALL.map(|class| extents.left_bytes(class));
+    extents.leave_home(small, 5);
+    extents.come_home(small, 0x11_0000, SizeClass::Small);
+    extents.leave_home(small, 6);
+    extents.leave_home(large, 7);
+    assert_eq!(left(&extents), [8192, 8192]);
+    let (id, view) = extents.pop_oldest_shadow(SizeClass::Small).unwrap();
+    assert_eq!((id, view.address, view.left_epoch, view.lane), (small, 0x10_0000, 5, 3));
+    extents.put_back_shadow(id, view);
+    let (_, next) = extents.pop_oldest_shadow(SizeClass::Small).unwrap();
+    assert_eq!((next.address, next.left_epoch), (0x11_0000, 6));
+    // The one that was put back becomes a home again, and is skipped.
+    extents.come_home(small, 0x10_0000, SizeClass::Small);
+    assert_eq!(extents.pop_oldest_shadow(SizeClass::Small), None);
+    assert_eq!(left(&extents), [4096, 8192]);
+    // Unmapping the large one's shadow is refused, and then done.
+    let gone = extents.remove_view(large, 0x20_0000).unwrap();
+    assert_eq!((left(&extents), extents.shadow_count()), ([4096, 0], 2));
+    extents.put_back_view(large, gone);
+    assert_eq!((left(&extents), extents.shadow_count()), ([4096, 8192], 3));
+    extents.rest(large);
+    extents.validate().unwrap();
+}
+
+/// Entries of views that are shadows no more do not pile up.
+#[test]
+fn the_order_of_shadows_stays_short() {
+    let (mut extents, [small, _]) = pair();
+    for epoch in 0..1000 {
+        extents.leave_home(small, epoch);
+        extents.come_home(small, 0x10_0000, SizeClass::Small);
+    }
+    assert!(extents.left.iter().map(VecDeque::len).sum::<usize>() <= 2 * 4 + 64);
+    extents.leave_home(small, 1000);
+    let (_, view) = extents.pop_oldest_shadow(SizeClass::Small).unwrap();
+    assert_eq!(view.left_epoch, 1000);
+}
+
+#[test]
+fn strays_are_known_by_where_they_first_lived() {
+    let (mut extents, [small, large]) = pair();
+    assert!(extents.strays(3).is_empty() && extents.strays(4).is_empty());
+    extents.leave_home(small, 1);
+    extents.come_home(small, 0x11_0000, SizeClass::Small);
+    let ids = |extents: &ExtentTable, lane| {
+        extents.strays(lane).iter().map(|(id, _)| *id).collect::<Vec<_>>()
+    };
+    assert_eq!((ids(&extents, 3), ids(&extents, 4)), (vec![small], Vec::new()));
+    // Without the view at its origin it has none.
+    extents.remove_view(small, 0x10_0000).unwrap();
+    extents.forget_view(small);
+    assert!(ids(&extents, 3).is_empty());
+    extents.validate().unwrap();
+
+    extents.set_aside(large);
+    assert_eq!(extents.homeless_bytes(), 8192);
+    assert_eq!((extents.left_bytes(SizeClass::Large), extents.shadow_count()), (0, 2));
+    extents.validate().unwrap();
+    extents.rest(large);
+    assert_eq!(extents.homeless_bytes(), 8192, "it rests, and is set aside no more");
+    assert_eq!(extents.resting(), [large]);
+    extents.validate().unwrap();
+}
+
+#[test]
+fn a_search_knows_what_it_marked() {
+    let (mut extents, [small, large]) = pair();
+    let first = extents.new_search();
+    extents.mark(small, first, 5);
+    assert_eq!(extents.index_in(first, small), Some(5));
+    assert_eq!(extents.index_in(first, large), None);
+    let second = extents.new_search();
+    assert_eq!(extents.index_in(second, small), None);
+}
+
+/// Each thing that may break, and a word of the message.
+#[test]
+fn what_is_broken_is_named() {
+    type Break = fn(&mut ExtentTable, ExtentId);
+    let cases: [(&str, Break); 10] = [
+        ("not found", |extents, _| _ = extents.views.remove(&0x11_0000)),
+        ("home, rest and aside", |extents, id| extents.get_mut(id).unwrap().is_set_aside = true),
+        ("home, rest and aside", |extents, id| extents.resting.push(id)),
+        ("overlaps", |extents, id| extents.get_mut(id).unwrap().bytes = 0x1_0001),
+        ("recorded", |extents, id| _ = extents.views.insert(0x40_0000, id)),
+        ("shadows counted", |extents, _| extents.shadow_count += 1),
+        ("bytes left", |extents, _| extents.left_bytes[1] += 1),
+        ("bytes rest", |extents, _| _ = extents.resting_bytes.fetch_add(1, Relaxed)),
+        ("extents recorded", |extents, _| extents.count += 1),
+        ("astray", |extents, id| extents.get_mut(id).unwrap().origin = Some((9, 0))),
+    ];
+    for (index, (word, broken)) in cases.into_iter().enumerate() {
+        let (mut extents, [small, _]) = pair();
+        extents.validate().unwrap();
+        broken(&mut extents, small);
+        let message = extents.validate().expect_err(word);
+        assert!(message.contains(word), "{index}: {message}");
+    }
 }

@@ -241,3 +241,7 @@ impl Ledger {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "ledger_tests.rs"]
+mod tests;

@@ -169,3 +169,7 @@ impl SegmentStore {
         Err(DriverError { call: Call::Allocate, code: Code::NOT_SUPPORTED })
     }
 }
+
+#[cfg(test)]
+#[path = "segment_store_tests.rs"]
+mod tests;

@@ -54,3 +54,23 @@ impl SharedPages {
         is_empty
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_held_while_anything_lies_in_it() {
+        let pages = SharedPages::new(4096);
+        assert_eq!(pages.page_bytes(), 4096);
+        assert!(pages.has(4095) && !pages.has(4096));
+        assert!(pages.enter(8192));
+        assert!(!pages.enter(8192 + 512) && !pages.enter(12_288 - 512));
+        assert!(pages.enter(12_288), "the next page");
+        assert!(!pages.leave(8192) && !pages.leave(12_288 - 512));
+        assert!(pages.leave(8192 + 512));
+        assert!(!pages.leave(8192), "nothing is there");
+        assert!(pages.enter(8192), "new again");
+        assert!(!SharedPages::new(0).has(0), "there are none");
+    }
+}

@@ -145,9 +145,23 @@ mod tests {
             streams.remember(StreamKey(number), number as u16);
         }
         let last = 2 * REMEMBERED as u64 + 2;
-        assert_eq!(streams.context_of(StreamKey(last)), Some(last as u16));
+        for number in last + 1 - REMEMBERED as u64..=last {
+            assert_eq!(streams.context_of(StreamKey(number)), Some(number as u16));
+        }
         assert_eq!(streams.context_of(StreamKey(last - REMEMBERED as u64)), None);
         streams.end_stream(StreamKey(last), StreamKey::of_ended(0));
         assert_eq!(streams.context_of(StreamKey(last)), None);
+    }
+
+    #[test]
+    fn a_stream_that_ends_alone_has_another_name() {
+        let mut streams = RecordedStreams::new();
+        let list = streams.add(RecordedStreams::NONE, recorded(7));
+        let list = streams.add(list, recorded(8));
+        let ended = StreamKey::of_ended(3);
+        streams.end_stream(recorded(7).stream.key, ended);
+        let (last, rest) = streams.pop(list).unwrap();
+        assert_eq!(last, recorded(8));
+        assert_eq!(streams.pop(rest).map(|(first, _)| first.stream.key), Some(ended));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use simgpu::{Call, CaptureMode, Config, Machine, Progress, StoreKind, Target, Times};
 
 use super::{Contexts, EventCache, Fence, OWN_CONTEXT, PendingFrees, Readiness, Recorded, Stream};
-use crate::base::StreamHandle;
+use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::simulated::SimulatedDevice;
 use crate::driver::{self, Code};
 
@@ -300,4 +300,64 @@ fn many_streams_come_and_go() {
     }
     assert_eq!(out, 1000);
     assert!(pending.is_empty());
+}
+
+#[test]
+fn a_fence_is_asked_whether_it_is_complete() {
+    let (machine, events) = machine();
+    let mut fence = Fence::new();
+    let first = fence.epoch();
+    work(&machine, A);
+    renew(&mut fence, &events).unwrap();
+    fence.poll(&events);
+    assert!(fence.has_event() && !fence.is_idle(first));
+    machine.run_to_idle(0, A.0).unwrap();
+    fence.poll(&events);
+    assert!(!fence.has_event() && fence.is_idle(first) && !fence.is_idle(fence.epoch()));
+    assert_eq!(events.record(A).ok().map(|_| machine.census().events), Some(1), "it serves again");
+}
+
+#[test]
+fn a_stream_on_which_an_event_is_recorded_is_known() {
+    let (_, contexts) = house();
+    let mut pending = PendingFrees::default();
+    let [a, b] = [A, B].map(|stream| Stream::lasting(stream).key);
+    assert!(!pending.is_recording(a));
+    let mut recording = pending.begin_recording(&contexts, recorded(A));
+    assert!(pending.is_recording(a) && !pending.is_recording(b));
+    let answer = recording.record(contexts.own());
+    pending.end_recording(contexts.own(), recording, answer, (1, 1));
+    assert!(!pending.is_recording(a));
+}
+
+#[test]
+fn all_work_of_the_context_is_waited_for() {
+    let (machine, contexts) = house();
+    work(&machine, A);
+    work(&machine, B);
+    contexts.synchronize().unwrap();
+    assert_eq!([A, B].map(|stream| machine.pending(0, stream.0).unwrap()), [0, 0]);
+    machine.faults().fail(Target::call(Call::Synchronize), 1, Times::Once, UNKNOWN);
+    assert!(contexts.synchronize().is_err());
+}
+
+#[test]
+fn contexts_have_numbers_that_stay() {
+    let mut config = Config::new(StoreKind::AddressesOnly, 3, 1 << 30);
+    config.progress = Progress::Manual;
+    let machine = Machine::new(config).unwrap();
+    let device = |ordinal| Arc::new(SimulatedDevice::new(Arc::clone(&machine), ordinal));
+    let contexts = Contexts::new(device(0));
+    assert_eq!(contexts.other_devices().count(), 0);
+    for (ordinal, number) in [(2, 1), (1, 2), (2, 1), (1, 2)] {
+        assert_eq!(contexts.find_or_add(device(ordinal)).unwrap(), number);
+    }
+    assert_eq!(contexts.other_devices().collect::<Vec<_>>(), [2, 1].map(DeviceOrdinal));
+    machine.delay(1, B.0, 1).unwrap();
+    contexts.synchronize_others().unwrap();
+    assert_eq!(machine.pending(1, B.0).unwrap(), 0);
+    for (code, is_error) in [(simgpu::Code::CONTEXT_IS_DESTROYED, false), (UNKNOWN, true)] {
+        machine.faults().fail(Target::call(Call::Synchronize), 1, Times::Once, code);
+        assert_eq!(contexts.synchronize_others().is_err(), is_error, "{code:?}");
+    }
 }

@@ -184,6 +184,16 @@ mod tests {
     }
 
     #[test]
+    fn a_block_of_the_largest_size_serves_no_other() {
+        let mut rig = Rig::new();
+        rig.add(2 * MIB, SizeClass::Small);
+        let slots = [(); 2].map(|()| rig.take(MIB).unwrap());
+        rig.give(slots[0]);
+        assert_eq!(rig.take(512 * KIB), None);
+        assert_eq!(rig.take(MIB), Some(slots[0]));
+    }
+
+    #[test]
     fn what_is_left_at_a_segments_end_hides_nothing() {
         let mut rig = Rig::new();
         rig.add(2 * MIB, SizeClass::Small);

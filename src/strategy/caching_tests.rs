@@ -139,10 +139,13 @@ fn a_late_block_does_not_make_its_neighbours_older() {
 fn oversize_blocks_are_kept_for_oversize_requests() {
     let mut lane = Lane::new(64 * MIB, SizeClass::Large, Some(32 * MIB));
     assert_eq!(lane.take(8 * MIB), None, "not for a smaller request");
-    assert_eq!(lane.take(40 * MIB), None, "20 MiB and more would be wasted");
+    assert_eq!(lane.take(44 * MIB), None, "20 MiB and more would be wasted");
     let (slot, bytes) = lane.take(44 * MIB + 512).unwrap();
     assert_eq!(bytes, 64 * MIB, "an oversize block is not cut");
     lane.give(slot);
+    // The limit itself is oversize.
+    let mut lane = Lane::new(40 * MIB, SizeClass::Large, Some(32 * MIB));
+    assert_eq!(lane.take(32 * MIB).unwrap().1, 40 * MIB);
     // Below the limit everything is as usual.
     lane.add_segment(2 * SEGMENT_ADDRESS, 20 * MIB, SizeClass::Large);
     assert_eq!(lane.take(8 * MIB).unwrap().1, 8 * MIB);

@@ -35,6 +35,8 @@ mod segregated_tests;
 mod size_pools;
 mod sizes;
 mod sizing;
+#[cfg(test)]
+mod tests;
 
 pub use joined::SplitFree;
 pub use sizing::Sizing;

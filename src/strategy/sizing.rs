@@ -198,6 +198,24 @@ mod tests {
         assert_eq!(Sizing::Elastic.block_bytes(CLASSES_LIMIT_BYTES + 1), Some(262_656));
     }
 
+    /// Arena has them for all small blocks; above, and in Elastic above 256 KiB, sizes are exact.
+    #[test]
+    fn classes_end_where_blocks_are_large() {
+        for (requested, arena, elastic) in [
+            (1, 512, 512),
+            (513, 1024, 1024),
+            (CLASSES_LIMIT_BYTES - 1, CLASSES_LIMIT_BYTES, CLASSES_LIMIT_BYTES),
+            (CLASSES_LIMIT_BYTES + 1, 288 * 1024, CLASSES_LIMIT_BYTES + 512),
+            (MIB - 65_536, MIB - 65_536, MIB - 65_536),
+            (MIB - 65_535, MIB, MIB - 65_536 + 512),
+            (MIB, MIB, MIB),
+            (MIB + 1, MIB + 512, MIB + 512),
+        ] {
+            assert_eq!(Sizing::Arena.block_bytes(requested), Some(arena), "{requested}");
+            assert_eq!(Sizing::Elastic.block_bytes(requested), Some(elastic), "{requested}");
+        }
+    }
+
     #[test]
     fn divisions_of_a_power_of_two() {
         let quarters = Sizing::Caching { power2_divisions: 4 };

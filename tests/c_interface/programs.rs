@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 use std::{env, fs};
 
 /// Set to 1 at night; `support/tier.rs`, which not every test has, knows it too.
-const AT_NIGHT: &str = "GENESIS_TEST_FULL";
+const AT_NIGHT: &str = "TEST_GENESIS_IN_FULL";
 /// Has the compiler check that a program does nothing undefined, and end it where it does, by a
 /// signal: the library that would say more brings a C++ runtime into programs that are to have none.
 const NOTHING_UNDEFINED: [&str; 2] = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];

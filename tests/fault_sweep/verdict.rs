@@ -39,6 +39,10 @@ pub struct Outcome {
     pub live_bytes: u64,
     /// The error; `None` for success.
     pub status: Option<Status>,
+    /// How many segments the driver has been asked for until then.
+    pub asked: u64,
+    /// Whether the device has less left than the step wanted, once it has ended.
+    pub is_without_room: bool,
     /// Whether the fault had struck when the step ended, and whether it first did so in this step.
     pub is_struck: bool,
     pub is_struck_now: bool,
@@ -72,6 +76,7 @@ pub fn judge(what: &str, fault: Fault, outcomes: &Outcomes, expected: &Outcomes)
     assert!(outcomes.last().is_some_and(|last| last.is_struck), "{what}: it never struck");
     let is_shortage = fault.code == Code::OUT_OF_MEMORY;
     let meaning = if is_shortage { Status::OutOfMemory } else { Status::DriverFailed };
+    let mut asked = 0;
     for (outcome, before) in outcomes.iter().zip(expected) {
         let is_right = outcome.status == before.status
             || outcome.is_struck
@@ -80,21 +85,26 @@ pub fn judge(what: &str, fault: Fault, outcomes: &Outcomes, expected: &Outcomes)
                     || is_consequence(fault, outcome, before));
         assert!(is_right, "{what}: {outcome:?}, where there was {before:?}");
         // One shortage that passes costs no request anything: the ladder helps, except where nothing
-        // may be waited for or given back. What it gave back may serve a request that failed before,
-        // and then more is live.
+        // may be waited for or given back, or where the driver has refused the request already, and it
+        // was the last rung. What it gave back may serve a request that failed before, and then more
+        // is live.
+        let is_last_rung = fault.nth == before.asked && before.asked > asked + 1;
+        asked = before.asked;
         if is_shortage && fault.call == Call::Allocate && fault.times == Times::Once {
             let is_helped = outcome.status.is_none()
                 || outcome.status == before.status
                 || outcome.live_bytes > before.live_bytes
-                || outcome.step == BESIDE_A_CAPTURE;
+                || outcome.step == BESIDE_A_CAPTURE
+                || is_last_rung;
             assert!(is_helped, "{what}: the ladder should have helped: {outcome:?}, {before:?}");
         }
     }
 }
 
-/// A shortage that `fault` brought about: more is live than without it, or a capture forbids to
-/// look again, or the call was one of [`FINDING`], for which a pause may also be refused. A call of
-/// those that failed once has an effect in its own step only.
+/// A shortage that `fault` brought about: more is live than without it, or lies so that less can go
+/// back to the device than the request wants, or a capture forbids to look again, or the call was one
+/// of [`FINDING`], for which a pause may also be refused. A call of those that failed once has an
+/// effect in its own step only.
 fn is_consequence(fault: Fault, outcome: &Outcome, before: &Outcome) -> bool {
     let is_hidden =
         FINDING.contains(&fault.call) && (fault.times == Times::Forever || outcome.is_struck_now);
@@ -102,6 +112,7 @@ fn is_consequence(fault: Fault, outcome: &Outcome, before: &Outcome) -> bool {
     is_hidden && is_refused
         || outcome.status == Some(Status::OutOfMemory)
             && (outcome.live_bytes > before.live_bytes
+                || outcome.is_without_room
                 || BESIDE_CAPTURES.contains(&outcome.step)
                 || is_hidden)
 }

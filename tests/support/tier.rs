@@ -4,8 +4,9 @@
 
 use std::env;
 
-/// Set to 1 to run every matrix in full.
-const VARIABLE: &str = "GENESIS_TEST_FULL";
+/// Set to 1 to run every matrix in full. The library warns of names of its own that are no options,
+/// so it has another kind of name.
+const VARIABLE: &str = "TEST_GENESIS_IN_FULL";
 
 /// Returns true if every matrix is to be run in full.
 pub fn is_full() -> bool {

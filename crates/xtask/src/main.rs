@@ -126,13 +126,7 @@ fn main() -> ExitCode {
         Command::Demo => demo(),
         Command::Ci => ci(),
         Command::Test { arguments } => suite::test(&arguments),
-        Command::Nightly => environments::tidy()
-            .and_then(|()| suite::nightly())
-            .and_then(|()| torch::nightly())
-            .and_then(|()| frameworks::nightly())
-            .and_then(|()| packages::test(&[], suite::Tier::Nightly))
-            .and_then(|()| smoke())
-            .and_then(|()| campaign::run_all(&campaign::CampaignArguments::default())),
+        Command::Nightly => nightly(),
         Command::Campaign(arguments) => campaign::run_all(&arguments),
         Command::Mutants(arguments) => campaign::mutants(&arguments),
         Command::Interfaces(arguments) => campaign::interfaces(&arguments),
@@ -181,6 +175,22 @@ fn ci() -> Outcome {
         frameworks::test(&[])?;
         packages::test(&[], suite::Tier::EveryChange)
     })
+}
+
+/// Every matrix in full and the campaign: all parts, also after one that failed, for there is one
+/// round a night.
+fn nightly() -> Outcome {
+    let parts: [fn() -> Outcome; 7] = [
+        environments::tidy,
+        suite::nightly,
+        torch::nightly,
+        frameworks::nightly,
+        || packages::test(&[], suite::Tier::Nightly),
+        smoke,
+        || campaign::run_all(&campaign::CampaignArguments::default()),
+    ];
+    let failures: Vec<String> = parts.into_iter().filter_map(|part| part().err()).collect();
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
 fn version(is_newest: bool) -> torch::Version {

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 _Matrix = TypeVar("_Matrix")
 
-#: Set to 1 to run every matrix in full.
-VARIABLE = "GENESIS_TEST_FULL"
+#: Set to 1 to run every matrix in full. Not one of the library's own names, of which it would warn.
+VARIABLE = "TEST_GENESIS_IN_FULL"
 #: Why a test is left out on a change.
 NIGHTLY = "it takes long"
 

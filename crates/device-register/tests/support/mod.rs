@@ -57,7 +57,7 @@ pub fn make_pipe(path: &Path) {
 
 /// `some` on every change, `all` every night (tests/support/tier.rs of the project).
 pub fn some_or_all<T>(some: T, all: T) -> T {
-    if env::var_os("GENESIS_TEST_FULL").is_some_and(|value| value == "1") { all } else { some }
+    if env::var_os("TEST_GENESIS_IN_FULL").is_some_and(|value| value == "1") { all } else { some }
 }
 
 /// Runs `life` in a child, which is killed when it has entered or left `calls` system calls.

@@ -24,7 +24,7 @@ const LIMIT: &str = "10m";
 const NIGHTLY_LIMIT: &str = "120m";
 
 /// Asks the tests for every matrix in full; `tests/support/tier.rs` reads it.
-pub(crate) const FULL: &str = "GENESIS_TEST_FULL";
+pub(crate) const FULL: &str = "TEST_GENESIS_IN_FULL";
 /// Tests by the reason for which they are ignored.
 type Ignored = BTreeMap<String, Vec<String>>;
 
