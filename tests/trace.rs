@@ -168,8 +168,7 @@ fn what_was_flushed_can_be_read_while_the_program_runs() {
     }
 }
 
-/// The recorder only adds to its file. So a kill leaves a beginning of it: that reads as a beginning of
-/// what was recorded, with all that was flushed by then.
+/// A kill leaves a beginning of the file, which reads as one of what was recorded.
 #[test]
 fn each_beginning_of_a_trace_can_be_read() {
     let _guard = recorder();
