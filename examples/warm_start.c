@@ -1,5 +1,5 @@
-/* Warm start, in C: run it twice with GENESIS_PLAN, and the second run's first step asks the driver for
- * no memory. */
+/* Warm start, in C: run it twice with GENESIS_PLAN, and the second run's first step asks the driver
+ * for no memory. */
 #include <genesis.h>
 #include <stdio.h>
 
@@ -19,11 +19,17 @@ static int step(void)
     int served = 0;
     while (served < BLOCKS) {
         blocks[served] = genesis_malloc((size_t)(served + 1) << 20, 0, NULL);
-        if (blocks[served] == NULL) break;
+        if (blocks[served] == NULL) {
+            break;
+        }
         ++served;
     }
-    if (served < BLOCKS) fprintf(stderr, "%s\n", genesis_last_error_message_get());
-    for (int block = 0; block < served; ++block) genesis_free(blocks[block], 0, NULL);
+    if (served < BLOCKS) {
+        fprintf(stderr, "%s\n", genesis_last_error_message_get());
+    }
+    for (int block = 0; block < served; ++block) {
+        genesis_free(blocks[block], 0, NULL);
+    }
     return served == BLOCKS;
 }
 
@@ -33,10 +39,13 @@ int main(void)
     genesis_plan_wait();                        /* not needed: requests take what is ready */
     unsigned long long ready = memory_calls();
     for (int number = 1; number <= 3; ++number) {
-        if (!step()) return 1;
+        if (!step()) {
+            return 1;
+        }
         if (number == 1) {
             printf("%s, %llu calls for memory in step 1\n",
-                   ready > before ? "memory was made ready" : "no plan yet", memory_calls() - ready);
+                   ready > before ? "memory was made ready" : "no plan yet",
+                   memory_calls() - ready);
         }
     }
     return 0;

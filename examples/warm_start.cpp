@@ -1,5 +1,5 @@
-/* Memory made ready, in C++: a number of bytes before the first step, and a plan of this run for the next
- * one. */
+/* Memory made ready, in C++: a number of bytes before the first step, and a plan of this run for
+ * the next one. */
 #include <genesis/allocator.hpp>
 
 #include <iostream>
