@@ -7,7 +7,7 @@
 //! **Peaks** are peaks of sums, and the peak of a sum is not the sum of peaks. A shared counter
 //! would cost a contended cache line per operation. So the lanes that have memory get equal shares of
 //! the room below each peak, as *watermarks*: while every lane stays within its own, the sum stays
-//! below the peak. How an allocation knows that without looking at each is [`ceilings`](super::ceilings).
+//! below the peak ([`ceilings`](super::ceilings) has how an allocation knows that at little cost).
 //! A lane that crosses one makes the sums again ([`Peaks::refresh`]), which raises the peak if
 //! necessary and gives every lane a new share. Peaks are exact for operations one after another;
 //! simultaneous operations on different lanes count in some order.
@@ -48,7 +48,7 @@ pub struct LaneCounters {
     most_allocated: AtomicU64,
     /// For both classes together.
     ceilings: Ceilings,
-    /// How often the ceilings were set: written by refreshes alone.
+    /// How often the ceilings were set; only refreshes write it.
     settings: AtomicU64,
     /// The fewest live bytes (the most inactive ones) before the sums must be made.
     allocated_floor: AtomicU64,

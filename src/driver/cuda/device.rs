@@ -1,8 +1,9 @@
 //! One device of the CUDA driver.
 //!
 //! Each method is one driver call, made with the device's primary context current and, where a
-//! capture may forbid it, the thread's capture mode relaxed; both are restored afterwards. The primary context is the one
-//! that the CUDA runtime uses; it is retained at the first call and never released or reset.
+//! capture may forbid it, the thread's capture mode relaxed; both are restored afterwards. The
+//! primary context is the one that the CUDA runtime uses; it is retained at the first call and
+//! never released or reset.
 //!
 //! For a stream that belongs to another context, a `CudaDevice` of that context makes the calls.
 //! The program made that context and may destroy it; then every call fails.
