@@ -46,8 +46,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Build and test everything, each matrix in full
-    Nightly,
+    /// Build and test everything, each matrix in full, then run the campaign
+    Nightly {
+        /// How long the campaign's parts take that have no end of their own, in minutes
+        #[arg(long, default_value_t = campaign::HOUR_MINUTES)]
+        minutes: u64,
+    },
     Campaign(campaign::CampaignArguments),
     Mutants(campaign::MutantsArguments),
     Interfaces(campaign::InterfacesArguments),
@@ -126,7 +130,7 @@ fn main() -> ExitCode {
         Command::Demo => demo(),
         Command::Ci => ci(),
         Command::Test { arguments } => suite::test(&arguments),
-        Command::Nightly => nightly(),
+        Command::Nightly { minutes } => nightly(minutes),
         Command::Campaign(arguments) => campaign::run_all(&arguments),
         Command::Mutants(arguments) => campaign::mutants(&arguments),
         Command::Interfaces(arguments) => campaign::interfaces(&arguments),
@@ -179,15 +183,15 @@ fn ci() -> Outcome {
 
 /// Every matrix in full and the campaign: all parts, also after one that failed, for there is one
 /// round a night.
-fn nightly() -> Outcome {
-    let parts: [fn() -> Outcome; 7] = [
-        environments::tidy,
-        suite::nightly,
-        torch::nightly,
-        frameworks::nightly,
-        || packages::test(&[], suite::Tier::Nightly),
-        smoke,
-        || campaign::run_all(&campaign::CampaignArguments::default()),
+fn nightly(minutes: u64) -> Outcome {
+    let parts: [&dyn Fn() -> Outcome; 7] = [
+        &environments::tidy,
+        &suite::nightly,
+        &torch::nightly,
+        &frameworks::nightly,
+        &|| packages::test(&[], suite::Tier::Nightly),
+        &smoke,
+        &|| campaign::run_all(&campaign::CampaignArguments::of(minutes)),
     ];
     let failures: Vec<String> = parts.into_iter().filter_map(|part| part().err()).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }

@@ -46,7 +46,7 @@ pub(crate) use interfaces::{InterfacesArguments, interfaces};
 pub(crate) use mutants::{MutantsArguments, mutants};
 
 /// A round on two processors.
-const HOUR_MINUTES: u64 = 60;
+pub(crate) const HOUR_MINUTES: u64 = 60;
 
 /// Runs tests that look for unknown defects: random operations, schedules, sanitizers, fuzzing
 #[derive(Debug, Args)]
@@ -59,17 +59,16 @@ pub(crate) struct CampaignArguments {
 }
 
 impl CampaignArguments {
+    /// A round of so many `minutes`.
+    pub(crate) fn of(minutes: u64) -> Self {
+        Self { minutes, parts: Vec::new() }
+    }
+
     fn has(&self, part: Part) -> bool {
         match &self.parts[..] {
             [] => !ONLY_IF_NAMED.contains(&part),
             named => named.contains(&part),
         }
-    }
-}
-
-impl Default for CampaignArguments {
-    fn default() -> Self {
-        Self { minutes: HOUR_MINUTES, parts: Vec::new() }
     }
 }
 
