@@ -67,6 +67,7 @@ macro_rules! cases {
             arenas::a_lease_is_ordered_after_all_users
             arenas::new_chunks_are_ordered_for_other_streams
             fixed_pools::blocks_of_other_streams_are_ordered
+            fixed_pools::blocks_that_are_the_heaps_own_are_ordered
             fixed_pools::debugging_sees_each_block
             tiers::other_streams_are_ordered
             faults::every_driver_call_of_an_arena_may_fail

@@ -176,7 +176,7 @@ impl<S: Source> FixedPool<S> {
             match self.state.with(|state| state.step(other))?? {
                 Step::Served(address) => return Ok(Some(address)),
                 Step::Join(generation) => self.join(generation, other)?,
-                Step::None(Some(owner)) => return self.acquire_apart(owner),
+                Step::None(Some(owner)) => return self.acquire_apart(owner, other),
                 Step::None(None) if self.options.growth == 0 => {
                     self.state.with(|state| state.refusals += 1)?;
                     return Ok(None);
@@ -187,11 +187,14 @@ impl<S: Source> FixedPool<S> {
     }
 
     fn join(&self, generation: u64, other: Option<StreamHandle>) -> Result<()> {
-        if let (Some(own), Some(other)) = (self.source.stream(), other) {
-            self.source.order(other, own)?;
-            self.state.with(|state| state.users.join(other, generation))?;
-        }
-        Ok(())
+        self.order_after_own(other)?;
+        other.map_or(Ok(()), |other| self.state.with(|state| state.users.join(other, generation)))
+    }
+
+    /// Makes the other stream, if there is one, wait for the own one.
+    fn order_after_own(&self, other: Option<StreamHandle>) -> Result<()> {
+        let streams = other.zip(self.source.stream());
+        streams.map_or(Ok(()), |(other, own)| self.source.order(other, own))
     }
 
     /// Adds `count` blocks.
@@ -217,8 +220,9 @@ impl<S: Source> FixedPool<S> {
         }
     }
 
-    /// A block of the source in place of one of a slab.
-    fn acquire_apart(&self, owner: Owner) -> Result<Option<u64>> {
+    /// A block of the source in place of one of a slab, for use on the stream of `owner`, which is
+    /// `other` or the own one.
+    fn acquire_apart(&self, owner: Owner, other: Option<StreamHandle>) -> Result<Option<u64>> {
         let FixedPoolOptions { block_bytes, alignment_bytes, count, growth, .. } = self.options;
         let is_full = self.state.with(|state| {
             let is_full = growth == 0 && state.live_and_peak().0 >= count.into();
@@ -231,6 +235,8 @@ impl<S: Source> FixedPool<S> {
         let bytes = padded(block_bytes, alignment_bytes).ok_or_else(|| no_size(block_bytes))?;
         let block = self.source.acquire(bytes)?;
         let address = block.next_multiple_of(alignment_bytes);
+        // The own stream may have used it since the other one joined.
+        self.order_after_own(other).inspect_err(|_| self.source.give_back(block))?;
         let noted = self.state.with(|state| {
             state.count_owned(owner, 1);
             state.apart.get_or_insert_default().add(address, block, owner);

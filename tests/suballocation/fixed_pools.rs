@@ -192,7 +192,15 @@ pub fn threads_share_a_pool(subject: Subject) {
 }
 
 pub fn blocks_of_other_streams_are_ordered(subject: Subject) {
-    let bench = subject.start();
+    judge_order(subject.start());
+}
+
+/// Also where each is a block of the heap, which the own stream may just have used.
+pub fn blocks_that_are_the_heaps_own_are_ordered(subject: Subject) {
+    judge_order(subject.start_poisoned());
+}
+
+fn judge_order(bench: Bench) {
     let options = FixedPoolOptions { block_bytes: 64 * KIB, count: 2, growth: 3, ..OPTIONS };
     let pool = pool(&bench, options);
     let mut random = Random(3);
