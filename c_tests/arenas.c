@@ -27,7 +27,7 @@ static genesis_arena *arena_of(int kind, int any_thread, size_t limit_bytes)
     memset(&options, 0, sizeof options);
     options.struct_size = sizeof options;
     options.memory = memory_of(kind, any_thread);
-    options.chunk_bytes = 64 * 1024;
+    options.chunk_bytes = (size_t)64 * 1024;
     options.limit_bytes = limit_bytes;
     genesis_arena *arena = NULL;
     CHECK_OK(genesis_arena_create(&options, &arena));
@@ -71,7 +71,7 @@ static void an_arena_is_reset(int kind)
     }
     const genesis_arena_stats stats = arena_stats_of(arena);
     CHECK(stats.resets == 4 && stats.chunks == 1 && stats.used_bytes == 0);
-    CHECK(stats.high_water_bytes >= 60 * 61 / 2 * 100 &&
+    CHECK(stats.high_water_bytes >= (uint64_t)60 * 61 / 2 * 100 &&
           stats.held_bytes >= stats.high_water_bytes);
     CHECK_OK(genesis_arena_trim(arena));
     CHECK(arena_stats_of(arena).held_bytes == 0);
@@ -204,7 +204,7 @@ static void tiers(int kind)
     options.memory = memory_of(kind, 1);
     options.tiers = sizes;
     options.tier_count = LENGTH(sizes);
-    options.arena_bytes = 64 * 1024;
+    options.arena_bytes = (size_t)64 * 1024;
     genesis_memory_manager *manager = NULL;
     CHECK_OK(genesis_memory_manager_create(&options, &manager));
     void *blocks[8];

@@ -45,12 +45,11 @@ int main(int count, char **arguments)
         genesis_tag_resume("tag");
     }
     /* This may not fail. */
-    if (count > 1 && strcmp(arguments[1], "to-disk") == 0) {
-        if (genesis_tag_pause_with("tag", GENESIS_BACKUP_DISK, 0) != GENESIS_STATUS_SUCCESS ||
-            genesis_tag_resume("tag") != GENESIS_STATUS_SUCCESS) {
-            printf("%s\n", genesis_last_error_message_get());
-            return 4;
-        }
+    if (count > 1 && strcmp(arguments[1], "to-disk") == 0 &&
+        (genesis_tag_pause_with("tag", GENESIS_BACKUP_DISK, 0) != GENESIS_STATUS_SUCCESS ||
+         genesis_tag_resume("tag") != GENESIS_STATUS_SUCCESS)) {
+        printf("%s\n", genesis_last_error_message_get());
+        return 4;
     }
     genesis_free(tagged, 0, 0, NULL);
     if (genesis_cache_empty(0) != GENESIS_STATUS_SUCCESS) {

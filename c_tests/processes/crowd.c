@@ -32,7 +32,7 @@ static void *work(void *argument)
 int main(int count, char **arguments)
 {
     CHECK(count == 2);
-    rounds = atoi(arguments[1]);
+    rounds = (int)strtol(arguments[1], NULL, 10);
     CHECK(rounds > 0);
     static pthread_t threads[THREADS];
     static size_t numbers[THREADS];

@@ -24,7 +24,7 @@ int main(int count, char **arguments)
     const uint64_t before = stats_of(0).driver_memory_calls;
     step();
     const uint64_t first = stats_of(0).driver_memory_calls;
-    for (int steps = atoi(arguments[1]); steps > 1; steps--) {
+    for (long steps = strtol(arguments[1], NULL, 10); steps > 1; steps--) {
         step();
     }
     const uint64_t last = stats_of(0).driver_memory_calls;
