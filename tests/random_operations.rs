@@ -4,8 +4,9 @@
 //! Three devices, six streams each, some of which end and come again. First one thread with streams
 //! that stand still until a random moment, where the oracle knows every figure exactly; then
 //! several threads on the same streams. Every live block is touched on its streams, and the
-//! machine's race detector judges each touch. At the end everything goes back and the machine must
-//! be empty.
+//! machine's race detector judges each touch. Each thread also has an arena and a pool of blocks of
+//! one size on each device, and pinned host memory that streams copy from. At the end everything goes
+//! back and the machine must be empty.
 //!
 //! What one thread does is a list of operations, drawn beforehand. Short lists are run as well, in
 //! which driver calls fail, or whose blocks have real bytes that are compared. A list that fails is

@@ -11,7 +11,7 @@ use genesis::config::PoolType;
 use shuttle::thread; // all threads of a model are one of the system's
 use simgpu::{Access, StoreKind, Work};
 
-use super::{EVERYBODYS, Live, Place, Worker};
+use super::{EVERYBODYS, Filled, Live, Place, Worker};
 use crate::CAPACITY_BYTES;
 use crate::operation::Way;
 
@@ -62,7 +62,7 @@ impl Worker {
                     mark: self.marks as u8,
                 };
                 self.touch(&live, place, Access::Write);
-                self.write_mark(&live);
+                self.write_mark(&live.filled());
                 self.live.push(live);
             }
             Err(error) if self.excuses(error.status) => {}
@@ -156,7 +156,7 @@ impl Worker {
         let Some(index) = self.pick(which) else { return };
         let live = self.live.swap_remove(index);
         if !live.is_paused {
-            self.check_mark(&live);
+            self.check_mark(&live.filled());
         }
         self.oracle.take_back(live.device as usize, live.address, live.requested_bytes);
         if live.is_paused {
@@ -210,7 +210,7 @@ impl Worker {
         if live.is_paused || self.is_captured(place) && !live.is_captured {
             return;
         }
-        self.check_mark(&live);
+        self.check_mark(&live.filled());
         let access = if live.is_read { Access::Read } else { Access::Write };
         self.touch(&live, place, access);
     }
@@ -224,28 +224,34 @@ impl Worker {
         self.rig.machine.touch(device, stream, work).unwrap();
     }
 
-    /// Writes some of the block's bytes, if there are bytes.
-    pub(super) fn write_mark(&self, live: &Live) {
-        for address in self.marked(live) {
-            // SAFETY: a live block's, which nobody else uses and which is not paused.
-            unsafe { (address as *mut u8).write(live.mark) };
+    /// Writes some of the bytes, if there are bytes.
+    pub(super) fn write_mark(&self, filled: &Filled) {
+        for address in self.marked(filled) {
+            // SAFETY: live memory of the worker's, which nobody else uses and which is not paused.
+            unsafe { (address as *mut u8).write(filled.mark) };
         }
     }
 
     /// Compares the same bytes.
-    pub(super) fn check_mark(&self, live: &Live) {
-        for address in self.marked(live) {
+    pub(super) fn check_mark(&self, filled: &Filled) {
+        for address in self.marked(filled) {
             // SAFETY: as above.
             let found = unsafe { (address as *const u8).read() };
-            assert_eq!(found, live.mark, "{address:#x} of {live:?}");
+            assert_eq!(found, filled.mark, "{address:#x} of {filled:x?}");
         }
     }
 
-    /// Where the block's mark is: each [`STRIDE_BYTES`], and in its last byte.
-    fn marked(&self, live: &Live) -> impl Iterator<Item = u64> + use<> {
+    /// Where the mark is: each [`STRIDE_BYTES`], and in the last byte.
+    fn marked(&self, &Filled { address, bytes, .. }: &Filled) -> impl Iterator<Item = u64> + use<> {
         let is_real = self.rig.machine.store() == StoreKind::RealBytes;
-        let bytes = if is_real { live.requested_bytes } else { 0 };
-        let last = bytes.checked_sub(1).map(|last| live.address + last);
-        (live.address..live.address + bytes).step_by(STRIDE_BYTES).chain(last)
+        let bytes = if is_real { bytes } else { 0 };
+        let last = bytes.checked_sub(1).map(|last| address + last);
+        (address..address + bytes).step_by(STRIDE_BYTES).chain(last)
+    }
+}
+
+impl Live {
+    pub(super) fn filled(&self) -> Filled {
+        Filled { address: self.address, bytes: self.requested_bytes, mark: self.mark }
     }
 }

@@ -122,6 +122,40 @@ pub enum Operation {
         stream: u64,
         bytes: u64,
     },
+    /// From the worker's arena of the device, or, without `bytes`, a block of its pool.
+    TakePart {
+        device: u32,
+        stream: u64,
+        bytes: Option<u64>,
+    },
+    /// A stream reads a part of the arena.
+    ReadPart {
+        which: u64,
+        device: u32,
+        stream: u64,
+    },
+    /// Frees a block of the pool.
+    FreePart {
+        which: u64,
+        device: u32,
+    },
+    ResetArena {
+        device: u32,
+        how: Reset,
+    },
+    /// Pinned host memory.
+    TakePinned {
+        bytes: u64,
+    },
+    /// A stream of device 0 copies from a block of pinned memory.
+    CopyPinned {
+        which: u64,
+        stream: u64,
+    },
+    FreePinned {
+        which: u64,
+    },
+    TrimPinned,
     /// From the `nth` such call on, one call or all of them fail.
     Fault {
         call: String,
@@ -181,6 +215,19 @@ pub enum GiveBack {
     Trim(u64),
 }
 
+/// What becomes of an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reset {
+    /// All is freed.
+    All,
+    /// Its position is remembered.
+    Mark,
+    /// What was handed out after that is freed.
+    ToMark,
+    /// What it does not need goes back to the heap.
+    Trim,
+}
+
 /// What else an operation may be drawn of.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extent {
@@ -191,7 +238,7 @@ pub struct Extent {
 }
 
 /// The driver calls that fail, and the codes with which they do.
-const FAULTY: [Call; 20] = [
+const FAULTY: [Call; 22] = [
     Call::MemoryInfo,
     Call::Allocate,
     Call::Free,
@@ -212,6 +259,8 @@ const FAULTY: [Call; 20] = [
     Call::Synchronize,
     Call::CopyToHost,
     Call::CopyToDevice,
+    Call::HostAllocate,
+    Call::HostFree,
 ];
 const CODES: [i32; 3] = [2, 4, 12_345];
 
@@ -246,7 +295,7 @@ impl Operation {
         let which = random.below(1 << 20);
         let (device, stream) = (random.below(DEVICES as u64) as u32, random.below(STREAMS));
         let own_stream = STREAMS - OWN_STREAMS + random.below(OWN_STREAMS);
-        match random.below(1024) {
+        match random.below(1120) {
             0..400 => {
                 let way = draw_way(random, extent);
                 let sparing = random.below(8) == 0;
@@ -296,6 +345,20 @@ impl Operation {
                 let bytes = (random.below(2) == 0).then(|| random.below(CAPACITY_BYTES));
                 Self::Squeeze { device, bytes }
             }
+            1024..1056 => {
+                let bytes = (random.below(2) == 0).then(|| draw_part_bytes(random));
+                Self::TakePart { device, stream, bytes }
+            }
+            1056..1066 => Self::ReadPart { which, device, stream },
+            1066..1080 => Self::FreePart { which, device },
+            1080..1088 => {
+                let how = [Reset::All, Reset::Mark, Reset::ToMark, Reset::Trim];
+                Self::ResetArena { device, how: how[random.below(how.len() as u64) as usize] }
+            }
+            1088..1100 => Self::TakePinned { bytes: 1 + draw_part_bytes(random) },
+            1100..1108 => Self::CopyPinned { which, stream },
+            1108..1119 => Self::FreePinned { which },
+            1119 => Self::TrimPinned,
             _ => Self::Touch { which },
         }
     }
@@ -324,6 +387,15 @@ fn draw_bytes(random: &mut Random) -> u64 {
         990..997 => 1 + random.below(100 * MIB),
         997..999 => 1 + random.below(CAPACITY_BYTES + 16 * MIB),
         _ => u64::MAX - random.below(1 << 47),
+    }
+}
+
+/// Mostly much less than a chunk of an arena, now and then more than one.
+fn draw_part_bytes(random: &mut Random) -> u64 {
+    match random.below(16) {
+        0 => random.below(2 * MIB),
+        1..6 => random.below(128 * KIB),
+        _ => random.below(8 * KIB),
     }
 }
 

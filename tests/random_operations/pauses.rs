@@ -66,7 +66,7 @@ impl Worker {
         live.is_paused = false;
         let live = *live;
         self.oracle.resume(live.device as usize, live.allocated_bytes);
-        if live.is_kept { self.check_mark(&live) } else { self.write_mark(&live) }
+        if live.is_kept { self.check_mark(&live.filled()) } else { self.write_mark(&live.filled()) }
     }
 
     /// Pauses a block, which it is if it has its memory to itself; others may.

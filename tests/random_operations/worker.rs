@@ -7,6 +7,10 @@ mod blocks;
 mod captures;
 #[path = "communication.rs"]
 mod communication;
+#[path = "host.rs"]
+mod host;
+#[path = "parts.rs"]
+mod parts;
 #[path = "pauses.rs"]
 mod pauses;
 #[path = "streams.rs"]
@@ -26,7 +30,9 @@ use crate::{DEVICES, operation};
 
 use captures::Captured;
 use communication::Book;
+use host::Pinned;
 use operation::{GiveBack, OWN_STREAMS, Operation, STREAMS};
+use parts::Parts;
 
 /// The streams that all workers use.
 const COMMON_STREAMS: [usize; (STREAMS - OWN_STREAMS) as usize] = [0, 0xA000, 0xB000, 0xC000];
@@ -70,6 +76,9 @@ pub struct Worker {
     communication_pool: PoolId,
     book: Arc<Book>,
     captured: Vec<Captured>,
+    /// Of each device, what is handed out in parts.
+    parts: Vec<Parts>,
+    pinned: Pinned,
     /// Pairs of devices of which the second has access to the first's memory.
     peers: Vec<(u32, u32)>,
     /// Blocks handed out so far: the next one's mark.
@@ -112,6 +121,14 @@ struct Live {
     mark: u8,
 }
 
+/// Memory that is filled with a mark, if it has bytes.
+#[derive(Clone, Copy, Debug)]
+struct Filled {
+    address: u64,
+    bytes: u64,
+    mark: u8,
+}
+
 impl Worker {
     pub fn new(rig: Rig, oracle: Arc<Oracle>, conduct: Conduct, clock: Arc<AtomicU64>) -> Self {
         let devices = 0..DEVICES as u32;
@@ -125,7 +142,6 @@ impl Worker {
         let worker = Self {
             events: devices.clone().map(event).collect(),
             own_streams: devices.map(|device| own(device).map(|made| made.unwrap())).collect(),
-            oracle,
             conduct,
             live: Vec::new(),
             last_freed: 0,
@@ -136,10 +152,15 @@ impl Worker {
             communication_pool: pool(80),
             book: Arc::default(),
             captured: (0..DEVICES).map(|_| Captured::default()).collect(),
+            parts: (0..DEVICES as u32)
+                .map(|device| Parts::new(&rig.heap, &oracle, device))
+                .collect(),
+            pinned: Pinned::new(&rig),
             peers: Vec::new(),
             marks: 0,
             meets_faults: false,
             clock,
+            oracle,
             rig,
         };
         for device in (0..DEVICES as u32).map(DeviceOrdinal) {
@@ -158,6 +179,8 @@ impl Worker {
     pub fn check(&self) {
         self.check_tag();
         self.check_registered();
+        self.check_parts();
+        self.check_pinned();
         if self.conduct.is_alone {
             self.oracle.compare(&self.rig);
             self.oracle.compare_peaks(&self.rig);
@@ -174,6 +197,8 @@ impl Worker {
         while !self.live.is_empty() {
             self.free(0, false);
         }
+        self.drop_parts();
+        self.drop_pinned();
         self.check();
         for device in (0..DEVICES as u32).map(DeviceOrdinal) {
             for pool in [self.pool, self.lending_pool, self.communication_pool] {
@@ -232,6 +257,18 @@ impl Worker {
             Operation::Preallocate { device, stream, bytes } => {
                 self.preallocate((device, stream), bytes);
             }
+            Operation::TakePart { device, stream, bytes } => {
+                self.take_part((device, stream), bytes);
+            }
+            Operation::ReadPart { which, device, stream } => {
+                self.read_part(which, (device, stream));
+            }
+            Operation::FreePart { which, device } => self.free_part(device, which),
+            Operation::ResetArena { device, how } => self.reset_arena(device, how),
+            Operation::TakePinned { bytes } => self.take_pinned(bytes),
+            Operation::CopyPinned { which, stream } => self.copy_pinned(which, stream),
+            Operation::FreePinned { which } => self.free_pinned(which),
+            Operation::TrimPinned => self.trim_pinned(),
             Operation::Fault { ref call, nth, forever, code } => {
                 self.fail(call, nth, forever, code);
             }
@@ -312,7 +349,9 @@ impl Worker {
             assert_eq!(status_of(heap.free(live.address + 1)), Status::ForeignPointer);
         }
         // Among others the address may be live again by now, and theirs.
-        if self.conduct.is_alone && self.live.iter().all(|live| live.address != self.last_freed) {
+        let is_live = self.live.iter().any(|live| live.address == self.last_freed)
+            || self.parts.iter().any(|parts| parts.has_taken(self.last_freed));
+        if self.conduct.is_alone && !is_live {
             match heap.free(self.last_freed) {
                 Ok(()) => assert_eq!(self.last_freed, 0),
                 Err(error) => assert!(
