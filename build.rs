@@ -52,7 +52,9 @@ const SOURCES: &[&str] = &[
 fn main() {
     println!("cargo:rerun-if-changed=cbindgen.toml");
     println!("cargo:rerun-if-changed=src");
+    println!("cargo:rerun-if-changed=packaging/wrapped");
     tell_where_std_function_is_known();
+    wrap_host_allocation();
     let root = env::var("CARGO_MANIFEST_DIR").expect("cargo names the package's folder");
     let root = Path::new(&root);
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml"))
@@ -72,6 +74,13 @@ fn main() {
     if fs::read(&path).ok().as_deref() != Some(&header) {
         // A read-only source tree has the header of its release.
         let _ = fs::write(&path, &header);
+    }
+}
+
+/// Links the shared library with what stands in for malloc and its like (`src/base/host_malloc.rs`).
+fn wrap_host_allocation() {
+    for name in include_str!("packaging/wrapped").lines() {
+        println!("cargo:rustc-link-arg-cdylib=-Wl,--wrap={name}");
     }
 }
 

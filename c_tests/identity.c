@@ -38,11 +38,11 @@ static void status_texts(void)
 {
     const char *unknown = genesis_status_text_get(-1);
     CHECK(strcmp(unknown, "unknown status") == 0);
-    CHECK(strcmp(genesis_status_text_get(GENESIS_STATUS_LIMIT_REACHED + 1), unknown) == 0);
+    CHECK(strcmp(genesis_status_text_get(GENESIS_STATUS_OUT_OF_HOST_MEMORY + 1), unknown) == 0);
     CHECK(strcmp(genesis_status_text_get(INT_MAX), unknown) == 0);
     CHECK(strcmp(genesis_status_text_get(GENESIS_STATUS_SUCCESS), "success") == 0);
     CHECK(strcmp(genesis_status_text_get(GENESIS_STATUS_OUT_OF_MEMORY), "out of memory") == 0);
-    for (int status = 0; status <= GENESIS_STATUS_BUSY; status++) {
+    for (int status = 0; status <= GENESIS_STATUS_OUT_OF_HOST_MEMORY; status++) {
         const char *text = genesis_status_text_get(status);
         CHECK(text[0] != '\0' && strcmp(text, unknown) != 0);
         for (int other = 0; other < status; other++) {

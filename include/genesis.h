@@ -41,7 +41,10 @@
  * and none throws, except that a PyTorch which calls genesis_malloc gets its own exceptions.
  * Pointers that are not live blocks (never allocated here, or freed before) are reported and
  * otherwise harmless. A wrong value in the environment fails every call with
- * GENESIS_STATUS_INVALID_CONFIGURATION and a line that names the valid ones.
+ * GENESIS_STATUS_INVALID_CONFIGURATION and a line that names the valid ones. If the host has no memory
+ * for the library's own tables, requests that are not served from the cache, and calls that make, start
+ * or write something, fail with GENESIS_STATUS_OUT_OF_HOST_MEMORY until there is some again; whatever
+ * gives memory back goes on being served.
  *
  * STABILITY. Status numbers and struct members are only ever added, at the end. Structs that may
  * grow begin with struct_size, which the caller sets.
@@ -107,6 +110,8 @@ typedef enum {
     GENESIS_STATUS_BUSY = 13,
     // A tag or a private pool has reached its limit; memory itself may not be short.
     GENESIS_STATUS_LIMIT_REACHED = 14,
+    // The host has no memory for the library's own tables; nothing was changed.
+    GENESIS_STATUS_OUT_OF_HOST_MEMORY = 15,
 } genesis_status;
 
 // How much the library says: the value of `GENESIS_LOG`.

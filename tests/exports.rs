@@ -208,6 +208,7 @@ fn numbers_of_statuses_never_change() {
         (12, "file cannot be written"),
         (13, "busy"),
         (14, "limit reached"),
+        (15, "out of host memory"),
     ];
     assert_eq!(published.len(), Status::ALL.len(), "add new statuses to this list");
     for (number, text) in published {

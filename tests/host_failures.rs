@@ -2,18 +2,23 @@
 //! for beside memory may fail with a status; memory is served all the same, and the program ends as
 //! it would.
 //!
-//! Not tried: the process's own memory running out. Rust's collections end the process then, so
-//! that nothing could be shown but that.
+//! And the host's own memory runs out, at every allocation in turn: then requests may fail too, with a
+//! status.
 
 #[path = "c_interface/programs.rs"]
 #[allow(dead_code)] // other tests use more of it
 mod programs;
+#[path = "support/tier.rs"]
+#[allow(dead_code)] // the same
+mod tier;
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
 
 use programs::Language::C99;
-use programs::{command, compile, compile_by, compiler, text};
+use programs::{command, compile, compile_by, compiler, run, text};
 
 /// What starts threads or opens files from the first use on.
 const SERVICES: [(&str, &str); 9] = [
@@ -27,6 +32,12 @@ const SERVICES: [(&str, &str); 9] = [
     ("GENESIS_TOP", "on"),
     ("GENESIS_SHARE", "host_failures"),
 ];
+
+const STRATEGIES: [&str; 6] = ["Elastic", "Caching", "Arena", "Round", "Exact", "Naive"];
+/// How many allocations fail in a row, and which part of the cases is run in full.
+const ROWS: [(&str, usize); 3] = [("1", 1), ("40", 7), ("all", 1)];
+/// The cases of a row are divided among so many processes, each of which has a time limit.
+const PARTS: usize = 4;
 
 #[test]
 fn threads_cannot_be_started() {
@@ -70,6 +81,58 @@ fn no_files_without_a_name() {
     let service = ("GENESIS_BACKUP_FOLDER", folder.to_str().unwrap());
     ends_well(command(&program).arg("to-disk").env("LD_PRELOAD", &library), service);
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "a file is left");
+}
+
+/// Allocations of the library alone, not those of the program and of the C library.
+#[test]
+fn every_allocation_of_host_memory_fails() {
+    let program = compile("failing", "host_failures/every_allocation.c", C99, true);
+    let mut cases = Vec::new();
+    for (strategy, name) in STRATEGIES.iter().enumerate() {
+        for (row, (failing, one_in)) in ROWS.iter().enumerate() {
+            let (step, parts) = tier::some_or_all((307, 1), (one_in * PARTS, PARTS));
+            let first = tier::some_or_all(1 + 20 * strategy + row, 1);
+            let firsts = (0..parts).map(|part| first + part * one_in);
+            cases.extend(firsts.map(|first| (*name, *failing, first, step, "off")));
+            // Where calls were made is looked up in all loaded objects, which takes 50 times as many
+            // allocations as all else.
+            let step = tier::some_or_all(40_009, 2003);
+            if tier::is_full() || strategy == 0 {
+                cases.push((*name, *failing, 1 + strategy + 6 * row, step, "native"));
+            }
+        }
+    }
+    in_parallel(&cases, |(strategy, failing, first, step, call_sites)| {
+        let (first, step) = (first.to_string(), step.to_string());
+        let folder = env!("CARGO_TARGET_TMPDIR");
+        let arguments = [folder, strategy, failing, &first, &step];
+        run(command(&program).args(arguments).env("GENESIS_CALL_SITES", call_sites));
+    });
+}
+
+#[test]
+fn addresses_of_the_process_are_limited() {
+    let program = compile("limited", "host_failures/limited_memory.c", C99, true);
+    in_parallel(&["Elastic", "Caching"], |strategy| {
+        let mut limited = command(&program);
+        limited.env("GENESIS_BACKEND", "sim").env("GENESIS_POOL_TYPE", strategy);
+        run(&mut limited);
+    });
+}
+
+/// Calls `body` for each case, on as many threads as there are processors.
+fn in_parallel<T: Copy + Sync>(cases: &[T], body: impl Fn(T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(case) = cases.get(next.fetch_add(1, Relaxed)) {
+            body(*case);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
 }
 
 /// The program, in a file of the test's own.

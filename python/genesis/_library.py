@@ -54,6 +54,10 @@ class LimitReachedError(OutOfMemoryError):
     """A tag or a private pool has reached its limit; memory itself may not be short."""
 
 
+class OutOfHostMemoryError(GenesisError, MemoryError):
+    """The host has no memory for the library's own tables; nothing was changed."""
+
+
 class BusyError(GenesisError):
     """The call would disturb another operation in progress; nothing was changed."""
 
@@ -71,6 +75,7 @@ _ERRORS = {
     6: ConfigurationError,
     13: BusyError,
     14: LimitReachedError,
+    15: OutOfHostMemoryError,
 }
 
 

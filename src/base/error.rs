@@ -45,11 +45,13 @@ pub enum Status {
     Busy = 13,
     /// A tag or a private pool has reached its limit; memory itself may not be short.
     LimitReached = 14,
+    /// The host has no memory for the library's own tables; nothing was changed.
+    OutOfHostMemory = 15,
 }
 
 impl Status {
     /// Every status, in the order of the numbers.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Success,
         Self::InvalidArgument,
         Self::OutOfMemory,
@@ -65,6 +67,7 @@ impl Status {
         Self::FileFailed,
         Self::Busy,
         Self::LimitReached,
+        Self::OutOfHostMemory,
     ];
 
     /// A short lower-case text, NUL-terminated for C.
@@ -85,6 +88,7 @@ impl Status {
             Self::FileFailed => c"file cannot be written",
             Self::Busy => c"busy",
             Self::LimitReached => c"limit reached",
+            Self::OutOfHostMemory => c"out of host memory",
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The foundation of every layer: units and sizes, identifiers, errors, ranked locks, blocking
-//! calls, nodes that are used again, threads by number, steps left out for tests and benches.
+//! calls, the host's own memory, nodes that are used again, threads by number, steps left out for
+//! tests and benches.
 //!
 //! Imports nothing of the project.
 
@@ -7,12 +8,15 @@ mod backup;
 pub mod blocking;
 pub mod error;
 mod gauge;
+mod host_malloc;
+pub mod host_memory;
 pub mod id;
 pub(crate) mod left_out;
 pub mod lock;
 pub(crate) mod nodes;
 mod padded;
 mod part_limit;
+mod reserve;
 mod shortage;
 pub mod size;
 pub(crate) mod sync;

@@ -16,7 +16,7 @@ use crate::observe::Action;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_range_push(name: *const c_char) -> Status {
     // SAFETY: the caller's contract.
-    boundary::status(|| annotate(Action::RangePush, Some(unsafe { text(name, "name") }?)))
+    boundary::demanding(|| annotate(Action::RangePush, Some(unsafe { text(name, "name") }?)))
 }
 
 /// Ends the innermost range of the calling thread.
@@ -32,5 +32,5 @@ pub extern "C" fn genesis_range_pop() -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_mark_add(name: *const c_char) -> Status {
     // SAFETY: the caller's contract.
-    boundary::status(|| annotate(Action::Mark, Some(unsafe { text(name, "name") }?)))
+    boundary::demanding(|| annotate(Action::Mark, Some(unsafe { text(name, "name") }?)))
 }

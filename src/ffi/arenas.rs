@@ -105,7 +105,7 @@ pub unsafe extern "C" fn genesis_arena_create(
         Ok(hand_out(ArenaHandle(Arena::new(source, options))))
     };
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(arena, create) })
+    boundary::demanding(|| unsafe { write_required(arena, create) })
 }
 
 /// Destroys `arena`, which may be NULL, and frees all its memory as genesis_arena_reset does.
@@ -272,5 +272,5 @@ pub unsafe extern "C" fn genesis_arena_buffer_create(
         Ok(DlpackBuffer::of_part(address, size as u64, memory, Box::new(Leased(lease))))
     };
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(buffer, create) })
+    boundary::demanding(|| unsafe { write_required(buffer, create) })
 }

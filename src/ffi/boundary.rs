@@ -5,9 +5,10 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, host_memory};
 use crate::config::LogLevel;
 use crate::instance;
+use crate::process::fork;
 
 /// The last failure of a thread.
 struct LastError {
@@ -26,6 +27,15 @@ pub(super) fn status(body: impl FnOnce() -> Result<()>) -> Status {
         Ok(()) => Status::Success,
         Err(error) => error.status,
     }
+}
+
+/// The same for a call that makes, starts or writes something: it is refused while the host's own
+/// memory is short.
+pub(super) fn demanding(body: impl FnOnce() -> Result<()>) -> Status {
+    status(|| {
+        host_memory::require()?;
+        body()
+    })
 }
 
 /// Runs `body`; an error or a panic becomes the thread's last error and is returned.
@@ -49,6 +59,10 @@ fn fail(error: Error) -> Error {
             last.message = to_c_string(&error.message);
         }
     });
+    // In a forked child the log's lock may be held for ever.
+    if error.status == Status::OutOfHostMemory && host_memory::is_news() && !fork::is_child() {
+        log(&error);
+    }
     error
 }
 
@@ -60,9 +74,13 @@ fn defect(payload: &(dyn Any + Send)) -> Error {
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message");
     let error = Error::new(Status::Internal, format!("internal error: {text}"));
-    // The log's receiver may panic as well.
-    let _ = catch_unwind(AssertUnwindSafe(|| instance::log().write(LogLevel::Error, &error)));
+    log(&error);
     error
+}
+
+fn log(error: &Error) {
+    // The log's receiver may panic as well.
+    let _ = catch_unwind(AssertUnwindSafe(|| instance::log().write(LogLevel::Error, error)));
 }
 
 /// The status of the thread's last error.

@@ -64,7 +64,7 @@ pub unsafe extern "C" fn genesis_out_of_memory_callback_add(
         Ok(asked.0)
     };
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(id, add) })
+    boundary::demanding(|| unsafe { write_required(id, add) })
 }
 
 /// Removes a callback by its number. A call of it that runs on another thread finishes.

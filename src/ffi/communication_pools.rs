@@ -130,7 +130,7 @@ pub unsafe extern "C" fn genesis_private_pool_communication_create(
     pool: PoolId,
     registrar: *const PoolRegistrar,
 ) -> Status {
-    boundary::status(|| {
+    boundary::demanding(|| {
         // SAFETY: null, or a registrar, by the caller's contract.
         let registrar = match unsafe { registrar.as_ref() } {
             Some(&PoolRegistrar { user_data, map: Some(map), unmap: Some(unmap) }) => {

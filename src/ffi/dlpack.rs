@@ -280,7 +280,7 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_create(
         Ok(DlpackBuffer { address, bytes, device, owner: Owner::Heap }.hand_out())
     };
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(buffer, create) })
+    boundary::demanding(|| unsafe { write_required(buffer, create) })
 }
 
 /// `genesis_block_import`, as a buffer: its last user closes the block.
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn genesis_dlpack_buffer_import(
         Ok(DlpackBuffer { address, bytes, device, owner: Owner::Imported }.hand_out())
     };
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(buffer, create) })
+    boundary::demanding(|| unsafe { write_required(buffer, create) })
 }
 
 /// Returns the address of the memory of `buffer`; NULL for NULL and for a buffer of 0 bytes.
@@ -407,7 +407,7 @@ pub unsafe extern "C" fn genesis_dlpack_tensor_create(
         })
     };
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(tensor, create) })
+    boundary::demanding(|| unsafe { write_required(tensor, create) })
 }
 
 /// The destructor for a Python capsule with a tensor made here, under DLPack's name for it. It

@@ -108,7 +108,7 @@ pub unsafe extern "C" fn genesis_fixed_pool_create(
         Ok(hand_out(FixedPoolHandle(FixedPool::new(source, options)?)))
     };
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(pool, create) })
+    boundary::demanding(|| unsafe { write_required(pool, create) })
 }
 
 /// Destroys `pool`, which may be NULL, and frees all its memory; queued work may still use it.
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn genesis_fixed_pool_buffer_create(
         Ok(DlpackBuffer::of_part(address, bytes, *pool.0.source(), Box::new(pool)))
     };
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(buffer, create) })
+    boundary::demanding(|| unsafe { write_required(buffer, create) })
 }
 
 /// A number of blocks.

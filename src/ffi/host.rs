@@ -78,7 +78,7 @@ pub extern "C" fn genesis_host_preallocate(
     bytes: usize,
     in_background: c_int,
 ) -> Status {
-    boundary::status(|| {
+    boundary::demanding(|| {
         let (kind, bytes) = (host_kind(kind)?, bytes as u64);
         if in_background == 0 {
             host::preallocate(bytes, kind)
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn genesis_dlpack_host_buffer_create(
         Ok(DlpackBuffer::of_host(address, bytes))
     };
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(buffer, create) })
+    boundary::demanding(|| unsafe { write_required(buffer, create) })
 }
 
 /// Returns all cached host memory of `kind` to the system.

@@ -52,7 +52,7 @@ pub unsafe extern "C" fn genesis_live_blocks_visit(
     visit: genesis_live_block_visitor,
     user_data: *mut c_void,
 ) -> Status {
-    boundary::status(|| {
+    boundary::demanding(|| {
         let visit = visit.ok_or(Error::invalid_argument("the visitor is null"))?;
         let heap = instance::heap()?;
         let device = match device {

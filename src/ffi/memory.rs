@@ -86,7 +86,7 @@ pub extern "C" fn genesis_memory_preallocate(
     bytes: usize,
     stream: genesis_stream,
 ) -> Status {
-    boundary::status(|| {
+    boundary::demanding(|| {
         let heap = instance::heap()?;
         heap.preallocate(ordinal(device)?, stream_handle(stream), bytes as u64)
     })
@@ -110,7 +110,7 @@ pub extern "C" fn genesis_plan_wait() -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_plan_write(path: *const c_char) -> Status {
     // SAFETY: the caller's contract.
-    boundary::status(|| plan::write(unsafe { text(path, "path") }?))
+    boundary::demanding(|| plan::write(unsafe { text(path, "path") }?))
 }
 
 /// Limits the memory that `device` keeps cached to `bytes`, and releases what is above the limit.

@@ -119,7 +119,7 @@ pub unsafe extern "C" fn genesis_memory_manager_create(
         Ok(hand_out(MemoryManagerHandle(Tiers::new(source, &tiers, arena_bytes, threads)?)))
     };
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(manager, create) })
+    boundary::demanding(|| unsafe { write_required(manager, create) })
 }
 
 /// Destroys `manager`, which may be NULL, and frees all its memory; queued work may still use it.
@@ -294,5 +294,5 @@ pub unsafe extern "C" fn genesis_memory_manager_buffer_create(
         Ok(DlpackBuffer::of_part(address, bytes, *manager.0.source(), Box::new(manager)))
     };
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(buffer, create) })
+    boundary::demanding(|| unsafe { write_required(buffer, create) })
 }

@@ -191,7 +191,7 @@ pub unsafe extern "C" fn genesis_private_pool_create(
     keeps_whole: c_int,
     source: *const PoolSource,
 ) -> Status {
-    boundary::status(|| {
+    boundary::demanding(|| {
         // SAFETY: null, or a source, by the caller's contract.
         let source = match unsafe { source.as_ref() } {
             Some(source) => Some(functions(device, source)?),
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn genesis_private_pool_create(
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_private_pool_arena_create(device: c_int, pool: PoolId) -> Status {
     let options = PoolOptions { has_arenas: true, ..PoolOptions::default() };
-    boundary::status(|| instance::heap()?.create_pool(ordinal(device)?, pool.into(), options))
+    boundary::demanding(|| instance::heap()?.create_pool(ordinal(device)?, pool.into(), options))
 }
 
 fn functions(device: c_int, source: &PoolSource) -> Result<Arc<dyn SegmentSource>> {
@@ -228,7 +228,7 @@ fn functions(device: c_int, source: &PoolSource) -> Result<Arc<dyn SegmentSource
 /// of this one, on the same stream, rather than fail.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_private_pool_hold(device: c_int, pool: PoolId, lends: c_int) -> Status {
-    boundary::status(|| instance::heap()?.hold_pool(ordinal(device)?, pool.into(), lends != 0))
+    boundary::demanding(|| instance::heap()?.hold_pool(ordinal(device)?, pool.into(), lends != 0))
 }
 
 /// Ends one use of a private pool. The last returns the pool's free memory to the driver, which may
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn genesis_private_pool_uses_get(
 /// Returns `GENESIS_STATUS_INVALID_ARGUMENT` if the pool is begun already, by any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_private_pool_begin(device: c_int, pool: PoolId) -> Status {
-    boundary::status(|| instance::heap()?.begin_pool_of_thread(ordinal(device)?, pool.into()))
+    boundary::demanding(|| instance::heap()?.begin_pool_of_thread(ordinal(device)?, pool.into()))
 }
 
 /// Ends `genesis_private_pool_begin`, in any thread. The pool keeps its memory until its last use
@@ -340,7 +340,7 @@ pub unsafe extern "C" fn genesis_private_pool_blocks_get(
         Ok(total)
     };
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(count, get) })
+    boundary::demanding(|| unsafe { write_required(count, get) })
 }
 
 /// Makes free memory of a private pool live at the addresses of `blocks`, with their sizes and for
@@ -363,7 +363,7 @@ pub unsafe extern "C" fn genesis_private_pool_blocks_place(
     blocks: *const PoolBlock,
     count: usize,
 ) -> Status {
-    boundary::status(|| {
+    boundary::demanding(|| {
         check_array(blocks, count)?;
         let blocks = match count {
             0 => &[],

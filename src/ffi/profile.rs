@@ -13,7 +13,7 @@ use crate::instance::{self, profile};
 /// Returns `GENESIS_STATUS_INVALID_ARGUMENT` while a profile is being made.
 #[unsafe(no_mangle)]
 pub extern "C" fn genesis_profile_start() -> Status {
-    boundary::status(|| profile::start(instance::heap()?))
+    boundary::demanding(|| profile::start(instance::heap()?))
 }
 
 /// Ends the profile, which can still be written. Returns `GENESIS_STATUS_INVALID_ARGUMENT` if none
@@ -36,7 +36,7 @@ pub extern "C" fn genesis_profile_stop() -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_profile_write(path: *const c_char) -> Status {
     // SAFETY: the caller's contract.
-    boundary::status(|| profile::write_profile(unsafe { text(path, "path") }?))
+    boundary::demanding(|| profile::write_profile(unsafe { text(path, "path") }?))
 }
 
 /// Writes the present memory of every device to the file at `path` in PyTorch's form, for
@@ -50,5 +50,5 @@ pub unsafe extern "C" fn genesis_profile_write(path: *const c_char) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_snapshot_write(path: *const c_char) -> Status {
     // SAFETY: the caller's contract.
-    boundary::status(|| profile::write_snapshot(unsafe { text(path, "path") }?))
+    boundary::demanding(|| profile::write_snapshot(unsafe { text(path, "path") }?))
 }

@@ -47,7 +47,7 @@ pub unsafe extern "C" fn genesis_block_export(
 ) -> Status {
     let export = || Ok(BlockHandle { bytes: sharing::export(ptr as u64)?.encode() });
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(handle, export) })
+    boundary::demanding(|| unsafe { write_required(handle, export) })
 }
 
 /// Maps the block that `handle` names for `device` (-1: the ordinal it has in the exporting process;
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn genesis_block_import(
     ptr: *mut *mut c_void,
     size: *mut usize,
 ) -> Status {
-    boundary::status(|| {
+    boundary::demanding(|| {
         // SAFETY: the caller's contract.
         unsafe {
             let mut bytes = 0;

@@ -50,7 +50,7 @@ pub type genesis_tag_visitor =
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_tag_push(tag: *const c_char) -> Status {
     // SAFETY: the caller's contract.
-    boundary::status(|| instance::heap()?.begin_tag(unsafe { text(tag, "tag")? }))
+    boundary::demanding(|| instance::heap()?.begin_tag(unsafe { text(tag, "tag")? }))
 }
 
 /// The same for allocations of which `backup`, a `genesis_backup`, says what is kept while they are
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn genesis_tag_push(tag: *const c_char) -> Status {
 /// `tag` is NULL, which is an error, or a NUL-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_tag_push_with(tag: *const c_char, backup: c_int) -> Status {
-    boundary::status(|| {
+    boundary::demanding(|| {
         // SAFETY: the caller's contract.
         instance::heap()?.begin_tag_with(unsafe { text(tag, "tag")? }, backup_of(backup)?)
     })
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn genesis_tags_visit(
     visit: genesis_tag_visitor,
     user_data: *mut c_void,
 ) -> Status {
-    boundary::status(|| {
+    boundary::demanding(|| {
         let visit = visit.ok_or(Error::invalid_argument("the visitor is null"))?;
         for usage in tag_usage(device)? {
             let tag = boundary::to_c_string(&usage.name);
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn genesis_private_pool_tag_set(
     tag: *const c_char,
     backup: c_int,
 ) -> Status {
-    boundary::status(|| {
+    boundary::demanding(|| {
         let (device, backup) = (ordinal(device)?, backup_of(backup)?);
         // SAFETY: the caller's contract.
         let tag = unsafe { text(tag, "tag")? };

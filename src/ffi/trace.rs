@@ -17,7 +17,7 @@ use crate::instance::{self, forecast, recording};
 /// `path` is NULL, which is an error, or a NUL-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_trace_start(path: *const c_char) -> Status {
-    boundary::status(|| {
+    boundary::demanding(|| {
         // SAFETY: the caller's contract.
         let path = unsafe { boundary::text(path, "path") }?;
         recording::start(path, &instance::heap()?.settings(), instance::log())

@@ -18,7 +18,7 @@ use crate::base::lock::Lock;
 use crate::base::size::Bytes;
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use crate::base::{Error, Result, Status, StreamHandle};
+use crate::base::{Error, Result, Status, StreamHandle, host_memory};
 use crate::config::{LogLevel, PoolType, Settings, dmem_limit_bytes};
 use crate::driver::Device;
 use crate::driver::guarded::Guarded;
@@ -188,6 +188,7 @@ impl<'a> DeviceHeap<'a> {
 
     #[cold]
     fn add_lane(self, key: LaneKey, stream: StreamHandle) -> Result<(&'a Lane, LaneGuard<'a>)> {
+        host_memory::require()?;
         let context =
             if stream.is_default() { OWN_CONTEXT } else { self.contexts.of_stream(stream)? };
         let owner = Owner { key, name: StreamName::of(stream), context };

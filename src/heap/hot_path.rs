@@ -141,7 +141,7 @@ impl Heap {
 
     /// Frees the block at `address`, without the extras of `heeded`.
     #[inline]
-    fn free_block(&self, address: u64) -> Result<()> {
+    pub(super) fn free_block(&self, address: u64) -> Result<()> {
         match self.find(address) {
             Some((lane, slot)) => self.free_found(lane, slot, address),
             None => Err(self.not_live(address)),
@@ -315,7 +315,7 @@ impl DeviceHeap<'_> {
             };
             let address = lane.hand_out(&mut state, slot, requested_bytes);
             if self.heap.has_extras() {
-                return Ok(self.allocated_with_extras(lane, state, slot, stream.handle));
+                return self.allocated_with_extras(lane, state, slot, stream.handle);
             }
             self.heap.let_go(lane, state);
             return Ok(address);

@@ -16,7 +16,7 @@
 
 use super::lane::{Lane, LaneGuard, NO_REQUEST};
 use super::state::{Climb, Pressure, Rung};
-use crate::base::{Result, blocking};
+use crate::base::{Result, blocking, host_memory};
 use crate::driver::{self, Call, Code, DriverError, Event};
 use crate::observe::Tallies;
 use crate::order::Step;
@@ -45,6 +45,8 @@ impl Climb<'_> {
     }
 
     fn climb(&self) -> Result<u64> {
+        // Whatever serves it needs tables.
+        host_memory::require()?;
         let rungs: [fn(&Self) -> Rung; 7] = [
             Self::without_pressure,
             Self::after_draining_quarantine,

@@ -2,6 +2,7 @@
 //! which slow-path flags operations test, and how streams are told apart.
 
 use super::choice::Choice;
+use crate::base::host_memory;
 use crate::base::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU64,
     Ordering::{Relaxed, SeqCst},
@@ -22,6 +23,8 @@ pub(super) const LISTENING: u8 = 8;
 pub(super) const TAGGED: u8 = 16;
 /// Slow-path flag: a block was shared with another process.
 pub(super) const SHARING: u8 = 32;
+/// Slow-path flag: the host's own memory was short.
+pub(super) const HOST_SHORT: u8 = 64;
 
 /// Which streams are told apart by the driver's numbers: none, …
 const NO_STREAMS: u8 = 0;
@@ -78,7 +81,7 @@ impl Policy {
         let bit = |is_set, bit| if is_set { bit } else { 0 };
         let heeded = bit(aging, AGING) | bit(timing, TIMING);
         let heeded = heeded | bit(settings.debug.is_any(), DEBUGGING);
-        let keep_seen = |before: u8| Some(heeded | before & (TAGGED | SHARING));
+        let keep_seen = |before: u8| Some(heeded | before & (TAGGED | SHARING | HOST_SHORT));
         let _ = self.heeded.fetch_update(Relaxed, Relaxed, keep_seen);
         let identified = match settings.stream_ids {
             _ if !self.has_numbers.load(Relaxed) => NO_STREAMS,
@@ -138,6 +141,20 @@ impl Policy {
     /// From now on operations look for blocks that are shared.
     pub(super) fn heed_sharing(&self) {
         self.heeded.fetch_or(SHARING, SeqCst);
+    }
+
+    /// From now on operations look at what is left of the host's own memory.
+    pub(super) fn heed_host_memory(&self) {
+        self.heeded.fetch_or(HOST_SHORT, SeqCst);
+    }
+
+    /// Ends that if the host's own memory is not short any more.
+    pub(super) fn ignore_host_memory(&self) {
+        self.heeded.fetch_and(!HOST_SHORT, SeqCst);
+        // It may have become short meanwhile.
+        if host_memory::is_short() {
+            self.heed_host_memory();
+        }
     }
 
     /// Returns true if debugging is on, so that call sites and times of blocks are noted, or more.

@@ -28,7 +28,7 @@ use std::sync::atomic::{
 use once_cell::sync::OnceCell;
 
 use super::{log, settings_of_process};
-use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
+use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle, host_memory};
 use crate::config::{DebugModes, HostKind, LogLevel, Settings};
 use crate::driver::host::{Gate, HostMemory};
 use crate::driver::{self, Backend, Platform};
@@ -99,15 +99,18 @@ impl Heaps {
     /// The heap of `kind`, made if necessary. If it cannot be made, the error stays.
     #[inline]
     fn heap(&'static self, kind: HostKind) -> Result<&'static Heap> {
-        let heap = self.heaps[kind as usize].get();
-        let heap = heap.unwrap_or_else(|| self.make_once(kind));
+        let heap = match self.heaps[kind as usize].get() {
+            Some(heap) => heap,
+            None => self.make_once(kind)?,
+        };
         heap.as_ref().map_err(Clone::clone)
     }
 
     /// Messages are written before other threads can wait for the heap, because their receiver may
     /// call the library.
     #[cold]
-    fn make_once(&'static self, kind: HostKind) -> &'static Result<Heap> {
+    fn make_once(&'static self, kind: HostKind) -> Result<&'static Result<Heap>> {
+        host_memory::require()?;
         let memory = match kind {
             HostKind::Pageable => Ok(Arc::new(HostMemory::pageable())),
             HostKind::Pinned => pinned(),
@@ -120,14 +123,14 @@ impl Heaps {
         if let (Err(error), true) = (settings, is_new) {
             log().write(LogLevel::Error, error);
         }
-        self.heaps[kind as usize].get_or_init(|| {
+        Ok(self.heaps[kind as usize].get_or_init(|| {
             let settings = settings.as_ref().map_err(Clone::clone)?;
             let memory = memory?;
             if kind == HostKind::Pinned {
                 let _ = self.pinned.set(Arc::clone(&memory));
             }
             Ok(self.make(kind, memory, settings))
-        })
+        }))
     }
 
     /// The heap that has, or had, a block at `address`.
@@ -210,6 +213,14 @@ fn error_of_kind(kind: HostKind, mut error: Error) -> Error {
 #[inline]
 pub(crate) fn heap(kind: HostKind) -> Result<&'static Heap> {
     heaps().heap(kind)
+}
+
+/// The host's own memory is short: see [`Heap::heed_host_memory`].
+pub(super) fn heed_host_memory() {
+    let heaps = latest().into_iter().flat_map(|heaps| &heaps.heaps);
+    for heap in heaps.filter_map(|heap| heap.get()?.as_ref().ok()) {
+        heap.heed_host_memory();
+    }
 }
 
 /// Allocates `bytes` of `kind`.

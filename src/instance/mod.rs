@@ -49,8 +49,8 @@ use std::sync::Arc;
 pub(crate) use annotations::annotate;
 use once_cell::sync::{Lazy, OnceCell};
 
-use crate::base::Result;
 use crate::base::lock::{Lock, rank};
+use crate::base::{Result, host_memory};
 use crate::config::{self, LogLevel, Settings};
 use crate::heap::{Heap, Surroundings};
 use crate::observe::{EventStream, Log};
@@ -78,6 +78,10 @@ fn heap_slow() -> Result<&'static Heap> {
     fork::refuse_child()?;
     // Before the heap is begun: a child forked while it is being made would wait for ever.
     fork::watch();
+    if HEAP.get().is_none() {
+        // An error would stay.
+        host_memory::require()?;
+    }
     let mut messages = Vec::new();
     let mut is_new = false;
     let heap = HEAP.get_or_init(|| {
@@ -95,6 +99,14 @@ fn heap_slow() -> Result<&'static Heap> {
         LOG.write(level, &message);
     }
     heap.as_ref().map_err(Clone::clone)
+}
+
+/// The host's own memory is short: see [`Heap::heed_host_memory`].
+fn heed_host_memory() {
+    if let Some(Ok(heap)) = HEAP.get() {
+        heap.heed_host_memory();
+    }
+    host::heed_host_memory();
 }
 
 /// The heap if it has been made; otherwise nothing was allocated.
@@ -162,6 +174,7 @@ fn settings() -> Result<(Settings, Vec<String>)> {
 /// Makes the heap; appends messages about it to `messages`.
 fn make(messages: &mut Vec<(LogLevel, String)>) -> Result<Heap> {
     keep_panics_quiet();
+    host_memory::on_refusal(heed_host_memory);
     LOG.set_level(Settings::log_level_from_environment());
     let made = settings().and_then(|(settings, warnings)| {
         LOG.set_level(settings.log);

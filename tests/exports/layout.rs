@@ -274,6 +274,7 @@ fn enumerations() -> Vec<(&'static str, Facts)> {
             FileFailed = "GENESIS_STATUS_FILE_FAILED",
             Busy = "GENESIS_STATUS_BUSY",
             LimitReached = "GENESIS_STATUS_LIMIT_REACHED",
+            OutOfHostMemory = "GENESIS_STATUS_OUT_OF_HOST_MEMORY",
         }),
         enumeration!("genesis_log_level", LogLevel {
             Off = "GENESIS_LOG_LEVEL_OFF",

@@ -27,6 +27,8 @@ const DOUBLE_FREE: c_int = 5;
 const OUT_OF_MEMORY: c_int = 2;
 /// `GENESIS_STATUS_LIMIT_REACHED`.
 const LIMIT_REACHED: c_int = 14;
+/// `GENESIS_STATUS_OUT_OF_HOST_MEMORY`, for which CUDA has no error of its own either.
+const OUT_OF_HOST_MEMORY: c_int = 15;
 /// `GENESIS_STATUS_SUCCESS`.
 const SUCCESS: c_int = 0;
 
@@ -187,7 +189,7 @@ impl Genesis {
         unsafe {
             match (self.malloc)(bytes, device, stream) {
                 0 => match (self.last_error)() {
-                    OUT_OF_MEMORY | LIMIT_REACHED => Err(Refusal::OutOfMemory),
+                    OUT_OF_MEMORY | LIMIT_REACHED | OUT_OF_HOST_MEMORY => Err(Refusal::OutOfMemory),
                     _ => Err(Refusal::Other),
                 },
                 address => Ok(address),

@@ -25,7 +25,7 @@ pub unsafe extern "C" fn genesis_torch_history_start(
     call_sites: *const c_char,
     clears: c_int,
 ) -> Status {
-    boundary::status(|| {
+    boundary::demanding(|| {
         let stacks = match stacks {
             0 => Stacks::Off,
             1 => Stacks::Allocations,
@@ -59,7 +59,7 @@ pub extern "C" fn genesis_torch_history_stop() -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn genesis_torch_history_write(path: *const c_char) -> Status {
     // SAFETY: the caller's contract.
-    boundary::status(|| history::write(unsafe { text(path, "path") }?))
+    boundary::demanding(|| history::write(unsafe { text(path, "path") }?))
 }
 
 /// Has the history note `metadata`, "" for none, at all later calls of this thread.

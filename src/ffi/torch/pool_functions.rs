@@ -77,7 +77,7 @@ pub unsafe extern "C" fn genesis_torch_pool_function_get(
         Ok(FUNCTIONS[number] as *mut c_void)
     };
     // SAFETY: the caller's contract.
-    boundary::status(|| unsafe { write_required(function, get) })
+    boundary::demanding(|| unsafe { write_required(function, get) })
 }
 
 /// Takes the pool's function back: another pool may have it. Nobody may call it any more.

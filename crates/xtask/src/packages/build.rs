@@ -25,6 +25,8 @@ use crate::libraries::{self, Profile};
 
 /// The functions of the library, with the versions that brought them.
 const MAP: &str = "packaging/libgenesis.map";
+/// The functions of the host that the library has something to stand in for, as in `build.rs`.
+const WRAPPED: &str = include_str!("../../../../packaging/wrapped");
 /// What the static library leaves to the system, in the linker's order.
 pub(super) const SYSTEM_LIBRARIES: [&str; 6] = ["gcc_s", "util", "rt", "pthread", "m", "dl"];
 
@@ -152,6 +154,7 @@ fn object(profile: Profile) -> Result<PathBuf, String> {
     let names = exported()?;
     let mut join = Step::new("ld", &["-r", "--gc-sections", "--force-group-allocation"]);
     join.extend(names.iter().map(|name| format!("--undefined={name}")));
+    join.extend(WRAPPED.lines().map(|name| format!("--wrap={name}")));
     join.extend(["--output".as_ref(), whole.as_path()]);
     join.extend([profile.folder().join("libgenesis_static.a")]);
     output(&join)?;
