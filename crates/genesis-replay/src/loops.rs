@@ -82,12 +82,13 @@ impl Place {
             0 | 1 => 0,
             _ => (at * (others - 1) + (count - 1) / 2) / (count - 1),
         };
+        let counts = self.counts_in(other);
         let pair = move |(at, call): (usize, &usize)| {
-            let Some(counts) = self.counts_in(other) else {
+            let Some(counts) = &counts else {
                 return (*call, other.calls[spread(at, self.calls.len(), other.calls.len())]);
             };
             let (mut there, mut unit) = (0, 1);
-            for ((level, each), others) in self.loops.iter().enumerate().zip(&counts).rev() {
+            for ((level, each), others) in self.loops.iter().enumerate().zip(counts).rev() {
                 there += spread(self.iteration(at, level), each.count, *others) * unit;
                 unit *= others;
             }
