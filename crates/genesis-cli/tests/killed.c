@@ -13,12 +13,14 @@
 
 static atomic_long changes;
 
-static int is_ours(const char *path) {
+static int is_ours(const char *path)
+{
     const char *folder = getenv("KILL_FOLDER");
     return folder && strncmp(path, folder, strlen(folder)) == 0;
 }
 
-static int is_our_file(int file) {
+static int is_our_file(int file)
+{
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     long length = readlink(link, path, sizeof path - 1);
@@ -27,31 +29,42 @@ static int is_our_file(int file) {
 }
 
 /* Whether this change is the one to die in. */
-static int is_last(void) {
+static int is_last(void)
+{
     const char *at = getenv("KILL_AT");
     return at && atomic_fetch_add(&changes, 1) + 1 == atol(at);
 }
 
-static void end(void) {
+static void end(void)
+{
     syscall(SYS_openat, AT_FDCWD, getenv("KILL_TOLD"), O_CREAT | O_WRONLY, 0600);
     kill(getpid(), SIGKILL);
-    for (;;) pause();
+    for (;;) {
+        pause();
+    }
 }
 
-ssize_t write(int file, const void *bytes, size_t count) {
+ssize_t write(int file, const void *bytes, size_t count)
+{
     if (is_our_file(file) && is_last()) {
-        if (getenv("KILL_HALF")) syscall(SYS_write, file, bytes, count / 2);
+        if (getenv("KILL_HALF")) {
+            syscall(SYS_write, file, bytes, count / 2);
+        }
         end();
     }
     return syscall(SYS_write, file, bytes, count);
 }
 
-static int opened(const char *path, int flags, int mode) {
-    if (flags & (O_CREAT | O_TRUNC) && is_ours(path) && is_last()) end();
+static int opened(const char *path, int flags, int mode)
+{
+    if (flags & (O_CREAT | O_TRUNC) && is_ours(path) && is_last()) {
+        end();
+    }
     return syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
-int open(const char *path, int flags, ...) {
+int open(const char *path, int flags, ...)
+{
     va_list rest;
     va_start(rest, flags);
     int mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, int) : 0;
@@ -59,7 +72,8 @@ int open(const char *path, int flags, ...) {
     return opened(path, flags, mode);
 }
 
-int open64(const char *path, int flags, ...) {
+int open64(const char *path, int flags, ...)
+{
     va_list rest;
     va_start(rest, flags);
     int mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, int) : 0;
@@ -67,17 +81,26 @@ int open64(const char *path, int flags, ...) {
     return opened(path, flags | O_LARGEFILE, mode);
 }
 
-int rename(const char *from, const char *to) {
-    if (is_ours(to) && is_last()) end();
+int rename(const char *from, const char *to)
+{
+    if (is_ours(to) && is_last()) {
+        end();
+    }
     return syscall(SYS_rename, from, to);
 }
 
-int unlink(const char *path) {
-    if (is_ours(path) && is_last()) end();
+int unlink(const char *path)
+{
+    if (is_ours(path) && is_last()) {
+        end();
+    }
     return syscall(SYS_unlink, path);
 }
 
-int ftruncate64(int file, off64_t length) {
-    if (is_our_file(file) && is_last()) end();
+int ftruncate64(int file, off64_t length)
+{
+    if (is_our_file(file) && is_last()) {
+        end();
+    }
     return syscall(SYS_ftruncate, file, length);
 }
