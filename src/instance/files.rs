@@ -1,10 +1,12 @@
 //! The files that options name: each of a program's processes has one of its own, which is whole
 //! whenever somebody reads it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::config::Settings;
 use crate::process;
@@ -14,6 +16,8 @@ pub(super) const RANK: &str = "%r";
 
 /// Parts of a file's ending, before its last.
 const INNER_ENDINGS: [&str; 2] = [".gtr", ".trace"];
+/// A file that is being written is written to more often.
+const LEFT_AFTER: Duration = Duration::from_secs(60);
 /// The permissions of files that are for all whom the process's umask lets read them.
 pub(super) const FOR_ALL: u32 = 0o666;
 
@@ -64,6 +68,28 @@ pub(super) fn replace(
     written.inspect_err(|_| drop(fs::remove_file(&beside)))
 }
 
+/// Removes what killed processes have left of a [`replace`] of `path`: the files of numbers that no
+/// process has, and that nobody has written to for [`LEFT_AFTER`]. In another container, processes
+/// have other numbers.
+pub(super) fn remove_left(path: &Path) {
+    let Some(name) = path.file_name().and_then(OsStr::to_str) else { return };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let Ok(files) = fs::read_dir(folder.unwrap_or(Path::new("."))) else { return };
+    for file in files.flatten() {
+        let other = file.file_name();
+        let number = other.to_str().and_then(|other| other.strip_prefix(name)?.strip_prefix('.'));
+        let Some(number) = number.and_then(|number| number.strip_suffix('~')?.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        let written = file.metadata().and_then(|metadata| metadata.modified());
+        let is_old = written.is_ok_and(|at| at.elapsed().is_ok_and(|since| since > LEFT_AFTER));
+        if is_old && !Path::new(&format!("/proc/{number}")).exists() {
+            let _ = fs::remove_file(file.path());
+        }
+    }
+}
+
 /// Makes a new file: in a folder that others may write to, an existing one may be theirs. A file
 /// left by a dead process with our number is removed once.
 fn create(path: &Path, mode: u32) -> io::Result<File> {
@@ -105,6 +131,29 @@ mod tests {
         assert_eq!(own("run.json", &third), "run-rank3.json");
         assert_eq!(own("%r/run.json", &third), "3/run.json");
         assert_eq!(own("/dev/null", &third), "/dev/null");
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_removed() {
+        let folder = std::env::temp_dir().join(format!("genesis-left-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let long_ago = std::time::SystemTime::now() - 2 * LEFT_AFTER;
+        let make = |name: &str, is_old: bool| {
+            let file = File::create(folder.join(name)).unwrap();
+            if is_old {
+                file.set_modified(long_ago).unwrap();
+            }
+        };
+        // No process has a number beyond 2^22.
+        let ours = format!("run.json.{}~", std::process::id());
+        let stays = ["run.json", "run.json.8000001~", "run.json.x~", "other.json.8000000~", &ours];
+        make("run.json.8000000~", true);
+        stays.iter().for_each(|name| make(name, *name != "run.json.8000001~"));
+        remove_left(&folder.join("run.json"));
+        for name in stays {
+            fs::remove_file(folder.join(name)).unwrap();
+        }
+        fs::remove_dir(&folder).unwrap();
     }
 
     #[test]

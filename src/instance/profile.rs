@@ -79,6 +79,7 @@ pub(crate) fn write_profile(path: &str) -> Result<()> {
 fn write(profile: &model::Profile, form: Form, path: &str) -> Result<()> {
     let is_plain = std::fs::metadata(path).map_or(true, |metadata| metadata.is_file());
     let written = if is_plain {
+        files::remove_left(Path::new(path));
         files::replace(Path::new(path), files::FOR_ALL, |file| form.write(profile, file))
     } else {
         File::create(path).and_then(|file| {

@@ -86,10 +86,6 @@ def sequences() -> None:
 #: What a peak may be off that was predicted from other recordings. Sums over many rows take scratch
 #: memory from some batch on, which smaller batches do not show.
 MOST_ERROR = {perceptron: 0.05, convolutions: 0.001, transformer: 0.001, sequences: 0.001}
-#: With PyTorch 2.15 and without cuDNN convolutions make more allocations the larger the batch is;
-#: nearly half of their peak is not recognised from one batch to the next (docs/reliability.md).
-if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 15):
-    MOST_ERROR[convolutions] = 0.05
 
 
 def plan(recordings: list[tuple[int, Path]], *options: str) -> dict[str, Any]:

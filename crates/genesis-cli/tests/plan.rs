@@ -227,6 +227,48 @@ fn the_largest_batch_is_predicted_and_fits() {
     }
 }
 
+/// Weights, and three iterations over the samples one by one: each takes scratch memory, of which
+/// its result is kept to the end of the iteration.
+fn sample_by_sample(batch: u64) -> String {
+    let mut records = vec![allocate(0, 256 * MIB)];
+    let free = |id| Record { action: Action::Free, ..allocate(id, 0) };
+    let mut next = 0;
+    for iteration in 0..3 {
+        let first = next + 1;
+        records.push(allocate(first, batch * MIB));
+        let results: Vec<u32> = (0..batch as u32).map(|sample| first + 1 + 2 * sample).collect();
+        for &result in &results {
+            records.extend([allocate(result + 1, 32 * MIB), allocate(result, 3 * MIB)]);
+            records.push(free(result + 1));
+        }
+        records.extend(results.into_iter().chain([first]).map(free));
+        next = first + 2 * batch as u32;
+        records.push(Record { action: Action::IterationEnd, ..allocate(iteration, 0) });
+    }
+    written(&format!("samples-{batch}.gtr"), &records)
+}
+
+#[test]
+fn requests_that_grow_in_number_are_predicted() {
+    let recorded = [8, 16, 32, 80].map(|size| format!("--batch={size}={}", sample_by_sample(size)));
+    let how = ["--device-memory=2GiB", "--strategy=Elastic", "--warm=0", "--json"];
+    let output = genesis().arg("plan").args(recorded).args(how).output().unwrap();
+    let batches: Batches =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    assert_eq!(batches.held_out.len(), 2 * 4, "live, and one strategy");
+    for held_out in &batches.held_out {
+        assert!(held_out.error_ratio.abs() < 1e-3, "{held_out:?}");
+    }
+    assert_eq!(batches.live.confirmed_bytes, batches.live.live_bytes, "{:?}", batches.live);
+    let bound = batches.bound.unwrap();
+    assert_eq!(bound, (2048 - 256 - 32) / 4, "1 MiB and 3 MiB of each sample, and scratch memory");
+    let predicted = batches.largest[0].predicted.unwrap();
+    let failures =
+        |batch| replayed(&sample_by_sample(batch), "Elastic", "0", 2048 * MIB).failures();
+    assert!(failures(predicted) == 0 && predicted > 80, "{predicted}");
+    assert!((1..=4).any(|more| failures(predicted + more) > 0), "{predicted}");
+}
+
 #[test]
 fn profiles_say_their_batch_and_their_call_sites() {
     // Profiles of the same program, with sites and marks written into them.

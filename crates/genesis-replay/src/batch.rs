@@ -123,9 +123,15 @@ impl Batches {
         }
         let prediction = Prediction::new(&recordings)?;
         let bound = bound(&prediction, recordings[recordings.len() - 1].batch, device_bytes);
-        let mut held_out = held_out_live(&recordings)?;
-        let search =
-            Search { recordings: &recordings, prediction: &prediction, device_bytes, bound };
+        let others = held_out(&recordings)?;
+        let mut held_out = held_out_live(&others);
+        let search = Search {
+            recordings: &recordings,
+            held_out: &others,
+            prediction: &prediction,
+            device_bytes,
+            bound,
+        };
         let mut largest = Vec::with_capacity(strategies);
         for row in 0..strategies {
             let mut replays = Replays { row, count: 0, try_on };
@@ -189,13 +195,13 @@ fn held_out<'a>(recordings: &[Recording<'a>]) -> Result<Vec<(Recording<'a>, Pred
     recordings.iter().enumerate().take(count).map(pair).collect()
 }
 
-fn held_out_live(recordings: &[Recording<'_>]) -> Result<Vec<HeldOut>> {
-    let live = |(recording, prediction): (Recording<'_>, Prediction<'_>)| {
+fn held_out_live(held_out: &[(Recording<'_>, Prediction<'_>)]) -> Vec<HeldOut> {
+    let live = |(recording, prediction): &(Recording<'_>, Prediction<'_>)| {
         let predicted_bytes = prediction.live_peak_bytes(recording.batch).unwrap_or(u64::MAX);
         let recorded_bytes = recording.program.largest_device_peak_bytes;
         HeldOut::new(recording.batch, None, predicted_bytes, recorded_bytes)
     };
-    Ok(held_out(recordings)?.into_iter().map(live).collect())
+    held_out.iter().map(live).collect()
 }
 
 /// The largest batch whose live peak is at most `device_bytes`; `None` if the peak does not grow.
@@ -249,6 +255,8 @@ impl Replays<'_, '_> {
 /// The search for the largest batch.
 struct Search<'a> {
     recordings: &'a [Recording<'a>],
+    /// Each recording with the prediction from all others.
+    held_out: &'a [(Recording<'a>, Prediction<'a>)],
     prediction: &'a Prediction<'a>,
     device_bytes: u64,
     bound: Option<u64>,
@@ -258,7 +266,7 @@ impl Search<'_> {
     /// The reserved memory of each recording, against that of its prediction from the others.
     fn held_out_reserved(&self, replays: &mut Replays<'_, '_>) -> Result<Vec<HeldOut>> {
         let mut found = Vec::new();
-        for (recording, prediction) in held_out(self.recordings)? {
+        for (recording, prediction) in self.held_out {
             let batch = recording.batch;
             let predicted = prediction.records(batch);
             let predicted = replays.on(Subject::Predicted(&predicted), MOST_DEVICE_BYTES)?;

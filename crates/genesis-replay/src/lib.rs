@@ -15,7 +15,9 @@
 //! trial    a replay to its first failure, on a device of some size
 //! forecast the smallest device, and whether another is enough
 //! curve    how bytes depend on the batch
+//! loops    the loops of a recorded program, written once
 //! alignment  which requests of two recordings are the same
+//! growth   how many blocks there are of what loops hold
 //! prediction  a program at a batch at which it was not recorded
 //! batch    the largest batch, by replays of predicted programs
 //! bisection  the least size that is enough
@@ -36,9 +38,11 @@ pub mod curve;
 pub mod engine;
 mod error;
 pub mod forecast;
+mod growth;
 pub mod gtr;
 pub mod job;
 pub mod library;
+mod loops;
 pub mod prediction;
 pub mod profile;
 pub mod program;

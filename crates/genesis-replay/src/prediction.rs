@@ -5,8 +5,11 @@
 //! through theirs ([`crate::curve`]). Requests that no curve fits, because the data decide on them,
 //! are taken together by call site: their sum gets the curve, and each is scaled alike. A request
 //! that no other recording has keeps its size.
+//!
+//! Where a loop is gone through more often the larger the batch is, what its iterations hold beyond
+//! its end adds up: there are more blocks of it then ([`crate::growth`]).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +18,7 @@ use crate::alignment::Keys;
 use crate::curve::{Basis, Curve};
 use crate::error::{Error, Result};
 use crate::forecast::live_before;
+use crate::growth::{Counts, Growth};
 use crate::program::{Call, Kind, Program};
 use crate::record::{Action, Record};
 
@@ -59,8 +63,12 @@ pub struct SiteCurve {
 #[derive(Debug)]
 pub(crate) struct Prediction<'a> {
     template: Recording<'a>,
+    /// The batches recorded.
+    batches: Vec<u64>,
     /// The curve of each request, by the index of its call.
     curves: BTreeMap<usize, Rc<Curve>>,
+    /// How many blocks there are of each that loops hold.
+    growth: Growth,
     /// The requests that every other recording has.
     matched: Vec<bool>,
 }
@@ -73,18 +81,25 @@ impl<'a> Prediction<'a> {
         };
         let has_stacks = recordings.iter().all(|recording| !recording.stacks.is_empty());
         let stacks = |of: &Recording<'a>| if has_stacks { of.stacks } else { &[] };
+        let is_marked = |of: &Recording<'a>| !of.program.iteration_ends.is_empty();
+        let marked = recordings.iter().all(is_marked);
         let mut keys = Keys::default();
-        let requests = keys.requests(template.program, stacks(&template));
+        let requests = keys.requests(template.program, stacks(&template), marked);
+        let mut counts = Counts::new(template.program);
         let mut points: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
         for other in others {
-            let found = requests.matched(&keys.requests(other.program, stacks(other)));
-            let calls = &template.program.calls;
-            check_alike(&template, other, |index| found.contains_key(&index))?;
+            let there = keys.requests(other.program, stacks(other), marked);
+            let found = requests.matched(&there);
+            let calls: HashSet<usize> =
+                found.iter().flat_map(|(here, _)| here.calls.iter().copied()).collect();
+            check_alike(&template, other, |index| calls.contains(&index))?;
             for (here, there) in found {
-                let bytes = other.program.calls[there].requested_bytes;
-                points.entry(here).or_default().push((other.batch, bytes));
+                counts.add(here, there, other.batch);
+                for (here, there) in here.pairs(there) {
+                    let bytes = other.program.calls[there].requested_bytes;
+                    points.entry(here).or_default().push((other.batch, bytes));
+                }
             }
-            debug_assert!(points.keys().all(|index| calls[*index].kind == Kind::Allocate));
         }
         let mut matched = vec![false; template.program.calls.len()];
         points.iter().for_each(|(index, points)| matched[*index] = points.len() == others.len());
@@ -94,7 +109,9 @@ impl<'a> Prediction<'a> {
             }
         }
         let curves = curves(&points);
-        let mut prediction = Self { template, curves, matched };
+        let growth = counts.growth(template.batch, requests.places());
+        let batches = recordings.iter().map(|recording| recording.batch).collect();
+        let mut prediction = Self { template, batches, curves, growth, matched };
         prediction.pool_by_site(&points, recordings.len());
         Ok(prediction)
     }
@@ -130,23 +147,33 @@ impl<'a> Prediction<'a> {
 
     /// What the program does at `batch`.
     pub(crate) fn records(&self, batch: u64) -> Vec<Record> {
-        let record = |(index, call): (usize, &Call)| {
-            let action = match call.kind {
-                Kind::Allocate => Action::Allocate,
-                Kind::Free => Action::Free,
-                Kind::RecordStream => Action::RecordStream,
-                Kind::EmptyCache => Action::EmptyCache,
+        let program = self.template.program;
+        let mut records = Vec::with_capacity(program.calls.len());
+        // The ids of the blocks in each slot: that of the slot, and those of further ones.
+        let mut blocks = vec![(0, 0..0); program.slot_count];
+        let mut next = program.slot_count as u32;
+        for (index, call) in program.calls.iter().enumerate() {
+            let (action, bytes) = match call.kind {
+                Kind::Allocate => {
+                    let bytes = self.curves[&index].at(batch).round() as u64;
+                    let (count, bytes) = self.growth.blocks(index, batch, bytes);
+                    let further = next..next + count.saturating_sub(1) as u32;
+                    next = further.end;
+                    blocks[call.slot as usize] = (count.min(1), further);
+                    (Action::Allocate, bytes)
+                }
+                Kind::Free => (Action::Free, 0),
+                Kind::RecordStream => (Action::RecordStream, 0),
+                Kind::EmptyCache => {
+                    records.push(record(Action::EmptyCache, call, call.slot, 0));
+                    continue;
+                }
             };
-            let bytes = self.curves.get(&index).map(|curve| curve.at(batch).round() as u64);
-            Record {
-                action,
-                device: call.device,
-                stream: call.stream,
-                id: call.slot,
-                requested_bytes: bytes.unwrap_or(0),
-            }
-        };
-        self.template.program.calls.iter().enumerate().map(record).collect()
+            let (own, further) = blocks[call.slot as usize].clone();
+            let ids = (0..own).map(|_| call.slot).chain(further);
+            records.extend(ids.map(|id| record(action, call, id, bytes)));
+        }
+        records
     }
 
     /// The most bytes live on one device at `batch`: no strategy needs less. `None` if they are
@@ -164,8 +191,9 @@ impl<'a> Prediction<'a> {
         for (index, call) in live_at_peak(self.template.program) {
             let name = self.template.sites.get(index).map(|site| &**site);
             let site = sites.entry(name).or_insert_with(|| SiteCurve::none(name));
+            let curve = self.growth.curve(index, &self.curves[&index], &self.batches);
             for of in [site, &mut all] {
-                of.add(call.requested_bytes, &self.curves[&index], self.matched[index]);
+                of.add(call.requested_bytes, &curve, self.matched[index]);
             }
         }
         let mut sites: Vec<SiteCurve> = sites.into_values().collect();
@@ -200,6 +228,10 @@ impl SiteCurve {
         }
         self.terms.sort_by_key(|term| term.0);
     }
+}
+
+fn record(action: Action, call: &Call, id: u32, requested_bytes: u64) -> Record {
+    Record { action, device: call.device, stream: call.stream, id, requested_bytes }
 }
 
 /// The curve of each request; equal points share one.

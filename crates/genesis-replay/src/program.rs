@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::gtr::{Action, Record};
 
 /// Blocks are handed out in multiples of this many bytes.
-const ALIGNMENT_BYTES: u64 = 512;
+pub(crate) const ALIGNMENT_BYTES: u64 = 512;
 
 /// Which function a call goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

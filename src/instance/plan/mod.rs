@@ -137,6 +137,7 @@ fn write_file(heap: &Heap, path: &str) -> Result<()> {
     let plan = Plan { identity: identity(&heap.settings()), devices: heap.plan() };
     let failed = |error| Error::new(Status::FileFailed, format!("{path}: {error}"));
     let text = plan.text();
+    files::remove_left(Path::new(path));
     files::replace(Path::new(path), files::FOR_ALL, |file| file.write_all(text.as_bytes()))
         .map_err(failed)
 }

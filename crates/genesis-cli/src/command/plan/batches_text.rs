@@ -98,7 +98,10 @@ fn push_sites(text: &mut String, batches: &Batches) {
     );
     if unmatched_bytes > 0 {
         let part = percent(unmatched_bytes, all_bytes);
-        let _ = writeln!(text, "{part} are not in every recording:");
+        let _ = writeln!(
+            text,
+            "{part} are not in every recording, so more may be needed than is told:"
+        );
         for one in batches.sites.iter().filter(|one| one.unmatched_bytes > 0) {
             let (site, part) =
                 (one.site.as_deref().unwrap_or("unknown"), percent(one.unmatched_bytes, all_bytes));
