@@ -1,4 +1,4 @@
-//! What may come between any two steps: signals that interrupt system calls.
+//! What may come between any two steps: signals that interrupt system calls, and clocks that jump.
 //!
 //! A program of two processes (`c_tests/disturbances/program.c`) uses much of the library, and checks
 //! contents and counts itself; what it wrote into files is compared here with what it writes when
@@ -48,6 +48,7 @@ struct Scene {
 }
 
 /// What a run of the scene left.
+#[derive(Default)]
 struct Left {
     /// What its files say, by the parts of their names that are the same in each run.
     files: BTreeMap<String, Vec<String>>,
@@ -55,15 +56,17 @@ struct Left {
     places: BTreeMap<String, String>,
     /// The calls that were interrupted.
     interrupted: usize,
+    /// How often the clocks were asked: in the process that did so more often.
+    questions: u64,
     /// What is on standard error.
     said: String,
 }
 
 impl Scene {
-    fn new(test: &str) -> Self {
+    /// With the preloaded library in the file `source`.
+    fn new(test: &str, source: &str) -> Self {
         let mut shared = compiler(C99);
         shared.args(["-shared", "-fPIC"]);
-        let source = "disturbances/interrupting.c";
         let preloaded = compile_by(shared, test, source, C99, false);
         Self { program: compile(test, "disturbances/program.c", C99, true), preloaded }
     }
@@ -78,7 +81,10 @@ impl Scene {
         let mut command = command(&self.program);
         on_simcuda::put_beneath(&mut command);
         command.arg(&folder).env("LD_PRELOAD", self.preload());
-        command.env("INTERRUPT_REPORT", &report).env("GENESIS_SHARE", &name);
+        command
+            .env("INTERRUPT_REPORT", &report)
+            .env("JUMP_REPORT", &report)
+            .env("GENESIS_SHARE", &name);
         command.env("SIMCUDA_COMMON", folder.with_extension("common"));
         for (variable, file) in [
             ("GENESIS_PROFILE", "exit-%p.json"),
@@ -121,8 +127,7 @@ impl Scene {
 
 impl Left {
     fn read(folder: &Path, report: &Path, said: String) -> Self {
-        let mut left =
-            Self { files: BTreeMap::new(), places: BTreeMap::new(), interrupted: 0, said };
+        let mut left = Self { said, ..Self::default() };
         for file in fs::read_dir(folder).unwrap() {
             let path = file.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
@@ -133,6 +138,10 @@ impl Left {
         left.files.values_mut().for_each(|contents| contents.sort());
         for line in fs::read_to_string(report).unwrap_or_default().lines() {
             let words: Vec<&str> = line.split(' ').collect();
+            if words.len() == 1 {
+                left.questions = left.questions.max(words[0].parse().unwrap());
+                continue;
+            }
             left.places.insert(words[0].to_owned(), words[1].to_owned());
             left.interrupted += usize::from(words[2] == "1");
         }
@@ -171,7 +180,7 @@ fn counts(profile: &Profile) -> String {
 
 /// Runs the scene once for each place, or for some, with a call there interrupted.
 fn nothing_changes_at_any_place(test: &str, way: Way) {
-    let scene = Scene::new(test);
+    let scene = Scene::new(test, "disturbances/interrupting.c");
     let interrupt_at = |place: &str| {
         scene.run(|command| {
             command.env("INTERRUPT_AT", place);
@@ -230,7 +239,7 @@ fn a_transfer_that_a_signal_cuts_short_goes_on() {
 
 #[test]
 fn signals_all_the_time_change_nothing() {
-    let scene = Scene::new("pest");
+    let scene = Scene::new("pest", "disturbances/interrupting.c");
     let alone = scene.run(|_| ()).unwrap();
     for _ in 0..tier::some_or_all(1, 50) {
         let left = scene.run(|command| _ = command.arg("pest")).unwrap();
@@ -241,5 +250,35 @@ fn signals_all_the_time_change_nothing() {
             .filter_map(|line| line.strip_suffix(" signals")?.parse().ok())
             .collect();
         assert!(signals.len() == 2 && signals.iter().all(|&count| count > 100), "{}", left.said);
+    }
+}
+
+/// How far clocks jump, in seconds: the time of day, and the clock that nobody sets. A year, a
+/// decade, and to before 1970.
+const JUMPS: [(i64, i64); 5] =
+    [(3600, 0), (-3600, 0), (315_360_000, 31_536_000), (-3_000_000_000, 0), (0, 3_153_600_000)];
+
+/// Nothing hangs or fails, and what is counted is the same.
+#[test]
+fn clocks_that_jump_change_nothing() {
+    let scene = Scene::new("jump", "disturbances/jumping.c");
+    let jump = |at: u64, (realtime, monotonic): (i64, i64)| {
+        scene.run(|command| {
+            command.arg("patient").env("JUMP_AT", at.to_string());
+            command.env("JUMP_REALTIME", realtime.to_string());
+            command.env("JUMP_MONOTONIC", monotonic.to_string());
+        })
+    };
+    let alone = jump(0, (0, 0)).unwrap();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    for round in 0..tier::some_or_all(1, 40) {
+        for (index, jumps) in (0..).zip(JUMPS) {
+            let draw = u64::from(since.subsec_micros()) + 7919 * (5 * round + index);
+            let at = 1 + draw % alone.questions;
+            let left =
+                jump(at, jumps).unwrap_or_else(|failure| panic!("{jumps:?} at {at}: {failure}"));
+            assert_eq!(left.difference(&alone), None, "{jumps:?} at {at}");
+            assert_eq!(left.said, "", "{jumps:?} at {at}");
+        }
     }
 }

@@ -1,5 +1,5 @@
 /*
- * Much of the library in two processes, for tests/disturbances.rs: FOLDER [pest]
+ * Much of the library in two processes, for tests/disturbances.rs: FOLDER [pest | patient]
  *
  * Both allocate from two threads, write files, pause memory into files and resume it, and have host
  * memory taken by a thread; then one imports a block of the other, and each takes what the other
@@ -268,7 +268,7 @@ int main(int count, char **arguments)
     int there[2];
     int back[2];
     CHECK(count >= 2 && pipe(there) == 0 && pipe(back) == 0);
-    const int has_pest = count == 3;
+    const int has_pest = count == 3 && strcmp(arguments[2], "pest") == 0;
     const pid_t child = fork();
     CHECK(child >= 0);
     alarm(HANGS_AFTER_SECONDS);
@@ -282,7 +282,7 @@ int main(int count, char **arguments)
     if (has_pest) {
         thread = start_pest();
     }
-    play(arguments[1], child != 0, in, out, has_pest ? MOST_TRIES : 1);
+    play(arguments[1], child != 0, in, out, count == 3 ? MOST_TRIES : 1);
     if (has_pest) {
         __atomic_store_n(&is_over, 1, __ATOMIC_RELEASE);
         CHECK(pthread_join(thread, NULL) == 0);

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::base::{Error, Result, Status};
 use crate::config::LogLevel;
 use crate::instance;
+use crate::process::fork;
 
 /// The last failure of a thread.
 struct LastError {
@@ -22,6 +23,7 @@ thread_local! {
 
 /// Runs `body`; an error or a panic becomes the thread's last error and the status returned.
 pub(super) fn status(body: impl FnOnce() -> Result<()>) -> Status {
+    let _early = fork::early_call();
     match call(body) {
         Ok(()) => Status::Success,
         Err(error) => error.status,

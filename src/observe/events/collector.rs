@@ -196,7 +196,7 @@ impl Time {
         self.from = self.to;
         self.to = ((self.ticks)(), self.start.elapsed().as_nanos() as u64);
         let span = self.to.0.saturating_sub(self.from.0).max(1);
-        let passed_ns = u128::from(self.to.1 - self.from.1);
+        let passed_ns = u128::from(self.to.1.saturating_sub(self.from.1));
         self.rate = u64::try_from((passed_ns << 32) / u128::from(span)).unwrap_or(u64::MAX);
     }
 
