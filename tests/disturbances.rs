@@ -172,10 +172,9 @@ fn describe(path: &Path) -> String {
 /// What a profile has counted.
 fn counts(profile: &Profile) -> String {
     let device = &profile.devices[0];
-    let of_history =
-        |action| profile.history.events.iter().filter(|event| event.action == action).count();
-    let [allocations, frees] = [model::Action::Allocate, model::Action::Free].map(of_history);
-    format!("{} {} {allocations} {frees}", device.allocations, device.frees)
+    let is_free = |event: &&model::Event| event.action == model::Action::Free;
+    let freed = profile.history.events.iter().filter(is_free).count();
+    format!("{} {} {freed}", device.allocations, device.frees)
 }
 
 /// Runs the scene once for each place, or for some, with a call there interrupted.

@@ -110,7 +110,7 @@ fn every_function_returns_in_a_child_forked_at_any_moment() {
     for pool_type in tier::some_or_all(&all[..1], &all[..]) {
         for state in STATES {
             let mut command = command(&program);
-            command.args([state, tier::some_or_all("12", "300")]).args(functions());
+            command.args([state, tier::some_or_all("7", "60")]).args(functions());
             // Errors are logged, as one of the things that are done meanwhile.
             run(command.env("GENESIS_POOL_TYPE", pool_type.name()));
         }

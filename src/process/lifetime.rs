@@ -8,10 +8,6 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::panic::catch_unwind;
 use std::sync::Once;
-use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Release},
-};
 
 use super::fork;
 use crate::base::lock::{Lock, rank};
@@ -72,23 +68,19 @@ fn without_signals<T>(body: impl FnOnce() -> T) -> T {
 
 /// Keeps the library loaded from now on, because a thread or the C runtime may run its code.
 pub(crate) fn keep_library_loaded() {
-    // Two threads may do it at once. One that waited for the other would wait for ever in a child
-    // that was forked meanwhile.
-    static IS_PINNED: AtomicBool = AtomicBool::new(false);
-    if IS_PINNED.load(Acquire) {
-        return;
-    }
-    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    let own_code = keep_library_loaded as *const c_void;
-    // SAFETY: `info` is written if the address is found; the name in it is the loader's.
-    // Opening the library again, without ever closing it, keeps it loaded. If this code is
-    // linked into the program itself, nothing is opened, and nothing needs to be.
-    unsafe {
-        if libc::dladdr(own_code, info.as_mut_ptr()) != 0 {
-            let name = (*info.as_ptr()).dli_fname;
-            let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-            libc::dlopen(name, flags);
+    static PINNED: Once = Once::new();
+    PINNED.call_once(|| {
+        let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+        let own_code = keep_library_loaded as *const c_void;
+        // SAFETY: `info` is written if the address is found; the name in it is the loader's.
+        // Opening the library again, without ever closing it, keeps it loaded. If this code is
+        // linked into the program itself, nothing is opened, and nothing needs to be.
+        unsafe {
+            if libc::dladdr(own_code, info.as_mut_ptr()) != 0 {
+                let name = (*info.as_ptr()).dli_fname;
+                let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+                libc::dlopen(name, flags);
+            }
         }
-    }
-    IS_PINNED.store(true, Release);
+    });
 }
