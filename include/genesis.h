@@ -13,8 +13,9 @@
  * Threads that use different streams do not wait for each other. Each thread has its own last
  * error. After fork, the child's calls fail with GENESIS_STATUS_FORKED_CHILD and genesis_free does
  * nothing, because CUDA allows a child nothing but exec; only pageable host memory works there
- * (genesis_host_malloc). The library has threads of its own only while a recording or a profile is
- * being made (one collects events), if GENESIS_TOP or GENESIS_METRICS is set (one publishes), and
+ * (genesis_host_malloc). Signals may interrupt calls anywhere, but a handler may call no function:
+ * none is async-signal-safe. The library has threads of its own only while a recording or a profile
+ * is being made (one collects events), if GENESIS_TOP or GENESIS_METRICS is set (one publishes), and
  * from the first genesis_block_export on (one, and one for each process that imports).
  *
  * STREAMS. A block is for use on the stream it was allocated on: work queued there after

@@ -32,6 +32,17 @@ fn program(test: &str, source: &str) -> PathBuf {
     compile(test, &format!("processes/{source}"), C99, source != "loading.c")
 }
 
+/// The names of the library's functions.
+fn functions() -> BTreeSet<&'static str> {
+    let header = include_str!("../include/genesis.h");
+    let words = header.split(|of: char| !of.is_ascii_alphanumeric() && of != '_');
+    let is_called = |word: &&str| header.contains(&format!("{word}("));
+    let names: BTreeSet<&str> =
+        words.filter(|word| word.starts_with("genesis_")).filter(is_called).collect();
+    assert!(names.contains("genesis_malloc") && names.len() > 100, "{names:?}");
+    names
+}
+
 /// Runs a case of a program under every strategy: it must end well and say nothing.
 fn ends_well(test: &str, source: &str, case: &str) {
     case_ends_well(&program(test, source), case);
@@ -69,14 +80,41 @@ fn a_fork_during_the_first_use_does_not_hang() {
 /// Also those that ask for nothing of a device, and those that are called at odd moments.
 #[test]
 fn every_function_returns_in_a_forked_child() {
-    let header = include_str!("../include/genesis.h");
-    let words = header.split(|of: char| !of.is_ascii_alphanumeric() && of != '_');
-    let is_called = |word: &&str| header.contains(&format!("{word}("));
-    let names: BTreeSet<&str> =
-        words.filter(|word| word.starts_with("genesis_")).filter(is_called).collect();
-    assert!(names.contains("genesis_malloc") && names.len() > 100, "{names:?}");
     let mut command = command(program("forked_calls", "forked_calls.c"));
-    assert_eq!(run_silently(command.args(names)), "");
+    assert_eq!(run_silently(command.args(functions())), "");
+}
+
+/// What a thread does that is stopped anywhere while its process forks (`forked_anywhere.c`).
+const STATES: [&str; 14] = [
+    "options",
+    "annotations",
+    "callbacks",
+    "first_use",
+    "first_host",
+    "first_error",
+    "first_profile",
+    "misses",
+    "host",
+    "profile",
+    "trace",
+    "pause",
+    "errors",
+    "publish",
+];
+
+/// Whatever a thread of the parent holds then, also before the library is used.
+#[test]
+fn every_function_returns_in_a_child_forked_at_any_moment() {
+    let program = program("forked_anywhere", "forked_anywhere.c");
+    let all = [PoolType::Elastic, PoolType::Caching, PoolType::Arena];
+    for pool_type in tier::some_or_all(&all[..1], &all[..]) {
+        for state in STATES {
+            let mut command = command(&program);
+            command.args([state, tier::some_or_all("7", "60")]).args(functions());
+            // Errors are logged, as one of the things that are done meanwhile.
+            run(command.env("GENESIS_POOL_TYPE", pool_type.name()));
+        }
+    }
 }
 
 /// CuPy calls with Python's global lock held, which work on the device may want for a function on

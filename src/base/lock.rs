@@ -196,3 +196,7 @@ mod tests {
         assert!(caught.is_err());
     }
 }
+
+#[cfg(all(test, feature = "shuttle"))]
+#[path = "lock_models.rs"]
+mod models;

@@ -60,6 +60,7 @@ pub(crate) use torch::Caller;
 
 use crate::config::CallSites;
 use crate::observe::{EventStream, OTHERS, SiteTable, UNKNOWN};
+use crate::process::fork;
 
 /// The stream of events that call sites are found for.
 static EVENTS: OnceCell<&EventStream> = OnceCell::new();
@@ -93,7 +94,8 @@ pub(crate) fn choose(choice: CallSites) {
 fn find() -> u32 {
     let choice = CHOICE.load(Relaxed);
     let mut words = [0; MOST_WORDS];
-    if choice == CallSites::Off as u8 {
+    // A forked child is refused; walking the stack there may wait for a lock for ever.
+    if choice == CallSites::Off as u8 || fork::is_child() {
         return UNKNOWN;
     }
     if let Some(words) = given::words() {

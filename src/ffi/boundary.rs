@@ -23,6 +23,7 @@ thread_local! {
 
 /// Runs `body`; an error or a panic becomes the thread's last error and the status returned.
 pub(super) fn status(body: impl FnOnce() -> Result<()>) -> Status {
+    let _early = fork::early_call();
     match call(body) {
         Ok(()) => Status::Success,
         Err(error) => error.status,

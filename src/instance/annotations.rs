@@ -31,6 +31,8 @@ struct Kept {
 /// heap.
 pub(crate) fn annotate(action: Action, name: Option<&str>) -> Result<()> {
     fork::refuse_child()?;
+    // NVTX calls it, too.
+    let _early = fork::early_call();
     if EVENTS.is_on() {
         note(action, name, thread::number());
     } else if !IS_MADE.load(Relaxed) {

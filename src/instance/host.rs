@@ -290,6 +290,7 @@ pub(crate) fn of_block(address: u64, act: impl Fn(&Heap, u64) -> Result<()>) -> 
     let message = format!("{address:#x} is not host memory that genesis has handed out");
     let error = Error::new(Status::ForeignPointer, message);
     if fork::count() == 0 {
+        let _early = fork::early_call();
         log().write(LogLevel::Error, &error);
     }
     Err(error)

@@ -63,6 +63,8 @@ pub(crate) static EVENTS: EventStream = EventStream::new();
 static LOG: Lazy<Arc<Log>> = Lazy::new(|| Arc::new(Log::new(LogLevel::Warn)));
 /// Options set before the heap was made, in order.
 static STAGED: Lock<Vec<(String, String)>, { rank::LEAF }> = Lock::new(Vec::new());
+/// So often a forked child tries to take their lock, which threads hold for a moment.
+const TRIES_IN_A_CHILD: u32 = 1000;
 
 /// The heap, made if necessary.
 #[inline]
@@ -156,6 +158,10 @@ pub(crate) fn settings_of_process() -> Result<Settings> {
     if let Ok(Some(heap)) = heap_if_made() {
         return Ok(heap.settings());
     }
+    if fork::is_child() {
+        // Its log is another one: this one may have been half made at the fork.
+        return settings().map(|(settings, _)| settings);
+    }
     LOG.set_level(Settings::log_level_from_environment());
     let settings = settings().map(|(settings, _)| settings);
     settings.inspect(|settings| LOG.set_level(settings.log))
@@ -164,11 +170,23 @@ pub(crate) fn settings_of_process() -> Result<Settings> {
 /// What the environment and the options set so far ask for, with warnings.
 fn settings() -> Result<(Settings, Vec<String>)> {
     let (mut settings, warnings) = Settings::from_environment()?;
-    let staged = STAGED.lock().clone();
-    for (name, value) in &staged {
+    for (name, value) in &staged()? {
         config::set(&mut settings, name, value, false)?;
     }
     Ok((settings, warnings))
+}
+
+/// The options set so far. In a forked child their lock may be held for ever, by a thread that was
+/// setting one.
+fn staged() -> Result<Vec<(String, String)>> {
+    if !fork::is_child() {
+        return Ok(STAGED.lock().clone());
+    }
+    let look = |_| {
+        std::thread::yield_now();
+        STAGED.try_lock().map(|staged| staged.clone())
+    };
+    (0..TRIES_IN_A_CHILD).find_map(look).ok_or_else(fork::refused)
 }
 
 /// Makes the heap; appends messages about it to `messages`.

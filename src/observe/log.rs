@@ -4,7 +4,9 @@
 //! several threads may call it at once.
 
 use std::fmt;
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -47,10 +49,20 @@ impl Log {
         let sink = self.sink.lock().clone();
         match sink {
             Some(sink) => sink(level, &line),
-            // A closed standard error is no reason to fail an allocation.
-            None => drop(writeln!(std::io::stderr(), "genesis: {line}")),
+            None => print(&format!("genesis: {line}\n")),
         }
     }
+}
+
+/// Writes the line to standard error at once, so that those of several processes do not mix. Not
+/// through the standard library's lock, if there is a descriptor to spare: in a forked child it may
+/// be held for ever. A closed standard error is no reason to fail an allocation.
+fn print(line: &str) {
+    let mut shared = std::io::stderr();
+    let _ = match shared.as_fd().try_clone_to_owned() {
+        Ok(own) => File::from(own).write_all(line.as_bytes()),
+        Err(_) => shared.write_all(line.as_bytes()),
+    };
 }
 
 impl fmt::Debug for Log {

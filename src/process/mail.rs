@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::watched::Watched;
 
@@ -44,15 +44,18 @@ impl Mailbox {
 
     /// Sends a letter to the sender of another one.
     pub(crate) fn answer(&self, sender: &Sender, letter: &[u8]) -> io::Result<()> {
-        self.socket.send_to_addr(letter, &sender.0).map(drop)
+        until(PATIENCE, |_| self.socket.send_to_addr(letter, &sender.0).map(drop))
     }
 
     /// The next letter, of the size of `letter`, that arrives within `time`. Others are lost.
     pub(crate) fn receive(&self, letter: &mut [u8], time: Duration) -> io::Result<Option<Sender>> {
-        self.socket.set_read_timeout(Some(time.max(Duration::from_micros(1))))?;
         // What is too long for its place is cut short, and would seem to fit.
         let mut place = vec![0; letter.len() + 1];
-        match self.socket.recv_from(&mut place) {
+        let received = until(time, |left| {
+            self.socket.set_read_timeout(Some(left.max(Duration::from_micros(1))))?;
+            self.socket.recv_from(&mut place)
+        });
+        match received {
             Ok((bytes, sender)) if bytes == letter.len() => {
                 letter.copy_from_slice(&place[..bytes]);
                 Ok(Some(Sender(sender)))
@@ -62,6 +65,22 @@ impl Mailbox {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(None),
                 _ => Err(error),
             },
+        }
+    }
+}
+
+/// Makes a system call that waits, told how long it may, once more for each signal that interrupts it
+/// within `time`.
+fn until<T>(time: Duration, mut call: impl FnMut(Duration) -> io::Result<T>) -> io::Result<T> {
+    let deadline = Instant::now() + time;
+    let mut left = time;
+    loop {
+        match call(left) {
+            // Once more when the time is over, which may have passed before the call was made.
+            Err(error) if error.kind() == ErrorKind::Interrupted && !left.is_zero() => {
+                left = deadline.saturating_duration_since(Instant::now());
+            }
+            result => return result,
         }
     }
 }

@@ -38,15 +38,30 @@ pub(crate) fn numbered(path: &str) -> String {
     path.replace(NUMBER, &std::process::id().to_string())
 }
 
+/// Makes a system call until no signal interrupts it. For calls that do not wait, or for ever.
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 /// Locks `file` for this process; `WouldBlock` if another process holds the lock, which ends with
 /// the file or the process. A file system without locks is no error.
 pub(crate) fn lock_file(file: &File) -> io::Result<()> {
-    // SAFETY: the descriptor is open.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-        return Ok(());
+    let locked = uninterrupted(|| {
+        // SAFETY: the descriptor is open.
+        match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    });
+    match locked {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
+        _ => Ok(()),
     }
-    let error = io::Error::last_os_error();
-    if error.kind() == io::ErrorKind::WouldBlock { Err(error) } else { Ok(()) }
 }
 
 /// Bytes that nobody can guess.

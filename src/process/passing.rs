@@ -5,6 +5,9 @@
 //! size that both ends know, and at most [`MOST_FILES`] descriptors.
 //!
 //! A forked child closes its copies of both ([`Watched`]).
+//!
+//! **Signals** may interrupt any wait here, again and again: it goes on, and ends when it would have
+//! ended. So sockets are asked without waiting, and `poll` waits for what is left of the time.
 
 use std::io::{self, ErrorKind};
 use std::mem::{MaybeUninit, size_of};
@@ -12,10 +15,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::ptr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::user_id;
 use super::watched::Watched;
+use super::{uninterrupted, user_id};
 
 /// The most descriptors in a message.
 pub(crate) const MOST_FILES: usize = 64;
@@ -34,6 +37,15 @@ pub(crate) struct Line {
     // Before the stream: a number that is closed may be another descriptor's.
     _watched: Watched,
     stream: UnixStream,
+    /// How long a message may take.
+    limits: Limits,
+}
+
+/// How long a message may take to be sent and to be received; `None`: for ever.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
+    send: Option<Duration>,
+    receive: Option<Duration>,
 }
 
 impl Door {
@@ -53,7 +65,8 @@ impl Door {
 impl Line {
     /// Connects to a door. `ConnectionRefused` if there is none of that name.
     pub(crate) fn connect(name: &str) -> io::Result<Self> {
-        Self::new(UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?)
+        let address = SocketAddr::from_abstract_name(name)?;
+        Self::new(uninterrupted(|| UnixStream::connect_addr(&address))?)
     }
 
     fn new(stream: UnixStream) -> io::Result<Self> {
@@ -61,29 +74,63 @@ impl Line {
             return Err(ErrorKind::PermissionDenied.into());
         }
         let _watched = Watched::new(stream.as_raw_fd());
-        Ok(Self { _watched, stream })
+        Ok(Self { _watched, stream, limits: Limits::default() })
     }
 
     /// From now on a message that takes longer than `time` fails: to send, and if `both` to receive.
-    pub(crate) fn limit(&self, time: Duration, both: bool) -> io::Result<()> {
-        self.stream.set_write_timeout(Some(time))?;
-        self.stream.set_read_timeout(both.then_some(time))
+    pub(crate) fn limit(&mut self, time: Duration, both: bool) {
+        self.limits = Limits { send: Some(time), receive: both.then_some(time) };
     }
 
     /// Returns true if the other process has closed the line, or has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        let mut asked = libc::pollfd { fd: self.stream.as_raw_fd(), events: 0, revents: 0 };
-        // SAFETY: one entry, which is live; the call does not wait.
-        let told = unsafe { libc::poll(&raw mut asked, 1, 0) };
-        told > 0 && asked.revents & libc::POLLHUP != 0
+        uninterrupted(|| self.poll(0, 0)).is_ok_and(|told| told & libc::POLLHUP != 0)
+    }
+
+    /// Waits until the line is ready for `events`, or has ended. `TimedOut` at `deadline`.
+    fn wait(&self, events: libc::c_short, deadline: Option<Instant>) -> io::Result<()> {
+        loop {
+            let milliseconds = match deadline {
+                None => -1,
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(ErrorKind::TimedOut.into());
+                    }
+                    left.as_millis().saturating_add(1).try_into().unwrap_or(libc::c_int::MAX)
+                }
+            };
+            match self.poll(events, milliseconds) {
+                Ok(0) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                told => return told.map(drop),
+            }
+        }
+    }
+
+    /// Which of `events` the line is ready for, or that it has ended: at once, or within so many
+    /// milliseconds (-1: any time).
+    fn poll(&self, events: libc::c_short, milliseconds: libc::c_int) -> io::Result<libc::c_short> {
+        let mut asked = libc::pollfd { fd: self.stream.as_raw_fd(), events, revents: 0 };
+        // SAFETY: one entry, which is live.
+        if unsafe { libc::poll(&raw mut asked, 1, milliseconds) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(asked.revents)
     }
 
     /// Sends one message with `files`, at most [`MOST_FILES`].
     pub(crate) fn send(&self, message: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let deadline = self.limits.send.map(|time| Instant::now() + time);
         let mut sent = 0;
         while sent < message.len() {
             let files = if sent == 0 { files } else { &[] };
-            sent += send_part(self.stream.as_raw_fd(), &message[sent..], files)?;
+            match send_part(self.stream.as_raw_fd(), &message[sent..], files) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.wait(libc::POLLOUT, deadline)?;
+                }
+                part => sent += part?,
+            }
         }
         Ok(())
     }
@@ -91,11 +138,15 @@ impl Line {
     /// Receives one message of the size of `message`, and its files. `UnexpectedEof` once the other
     /// process has closed the line or ended.
     pub(crate) fn receive(&self, message: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
+        let deadline = self.limits.receive.map(|time| Instant::now() + time);
         let (mut received, mut files) = (0, Vec::new());
         while received < message.len() {
-            match receive_part(self.stream.as_raw_fd(), &mut message[received..], &mut files)? {
-                0 => return Err(ErrorKind::UnexpectedEof.into()),
-                bytes => received += bytes,
+            match receive_part(self.stream.as_raw_fd(), &mut message[received..], &mut files) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.wait(libc::POLLIN, deadline)?;
+                }
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                part => received += part?,
             }
         }
         Ok(files)
@@ -140,6 +191,7 @@ fn header(
     header
 }
 
+/// Sends what can be sent without a wait; `WouldBlock` if nothing can.
 fn send_part(socket: RawFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let files: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
     if files.len() > MOST_FILES {
@@ -167,29 +219,26 @@ fn send_part(socket: RawFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Resul
             );
         }
     }
-    loop {
+    uninterrupted(|| {
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         // SAFETY: the header's parts are live; the kernel only reads them.
-        let sent = unsafe { libc::sendmsg(socket, &header, libc::MSG_NOSIGNAL) };
-        match usize::try_from(sent) {
-            Ok(sent) => return Ok(sent),
-            Err(_) => retry_if_interrupted()?,
-        }
-    }
+        let sent = unsafe { libc::sendmsg(socket, &header, flags) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    })
 }
 
+/// Receives what is there; `WouldBlock` if nothing is, and 0 once the line has ended.
 fn receive_part(socket: RawFd, bytes: &mut [u8], files: &mut Vec<OwnedFd>) -> io::Result<usize> {
     let mut control = [0u64; CONTROL_WORDS];
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let room = size_of_val(&control);
     let mut header = header(&mut part, &mut control, room);
-    let received = loop {
+    let received = uninterrupted(|| {
+        let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
         // SAFETY: the header's parts are live and writable for the sizes given.
-        let received = unsafe { libc::recvmsg(socket, &mut header, libc::MSG_CMSG_CLOEXEC) };
-        match usize::try_from(received) {
-            Ok(received) => break received,
-            Err(_) => retry_if_interrupted()?,
-        }
-    };
+        let received = unsafe { libc::recvmsg(socket, &mut header, flags) };
+        usize::try_from(received).map_err(|_| io::Error::last_os_error())
+    })?;
     // SAFETY: the header is as the kernel left it, so its control messages lie in the buffer; the
     // descriptors in them were opened for this process and belong to nobody else.
     unsafe {
@@ -207,10 +256,4 @@ fn receive_part(socket: RawFd, bytes: &mut [u8], files: &mut Vec<OwnedFd>) -> io
         }
     }
     Ok(received)
-}
-
-/// Returns the last system call's error unless a signal interrupted it.
-fn retry_if_interrupted() -> io::Result<()> {
-    let error = io::Error::last_os_error();
-    if error.kind() == ErrorKind::Interrupted { Ok(()) } else { Err(error) }
 }

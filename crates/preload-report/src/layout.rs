@@ -4,6 +4,7 @@
 //! bytes are a valid value. A part is mapped only if the file is long enough to contain it.
 
 use std::ffi::c_int;
+use std::io::{Error, ErrorKind};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -209,12 +210,25 @@ pub(crate) fn lay_out<T: Part>(descriptor: c_int, index: u64) -> bool {
         let Ok(offset) = libc::off_t::try_from(T::offset(index) + done as u64) else {
             return false;
         };
-        // SAFETY: `count` bytes of `zeros` are read.
-        let written = unsafe { libc::pwrite(descriptor, zeros.as_ptr().cast(), count, offset) };
+        let written = uninterrupted(|| {
+            // SAFETY: `count` bytes of `zeros` are read.
+            unsafe { libc::pwrite(descriptor, zeros.as_ptr().cast(), count, offset) }
+        });
         match usize::try_from(written) {
             Ok(written) if written > 0 => done += written,
             _ => return false,
         }
     }
     true
+}
+
+/// Makes a system call until no signal interrupts it; a result below 0 is a failure.
+pub(crate) fn uninterrupted<T: Default + PartialOrd>(mut call: impl FnMut() -> T) -> T {
+    loop {
+        let result = call();
+        let is_interrupted = || Error::last_os_error().kind() == ErrorKind::Interrupted;
+        if result >= T::default() || !is_interrupted() {
+            return result;
+        }
+    }
 }

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::layout::{Header, Library, MOST_PROCESSES, Mapped, SlotLayout, lay_out};
+use crate::layout::{Header, Library, MOST_PROCESSES, Mapped, SlotLayout, lay_out, uninterrupted};
 
 /// A process's slot in the file, valid until the process that claimed it ends. A forked child
 /// shares its parent's until it claims its own.
@@ -19,8 +19,10 @@ impl Slot {
     /// A new slot in the file at `path`, with the name of this process. `None` if there is no such
     /// file, it is another version's, there is no room, or the system refuses.
     pub fn claim(path: &CStr) -> Option<Self> {
-        // SAFETY: a NUL-terminated path.
-        let descriptor = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        let descriptor = uninterrupted(|| {
+            // SAFETY: a NUL-terminated path.
+            unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) }
+        });
         if descriptor < 0 {
             return None;
         }
@@ -118,11 +120,12 @@ fn command_line(buffer: &mut [u8]) -> &[u8] {
     // SAFETY: a NUL-terminated path; at most as many bytes are written as the buffer has.
     let length = unsafe {
         let path = c"/proc/self/cmdline".as_ptr();
-        let descriptor = libc::open(path, libc::O_RDONLY | libc::O_CLOEXEC);
+        let descriptor = uninterrupted(|| libc::open(path, libc::O_RDONLY | libc::O_CLOEXEC));
         if descriptor < 0 {
             return &[];
         }
-        let length = libc::read(descriptor, buffer.as_mut_ptr().cast(), buffer.len());
+        let (place, size) = (buffer.as_mut_ptr().cast(), buffer.len());
+        let length = uninterrupted(|| libc::read(descriptor, place, size));
         libc::close(descriptor);
         usize::try_from(length).unwrap_or(0)
     };

@@ -4,7 +4,9 @@
 //! streams share nothing else when they record an event.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
 
 use super::loader::RawResult;
 use crate::base::{CachePadded, thread};
@@ -12,6 +14,8 @@ use crate::driver::{Call, Usage, ticks};
 
 /// How many places there are to count in.
 const SHARDS: usize = 16;
+/// After this time the rate of the processor's clock is known well: to a hundred-thousandth.
+const SETTLED: Duration = Duration::from_millis(10);
 
 /// The calls of one device. For any thread; a sum may lack calls that are under way.
 #[derive(Debug)]
@@ -19,6 +23,9 @@ pub(super) struct Meter {
     shards: [CachePadded<Shard>; SHARDS],
     /// When the meter was made, by both clocks.
     made: (Instant, u64),
+    /// Nanoseconds and ticks that passed together, once they tell the rate well. It stays: a clock may
+    /// jump later, and the processor's begins anew after a sleep of the machine.
+    rate: OnceCell<(u128, u128)>,
     /// The most nanoseconds that were ever told.
     told_ns: AtomicU64,
 }
@@ -53,6 +60,7 @@ impl Meter {
         Self {
             shards: [const { CachePadded(Shard::new()) }; SHARDS],
             made: (Instant::now(), ticks()),
+            rate: OnceCell::new(),
             told_ns: AtomicU64::new(0),
         }
     }
@@ -88,15 +96,24 @@ impl Meter {
         self.made.0.elapsed().as_nanos() as u64
     }
 
-    /// The time spent in driver calls, by the clock's average rate over the meter's life. A rate
-    /// that is better known makes it no less than it was said to be.
+    /// The time spent in driver calls. A rate that is better known makes it no less than it was said
+    /// to be.
     fn nanoseconds(&self) -> u64 {
-        let (instant, started) = self.made;
-        let passed = ticks().saturating_sub(started).max(1);
-        let spent = u128::from(self.sum(|shard| &shard.ticks));
-        let nanoseconds = spent * instant.elapsed().as_nanos() / u128::from(passed);
+        let (elapsed_ns, passed) = self.rate();
+        let nanoseconds = u128::from(self.sum(|shard| &shard.ticks)) * elapsed_ns / passed;
         let nanoseconds = u64::try_from(nanoseconds).unwrap_or(u64::MAX);
         self.told_ns.fetch_max(nanoseconds, Relaxed).max(nanoseconds)
+    }
+
+    /// Nanoseconds and ticks that passed together.
+    fn rate(&self) -> (u128, u128) {
+        self.rate.get().copied().unwrap_or_else(|| {
+            let (instant, started) = self.made;
+            let passed = ticks().saturating_sub(started).max(1);
+            let elapsed = instant.elapsed();
+            let rate = (elapsed.as_nanos(), u128::from(passed));
+            if elapsed >= SETTLED { *self.rate.get_or_init(|| rate) } else { rate }
+        })
     }
 
     fn sum(&self, count: impl Fn(&Shard) -> &AtomicU64) -> u64 {
@@ -124,5 +141,20 @@ mod tests {
             last_ns = nanoseconds;
         }
         assert!(last_ns >= 4_900_000);
+    }
+
+    /// A clock that jumps, or one that begins anew, changes nothing that was measured.
+    #[test]
+    fn a_clock_that_jumps_makes_no_time_spent() {
+        let mut meter = Meter::new();
+        std::thread::sleep(2 * SETTLED);
+        meter.counted(Call::Create, || {
+            std::thread::sleep(SETTLED);
+            0
+        });
+        let before_ns = meter.usage().nanoseconds;
+        let long_ago = meter.made.0.checked_sub(Duration::from_secs(600)).unwrap();
+        meter.made = (long_ago, u64::MAX);
+        assert_eq!(meter.usage().nanoseconds, before_ns);
     }
 }

@@ -200,8 +200,8 @@ impl Imports {
         if let Some(line) = self.lines.get(&handle.service) {
             return Ok(Arc::clone(line));
         }
-        let line = Line::connect(&handle.door())?;
-        line.limit(PATIENCE, true)?;
+        let mut line = Line::connect(&handle.door())?;
+        line.limit(PATIENCE, true);
         let line = Arc::new(line);
         self.lines.insert(handle.service, Arc::clone(&line));
         Ok(line)

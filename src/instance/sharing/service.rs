@@ -121,11 +121,12 @@ fn start() -> Result<ServiceId> {
 /// Serves every process that connects, each in a thread.
 fn serve_all(door: &Door) {
     loop {
-        let Ok(line) = door.accept() else {
+        let Ok(mut line) = door.accept() else {
             // Too many descriptors, a foreign user, or a connection that ended: the next may work.
             thread::sleep(Duration::from_millis(1));
             continue;
         };
+        line.limit(PATIENCE, false);
         // A thread that cannot be started ends the line; the other process sees that.
         let _ = thread::Builder::new().name("genesis-export".into()).spawn(move || serve(&line));
     }
@@ -134,8 +135,7 @@ fn serve_all(door: &Door) {
 /// Serves one process until it closes its line or ends, which releases all that it holds.
 fn serve(line: &Line) {
     let mut held: HashMap<ShareId, u64> = HashMap::new();
-    let is_limited = line.limit(PATIENCE, false).is_ok();
-    while is_limited && let Ok(request) = Request::receive(line) {
+    while let Ok(request) = Request::receive(line) {
         // An importer that does not read its answer in time gives the line up, but still has what
         // it has mapped: only the line's end releases that.
         let _ = match request {

@@ -69,39 +69,41 @@ impl<'a> Collector<'a> {
     /// Collects until [`Command::Stop`].
     pub(super) fn run(&mut self) {
         loop {
-            // Before the commands: a consumer's command is sent before its first event.
-            let end = self.ring.taken();
+            // No event is passed on before all commands are known that were sent before it: one of
+            // them may add a consumer that it is for.
+            let mut end = self.ring.taken();
+            let (mut leaving, mut answers) = (Vec::new(), Vec::new());
             while let Ok(command) = self.commands.try_recv() {
                 match command {
                     Command::Attach(subscriber) => {
                         self.subscribers.push(subscriber);
                         self.is_on.store(true, Relaxed);
+                        continue;
                     }
-                    // The sender may no longer wait.
-                    Command::Flush(answer) => {
-                        self.flush();
-                        let _ = answer.try_send(());
-                    }
+                    Command::Flush(answer) => answers.push(answer),
                     Command::Detach(number, answer) => {
-                        self.flush();
-                        self.subscribers.retain(|subscriber| subscriber.number != number);
-                        self.note_who_is_left();
-                        let _ = answer.try_send(());
+                        leaving.push(number);
+                        answers.push(answer);
                     }
                     Command::Stop => return,
                 }
+                // All that was noted before the command.
+                end = self.ring.taken();
             }
             self.drain(end);
-            let patience = self.settle(false);
+            let patience = self.settle(!answers.is_empty());
+            if !leaving.is_empty() {
+                self.subscribers.retain(|subscriber| !leaving.contains(&subscriber.number));
+                self.note_who_is_left();
+            }
+            for answer in answers {
+                // The sender may no longer wait.
+                let _ = answer.try_send(());
+            }
             if self.ring.taken() - self.ring.read() < WAKE_INTERVAL {
                 thread::park_timeout(patience);
             }
         }
-    }
-
-    fn flush(&mut self) {
-        self.drain(self.ring.taken());
-        self.settle(true);
     }
 
     /// Passes all events with numbers below `end` to the consumers.
@@ -194,7 +196,7 @@ impl Time {
         self.from = self.to;
         self.to = ((self.ticks)(), self.start.elapsed().as_nanos() as u64);
         let span = self.to.0.saturating_sub(self.from.0).max(1);
-        let passed_ns = u128::from(self.to.1 - self.from.1);
+        let passed_ns = u128::from(self.to.1.saturating_sub(self.from.1));
         self.rate = u64::try_from((passed_ns << 32) / u128::from(span)).unwrap_or(u64::MAX);
     }
 

@@ -120,3 +120,29 @@ fn consumers_come_and_go_on_many_threads() {
     });
     assert!(!stream.is_on());
 }
+
+/// A flush that another thread asks for meanwhile may pass on new events: also to a new consumer,
+/// whose command is behind it.
+#[test]
+fn a_flush_of_others_takes_nothing_from_a_new_consumer() {
+    let stream = stream();
+    let (_, of_other) = attach(stream, Keeper::default());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                of_other.flush().unwrap();
+            }
+        });
+        let counts = (0..2000).map(|_| {
+            let (keeper, subscription) = attach(stream, Keeper::default());
+            note(stream, 0..10);
+            stream.detach(&subscription, None).unwrap();
+            keeper.lock().unwrap().addresses.len()
+        });
+        let counts: Vec<usize> = counts.filter(|&count| count != 10).collect();
+        is_over.store(true, Relaxed);
+        assert!(counts.is_empty(), "{counts:?} of 10 events");
+    });
+    stream.detach(&of_other, None).unwrap();
+}

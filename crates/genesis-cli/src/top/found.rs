@@ -28,7 +28,7 @@ pub(crate) struct Found {
     pub(crate) path: PathBuf,
     /// Its contents.
     pub(crate) profile: Profile,
-    /// How long ago it was written.
+    /// How long ago it was written, or how far in the future if the clock was set back.
     pub(crate) age: Duration,
 }
 
@@ -87,7 +87,8 @@ fn read(path: PathBuf, user_id: u32, process_id: u32) -> Option<Found> {
         return None;
     }
     let profile = json::read(&std::fs::read(&path).ok()?).ok()?;
-    let age = SystemTime::now().duration_since(metadata.modified().ok()?).unwrap_or_default();
+    let age = SystemTime::now().duration_since(metadata.modified().ok()?);
+    let age = age.unwrap_or_else(|future| future.duration());
     (profile.process_id == process_id).then_some(Found { path, profile, age })
 }
 
@@ -95,9 +96,15 @@ fn read(path: PathBuf, user_id: u32, process_id: u32) -> Option<Found> {
 fn has_ended(profile: &Profile) -> bool {
     match start_unix_seconds(profile.process_id) {
         // The clock may have been corrected a little meanwhile.
-        Some(start) => start > profile.started_unix_ns / 1_000_000_000 + 2,
+        Some(start) => start > profile.started_unix_ns / 1_000_000_000 + 2 && !is_running(profile),
         None => !Path::new(&format!("/proc/{}", profile.process_id)).exists(),
     }
+}
+
+/// Returns true if the process of that number runs the program of `profile`.
+fn is_running(profile: &Profile) -> bool {
+    let line = std::fs::read(format!("/proc/{}/cmdline", profile.process_id)).unwrap_or_default();
+    String::from_utf8_lossy(&line).replace('\0', " ").trim_end() == profile.program
 }
 
 /// The time at which the process of that number began; `None` if there is none.
@@ -119,11 +126,15 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     fn write(folder: &Path, profile: &Profile, age: Duration) -> PathBuf {
+        write_at(folder, profile, SystemTime::now() - age)
+    }
+
+    fn write_at(folder: &Path, profile: &Profile, time: SystemTime) -> PathBuf {
         let user_id = folder.metadata().unwrap().uid();
         let path = folder.join(file_name(user_id, profile.process_id));
         let mut file = std::fs::File::create(&path).unwrap();
         json::write(profile, &mut file).unwrap();
-        file.set_modified(SystemTime::now() - age).unwrap();
+        file.set_modified(time).unwrap();
         path
     }
 
@@ -153,6 +164,30 @@ mod tests {
         write(&folder, &profile(own, began - 1000), Duration::from_secs(60));
         assert_eq!(find_in(&[&folder]).len(), 1);
         assert!(!stopped.exists());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+    #[test]
+    fn a_clock_that_is_set_hides_no_process_and_keeps_none() {
+        let folder = std::env::temp_dir().join(format!("genesis-set-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let profile = |process_id, started_s: u64, program: String| Profile {
+            format: FORMAT.to_owned(),
+            process_id,
+            started_unix_ns: started_s * 1_000_000_000,
+            program,
+            ..Profile::default()
+        };
+        let own = std::process::id();
+        let (began, hour) = (start_unix_seconds(own).unwrap(), Duration::from_secs(3600));
+        // Set forward: this process seems to have begun an hour after it published.
+        let arguments: Vec<String> = std::env::args().collect();
+        write(&folder, &profile(own, began - 3600, arguments.join(" ")), hour);
+        // Set back: the file of a process that was killed is of the future.
+        let future = SystemTime::now() + hour;
+        let killed = write_at(&folder, &profile(1 << 30, began, String::new()), future);
+        let found = find_in(&[&folder]);
+        assert_eq!(found.iter().map(Found::process_id).collect::<Vec<_>>(), [own]);
+        assert!(found[0].is_quiet() && !killed.exists());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -246,11 +246,10 @@ pub(crate) fn memory_file(bytes: u64) -> Result<OwnedFd> {
     }
     // SAFETY: the descriptor was opened just now and has no other owner.
     let descriptor = unsafe { OwnedFd::from_raw_fd(raw) };
-    // SAFETY: the descriptor is open; a sparse file takes no memory for its length.
-    if unsafe { libc::ftruncate(descriptor.as_raw_fd(), bytes as libc::off_t) } != 0 {
-        return Err(Code::OUT_OF_MEMORY);
-    }
-    Ok(descriptor)
+    // A sparse file takes no memory for its length.
+    let file = std::fs::File::from(descriptor);
+    file.set_len(bytes).map_err(|_| Code::OUT_OF_MEMORY)?;
+    Ok(file.into())
 }
 
 const ANONYMOUS: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -162,24 +162,28 @@ impl Table {
     }
 
     fn set_lock(&self, command: libc::c_int, kind: libc::c_int, cell: u32) -> Result<()> {
-        let mut lock = byte_lock(kind, cell);
-        loop {
-            // SAFETY: the descriptor is open, and the lock is live.
-            if unsafe { libc::fcntl(self.file.as_raw_fd(), command, &mut lock) } == 0 {
-                return Ok(());
-            }
-            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                return Err(Code::OUT_OF_MEMORY);
-            }
-        }
+        self.control(command, &mut byte_lock(kind, cell)).map_err(|_| Code::OUT_OF_MEMORY)
     }
 
     /// Returns true if another table of the same file has locked the cell's byte.
     pub(crate) fn is_locked_elsewhere(&self, cell: u32) -> bool {
         let mut lock = byte_lock(libc::F_WRLCK, cell);
-        // SAFETY: as in `set_lock`.
-        let asked = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
-        asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+        let asked = self.control(libc::F_OFD_GETLK, &mut lock);
+        asked.is_ok() && i32::from(lock.l_type) != libc::F_UNLCK
+    }
+
+    /// Sets a lock or asks for one, until no signal interrupts it.
+    fn control(&self, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+        loop {
+            // SAFETY: the descriptor is open, and the lock is live.
+            if unsafe { libc::fcntl(self.file.as_raw_fd(), command, &raw mut *lock) } == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
     }
 
     pub(crate) fn word(&self, cell: u32, word: usize) -> &AtomicU64 {
