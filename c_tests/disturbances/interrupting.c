@@ -51,7 +51,7 @@ static size_t count;
 
 /* The function of that name that this one stands before. */
 #define NEXT(name)                                                                                 \
-    static __typeof__(&name) next;                                                                 \
+    static __typeof__(&(name)) next;                                                               \
     if (next == NULL) {                                                                            \
         void *found = dlsym(RTLD_NEXT, #name);                                                     \
         memcpy(&next, &found, sizeof next);                                                        \
@@ -168,7 +168,7 @@ __attribute__((destructor)) static void end(void)
 
 static size_t half(int file, size_t bytes)
 {
-    if (bytes >= 2 * PAGE_BYTES) {
+    if (bytes >= (size_t)2 * PAGE_BYTES) {
         return bytes / 2 / PAGE_BYTES * PAGE_BYTES;
     }
     const bool is_direct = (fcntl(file, F_GETFL) & O_DIRECT) != 0;

@@ -1,11 +1,12 @@
 /*
- * Allocations of the host that the library asks for, failed in turn, alone or with those after them.
- * For each a process of its own makes all kinds of calls. A call succeeds, or fails with a status and
- * a message; what was handed out keeps its contents and is counted; with memory there again all calls
- * succeed.
+ * Allocations of the host that the library asks for, failed in turn, alone or with those after
+ * them. For each a process of its own makes all kinds of calls. A call succeeds, or fails with a
+ * status and a message; what was handed out keeps its contents and is counted; with memory there
+ * again all calls succeed.
  *
- * Arguments: a folder to write to; the strategy; how many fail in a row, "all": all after the first one;
- * the first one's number in the first case; how much larger it is in each case than in the one before.
+ * Arguments: a folder to write to; the strategy; how many fail in a row, "all": all after the first
+ * one; the first one's number in the first case; how much larger it is in each case than in the one
+ * before.
  */
 #include "failing_malloc.h"
 
@@ -56,7 +57,8 @@ static int ends(genesis_status status, genesis_status also, const char *text, in
 #define SERVE(call) CHECK(TRY(call) || !has_started)
 /* The same of a call that returns a pointer. */
 #define TRY_POINTER(pointer)                                                                       \
-    ((pointer) != NULL || !ends(genesis_last_error_get(), GENESIS_STATUS_SUCCESS, #pointer, __LINE__))
+    ((pointer) != NULL ||                                                                          \
+     !ends(genesis_last_error_get(), GENESIS_STATUS_SUCCESS, #pointer, __LINE__))
 
 static void count_block(void *counted, const genesis_live_block *block)
 {
@@ -289,8 +291,8 @@ static void call_everything(void)
     give_back();
 }
 
-/* The process of one case: all calls while `count` allocations fail from the one numbered `from` on,
- * then all again with memory. Returns how many allocations the first take. */
+/* The process of one case: all calls while `count` allocations fail from the one numbered `from`
+ * on, then all again with memory. Returns how many allocations the first take. */
 static long run(const char *strategy, long from, long count)
 {
     may_fail = count != 0;
@@ -336,8 +338,8 @@ int main(int argument_count, char **arguments)
     }
     folder = arguments[1];
     const char *const strategy = arguments[2];
-    const long row = strcmp(arguments[3], "all") == 0 ? LONG_MAX : atol(arguments[3]);
-    const long first = atol(arguments[4]), step = atol(arguments[5]);
+    const long row = strcmp(arguments[3], "all") == 0 ? LONG_MAX : strtol(arguments[3], NULL, 10);
+    const long first = strtol(arguments[4], NULL, 10), step = strtol(arguments[5], NULL, 10);
     long *all = (long *)mmap(NULL, 2 * sizeof *all, PROT_READ | PROT_WRITE,
                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED || end_of_process(strategy, LONG_MAX, 0, all) != 0) {

@@ -1,6 +1,6 @@
 /*
- * Allocations of the host that fail on demand: those that the code of libgenesis.so asks for itself.
- * The program's own and those of the C library do not.
+ * Allocations of the host that fail on demand: those that the code of libgenesis.so asks for
+ * itself. The program's own and those of the C library do not.
  *
  * A program that includes this has the process's malloc, calloc, realloc and posix_memalign.
  */

@@ -1,7 +1,8 @@
 /*
- * A limit of the process's addresses, just above what it uses. Requests are served while tables have
- * room, and then refused with a status; all else goes on. Once the limit is raised, requests are served
- * again. The device has addresses only, so that it is the library's own memory that is short.
+ * A limit of the process's addresses, just above what it uses. Requests are served while tables
+ * have room, and then refused with a status; all else goes on. Once the limit is raised, requests
+ * are served again. The device has addresses only, so that it is the library's own memory that is
+ * short.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -28,10 +29,12 @@ static void count_line(void *user_data, genesis_log_level level, const char *mes
 
 static size_t mapped_bytes(void)
 {
-    unsigned long pages = 0;
+    char line[128];
     FILE *file = fopen("/proc/self/statm", "r");
-    CHECK(file != NULL && fscanf(file, "%lu", &pages) == 1);
+    CHECK(file != NULL && fgets(line, sizeof line, file) != NULL);
     fclose(file);
+    const size_t pages = strtoul(line, NULL, 10);
+    CHECK(pages > 0);
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 

@@ -193,7 +193,7 @@ static void fork_once(pthread_t thread, void *library, const char *state, int co
         const int nowhere = open("/dev/null", O_WRONLY);
         alarm(HANGS_AFTER_SECONDS);
         if (getenv("FORKED_SAYS") == NULL) {
-            CHECK(dup2(nowhere, STDERR_FILENO) == STDERR_FILENO);
+            CHECK(nowhere >= 0 && dup2(nowhere, STDERR_FILENO) == STDERR_FILENO);
         }
         call_all(library, count, names);
         _exit(0);
@@ -244,7 +244,7 @@ int main(int count, char **arguments)
                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(called != MAP_FAILED);
     draw = microseconds();
-    const int rounds = atoi(arguments[2]);
+    const int rounds = (int)strtol(arguments[2], NULL, 10);
     for (size_t index = 0; index < LENGTH(STATES); index++) {
         const struct state *state = &STATES[index];
         if (strcmp(state->name, arguments[1]) == 0) {
