@@ -1,8 +1,9 @@
 //! Programs that record, killed in each of the calls that change their files: what they leave can be
 //! read, or is said to be damaged, and the next run writes over it.
 //!
-//! A library that is preloaded (`killed.c`) kills the process in one of these calls, before it or in
-//! the middle of what it writes. The program is a replay, whose trace is the same each time.
+//! A library that is preloaded (`c_tests/disturbances/killing.c`) kills the process in one of these
+//! calls, before it or in the middle of what it writes. The program is a replay, whose trace is the same
+//! each time.
 
 #[path = "../../../tests/support/tier.rs"]
 mod tier;
@@ -18,7 +19,7 @@ use genesis_profile::Profile;
 use genesis_replay::gtr::{self, Record};
 use support::{genesis, scratch, stderr, trace};
 
-const SHIM: &str = include_str!("killed.c");
+const SHIM: &str = include_str!("../../../c_tests/disturbances/killing.c");
 
 /// Where in a call the process ends.
 #[derive(Clone, Copy, Debug)]

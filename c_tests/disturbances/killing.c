@@ -32,7 +32,7 @@ static int is_our_file(int file)
 static int is_last(void)
 {
     const char *at = getenv("KILL_AT");
-    return at && atomic_fetch_add(&changes, 1) + 1 == atol(at);
+    return at && atomic_fetch_add(&changes, 1) + 1 == strtol(at, NULL, 10);
 }
 
 static void end(void)
@@ -60,7 +60,7 @@ static int opened(const char *path, int flags, int mode)
     if (flags & (O_CREAT | O_TRUNC) && is_ours(path) && is_last()) {
         end();
     }
-    return syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
 int open(const char *path, int flags, ...)
@@ -86,7 +86,7 @@ int rename(const char *from, const char *to)
     if (is_ours(to) && is_last()) {
         end();
     }
-    return syscall(SYS_rename, from, to);
+    return (int)syscall(SYS_rename, from, to);
 }
 
 int unlink(const char *path)
@@ -94,7 +94,7 @@ int unlink(const char *path)
     if (is_ours(path) && is_last()) {
         end();
     }
-    return syscall(SYS_unlink, path);
+    return (int)syscall(SYS_unlink, path);
 }
 
 int ftruncate64(int file, off64_t length)
@@ -102,5 +102,5 @@ int ftruncate64(int file, off64_t length)
     if (is_our_file(file) && is_last()) {
         end();
     }
-    return syscall(SYS_ftruncate, file, length);
+    return (int)syscall(SYS_ftruncate, file, length);
 }
