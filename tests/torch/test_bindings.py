@@ -67,6 +67,7 @@ EXCEPTIONS = {
     "GENESIS_STATUS_INVALID_CONFIGURATION": genesis.ConfigurationError,
     "GENESIS_STATUS_BUSY": genesis.BusyError,
     "GENESIS_STATUS_LIMIT_REACHED": genesis.LimitReachedError,
+    "GENESIS_STATUS_OUT_OF_HOST_MEMORY": genesis.OutOfHostMemoryError,
 }
 #: Types of C without pointers.
 TYPES = {
