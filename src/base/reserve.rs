@@ -256,6 +256,8 @@ mod tests {
     const BYTES: usize = 64 * 1024;
     /// A block of so many bytes takes 1024 with its heading.
     const KILOBYTE: usize = 1024 - UNIT_BYTES;
+    /// Miri takes a tenth of a second for each.
+    const STEPS: usize = if cfg!(miri) { 300 } else { 20_000 };
 
     fn reserve() -> Box<Reserve<BYTES>> {
         Box::new(Reserve::new())
@@ -298,7 +300,7 @@ mod tests {
                 reserve.free(memory);
             }
         };
-        for step in 0..20_000 {
+        for step in 0..STEPS {
             if live.len() > 40 || draw(2) == 0 && !live.is_empty() {
                 give_back(live.swap_remove(draw(live.len() as u64)));
                 continue;

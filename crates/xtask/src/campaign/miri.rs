@@ -9,9 +9,10 @@ use steps::{Outcome, Step, run};
 use super::{Left, folder, toolchains};
 
 /// Which unit tests, by what their names begin with or contain.
-const TESTS: [&str; 17] = [
+const TESTS: [&str; 18] = [
     "base::blocking::",
     "base::error::",
+    "base::reserve::",
     "base::size::",
     "base::thread::",
     "config::launcher::",
