@@ -253,7 +253,7 @@ impl Counts {
         self.requested_bytes += other.requested_bytes;
         self.live_bytes += other.live_bytes;
         self.peak_bytes += other.peak_bytes;
-        self.lifetime_ns += other.lifetime_ns;
+        self.lifetime_ns = self.lifetime_ns.saturating_add(other.lifetime_ns);
     }
 }
 

@@ -187,11 +187,12 @@ impl Seen {
     }
 
     fn count_out(&mut self, live: Live, time_ns: u64) {
-        let lifetime_ns = live.time_ns.map_or(0, |since| time_ns - since);
+        let lifetime_ns = live.time_ns.map_or(0, |since| time_ns.saturating_sub(since));
         self.counts(live, |counts| {
             counts.frees += 1;
             counts.live_bytes -= live.bytes;
-            counts.lifetime_ns += lifetime_ns;
+            // A million blocks that live for five hours each are 570 years: nearly all that fits.
+            counts.lifetime_ns = counts.lifetime_ns.saturating_add(lifetime_ns);
         });
         self.change(live.device, live.stream, |levels| {
             levels.requested_bytes -= live.requested_bytes;
