@@ -37,7 +37,7 @@ const STRATEGIES: [&str; 6] = ["Elastic", "Caching", "Arena", "Round", "Exact", 
 /// How many allocations fail in a row, and which part of the cases is run in full.
 const ROWS: [(&str, usize); 3] = [("1", 1), ("40", 7), ("all", 1)];
 /// The cases of a row are divided among so many processes, each of which has a time limit.
-const PARTS: usize = 4;
+const PARTS: usize = 8;
 
 #[test]
 fn threads_cannot_be_started() {
