@@ -18,7 +18,7 @@ use genesis::base::{DeviceOrdinal, Status, StreamHandle};
 use genesis::config::{LogLevel, PoolType, Settings, StrategySettings};
 use genesis::driver::host::{HostMemory, OpenGate};
 use genesis::driver::simulated::SimulatedDevice;
-use genesis::driver::{Backend, Device, Platform};
+use genesis::driver::{Backend, Platform};
 use genesis::heap::{Heap, Stream, StreamKey, Surroundings};
 use genesis::observe::Log;
 use programs::Language::C99;
@@ -35,17 +35,7 @@ const POOL_TYPES: [PoolType; 5] =
 const UNKNOWN: Code = Code(12345);
 
 fn heap_over(memory: HostMemory, pool_type: PoolType) -> Heap {
-    heap_of(Arc::new(memory), pool_type)
-}
-
-fn heap_of(device: Arc<dyn Device>, pool_type: PoolType) -> Heap {
-    let platform = Platform { backend: Backend::Host, devices: vec![device], notice: None };
-    let settings = Settings {
-        strategy: StrategySettings::new(pool_type),
-        log: LogLevel::Off,
-        ..Settings::default()
-    };
-    Heap::new(platform, &settings, Surroundings::new(Arc::new(Log::new(LogLevel::Off))))
+    support::heap_over(Arc::new(memory), pool_type)
 }
 
 /// A host heap of pinned memory, and the machine whose driver pins it, up to `most_bytes`.

@@ -188,7 +188,7 @@ struct Devices {
 impl Devices {
     fn new(machine: &Arc<Machine>) -> Self {
         let device = SimulatedDevice::new(Arc::clone(machine), 0);
-        Self { heap: super::heap_of(Arc::new(device), PoolType::Caching) }
+        Self { heap: crate::support::heap_over(Arc::new(device), PoolType::Caching) }
     }
 }
 

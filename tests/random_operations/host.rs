@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use genesis::base::{DeviceOrdinal, StreamHandle};
-use genesis::config::{LogLevel, PoolType, Settings, StrategySettings};
+use genesis::config::PoolType;
+use genesis::driver;
 use genesis::driver::host::{Gate, HostMemory};
 use genesis::driver::simulated::SimulatedDevice;
-use genesis::driver::{self, Backend, Platform};
-use genesis::heap::{Heap, Stream, StreamKey, Surroundings};
-use genesis::observe::Log;
+use genesis::heap::{Heap, Stream, StreamKey};
 use simgpu::{Access, Work};
 
 use super::{COMMON_STREAMS, Filled, Worker};
-use crate::support::Rig;
+use crate::support::{Rig, heap_over};
 
 /// The only device of a host heap, and the one whose driver locks the pages.
 const DEVICE: DeviceOrdinal = DeviceOrdinal(0);
@@ -45,15 +44,7 @@ impl Pinned {
     pub(super) fn new(rig: &Rig) -> Self {
         let device = Arc::new(SimulatedDevice::new(Arc::clone(&rig.machine), DEVICE.0));
         let memory = HostMemory::pinned(device, Arc::new(OfDevices(Arc::clone(&rig.heap))));
-        let devices = vec![Arc::new(memory) as _];
-        let settings = Settings {
-            strategy: StrategySettings::new(PoolType::Caching),
-            log: LogLevel::Off,
-            ..Settings::default()
-        };
-        let surroundings = Surroundings::new(Arc::new(Log::new(LogLevel::Off)));
-        let platform = Platform { backend: Backend::Host, devices, notice: None };
-        Self { heap: Heap::new(platform, &settings, surroundings), live: Vec::new() }
+        Self { heap: heap_over(Arc::new(memory), PoolType::Caching), live: Vec::new() }
     }
 }
 

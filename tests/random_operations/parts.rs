@@ -39,12 +39,11 @@ pub(super) struct Parts {
     mark: Option<(Mark, usize)>,
 }
 
-/// A live part. Its stream writes it; others read it once it is read.
+/// A live part, which its stream wrote once.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     filled: Filled,
     stream: u64,
-    is_read: bool,
 }
 
 /// The heap as the source of one device's memory.
@@ -176,7 +175,7 @@ impl Worker {
                 let filled = Filled { address, bytes, mark: self.marks as u8 };
                 self.write_mark(&filled);
                 self.touch_part(&filled, (device, stream), Access::Write);
-                let part = Part { filled, stream, is_read: false };
+                let part = Part { filled, stream };
                 let parts = &mut self.parts[device as usize];
                 let live = if is_of_pool { &mut parts.of_pool } else { &mut parts.of_arena };
                 live.push(part);
@@ -206,7 +205,6 @@ impl Worker {
         if self.order((device, part.stream), reader) {
             self.check_mark(&part.filled);
             self.touch_part(&part.filled, reader, Access::Read);
-            self.parts[device as usize].of_arena[index].is_read = true;
         }
     }
 

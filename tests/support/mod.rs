@@ -238,6 +238,17 @@ impl Rig {
     }
 }
 
+/// A heap of the memory of `device` alone, with no machine that the test sees: of the host, mostly.
+pub fn heap_over(device: Arc<dyn Device>, pool_type: PoolType) -> Heap {
+    let platform = Platform { backend: Backend::Host, devices: vec![device], notice: None };
+    let settings = Settings {
+        strategy: StrategySettings::new(pool_type),
+        log: LogLevel::Off,
+        ..Settings::default()
+    };
+    Heap::new(platform, &settings, Surroundings::new(Arc::new(Log::new(LogLevel::Off))))
+}
+
 /// Returns true if every byte is `value`: compared as memory, not one by one.
 pub fn is_filled(bytes: &[u8], value: u8) -> bool {
     let Some((first, rest)) = bytes.split_first() else { return true };
