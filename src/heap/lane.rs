@@ -11,6 +11,7 @@ use super::owner::{LaneKey, Newcomer, Owner, Ownership};
 use super::paused_extent::{KeptCopy, PausedExtent};
 use super::pools::PoolNumber;
 use super::trough::{Step, Trough};
+use super::windows::KnownWindows;
 use crate::base::lock::{Guard, Lock, assert_none_held, rank};
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -60,6 +61,7 @@ pub(super) struct LaneState {
     pub(super) areas: Vec<Slot>,
     pub(super) strategy: Strategy,
     pub(super) trough: Trough,
+    pub(super) windows: KnownWindows,
     pub(super) pending: PendingFrees,
     pub(super) recorded: RecordedStreams,
     pub(super) fence: Fence,
@@ -109,6 +111,7 @@ impl Lane {
                 areas: Vec::new(),
                 strategy: Strategy::new(settings),
                 trough: Trough::of(settings.strategy.pool_type),
+                windows: KnownWindows::default(),
                 pending: PendingFrees::default(),
                 recorded: RecordedStreams::new(),
                 fence: Fence::new(),
@@ -177,6 +180,7 @@ impl Lane {
             state.strategy = Strategy::new(settings);
             state.trough = Trough::of(settings.strategy.pool_type);
         }
+        state.windows = KnownWindows::default();
         self.fence_wanted.store(0, Relaxed);
         self.callers.forget();
         let before = self.key();

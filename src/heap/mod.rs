@@ -78,6 +78,7 @@ mod trough;
 mod waits;
 mod watch;
 mod whole;
+mod windows;
 
 pub use crate::memory::{
     Communication, Neighbour, Neighbours, Registrar, SegmentSource, Taken, Wanted,

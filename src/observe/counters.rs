@@ -391,6 +391,8 @@ impl Peaks {
         let room = bounds.zip(sums, u64::saturating_sub);
         let share = match self.seen.len() as u64 {
             0 | 1 => room,
+            // Divisions take most of a refresh, and most programs have two streams.
+            2 => room.zip(room, |room, _| room / 2),
             lane_count => room.zip(room, |room, _| room / lane_count),
         };
         for (lane, levels) in self.seen_of(lanes.clone()) {

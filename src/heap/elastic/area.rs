@@ -25,6 +25,7 @@ pub(super) struct Laid {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaving {
     pub(super) id: ExtentId,
+    pub(super) bytes: u64,
     /// Where its home begins.
     pub(super) address: u64,
     /// The free block around it.
@@ -230,8 +231,7 @@ impl Lane {
             let slot = of_block[0].slot;
             strategy.withdraw(blocks, slot);
             let mut is_left = true;
-            for &Leaving { id, address, .. } in of_block {
-                let bytes = extents.get(id).map_or(0, |extent| extent.bytes);
+            for &Leaving { id, bytes, address, .. } in of_block {
                 let Block { address: start, bytes: left_bytes, freed_epoch, .. } =
                     *blocks.get(slot);
                 let head_bytes = address - start;

@@ -69,11 +69,15 @@ impl Extents {
     /// of siblings within `reach` that a fence covers. Siblings without one are asked for it. None
     /// in a private pool, whose memory never moves.
     pub(super) fn find_free(&self, climb: &Climb<'_>, reach: Reach) -> Found {
-        let search = self.store.extents().new_search();
+        let (search, count) = {
+            let mut extents = self.store.extents();
+            (extents.new_search(), extents.count())
+        };
         let mut found = Found { search, free: Vec::new() };
         if climb.lane.pool().is_private() {
             return found;
         }
+        found.free.reserve(count);
         self.find_free_in(climb.lane, climb, &mut found);
         // While a stream may be capturing no event may be queried.
         if !climb.device.pools.is_routing() {
@@ -114,23 +118,31 @@ impl Extents {
 
     /// Takes `chosen` from their homes; those that are no longer free are left out.
     pub(super) fn take(&self, climb: &Climb<'_>, mut chosen: Vec<FreeExtent>) -> Vec<Moved> {
-        let mut moved = Vec::new();
+        let mut moved = Vec::with_capacity(chosen.len());
         chosen.sort_unstable_by_key(|extent| extent.lane);
         for of_lane in chosen.chunk_by(|one, other| one.lane == other.lane) {
             if let Some(lane) = climb.device.heap.lanes.get(of_lane[0].lane) {
-                moved.extend(self.take_from(lane, climb, of_lane));
+                self.take_from(lane, climb, of_lane, &mut moved);
             }
         }
         moved
     }
 
-    fn take_from(&self, lane: &Lane, climb: &Climb<'_>, chosen: &[FreeExtent]) -> Vec<Moved> {
+    /// [`Self::take`] from `lane`: adds to `moved`.
+    fn take_from(
+        &self,
+        lane: &Lane,
+        climb: &Climb<'_>,
+        chosen: &[FreeExtent],
+        moved: &mut Vec<Moved>,
+    ) {
         let is_own = lane.index == climb.lane.index;
         let mut guard = lane.lock();
         let state = &mut *guard;
         let mut fence = None;
         let mut extents = self.store.extents();
-        let mut leaving = |extent: &FreeExtent| {
+        let mut leaving = Vec::with_capacity(chosen.len());
+        leaving.extend(chosen.iter().filter_map(|extent| {
             let FreeExtent { id, bytes, address, slot, .. } = *extent;
             // Meanwhile its number may be another extent's.
             let home = extents.get(id).filter(|extent| extent.bytes == bytes)?.home?;
@@ -144,26 +156,24 @@ impl Extents {
                 Readiness::After(event) if !is_own => fence = Some(event),
                 _ => {}
             }
-            Some(Leaving { id, address, slot })
-        };
-        let mut leaving: Vec<Leaving> = chosen.iter().filter_map(&mut leaving).collect();
+            Some(Leaving { id, bytes, address, slot })
+        }));
         let epochs = lane.detach(state, &mut extents, &mut leaving);
-        let moved = |(&Leaving { id, address, .. }, epoch): (&Leaving, u32)| {
-            let bytes = extents.get(id)?.bytes;
-            Some(Moved { id, bytes, lane: lane.index, address, epoch })
-        };
-        let moved: Vec<Moved> = leaving.iter().zip(epochs).filter_map(moved).collect();
         drop(extents);
-        if !is_own && moved.iter().any(|extent| extent.epoch != NEVER) {
+        let first = moved.len();
+        moved.extend(leaving.iter().zip(epochs).map(|(leaving, epoch)| {
+            let Leaving { id, bytes, address, .. } = *leaving;
+            Moved { id, bytes, lane: lane.index, address, epoch }
+        }));
+        if !is_own && moved[first..].iter().any(|extent| extent.epoch != NEVER) {
             Tallies::count(&climb.device.tallies.cross_stream_reuses);
         }
         if let Some(event) = fence
             && climb.order_after(lane, guard, event).is_err()
         {
-            self.bring_back(climb.device, &moved);
-            return Vec::new();
+            self.bring_back(climb.device, &moved[first..]);
+            moved.truncate(first);
         }
-        moved
     }
 
     /// Brings extents that could not be used elsewhere back to their former homes.

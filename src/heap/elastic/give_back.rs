@@ -99,7 +99,7 @@ impl Extents {
                 .filter(|&slot| is_home && state.fence.is_idle(state.blocks.get(slot).freed_epoch));
             let Some(slot) = around else { return 0 };
             let epoch = state.blocks.get(slot).freed_epoch;
-            lane.detach(&mut state, &mut extents, &mut [Leaving { id, address, slot }]);
+            lane.detach(&mut state, &mut extents, &mut [Leaving { id, bytes, address, slot }]);
             (lane.pool(), bytes, epoch)
         };
         if self.unmap_all(device, id) && self.destroy(device, id) {

@@ -10,7 +10,8 @@
 //! these steps:
 //!
 //! 1. **Window** ([`window`]). Find the cheapest run of adjacent parts that is large enough: free
-//!    blocks, remembered views of extents that are free elsewhere, and bare addresses.
+//!    blocks, remembered views of extents that are free elsewhere, and bare addresses. In a program
+//!    that repeats itself it is mostly known ([`known`]), and not searched for.
 //! 2. **Recall** ([`gather`]). The extents of its remembered views come back to them. This is
 //!    bookkeeping only; if nothing of the window is bare, the request is served.
 //! 3. **Gather or grow** ([`gather`], [`growth`]). While the device holds less than its limit (the
@@ -38,6 +39,7 @@ mod gather;
 mod give_back;
 mod growth;
 mod household;
+mod known;
 mod plan;
 mod ready;
 mod single;
@@ -150,9 +152,13 @@ impl Extents {
         if climb.is_alone || climb.block_bytes >= self.single_handle_bytes {
             return self.serve_with_one_extent(climb);
         }
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
             if let Some(address) = climb.serve_from_lane() {
                 return Ok(Some(address));
+            }
+            // Another thread may be faster each time; the search looks further.
+            if attempt == 0 && self.recall_known(climb) {
+                continue;
             }
             if self.extend(climb)? == Outcome::Short {
                 return Ok(None);
@@ -192,6 +198,7 @@ impl Extents {
                 return self.extend_within(climb, Reach::Device);
             }
         }
+        self.remember_window(climb, &window, &found);
         let recalled: Vec<(FreeExtent, u64)> =
             window.shadows().map(|(index, to)| (found.free[index], to)).collect();
         if !recalled.is_empty() {

@@ -31,6 +31,9 @@ use crate::memory::{Block, ExtentId, ExtentTable, NO_SLOT, State, View};
 /// What a byte of a bare part costs if a byte of a shadow costs 1.
 const BARE_COST: u64 = 4;
 
+/// Few windows have more parts.
+pub(super) const USUAL_PARTS: usize = 64;
+
 /// Which views of extents in use end a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Walls {
@@ -200,7 +203,8 @@ impl Sums {
 
 impl<'a> Search<'a> {
     fn new(wanted: &'a Wanted<'a>) -> Self {
-        Self { wanted, chain: Vec::new(), ends: Vec::new(), least_cost: u64::MAX, best: None }
+        let (chain, ends) = (Vec::with_capacity(USUAL_PARTS), Vec::with_capacity(USUAL_PARTS));
+        Self { wanted, chain, ends, least_cost: u64::MAX, best: None }
     }
 
     #[inline]
