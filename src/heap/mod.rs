@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `state` | what a heap consists of: the types |
 //! | `hot_path`, `extras`, `lane`, `lanes` | allocate and free in the steady state |
-//! | `ladder`, `backing`, `segments`, `elastic`, `idle` | serve a request after a miss |
+//! | `ladder`, `backing`, `segments`, `elastic`, `windows`, `idle` | serve a request after a miss |
 //! | `plan`, `ready` | memory made ready before it is asked for |
 //! | `release`, `choice`, `optimize`, `fragmentation`, `watch`, `limits`, `peers` | release memory, keep limits, access by peers |
 //! | `managed` | memory whose pages move |
