@@ -95,7 +95,6 @@ fn name_of(part: Part) -> &'static str {
         Part::ReturnHome => "the return home at troughs",
         Part::ReturnAgain => "the return again below troughs",
         Part::Recall => "views that come back",
-        Part::Remember => "windows that are remembered",
         Part::OldestFirst => "the oldest window first",
         Part::Gather => "gathering before growing",
         Part::PassOver => "passing over views in use",

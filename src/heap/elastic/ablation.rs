@@ -18,8 +18,6 @@ pub enum Part {
     ReturnAgain,
     /// Views that blocks have left come back to them.
     Recall,
-    /// Windows that served a request before are taken without a search.
-    Remember,
     /// Of windows without bare parts the first.
     OldestFirst,
     /// Free extents of other places are taken before more is made.
@@ -39,13 +37,12 @@ pub enum Part {
 impl Part {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 12] = [
         Self::FirstFit,
         Self::BestFit,
         Self::ReturnHome,
         Self::ReturnAgain,
         Self::Recall,
-        Self::Remember,
         Self::OldestFirst,
         Self::Gather,
         Self::PassOver,

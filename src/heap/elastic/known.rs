@@ -65,11 +65,7 @@ impl Extents {
     /// Serves the request with a known window, if there is one: brings its extents back. Returns
     /// true if it did.
     pub(super) fn recall_known(&self, climb: &Climb<'_>) -> bool {
-        if climb.lane.pool().is_private()
-            || self.is_short.load(Relaxed)
-            || !Part::Recall.is_in()
-            || !Part::Remember.is_in()
-        {
+        if climb.lane.pool().is_private() || self.is_short.load(Relaxed) || !Part::Recall.is_in() {
             return false;
         }
         let known = {
