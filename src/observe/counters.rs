@@ -391,7 +391,7 @@ impl Peaks {
         let room = bounds.zip(sums, u64::saturating_sub);
         let share = match self.seen.len() as u64 {
             0 | 1 => room,
-            // Divisions take most of a refresh, and most programs have two streams.
+            // Fifteen divisions less for what most programs with several streams have.
             2 => room.zip(room, |room, _| room / 2),
             lane_count => room.zip(room, |room, _| room / lane_count),
         };

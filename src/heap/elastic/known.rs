@@ -14,7 +14,7 @@ use crate::memory::{Block, ExtentTable, NO_SLOT, Slot, State};
 
 /// A window that needs no call of the driver.
 #[derive(Debug)]
-struct Ready {
+struct KnownWindow {
     /// The address of its first shadow.
     shadow: u64,
     /// The extents to be brought back, and where to.
@@ -24,7 +24,7 @@ struct Ready {
 impl LaneState {
     /// The known window for a block of `bytes`, if all of it is free or can come back from homes in
     /// this lane, whose index is `lane`.
-    fn known_window(&self, extents: &ExtentTable, lane: u32, bytes: u64) -> Option<Ready> {
+    fn known_window(&self, extents: &ExtentTable, lane: u32, bytes: u64) -> Option<KnownWindow> {
         let shadow = self.windows.find(bytes)?;
         let mut slot = self.blocks.slot_at(shadow)?;
         let before = self.blocks.get(slot).before;
@@ -57,7 +57,7 @@ impl LaneState {
         ids.sort_unstable();
         let is_once = ids.windows(2).all(|pair| pair[0] != pair[1])
             && recalled.iter().all(|(extent, _)| !(start..end).contains(&extent.address));
-        is_once.then_some(Ready { shadow, recalled })
+        is_once.then_some(KnownWindow { shadow, recalled })
     }
 }
 
@@ -74,7 +74,7 @@ impl Extents {
             let known = state.known_window(&extents, climb.lane.index, climb.block_bytes);
             known.inspect(|known| state.windows.pass(known.shadow))
         };
-        let Some(Ready { recalled, .. }) = known else { return false };
+        let Some(KnownWindow { recalled, .. }) = known else { return false };
         self.recall(climb, recalled);
         true
     }
