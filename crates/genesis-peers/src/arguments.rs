@@ -29,6 +29,10 @@ pub(crate) struct Arguments {
     /// A folder of other traces to replay: .gtr or .gtr.zst [default: the repository's traces]
     #[arg(long, value_name = "PATH")]
     pub(crate) trace_folder: Option<PathBuf>,
+    /// Replay each trace so many times with other sizes, up to 15 % larger or smaller, instead of as it
+    /// was recorded
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) varied: u64,
     /// How often every allocator is timed in turn; times are medians over all rounds
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
@@ -69,7 +73,7 @@ pub(crate) struct Arguments {
     pub(crate) page: bool,
     /// Replay one short trace, to see that everything works: pages, pictures and results go to
     /// the build folder
-    #[arg(long, conflicts_with_all = ["traces", "trace_folder", "rounds", "passes", "page"])]
+    #[arg(long, conflicts_with_all = ["traces", "trace_folder", "varied", "rounds", "passes", "page"])]
     pub(crate) smoke: bool,
 }
 
@@ -147,7 +151,7 @@ impl Arguments {
     /// Where results go. Pages of the repository are only of complete runs.
     pub(crate) fn places(&self) -> Places {
         let folder = build_folder();
-        let is_part = !self.traces.is_empty() || self.trace_folder.is_some();
+        let is_part = !self.traces.is_empty() || self.trace_folder.is_some() || self.varied > 0;
         let (pages, kept) = match () {
             () if self.smoke => (folder.join("smoke"), folder.join("smoke")),
             () if self.page => (root().join(PAGE_FOLDER), folder),
@@ -196,6 +200,7 @@ mod tests {
             ("--cells", false),
             ("--traces alternating", false),
             ("--trace-folder .", false),
+            ("--varied 2", false),
             ("--smoke", false),
         ] {
             let pages = parse(text).places().pages;

@@ -77,8 +77,11 @@ fn peers(arguments: &Arguments) -> Outcome {
         write_peers(&places, &read(&places.kept.join(RESULTS))?)?;
         return write_cells(&places, &read(&places.kept.join(CELLS))?);
     }
-    let traces = trace::find(&arguments.trace_folder(), &arguments.traces)?;
     let folder = build_folder();
+    let mut traces = trace::find(&arguments.trace_folder(), &arguments.traces)?;
+    if arguments.varied > 0 {
+        traces = trace::vary(&traces, arguments.varied, &folder.join("varied"))?;
+    }
     let packages = Packages::install(&folder)?;
     let tools = Tools::build(&folder, &packages, &arguments.prices)?;
     if arguments.objects {

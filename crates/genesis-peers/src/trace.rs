@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use genesis_replay::gtr;
 use genesis_replay::job::trace_name;
 use genesis_replay::program::{Kind, Program};
+use genesis_replay::varied::varied;
 
 use crate::results::failed;
+
 /// A recorded program.
 #[derive(Debug)]
 pub(crate) struct Trace {
@@ -38,6 +40,22 @@ pub(crate) fn find(folder: &Path, only: &[String]) -> Result<Vec<Trace>, String>
         ));
     }
     paths.into_iter().map(read).collect()
+}
+
+/// Each of `traces` so many `times` with other sizes, as files in `folder`.
+pub(crate) fn vary(traces: &[Trace], times: u64, folder: &Path) -> Result<Vec<Trace>, String> {
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+    let mut all = Vec::new();
+    for Trace { name, path, .. } in traces {
+        let records = gtr::read_file(path).map_err(|error| failed(path, &error))?;
+        for seed in 1..=times {
+            let path = folder.join(format!("{name}-{seed}.gtr"));
+            gtr::write_file(&path, &varied(&records, seed))
+                .map_err(|error| failed(&path, &error))?;
+            all.push(read(path)?);
+        }
+    }
+    Ok(all)
 }
 
 fn read(path: PathBuf) -> Result<Trace, String> {

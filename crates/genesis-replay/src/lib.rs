@@ -4,6 +4,7 @@
 //! record   what a trace consists of
 //! gtr      a trace as a file                ↔ Record
 //! rmm_log  RMM's log of allocations         ↔ Record
+//! varied   a trace with other sizes         Record → Record
 //! program  a trace prepared for replay      → Call, with compact slots and the live peak
 //! library  libgenesis.so and its functions, looked up by name
 //! streams  the stream handles that a replay passes
@@ -52,5 +53,6 @@ pub mod rmm_log;
 pub mod streams;
 pub mod table;
 pub mod trial;
+pub mod varied;
 
 pub use error::{Error, Result};
