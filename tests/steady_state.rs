@@ -20,8 +20,9 @@ use support::{A, tier};
 static COUNTING: Counting = Counting;
 
 const CACHING: [PoolType; 3] = [PoolType::Round, PoolType::Exact, PoolType::Caching];
-/// Elastic knows a program after its second pass: then it takes the same windows each time.
-const ELASTIC_WARM_UP_PASSES: usize = 2;
+/// In the first pass Elastic learns how much a program needs, in the second it moves memory to hold no
+/// more, and from the third or fourth on it takes the same windows each time.
+const ELASTIC_WARM_UP_PASSES: usize = 3;
 /// Streams that share a device with little room need more: each changes the layouts of the others.
 const STREAMS_WARM_UP_PASSES: usize = 6;
 /// … and with small extents still more.

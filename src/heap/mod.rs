@@ -5,6 +5,7 @@
 //! | `state` | what a heap consists of: the types |
 //! | `hot_path`, `extras`, `lane`, `lanes` | allocate and free in the steady state |
 //! | `ladder`, `backing`, `segments`, `elastic`, `windows`, `idle` | serve a request after a miss |
+//! | `trough`, `first_cycle` | a lane's live memory, followed through the cycles of its program |
 //! | `plan`, `ready` | memory made ready before it is asked for |
 //! | `release`, `choice`, `optimize`, `fragmentation`, `watch`, `limits`, `peers` | release memory, keep limits, access by peers |
 //! | `managed` | memory whose pages move |
@@ -35,6 +36,7 @@ mod device;
 mod devices;
 mod elastic;
 mod extras;
+mod first_cycle;
 mod fragmentation;
 mod gate;
 mod history;

@@ -25,15 +25,18 @@
 //!
 //! The least swing keeps a program of few large blocks from a trough at each of them.
 //!
+//! A program's first cycle is told apart ([`first_cycle`](super::first_cycle)).
+//!
 //! A lower trough becomes the usual one at once. Toward a higher one, usual moves half the way. So
 //! it follows a program that comes to keep more. Extremes are followed in steps of an eighth of a
 //! swing: an operation costs one comparison, and only a few in each swing cost more.
 
+use super::first_cycle::FirstCycle;
 use crate::base::size::MIB;
 use crate::config::PoolType;
 
 /// A swing is this part of the highest peak.
-const SWING_PART: u64 = 3;
+const SWING_PART: u64 = 4;
 /// … and at least so many bytes.
 const LEAST_SWING_BYTES: u64 = 128 * MIB;
 /// Extremes are followed in steps of this part of a swing.
@@ -47,6 +50,10 @@ pub(super) struct Trough {
     /// An allocation that leaves more live than this, or a free that leaves less, is looked at.
     above: u64,
     below: u64,
+    /// The same for the zigzag alone.
+    turn_above: u64,
+    turn_below: u64,
+    first_cycle: FirstCycle,
     least_swing: u64,
     is_reached: bool,
     /// Whether each step further down from the trough reaches it again.
@@ -90,10 +97,14 @@ impl Trough {
     /// Of a lane of the strategy, with nothing live yet. Only Elastic's memory moves; the others'
     /// troughs are never reached.
     pub(super) fn of(pool_type: PoolType) -> Self {
+        let above = if pool_type == PoolType::Elastic { 0 } else { u64::MAX };
         Self {
             least_swing: LEAST_SWING_BYTES,
-            above: if pool_type == PoolType::Elastic { 0 } else { u64::MAX },
+            above,
             below: 0,
+            turn_above: above,
+            turn_below: 0,
+            first_cycle: FirstCycle::default(),
             is_reached: false,
             is_repeated: false,
             is_falling: false,
@@ -116,7 +127,9 @@ impl Trough {
     pub(super) fn expect(&mut self, levels: Levels) {
         if self.peak == 0 && self.above != u64::MAX {
             let Levels { peak, high, low, usual, is_falling, is_ahead } = levels;
-            *self = Self { peak, high, low, usual, is_falling, is_ahead, ..*self };
+            self.first_cycle.end(peak);
+            (self.peak, self.high, self.low, self.usual) = (peak, high, low, usual);
+            (self.is_falling, self.is_ahead) = (is_falling, is_ahead);
             self.watch();
         }
     }
@@ -126,22 +139,23 @@ impl Trough {
         self.is_repeated = true;
     }
 
+    /// Returns true if the lane's first cycle has not ended.
+    pub(super) fn is_first_cycle(&self) -> bool {
+        !self.first_cycle.is_over()
+    }
+
     /// Follows an allocation, after which `live_bytes` of large blocks are live.
     #[inline]
     pub(super) fn rise(&mut self, live_bytes: u64) {
         if live_bytes > self.above {
-            self.turn_up(live_bytes);
+            self.risen(live_bytes);
         }
     }
 
     /// Follows a free, after which `live_bytes` of large blocks are live.
     #[inline]
     pub(super) fn fall(&mut self, live_bytes: u64) -> Step {
-        if live_bytes < self.below {
-            self.turn_down(live_bytes);
-            return Step::Down;
-        }
-        Step::None
+        if live_bytes < self.below { self.fallen(live_bytes) } else { Step::None }
     }
 
     /// Returns true if the trough was reached since the last call of [`Self::take`].
@@ -156,6 +170,25 @@ impl Trough {
     }
 
     #[cold]
+    fn risen(&mut self, live_bytes: u64) {
+        self.first_cycle.follow(live_bytes);
+        if live_bytes > self.turn_above {
+            self.turn_up(live_bytes);
+        }
+        self.watch();
+    }
+
+    #[cold]
+    fn fallen(&mut self, live_bytes: u64) -> Step {
+        self.first_cycle.follow(live_bytes);
+        let is_down = live_bytes < self.turn_below;
+        if is_down {
+            self.turn_down(live_bytes);
+        }
+        self.watch();
+        if is_down { Step::Down } else { Step::None }
+    }
+
     fn turn_up(&mut self, live_bytes: u64) {
         if self.is_falling {
             self.is_falling = false;
@@ -166,10 +199,8 @@ impl Trough {
         }
         self.high = live_bytes;
         self.peak = self.peak.max(live_bytes);
-        self.watch();
     }
 
-    #[cold]
     fn turn_down(&mut self, live_bytes: u64) {
         if !self.is_falling {
             self.is_falling = true;
@@ -182,7 +213,6 @@ impl Trough {
             self.is_ahead = false;
             self.is_reached = true;
         }
-        self.watch();
     }
 
     /// At most so much is live at the trough.
@@ -195,15 +225,18 @@ impl Trough {
         let swing = (self.peak / SWING_PART).max(self.least_swing);
         let step = (swing / STEP_PART).max(1);
         if self.is_falling {
-            self.above = self.low.saturating_add(swing);
-            self.below = self.low.saturating_sub(step);
+            self.turn_above = self.low.saturating_add(swing);
+            self.turn_below = self.low.saturating_sub(step);
             if self.is_ahead {
-                self.below = self.below.max(self.near_bytes() + 1).min(self.low);
+                self.turn_below = self.turn_below.max(self.near_bytes() + 1).min(self.low);
             }
         } else {
-            self.above = self.high.saturating_add(step);
-            self.below = self.high.saturating_sub(swing);
+            self.turn_above = self.high.saturating_add(step);
+            self.turn_below = self.high.saturating_sub(swing);
         }
+        let (below, above) = self.first_cycle.bounds();
+        self.above = self.turn_above.min(above);
+        self.below = self.turn_below.max(below);
     }
 }
 

@@ -7,8 +7,9 @@ use genesis::base::{DeviceOrdinal, Error, StreamHandle};
 use genesis::config::{ElasticPolicy, PoolType};
 use genesis::heap::Heap;
 use genesis::observe::EventStream;
-use genesis_replay::gtr;
+use genesis_replay::gtr::{self, Record};
 use genesis_replay::program::{Call, Kind, Program};
+use genesis_replay::varied::varied;
 use simgpu::{Prices, Progress, StoreKind};
 
 use super::{A, Plan, Rig, Subject};
@@ -20,8 +21,17 @@ const WARM_UP_PASSES: usize = 4;
 
 /// The recorded program `name`.
 pub fn recorded(name: &str) -> Program {
+    Program::prepare(&records_of(name)).unwrap()
+}
+
+/// The same program with other sizes, different ones for each `seed`.
+pub fn recorded_with_other_sizes(name: &str, seed: u64) -> Program {
+    Program::prepare(&varied(&records_of(name), seed)).unwrap()
+}
+
+fn records_of(name: &str) -> Vec<Record> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{name}.gtr.zst"));
-    Program::prepare(&gtr::read_file(&path).unwrap()).unwrap()
+    gtr::read_file(&path).unwrap()
 }
 
 /// A heap over devices with addresses only, whose work completes at once.

@@ -22,6 +22,8 @@ pub enum Part {
     OldestFirst,
     /// Free extents of other places are taken before more is made.
     Gather,
+    /// In a lane's first cycle, only free blocks that consist of whole extents give any.
+    FirstCycle,
     /// Views whose extents are in use are passed over where memory would exceed the limit.
     PassOver,
     /// Small blocks take the highest free extents.
@@ -37,7 +39,7 @@ pub enum Part {
 impl Part {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::FirstFit,
         Self::BestFit,
         Self::ReturnHome,
@@ -45,6 +47,7 @@ impl Part {
         Self::Recall,
         Self::OldestFirst,
         Self::Gather,
+        Self::FirstCycle,
         Self::PassOver,
         Self::HighestForSmall,
         Self::CoarseAtFirst,

@@ -304,6 +304,23 @@ impl Found {
     }
 }
 
+/// Those of `extents` whose free blocks consist of them and nothing else, so that nothing is left
+/// of the blocks if they are taken. Extents of one block stand side by side in `extents`.
+pub(super) fn whole_blocks_of(climb: &Climb<'_>, extents: &[FreeExtent]) -> Vec<FreeExtent> {
+    let block_of = |extent: &FreeExtent| (extent.lane, extent.slot);
+    let is_whole = |of_block: &&[FreeExtent]| {
+        let FreeExtent { lane, address, bytes, slot, .. } = of_block[0];
+        let block_bytes = climb.device.heap.lanes.get(lane).and_then(|lane| {
+            let state = lane.lock();
+            let slot = state.free_block_around(address, bytes, slot)?;
+            Some(state.blocks.get(slot).bytes)
+        });
+        block_bytes == Some(of_block.iter().map(|extent| extent.bytes).sum())
+    };
+    let blocks = extents.chunk_by(|one, other| block_of(one) == block_of(other));
+    blocks.filter(is_whole).flatten().copied().collect()
+}
+
 /// Chooses, and removes from `candidates`, few extents of `wanted_bytes` in total, or as much as
 /// there is, and of at most `room_bytes`. Each step takes the smallest that covers what is still
 /// missing, or else the largest. `candidates` are sorted by size.

@@ -4,6 +4,9 @@
 //! live peak = the most that was ever live on the device, whatever statistics were reset
 //! limit     = live peak + slack                  above it, memory is moved before more is made;
 //!                 of a household apart (`household`) its own live peak and its share of the slack
+//! early     = live peak + live peak / FIRST_CYCLE_PART
+//!                 in a lane's first cycle, for requests that raise the live peak: up to it more is
+//!                 made rather than taken out of free blocks that consist not only of whole extents
 //! slack     = a part of the live peak, at least
 //!             min(LEAST_SLACK_BYTES, device / LEAST_SLACK_PART)
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
@@ -17,6 +20,10 @@
 //! An extent can move only while no block lies in it, so it should be a small part of what is held.
 //! But each costs driver calls of the same price at any size, so there should be few. While hardly
 //! anything was freed, most memory is kept for ever, so extents are large.
+//!
+//! An extent that leaves a free block leaves the rests beside it, which nothing larger can use. That is
+//! worth it at the highest live peak, but not below: blocks to come could have used the whole. How
+//! high it will be nobody knows in a lane's first cycle (`heap::first_cycle`).
 //!
 //! The sizes are those for an H100. What this driver charges scales them by a power of two
 //! ([`crate::driver::Prices`]); the slack and extents while growing stay, because other ones
@@ -62,11 +69,17 @@ const SHORT_PART: u64 = 256;
 /// But always at least this part of the device's memory.
 const DEVICE_PART: u64 = 4096;
 
+/// In a lane's first cycle this part of the live peak may be held more before extents are taken
+/// out of free blocks that have other bytes, too.
+const FIRST_CYCLE_PART: u64 = 12;
+
 /// What the policy chooses.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     /// The slack is the live peak / this.
     slack_part: u64,
+    /// … and in the first cycle, where rests would be left, the live peak / this.
+    first_cycle_part: u64,
     least_extent_bytes: u64,
     most_extent_bytes: u64,
     growing_extent_bytes: u64,
@@ -75,12 +88,14 @@ struct Bounds {
 /// The two policies: driver calls against memory.
 const BALANCED: Bounds = Bounds {
     slack_part: 50,
+    first_cycle_part: FIRST_CYCLE_PART,
     least_extent_bytes: 16 * MIB,
     most_extent_bytes: 32 * MIB,
     growing_extent_bytes: GROWING_EXTENT_BYTES,
 };
 const TIGHT: Bounds = Bounds {
     slack_part: 200,
+    first_cycle_part: 200,
     least_extent_bytes: 2 * MIB,
     most_extent_bytes: 2 * MIB,
     growing_extent_bytes: 2 * MIB,
@@ -95,6 +110,8 @@ pub(super) struct Growth {
     pub(super) apart_bytes: u64,
     /// How much may be created before memory is moved, in bytes.
     pub(super) room_bytes: u64,
+    /// … before it is taken out of free blocks that consist not only of whole extents.
+    pub(super) early_room_bytes: u64,
     /// How much may be created at all.
     pub(super) usable_bytes: u64,
     /// The size of new extents.
@@ -152,11 +169,24 @@ impl Extents {
         let usable_bytes = device.left_bytes().min(climb.pool_room_bytes());
         let least_slack_bytes = LEAST_SLACK_BYTES.min(device.usable_bytes() / LEAST_SLACK_PART);
         let slack_bytes = (peak_bytes / bounds.slack_part).max(least_slack_bytes);
-        let (room_bytes, apart_bytes) = match reach {
-            Reach::Device => ((peak_bytes + slack_bytes).saturating_sub(reserved_bytes), 0),
+        let room_bytes = |slack_bytes: u64| match reach {
+            Reach::Device => (peak_bytes + slack_bytes).saturating_sub(reserved_bytes),
+            Reach::Household(household) => household.room_bytes(slack_bytes),
+        };
+        let early_slack_bytes = if Part::FirstCycle.is_in()
+            && peak_bytes > device.most_live_bytes(0)
+            && climb.lane.lock().trough.is_first_cycle()
+        {
+            slack_bytes.max(peak_bytes / bounds.first_cycle_part)
+        } else {
+            slack_bytes
+        };
+        let early_room_bytes = room_bytes(early_slack_bytes).min(usable_bytes);
+        let room_bytes = room_bytes(slack_bytes);
+        let apart_bytes = match reach {
+            Reach::Device => 0,
             Reach::Household(household) => {
-                let room_bytes = household.room_bytes(slack_bytes);
-                (room_bytes, room_bytes.max(household.apart_bytes(slack_bytes, reserved_bytes)))
+                room_bytes.max(household.apart_bytes(slack_bytes, reserved_bytes))
             }
         };
         let room_bytes = room_bytes.min(usable_bytes);
@@ -188,6 +218,7 @@ impl Extents {
             reach,
             apart_bytes: apart_bytes.min(usable_bytes),
             room_bytes: floor(room_bytes),
+            early_room_bytes: floor(early_room_bytes),
             usable_bytes: floor(usable_bytes),
             extent_bytes,
             step_bytes,

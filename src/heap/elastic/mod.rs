@@ -17,7 +17,8 @@
 //! 3. **Gather or grow** ([`gather`], [`growth`]). While the device holds less than its limit (the
 //!    live peak and a slack of 2 %), new extents fill the bare parts. Above that, wholly free
 //!    extents from elsewhere are mapped there: the lane's own, and other lanes' behind their
-//!    fences. New ones make up what is still missing.
+//!    fences. New ones make up what is still missing. In a lane's first cycle little is moved,
+//!    because nobody knows yet how much the program will need.
 //! 4. **Forget** ([`give_back`]). The view that an extent has left stays mapped, as a *shadow*. If
 //!    there are too many, the oldest are unmapped.
 //!
@@ -65,7 +66,7 @@ use crate::observe::DeviceEvents;
 use ablation::Part::{BestFit, FirstFit, Gather, HighestForSmall, PassOver, Recall, ReturnAgain};
 use addresses::no_addresses;
 use area::Laid;
-use gather::{Found, FreeExtent, Moved, choose};
+use gather::{Found, FreeExtent, Moved, choose, whole_blocks_of};
 use growth::Growth;
 use household::Reach;
 use window::{Part, Walls, Wanted, Window};
@@ -286,6 +287,13 @@ impl Extents {
         let mut candidates: Vec<FreeExtent> = Vec::new();
         if window.bare_bytes > growth.room_bytes && Gather.is_in() {
             candidates.extend(self.outside(climb, window, found));
+            if growth.early_room_bytes > growth.room_bytes {
+                let whole = whole_blocks_of(climb, &candidates);
+                let whole_bytes: u64 = whole.iter().map(|extent| extent.bytes).sum();
+                if window.bare_bytes <= whole_bytes.saturating_add(growth.early_room_bytes) {
+                    candidates = whole;
+                }
+            }
             // Small blocks take those that large blocks need least often, which lie highest: in the
             // next cycle they are probably free again, and come back without a call.
             let is_small = SizeClass::of(climb.block_bytes) == SizeClass::Small;
