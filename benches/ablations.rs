@@ -1,8 +1,9 @@
 //! What each part of Elastic's policy is worth: the recorded programs without one part at a time.
 //!
 //! `cargo bench --features ablations --bench ablations` prints the tables of docs/elastic.md. Twelve
-//! passes on 1 TiB, in virtual time, so the figures are the same everywhere. The first table is at an
-//! H100's prices, the second at those for which Elastic chooses other extents, with and without.
+//! passes, in virtual time, so the figures are the same everywhere. The first table is of the
+//! programs as they were recorded, the second of the same with other sizes, both at an H100's
+//! prices. The third is at prices for which Elastic chooses other extents, with and without.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -11,13 +12,13 @@ use genesis::heap::ablation::{Part, leave_out};
 use genesis_replay::program::Program;
 use simgpu::Prices;
 use support::host_memory::Counting;
-use support::replay::{DEVICE_BYTES, Replay, recorded};
+use support::replay::{DEVICE_BYTES, Replay, recorded, recorded_with_other_sizes};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The recorded programs; the last is so small that a granule here and there weighs much.
-const PROGRAMS: [&str; 8] = [
+/// The recorded programs.
+const PROGRAMS: [&str; 7] = [
     "bert_large_var",
     "diffusion_buckets",
     "fsdp_streams",
@@ -25,9 +26,14 @@ const PROGRAMS: [&str; 8] = [
     "llama1b_full_var",
     "llama7b_lora_ckpt",
     "opt13_recompute_var",
-    "alternating",
 ];
+/// One more, so small that a granule here and there weighs much: it is in no mean.
+const SMALL_PROGRAM: &str = "alternating";
 const WARM_PASSES: usize = 11;
+/// How often the sizes of each program are drawn anew.
+const DRAWS: u64 = 4;
+/// A device with little room, in hundredths of the live peak.
+const LITTLE_ROOM: u64 = 105;
 
 /// One program without one part.
 struct Outcome {
@@ -39,42 +45,79 @@ struct Outcome {
 }
 
 fn main() {
-    let programs: Vec<Program> = PROGRAMS.iter().map(|name| recorded(name)).collect();
-    print_head("without");
-    print_row("nothing", &programs, Prices::H100);
+    let programs: Vec<Program> =
+        PROGRAMS.into_iter().chain([SMALL_PROGRAM]).map(recorded).collect();
     // The one shows at other prices, the other with several threads (benches/lanes.rs).
     let is_shown = |part: &Part| ![Part::KnownPrices, Part::Apart].contains(part);
-    for part in Part::ALL.into_iter().filter(is_shown) {
-        leave_out(Some(part));
+    let parts: Vec<Option<Part>> =
+        [None].into_iter().chain(Part::ALL.into_iter().filter(is_shown).map(Some)).collect();
+
+    print_head("without");
+    for &part in &parts {
+        leave_out(part);
         print_row(name_of(part), &programs, Prices::H100);
     }
+
+    println!("\n| without | held | first pass, ms | a pass, ms | fail on {LITTLE_ROOM} % |");
+    println!("|---|---:|---:|---:|---:|");
+    let draws = PROGRAMS.into_iter().flat_map(|name| (1..=DRAWS).map(move |draw| (name, draw)));
+    let varied: Vec<Program> =
+        draws.map(|(name, draw)| recorded_with_other_sizes(name, draw)).collect();
+    for &part in &parts {
+        leave_out(part);
+        print_varied(name_of(part), &varied);
+    }
+
     println!();
     print_head("prices");
     for list in [Prices::B300, Prices::A100] {
         leave_out(None);
         print_row(list.name(), &programs, list);
-        leave_out(Some(Part::KnownPrices));
-        print_row(&format!("{}, {}", list.name(), name_of(Part::KnownPrices)), &programs, list);
+        let part = Some(Part::KnownPrices);
+        leave_out(part);
+        print_row(&format!("{}, {}", list.name(), name_of(part)), &programs, list);
     }
-    println!("\nheld: geometric mean of all but alternating; times: sums; the rest: held, each");
+    println!(
+        "\nheld: geometric mean of all but {SMALL_PROGRAM}; times: sums over the programs, of which \
+         the second table has none for {SMALL_PROGRAM}; the rest: held, each"
+    );
 }
 
 fn print_head(rows: &str) {
-    let names = PROGRAMS.map(|name| name.split('_').next().unwrap_or(name)).join(" | ");
-    println!("| {rows} | held | first pass, ms | a pass, ms | {names} |");
-    println!("|---|---:|---:|---:|{}", "---:|".repeat(PROGRAMS.len()));
+    let names = PROGRAMS.into_iter().chain([SMALL_PROGRAM]);
+    let names: Vec<&str> = names.map(|name| name.split('_').next().unwrap_or(name)).collect();
+    println!("| {rows} | held | first pass, ms | a pass, ms | {} |", names.join(" | "));
+    println!("|---|---:|---:|---:|{}", "---:|".repeat(names.len()));
 }
 
 fn print_row(name: &str, programs: &[Program], list: Prices) {
     let outcomes: Vec<Outcome> = programs.iter().map(|program| measure(program, list)).collect();
-    let large = &outcomes[..PROGRAMS.len() - 1];
-    let logarithms: f64 = large.iter().map(|outcome| outcome.held.ln()).sum();
-    let held = (logarithms / large.len() as f64).exp();
-    let cold_ms: f64 = outcomes.iter().map(|outcome| outcome.cold_ms).sum();
-    let warm_ms: f64 = outcomes.iter().map(|outcome| outcome.warm_ms).sum();
+    let held = mean_held(&outcomes[..PROGRAMS.len()]);
+    let (cold_ms, warm_ms) = sums_ms(&outcomes);
     let each: Vec<String> = outcomes.iter().map(|outcome| format!("{:.3}", outcome.held)).collect();
     let each = each.join(" | ");
     println!("| {name} | {held:.3} | {cold_ms:.0} | {warm_ms:.0} | {each} |");
+}
+
+fn print_varied(name: &str, programs: &[Program]) {
+    let measure = |program| measure(program, Prices::H100);
+    let outcomes: Vec<Outcome> = programs.iter().map(measure).collect();
+    let held = mean_held(&outcomes);
+    let (cold_ms, warm_ms) = sums_ms(&outcomes);
+    let (cold_ms, warm_ms) = (cold_ms / DRAWS as f64, warm_ms / DRAWS as f64);
+    let failed = programs.iter().filter(|program| !completes_with_little_room(program)).count();
+    let count = programs.len();
+    println!("| {name} | {held:.3} | {cold_ms:.0} | {warm_ms:.0} | {failed} of {count} |");
+}
+
+fn mean_held(outcomes: &[Outcome]) -> f64 {
+    let logarithms: f64 = outcomes.iter().map(|outcome| outcome.held.ln()).sum();
+    (logarithms / outcomes.len() as f64).exp()
+}
+
+fn sums_ms(outcomes: &[Outcome]) -> (f64, f64) {
+    let sum = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum();
+    (sum(|outcome| outcome.cold_ms), sum(|outcome| outcome.warm_ms))
 }
 
 fn measure(program: &Program, list: Prices) -> Outcome {
@@ -88,7 +131,14 @@ fn measure(program: &Program, list: Prices) -> Outcome {
     Outcome { held: peak_bytes as f64 / program.live_peak_bytes as f64, cold_ms, warm_ms }
 }
 
-fn name_of(part: Part) -> &'static str {
+fn completes_with_little_room(program: &Program) -> bool {
+    let device_bytes = program.live_peak_bytes / 100 * LITTLE_ROOM;
+    let mut replay = Replay::at_prices(program, Prices::H100, device_bytes);
+    (0..=WARM_PASSES).all(|_| replay.pass().is_ok())
+}
+
+fn name_of(part: Option<Part>) -> &'static str {
+    let Some(part) = part else { return "nothing" };
     match part {
         Part::FirstFit => "first fit: best fit for ever",
         Part::BestFit => "best fit: first fit from the start",

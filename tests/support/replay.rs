@@ -4,7 +4,7 @@ use std::path::Path;
 
 use genesis::base::size::GIB;
 use genesis::base::{DeviceOrdinal, Error, StreamHandle};
-use genesis::config::{ElasticPolicy, PoolType};
+use genesis::config::{ElasticPolicy, PoolType, StreamIds};
 use genesis::heap::Heap;
 use genesis::observe::EventStream;
 use genesis_replay::gtr::{self, Record};
@@ -90,9 +90,11 @@ impl<'a> Replay<'a> {
         Self { program, rig, pointers: vec![0; program.slot_count] }
     }
 
-    /// The same under Elastic, on devices of `device_bytes` at the prices of `list`.
+    /// The same under Elastic, on devices of `device_bytes` at the prices of `list`. Like PyTorch's,
+    /// its streams are never destroyed, so nobody asks for their numbers.
     pub fn at_prices(program: &'a Program, list: Prices, device_bytes: u64) -> Self {
-        let mut plan = plan_on(PoolType::Elastic, program.device_count, device_bytes);
+        let mut plan = plan_on(PoolType::Elastic, program.device_count, device_bytes)
+            .set(|settings| settings.stream_ids = StreamIds::Off);
         plan.machine.costs = list.table();
         Self { program, rig: start(plan), pointers: vec![0; program.slot_count] }
     }

@@ -174,8 +174,8 @@ impl Extents {
             Reach::Household(household) => household.room_bytes(slack_bytes),
         };
         let early_slack_bytes = if Part::FirstCycle.is_in()
-            && peak_bytes > device.most_live_bytes(0)
             && climb.lane.lock().trough.is_first_cycle()
+            && peak_bytes > device.most_live_bytes(0)
         {
             slack_bytes.max(peak_bytes / bounds.first_cycle_part)
         } else {
