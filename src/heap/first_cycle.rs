@@ -1,7 +1,7 @@
 //! Whether a lane is in its program's first cycle, so that nobody knows yet how much it will need.
 //!
 //! In its first cycle (`heap::trough`) a program keeps ever more: weights, then what each layer leaves
-//! for the way back. So its lows rise. The first cycle has ended with the first low that is no
+//! for the way back. So its lows rise. The first cycle has ended with the first low that is hardly
 //! higher than the one before it. What came before may have been a small beginning: if much more
 //! becomes live than ever, a first cycle begins anew.
 //!
@@ -10,7 +10,8 @@
 //! ```text
 //! swing  = max(highest peak / SWING_PART, LEAST_SWING_BYTES)
 //! a low  = the least live between a fall and a rise of more than a swing
-//! over   when a low ≤ the low before it; until live > NEW_BEGINNING × highest peak then
+//! over   when a low ≤ the low before it + highest peak / RISE_PART;
+//!        until live > NEW_BEGINNING × highest peak then
 //! ```
 //!
 //! With larger swings, programs whose live memory hardly falls (frozen weights, small batches) would
@@ -24,6 +25,10 @@ const SWING_PART: u64 = 6;
 const LEAST_SWING_BYTES: u64 = 32 * MIB;
 /// Highs are followed in steps of this part of a swing. Lows are compared, so they are exact.
 const STEP_PART: u64 = 8;
+/// A low is hardly higher than another if it is by at most this part of the highest peak. Programs
+/// that keep a little more in each step would else be in their first cycle for ever; one of a hundred
+/// layers keeps more at each.
+const RISE_PART: u64 = 256;
 /// So many times the highest peak is a new beginning.
 const NEW_BEGINNING: u64 = 2;
 
@@ -75,7 +80,8 @@ impl FirstCycle {
             *self = Self { peak: live, high: live, ..Self::default() };
         } else {
             if self.is_falling {
-                self.is_over = self.low_before.is_some_and(|before| self.low <= before);
+                let rise = self.peak / RISE_PART;
+                self.is_over = self.low_before.is_some_and(|before| self.low <= before + rise);
                 self.low_before = Some(self.low);
             }
             self.is_falling = false;
@@ -108,10 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_with_a_low_that_is_no_higher_than_the_one_before() {
+    fn it_ends_with_a_low_that_is_hardly_higher_than_the_one_before() {
         // Each layer keeps something on the way there; on the way back, everything goes.
-        let overs = follow(&[1000, 500, 1100, 501, 1200, 502, 1300, 400, 1300, 0, 1300]);
+        let overs = follow(&[1000, 500, 1100, 510, 1200, 520, 1300, 400, 1300, 0, 1300]);
         assert_eq!(overs.iter().position(|over| *over), Some(8), "{overs:?}");
+        // A program that keeps a little of each step.
+        let overs = follow(&[1000, 500, 1002, 502, 1004, 504, 1006]);
+        assert_eq!(overs.iter().position(|over| *over), Some(4), "{overs:?}");
     }
 
     #[test]
