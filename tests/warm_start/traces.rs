@@ -21,8 +21,8 @@ const TRACES: [&str; 8] = [
 const PASSES: usize = 3;
 /// At most this part of a cold first pass's driver calls for memory may be left.
 const MOST_LEFT: f64 = 0.01;
-/// At most this part more may be held after a run of one pass than in it.
-const MOST_MORE: f64 = 0.002;
+/// At most this part more may be held after a run of one pass than in it: a creep is more.
+const MOST_MORE: f64 = 0.003;
 
 #[test]
 fn elastic() {
@@ -64,7 +64,8 @@ fn runs_after_a_single_pass() {
         assert!(fourth_calls as f64 <= most, "{name}: {fourth_calls} of {cold_calls}");
         let most_bytes = held_bytes(&cold) * (1.0 + MOST_MORE);
         for next in [&second, &third, &fourth] {
-            assert!(held_bytes(next) <= most_bytes, "{name}");
+            let held = held_bytes(next);
+            assert!(held <= most_bytes, "{name}: {held} of {most_bytes}");
         }
         [cold, second, third, fourth].into_iter().for_each(|replay| replay.rig.finish());
     }
