@@ -4,11 +4,11 @@
 //! live peak = the most that was ever live on the device, whatever statistics were reset
 //! limit     = live peak + slack                  above it, memory is moved before more is made;
 //!                 of a household apart (`household`) its own live peak and its share of the slack
-//! early     = live peak + live peak / FIRST_CYCLE_PART
-//!                 in a lane's first cycle, for requests that raise the live peak: up to it more is
-//!                 made rather than taken out of free blocks that consist not only of whole extents
 //! slack     = a part of the live peak, at least
 //!             min(LEAST_SLACK_BYTES, device / LEAST_SLACK_PART)
+//!                 in a lane's first cycle, for requests that raise the live peak:
+//!                 live peak / FIRST_CYCLE_SLACK_PART; and up to live peak / FIRST_CYCLE_PART more is
+//!                 made rather than taken out of free blocks that consist not only of whole extents
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
 //!                 bounds; but GROWING_EXTENT_BYTES while bytes freed < reserved / STEADY_PART
 //!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
@@ -69,8 +69,9 @@ const SHORT_PART: u64 = 256;
 /// But always at least this part of the device's memory.
 const DEVICE_PART: u64 = 4096;
 
-/// In a lane's first cycle this part of the live peak may be held more before extents are taken
-/// out of free blocks that have other bytes, too.
+/// In a lane's first cycle this part of the live peak may be held more before memory is moved, …
+const FIRST_CYCLE_SLACK_PART: u64 = 25;
+/// … and this part before extents are taken out of free blocks that have other bytes, too.
 const FIRST_CYCLE_PART: u64 = 12;
 
 /// What the policy chooses.
@@ -78,8 +79,8 @@ const FIRST_CYCLE_PART: u64 = 12;
 struct Bounds {
     /// The slack is the live peak / this.
     slack_part: u64,
-    /// … and in the first cycle, where rests would be left, the live peak / this.
-    first_cycle_part: u64,
+    /// In the first cycle it is the live peak / the first; and where rests would be left, / the second.
+    first_cycle_parts: [u64; 2],
     least_extent_bytes: u64,
     most_extent_bytes: u64,
     growing_extent_bytes: u64,
@@ -88,14 +89,14 @@ struct Bounds {
 /// The two policies: driver calls against memory.
 const BALANCED: Bounds = Bounds {
     slack_part: 50,
-    first_cycle_part: FIRST_CYCLE_PART,
+    first_cycle_parts: [FIRST_CYCLE_SLACK_PART, FIRST_CYCLE_PART],
     least_extent_bytes: 16 * MIB,
     most_extent_bytes: 32 * MIB,
     growing_extent_bytes: GROWING_EXTENT_BYTES,
 };
 const TIGHT: Bounds = Bounds {
     slack_part: 200,
-    first_cycle_part: 200,
+    first_cycle_parts: [200; 2],
     least_extent_bytes: 2 * MIB,
     most_extent_bytes: 2 * MIB,
     growing_extent_bytes: 2 * MIB,
@@ -173,13 +174,13 @@ impl Extents {
             Reach::Device => (peak_bytes + slack_bytes).saturating_sub(reserved_bytes),
             Reach::Household(household) => household.room_bytes(slack_bytes),
         };
-        let early_slack_bytes = if Part::FirstCycle.is_in()
+        let is_early = Part::FirstCycle.is_in()
             && climb.lane.lock().trough.is_first_cycle()
-            && peak_bytes > device.most_live_bytes(0)
-        {
-            slack_bytes.max(peak_bytes / bounds.first_cycle_part)
+            && peak_bytes > device.most_live_bytes(0);
+        let [slack_bytes, early_slack_bytes] = if is_early {
+            bounds.first_cycle_parts.map(|part| slack_bytes.max(peak_bytes / part))
         } else {
-            slack_bytes
+            [slack_bytes; 2]
         };
         let early_room_bytes = room_bytes(early_slack_bytes).min(usable_bytes);
         let room_bytes = room_bytes(slack_bytes);
