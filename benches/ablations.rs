@@ -147,7 +147,7 @@ fn name_of(part: Option<Part>) -> &'static str {
         Part::Recall => "views that come back",
         Part::OldestFirst => "the oldest window first",
         Part::Gather => "gathering before growing",
-        Part::FirstCycle => "whole blocks only in the first cycle",
+        Part::FirstCycle => "moving less in the first cycle",
         Part::PassOver => "passing over views in use",
         Part::HighestForSmall => "the highest extents for small blocks",
         Part::CoarseAtFirst => "coarse extents at first",

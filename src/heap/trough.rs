@@ -25,11 +25,12 @@
 //!
 //! The least swing keeps a program of few large blocks from a trough at each of them.
 //!
-//! A program's first cycle is told apart ([`first_cycle`](super::first_cycle)).
+//! When a lane's first cycle has ended is followed beside it ([`first_cycle`](super::first_cycle)).
 //!
 //! A lower trough becomes the usual one at once. Toward a higher one, usual moves half the way. So
 //! it follows a program that comes to keep more. Extremes are followed in steps of an eighth of a
-//! swing: an operation costs one comparison, and only a few in each swing cost more.
+//! swing: an operation costs one comparison, and only a few in each swing cost more (in the first
+//! cycle, each free that leaves less live than any since the last high).
 
 use super::first_cycle::FirstCycle;
 use crate::base::size::MIB;
@@ -50,7 +51,7 @@ pub(super) struct Trough {
     /// An allocation that leaves more live than this, or a free that leaves less, is looked at.
     above: u64,
     below: u64,
-    /// The same for the zigzag alone.
+    /// The same for this zigzag, without the first cycle's.
     turn_above: u64,
     turn_below: u64,
     first_cycle: FirstCycle,
@@ -306,6 +307,14 @@ mod tests {
         assert_eq!(fall(false).len(), 1);
         let repeated = fall(true);
         assert!(repeated.len() > 5 && repeated.is_sorted_by(|a, b| a > b), "{repeated:?}");
+    }
+
+    #[test]
+    fn a_program_that_is_known_has_no_first_cycle() {
+        let mut trough = Trough::of(PoolType::Elastic);
+        assert!(trough.is_first_cycle());
+        trough.expect(Levels { peak: 100, ..Levels::default() });
+        assert!(!trough.is_first_cycle());
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub enum Part {
     OldestFirst,
     /// Free extents of other places are taken before more is made.
     Gather,
-    /// In a lane's first cycle, only free blocks that consist of whole extents give any.
+    /// In a lane's first cycle less memory is moved.
     FirstCycle,
     /// Views whose extents are in use are passed over where memory would exceed the limit.
     PassOver,

@@ -304,8 +304,8 @@ impl Found {
     }
 }
 
-/// Those of `extents` whose free blocks consist of them and nothing else, so that nothing is left
-/// of the blocks if they are taken. Extents of one block stand side by side in `extents`.
+/// Those of `extents` that make up whole free blocks: if they are taken, no rest of a block is left.
+/// Extents of one block stand side by side in `extents`.
 pub(super) fn whole_blocks_of(climb: &Climb<'_>, extents: &[FreeExtent]) -> Vec<FreeExtent> {
     let block_of = |extent: &FreeExtent| (extent.lane, extent.slot);
     let is_whole = |of_block: &&[FreeExtent]| {

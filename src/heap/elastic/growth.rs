@@ -7,8 +7,10 @@
 //! slack     = a part of the live peak, at least
 //!             min(LEAST_SLACK_BYTES, device / LEAST_SLACK_PART)
 //!                 in a lane's first cycle, for requests that raise the live peak:
-//!                 live peak / FIRST_CYCLE_SLACK_PART; and up to live peak / FIRST_CYCLE_PART more is
-//!                 made rather than taken out of free blocks that consist not only of whole extents
+//!                 live peak / FIRST_CYCLE_SLACK_PART
+//! early     = in the first cycle, for such requests: live peak + live peak / WHOLE_BLOCKS_PART
+//!                 up to it, extents are moved only if they make up whole free blocks, and new ones
+//!                 are made instead of the others
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
 //!                 bounds; but GROWING_EXTENT_BYTES while bytes freed < reserved / STEADY_PART
 //!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
@@ -21,9 +23,9 @@
 //! But each costs driver calls of the same price at any size, so there should be few. While hardly
 //! anything was freed, most memory is kept for ever, so extents are large.
 //!
-//! An extent that leaves a free block leaves the rests beside it, which nothing larger can use. That is
-//! worth it at the highest live peak, but not below: blocks to come could have used the whole. How
-//! high it will be nobody knows in a lane's first cycle (`heap::first_cycle`).
+//! If an extent leaves a larger free block, rests of the block stay, which only smaller blocks can use.
+//! That is worth it at the highest live peak, but not below: blocks to come could have used the whole.
+//! How high the peak will be, nobody knows in a lane's first cycle (`heap::first_cycle`).
 //!
 //! The sizes are those for an H100. What this driver charges scales them by a power of two
 //! ([`crate::driver::Prices`]); the slack and extents while growing stay, because other ones
@@ -71,16 +73,18 @@ const DEVICE_PART: u64 = 4096;
 
 /// In a lane's first cycle this part of the live peak may be held more before memory is moved, …
 const FIRST_CYCLE_SLACK_PART: u64 = 25;
-/// … and this part before extents are taken out of free blocks that have other bytes, too.
-const FIRST_CYCLE_PART: u64 = 12;
+/// … and this part before extents are taken out of larger free blocks.
+const WHOLE_BLOCKS_PART: u64 = 12;
 
 /// What the policy chooses.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     /// The slack is the live peak / this.
     slack_part: u64,
-    /// In the first cycle it is the live peak / the first; and where rests would be left, / the second.
-    first_cycle_parts: [u64; 2],
+    /// The same in a lane's first cycle, …
+    first_cycle_slack_part: u64,
+    /// … and up to the live peak / this more, only whole free blocks give extents.
+    whole_blocks_part: u64,
     least_extent_bytes: u64,
     most_extent_bytes: u64,
     growing_extent_bytes: u64,
@@ -89,14 +93,16 @@ struct Bounds {
 /// The two policies: driver calls against memory.
 const BALANCED: Bounds = Bounds {
     slack_part: 50,
-    first_cycle_parts: [FIRST_CYCLE_SLACK_PART, FIRST_CYCLE_PART],
+    first_cycle_slack_part: FIRST_CYCLE_SLACK_PART,
+    whole_blocks_part: WHOLE_BLOCKS_PART,
     least_extent_bytes: 16 * MIB,
     most_extent_bytes: 32 * MIB,
     growing_extent_bytes: GROWING_EXTENT_BYTES,
 };
 const TIGHT: Bounds = Bounds {
     slack_part: 200,
-    first_cycle_parts: [200; 2],
+    first_cycle_slack_part: 200,
+    whole_blocks_part: 200,
     least_extent_bytes: 2 * MIB,
     most_extent_bytes: 2 * MIB,
     growing_extent_bytes: 2 * MIB,
@@ -111,7 +117,7 @@ pub(super) struct Growth {
     pub(super) apart_bytes: u64,
     /// How much may be created before memory is moved, in bytes.
     pub(super) room_bytes: u64,
-    /// … before it is taken out of free blocks that consist not only of whole extents.
+    /// … before extents are taken out of larger free blocks; in a first cycle this is more.
     pub(super) early_room_bytes: u64,
     /// How much may be created at all.
     pub(super) usable_bytes: u64,
@@ -177,11 +183,10 @@ impl Extents {
         let is_early = Part::FirstCycle.is_in()
             && climb.lane.lock().trough.is_first_cycle()
             && peak_bytes > device.most_live_bytes(0);
-        let [slack_bytes, early_slack_bytes] = if is_early {
-            bounds.first_cycle_parts.map(|part| slack_bytes.max(peak_bytes / part))
-        } else {
-            [slack_bytes; 2]
-        };
+        let at_least =
+            |part: u64| if is_early { slack_bytes.max(peak_bytes / part) } else { slack_bytes };
+        let early_slack_bytes = at_least(bounds.whole_blocks_part);
+        let slack_bytes = at_least(bounds.first_cycle_slack_part);
         let early_room_bytes = room_bytes(early_slack_bytes).min(usable_bytes);
         let room_bytes = room_bytes(slack_bytes);
         let apart_bytes = match reach {
