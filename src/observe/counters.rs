@@ -7,7 +7,7 @@
 //! **Peaks** are peaks of sums, and the peak of a sum is not the sum of peaks. A shared counter
 //! would cost a contended cache line per operation. So the lanes that have memory get equal shares of
 //! the room below each peak, as *watermarks*: while every lane stays within its own, the sum stays
-//! below the peak ([`ceilings`](super::ceilings) has how an allocation knows that at little cost).
+//! below the peak ([`watermarks`](super::watermarks) has how an allocation knows that at little cost).
 //! A lane that crosses one makes the sums again ([`Peaks::refresh`]), which raises the peak if
 //! necessary and gives every lane a new share. Peaks are exact for operations one after another;
 //! simultaneous operations on different lanes count in some order.
@@ -19,16 +19,16 @@
 //!   begins anew. (It is missed if its counts reach the refreshing processor later than its look
 //!   at the old watermarks was: a locked instruction in each call would be needed against that.)
 //! - A block that becomes pending or ready moves watermarks, and this move and the refresh may
-//!   overwrite each other. Then a ceiling is wrong by the bytes of blocks that became pending or
-//!   ready during the refresh, until the lane's next refresh or next such block; the floor
-//!   likewise, until the next refresh. So a peak may miss these bytes for each such lane.
+//!   overwrite each other. Then a watermark is wrong by the bytes of blocks that became pending or
+//!   ready during the refresh, until the lane's next refresh or next such block. So a peak may miss
+//!   these bytes for each such lane.
 //!
 //! Memory limits do not depend on this: the supply keeps them exactly. Exact peaks would need every
 //! lane's lock in a refresh or a locked instruction in each free. (Distributed threshold counting:
 //! Cormode, Muthukrishnan, Yi, "Algorithms for Distributed Functional Monitoring", 2008.)
 
-use super::ceilings::{Ceilings, Headroom, Live, Pending, set};
 use super::levels::{Levels, Snapshot, Totals};
+use super::watermarks::{Ceilings, Floor, Headroom, Live, Pending, set};
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 
@@ -50,8 +50,7 @@ pub struct LaneCounters {
     ceilings: Ceilings,
     /// How often the ceilings were set; only refreshes write it.
     settings: AtomicU64,
-    /// The fewest live bytes (the most inactive ones) before the sums must be made.
-    allocated_floor: AtomicU64,
+    floor: Floor,
 }
 
 /// The counters of one lane for the blocks of one size class: bytes, or numbers of blocks.
@@ -198,7 +197,6 @@ impl LaneCounters {
         add(&counters.pending_bytes, allocated);
         add(&counters.pending_blocks, 1);
         self.follow_pending();
-        lower(&self.allocated_floor, allocated);
         self.inactive_watermark()
     }
 
@@ -209,7 +207,6 @@ impl LaneCounters {
         add(&counters.pending_bytes, allocated.wrapping_neg());
         add(&counters.pending_blocks, 1u64.wrapping_neg());
         self.follow_pending();
-        raise(&self.allocated_floor, allocated);
         self.inactive_watermark()
     }
 
@@ -225,17 +222,15 @@ impl LaneCounters {
             counters.ceilings.follow(pending);
             pending
         });
-        self.ceilings.follow(small.plus(large));
+        let pending = small.plus(large);
+        self.ceilings.follow(pending);
+        self.floor.follow(pending);
     }
 
     #[inline]
     fn inactive_watermark(&self) -> Watermark {
         let live_bytes = self.classes[0].live_bytes() + self.classes[1].live_bytes();
-        if live_bytes < self.allocated_floor.load(Relaxed) {
-            Watermark::Crossed
-        } else {
-            Watermark::Within
-        }
+        if self.floor.is_above(live_bytes) { Watermark::Crossed } else { Watermark::Within }
     }
 
     /// Counts the allocation just counted as a miss, not served by the lane. Lane lock held.
@@ -296,8 +291,7 @@ impl LaneCounters {
         let pending = pending[0].plus(pending[1]);
         self.ceilings.set(&levels.all, &room.all, pending);
         add(&self.settings, 1);
-        let below_active = pending.bytes.saturating_add(room.inactive);
-        set(&self.allocated_floor, levels.all.active.saturating_sub(below_active));
+        self.floor.set(levels.all.active.saturating_sub(room.inactive), pending);
     }
 
     /// Ends what is known of the room below watermarks that were set before the last fence.
@@ -314,8 +308,9 @@ impl LaneCounters {
             let Levels { requested, allocated, blocks, .. } = levels;
             ceilings.room_above(Live { requested, allocated, blocks }).is_none()
         };
-        let is_below_floor = all.allocated < self.allocated_floor.load(Relaxed);
-        classes.into_iter().any(is_over) || is_over((&self.ceilings, all)) || is_below_floor
+        classes.into_iter().any(is_over)
+            || is_over((&self.ceilings, all))
+            || self.floor.is_above(all.allocated)
     }
 
     /// The lane's totals since the start for blocks of `class`.
@@ -424,16 +419,6 @@ impl Peaks {
         self.levels = Snapshot::default();
         self.refresh(lanes, outside);
     }
-}
-
-/// Moves a watermark down.
-fn lower(watermark: &AtomicU64, bytes: u64) {
-    watermark.store(watermark.load(Relaxed).saturating_sub(bytes), Relaxed);
-}
-
-/// Moves a watermark up.
-fn raise(watermark: &AtomicU64, bytes: u64) {
-    watermark.store(watermark.load(Relaxed).saturating_add(bytes), Relaxed);
 }
 
 /// Adds to a counter that only the caller may write; returns the sum.

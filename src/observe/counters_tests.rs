@@ -28,6 +28,30 @@ fn going_up_to_the_peak_again_is_no_crossing() {
     assert_eq!(crossings, 2, "the first time up, and the first time down");
 }
 
+/// A lane whose blocks all become free again and again, each after a time in which it is pending.
+#[test]
+fn going_down_to_the_trough_again_is_no_crossing() {
+    let lane = LaneCounters::new();
+    let mut peaks = Peaks::default();
+    let class = SizeClass::Small;
+    lane.set_held_bytes(4096);
+    let mut crossings = 0;
+    let mut look = |watermark| {
+        if watermark == Watermark::Crossed {
+            peaks.refresh([&lane].into_iter(), NOTHING);
+            crossings += 1;
+        }
+    };
+    for _ in 0..10 {
+        look(lane.on_allocate(class, 500, 512));
+        // The heap does not look here: the block is still in use.
+        let _ = lane.on_free(class, 500, 512);
+        look(lane.on_pending(class, 512));
+        look(lane.on_ready(class, 512));
+    }
+    assert_eq!(crossings, 2, "the first time up, and the first time down");
+}
+
 /// Small blocks are those of up to 600 bytes here.
 fn class(bytes: u64) -> SizeClass {
     if bytes > 600 { SizeClass::Large } else { SizeClass::Small }

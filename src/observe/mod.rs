@@ -6,7 +6,6 @@
 //! allocated, active and reserved bytes at one moment. A profile's *history* is its latest events.
 
 mod addresses;
-mod ceilings;
 mod changing;
 mod counters;
 mod events;
@@ -19,6 +18,7 @@ pub mod publication;
 mod sites;
 mod stats;
 mod trace;
+mod watermarks;
 
 pub use counters::{LaneCounters, Outside, Peaks, Watermark};
 pub use events::{

@@ -1,10 +1,10 @@
-//! How far a lane may go up before the sums over all lanes must be made
+//! How far a lane may go up, and down, before the sums over all lanes must be made
 //! ([`counters`](super::counters)).
 //!
-//! There is a *ceiling* for each level that has a peak: requested bytes, allocated bytes and blocks,
-//! live and active, of each size class and of both together. To compare with all of them would be
-//! half of what an allocation costs here. So a comparison also finds out how far the *totals* of the
-//! class may go, which never fall:
+//! Down, there is one *floor*, for the peak of inactive bytes. Up, there is a *ceiling* for each level
+//! that has a peak: requested bytes, allocated bytes and blocks, live and active, of each size class
+//! and of both together. To compare with all of them would be half of what an allocation costs here.
+//! So a comparison also finds out how far the *totals* of the class may go, which never fall:
 //!
 //! ```text
 //! room = the least distance of a level from its ceiling; of both classes together, half of it
@@ -32,6 +32,14 @@ struct Ceiling {
     /// The most that may be live with the present pending bytes.
     current: AtomicU64,
     live: AtomicU64,
+    active: AtomicU64,
+}
+
+/// The fewest bytes that may be live (so the most that may be inactive) before the sums must be made.
+#[derive(Debug, Default)]
+pub(super) struct Floor {
+    /// The fewest that may be live with the present pending bytes.
+    current: AtomicU64,
     active: AtomicU64,
 }
 
@@ -102,6 +110,25 @@ impl Ceiling {
     fn follow(&self, pending: u64) {
         let below_active = self.active.load(Relaxed).saturating_sub(pending);
         set(&self.current, self.live.load(Relaxed).min(below_active));
+    }
+}
+
+impl Floor {
+    /// Returns true if `live` bytes are fewer.
+    #[inline]
+    pub(super) fn is_above(&self, live: u64) -> bool {
+        live < self.current.load(Relaxed)
+    }
+
+    /// Sets the floor to `active` bytes, live or pending; `pending` is pending now.
+    pub(super) fn set(&self, active: u64, pending: Pending) {
+        set(&self.active, active);
+        self.follow(pending);
+    }
+
+    /// Adjusts the floor to what is pending now.
+    pub(super) fn follow(&self, pending: Pending) {
+        set(&self.current, self.active.load(Relaxed).saturating_sub(pending.bytes));
     }
 }
 
