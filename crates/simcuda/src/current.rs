@@ -20,16 +20,15 @@ const MOST_CONTEXTS: usize = 32;
 const FIRST_CONTEXT: usize = 0x5c00_0000_0000;
 const CONTEXT_STEP: usize = 0x1000;
 
-#[derive(Clone, Copy)]
 struct Stack {
-    depth: usize,
-    contexts: [u32; MOST_CONTEXTS],
+    depth: Cell<usize>,
+    contexts: [Cell<u32>; MOST_CONTEXTS],
 }
 
-const EMPTY: Stack = Stack { depth: 0, contexts: [0; MOST_CONTEXTS] };
-
 thread_local! {
-    static CONTEXTS: Cell<Stack> = const { Cell::new(EMPTY) };
+    static STACK: Stack = const {
+        Stack { depth: Cell::new(0), contexts: [const { Cell::new(0) }; MOST_CONTEXTS] }
+    };
     static LAST_ERROR: Cell<c_int> = const { Cell::new(0) };
 }
 
@@ -38,8 +37,7 @@ static ACTIVE: AtomicU64 = AtomicU64::new(0);
 
 /// The thread's current context, if it has one.
 pub(crate) fn top() -> Option<u32> {
-    let stack = CONTEXTS.get();
-    stack.depth.checked_sub(1).map(|index| stack.contexts[index])
+    STACK.with(|stack| stack.depth.get().checked_sub(1).map(|index| stack.contexts[index].get()))
 }
 
 /// The context a driver call works in.
@@ -56,26 +54,27 @@ pub(crate) fn runtime_context() -> u32 {
 
 /// Replaces the top of the stack; `None` removes it.
 pub(crate) fn set(context: Option<u32>) {
-    let mut stack = CONTEXTS.get();
-    match context {
-        Some(context) => {
-            stack.depth = stack.depth.max(1);
-            stack.contexts[stack.depth - 1] = context;
-            activate(context);
+    STACK.with(|stack| {
+        let depth = stack.depth.get();
+        match context {
+            Some(context) => {
+                stack.depth.set(depth.max(1));
+                stack.contexts[depth.max(1) - 1].set(context);
+                activate(context);
+            }
+            None => stack.depth.set(depth.saturating_sub(1)),
         }
-        None => stack.depth = stack.depth.saturating_sub(1),
-    }
-    CONTEXTS.set(stack);
+    });
 }
 
 /// Puts a context on the stack.
 pub(crate) fn push(context: u32) -> Answer {
-    let mut stack = CONTEXTS.get();
-    let slot = stack.contexts.get_mut(stack.depth).ok_or(Code::INVALID_VALUE)?;
-    *slot = context;
-    stack.depth += 1;
-    CONTEXTS.set(stack);
-    Ok(())
+    STACK.with(|stack| {
+        let depth = stack.depth.get();
+        stack.contexts.get(depth).ok_or(Code::INVALID_VALUE)?.set(context);
+        stack.depth.set(depth + 1);
+        Ok(())
+    })
 }
 
 /// Takes a context off the stack.
