@@ -27,7 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::communication::Communication;
-use super::strays::StrayCounts;
+use super::strays::Strays;
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::driver::MemoryHandle;
@@ -114,7 +114,7 @@ pub struct ExtentTable {
     /// For each extent the last search that found it free, and its index among those found: apart
     /// from the extents, because a search reads all of them.
     marks: Vec<(u64, u32)>,
-    strays: StrayCounts,
+    strays: Strays,
     count: usize,
 }
 
@@ -134,7 +134,7 @@ impl ExtentTable {
             shadow_count: 0,
             searches: 0,
             marks: Vec::new(),
-            strays: StrayCounts::default(),
+            strays: Strays::default(),
             count: 0,
         }
     }
@@ -268,7 +268,7 @@ impl ExtentTable {
         extent.leaving += 1;
         extent.origin = extent.origin.filter(|origin| origin.1 != address);
         let (bytes, is_astray) = (extent.bytes, extent.astray_from());
-        self.strays.change(was_astray, is_astray);
+        self.strays.change(id, was_astray, is_astray);
         self.left_bytes[view.class.index()] -= view.left_bytes(bytes);
         self.shadow_count -= 1;
         self.views.remove(&address);
@@ -302,7 +302,7 @@ impl ExtentTable {
         if let Some(home) = extent.home.take() {
             extent.shadows.push(View { left_epoch: 0, number: 0, ..home });
             let bytes = extent.bytes;
-            self.strays.change(was_astray, None);
+            self.strays.change(id, was_astray, None);
             self.shadow_count += 1;
             self.events.note(Action::Unmap, home.address, bytes);
         }
@@ -316,7 +316,7 @@ impl ExtentTable {
         let Some(home) = extent.home.take() else { return };
         extent.shadows.push(View { left_epoch: epoch, number, ..home });
         let bytes = extent.bytes;
-        self.strays.change(was_astray, None);
+        self.strays.change(id, was_astray, None);
         self.shadow_count += 1;
         self.events.note(Action::Unmap, home.address, bytes);
         self.last_number = number;
@@ -347,7 +347,7 @@ impl ExtentTable {
         extent.origin = extent.origin.or(extent.home.map(|home| (home.lane, home.address)));
         let before = std::mem::replace(&mut extent.class, class);
         let (bytes, is_astray) = (extent.bytes, extent.astray_from());
-        self.strays.change(None, is_astray);
+        self.strays.change(id, None, is_astray);
         self.shadow_count -= 1;
         if let Some(view) = view {
             self.left_bytes[view.class.index()] -= view.left_bytes(bytes);
@@ -429,13 +429,9 @@ impl ExtentTable {
         (by == search).then_some(index as usize)
     }
 
-    /// The extents whose origin is in `lane` and whose home is elsewhere. If there is none, this
-    /// allocates nothing and looks at no extent.
-    pub fn strays(&self, lane: u32) -> Vec<(ExtentId, &Extent)> {
-        if self.strays.of(lane) == 0 {
-            return Vec::new();
-        }
-        self.iter().filter(|(_, extent)| extent.astray_from() == Some(lane)).collect()
+    /// The extents whose origin is in `lane` and whose home is elsewhere.
+    pub fn strays(&self, lane: u32) -> impl Iterator<Item = (ExtentId, &Extent)> {
+        self.strays.of(lane).iter().filter_map(|&id| Some((id, self.get(id)?)))
     }
 
     /// All extents with their indices.
@@ -489,7 +485,8 @@ impl ExtentTable {
         if self.iter().count() != self.count {
             return Err(format!("{} extents recorded", self.count));
         }
-        self.strays.validate(self.iter().filter_map(|(_, extent)| extent.astray_from()))
+        let astray = |(id, extent): (ExtentId, &Extent)| Some((extent.astray_from()?, id));
+        self.strays.validate(self.iter().filter_map(astray))
     }
 }
 

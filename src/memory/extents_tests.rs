@@ -117,12 +117,11 @@ fn the_order_of_shadows_stays_short() {
 #[test]
 fn strays_are_known_by_where_they_first_lived() {
     let (mut extents, [small, large]) = pair();
-    assert!(extents.strays(3).is_empty() && extents.strays(4).is_empty());
+    let ids =
+        |extents: &ExtentTable, lane| extents.strays(lane).map(|(id, _)| id).collect::<Vec<_>>();
+    assert!(ids(&extents, 3).is_empty() && ids(&extents, 4).is_empty());
     extents.leave_home(small, 1);
     extents.come_home(small, 0x11_0000, SizeClass::Small);
-    let ids = |extents: &ExtentTable, lane| {
-        extents.strays(lane).iter().map(|(id, _)| *id).collect::<Vec<_>>()
-    };
     assert_eq!((ids(&extents, 3), ids(&extents, 4)), (vec![small], Vec::new()));
     // Without the view at its origin it has none.
     extents.remove_view(small, 0x10_0000).unwrap();

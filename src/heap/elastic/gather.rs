@@ -226,7 +226,7 @@ impl Extents {
         }
         let mut strays: Vec<Stray> = {
             let extents = self.store.extents();
-            let strays = extents.strays(climb.lane.index).into_iter();
+            let strays = extents.strays(climb.lane.index);
             strays.filter_map(|(id, extent)| Stray::of(id, extent)).collect()
         };
         strays.sort_unstable_by_key(|stray| (stray.lane, stray.address));
