@@ -13,6 +13,7 @@ use super::communication::Communication;
 use super::directory::is_representable;
 use super::extents::{Extent, ExtentId, ExtentTable};
 use super::ledger::{Ledger, Refusal};
+use super::strays::LanesAstray;
 use crate::base::DeviceOrdinal;
 use crate::base::lock::{Guard, Lock, rank};
 use crate::base::size::SizeClass;
@@ -35,6 +36,8 @@ pub struct ExtentStore {
     extents: Lock<ExtentTable, { rank::DEVICE }>,
     /// The table's sum of what rests.
     resting_bytes: Arc<AtomicU64>,
+    /// The table's, too.
+    lanes_astray: Arc<LanesAstray>,
     /// The devices that may access everything mapped from now on.
     peers: Lock<Vec<DeviceOrdinal>, { rank::DEVICE }>,
     /// By ordinal: set for those that may also access everything mapped before.
@@ -55,11 +58,16 @@ impl ExtentStore {
             Err(error) => return Err(error),
         };
         let extents = ExtentTable::new(events);
-        let resting_bytes = Arc::clone(extents.resting_bytes());
-        let extents = Lock::new(extents);
-        let admitted = [const { OnceCell::new() }; MOST_PEERS];
-        let (prices, peers) = (Prices::default(), Lock::default());
-        Ok(Some(Self { driver, handles, prices, extents, resting_bytes, peers, admitted }))
+        Ok(Some(Self {
+            driver,
+            handles,
+            prices: Prices::default(),
+            resting_bytes: Arc::clone(extents.resting_bytes()),
+            lanes_astray: Arc::clone(extents.lanes_astray()),
+            extents: Lock::new(extents),
+            peers: Lock::default(),
+            admitted: [const { OnceCell::new() }; MOST_PEERS],
+        }))
     }
 
     /// The granule: sizes of extents are multiples of it, in bytes.
@@ -85,6 +93,11 @@ impl ExtentStore {
     /// The bytes that rest: held, and in no lane.
     pub fn resting_bytes(&self) -> u64 {
         self.resting_bytes.load(Relaxed)
+    }
+
+    /// Returns true if extents may be astray from `lane` ([`ExtentTable::strays`]).
+    pub fn may_have_strays(&self, lane: u32) -> bool {
+        self.lanes_astray.may_have(lane)
     }
 
     /// Reserves `bytes` of address space, a multiple of the granule, aligned to `alignment_bytes`

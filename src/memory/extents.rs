@@ -27,7 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::communication::Communication;
-use super::strays::Strays;
+use super::strays::{LanesAstray, Strays};
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::driver::MemoryHandle;
@@ -427,6 +427,11 @@ impl ExtentTable {
     pub fn index_in(&self, search: u64, id: ExtentId) -> Option<usize> {
         let &(by, index) = self.marks.get(id as usize)?;
         (by == search).then_some(index as usize)
+    }
+
+    /// The lanes that have [`Self::strays`].
+    pub fn lanes_astray(&self) -> &Arc<LanesAstray> {
+        self.strays.lanes()
     }
 
     /// The extents whose origin is in `lane` and whose home is elsewhere.

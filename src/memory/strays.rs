@@ -1,7 +1,10 @@
 //! Which extents of each lane are *astray*: their home is not their origin (first home). A lane looks
-//! for them whenever its memory comes home, so this costs nothing for the others.
+//! for them whenever its memory comes home, mostly in vain, so it learns that without the table's lock.
+
+use std::sync::Arc;
 
 use super::ExtentId;
+use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The extents astray, by the lane of their origin.
 #[derive(Debug, Default)]
@@ -10,12 +13,34 @@ pub struct Strays {
     of_lanes: Vec<Vec<ExtentId>>,
     /// For each extent astray, where it is among those of its lane.
     indices: Vec<u32>,
+    lanes: Arc<LanesAstray>,
+}
+
+/// The lanes from which extents are astray, 64 of them for each bit.
+#[derive(Debug, Default)]
+pub struct LanesAstray(AtomicU64);
+
+impl LanesAstray {
+    /// Returns false if no extent is astray from `lane`. Needs no lock: what happens meanwhile may be
+    /// missed.
+    pub fn may_have(&self, lane: u32) -> bool {
+        self.0.load(Relaxed) & Self::bit(lane as usize) != 0
+    }
+
+    fn bit(lane: usize) -> u64 {
+        1 << (lane % u64::BITS as usize)
+    }
 }
 
 impl Strays {
     /// Those of `lane`.
     pub fn of(&self, lane: u32) -> &[ExtentId] {
         self.of_lanes.get(lane as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// The lanes that have some.
+    pub fn lanes(&self) -> &Arc<LanesAstray> {
+        &self.lanes
     }
 
     /// The extent was astray from the one lane, if from any, and now is from the other.
@@ -30,6 +55,10 @@ impl Strays {
             if let Some(&last) = of_lane.get(index as usize) {
                 self.indices[last as usize] = index;
             }
+            let of_bit = self.of_lanes.iter().skip(lane as usize % 64).step_by(64);
+            if of_bit.clone().all(Vec::is_empty) {
+                self.lanes.0.fetch_and(!LanesAstray::bit(lane as usize), Relaxed);
+            }
         }
         if let Some(lane) = is {
             let (lane, number) = (lane as usize, id as usize);
@@ -37,24 +66,26 @@ impl Strays {
             self.indices.resize(self.indices.len().max(number + 1), 0);
             self.indices[number] = self.of_lanes[lane].len() as u32;
             self.of_lanes[lane].push(id);
+            self.lanes.0.fetch_or(LanesAstray::bit(lane), Relaxed);
         }
     }
 
     /// Checks that these are the extents `astray`, each given with the lane that it is astray from.
     pub fn validate(&self, astray: impl Iterator<Item = (u32, ExtentId)>) -> Result<(), String> {
-        let mut count = 0;
+        let (mut count, mut lanes) = (0, 0);
         for (lane, id) in astray {
             count += 1;
+            lanes |= LanesAstray::bit(lane as usize);
             let index = self.indices.get(id as usize).map(|&index| index as usize);
             if index.and_then(|index| self.of(lane).get(index)) != Some(&id) {
                 return Err(format!("extent {id} is astray from lane {lane}"));
             }
         }
         let recorded: usize = self.of_lanes.iter().map(Vec::len).sum();
-        if recorded == count {
+        if recorded == count && lanes == self.lanes.0.load(Relaxed) {
             Ok(())
         } else {
-            Err(format!("{count} extents are astray, {recorded} recorded"))
+            Err(format!("{count} extents are astray, {recorded} and {:?} recorded", self.lanes))
         }
     }
 }
@@ -76,5 +107,18 @@ mod tests {
         strays.validate([(2, 7), (0, 6)].into_iter()).unwrap();
         strays.validate([(2, 7)].into_iter()).unwrap_err();
         strays.validate([(2, 7), (1, 6)].into_iter()).unwrap_err();
+    }
+
+    #[test]
+    fn lanes_are_known_without_the_lists() {
+        let mut strays = Strays::default();
+        let lanes = Arc::clone(strays.lanes());
+        strays.change(1, None, Some(2));
+        strays.change(2, None, Some(66));
+        assert_eq!([1, 2, 66].map(|lane| lanes.may_have(lane)), [false, true, true]);
+        strays.change(1, Some(2), None);
+        assert!(lanes.may_have(66));
+        strays.change(2, Some(66), None);
+        assert_eq!([2, 66].map(|lane| lanes.may_have(lane)), [false, false]);
     }
 }
