@@ -86,7 +86,7 @@ const TABLE: [Entry; 8] = [
     Entry {
         name: "diffusion_buckets",
         native: peer(1.197, 1.150), expandable: peer(1.108, 1.046),
-        elastic: elastic(1.065, 1.01, 1.015, 1.05),
+        elastic: elastic(1.025, 1.01, 1.015, 1.05),
     },
     Entry {
         name: "fsdp_streams",

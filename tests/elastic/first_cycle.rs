@@ -4,7 +4,7 @@ use genesis::base::size::{GIB, MIB};
 use genesis::config::ElasticPolicy;
 
 use crate::ADDRESSES;
-use crate::support::{A, Rig};
+use crate::support::{A, B, Rig};
 
 /// An extent while hardly anything was freed.
 const BLOCK_BYTES: u64 = 64 * MIB;
@@ -39,6 +39,12 @@ impl Scene {
         more_bytes
     }
 
+    /// Another stream holds an extent too.
+    fn with_a_lender(mut self) -> Self {
+        self.blocks.push(self.rig.allocate(BLOCK_BYTES, B));
+        self
+    }
+
     /// Uses half an extent of the hole: if the others are taken, the other half stays as a rest.
     fn with_rests(mut self) -> Self {
         self.blocks.push(self.rig.allocate(BLOCK_BYTES / 2, A));
@@ -46,13 +52,15 @@ impl Scene {
     }
 }
 
-/// Once served, 4112 MiB are live at most and 4240 are held: 3 % more.
+/// Once served, 4176 MiB are live at most and 4304 are held: 3 % more.
 #[test]
-fn in_the_first_cycle_more_is_made_up_to_a_slack_of_4_percent() {
-    let grows_by = |policy, cycles| Scene::new(policy, cycles, 2).grows_by(144 * MIB);
+fn in_the_first_cycle_the_slack_is_4_percent_where_other_lanes_lend() {
+    let scene = |policy, cycles| Scene::new(policy, cycles, 2);
+    let grows_by = |policy, cycles| scene(policy, cycles).with_a_lender().grows_by(144 * MIB);
     assert!(grows_by(ElasticPolicy::Balanced, 0) >= 144 * MIB);
-    // Later, the hole's extents are taken.
+    // Later, the hole's extents are taken, and so they are where no other lane lends.
     assert!(grows_by(ElasticPolicy::Balanced, 3) < 144 * MIB);
+    assert!(scene(ElasticPolicy::Balanced, 0).grows_by(144 * MIB) < 144 * MIB);
     assert!(grows_by(ElasticPolicy::Tight, 0) < 144 * MIB);
 }
 

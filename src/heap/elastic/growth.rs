@@ -6,8 +6,8 @@
 //!                 of a household apart (`household`) its own live peak and its share of the slack
 //! slack     = a part of the live peak, at least
 //!             min(LEAST_SLACK_BYTES, device / LEAST_SLACK_PART)
-//!                 in a lane's first cycle, for requests that raise the live peak:
-//!                 live peak / FIRST_CYCLE_SLACK_PART
+//!                 in a lane's first cycle, for requests that raise the live peak, where other lanes
+//!                 lend memory: live peak / LENT_SLACK_PART
 //! early     = in the first cycle, for such requests: live peak + live peak / WHOLE_BLOCKS_PART
 //!                 up to it, extents are moved only if they make up whole free blocks, and new ones
 //!                 are made instead of the others
@@ -71,20 +71,22 @@ const SHORT_PART: u64 = 256;
 /// But always at least this part of the device's memory.
 const DEVICE_PART: u64 = 4096;
 
-/// In a lane's first cycle this part of the live peak may be held more before memory is moved, …
-const FIRST_CYCLE_SLACK_PART: u64 = 25;
-/// … and this part before extents are taken out of larger free blocks.
+/// In a lane's first cycle this part of the live peak may be held more before extents are taken out of
+/// larger free blocks, …
 const WHOLE_BLOCKS_PART: u64 = 12;
+/// … and this part, where other lanes lend memory, before any is moved: what a lane lends before its
+/// own peak, it takes back soon.
+const LENT_SLACK_PART: u64 = 25;
 
 /// What the policy chooses.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     /// The slack is the live peak / this.
     slack_part: u64,
-    /// The same in a lane's first cycle, …
-    first_cycle_slack_part: u64,
-    /// … and up to the live peak / this more, only whole free blocks give extents.
+    /// In a lane's first cycle only whole free blocks give extents up to the live peak / this, …
     whole_blocks_part: u64,
+    /// … and the slack is the live peak / this, where other lanes lend memory.
+    lent_slack_part: u64,
     least_extent_bytes: u64,
     most_extent_bytes: u64,
     growing_extent_bytes: u64,
@@ -93,16 +95,16 @@ struct Bounds {
 /// The two policies: driver calls against memory.
 const BALANCED: Bounds = Bounds {
     slack_part: 50,
-    first_cycle_slack_part: FIRST_CYCLE_SLACK_PART,
     whole_blocks_part: WHOLE_BLOCKS_PART,
+    lent_slack_part: LENT_SLACK_PART,
     least_extent_bytes: 16 * MIB,
     most_extent_bytes: 32 * MIB,
     growing_extent_bytes: GROWING_EXTENT_BYTES,
 };
 const TIGHT: Bounds = Bounds {
     slack_part: 200,
-    first_cycle_slack_part: 200,
     whole_blocks_part: 200,
+    lent_slack_part: 200,
     least_extent_bytes: 2 * MIB,
     most_extent_bytes: 2 * MIB,
     growing_extent_bytes: 2 * MIB,
@@ -183,10 +185,11 @@ impl Extents {
         let is_early = Part::FirstCycle.is_in()
             && climb.lane.lock().trough.is_first_cycle()
             && peak_bytes > device.most_live_bytes(0);
-        let at_least =
-            |part: u64| if is_early { slack_bytes.max(peak_bytes / part) } else { slack_bytes };
-        let early_slack_bytes = at_least(bounds.whole_blocks_part);
-        let slack_bytes = at_least(bounds.first_cycle_slack_part);
+        let at_least = |part: u64| slack_bytes.max(peak_bytes / part);
+        let early_slack_bytes =
+            if is_early { at_least(bounds.whole_blocks_part) } else { slack_bytes };
+        let is_lent = is_early && climb.lenders().next().is_some();
+        let slack_bytes = if is_lent { at_least(bounds.lent_slack_part) } else { slack_bytes };
         let early_room_bytes = room_bytes(early_slack_bytes).min(usable_bytes);
         let room_bytes = room_bytes(slack_bytes);
         let apart_bytes = match reach {

@@ -49,10 +49,7 @@ impl Extents {
         if self.is_short.load(Relaxed) || climb.lane.pool().is_private() || !Part::Apart.is_in() {
             return Reach::Device;
         }
-        let lends = |lane: &Lane| {
-            lane.counters.held_bytes() > 0 && climb.is_sibling(lane) && !lane.is_left()
-        };
-        let lenders = climb.device.lanes().filter(|lane| lends(lane));
+        let lenders = climb.lenders();
         if !lenders.clone().any(|lane| climb.is_stranger(lane)) {
             return Reach::Device;
         }
@@ -108,6 +105,15 @@ impl Reach {
 }
 
 impl Climb<'_> {
+    /// The other lanes that hold memory which may be lent to the request's lane. Those whose streams
+    /// have ended are none of them: what they hold is anybody's.
+    pub(super) fn lenders(&self) -> impl Iterator<Item = &Lane> + Clone {
+        let lends = |lane: &&Lane| {
+            lane.counters.held_bytes() > 0 && self.is_sibling(lane) && !lane.is_left()
+        };
+        self.device.lanes().filter(lends)
+    }
+
     /// Returns true if no thread calls both `lane` and the request's.
     fn is_stranger(&self, lane: &Lane) -> bool {
         !self.lane.callers.may_share_with(&lane.callers)
