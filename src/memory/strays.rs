@@ -55,9 +55,8 @@ impl Strays {
             if let Some(&last) = of_lane.get(index as usize) {
                 self.indices[last as usize] = index;
             }
-            let of_bit = self.of_lanes.iter().skip(lane as usize % 64).step_by(64);
-            if of_bit.clone().all(Vec::is_empty) {
-                self.lanes.0.fetch_and(!LanesAstray::bit(lane as usize), Relaxed);
+            if of_lane.is_empty() {
+                self.forget(lane as usize);
             }
         }
         if let Some(lane) = is {
@@ -65,8 +64,19 @@ impl Strays {
             self.of_lanes.resize_with(self.of_lanes.len().max(lane + 1), Vec::new);
             self.indices.resize(self.indices.len().max(number + 1), 0);
             self.indices[number] = self.of_lanes[lane].len() as u32;
+            if self.of_lanes[lane].is_empty() {
+                self.lanes.0.fetch_or(LanesAstray::bit(lane), Relaxed);
+            }
             self.of_lanes[lane].push(id);
-            self.lanes.0.fetch_or(LanesAstray::bit(lane), Relaxed);
+        }
+    }
+
+    /// `lane` has none any more.
+    fn forget(&self, lane: usize) {
+        let step = u64::BITS as usize;
+        let mut of_bit = self.of_lanes.iter().skip(lane % step).step_by(step);
+        if of_bit.all(Vec::is_empty) {
+            self.lanes.0.fetch_and(!LanesAstray::bit(lane), Relaxed);
         }
     }
 

@@ -196,7 +196,7 @@ impl LaneCounters {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated);
         add(&counters.pending_blocks, 1);
-        self.follow_pending();
+        self.follow_pending(class);
         self.inactive_watermark()
     }
 
@@ -206,7 +206,7 @@ impl LaneCounters {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated.wrapping_neg());
         add(&counters.pending_blocks, 1u64.wrapping_neg());
-        self.follow_pending();
+        self.follow_pending(class);
         self.inactive_watermark()
     }
 
@@ -216,13 +216,10 @@ impl LaneCounters {
         self.classes[class.index()].live_bytes()
     }
 
-    fn follow_pending(&self) {
-        let [small, large] = [&self.classes[0], &self.classes[1]].map(|counters| {
-            let pending = counters.pending();
-            counters.ceilings.follow(pending);
-            pending
-        });
-        let pending = small.plus(large);
+    fn follow_pending(&self, class: SizeClass) {
+        let pending = self.classes.each_ref().map(ClassCounters::pending);
+        self.classes[class.index()].ceilings.follow(pending[class.index()]);
+        let pending = pending[0].plus(pending[1]);
         self.ceilings.follow(pending);
         self.floor.follow(pending);
     }
