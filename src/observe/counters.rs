@@ -28,7 +28,7 @@
 //! Cormode, Muthukrishnan, Yi, "Algorithms for Distributed Functional Monitoring", 2008.)
 
 use super::levels::{Levels, Snapshot, Totals};
-use super::watermarks::{Ceilings, Floor, Headroom, Live, Pending, set};
+use super::watermarks::{Ceilings, Floor, Headroom, Live, Pending, Room, set};
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 
@@ -98,6 +98,11 @@ impl ClassCounters {
         self.allocated_total.load(Relaxed).wrapping_sub(self.allocated_freed.load(Relaxed))
     }
 
+    /// What may be allocated without a comparison. Lane lock held.
+    fn headroom_left(&self) -> Room {
+        self.headroom.above(self.allocated_total.load(Relaxed), self.allocations.load(Relaxed))
+    }
+
     fn pending(&self) -> Pending {
         let bytes = self.pending_bytes.load(Relaxed);
         Pending { bytes, blocks: self.pending_blocks.load(Relaxed) }
@@ -157,13 +162,18 @@ impl LaneCounters {
     /// this, because then it costs more than it saves.
     fn measure_room(&self, class: SizeClass, allocated: u64) -> Watermark {
         let settings = self.settings.load(Relaxed);
-        let counters = &self.classes[class.index()];
+        let (counters, other) = (&self.classes[class.index()], &self.classes[1 - class.index()]);
         let live = counters.live();
-        let both = live.plus(self.classes[1 - class.index()].live());
+        let both = live.plus(other.live());
         let rooms = counters.ceilings.room_above(live).zip(self.ceilings.room_above(both));
         let Some((own, of_both)) = rooms else {
             return Watermark::Crossed;
         };
+        // What the other class may still allocate without a comparison is not for this one.
+        let of_both = of_both.less(other.headroom_left()).unwrap_or_else(|| {
+            other.headroom.end();
+            of_both
+        });
         let room = own.within(of_both);
         let allocations = counters.allocations.load(Relaxed);
         if room.bytes / FEW_ALLOCATIONS >= allocated

@@ -104,6 +104,30 @@ fn peaks_of_sums_are_exact() {
     assert_eq!(peaks.levels(), lanes.iter().map(LaneCounters::snapshot).sum());
 }
 
+/// What one class may allocate before it looks again, it may also when the other has used its own
+/// share of the room several times over.
+#[test]
+fn both_classes_together_stay_below_the_peak() {
+    let lane = LaneCounters::new();
+    let mut peaks = Peaks::default();
+    lane.set_held_bytes(1 << 30);
+    let bytes = 512;
+    let mut look = |watermark| {
+        if watermark == Watermark::Crossed {
+            peaks.refresh([&lane].into_iter(), NOTHING);
+        }
+        let live_bytes = lane.snapshot().all.allocated;
+        assert!(live_bytes <= peaks.levels().all.allocated, "{live_bytes} bytes are live");
+    };
+    for class in SizeClass::ALL {
+        (0..1000).for_each(|_| look(lane.on_allocate(class, bytes, bytes)));
+        (0..1000).for_each(|_| look(lane.on_free(class, bytes, bytes)));
+    }
+    (0..20).for_each(|_| look(lane.on_allocate(SizeClass::Small, bytes, bytes)));
+    (0..900).for_each(|_| look(lane.on_allocate(SizeClass::Large, bytes, bytes)));
+    (0..400).for_each(|_| look(lane.on_allocate(SizeClass::Small, bytes, bytes)));
+}
+
 /// A block that was pending makes room below the peak of active bytes, not of live ones.
 #[test]
 fn a_block_that_becomes_ready_does_not_raise_the_ceiling_of_live_blocks() {

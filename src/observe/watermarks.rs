@@ -7,13 +7,14 @@
 //! So a comparison also finds out how far the *totals* of the class may go, which never fall:
 //!
 //! ```text
-//! room = the least distance of a level from its ceiling; of both classes together, half of it
+//! room = the least distance of a level from its ceiling; of both classes together, half of what is
+//!        left of it without the other class's headroom, which ends if that is more
 //! no level passes its ceiling while    allocated total ≤ allocated total then + room in bytes
 //!                               and    allocations     ≤ allocations then + room in blocks
 //! ```
 //!
-//! Frees, and blocks that become pending or ready, never lessen the room. It is half, because the
-//! other class may use up the other half. New ceilings end the [`Headroom`].
+//! Frees, and blocks that become pending or ready, never lessen the room. It is half, so that the other
+//! class finds some, too. New ceilings end the [`Headroom`].
 
 use super::levels::Levels;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -158,6 +159,12 @@ impl Room {
             blocks: self.blocks.min(of_both.blocks / 2),
         }
     }
+
+    /// What is left of it without `other`; `None` if that is more.
+    pub(super) fn less(self, other: Self) -> Option<Self> {
+        let bytes = self.bytes.checked_sub(other.bytes)?;
+        Some(Self { bytes, blocks: self.blocks.checked_sub(other.blocks)? })
+    }
 }
 
 impl Headroom {
@@ -166,6 +173,13 @@ impl Headroom {
     pub(super) fn covers(&self, allocated_total: u64, allocations: u64) -> bool {
         allocated_total <= self.allocated_total.load(Relaxed)
             && allocations <= self.allocations.load(Relaxed)
+    }
+
+    /// What is left of it at these totals.
+    pub(super) fn above(&self, allocated_total: u64, allocations: u64) -> Room {
+        let bytes = self.allocated_total.load(Relaxed).saturating_sub(allocated_total);
+        let blocks = self.allocations.load(Relaxed).saturating_sub(allocations);
+        Room { bytes, blocks }
     }
 
     /// Returns true if it was found at no more than so many allocations.
