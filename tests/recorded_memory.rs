@@ -191,7 +191,7 @@ fn streams_of_large_blocks_need_little_whatever_their_sizes() {
         let mut replay = Replay::new(&program, PoolType::Elastic);
         replay.passes(12);
         let reserved = reserved_part(&program, &replay);
-        assert!(reserved <= 1.075, "{seed}: {reserved:.4}");
+        assert!(reserved <= 1.08, "{seed}: {reserved:.4}");
         replay.rig.finish();
     }
 }

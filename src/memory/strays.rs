@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use super::ExtentId;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The extents astray, by the lane of their origin.
+/// The extents astray, by number, for each lane of their origins.
 #[derive(Debug, Default)]
 pub struct Strays {
     /// In no order.
-    of_lanes: Vec<Vec<ExtentId>>,
+    of_lanes: Vec<Vec<u32>>,
     /// For each extent astray, where it is among those of its lane.
     indices: Vec<u32>,
     lanes: Arc<LanesAstray>,
@@ -34,7 +33,7 @@ impl LanesAstray {
 
 impl Strays {
     /// Those of `lane`.
-    pub fn of(&self, lane: u32) -> &[ExtentId] {
+    pub fn of(&self, lane: u32) -> &[u32] {
         self.of_lanes.get(lane as usize).map_or(&[], Vec::as_slice)
     }
 
@@ -44,7 +43,7 @@ impl Strays {
     }
 
     /// The extent was astray from the one lane, if from any, and now is from the other.
-    pub fn change(&mut self, id: ExtentId, was: Option<u32>, is: Option<u32>) {
+    pub fn change(&mut self, id: u32, was: Option<u32>, is: Option<u32>) {
         if was == is {
             return;
         }
@@ -81,7 +80,7 @@ impl Strays {
     }
 
     /// Checks that these are the extents `astray`, each given with the lane that it is astray from.
-    pub fn validate(&self, astray: impl Iterator<Item = (u32, ExtentId)>) -> Result<(), String> {
+    pub fn validate(&self, astray: impl Iterator<Item = (u32, u32)>) -> Result<(), String> {
         let (mut count, mut lanes) = (0, 0);
         for (lane, id) in astray {
             count += 1;

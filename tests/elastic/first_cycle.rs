@@ -6,11 +6,11 @@ use genesis::config::ElasticPolicy;
 use crate::ADDRESSES;
 use crate::support::{A, B, Rig};
 
-/// An extent while hardly anything was freed.
+/// Some whole extents.
 const BLOCK_BYTES: u64 = 64 * MIB;
 const BLOCKS: usize = 64;
 
-/// A program that held 64 blocks, each an extent, and has freed some that are side by side.
+/// A program that held 64 blocks, and has freed some that are side by side.
 struct Scene {
     rig: Rig,
     blocks: Vec<u64>,
@@ -39,15 +39,16 @@ impl Scene {
         more_bytes
     }
 
-    /// Another stream holds an extent too.
+    /// Another stream holds a block, too.
     fn with_a_lender(mut self) -> Self {
         self.blocks.push(self.rig.allocate(BLOCK_BYTES, B));
         self
     }
 
-    /// Uses half an extent of the hole: if the others are taken, the other half stays as a rest.
+    /// Uses two and a half of the hole's extents of 16 MiB: if the others are taken, half a one stays
+    /// as a rest.
     fn with_rests(mut self) -> Self {
-        self.blocks.push(self.rig.allocate(BLOCK_BYTES / 2, A));
+        self.blocks.push(self.rig.allocate(40 * MIB, A));
         self
     }
 }

@@ -12,7 +12,7 @@
 //!                 up to it, extents are moved only if they make up whole free blocks, and new ones
 //!                 are made instead of the others
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
-//!                 bounds; but GROWING_EXTENT_BYTES while bytes freed < reserved / STEADY_PART
+//!                 bounds; while bytes freed < reserved / STEADY_PART, below live peak / GROWING_PART
 //!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
 //!             both: at most min(left² / device, device / MOST_DEVICE_PART), rounded up to a power of
 //!                 two, where left is what may still be created; once memory was short, at most
@@ -47,9 +47,13 @@ const LEAST_SLACK_PART: u64 = 256;
 const SMALL_EXTENT_BYTES: u64 = 2 * MIB;
 /// … or this part of the lane's live small bytes.
 const SMALL_EXTENT_PART: u64 = 32;
-/// An extent is about this part of the live peak.
+/// An extent is about this part of the live peak, …
 const EXTENT_PART: u64 = 256;
-/// … but a small program's are smaller than the policy's least, so that it has at least so many.
+/// … or about this one while hardly anything was freed, …
+const GROWING_PART: u64 = 64;
+/// … which is while the bytes freed are under this part of those reserved.
+const STEADY_PART: u64 = 4;
+/// A small program's are smaller than the policy's least, so that it has at least so many.
 const FEWEST_EXTENTS: u64 = 4;
 /// Where an extent costs more or less than on an H100 (`driver::Prices`), extents are as much larger
 /// or smaller. But not larger than this part of the live peak and this part of the device, or
@@ -59,10 +63,6 @@ const COARSEST_DEVICE_PART: u64 = 512;
 /// … and not smaller for programs that never held so many bytes: they would move more often and
 /// hold no less.
 const LEAST_FINER_BYTES: u64 = GIB;
-/// An extent while hardly anything was freed, in bytes, …
-const GROWING_EXTENT_BYTES: u64 = 64 * MIB;
-/// … which is while the bytes freed are under this part of those reserved.
-const STEADY_PART: u64 = 4;
 /// One live block should not keep much of a device's memory from moving, in particular where little
 /// is left.
 const MOST_DEVICE_PART: u64 = 512;
@@ -89,7 +89,8 @@ struct Bounds {
     lent_slack_part: u64,
     least_extent_bytes: u64,
     most_extent_bytes: u64,
-    growing_extent_bytes: u64,
+    /// While hardly anything was freed.
+    most_growing_bytes: u64,
 }
 
 /// The two policies: driver calls against memory.
@@ -99,7 +100,7 @@ const BALANCED: Bounds = Bounds {
     lent_slack_part: LENT_SLACK_PART,
     least_extent_bytes: 16 * MIB,
     most_extent_bytes: 32 * MIB,
-    growing_extent_bytes: GROWING_EXTENT_BYTES,
+    most_growing_bytes: 64 * MIB,
 };
 const TIGHT: Bounds = Bounds {
     slack_part: 200,
@@ -107,7 +108,7 @@ const TIGHT: Bounds = Bounds {
     lent_slack_part: 200,
     least_extent_bytes: 2 * MIB,
     most_extent_bytes: 2 * MIB,
-    growing_extent_bytes: 2 * MIB,
+    most_growing_bytes: 2 * MIB,
 };
 
 /// How memory grows for one request.
@@ -216,7 +217,10 @@ impl Extents {
                 let usual_bytes = part_bytes.clamp(least_bytes, bounds.most_extent_bytes);
                 let steady_bytes = size(self.priced(usual_bytes, device, peak_bytes));
                 if is_growing(device, reserved_bytes) && Part::CoarseAtFirst.is_in() {
-                    (size(bounds.growing_extent_bytes).max(steady_bytes), steady_bytes)
+                    let part_bytes = power_below(peak_bytes / GROWING_PART);
+                    let growing_bytes =
+                        part_bytes.clamp(bounds.least_extent_bytes, bounds.most_growing_bytes);
+                    (size(growing_bytes).max(steady_bytes), steady_bytes)
                 } else {
                     (steady_bytes, steady_bytes)
                 }
