@@ -50,7 +50,7 @@ const SMALL_EXTENT_PART: u64 = 32;
 /// An extent is about this part of the live peak, …
 const EXTENT_PART: u64 = 256;
 /// … or about this one while hardly anything was freed, …
-const GROWING_PART: u64 = 64;
+const GROWING_PART: u64 = 80;
 /// … which is while the bytes freed are under this part of those reserved.
 const STEADY_PART: u64 = 4;
 /// A small program's are smaller than the policy's least, so that it has at least so many.
