@@ -15,7 +15,7 @@ pub struct Strays {
     lanes: Arc<LanesAstray>,
 }
 
-/// The lanes from which extents are astray, 64 of them for each bit.
+/// The lanes from which extents are astray: each bit is for every 64th lane.
 #[derive(Debug, Default)]
 pub struct LanesAstray(AtomicU64);
 

@@ -107,9 +107,10 @@ def test_devices_are_told_apart() -> None:
 def test_the_cache_is_collected_and_emptied() -> None:
     blocks = [block(30 * MIB) for _ in range(4)]
     del blocks
-    assert genesis.memory_stats().cached_bytes == 120 * MIB
+    cached_bytes = genesis.memory_stats().cached_bytes
+    assert 120 * MIB <= cached_bytes <= 136 * MIB
     assert genesis.memory_manager.collect_garbage() == 0, "all of it has just been used"
-    assert genesis.memory_manager.collect_garbage(0) == 120 * MIB
+    assert genesis.memory_manager.collect_garbage(0) == cached_bytes
     assert genesis.memory_stats().cached_bytes == 0 == simcuda.used_bytes()
     block(30 * MIB)
     assert 30 * MIB <= genesis.memory_stats().cached_bytes <= 64 * MIB
