@@ -36,7 +36,7 @@ pub struct ExtentStore {
     extents: Lock<ExtentTable, { rank::DEVICE }>,
     /// The table's sum of what rests.
     resting_bytes: Arc<AtomicU64>,
-    /// The table's, too.
+    /// The lanes from which the table's extents are astray.
     lanes_astray: Arc<LanesAstray>,
     /// The devices that may access everything mapped from now on.
     peers: Lock<Vec<DeviceOrdinal>, { rank::DEVICE }>,

@@ -7,49 +7,63 @@ use super::*;
 /// Neither a limit, nor memory outside of lanes.
 const NOTHING: Outside = Outside { inactive_limit_bytes: u64::MAX, inactive_bytes: 0 };
 
+/// A lone lane whose peaks are refreshed whenever it crosses a watermark.
+#[derive(Default)]
+struct Lone {
+    lane: LaneCounters,
+    peaks: Peaks,
+    crossings: u32,
+}
+
+impl Lone {
+    fn new() -> Self {
+        let lone = Self::default();
+        lone.lane.set_held_bytes(1 << 30);
+        lone
+    }
+
+    fn look(&mut self, watermark: Watermark) {
+        if watermark == Watermark::Crossed {
+            self.peaks.refresh([&self.lane].into_iter(), NOTHING);
+            self.crossings += 1;
+        }
+    }
+
+    fn allocate(&mut self, class: SizeClass) {
+        let watermark = self.lane.on_allocate(class, 500, 512);
+        self.look(watermark);
+    }
+
+    fn free(&mut self, class: SizeClass) {
+        let watermark = self.lane.on_free(class, 500, 512);
+        self.look(watermark);
+    }
+}
+
 /// A block that comes and goes at the peak is within the watermarks of a lone lane.
 #[test]
 fn going_up_to_the_peak_again_is_no_crossing() {
-    let lane = LaneCounters::new();
-    let mut peaks = Peaks::default();
-    let class = SizeClass::Small;
-    lane.set_held_bytes(4096);
-    let mut crossings = 0;
-    let mut look = |watermark| {
-        if watermark == Watermark::Crossed {
-            peaks.refresh([&lane].into_iter(), NOTHING);
-            crossings += 1;
-        }
-    };
+    let mut lone = Lone::new();
     for _ in 0..10 {
-        look(lane.on_allocate(class, 500, 512));
-        look(lane.on_free(class, 500, 512));
+        lone.allocate(SizeClass::Small);
+        lone.free(SizeClass::Small);
     }
-    assert_eq!(crossings, 2, "the first time up, and the first time down");
+    assert_eq!(lone.crossings, 2, "the first time up, and the first time down");
 }
 
 /// A lane whose blocks all become free again and again, each after a time in which it is pending.
 #[test]
 fn going_down_to_the_trough_again_is_no_crossing() {
-    let lane = LaneCounters::new();
-    let mut peaks = Peaks::default();
-    let class = SizeClass::Small;
-    lane.set_held_bytes(4096);
-    let mut crossings = 0;
-    let mut look = |watermark| {
-        if watermark == Watermark::Crossed {
-            peaks.refresh([&lane].into_iter(), NOTHING);
-            crossings += 1;
-        }
-    };
+    let (mut lone, class) = (Lone::new(), SizeClass::Small);
     for _ in 0..10 {
-        look(lane.on_allocate(class, 500, 512));
+        lone.allocate(class);
         // The heap does not look here: the block is still in use.
-        let _ = lane.on_free(class, 500, 512);
-        look(lane.on_pending(class, 512));
-        look(lane.on_ready(class, 512));
+        let _ = lone.lane.on_free(class, 500, 512);
+        for watermark in [lone.lane.on_pending(class, 512), lone.lane.on_ready(class, 512)] {
+            lone.look(watermark);
+        }
     }
-    assert_eq!(crossings, 2, "the first time up, and the first time down");
+    assert_eq!(lone.crossings, 2, "the first time up, and the first time down");
 }
 
 /// Small blocks are those of up to 600 bytes here.
@@ -104,28 +118,23 @@ fn peaks_of_sums_are_exact() {
     assert_eq!(peaks.levels(), lanes.iter().map(LaneCounters::snapshot).sum());
 }
 
-/// What one class may allocate before it looks again, it may also when the other has used its own
-/// share of the room several times over.
+/// One class looks for room again and again, while the other still has headroom from before.
 #[test]
 fn both_classes_together_stay_below_the_peak() {
-    let lane = LaneCounters::new();
-    let mut peaks = Peaks::default();
-    lane.set_held_bytes(1 << 30);
-    let bytes = 512;
-    let mut look = |watermark| {
-        if watermark == Watermark::Crossed {
-            peaks.refresh([&lane].into_iter(), NOTHING);
-        }
-        let live_bytes = lane.snapshot().all.allocated;
-        assert!(live_bytes <= peaks.levels().all.allocated, "{live_bytes} bytes are live");
-    };
+    let mut lone = Lone::new();
     for class in SizeClass::ALL {
-        (0..1000).for_each(|_| look(lane.on_allocate(class, bytes, bytes)));
-        (0..1000).for_each(|_| look(lane.on_free(class, bytes, bytes)));
+        (0..1000).for_each(|_| lone.allocate(class));
+        (0..1000).for_each(|_| lone.free(class));
     }
-    (0..20).for_each(|_| look(lane.on_allocate(SizeClass::Small, bytes, bytes)));
-    (0..900).for_each(|_| look(lane.on_allocate(SizeClass::Large, bytes, bytes)));
-    (0..400).for_each(|_| look(lane.on_allocate(SizeClass::Small, bytes, bytes)));
+    for (class, blocks) in
+        [(SizeClass::Small, 20), (SizeClass::Large, 900), (SizeClass::Small, 400)]
+    {
+        for _ in 0..blocks {
+            lone.allocate(class);
+            let (live, peak) = (lone.lane.snapshot().all, lone.peaks.levels().all);
+            assert!(live.allocated <= peak.allocated, "{live:?} above {peak:?}");
+        }
+    }
 }
 
 /// A block that was pending makes room below the peak of active bytes, not of live ones.

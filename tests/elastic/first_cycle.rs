@@ -66,7 +66,7 @@ fn in_the_first_cycle_the_slack_is_4_percent_where_other_lanes_lend() {
 }
 
 /// Up to a twelfth more, a hole is left alone if a rest of it would stay, and otherwise taken. Once
-/// served, 4112 MiB are live at most; 4336 would be held: 5 % more.
+/// served, at most 4120 MiB are live; 4336 would be held: 5 % more.
 #[test]
 fn in_the_first_cycle_only_whole_free_blocks_give_extents() {
     let scene = |cycles| Scene::new(ElasticPolicy::Balanced, cycles, 4);

@@ -6,7 +6,7 @@
 //! they fit changes.
 //!
 //! Many programs have round sizes, so that free memory consists of whole extents. Every second draw
-//! leaves sizes as round as they were.
+//! leaves round sizes round.
 
 use crate::program::ALIGNMENT_BYTES;
 use crate::record::{Action, Record};
@@ -16,11 +16,11 @@ const LEAST_BYTES: u64 = 1 << 20;
 /// The most that a size changes by, in parts of 1024: 15 %.
 const MOST_CHANGE: u64 = 154;
 
-/// A round size stays a multiple of at most this part of it.
+/// A round size stays a multiple of a power of two, but of one that is at most this part of it.
 const ROUND_PART: u64 = 16;
 
 /// `records` with other sizes; different ones for each `seed`, and always the same for one. With an
-/// even `seed` they are as round as they were.
+/// even `seed`, round sizes stay round.
 pub fn varied(records: &[Record], seed: u64) -> Vec<Record> {
     let vary = |record: &Record| match record.action {
         Action::Allocate => {

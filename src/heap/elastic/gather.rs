@@ -221,9 +221,10 @@ impl Extents {
     /// created, from the lane's own addresses and from other lanes'. Lanes that have none of them are
     /// not looked at.
     pub(in super::super) fn return_to_origins(&self, climb: &Climb<'_>) {
-        let is_private = climb.lane.pool().is_private();
-        if is_private || !self.store.may_have_strays(climb.lane.index) || !Part::ReturnHome.is_in()
-        {
+        if climb.lane.pool().is_private() || !Part::ReturnHome.is_in() {
+            return;
+        }
+        if !self.store.may_have_strays(climb.lane.index) {
             return;
         }
         let mut strays: Vec<Stray> = {

@@ -28,8 +28,8 @@
 //! How high the peak will be, nobody knows in a lane's first cycle (`heap::first_cycle`).
 //!
 //! The sizes are those for an H100. What this driver charges scales them by a power of two
-//! ([`crate::driver::Prices`]); the slack and extents while growing stay, because other ones
-//! gained nothing at any published price list.
+//! ([`crate::driver::Prices`]), but not the slack, because another one gained nothing at any published
+//! price list, nor the extents while a program grows.
 
 use std::sync::atomic::Ordering::Relaxed;
 
