@@ -4,6 +4,7 @@ use genesis::base::size::{GIB, MIB};
 use genesis::config::ElasticPolicy;
 
 use crate::ADDRESSES;
+use crate::strangers::elsewhere;
 use crate::support::{A, B, Rig};
 
 /// Some whole extents.
@@ -45,6 +46,19 @@ impl Scene {
         self
     }
 
+    /// Another thread has needed as much on its stream at the same time, and needs less now.
+    fn with_a_stranger(mut self) -> Self {
+        let Self { rig, blocks } = &mut self;
+        std::thread::scope(|scope| {
+            elsewhere(scope, || {
+                let theirs = (0..BLOCKS).map(|_| rig.allocate(BLOCK_BYTES, B));
+                blocks.extend(theirs.collect::<Vec<_>>());
+            });
+        });
+        self.blocks.drain(self.blocks.len() - 8..).for_each(|block| self.rig.free(block));
+        self
+    }
+
     /// Uses two and a half of the hole's extents of 16 MiB: if the others are taken, half a one stays
     /// as a rest.
     fn with_rests(mut self) -> Self {
@@ -73,4 +87,13 @@ fn in_the_first_cycle_only_whole_free_blocks_give_extents() {
     assert!(scene(0).grows_by(272 * MIB) < 272 * MIB);
     assert!(scene(0).with_rests().grows_by(240 * MIB) >= 240 * MIB);
     assert!(scene(3).with_rests().grows_by(240 * MIB) < 240 * MIB);
+}
+
+/// The same where the thread has memory of its own, and needs more than it ever did, but the device
+/// needs less than before.
+#[test]
+fn in_the_first_cycle_of_one_thread_another_does_not_matter() {
+    let scene = |cycles| Scene::new(ElasticPolicy::Balanced, cycles, 4).with_rests();
+    assert!(scene(0).with_a_stranger().grows_by(240 * MIB) >= 240 * MIB);
+    assert!(scene(3).with_a_stranger().grows_by(240 * MIB) < 240 * MIB);
 }

@@ -1,6 +1,7 @@
 //! Lanes that no thread has in common lend each other nothing, unless that would take much memory.
 
 use std::sync::mpsc::channel;
+use std::thread::Scope;
 
 use genesis::base::size::{GIB, MIB};
 use genesis::base::thread;
@@ -35,23 +36,27 @@ fn use_more(rig: &Rig, count: u64, allocate: impl Fn() -> u64) -> Vec<u64> {
     (0..count).map(next).collect()
 }
 
+/// Runs `work` in a thread that is told apart from this one.
+pub fn elsewhere<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 'scope) {
+    let own_number = thread::number();
+    scope.spawn(move || {
+        // Threads are told apart by their numbers modulo 64.
+        if thread::number() % 64 == own_number % 64 {
+            std::thread::scope(|scope| scope.spawn(work).join()).unwrap();
+        } else {
+            work();
+        }
+    });
+}
+
 /// The same in another thread.
 fn use_more_elsewhere(rig: &Rig, count: u64) -> Vec<u64> {
-    let own_number = thread::number();
     std::thread::scope(|scope| {
         let (ask, asked) = channel();
         let (answer, answers) = channel();
-        let serve = move || {
+        elsewhere(scope, move || {
             for () in asked {
                 answer.send(rig.allocate(BLOCK_BYTES, B)).unwrap();
-            }
-        };
-        scope.spawn(move || {
-            // Threads are told apart by their numbers modulo 64.
-            if thread::number() % 64 == own_number % 64 {
-                std::thread::scope(|scope| scope.spawn(serve).join()).unwrap();
-            } else {
-                serve();
             }
         });
         let blocks = use_more(rig, count, || {

@@ -6,8 +6,8 @@
 //!                 of a household apart (`household`) its own live peak and its share of the slack
 //! slack     = a part of the live peak, at least
 //!             min(LEAST_SLACK_BYTES, device / LEAST_SLACK_PART)
-//!                 in a lane's first cycle, for requests that raise the live peak, where other lanes
-//!                 lend memory: live peak / LENT_SLACK_PART
+//!                 in a lane's first cycle, for requests that raise the live peak (of a household
+//!                 apart, the lane's), where other lanes lend memory: live peak / LENT_SLACK_PART
 //! early     = in the first cycle, for such requests: live peak + live peak / WHOLE_BLOCKS_PART
 //!                 up to it, extents are moved only if they make up whole free blocks, and new ones
 //!                 are made instead of the others
@@ -185,7 +185,7 @@ impl Extents {
         };
         let is_early = Part::FirstCycle.is_in()
             && climb.lane.lock().trough.is_first_cycle()
-            && peak_bytes > device.most_live_bytes(0);
+            && climb.raises_live_peak(reach);
         let at_least = |part: u64| slack_bytes.max(peak_bytes / part);
         let early_slack_bytes =
             if is_early { at_least(bounds.whole_blocks_part) } else { slack_bytes };

@@ -114,6 +114,20 @@ impl Climb<'_> {
         self.device.lanes().filter(lends)
     }
 
+    /// Returns true if the request raises the live peak of the device. In a household apart, that of
+    /// its lane counts: the device's would be raised only while strangers happen to need much, too.
+    pub(super) fn raises_live_peak(&self, reach: Reach) -> bool {
+        match reach {
+            Reach::Device => {
+                self.device.most_live_bytes(self.block_bytes) > self.device.most_live_bytes(0)
+            }
+            Reach::Household(_) => {
+                let own = &self.lane.counters;
+                own.allocated_bytes() + self.block_bytes > own.live_peak()
+            }
+        }
+    }
+
     /// Returns true if no thread calls both `lane` and the request's.
     fn is_stranger(&self, lane: &Lane) -> bool {
         !self.lane.callers.may_share_with(&lane.callers)
