@@ -89,10 +89,10 @@ fn in_the_first_cycle_only_whole_free_blocks_give_extents() {
     assert!(scene(3).with_rests().grows_by(240 * MIB) < 240 * MIB);
 }
 
-/// The same where the thread has memory of its own, and needs more than it ever did, but the device
-/// needs less than before.
+/// The last two, where another thread has memory of its own: this thread's lane needs more than ever,
+/// but with the other's the device needs less than before.
 #[test]
-fn in_the_first_cycle_of_one_thread_another_does_not_matter() {
+fn the_first_cycle_of_one_thread_does_not_depend_on_another() {
     let scene = |cycles| Scene::new(ElasticPolicy::Balanced, cycles, 4).with_rests();
     assert!(scene(0).with_a_stranger().grows_by(240 * MIB) >= 240 * MIB);
     assert!(scene(3).with_a_stranger().grows_by(240 * MIB) < 240 * MIB);

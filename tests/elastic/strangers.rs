@@ -49,7 +49,7 @@ pub fn elsewhere<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() +
     });
 }
 
-/// The same in another thread.
+/// [`use_more`] in another thread.
 fn use_more_elsewhere(rig: &Rig, count: u64) -> Vec<u64> {
     std::thread::scope(|scope| {
         let (ask, asked) = channel();

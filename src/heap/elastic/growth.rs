@@ -6,7 +6,7 @@
 //!                 of a household apart (`household`) its own live peak and its share of the slack
 //! slack     = a part of the live peak, at least
 //!             min(LEAST_SLACK_BYTES, device / LEAST_SLACK_PART)
-//!                 in a lane's first cycle, for requests that raise the live peak (of a household
+//!                 in a lane's first cycle, for requests that raise the live peak (in a household
 //!                 apart, the lane's), where other lanes lend memory: live peak / LENT_SLACK_PART
 //! early     = in the first cycle, for such requests: live peak + live peak / WHOLE_BLOCKS_PART
 //!                 up to it, extents are moved only if they make up whole free blocks, and new ones

@@ -57,7 +57,7 @@ impl Extents {
         climb.device.refresh_peaks();
         let live_peak_bytes = climb.device.most_live_bytes(climb.block_bytes);
         let own = &climb.lane.counters;
-        let own_peak_bytes = own.live_peak().max(own.snapshot().all.allocated + climb.block_bytes);
+        let own_peak_bytes = own.live_peak().max(own.allocated_bytes() + climb.block_bytes);
         let mut household = Household {
             peak_bytes: own_peak_bytes,
             all_peaks_bytes: own_peak_bytes,
@@ -114,8 +114,9 @@ impl Climb<'_> {
         self.device.lanes().filter(lends)
     }
 
-    /// Returns true if the request raises the live peak of the device. In a household apart, that of
-    /// its lane counts: the device's would be raised only while strangers happen to need much, too.
+    /// Returns true if the request raises the live peak: that of the device, or, in a household apart,
+    /// that of its lane. Whether such a request raises the device's depends on what strangers happen to
+    /// need just then.
     pub(super) fn raises_live_peak(&self, reach: Reach) -> bool {
         match reach {
             Reach::Device => {
