@@ -142,6 +142,7 @@ fn name_of(part: Option<Part>) -> &'static str {
     match part {
         Part::FirstFit => "first fit: best fit for ever",
         Part::BestFit => "best fit: first fit from the start",
+        Part::Wilderness => "the wilderness last",
         Part::ReturnHome => "the return home at troughs",
         Part::ReturnAgain => "the return again below troughs",
         Part::Recall => "views that come back",

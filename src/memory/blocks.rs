@@ -93,6 +93,8 @@ pub struct Block {
     pub class: SizeClass,
     /// What the block is at the moment.
     pub state: State,
+    /// While free, whether the strategy holds it as wilderness (see `strategy::wilderness`).
+    pub is_wild: bool,
 }
 
 /// One allocation of the driver, or one reservation of address space, while it is in no table.
@@ -209,6 +211,7 @@ impl BlockTable {
             outstanding: 0,
             class: segment.class,
             state,
+            is_wild: false,
         })
     }
 

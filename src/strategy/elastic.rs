@@ -3,7 +3,7 @@
 //!
 //! | placement | a request gets | good while |
 //! |---|---|---|
-//! | [`BestFit`] | the smallest block that fits | sizes come again and nothing has to move |
+//! | [`WildernessLast`] | the smallest block that fits, and new memory last | sizes come again and nothing has to move |
 //! | [`FirstFit`] | the lowest block that fits | memory is moved: free memory gathers |
 //!
 //! Best fit leaves the smallest rests, but scatters free memory over all extents. A lane begins
@@ -19,10 +19,10 @@
 
 use std::ops::RangeInclusive;
 
-use super::best_fit::BestFit;
 use super::first_fit::FirstFit;
 use super::joined::{CutRule, FreeList, Joined};
 use super::segregated::Segregated;
+use super::wilderness::WildernessLast;
 use crate::base::size::SizeClass;
 use crate::memory::{Block, BlockTable, Slot};
 
@@ -42,7 +42,12 @@ impl Elastic {
     /// From now on, large requests get the lowest block that fits.
     /// Linear in the number of free blocks the first time.
     pub fn use_first_fit(&mut self, blocks: &mut BlockTable) {
-        self.large_list().use_first_fit(blocks);
+        self.large_list_mut().use_first_fit(blocks);
+    }
+
+    /// Returns true if large requests get the lowest block that fits.
+    pub fn has_first_fit(&self) -> bool {
+        matches!(self.large_list(), Placement::FirstFit(_))
     }
 }
 
@@ -61,24 +66,22 @@ impl CutRule for ExactCut {
 /// The free large blocks.
 #[derive(Debug)]
 pub enum Placement {
-    BestFit(BestFit),
+    BestFit(WildernessLast),
     FirstFit(FirstFit),
 }
 
 impl Placement {
     fn use_first_fit(&mut self, blocks: &mut BlockTable) {
-        let Self::BestFit(by_size) = self else { return };
-        let mut slots = Vec::new();
-        by_size.visit(blocks, &(0..=u64::MAX), &mut |slot, _| slots.push(slot));
-        let mut lowest = FirstFit::new();
-        slots.into_iter().for_each(|slot| lowest.insert(blocks, slot));
-        *self = Self::FirstFit(lowest);
+        if let Self::BestFit(by_size) = self {
+            let by_size = std::mem::replace(by_size, WildernessLast::new());
+            *self = Self::FirstFit(by_size.by_address(blocks));
+        }
     }
 }
 
 impl FreeList for Placement {
     fn new() -> Self {
-        Self::BestFit(BestFit::new())
+        Self::BestFit(WildernessLast::new())
     }
 
     #[inline]
@@ -106,8 +109,11 @@ impl FreeList for Placement {
     }
 
     #[inline]
-    fn is_by_address(&self) -> bool {
-        matches!(self, Self::FirstFit(_))
+    fn keeps_place(&self, blocks: &BlockTable, slot: Slot) -> bool {
+        match self {
+            Self::BestFit(list) => list.keeps_place(blocks, slot),
+            Self::FirstFit(list) => list.keeps_place(blocks, slot),
+        }
     }
 
     #[inline]

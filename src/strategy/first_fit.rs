@@ -109,7 +109,7 @@ impl FreeList for FirstFit {
     }
 
     #[inline]
-    fn is_by_address(&self) -> bool {
+    fn keeps_place(&self, _blocks: &BlockTable, _slot: Slot) -> bool {
         true
     }
 

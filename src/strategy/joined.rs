@@ -33,14 +33,15 @@ pub trait FreeList: Debug {
     /// Takes out a block that is here.
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot);
 
-    /// Returns true if blocks are kept by address, so that [`Self::replace`] is cheap.
+    /// Returns true if the block in `slot`, which is here, keeps its place when it is cut, or joined
+    /// with a neighbour: then [`Self::replace`] is cheap.
     #[inline]
-    fn is_by_address(&self) -> bool {
+    fn keeps_place(&self, _blocks: &BlockTable, _slot: Slot) -> bool {
         false
     }
 
-    /// The block `slot`, which was at `address` here, has become `by`: cut, or joined with a
-    /// neighbour. Only for lists by address.
+    /// The block `slot`, which was at `address` here and keeps its place, has become `by`: cut, or
+    /// joined with a neighbour.
     fn replace(&mut self, _blocks: &mut BlockTable, (_slot, _address): (Slot, u64), _by: Slot) {}
 
     /// Calls `visit` with the free blocks of sizes in `bytes`, in no order.
@@ -104,13 +105,13 @@ impl<S: FreeList, L: FreeList, R: CutRule> Joined<S, L, R> {
     }
 
     /// The list of the large blocks.
-    pub(super) fn large_list(&mut self) -> &mut L {
-        &mut self.large.list
+    pub(super) fn large_list(&self) -> &L {
+        &self.large.list
     }
 
-    /// Returns true if large requests get the lowest block that fits.
-    pub fn has_first_fit(&self) -> bool {
-        self.large.list.is_by_address()
+    /// The list of the large blocks.
+    pub(super) fn large_list_mut(&mut self) -> &mut L {
+        &mut self.large.list
     }
 
     /// Takes out a block of at least `block_bytes`, cut to size.
@@ -223,7 +224,8 @@ impl<F: FreeList> Class<F> {
         if !rule.serves(bytes, block_bytes) {
             return None;
         }
-        if self.list.is_by_address() && rule.keeps_rest(class, block_bytes, bytes - block_bytes) {
+        let keeps_rest = rule.keeps_rest(class, block_bytes, bytes - block_bytes);
+        if keeps_rest && self.list.keeps_place(blocks, slot) {
             let was_whole = blocks.is_whole_segment(slot);
             let rest = blocks.split(slot, block_bytes);
             self.list.replace(blocks, (slot, address), rest);
@@ -245,14 +247,15 @@ impl<F: FreeList> Class<F> {
         let Block { before, after, bytes, .. } = *blocks.get(slot);
         let is_free = |slot: Slot| slot != NO_SLOT && blocks.get(slot).state == State::Free;
         let (joins_before, joins_after) = (is_free(before), is_free(after));
-        if self.list.is_by_address() && (joins_before || joins_after) {
+        let known = if joins_before { before } else { after };
+        if (joins_before || joins_after) && self.list.keeps_place(blocks, known) {
             let mut added_bytes = bytes;
             if joins_before && joins_after {
                 added_bytes += blocks.get(after).bytes;
                 self.remove(blocks, after);
                 blocks.merge_with_after(slot);
             }
-            let (joined, known) = if joins_before { (before, before) } else { (slot, after) };
+            let joined = if joins_before { before } else { slot };
             let Block { address: known_address, bytes: known_bytes, .. } = *blocks.get(known);
             blocks.merge_with_after(joined);
             self.list.replace(blocks, (known, known_address), joined);

@@ -37,9 +37,12 @@ mod sizes;
 mod sizing;
 #[cfg(test)]
 mod tests;
+mod wilderness;
 
 pub use joined::SplitFree;
 pub use sizing::Sizing;
+#[cfg(feature = "ablations")]
+pub use wilderness::forget_wilderness;
 
 use arena::Arena;
 use buckets::Buckets;

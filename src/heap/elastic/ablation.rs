@@ -3,6 +3,8 @@
 //! out, and the questions cost nothing.
 
 use crate::base::left_out::LeftOut;
+#[cfg(feature = "ablations")]
+use crate::strategy;
 
 /// A part of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +14,8 @@ pub enum Part {
     FirstFit,
     /// Best fit, until then.
     BestFit,
+    /// With best fit, the wilderness is taken last (`strategy::elastic`).
+    Wilderness,
     /// The return to origins at troughs.
     ReturnHome,
     /// With first fit, again at each step further down.
@@ -39,9 +43,10 @@ pub enum Part {
 impl Part {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::FirstFit,
         Self::BestFit,
+        Self::Wilderness,
         Self::ReturnHome,
         Self::ReturnAgain,
         Self::Recall,
@@ -68,4 +73,5 @@ static LEFT_OUT: LeftOut = LeftOut::none();
 #[cfg(feature = "ablations")]
 pub fn leave_out(part: Option<Part>) {
     LEFT_OUT.set(part.map(|part| part as u32));
+    strategy::forget_wilderness(part == Some(Part::Wilderness));
 }

@@ -4,9 +4,9 @@
 //! extents that are wholly free side by side at other addresses. No byte is copied and the host
 //! does not wait, because the work of a stream runs in order.
 //!
-//! A lane has one range of addresses for each size class. Large blocks go where they fit best; once
-//! much memory was moved, to the lowest address that fits (`strategy::first_fit`), so that free
-//! memory gathers at high addresses, in whole extents. A request that nothing fits is served in
+//! A lane has one range of addresses for each size class. Large blocks go where they fit best
+//! (`strategy::elastic`); once much memory was moved, to the lowest address that fits
+//! (`strategy::first_fit`), so that free memory gathers at high addresses, in whole extents. A request that nothing fits is served in
 //! these steps:
 //!
 //! 1. **Window** ([`window`]). Find the cheapest run of adjacent parts that is large enough: free
@@ -72,7 +72,7 @@ use household::Reach;
 use window::{Part, Walls, Wanted, Window};
 
 /// A device moves much memory once it has mapped this part of its live peak to other places.
-const MUCH_MOVED_PART: u64 = 8;
+const MUCH_MOVED_PART: u64 = 4;
 /// Another thread may take what was mapped for a request; the request is tried so many times.
 const ATTEMPTS: usize = 16;
 

@@ -1,0 +1,135 @@
+//! Best fit that takes the *wilderness* last, from its start.
+//!
+//! The wilderness are the free blocks behind which there is no memory: bare addresses, or views of
+//! extents that are elsewhere. It can be made larger, so its size says nothing (Korn and Vo, "In Search
+//! of a Better Malloc", 1985). While a program grows it is small, and would often be the best fit; in
+//! the next cycle all that memory is there, and it is the largest. Taken last, it serves the same
+//! requests each time.
+//!
+//! ```text
+//! a block with is_wild     is in the wilderness, by address      (FirstFit)
+//! every other              is among the rest, by size            (BestFit)
+//! ```
+//!
+//! What a block is, is decided when it comes here. It hardly changes while it stays: memory that comes
+//! behind a free block is joined with it.
+
+use std::ops::RangeInclusive;
+
+use super::best_fit::BestFit;
+use super::first_fit::FirstFit;
+use super::joined::FreeList;
+use crate::base::left_out::LeftOut;
+use crate::memory::{Block, BlockTable, NO_SLOT, Slot, State};
+
+/// Whether the wilderness is like other blocks, to measure what it is worth that it is not.
+static LIKE_OTHERS: LeftOut = LeftOut::none();
+
+/// From now on, the wilderness is like other blocks for every heap of the process, or not.
+#[cfg(feature = "ablations")]
+pub fn forget_wilderness(is_forgotten: bool) {
+    LIKE_OTHERS.set(is_forgotten.then_some(0));
+}
+
+/// The free blocks of one size class of one lane.
+#[derive(Debug)]
+pub struct WildernessLast {
+    rest: BestFit,
+    wilderness: FirstFit,
+}
+
+impl WildernessLast {
+    /// The same blocks by address. Linear in their number.
+    pub fn by_address(self, blocks: &mut BlockTable) -> FirstFit {
+        let Self { rest, wilderness: mut all } = self;
+        let mut slots = Vec::new();
+        rest.visit(blocks, &(0..=u64::MAX), &mut |slot, _| slots.push(slot));
+        slots.into_iter().for_each(|slot| all.insert(blocks, slot));
+        all
+    }
+}
+
+impl FreeList for WildernessLast {
+    fn new() -> Self {
+        Self { rest: BestFit::new(), wilderness: FirstFit::new() }
+    }
+
+    /// The smallest block of at least `bytes` outside of the wilderness, or else the lowest in it.
+    #[inline]
+    fn find(&mut self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
+        self.rest.find(blocks, bytes).or_else(|| self.wilderness.find(blocks, bytes))
+    }
+
+    #[inline]
+    fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        let is_wild = has_no_memory_behind(blocks, slot);
+        blocks.get_mut(slot).is_wild = is_wild;
+        if is_wild {
+            self.wilderness.insert(blocks, slot);
+        } else {
+            self.rest.insert(blocks, slot);
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        if blocks.get(slot).is_wild {
+            self.wilderness.remove(blocks, slot);
+        } else {
+            self.rest.remove(blocks, slot);
+        }
+    }
+
+    /// Cut at its start, or joined with what was freed before it, the wilderness stays one.
+    #[inline]
+    fn keeps_place(&self, blocks: &BlockTable, slot: Slot) -> bool {
+        blocks.get(slot).is_wild
+    }
+
+    #[inline]
+    fn replace(&mut self, blocks: &mut BlockTable, was: (Slot, u64), by: Slot) {
+        blocks.get_mut(by).is_wild = true;
+        self.wilderness.replace(blocks, was, by);
+    }
+
+    fn visit(
+        &self,
+        blocks: &BlockTable,
+        bytes: &RangeInclusive<u64>,
+        visit: &mut impl FnMut(Slot, &Block),
+    ) {
+        self.rest.visit(blocks, bytes, visit);
+        self.wilderness.visit(blocks, bytes, visit);
+    }
+
+    fn largest_bytes(&self, blocks: &BlockTable) -> u64 {
+        self.rest.largest_bytes(blocks).max(self.wilderness.largest_bytes(blocks))
+    }
+
+    /// Checks both parts, and that each block is in the right one.
+    fn validate(&self, blocks: &BlockTable) -> Result<usize, String> {
+        let mut wrong = None;
+        let all = &(0..=u64::MAX);
+        self.rest.visit(blocks, all, &mut |slot, block| {
+            wrong = wrong.or(block.is_wild.then_some(slot));
+        });
+        self.wilderness.visit(blocks, all, &mut |slot, block| {
+            wrong = wrong.or((!block.is_wild).then_some(slot));
+        });
+        if let Some(slot) = wrong {
+            return Err(format!("block {slot} is in the wrong part: {:?}", blocks.get(slot)));
+        }
+        Ok(self.rest.validate(blocks)? + self.wilderness.validate(blocks)?)
+    }
+}
+
+#[inline]
+fn has_no_memory_behind(blocks: &BlockTable, slot: Slot) -> bool {
+    let after = blocks.get(slot).after;
+    let is_without = |state| matches!(state, State::Unmapped | State::Claimed | State::Shadow);
+    after != NO_SLOT && is_without(blocks.get(after).state) && !LIKE_OTHERS.is(0)
+}
+
+#[cfg(test)]
+#[path = "wilderness_tests.rs"]
+mod tests;
