@@ -38,6 +38,8 @@ mod sizing;
 #[cfg(test)]
 mod tests;
 mod wilderness;
+#[cfg(test)]
+mod wilderness_tests;
 
 pub use joined::SplitFree;
 pub use sizing::Sizing;

@@ -11,8 +11,8 @@
 //! every other              is among the rest, by size            (BestFit)
 //! ```
 //!
-//! What a block is, is decided when it comes here. It hardly changes while it stays: memory that comes
-//! behind a free block is joined with it.
+//! What a block is, is decided when it comes here. While it stays, that hardly changes: memory that
+//! comes behind a free block is joined with it.
 
 use std::ops::RangeInclusive;
 
@@ -88,8 +88,13 @@ impl FreeList for WildernessLast {
 
     #[inline]
     fn replace(&mut self, blocks: &mut BlockTable, was: (Slot, u64), by: Slot) {
-        blocks.get_mut(by).is_wild = true;
         self.wilderness.replace(blocks, was, by);
+        blocks.get_mut(by).is_wild = true;
+        if !has_no_memory_behind(blocks, by) {
+            // New memory has filled the bare addresses behind it.
+            self.remove(blocks, by);
+            self.insert(blocks, by);
+        }
     }
 
     fn visit(
@@ -129,7 +134,3 @@ fn has_no_memory_behind(blocks: &BlockTable, slot: Slot) -> bool {
     let is_without = |state| matches!(state, State::Unmapped | State::Claimed | State::Shadow);
     after != NO_SLOT && is_without(blocks.get(after).state) && !LIKE_OTHERS.is(0)
 }
-
-#[cfg(test)]
-#[path = "wilderness_tests.rs"]
-mod tests;

@@ -14,7 +14,8 @@ pub enum Part {
     FirstFit,
     /// Best fit, until then.
     BestFit,
-    /// With best fit, the wilderness is taken last (`strategy::elastic`).
+    /// With best fit, the wilderness is taken last (`strategy::wilderness`).
+    #[cfg(feature = "ablations")]
     Wilderness,
     /// The return to origins at troughs.
     ReturnHome,
