@@ -71,8 +71,6 @@ use growth::Growth;
 use household::Reach;
 use window::{Part, Walls, Wanted, Window};
 
-/// A device moves much memory once it has mapped this part of its live peak to other places.
-const MUCH_MOVED_PART: u64 = 4;
 /// Another thread may take what was mapped for a request; the request is tried so many times.
 const ATTEMPTS: usize = 16;
 
@@ -218,10 +216,10 @@ impl Extents {
         Ok(filled)
     }
 
-    /// Returns true if so much memory was moved that free memory should gather at high addresses.
+    /// Returns true if so much memory was moved, as much as was ever live, that free memory should
+    /// gather at high addresses.
     fn moves_much(&self, device: DeviceHeap<'_>) -> bool {
-        let moves_much =
-            self.moved_bytes.load(Relaxed) > device.most_live_bytes(0) / MUCH_MOVED_PART;
+        let moves_much = self.moved_bytes.load(Relaxed) > device.most_live_bytes(0);
         moves_much && FirstFit.is_in() || !BestFit.is_in()
     }
 
