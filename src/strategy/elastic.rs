@@ -3,7 +3,7 @@
 //!
 //! | placement | a request gets | good while |
 //! |---|---|---|
-//! | [`WildernessLast`] | the smallest block that fits, and new memory last | sizes come again and nothing has to move |
+//! | [`WildernessLast`] | the smallest block that fits, the wilderness last | sizes come again and nothing has to move |
 //! | [`FirstFit`] | the lowest block that fits | memory is moved: free memory gathers |
 //!
 //! Best fit leaves the smallest rests, but scatters free memory over all extents. A lane begins

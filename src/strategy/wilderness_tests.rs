@@ -161,8 +161,7 @@ fn the_wilderness_is_taken_last_and_from_its_start() {
     }
 }
 
-/// The same requests find the same places in a program's first cycle, while memory comes, and in the
-/// second.
+/// Also where the rest of the new memory would fit better: in the next cycle it would not.
 #[test]
 fn a_hole_is_filled_before_new_memory_is_used() {
     let mut pair = Pair::new(GIB);

@@ -6,8 +6,8 @@
 //!
 //! A lane has one range of addresses for each size class. Large blocks go where they fit best
 //! (`strategy::elastic`); once much memory was moved, to the lowest address that fits
-//! (`strategy::first_fit`), so that free memory gathers at high addresses, in whole extents. A request that nothing fits is served in
-//! these steps:
+//! (`strategy::first_fit`), so that free memory gathers at high addresses, in whole extents. A request
+//! that nothing fits is served in these steps:
 //!
 //! 1. **Window** ([`window`]). Find the cheapest run of adjacent parts that is large enough: free
 //!    blocks, remembered views of extents that are free elsewhere, and bare addresses. In a program
