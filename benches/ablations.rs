@@ -140,11 +140,8 @@ fn completes_with_little_room(program: &Program) -> bool {
 fn name_of(part: Option<Part>) -> &'static str {
     let Some(part) = part else { return "nothing" };
     match part {
-        Part::FirstFit => "first fit: best fit for ever",
-        Part::BestFit => "best fit: first fit from the start",
         Part::Wilderness => "the wilderness last",
         Part::ReturnHome => "the return home at troughs",
-        Part::ReturnAgain => "the return again below troughs",
         Part::Recall => "views that come back",
         Part::OldestFirst => "the oldest window first",
         Part::Gather => "gathering before growing",

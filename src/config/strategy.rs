@@ -16,7 +16,7 @@ pub enum PoolType {
     Caching,
     /// Pools of fixed sizes for small blocks, arenas that are reset when empty for large ones.
     Arena,
-    /// First fit in addresses under which memory is moved without waiting.
+    /// Best fit in addresses under which memory is moved without waiting.
     Elastic,
 }
 

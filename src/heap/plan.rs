@@ -46,8 +46,6 @@ pub struct DeviceModel {
 /// One lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LanePlan {
-    /// Whether large requests got the lowest block that fits.
-    pub has_first_fit: bool,
     /// The levels of live bytes in large blocks.
     pub levels: Levels,
     /// Its areas: how many bytes of each were used, from the start.
@@ -79,7 +77,7 @@ pub struct ViewPlan {
 }
 
 /// A plan names at most so many lanes, areas of a lane, and views of an extent.
-pub(super) const MOST_PARTS: usize = 256;
+const MOST_PARTS: usize = 256;
 /// An area is at most so many bytes.
 const MOST_AREA_BYTES: u64 = 1 << 41;
 

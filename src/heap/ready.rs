@@ -87,15 +87,10 @@ impl<'a> DeviceHeap<'a> {
         let lanes: Vec<&Lane> = self.lanes().filter(was_needed).collect();
         let (lanes, extents) = match &self.state.backing {
             Backing::Segments(segments) => (segments.plan(&lanes), Vec::new()),
-            Backing::Extents(extents) => extents.plan(&lanes, !self.had_plan()),
+            Backing::Extents(extents) => extents.plan(&lanes),
         };
         let (device, model, peak_bytes) = (self.ordinal, self.model(), self.most_live_bytes(0));
         DevicePlan { device, model, peak_bytes, lanes, extents }
-    }
-
-    /// Returns true if the memory of a plan was made ready here.
-    fn had_plan(self) -> bool {
-        self.expected_peak_bytes.load(Relaxed) > 0
     }
 
     /// `Heap::make_ready` of the device.

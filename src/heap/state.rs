@@ -191,8 +191,6 @@ pub(super) struct Extents {
     pub(super) policy: ElasticPolicy,
     /// The addresses reserved in all lanes, in bytes.
     pub(super) area_bytes: AtomicU64,
-    /// How many bytes were mapped to other places so far.
-    pub(super) moved_bytes: AtomicU64,
     /// Whether memory was ever short: a request was not served without memory being released.
     pub(super) is_short: AtomicBool,
 }

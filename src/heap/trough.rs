@@ -15,13 +15,8 @@
 //! high, low: the extremes of the present swing
 //! falling → rising   at live > low + swing        the low is a trough: usual moves toward it
 //! rising → falling   at live < high − swing
-//! reached            at live ≤ usual + (high − usual) / NEAR_PART, once in each fall;
-//!                    of a lane with first fit also at each step further down
+//! reached            at live ≤ usual + (high − usual) / NEAR_PART, once in each fall
 //! ```
-//!
-//! First fit brings blocks to the same addresses in each cycle only if it finds the same addresses
-//! free. So extents that were in use at the trough return at the next step. Best fit goes by sizes;
-//! returning again gained nothing there.
 //!
 //! The least swing keeps a program of few large blocks from a trough at each of them.
 //!
@@ -57,8 +52,6 @@ pub(super) struct Trough {
     first_cycle: FirstCycle,
     least_swing: u64,
     is_reached: bool,
-    /// Whether each step further down from the trough reaches it again.
-    is_repeated: bool,
     is_falling: bool,
     /// Whether the present fall has not reached the trough yet.
     is_ahead: bool,
@@ -107,7 +100,6 @@ impl Trough {
             turn_below: 0,
             first_cycle: FirstCycle::default(),
             is_reached: false,
-            is_repeated: false,
             is_falling: false,
             is_ahead: false,
             peak: 0,
@@ -133,11 +125,6 @@ impl Trough {
             (self.is_falling, self.is_ahead) = (is_falling, is_ahead);
             self.watch();
         }
-    }
-
-    /// From now on, each step further down from the trough reaches it again.
-    pub(super) fn repeat(&mut self) {
-        self.is_repeated = true;
     }
 
     /// Returns true if the lane's first cycle has not ended.
@@ -208,9 +195,7 @@ impl Trough {
             self.is_ahead = true;
         }
         self.low = live_bytes;
-        if !self.is_ahead {
-            self.is_reached = self.is_reached || self.is_repeated;
-        } else if live_bytes <= self.near_bytes() {
+        if self.is_ahead && live_bytes <= self.near_bytes() {
             self.is_ahead = false;
             self.is_reached = true;
         }
@@ -276,37 +261,6 @@ mod tests {
     #[test]
     fn small_swings_are_no_cycles() {
         assert!(reached(&[1000, 800, 1000, 780, 900, 760, 1000]).is_empty());
-    }
-
-    #[test]
-    fn a_repeated_trough_is_reached_again_at_each_step_further_down() {
-        let fall = |is_repeated: bool| {
-            let mut trough = Trough { least_swing: 0, ..Trough::of(PoolType::Elastic) };
-            if is_repeated {
-                trough.repeat();
-            }
-            // The trough is at 400 twice; then the program goes down to 0.
-            let mut follow = |levels: &[u64]| {
-                let mut reached = Vec::new();
-                for pair in levels.windows(2) {
-                    let (from, to) = (pair[0], pair[1]);
-                    (from..to).for_each(|live| trough.rise(live + 1));
-                    for live in (to..from).rev() {
-                        trough.fall(live);
-                        if trough.is_reached() {
-                            trough.take();
-                            reached.push(live);
-                        }
-                    }
-                }
-                reached
-            };
-            follow(&[0, 1000, 400, 1000, 400, 1000]);
-            follow(&[1000, 0])
-        };
-        assert_eq!(fall(false).len(), 1);
-        let repeated = fall(true);
-        assert!(repeated.len() > 5 && repeated.is_sorted_by(|a, b| a > b), "{repeated:?}");
     }
 
     #[test]

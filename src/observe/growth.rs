@@ -28,6 +28,9 @@ const LEAST_RECORDS: u32 = 6;
 /// The part of the slopes between pairs that are below the steep one.
 const STEEP_PART: f64 = 0.9;
 
+/// An end that comes within this part of the time to another is sooner; all else is chance.
+const SOONER: f64 = 0.9;
+
 /// What is live at the end of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepLevels {
@@ -121,8 +124,9 @@ impl Growth {
                 })
             })
         });
-        // Of two that grow as fast, the first: a leak raises the peak as well.
-        outlooks.reduce(|one, other| if other.steps_left < one.steps_left { other } else { one })
+        // Of two that grow about as fast, the first: a leak raises the peak as well.
+        let is_sooner = |other: &Outlook, one: &Outlook| other.steps_left < one.steps_left * SOONER;
+        outlooks.reduce(|one, other| if is_sooner(&other, &one) { other } else { one })
     }
 }
 

@@ -1,8 +1,7 @@
 //! Free blocks in the order of their addresses. A search finds the lowest one that fits.
 //!
-//! First fit by address (Wilson, Johnstone, Neely, Boles: "Dynamic Storage Allocation: A Survey and
-//! Critical Review", 1995) keeps live blocks together at low addresses, so that free memory gathers
-//! in few large pieces, and more extents are wholly free than with best fit (docs/elastic.md).
+//! First fit by address: Wilson, Johnstone, Neely, Boles, "Dynamic Storage Allocation: A Survey and
+//! Critical Review", 1995. Elastic takes new memory so ([`wilderness`](super::wilderness)).
 //!
 //! The blocks lie in *leaves* of up to 16, a B+ tree of two levels. A search compares sizes of four
 //! bytes, 16 at a time ([`sizes`](super::sizes)): first one bound for each leaf, then the sizes in a

@@ -104,16 +104,6 @@ impl<S: FreeList, L: FreeList, R: CutRule> Joined<S, L, R> {
         &self.rule
     }
 
-    /// The list of the large blocks.
-    pub(super) fn large_list(&self) -> &L {
-        &self.large.list
-    }
-
-    /// The list of the large blocks.
-    pub(super) fn large_list_mut(&mut self) -> &mut L {
-        &mut self.large.list
-    }
-
     /// Takes out a block of at least `block_bytes`, cut to size.
     #[inline]
     pub fn take(&mut self, blocks: &mut BlockTable, block_bytes: u64) -> Option<Slot> {

@@ -6,7 +6,7 @@
 //! | `Round`, `Exact` | MXNet's | by exact size, newest first ([`buckets`]) |
 //! | `Caching` | PyTorch's | best fit ([`best_fit`]), cut and joined by a rule ([`caching`]) |
 //! | `Arena` | classes, large: 512-byte units | pools of sizes, large: from the start ([`arena`]) |
-//! | `Elastic` | 512-byte units, or classes | [`segregated`] fit, large: best, then first fit ([`elastic`]) |
+//! | `Elastic` | 512-byte units, or classes | [`segregated`] fit, large: best fit ([`elastic`]) |
 //!
 //! What Caching, Arena and Elastic share is [`joined`]; what [`best_fit`] and [`lists`] share is
 //! [`bins`].
@@ -25,10 +25,10 @@ mod caching;
 mod caching_tests;
 mod elastic;
 mod first_fit;
-#[cfg(test)]
-mod first_fit_tests;
 mod joined;
 mod lists;
+#[cfg(test)]
+mod placement_tests;
 mod segregated;
 #[cfg(test)]
 mod segregated_tests;
@@ -38,8 +38,6 @@ mod sizing;
 #[cfg(test)]
 mod tests;
 mod wilderness;
-#[cfg(test)]
-mod wilderness_tests;
 
 pub use joined::SplitFree;
 pub use sizing::Sizing;
@@ -169,18 +167,6 @@ impl Strategy {
             Self::Elastic(elastic) => elastic.withdraw(blocks, slot),
             Self::Arena(arena) => arena.withdraw(blocks, slot),
         }
-    }
-
-    /// From now on, requests for large blocks get the lowest one that fits. Only Elastic does.
-    pub fn use_first_fit(&mut self, blocks: &mut BlockTable) {
-        if let Self::Elastic(elastic) = self {
-            elastic.use_first_fit(blocks);
-        }
-    }
-
-    /// Returns true if requests for large blocks get the lowest one that fits.
-    pub fn has_first_fit(&self) -> bool {
-        matches!(self, Self::Elastic(elastic) if elastic.has_first_fit())
     }
 
     /// The largest free block, in bytes. Linear in the number of blocks for Round and Exact.

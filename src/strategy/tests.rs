@@ -49,7 +49,6 @@ fn a_strategy_suits_what_asks_for_it_alone() {
             );
         }
         assert_eq!(strategy.keeps_blocks(), of != PoolType::Naive);
-        assert!(!strategy.has_first_fit(), "{of:?}");
     }
     let cuts = Strategy::new(&settings(PoolType::Caching, Some(20 * MIB)));
     assert!(cuts.suits(&settings(PoolType::Caching, Some(20 * MIB))));
@@ -139,12 +138,9 @@ fn a_block_that_no_list_has_is_named() {
 }
 
 #[test]
-fn first_fit_takes_the_lowest_and_only_elastic_has_it() {
+fn blocks_are_visited_by_size_and_the_smallest_that_fits_is_taken() {
     for of in TYPES {
         let (mut blocks, mut strategy, slots) = lane(of);
-        strategy.use_first_fit(&mut blocks);
-        assert_eq!(strategy.has_first_fit(), of == PoolType::Elastic, "{of:?}");
-        strategy.validate(&blocks).unwrap();
         let mut visited = Vec::new();
         strategy.visit(&blocks, &(4 * MIB..=8 * MIB), &mut |slot, _| visited.push(slot));
         let is_exact = matches!(of, PoolType::Naive | PoolType::Round | PoolType::Exact);

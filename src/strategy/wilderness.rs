@@ -38,17 +38,6 @@ pub struct WildernessLast {
     wilderness: FirstFit,
 }
 
-impl WildernessLast {
-    /// The same blocks by address. Linear in their number.
-    pub fn by_address(self, blocks: &mut BlockTable) -> FirstFit {
-        let Self { rest, wilderness: mut all } = self;
-        let mut slots = Vec::new();
-        rest.visit(blocks, &(0..=u64::MAX), &mut |slot, _| slots.push(slot));
-        slots.into_iter().for_each(|slot| all.insert(blocks, slot));
-        all
-    }
-}
-
 impl FreeList for WildernessLast {
     fn new() -> Self {
         Self { rest: BestFit::new(), wilderness: FirstFit::new() }

@@ -20,7 +20,7 @@ const TRACES: [&str; 8] = [
 /// After so many passes a run has found its layout.
 const PASSES: usize = 3;
 /// At most this part of a cold first pass's driver calls for memory may be left.
-const MOST_LEFT: f64 = 0.01;
+const MOST_LEFT: f64 = 0.02;
 /// At most this part more may be held than by one run that has come to rest: a creep is more.
 const MOST_MORE: f64 = 0.003;
 

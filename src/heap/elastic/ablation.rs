@@ -10,17 +10,11 @@ use crate::strategy;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Part {
-    /// First fit, once much memory was moved.
-    FirstFit,
-    /// Best fit, until then.
-    BestFit,
-    /// With best fit, the wilderness is taken last (`strategy::wilderness`).
+    /// The wilderness is taken last (`strategy::wilderness`).
     #[cfg(feature = "ablations")]
     Wilderness,
     /// The return to origins at troughs.
     ReturnHome,
-    /// With first fit, again at each step further down.
-    ReturnAgain,
     /// Views that blocks have left come back to them.
     Recall,
     /// Of windows without bare parts the first.
@@ -44,12 +38,9 @@ pub enum Part {
 impl Part {
     /// All of them.
     #[cfg(feature = "ablations")]
-    pub const ALL: [Self; 14] = [
-        Self::FirstFit,
-        Self::BestFit,
+    pub const ALL: [Self; 11] = [
         Self::Wilderness,
         Self::ReturnHome,
-        Self::ReturnAgain,
         Self::Recall,
         Self::OldestFirst,
         Self::Gather,

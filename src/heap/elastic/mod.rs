@@ -5,9 +5,7 @@
 //! does not wait, because the work of a stream runs in order.
 //!
 //! A lane has one range of addresses for each size class. Large blocks go where they fit best
-//! (`strategy::elastic`); once much memory was moved, to the lowest address that fits
-//! (`strategy::first_fit`), so that free memory gathers at high addresses, in whole extents. A request
-//! that nothing fits is served in these steps:
+//! (`strategy::wilderness`). A request that nothing fits is served in these steps:
 //!
 //! 1. **Window** ([`window`]). Find the cheapest run of adjacent parts that is large enough: free
 //!    blocks, remembered views of extents that are free elsewhere, and bare addresses. In a program
@@ -53,7 +51,6 @@ pub use growth::extent_sizes;
 use std::sync::Arc;
 
 use super::choice::Choice;
-use super::lane::LaneState;
 use super::state::{Climb, DeviceHeap, Extents, Pressure, Rung};
 use crate::base::DeviceOrdinal;
 use crate::base::lock::assert_none_held;
@@ -63,7 +60,7 @@ use crate::config::{LogLevel, Settings};
 use crate::driver::{self, Device, HandleOptions};
 use crate::memory::{ExtentId, ExtentStore, Refusal, State};
 use crate::observe::DeviceEvents;
-use ablation::Part::{BestFit, FirstFit, Gather, HighestForSmall, PassOver, Recall, ReturnAgain};
+use ablation::Part::{Gather, HighestForSmall, PassOver, Recall};
 use addresses::no_addresses;
 use area::Laid;
 use gather::{Found, FreeExtent, Moved, choose, whole_blocks_of};
@@ -101,7 +98,6 @@ impl Extents {
             single_handle_bytes: settings.single_handle_size_bytes.unwrap_or(u64::MAX),
             policy: settings.elastic_policy,
             area_bytes: AtomicU64::new(0),
-            moved_bytes: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
         }))
     }
@@ -172,13 +168,6 @@ impl Extents {
             climb.make_pool_room(climb.block_bytes)?;
             return Ok(Outcome::Short);
         }
-        if self.moves_much(climb.device) {
-            let LaneState { strategy, blocks, trough, .. } = &mut *climb.lane.lock();
-            strategy.use_first_fit(blocks);
-            if ReturnAgain.is_in() {
-                trough.repeat();
-            }
-        }
         self.extend_within(climb, self.reach(climb))
     }
 
@@ -214,13 +203,6 @@ impl Extents {
         let filled = self.fill(climb, &window, &found, &growth)?;
         self.drop_excess_shadows(climb);
         Ok(filled)
-    }
-
-    /// Returns true if so much memory was moved, as much as was ever live, that free memory should
-    /// gather at high addresses.
-    fn moves_much(&self, device: DeviceHeap<'_>) -> bool {
-        let moves_much = self.moved_bytes.load(Relaxed) > device.most_live_bytes(0);
-        moves_much && FirstFit.is_in() || !BestFit.is_in()
     }
 
     /// The cheapest window. It passes over views whose extents are in use only if more than the
@@ -323,7 +305,6 @@ impl Extents {
     ) -> crate::base::Result<Outcome> {
         let moved = self.take(climb, chosen);
         let moved_bytes: u64 = moved.iter().map(|extent| extent.bytes).sum();
-        self.moved_bytes.fetch_add(moved_bytes, Relaxed);
         let growth = self.growth(climb, reach);
         let created = match part.bytes.saturating_sub(moved_bytes) {
             0 => 0,

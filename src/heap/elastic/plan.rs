@@ -1,17 +1,10 @@
 //! What the lanes of a device hold, as a plan keeps it (`heap::plan`).
-//!
-//! **Spare views.** A run that began without a plan may end before it has found its layout. The next
-//! one then needs windows that this one never took. So in lanes whose memory moves much (those with
-//! first fit) each extent for large blocks gets one view more, behind all others: a window there needs
-//! no call. Windows at lower addresses win, so a program that has found its layout never comes there.
-//! In the row of spare views, extents that never moved come first. Of the orders tried this one left
-//! the fewest calls: of the recorded programs' second runs, none in the first step.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::super::lane::{Lane, LaneState};
-use super::super::plan::{ExtentPlan, LanePlan, MOST_PARTS, ViewPlan};
+use super::super::plan::{ExtentPlan, LanePlan, ViewPlan};
 use super::super::state::Extents;
 use crate::base::size::SizeClass;
 use crate::memory::{Extent, NO_SLOT};
@@ -35,12 +28,8 @@ pub(super) struct Area {
 }
 
 impl Extents {
-    /// What the lanes hold, as [`Self::make_ready`] takes it; with spare views if the run is the first.
-    pub(in super::super) fn plan(
-        &self,
-        lanes: &[&Lane],
-        is_first: bool,
-    ) -> (Vec<LanePlan>, Vec<ExtentPlan>) {
+    /// What the lanes hold, as [`Self::make_ready`] takes it.
+    pub(in super::super) fn plan(&self, lanes: &[&Lane]) -> (Vec<LanePlan>, Vec<ExtentPlan>) {
         let mut seen: Vec<Seen> = lanes.iter().map(|lane| see(lane)).collect();
         let mut extents: Vec<(Option<usize>, ExtentPlan)> = {
             let table = self.store.extents();
@@ -48,16 +37,12 @@ impl Extents {
         };
         // The first in a list of free blocks is the one that was freed last.
         extents.sort_by_key(|&(place, _)| (place.is_some(), Reverse(place)));
-        let mut extents: Vec<ExtentPlan> = extents.into_iter().map(|(_, extent)| extent).collect();
+        let extents: Vec<ExtentPlan> = extents.into_iter().map(|(_, extent)| extent).collect();
         for extent in &extents {
             for view in &extent.views {
                 let used_bytes = &mut seen[view.lane].plan.areas[view.area].1;
                 *used_bytes = (*used_bytes).max(view.offset_bytes + extent.bytes);
             }
-        }
-        if is_first {
-            let moving = seen.iter_mut().enumerate().filter(|(_, seen)| seen.plan.has_first_fit);
-            moving.for_each(|(lane, seen)| add_spare_views(&mut extents, lane, seen));
         }
         (seen.into_iter().map(|seen| seen.plan).collect(), extents)
     }
@@ -83,30 +68,6 @@ fn planned(seen: &[Seen], extent: &Extent) -> Option<(Option<usize>, ExtentPlan)
     Some((place, ExtentPlan { bytes: extent.bytes, views, home_view }))
 }
 
-/// Adds a spare view of each of the lane's extents for large blocks, as far as there are addresses.
-fn add_spare_views(extents: &mut [ExtentPlan], lane: usize, seen: &mut Seen) {
-    let is_large = |area: &Area| area.class == SizeClass::Large;
-    let Some(last) = seen.areas.iter().rposition(is_large) else { return };
-    let is_of_lane = |extent: &&mut ExtentPlan| {
-        let origin = extent.views[0];
-        origin.lane == lane && is_large(&seen.areas[origin.area]) && extent.views.len() < MOST_PARTS
-    };
-    let mut of_lane: Vec<&mut ExtentPlan> = extents.iter_mut().filter(is_of_lane).collect();
-    of_lane.sort_by_key(|extent| {
-        let origin = extent.views[0];
-        (extent.views.len() > 1, origin.area, origin.offset_bytes)
-    });
-    let (room_bytes, used_bytes) = (seen.areas[last].bytes, &mut seen.plan.areas[last].1);
-    for extent in of_lane {
-        let offset_bytes = *used_bytes;
-        if offset_bytes + extent.bytes > room_bytes {
-            break;
-        }
-        extent.views.push(ViewPlan { lane, area: last, offset_bytes });
-        *used_bytes += extent.bytes;
-    }
-}
-
 fn see(lane: &Lane) -> Seen {
     let state = lane.lock();
     let areas: Vec<Area> = state.areas().collect();
@@ -115,7 +76,6 @@ fn see(lane: &Lane) -> Seen {
         free.push(block.address..block.address + block.bytes);
     });
     let plan = LanePlan {
-        has_first_fit: state.strategy.has_first_fit(),
         levels: state.trough.levels(),
         areas: areas.iter().map(|area| (area.class, 0)).collect(),
         segments: Vec::new(),

@@ -14,10 +14,10 @@ use super::super::lane::{Lane, LaneState};
 use super::super::plan::{ExtentPlan, ViewPlan};
 use super::super::ready::Making;
 use super::super::state::{Climb, Extents};
+use super::Outcome;
 use super::addresses::no_addresses;
 use super::gather::FreeExtent;
 use super::household::Reach;
-use super::{Outcome, ablation::Part::ReturnAgain};
 use crate::base::Result;
 use crate::base::size::{ALIGNMENT_BYTES, SMALL_BLOCK_LIMIT_BYTES, SizeClass};
 use crate::memory::{ExtentId, NO_SLOT, Refusal, State};
@@ -72,13 +72,6 @@ impl Extents {
             return Ok(Vec::new());
         };
         lane.lock().trough.expect(plan.levels);
-        if plan.has_first_fit {
-            let LaneState { strategy, blocks, trough, .. } = &mut *lane.lock();
-            strategy.use_first_fit(blocks);
-            if ReturnAgain.is_in() {
-                trough.repeat();
-            }
-        }
         let mut counts = [0; 2];
         let area = |&(class, bytes): &(SizeClass, u64)| {
             let before = counts[class.index()];

@@ -1,13 +1,13 @@
 //! A plan as a text, a line for each thing that was held:
 //!
 //! ```text
-//! genesis plan 1
+//! genesis plan 2
 //! version 0.1.0
 //! rank none                                   or a number
 //! program python train.py                     its command line
 //! device 0 Elastic 85899345920 2097152 64424509440 NVIDIA H100 80GB HBM3
 //!                                             memory, granule and live peak in bytes; its name
-//! lane best 64424509440 61 12 12 rising ahead         its placement and its levels
+//! lane 64424509440 61 12 12 rising ahead              its levels
 //! area large 34359738368                      of that lane, in order
 //! segment large 20971520                      of that lane, by address
 //! extent 33554432 0 0:0:4096 0:1:0            bytes, home view, views: lane, area, offset
@@ -25,7 +25,7 @@ use crate::base::size::SizeClass;
 use crate::config::PoolType;
 use crate::heap::{DeviceModel, DevicePlan, ExtentPlan, LanePlan, Levels, ViewPlan};
 
-const FIRST_LINE: &str = "genesis plan 1";
+const FIRST_LINE: &str = "genesis plan 2";
 const LAST_LINE: &str = "end";
 const NO_RANK: &str = "none";
 
@@ -128,9 +128,8 @@ fn write_device(text: &mut String, device: &DevicePlan) -> std::fmt::Result {
     writeln!(text, "device {ordinal} {pool_type} {total_bytes} {granule_bytes} {peak} {name}")?;
     for lane in &device.lanes {
         let Levels { peak, high, low, usual, is_falling, is_ahead } = lane.levels;
-        let placement = word(lane.has_first_fit, PLACEMENTS);
         let (direction, place) = (word(is_falling, DIRECTIONS), word(is_ahead, PLACES));
-        writeln!(text, "lane {placement} {peak} {high} {low} {usual} {direction} {place}")?;
+        writeln!(text, "lane {peak} {high} {low} {usual} {direction} {place}")?;
         for (kind, pieces) in [("area", &lane.areas), ("segment", &lane.segments)] {
             for (class, bytes) in pieces {
                 writeln!(text, "{kind} {} {bytes}", word(*class == SizeClass::Large, CLASSES))?;
@@ -149,7 +148,6 @@ fn write_device(text: &mut String, device: &DevicePlan) -> std::fmt::Result {
 
 /// The words for no and yes.
 type Words = [&'static str; 2];
-const PLACEMENTS: Words = ["best", "first"];
 const DIRECTIONS: Words = ["rising", "falling"];
 const PLACES: Words = ["past", "ahead"];
 const CLASSES: Words = ["small", "large"];
@@ -180,11 +178,10 @@ fn read_device(words: &mut SplitWhitespace<'_>) -> Read<DevicePlan> {
 }
 
 fn read_lane(words: &mut SplitWhitespace<'_>) -> Read<LanePlan> {
-    let has_first_fit = choice(words, PLACEMENTS)?;
     let (peak, high, low, usual) = (next(words)?, next(words)?, next(words)?, next(words)?);
     let (is_falling, is_ahead) = (choice(words, DIRECTIONS)?, choice(words, PLACES)?);
     let levels = Levels { peak, high, low, usual, is_falling, is_ahead };
-    Ok(LanePlan { has_first_fit, levels, ..LanePlan::default() })
+    Ok(LanePlan { levels, ..LanePlan::default() })
 }
 
 fn read_piece(words: &mut SplitWhitespace<'_>) -> Read<(SizeClass, u64)> {

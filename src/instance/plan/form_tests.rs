@@ -12,7 +12,6 @@ fn plan() -> Plan {
     let view = |area, offset_bytes| ViewPlan { lane: 0, area, offset_bytes };
     let levels = Levels { peak: 9, high: 8, low: 1, usual: 2, is_falling: true, is_ahead: false };
     let lane = LanePlan {
-        has_first_fit: true,
         levels,
         areas: vec![(SizeClass::Large, 64 << 20), (SizeClass::Small, 32 << 20)],
         segments: Vec::new(),
@@ -62,7 +61,7 @@ fn a_text_that_ends_early_is_refused() {
 fn wrong_numbers_are_refused() {
     let text = plan().text();
     for (right, wrong) in [
-        ("genesis plan 1", "genesis plan 2"),
+        ("genesis plan 2", "genesis plan 1"),
         ("extent 33554432 1", "extent 33554431 1"),
         ("extent 33554432 1", "extent 0 1"),
         ("extent 33554432 1", "extent 18446744073707454464 1"),
@@ -81,7 +80,7 @@ fn wrong_numbers_are_refused() {
         ("segment large 20971520", "segment large 20971521"),
         ("segment small 2097152", "segment small 2097408"),
         ("segment large 20971520", "segment large 85899345921"),
-        ("lane first 9", "lane first 85899345921"),
+        ("lane 9", "lane 85899345921"),
         ("device 0 Elastic 85899345920 2097152", "device 0 Elastic 85899345920 0"),
         ("device 0 Elastic", "device 0 Plastic"),
         ("1073741824 NVIDIA", "85899345921 NVIDIA"),
@@ -90,7 +89,7 @@ fn wrong_numbers_are_refused() {
         let text = text.replacen(right, wrong, 1);
         assert!(Plan::of_text(&text).is_err(), "{wrong}");
     }
-    for line in ["lane first 1 1 1 1 rising past", "area large 1", "extent 1 0 0:0:0", "nonsense"] {
+    for line in ["lane 1 1 1 1 rising past", "area large 1", "extent 1 0 0:0:0", "nonsense"] {
         assert!(Plan::of_text(&format!("{FIRST_LINE}\n{line}\nend\n")).is_err(), "{line}");
     }
 }
