@@ -110,7 +110,7 @@ impl Heap {
     ///
     /// `ForeignPointer` and `DoubleFree` change nothing. `DriverFailed` (Naive only): the driver
     /// refused to take the memory back; the heap keeps it and tries again later.
-    #[inline]
+    #[inline(always)]
     pub fn free(&self, address: u64) -> Result<()> {
         if address == 0 {
             return Ok(());
@@ -140,7 +140,7 @@ impl Heap {
     }
 
     /// Frees the block at `address`, without the extras of `heeded`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn free_block(&self, address: u64) -> Result<()> {
         match self.find(address) {
             Some((lane, slot)) => self.free_found(lane, slot, address),

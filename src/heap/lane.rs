@@ -370,7 +370,7 @@ impl Lane {
 
     /// Hands out the block in `slot`, which is in no free list, for `requested_bytes`; returns its
     /// address.
-    #[inline]
+    #[inline(always)]
     pub(super) fn hand_out(&self, state: &mut LaneState, slot: Slot, requested_bytes: u64) -> u64 {
         state.tick = state.tick.wrapping_add(1);
         state.blocks.list(slot);

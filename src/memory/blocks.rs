@@ -252,7 +252,7 @@ impl BlockTable {
 
     /// Cuts the block in `slot` after `bytes`; returns the slot of the rest, which is in the
     /// same state.
-    #[inline]
+    #[inline(always)]
     pub fn split(&mut self, slot: Slot, bytes: u64) -> Slot {
         let whole = self.get_mut(slot);
         debug_assert!(bytes > 0 && bytes < whole.bytes && bytes.is_multiple_of(ALIGNMENT_BYTES));
@@ -303,18 +303,23 @@ impl BlockTable {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, block: Block) -> Slot {
         self.count += 1;
         if self.vacant == NO_SLOT {
-            self.blocks.push(block);
-            self.blocks.len() as Slot - 1
+            self.push(block)
         } else {
             let slot = self.vacant;
             self.vacant = self.get(slot).links[0];
             *self.get_mut(slot) = block;
             slot
         }
+    }
+
+    #[cold]
+    fn push(&mut self, block: Block) -> Slot {
+        self.blocks.push(block);
+        self.blocks.len() as Slot - 1
     }
 
     #[inline]

@@ -44,7 +44,7 @@ impl FreeList for BestFit {
     }
 
     /// The smallest free block of at least `bytes`.
-    #[inline]
+    #[inline(always)]
     fn find(&mut self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
         let bin = bin_of(bytes);
         let root = self.bins.head(bin);
@@ -57,7 +57,7 @@ impl FreeList for BestFit {
         self.bins.next_in_use(bin + 1).map(|bin| leftmost(blocks, self.bins.head(bin)))
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let bin = bin_of(blocks.get(slot).bytes);
         if self.bins.head(bin) == NO_SLOT {
@@ -68,7 +68,7 @@ impl FreeList for BestFit {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let Block { bytes, links, .. } = *blocks.get(slot);
         let bin = bin_of(bytes);

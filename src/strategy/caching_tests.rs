@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use super::SplitFree;
 use super::caching::Caching;
+use crate::base::Gauge;
 use crate::base::size::{KIB, MIB, SizeClass};
 use crate::memory::{BlockTable, Directory, Segment, Slot, State};
 
@@ -54,6 +56,26 @@ impl Lane {
         sizes.sort_unstable();
         sizes
     }
+}
+
+/// A part that is cut or joined stays one: only its bytes change.
+#[test]
+fn parts_of_segments_are_counted_as_pytorch_does() {
+    let mut lane = Lane::new(20 * MIB, SizeClass::Large, None);
+    let counted = |lane: &Lane| {
+        let SplitFree { blocks, bytes } = lane.caching.split(SizeClass::Large);
+        let all =
+            |gauge: Gauge, unit: u64| [gauge.current, gauge.peak, gauge.total].map(|n| n / unit);
+        (all(blocks, 1), all(bytes, MIB))
+    };
+    let (first, _) = lane.take(2 * MIB).unwrap();
+    assert_eq!(counted(&lane), ([1, 1, 1], [18, 18, 18]));
+    let (second, _) = lane.take(4 * MIB).unwrap();
+    assert_eq!(counted(&lane), ([1, 1, 1], [14, 18, 18]));
+    lane.give(first);
+    assert_eq!(counted(&lane), ([2, 2, 2], [16, 18, 20]));
+    lane.give(second);
+    assert_eq!(counted(&lane), ([0, 2, 2], [0, 18, 20]));
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! no two free blocks of a segment or an area are neighbours
-//! classes[c].split = the free blocks of class c that are not whole segments
+//! classes[c].split = the free blocks of class c that are not whole segments; what one call does to
+//!                    them counts as one change, as in PyTorch's statistic
 //! ```
 //!
 //! Used under its lane's lock. The list and the rule are types, so the calls are inlined.
@@ -76,6 +77,20 @@ pub struct SplitFree {
     pub blocks: Gauge,
     /// How large together.
     pub bytes: Gauge,
+}
+
+impl SplitFree {
+    #[inline]
+    fn add(&mut self, block_bytes: u64) {
+        self.blocks.add(1);
+        self.bytes.add(block_bytes);
+    }
+
+    #[inline]
+    fn take(&mut self, block_bytes: u64) {
+        self.blocks.take(1);
+        self.bytes.take(block_bytes);
+    }
 }
 
 /// The free blocks of one lane: the small ones in a list `S`, the large ones in a list `L`.
@@ -214,20 +229,23 @@ impl<F: FreeList> Class<F> {
         if !rule.serves(bytes, block_bytes) {
             return None;
         }
-        let keeps_rest = rule.keeps_rest(class, block_bytes, bytes - block_bytes);
-        if keeps_rest && self.list.keeps_place(blocks, slot) {
-            let was_whole = blocks.is_whole_segment(slot);
+        let rest_bytes = bytes - block_bytes;
+        if !rule.keeps_rest(class, block_bytes, rest_bytes) {
+            self.remove(blocks, slot);
+            return Some(slot);
+        }
+        if blocks.is_whole_segment(slot) {
+            self.split.add(rest_bytes);
+        } else {
+            self.split.bytes.take(block_bytes);
+        }
+        if self.list.keeps_place(blocks, slot) {
             let rest = blocks.split(slot, block_bytes);
             self.list.replace(blocks, (slot, address), rest);
-            if was_whole {
-                self.split.blocks.add(1);
-                self.split.bytes.add(bytes - block_bytes);
-            } else {
-                self.split.bytes.take(block_bytes);
-            }
         } else {
-            self.remove(blocks, slot);
-            self.cut(rule, blocks, slot, block_bytes);
+            self.list.remove(blocks, slot);
+            let rest = blocks.split(slot, block_bytes);
+            self.list.insert(blocks, rest);
         }
         Some(slot)
     }
@@ -237,35 +255,29 @@ impl<F: FreeList> Class<F> {
         let Block { before, after, bytes, .. } = *blocks.get(slot);
         let is_free = |slot: Slot| slot != NO_SLOT && blocks.get(slot).state == State::Free;
         let (joins_before, joins_after) = (is_free(before), is_free(after));
-        let known = if joins_before { before } else { after };
-        if (joins_before || joins_after) && self.list.keeps_place(blocks, known) {
-            let mut added_bytes = bytes;
-            if joins_before && joins_after {
-                added_bytes += blocks.get(after).bytes;
-                self.remove(blocks, after);
-                blocks.merge_with_after(slot);
-            }
-            let joined = if joins_before { before } else { slot };
-            let Block { address: known_address, bytes: known_bytes, .. } = *blocks.get(known);
-            blocks.merge_with_after(joined);
-            self.list.replace(blocks, (known, known_address), joined);
-            if blocks.is_whole_segment(joined) {
-                self.split.blocks.take(1);
-                self.split.bytes.take(known_bytes);
-            } else {
-                self.split.bytes.add(added_bytes);
-            }
-            return;
+        if !joins_before && !joins_after {
+            return self.insert(blocks, slot);
         }
-        if joins_after {
-            self.remove(blocks, after);
+        if joins_before && joins_after {
+            self.split.blocks.take(1);
+            self.list.remove(blocks, after);
             blocks.merge_with_after(slot);
         }
-        if joins_before {
-            self.remove(blocks, before);
-            blocks.merge_with_after(before);
+        let (known, joined) = if joins_before { (before, before) } else { (after, slot) };
+        let known_address = blocks.get(known).address;
+        if self.list.keeps_place(blocks, known) {
+            blocks.merge_with_after(joined);
+            self.list.replace(blocks, (known, known_address), joined);
+        } else {
+            self.list.remove(blocks, known);
+            blocks.merge_with_after(joined);
+            self.list.insert(blocks, joined);
         }
-        self.insert(blocks, if joins_before { before } else { slot });
+        if blocks.is_whole_segment(joined) {
+            self.split.take(blocks.get(joined).bytes - bytes);
+        } else {
+            self.split.bytes.add(bytes);
+        }
     }
 
     #[inline]
@@ -281,8 +293,7 @@ impl<F: FreeList> Class<F> {
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let bytes = blocks.get(slot).bytes;
         if !blocks.is_whole_segment(slot) {
-            self.split.blocks.add(1);
-            self.split.bytes.add(bytes);
+            self.split.add(bytes);
         }
         self.list.insert(blocks, slot);
     }
@@ -291,8 +302,7 @@ impl<F: FreeList> Class<F> {
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let bytes = blocks.get(slot).bytes;
         if !blocks.is_whole_segment(slot) {
-            self.split.blocks.take(1);
-            self.split.bytes.take(bytes);
+            self.split.take(bytes);
         }
         self.list.remove(blocks, slot);
     }

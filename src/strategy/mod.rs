@@ -103,13 +103,21 @@ impl Strategy {
     }
 
     /// Takes out a free block for `block_bytes`, cut to size, if there is one.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, blocks: &mut BlockTable, block_bytes: u64) -> Option<Slot> {
         match self {
-            Self::Naive => None,
+            Self::Elastic(elastic) => elastic.take(blocks, block_bytes),
+            other => other.take_of_other(blocks, block_bytes),
+        }
+    }
+
+    /// [`Self::take`] of all but the default strategy, whose calls are inlined.
+    #[inline(never)]
+    fn take_of_other(&mut self, blocks: &mut BlockTable, block_bytes: u64) -> Option<Slot> {
+        match self {
+            Self::Naive | Self::Elastic(_) => None,
             Self::Buckets(buckets) => buckets.take(blocks, block_bytes),
             Self::Caching(caching) => caching.take(blocks, block_bytes),
-            Self::Elastic(elastic) => elastic.take(blocks, block_bytes),
             Self::Arena(arena) => arena.take(blocks, block_bytes),
         }
     }
@@ -146,14 +154,22 @@ impl Strategy {
     }
 
     /// Takes in a block, which becomes free and may be joined with its neighbours.
-    #[inline]
+    #[inline(always)]
     pub fn give(&mut self, blocks: &mut BlockTable, slot: Slot) {
         blocks.get_mut(slot).state = State::Free;
         match self {
-            Self::Naive => {}
+            Self::Elastic(elastic) => elastic.give(blocks, slot),
+            other => other.give_to_other(blocks, slot),
+        }
+    }
+
+    /// [`Self::give`] of all but the default strategy.
+    #[inline(never)]
+    fn give_to_other(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        match self {
+            Self::Naive | Self::Elastic(_) => {}
             Self::Buckets(buckets) => buckets.give(blocks, slot),
             Self::Caching(caching) => caching.give(blocks, slot),
-            Self::Elastic(elastic) => elastic.give(blocks, slot),
             Self::Arena(arena) => arena.give(blocks, slot),
         }
     }

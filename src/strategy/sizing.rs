@@ -76,7 +76,7 @@ impl Sizing {
 
     /// The size of a block for `requested_bytes` (not 0), in bytes; `None` above
     /// [`LARGEST_REQUEST_BYTES`].
-    #[inline]
+    #[inline(always)]
     pub fn block_bytes(self, requested_bytes: u64) -> Option<u64> {
         if requested_bytes > LARGEST_REQUEST_BYTES {
             return None;

@@ -44,12 +44,12 @@ impl FreeList for WildernessLast {
     }
 
     /// The smallest block of at least `bytes` outside of the wilderness, or else the lowest in it.
-    #[inline]
+    #[inline(always)]
     fn find(&mut self, blocks: &BlockTable, bytes: u64) -> Option<Slot> {
         self.rest.find(blocks, bytes).or_else(|| self.wilderness.find(blocks, bytes))
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let is_wild = has_no_memory_behind(blocks, slot);
         blocks.get_mut(slot).is_wild = is_wild;
@@ -60,7 +60,7 @@ impl FreeList for WildernessLast {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
         if blocks.get(slot).is_wild {
             self.wilderness.remove(blocks, slot);
@@ -70,12 +70,12 @@ impl FreeList for WildernessLast {
     }
 
     /// Cut at its start, or joined with what was freed before it, the wilderness stays one.
-    #[inline]
+    #[inline(always)]
     fn keeps_place(&self, blocks: &BlockTable, slot: Slot) -> bool {
         blocks.get(slot).is_wild
     }
 
-    #[inline]
+    #[inline(always)]
     fn replace(&mut self, blocks: &mut BlockTable, was: (Slot, u64), by: Slot) {
         self.wilderness.replace(blocks, was, by);
         blocks.get_mut(by).is_wild = true;
@@ -117,7 +117,7 @@ impl FreeList for WildernessLast {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn has_no_memory_behind(blocks: &BlockTable, slot: Slot) -> bool {
     let after = blocks.get(slot).after;
     let is_without = |state| matches!(state, State::Unmapped | State::Claimed | State::Shadow);
