@@ -381,7 +381,8 @@ typedef struct {
     double bytes_per_step;
     // After so many more steps memory runs out; infinity unless it grows.
     double steps_left;
-    // The same if memory grows as fast as it sometimes did, and is as fragmented as so far.
+    // The same if memory grows as fast as it sometimes did, and is as fragmented as so far, and the
+    // next step is as high as the highest.
     double fewest_steps_left;
     // How sure it is that memory grows: 1 less the probability of the same by chance; 0 unless it
     // grows.

@@ -24,7 +24,8 @@ class Forecast:
     bytes_per_step: float
     #: After so many more steps memory runs out; infinity unless it grows.
     steps_left: float
-    #: The same if memory grows as fast as it sometimes did, and is as fragmented as so far.
+    #: The same if memory grows as fast as it sometimes did, and is as fragmented as so far, and the
+    #: next step is as high as the highest.
     fewest_steps_left: float
     #: How sure it is that memory grows, from 0 to 1; 0 unless it grows.
     confidence: float

@@ -26,7 +26,8 @@ pub struct Forecast {
     pub bytes_per_step: f64,
     /// After so many more steps memory runs out; infinity unless it grows.
     pub steps_left: f64,
-    /// The same if memory grows as fast as it sometimes did, and is as fragmented as so far.
+    /// The same if memory grows as fast as it sometimes did, and is as fragmented as so far, and the
+    /// next step is as high as the highest.
     pub fewest_steps_left: f64,
     /// How sure it is that memory grows: 1 less the probability of the same by chance; 0 unless it
     /// grows.

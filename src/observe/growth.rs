@@ -55,6 +55,8 @@ pub struct Growth {
     steps: u64,
     /// The running maxima.
     highest: StepLevels,
+    /// At which step the peak last rose.
+    peaked_at: u64,
     latest: VecDeque<(u64, StepLevels)>,
     /// Of every `stride`-th step.
     all: Vec<(u64, StepLevels)>,
@@ -68,7 +70,8 @@ pub struct Outlook {
     pub bytes_per_step: f64,
     /// After so many more steps the memory is used up.
     pub steps_left: f64,
-    /// The same if memory grows as fast as it sometimes did, and is as fragmented as so far.
+    /// The same if memory grows as fast as it sometimes did, and is as fragmented as so far, and the
+    /// next step is as high as the highest.
     pub fewest_steps_left: f64,
     /// How sure it is that memory grows: 1 − the probability that chance alone does the same.
     pub confidence: f64,
@@ -81,7 +84,10 @@ impl Growth {
     pub fn add(&mut self, levels: StepLevels) {
         let StepLevels { live_bytes, peak_bytes } = levels;
         self.highest.live_bytes = self.highest.live_bytes.max(live_bytes);
-        self.highest.peak_bytes = self.highest.peak_bytes.max(peak_bytes).max(live_bytes);
+        let peak_bytes = peak_bytes.max(live_bytes);
+        if peak_bytes > self.highest.peak_bytes {
+            (self.highest.peak_bytes, self.peaked_at) = (peak_bytes, self.steps);
+        }
         let point = (self.steps, self.highest);
         if self.latest.len() == LATEST_STEPS {
             self.latest.pop_front();
@@ -107,6 +113,8 @@ impl Growth {
     pub fn outlook(&self, possible: Possible) -> Option<Outlook> {
         let left = |bytes: u64| bytes.saturating_sub(self.highest.peak_bytes) as f64;
         let (most_bytes, fewest_bytes) = (left(possible.most_bytes), left(possible.fewest_bytes));
+        // Only some steps are high. What grew since the last one adds to the next, whenever that is.
+        let age = self.steps.saturating_sub(self.peaked_at + 1) as f64;
         let latest: Vec<_> = self.latest.iter().copied().collect();
         let levels: [(Level, bool); 2] =
             [(|levels| levels.live_bytes, true), (|levels| levels.peak_bytes, false)];
@@ -118,7 +126,7 @@ impl Growth {
                 Some(Outlook {
                     bytes_per_step: trend.slope,
                     steps_left: most_bytes / trend.slope,
-                    fewest_steps_left: fewest_bytes / trend.steep,
+                    fewest_steps_left: (fewest_bytes / trend.steep - age).max(0.0),
                     confidence: trend.confidence,
                     is_leak,
                 })
@@ -251,6 +259,21 @@ mod tests {
                 assert!(error < 0.3, "{bytes} every {every}, {left} before: {outlook:?}");
                 assert!(outlook.fewest_steps_left <= outlook.steps_left);
             }
+        }
+    }
+
+    /// What has leaked since the last high step adds to the next one.
+    #[test]
+    fn the_earliest_end_is_foretold_though_few_steps_are_high() {
+        let more = |step| if step % 30 == 0 { 500 * MIB } else { 100 * MIB };
+        let run = run(3000, |step| step * 5 * MIB, more);
+        // It is used up by step 3000, a high one.
+        let usable_bytes = 3000 * 5 * MIB + 500 * MIB;
+        for seen in [1999, 2939, 2969] {
+            let outlook = run[seen].outlook(all(usable_bytes)).unwrap();
+            let left = 3000.0 - seen as f64;
+            let error = (outlook.fewest_steps_left - left).abs();
+            assert!(outlook.is_leak && error < 0.01 * left + 1.0, "{left} before: {outlook:?}");
         }
     }
 
