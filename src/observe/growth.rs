@@ -27,9 +27,8 @@ const LEAST_STEPS: usize = 16;
 const LEAST_RECORDS: u32 = 6;
 /// The part of the slopes between pairs that are below the steep one.
 const STEEP_PART: f64 = 0.9;
-
-/// An end that comes within this part of the time to another is sooner; all else is chance.
-const SOONER: f64 = 0.9;
+/// Of two ends one is sooner if it comes within this part of the time to the other.
+const SOONER_PART: f64 = 0.9;
 
 /// What is live at the end of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,7 +113,7 @@ impl Growth {
         let left = |bytes: u64| bytes.saturating_sub(self.highest.peak_bytes) as f64;
         let (most_bytes, fewest_bytes) = (left(possible.most_bytes), left(possible.fewest_bytes));
         // Only some steps are high. What grew since the last one adds to the next, whenever that is.
-        let age = self.steps.saturating_sub(self.peaked_at + 1) as f64;
+        let steps_since = self.steps.saturating_sub(self.peaked_at + 1) as f64;
         let latest: Vec<_> = self.latest.iter().copied().collect();
         let levels: [(Level, bool); 2] =
             [(|levels| levels.live_bytes, true), (|levels| levels.peak_bytes, false)];
@@ -126,14 +125,15 @@ impl Growth {
                 Some(Outlook {
                     bytes_per_step: trend.slope,
                     steps_left: most_bytes / trend.slope,
-                    fewest_steps_left: (fewest_bytes / trend.steep - age).max(0.0),
+                    fewest_steps_left: (fewest_bytes / trend.steep - steps_since).max(0.0),
                     confidence: trend.confidence,
                     is_leak,
                 })
             })
         });
         // Of two that grow about as fast, the first: a leak raises the peak as well.
-        let is_sooner = |other: &Outlook, one: &Outlook| other.steps_left < one.steps_left * SOONER;
+        let is_sooner =
+            |other: &Outlook, one: &Outlook| other.steps_left < one.steps_left * SOONER_PART;
         outlooks.reduce(|one, other| if is_sooner(&other, &one) { other } else { one })
     }
 }

@@ -111,7 +111,7 @@ impl Strategy {
         }
     }
 
-    /// [`Self::take`] of all but the default strategy, whose calls are inlined.
+    /// [`Self::take`] of all but Elastic, the default, whose calls are inlined there.
     #[inline(never)]
     fn take_of_other(&mut self, blocks: &mut BlockTable, block_bytes: u64) -> Option<Slot> {
         match self {
@@ -163,7 +163,7 @@ impl Strategy {
         }
     }
 
-    /// [`Self::give`] of all but the default strategy.
+    /// [`Self::give`] of all but Elastic.
     #[inline(never)]
     fn give_to_other(&mut self, blocks: &mut BlockTable, slot: Slot) {
         match self {

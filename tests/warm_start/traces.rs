@@ -20,7 +20,9 @@ const TRACES: [&str; 8] = [
 /// After so many passes a run has found its layout.
 const PASSES: usize = 3;
 /// At most this part of a cold first pass's driver calls for memory may be left.
-const MOST_LEFT: f64 = 0.02;
+const MOST_LEFT: f64 = 0.01;
+/// … or so many, of a run whose plan is of a run of one pass: alternating needs two.
+const FEW_CALLS: f64 = 2.0;
 /// At most this part more may be held than by one run that has come to rest: a creep is more.
 const MOST_MORE: f64 = 0.003;
 
@@ -37,8 +39,8 @@ fn segments() {
     }
 }
 
-/// A run of one pass has not found its layout. The next one's first step needs no call all the same;
-/// what later steps need is in the plans to come. A program comes to rest in its third or fourth pass,
+/// A run of one pass has not found its layout. The next one's first step needs hardly a call all the
+/// same; what later steps need is in the plans to come. A program comes to rest in its third or fourth pass,
 /// so the fourth run needs none at all.
 #[test]
 fn runs_after_a_single_pass() {
@@ -59,7 +61,8 @@ fn runs_after_a_single_pass() {
              next runs, {fourth_calls} in the fourth"
         );
         let most = cold_calls as f64 * MOST_LEFT;
-        assert!(second_calls as f64 <= most, "{name}: {second_calls} of {cold_calls}");
+        let most_second = most.max(FEW_CALLS);
+        assert!(second_calls as f64 <= most_second, "{name}: {second_calls} of {cold_calls}");
         assert!(third_calls as f64 <= most, "{name}: {third_calls} of {cold_calls}");
         assert!(fourth_calls as f64 <= most, "{name}: {fourth_calls} of {cold_calls}");
         let mut rested = Replay::new(&program, PoolType::Elastic);

@@ -94,6 +94,22 @@ fn wrong_numbers_are_refused() {
     }
 }
 
+/// Seeds of another form would reach nothing behind their first line.
+#[test]
+fn the_seeds_of_fuzzing_are_of_this_form() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/plan");
+    let mut plans = 0;
+    for seed in std::fs::read_dir(folder).unwrap() {
+        let path = seed.unwrap().path();
+        match Plan::of_text(&std::fs::read_to_string(&path).unwrap()) {
+            Ok(_) => plans += 1,
+            // Each line could be read.
+            Err(error) => assert!(error.starts_with("device "), "{path:?}: {error}"),
+        }
+    }
+    assert!(plans >= 4, "only {plans} plans");
+}
+
 #[test]
 fn no_text_makes_it_panic() {
     let text = plan().text();
