@@ -97,6 +97,26 @@ pub struct Block {
     pub is_wild: bool,
 }
 
+impl Block {
+    /// What is in a slot that holds no block.
+    const VACANT: Self = Self {
+        address: 0,
+        bytes: 0,
+        requested_bytes: 0,
+        before: NO_SLOT,
+        after: NO_SLOT,
+        links: [NO_SLOT; 2],
+        freed_epoch: 0,
+        freed_tick: 0,
+        freed_second: 0,
+        recorded: u32::MAX,
+        outstanding: 0,
+        class: SizeClass::Small,
+        state: State::Vacant,
+        is_wild: false,
+    };
+}
+
 /// One allocation of the driver, or one reservation of address space, while it is in no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -197,22 +217,10 @@ impl BlockTable {
     fn insert_as(&mut self, segment: Segment, state: State) -> Slot {
         let range = segment.address..segment.address + segment.bytes;
         self.directory.expect(&range, segment.class);
-        self.place(Block {
-            address: segment.address,
-            bytes: segment.bytes,
-            requested_bytes: 0,
-            before: NO_SLOT,
-            after: NO_SLOT,
-            links: [NO_SLOT; 2],
-            freed_epoch: 0,
-            freed_tick: 0,
-            freed_second: 0,
-            recorded: u32::MAX,
-            outstanding: 0,
-            class: segment.class,
-            state,
-            is_wild: false,
-        })
+        let slot = self.occupy();
+        let Segment { address, bytes, class } = segment;
+        *self.get_mut(slot) = Block { address, bytes, class, state, ..Block::VACANT };
+        slot
     }
 
     /// Removes a whole segment or area; the slot is vacant afterwards.
@@ -254,20 +262,29 @@ impl BlockTable {
     /// same state.
     #[inline(always)]
     pub fn split(&mut self, slot: Slot, bytes: u64) -> Slot {
+        let rest_slot = self.occupy();
         let whole = self.get_mut(slot);
         debug_assert!(bytes > 0 && bytes < whole.bytes && bytes.is_multiple_of(ALIGNMENT_BYTES));
-        let mut rest = Block {
-            address: whole.address + bytes,
-            bytes: whole.bytes - bytes,
-            requested_bytes: 0,
-            before: slot,
-            ..*whole
-        };
-        rest.recorded = u32::MAX;
+        let Block { address, after, freed_epoch, freed_tick, freed_second, class, state, .. } =
+            *whole;
+        let rest_bytes = whole.bytes - bytes;
         whole.bytes = bytes;
-        let after = whole.after;
-        let rest_slot = self.place(rest);
-        self.get_mut(slot).after = rest_slot;
+        whole.after = rest_slot;
+        // Field by field: a block made elsewhere and copied here would be read, in wider pieces, before
+        // it has been written, which stalls the processor.
+        let rest = self.get_mut(rest_slot);
+        rest.address = address + bytes;
+        rest.bytes = rest_bytes;
+        rest.requested_bytes = 0;
+        rest.before = slot;
+        rest.after = after;
+        rest.freed_epoch = freed_epoch;
+        rest.freed_tick = freed_tick;
+        rest.freed_second = freed_second;
+        rest.recorded = u32::MAX;
+        rest.outstanding = 0;
+        rest.class = class;
+        rest.state = state;
         if after != NO_SLOT {
             self.get_mut(after).before = rest_slot;
         }
@@ -303,22 +320,21 @@ impl BlockTable {
         }
     }
 
+    /// A vacant slot for a new block, which the caller fills in.
     #[inline(always)]
-    fn place(&mut self, block: Block) -> Slot {
+    fn occupy(&mut self) -> Slot {
         self.count += 1;
         if self.vacant == NO_SLOT {
-            self.push(block)
-        } else {
-            let slot = self.vacant;
-            self.vacant = self.get(slot).links[0];
-            *self.get_mut(slot) = block;
-            slot
+            return self.add_slot();
         }
+        let slot = self.vacant;
+        self.vacant = self.get(slot).links[0];
+        slot
     }
 
     #[cold]
-    fn push(&mut self, block: Block) -> Slot {
-        self.blocks.push(block);
+    fn add_slot(&mut self) -> Slot {
+        self.blocks.push(Block::VACANT);
         self.blocks.len() as Slot - 1
     }
 
