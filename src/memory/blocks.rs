@@ -93,8 +93,8 @@ pub struct Block {
     pub class: SizeClass,
     /// What the block is at the moment.
     pub state: State,
-    /// While free, whether the strategy holds it as wilderness (see `strategy::wilderness`).
-    pub is_wild: bool,
+    /// While free, the bin of the strategy that it is in (see `strategy::bins`).
+    pub bin: u16,
 }
 
 impl Block {
@@ -113,7 +113,7 @@ impl Block {
         outstanding: 0,
         class: SizeClass::Small,
         state: State::Vacant,
-        is_wild: false,
+        bin: 0,
     };
 }
 

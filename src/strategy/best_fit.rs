@@ -59,9 +59,11 @@ impl FreeList for BestFit {
 
     #[inline(always)]
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
-        let bin = bin_of(blocks.get(slot).bytes);
+        let block = blocks.get_mut(slot);
+        let bin = bin_of(block.bytes);
+        block.bin = bin as u16;
         if self.bins.head(bin) == NO_SLOT {
-            blocks.get_mut(slot).links = [NO_SLOT; 2];
+            block.links = [NO_SLOT; 2];
             self.bins.fill(bin, slot);
         } else {
             self.insert_below(blocks, Place::Root(bin), slot);
@@ -70,8 +72,8 @@ impl FreeList for BestFit {
 
     #[inline(always)]
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
-        let Block { bytes, links, .. } = *blocks.get(slot);
-        let bin = bin_of(bytes);
+        let Block { links, bin, .. } = *blocks.get(slot);
+        let bin = usize::from(bin);
         let root = self.bins.head(bin);
         if root == slot && links == [NO_SLOT; 2] {
             return self.bins.clear(bin);
@@ -115,8 +117,10 @@ impl FreeList for BestFit {
                     return Err(format!("bin {bin}: blocks {pair:?} are out of order"));
                 }
             }
-            if let Some(slot) = in_order.iter().find(|&&slot| bin_of(blocks.get(slot).bytes) != bin)
-            {
+            let is_wrong = |block: &Block| {
+                (bin_of(block.bytes), usize::from(block.bin)) != (bin, bin)
+            };
+            if let Some(slot) = in_order.iter().find(|&&slot| is_wrong(blocks.get(slot))) {
                 return Err(format!("block {slot} is in bin {bin}"));
             }
             count += in_order.len();

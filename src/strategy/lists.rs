@@ -38,8 +38,10 @@ impl Lists {
     #[inline]
     pub(super) fn push(&mut self, blocks: &mut BlockTable, bin: usize, slot: Slot, is_first: bool) {
         let first = self.bins.head(bin);
+        let block = blocks.get_mut(slot);
+        block.bin = bin as u16;
         if first == NO_SLOT {
-            blocks.get_mut(slot).links = [slot, NO_SLOT];
+            block.links = [slot, NO_SLOT];
             self.bins.fill(bin, slot);
             return;
         }
@@ -53,10 +55,11 @@ impl Lists {
         }
     }
 
-    /// Takes a block out of the list of `bin`, where it is.
+    /// Takes a block out of its list.
     #[inline]
-    pub(super) fn remove(&mut self, blocks: &mut BlockTable, bin: usize, slot: Slot) {
-        let [previous, next] = blocks.get(slot).links;
+    pub(super) fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        let Block { links: [previous, next], bin, .. } = *blocks.get(slot);
+        let bin = usize::from(bin);
         let first = self.bins.head(bin);
         if first != slot {
             blocks.get_mut(previous).links[NEXT] = next;
@@ -80,7 +83,7 @@ impl Lists {
         for (bin, first) in self.bins.validate()? {
             let mut last = NO_SLOT;
             for (slot, block) in list(blocks, first) {
-                if block.state != State::Free || bin_of(block) != bin {
+                if block.state != State::Free || (bin_of(block), usize::from(block.bin)) != (bin, bin) {
                     return Err(format!("block {slot} is in bin {bin}: {block:?}"));
                 }
                 if slot != first && block.links[PREVIOUS] != last {

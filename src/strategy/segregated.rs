@@ -67,8 +67,7 @@ impl FreeList for Segregated {
 
     #[inline]
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
-        let bin = bin_of(blocks.get(slot).bytes);
-        self.lists.remove(blocks, bin, slot);
+        self.lists.remove(blocks, slot);
     }
 
     fn visit(

@@ -55,8 +55,7 @@ impl FreeList for SizePools {
 
     #[inline]
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
-        let bin = bin_of(blocks.get(slot).requested_bytes);
-        self.lists.remove(blocks, bin, slot);
+        self.lists.remove(blocks, slot);
     }
 
     fn visit(

@@ -7,8 +7,8 @@
 //! requests each time.
 //!
 //! ```text
-//! a block with is_wild     is in the wilderness, by address      (FirstFit)
-//! every other              is among the rest, by size            (BestFit)
+//! a block with the bin WILD    is in the wilderness, by address     (FirstFit)
+//! every other                  is among the rest, by size           (BestFit)
 //! ```
 //!
 //! What a block is, is decided when it comes here. While it stays, that hardly changes: memory that
@@ -21,6 +21,9 @@ use super::first_fit::FirstFit;
 use super::joined::FreeList;
 use crate::base::left_out::LeftOut;
 use crate::memory::{Block, BlockTable, NO_SLOT, Slot, State};
+
+/// The bin of the blocks in the wilderness, which is none of [`super::bins`].
+const WILD: u16 = u16::MAX;
 
 /// Whether the wilderness is like other blocks, to measure what it is worth that it is not.
 static LIKE_OTHERS: LeftOut = LeftOut::none();
@@ -51,9 +54,8 @@ impl FreeList for WildernessLast {
 
     #[inline(always)]
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
-        let is_wild = has_no_memory_behind(blocks, slot);
-        blocks.get_mut(slot).is_wild = is_wild;
-        if is_wild {
+        if has_no_memory_behind(blocks, slot) {
+            blocks.get_mut(slot).bin = WILD;
             self.wilderness.insert(blocks, slot);
         } else {
             self.rest.insert(blocks, slot);
@@ -62,7 +64,7 @@ impl FreeList for WildernessLast {
 
     #[inline(always)]
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
-        if blocks.get(slot).is_wild {
+        if blocks.get(slot).bin == WILD {
             self.wilderness.remove(blocks, slot);
         } else {
             self.rest.remove(blocks, slot);
@@ -72,13 +74,13 @@ impl FreeList for WildernessLast {
     /// Cut at its start, or joined with what was freed before it, the wilderness stays one.
     #[inline(always)]
     fn keeps_place(&self, blocks: &BlockTable, slot: Slot) -> bool {
-        blocks.get(slot).is_wild
+        blocks.get(slot).bin == WILD
     }
 
     #[inline(always)]
     fn replace(&mut self, blocks: &mut BlockTable, was: (Slot, u64), by: Slot) {
         self.wilderness.replace(blocks, was, by);
-        blocks.get_mut(by).is_wild = true;
+        blocks.get_mut(by).bin = WILD;
         if !has_no_memory_behind(blocks, by) {
             // New memory has filled the bare addresses behind it.
             self.remove(blocks, by);
@@ -105,10 +107,10 @@ impl FreeList for WildernessLast {
         let mut wrong = None;
         let all = &(0..=u64::MAX);
         self.rest.visit(blocks, all, &mut |slot, block| {
-            wrong = wrong.or(block.is_wild.then_some(slot));
+            wrong = wrong.or((block.bin == WILD).then_some(slot));
         });
         self.wilderness.visit(blocks, all, &mut |slot, block| {
-            wrong = wrong.or((!block.is_wild).then_some(slot));
+            wrong = wrong.or((block.bin != WILD).then_some(slot));
         });
         if let Some(slot) = wrong {
             return Err(format!("block {slot} is in the wrong part: {:?}", blocks.get(slot)));
