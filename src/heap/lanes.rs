@@ -25,6 +25,7 @@ use super::lane::{Lane, LaneGuard};
 use super::owner::{LaneKey, Newcomer, Owner};
 use crate::base::DeviceOrdinal;
 use crate::base::lock::{Lock, rank};
+use crate::base::nodes::boxed_array;
 use crate::base::sync::IS_MODEL;
 use crate::base::sync::atomic::{AtomicU32, Ordering};
 use crate::config::Settings;
@@ -60,7 +61,7 @@ pub(super) struct Lanes {
 pub(super) struct LaneIndex {
     device: DeviceOrdinal,
     /// Lane index + 1; 0: never used.
-    entries: Box<[AtomicU32]>,
+    entries: Box<[AtomicU32; INDEX_ENTRIES]>,
     /// Held while entries are changed.
     used: Lock<Used, { rank::LANES }>,
 }
@@ -128,8 +129,7 @@ impl Lanes {
 
 impl LaneIndex {
     pub(super) fn new(device: DeviceOrdinal) -> Self {
-        let entries = std::iter::repeat_with(AtomicU32::default).take(INDEX_ENTRIES).collect();
-        Self { device, entries, used: Lock::default() }
+        Self { device, entries: boxed_array(AtomicU32::default), used: Lock::default() }
     }
 
     /// The lane of the stream `key`, if it has been seen before.
@@ -252,7 +252,7 @@ impl LaneIndex {
 
     /// Drops stale entries. Readers may miss meanwhile, and then wait for the lock.
     fn rebuild(&self, lanes: &Lanes) {
-        for entry in &self.entries {
+        for entry in self.entries.iter() {
             entry.store(0, Ordering::Release);
         }
         for lane in lanes.of(self.device) {

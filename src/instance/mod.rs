@@ -47,6 +47,7 @@ pub(crate) mod sharing;
 use std::sync::Arc;
 
 pub(crate) use annotations::annotate;
+use once_cell::race::OnceRef;
 use once_cell::sync::{Lazy, OnceCell};
 
 use crate::base::lock::{Lock, rank};
@@ -58,6 +59,8 @@ use crate::process::fork;
 use crate::{callsite, driver};
 
 static HEAP: OnceCell<Result<Heap>> = OnceCell::new();
+/// The same once it is ready, found by one load.
+static READY: OnceRef<'static, Heap> = OnceRef::new();
 /// The stream of events of the process.
 pub(crate) static EVENTS: EventStream = EventStream::new();
 static LOG: Lazy<Arc<Log>> = Lazy::new(|| Arc::new(Log::new(LogLevel::Warn)));
@@ -69,8 +72,8 @@ const TRIES_IN_A_CHILD: u32 = 1000;
 /// The heap, made if necessary.
 #[inline]
 pub(crate) fn heap() -> Result<&'static Heap> {
-    match HEAP.get() {
-        Some(Ok(heap)) if !fork::is_child() => Ok(heap),
+    match READY.get() {
+        Some(heap) if !fork::is_child() => Ok(heap),
         _ => heap_slow(),
     }
 }
@@ -90,6 +93,10 @@ fn heap_slow() -> Result<&'static Heap> {
         is_new = true;
         make(&mut messages)
     });
+    if let Ok(heap) = heap {
+        // In vain if another thread was faster.
+        let _ = READY.set(heap);
+    }
     if let (Ok(heap), true) = (heap, is_new) {
         profile::profile_as_set(heap);
         plan::follow(heap);
@@ -105,7 +112,7 @@ fn heap_slow() -> Result<&'static Heap> {
 
 /// The host's own memory is short: see [`Heap::heed_host_memory`].
 fn heed_host_memory() {
-    if let Some(Ok(heap)) = HEAP.get() {
+    if let Some(heap) = READY.get() {
         heap.heed_host_memory();
     }
     host::heed_host_memory();
@@ -115,10 +122,7 @@ fn heed_host_memory() {
 #[inline]
 pub(crate) fn heap_if_made() -> Result<Option<&'static Heap>> {
     fork::refuse_child()?;
-    match HEAP.get() {
-        Some(Ok(heap)) => Ok(Some(heap)),
-        _ => Ok(None),
-    }
+    Ok(READY.get())
 }
 
 /// The log of the process.
