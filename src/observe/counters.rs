@@ -28,15 +28,13 @@
 //! Cormode, Muthukrishnan, Yi, "Algorithms for Distributed Functional Monitoring", 2008.)
 
 use super::levels::{Levels, Snapshot, Totals};
-use super::watermarks::{Ceilings, Floor, Headroom, Live, Pending, Room, set};
+use super::watermarks::{Ceilings, Floor, Live, Pending, Share, set};
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 
 /// A refresh begins anew so often at most: once for each thread that passes a watermark meanwhile,
 /// which then waits for the lock of the peaks.
 const MOST_ROUNDS: u32 = 16;
-/// A headroom that does for so many allocations is worth finding.
-const FEW_ALLOCATIONS: u64 = 8;
 
 /// The counters of one lane.
 #[derive(Debug, Default)]
@@ -64,7 +62,7 @@ struct ClassCounters {
     frees: AtomicU64,
     pending_bytes: AtomicU64,
     pending_blocks: AtomicU64,
-    headroom: Headroom,
+    share: Share,
     ceilings: Ceilings,
 }
 
@@ -96,11 +94,6 @@ impl ClassCounters {
     #[inline]
     fn live_bytes(&self) -> u64 {
         self.allocated_total.load(Relaxed).wrapping_sub(self.allocated_freed.load(Relaxed))
-    }
-
-    /// What may be allocated without a comparison. Lane lock held.
-    fn headroom_left(&self) -> Room {
-        self.headroom.above(self.allocated_total.load(Relaxed), self.allocations.load(Relaxed))
     }
 
     fn pending(&self) -> Pending {
@@ -148,44 +141,33 @@ impl LaneCounters {
     pub fn on_allocate(&self, class: SizeClass, requested: u64, allocated: u64) -> Watermark {
         debug_assert!(requested <= allocated);
         let counters = &self.classes[class.index()];
-        add(&counters.requested_total, requested);
-        let allocated_total = add(&counters.allocated_total, allocated);
-        let allocations = add(&counters.allocations, 1);
-        if counters.headroom.covers(allocated_total, allocations) {
-            return Watermark::Within;
-        }
-        self.measure_room(class, allocated)
+        let live = |total: u64, gone: &AtomicU64| total.wrapping_sub(gone.load(Relaxed));
+        let live = Live {
+            requested: live(add(&counters.requested_total, requested), &counters.requested_freed),
+            allocated: live(add(&counters.allocated_total, allocated), &counters.allocated_freed),
+            blocks: live(add(&counters.allocations, 1), &counters.frees),
+        };
+        if counters.share.covers(live) { Watermark::Within } else { self.share_room() }
     }
 
-    /// Compares the levels with their ceilings after an allocation of `allocated` bytes, and finds
-    /// the headroom of the class: not if it was found a few allocations ago, or does for a few like
-    /// this, because then it costs more than it saves.
-    fn measure_room(&self, class: SizeClass, allocated: u64) -> Watermark {
+    /// Compares the levels with their ceilings, and shares out the room between the classes.
+    #[cold]
+    fn share_room(&self) -> Watermark {
         let settings = self.settings.load(Relaxed);
-        let (counters, other) = (&self.classes[class.index()], &self.classes[1 - class.index()]);
-        let live = counters.live();
-        let both = live.plus(other.live());
-        let rooms = counters.ceilings.room_above(live).zip(self.ceilings.room_above(both));
-        let Some((own, of_both)) = rooms else {
+        let live = self.classes.each_ref().map(ClassCounters::live);
+        let of_both = self.ceilings.room_above(live[0].plus(live[1]));
+        let [small, large] =
+            [0, 1].map(|class| self.classes[class].ceilings.room_above(live[class]));
+        let (Some(of_both), Some(small), Some(large)) = (of_both, small, large) else {
             return Watermark::Crossed;
         };
-        // What the other class may still allocate without a comparison is not for this one.
-        let of_both = of_both.less(other.headroom_left()).unwrap_or_else(|| {
-            other.headroom.end();
-            of_both
-        });
-        let room = own.within(of_both);
-        let allocations = counters.allocations.load(Relaxed);
-        if room.bytes / FEW_ALLOCATIONS >= allocated
-            && counters.headroom.is_of_before(allocations.saturating_sub(FEW_ALLOCATIONS))
-        {
-            let allocated_total = counters.allocated_total.load(Relaxed);
-            counters.headroom.set(allocated_total, allocations, room);
-            // A refresh counts its setting, passes a fence, and then ends the headroom.
-            fence(SeqCst);
-            if self.settings.load(Relaxed) != settings {
-                counters.headroom.end();
-            }
+        for ((counters, live), own) in self.classes.iter().zip(live).zip([small, large]) {
+            counters.share.set(live.plus(own.shared(of_both)));
+        }
+        // A refresh counts its setting, passes a fence, and then ends the shares.
+        fence(SeqCst);
+        if self.settings.load(Relaxed) != settings {
+            self.end_shares();
         }
         Watermark::Within
     }
@@ -206,6 +188,7 @@ impl LaneCounters {
         let counters = &self.classes[class.index()];
         add(&counters.pending_bytes, allocated);
         add(&counters.pending_blocks, 1);
+        counters.share.end();
         self.follow_pending(class);
         self.inactive_watermark()
     }
@@ -301,9 +284,9 @@ impl LaneCounters {
         self.floor.set(levels.all.active.saturating_sub(room.inactive), pending);
     }
 
-    /// Ends what is known of the room below watermarks that were set before the last fence.
-    fn end_headroom(&self) {
-        self.classes.iter().for_each(|counters| counters.headroom.end());
+    /// Ends the shares of the room below watermarks that were set before the last fence.
+    fn end_shares(&self) {
+        self.classes.iter().for_each(|counters| counters.share.end());
     }
 
     /// Returns true if the lane is beyond one of its watermarks.
@@ -401,7 +384,7 @@ impl Peaks {
             lane.set_watermarks(levels, &share);
         }
         fence(SeqCst);
-        self.seen_of(lanes).for_each(|(lane, _)| lane.end_headroom());
+        self.seen_of(lanes).for_each(|(lane, _)| lane.end_shares());
         sums
     }
 

@@ -82,7 +82,7 @@ fn peaks_are_exact_once_threads_take_turns_again() {
 /// A lane that looks at its ceilings while another's refresh lowers them does not go on by the old
 /// ones.
 #[test]
-fn a_headroom_ends_with_the_ceilings_that_it_was_found_below() {
+fn a_share_ends_with_the_ceilings_that_it_is_below() {
     schedules::explore(|seed| {
         let device = with_peak();
         let (few, most) = (1 + seed % 8, 800 + seed % 190);

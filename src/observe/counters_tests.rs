@@ -118,7 +118,7 @@ fn peaks_of_sums_are_exact() {
     assert_eq!(peaks.levels(), lanes.iter().map(LaneCounters::snapshot).sum());
 }
 
-/// One class looks for room again and again, while the other still has headroom from before.
+/// One class uses up its share again and again, while the other still has one from before.
 #[test]
 fn both_classes_together_stay_below_the_peak() {
     let mut lone = Lone::new();

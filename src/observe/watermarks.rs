@@ -4,17 +4,18 @@
 //! Down, there is one *floor*, for the peak of inactive bytes. Up, there is a *ceiling* for each level
 //! that has a peak: requested bytes, allocated bytes and blocks, live and active, of each size class
 //! and of both together. To compare with all of them would be half of what an allocation costs here.
-//! So a comparison also finds out how far the *totals* of the class may go, which never fall:
+//! So a comparison also shares out the room that both classes have together, and until one of them
+//! leaves its [`Share`], no more is compared than that:
 //!
 //! ```text
-//! room = the least distance of a level from its ceiling; of both classes together, half of what is
-//!        left of it without the other class's headroom, which ends if that is more
-//! no level passes its ceiling while    allocated total ≤ allocated total then + room in bytes
-//!                               and    allocations     ≤ allocations then + room in blocks
+//! room of a class = what is left of its ceiling, at most half of what is left of that of both
+//! share           = live then + room
+//! no level passes its ceiling while both classes stay within their shares
 //! ```
 //!
-//! Frees, and blocks that become pending or ready, never lessen the room. It is half, so that the other
-//! class finds some, too. New ceilings end the [`Headroom`].
+//! So a program that repeats itself compares hardly ever: what was freed makes room within a share.
+//! New ceilings end both shares. A block that becomes pending lowers the ceilings of live blocks, so it
+//! ends the share of its class; one that becomes ready lowers none.
 
 use super::levels::Levels;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -44,7 +45,7 @@ pub(super) struct Floor {
     active: AtomicU64,
 }
 
-/// The live bytes and blocks.
+/// Live bytes and blocks, or how many more there may be.
 #[derive(Clone, Copy)]
 pub(super) struct Live {
     pub(super) requested: u64,
@@ -59,31 +60,23 @@ pub(super) struct Pending {
     pub(super) blocks: u64,
 }
 
-/// How many bytes and blocks may be allocated before a level passes its ceiling.
-#[derive(Clone, Copy)]
-pub(super) struct Room {
-    pub(super) bytes: u64,
-    pub(super) blocks: u64,
-}
-
-/// The totals of a class up to which no level passes its ceiling; 0: not known.
+/// The most that a class may have live before levels are compared with their ceilings; all 0: not
+/// known.
 #[derive(Debug, Default)]
-pub(super) struct Headroom {
-    allocated_total: AtomicU64,
-    allocations: AtomicU64,
-    /// The allocations when it was found.
-    found_at: AtomicU64,
+pub(super) struct Share {
+    requested: AtomicU64,
+    allocated: AtomicU64,
+    blocks: AtomicU64,
 }
 
 impl Ceilings {
-    /// The room above `live`; `None` if a level has passed its ceiling. No block has fewer bytes
-    /// than were requested.
-    #[inline]
-    pub(super) fn room_above(&self, live: Live) -> Option<Room> {
-        let requested = self.requested.load(Relaxed).checked_sub(live.requested)?;
-        let allocated = self.allocated.current.load(Relaxed).checked_sub(live.allocated)?;
-        let blocks = self.blocks.current.load(Relaxed).checked_sub(live.blocks)?;
-        Some(Room { bytes: requested.min(allocated), blocks })
+    /// What is left above `live`; `None` if a level has passed its ceiling.
+    pub(super) fn room_above(&self, live: Live) -> Option<Live> {
+        Some(Live {
+            requested: self.requested.load(Relaxed).checked_sub(live.requested)?,
+            allocated: self.allocated.current.load(Relaxed).checked_sub(live.allocated)?,
+            blocks: self.blocks.current.load(Relaxed).checked_sub(live.blocks)?,
+        })
     }
 
     /// Sets the ceilings to `levels` + `room`; `pending` is pending now.
@@ -134,12 +127,20 @@ impl Floor {
 }
 
 impl Live {
-    #[inline]
     pub(super) fn plus(self, other: Self) -> Self {
+        self.zip(other, |own, other| own + other)
+    }
+
+    /// The room of one class, of which `self` is left, while `of_both` is left of both together.
+    pub(super) fn shared(self, of_both: Self) -> Self {
+        self.zip(of_both, |own, of_both| own.min(of_both / 2))
+    }
+
+    fn zip(self, other: Self, function: impl Fn(u64, u64) -> u64) -> Self {
         Self {
-            requested: self.requested + other.requested,
-            allocated: self.allocated + other.allocated,
-            blocks: self.blocks + other.blocks,
+            requested: function(self.requested, other.requested),
+            allocated: function(self.allocated, other.allocated),
+            blocks: function(self.blocks, other.blocks),
         }
     }
 }
@@ -150,53 +151,24 @@ impl Pending {
     }
 }
 
-impl Room {
-    /// The room of one class, where its own is `self` and that of both together is `of_both`.
-    #[inline]
-    pub(super) fn within(self, of_both: Self) -> Self {
-        Self {
-            bytes: self.bytes.min(of_both.bytes / 2),
-            blocks: self.blocks.min(of_both.blocks / 2),
-        }
+impl Share {
+    /// Returns true if so much may be live.
+    #[inline(always)]
+    pub(super) fn covers(&self, live: Live) -> bool {
+        live.allocated <= self.allocated.load(Relaxed)
+            && live.requested <= self.requested.load(Relaxed)
+            && live.blocks <= self.blocks.load(Relaxed)
     }
 
-    /// What is left of it without `other`; `None` if that is more.
-    pub(super) fn less(self, other: Self) -> Option<Self> {
-        let bytes = self.bytes.checked_sub(other.bytes)?;
-        Some(Self { bytes, blocks: self.blocks.checked_sub(other.blocks)? })
-    }
-}
-
-impl Headroom {
-    /// Returns true if no level can have passed its ceiling at these totals.
-    #[inline]
-    pub(super) fn covers(&self, allocated_total: u64, allocations: u64) -> bool {
-        allocated_total <= self.allocated_total.load(Relaxed)
-            && allocations <= self.allocations.load(Relaxed)
+    pub(super) fn set(&self, live: Live) {
+        self.requested.store(live.requested, Relaxed);
+        self.allocated.store(live.allocated, Relaxed);
+        self.blocks.store(live.blocks, Relaxed);
     }
 
-    /// What is left of it at these totals.
-    pub(super) fn above(&self, allocated_total: u64, allocations: u64) -> Room {
-        let bytes = self.allocated_total.load(Relaxed).saturating_sub(allocated_total);
-        let blocks = self.allocations.load(Relaxed).saturating_sub(allocations);
-        Room { bytes, blocks }
-    }
-
-    /// Returns true if it was found at no more than so many allocations.
-    pub(super) fn is_of_before(&self, allocations: u64) -> bool {
-        self.found_at.load(Relaxed) <= allocations
-    }
-
-    /// There is `room` above these totals.
-    pub(super) fn set(&self, allocated_total: u64, allocations: u64, room: Room) {
-        self.allocated_total.store(allocated_total.saturating_add(room.bytes), Relaxed);
-        self.allocations.store(allocations.saturating_add(room.blocks), Relaxed);
-        self.found_at.store(allocations, Relaxed);
-    }
-
-    /// Nothing is known of the room any more.
+    /// It is not known any more.
     pub(super) fn end(&self) {
-        set(&self.allocated_total, 0);
+        set(&self.allocated, 0);
     }
 }
 

@@ -117,9 +117,8 @@ impl FreeList for BestFit {
                     return Err(format!("bin {bin}: blocks {pair:?} are out of order"));
                 }
             }
-            let is_wrong = |block: &Block| {
-                (bin_of(block.bytes), usize::from(block.bin)) != (bin, bin)
-            };
+            let is_wrong =
+                |block: &Block| (bin_of(block.bytes), usize::from(block.bin)) != (bin, bin);
             if let Some(slot) = in_order.iter().find(|&&slot| is_wrong(blocks.get(slot))) {
                 return Err(format!("block {slot} is in bin {bin}"));
             }

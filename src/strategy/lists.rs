@@ -83,7 +83,9 @@ impl Lists {
         for (bin, first) in self.bins.validate()? {
             let mut last = NO_SLOT;
             for (slot, block) in list(blocks, first) {
-                if block.state != State::Free || (bin_of(block), usize::from(block.bin)) != (bin, bin) {
+                if block.state != State::Free
+                    || (bin_of(block), usize::from(block.bin)) != (bin, bin)
+                {
                     return Err(format!("block {slot} is in bin {bin}: {block:?}"));
                 }
                 if slot != first && block.links[PREVIOUS] != last {
