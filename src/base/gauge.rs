@@ -18,7 +18,9 @@ impl Gauge {
     pub fn add(&mut self, amount: u64) {
         self.current += amount;
         self.total += amount;
-        self.peak = self.peak.max(self.current);
+        if self.current > self.peak {
+            self.peak = self.current;
+        }
     }
 
     /// The quantity has shrunk by `amount`.

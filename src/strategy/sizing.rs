@@ -77,11 +77,20 @@ impl Sizing {
     /// The size of a block for `requested_bytes` (not 0), in bytes; `None` above
     /// [`LARGEST_REQUEST_BYTES`].
     #[inline(always)]
-    pub fn block_bytes(self, requested_bytes: u64) -> Option<u64> {
-        if requested_bytes > LARGEST_REQUEST_BYTES {
-            return None;
+    pub fn block_bytes(&self, requested_bytes: u64) -> Option<u64> {
+        match self {
+            _ if requested_bytes > LARGEST_REQUEST_BYTES => None,
+            // No larger than that, which is a multiple of 512 bytes.
+            Self::Elastic => Some(elastic_bytes(requested_bytes)),
+            other => other.other_bytes(requested_bytes),
         }
-        let bytes = match self {
+    }
+
+    /// [`Self::block_bytes`] of all but Elastic, the default.
+    #[inline(never)]
+    fn other_bytes(&self, requested_bytes: u64) -> Option<u64> {
+        let bytes = match *self {
+            Self::Elastic => elastic_bytes(requested_bytes),
             Self::Naive => requested_bytes,
             Self::Round { page_bytes, cutoff } => {
                 let power = requested_bytes.next_power_of_two();
@@ -95,13 +104,10 @@ impl Sizing {
                 let paged = round_up(requested_bytes, page_bytes)?;
                 if paged > large_bytes { round_up(paged, large_bytes)? } else { paged }
             }
-            Self::Elastic if requested_bytes <= CLASSES_LIMIT_BYTES => {
-                class_bytes(requested_bytes)?
-            }
             Self::Arena if requested_bytes <= SMALL_BLOCK_LIMIT_BYTES => {
-                class_bytes(requested_bytes)?
+                class_bytes(requested_bytes)
             }
-            Self::Elastic | Self::Arena => round_up(requested_bytes, ALIGNMENT_BYTES)?,
+            Self::Arena => round_up(requested_bytes, ALIGNMENT_BYTES)?,
             Self::Caching { power2_divisions } => {
                 let aligned = round_up(requested_bytes, ALIGNMENT_BYTES)?;
                 let divisions = u64::from(power2_divisions);
@@ -141,11 +147,26 @@ impl Sizing {
     }
 }
 
+#[inline(always)]
+fn elastic_bytes(requested_bytes: u64) -> u64 {
+    if requested_bytes <= CLASSES_LIMIT_BYTES {
+        class_bytes(requested_bytes)
+    } else {
+        multiple_above(requested_bytes, ALIGNMENT_BYTES)
+    }
+}
+
 /// The class of a small request, in bytes.
-#[inline]
-fn class_bytes(requested_bytes: u64) -> Option<u64> {
+#[inline(always)]
+fn class_bytes(requested_bytes: u64) -> u64 {
     let doubling = 1 << ((requested_bytes - 1) | 1).ilog2();
-    round_up(requested_bytes, ALIGNMENT_BYTES.max(doubling / CLASSES_PER_DOUBLING))
+    multiple_above(requested_bytes, ALIGNMENT_BYTES.max(doubling / CLASSES_PER_DOUBLING))
+}
+
+/// The multiple of `power`, a power of two, that `bytes` reaches, which is below 2^63.
+#[inline(always)]
+fn multiple_above(bytes: u64, power: u64) -> u64 {
+    (bytes + power - 1) & !(power - 1)
 }
 
 #[cfg(test)]
