@@ -7,7 +7,8 @@
 //! ```
 //!
 //! In the steady state each is one uncontended lock and some arithmetic: no driver call, no system
-//! call, no host allocation, no formatting.
+//! call, no host allocation, no formatting. Both are compiled once for each size class, so that little
+//! branches on it.
 
 use super::choice::Choice;
 use super::lane::{Lane, LaneGuard, LaneState};
@@ -15,6 +16,7 @@ use super::owner::LaneKey;
 use super::policy::{DEBUGGING, LISTENING, SHARING, TAGGED, TIMING};
 use super::pools::{PoolId, PoolNumber};
 use super::state::{Climb, DeviceHeap, Heap};
+use crate::base::size::SizeClass;
 use crate::base::{DeviceOrdinal, Error, Result, Status, StreamHandle};
 use crate::driver::Code;
 use crate::memory::{Slot, State};
@@ -162,18 +164,28 @@ impl Heap {
 
     /// Frees the live block in `slot`.
     #[inline(always)]
-    pub(super) fn free_live(
+    pub(super) fn free_live(&self, lane: &Lane, state: LaneGuard<'_>, slot: Slot) -> Result<()> {
+        match state.blocks.get(slot).class {
+            SizeClass::Small => self.free_live_of(SizeClass::Small, lane, state, slot),
+            SizeClass::Large => self.free_live_of(SizeClass::Large, lane, state, slot),
+        }
+    }
+
+    /// [`Self::free_live`] of a block of `class`, compiled for each.
+    #[inline(always)]
+    fn free_live_of(
         &self,
+        class: SizeClass,
         lane: &Lane,
         mut state: LaneGuard<'_>,
         slot: Slot,
     ) -> Result<()> {
-        let recorded = lane.count_free(&mut state, slot);
+        let recorded = lane.count_free_of(class, &mut state, slot);
         if recorded != RecordedStreams::NONE || !lane.keeps_blocks(&state) {
             return self.free_slow(lane, state, slot);
         }
         let LaneState { strategy, blocks, .. } = &mut *state;
-        strategy.give(blocks, slot);
+        strategy.give_of(class, blocks, slot);
         self.let_go(lane, state);
         Ok(())
     }
@@ -296,6 +308,23 @@ impl DeviceHeap<'_> {
         (requested_bytes, block_bytes): (u64, u64),
         is_alone: bool,
     ) -> Result<u64> {
+        let bytes = (requested_bytes, block_bytes);
+        match SizeClass::of(block_bytes) {
+            SizeClass::Small => self.allocate_of(SizeClass::Small, pool, stream, bytes, is_alone),
+            SizeClass::Large => self.allocate_of(SizeClass::Large, pool, stream, bytes, is_alone),
+        }
+    }
+
+    /// [`Self::allocate_in`] of a block of `class`, compiled for each.
+    #[inline(always)]
+    fn allocate_of(
+        self,
+        class: SizeClass,
+        pool: PoolNumber,
+        stream: Stream,
+        (requested_bytes, block_bytes): (u64, u64),
+        is_alone: bool,
+    ) -> Result<u64> {
         let key = LaneKey { stream: stream.key, pool };
         loop {
             let (lane, mut state) = self.enter(key, stream.handle)?;
@@ -313,7 +342,7 @@ impl DeviceHeap<'_> {
             let Some(slot) = found else {
                 return climb(state).serve();
             };
-            let address = lane.hand_out(&mut state, slot, requested_bytes);
+            let address = lane.hand_out_of(class, &mut state, slot, requested_bytes);
             if self.heap.has_extras() {
                 return self.allocated_with_extras(lane, state, slot, stream.handle);
             }

@@ -370,14 +370,27 @@ impl Lane {
 
     /// Hands out the block in `slot`, which is in no free list, for `requested_bytes`; returns its
     /// address.
-    #[inline(always)]
     pub(super) fn hand_out(&self, state: &mut LaneState, slot: Slot, requested_bytes: u64) -> u64 {
+        let class = state.blocks.get(slot).class;
+        self.hand_out_of(class, state, slot, requested_bytes)
+    }
+
+    /// [`Self::hand_out`] of a block of `class`. Where that is a constant, nothing branches on it.
+    #[inline(always)]
+    pub(super) fn hand_out_of(
+        &self,
+        class: SizeClass,
+        state: &mut LaneState,
+        slot: Slot,
+        requested_bytes: u64,
+    ) -> u64 {
         state.tick = state.tick.wrapping_add(1);
-        state.blocks.list(slot);
         let block = state.blocks.get_mut(slot);
+        debug_assert_eq!(block.class, class);
         block.state = State::Live;
         block.requested_bytes = requested_bytes;
-        let (address, class, bytes) = (block.address, block.class, block.bytes);
+        let (address, bytes) = (block.address, block.bytes);
+        state.blocks.list_at(address, class, slot);
         state.note_watermark(self.counters.on_allocate(class, requested_bytes, bytes));
         if class == SizeClass::Large {
             state.trough.rise(self.counters.live_bytes(class));
@@ -386,11 +399,17 @@ impl Lane {
     }
 
     /// Counts the live block in `slot` as freed; returns the streams that were recorded for it.
-    #[inline]
     pub(super) fn count_free(&self, state: &mut LaneState, slot: Slot) -> u32 {
+        let class = state.blocks.get(slot).class;
+        self.count_free_of(class, state, slot)
+    }
+
+    /// [`Self::count_free`] of a block of `class`. Where that is a constant, nothing branches on it.
+    #[inline(always)]
+    pub(super) fn count_free_of(&self, class: SizeClass, state: &mut LaneState, slot: Slot) -> u32 {
         let block = state.stamp_freed(slot);
-        let (class, requested_bytes, bytes) = (block.class, block.requested_bytes, block.bytes);
-        let recorded = block.recorded;
+        let (requested_bytes, bytes, recorded) =
+            (block.requested_bytes, block.bytes, block.recorded);
         state.note_watermark(self.counters.on_free(class, requested_bytes, bytes));
         if class == SizeClass::Large
             && state.trough.fall(self.counters.live_bytes(class)) == Step::Down

@@ -292,9 +292,14 @@ impl BlockTable {
     }
 
     /// Lists the block in `slot` in the directory.
-    #[inline]
     pub fn list(&mut self, slot: Slot) {
         let Block { address, class, .. } = *self.get(slot);
+        self.list_at(address, class, slot);
+    }
+
+    /// [`Self::list`] of a block of `class` at `address`.
+    #[inline(always)]
+    pub fn list_at(&mut self, address: u64, class: SizeClass, slot: Slot) {
         self.directory.set(address, class, Entry { lane: self.lane, slot });
     }
 

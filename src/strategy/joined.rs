@@ -139,7 +139,13 @@ impl<S: FreeList, L: FreeList, R: CutRule> Joined<S, L, R> {
     /// Takes in a free block, joined with its free neighbours.
     #[inline]
     pub fn give(&mut self, blocks: &mut BlockTable, slot: Slot) {
-        match blocks.get(slot).class {
+        self.give_of(blocks.get(slot).class, blocks, slot);
+    }
+
+    /// [`Self::give`] of a block of `class`.
+    #[inline(always)]
+    pub fn give_of(&mut self, class: SizeClass, blocks: &mut BlockTable, slot: Slot) {
+        match class {
             SizeClass::Small => self.small.give(blocks, slot),
             SizeClass::Large => self.large.give(blocks, slot),
         }

@@ -154,11 +154,16 @@ impl Strategy {
     }
 
     /// Takes in a block, which becomes free and may be joined with its neighbours.
-    #[inline(always)]
     pub fn give(&mut self, blocks: &mut BlockTable, slot: Slot) {
+        self.give_of(blocks.get(slot).class, blocks, slot);
+    }
+
+    /// [`Self::give`] of a block of `class`.
+    #[inline(always)]
+    pub fn give_of(&mut self, class: SizeClass, blocks: &mut BlockTable, slot: Slot) {
         blocks.get_mut(slot).state = State::Free;
         match self {
-            Self::Elastic(elastic) => elastic.give(blocks, slot),
+            Self::Elastic(elastic) => elastic.give_of(class, blocks, slot),
             other => other.give_to_other(blocks, slot),
         }
     }
