@@ -295,7 +295,7 @@ impl<F: FreeList> Class<F> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let bytes = blocks.get(slot).bytes;
         if !blocks.is_whole_segment(slot) {
@@ -304,7 +304,7 @@ impl<F: FreeList> Class<F> {
         self.list.insert(blocks, slot);
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let bytes = blocks.get(slot).bytes;
         if !blocks.is_whole_segment(slot) {

@@ -35,7 +35,7 @@ impl Lists {
     }
 
     /// Adds a block to the list of `bin`, at its head or at its tail.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, blocks: &mut BlockTable, bin: usize, slot: Slot, is_first: bool) {
         let first = self.bins.head(bin);
         let block = blocks.get_mut(slot);
@@ -56,7 +56,7 @@ impl Lists {
     }
 
     /// Takes a block out of its list.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let Block { links: [previous, next], bin, .. } = *blocks.get(slot);
         let bin = usize::from(bin);

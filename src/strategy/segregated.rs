@@ -58,14 +58,14 @@ impl FreeList for Segregated {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, blocks: &mut BlockTable, slot: Slot) {
         let is_part = !blocks.is_whole_segment(slot);
         let bin = bin_of(blocks.get(slot).bytes);
         self.lists.push(blocks, bin, slot, is_part);
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, blocks: &mut BlockTable, slot: Slot) {
         self.lists.remove(blocks, slot);
     }
