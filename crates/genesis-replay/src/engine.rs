@@ -274,30 +274,46 @@ fn replay(
         let device = c_int::from(call.device);
         let stream =
             streams[usize::from(call.device) * streams_per_device + usize::from(call.stream)];
-        let block = blocks.get_mut(call.slot as usize);
         // SAFETY: pointers are the library's live blocks, or null, which is skipped; sizes, devices
         // and streams are plain values to it.
         unsafe {
-            match (call.kind, block) {
-                (Kind::Allocate, Some(block)) => {
-                    *block = (functions.malloc)(requested_bytes, device, stream);
-                    failures += u64::from(block.is_null() && requested_bytes > 0);
-                }
-                (Kind::Free, Some(block)) if !block.is_null() => {
-                    (functions.free)(*block, requested_bytes, device, stream);
-                    *block = null_mut();
-                }
-                (Kind::RecordStream, Some(block)) if !block.is_null() => {
-                    (functions.record_stream)(*block, stream);
-                }
-                (Kind::EmptyCache, _) => {
-                    (functions.cache_empty)(device);
-                }
-                _ => {}
+            let Some(block) = blocks.get_mut(call.slot as usize) else {
+                make_rare(call.kind, functions, (null_mut(), device, stream));
+                continue;
+            };
+            // A jump by a table of kinds would be predicted worse.
+            if call.kind == Kind::Allocate {
+                *block = (functions.malloc)(requested_bytes, device, stream);
+                failures += u64::from(block.is_null() && requested_bytes > 0);
+            } else if call.kind != Kind::Free {
+                make_rare(call.kind, functions, (*block, device, stream));
+            } else if !block.is_null() {
+                (functions.free)(*block, requested_bytes, device, stream);
+                *block = null_mut();
             }
         }
     }
     failures
+}
+
+/// Makes a call that is neither an allocation nor a free.
+///
+/// # Safety
+/// The block is null, which is skipped, or the library's.
+#[inline(never)]
+unsafe fn make_rare(
+    kind: Kind,
+    functions: &Functions,
+    (block, device, stream): (*mut c_void, c_int, Stream),
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if kind == Kind::EmptyCache {
+            (functions.cache_empty)(device);
+        } else if kind == Kind::RecordStream && !block.is_null() {
+            (functions.record_stream)(block, stream);
+        }
+    }
 }
 
 /// The library's counters, added up over the devices.
