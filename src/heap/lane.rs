@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use super::callers::Callers;
-use super::captures::Captures;
 use super::owner::{LaneKey, Newcomer, Owner, Ownership};
 use super::paused_extent::{KeptCopy, PausedExtent};
 use super::pools::PoolNumber;
@@ -15,14 +14,11 @@ use super::windows::KnownWindows;
 use crate::base::lock::{Guard, Lock, assert_none_held, rank};
 use crate::base::size::SizeClass;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use crate::base::{CachePadded, DeviceOrdinal, StreamHandle};
+use crate::base::{CachePadded, DeviceOrdinal};
 use crate::config::Settings;
-use crate::driver::Event;
 use crate::memory::{Block, BlockTable, Directory, Segment, Slot, State};
 use crate::observe::{self, Action, EventStream, LaneCounters, Watermark};
-use crate::order::{
-    Contexts, Fence, OWN_CONTEXT, PendingFrees, RecordedStreams, Stream, StreamKey, StreamName,
-};
+use crate::order::{Contexts, Fence, PendingFrees, RecordedStreams, Stream, StreamKey, StreamName};
 use crate::strategy::Strategy;
 
 /// One lane. Fields are grouped by who writes them; each group has its own cache line.
@@ -41,9 +37,9 @@ pub(super) struct Lane {
     /// The threads that call it.
     pub(super) callers: Callers,
     /// The first request that missed here and wants the epoch ended at the next call; 0: none.
-    fence_wanted: AtomicU64,
+    pub(super) fence_wanted: AtomicU64,
     /// Whether the stream was captured when it was last checked.
-    is_capturing: AtomicBool,
+    pub(super) is_capturing: AtomicBool,
     observer: &'static EventStream,
 }
 
@@ -75,9 +71,9 @@ pub(super) struct LaneState {
     climbing: u32,
     /// Segments that the driver may refuse to take back, and events of the stream that are being
     /// recorded or waited for; they also keep it from being reassigned.
-    under_way: u32,
+    pub(super) under_way: u32,
     /// Events of the stream that are being recorded, some by threads that have not named it.
-    fencing: u32,
+    pub(super) fencing: u32,
     pub(super) poll_again_at: u32,
     /// Whether a watermark was crossed since the device was last settled for this lane.
     pub(super) has_crossed: bool,
@@ -269,91 +265,6 @@ impl Lane {
         }
     }
 
-    /// Asks for an event on the lane's stream, to be recorded at the next call that names it.
-    /// Returns true if another asker is already waiting for one. `asker` is not 0.
-    pub(super) fn want_fence(&self, asker: u64) -> bool {
-        let first = self.fence_wanted.compare_exchange(0, asker, Relaxed, Relaxed);
-        first.is_err_and(|first| first != asker)
-    }
-
-    /// Records whether the stream is captured; returns the previous value.
-    pub(super) fn set_capturing(&self, is_capturing: bool) -> bool {
-        // The next call on the stream looks again.
-        if is_capturing {
-            self.want_fence(NO_REQUEST);
-        }
-        self.is_capturing.swap(is_capturing, Relaxed)
-    }
-
-    /// Returns true if the stream was captured when it was last checked.
-    pub(super) fn was_capturing(&self) -> bool {
-        self.is_capturing.load(Relaxed)
-    }
-
-    /// Returns true if an allocation must call [`Self::renew_fence`] first. Not in the steady
-    /// state.
-    #[inline]
-    pub(super) fn wants_fence(&self) -> bool {
-        self.fence_wanted.load(Relaxed) != 0
-    }
-
-    /// Records the event that another lane wants, on the lane's stream, which the caller has named.
-    /// The caller holds no lock.
-    #[cold]
-    pub(super) fn renew_fence(
-        &self,
-        key: LaneKey,
-        contexts: &Contexts,
-        captures: &Captures,
-        stream: StreamHandle,
-    ) {
-        if self.was_capturing() {
-            let is_capturing = contexts.own().driver().stream_is_capturing(stream) == Ok(true);
-            captures.see(is_capturing, |now| self.set_capturing(now));
-            if is_capturing {
-                // No event can be recorded; the next call checks again.
-                return;
-            }
-        }
-        if let Some(state) = self.lock_for(key)
-            && self.fence_wanted.swap(0, Relaxed) != 0
-        {
-            // Without the event the other lane misses again, and asks again.
-            self.record_fence(state, contexts, stream);
-        }
-    }
-
-    /// Ends the epoch with an event on the lane's own stream, if one can be recorded. The lock is
-    /// released meanwhile: the epoch covers what was freed until now and nothing freed later,
-    /// whenever the event is recorded.
-    fn record_fence(&self, mut state: LaneGuard<'_>, contexts: &Contexts, stream: StreamHandle) {
-        let covered = state.fence.end_epoch();
-        let events = contexts.get(state.context);
-        state.under_way += 1;
-        state.fencing += 1;
-        drop(state);
-        let event = events.record(stream);
-        let mut state = self.lock();
-        state.under_way -= 1;
-        state.fencing -= 1;
-        if let Ok(event) = event {
-            state.fence.renew(&events, event, covered);
-        }
-    }
-
-    /// Pins `event`, this lane's, while a stream is made to wait for it without the lock.
-    pub(super) fn begin_wait(&self, state: &mut LaneState, event: Event) {
-        state.under_way += 1;
-        state.fence.pin(event);
-    }
-
-    /// Unpins `event`: the stream waits for it now, or never will.
-    pub(super) fn end_wait(&self, state: &mut LaneState, contexts: &Contexts, event: Event) {
-        state.under_way -= 1;
-        let events = contexts.get(state.context);
-        state.fence.unpin(&events, event);
-    }
-
     /// Counts what the lane holds: its backed blocks, and the paused ones, which callers see as
     /// live.
     pub(super) fn count_held(&self, blocks: &BlockTable) {
@@ -472,14 +383,6 @@ impl LaneState {
     #[inline]
     pub(super) fn is_poll_due(&self) -> bool {
         self.pending.has_events() && self.tick.wrapping_sub(self.poll_again_at) as i32 >= 0
-    }
-
-    /// Polls the fence's event.
-    pub(super) fn poll_fence(&mut self, contexts: &Contexts) {
-        match self.context {
-            OWN_CONTEXT => self.fence.poll(contexts.own()),
-            context => self.fence.poll(&contexts.get(context)),
-        }
     }
 
     /// Stamps the block in `slot` as freed now, by epoch and tick.

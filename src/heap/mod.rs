@@ -9,7 +9,7 @@
 //! | `plan`, `ready` | memory made ready before it is asked for |
 //! | `release`, `choice`, `optimize`, `fragmentation`, `watch`, `limits`, `peers` | release memory, keep limits, access by peers |
 //! | `managed` | memory whose pages move |
-//! | `waits`, `gate`, `captures`, `streams` | pending blocks, captures, streams |
+//! | `waits`, `fences`, `gate`, `captures`, `streams` | pending blocks, events, captures, streams |
 //! | `pools`, `pool_blocks` | private pools, and their blocks one by one |
 //! | `own_memory`, `pool_memory`, `pool_limits` | private pools with memory of their own; limits |
 //! | `tags`, `account`, `accounts` | tags, what they hold, and their limits |
@@ -36,6 +36,7 @@ mod device;
 mod devices;
 mod elastic;
 mod extras;
+mod fences;
 mod first_cycle;
 mod fragmentation;
 mod gate;
