@@ -9,6 +9,7 @@
 //! trace          the recorded programs
 //! run            one replay: the device's room, and what became of it
 //! measure        replays, one process each; the smallest device
+//! instructions   instructions of a call
 //! queue          work side by side
 //! page           docs/benchmarks/peers.md
 //! chart          docs/benchmarks/peers.svg, and pictures of dots
@@ -27,6 +28,7 @@ mod chart;
 mod circumstances;
 mod driver;
 mod install;
+mod instructions;
 mod measure;
 mod objects;
 mod page;
@@ -156,7 +158,10 @@ fn measure_all(arguments: &Arguments, tools: &Tools, traces: &[Trace]) -> Result
     let subjects = tools.subjects(&strategies(tools)?);
     let circumstances = circumstances::read(arguments.passes, &tools.prices);
     let mut measured = measure_times(arguments, tools, traces, &subjects)?;
-    measure_smallest(tools, traces, &subjects, &mut measured)?;
+    eprintln!("\nInstructions:");
+    instructions::count_all(tools, each(traces, &subjects, &mut measured))?;
+    eprintln!("\nSmallest devices:");
+    measure::smallest_devices(tools, each(traces, &subjects, &mut measured))?;
     let objects = objects::measure(tools, arguments.smoke)?;
     Ok(Results {
         objects,
@@ -196,21 +201,20 @@ fn measure_times(
     Ok(measured)
 }
 
-fn measure_smallest(
-    tools: &Tools,
-    traces: &[Trace],
-    subjects: &[Subject],
-    measured: &mut ByTrace,
-) -> Outcome {
-    eprintln!("\nSmallest devices:");
-    let searches = measured.iter_mut().flat_map(|(name, by_subject)| {
+/// Each measurement, with what was measured.
+fn each<'a>(
+    traces: &'a [Trace],
+    subjects: &'a [Subject],
+    measured: &'a mut ByTrace,
+) -> Vec<(&'a Trace, &'a Subject, &'a mut Measured)> {
+    let each = measured.iter_mut().flat_map(|(name, by_subject)| {
         let trace = traces.iter().find(|trace| trace.name == *name);
         by_subject.iter_mut().filter_map(move |(name, measured)| {
             let subject = subjects.iter().find(|subject| subject.name == *name);
             Some((trace?, subject?, measured))
         })
     });
-    measure::smallest_devices(tools, searches.collect())
+    each.collect()
 }
 
 /// Every strategy of the library, from its own list.
@@ -248,6 +252,7 @@ mod tests {
             double: rounds(),
             processes: rounds(),
             smallest_device_bytes: Some(5 << 20),
+            instructions_per_call: Some(2.5 * ns_per_call),
         }
     }
 
@@ -265,9 +270,12 @@ mod tests {
             measured: BTreeMap::from([("t".to_owned(), BTreeMap::from(by_subject))]),
         };
         let page = page::write(&results);
-        for row in
-            ["| t | 1.500 | 1.500 | – |", "| t | 2.500 |", "| t | 10 (1.00) | 5 (0.50) | – |"]
-        {
+        for row in [
+            "| t | 1.500 | 1.500 | – |",
+            "| t | 2.500 |",
+            "| t | 10 (1.00) | 5 (0.50) | – |",
+            "| t | 25 (1.00) | 12 (0.50) | – |",
+        ] {
             assert!(page.contains(row), "{row} is not in\n{page}");
         }
         let chart = std::env::temp_dir().join(format!("peers-{}.svg", std::process::id()));

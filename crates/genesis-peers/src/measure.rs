@@ -65,6 +65,7 @@ pub(crate) fn times(
         double: Rounds(vec![on_threads(2)?]),
         processes: Rounds(processes.into_iter().collect::<Result<_, _>>()?),
         smallest_device_bytes: None,
+        instructions_per_call: None,
     })
 }
 
@@ -124,16 +125,19 @@ pub(crate) fn smallest_device(
     Ok(found.map(|steps| steps * STEP_BYTES))
 }
 
-/// Replays `trace` in a process of its own; an error if there cannot be one.
-pub(crate) fn replay(
+/// The command line that replays `trace` in a process of its own, under the program `beneath` with its
+/// arguments, if there is one.
+pub(crate) fn command(
     tools: &Tools,
     trace: &Trace,
     subject: &Subject,
     how: Replay,
-) -> Result<Run, String> {
+    beneath: &[&str],
+) -> Command {
     let Replay { threads, passes, device_bytes } = how;
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", &MOST_SECONDS.to_string()]).arg(&tools.genesis);
+    command.args(["--kill-after=5", &MOST_SECONDS.to_string()]);
+    command.args(beneath).arg(&tools.genesis);
     command.arg("replay").arg(&trace.path).args(["--json", "--backend", "cuda", "--library"]);
     command.arg(&subject.library);
     command.args(["--threads", &threads.to_string(), "--warm", &(passes.max(1) - 1).to_string()]);
@@ -147,6 +151,17 @@ pub(crate) fn replay(
     }
     command.envs(subject.settings.iter().map(|(name, value)| (name, value)));
     crate::driver::put_beneath(&mut command, &tools.driver_folder, device_bytes, &tools.prices);
+    command
+}
+
+/// Replays `trace` in a process of its own; an error if there cannot be one.
+pub(crate) fn replay(
+    tools: &Tools,
+    trace: &Trace,
+    subject: &Subject,
+    how: Replay,
+) -> Result<Run, String> {
+    let mut command = command(tools, trace, subject, how, &[]);
     let output =
         command.stdin(Stdio::null()).output().map_err(|error| failed(&tools.genesis, &error))?;
     // A replay with failed requests has another exit status, but still prints its report.

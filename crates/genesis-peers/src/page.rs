@@ -28,7 +28,7 @@ struct Section {
     mean: Option<Number>,
 }
 
-const SECTIONS: [Section; 12] = [
+const SECTIONS: [Section; 13] = [
     Section {
         heading: "Memory reserved over memory live",
         explanation: "The peak of physical memory taken from the device over the peak of what the \
@@ -55,6 +55,22 @@ const SECTIONS: [Section; 12] = [
         },
         mean: Some(|measured, yardstick| {
             Some(measured.single.warm_ns()? / yardstick?.single.warm_ns()?)
+        }),
+    },
+    Section {
+        heading: "Instructions per call, one thread, warm",
+        explanation: "Of the allocator and of the stand-in beneath it, without the replay's loop, \
+            counted by valgrind in the third pass; in brackets over PyTorch native. They hardly \
+            depend on the machine. Not counted for all allocators.",
+        cell: |measured, yardstick| {
+            let own = measured.instructions_per_call?;
+            Some(match yardstick.and_then(|one| one.instructions_per_call) {
+                Some(yardstick) => format!("{own:.0} ({:.2})", own / yardstick),
+                None => format!("{own:.0}"),
+            })
+        },
+        mean: Some(|measured, yardstick| {
+            Some(measured.instructions_per_call? / yardstick?.instructions_per_call?)
         }),
     },
     Section {
@@ -155,8 +171,8 @@ pub(crate) fn write(results: &Results) -> String {
         "# Genesis and its peers\n\n\
          Written by `cargo xtask peers`, which measures everything below in one run: it installs \
          the peers from the package registry, builds Genesis and a driver stand-in, and replays \
-         the programs recorded in `traces/`. It needs Python 3 with `venv`, a C++ compiler and \
-         no GPU.\n\n\
+         the programs recorded in `traces/`. It needs Python 3 with `venv`, a C++ compiler, \
+         valgrind and no GPU.\n\n\
          ![Memory and time of every allocator on every trace](peers.svg)\n\n{}",
         introduction()
     );

@@ -16,6 +16,9 @@ pub(crate) struct Measured {
     /// Two processes at once, each with one thread.
     pub(crate) processes: Rounds,
     pub(crate) smallest_device_bytes: Option<u64>,
+    /// Of a call in a warm pass; not counted for every subject.
+    #[serde(default)]
+    pub(crate) instructions_per_call: Option<f64>,
 }
 
 /// The reports of one replay, one for each round; never empty.

@@ -60,6 +60,9 @@ pub(crate) const YARDSTICK: &str = "PyTorch native";
 pub(crate) const EXPANDABLE: &str = "PyTorch expandable";
 /// The subject that the cells judge.
 pub(crate) const ELASTIC: &str = "Genesis Elastic";
+const RMM_POOL: &str = "RMM pool";
+/// The subjects whose instructions are counted, which takes long.
+pub(crate) const COUNTED: [&str; 4] = [YARDSTICK, EXPANDABLE, RMM_POOL, ELASTIC];
 /// The same code with little slack.
 pub(crate) const TIGHT: &str = "Genesis Elastic, tight";
 
@@ -186,7 +189,7 @@ impl Tools {
         [
             peer(YARDSTICK, "torch", Vec::new(), true),
             peer(EXPANDABLE, "torch", expandable, true),
-            peer("RMM pool", "rmm_pool", quiet, false),
+            peer(RMM_POOL, "rmm_pool", quiet, false),
         ]
         .into_iter()
         .chain(plain)

@@ -14,8 +14,9 @@ pub(crate) const OF_THE_NIGHT: &[&str] = &["lintian"];
 pub(crate) const OF_THE_PAGE: &[&str] = &["chromium"];
 /// What compares the libraries' interfaces.
 pub(crate) const OF_THE_INTERFACES: &[&str] = &["abigail-tools"];
-/// What `cargo xtask peers` measures beside PyTorch's and RMM's allocators, which it fetches itself.
-pub(crate) const OF_THE_PEERS: &[&str] = &["libmimalloc-dev"];
+/// What `cargo xtask peers` measures beside PyTorch's and RMM's allocators, which it fetches itself, and
+/// what counts their instructions.
+pub(crate) const OF_THE_PEERS: &[&str] = &["libmimalloc-dev", "valgrind"];
 /// What compiles for AArch64, with the C library, and runs that.
 pub(crate) const OF_AARCH64: &[&str] = &["g++-aarch64-linux-gnu", "qemu-user"];
 

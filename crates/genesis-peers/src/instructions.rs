@@ -1,0 +1,78 @@
+//! The instructions of a call, counted by valgrind's callgrind: they differ little between machines
+//! and not at all with their other load.
+//!
+//! Only the functions of the C interface count, with all that they call. Two replays differ by one
+//! warm pass; what one has more than the other is that pass's, in which nothing is learned any more.
+
+use std::process::Stdio;
+
+use crate::measure::{Replay, command};
+use crate::queue::side_by_side;
+use crate::results::{Measured, failed};
+use crate::run::AMPLE_BYTES;
+use crate::subjects::{COUNTED, Subject, Tools};
+use crate::trace::Trace;
+use steps::Outcome;
+
+/// The program before the replay's own.
+const CALLGRIND: [&str; 7] = [
+    "valgrind",
+    "--tool=callgrind",
+    // A replay runs in a child.
+    "--trace-children=yes",
+    "--callgrind-out-file=/dev/null",
+    "--toggle-collect=genesis_malloc",
+    "--toggle-collect=genesis_free",
+    "--toggle-collect=genesis_block_record_stream",
+];
+/// What a process says at its end, before the number of instructions.
+const COLLECTED: &str = "Collected :";
+/// The pass that is counted.
+const COUNTED_PASS: u16 = 3;
+
+/// Counts for each of `searches` whose subject is one of [`COUNTED`], and writes it into the
+/// measurement.
+pub(crate) fn count_all(
+    tools: &Tools,
+    mut searches: Vec<(&Trace, &Subject, &mut Measured)>,
+) -> Outcome {
+    searches.retain(|(_, subject, _)| COUNTED.contains(&subject.name.as_str()));
+    side_by_side(searches, |(trace, subject, measured)| {
+        let passes = |passes| collected(tools, trace, subject, passes);
+        let instructions = passes(COUNTED_PASS)?.saturating_sub(passes(COUNTED_PASS - 1)?);
+        let calls = measured.single.first().calls;
+        let per_call = instructions as f64 / calls.max(1) as f64;
+        eprintln!("  {}, {}: {per_call:.0} instructions a call", trace.name, subject.name);
+        measured.instructions_per_call = Some(per_call);
+        Ok(())
+    })
+}
+
+/// The instructions of all calls in a replay of so many passes.
+fn collected(tools: &Tools, trace: &Trace, subject: &Subject, passes: u16) -> Result<u64, String> {
+    let how = Replay { threads: 1, passes, device_bytes: AMPLE_BYTES };
+    let mut command = command(tools, trace, subject, how, &CALLGRIND);
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| failed(&tools.genesis, &error))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    sum(&said).filter(|&sum| sum > 0).ok_or_else(|| {
+        format!("{} under {}: callgrind counted nothing: {said}", trace.name, subject.name)
+    })
+}
+
+/// The sum of what the processes counted; `None` if none has.
+fn sum(said: &str) -> Option<u64> {
+    let counts = said.lines().filter_map(|line| line.split_once(COLLECTED)?.1.trim().parse().ok());
+    counts.reduce(|sum: u64, count| sum + count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sum;
+
+    #[test]
+    fn what_all_processes_counted_is_added_up() {
+        let said = "==7== Events    : Ir\n==7== Collected : 1200\n==6== Collected : 0\nCollected\n";
+        assert_eq!((sum(said), sum("valgrind: no such tool")), (Some(1200), None));
+    }
+}
