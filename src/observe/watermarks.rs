@@ -60,8 +60,8 @@ pub(super) struct Pending {
     pub(super) blocks: u64,
 }
 
-/// The most that a class may have live before levels are compared with their ceilings; all 0: not
-/// known.
+/// The most that a class may have live before levels are compared with their ceilings; 0 allocated
+/// bytes: not known.
 #[derive(Debug, Default)]
 pub(super) struct Share {
     requested: AtomicU64,
