@@ -66,6 +66,36 @@ fn going_down_to_the_trough_again_is_no_crossing() {
     assert_eq!(lone.crossings, 2, "the first time up, and the first time down");
 }
 
+/// Blocks that become pending one after another are active together, though one at a time is live.
+#[test]
+fn what_is_pending_is_not_had_live_again() {
+    let (mut lone, class) = (Lone::new(), SizeClass::Large);
+    (0..10).for_each(|_| lone.allocate(class));
+    (0..10).for_each(|_| lone.free(class));
+    for count in 1..=20 {
+        lone.allocate(class);
+        assert_eq!(lone.peaks.levels().all.active_blocks, count.max(10));
+        let _ = lone.lane.on_free(class, 500, 512);
+        let watermark = lone.lane.on_pending(class, 512);
+        lone.look(watermark);
+    }
+}
+
+/// A cycle of the program that goes no higher than one before it compares nothing.
+#[test]
+fn what_was_shared_out_does_for_the_next_cycle() {
+    let (mut lone, class) = (Lone::new(), SizeClass::Large);
+    let mut cycle = |height| {
+        (0..height).for_each(|_| lone.allocate(class));
+        let shares = lone.lane.classes.each_ref().map(|counters| format!("{:?}", counters.share));
+        (0..height).for_each(|_| lone.free(class));
+        shares
+    };
+    let _ = cycle(100);
+    let shares = cycle(90);
+    assert_eq!([cycle(90), cycle(80)], [shares.clone(), shares]);
+}
+
 /// Small blocks are those of up to 600 bytes here.
 fn class(bytes: u64) -> SizeClass {
     if bytes > 600 { SizeClass::Large } else { SizeClass::Small }
