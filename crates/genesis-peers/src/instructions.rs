@@ -2,7 +2,7 @@
 //! and not at all with their other load.
 //!
 //! Only the functions of the C interface count, with all that they call. Two replays differ by one
-//! warm pass; what one has more than the other is that pass's, in which nothing is learned any more.
+//! warm pass; what one has more than the other is that pass's, in which little is learned any more.
 
 use std::process::Stdio;
 
@@ -30,16 +30,18 @@ const COLLECTED: &str = "Collected :";
 /// The pass that is counted.
 const COUNTED_PASS: u16 = 3;
 
-/// Counts for each of `searches` whose subject is one of [`COUNTED`], and writes it into the
-/// measurement.
+/// Counts for each of `measurements` whose subject is one of [`COUNTED`], and writes it down there.
 pub(crate) fn count_all(
     tools: &Tools,
-    mut searches: Vec<(&Trace, &Subject, &mut Measured)>,
+    mut measurements: Vec<(&Trace, &Subject, &mut Measured)>,
 ) -> Outcome {
-    searches.retain(|(_, subject, _)| COUNTED.contains(&subject.name.as_str()));
-    side_by_side(searches, |(trace, subject, measured)| {
-        let passes = |passes| collected(tools, trace, subject, passes);
-        let instructions = passes(COUNTED_PASS)?.saturating_sub(passes(COUNTED_PASS - 1)?);
+    measurements.retain(|(_, subject, _)| COUNTED.contains(&subject.name.as_str()));
+    side_by_side(measurements, |(trace, subject, measured)| {
+        let [before, with] =
+            [COUNTED_PASS - 1, COUNTED_PASS].map(|passes| collected(tools, trace, subject, passes));
+        let instructions = with?.checked_sub(before?).ok_or_else(|| {
+            format!("{} under {}: one more pass has fewer instructions", trace.name, subject.name)
+        })?;
         let calls = measured.single.first().calls;
         let per_call = instructions as f64 / calls.max(1) as f64;
         eprintln!("  {}, {}: {per_call:.0} instructions a call", trace.name, subject.name);
@@ -48,15 +50,17 @@ pub(crate) fn count_all(
     })
 }
 
-/// The instructions of all calls in a replay of so many passes.
+/// The instructions of all calls in a replay of so many passes; an error unless it completes.
 fn collected(tools: &Tools, trace: &Trace, subject: &Subject, passes: u16) -> Result<u64, String> {
     let how = Replay { threads: 1, passes, device_bytes: AMPLE_BYTES };
     let mut command = command(tools, trace, subject, how, &CALLGRIND);
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| failed(&tools.genesis, &error))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    sum(&said).filter(|&sum| sum > 0).ok_or_else(|| {
-        format!("{} under {}: callgrind counted nothing: {said}", trace.name, subject.name)
+    let counted = sum(&said).filter(|&sum| sum > 0 && output.status.success());
+    counted.ok_or_else(|| {
+        let (trace, subject, status) = (&trace.name, &subject.name, output.status);
+        format!("{trace} under {subject}, counted by callgrind: {status}: {said}")
     })
 }
 

@@ -159,9 +159,9 @@ fn measure_all(arguments: &Arguments, tools: &Tools, traces: &[Trace]) -> Result
     let circumstances = circumstances::read(arguments.passes, &tools.prices);
     let mut measured = measure_times(arguments, tools, traces, &subjects)?;
     eprintln!("\nInstructions:");
-    instructions::count_all(tools, each(traces, &subjects, &mut measured))?;
+    instructions::count_all(tools, with_subjects(traces, &subjects, &mut measured))?;
     eprintln!("\nSmallest devices:");
-    measure::smallest_devices(tools, each(traces, &subjects, &mut measured))?;
+    measure::smallest_devices(tools, with_subjects(traces, &subjects, &mut measured))?;
     let objects = objects::measure(tools, arguments.smoke)?;
     Ok(Results {
         objects,
@@ -201,20 +201,20 @@ fn measure_times(
     Ok(measured)
 }
 
-/// Each measurement, with what was measured.
-fn each<'a>(
+/// The measurements, each with its trace and its subject.
+fn with_subjects<'a>(
     traces: &'a [Trace],
     subjects: &'a [Subject],
     measured: &'a mut ByTrace,
 ) -> Vec<(&'a Trace, &'a Subject, &'a mut Measured)> {
-    let each = measured.iter_mut().flat_map(|(name, by_subject)| {
+    let measurements = measured.iter_mut().flat_map(|(name, by_subject)| {
         let trace = traces.iter().find(|trace| trace.name == *name);
         by_subject.iter_mut().filter_map(move |(name, measured)| {
             let subject = subjects.iter().find(|subject| subject.name == *name);
             Some((trace?, subject?, measured))
         })
     });
-    each.collect()
+    measurements.collect()
 }
 
 /// Every strategy of the library, from its own list.
