@@ -81,6 +81,7 @@ macro_rules! cases {
             contexts::a_stream_of_another_device_delays_reuse
             contexts::a_stream_of_another_context_delays_reuse
             contexts::default_streams_of_two_devices_are_two
+            contexts::a_device_that_joins_a_wait_may_capture
             captures::a_capture_that_was_told_of_is_left_alone
             captures::a_capture_that_was_seen_is_left_alone
             captures::a_free_that_meets_a_capture_keeps_its_memory

@@ -1,12 +1,15 @@
 //! The gate between waits and captures: every wait for a device and every release of memory passes
 //! here, and fails while a stream may be captured (`captures` has the rules).
 
+use std::sync::Arc;
+
 use super::captures::{Wait, begin_wait, forbidden};
 use super::pools::{PoolFilter, PoolId, PoolUse};
 use super::state::{Climb, DeviceHeap, DeviceSlot, Heap};
 use crate::base::sync::atomic::{Ordering::SeqCst, fence};
 use crate::base::{DeviceOrdinal, Result, StreamHandle, blocking};
 use crate::driver;
+use crate::order::{Contexts, EventCache};
 
 impl Heap {
     /// Runs `wait`, a wait for work of `device` on behalf of memory that is not the heap's; during a
@@ -62,30 +65,32 @@ impl DeviceHeap<'_> {
         blocking(act)
     }
 
-    /// [`Self::begin_wait`] for the other devices whose streams use the memory of the device.
-    fn begin_waits_for_others(self) -> driver::Result<Vec<Wait>> {
-        let others = self.contexts.other_devices();
-        let others = others.filter(|&ordinal| ordinal != self.ordinal);
-        let slots = others.filter_map(|ordinal| self.heap.slot(ordinal).ok());
+    /// [`Self::begin_wait`] for the other devices whose contexts are among `others`.
+    fn begin_waits_for(self, others: &[Arc<EventCache>]) -> driver::Result<Vec<Wait>> {
+        let ordinals = others.iter().map(|events| events.driver().ordinal());
+        let ordinals = ordinals.filter(|&ordinal| ordinal != self.ordinal);
+        let slots = ordinals.filter_map(|ordinal| self.heap.slot(ordinal).ok());
         slots.map(DeviceSlot::begin_wait).collect()
     }
 
     /// Waits for the other contexts that use the memory of the device, because `cuMemFree` waits
     /// only for its own. The caller has begun a wait for the device.
     pub(super) fn wait_for_other_contexts(self) -> driver::Result<()> {
-        let _waits = self.begin_waits_for_others()?;
-        self.contexts.synchronize_others()
+        let others = self.contexts.others();
+        let _waits = self.begin_waits_for(&others)?;
+        Contexts::synchronize_others(&others)
     }
 
     /// Waits for all work of all contexts that use the memory of the device.
     pub(super) fn wait_for_contexts(self) -> driver::Result<()> {
         let _wait = self.begin_wait()?;
-        let _waits = self.begin_waits_for_others()?;
+        let others = self.contexts.others();
+        let _waits = self.begin_waits_for(&others)?;
         // This invalidates no capture, and finds those that synchronise with the legacy stream.
         if self.driver.stream_is_capturing(StreamHandle::LEGACY)? {
             return Err(forbidden());
         }
-        blocking(|| self.contexts.synchronize())
+        blocking(|| self.contexts.synchronize(&others))
     }
 
     /// Checks whether captures that were only seen have ended. It asks only about streams that last

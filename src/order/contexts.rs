@@ -13,9 +13,8 @@ use std::sync::Arc;
 
 use super::EventCache;
 use super::omission::Step;
+use crate::base::StreamHandle;
 use crate::base::lock::{Lock, assert_none_held, rank};
-use crate::base::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release};
-use crate::base::{DeviceOrdinal, StreamHandle};
 use crate::driver::{self, Call, Code, Device, DriverError};
 
 /// The number of a device's own context.
@@ -28,15 +27,13 @@ const MOST_CONTEXTS: usize = 1 << 12;
 pub struct Contexts {
     own: Arc<EventCache>,
     others: Lock<Vec<Arc<EventCache>>, { rank::DEVICE }>,
-    /// How many others there are.
-    count: AtomicUsize,
 }
 
 impl Contexts {
     /// The own context of the device of `driver` alone.
     pub fn new(driver: Arc<dyn Device>) -> Self {
         let own = Arc::new(EventCache::new(driver));
-        Self { own, others: Lock::default(), count: AtomicUsize::new(0) }
+        Self { own, others: Lock::default() }
     }
 
     /// The events of the own context.
@@ -71,7 +68,6 @@ impl Contexts {
             Some(index) => index,
             None if others.len() < MOST_CONTEXTS => {
                 others.push(Arc::new(EventCache::new(driver)));
-                self.count.store(others.len(), Release);
                 others.len() - 1
             }
             None => {
@@ -82,26 +78,26 @@ impl Contexts {
         Ok(index as u16 + 1)
     }
 
-    /// The devices of the other contexts.
-    pub fn other_devices(&self) -> impl Iterator<Item = DeviceOrdinal> + '_ {
-        let numbers = 1..=self.count.load(Acquire);
-        numbers.map(|number| self.get(number as u16).driver().ordinal())
+    /// The events of the other contexts that are known now. Whoever waits asks once: a context that
+    /// becomes known meanwhile belongs to a device for whose captures nobody has looked.
+    pub fn others(&self) -> Vec<Arc<EventCache>> {
+        self.others.lock().clone()
     }
 
-    /// Waits for all work of all contexts: see [`Device::synchronize`].
-    pub fn synchronize(&self) -> driver::Result<()> {
+    /// Waits for all work of the own context and of `others`: see [`Device::synchronize`].
+    pub fn synchronize(&self, others: &[Arc<EventCache>]) -> driver::Result<()> {
         assert_none_held();
         if Step::DeviceWait.is_left_out() {
             return Ok(());
         }
         self.own.driver().synchronize()?;
-        self.synchronize_others()
+        Self::synchronize_others(others)
     }
 
-    /// Waits for all work of the other contexts. A context that is gone has none.
-    pub fn synchronize_others(&self) -> driver::Result<()> {
-        for number in 1..=self.count.load(Acquire) {
-            match self.get(number as u16).driver().synchronize() {
+    /// Waits for all work of `others`. A context that is gone has none.
+    pub fn synchronize_others(others: &[Arc<EventCache>]) -> driver::Result<()> {
+        for events in others {
+            match events.driver().synchronize() {
                 Err(error) if error.is_context_gone() => {}
                 answer => answer?,
             }

@@ -335,10 +335,10 @@ fn all_work_of_the_context_is_waited_for() {
     let (machine, contexts) = house();
     work(&machine, A);
     work(&machine, B);
-    contexts.synchronize().unwrap();
+    contexts.synchronize(&[]).unwrap();
     assert_eq!([A, B].map(|stream| machine.pending(0, stream.0).unwrap()), [0, 0]);
     machine.faults().fail(Target::call(Call::Synchronize), 1, Times::Once, UNKNOWN);
-    assert!(contexts.synchronize().is_err());
+    assert!(contexts.synchronize(&[]).is_err());
 }
 
 #[test]
@@ -348,16 +348,18 @@ fn contexts_have_numbers_that_stay() {
     let machine = Machine::new(config).unwrap();
     let device = |ordinal| Arc::new(SimulatedDevice::new(Arc::clone(&machine), ordinal));
     let contexts = Contexts::new(device(0));
-    assert_eq!(contexts.other_devices().count(), 0);
+    assert!(contexts.others().is_empty());
     for (ordinal, number) in [(2, 1), (1, 2), (2, 1), (1, 2)] {
         assert_eq!(contexts.find_or_add(device(ordinal)).unwrap(), number);
     }
-    assert_eq!(contexts.other_devices().collect::<Vec<_>>(), [2, 1].map(DeviceOrdinal));
+    let others = contexts.others();
+    let ordinals = others.iter().map(|events| events.driver().ordinal());
+    assert_eq!(ordinals.collect::<Vec<_>>(), [2, 1].map(DeviceOrdinal));
     machine.delay(1, B.0, 1).unwrap();
-    contexts.synchronize_others().unwrap();
+    Contexts::synchronize_others(&others).unwrap();
     assert_eq!(machine.pending(1, B.0).unwrap(), 0);
     for (code, is_error) in [(simgpu::Code::CONTEXT_IS_DESTROYED, false), (UNKNOWN, true)] {
         machine.faults().fail(Target::call(Call::Synchronize), 1, Times::Once, code);
-        assert_eq!(contexts.synchronize_others().is_err(), is_error, "{code:?}");
+        assert_eq!(Contexts::synchronize_others(&others).is_err(), is_error, "{code:?}");
     }
 }

@@ -1,11 +1,15 @@
 //! Blocks used by streams of other devices and contexts: a wait for the device's own context says
 //! nothing of them, nor does its own default stream of another one's.
 
+use std::cell::RefCell;
+
+use genesis::base::blocking::letting_go;
 use genesis::base::size::MIB;
 use genesis::base::{DeviceOrdinal, StreamHandle};
-use simgpu::Work;
+use genesis::config::PoolType;
+use simgpu::{CaptureMode, Work};
 
-use crate::support::{A, Rig, Subject};
+use crate::support::{A, DEVICE, Rig, Subject};
 
 /// As in `streams`: a segment of its own in every strategy.
 const BLOCK_BYTES: u64 = 48 * MIB;
@@ -21,6 +25,43 @@ pub fn a_stream_of_another_context_delays_reuse(subject: Subject) {
     let rig = subject.plan().capacity(64 * MIB).start();
     let context = rig.machine.context_create(0).unwrap();
     used_by_another(&rig, context);
+    rig.finish();
+}
+
+/// While a thread is about to wait for a device, another device's stream comes to use its memory and
+/// is captured: that device is not waited for, because nobody looked for its captures.
+pub fn a_device_that_joins_a_wait_may_capture(subject: Subject) {
+    thread_local! {
+        static JOINING: RefCell<Option<(Rig, u64, StreamHandle)>> = const { RefCell::new(None) };
+    }
+    fn join(wait: &mut dyn FnMut()) {
+        if let Some((rig, shared, foreign)) = JOINING.take() {
+            rig.record(shared, foreign);
+            rig.heap.begin_capture(DeviceOrdinal(OTHER_DEVICE)).unwrap();
+            rig.machine.begin_capture(OTHER_DEVICE, foreign.0, CaptureMode::Global).unwrap();
+        }
+        wait();
+    }
+    let rig = subject.plan().devices(2, 256 * MIB).start();
+    let other = DeviceOrdinal(OTHER_DEVICE);
+    rig.heap.free(rig.heap.allocate(512, other, StreamHandle::LEGACY).unwrap()).unwrap();
+    let foreign = StreamHandle(rig.machine.stream_create(OTHER_DEVICE, false).unwrap());
+    let shared = rig.allocate(BLOCK_BYTES, A);
+    let block = rig.allocate_and_touch(BLOCK_BYTES, A);
+    JOINING.set(Some((rig.clone(), shared, foreign)));
+    letting_go(join, || {
+        rig.free(block);
+        rig.heap.empty_cache(DEVICE).unwrap();
+    });
+    match JOINING.take() {
+        // What waits is the driver, as it takes a segment back.
+        Some(_) => assert_ne!(subject.pool_type, PoolType::Elastic, "nothing was waited for"),
+        None => {
+            rig.machine.end_capture(OTHER_DEVICE, foreign.0).expect("the capture is still valid");
+            rig.heap.end_capture(other).unwrap();
+        }
+    }
+    rig.free(shared);
     rig.finish();
 }
 
