@@ -89,9 +89,15 @@ impl DevicePlan {
         let is_size = |bytes: u64| {
             (1..=total_bytes).contains(&bytes) && bytes.checked_rem(granule_bytes) == Some(0)
         };
-        // Blocks are cut from it at multiples of this.
-        let aligned_bytes = if pool_type.cuts_blocks() { ALIGNMENT_BYTES } else { 1 };
-        let is_segment = |bytes: u64| is_size(bytes) && bytes.is_multiple_of(aligned_bytes);
+        // Blocks are cut from it at multiples of the alignment, or it is one block.
+        let is_segment = |&(class, bytes): &(SizeClass, u64)| {
+            let suits = if pool_type.cuts_blocks() {
+                bytes.is_multiple_of(ALIGNMENT_BYTES)
+            } else {
+                class == SizeClass::of(bytes)
+            };
+            is_size(bytes) && suits
+        };
         let is_area = |&(_, bytes): &(SizeClass, u64)| {
             bytes <= MOST_AREA_BYTES && bytes.checked_rem(granule_bytes) == Some(0)
         };
@@ -100,7 +106,7 @@ impl DevicePlan {
             [peak, high, low, usual].iter().all(|level| *level <= total_bytes)
                 && lane.areas.len() <= MOST_PARTS
                 && lane.areas.iter().all(is_area)
-                && lane.segments.iter().all(|&(_, bytes)| is_segment(bytes))
+                && lane.segments.iter().all(is_segment)
         };
         let is_view = |extent: &ExtentPlan, view: &ViewPlan| {
             let area = self.lanes.get(view.lane).and_then(|lane| lane.areas.get(view.area));

@@ -49,6 +49,18 @@ fn a_plan_is_read_as_it_was_written() {
     assert_eq!(Plan::of_text(&empty.text()), Ok(empty));
 }
 
+/// A segment that is one block has the block's class; one that blocks are cut from has theirs.
+#[test]
+fn the_class_of_a_segment_is_that_of_its_blocks() {
+    let text = plan().text();
+    for (pool_type, is_right) in [("Caching", true), ("Exact", false), ("Round", false)] {
+        let text = text.replacen("device 1 Caching", &format!("device 1 {pool_type}"), 1);
+        assert_eq!(Plan::of_text(&text).is_ok(), is_right, "{pool_type}: a small one of 2 MiB");
+        let text = text.replacen("segment small 2097152", "segment small 1048575", 1);
+        assert_eq!(Plan::of_text(&text).is_ok(), !is_right, "{pool_type}: one below 1 MiB");
+    }
+}
+
 #[test]
 fn a_text_that_ends_early_is_refused() {
     let text = plan().text();
