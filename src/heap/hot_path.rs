@@ -7,8 +7,8 @@
 //! ```
 //!
 //! In the steady state each is one uncontended lock and some arithmetic: no driver call, no system
-//! call, no host allocation, no formatting. Both are compiled once for each size class, so
-//! hardly anything branches on it.
+//! call, no host allocation, no formatting. Both are compiled once for each size class, so hardly
+//! anything branches on it.
 
 use super::choice::Choice;
 use super::lane::{Lane, LaneGuard, LaneState};

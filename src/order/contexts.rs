@@ -78,8 +78,9 @@ impl Contexts {
         Ok(index as u16 + 1)
     }
 
-    /// The events of the other contexts that are known now. Whoever waits asks once: a context that
-    /// becomes known meanwhile belongs to a device for whose captures nobody has looked.
+    /// The events of the other contexts that are known now. Whoever waits asks once, before looking
+    /// for captures on their devices: nobody has looked on that of a context that becomes known later.
+    /// Nor need it be waited for: it has not used what was free before.
     pub fn others(&self) -> Vec<Arc<EventCache>> {
         self.others.lock().clone()
     }

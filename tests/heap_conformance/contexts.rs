@@ -54,7 +54,7 @@ pub fn a_device_that_joins_a_wait_may_capture(subject: Subject) {
         rig.heap.empty_cache(DEVICE).unwrap();
     });
     match JOINING.take() {
-        // What waits is the driver, as it takes a segment back.
+        // Other strategies leave the wait to the driver, which takes a segment back.
         Some(_) => assert_ne!(subject.pool_type, PoolType::Elastic, "nothing was waited for"),
         None => {
             rig.machine.end_capture(OTHER_DEVICE, foreign.0).expect("the capture is still valid");
