@@ -17,6 +17,8 @@ mod peers;
 mod pools;
 #[path = "elastic/prices.rs"]
 mod prices;
+#[path = "elastic/rising_peak.rs"]
+mod rising_peak;
 #[path = "elastic/shortage.rs"]
 mod shortage;
 #[path = "elastic/strangers.rs"]

@@ -5,7 +5,7 @@
 //! | `state` | what a heap consists of: the types |
 //! | `hot_path`, `extras`, `lane`, `lanes` | allocate and free in the steady state |
 //! | `ladder`, `backing`, `segments`, `elastic`, `windows`, `idle` | serve a request after a miss |
-//! | `trough`, `first_cycle` | a lane's live memory, followed through the cycles of its program |
+//! | `trough`, `first_cycle`, `rising_peak` | a lane's live memory, followed through the cycles of its program |
 //! | `plan`, `ready` | memory made ready before it is asked for |
 //! | `release`, `choice`, `optimize`, `fragmentation`, `watch`, `limits`, `peers` | release memory, keep limits, access by peers |
 //! | `managed` | memory whose pages move |
@@ -69,6 +69,7 @@ mod pools;
 mod ready;
 mod release;
 mod report;
+mod rising_peak;
 mod saved_bytes;
 mod segments;
 mod shared_blocks;

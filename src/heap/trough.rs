@@ -20,7 +20,8 @@
 //!
 //! The least swing keeps a program of few large blocks from a trough at each of them.
 //!
-//! When a lane's first cycle has ended is followed beside it ([`first_cycle`](super::first_cycle)).
+//! When a lane's first cycle has ended is followed beside it ([`first_cycle`](super::first_cycle)), and
+//! whether the device's peak still rises from trough to trough ([`rising_peak`](super::rising_peak)).
 //!
 //! A lower trough becomes the usual one at once. Toward a higher one, usual moves half the way. So
 //! it follows a program that comes to keep more. Extremes are followed in steps of an eighth of a
@@ -28,6 +29,7 @@
 //! cycle, each free that leaves less live than any since the last high).
 
 use super::first_cycle::FirstCycle;
+use super::rising_peak::RisingPeak;
 use crate::base::size::MIB;
 use crate::config::PoolType;
 
@@ -50,6 +52,7 @@ pub(super) struct Trough {
     turn_above: u64,
     turn_below: u64,
     first_cycle: FirstCycle,
+    rising_peak: RisingPeak,
     least_swing: u64,
     is_reached: bool,
     is_falling: bool,
@@ -99,6 +102,7 @@ impl Trough {
             turn_above: above,
             turn_below: 0,
             first_cycle: FirstCycle::default(),
+            rising_peak: RisingPeak::default(),
             is_reached: false,
             is_falling: false,
             is_ahead: false,
@@ -132,6 +136,11 @@ impl Trough {
         !self.first_cycle.is_over()
     }
 
+    /// Returns true while the device's live peak rises from cycle to cycle.
+    pub(super) fn is_peak_rising(&self) -> bool {
+        self.rising_peak.is_rising()
+    }
+
     /// Follows an allocation, after which `live_bytes` of large blocks are live.
     #[inline]
     pub(super) fn rise(&mut self, live_bytes: u64) {
@@ -152,9 +161,10 @@ impl Trough {
         self.is_reached
     }
 
-    /// The lane's extents are about to return.
-    pub(super) fn take(&mut self) {
+    /// The lane's extents are about to return; the device's live peak is `peak` bytes.
+    pub(super) fn take(&mut self, peak: u64) {
         self.is_reached = false;
+        self.rising_peak.end_cycle(peak);
     }
 
     #[cold]
@@ -244,7 +254,7 @@ mod tests {
                     trough.fall(live);
                 }
                 if trough.is_reached() {
-                    trough.take();
+                    trough.take(0);
                     reached.push(live);
                 }
             }

@@ -8,6 +8,7 @@
 //!             min(LEAST_SLACK_BYTES, device / LEAST_SLACK_PART)
 //!                 in a lane's first cycle, for requests that raise the live peak (in a household
 //!                 apart, the lane's), where other lanes lend memory: live peak / LENT_SLACK_PART
+//!                 while the live peak rises from cycle to cycle: live peak / WHOLE_BLOCKS_PART
 //! early     = in the first cycle, for such requests: live peak + live peak / WHOLE_BLOCKS_PART
 //!                 up to it, extents are moved only if they make up whole free blocks, and new ones
 //!                 are made instead of the others
@@ -25,7 +26,8 @@
 //!
 //! If an extent leaves a larger free block, rests of the block stay, which only smaller blocks can use.
 //! That is worth it at the highest live peak, but not below: blocks to come could have used the whole.
-//! How high the peak will be, nobody knows in a lane's first cycle (`heap::first_cycle`).
+//! How high the peak will be, nobody knows in a lane's first cycle (`heap::first_cycle`). Where it rises
+//! from cycle to cycle (`heap::rising_peak`), layouts do not come again, and extents would move in each.
 //!
 //! The sizes are those for an H100. What this driver charges scales them by a power of two
 //! ([`crate::driver::Prices`]), but not the slack, because another one gained nothing at any published
@@ -72,10 +74,10 @@ const SHORT_PART: u64 = 256;
 const DEVICE_PART: u64 = 4096;
 
 /// In a lane's first cycle this part of the live peak may be held more before extents are taken out of
-/// larger free blocks, …
+/// larger free blocks, and while the live peak rises, before any is moved; …
 const WHOLE_BLOCKS_PART: u64 = 12;
-/// … and this part, where other lanes lend memory, before any is moved: what a lane lends before its
-/// own peak, it takes back soon.
+/// … and this part in the first cycle, where other lanes lend memory, before any is moved: what a lane
+/// lends before its own peak, it takes back soon.
 const LENT_SLACK_PART: u64 = 25;
 
 /// What the policy chooses.
@@ -83,9 +85,10 @@ const LENT_SLACK_PART: u64 = 25;
 struct Bounds {
     /// The slack is the live peak / this.
     slack_part: u64,
-    /// In a lane's first cycle only whole free blocks give extents up to the live peak / this, …
+    /// In a lane's first cycle only whole free blocks give extents up to the live peak / this, which is
+    /// the slack while the live peak rises, …
     whole_blocks_part: u64,
-    /// … and the slack is the live peak / this, where other lanes lend memory.
+    /// … and in a first cycle the slack is the live peak / this, where other lanes lend memory.
     lent_slack_part: u64,
     least_extent_bytes: u64,
     most_extent_bytes: u64,
@@ -183,14 +186,24 @@ impl Extents {
             Reach::Device => (peak_bytes + slack_bytes).saturating_sub(reserved_bytes),
             Reach::Household(household) => household.room_bytes(slack_bytes),
         };
-        let is_early = Part::FirstCycle.is_in()
-            && climb.lane.lock().trough.is_first_cycle()
-            && climb.raises_live_peak(reach);
+        let (is_first_cycle, is_peak_rising) = {
+            let trough = &climb.lane.lock().trough;
+            (trough.is_first_cycle(), trough.is_peak_rising())
+        };
+        let is_early = Part::FirstCycle.is_in() && is_first_cycle && climb.raises_live_peak(reach);
         let at_least = |part: u64| slack_bytes.max(peak_bytes / part);
-        let early_slack_bytes =
-            if is_early { at_least(bounds.whole_blocks_part) } else { slack_bytes };
-        let is_lent = is_early && climb.lenders().next().is_some();
-        let slack_bytes = if is_lent { at_least(bounds.lent_slack_part) } else { slack_bytes };
+        let early_slack_bytes = if is_early || is_peak_rising {
+            at_least(bounds.whole_blocks_part)
+        } else {
+            slack_bytes
+        };
+        let slack_bytes = if is_peak_rising {
+            early_slack_bytes
+        } else if is_early && climb.lenders().next().is_some() {
+            at_least(bounds.lent_slack_part)
+        } else {
+            slack_bytes
+        };
         let early_room_bytes = room_bytes(early_slack_bytes).min(usable_bytes);
         let room_bytes = room_bytes(slack_bytes);
         let apart_bytes = match reach {
