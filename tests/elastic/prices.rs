@@ -42,10 +42,10 @@ fn lines_about_prices(rig: &Rig) -> Vec<String> {
 #[test]
 fn extents_are_finer_where_they_are_cheap_and_coarser_where_they_are_dear() {
     for (list, extents, said) in [
-        (Prices::H100, 2, "extents of 16.00 MiB to 32.00 MiB"),
-        (Prices::RtxPro6000, 2, "extents of 16.00 MiB to 32.00 MiB"),
-        (Prices::B300, 8, "extents of 4.00 MiB to 8.00 MiB"),
-        (Prices::A100, 1, "extents of 32.00 MiB to 64.00 MiB"),
+        (Prices::H100, 2, "extents of 8.00 MiB to 32.00 MiB"),
+        (Prices::RtxPro6000, 2, "extents of 8.00 MiB to 32.00 MiB"),
+        (Prices::B300, 8, "extents of 2.00 MiB to 8.00 MiB"),
+        (Prices::A100, 1, "extents of 16.00 MiB to 64.00 MiB"),
     ] {
         let rig = start(list, ElasticPolicy::Balanced);
         assert_eq!(extents_of_a_block(&rig), extents, "{}", list.name());

@@ -202,12 +202,12 @@ fn the_doctor_finds_nothing_wrong_with_a_simulated_device() {
 #[test]
 fn the_doctor_says_what_the_driver_charges_and_what_follows() {
     for (prices, line) in [
-        ("h100", "set access 77.0 µs, unmap 36.0 µs, release 36.0 µs; extents of 16.00 MiB to"),
+        ("h100", "set access 77.0 µs, unmap 36.0 µs, release 36.0 µs; extents of 8.00 MiB to"),
         (
             "b300",
-            "; extents of 4.00 MiB to 8.00 MiB, 1/4 of the size on an H100, because extents are",
+            "; extents of 2.00 MiB to 8.00 MiB, 1/4 of the size on an H100, because extents are",
         ),
-        ("a100", "; extents of 32.00 MiB to 64.00 MiB, 2 times as large as on an H100"),
+        ("a100", "; extents of 16.00 MiB to 64.00 MiB, 2 times as large as on an H100"),
     ] {
         let mut command = genesis();
         command.arg("doctor").env("GENESIS_BACKEND", "sim").env("GENESIS_SIM_PRICES", prices);

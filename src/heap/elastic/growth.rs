@@ -55,7 +55,9 @@ const EXTENT_PART: u64 = 256;
 const GROWING_PART: u64 = 80;
 /// … which is while the bytes freed are under this part of those reserved.
 const STEADY_PART: u64 = 4;
-/// A small program's are smaller than the policy's least, so that it has at least so many.
+/// A program that never held so many bytes has probably just begun, so its extents are not so small.
+const YOUNG_BYTES: u64 = 2 * GIB;
+/// But a small program has at least so many.
 const FEWEST_EXTENTS: u64 = 4;
 /// Where an extent costs more or less than on an H100 (`driver::Prices`), extents are as much larger
 /// or smaller. But not larger than this part of the live peak and this part of the device, or
@@ -92,7 +94,9 @@ struct Bounds {
     lent_slack_part: u64,
     least_extent_bytes: u64,
     most_extent_bytes: u64,
-    /// While hardly anything was freed.
+    /// The least of a young program.
+    least_young_bytes: u64,
+    /// The most while hardly anything was freed.
     most_growing_bytes: u64,
 }
 
@@ -101,8 +105,9 @@ const BALANCED: Bounds = Bounds {
     slack_part: 50,
     whole_blocks_part: WHOLE_BLOCKS_PART,
     lent_slack_part: LENT_SLACK_PART,
-    least_extent_bytes: 16 * MIB,
+    least_extent_bytes: 8 * MIB,
     most_extent_bytes: 32 * MIB,
+    least_young_bytes: 16 * MIB,
     most_growing_bytes: 64 * MIB,
 };
 const TIGHT: Bounds = Bounds {
@@ -111,6 +116,7 @@ const TIGHT: Bounds = Bounds {
     lent_slack_part: 200,
     least_extent_bytes: 2 * MIB,
     most_extent_bytes: 2 * MIB,
+    least_young_bytes: 2 * MIB,
     most_growing_bytes: 2 * MIB,
 };
 
@@ -224,15 +230,18 @@ impl Extents {
                 (extent_bytes, extent_bytes)
             }
             SizeClass::Large => {
+                let least_bytes = if peak_bytes < YOUNG_BYTES {
+                    bounds.least_young_bytes.min(power_below(peak_bytes / FEWEST_EXTENTS))
+                } else {
+                    bounds.least_extent_bytes
+                };
                 let part_bytes = power_below(peak_bytes / EXTENT_PART);
-                let fewest_bytes = power_below(peak_bytes / FEWEST_EXTENTS);
-                let least_bytes = bounds.least_extent_bytes.min(fewest_bytes);
                 let usual_bytes = part_bytes.clamp(least_bytes, bounds.most_extent_bytes);
                 let steady_bytes = size(self.priced(usual_bytes, device, peak_bytes));
                 if is_growing(device, reserved_bytes) && Part::CoarseAtFirst.is_in() {
                     let part_bytes = power_below(peak_bytes / GROWING_PART);
                     let growing_bytes =
-                        part_bytes.clamp(bounds.least_extent_bytes, bounds.most_growing_bytes);
+                        part_bytes.clamp(bounds.least_young_bytes, bounds.most_growing_bytes);
                     (size(growing_bytes).max(steady_bytes), steady_bytes)
                 } else {
                     (steady_bytes, steady_bytes)
