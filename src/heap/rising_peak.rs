@@ -7,8 +7,8 @@
 //! The peak is compared at each trough (`heap::trough`). It *rises* while it has become higher, by more
 //! than a part of it, in `ENOUGH` of the last sixteen cycles. Sizes drawn at random set a new record in
 //! the n-th cycle with a chance of 1/n: of 15 such programs one counts as rising, for some of its first
-//! cycles. With more cycles, a program that grows would move memory in each of them, and would come to
-//! rest later or never: what has moved has broken up the layout.
+//! cycles. If it took more of them, a program that grows would move memory until then, and come to rest
+//! later or never: what has moved has broken up the layout.
 
 /// So many of the cycles in [`RisingPeak::rises`].
 const ENOUGH: u32 = 6;
