@@ -13,7 +13,7 @@
 /// So many of the cycles in [`RisingPeak::rises`].
 const ENOUGH: u32 = 6;
 /// A peak is higher if it is by more than this part of it, so programs that keep a few bytes of each
-/// step do not rise. At that pace what is held early is live after some hundreds of cycles.
+/// step do not rise. At that pace what is held early is live after one to three thousand cycles.
 const RISE_PART: u64 = 16384;
 
 /// The device's live peak, followed from trough to trough of a lane.
