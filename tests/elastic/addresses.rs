@@ -14,6 +14,7 @@ const CAPACITY_BYTES: u64 = 256 * MIB;
 /// So much is live most of the time, in bytes: little enough that most requests can be served,
 /// and enough that memory has to move for them.
 const LIVE_BYTES: u64 = 224 * MIB;
+const LARGEST_BYTES: u64 = 40 * MIB;
 
 /// A device whose streams are done with everything at once.
 #[test]
@@ -28,6 +29,22 @@ fn sizes_that_never_repeat() {
 fn sizes_that_never_repeat_on_two_streams() {
     let cycles = tier::some_or_all(15_000, 30_000);
     Churn::new(&[A, B], Progress::Automatic).run_and_judge(cycles, cycles as u64 / 4);
+}
+
+/// Each search for a place reads all mappings, so thousands of extents do not each keep many views that
+/// nobody comes back to.
+#[test]
+fn sizes_that_never_repeat_on_a_large_device() {
+    let mut plan = ADDRESSES.plan().capacity(8 * GIB);
+    plan.machine.progress = Progress::Automatic;
+    let mut churn = Churn::start(plan, &[A]);
+    churn.most_live_bytes = 8 * GIB - 256 * MIB;
+    churn.largest_bytes = 200 * MIB;
+    let mappings = churn.run(tier::some_or_all(4_000, 20_000)).mappings;
+    let extents = churn.rig.machine.census().handles;
+    assert!(mappings > 2 * extents, "memory has to move: {mappings} mappings of {extents} extents");
+    assert!(mappings <= 4 * extents, "{mappings} mappings of {extents} extents");
+    churn.rig.finish();
 }
 
 /// Streams that are always behind the host, so that the latest event is never complete.
@@ -145,6 +162,8 @@ struct Churn {
     random: Random,
     live: Vec<(u64, u64)>,
     live_bytes: u64,
+    most_live_bytes: u64,
+    largest_bytes: u64,
     refusals: usize,
     /// Whether requests may fail for want of addresses.
     is_refused_addresses: bool,
@@ -184,6 +203,8 @@ impl Churn {
             random: Random(1),
             live: Vec::new(),
             live_bytes: 0,
+            most_live_bytes: LIVE_BYTES,
+            largest_bytes: LARGEST_BYTES,
             refusals: 0,
             is_refused_addresses: false,
         }
@@ -225,8 +246,8 @@ impl Churn {
     }
 
     fn step(&mut self) {
-        let bytes = 512 * (1 + self.random.below(40 * MIB / 512));
-        while self.live_bytes + bytes > LIVE_BYTES {
+        let bytes = 512 * (1 + self.random.below(self.largest_bytes / 512));
+        while self.live_bytes + bytes > self.most_live_bytes {
             self.free_one();
         }
         let stream = self.streams[self.random.below(self.streams.len() as u64) as usize];

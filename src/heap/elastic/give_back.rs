@@ -17,8 +17,13 @@ use crate::base::size::{MIB, SizeClass};
 use crate::memory::{Extent, ExtentId, ExtentTable, NO_SLOT, State, View};
 use crate::order::Readiness;
 
-/// Shadows (views that are not their extent's home) are kept up to this many for each extent.
+/// Shadows (views that are not their extent's home) are kept up to this many for each extent, …
 const MOST_SHADOWS_PER_EXTENT: usize = 64;
+/// … and up to so many, because each search for a window reads all of them, …
+const MOST_SHADOWS: usize = 4096;
+/// … or so many for each extent where there are many extents: what programs that repeat themselves come
+/// back to.
+const LEAST_SHADOWS_PER_EXTENT: usize = 2;
 /// Shadows that small blocks have left are kept up to this many times the bytes of their extents,
 /// because the directory takes 1.6 % of the addresses that small blocks were at, …
 const SMALL_SHADOWS: u64 = 4;
@@ -164,7 +169,9 @@ impl Extents {
                     extents.left_bytes(class) > times * most_bytes
                 }
                 SizeClass::Large => {
-                    let most = MOST_SHADOWS_PER_EXTENT * extents.count();
+                    let count = extents.count();
+                    let most = MOST_SHADOWS.max(LEAST_SHADOWS_PER_EXTENT * count);
+                    let most = most.min(MOST_SHADOWS_PER_EXTENT * count);
                     extents.shadow_count() as u64 > times * most as u64
                 }
             };
