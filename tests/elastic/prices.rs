@@ -8,8 +8,8 @@ use crate::ADDRESSES;
 use crate::support::{A, DEVICE, Rig};
 
 const BLOCK_BYTES: u64 = 64 * MIB;
-/// As many blocks as make a program for which extents are as large as they may be.
-const BLOCKS: u64 = 8 * GIB / BLOCK_BYTES;
+/// A program of so many bytes has extents as large as they may be.
+const LARGE_BYTES: u64 = 8 * GIB;
 
 /// A device with the prices of `list`.
 fn start(list: Prices, policy: ElasticPolicy) -> Rig {
@@ -20,19 +20,20 @@ fn start(list: Prices, policy: ElasticPolicy) -> Rig {
     plan.start()
 }
 
-/// Allocates small blocks, whose extents are the first calls, and then large ones, twice. Returns
-/// how many extents each large block has the second time, when memory is no longer growing.
-fn extents_of_a_block(rig: &Rig) -> u64 {
+/// Allocates small blocks, whose extents are the first calls, and then large ones of `live_bytes`, twice.
+/// Returns how many extents each large block has the second time, when the program no longer loads.
+fn extents_of_a_block(rig: &Rig, live_bytes: u64) -> u64 {
+    let count = live_bytes / BLOCK_BYTES;
     let small: Vec<u64> = (0..20).map(|_| rig.allocate(900_000, A)).collect();
-    let allocate = || (0..BLOCKS).map(|_| rig.allocate(BLOCK_BYTES, A)).collect::<Vec<_>>();
+    let allocate = || (0..count).map(|_| rig.allocate(BLOCK_BYTES, A)).collect::<Vec<_>>();
     allocate().into_iter().for_each(|block| rig.free(block));
     rig.heap.empty_cache(DEVICE).unwrap();
     let before = rig.usage().count(Call::Create);
     let blocks = allocate();
     let created = rig.usage().count(Call::Create) - before;
     blocks.into_iter().chain(small).for_each(|block| rig.free(block));
-    assert_eq!(created % BLOCKS, 0);
-    created / BLOCKS
+    assert_eq!(created % count, 0);
+    created / count
 }
 
 fn lines_about_prices(rig: &Rig) -> Vec<String> {
@@ -48,9 +49,20 @@ fn extents_are_finer_where_they_are_cheap_and_coarser_where_they_are_dear() {
         (Prices::A100, 1, "extents of 16.00 MiB to 64.00 MiB"),
     ] {
         let rig = start(list, ElasticPolicy::Balanced);
-        assert_eq!(extents_of_a_block(&rig), extents, "{}", list.name());
+        assert_eq!(extents_of_a_block(&rig, LARGE_BYTES), extents, "{}", list.name());
         let lines = lines_about_prices(&rig);
         assert!(matches!(&*lines, [line] if line.ends_with(said)), "said once: {lines:?}");
+        rig.finish();
+    }
+}
+
+/// One live block keeps its whole extent from moving, so a program of a few GiB has finer ones; but not one
+/// that has probably just begun.
+#[test]
+fn extents_follow_what_the_program_holds() {
+    for (live_bytes, extents) in [(GIB, 4), (3 * GIB, 8), (5 * GIB, 4), (LARGE_BYTES, 2)] {
+        let rig = start(Prices::H100, ElasticPolicy::Balanced);
+        assert_eq!(extents_of_a_block(&rig, live_bytes), extents, "{} GiB", live_bytes / GIB);
         rig.finish();
     }
 }
@@ -59,7 +71,7 @@ fn extents_are_finer_where_they_are_cheap_and_coarser_where_they_are_dear() {
 fn tight_has_the_smallest_extents_at_every_price() {
     for list in Prices::ALL {
         let rig = start(*list, ElasticPolicy::Tight);
-        assert_eq!(extents_of_a_block(&rig), 32, "{}", list.name());
+        assert_eq!(extents_of_a_block(&rig, LARGE_BYTES), 32, "{}", list.name());
         rig.finish();
     }
 }
@@ -70,7 +82,7 @@ fn tight_has_the_smallest_extents_at_every_price() {
 fn the_same_program_at_the_same_prices_is_served_alike() {
     let usage = |list| {
         let rig = start(list, ElasticPolicy::Balanced);
-        extents_of_a_block(&rig);
+        extents_of_a_block(&rig, LARGE_BYTES);
         rig.usage()
     };
     for list in [Prices::H100, Prices::A100, Prices::B300] {
@@ -84,6 +96,6 @@ fn times_that_no_driver_has_are_not_believed() {
     let mut plan = ADDRESSES.plan().capacity(80 * GIB);
     plan.machine.costs = simgpu::CostTable::free_of_charge();
     let rig = plan.start();
-    assert_eq!(extents_of_a_block(&rig), 2);
+    assert_eq!(extents_of_a_block(&rig, LARGE_BYTES), 2);
     rig.finish();
 }

@@ -13,7 +13,7 @@
 //!                 up to it, extents are moved only if they make up whole free blocks, and new ones
 //!                 are made instead of the others
 //! extent    = large blocks: the power of two below live peak / EXTENT_PART, within the policy's
-//!                 bounds; while bytes freed < reserved / STEADY_PART, below live peak / GROWING_PART
+//!                 bounds; while bytes freed < reserved / STEADY_PART, below live peak / LOADING_PART
 //!             small blocks: max(SMALL_EXTENT_BYTES, live small bytes / SMALL_EXTENT_PART)
 //!             both: at most min(left² / device, device / MOST_DEVICE_PART), rounded up to a power of
 //!                 two, where left is what may still be created; once memory was short, at most
@@ -31,7 +31,7 @@
 //!
 //! The sizes are those for an H100. What this driver charges scales them by a power of two
 //! ([`crate::driver::Prices`]), but not the slack, because another one gained nothing at any published
-//! price list, nor the extents while a program grows.
+//! price list, nor the extents while a program loads.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -52,7 +52,7 @@ const SMALL_EXTENT_PART: u64 = 32;
 /// An extent is about this part of the live peak, …
 const EXTENT_PART: u64 = 256;
 /// … or about this one while hardly anything was freed, …
-const GROWING_PART: u64 = 80;
+const LOADING_PART: u64 = 80;
 /// … which is while the bytes freed are under this part of those reserved.
 const STEADY_PART: u64 = 4;
 /// A program that never held so many bytes has probably just begun, so its extents are not so small.
@@ -97,7 +97,7 @@ struct Bounds {
     /// The least of a young program.
     least_young_bytes: u64,
     /// The most while hardly anything was freed.
-    most_growing_bytes: u64,
+    most_loading_bytes: u64,
 }
 
 /// The two policies: driver calls against memory.
@@ -108,7 +108,7 @@ const BALANCED: Bounds = Bounds {
     least_extent_bytes: 8 * MIB,
     most_extent_bytes: 32 * MIB,
     least_young_bytes: 16 * MIB,
-    most_growing_bytes: 64 * MIB,
+    most_loading_bytes: 64 * MIB,
 };
 const TIGHT: Bounds = Bounds {
     slack_part: 200,
@@ -117,7 +117,7 @@ const TIGHT: Bounds = Bounds {
     least_extent_bytes: 2 * MIB,
     most_extent_bytes: 2 * MIB,
     least_young_bytes: 2 * MIB,
-    most_growing_bytes: 2 * MIB,
+    most_loading_bytes: 2 * MIB,
 };
 
 /// How memory grows for one request.
@@ -238,11 +238,11 @@ impl Extents {
                 let part_bytes = power_below(peak_bytes / EXTENT_PART);
                 let usual_bytes = part_bytes.clamp(least_bytes, bounds.most_extent_bytes);
                 let steady_bytes = size(self.priced(usual_bytes, device, peak_bytes));
-                if is_growing(device, reserved_bytes) && Part::CoarseAtFirst.is_in() {
-                    let part_bytes = power_below(peak_bytes / GROWING_PART);
-                    let growing_bytes =
-                        part_bytes.clamp(bounds.least_young_bytes, bounds.most_growing_bytes);
-                    (size(growing_bytes).max(steady_bytes), steady_bytes)
+                if is_loading(device, reserved_bytes) && Part::CoarseAtFirst.is_in() {
+                    let part_bytes = power_below(peak_bytes / LOADING_PART);
+                    let loading_bytes =
+                        part_bytes.clamp(bounds.least_young_bytes, bounds.most_loading_bytes);
+                    (size(loading_bytes).max(steady_bytes), steady_bytes)
                 } else {
                     (steady_bytes, steady_bytes)
                 }
@@ -304,7 +304,7 @@ fn power_below(bytes: u64) -> u64 {
     1 << bytes.max(1).ilog2()
 }
 
-/// Returns true while hardly anything has been freed.
-fn is_growing(device: DeviceHeap<'_>, reserved_bytes: u64) -> bool {
+/// Returns true while hardly anything has been freed: the program loads what it keeps.
+fn is_loading(device: DeviceHeap<'_>, reserved_bytes: u64) -> bool {
     device.freed_bytes() < reserved_bytes / STEADY_PART
 }
