@@ -257,6 +257,23 @@ def growing(to: Recorder) -> None:
     to.free(*kept)
 
 
+def caching(to: Recorder) -> None:
+    """Results of random sizes are kept in a cache; a new one takes the place of random others."""
+    room, kept, kept_bytes = 12 << 30, [], 0
+    for entry in range(8000):
+        size = int(min(400, to.random.lognormvariate(2, 1.3)) * MIB)
+        while kept_bytes + size > room:
+            place = to.random.randrange(len(kept))
+            kept[place], kept[-1] = kept[-1], kept[place]
+            kept_bytes -= to.sizes[kept[-1]]
+            to.free(kept.pop())
+        kept.append(to.allocate(size))
+        kept_bytes += size
+        if entry % 100 == 99:
+            to.end_iteration()
+    to.free(*kept)
+
+
 def resolutions(to: Recorder) -> None:
     """A U-Net is trained on pictures of 64 shapes, in batches of one to four."""
     sides = (512, 576, 640, 704, 768, 832, 896, 1024)
@@ -289,6 +306,7 @@ PROGRAMS: dict[str, Callable[[Recorder], None]] = {
     "buckets": buckets,
     "growing": growing,
     "resolutions": resolutions,
+    "caching": caching,
 }
 
 

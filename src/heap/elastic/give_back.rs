@@ -17,12 +17,13 @@ use crate::base::size::{MIB, SizeClass};
 use crate::memory::{Extent, ExtentId, ExtentTable, NO_SLOT, State, View};
 use crate::order::Readiness;
 
-/// Shadows (views that are not their extent's home) are kept up to this many for each extent, …
+/// Shadows (views that are not their extent's home) are kept up to this many for each extent; at twice as
+/// many, the device is waited for.
 const MOST_SHADOWS_PER_EXTENT: usize = 64;
-/// … and up to so many, because each search for a window reads all of them, …
+/// But not more than so many, because each search for a window reads all of them, …
 const MOST_SHADOWS: usize = 4096;
-/// … or so many for each extent where there are many extents: what programs that repeat themselves come
-/// back to.
+/// … or than so many for each extent where there are many extents: programs that repeat themselves come
+/// back to about one.
 const LEAST_SHADOWS_PER_EXTENT: usize = 2;
 /// Shadows that small blocks have left are kept up to this many times the bytes of their extents,
 /// because the directory takes 1.6 % of the addresses that small blocks were at, …
@@ -158,27 +159,26 @@ impl Extents {
     }
 
     /// Unmaps the oldest shadows that are out of use, while there are too many. Those of a stream
-    /// that records no more events would stay for ever, so at twice too many this waits for the
-    /// device.
+    /// that records no more events would stay for ever, so at far too many this waits for the device.
     pub(super) fn drop_excess_shadows(&self, climb: &Climb<'_>) {
         for class in SizeClass::ALL {
-            let is_excess = |extents: &ExtentTable, times: u64| match class {
+            let is_excess = |extents: &ExtentTable, is_far: bool| match class {
                 SizeClass::Small => {
                     let held_bytes = climb.device.ledger.reserved(Some(class)).current;
                     let most_bytes = (SMALL_SHADOWS * held_bytes).max(LEAST_SMALL_SHADOW_BYTES);
-                    extents.left_bytes(class) > times * most_bytes
+                    extents.left_bytes(class) > if is_far { 2 * most_bytes } else { most_bytes }
                 }
                 SizeClass::Large => {
-                    let count = extents.count();
-                    let most = MOST_SHADOWS.max(LEAST_SHADOWS_PER_EXTENT * count);
-                    let most = most.min(MOST_SHADOWS_PER_EXTENT * count);
-                    extents.shadow_count() as u64 > times * most as u64
+                    let of_each = |most: usize| most * extents.count();
+                    let most = MOST_SHADOWS.max(of_each(LEAST_SHADOWS_PER_EXTENT));
+                    let far = 2 * of_each(MOST_SHADOWS_PER_EXTENT);
+                    extents.shadow_count() > if is_far { far } else { most.min(far / 2) }
                 }
             };
-            self.drop_shadows_while(climb, class, |extents| is_excess(extents, 1));
-            let is_far_too_much = is_excess(&self.store.extents(), 2);
+            self.drop_shadows_while(climb, class, |extents| is_excess(extents, false));
+            let is_far_too_much = is_excess(&self.store.extents(), true);
             if is_far_too_much && climb.device.wait_for_device() {
-                self.drop_shadows_while(climb, class, |extents| is_excess(extents, 1));
+                self.drop_shadows_while(climb, class, |extents| is_excess(extents, false));
             }
         }
     }
