@@ -43,7 +43,7 @@ fn sizes_that_never_repeat_on_a_large_device() {
     let mappings = churn.run(tier::some_or_all(4_000, 20_000)).mappings;
     let extents = churn.rig.machine.census().handles;
     assert!(mappings > 2 * extents, "memory has to move: {mappings} mappings of {extents} extents");
-    assert!(mappings <= 4 * extents, "{mappings} mappings of {extents} extents");
+    assert!(mappings <= 5 * extents, "{mappings} mappings of {extents} extents");
     churn.rig.finish();
 }
 

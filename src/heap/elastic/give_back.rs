@@ -22,9 +22,9 @@ use crate::order::Readiness;
 const MOST_SHADOWS_PER_EXTENT: usize = 64;
 /// But not more than so many, because each search for a window reads all of them, …
 const MOST_SHADOWS: usize = 4096;
-/// … or than so many for each extent where there are many extents: programs that repeat themselves come
-/// back to about one.
-const LEAST_SHADOWS_PER_EXTENT: usize = 2;
+/// … or than so many for each extent where there are many. Recorded programs come back to one, and with the
+/// fine extents of the policy `tight` to two or three.
+const LEAST_SHADOWS_PER_EXTENT: usize = 3;
 /// Shadows that small blocks have left are kept up to this many times the bytes of their extents,
 /// because the directory takes 1.6 % of the addresses that small blocks were at, …
 const SMALL_SHADOWS: u64 = 4;
