@@ -259,7 +259,8 @@ def growing(to: Recorder) -> None:
 
 def caching(to: Recorder) -> None:
     """Results of random sizes are kept in a cache; a new one takes the place of random others."""
-    room, kept, kept_bytes = 12 << 30, [], 0
+    room, kept_bytes = 12 << 30, 0
+    kept: list[int] = []
     for entry in range(8000):
         size = int(min(400, to.random.lognormvariate(2, 1.3)) * MIB)
         while kept_bytes + size > room:
