@@ -22,8 +22,8 @@ use crate::order::Readiness;
 const MOST_SHADOWS_PER_EXTENT: usize = 64;
 /// But not more than so many, because each search for a window reads all of them, …
 const MOST_SHADOWS: usize = 4096;
-/// … or than so many for each extent where there are many. Recorded programs come back to one, and with the
-/// fine extents of the policy `tight` to two or three.
+/// … or, if that is more, than so many for each extent: those that programs which repeat themselves come
+/// back to.
 const LEAST_SHADOWS_PER_EXTENT: usize = 3;
 /// Shadows that small blocks have left are kept up to this many times the bytes of their extents,
 /// because the directory takes 1.6 % of the addresses that small blocks were at, …
@@ -162,23 +162,30 @@ impl Extents {
     /// that records no more events would stay for ever, so at far too many this waits for the device.
     pub(super) fn drop_excess_shadows(&self, climb: &Climb<'_>) {
         for class in SizeClass::ALL {
-            let is_excess = |extents: &ExtentTable, is_far: bool| match class {
+            // How much there is, how much is kept, and above how much the device is waited for.
+            let amounts = |extents: &ExtentTable| match class {
                 SizeClass::Small => {
                     let held_bytes = climb.device.ledger.reserved(Some(class)).current;
                     let most_bytes = (SMALL_SHADOWS * held_bytes).max(LEAST_SMALL_SHADOW_BYTES);
-                    extents.left_bytes(class) > if is_far { 2 * most_bytes } else { most_bytes }
+                    [extents.left_bytes(class), most_bytes, 2 * most_bytes]
                 }
                 SizeClass::Large => {
-                    let of_each = |most: usize| most * extents.count();
-                    let most = MOST_SHADOWS.max(of_each(LEAST_SHADOWS_PER_EXTENT));
-                    let far = 2 * of_each(MOST_SHADOWS_PER_EXTENT);
-                    extents.shadow_count() > if is_far { far } else { most.min(far / 2) }
+                    let [least, most] = [LEAST_SHADOWS_PER_EXTENT, MOST_SHADOWS_PER_EXTENT]
+                        .map(|of_each| of_each * extents.count());
+                    let kept = MOST_SHADOWS.max(least).min(most);
+                    [extents.shadow_count(), kept, 2 * most].map(|count| count as u64)
                 }
             };
-            self.drop_shadows_while(climb, class, |extents| is_excess(extents, false));
-            let is_far_too_much = is_excess(&self.store.extents(), true);
-            if is_far_too_much && climb.device.wait_for_device() {
-                self.drop_shadows_while(climb, class, |extents| is_excess(extents, false));
+            let drop_excess = || {
+                self.drop_shadows_while(climb, class, |extents| {
+                    let [there_is, kept, _] = amounts(extents);
+                    there_is > kept
+                });
+            };
+            drop_excess();
+            let [there_is, _, far_too_much] = amounts(&self.store.extents());
+            if there_is > far_too_much && climb.device.wait_for_device() {
+                drop_excess();
             }
         }
     }
