@@ -10,11 +10,14 @@
 //   static void release(void *, size_t bytes, stream);
 //   static genesis_status record_stream(void *, stream);
 //   static void empty_cache();
+//   static genesis_status own_statistics(genesis_stats &);   what it knows itself
+//   static genesis_status reset_own_peak();
+//   static genesis_status limit(size_t bytes);               the most it may reserve
 //
 // Only device 0 exists. A request that throws returns NULL, as Genesis does; any other exception
 // ends the process, so that no measurement is wrong unnoticed. The signatures are those of the
-// generated header, which is included. Memory and driver calls are those that the stand-in
-// counts, not the peer's own statistics.
+// generated header, which is included. On the stand-in, memory and driver calls are those that the
+// stand-in counts; on a real driver, where nobody counts for all, they are the peer's own.
 #pragma once
 
 #include <genesis.h>
@@ -88,12 +91,17 @@ genesis_status genesis_stats_get(int device, genesis_stats *stats) {
     if (!stats) return GENESIS_STATUS_INVALID_ARGUMENT;
     genesis_stats all{};
     all.struct_size = std::min(stats->struct_size, sizeof all);
-    const genesis_status status = stand_in::report(device, all);
+    const genesis_status status =
+        stand_in::is_there() ? stand_in::report(device, all)
+                             : peer::surely([&] { return Peer::own_statistics(all); });
     if (status == GENESIS_STATUS_SUCCESS) std::memcpy(stats, &all, all.struct_size);
     return status;
 }
 
-genesis_status genesis_stats_reset_peak(int device) { return stand_in::reset_peak(device); }
+genesis_status genesis_stats_reset_peak(int device) {
+    if (stand_in::is_there()) return stand_in::reset_peak(device);
+    return peer::surely([] { return Peer::reset_own_peak(); });
+}
 
 const char *stand_in_prices() { return stand_in::prices(); }
 
@@ -119,8 +127,10 @@ genesis_status genesis_option_get(const char *name, char *buffer, size_t capacit
     return peer::write_text(Peer::name, buffer, capacity);
 }
 
-// The stand-in sets the size of the device, the only limit that all peers obey.
-genesis_status genesis_memory_limit_set(int, size_t) { return GENESIS_STATUS_NOT_SUPPORTED; }
+// On the stand-in the size of the device is the limit, which all peers obey.
+genesis_status genesis_memory_limit_set(int, size_t limit) {
+    return peer::surely([=] { return Peer::limit(limit); });
+}
 genesis_status genesis_memory_info_get(int, size_t *, size_t *) {
     return GENESIS_STATUS_NOT_SUPPORTED;
 }

@@ -38,6 +38,11 @@ struct Peer {
     }
 
     static void empty_cache() {}
+
+    // The pool says only how much it holds now.
+    static genesis_status own_statistics(genesis_stats &) { return GENESIS_STATUS_NOT_SUPPORTED; }
+    static genesis_status reset_own_peak() { return GENESIS_STATUS_NOT_SUPPORTED; }
+    static genesis_status limit(size_t) { return GENESIS_STATUS_NOT_SUPPORTED; }
 };
 
 }  // namespace

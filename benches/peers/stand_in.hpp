@@ -22,6 +22,12 @@ Function *find(const char *name) {
     return reinterpret_cast<Function *>(dlsym(RTLD_DEFAULT, name));
 }
 
+// True if the driver is the stand-in.
+inline bool is_there() {
+    static const bool is_there = find<std::int64_t()>("simcuda_driver_nanoseconds") != nullptr;
+    return is_there;
+}
+
 // Overwrites the members of `stats` that the stand-in counts, with the figures of `device`.
 inline genesis_status report(int device, genesis_stats &stats) {
     static const auto census = find<std::int64_t(const char *what)>("simcuda_census");

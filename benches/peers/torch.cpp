@@ -47,6 +47,28 @@ struct Peer {
     }
 
     static void empty_cache() { allocator->emptyCache(); }
+
+    static genesis_status own_statistics(genesis_stats &stats) {
+        // The first of each kind is the sum over small and large blocks.
+        const auto known = allocator->getDeviceStats(0);
+        stats.reserved_bytes.current = known.reserved_bytes[0].current;
+        stats.reserved_bytes.peak = known.reserved_bytes[0].peak;
+        stats.driver_calls = known.num_device_alloc + known.num_device_free;
+        return GENESIS_STATUS_SUCCESS;
+    }
+
+    static genesis_status reset_own_peak() {
+        allocator->resetPeakStats(0);
+        return GENESIS_STATUS_SUCCESS;
+    }
+
+    static genesis_status limit(size_t bytes) {
+        size_t free_bytes = 0, total_bytes = 0;
+        C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+        const double part = static_cast<double>(bytes) / static_cast<double>(total_bytes);
+        allocator->setMemoryFraction(std::min(part, 1.0), 0);
+        return GENESIS_STATUS_SUCCESS;
+    }
 };
 
 }  // namespace

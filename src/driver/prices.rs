@@ -14,7 +14,9 @@
 //!
 //! [`Prices::dearness`] is what follows. The unit is what an extent costs until it can be used
 //! (create, map, set access), in relation to [`REFERENCE_NS`], as a power of two within bounds.
-//! Unmapping is not part of it, because Elastic unmaps late, or never.
+//! Unmapping is not part of it, because Elastic unmaps late, or never. An extent that costs more
+//! than a quarter of the reference is not cheap: extents of half the size hold no less memory, and
+//! cost half as much again (`cargo xtask peers --cells --prices h200`).
 //!
 //! | source in `crates/simgpu/src/prices.rs` | create + map + access, µs | dearness |
 //! |---|---|---|
@@ -22,6 +24,8 @@
 //! | RTX PRO 6000 | 14 + 1 + 69 | 0 |
 //! | vAttention (A100) | 29 + 2 + 38 | 0 |
 //! | A100 | 193 + 1.5 + 36 | 1 |
+//! | H200, calls in a row | 8 + 0.6 + 31 | 0 |
+//! | H200, each call after a rest | 110 + 12 + 105 | 1 |
 //! | B300 | 17 + 1 + 1 | −2 |
 //!
 //! **Threads**: any; two that make the last sample at once may both time one more. **Locks**: none.
@@ -42,6 +46,8 @@ const REFERENCE_NS: u64 = 87_500;
 const MOST_DEARNESS: i8 = 2;
 /// … and no driver makes them smaller by more than this.
 const LEAST_DEARNESS: i8 = -3;
+/// From so many doublings down an extent is cheap: at a quarter of the reference.
+const CHEAP: f64 = -2.0;
 /// Creating memory goes through the kernel, and takes 10 µs and more on every driver that was ever
 /// measured. Below this the driver is one that pretends, and its times mean nothing.
 const LEAST_CREATE_NS: u64 = 5_000;
@@ -210,8 +216,13 @@ fn dearness_of(create_ns: u64, extent_ns: u64) -> i8 {
     if create_ns < LEAST_CREATE_NS {
         return 0;
     }
-    let ratio = extent_ns as f64 / REFERENCE_NS as f64;
-    ratio.log2().round().clamp(LEAST_DEARNESS.into(), MOST_DEARNESS.into()) as i8
+    let doublings = (extent_ns as f64 / REFERENCE_NS as f64).log2();
+    let steps = match doublings {
+        0.0.. => doublings.round(),
+        ..=CHEAP => doublings.trunc(),
+        _ => 0.0,
+    };
+    steps.clamp(LEAST_DEARNESS.into(), MOST_DEARNESS.into()) as i8
 }
 
 /// The prices that are known, in microseconds: "create 10.0 µs, map 0.5 µs, set access 77.0 µs".

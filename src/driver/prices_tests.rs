@@ -14,12 +14,14 @@ fn device(costs: CostTable) -> (std::sync::Arc<Machine>, SimulatedDevice) {
 
 #[test]
 fn every_published_driver_is_as_dear_as_the_table_says() {
-    use simgpu::Prices::{A100, B300, H100, RtxPro6000, VAttention};
+    use simgpu::Prices::{A100, B300, H100, H200, H200Rested, RtxPro6000, VAttention};
     for (list, dearness, text) in [
         (H100, 0, "create 10.0 µs, map 0.5 µs, set access 77.0 µs, unmap 36.0 µs, release 36.0 µs"),
         (RtxPro6000, 0, "create 14.0 µs, map 1.0 µs, set access 69.0 µs"),
         (VAttention, 0, "create 29.0 µs, map 2.0 µs, set access 38.0 µs"),
         (A100, 1, "create 193.0 µs, map 1.5 µs, set access 36.0 µs"),
+        (H200, 0, "create 7.8 µs"),
+        (H200Rested, 1, "create 1"),
         (B300, -2, "create 17.0 µs, map 1.0 µs, set access 1.0 µs"),
     ] {
         let (machine, device) = device(list.table());
@@ -42,8 +44,9 @@ fn bounds_hold_and_a_driver_that_pretends_is_not_believed() {
     assert_eq!(dearness(1_000_000, 1_000_000), MOST_DEARNESS, "a breakpoint");
     assert_eq!(dearness(5, 0), LEAST_DEARNESS);
     assert_eq!((dearness(4, 0), dearness(0, 0), dearness(4, 77)), (0, 0, 0));
-    // Half as dear again, or a third less, is no reason yet.
-    assert_eq!([57, 62, 63, 123, 124].map(|us| dearness(us, 0)), [-1, 0, 0, 0, 1]);
+    // Half as dear again, or a third of the price, is no reason yet.
+    assert_eq!([22, 62, 87, 123, 124].map(|us| dearness(us, 0)), [0, 0, 0, 0, 1]);
+    assert_eq!([10, 11, 21].map(|us| dearness(us, 0)), [-3, -2, -2]);
 }
 
 /// Slow calls among the first, calls that fail and calls for large extents change nothing.

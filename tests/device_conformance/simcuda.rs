@@ -31,7 +31,8 @@ pub(crate) fn subject() -> Subject {
     let mut devices = cuda::open_library(&library.path).unwrap().devices.into_iter();
     let (driver, peer) = (devices.next().unwrap(), devices.next());
     let epilogue = Box::new(|| library.check());
-    Subject { driver, peer, device_bytes: true, host_bytes: true, epilogue }
+    let (device_bytes, is_strict, host_bytes) = (true, true, true);
+    Subject { driver, peer, device_bytes, is_strict, host_bytes, epilogue }
 }
 
 /// The loaded library and what it exports for tests.

@@ -16,6 +16,9 @@ pub(crate) struct Subject {
     pub(crate) peer: Option<Arc<dyn Device>>,
     /// True if the host can read and write device memory through its address.
     pub(crate) device_bytes: bool,
+    /// True if every mistake is refused. Real drivers let some pass (`simgpu`'s rules of virtual
+    /// memory say which), so cases do not make these there.
+    pub(crate) is_strict: bool,
     /// True if pinned host memory can be read and written.
     pub(crate) host_bytes: bool,
     /// Runs after the case, when everything was freed.
@@ -41,6 +44,7 @@ pub(crate) fn simulated(store: StoreKind) -> Subject {
         driver: Arc::new(SimulatedDevice::new(machine.clone(), 0)),
         peer: Some(Arc::new(SimulatedDevice::new(machine.clone(), 1))),
         device_bytes,
+        is_strict: true,
         host_bytes: device_bytes,
         epilogue: Box::new(move || {
             machine.validate().unwrap();
@@ -55,7 +59,8 @@ pub(crate) fn cuda() -> Subject {
     let platform = cuda::open().unwrap_or_else(|error| panic!("no CUDA device: {error}"));
     let driver = platform.devices.first().cloned().expect("an open driver has a device");
     let epilogue = Box::new(|| ());
-    Subject { driver, peer: None, device_bytes: false, host_bytes: true, epilogue }
+    let (device_bytes, is_strict, host_bytes) = (false, false, true);
+    Subject { driver, peer: None, device_bytes, is_strict, host_bytes, epilogue }
 }
 
 impl Subject {

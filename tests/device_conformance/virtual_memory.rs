@@ -140,14 +140,15 @@ pub(crate) fn wrong_mappings_are_refused(subject: &Subject) {
     let granule = driver.granularity(PLAIN).unwrap();
     let base = driver.reserve(4 * granule, 0).unwrap();
     let handle = driver.create(2 * granule, PLAIN).unwrap();
-    for (address, bytes) in [
-        (base, granule),                   // part of the handle
-        (base, 4 * granule),               // more than the handle
-        (base + granule / 2, 2 * granule), // not aligned
-        (base + 3 * granule, 2 * granule), // over the end of the reservation
-        (base - granule, 2 * granule),     // over its start
-    ] {
-        refused(driver.map(address, bytes, handle));
+    // Not the whole of the handle.
+    for bytes in [granule, 4 * granule] {
+        let code = driver.map(base, bytes, handle).unwrap_err().code;
+        assert!([Code::NOT_SUPPORTED, Code::INVALID_VALUE].contains(&code), "{code:?}");
+    }
+    refused(driver.map(base + granule / 2, 2 * granule, handle)); // not aligned
+    refused(driver.map(base - granule, 2 * granule, handle)); // over the reservation's start
+    if subject.is_strict {
+        refused(driver.map(base + 3 * granule, 2 * granule, handle)); // over its end
     }
     driver.map(base + granule, 2 * granule, handle).unwrap();
     let other = driver.create(2 * granule, PLAIN).unwrap();
@@ -229,12 +230,17 @@ pub(crate) fn access_and_unmapping_concern_whole_mappings(subject: &Subject) {
     refused(driver.unmap(base, granule)); // part of the first
     refused(driver.unmap(base + granule, granule)); // its other part
     refused(driver.unmap(base, 4 * granule)); // two and a part
-    refused(driver.unmap(base, 7 * granule)); // beyond the last
+    refused(driver.set_access(base, granule, &[]));
+    if subject.is_strict {
+        refused(driver.unmap(base, 7 * granule)); // beyond the last
+    }
     subject.expect(base, 6 * granule, 77);
     driver.unmap(base + 2 * granule, granule).unwrap();
-    refused(driver.unmap(base + 2 * granule, granule)); // nothing there any more
-    refused(driver.unmap(base, 6 * granule)); // a hole in the middle
-    refused(driver.set_access(base, 6 * granule, &[]));
+    if subject.is_strict {
+        refused(driver.unmap(base + 2 * granule, granule)); // nothing there any more
+        refused(driver.unmap(base, 6 * granule)); // a hole in the middle
+        refused(driver.set_access(base, 6 * granule, &[]));
+    }
     refused(driver.set_access(base + 2 * granule, granule, &[]));
     subject.expect(base, 2 * granule, 77);
     driver.map(base + 2 * granule, granule, handles[1]).unwrap();

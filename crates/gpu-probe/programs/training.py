@@ -32,7 +32,7 @@ from torch.nn import functional
 
 WARM_UP_STEPS = 3
 TIMED_STEPS = 15
-VARIED_STEPS = 30
+VARIED_STEPS = 100
 TRIAL_STEPS = 8
 MOST_BATCH = 4096
 
@@ -145,8 +145,8 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
-    def timed(self, batch: int, lengths: Iterable[int], deadline: float) -> float:
-        """The median time of a step, in milliseconds."""
+    def timed(self, batch: int, lengths: Iterable[int], deadline: float) -> list[float]:
+        """The time of each step until the deadline, in milliseconds."""
         times = []
         for length in lengths:
             torch.cuda.synchronize()
@@ -156,7 +156,7 @@ class Trainer:
             times.append((time.perf_counter() - started) * 1e3)
             if time.monotonic() > deadline:
                 break
-        return statistics.median(times)
+        return times
 
 
 class Memory:
@@ -281,9 +281,10 @@ def main() -> None:
     # The search for the largest batch has two thirds of the time.
     timing_deadline = time.monotonic() + (deadline - time.monotonic()) / 3
     fixed = [shape.length] * TIMED_STEPS
-    say(fixed_step_ms=trainer.timed(shape.batch, fixed, timing_deadline))
-    varied = lengths(shape, VARIED_STEPS, seed=7)
-    say(varied_step_ms=trainer.timed(shape.batch, varied, timing_deadline))
+    say(fixed_step_ms=statistics.median(trainer.timed(shape.batch, fixed, timing_deadline)))
+    varied = trainer.timed(shape.batch, lengths(shape, VARIED_STEPS, seed=7), timing_deadline)
+    say(varied_steps=len(varied), varied_step_ms=statistics.median(varied))
+    say(slowest_varied_step_ms=max(varied))
     allocated, reserved = memory.peaks()
     say(peak_allocated_bytes=allocated, peak_reserved_bytes=reserved)
     largest_batch(

@@ -17,6 +17,11 @@ impl Budget {
         Self { ending: now + total }
     }
 
+    /// How long each of `parts` may take from `now` on, if all take as long.
+    pub(crate) fn share(&self, now: Instant, parts: usize) -> Duration {
+        self.ending.saturating_duration_since(now) / u32::try_from(parts.max(1)).unwrap_or(u32::MAX)
+    }
+
     /// How long a section with its own `limit` may take from `now` on.
     pub(crate) fn grant(&self, now: Instant, limit: Duration) -> Duration {
         self.ending.saturating_duration_since(now).min(limit)
@@ -37,5 +42,7 @@ mod tests {
         assert_eq!(budget.grant(at(40), limit), limit);
         assert_eq!(budget.grant(at(70), limit), Duration::from_secs(30));
         assert_eq!(budget.grant(at(101), limit), Duration::ZERO);
+        assert_eq!(budget.share(at(40), 3), Duration::from_secs(20));
+        assert_eq!(budget.share(at(101), 0), Duration::ZERO);
     }
 }

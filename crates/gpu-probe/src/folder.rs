@@ -4,11 +4,13 @@
 //! run                        starts bin/gpu-probe; may be called from any folder
 //! bin/gpu-probe              this program
 //! bin/device_conformance     the test suite of devices
+//! bin/genesis                the command, for replays
 //! lib/libgenesis.so          the library
 //! include/genesis.h          its header, for the program with a static runtime
 //! simulated/libcuda.so.1     simcuda, for machines without a driver
 //! python/genesis             the Python package
-//! programs/                  training.py, static_runtime.c
+//! programs/                  training.py, static_runtime.c, and PyTorch's adapter for replays
+//! traces/                    recorded programs
 //! version                    which Genesis this is
 //! ```
 //!

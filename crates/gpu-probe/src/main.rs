@@ -8,12 +8,13 @@
 //! ```text
 //! budget, child     limits of time, and other programs within them
 //! folder            the files that are carried
-//! sections          the parts of a run; python, static_runtime: the two made of other programs
+//! sections          the parts of a run; python, static_runtime: two made of other programs
 //! driver            the driver's functions as probes call them
 //! facts             questions to the driver
 //! assumptions       what the design relies on, by experiments that can refute it
 //! costs             the time of driver calls
 //! heap              every strategy on the driver, with its bytes checked
+//! replays           recorded programs under Elastic and PyTorch's own allocator
 //! report, page      the result, as JSON and for people
 //! ```
 
@@ -27,6 +28,7 @@ mod folder;
 mod heap;
 mod page;
 mod python;
+mod replays;
 mod report;
 mod sections;
 mod static_runtime;
@@ -110,6 +112,10 @@ struct RunArguments {
     /// The most time that everything may take
     #[arg(long, default_value_t = 540.0)]
     seconds: f64,
+    /// Also ask for more managed memory than the device has, which can hang a GPU that is shared;
+    /// always done on the simulated driver
+    #[arg(long)]
+    oversubscribe: bool,
     #[command(flatten)]
     counts: Counts,
 }
@@ -213,17 +219,20 @@ fn run(arguments: &RunArguments) -> Result<(), String> {
     let kind = if machine.simulated { "simulated: there is no GPU" } else { "real" };
     eprintln!("{}, CUDA {} ({kind})", machine.gpu, machine.cuda);
     let python = python::find(arguments.python.as_deref());
+    let oversubscribe = arguments.oversubscribe || machine.simulated;
     let seconds = Duration::from_secs_f64;
     let budget = Budget::new(started, seconds(arguments.seconds));
     let mut report = Report {
         machine,
         seconds: 0.0,
-        facts: section("Facts", &budget, seconds(60.0), |limit| sections::facts(&folder, limit)),
-        assumptions: section("Assumptions", &budget, seconds(120.0), |limit| {
+        facts: section("Facts", &budget, seconds(60.0), |limit| {
+            sections::facts(&folder, oversubscribe, limit)
+        }),
+        assumptions: section("Assumptions", &budget, seconds(150.0), |limit| {
             sections::assumptions(&folder, arguments.counts, limit)
         }),
         conformance: section("Conformance", &budget, seconds(60.0), |limit| {
-            sections::conformance(&folder, limit)
+            sections::conformance(&folder, oversubscribe, limit)
         }),
         heap: section("Strategies", &budget, seconds(40.0), |limit| {
             sections::strategies(&folder, limit)
@@ -231,6 +240,9 @@ fn run(arguments: &RunArguments) -> Result<(), String> {
         costs: section("Costs", &budget, seconds(60.0), |limit| sections::costs(&folder, limit)),
         static_runtime: section("Static runtime", &budget, seconds(40.0), |limit| {
             static_runtime::checks(&folder, &python, limit)
+        }),
+        replays: section("Recorded programs", &budget, seconds(120.0), |limit| {
+            replays::replays(&folder, &python, limit)
         }),
         training: section("Training", &budget, seconds(320.0), |limit| {
             python::training(&folder, &python, limit)

@@ -1,6 +1,7 @@
 //! The page: a report in Markdown, for people.
 
 mod assumptions;
+mod replays;
 
 use std::fmt::Write;
 
@@ -23,6 +24,7 @@ pub(crate) fn render(report: &Report) -> String {
     page += &section("Strategies on the driver", &report.heap, |trials| trials_table(trials));
     page += &section("Cost of driver calls", &report.costs, costs);
     page += &section("A statically linked runtime", &report.static_runtime, |all| checks(all));
+    page += &section("Recorded programs", &report.replays, |all| replays::render(all));
     page += &section("PyTorch training", &report.training, |all| training(all));
     page
 }
@@ -108,8 +110,8 @@ fn facts_table(facts: &[Fact]) -> String {
 fn suite(suite: &Suite) -> String {
     let all = suite.passed.len() + suite.failed.len();
     let mut text = format!("{} of {all} cases of the device suite passed.\n", suite.passed.len());
-    for name in &suite.failed {
-        let _ = writeln!(text, "- **failed**: `{name}`");
+    for case in &suite.failed {
+        let _ = writeln!(text, "- **failed**: `{}`: {}", case.name, cell(&case.message));
     }
     text
 }
@@ -229,6 +231,8 @@ fn training(runs: &[Training]) -> String {
         "batch",
         "step, one length",
         "step, lengths vary",
+        "the slowest",
+        "of steps",
         "peak allocated",
         "peak reserved",
         "largest batch",
@@ -249,6 +253,8 @@ fn training(runs: &[Training]) -> String {
             of.batch.map_or(NOTHING.into(), |batch| batch.to_string()),
             milliseconds(of.fixed_step_ms),
             milliseconds(of.varied_step_ms),
+            milliseconds(of.slowest_varied_step_ms),
+            of.varied_steps.map_or(NOTHING.into(), |steps| steps.to_string()),
             memory(of.peak_allocated_bytes),
             memory(of.peak_reserved_bytes),
             largest,

@@ -42,7 +42,7 @@ pub(crate) fn training(folder: &Folder, python: &Path, limit: Duration) -> Found
     let mut left = MODELS.len() * ALLOCATORS.len();
     for (model, model_name) in MODELS {
         for (allocator, allocator_name) in ALLOCATORS {
-            let granted = budget.grant(Instant::now(), limit) / left as u32;
+            let granted = budget.share(Instant::now(), left);
             left -= 1;
             eprintln!("  {model_name}, {allocator_name} (at most {:.0} s)", granted.as_secs_f64());
             let outcome = run(folder, python, [model, allocator], granted);

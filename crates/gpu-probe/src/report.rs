@@ -8,6 +8,7 @@ use crate::assumptions::Finding;
 use crate::costs::Costs;
 use crate::facts::Fact;
 use crate::heap::{self, Trial};
+use crate::replays::Replay;
 
 /// What was run, on what, and when.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -44,7 +45,15 @@ pub(crate) struct Section<T> {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Suite {
     pub(crate) passed: Vec<String>,
-    pub(crate) failed: Vec<String>,
+    pub(crate) failed: Vec<Failed>,
+}
+
+/// A case that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Failed {
+    pub(crate) name: String,
+    /// What it printed.
+    pub(crate) message: String,
 }
 
 /// A training run: one model under one allocator.
@@ -63,8 +72,10 @@ pub(crate) struct Outcome {
     pub(crate) batch: Option<u64>,
     /// Median time of a step, all sequences of one length.
     pub(crate) fixed_step_ms: Option<f64>,
-    /// Median time of a step, lengths varying.
+    /// Median time of a step, lengths varying, the slowest, and how many there were.
     pub(crate) varied_step_ms: Option<f64>,
+    pub(crate) slowest_varied_step_ms: Option<f64>,
+    pub(crate) varied_steps: Option<u64>,
     pub(crate) peak_allocated_bytes: Option<u64>,
     pub(crate) peak_reserved_bytes: Option<u64>,
     /// The largest batch known to fit within the limit.
@@ -94,6 +105,7 @@ pub(crate) struct Report {
     pub(crate) heap: Section<Vec<Trial>>,
     pub(crate) costs: Section<Costs>,
     pub(crate) static_runtime: Section<Vec<Check>>,
+    pub(crate) replays: Section<Vec<Replay>>,
     pub(crate) training: Section<Vec<Training>>,
 }
 

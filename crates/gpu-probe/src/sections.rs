@@ -12,7 +12,7 @@ use crate::costs::Costs;
 use crate::facts::{Fact, PROBES, Verdict};
 use crate::folder::Folder;
 use crate::heap::{self, Trial};
-use crate::report::{Section, Suite};
+use crate::report::{Failed, Section, Suite};
 
 /// What a section has found, with remarks for the reader.
 pub(crate) struct Found<T> {
@@ -59,12 +59,19 @@ pub(crate) fn section<T>(
     }
 }
 
+/// Why a question was not asked.
+const NOT_OVERSUBSCRIBED: &str = "not asked without --oversubscribe: it asks for more managed \
+                                  memory than there is, which can hang a GPU that is shared";
+
 /// Every probe of the driver, each in a process of its own.
-pub(crate) fn facts(folder: &Folder, limit: Duration) -> Found<Vec<Fact>> {
+pub(crate) fn facts(folder: &Folder, oversubscribe: bool, limit: Duration) -> Found<Vec<Fact>> {
     /// More than any probe needs, because gates open by themselves.
     const MOST_TIME: Duration = Duration::from_secs(20);
     let budget = Budget::new(Instant::now(), limit);
     let facts = PROBES.iter().map(|probe| {
+        if probe.oversubscribes() && !oversubscribe {
+            return probe.fact(Err(NOT_OVERSUBSCRIBED.to_owned()));
+        }
         let granted = budget.grant(Instant::now(), MOST_TIME);
         let mut command = folder.probe(&["fact", probe.name]);
         if folder.simulated {
@@ -85,11 +92,10 @@ pub(crate) fn facts(folder: &Folder, limit: Duration) -> Found<Vec<Fact>> {
 
 /// Every assumption of the design, each in a process of its own.
 pub(crate) fn assumptions(folder: &Folder, counts: Counts, limit: Duration) -> Found<Vec<Finding>> {
-    /// What one may take, if that much time is left.
-    const MOST_TIME: Duration = Duration::from_secs(40);
     let budget = Budget::new(Instant::now(), limit);
-    let findings = ASSUMPTIONS.iter().map(|assumption| {
-        let granted = budget.grant(Instant::now(), MOST_TIME);
+    let findings = ASSUMPTIONS.iter().enumerate().map(|(done, assumption)| {
+        // None may take the time of those after it.
+        let granted = budget.share(Instant::now(), ASSUMPTIONS.len() - done);
         // A step that has begun when the time is over needs a little more.
         let seconds = granted.mul_f64(0.8).as_secs_f64().to_string();
         let mut command = folder.probe(&["assumption", assumption.name, "--seconds", &seconds]);
@@ -109,14 +115,28 @@ pub(crate) fn assumptions(folder: &Folder, counts: Counts, limit: Duration) -> F
 }
 
 /// The suite that every implementation of a device must pass, on the real one.
-pub(crate) fn conformance(folder: &Folder, limit: Duration) -> Found<Suite> {
-    run_suite(folder, limit).into()
+pub(crate) fn conformance(folder: &Folder, oversubscribe: bool, limit: Duration) -> Found<Suite> {
+    /// The case that asks for more managed memory than there is.
+    const OVERSUBSCRIBING: &str = "managed_memory_may_be_more_than_there_is";
+    let mut left_out = vec!["simcuda::"];
+    if !oversubscribe {
+        left_out.push(OVERSUBSCRIBING);
+    }
+    let mut found = Found::from(run_suite(folder, &left_out, limit));
+    if !oversubscribe {
+        found.notes.push(format!("{OVERSUBSCRIBING}: {NOT_OVERSUBSCRIBED}."));
+    }
+    found
 }
 
-fn run_suite(folder: &Folder, limit: Duration) -> Result<Suite, String> {
+/// Runs the suite's cases on the driver; it also has cases on a simulated one of its own.
+fn run_suite(folder: &Folder, left_out: &[&str], limit: Duration) -> Result<Suite, String> {
     let mut command = folder.command(folder.file("bin/device_conformance")?);
-    // The suite also has cases on a simulated driver of its own, which are not wanted here.
-    command.args(["cuda::", "--skip", "simcuda::", "--ignored"]);
+    command.args(["cuda::", "--ignored"]).env("RUST_BACKTRACE", "0");
+    if folder.simulated {
+        command.env("SIMCUDA_STORE", "bytes").env("SIMCUDA_MEMORY", "4GiB");
+    }
+    command.args(left_out.iter().flat_map(|name| ["--skip", name]));
     let finished = child::run(command, limit)?;
     let suite = suite(&finished.output);
     if suite.passed.is_empty() && suite.failed.is_empty() {
@@ -130,12 +150,23 @@ fn run_suite(folder: &Folder, limit: Duration) -> Result<Suite, String> {
 
 /// The cases in the output of a test program.
 fn suite(output: &str) -> Suite {
-    let ended = |ending: &str| {
+    let ended = |ending: &'static str| {
         let cases =
-            output.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(ending));
-        cases.map(|name| name.trim_end_matches(" ...").to_owned()).collect()
+            output.lines().filter_map(move |line| line.strip_prefix("test ")?.strip_suffix(ending));
+        cases.map(|name| name.trim_end_matches(" ...").to_owned())
     };
-    Suite { passed: ended(" ok"), failed: ended(" FAILED") }
+    let failed = |name: String| Failed { message: printed(output, &name), name };
+    Suite { passed: ended(" ok").collect(), failed: ended(" FAILED").map(failed).collect() }
+}
+
+/// What the failed case `name` printed, in one line.
+fn printed(output: &str, name: &str) -> String {
+    let head = format!("---- {name} stdout ----");
+    let after = output.lines().skip_while(|line| *line != head).skip(1);
+    let own = after.take_while(|line| !line.starts_with("---- ") && *line != "failures:");
+    let told: Vec<&str> =
+        own.filter(|line| !line.is_empty() && !line.starts_with("note: ")).collect();
+    told.join("; ")
 }
 
 /// Every strategy, in a process of its own.
@@ -177,11 +208,13 @@ mod tests {
     #[test]
     fn cases_are_read_from_what_tests_print() {
         let output = "running 3 tests\ntest cuda::one ... ok\ntest cuda::two ... FAILED\n\
-                      test cuda::three ... ok\n\nfailures:\n    cuda::two\n\
+                      test cuda::three ... ok\n\nfailures:\n\n---- cuda::two stdout ----\n\nat 3:5:\n\
+                      left: 1\nnote: run with\n\n\nfailures:\n    cuda::two\n\
                       test result: FAILED. 2 passed; 1 failed\n";
         let suite = suite(output);
         assert_eq!(suite.passed, ["cuda::one", "cuda::three"]);
-        assert_eq!(suite.failed, ["cuda::two"]);
+        let failed = Failed { name: "cuda::two".into(), message: "at 3:5:; left: 1".into() };
+        assert_eq!(suite.failed, [failed]);
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crate::sections::Found;
 /// Folders of toolkits, after those that `CUDA_HOME` and `CUDA_PATH` name.
 const TOOLKITS: [&str; 2] = ["/usr/local/cuda", "/opt/cuda"];
 const LIBRARY: &str = "libcudart_static.a";
+/// The headers of the runtime that are needed to compile.
+pub(crate) const HEADERS: [&str; 2] = ["cuda_runtime_api.h", "crt/host_defines.h"];
 
 /// How the program can be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +85,7 @@ fn compile(folder: &Folder, toolkit: &Toolkit, program: &Path) -> Result<Command
 }
 
 /// Folders that may hold a toolkit, or a part of one.
-fn toolkits(python: &Path) -> Vec<PathBuf> {
+pub(crate) fn toolkits(python: &Path) -> Vec<PathBuf> {
     let named = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os);
     let mut folders: Vec<PathBuf> = named.map(PathBuf::from).collect();
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -114,9 +116,7 @@ fn find(folders: &[PathBuf]) -> Option<Toolkit> {
 /// A static runtime and its headers in `folder`.
 fn parts(folder: &Path) -> Option<Toolkit> {
     let headers = folder.join("include");
-    let is_complete = ["cuda_runtime_api.h", "crt/host_defines.h"]
-        .iter()
-        .all(|header| headers.join(header).is_file());
+    let is_complete = HEADERS.iter().all(|header| headers.join(header).is_file());
     let libraries = ["lib64", "lib"].map(|inside| folder.join(inside).join(LIBRARY));
     let library = libraries.into_iter().find(|library| library.is_file())?;
     is_complete.then_some(Toolkit::Compiler { headers, library })

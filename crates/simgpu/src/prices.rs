@@ -64,6 +64,10 @@ pub enum Prices {
     VAttention,
     /// B300.
     B300,
+    /// H200, calls in a row.
+    H200,
+    /// H200, each call after a rest.
+    H200Rested,
 }
 
 /// Calls with their prices.
@@ -71,8 +75,15 @@ type Column = &'static [(Call, Cost)];
 
 impl Prices {
     /// Every column, in the order in which they are listed to users.
-    pub const ALL: &[Self] =
-        &[Self::H100, Self::A100, Self::RtxPro6000, Self::VAttention, Self::B300];
+    pub const ALL: &[Self] = &[
+        Self::H100,
+        Self::A100,
+        Self::RtxPro6000,
+        Self::VAttention,
+        Self::B300,
+        Self::H200,
+        Self::H200Rested,
+    ];
 
     /// Its name in the environment.
     pub const fn name(self) -> &'static str {
@@ -82,6 +93,8 @@ impl Prices {
             Self::RtxPro6000 => "rtxpro6000",
             Self::VAttention => "vattention",
             Self::B300 => "b300",
+            Self::H200 => "h200",
+            Self::H200Rested => "h200rested",
         }
     }
 
@@ -93,6 +106,8 @@ impl Prices {
             Self::RtxPro6000 => RTX_PRO_6000,
             Self::VAttention => VATTENTION,
             Self::B300 => B300,
+            Self::H200 => H200,
+            Self::H200Rested => H200_RESTED,
         };
         let mut table = CostTable::free_of_charge();
         for &(call, cost) in COMMON.iter().chain(own) {
@@ -223,6 +238,74 @@ const B300: Column = &[
     // Not measured: rtxpro6000's, and h100's.
     (Call::Unmap, Cost::per_mapping(&[(0, 39_000)])),
     (Call::Release, Cost::by_size(RELEASE_H100)),
+];
+
+const H200: Column = &[
+    (Call::Reserve, flat(&[(0, 1_594)])),
+    (
+        Call::Create,
+        Cost::by_size(&[
+            (2 * MIB, 7_778),
+            (16 * MIB, 7_849),
+            (64 * MIB, 9_257),
+            (256 * MIB, 23_261),
+            (GIB, 91_172),
+        ]),
+    ),
+    (
+        Call::Map,
+        Cost::by_size(&[
+            (2 * MIB, 574),
+            (16 * MIB, 582),
+            (64 * MIB, 613),
+            (256 * MIB, 676),
+            (GIB, 2_774),
+        ]),
+    ),
+    (
+        Call::SetAccess,
+        Cost::per_mapping(&[
+            (2 * MIB, 31_487),
+            (16 * MIB, 31_487),
+            (64 * MIB, 34_249),
+            (256 * MIB, 37_244),
+            (GIB, 88_876),
+        ]),
+    ),
+    (
+        Call::Unmap,
+        Cost::per_mapping(&[
+            (2 * MIB, 21_624),
+            (64 * MIB, 21_624),
+            (256 * MIB, 21_689),
+            (GIB, 42_446),
+        ]),
+    ),
+    (
+        Call::Release,
+        Cost::by_size(&[
+            (2 * MIB, 9_808),
+            (16 * MIB, 16_375),
+            (64 * MIB, 29_276),
+            (256 * MIB, 80_467),
+            (GIB, 339_966),
+        ]),
+    ),
+];
+
+const H200_RESTED: Column = &[
+    (Call::Reserve, flat(&[(0, 1_594)])),
+    (Call::Create, Cost::by_size(&[(2 * MIB, 110_000), (16 * MIB, 114_000), (64 * MIB, 118_000)])),
+    (Call::Map, flat(&[(0, 12_000)])),
+    (
+        Call::SetAccess,
+        Cost::per_mapping(&[(2 * MIB, 105_000), (16 * MIB, 133_000), (64 * MIB, 140_000)]),
+    ),
+    (
+        Call::Unmap,
+        Cost::per_mapping(&[(2 * MIB, 132_000), (16 * MIB, 152_000), (64 * MIB, 160_000)]),
+    ),
+    (Call::Release, Cost::by_size(&[(2 * MIB, 49_000), (16 * MIB, 56_000), (64 * MIB, 70_000)])),
 ];
 
 /// `cuMemAlloc`.

@@ -218,6 +218,9 @@ impl<'a> Rounds<'a> {
         drop(churn);
         driver.stream_synchronize(stream)?;
         let state = driver.read(self.state, 2)?;
+        if batches < FIRST_BATCHES {
+            return Err("there was no time for a round of each form".to_owned());
+        }
         let rounds = batches * BATCH;
         if u64::from(state[0]) != rounds {
             return Err(format!("{} of {rounds} rounds were counted by the kernels", state[0]));

@@ -10,7 +10,7 @@
 //! so the race detector decides.
 
 use std::ffi::{CStr, c_void};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use genesis::base::Status;
 use genesis::ffi::allocation::{genesis_free, genesis_malloc};
@@ -96,11 +96,18 @@ fn round(bench: &Bench, holder: &Holder<'_>, writer: &Writer<'_>) -> Result<Roun
     driver.stream_synchronize(first)?;
     let hold = if holder.has_kernels() { Some(holder.close(first)?) } else { None };
     writer.fill(old, WINDOW_BYTES, OLD, first)?;
+    let began = Instant::now();
     genesis_free(old as *mut c_void, BLOCK_BYTES, 0, handle(first));
+    let freed = began.elapsed();
     driver.stream_destroy(first)?;
+    let destroyed = began.elapsed() - freed;
     let (again, made) = create_until(driver, first, bench.counts.streams)?;
     if hold.as_ref().is_some_and(|hold| !hold.is_closed()) {
-        return Err("the work ended before the handle came again".to_owned());
+        return Err(format!(
+            "the work ended before the handle came again: the free took {freed:.1?}, destroying \
+             the stream {destroyed:.1?}, and {made} streams {:.1?}",
+            began.elapsed() - freed - destroyed
+        ));
     }
     let stream = again.ok_or(format!("the handle never came again in {made} streams"))?;
     let (allocated, allocation_held) = watched(hold.as_ref(), || allocate(stream));

@@ -26,7 +26,7 @@ const THREADS: usize = 8;
 type Group = fn(&mut Bench<'_>) -> Answer;
 
 /// Names and measurements; each stands on its own.
-pub(super) const GROUPS: [(&str, Group); 13] = [
+pub(super) const GROUPS: [(&str, Group); 15] = [
     ("memory info", memory_info),
     ("streams and contexts by handle", handles),
     ("plain memory", plain_memory),
@@ -34,7 +34,9 @@ pub(super) const GROUPS: [(&str, Group); 13] = [
     ("address space", address_space),
     ("virtual memory", virtual_memory),
     ("many mappings", many_mappings),
-    ("memory after rest and release", pauses::after_rest_and_release),
+    ("many handles in a row", pauses::many_in_a_row),
+    ("virtual memory after a rest", pauses::after_a_rest),
+    ("virtual memory between launches", pauses::between_launches),
     ("events", events),
     ("events of many threads", events_of_many_threads),
     ("streams and captures", streams),

@@ -7,6 +7,9 @@ use genesis_profile::units::bytes;
 use super::{Observation, Observed};
 use crate::driver::{Answer, CaptureMode, Driver, Stream};
 
+/// Probes that ask for more managed memory than the device has free.
+pub(super) const OVERSUBSCRIBING: [&str; 2] = ["managed_beyond_the_device", "managed_makes_room"];
+
 const MIB: u64 = 1 << 20;
 /// What is brought and touched.
 const TOUCHED: u64 = 256 * MIB;

@@ -72,6 +72,11 @@ impl Verdict {
 }
 
 impl Probe {
+    /// True if it asks for more managed memory than the device has free.
+    pub(crate) fn oversubscribes(&self) -> bool {
+        managed::OVERSUBSCRIBING.contains(&self.name)
+    }
+
     /// Asks the driver.
     pub(crate) fn ask(&self) -> Fact {
         self.fact(Driver::open().and_then(|driver| (self.run)(&driver)))
@@ -158,7 +163,13 @@ probes! {
     virtual_memory::part_of_a_mapping:
         "Is unmapping a part of a mapping refused?" => "yes, with 1";
     virtual_memory::part_of_a_handle:
-        "Is mapping a handle from an offset on refused?" => "yes, with 1";
+        "Is mapping a handle from an offset on refused?" => "yes, with 801 (documented: 1)";
+    virtual_memory::beyond_a_reservation:
+        "Is mapping over the end of a reservation refused?"
+        => "not relied on; the simulation refuses it";
+    virtual_memory::unmapping_nothing:
+        "Is unmapping where nothing is mapped refused, and setting access over a hole?"
+        => "not relied on; the simulation refuses both";
     order::destroyed_streams_handle:
         "Is the handle of a stream destroyed with work pending given to a new stream?"
         => "it may be; the ids of streams differ always";
@@ -200,6 +211,12 @@ mod tests {
             assert!(std::ptr::eq(find(probe.name).unwrap(), probe), "{}", probe.name);
         }
         assert!(find("none").is_none());
+    }
+
+    #[test]
+    fn what_oversubscribes_is_a_probe() {
+        assert!(managed::OVERSUBSCRIBING.iter().all(|name| find(name).unwrap().oversubscribes()));
+        assert!(!find("granularity").unwrap().oversubscribes());
     }
 
     #[test]

@@ -224,7 +224,44 @@ pub(super) fn part_of_a_handle(driver: &Driver) -> Observed {
     }
     driver.release(handle)?;
     driver.unreserve(address, page)?;
-    Ok(Observation::new(answer.is_err_and(|failure| failure.code == 1), said(answer)))
+    let is_refused = answer.is_err_and(|failure| [1, 801].contains(&failure.code));
+    Ok(Observation::new(is_refused, said(answer)))
+}
+
+/// Is mapping over the end of a reservation refused?
+pub(super) fn beyond_a_reservation(driver: &Driver) -> Observed {
+    let page = driver.granularity(false)?;
+    let address = driver.reserve(page)?;
+    let handle = driver.create(2 * page)?;
+    let answer = driver.map(address, 2 * page, handle);
+    if answer.is_ok() {
+        driver.unmap(address, 2 * page)?;
+    }
+    driver.release(handle)?;
+    driver.unreserve(address, page)?;
+    Ok(Observation::new(true, said(answer)))
+}
+
+/// Is unmapping where nothing is mapped refused, and setting access over a hole?
+pub(super) fn unmapping_nothing(driver: &Driver) -> Observed {
+    let mut place = Place::new(driver, 3)?;
+    for index in [0, 2] {
+        let handle = place.new_page()?;
+        place.put(index, handle)?;
+        driver.release(handle)?;
+    }
+    let page = place.page;
+    let access = driver.set_access(place.at(0), 3 * page);
+    let hole = driver.unmap(place.at(1), page);
+    let all = driver.unmap(place.at(0), 3 * page);
+    place.mapped.fill(all.is_err());
+    let text = format!(
+        "the hole: {}; over it: {}; access over it: {}",
+        said(hole),
+        said(all),
+        said(access)
+    );
+    Ok(Observation::new(true, text))
 }
 
 fn said(answer: Answer) -> String {

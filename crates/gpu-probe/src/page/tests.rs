@@ -1,7 +1,7 @@
 //! The page shows what the report has, and what is missing from it.
 
 use super::*;
-use crate::report::Outcome;
+use crate::report::{Failed, Outcome};
 
 fn nothing<T>(note: &str) -> Section<T> {
     Section { seconds: 0.0, limit_seconds: 1.0, notes: vec![note.to_owned()], result: None }
@@ -17,6 +17,7 @@ fn empty_report() -> Report {
         heap: nothing("no trials"),
         costs: nothing("no costs"),
         static_runtime: nothing("no compiler"),
+        replays: nothing("no recordings"),
         training: nothing("no PyTorch"),
     }
 }
@@ -45,14 +46,18 @@ fn simulation_is_said_first() {
 fn defects_are_found_and_shown() {
     let mut report = empty_report();
     assert!(!report.has_defects());
-    let suite = Suite { passed: vec!["one".into()], failed: vec!["cuda::two".into()] };
+    let failed = Failed { name: "cuda::two".into(), message: "left: 801".into() };
+    let suite = Suite { passed: vec!["one".into()], failed: vec![failed] };
     report.conformance.result = Some(suite);
     assert!(report.has_defects());
     let mut unfinished = empty_report();
     unfinished.heap.result = Some(Vec::new());
     assert!(unfinished.has_defects());
     let page = render(&report);
-    assert!(page.contains("1 of 2 cases") && page.contains("**failed**: `cuda::two`"), "{page}");
+    assert!(
+        page.contains("1 of 2 cases") && page.contains("**failed**: `cuda::two`: left: 801"),
+        "{page}"
+    );
 }
 
 #[test]

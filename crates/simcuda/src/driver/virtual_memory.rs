@@ -155,8 +155,11 @@ extern "C" fn cuMemMap(
 ) -> c_int {
     let arguments = format_args!("{address:#x}, {bytes}, {offset}, {handle:#x}, {flags}");
     driver("cuMemMap", arguments, |simulation| {
-        if offset != 0 || flags != 0 {
+        if flags != 0 {
             return Err(Code::INVALID_VALUE);
+        }
+        if offset != 0 {
+            return Err(Code::NOT_SUPPORTED);
         }
         simulation.machine.map(current::top().unwrap_or(0), address, bytes as u64, handle)
     })

@@ -2,11 +2,15 @@
 //!
 //! The rules are CUDA's:
 //! - sizes and addresses are multiples of the granularity;
-//! - a handle is mapped whole, at offset 0, any number of times;
+//! - a handle is mapped whole, at offset 0, any number of times (anything else is refused as
+//!   `NOT_SUPPORTED`, as driver 580 does; the documentation says `INVALID_VALUE`);
 //! - access and unmapping concern whole mappings;
 //! - a handle may be released while it is mapped; its memory lives until the last mapping goes;
 //! - a reservation is freed by its exact address and size, with nothing mapped in it;
 //! - at most `Config::most_mappings` mappings are accessible at once.
+//!
+//! Driver 580 (docs/benchmarks/gpu.md) lets some mistakes pass that are refused here: it maps over
+//! the end of a reservation, sets access over a hole, and unmaps where nothing is mapped.
 
 use crate::call::Call;
 use crate::code::{Code, Result};
@@ -110,8 +114,11 @@ impl Machine {
         state.granule(device)?;
         let memory = state.held_memory(handle)?;
         let granule = state.granule(memory.device)?;
-        if bytes != memory.bytes || !address.is_multiple_of(granule) {
+        if !address.is_multiple_of(granule) {
             return Err(Code::INVALID_VALUE);
+        }
+        if bytes != memory.bytes {
+            return Err(Code::NOT_SUPPORTED);
         }
         let extent = memory.extent.ok_or(Code::INVALID_VALUE)?;
         state.space.check_vacant(address, bytes)?;

@@ -167,5 +167,8 @@ fn columns_are_known_by_name() {
     }
     assert_eq!(CostTable::default(), Prices::H100.table());
     let unknown = "h1000".parse::<Prices>().unwrap_err();
-    assert_eq!(unknown, "not a price list; valid: h100, a100, rtxpro6000, vattention, b300");
+    assert_eq!(
+        unknown,
+        "not a price list; valid: h100, a100, rtxpro6000, vattention, b300, h200, h200rested"
+    );
 }

@@ -19,24 +19,30 @@ const RUN_SCRIPT: &str = "#!/bin/sh\n\
     exec \"$(dirname \"$(readlink -f \"$0\")\")/bin/gpu-probe\" run \"$@\"\n";
 
 /// What is built, and where it goes.
-const BUILT: [(&str, &str); 3] = [
+const BUILT: [(&str, &str); 4] = [
     ("gpu-probe", "bin/gpu-probe"),
+    ("genesis", "bin/genesis"),
     ("libgenesis.so", "lib/libgenesis.so"),
     ("libsimcuda.so", "simulated/libcuda.so.1"),
 ];
 /// What is copied from the repository, and where it goes.
-const COPIED: [(&str, &str); 3] = [
+const COPIED: [(&str, &str); 6] = [
     ("include/genesis.h", "include/genesis.h"),
     ("crates/gpu-probe/programs/training.py", "programs/training.py"),
     ("crates/gpu-probe/programs/static_runtime.c", "programs/static_runtime.c"),
+    ("benches/peers/torch.cpp", "programs/peers/torch.cpp"),
+    ("benches/peers/face.hpp", "programs/peers/face.hpp"),
+    ("benches/peers/stand_in.hpp", "programs/peers/stand_in.hpp"),
 ];
-const PYTHON_PACKAGE: &str = "python/genesis";
+/// Folders that are copied, and the ending of the files wanted of them.
+const FOLDERS: [(&str, &str); 2] = [("python/genesis", "py"), ("traces", "zst")];
 const SUITE: &str = "device_conformance";
 
 /// Makes the folder, or writes its files again.
 pub(super) fn build(folder: &Path) -> Outcome {
     let mut compile = cargo(&["build", "--release"]);
-    compile.extend(["genesis", "gpu-probe", "simcuda"].iter().flat_map(|name| ["--package", name]));
+    let packages = ["genesis", "genesis-cli", "gpu-probe", "simcuda"];
+    compile.extend(packages.iter().flat_map(|name| ["--package", name]));
     run(&compile)?;
     let release = target_folder().join("release");
     for (built, place) in BUILT {
@@ -52,7 +58,9 @@ pub(super) fn build(folder: &Path) -> Outcome {
     for (original, place) in COPIED {
         copy(&root().join(original), &folder.join(place))?;
     }
-    copy_sources(&root().join(PYTHON_PACKAGE), &folder.join(PYTHON_PACKAGE))?;
+    for (place, ending) in FOLDERS {
+        copy_files(&root().join(place), &folder.join(place), ending)?;
+    }
     write(&folder.join("version"), &version())?;
     let script = folder.join(RUN);
     write(&script, RUN_SCRIPT)?;
@@ -96,16 +104,16 @@ fn version() -> String {
     format!("{} ({})\n", env!("CARGO_PKG_VERSION"), state.unwrap_or_default())
 }
 
-/// Copies Python's sources, folder by folder.
-fn copy_sources(from: &Path, to: &Path) -> Outcome {
+/// Copies the files with `ending`, folder by folder.
+fn copy_files(from: &Path, to: &Path, ending: &str) -> Outcome {
     for entry in fs::read_dir(from).map_err(named(from))? {
         let path = entry.map_err(named(from))?.path();
         let Some(name) = path.file_name() else { continue };
         if path.is_dir() {
             if name != "__pycache__" {
-                copy_sources(&path, &to.join(name))?;
+                copy_files(&path, &to.join(name), ending)?;
             }
-        } else if path.extension().is_some_and(|extension| extension == "py") {
+        } else if path.extension().is_some_and(|extension| extension == ending) {
             copy(&path, &to.join(name))?;
         }
     }
@@ -160,7 +168,7 @@ mod tests {
         write(&from.join("inner/a.txt"), "").unwrap();
         write(&from.join("__pycache__/a.py"), "").unwrap();
         write(&to.join("inner/a.py"), "old").unwrap();
-        copy_sources(&from, &to).unwrap();
+        copy_files(&from, &to, "py").unwrap();
         assert_eq!(fs::read_to_string(to.join("inner/a.py")).unwrap(), "new");
         assert!(!to.join("inner/a.txt").exists() && !to.join("__pycache__").exists());
         fs::remove_dir_all(&folder).unwrap();

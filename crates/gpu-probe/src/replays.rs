@@ -1,0 +1,201 @@
+//! Recorded programs on the driver: Elastic beside PyTorch's own allocator, by `genesis replay`.
+//!
+//! A replay makes the calls of the recorded program and no work of the device, so its time is the
+//! allocator's, driver calls included. PyTorch's allocator is driven by the adapter of
+//! `benches/peers`, which is compiled here, because it must fit the PyTorch that is here.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use genesis_replay::report::Report;
+use serde::{Deserialize, Serialize};
+
+use crate::budget::Budget;
+use crate::child;
+use crate::folder::{Folder, Scratch};
+use crate::sections::Found;
+use crate::static_runtime::{HEADERS, toolkits};
+
+/// How a page calls the allocators.
+const ALLOCATORS: [Allocator; 3] = [
+    Allocator { name: "Elastic", options: None },
+    Allocator { name: "PyTorch expandable segments", options: Some("expandable_segments:True") },
+    Allocator { name: "PyTorch native", options: Some("expandable_segments:False") },
+];
+/// The room: no limit, and so many times the live peak.
+const ROOMS: [Option<f64>; 2] = [None, Some(1.05)];
+/// Passes after the first.
+const WARM: &str = "7";
+/// Compiling takes seconds.
+const COMPILE_TIME: Duration = Duration::from_secs(60);
+
+/// An allocator, and PyTorch's options if it is PyTorch's.
+#[derive(Clone, Copy, Debug)]
+struct Allocator {
+    name: &'static str,
+    options: Option<&'static str>,
+}
+
+/// One program under one allocator in one room.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Replay {
+    pub(crate) program: String,
+    pub(crate) allocator: String,
+    /// The most that may be held, in live peaks.
+    pub(crate) room: Option<f64>,
+    pub(crate) figures: Option<Figures>,
+    /// What went wrong, if anything did.
+    pub(crate) error: Option<String>,
+}
+
+/// What a replay came to.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    pub(crate) live_peak_bytes: u64,
+    /// The most that was held in any pass.
+    pub(crate) reserved_peak_bytes: u64,
+    /// The time in the allocator and the driver: of the first pass, and of the median later one.
+    pub(crate) first_ns: f64,
+    pub(crate) later_ns: f64,
+    pub(crate) later_ns_per_call: f64,
+    /// Requests refused in all passes.
+    pub(crate) failures: u64,
+}
+
+impl Figures {
+    fn of(report: &Report) -> Self {
+        let calls = report.calls as f64;
+        let later_ns_per_call = report.warm_ns_per_call().unwrap_or(0.0);
+        let reserved = report.passes().map(|pass| pass.reserved_peak_bytes).max();
+        Self {
+            live_peak_bytes: report.live_peak_bytes,
+            reserved_peak_bytes: reserved.unwrap_or(0),
+            first_ns: report.cold.ns_per_call * calls,
+            later_ns: later_ns_per_call * calls,
+            later_ns_per_call,
+            failures: report.failures(),
+        }
+    }
+}
+
+/// Every recorded program under every allocator, as far as `limit` allows.
+pub(crate) fn replays(folder: &Folder, python: &Path, limit: Duration) -> Found<Vec<Replay>> {
+    let budget = Budget::new(Instant::now(), limit);
+    let (scratch, programs) = match Scratch::make().and_then(|made| Ok((made, programs(folder)?))) {
+        Ok(both) => both,
+        Err(reason) => return Found::skipped(reason),
+    };
+    let compiled = compile(folder, python, &scratch, budget.grant(Instant::now(), COMPILE_TIME));
+    let mut found = Found { result: Some(Vec::new()), notes: Vec::new() };
+    if let Err(reason) = &compiled {
+        found.notes.push(format!("PyTorch's allocator was not replayed: {reason}."));
+    }
+    if folder.simulated {
+        let note = "On the simulated driver calls of the driver take no time of the host's.";
+        found.notes.push(note.to_owned());
+    }
+    let peer = compiled.ok();
+    let is_there = |allocator: &&Allocator| allocator.options.is_none() || peer.is_some();
+    let allocators: Vec<Allocator> = ALLOCATORS.iter().filter(is_there).copied().collect();
+    let mut left = programs.len() * allocators.len() * ROOMS.len();
+    for program in &programs {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.trim_end_matches(TRACE_ENDING);
+        let mut live_peak_bytes = None;
+        for room in ROOMS {
+            for allocator in &allocators {
+                let granted = budget.share(Instant::now(), left);
+                left -= 1;
+                // The first run says how much is live.
+                let limit_bytes = room.map(|room| (room, live_peak_bytes.unwrap_or(0)));
+                let library = match (&allocator.options, &peer) {
+                    (Some(_), Some(peer)) => peer.clone(),
+                    _ => folder.path("lib/libgenesis.so"),
+                };
+                let limit_bytes = limit_bytes.map(|(room, live)| (room * live as f64) as u64);
+                let ran = run(folder, allocator, &library, program, limit_bytes, granted);
+                let figures = ran.as_ref().ok().copied();
+                live_peak_bytes = live_peak_bytes.or(figures.map(|seen| seen.live_peak_bytes));
+                found.result.get_or_insert_default().push(Replay {
+                    program: name.to_owned(),
+                    allocator: allocator.name.to_owned(),
+                    room,
+                    figures,
+                    error: ran.err(),
+                });
+            }
+        }
+    }
+    found
+}
+
+const TRACE_ENDING: &str = ".gtr.zst";
+
+/// The recorded programs, in the order of their names.
+fn programs(folder: &Folder) -> Result<Vec<PathBuf>, String> {
+    let place = folder.path("traces");
+    let entries = std::fs::read_dir(&place).map_err(|error| format!("traces: {error}"))?;
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut programs: Vec<PathBuf> =
+        paths.filter(|path| path.to_string_lossy().ends_with(TRACE_ENDING)).collect();
+    programs.sort();
+    Ok(programs)
+}
+
+fn run(
+    folder: &Folder,
+    allocator: &Allocator,
+    library: &Path,
+    program: &Path,
+    limit_bytes: Option<u64>,
+    time: Duration,
+) -> Result<Figures, String> {
+    let mut command = folder.command(folder.file("bin/genesis")?);
+    command.arg("replay").arg(program).args(["--json", "--backend", "cuda", "--warm", WARM]);
+    command.arg("--library").arg(library);
+    command.args(limit_bytes.map(|bytes| format!("--limit={bytes}")));
+    match allocator.options {
+        Some(options) => command.env("PYTORCH_CUDA_ALLOC_CONF", options),
+        None => command.env("GENESIS_POOL_TYPE", allocator.name),
+    };
+    if folder.simulated {
+        folder.preload_simulated(&mut command);
+        command.env("SIMCUDA_RACES", "off");
+    }
+    let finished = child::run(command, time)?;
+    let report: Report = serde_json::from_str(&finished.output).map_err(|_| finished.reason())?;
+    Ok(Figures::of(&report))
+}
+
+/// Compiles the adapter for the PyTorch that `python` has; its path.
+fn compile(
+    folder: &Folder,
+    python: &Path,
+    scratch: &Scratch,
+    limit: Duration,
+) -> Result<PathBuf, String> {
+    const SCRIPT: &str = "import importlib.util as u; s = u.find_spec('torch'); \
+                          print(s.submodule_search_locations[0] if s else '')";
+    let found = Command::new(python).args(["-c", SCRIPT]).output();
+    let torch = found.map_err(|error| format!("{}: {error}", python.display()))?;
+    let torch = PathBuf::from(String::from_utf8_lossy(&torch.stdout).trim());
+    if !torch.is_dir() {
+        return Err("there is no PyTorch".to_owned());
+    }
+    let headers = toolkits(python).into_iter().map(|toolkit| toolkit.join("include"));
+    let headers = headers
+        .into_iter()
+        .find(|headers| HEADERS.iter().all(|header| headers.join(header).is_file()))
+        .ok_or("there are no headers of CUDA's runtime")?;
+    let library = scratch.path().join("libpeer_torch.so");
+    let mut compiler = folder.command(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
+    compiler.args(["-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-DPEER_VERSION=\"\""]);
+    compiler.arg("-I").arg(folder.path("include"));
+    compiler.arg("-isystem").arg(torch.join("include")).arg("-isystem").arg(headers);
+    compiler.arg(folder.file("programs/peers/torch.cpp")?).arg("-o").arg(&library);
+    compiler.arg("-L").arg(torch.join("lib")).args(["-lc10_cuda", "-lc10"]);
+    compiler.arg(format!("-Wl,-rpath,{}", torch.join("lib").display()));
+    let built = child::run(compiler, limit)?;
+    if built.is_success() { Ok(library) } else { Err(format!("not compiled: {}", built.reason())) }
+}
