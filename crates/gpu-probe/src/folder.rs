@@ -5,11 +5,12 @@
 //! bin/gpu-probe              this program
 //! bin/device_conformance     the test suite of devices
 //! bin/genesis                the command, for replays
-//! lib/libgenesis.so          the library
+//! lib/libgenesis.so          the library, and libgenesis_preload.so
 //! include/genesis.h          its header, for the program with a static runtime
 //! simulated/libcuda.so.1     simcuda, for machines without a driver
 //! python/genesis             the Python package
-//! programs/                  training.py, static_runtime.c, and PyTorch's adapter for replays
+//! programs/                  training.py, pytorch_checks.py, static_runtime.c,
+//!                            preloaded.c, and PyTorch's adapter for replays
 //! traces/                    recorded programs
 //! version                    which Genesis this is
 //! ```

@@ -14,6 +14,7 @@
 //! assumptions       what the design relies on, by experiments that can refute it
 //! costs             the time of driver calls
 //! heap              every strategy on the driver, with its bytes checked
+//! pytorch_checks    what PyTorch computes over Genesis
 //! replays           recorded programs under Elastic and PyTorch's own allocator
 //! report, page      the result, as JSON and for people
 //! ```
@@ -28,6 +29,7 @@ mod folder;
 mod heap;
 mod page;
 mod python;
+mod pytorch_checks;
 mod replays;
 mod report;
 mod sections;
@@ -243,6 +245,9 @@ fn run(arguments: &RunArguments) -> Result<(), String> {
         }),
         replays: section("Recorded programs", &budget, seconds(120.0), |limit| {
             replays::replays(&folder, &python, limit)
+        }),
+        pytorch_checks: section("PyTorch's checks", &budget, seconds(150.0), |limit| {
+            pytorch_checks::run(&folder, &python, limit)
         }),
         training: section("Training", &budget, seconds(320.0), |limit| {
             python::training(&folder, &python, limit)

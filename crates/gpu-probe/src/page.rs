@@ -1,6 +1,7 @@
 //! The page: a report in Markdown, for people.
 
 mod assumptions;
+mod pytorch_checks;
 mod replays;
 
 use std::fmt::Write;
@@ -25,6 +26,9 @@ pub(crate) fn render(report: &Report) -> String {
     page += &section("Cost of driver calls", &report.costs, costs);
     page += &section("A statically linked runtime", &report.static_runtime, |all| checks(all));
     page += &section("Recorded programs", &report.replays, |all| replays::render(all));
+    page += &section("What PyTorch computes", &report.pytorch_checks, |all| {
+        pytorch_checks::render(all)
+    });
     page += &section("PyTorch training", &report.training, |all| training(all));
     page
 }

@@ -73,7 +73,7 @@ fn notes(folder: &Folder) -> Vec<String> {
 }
 
 /// An error unless PyTorch is installed and sees a device.
-fn can_train(folder: &Folder, python: &Path, limit: Duration) -> Result<(), String> {
+pub(crate) fn can_train(folder: &Folder, python: &Path, limit: Duration) -> Result<(), String> {
     const SCRIPT: &str = "import torch; assert torch.version.cuda, 'this PyTorch has no CUDA'; \
                           assert torch.cuda.is_available(), 'PyTorch sees no device'";
     let mut command = command(folder, python);
@@ -85,7 +85,8 @@ fn can_train(folder: &Folder, python: &Path, limit: Duration) -> Result<(), Stri
     Err(format!("no PyTorch with CUDA can be used ({})", finished.reason()))
 }
 
-fn command(folder: &Folder, python: &Path) -> Command {
+/// A command line of `python` that finds Genesis's package and library.
+pub(crate) fn command(folder: &Folder, python: &Path) -> Command {
     let mut command = folder.command(python);
     command.env("GENESIS_LIBRARY", folder.path("lib/libgenesis.so"));
     // PyTorch itself may be found by what is set already.

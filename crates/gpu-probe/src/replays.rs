@@ -98,15 +98,14 @@ pub(crate) fn replays(folder: &Folder, python: &Path, limit: Duration) -> Found<
     let peer = compiled.ok();
     let is_there = |allocator: &&Allocator| allocator.options.is_none() || peer.is_some();
     let allocators: Vec<Allocator> = ALLOCATORS.iter().filter(is_there).copied().collect();
-    let mut left = programs.len() * allocators.len() * ROOMS.len();
     for program in &programs {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let name = name.trim_end_matches(TRACE_ENDING);
         let mut live_peak_bytes = None;
         for room in ROOMS {
             for allocator in &allocators {
-                let granted = budget.share(Instant::now(), left);
-                left -= 1;
+                // Most take a second; where memory is too short for the program, some take many.
+                let granted = budget.grant(Instant::now(), limit / 4);
                 // The first run says how much is live.
                 let limit_bytes = room.map(|room| (room, live_peak_bytes.unwrap_or(0)));
                 let library = match (&allocator.options, &peer) {

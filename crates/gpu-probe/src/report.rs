@@ -8,6 +8,7 @@ use crate::assumptions::Finding;
 use crate::costs::Costs;
 use crate::facts::Fact;
 use crate::heap::{self, Trial};
+use crate::pytorch_checks::{self, Checked};
 use crate::replays::Replay;
 
 /// What was run, on what, and when.
@@ -106,6 +107,7 @@ pub(crate) struct Report {
     pub(crate) costs: Section<Costs>,
     pub(crate) static_runtime: Section<Vec<Check>>,
     pub(crate) replays: Section<Vec<Replay>>,
+    pub(crate) pytorch_checks: Section<Vec<Checked>>,
     pub(crate) training: Section<Vec<Training>>,
 }
 
@@ -120,7 +122,9 @@ impl Report {
         });
         let checks = self.static_runtime.result.iter().flatten().any(|check| !check.passed);
         let refuted = self.assumptions.result.iter().flatten().any(|finding| finding.is_defect);
-        suite || trials || checks || refuted
+        let pytorch =
+            self.pytorch_checks.result.as_deref().is_some_and(pytorch_checks::has_defects);
+        suite || trials || checks || refuted || pytorch
     }
 }
 

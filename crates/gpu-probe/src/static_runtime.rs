@@ -1,4 +1,5 @@
-//! A program with CUDA's runtime linked into it, built on the machine it runs on.
+//! Programs with CUDA's runtime linked into them, built on the machine they run on: one that uses
+//! Genesis, and one that does not know of it, under the preload.
 //!
 //! `nvcc` links the runtime statically unless told otherwise. Without it, any C compiler will do,
 //! with the `libcudart_static.a` and headers of a toolkit or of CUDA's Python wheels.
@@ -44,14 +45,22 @@ fn build_and_run(
     limit: Duration,
 ) -> Result<Vec<Check>, String> {
     let scratch = Scratch::make()?;
-    let program = scratch.path().join("static_runtime");
-    let built = child::run(compile(folder, toolkit, &program)?, limit / 2)?;
-    if !built.is_success() {
-        return Err(format!("Not built: {}.", built.reason()));
-    }
-    let mut command = folder.command(&program);
-    command.env("LD_LIBRARY_PATH", library_path(folder));
-    child::run(command, limit / 2)?.value()
+    let build = |name: &str| {
+        let program = scratch.path().join(name);
+        let source = folder.file(&format!("programs/{name}.c"))?;
+        let built = child::run(compile(folder, toolkit, &source, &program), limit / 4)?;
+        if !built.is_success() {
+            return Err(format!("{name} was not built: {}.", built.reason()));
+        }
+        let mut command = folder.command(&program);
+        command.env("LD_LIBRARY_PATH", library_path(folder));
+        Ok(command)
+    };
+    let mut checks: Vec<Check> = child::run(build("static_runtime")?, limit / 4)?.value()?;
+    let mut preloaded = build("preloaded")?;
+    preloaded.env("LD_PRELOAD", folder.file("lib/libgenesis_preload.so")?);
+    checks.extend(child::run(preloaded, limit / 4)?.value::<Vec<Check>>()?);
+    Ok(checks)
 }
 
 /// The folder of the library, before those that are set already.
@@ -64,24 +73,23 @@ fn library_path(folder: &Folder) -> std::ffi::OsString {
     path
 }
 
-fn compile(folder: &Folder, toolkit: &Toolkit, program: &Path) -> Result<Command, String> {
-    let source = folder.file("programs/static_runtime.c")?;
+fn compile(folder: &Folder, toolkit: &Toolkit, source: &Path, program: &Path) -> Command {
     let mut command = match toolkit {
         Toolkit::Nvcc(nvcc) => {
             let mut command = folder.command(nvcc);
-            command.args(["-cudart", "static"]).arg(&source);
+            command.args(["-cudart", "static"]).arg(source);
             command
         }
         Toolkit::Compiler { headers, library } => {
             let mut command = folder.command("cc");
-            command.arg(&source).arg("-I").arg(headers).arg(library);
+            command.arg(source).arg("-I").arg(headers).arg(library);
             command.args(["-lpthread", "-ldl", "-lrt", "-lm"]);
             command
         }
     };
     command.arg("-I").arg(folder.path("include"));
     command.arg("-L").arg(folder.path("lib")).arg("-lgenesis").arg("-o").arg(program);
-    Ok(command)
+    command
 }
 
 /// Folders that may hold a toolkit, or a part of one.

@@ -26,11 +26,14 @@ const MEMORY_LIMIT: &CStr = c"96MiB";
 const WINDOW_BYTES: u64 = 1 << 20;
 const OLD: u32 = 0xAAAA_AAAA;
 const NEW: u32 = 0xBBBB_BBBB;
-/// How often it is tried. Streams share the device's channels, so one may run behind another by
-/// chance.
+/// Rounds in which the handle came again. Streams share the device's channels, so one may run behind
+/// another by chance.
 const ROUNDS: usize = 4;
+/// How often it is tried. The handle comes again within a few streams or not at all, and after many
+/// the driver waits until the held work has ended.
+const MOST_TRIES: usize = 16;
 /// Streams that live at once while the handle is looked for.
-const MOST_LIVING: usize = 128;
+const MOST_LIVING: usize = 16;
 /// How long an allocation may wait before the held work goes on.
 const PATIENCE: Duration = Duration::from_millis(300);
 
@@ -52,19 +55,17 @@ pub(super) fn run(bench: &Bench, strategy: &CStr) -> Tried {
     set_option(c"GENESIS_MEMORY_LIMIT", MEMORY_LIMIT)?;
     let (holder, writer) = (Holder::new(driver)?, Writer::new(driver)?);
     let mut rounds = Vec::new();
-    while rounds.len() < ROUNDS && !bench.is_over() {
+    let mut trouble = "there was no time".to_owned();
+    for _ in 0..MOST_TRIES {
+        if rounds.len() == ROUNDS || bench.is_over() {
+            break;
+        }
         match round(bench, &holder, &writer) {
             Ok(round) => rounds.push(round),
-            Err(reason) if rounds.is_empty() => return Err(reason),
-            // Earlier rounds still count.
-            Err(_) => break,
+            Err(reason) => trouble = reason,
         }
     }
-    if rounds.is_empty() {
-        Err("there was no time".to_owned())
-    } else {
-        Ok(judge(&rounds, driver.races()))
-    }
+    if rounds.is_empty() { Err(trouble) } else { Ok(judge(&rounds, driver.races())) }
 }
 
 fn judge(rounds: &[Round], races: u64) -> Outcome {

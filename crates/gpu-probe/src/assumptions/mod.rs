@@ -36,7 +36,7 @@ pub(crate) struct Counts {
     #[arg(long, default_value_t = 2_000)]
     pub(crate) launches: u64,
     /// Streams made until a handle comes again
-    #[arg(long, default_value_t = 2_000)]
+    #[arg(long, default_value_t = 64)]
     pub(crate) streams: u64,
 }
 

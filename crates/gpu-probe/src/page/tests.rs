@@ -18,6 +18,7 @@ fn empty_report() -> Report {
         costs: nothing("no costs"),
         static_runtime: nothing("no compiler"),
         replays: nothing("no recordings"),
+        pytorch_checks: nothing("no kernels"),
         training: nothing("no PyTorch"),
     }
 }
@@ -58,6 +59,35 @@ fn defects_are_found_and_shown() {
         page.contains("1 of 2 cases") && page.contains("**failed**: `cuda::two`: left: 801"),
         "{page}"
     );
+}
+
+#[test]
+fn checks_stand_beside_each_other() {
+    use crate::pytorch_checks::Checked;
+    let mode = |title: &str, passed: &[bool]| Checked {
+        title: title.into(),
+        checks: (0..)
+            .zip(passed)
+            .map(|(number, passed)| Check {
+                name: format!("check {number}"),
+                passed: *passed,
+                detail: "seen".into(),
+            })
+            .collect(),
+        error: (passed.len() < 2).then(|| "ended with 1".into()),
+    };
+    let mut report = empty_report();
+    report.pytorch_checks.result = Some(vec![mode("own", &[true, true]), mode("ours", &[false])]);
+    assert!(report.has_defects());
+    let page = render(&report);
+    for text in [
+        "| check | own | ours |",
+        "| check 0 | seen | **failed**: seen |",
+        "| check 1 | seen | – |",
+        "*ours: ended with 1*",
+    ] {
+        assert!(page.contains(text), "{text} in {page}");
+    }
 }
 
 #[test]

@@ -19,17 +19,20 @@ const RUN_SCRIPT: &str = "#!/bin/sh\n\
     exec \"$(dirname \"$(readlink -f \"$0\")\")/bin/gpu-probe\" run \"$@\"\n";
 
 /// What is built, and where it goes.
-const BUILT: [(&str, &str); 4] = [
+const BUILT: [(&str, &str); 5] = [
     ("gpu-probe", "bin/gpu-probe"),
     ("genesis", "bin/genesis"),
     ("libgenesis.so", "lib/libgenesis.so"),
+    ("libgenesis_preload.so", "lib/libgenesis_preload.so"),
     ("libsimcuda.so", "simulated/libcuda.so.1"),
 ];
 /// What is copied from the repository, and where it goes.
-const COPIED: [(&str, &str); 6] = [
+const COPIED: [(&str, &str); 8] = [
     ("include/genesis.h", "include/genesis.h"),
     ("crates/gpu-probe/programs/training.py", "programs/training.py"),
+    ("crates/gpu-probe/programs/pytorch_checks.py", "programs/pytorch_checks.py"),
     ("crates/gpu-probe/programs/static_runtime.c", "programs/static_runtime.c"),
+    ("crates/gpu-probe/programs/preloaded.c", "programs/preloaded.c"),
     ("benches/peers/torch.cpp", "programs/peers/torch.cpp"),
     ("benches/peers/face.hpp", "programs/peers/face.hpp"),
     ("benches/peers/stand_in.hpp", "programs/peers/stand_in.hpp"),
@@ -41,7 +44,7 @@ const SUITE: &str = "device_conformance";
 /// Makes the folder, or writes its files again.
 pub(super) fn build(folder: &Path) -> Outcome {
     let mut compile = cargo(&["build", "--release"]);
-    let packages = ["genesis", "genesis-cli", "gpu-probe", "simcuda"];
+    let packages = ["genesis", "genesis-cli", "genesis-preload", "gpu-probe", "simcuda"];
     compile.extend(packages.iter().flat_map(|name| ["--package", name]));
     run(&compile)?;
     let release = target_folder().join("release");
