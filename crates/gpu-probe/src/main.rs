@@ -47,7 +47,7 @@ use budget::Budget;
 use driver::Driver;
 use folder::Folder;
 use report::{Machine, Report};
-use sections::section;
+use sections::{Name, Plan};
 
 /// Measure a GPU, its driver, and Genesis on them.
 #[derive(Debug, Parser)]
@@ -114,6 +114,9 @@ struct RunArguments {
     /// The most time that everything may take
     #[arg(long, default_value_t = 540.0)]
     seconds: f64,
+    /// Run these sections only; the others stay as they are in the gpu.json of --output
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAMES")]
+    only: Vec<Name>,
     /// Also ask for more managed memory than the device has, which can hang a GPU that is shared;
     /// always done on the simulated driver
     #[arg(long)]
@@ -222,40 +225,78 @@ fn run(arguments: &RunArguments) -> Result<(), String> {
     eprintln!("{}, CUDA {} ({kind})", machine.gpu, machine.cuda);
     let python = python::find(arguments.python.as_deref());
     let oversubscribe = arguments.oversubscribe || machine.simulated;
-    let seconds = Duration::from_secs_f64;
-    let budget = Budget::new(started, seconds(arguments.seconds));
+    let budget = Budget::new(started, Duration::from_secs_f64(arguments.seconds));
+    let before = (!arguments.only.is_empty()).then(|| read(&arguments.output)).transpose()?;
+    let plan = Plan::new(budget, arguments.only.clone(), before.clone(), &machine);
     let mut report = Report {
-        machine,
+        machine: before.map_or(machine, |before| before.machine),
         seconds: 0.0,
-        facts: section("Facts", &budget, seconds(60.0), |limit| {
-            sections::facts(&folder, oversubscribe, limit)
-        }),
-        assumptions: section("Assumptions", &budget, seconds(150.0), |limit| {
-            sections::assumptions(&folder, arguments.counts, limit)
-        }),
-        conformance: section("Conformance", &budget, seconds(60.0), |limit| {
-            sections::conformance(&folder, oversubscribe, limit)
-        }),
-        heap: section("Strategies", &budget, seconds(40.0), |limit| {
-            sections::strategies(&folder, limit)
-        }),
-        costs: section("Costs", &budget, seconds(60.0), |limit| sections::costs(&folder, limit)),
-        static_runtime: section("Static runtime", &budget, seconds(40.0), |limit| {
-            static_runtime::checks(&folder, &python, limit)
-        }),
-        replays: section("Recorded programs", &budget, seconds(120.0), |limit| {
-            replays::replays(&folder, &python, limit)
-        }),
-        pytorch_checks: section("PyTorch's checks", &budget, seconds(150.0), |limit| {
-            pytorch_checks::run(&folder, &python, limit)
-        }),
-        training: section("Training", &budget, seconds(320.0), |limit| {
-            python::training(&folder, &python, limit)
-        }),
+        facts: plan.section(
+            Name::Facts,
+            60.0,
+            |report| &report.facts,
+            |limit| sections::facts(&folder, oversubscribe, limit),
+        ),
+        assumptions: plan.section(
+            Name::Assumptions,
+            150.0,
+            |report| &report.assumptions,
+            |limit| sections::assumptions(&folder, arguments.counts, limit),
+        ),
+        conformance: plan.section(
+            Name::Conformance,
+            60.0,
+            |report| &report.conformance,
+            |limit| sections::conformance(&folder, oversubscribe, limit),
+        ),
+        heap: plan.section(
+            Name::Strategies,
+            40.0,
+            |report| &report.heap,
+            |limit| sections::strategies(&folder, limit),
+        ),
+        costs: plan.section(
+            Name::Costs,
+            60.0,
+            |report| &report.costs,
+            |limit| sections::costs(&folder, limit),
+        ),
+        static_runtime: plan.section(
+            Name::StaticRuntime,
+            40.0,
+            |report| &report.static_runtime,
+            |limit| static_runtime::checks(&folder, &python, limit),
+        ),
+        replays: plan.section(
+            Name::Replays,
+            120.0,
+            |report| &report.replays,
+            |limit| replays::replays(&folder, &python, limit),
+        ),
+        pytorch_checks: plan.section(
+            Name::PytorchChecks,
+            150.0,
+            |report| &report.pytorch_checks,
+            |limit| pytorch_checks::run(&folder, &python, limit),
+        ),
+        training: plan.section(
+            Name::Training,
+            320.0,
+            |report| &report.training,
+            |limit| python::training(&folder, &python, limit),
+        ),
     };
-    report.seconds = started.elapsed().as_secs_f64();
+    report.seconds = report.section_seconds();
     write(&arguments.output, &report)?;
     if report.has_defects() { Err("defects were found: see gpu.md".to_owned()) } else { Ok(()) }
+}
+
+/// The report of an earlier run.
+fn read(output: &Path) -> Result<Report, String> {
+    let path = output.join("gpu.json");
+    let text = std::fs::read_to_string(&path);
+    let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn write(output: &Path, report: &Report) -> Result<(), String> {

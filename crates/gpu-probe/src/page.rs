@@ -75,6 +75,9 @@ fn section<T>(title: &str, section: &Section<T>, body: impl Fn(&T) -> String) ->
     for note in &section.notes {
         let _ = writeln!(text, "\n*{note}*");
     }
+    if !section.made.is_empty() {
+        let _ = writeln!(text, "\n*{}.*", section.made);
+    }
     text
 }
 

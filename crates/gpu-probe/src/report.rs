@@ -1,5 +1,6 @@
 //! The results of a run, in the form of the JSON file.
 
+use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -32,14 +33,33 @@ pub(crate) struct Machine {
     pub(crate) date: String,
 }
 
+/// By what something was measured.
+impl fmt::Display for Machine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let driver = self.driver.as_deref().unwrap_or("unknown");
+        let Self { gpu, cuda, genesis, date, .. } = self;
+        write!(formatter, "{gpu}, driver {driver}, CUDA {cuda}, Genesis {genesis}, {date}")
+    }
+}
+
 /// One section of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Section<T> {
+    /// By what it was measured.
+    #[serde(default)]
+    pub(crate) made: String,
     pub(crate) seconds: f64,
     pub(crate) limit_seconds: f64,
     /// Remarks on the result, or why there is none.
     pub(crate) notes: Vec<String>,
     pub(crate) result: Option<T>,
+}
+
+impl<T> Default for Section<T> {
+    fn default() -> Self {
+        let (made, notes) = (String::new(), Vec::new());
+        Self { made, seconds: 0.0, limit_seconds: 0.0, notes, result: None }
+    }
 }
 
 /// How a suite of tests went.
@@ -96,7 +116,7 @@ pub(crate) struct Check {
 }
 
 /// A whole run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
     pub(crate) seconds: f64,
@@ -112,6 +132,15 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// The time of all sections together, also of those kept from earlier runs.
+    pub(crate) fn section_seconds(&self) -> f64 {
+        let of_the_driver = self.facts.seconds + self.assumptions.seconds + self.costs.seconds;
+        let of_genesis = self.conformance.seconds + self.heap.seconds + self.static_runtime.seconds;
+        let of_programs =
+            self.replays.seconds + self.pytorch_checks.seconds + self.training.seconds;
+        of_the_driver + of_genesis + of_programs
+    }
+
     /// Returns true if the run found a fault of Genesis or of what it is built on.
     pub(crate) fn has_defects(&self) -> bool {
         let suite = self.conformance.result.iter().any(|suite| !suite.failed.is_empty());

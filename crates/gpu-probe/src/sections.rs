@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
+
 use crate::assumptions::{self, ASSUMPTIONS, Counts, Finding};
 use crate::budget::Budget;
 use crate::child::{self, Finished};
@@ -12,7 +14,7 @@ use crate::costs::Costs;
 use crate::facts::{Fact, PROBES, Verdict};
 use crate::folder::Folder;
 use crate::heap::{self, Trial};
-use crate::report::{Failed, Section, Suite};
+use crate::report::{Failed, Machine, Report, Section, Suite};
 
 /// What a section has found, with remarks for the reader.
 pub(crate) struct Found<T> {
@@ -36,26 +38,72 @@ impl<T> From<Result<T, String>> for Found<T> {
     }
 }
 
-/// Runs a section within its `limit` and what is left of the budget.
-pub(crate) fn section<T>(
-    title: &str,
-    budget: &Budget,
-    limit: Duration,
-    run: impl FnOnce(Duration) -> Found<T>,
-) -> Section<T> {
-    let started = Instant::now();
-    let granted = budget.grant(started, limit);
-    eprintln!("{title} (at most {:.0} s)", granted.as_secs_f64());
-    let found =
-        if granted.is_zero() { Found::skipped("Not run: no time was left.") } else { run(granted) };
-    for note in &found.notes {
-        eprintln!("  {note}");
+/// A section of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Name {
+    Facts,
+    Assumptions,
+    Conformance,
+    Strategies,
+    Costs,
+    StaticRuntime,
+    Replays,
+    PytorchChecks,
+    Training,
+}
+
+/// What is run, and how long.
+pub(crate) struct Plan {
+    budget: Budget,
+    /// The sections that are run; empty for all.
+    only: Vec<Name>,
+    /// The report that the others are taken from.
+    before: Option<Report>,
+    /// By what sections are measured: the device, its driver, Genesis and the day.
+    made: String,
+}
+
+impl Plan {
+    /// Everything, or `only` some sections and the others as they are in `before`.
+    pub(crate) fn new(
+        budget: Budget,
+        only: Vec<Name>,
+        before: Option<Report>,
+        machine: &Machine,
+    ) -> Self {
+        Self { budget, only, before, made: machine.to_string() }
     }
-    Section {
-        seconds: started.elapsed().as_secs_f64(),
-        limit_seconds: limit.as_secs_f64(),
-        notes: found.notes,
-        result: found.result,
+
+    /// Runs the section called `name` within its limit and what is left of the budget, or takes the
+    /// one that was `kept`.
+    pub(crate) fn section<T: Clone>(
+        &self,
+        name: Name,
+        limit_seconds: f64,
+        kept: impl FnOnce(&Report) -> &Section<T>,
+        run: impl FnOnce(Duration) -> Found<T>,
+    ) -> Section<T> {
+        if let Some(before) = self.before.as_ref().filter(|_| !self.only.contains(&name)) {
+            return kept(before).clone();
+        }
+        let (started, limit) = (Instant::now(), Duration::from_secs_f64(limit_seconds));
+        let granted = self.budget.grant(started, limit);
+        eprintln!("{name:?} (at most {:.0} s)", granted.as_secs_f64());
+        let found = if granted.is_zero() {
+            Found::skipped("Not run: no time was left.")
+        } else {
+            run(granted)
+        };
+        for note in &found.notes {
+            eprintln!("  {note}");
+        }
+        Section {
+            made: self.made.clone(),
+            seconds: started.elapsed().as_secs_f64(),
+            limit_seconds,
+            notes: found.notes,
+            result: found.result,
+        }
     }
 }
 
@@ -220,8 +268,27 @@ mod tests {
     #[test]
     fn a_section_without_time_says_so() {
         let budget = Budget::new(Instant::now(), Duration::ZERO);
-        let section = section::<u32>("title", &budget, Duration::from_secs(9), |_| unreachable!());
+        let plan = Plan::new(budget, Vec::new(), None, &Machine::default());
+        let section = plan.section(Name::Costs, 9.0, |report| &report.costs, |_| unreachable!());
         assert!(section.result.is_none() && section.notes[0].contains("no time"));
         assert_eq!(section.limit_seconds, 9.0);
+    }
+
+    #[test]
+    fn sections_that_are_not_wanted_stay_as_they_are() {
+        let mut before = Report::default();
+        before.conformance.made = "another day".to_owned();
+        let budget = Budget::new(Instant::now(), Duration::from_secs(9));
+        let machine = Machine { gpu: "A GPU".to_owned(), ..Machine::default() };
+        let plan = Plan::new(budget, vec![Name::Training], Some(before), &machine);
+        let section =
+            plan.section(Name::Conformance, 1.0, |report| &report.conformance, |_| unreachable!());
+        assert_eq!(section.made, "another day");
+        let run = |_| Found::skipped("a reason");
+        let section = plan.section(Name::Training, 1.0, |report| &report.training, run);
+        assert!(section.made.contains("A GPU") && section.notes == ["a reason"]);
+        let all = Plan::new(budget, Vec::new(), None, &machine);
+        let section = all.section(Name::Training, 1.0, |report| &report.training, run);
+        assert_eq!(section.notes, ["a reason"]);
     }
 }

@@ -4,29 +4,24 @@ use super::*;
 use crate::report::{Failed, Outcome};
 
 fn nothing<T>(note: &str) -> Section<T> {
-    Section { seconds: 0.0, limit_seconds: 1.0, notes: vec![note.to_owned()], result: None }
+    Section { notes: vec![note.to_owned()], ..Section::default() }
 }
 
 fn empty_report() -> Report {
     Report {
         machine: Machine { gpu: "A GPU".to_owned(), ..Machine::default() },
         seconds: 12.3,
-        facts: nothing("no facts"),
-        assumptions: nothing("no experiments"),
-        conformance: nothing("no suite"),
-        heap: nothing("no trials"),
-        costs: nothing("no costs"),
+        facts: Section { made: "another GPU".to_owned(), ..nothing("no facts") },
         static_runtime: nothing("no compiler"),
-        replays: nothing("no recordings"),
-        pytorch_checks: nothing("no kernels"),
         training: nothing("no PyTorch"),
+        ..Report::default()
     }
 }
 
 #[test]
 fn what_is_missing_has_its_reason() {
     let page = render(&empty_report());
-    for text in ["A GPU", "12 s", "*no compiler*", "*no PyTorch*", "*no facts*"] {
+    for text in ["A GPU", "12 s", "*no compiler*", "*no PyTorch*", "*no facts*", "*another GPU.*"] {
         assert!(page.contains(text), "{text} in {page}");
     }
     assert!(!page.contains("simulated driver"));
