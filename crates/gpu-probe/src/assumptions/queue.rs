@@ -4,6 +4,7 @@
 //! are tried one kind at a time, so that one kind does not wait because of another.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Bench, Outcome, Table, Tried};
@@ -27,6 +28,12 @@ struct Queue<'a> {
     /// A word for each stream.
     held_word: u64,
     free_word: u64,
+    /// Addresses of a page, and the page.
+    place: u64,
+    page: u64,
+    handle: u64,
+    /// Created and not destroyed yet.
+    spare_events: Mutex<Vec<Event>>,
 }
 
 type Kind = (&'static str, fn(&Queue<'_>) -> Answer);
@@ -48,14 +55,20 @@ const KINDS: [Kind; 5] = [
 ];
 
 /// Calls of another thread while one is blocked by a full queue.
-const OF_OTHERS: [Kind; 10] = [
+const OF_OTHERS: [Kind; 16] = [
     ("cuEventQuery", |queue| queue.driver.event_query(queue.waiting).map(|_| ())),
     ("cuEventRecord", |queue| queue.driver.event_record(queue.other, queue.free)),
     ("cuStreamWaitEvent", |queue| queue.driver.stream_wait(queue.free, queue.other)),
     ("cuStreamGetId", |queue| queue.driver.stream_id(queue.free).map(|_| ())),
     ("cuStreamIsCapturing", |queue| queue.driver.is_capturing(queue.free).map(|_| ())),
     ("cuEventCreate", |queue| {
-        queue.driver.event_create(false).and_then(|event| queue.driver.event_destroy(event))
+        let event = queue.driver.event_create(false)?;
+        queue.spare_events().push(event);
+        Ok(())
+    }),
+    ("cuEventDestroy", |queue| {
+        let event = queue.spare_events().pop();
+        event.map_or(Ok(()), |event| queue.driver.event_destroy(event))
     }),
     ("launch", |queue| queue.driver.fill(queue.free_word, 4, 1, queue.free)),
     ("cuMemGetInfo", |queue| queue.driver.memory_info().map(|_| ())),
@@ -63,6 +76,14 @@ const OF_OTHERS: [Kind; 10] = [
         let handle = queue.driver.create(queue.driver.granularity(false)?)?;
         queue.driver.release(handle)
     }),
+    ("cuMemAddressReserve", |queue| queue.driver.reserve(queue.page).map(|_| ())),
+    ("cuMemMap and cuMemSetAccess", |queue| {
+        queue.driver.map(queue.place, queue.page, queue.handle)?;
+        queue.driver.set_access(queue.place, queue.page)
+    }),
+    ("cuMemUnmap", |queue| queue.driver.unmap(queue.place, queue.page)),
+    ("cuStreamCreate", |queue| queue.driver.stream_create().map(|_| ())),
+    ("cuMemAllocHost", |queue| queue.driver.host_allocate(4096).map(|_| ())),
     ("cuMemAlloc", |queue| queue.driver.allocate(4096).map(|_| ())),
 ];
 
@@ -187,8 +208,14 @@ fn waits_at(count: &AtomicU64, most: u64, settled: Duration) -> bool {
 
 impl<'a> Queue<'a> {
     fn new(driver: &'a Driver) -> Answer<Self> {
+        let page = driver.granularity(false)?;
         Ok(Self {
             driver,
+            place: driver.reserve(page)?,
+            page,
+            handle: driver.create(page)?,
+            // One for the call in which nothing is held.
+            spare_events: Mutex::new(vec![driver.event_create(false)?]),
             held: driver.stream_create()?,
             free: driver.stream_create()?,
             waiting: driver.event_create(false)?,
@@ -196,6 +223,10 @@ impl<'a> Queue<'a> {
             held_word: driver.allocate(4096)?,
             free_word: driver.allocate(4096)?,
         })
+    }
+
+    fn spare_events(&self) -> MutexGuard<'_, Vec<Event>> {
+        self.spare_events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn launch(&self) -> Answer {
