@@ -6,6 +6,10 @@
 //! frees, or for a thread that allocates before it lets the device go on. So a call that blocks may
 //! stop its own thread only. In each case one thread blocks behind a stream that is held. Another
 //! thread then uses the same lane, and only after that releases the stream.
+//!
+//! Meanwhile the driver lets other threads wait that create events or call `cuMemAlloc`. So events
+//! are there before they are needed, and Elastic, whose calls for memory do not wait, serves also
+//! what is not cached. The other strategies serve what is.
 
 mod support;
 
@@ -107,6 +111,7 @@ fn a_free_that_waits_for_a_recorded_stream_holds_nobody_up() {
 fn two_frees_that_wait_for_one_stream_both_end() {
     for pool_type in KEEPING {
         let rig = rig(pool_type);
+        rig.free(rig.allocate(512, A));
         let blocks = [(); 2].map(|()| rig.allocate(BLOCK_BYTES, A));
         blocks.iter().for_each(|&block| rig.record(block, B));
         fill(&rig, B);
@@ -151,11 +156,27 @@ fn a_wait_for_another_streams_fence_holds_that_one_not_up() {
         fill(&rig, B);
         let allocating = blocked(&rig, |rig| rig.allocate(BLOCK_BYTES, B));
         at_once(&rig, move |rig| rig.free(small));
-        at_once(&rig, |rig| rig.free(rig.allocate(BLOCK_BYTES, A)));
+        let bytes = if pool_type == PoolType::Elastic { BLOCK_BYTES } else { 512 };
+        at_once(&rig, move |rig| rig.free(rig.allocate(bytes, A)));
         let_go(&rig, B, allocating);
         assert_eq!(rig.statistics().cross_stream_reuses, 1, "{pool_type:?}");
         rig.finish();
     }
+}
+
+/// Each free records an event of its own on a stream that nobody holds up.
+#[test]
+fn many_frees_of_a_new_lane_hold_nobody_up() {
+    const BLOCKS: usize = 10;
+    let rig = rig(PoolType::Elastic);
+    let blocks = [(); BLOCKS].map(|()| rig.allocate(BLOCK_BYTES, A));
+    blocks.iter().for_each(|&block| rig.record(block, B));
+    let other = StreamHandle(0xC00);
+    fill(&rig, other);
+    let waiting = blocked(&rig, move |rig| rig.machine.delay(0, other.0, 1).unwrap());
+    at_once(&rig, move |rig| blocks.into_iter().for_each(|block| rig.free(block)));
+    let_go(&rig, other, waiting);
+    rig.finish();
 }
 
 #[test]

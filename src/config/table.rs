@@ -463,7 +463,7 @@ pub static OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "GENESIS_SIM_PRICES",
         aliases: &[],
-        values: "`h100`, `a100`, `rtxpro6000`, `vattention` or `b300`",
+        values: "`h100`, `a100`, `rtxpro6000`, `vattention`, `b300`, `h200` or `h200rested`",
         summary: "Simulated backends: the price list by which driver time is counted.",
         help: "Each list has the measurements published for one machine; for a call without one \
                it has the highest of the others. The time is only counted, not spent.",

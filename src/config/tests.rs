@@ -278,8 +278,9 @@ fn wrong_values_are_refused_with_what_would_be_right() {
         ("GENESIS_SIM_MEMORY", "1", "not a size from 2MiB to 128TiB, or auto".to_owned()),
         (
             "GENESIS_SIM_PRICES",
-            "h200",
-            "not a price list; valid: h100, a100, rtxpro6000, vattention, b300 (did you mean h100?)"
+            "h300",
+            "not a price list; valid: h100, a100, rtxpro6000, vattention, b300, h200, h200rested \
+             (did you mean h100?)"
                 .to_owned(),
         ),
         ("GENESIS_PAGE_SIZE", "256", "not a size from 512 to 128TiB".to_owned()),

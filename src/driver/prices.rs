@@ -24,8 +24,8 @@
 //! | RTX PRO 6000 | 14 + 1 + 69 | 0 |
 //! | vAttention (A100) | 29 + 2 + 38 | 0 |
 //! | A100 | 193 + 1.5 + 36 | 1 |
-//! | H200, calls in a row | 8 + 0.6 + 31 | 0 |
-//! | H200, each call after a rest | 110 + 12 + 105 | 1 |
+//! | H200, calls in a row | 14 + 1 + 28 | 0 |
+//! | H200, each call after a rest | 121 + 28 + 203 | 2 |
 //! | B300 | 17 + 1 + 1 | −2 |
 //!
 //! **Threads**: any; two that make the last sample at once may both time one more. **Locks**: none.

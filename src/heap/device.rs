@@ -191,6 +191,9 @@ impl<'a> DeviceHeap<'a> {
         host_memory::require()?;
         let context =
             if stream.is_default() { OWN_CONTEXT } else { self.contexts.of_stream(stream)? };
+        if self.pool_type != PoolType::Naive {
+            self.contexts.get(context).stock_up();
+        }
         let owner = Owner { key, name: StreamName::of(stream), context };
         let mut settings = self.heap.settings();
         settings.strategy.pool_type = self.pool_type;

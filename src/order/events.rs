@@ -1,11 +1,17 @@
 //! Events of one context, kept for reuse: creating one is slow, above all from several threads.
 //!
+//! **Events are created ahead of need**, because a driver lets the creation of one wait while any
+//! thread waits for room in a stream's full queue, and that queue may need this thread to go on. So
+//! each new lane finds [`BATCH`] idle ones, and when there is none left, as many are made as there
+//! are.
+//!
 //! Idle events lie in the context's [`EventCache`]. A lane that needs an event for every free
 //! keeps a few more in an [`EventStock`] of its own, which has no lock. Events go between a stock
 //! and the cache [`BATCH`] at a time, so threads that record for each free rarely meet at the
 //! cache's lock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::omission::Step;
 use crate::base::StreamHandle;
@@ -15,6 +21,8 @@ use crate::driver::{self, Device, Event};
 
 /// How many events at once go from the cache to a stock or back.
 const BATCH: usize = 16;
+/// The most that are created at once.
+const MOST_CREATED: usize = 16 * BATCH;
 /// The most that a stock keeps.
 const MOST_STOCKED: usize = 2 * BATCH;
 
@@ -23,6 +31,8 @@ const MOST_STOCKED: usize = 2 * BATCH;
 pub struct EventCache {
     driver: Arc<dyn Device>,
     idle: Lock<Vec<Event>, { rank::DEVICE }>,
+    /// How many were created.
+    created: AtomicUsize,
 }
 
 /// The idle events of one lane, at most [`MOST_STOCKED`].
@@ -30,10 +40,42 @@ pub struct EventCache {
 pub(super) struct EventStock(Vec<Event>);
 
 impl EventCache {
-    /// An empty cache. Events are created when they are needed and never destroyed: at exit the
-    /// driver may be gone.
+    /// An empty cache. Events are never destroyed: at exit the driver may be gone.
     pub fn new(driver: Arc<dyn Device>) -> Self {
-        Self { driver, idle: Lock::new(Vec::new()) }
+        Self { driver, idle: Lock::new(Vec::new()), created: AtomicUsize::new(0) }
+    }
+
+    /// Sees to it that a new lane finds [`BATCH`] idle events, as far as the driver makes any. May
+    /// block: the caller holds no lock.
+    pub fn stock_up(&self) {
+        let idle = self.idle.lock().len();
+        // What is missing will be created when it is needed, or is an error then.
+        let _ = self.create(BATCH.saturating_sub(idle));
+    }
+
+    /// How many are idle here.
+    #[cfg(test)]
+    pub(super) fn idle_count(&self) -> usize {
+        self.idle.lock().len()
+    }
+
+    /// Creates `count` events. Those made before a failure are kept.
+    fn create(&self, count: usize) -> driver::Result<()> {
+        let mut made = Vec::with_capacity(count);
+        let answer = blocking(|| {
+            (0..count).try_for_each(|_| self.driver.event_create().map(|event| made.push(event)))
+        });
+        self.created.fetch_add(made.len(), Relaxed);
+        self.idle.lock().extend(made);
+        answer
+    }
+
+    /// A new event. As many more are made as there are, which failing does no harm.
+    fn create_for_use(&self) -> driver::Result<Event> {
+        let event = blocking(|| self.driver.event_create())?;
+        let known = self.created.fetch_add(1, Relaxed);
+        let _ = self.create(known.clamp(BATCH, MOST_CREATED) - 1);
+        Ok(event)
     }
 
     /// The driver that made these events.
@@ -68,7 +110,7 @@ impl EventCache {
         idle: &mut Option<Event>,
         stream: StreamHandle,
     ) -> driver::Result<Event> {
-        let event = idle.take().map_or_else(|| self.driver.event_create(), Ok)?;
+        let event = idle.take().map_or_else(|| self.create_for_use(), Ok)?;
         if Step::RecordedEvent.is_left_out() {
             return Ok(event);
         }

@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 12)]
     #[arg(value_parser = clap::value_parser!(u16).range(2..))]
     pub(crate) passes: u16,
-    /// The prices of driver time: h100, a100, rtxpro6000, vattention or b300
+    /// The prices of driver time: h100, a100, rtxpro6000, vattention, b300, h200 or h200rested
     #[arg(long, value_name = "NAME", default_value = "h100")]
     pub(crate) prices: String,
     /// Measure only the cells: Elastic against expandable segments on devices of several sizes

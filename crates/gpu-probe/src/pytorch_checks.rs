@@ -6,13 +6,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use crate::budget::Budget;
 use crate::child;
 use crate::folder::{Folder, Scratch};
 use crate::python;
-use crate::report::Check;
+use crate::report::{Check, Checked};
 use crate::sections::Found;
 
 /// A mode of the program.
@@ -30,16 +28,6 @@ const MODES: [Mode; 3] = [
     Mode { title: "its own, under the preload", argument: "native", is_preloaded: true },
 ];
 const IMPORT_TIME: Duration = Duration::from_secs(60);
-
-/// The checks of one mode.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Checked {
-    pub(crate) title: String,
-    /// Those that were made.
-    pub(crate) checks: Vec<Check>,
-    /// What ended the program before its end.
-    pub(crate) error: Option<String>,
-}
 
 /// Runs the program in every mode.
 pub(crate) fn run(folder: &Folder, python: &Path, limit: Duration) -> Found<Vec<Checked>> {
@@ -82,40 +70,4 @@ fn run_mode(
     let said = finished.output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
     let error = (!finished.is_success()).then(|| finished.reason());
     Ok((said.unwrap_or_default(), error))
-}
-
-/// True if a check failed under Genesis that PyTorch's own allocator passes.
-pub(crate) fn has_defects(modes: &[Checked]) -> bool {
-    let [own, others @ ..] = modes else { return false };
-    let passes = |name: &str| own.checks.iter().any(|check| check.name == name && check.passed);
-    others.iter().any(|mode| {
-        mode.error.is_some() || mode.checks.iter().any(|check| !check.passed && passes(&check.name))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn mode(passed: &[bool], error: Option<&str>) -> Checked {
-        let check = |(number, passed): (usize, &bool)| Check {
-            name: number.to_string(),
-            passed: *passed,
-            detail: String::new(),
-        };
-        Checked {
-            title: String::new(),
-            checks: passed.iter().enumerate().map(check).collect(),
-            error: error.map(str::to_owned),
-        }
-    }
-
-    #[test]
-    fn a_defect_is_what_pytorchs_own_allocator_passes() {
-        let own = mode(&[true, false], None);
-        assert!(!has_defects(&[own.clone(), mode(&[true, false], None)]));
-        assert!(has_defects(&[own.clone(), mode(&[true, true], None), mode(&[false, true], None)]));
-        assert!(has_defects(&[own.clone(), mode(&[true], Some("ended by signal 11"))]));
-        assert!(!has_defects(&[own]) && !has_defects(&[]));
-    }
 }

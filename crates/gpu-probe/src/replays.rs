@@ -9,11 +9,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use genesis_replay::report::Report;
-use serde::{Deserialize, Serialize};
 
 use crate::budget::Budget;
 use crate::child;
 use crate::folder::{Folder, Scratch};
+use crate::report::{Figures, Replay};
 use crate::sections::Found;
 use crate::static_runtime::{HEADERS, toolkits};
 
@@ -23,10 +23,11 @@ const ALLOCATORS: [Allocator; 3] = [
     Allocator { name: "PyTorch expandable segments", options: Some("expandable_segments:True") },
     Allocator { name: "PyTorch native", options: Some("expandable_segments:False") },
 ];
-/// The room: no limit, and so many times the live peak.
-const ROOMS: [Option<f64>; 2] = [None, Some(1.05)];
+/// How programs are run: threads that each run the whole program, and the room they have, in live
+/// peaks.
+const CIRCUMSTANCES: [(u32, Option<f64>); 3] = [(1, None), (1, Some(1.05)), (2, None)];
 /// Passes after the first.
-const WARM: &str = "7";
+const WARM: &str = "5";
 /// Compiling takes seconds.
 const COMPILE_TIME: Duration = Duration::from_secs(60);
 
@@ -37,45 +38,17 @@ struct Allocator {
     options: Option<&'static str>,
 }
 
-/// One program under one allocator in one room.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Replay {
-    pub(crate) program: String,
-    pub(crate) allocator: String,
-    /// The most that may be held, in live peaks.
-    pub(crate) room: Option<f64>,
-    pub(crate) figures: Option<Figures>,
-    /// What went wrong, if anything did.
-    pub(crate) error: Option<String>,
-}
-
-/// What a replay came to.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Figures {
-    pub(crate) live_peak_bytes: u64,
-    /// The most that was held in any pass.
-    pub(crate) reserved_peak_bytes: u64,
-    /// The time in the allocator and the driver: of the first pass, and of the median later one.
-    pub(crate) first_ns: f64,
-    pub(crate) later_ns: f64,
-    pub(crate) later_ns_per_call: f64,
-    /// Requests refused in all passes.
-    pub(crate) failures: u64,
-}
-
-impl Figures {
-    fn of(report: &Report) -> Self {
-        let calls = report.calls as f64;
-        let later_ns_per_call = report.warm_ns_per_call().unwrap_or(0.0);
-        let reserved = report.passes().map(|pass| pass.reserved_peak_bytes).max();
-        Self {
-            live_peak_bytes: report.live_peak_bytes,
-            reserved_peak_bytes: reserved.unwrap_or(0),
-            first_ns: report.cold.ns_per_call * calls,
-            later_ns: later_ns_per_call * calls,
-            later_ns_per_call,
-            failures: report.failures(),
-        }
+fn figures(report: &Report) -> Figures {
+    let calls = report.calls as f64;
+    let later_ns_per_call = report.warm_ns_per_call().unwrap_or(0.0);
+    let reserved = report.passes().map(|pass| pass.reserved_peak_bytes).max();
+    Figures {
+        live_peak_bytes: report.live_peak_bytes,
+        reserved_peak_bytes: reserved.unwrap_or(0),
+        first_ns: report.cold.ns_per_call * calls,
+        later_ns: later_ns_per_call * calls,
+        later_ns_per_call,
+        failures: report.failures(),
     }
 }
 
@@ -102,7 +75,7 @@ pub(crate) fn replays(folder: &Folder, python: &Path, limit: Duration) -> Found<
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let name = name.trim_end_matches(TRACE_ENDING);
         let mut live_peak_bytes = None;
-        for room in ROOMS {
+        for (threads, room) in CIRCUMSTANCES {
             for allocator in &allocators {
                 // Most take a second; where memory is too short for the program, some take many.
                 let granted = budget.grant(Instant::now(), limit / 4);
@@ -113,12 +86,15 @@ pub(crate) fn replays(folder: &Folder, python: &Path, limit: Duration) -> Found<
                     _ => folder.path("lib/libgenesis.so"),
                 };
                 let limit_bytes = limit_bytes.map(|(room, live)| (room * live as f64) as u64);
-                let ran = run(folder, allocator, &library, program, limit_bytes, granted);
+                let mut command = command(folder, allocator, &library, program, threads);
+                command.args(limit_bytes.map(|bytes| format!("--limit={bytes}")));
+                let ran = run(command, granted);
                 let figures = ran.as_ref().ok().copied();
                 live_peak_bytes = live_peak_bytes.or(figures.map(|seen| seen.live_peak_bytes));
                 found.result.get_or_insert_default().push(Replay {
                     program: name.to_owned(),
                     allocator: allocator.name.to_owned(),
+                    threads,
                     room,
                     figures,
                     error: ran.err(),
@@ -142,18 +118,16 @@ fn programs(folder: &Folder) -> Result<Vec<PathBuf>, String> {
     Ok(programs)
 }
 
-fn run(
+fn command(
     folder: &Folder,
     allocator: &Allocator,
     library: &Path,
     program: &Path,
-    limit_bytes: Option<u64>,
-    time: Duration,
-) -> Result<Figures, String> {
-    let mut command = folder.command(folder.file("bin/genesis")?);
+    threads: u32,
+) -> Command {
+    let mut command = folder.command(folder.path("bin/genesis"));
     command.arg("replay").arg(program).args(["--json", "--backend", "cuda", "--warm", WARM]);
-    command.arg("--library").arg(library);
-    command.args(limit_bytes.map(|bytes| format!("--limit={bytes}")));
+    command.args(["--threads", &threads.to_string()]).arg("--library").arg(library);
     match allocator.options {
         Some(options) => command.env("PYTORCH_CUDA_ALLOC_CONF", options),
         None => command.env("GENESIS_POOL_TYPE", allocator.name),
@@ -162,9 +136,13 @@ fn run(
         folder.preload_simulated(&mut command);
         command.env("SIMCUDA_RACES", "off");
     }
+    command
+}
+
+fn run(command: Command, time: Duration) -> Result<Figures, String> {
     let finished = child::run(command, time)?;
     let report: Report = serde_json::from_str(&finished.output).map_err(|_| finished.reason())?;
-    Ok(Figures::of(&report))
+    Ok(figures(&report))
 }
 
 /// Compiles the adapter for the PyTorch that `python` has; its path.

@@ -9,8 +9,6 @@ use crate::assumptions::Finding;
 use crate::costs::Costs;
 use crate::facts::Fact;
 use crate::heap::{self, Trial};
-use crate::pytorch_checks::{self, Checked};
-use crate::replays::Replay;
 
 /// What was run, on what, and when.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -115,6 +113,44 @@ pub(crate) struct Check {
     pub(crate) detail: String,
 }
 
+/// One program under one allocator in one room.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Replay {
+    pub(crate) program: String,
+    pub(crate) allocator: String,
+    /// Threads that each run the whole program at once, on streams of their own.
+    pub(crate) threads: u32,
+    /// The most that may be held, in live peaks.
+    pub(crate) room: Option<f64>,
+    pub(crate) figures: Option<Figures>,
+    /// What went wrong, if anything did.
+    pub(crate) error: Option<String>,
+}
+
+/// What a replay came to.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    pub(crate) live_peak_bytes: u64,
+    /// The most that was held in any pass.
+    pub(crate) reserved_peak_bytes: u64,
+    /// The time in the allocator and the driver: of the first pass, and of the median later one.
+    pub(crate) first_ns: f64,
+    pub(crate) later_ns: f64,
+    pub(crate) later_ns_per_call: f64,
+    /// Requests refused in all passes.
+    pub(crate) failures: u64,
+}
+
+/// The checks of one mode.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Checked {
+    pub(crate) title: String,
+    /// Those that were made.
+    pub(crate) checks: Vec<Check>,
+    /// What ended the program before its end.
+    pub(crate) error: Option<String>,
+}
+
 /// A whole run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
@@ -151,10 +187,18 @@ impl Report {
         });
         let checks = self.static_runtime.result.iter().flatten().any(|check| !check.passed);
         let refuted = self.assumptions.result.iter().flatten().any(|finding| finding.is_defect);
-        let pytorch =
-            self.pytorch_checks.result.as_deref().is_some_and(pytorch_checks::has_defects);
+        let pytorch = self.pytorch_checks.result.as_deref().is_some_and(differs_from_pytorch);
         suite || trials || checks || refuted || pytorch
     }
+}
+
+/// True if a check failed under Genesis that PyTorch's own allocator passes.
+fn differs_from_pytorch(modes: &[Checked]) -> bool {
+    let [own, others @ ..] = modes else { return false };
+    let passes = |name: &str| own.checks.iter().any(|check| check.name == name && check.passed);
+    others.iter().any(|mode| {
+        mode.error.is_some() || mode.checks.iter().any(|check| !check.passed && passes(&check.name))
+    })
 }
 
 /// Today's date in UTC, as in `2026-01-31`.
@@ -190,5 +234,31 @@ mod tests {
         {
             assert_eq!(date(days), text);
         }
+    }
+
+    fn mode(passed: &[bool], error: Option<&str>) -> Checked {
+        let check = |(number, passed): (usize, &bool)| Check {
+            name: number.to_string(),
+            passed: *passed,
+            detail: String::new(),
+        };
+        Checked {
+            title: String::new(),
+            checks: passed.iter().enumerate().map(check).collect(),
+            error: error.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_defect_is_what_pytorchs_own_allocator_passes() {
+        let own = mode(&[true, false], None);
+        assert!(!differs_from_pytorch(&[own.clone(), mode(&[true, false], None)]));
+        assert!(differs_from_pytorch(&[
+            own.clone(),
+            mode(&[true, true], None),
+            mode(&[false, true], None)
+        ]));
+        assert!(differs_from_pytorch(&[own.clone(), mode(&[true], Some("ended by signal 11"))]));
+        assert!(!differs_from_pytorch(&[own]) && !differs_from_pytorch(&[]));
     }
 }

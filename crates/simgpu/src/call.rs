@@ -105,6 +105,25 @@ impl Call {
         Self::Prefetch,
     ];
 
+    /// Returns true if the call waits while any thread waits for room in a full queue: those that
+    /// create, destroy and allocate (`crate::room`).
+    pub(crate) const fn waits_beside_a_full_queue(self) -> bool {
+        matches!(
+            self,
+            Self::EventCreate
+                | Self::EventDestroy
+                | Self::StreamCreate
+                | Self::StreamDestroy
+                | Self::Allocate
+                | Self::AllocateManaged
+                | Self::Free
+                | Self::HostAllocate
+                | Self::HostFree
+                | Self::HostRegister
+                | Self::HostUnregister
+        )
+    }
+
     /// CUDA's name for the call.
     pub const fn name(self) -> &'static str {
         match self {

@@ -65,6 +65,9 @@ impl Machine {
     pub(crate) fn enter(&self, context: u32, call: Call) -> Result<Locked<'_>> {
         let mut state = self.lock();
         state.count(context, call)?;
+        while call.waits_beside_a_full_queue() && self.room.is_any_queue_full() {
+            state = self.sleep(state);
+        }
         Ok(state)
     }
 
@@ -96,16 +99,20 @@ impl Machine {
         }
         let device = state.streams.slots[slot as usize].device;
         state.device_mut(device)?.usage.host_waits.queue_full += 1;
+        self.room.begin();
         while is_full(&state) {
             let first = state.streams.slots[slot as usize].done + 1;
             match state.complete(slot, first) {
                 Ok(nanoseconds) => {
-                    let waits = &mut state.device_mut(device)?.usage.host_waits;
-                    waits.nanoseconds = waits.nanoseconds.saturating_add(nanoseconds);
+                    if let Ok(device) = state.device_mut(device) {
+                        let waits = &mut device.usage.host_waits;
+                        waits.nanoseconds = waits.nanoseconds.saturating_add(nanoseconds);
+                    }
                 }
                 Err(_) => state = self.sleep(state),
             }
         }
+        self.room.end();
         Ok(state)
     }
 

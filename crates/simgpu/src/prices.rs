@@ -7,10 +7,9 @@
 //! high percentile. The columns are for comparing strategies with each other, on several
 //! machines; measure and replace them where that is not enough.
 //!
-//! No column comes from `docs/benchmarks/gpu.md` yet, because that page was written on the
-//! simulated driver. Once it is written on a GPU, its table "Cost of driver calls" is to become
-//! a column: the table ends with the medians in the form and under the names used here, and a
-//! tail is its p99 at the least size.
+//! `h200` and `h200rested` are `docs/benchmarks/gpu.md`, the table that `cargo xtask gpu` ended its
+//! costs with on an H200 (driver 580, CUDA 13.0): every call was measured there, so they take
+//! nothing from the others. The machines of three runs differed by two times; the dearest is here.
 //!
 //! Sources:
 //! - `h100`: napplesty/zero-cuda-graph, single calls of 2, 16, 64 and 256 MiB with p99. Setting
@@ -21,8 +20,12 @@
 //! - `rtxpro6000`: RTX PRO 6000, driver 580: creating 14 µs for 2 to 64 MiB, setting access 66 to
 //!   69 µs a mapping, and 4.2 ms for one call over 64: no cheaper than 64 calls.
 //! - `vattention`: the paper's table for pages of 2 MiB, on an A100.
+//! - `h200`: calls in a row, the medians of the page, with its p99 of pages of 2 MiB.
+//! - `h200rested`: the same page, each call after 20 ms in which the host slept. In a program that
+//!   launches kernels all the time most calls cost as much; beside a kernel that streams through
+//!   memory, with 50,000 mappings, setting access took 137 to 154 µs, and unmapping 353.
 //! - `b300`: creating at 2, 16, 256 and 1024 MiB; mapping and setting access under 1 µs.
-//! - `cuMemAlloc` and `cuMemFree` at 2, 128, 1024 and 4096 MiB: one idle laptop, for all columns.
+//! - `cuMemAlloc` and `cuMemFree` at 2, 128, 1024 and 4096 MiB: one idle laptop.
 //! - Pinned memory: 8 GiB in 2.7 s, 0.67 ms for 2 MiB (ai-dynamo/dynamo#13710); the price of the
 //!   smallest piece, and of freeing it, is an order of magnitude from NVIDIA's forum.
 //! - Page-locking memory of the program's, touched by 32 threads first: 8 GiB in 0.92 s (the same);
@@ -40,10 +43,12 @@
 //!   `cuDeviceCanAccessPeer` is asked once for each pair of devices: both are free.
 //!
 //! Counter-evidence, in no column: one source set access to 8,192 pages in 50 ms with one call,
-//! 6 µs a page. The page of `cargo xtask gpu` measures calls over 1 to many mappings, to settle it.
+//! 6 µs a page. On the H200 each page cost as much as a call of its own, up to 1,024 in one call.
 //!
 //! 2 GiB made of 2 MiB pieces cost GMLake about 115 × one `cudaMalloc` of 2 GiB. By `h100` it is
 //! 1024 × (10 + 0.45 + 77) µs against 469 µs, 191 ×; by `vattention` 151 ×.
+
+mod h200;
 
 use std::str::FromStr;
 
@@ -100,17 +105,17 @@ impl Prices {
 
     /// The price of every call.
     pub fn table(self) -> CostTable {
-        let own = match self {
-            Self::H100 => H100,
-            Self::A100 => A100,
-            Self::RtxPro6000 => RTX_PRO_6000,
-            Self::VAttention => VATTENTION,
-            Self::B300 => B300,
-            Self::H200 => H200,
-            Self::H200Rested => H200_RESTED,
+        let own: &[Column] = match self {
+            Self::H100 => &[H100],
+            Self::A100 => &[A100],
+            Self::RtxPro6000 => &[RTX_PRO_6000],
+            Self::VAttention => &[VATTENTION],
+            Self::B300 => &[B300],
+            Self::H200 => &[h200::IN_A_ROW],
+            Self::H200Rested => &[h200::IN_A_ROW, h200::RESTED],
         };
         let mut table = CostTable::free_of_charge();
-        for &(call, cost) in COMMON.iter().chain(own) {
+        for &(call, cost) in std::iter::once(&COMMON).chain(own).copied().flatten() {
             table.set(call, cost);
         }
         table
@@ -238,74 +243,6 @@ const B300: Column = &[
     // Not measured: rtxpro6000's, and h100's.
     (Call::Unmap, Cost::per_mapping(&[(0, 39_000)])),
     (Call::Release, Cost::by_size(RELEASE_H100)),
-];
-
-const H200: Column = &[
-    (Call::Reserve, flat(&[(0, 1_594)])),
-    (
-        Call::Create,
-        Cost::by_size(&[
-            (2 * MIB, 7_778),
-            (16 * MIB, 7_849),
-            (64 * MIB, 9_257),
-            (256 * MIB, 23_261),
-            (GIB, 91_172),
-        ]),
-    ),
-    (
-        Call::Map,
-        Cost::by_size(&[
-            (2 * MIB, 574),
-            (16 * MIB, 582),
-            (64 * MIB, 613),
-            (256 * MIB, 676),
-            (GIB, 2_774),
-        ]),
-    ),
-    (
-        Call::SetAccess,
-        Cost::per_mapping(&[
-            (2 * MIB, 31_487),
-            (16 * MIB, 31_487),
-            (64 * MIB, 34_249),
-            (256 * MIB, 37_244),
-            (GIB, 88_876),
-        ]),
-    ),
-    (
-        Call::Unmap,
-        Cost::per_mapping(&[
-            (2 * MIB, 21_624),
-            (64 * MIB, 21_624),
-            (256 * MIB, 21_689),
-            (GIB, 42_446),
-        ]),
-    ),
-    (
-        Call::Release,
-        Cost::by_size(&[
-            (2 * MIB, 9_808),
-            (16 * MIB, 16_375),
-            (64 * MIB, 29_276),
-            (256 * MIB, 80_467),
-            (GIB, 339_966),
-        ]),
-    ),
-];
-
-const H200_RESTED: Column = &[
-    (Call::Reserve, flat(&[(0, 1_594)])),
-    (Call::Create, Cost::by_size(&[(2 * MIB, 110_000), (16 * MIB, 114_000), (64 * MIB, 118_000)])),
-    (Call::Map, flat(&[(0, 12_000)])),
-    (
-        Call::SetAccess,
-        Cost::per_mapping(&[(2 * MIB, 105_000), (16 * MIB, 133_000), (64 * MIB, 140_000)]),
-    ),
-    (
-        Call::Unmap,
-        Cost::per_mapping(&[(2 * MIB, 132_000), (16 * MIB, 152_000), (64 * MIB, 160_000)]),
-    ),
-    (Call::Release, Cost::by_size(&[(2 * MIB, 49_000), (16 * MIB, 56_000), (64 * MIB, 70_000)])),
 ];
 
 /// `cuMemAlloc`.

@@ -5,6 +5,12 @@
 //! queues itself, as if that time passed. Where that cannot help, because a test holds the stream
 //! or one it comes after, the calling thread sleeps without the machine's lock until another
 //! thread has completed something. If none ever does, it sleeps for ever, as on a real driver.
+//!
+//! **Meanwhile** other threads' calls go on, but for those that create, destroy or allocate
+//! ([`crate::Call`]): driver 580 has them wait until the queue has room (docs/benchmarks/gpu.md,
+//! "While one thread blocks on a full queue"). That page asked about creating events and streams,
+//! destroying events, `cuMemAlloc` and `cuMemAllocHost`; the calls that undo these wait here, too.
+//! Only launches fill a queue there; here all that is enqueued does.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -14,6 +20,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 pub(crate) struct Room {
     /// Changed under the machine's lock only, like what the threads wait for.
     waiting: AtomicUsize,
+    /// Those of them that wait for room in a queue, and not for another thread.
+    full: AtomicUsize,
     /// How often something was completed while a thread waited.
     turn: Mutex<u64>,
     has_turned: Condvar,
@@ -26,6 +34,22 @@ impl Room {
             *self.turn.lock().unwrap_or_else(PoisonError::into_inner) += 1;
             self.has_turned.notify_all();
         }
+    }
+
+    /// Returns true if a thread waits for room. Called with the machine's lock.
+    pub(crate) fn is_any_queue_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed) > 0
+    }
+
+    /// A thread begins to wait for room. Called with the machine's lock.
+    pub(crate) fn begin(&self) {
+        self.full.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has found room, and those that waited for that go on. Called with the machine's lock.
+    pub(crate) fn end(&self) {
+        self.full.fetch_sub(1, Ordering::Relaxed);
+        self.tell();
     }
 
     /// A thread is going to wait; returns the turn to pass to [`Self::wait`]. Called with the

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{NOTHING, cell};
-use crate::pytorch_checks::Checked;
+use crate::report::Checked;
 
 pub(super) fn render(modes: &[Checked]) -> String {
     let mut text = "| check |".to_owned();

@@ -1,26 +1,28 @@
-//! Recorded programs, on the page: a table for each room.
+//! Recorded programs, on the page: a table for each number of threads and room.
 
 use std::fmt::Write;
 
 use genesis_profile::units::bytes;
 
 use super::{NOTHING, table};
-use crate::replays::Replay;
+use crate::report::Replay;
 
 pub(super) fn render(replays: &[Replay]) -> String {
     let mut text = INTRODUCTION.to_owned();
-    let mut rooms: Vec<Option<f64>> = Vec::new();
+    let mut seen = Vec::new();
     for replay in replays {
-        if !rooms.contains(&replay.room) {
-            rooms.push(replay.room);
+        let circumstances = (replay.threads, replay.room);
+        if !seen.contains(&circumstances) {
+            seen.push(circumstances);
         }
     }
-    for room in rooms {
+    for (threads, room) in seen {
+        let many = if threads == 1 { String::new() } else { format!("{threads} threads: ") };
         text += &match room {
-            None => "\n### Without a limit\n\n".to_owned(),
-            Some(room) => format!("\n### At most {room} times the live peak\n\n"),
+            None => format!("\n### {many}without a limit\n\n"),
+            Some(room) => format!("\n### {many}at most {room} times the live peak\n\n"),
         };
-        let rows = replays.iter().filter(|replay| replay.room == room);
+        let rows = replays.iter().filter(|replay| (replay.threads, replay.room) == (threads, room));
         text += &table(&HEADS, rows.clone().map(row));
         for replay in rows {
             if let Some(error) = &replay.error {
@@ -33,7 +35,8 @@ pub(super) fn render(replays: &[Replay]) -> String {
 
 const INTRODUCTION: &str = "The calls of recorded programs (`traces/`), and no work of the device: times are the \
      allocator's, calls of the driver included. PyTorch's allocator is called from C++, without \
-     Python. *Held* is the most memory reserved in any pass over the most that is live.\n";
+     Python. *Held* is the most memory reserved in any pass over the most that is live. Of two \
+     threads each makes all calls, on streams of its own: the time of a call and of a pass is the mean of both.\n";
 
 const HEADS: [&str; 7] = [
     "program and allocator",

@@ -58,7 +58,7 @@ fn defects_are_found_and_shown() {
 
 #[test]
 fn checks_stand_beside_each_other() {
-    use crate::pytorch_checks::Checked;
+    use crate::report::Checked;
     let mode = |title: &str, passed: &[bool]| Checked {
         title: title.into(),
         checks: (0..)

@@ -70,6 +70,46 @@ fn blocks(progress: Progress, enqueue: impl Fn(&Machine) + Sync) {
     machine.validate().unwrap();
 }
 
+/// Calls that create, destroy or allocate wait with the thread that waits for room, and no others.
+#[test]
+fn others_wait_beside_a_full_queue() {
+    type Call = fn(&Machine) -> Result<(), Code>;
+    let waiting: [Call; 3] = [
+        |machine| machine.event_create(0, false).map(drop),
+        |machine| machine.allocate(0, 512).map(drop),
+        |machine| machine.host_allocate(0, 512).map(drop),
+    ];
+    let returning: [Call; 4] = [
+        |machine| machine.memory_info(0).map(drop),
+        |machine| machine.create(0, GRANULE).map(drop),
+        |machine| machine.reserve(0, GRANULE, 0).map(drop),
+        |machine| machine.touch(0, B, Work::read(0, 0, "kernel")).map(drop),
+    ];
+    let all = waiting.map(|call| (call, true)).into_iter();
+    for (call, waits) in all.chain(returning.map(|call| (call, false))) {
+        let machine = machine(Progress::Manual);
+        machine.hold(0, A, true).unwrap();
+        std::thread::scope(|scope| {
+            let full = scope.spawn(|| {
+                (0..=DEPTH).for_each(|_| machine.delay(0, A, 1).unwrap());
+            });
+            while machine.usage(0).unwrap().host_waits.queue_full == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let other = scope.spawn(|| call(&machine).unwrap());
+            if waits {
+                std::thread::sleep(Duration::from_millis(20));
+                assert!(!other.is_finished());
+            } else {
+                other.join().unwrap();
+            }
+            assert!(!full.is_finished());
+            machine.hold(0, A, false).unwrap();
+        });
+        machine.validate().unwrap();
+    }
+}
+
 #[test]
 fn behind_a_gate_launches_block() {
     for progress in [Progress::Automatic, Progress::Manual] {
