@@ -101,14 +101,7 @@ pub(crate) fn run(name: &str, limit: Duration) -> Result<Trial, String> {
         heap.set_default_tag(TAG, Backup::Pinned);
     }
     let mut trial = Run::new(&driver, &heap, holds_back)?;
-    // Streams, the log and the driver's own needs come first, so that they are not missed; among
-    // them are the streams by which contents are copied.
-    if can_sleep {
-        trial.allocate()?;
-        trial.sleep()?;
-        trial.finish()?;
-        said(heap.empty_cache(DEVICE))?;
-    }
+    // Streams, the log and the driver's own needs come first, so that they are not missed.
     let free_before = driver.memory_info()?.0;
     let ending = Instant::now() + limit;
     while Instant::now() < ending {

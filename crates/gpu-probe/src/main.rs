@@ -1,9 +1,10 @@
 //! `gpu-probe`: measures a GPU, its driver, and Genesis on them, from a folder that was built
 //! elsewhere.
 //!
-//! `gpu-probe run` does everything and writes `gpu.json` and `gpu.md`. The other commands are its
-//! parts, each run in a process of its own, so that a part that fails or hangs costs only itself.
-//! A part prints its result as JSON in its last line.
+//! `gpu-probe run` does everything, or some sections again, and writes `gpu.json` and `gpu.md`;
+//! `gpu-probe page` writes the latter again. The other commands are its parts, each run in a process
+//! of its own, so that a part that fails or hangs costs only itself. A part prints its result as JSON
+//! in its last line.
 //!
 //! ```text
 //! budget, child     limits of time, and other programs within them
@@ -61,6 +62,12 @@ struct Arguments {
 enum Part {
     /// Everything, into gpu.json and gpu.md
     Run(RunArguments),
+    /// Write gpu.md again, from gpu.json
+    Page {
+        /// The folder of both
+        #[arg(long, value_name = "FOLDER", default_value = "results")]
+        output: PathBuf,
+    },
     /// What the machine is
     Machine,
     /// One question to the driver
@@ -140,6 +147,7 @@ enum Choice {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Part::Run(arguments) => run(&arguments),
+        Part::Page { output } => read(&output).and_then(|report| write(&output, &report)),
         Part::Machine => print(machine()),
         Part::Fact { name } => {
             print(facts::find(&name).map(facts::Probe::ask).ok_or(format!("{name} is no probe")))

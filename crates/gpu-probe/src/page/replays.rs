@@ -17,10 +17,11 @@ pub(super) fn render(replays: &[Replay]) -> String {
         }
     }
     for (threads, room) in seen {
-        let many = if threads == 1 { String::new() } else { format!("{threads} threads: ") };
+        let many =
+            if threads == 1 { "One thread".to_owned() } else { format!("{threads} threads") };
         text += &match room {
-            None => format!("\n### {many}without a limit\n\n"),
-            Some(room) => format!("\n### {many}at most {room} times the live peak\n\n"),
+            None => format!("\n### {many}, without a limit\n\n"),
+            Some(room) => format!("\n### {many}, at most {room} times the live peak\n\n"),
         };
         let rows = replays.iter().filter(|replay| (replay.threads, replay.room) == (threads, room));
         text += &table(&HEADS, rows.clone().map(row));
