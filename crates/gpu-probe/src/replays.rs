@@ -73,26 +73,27 @@ pub(crate) fn replays(folder: &Folder, python: &Path, limit: Duration) -> Found<
     let allocators: Vec<Allocator> = ALLOCATORS.iter().filter(is_there).copied().collect();
     for program in &programs {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
-        let name = name.trim_end_matches(TRACE_ENDING);
         let mut live_peak_bytes = None;
         for (threads, room) in CIRCUMSTANCES {
             for allocator in &allocators {
-                // Most take a second; where memory is too short for the program, some take many.
-                let granted = budget.grant(Instant::now(), limit / 4);
-                // The first run says how much is live.
-                let limit_bytes = room.map(|room| (room, live_peak_bytes.unwrap_or(0)));
                 let library = match (&allocator.options, &peer) {
                     (Some(_), Some(peer)) => peer.clone(),
                     _ => folder.path("lib/libgenesis.so"),
                 };
-                let limit_bytes = limit_bytes.map(|(room, live)| (room * live as f64) as u64);
                 let mut command = command(folder, allocator, &library, program, threads);
-                command.args(limit_bytes.map(|bytes| format!("--limit={bytes}")));
-                let ran = run(command, granted);
+                // The first run, which has no limit, says how much is live.
+                let limited = room.map_or(Ok(()), |room| {
+                    let live = live_peak_bytes.ok_or("how much is live is not known")?;
+                    command.arg(format!("--limit={}", (room * live as f64) as u64));
+                    Ok(())
+                });
+                // Most take a second; where memory is too short for the program, some take many.
+                let granted = budget.grant(Instant::now(), limit / 4);
+                let ran = limited.and_then(|()| run(command, granted));
                 let figures = ran.as_ref().ok().copied();
                 live_peak_bytes = live_peak_bytes.or(figures.map(|seen| seen.live_peak_bytes));
                 found.result.get_or_insert_default().push(Replay {
-                    program: name.to_owned(),
+                    program: name.trim_end_matches(TRACE_ENDING).to_owned(),
                     allocator: allocator.name.to_owned(),
                     threads,
                     room,

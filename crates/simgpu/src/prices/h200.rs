@@ -1,12 +1,12 @@
-//! What an H200 was measured to charge: `docs/benchmarks/gpu.md`. Where a size cost less than a smaller
-//! one, it has the price of the smaller.
+//! What an H200 was measured to charge: `docs/benchmarks/gpu.md`. Where a size cost less than a
+//! smaller one, it has the price of the smaller.
 
 use super::{Column, GIB, KIB, MIB, flat};
 use crate::call::Call;
 use crate::cost::Cost;
 
-/// Calls in a row. The page has no price of a further mapping that is larger than a page: here it is what one of its
-/// size costs alone, and at least what a page costs further.
+/// Calls in a row. The page has no price of a further mapping that is larger than 2 MiB: here it is
+/// what one of its size costs alone, and at least what 2 MiB cost further.
 pub(super) const IN_A_ROW: Column = &[
     (Call::MemoryInfo, flat(&[(0, 6_887)])),
     (Call::StreamGetId, flat(&[(0, 87)])),
