@@ -13,6 +13,9 @@ use steps::{Outcome, Step, cargo, root, run, target_folder};
 /// The program that runs everything, in the folder.
 pub(super) const RUN: &str = "run";
 
+/// The program that measures, in the folder.
+pub(super) const PROBE: &str = "bin/gpu-probe";
+
 /// Finds its own folder, so it may be called from anywhere and by any name.
 const RUN_SCRIPT: &str = "#!/bin/sh\n\
     # Measures this machine's GPU. Results go to gpu.json and gpu.md in --output; see --help.\n\
@@ -20,7 +23,7 @@ const RUN_SCRIPT: &str = "#!/bin/sh\n\
 
 /// What is built, and where it goes.
 const BUILT: [(&str, &str); 5] = [
-    ("gpu-probe", "bin/gpu-probe"),
+    ("gpu-probe", PROBE),
     ("genesis", "bin/genesis"),
     ("libgenesis.so", "lib/libgenesis.so"),
     ("libgenesis_preload.so", "lib/libgenesis_preload.so"),

@@ -1,17 +1,21 @@
 //! `cargo xtask gpu`: measures a GPU, its driver, and Genesis on them.
 //!
 //! `crates/gpu-probe` measures. This builds the folder that it runs from (`bundle`), starts it, and
-//! writes the results to the project's own folder. The built folder runs without cargo and without
-//! this repository: `FOLDER/run` on the machine with the GPU.
+//! writes the results to the project's own folder; those of the simulated driver, where there is no
+//! GPU, to the build folder. The built folder runs without cargo and without this repository:
+//! `FOLDER/run` on the machine with the GPU.
 
 mod bundle;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use steps::{Outcome, Step, root, run, target_folder};
 
-/// Where the results go, from the root of the repository.
+/// Where the results of a GPU go, from the root of the repository.
 const RESULTS: &str = "docs/benchmarks";
+/// Where those of the simulated driver go, from the build folder.
+const SIMULATED_RESULTS: &str = "gpu/results";
 
 /// Measure a GPU and its driver, and Genesis on them; without one, show it on a simulated driver
 #[derive(Debug, clap::Args)]
@@ -43,10 +47,21 @@ pub(crate) fn gpu(arguments: &Arguments) -> Outcome {
 fn measure(folder: &Path, python: Option<&Path>) -> Outcome {
     let program = std::path::absolute(folder.join(bundle::RUN))
         .map_err(|error| format!("{}: {error}", folder.display()))?;
+    let results = if has_driver(folder) {
+        root().join(RESULTS)
+    } else {
+        target_folder().join(SIMULATED_RESULTS)
+    };
     let mut step = Step::new(program, &["--output"]);
-    step.extend([root().join(RESULTS)]);
+    step.extend([results]);
     if let Some(python) = python {
         step.extend([Path::new("--python"), python]);
     }
     run(&step)
+}
+
+/// Returns true if the machine has a driver and a GPU.
+fn has_driver(folder: &Path) -> bool {
+    let asked = Command::new(folder.join(bundle::PROBE)).arg("machine").output();
+    asked.is_ok_and(|output| output.status.success())
 }
