@@ -19,11 +19,12 @@
 //!   nothing for another GPU's). Others say that in thread-local mode other threads may wait
 //!   (ROCm/rocm-systems#11698), but not for which streams. The stricter holds here: none may.
 //!   `cuMemFree` waits for its context inside, so it is refused like `cuCtxSynchronize`, even
-//!   from a thread in relaxed mode, which no source settles.
+//!   from a thread in relaxed mode.
 //! - **Use of the legacy stream** while a blocking stream of its context captures (906; CUDA's
 //!   programming guide, "prohibited and unhandled operations").
-//! - **Unsafe calls** (900): plain allocation and freeing, pinned memory, querying and waiting for
-//!   events. `cuThreadExchangeStreamCaptureMode` describes when, by the calling thread's mode:
+//! - **Unsafe calls** (900): plain allocation and freeing, pinned memory, querying streams, querying
+//!   and waiting for events. `cuThreadExchangeStreamCaptureMode` describes when, by the calling
+//!   thread's mode:
 //!
 //!   | mode | unsafe calls are allowed |
 //!   |---|---|
@@ -34,6 +35,9 @@
 //!   Unmapping and releasing count as unsafe: the manual names no call of virtual memory
 //!   management, but these two may wait, as `cuMemFree` does. Creating, mapping and setting access
 //!   do not count: PyTorch's expandable segments grow by them while they capture.
+//!
+//! Driver 580 (docs/benchmarks/gpu.md) is less strict with three: unmapping and releasing are legal
+//! in any mode; `cuMemFree`, and waiting for another stream, in relaxed and thread-local mode.
 //!
 //! Simplified: a graph keeps its touches in the order in which they were captured, as if its
 //! branches were one; and a branch need not be joined to the origin before the capture ends.

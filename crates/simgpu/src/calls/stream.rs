@@ -59,6 +59,7 @@ impl Machine {
     /// Returns true if all work of `stream` has completed.
     pub fn stream_query(&self, context: u32, stream: usize) -> Result<bool> {
         let mut state = self.enter(context, Call::StreamQuery)?;
+        state.forbid_in_capture()?;
         let slot = state.stream(context, stream, Call::StreamQuery)?;
         state.forbid_on_capturing(slot)?;
         if state.is_legacy(slot) {

@@ -115,7 +115,7 @@ fn waits_are_refused_by_device_whatever_the_modes() {
 
 #[test]
 fn unsafe_calls_are_refused_by_the_modes() {
-    let calls: [Named; 8] = [
+    let calls: [Named; 9] = [
         ("allocate", |scene, on| scene.machine.allocate(on, 512).map(|_| ())),
         ("unmap", |scene, on| scene.machine.unmap(on, scene.things[on as usize].mapping, GRANULE)),
         ("release", |scene, on| scene.machine.release(on, scene.things[on as usize].handle)),
@@ -124,6 +124,10 @@ fn unsafe_calls_are_refused_by_the_modes() {
         }),
         ("event wait", |scene, on| {
             scene.machine.event_synchronize(on, scene.things[on as usize].event)
+        }),
+        ("stream query", |scene, on| {
+            let stream = scene.machine.stream_create(on, false)?;
+            scene.machine.stream_query(on, stream).map(|_| ())
         }),
         ("pin", |scene, on| scene.machine.host_allocate(on, 512).map(|_| ())),
         ("unpin", |scene, on| scene.machine.host_free(on, scene.things[on as usize].pinned)),
@@ -162,8 +166,7 @@ fn growth_is_never_refused() {
             machine.set_access(0, base, GRANULE, &[0])?;
             let stream = machine.stream_create(0, false)?;
             machine.stream_id(0, stream)?;
-            machine.event_record(0, machine.event_create(0, false)?, stream)?;
-            machine.stream_query(0, stream).map(|_| ())
+            machine.event_record(0, machine.event_create(0, false)?, stream)
         });
         assert_eq!(answer, (Ok(()), true), "{capture:?} {thread:?}");
     });
