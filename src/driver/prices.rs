@@ -15,8 +15,7 @@
 //! [`Prices::dearness`] is what follows. The unit is what an extent costs until it can be used
 //! (create, map, set access), in relation to [`REFERENCE_NS`], as a power of two within bounds.
 //! Unmapping is not part of it, because Elastic unmaps late, or never. An extent that costs more
-//! than a quarter of the reference is not cheap: extents of half the size hold no less memory, and
-//! cost half as much again (`cargo xtask peers --cells --prices h200`).
+//! than a quarter of the reference is not cheap: docs/elastic.md, "Tried, and not kept".
 //!
 //! | source in `crates/simgpu/src/prices.rs` | create + map + access, µs | dearness |
 //! |---|---|---|

@@ -1,9 +1,9 @@
 //! Events of one context, kept for reuse: creating one is slow, above all from several threads.
 //!
-//! **Events are created ahead of need**, because a driver lets the creation of one wait while any
-//! thread waits for room in a stream's full queue, and that queue may need this thread to go on. So
-//! each new lane finds [`BATCH`] idle ones, and when there is none left, as many are made as there
-//! are.
+//! **Events are created ahead of need.** While any thread waits for room in a stream's full queue, the
+//! driver makes every thread wait that creates an event, and what that queue needs to go on may be
+//! just such a thread. So each new lane finds [`BATCH`] idle events; when none is left, as many are
+//! created as there are.
 //!
 //! Idle events lie in the context's [`EventCache`]. A lane that needs an event for every free
 //! keeps a few more in an [`EventStock`] of its own, which has no lock. Events go between a stock
@@ -48,9 +48,11 @@ impl EventCache {
     /// Sees to it that a new lane finds [`BATCH`] idle events, as far as the driver makes any. May
     /// block: the caller holds no lock.
     pub fn stock_up(&self) {
-        let idle = self.idle.lock().len();
-        // What is missing will be created when it is needed, or is an error then.
-        let _ = self.create(BATCH.saturating_sub(idle));
+        let missing = BATCH.saturating_sub(self.idle.lock().len());
+        if missing > 0 {
+            // What cannot be created now will be when it is needed, or is an error then.
+            let _ = self.create(missing);
+        }
     }
 
     /// How many are idle here.

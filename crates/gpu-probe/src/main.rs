@@ -236,9 +236,8 @@ fn run(arguments: &RunArguments) -> Result<(), String> {
     let budget = Budget::new(started, Duration::from_secs_f64(arguments.seconds));
     let before = (!arguments.only.is_empty()).then(|| read(&arguments.output)).transpose()?;
     let plan = Plan::new(budget, arguments.only.clone(), before.clone(), &machine);
-    let mut report = Report {
+    let report = Report {
         machine: before.map_or(machine, |before| before.machine),
-        seconds: 0.0,
         facts: plan.section(
             Name::Facts,
             60.0,
@@ -294,7 +293,6 @@ fn run(arguments: &RunArguments) -> Result<(), String> {
             |limit| python::training(&folder, &python, limit),
         ),
     };
-    report.seconds = report.section_seconds();
     write(&arguments.output, &report)?;
     if report.has_defects() { Err("defects were found: see gpu.md".to_owned()) } else { Ok(()) }
 }

@@ -18,7 +18,7 @@ const NOTHING: &str = "–";
 /// The whole page.
 pub(crate) fn render(report: &Report) -> String {
     let mut page = String::from("# Genesis on a GPU\n\n");
-    page += &head(&report.machine, report.seconds);
+    page += &head(&report.machine, report.seconds());
     page += &section("Facts", &report.facts, |facts| facts_table(facts));
     page += &section("Assumptions", &report.assumptions, |all| assumptions::render(all));
     page += &section("Conformance", &report.conformance, suite);

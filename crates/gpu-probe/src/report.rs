@@ -155,7 +155,6 @@ pub(crate) struct Checked {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
-    pub(crate) seconds: f64,
     pub(crate) facts: Section<Vec<Fact>>,
     pub(crate) assumptions: Section<Vec<Finding>>,
     pub(crate) conformance: Section<Suite>,
@@ -169,7 +168,7 @@ pub(crate) struct Report {
 
 impl Report {
     /// The time of all sections together, also of those kept from earlier runs.
-    pub(crate) fn section_seconds(&self) -> f64 {
+    pub(crate) fn seconds(&self) -> f64 {
         let of_the_driver = self.facts.seconds + self.assumptions.seconds + self.costs.seconds;
         let of_genesis = self.conformance.seconds + self.heap.seconds + self.static_runtime.seconds;
         let of_programs =

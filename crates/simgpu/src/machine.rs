@@ -99,6 +99,7 @@ impl Machine {
         }
         let device = state.streams.slots[slot as usize].device;
         state.device_mut(device)?.usage.host_waits.queue_full += 1;
+        // Nothing returns before its end.
         self.room.begin();
         while is_full(&state) {
             let first = state.streams.slots[slot as usize].done + 1;

@@ -23,7 +23,7 @@
 //! - `h200`: calls in a row, the medians of the page, with its p99 of pages of 2 MiB.
 //! - `h200rested`: the same page, each call after 20 ms in which the host slept. In a program that
 //!   launches kernels all the time most calls cost as much; beside a kernel that streams through
-//!   memory, with 50,000 mappings, setting access took 137 to 154 µs, and unmapping 353.
+//!   memory, with 50,000 mappings, setting access took 136 µs, and unmapping 309.
 //! - `b300`: creating at 2, 16, 256 and 1024 MiB; mapping and setting access under 1 µs.
 //! - `cuMemAlloc` and `cuMemFree` at 2, 128, 1024 and 4096 MiB: one idle laptop.
 //! - Pinned memory: 8 GiB in 2.7 s, 0.67 ms for 2 MiB (ai-dynamo/dynamo#13710); the price of the

@@ -4,17 +4,15 @@ use std::time::Instant;
 
 use genesis::driver::Pages;
 
-use super::pauses;
 use super::samples::{Bench, kind};
+use super::virtual_memory::{self, HANDLE_SIZES};
 use crate::driver::{Answer, CaptureMode, Driver, Failure, Gate, Stream};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Sizes at which others have published figures for handles and mappings,
-const HANDLE_SIZES: [u64; 5] = [2 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB];
-/// and for plain memory.
+/// Sizes at which others have published figures for plain memory.
 const PLAIN_SIZES: [u64; 6] = [4 * KIB, 2 * MIB, 16 * MIB, 128 * MIB, GIB, 4 * GIB];
 const RESERVED_SIZES: [u64; 5] = [2 * MIB, 128 * MIB, 2 * GIB, 16 * GIB, 128 * GIB];
 const HOST_SIZES: [u64; 4] = [2 * MIB, 32 * MIB, 256 * MIB, GIB];
@@ -32,11 +30,11 @@ pub(super) const GROUPS: [(&str, Group); 15] = [
     ("plain memory", plain_memory),
     ("managed memory", managed_memory),
     ("address space", address_space),
-    ("virtual memory", virtual_memory),
+    ("virtual memory", virtual_memory::in_a_row),
     ("many mappings", many_mappings),
-    ("many handles in a row", pauses::many_in_a_row),
-    ("virtual memory after a rest", pauses::after_a_rest),
-    ("virtual memory between launches", pauses::between_launches),
+    ("many handles in a row", virtual_memory::many_in_a_row),
+    ("virtual memory after a rest", virtual_memory::after_a_rest),
+    ("virtual memory between launches", virtual_memory::between_launches),
     ("events", events),
     ("events of many threads", events_of_many_threads),
     ("streams and captures", streams),
@@ -112,31 +110,6 @@ fn address_space(bench: &mut Bench<'_>) -> Answer {
             let address = timer.time(0, || driver.reserve(bytes))?;
             timer.time(1, || driver.unreserve(address, bytes))
         })?;
-    }
-    Ok(())
-}
-
-/// One handle of each size.
-fn virtual_memory(bench: &mut Bench<'_>) -> Answer {
-    let driver = bench.driver;
-    for bytes in HANDLE_SIZES {
-        let of = |name, driver_name| kind(name, driver_name).bytes(bytes).mappings(1);
-        let address = driver.reserve(bytes)?;
-        let subjects = [
-            of("Create", "cuMemCreate").mappings(0),
-            of("Map", "cuMemMap"),
-            of("SetAccess", "cuMemSetAccess"),
-            of("Unmap", "cuMemUnmap"),
-            of("Release", "cuMemRelease").mappings(0),
-        ];
-        bench.several(subjects, |timer| {
-            let handle = timer.time(0, || driver.create(bytes))?;
-            timer.time(1, || driver.map(address, bytes, handle))?;
-            timer.time(2, || driver.set_access(address, bytes))?;
-            timer.time(3, || driver.unmap(address, bytes))?;
-            timer.time(4, || driver.release(handle))
-        })?;
-        driver.unreserve(address, bytes)?;
     }
     Ok(())
 }

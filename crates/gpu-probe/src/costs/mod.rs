@@ -2,12 +2,12 @@
 //!
 //! Calls are timed alone, on one thread, with nothing pending on the device, after a few that
 //! are not counted. A call and the one that undoes it are measured together. The medians of one
-//! call at several sizes are the points of its entry in the table, the dearer of two. Calls that cover several
-//! mappings show what each mapping after the first adds.
+//! call at several sizes are the points of its entry in the table, of two at one size the dearer.
+//! Calls that cover several mappings show what each mapping after the first adds.
 
 mod calls;
-mod pauses;
 mod samples;
+mod virtual_memory;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -10,8 +10,7 @@ fn nothing<T>(note: &str) -> Section<T> {
 fn empty_report() -> Report {
     Report {
         machine: Machine { gpu: "A GPU".to_owned(), ..Machine::default() },
-        seconds: 12.3,
-        facts: Section { made: "another GPU".to_owned(), ..nothing("no facts") },
+        facts: Section { made: "another GPU".to_owned(), seconds: 12.3, ..nothing("no facts") },
         static_runtime: nothing("no compiler"),
         training: nothing("no PyTorch"),
         ..Report::default()
