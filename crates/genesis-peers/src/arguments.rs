@@ -14,6 +14,8 @@ const PAGE_FOLDER: &str = "docs/benchmarks";
 const SMOKE_TRACE: &str = "alternating";
 /// The passes of a long run.
 const LONG_PASSES: u16 = 100;
+/// The calls of a replay that is timed, at least.
+const TIMED_CALLS: u64 = 1_000_000;
 
 /// Compare Genesis with PyTorch's own allocator and RMM's pool on the recorded programs
 ///
@@ -143,6 +145,14 @@ impl Arguments {
         (self.long || self.has_times()).then_some(passes)
     }
 
+    /// The passes of a replay that is timed, of a program of `calls` calls. Where passes take less than
+    /// a millisecond, the first dozens are those of threads that have just begun: slower, above all
+    /// where two run at once.
+    pub(crate) fn timed_passes(&self, calls: u64) -> u16 {
+        let least = if self.smoke { 0 } else { TIMED_CALLS.div_ceil(calls.max(1)) };
+        self.passes.max(least.try_into().unwrap_or(u16::MAX))
+    }
+
     /// The folder of traces.
     pub(crate) fn trace_folder(&self) -> PathBuf {
         self.trace_folder.clone().unwrap_or_else(|| root().join("traces"))
@@ -190,6 +200,8 @@ mod tests {
         let smallest = parse("--smallest");
         assert!(!smallest.has_times() && smallest.rooms().is_empty());
         assert_eq!((parse("--smoke").passes, parse("--smoke").long_passes()), (2, Some(2)));
+        assert_eq!([12_000, 200_000].map(|calls| all.timed_passes(calls)), [84, 12]);
+        assert_eq!(parse("--smoke").timed_passes(12_000), 2);
     }
 
     #[test]

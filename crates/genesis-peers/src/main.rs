@@ -161,7 +161,8 @@ fn measure_all(arguments: &Arguments, tools: &Tools, traces: &[Trace]) -> Result
     eprintln!("\nInstructions:");
     instructions::count_all(tools, with_subjects(traces, &subjects, &mut measured))?;
     eprintln!("\nSmallest devices:");
-    measure::smallest_devices(tools, with_subjects(traces, &subjects, &mut measured))?;
+    let searches = with_subjects(traces, &subjects, &mut measured);
+    measure::smallest_devices(tools, arguments.passes, searches)?;
     let objects = objects::measure(tools, arguments.smoke)?;
     Ok(Results {
         objects,
@@ -185,9 +186,10 @@ fn measure_times(
         eprintln!("\n{}, memory and times:", trace.name);
         let by_subject = measured.entry(trace.name.clone()).or_default();
         let able: Vec<_> = subjects.iter().filter(|subject| subject.can_replay(trace)).collect();
+        let passes = arguments.timed_passes(trace.calls);
         for _ in 0..arguments.rounds {
             for subject in &able {
-                let round = measure::times(tools, trace, subject, arguments.passes)?;
+                let round = measure::times(tools, trace, subject, passes)?;
                 match by_subject.get_mut(&subject.name) {
                     Some(before) => before.add(round),
                     None => drop(by_subject.insert(subject.name.clone(), round)),

@@ -69,16 +69,17 @@ pub(crate) fn times(
     })
 }
 
-/// Finds the smallest device for each of `searches`, and writes it into the measurement.
+/// Finds the smallest device on which so many passes complete for each of `searches`, and writes it
+/// into the measurement.
 pub(crate) fn smallest_devices(
     tools: &Tools,
+    passes: u16,
     searches: Vec<(&Trace, &Subject, &mut Measured)>,
 ) -> Outcome {
     let count = searches.len();
     let done = AtomicUsize::new(0);
     side_by_side(searches, |(trace, subject, measured)| {
         let ample = measured.single.first();
-        let passes = ample.passes().count() as u16;
         let peak_bytes = ample.passes().map(|pass| pass.reserved_peak_bytes).max();
         let guess_bytes = peak_bytes.unwrap_or_default();
         let found = smallest_device(tools, trace, subject, Search { passes, guess_bytes })?;
